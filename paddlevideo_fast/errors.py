@@ -1,0 +1,74 @@
+"""Errors that a user can act on.
+
+The command line prints these as one message without a traceback and exits with a code that is not 0. Anything
+else that escapes is a bug of the toolkit and keeps its traceback.
+"""
+
+from __future__ import annotations
+
+from typing import Sequence
+
+
+class PaddleVideoFastError(Exception):
+    """Base of every error whose message says what is wrong and what to do."""
+
+
+class ConfigError(PaddleVideoFastError):
+    """One or more problems of a config, all found before anything else runs.
+
+    Attributes:
+        problems: one line each, `where  KEY: what`.
+    """
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        self.problems = list(problems)
+        count = len(self.problems)
+        lines = "\n".join(f"  {problem}" for problem in self.problems)
+        super().__init__(f"{count} problem{'s' if count != 1 else ''}\n{lines}")
+
+
+class AnnotationError(PaddleVideoFastError):
+    """An annotation list that is missing, empty or malformed; the message names file and line."""
+
+
+class VideoDecodeError(PaddleVideoFastError):
+    """A video, frame folder or image that does not decode.
+
+    Attributes:
+        path: the file.
+        cause: why, in one line.
+    """
+
+    def __init__(self, path: str, cause: str) -> None:
+        self.path = str(path)
+        self.cause = cause
+        super().__init__(f"{self.path}: cannot be decoded: {cause}")
+
+    def __reduce__(self):  # two arguments, so that it crosses a process boundary
+        return type(self), (self.path, self.cause)
+
+
+class BadSampleShareError(PaddleVideoFastError):
+    """More samples than the set share did not decode."""
+
+
+class WeightError(PaddleVideoFastError):
+    """A weight file that cannot be read, or does not fit the model."""
+
+
+class CheckpointError(PaddleVideoFastError):
+    """A checkpoint that cannot be written, found, read or continued from."""
+
+
+class NonFiniteLossError(PaddleVideoFastError):
+    """The loss turned NaN or infinite."""
+
+
+class MissingExtraError(PaddleVideoFastError):
+    """An optional package is needed and not installed; the message has the command to type."""
+
+    def __init__(self, package: str, extra: str, purpose: str) -> None:
+        super().__init__(
+            f"{purpose} needs the package '{package}', which is not installed: "
+            f'type  pip install "paddlevideo_fast[{extra}]"  (in a clone: pip install -e ".[{extra}]")'
+        )

@@ -1,0 +1,49 @@
+"""The console: our lines, once, with a time; plain text where it is not a terminal."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from pathlib import Path
+from typing import Optional, Set, Union
+
+_FORMAT = "[%(asctime)s] %(levelname)s: %(message)s"
+_DATE = "%m/%d %H:%M:%S"
+_warned: Set[str] = set()
+
+
+def get_logger(name: str = "paddlevideo_fast") -> logging.Logger:
+    """A logger below the package's own; it is silent until `setup_logging` has run or the host set one up."""
+    return logging.getLogger(name)
+
+
+def setup_logging(
+    level: str = "INFO", log_file: Optional[Union[str, Path]] = None, rank: int = 0
+) -> logging.Logger:
+    """Sends the package's log to stdout and, on rank 0, to a file.
+
+    Args:
+        level: a standard level name.
+        log_file: appended to; its folder must exist.
+        rank: ranks other than 0 print warnings only.
+    """
+    logger = logging.getLogger("paddlevideo_fast")
+    for handler in list(logger.handlers):
+        logger.removeHandler(handler)
+        handler.close()
+    logger.setLevel(level.upper() if rank == 0 else logging.WARNING)
+    logger.propagate = False
+    handlers: list = [logging.StreamHandler(sys.stdout)]
+    if log_file is not None and rank == 0:
+        handlers.append(logging.FileHandler(log_file, encoding="utf-8"))
+    for handler in handlers:
+        handler.setFormatter(logging.Formatter(_FORMAT, _DATE))
+        logger.addHandler(handler)
+    return logger
+
+
+def warn_once(logger: logging.Logger, message: str) -> None:
+    """Logs a warning the first time this process sees it."""
+    if message not in _warned:
+        _warned.add(message)
+        logger.warning(message)

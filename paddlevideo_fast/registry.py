@@ -1,0 +1,85 @@
+"""Names in a YAML file to classes.
+
+A registry knows the package that fills it and imports that package at the first look-up, so a config can be
+checked without importing the world and no module imports upwards.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from typing import Callable, Dict, Iterable, List, Optional, TypeVar
+
+T = TypeVar("T", bound=type)
+
+
+class Registry:
+    """Classes of one kind under the names that configs use.
+
+    A registered class may carry `ignored_arguments: Dict[str, str]`, arguments of other toolkits that have no
+    effect here, each with the reason. The config check accepts them with a warning and leaves them out.
+
+    Args:
+        kind: what the entries are, for messages ("backbone").
+        home: dotted name of the package whose import registers the entries.
+    """
+
+    def __init__(self, kind: str, home: str) -> None:
+        self.kind = kind
+        self.home = home
+        self._entries: Dict[str, type] = {}
+
+    def register(self, name: Optional[str] = None) -> Callable[[T], T]:
+        """Class decorator; the entry's name is the class's own unless `name` is given."""
+
+        def add(cls: T) -> T:
+            key = name or cls.__name__
+            if self._entries.get(key, cls) is not cls:
+                raise ValueError(f"{self.kind} '{key}' is registered twice")
+            self._entries[key] = cls
+            return cls
+
+        return add
+
+    def names(self) -> List[str]:
+        """All names, sorted."""
+        importlib.import_module(self.home)
+        return sorted(self._entries)
+
+    def get(self, name: str) -> type:
+        """The class called `name`.
+
+        Raises:
+            KeyError: there is none; the message has the nearest names.
+        """
+        names = self.names()
+        if name not in self._entries:
+            raise KeyError(f"unknown {self.kind} '{name}'{did_you_mean(name, names)}")
+        return self._entries[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.names()
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """A clause that suggests the nearest of `known`, or lists them where none is near."""
+    known = sorted(known)
+    lowered = {candidate.lower(): candidate for candidate in known}
+    near = difflib.get_close_matches(word.lower(), list(lowered), n=1, cutoff=0.6)
+    if near:
+        return f"; did you mean '{lowered[near[0]]}'?"
+    return f"; known: {', '.join(known)}" if known else ""
+
+
+RECOGNIZERS = Registry("recognizer", "paddlevideo_fast.modeling.recognizers")
+BACKBONES = Registry("backbone", "paddlevideo_fast.modeling.backbones")
+HEADS = Registry("head", "paddlevideo_fast.modeling.heads")
+LOSSES = Registry("loss", "paddlevideo_fast.modeling.losses")
+MIXES = Registry("mix", "paddlevideo_fast.modeling.mix")
+DATASETS = Registry("dataset", "paddlevideo_fast.loader.dataset")
+DECODERS = Registry("decoder", "paddlevideo_fast.loader.decoders")
+SAMPLERS = Registry("sampler", "paddlevideo_fast.loader.sampling")
+TRANSFORMS = Registry("transform", "paddlevideo_fast.loader.transforms")
+OPTIMIZERS = Registry("optimizer", "paddlevideo_fast.solver.optimizer")
+LEARNING_RATES = Registry("learning rate", "paddlevideo_fast.solver.learning_rate")
+METRICS = Registry("metric", "paddlevideo_fast.metrics")
