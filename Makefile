@@ -1,0 +1,59 @@
+# Two commands matter: `make quickstart` and `make test`. VENV and PYTHON choose another environment.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PADDLE26_VENV ?= .venv-paddle26
+
+.PHONY: help setup setup-test quickstart lint test test-paddle26 bench docs clean
+
+help:
+	@echo "make setup          virtual environment $(VENV) with the CPU build"
+	@echo "make quickstart     setup, write the motion data set, train TSM, validate, print top-1"
+	@echo "make test           setup with the test extras, lint, tests"
+	@echo "make test-paddle26  the suite on paddlepaddle 2.6.2, in $(PADDLE26_VENV)"
+	@echo "make lint | bench | docs | clean"
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+# The stamps make an environment once per change of setup.py.
+$(VENV)/.cpu: setup.py | $(BIN)/python
+	$(BIN)/python -m pip install -q -e ".[cpu]"
+	touch $@
+
+$(VENV)/.test: setup.py | $(BIN)/python
+	$(BIN)/python -m pip install -q -e ".[cpu,dev]"
+	touch $(VENV)/.cpu $@
+
+setup: $(VENV)/.cpu
+
+setup-test: $(VENV)/.test
+
+quickstart: setup
+	$(BIN)/python data/make_motion_dataset.py --output data/motion
+	$(BIN)/python tools/main.py -c configs/quickstart/tsm_motion.yaml --validate
+
+lint: setup-test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: lint
+	$(BIN)/python -m pytest -n 2
+
+test-paddle26:
+	test -x $(PADDLE26_VENV)/bin/python || $(PYTHON) -m venv $(PADDLE26_VENV)
+	$(PADDLE26_VENV)/bin/python -m pip install -q "paddlepaddle==2.6.2" setuptools -e ".[test]"
+	$(PADDLE26_VENV)/bin/python -m pytest -n 2 $(PYTEST_ARGS)
+
+bench: setup-test
+	$(BIN)/python tools/benchmark.py shift
+	$(BIN)/python tools/benchmark.py trainer
+
+docs: setup-test
+	$(BIN)/python -m paddlevideo_fast.config.reference --lang en > docs/en/config_reference.md
+	$(BIN)/python -m paddlevideo_fast.config.reference --lang zh-CN > docs/zh-CN/config_reference.md
+
+clean:
+	rm -rf $(VENV) $(PADDLE26_VENV) output .pytest_cache .mypy_cache .ruff_cache

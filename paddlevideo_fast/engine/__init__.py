@@ -1,0 +1,19 @@
+"""Training and evaluation."""
+
+from paddlevideo_fast.engine.checkpoint import Checkpoint, CheckpointStore, load_checkpoint
+from paddlevideo_fast.engine.evaluator import evaluate
+from paddlevideo_fast.engine.interrupt import TrainingInterrupted
+from paddlevideo_fast.engine.precision import Precision
+from paddlevideo_fast.engine.state import TrainerState
+from paddlevideo_fast.engine.trainer import Trainer
+
+__all__ = [
+    "Checkpoint",
+    "CheckpointStore",
+    "Precision",
+    "Trainer",
+    "TrainerState",
+    "TrainingInterrupted",
+    "evaluate",
+    "load_checkpoint",
+]

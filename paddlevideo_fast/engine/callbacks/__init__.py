@@ -1,0 +1,19 @@
+"""What happens around the steps."""
+
+from paddlevideo_fast.engine.callbacks.base import Callback
+from paddlevideo_fast.engine.callbacks.checkpointing import Checkpointing
+from paddlevideo_fast.engine.callbacks.ema import ExponentialMovingAverage
+from paddlevideo_fast.engine.callbacks.evaluation import Evaluation
+from paddlevideo_fast.engine.callbacks.learning_rate import LearningRate
+from paddlevideo_fast.engine.callbacks.progress import ProgressBar
+from paddlevideo_fast.engine.callbacks.recorder import Recorder
+
+__all__ = [
+    "Callback",
+    "Checkpointing",
+    "Evaluation",
+    "ExponentialMovingAverage",
+    "LearningRate",
+    "ProgressBar",
+    "Recorder",
+]

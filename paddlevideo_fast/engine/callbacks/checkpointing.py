@@ -1,0 +1,149 @@
+"""When checkpoints are written, and how a run goes on from one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Dict, List, Optional
+
+from paddlevideo_fast.engine.callbacks.base import Callback
+from paddlevideo_fast.engine.checkpoint import (
+    Checkpoint,
+    CheckpointStore,
+    portable_state,
+    restore_optimizer,
+)
+from paddlevideo_fast.errors import CheckpointError
+from paddlevideo_fast.log import get_logger
+
+if TYPE_CHECKING:
+    from paddlevideo_fast.engine.trainer import Trainer
+
+logger = get_logger(__name__)
+
+
+class Checkpointing(Callback):
+    """Saves every `interval` epochs, after the last, on interruption and, if asked to, every `every_steps`.
+
+    Args:
+        store: where to.
+        interval: in epochs.
+        every_steps: also inside an epoch, every so many optimizer steps of the run.
+        keep_last: older checkpoints of this run are removed; None keeps all.
+    """
+
+    def __init__(
+        self,
+        store: CheckpointStore,
+        interval: int = 1,
+        every_steps: Optional[int] = None,
+        keep_last: Optional[int] = None,
+    ) -> None:
+        self.store = store
+        self.interval = interval
+        self.every_steps = every_steps
+        self.keep_last = keep_last
+        self._steps_per_epoch = 0
+
+    def epoch_begin(self, trainer: Trainer) -> None:
+        if trainer.state.step_in_epoch and trainer.steps_per_epoch != self._steps_per_epoch:
+            raise CheckpointError(
+                f"the checkpoint stands at step {trainer.state.step_in_epoch} of an epoch of "
+                f"{self._steps_per_epoch}, which now has {trainer.steps_per_epoch}: batch size, max_iters or "
+                "the training list has changed. Restore it, or resume from a checkpoint between two epochs"
+            )
+        self._steps_per_epoch = trainer.steps_per_epoch
+
+    def step_end(self, trainer: Trainer) -> None:
+        if self.every_steps and trainer.state.step % self.every_steps == 0:
+            self.save(trainer, f"step_{trainer.state.step:08d}")
+
+    def epoch_end(self, trainer: Trainer) -> None:
+        epoch = trainer.state.epoch
+        if epoch % self.interval == 0 or epoch == trainer.num_epochs:
+            self.save(trainer, f"epoch_{epoch:05d}")
+
+    def interrupted(self, trainer: Trainer) -> None:
+        prefix = self.save(trainer, f"step_{trainer.state.step:08d}")
+        logger.info("saved %s; go on with -o resume=auto", prefix)
+
+    def state_dict(self) -> Dict[str, Any]:
+        return {"steps_per_epoch": self._steps_per_epoch}
+
+    def set_state_dict(self, state: Dict[str, Any]) -> None:
+        self._steps_per_epoch = state["steps_per_epoch"]
+
+    def save(self, trainer: Trainer, tag: str) -> str:
+        """Writes the run's whole state; returns the checkpoint's prefix."""
+        trainer.drain()  # a loss that is not finite must not reach the disk
+        prefix = self.store.save(
+            tag,
+            weights=trainer.model.state_dict(),
+            optimizer=portable_state(trainer.optimizer, trainer.model),
+            tensors={
+                f"{key}/{name}": tensor
+                for key, callback in _keyed(trainer).items()
+                for name, tensor in callback.tensors().items()
+            },
+            state={
+                "trainer": trainer.state.state_dict(),
+                "precision": trainer.precision.state_dict(),
+                "callbacks": {key: callback.state_dict() for key, callback in _keyed(trainer).items()},
+                "run": run_identity(trainer),
+            },
+        )
+        trainer.last_checkpoint = prefix
+        if self.keep_last is not None:
+            for _, old in self.store.complete()[: -self.keep_last]:
+                self.store.remove(old)
+        return prefix
+
+
+def restore(trainer: Trainer, checkpoint: Checkpoint) -> None:
+    """Puts a run where the checkpoint stands.
+
+    Raises:
+        CheckpointError: the weights do not fit the model, or a part of the state is missing.
+    """
+    own = trainer.model.state_dict()
+    wrong = [
+        name
+        for name, value in own.items()
+        if name not in checkpoint.weights or tuple(checkpoint.weights[name].shape) != tuple(value.shape)
+    ]
+    if wrong:
+        raise CheckpointError(
+            f"'{checkpoint.prefix}.pdparams' does not fit the model: {len(wrong)} tensors are missing or of "
+            f"another shape, first '{wrong[0]}'. Resume with the run's config (config.yaml beside it)"
+        )
+    trainer.model.set_state_dict(checkpoint.weights)
+    restore_optimizer(trainer.optimizer, trainer.model, checkpoint.optimizer)
+    state = checkpoint.state
+    if not state:
+        return
+    was, now = state["run"], run_identity(trainer)
+    for key, value in was.items():
+        if now.get(key) != value:
+            logger.warning(
+                "resuming with %s %s, the run had %s: its steps will differ", key, now.get(key), value
+            )
+    trainer.state.set_state_dict(state["trainer"])
+    trainer.precision.set_state_dict(state["precision"])
+    trainer.last_checkpoint = checkpoint.prefix
+    for key, callback in _keyed(trainer).items():
+        callback.set_state_dict(state["callbacks"].get(key) or callback.state_dict())
+        wanted = {name: f"{key}/{name}" for name in callback.tensors()}
+        missing = [name for name in wanted.values() if name not in checkpoint.tensors]
+        if missing:
+            logger.warning("'%s' holds no %s: it starts from the loaded weights", checkpoint.prefix, key)
+            continue
+        callback.set_tensors({name: checkpoint.tensors[stored] for name, stored in wanted.items()})
+
+
+def run_identity(trainer: Trainer) -> Dict[str, Any]:
+    """What must be the same for a resumed run to take the same steps."""
+    return {"seed": trainer.seed, "accumulate_steps": trainer.accumulate_steps}
+
+
+def _keyed(trainer: Trainer) -> Dict[str, Callback]:
+    """Callbacks by class name; a run has one of each."""
+    names: List[str] = [type(callback).__name__ for callback in trainer.callbacks]
+    return dict(zip(names, trainer.callbacks))

@@ -1,0 +1,50 @@
+"""Validation between epochs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Callable, Dict, Optional
+
+from paddlevideo_fast.engine.callbacks.base import Callback
+from paddlevideo_fast.log import get_logger
+
+if TYPE_CHECKING:
+    from paddlevideo_fast.engine.trainer import Trainer
+
+logger = get_logger(__name__)
+
+
+class Evaluation(Callback):
+    """Validates after every `interval`-th epoch and after the last, and remembers the best.
+
+    Args:
+        run: gives the metrics of the model as it stands.
+        interval: in epochs.
+        save_best: called with the trainer while the evaluated weights are in place.
+    """
+
+    def __init__(
+        self,
+        run: Callable[[], Dict[str, float]],
+        interval: int = 1,
+        save_best: Optional[Callable[[Trainer], None]] = None,
+    ) -> None:
+        self.run = run
+        self.interval = interval
+        self.save_best = save_best
+
+    def epoch_end(self, trainer: Trainer) -> None:
+        epoch = trainer.state.epoch
+        if epoch % self.interval != 0 and epoch != trainer.num_epochs:
+            return
+        for callback in trainer.callbacks:
+            callback.before_evaluation(trainer)
+        try:
+            metrics = self.run()
+            trainer.state.last_validation = {**metrics, "epoch": epoch}
+            if "top1" in metrics and metrics["top1"] > trainer.state.best.get("top1", -1.0):
+                trainer.state.best = {"top1": metrics["top1"], "epoch": epoch}
+                if self.save_best is not None:
+                    self.save_best(trainer)
+        finally:
+            for callback in trainer.callbacks:
+                callback.after_evaluation(trainer)

@@ -1,0 +1,104 @@
+"""Turns a run's numbers into records and hands them to sinks."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Dict, Protocol, Sequence
+
+from paddlevideo_fast.engine.callbacks.base import Callback
+
+if TYPE_CHECKING:
+    from paddlevideo_fast.engine.trainer import Trainer
+
+Record = Dict[str, Any]
+
+
+class Sink(Protocol):
+    """A place records go to; see `engine.sinks`."""
+
+    def open(self, step: int) -> None:
+        """Prepares to go on after `step` optimizer steps."""
+
+    def write(self, record: Record) -> None:
+        """Takes one record."""
+
+    def close(self) -> None:
+        """Flushes and releases."""
+
+
+class Recorder(Callback):
+    """Writes a "train" record every `interval` steps, "train_epoch" and "valid" ones after epochs.
+
+    Between two records nothing is read back from the device. Costs are means over the steps since the last
+    record, in seconds.
+
+    Args:
+        sinks: get every record, in order.
+        interval: in optimizer steps, counted from the first of each epoch.
+    """
+
+    def __init__(self, sinks: Sequence[Sink], interval: int = 10) -> None:
+        self.sinks = list(sinks)
+        self.interval = interval
+        self._reset_costs()
+
+    def fit_begin(self, trainer: Trainer) -> None:
+        for sink in self.sinks:
+            sink.open(trainer.state.step)
+
+    def epoch_begin(self, trainer: Trainer) -> None:
+        self._epoch_began = time.perf_counter()
+        self._reset_costs()
+
+    def step_end(self, trainer: Trainer) -> None:
+        self._steps += 1
+        self._clips += trainer.num_clips
+        self._batch_sec += trainer.batch_cost_sec
+        self._reader_sec += trainer.reader_cost_sec
+        if (trainer.state.step_in_epoch - 1) % self.interval == 0:
+            self._write_step(trainer)
+
+    def epoch_end(self, trainer: Trainer) -> None:
+        state = trainer.state
+        where = {"epoch": state.epoch, "epochs": trainer.num_epochs, "step": state.step}
+        means = {name: average.mean for name, average in state.epoch_averages.items()}
+        self._write({"kind": "train_epoch", **where, **means, "sec": time.perf_counter() - self._epoch_began})
+        if state.last_validation.get("epoch") == state.epoch:
+            best = {f"best_{name}": value for name, value in state.best.items()}
+            self._write({"kind": "valid", **where, **state.last_validation, **best})
+
+    def close(self) -> None:
+        for sink in self.sinks:
+            sink.close()
+
+    def _write_step(self, trainer: Trainer) -> None:
+        state = trainer.state
+        steps_left = trainer.num_epochs * trainer.steps_per_epoch - (
+            state.epoch * trainer.steps_per_epoch + state.step_in_epoch
+        )
+        latest = trainer.drain()  # waits for the device: the clock below is honest
+        batch_sec = self._batch_sec / self._steps
+        self._write(
+            {
+                "kind": "train",
+                "epoch": state.epoch + 1,
+                "epochs": trainer.num_epochs,
+                "step": state.step,
+                "step_in_epoch": state.step_in_epoch - 1,
+                **latest,
+                "lr": float(trainer.optimizer.get_lr()),
+                "batch_cost": batch_sec,
+                "reader_cost": self._reader_sec / self._steps,
+                "ips": self._clips / self._batch_sec,
+                "eta_sec": steps_left * batch_sec,
+            }
+        )
+        self._reset_costs()
+
+    def _write(self, record: Record) -> None:
+        for sink in self.sinks:
+            sink.write(record)
+
+    def _reset_costs(self) -> None:
+        self._steps = self._clips = 0
+        self._batch_sec = self._reader_sec = 0.0

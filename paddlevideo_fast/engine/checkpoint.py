@@ -1,0 +1,255 @@
+"""Checkpoints on disk: complete, atomic, and under PaddleVideo's names.
+
+A checkpoint called P is
+
+    P.pdparams    the model's state dict; PaddleVideo reads it, and its files are read here
+    P.pdopt       the optimizer's state, by structured parameter names (see `portable_state`)
+    P.pdstates    tensors of callbacks (the moving average); only where there are any
+    P.json        position, best, averages, callback state, and the size and SHA-256 of the files above
+
+Every file is written aside, synced and renamed, and the JSON last: it is the mark that the others are whole.
+A checkpoint that is written again loses its mark first. So a process that dies at any moment leaves either a
+checkpoint that loads or none of that name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, Union
+
+import numpy as np
+import paddle
+
+from paddlevideo_fast.errors import CheckpointError, WeightError
+from paddlevideo_fast.modeling.weights import read_weights
+
+_FORMAT = 1
+_ASIDE = ".saving-"
+
+
+@dataclass
+class Checkpoint:
+    """What a checkpoint holds, as numpy arrays and JSON values."""
+
+    prefix: str
+    weights: Dict[str, np.ndarray]
+    optimizer: Dict[str, Any]
+    tensors: Dict[str, np.ndarray] = field(default_factory=dict)
+    state: Dict[str, Any] = field(default_factory=dict)
+
+
+class CheckpointStore:
+    """The checkpoints of one run.
+
+    Args:
+        folder: the run's output folder; made if missing.
+        name: the model's name, which the files start with.
+
+    Raises:
+        CheckpointError: the folder cannot be made or written to.
+    """
+
+    def __init__(self, folder: Union[str, Path], name: str) -> None:
+        self.folder = Path(folder)
+        self.name = name
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            for stale in self.folder.glob(f"{_ASIDE}*"):
+                stale.unlink()
+            probe = self.folder / f"{_ASIDE}probe"
+            probe.touch()
+            probe.unlink()
+        except OSError as exc:
+            raise CheckpointError(
+                f"output folder '{self.folder}' cannot be written: {exc.strerror or exc}; "
+                "choose another with -o output_dir=..."
+            ) from exc
+
+    def prefix(self, tag: str) -> Path:
+        """Path without ending of the checkpoint `tag`, such as "epoch_00003"."""
+        return self.folder / f"{self.name}_{tag}"
+
+    def save(
+        self,
+        tag: str,
+        weights: Mapping[str, Any],
+        optimizer: Mapping[str, Any],
+        tensors: Mapping[str, Any],
+        state: Mapping[str, Any],
+    ) -> str:
+        """Writes a checkpoint and returns its prefix.
+
+        Raises:
+            CheckpointError: it cannot be written (disk full, say); earlier checkpoints are whole.
+        """
+        prefix = self.prefix(tag)
+        payloads = {".pdparams": weights, ".pdopt": optimizer}
+        if tensors:
+            payloads[".pdstates"] = tensors
+        aside: Dict[str, Path] = {}
+        try:
+            for ending, payload in payloads.items():
+                aside[ending] = self._write_aside(
+                    prefix.name + ending, lambda path, payload=payload: paddle.save(dict(payload), str(path))
+                )
+            record = {
+                "format": _FORMAT,
+                **state,
+                "files": {ending: _fingerprint(path) for ending, path in aside.items()},
+            }
+            text = json.dumps(record, indent=1)
+            aside[".json"] = self._write_aside(
+                prefix.name + ".json", lambda path: path.write_text(text, encoding="utf-8")
+            )
+            _with_ending(prefix, ".json").unlink(missing_ok=True)
+            for ending, path in aside.items():
+                os.replace(path, _with_ending(prefix, ending))
+            _sync_folder(self.folder)
+        except OSError as exc:
+            for path in self.folder.glob(f"{_ASIDE}*"):
+                path.unlink(missing_ok=True)
+            raise CheckpointError(
+                f"checkpoint '{prefix}' cannot be written: {exc.strerror or exc}; "
+                f"earlier checkpoints in '{self.folder}' are whole. Make room and go on with -o resume=auto"
+            ) from exc
+        return str(prefix)
+
+    def save_weights(self, tag: str, weights: Mapping[str, Any]) -> None:
+        """Writes the weights alone, atomically: what testing and export need of the best epoch."""
+        name = self.prefix(tag).name + ".pdparams"
+        try:
+            path = self._write_aside(name, lambda path: paddle.save(dict(weights), str(path)))
+            os.replace(path, self.folder / name)
+        except OSError as exc:
+            raise CheckpointError(f"'{self.folder / name}' cannot be written: {exc.strerror or exc}") from exc
+
+    def complete(self) -> List[Tuple[int, str]]:
+        """(step, prefix) of the checkpoints that carry their mark, oldest first."""
+        found = []
+        for path in self.folder.glob(f"{self.name}_*.json"):
+            record = _read_mark(path)
+            if record is not None:
+                found.append((int(record["trainer"]["step"]), str(path)[: -len(".json")]))
+        return sorted(found)
+
+    def latest(self) -> Optional[str]:
+        """Prefix of the newest complete checkpoint."""
+        found = self.complete()
+        return found[-1][1] if found else None
+
+    def remove(self, prefix: str) -> None:
+        """Deletes a checkpoint, its mark first."""
+        for ending in (".json", ".pdstates", ".pdopt", ".pdparams"):
+            Path(prefix + ending).unlink(missing_ok=True)
+
+    def _write_aside(self, name: str, write: Callable[[Path], Any]) -> Path:
+        path = self.folder / f"{_ASIDE}{name}"
+        write(path)
+        with open(path, "rb+") as file:
+            os.fsync(file.fileno())
+        return path
+
+
+def load_checkpoint(prefix: str) -> Checkpoint:
+    """Reads and verifies a checkpoint.
+
+    PaddleVideo's own checkpoints have no JSON; they load with an empty `state`.
+
+    Args:
+        prefix: path without ending; a path to any of its files is understood.
+
+    Raises:
+        CheckpointError: missing, unreadable or altered; names the file.
+    """
+    prefix = re.sub(r"\.(pdparams|pdopt|pdstates|json)$", "", str(prefix))
+    if not Path(prefix + ".pdparams").is_file():
+        raise CheckpointError(f"no checkpoint '{prefix}': there is no file '{prefix}.pdparams'")
+    record: Dict[str, Any] = {}
+    if Path(prefix + ".json").exists():
+        found = _read_mark(Path(prefix + ".json"))
+        if found is None:
+            raise CheckpointError(
+                f"'{prefix}.json' cannot be read; choose another checkpoint with -o resume="
+            )
+        record = found
+    files = record.pop("files", {".pdparams": None, ".pdopt": None})
+    contents: Dict[str, Dict[str, Any]] = {}
+    for ending, expected in files.items():
+        path = Path(prefix + ending)
+        if expected is not None and (not path.is_file() or _fingerprint(path) != expected):
+            raise CheckpointError(
+                f"'{path}' is missing or altered; choose another checkpoint with -o resume="
+            )
+        try:
+            contents[ending] = read_weights(str(path))
+        except WeightError as exc:
+            raise CheckpointError(str(exc)) from exc
+    return Checkpoint(
+        prefix=prefix,
+        weights=contents[".pdparams"],
+        optimizer=contents[".pdopt"],
+        tensors=contents.get(".pdstates", {}),
+        state=record,
+    )
+
+
+def portable_state(optimizer: Any, model: Any) -> Dict[str, Any]:
+    """The optimizer's state with structured parameter names in place of Paddle's generated ones.
+
+    Paddle names an accumulator after a counter of layers built in the process (`conv2d_7.w_0_velocity_0`), so
+    its own state dict fits only a process that built the same layers in the same order.
+    """
+    names = {parameter.name: structured for structured, parameter in model.named_parameters()}
+    return {_renamed(key, names, "."): value for key, value in optimizer.state_dict().items()}
+
+
+def restore_optimizer(optimizer: Any, model: Any, state: Mapping[str, Any]) -> None:
+    """Takes back what `portable_state` gave."""
+    names = {structured: parameter.name for structured, parameter in model.named_parameters()}
+    optimizer.set_state_dict(
+        {
+            _renamed(key, names, "_"): paddle.to_tensor(value) if isinstance(value, np.ndarray) else value
+            for key, value in state.items()
+        }
+    )
+
+
+def _renamed(key: str, names: Mapping[str, str], separator: str) -> str:
+    """`key` with its parameter's name replaced; the longest name that fits is the parameter's."""
+    for cut in range(len(key), 0, -1):
+        if key[:cut] in names and key[cut : cut + 1] in ("_", "."):
+            return f"{names[key[:cut]]}{separator}{key[cut + 1 :]}"
+    return key
+
+
+def _with_ending(prefix: Path, ending: str) -> Path:
+    return prefix.with_name(prefix.name + ending)
+
+
+def _read_mark(path: Path) -> Optional[Dict[str, Any]]:
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return record if isinstance(record, dict) and "trainer" in record else None
+
+
+def _fingerprint(path: Path) -> Dict[str, Any]:
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return {"size": path.stat().st_size, "sha256": digest.hexdigest()}
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,64 @@
+"""One pass over a loader without gradients."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Dict, Iterable, Optional
+
+import paddle
+
+from paddlevideo_fast.engine.state import Average
+
+
+def evaluate(
+    model: Any,
+    loader: Any,
+    preprocess: Callable[[Any], Any],
+    metric: Any,
+    on_failures: Optional[Callable[[Any], None]] = None,
+    progress: Optional[Callable[[Iterable[Any]], Iterable[Any]]] = None,
+) -> Dict[str, float]:
+    """Evaluates a model.
+
+    A sample that does not decode is left out of the means and counted: never replaced, never silent.
+
+    Args:
+        model: as the `Trainer`'s; its train or eval mode is the same afterwards.
+        loader: every sample once, in order.
+        preprocess: uint8 clips [N, T, H, W, C] to the model's float32 input.
+        metric: `reset()`, `update(logits, labels, ids)`, `accumulate()`.
+        on_failures: called with each batch's decode failures; may raise past a share.
+        progress: wraps the iterator of batches, for a bar.
+
+    Returns:
+        The metric's values, "loss", "num_samples" and "num_failed".
+    """
+    was_training = model.training
+    model.eval()
+    metric.reset()
+    loss = Average()
+    num_failed = 0
+    batches = loader.epoch(0)
+    try:
+        with paddle.no_grad():
+            for batch in progress(batches) if progress is not None else batches:
+                if batch.failures:
+                    num_failed += len(batch.failures)
+                    if on_failures is not None:
+                        on_failures(batch.failures)
+                if len(batch.labels) == 0:
+                    continue
+                labels = paddle.to_tensor(batch.labels)
+                logits = model(preprocess(batch.clips))
+                loss.add(float(model.loss(logits, labels)), len(batch.labels))
+                metric.update(logits, labels, batch.ids)
+    finally:
+        if was_training:
+            model.train()
+    if loss.count == 0:
+        return {"num_samples": 0, "num_failed": num_failed}
+    return {
+        **metric.accumulate(),
+        "loss": loss.mean,
+        "num_samples": loss.count,
+        "num_failed": num_failed,
+    }

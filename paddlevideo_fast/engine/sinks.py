@@ -1,0 +1,134 @@
+"""Where records go: the console, metrics.jsonl, VisualDL."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+from pathlib import Path
+from typing import IO, Any, Optional
+
+from paddlevideo_fast.engine.callbacks.recorder import Record
+from paddlevideo_fast.log import get_logger
+
+logger = get_logger(__name__)
+
+
+class ConsoleSink:
+    """PaddleVideo's log lines."""
+
+    def open(self, step: int) -> None:
+        """Nothing to prepare."""
+
+    def write(self, record: Record) -> None:
+        """Logs one line."""
+        logger.info(_LINES[record["kind"]](record))
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+class JsonLinesSink:
+    """One JSON object a line, `metrics.jsonl`.
+
+    A resumed run takes the lines of the steps it is about to repeat out first, so each step stands once.
+
+    Args:
+        path: appended to.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file: Optional[IO[str]] = None
+
+    def open(self, step: int) -> None:
+        """Keeps the lines up to `step`."""
+        if self.path.exists():
+            lines = self.path.read_text(encoding="utf-8").splitlines(keepends=True)
+            kept = "".join(line for line in lines if _is_until(line, step))
+            aside = self.path.with_name(f".saving-{self.path.name}")
+            aside.write_text(kept, encoding="utf-8")
+            os.replace(aside, self.path)
+        self._file = self.path.open("a", encoding="utf-8")
+
+    def write(self, record: Record) -> None:
+        """Appends and flushes one line."""
+        assert self._file is not None
+        self._file.write(json.dumps(record) + "\n")
+        self._file.flush()
+
+    def close(self) -> None:
+        """Closes the file."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+class VisualDLSink:
+    """Scalars for `visualdl --logdir <output>/vdl`, by optimizer step.
+
+    Args:
+        folder: VisualDL's log folder.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._writer: Any = None
+
+    def open(self, step: int) -> None:
+        """Starts a new event file; VisualDL shows all of a folder as one curve."""
+        from visualdl import LogWriter
+
+        self._writer = LogWriter(logdir=str(self.folder), display_name="", file_name="")
+
+    def write(self, record: Record) -> None:
+        """Adds each number under `kind/name`."""
+        for name, value in record.items():
+            if isinstance(value, (int, float)) and name not in ("step", "epochs", "step_in_epoch", "eta_sec"):
+                self._writer.add_scalar(f"{record['kind']}/{name}", float(value), int(record["step"]))
+
+    def close(self) -> None:
+        """Flushes and closes the event file."""
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+
+def _is_until(line: str, step: int) -> bool:
+    try:
+        return bool(json.loads(line)["step"] <= step)
+    except (ValueError, KeyError):
+        return False  # the half line of a process that was killed while it wrote
+
+
+def _step_line(record: Record) -> str:
+    eta = datetime.timedelta(seconds=int(record["eta_sec"]))
+    return (
+        f"epoch:[{record['epoch']:>3d}/{record['epochs']:<3d}] train step:{record['step_in_epoch']:<4d} "
+        f"loss: {record['loss']:7.5f} lr: {record['lr']:f} "
+        f"top1: {record['top1']:.5f} top5: {record['top5']:.5f} "
+        f"batch_cost: {record['batch_cost']:.5f} sec, reader_cost: {record['reader_cost']:.5f} sec, "
+        f"ips: {record['ips']:.5f} instance/sec, eta: {eta}"
+    )
+
+
+def _epoch_line(record: Record) -> str:
+    return (
+        f"END epoch:{record['epoch']:<3d} train loss_avg: {record['loss']:7.5f} "
+        f"top1_avg: {record['top1']:.5f} top5_avg: {record['top5']:.5f} in {record['sec']:.1f} sec"
+    )
+
+
+def _valid_line(record: Record) -> str:
+    if not record["num_samples"]:
+        return f"END epoch:{record['epoch']:<3d} val: none of {record['num_failed']} samples decodes"
+    failed = f", {record['num_failed']} did not decode" if record["num_failed"] else ""
+    return (
+        f"END epoch:{record['epoch']:<3d} val loss_avg: {record['loss']:7.5f} "
+        f"top1_avg: {record['top1']:.5f} top5_avg: {record['top5']:.5f} "
+        f"over {record['num_samples']} samples{failed}; "
+        f"best top1: {record['best_top1']:.5f} (epoch {record['best_epoch']})"
+    )
+
+
+_LINES = {"train": _step_line, "train_epoch": _epoch_line, "valid": _valid_line}

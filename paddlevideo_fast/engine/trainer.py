@@ -1,0 +1,204 @@
+"""The one training loop: it knows steps, not models, not data, not features."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence
+
+import numpy as np
+import paddle
+
+from paddlevideo_fast.engine.callbacks.base import Callback
+from paddlevideo_fast.engine.interrupt import InterruptGuard
+from paddlevideo_fast.engine.precision import Precision
+from paddlevideo_fast.engine.state import StepRecord, StepWindow, TrainerState
+from paddlevideo_fast.log import get_logger
+from paddlevideo_fast.schedule.phases import Phase
+
+logger = get_logger(__name__)
+
+
+class Trainer:
+    """Trains a model over phases of epochs.
+
+    Everything else (learning rate, evaluation, checkpoints, logs) is a callback. Randomness on the device is
+    a function of (seed, step) and that of a sample one of (seed, epoch, index, view), so a run that stops
+    after any step and goes on from its checkpoint takes the same steps as one that never stopped.
+
+    Args:
+        model: `model(clips)` gives logits [N, num_classes]; `model.loss(logits, labels)` a scalar.
+        optimizer: a `paddle.optimizer.Optimizer` with a float learning rate.
+        make_loader: gives the loader of a phase; a loader has `epoch(epoch, start_batch)`, an iterator of
+            `loader.Batch`, and `num_batches`.
+        preprocess: uint8 clips [N, T, H, W, C] to the model's float32 input, on the device.
+        phases: one for ordinary training.
+        callbacks: in the order their hooks run.
+        mix: optional, `mix(clips, labels, rng)` to mixed clips and labels.
+        precision: casts and loss scaling.
+        seed: of everything random on the device.
+        accumulate_steps: batches whose gradients are averaged in one optimizer step.
+        max_iters: ends each epoch after so many optimizer steps, as PaddleVideo's flag does.
+        on_failures: called with the decode failures of each batch.
+
+    Attributes:
+        state: where the run stands.
+        phase: the phase under way.
+        steps_per_epoch: optimizer steps of an epoch of the phase under way.
+        reader_cost_sec, batch_cost_sec: wait for data, and whole time, of the newest step, in seconds.
+        last_checkpoint: set by the checkpoint callback; named when the loss is not finite.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        optimizer: Any,
+        make_loader: Callable[[Phase], Any],
+        preprocess: Callable[[Any], Any],
+        phases: Sequence[Phase],
+        callbacks: Sequence[Callback] = (),
+        mix: Optional[Callable[..., Any]] = None,
+        precision: Optional[Precision] = None,
+        seed: int = 0,
+        accumulate_steps: int = 1,
+        max_iters: Optional[int] = None,
+        on_failures: Optional[Callable[[Any], None]] = None,
+    ) -> None:
+        self.model = model
+        self.optimizer = optimizer
+        self.make_loader = make_loader
+        self.preprocess = preprocess
+        self.phases = list(phases)
+        self.callbacks = list(callbacks)
+        self.mix = mix
+        self.precision = precision or Precision()
+        self.seed = seed
+        self.accumulate_steps = accumulate_steps
+        self.max_iters = max_iters
+        self.on_failures = on_failures
+        self.state = TrainerState()
+        self.window = StepWindow()
+        self.phase = self.phases[0]
+        self.steps_per_epoch = 0
+        self.reader_cost_sec = self.batch_cost_sec = 0.0
+        self.num_clips = 0
+        self.last_checkpoint: Optional[str] = None
+        self.interrupt = InterruptGuard()
+
+    @property
+    def num_epochs(self) -> int:
+        """Epochs of all phases."""
+        return self.phases[-1].end_epoch
+
+    @property
+    def progress(self) -> float:
+        """Epochs done, with the fraction of the one under way."""
+        return self.state.epoch + self.state.step_in_epoch / max(self.steps_per_epoch, 1)
+
+    def fit(self) -> TrainerState:
+        """Trains from `state` to the end.
+
+        Returns:
+            The final state.
+
+        Raises:
+            TrainingInterrupted: a signal came; the callbacks have saved.
+            NonFiniteLossError, BadSampleShareError, CheckpointError: as their messages say.
+        """
+        try:
+            self._call("fit_begin")
+            for phase in self.phases:
+                if self.state.epoch < phase.end_epoch:
+                    self._run_phase(phase)
+            self._call("fit_end")
+        finally:
+            for callback in self.callbacks:
+                callback.close()
+        return self.state
+
+    def _run_phase(self, phase: Phase) -> None:
+        self.phase = phase
+        loader = self.make_loader(phase)
+        self.steps_per_epoch = -(-loader.num_batches // self.accumulate_steps)
+        if self.max_iters is not None:
+            self.steps_per_epoch = min(self.steps_per_epoch, self.max_iters)
+        self._call("phase_begin")
+        while self.state.epoch < phase.end_epoch:
+            self._call("epoch_begin")
+            self._train_epoch(loader)
+            self.drain()
+            self.state.epoch += 1
+            self.state.step_in_epoch = 0
+            self._call("epoch_end")
+            self.state.epoch_averages = {}
+        self._call("phase_end")
+
+    def _train_epoch(self, loader: Any) -> None:
+        start_batch = self.state.step_in_epoch * self.accumulate_steps
+        steps = _grouped(loader.epoch(self.state.epoch, start_batch), self.accumulate_steps)
+        self.model.train()
+        began = time.perf_counter()
+        for batches in itertools.islice(steps, self.steps_per_epoch - self.state.step_in_epoch):
+            self.reader_cost_sec = time.perf_counter() - began
+            self._call("step_begin")
+            self.train_step(batches)
+            self.state.step_in_epoch += 1
+            self.state.step += 1
+            self.batch_cost_sec = time.perf_counter() - began
+            self._call("step_end")
+            began = time.perf_counter()
+            if self.interrupt.requested is not None:
+                self._call("interrupted")
+                self.interrupt.raise_if_requested()
+
+    def train_step(self, batches: List[Any]) -> None:
+        """One optimizer step over the mean gradient of `batches`; nothing is read back from the device."""
+        paddle.seed(step_seed(self.seed, self.state.step))
+        # An int, not a tensor: the share of a batch in the step is known before the step.
+        self.num_clips = sum(len(batch.labels) for batch in batches)
+        losses, logits_list = [], []
+        for micro, batch in enumerate(batches):
+            if self.on_failures is not None and batch.failures:
+                self.on_failures(batch.failures)
+            clips, labels = self.preprocess(batch.clips), paddle.to_tensor(batch.labels)
+            if self.mix is not None:
+                rng = np.random.default_rng((self.seed, self.state.step, micro))
+                clips, labels = self.mix(clips, labels, rng)
+            with self.precision.forward_context():
+                logits = self.model(clips)
+                loss = self.model.loss(logits, labels)
+            if len(batches) > 1:
+                loss = loss * (len(batch.labels) / self.num_clips)
+            self.precision.backward(loss)
+            losses.append(loss.detach())
+            logits_list.append(logits.detach())
+        self.precision.optimizer_step(self.optimizer)
+        self.window.add(
+            StepRecord(
+                step=self.state.step + 1,
+                loss=losses[0] if len(losses) == 1 else paddle.add_n(losses),
+                logits=logits_list,
+                labels=[batch.labels for batch in batches],
+                ids=[int(i) for batch in batches for i in batch.ids],
+            )
+        )
+
+    def drain(self) -> Dict[str, float]:
+        """Reads the steps since the last call back into the epoch's averages; see `StepWindow.drain`."""
+        return self.window.drain(self.state.epoch_averages, self.last_checkpoint)
+
+    def _call(self, hook: str) -> None:
+        for callback in self.callbacks:
+            getattr(callback, hook)(self)
+
+
+def step_seed(seed: int, step: int) -> int:
+    """The device seed of a step: dropout needs no generator state in a checkpoint."""
+    return int(np.random.SeedSequence((seed, step)).generate_state(1)[0])
+
+
+def _grouped(batches: Iterable[Any], size: int) -> Iterator[List[Any]]:
+    """Lists of `size` batches; the last may be shorter."""
+    iterator = iter(batches)
+    while group := list(itertools.islice(iterator, size)):
+        yield group

@@ -1,0 +1,46 @@
+"""The package, its requirements and its extras.
+
+paddlepaddle and paddlepaddle-gpu own the same import name, so neither is a core requirement: the extras `cpu` and
+`gpu` choose one.
+"""
+
+import re
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+ROOT = Path(__file__).parent
+VERSION = re.search(r'__version__ = "(.+)"', (ROOT / "paddlevideo_fast/__init__.py").read_text()).group(1)
+
+TEST = ["pytest>=7", "pytest-xdist", "hypothesis", "ruff>=0.6", "mypy>=1.8", "import-linter>=2", "types-PyYAML"]
+
+setup(
+    name="paddlevideo_fast",
+    version=VERSION,
+    description="Train video action recognition models fast on PaddlePaddle, from a YAML file",
+    long_description=(ROOT / "README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    python_requires=">=3.9",
+    packages=find_packages(include=["paddlevideo_fast*"]),
+    install_requires=[
+        "numpy",
+        "pyyaml",
+        "opencv-python-headless",
+        "av>=10",
+        # decord is optional at run time; its wheels exist for x86-64 Linux and Windows only
+        'decord; platform_machine == "x86_64" and platform_system != "Darwin"',
+        "visualdl",
+        "tqdm",
+    ],
+    extras_require={
+        "cpu": ["paddlepaddle>=2.6.2"],
+        "gpu": ["paddlepaddle-gpu>=2.6.2"],
+        "dali110": ["nvidia-dali-cuda110==1.34.0"],
+        "dali120": ["nvidia-dali-cuda120>=1.53"],
+        "dali130": ["nvidia-dali-cuda130>=1.53"],
+        "test": TEST,
+        "dev": [*TEST, "matplotlib"],
+    },
+    entry_points={"console_scripts": ["paddlevideo-fast=paddlevideo_fast.cli:main"]},
+)
