@@ -1,0 +1,15 @@
+"""From a file to exact frames. Knows nothing of training, and imports no Paddle."""
+
+from paddlevideo_fast.decode.frames import FrameFolderReader, open_frames
+from paddlevideo_fast.decode.opening import BACKENDS, VIDEO_EXTENSIONS, check_video, open_video
+from paddlevideo_fast.decode.reader import VideoReader
+
+__all__ = [
+    "BACKENDS",
+    "VIDEO_EXTENSIONS",
+    "FrameFolderReader",
+    "VideoReader",
+    "check_video",
+    "open_frames",
+    "open_video",
+]

@@ -1,0 +1,72 @@
+"""OpenCV's decoder: reads from the beginning up to the last frame wanted."""
+
+from __future__ import annotations
+
+from typing import Dict, List
+
+import cv2
+import numpy as np
+
+from paddlevideo_fast.decode.pyav_reader import PyAVReader
+from paddlevideo_fast.decode.reader import VideoReader
+from paddlevideo_fast.errors import VideoDecodeError
+
+
+class Cv2Reader(VideoReader):
+    """Reads frames with `cv2.VideoCapture`.
+
+    OpenCV announces an estimate of the number of frames and stops without a word in a damaged file. So the
+    frames are counted by the packet index, and ending before the frame wanted is an error.
+
+    Args:
+        path: a video file.
+
+    Raises:
+        VideoDecodeError: it is not a video, or OpenCV does not open it.
+    """
+
+    def __init__(self, path: str) -> None:
+        with PyAVReader(path) as counted:
+            self.path, self.num_frames, self.avg_fps = counted.path, counted.num_frames, counted.avg_fps
+            self._width, self._height = counted.width, counted.height
+        probe = self._open()
+        probe.release()
+
+    @property
+    def width(self) -> int:
+        """See `VideoReader`."""
+        return self._width
+
+    @property
+    def height(self) -> int:
+        """See `VideoReader`."""
+        return self._height
+
+    def close(self) -> None:
+        """Nothing stays open between reads."""
+
+    def _open(self) -> cv2.VideoCapture:
+        capture = cv2.VideoCapture(self.path, cv2.CAP_FFMPEG, [cv2.CAP_PROP_N_THREADS, 1])
+        if not capture.isOpened():
+            raise VideoDecodeError(self.path, "OpenCV does not open it")
+        return capture
+
+    def _decode(self, wanted: List[int]) -> Dict[int, np.ndarray]:
+        capture = self._open()
+        try:
+            frames: Dict[int, np.ndarray] = {}
+            targets = set(wanted)
+            for place in range(wanted[-1] + 1):
+                picture = None
+                ok = capture.grab()
+                if ok and place in targets:
+                    ok, picture = capture.retrieve()
+                if not ok:
+                    raise VideoDecodeError(
+                        self.path, f"damaged or cut off: OpenCV stops at frame {place} of {self.num_frames}"
+                    )
+                if picture is not None:
+                    frames[place] = cv2.cvtColor(picture, cv2.COLOR_BGR2RGB)
+            return frames
+        finally:
+            capture.release()
