@@ -1,7 +1,7 @@
 """The package, its requirements and its extras.
 
-paddlepaddle and paddlepaddle-gpu own the same import name, so neither is a core requirement: the extras `cpu` and
-`gpu` choose one.
+paddlepaddle and paddlepaddle-gpu own the same import name, so neither is a core requirement: the extras `cpu`
+and `gpu` choose one.
 """
 
 import re
@@ -12,7 +12,8 @@ from setuptools import find_packages, setup
 ROOT = Path(__file__).parent
 VERSION = re.search(r'__version__ = "(.+)"', (ROOT / "paddlevideo_fast/__init__.py").read_text()).group(1)
 
-TEST = ["pytest>=7", "pytest-xdist", "hypothesis", "ruff>=0.6", "mypy>=1.8", "import-linter>=2", "types-PyYAML"]
+TEST = ["pytest>=7", "pytest-xdist", "hypothesis"]
+LINT = ["ruff>=0.6", "mypy>=1.8", "import-linter>=2", "types-PyYAML"]
 
 setup(
     name="paddlevideo_fast",
@@ -39,8 +40,8 @@ setup(
         "dali110": ["nvidia-dali-cuda110==1.34.0"],
         "dali120": ["nvidia-dali-cuda120>=1.53"],
         "dali130": ["nvidia-dali-cuda130>=1.53"],
-        "test": TEST,
-        "dev": [*TEST, "matplotlib"],
+        "test": [*TEST, *LINT],
+        "dev": [*TEST, *LINT, "matplotlib"],
     },
     entry_points={"console_scripts": ["paddlevideo-fast=paddlevideo_fast.cli:main"]},
 )

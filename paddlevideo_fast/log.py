@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from pathlib import Path
-from typing import Optional, Set, Union
+from typing import Set, Union
 
 _FORMAT = "[%(asctime)s] %(levelname)s: %(message)s"
 _DATE = "%m/%d %H:%M:%S"
@@ -17,14 +17,11 @@ def get_logger(name: str = "paddlevideo_fast") -> logging.Logger:
     return logging.getLogger(name)
 
 
-def setup_logging(
-    level: str = "INFO", log_file: Optional[Union[str, Path]] = None, rank: int = 0
-) -> logging.Logger:
-    """Sends the package's log to stdout and, on rank 0, to a file.
+def setup_logging(level: str = "INFO", rank: int = 0) -> logging.Logger:
+    """Sends the package's log to stdout.
 
     Args:
         level: a standard level name.
-        log_file: appended to; its folder must exist.
         rank: ranks other than 0 print warnings only.
     """
     logger = logging.getLogger("paddlevideo_fast")
@@ -33,13 +30,17 @@ def setup_logging(
         handler.close()
     logger.setLevel(level.upper() if rank == 0 else logging.WARNING)
     logger.propagate = False
-    handlers: list = [logging.StreamHandler(sys.stdout)]
-    if log_file is not None and rank == 0:
-        handlers.append(logging.FileHandler(log_file, encoding="utf-8"))
-    for handler in handlers:
-        handler.setFormatter(logging.Formatter(_FORMAT, _DATE))
-        logger.addHandler(handler)
+    handler = logging.StreamHandler(sys.stdout)
+    handler.setFormatter(logging.Formatter(_FORMAT, _DATE))
+    logger.addHandler(handler)
     return logger
+
+
+def add_log_file(path: Union[str, Path]) -> None:
+    """Sends the package's log to a file as well; the file is appended to."""
+    handler = logging.FileHandler(path, encoding="utf-8")
+    handler.setFormatter(logging.Formatter(_FORMAT, _DATE))
+    logging.getLogger("paddlevideo_fast").addHandler(handler)
 
 
 def warn_once(logger: logging.Logger, message: str) -> None:

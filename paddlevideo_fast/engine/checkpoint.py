@@ -26,7 +26,10 @@ import numpy as np
 import paddle
 
 from paddlevideo_fast.errors import CheckpointError, WeightError
+from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.modeling.weights import read_weights
+
+logger = get_logger(__name__)
 
 _FORMAT = 1
 _ASIDE = ".saving-"
@@ -205,26 +208,29 @@ def portable_state(optimizer: Any, model: Any) -> Dict[str, Any]:
     its own state dict fits only a process that built the same layers in the same order.
     """
     names = {parameter.name: structured for structured, parameter in model.named_parameters()}
-    return {_renamed(key, names, "."): value for key, value in optimizer.state_dict().items()}
+    state = {_renamed(key, names, "."): value for key, value in optimizer.state_dict().items()}
+    if None in state:
+        raise CheckpointError("the optimizer holds state of a parameter that the model does not have")
+    return state
 
 
 def restore_optimizer(optimizer: Any, model: Any, state: Mapping[str, Any]) -> None:
-    """Takes back what `portable_state` gave."""
+    """Takes back what `portable_state` gave; another toolkit's names are left out with a warning."""
     names = {structured: parameter.name for structured, parameter in model.named_parameters()}
-    optimizer.set_state_dict(
-        {
-            _renamed(key, names, "_"): paddle.to_tensor(value) if isinstance(value, np.ndarray) else value
-            for key, value in state.items()
-        }
-    )
+    known = {_renamed(key, names, "_"): value for key, value in state.items()}
+    known.pop(None, None)
+    if state and not known:
+        logger.warning("the optimizer state is under names of another toolkit: the optimizer starts afresh")
+        return
+    optimizer.set_state_dict({key: paddle.to_tensor(value) for key, value in known.items()})
 
 
-def _renamed(key: str, names: Mapping[str, str], separator: str) -> str:
+def _renamed(key: str, names: Mapping[str, str], separator: str) -> Optional[str]:
     """`key` with its parameter's name replaced; the longest name that fits is the parameter's."""
     for cut in range(len(key), 0, -1):
         if key[:cut] in names and key[cut : cut + 1] in ("_", "."):
             return f"{names[key[:cut]]}{separator}{key[cut + 1 :]}"
-    return key
+    return None
 
 
 def _with_ending(prefix: Path, ending: str) -> Path:

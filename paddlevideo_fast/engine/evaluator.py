@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, Iterable, Optional
+import itertools
+from typing import Any, Callable, Dict, Optional
 
 import paddle
+from tqdm import tqdm
 
 from paddlevideo_fast.engine.state import Average
 
@@ -15,7 +17,8 @@ def evaluate(
     preprocess: Callable[[Any], Any],
     metric: Any,
     on_failures: Optional[Callable[[Any], None]] = None,
-    progress: Optional[Callable[[Iterable[Any]], Iterable[Any]]] = None,
+    max_iters: Optional[int] = None,
+    show_progress: bool = False,
 ) -> Dict[str, float]:
     """Evaluates a model.
 
@@ -27,7 +30,8 @@ def evaluate(
         preprocess: uint8 clips [N, T, H, W, C] to the model's float32 input.
         metric: `reset()`, `update(logits, labels, ids)`, `accumulate()`.
         on_failures: called with each batch's decode failures; may raise past a share.
-        progress: wraps the iterator of batches, for a bar.
+        max_iters: stops after so many batches, for trials.
+        show_progress: draws a bar; for a terminal.
 
     Returns:
         The metric's values, "loss", "num_samples" and "num_failed".
@@ -37,10 +41,12 @@ def evaluate(
     metric.reset()
     loss = Average()
     num_failed = 0
-    batches = loader.epoch(0)
+    num_batches = min(loader.num_batches, max_iters or loader.num_batches)
+    batches = itertools.islice(loader.epoch(0), num_batches)
+    bar = tqdm(batches, "evaluation", num_batches, leave=False, disable=not show_progress)
     try:
         with paddle.no_grad():
-            for batch in progress(batches) if progress is not None else batches:
+            for batch in bar:
                 if batch.failures:
                     num_failed += len(batch.failures)
                     if on_failures is not None:

@@ -8,8 +8,10 @@ import os
 from pathlib import Path
 from typing import IO, Any, Optional
 
-from paddlevideo_fast.engine.callbacks.recorder import Record
+from paddlevideo_fast.engine.callbacks.recorder import Record, Sink
 from paddlevideo_fast.log import get_logger
+
+__all__ = ["ConsoleSink", "JsonLinesSink", "Sink", "VisualDLSink"]
 
 logger = get_logger(__name__)
 

@@ -1,7 +1,7 @@
 """What happens around the steps."""
 
 from paddlevideo_fast.engine.callbacks.base import Callback
-from paddlevideo_fast.engine.callbacks.checkpointing import Checkpointing
+from paddlevideo_fast.engine.callbacks.checkpointing import Checkpointing, restore
 from paddlevideo_fast.engine.callbacks.ema import ExponentialMovingAverage
 from paddlevideo_fast.engine.callbacks.evaluation import Evaluation
 from paddlevideo_fast.engine.callbacks.learning_rate import LearningRate
@@ -16,4 +16,5 @@ __all__ = [
     "LearningRate",
     "ProgressBar",
     "Recorder",
+    "restore",
 ]

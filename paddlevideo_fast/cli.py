@@ -1,0 +1,135 @@
+"""`tools/main.py`: parse the command line, load the config, train or test."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+import tempfile
+import warnings
+from typing import Iterator, List, Optional, Sequence
+
+from paddlevideo_fast.config.load import load_config
+from paddlevideo_fast.errors import MissingExtraError, PaddleVideoFastError
+from paddlevideo_fast.log import setup_logging
+
+EXIT_USER_ERROR = 2
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of `tools/main.py`; PaddleVideo's flags keep their names."""
+    parser = argparse.ArgumentParser(
+        prog="tools/main.py",
+        description="Train a video model from a YAML file, or evaluate one.",
+        epilog="Every key of the config can be set with -o, such as -o DATASET.batch_size=8 -o resume=auto.",
+    )
+    parser.add_argument("-c", "--config", required=True, help="YAML file")
+    parser.add_argument(
+        "-o",
+        "--override",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="sets a key of the config; may be given more than once",
+    )
+    parser.add_argument("--test", action="store_true", help="evaluate the weights on DATASET.test")
+    parser.add_argument("-w", "--weights", help="weights to test, or to start training from")
+    parser.add_argument("--validate", action="store_true", help="validate between epochs")
+    parser.add_argument("--seed", type=int, help="of weights, order, sampling and augmentation")
+    parser.add_argument("--max_iters", type=int, help="end each epoch after so many steps (for trials)")
+    return parser
+
+
+def main(argv: Optional[Sequence[str]] = None) -> int:
+    """Runs a command line and returns its exit code.
+
+    0: done. 2: wrong input, one message on stderr. 128 + n: ended by signal n, after it saved.
+    """
+    args = build_parser().parse_args(argv)
+    logger = setup_logging()
+    try:
+        return _run(args)
+    except PaddleVideoFastError as exc:
+        logger.error("%s: %s", type(exc).__name__, exc)
+        return EXIT_USER_ERROR
+    except KeyboardInterrupt:
+        logger.error("interrupted before training began")
+        return 130
+
+
+def _run(args: argparse.Namespace) -> int:
+    overrides = args.override + _flags_as_overrides(args)
+    # Unchecked first: the check imports the components, and Paddle reads the thread count at its import.
+    set_threads(load_config(args.config, overrides, check=False).get("num_threads"))
+    with quiet_import():
+        from paddlevideo_fast import assembly
+        from paddlevideo_fast.engine import TrainingInterrupted
+
+    cfg = load_config(args.config, overrides)
+    setup_logging(cfg.get("log_level", "INFO"))
+    if args.test:
+        return 0 if assembly.test(cfg)["num_samples"] else EXIT_USER_ERROR
+    try:
+        assembly.train(cfg)
+    except TrainingInterrupted as exc:
+        return 128 + exc.signal_number
+    return 0
+
+
+def _flags_as_overrides(args: argparse.Namespace) -> List[str]:
+    flags = []
+    if args.weights is not None:
+        flags.append(f"weights={args.weights}")
+    if args.validate:
+        flags.append("validate=true")
+    if args.seed is not None:
+        flags.append(f"seed={args.seed}")
+    if args.max_iters is not None:
+        flags.append(f"max_iters={args.max_iters}")
+    return flags
+
+
+def set_threads(num_threads: Optional[int]) -> None:
+    """Chooses the CPU threads of this process; must run before Paddle is imported.
+
+    Paddle's CPU build runs on one thread unless OMP_NUM_THREADS says otherwise. The variable wins where the
+    user has set it; a config's `num_threads` comes next; then all cores this process may use.
+    """
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    chosen = num_threads if isinstance(num_threads, int) and num_threads > 0 else cores
+    os.environ.setdefault("OMP_NUM_THREADS", str(chosen))
+
+
+@contextlib.contextmanager
+def quiet_import() -> Iterator[None]:
+    """Keeps what Paddle prints while it is imported off the console, and shows it if the import fails.
+
+    Part of it comes from C++ straight to file descriptor 2, so that is where it is caught.
+
+    Raises:
+        MissingExtraError: Paddle is not installed.
+    """
+    warnings.filterwarnings("ignore", module=r"paddle\..*")
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with tempfile.TemporaryFile() as caught:
+        os.dup2(caught.fileno(), 2)
+        try:
+            yield
+        except ModuleNotFoundError as exc:
+            if exc.name == "paddle":
+                raise MissingExtraError("paddlepaddle", "cpu", "paddlevideo_fast") from exc
+            raise
+        except BaseException:
+            caught.seek(0)
+            os.write(kept, caught.read())
+            raise
+        finally:
+            sys.stderr.flush()
+            os.dup2(kept, 2)
+            os.close(kept)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

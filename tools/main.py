@@ -1,0 +1,11 @@
+"""Trains or tests: python tools/main.py -c configs/quickstart/tsm_motion.yaml --validate."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # runs from a clone, installed or not
+
+from paddlevideo_fast.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())
