@@ -1,0 +1,32 @@
+"""From annotation lists to batches of uint8 clips."""
+
+from paddlevideo_fast.loader.annotations import VideoRecord, check_labels
+from paddlevideo_fast.loader.bad_samples import BadSamples
+from paddlevideo_fast.loader.batches import ClipBatchSampler
+from paddlevideo_fast.loader.build import build_dataset, build_loader, build_pipeline
+from paddlevideo_fast.loader.dataset import FrameDataset, Sample, VideoDataset
+from paddlevideo_fast.loader.errors import LoaderError, TransformError
+from paddlevideo_fast.loader.paddle_loader import Batch, ClipLoader
+from paddlevideo_fast.loader.pipeline import Pipeline
+from paddlevideo_fast.loader.request import ClipRequest
+from paddlevideo_fast.loader.sampling import Sampler
+
+__all__ = [
+    "BadSamples",
+    "Batch",
+    "ClipBatchSampler",
+    "ClipLoader",
+    "ClipRequest",
+    "FrameDataset",
+    "LoaderError",
+    "Pipeline",
+    "Sample",
+    "Sampler",
+    "TransformError",
+    "VideoDataset",
+    "VideoRecord",
+    "build_dataset",
+    "build_loader",
+    "build_pipeline",
+    "check_labels",
+]

@@ -1,0 +1,138 @@
+"""Annotation lists in PaddleVideo's format.
+
+    video list:  path label
+    frame list:  folder num_frames label
+
+Fields are separated by white space and read from the right, so paths may contain spaces. Blank lines are
+skipped.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Iterator, List, Optional, Sequence, Tuple
+
+from paddlevideo_fast.errors import AnnotationError
+
+
+@dataclass(frozen=True)
+class VideoRecord:
+    """One line of a list.
+
+    Attributes:
+        path: the video file or the folder of frames.
+        label: number of the class, ≥ 0.
+        num_frames: frames in the folder; None for a video.
+        frames_suffix: format string of the frames' file names; None for a video.
+        line: line number in the list, from 1; 0 where the record is from no list.
+    """
+
+    path: str
+    label: int
+    num_frames: Optional[int] = None
+    frames_suffix: Optional[str] = None
+    line: int = 0
+
+
+def read_video_list(file_path: str, data_prefix: Optional[str] = None, suffix: str = "") -> List[VideoRecord]:
+    """Records of a list with lines `path label`.
+
+    Args:
+        file_path: the list.
+        data_prefix: folder that relative paths start from.
+        suffix: ending added to paths that lack it, such as ".mp4".
+
+    Raises:
+        AnnotationError: the list is missing, empty or malformed.
+    """
+    records = []
+    for line, (path, label) in _lines(file_path, 2, "path label"):
+        if suffix and not path.endswith(suffix):
+            path += suffix
+        records.append(VideoRecord(_join(data_prefix, path), _label(label, file_path, line), line=line))
+    return _not_empty(records, file_path, "path label")
+
+
+def read_frame_list(
+    file_path: str, data_prefix: Optional[str] = None, suffix: str = "img_{:05}.jpg"
+) -> List[VideoRecord]:
+    """Records of a list with lines `folder num_frames label`.
+
+    Args:
+        file_path: the list.
+        data_prefix: folder that relative paths start from.
+        suffix: format string from a frame's number, from 1, to its file name.
+
+    Raises:
+        AnnotationError: the list is missing, empty or malformed, or `suffix` is no format string.
+    """
+    try:
+        named = suffix.format(1) != suffix.format(2)
+    except (IndexError, KeyError, ValueError):
+        named = False
+    if not named:
+        raise AnnotationError(f"suffix '{suffix}' names no frames by number; expected e.g. img_{{:05}}.jpg")
+    records = []
+    for line, (folder, count, label) in _lines(file_path, 3, "folder num_frames label"):
+        num_frames = _integer(count, "num_frames", file_path, line)
+        if num_frames < 1:
+            raise AnnotationError(f"{file_path}:{line}: num_frames is {num_frames}, expected 1 or more")
+        path = _join(data_prefix, folder)
+        records.append(VideoRecord(path, _label(label, file_path, line), num_frames, suffix, line))
+    return _not_empty(records, file_path, "folder num_frames label")
+
+
+def check_labels(records: Sequence[VideoRecord], num_classes: int, file: str) -> None:
+    """Checks that every label is below `num_classes`.
+
+    Raises:
+        AnnotationError: names the first line whose label is not.
+    """
+    for record in records:
+        if record.label >= num_classes:
+            raise AnnotationError(
+                f"{file}:{record.line}: label {record.label} with num_classes {num_classes}: "
+                f"labels go from 0 to {num_classes - 1}; correct the list or the head's num_classes"
+            )
+
+
+def _lines(file_path: str, num_fields: int, expected: str) -> Iterator[Tuple[int, List[str]]]:
+    try:
+        with open(file_path, encoding="utf-8-sig") as file:
+            text = file.read()
+    except FileNotFoundError:
+        raise AnnotationError(f"{file_path}: there is no such list; check file_path in DATASET") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise AnnotationError(f"{file_path}: the list cannot be read: {error}") from None
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line.strip():
+            continue
+        fields = line.strip().rsplit(None, num_fields - 1)
+        if len(fields) != num_fields:
+            raise AnnotationError(f"{file_path}:{number}: expected '{expected}', found '{line.strip()}'")
+        yield number, fields
+
+
+def _integer(text: str, name: str, file_path: str, line: int) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise AnnotationError(f"{file_path}:{line}: {name} is '{text}', expected an integer") from None
+
+
+def _label(text: str, file_path: str, line: int) -> int:
+    label = _integer(text, "label", file_path, line)
+    if label < 0:
+        raise AnnotationError(f"{file_path}:{line}: label is {label}, expected 0 or more")
+    return label
+
+
+def _join(data_prefix: Optional[str], path: str) -> str:
+    return os.path.join(data_prefix, path) if data_prefix else path
+
+
+def _not_empty(records: List[VideoRecord], file_path: str, expected: str) -> List[VideoRecord]:
+    if not records:
+        raise AnnotationError(f"{file_path}: the list is empty; expected lines of '{expected}'")
+    return records

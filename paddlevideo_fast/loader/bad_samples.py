@@ -1,0 +1,77 @@
+"""The account of files that do not decode."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Dict, Iterable, Optional, Tuple, Union
+
+from paddlevideo_fast.errors import BadSampleShareError
+from paddlevideo_fast.log import get_logger
+
+_MIN_FILES = 3  # one or two bad files stop no run, however small its list is
+
+
+class BadSamples:
+    """Names each bad file once, in the log and in a file, and stops the run where there are too many.
+
+    Args:
+        path: the file, lines of `path TAB cause`; what an earlier run wrote there is kept and counts. None: no
+            file.
+        total: records of the dataset, which the share is of.
+        max_share: largest share of bad files, from 0 to 1.
+
+    Attributes:
+        causes: path → cause of all bad files so far.
+        num_failures: how often one was met, repeats included.
+    """
+
+    def __init__(self, path: Optional[Union[str, Path]], total: int, max_share: float = 0.1) -> None:
+        self.path = Path(path) if path is not None else None
+        self.total = total
+        self.max_share = max_share
+        self.num_failures = 0
+        self.causes: Dict[str, str] = {}
+        if self.path is not None and self.path.exists():
+            for line in self.path.read_text(encoding="utf-8", errors="replace").splitlines():
+                name, tab, cause = line.partition("\t")
+                if tab:
+                    self.causes[name] = cause
+
+    def add(self, failures: Iterable[Tuple[str, str]]) -> None:
+        """Takes the failures of a batch.
+
+        Args:
+            failures: (path, cause) of each.
+
+        Raises:
+            BadSampleShareError: the files that do not decode are more than `max_share` of the dataset.
+        """
+        new = {}
+        for path, cause in failures:
+            self.num_failures += 1
+            if path not in self.causes and path not in new:
+                new[path] = " ".join(cause.split())
+        if not new:
+            return
+        self.causes.update(new)
+        self._append(new)
+        for path, cause in new.items():
+            get_logger().warning(f"{path} does not decode and is left out: {cause}")
+        allowed = max(self.max_share * self.total, _MIN_FILES - 1)
+        if len(self.causes) > allowed:
+            where = f"; they are listed in {self.path}" if self.path else ""
+            raise BadSampleShareError(
+                f"{len(self.causes)} of {self.total} files do not decode, more than max_bad_share "
+                f"{self.max_share:g} allows{where}; the last one: {path}: {cause}"
+            )
+
+    def _append(self, causes: Dict[str, str]) -> None:
+        """Adds lines in one write, so that processes which share the file do not mix them."""
+        if self.path is None:
+            return
+        text = "".join(f"{path}\t{cause}\n" for path, cause in causes.items())
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with open(self.path, "ab", buffering=0) as file:
+            file.write(text.encode("utf-8", errors="surrogateescape"))
+            os.fsync(file.fileno())

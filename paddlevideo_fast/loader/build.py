@@ -1,0 +1,69 @@
+"""Datasets and loaders from the sections of a config."""
+
+from __future__ import annotations
+
+from typing import Any, Mapping
+
+from paddlevideo_fast.config.build import build, build_list
+from paddlevideo_fast.loader.batches import ClipBatchSampler
+from paddlevideo_fast.loader.dataset import ClipDataset
+from paddlevideo_fast.loader.errors import LoaderError
+from paddlevideo_fast.loader.paddle_loader import ClipLoader
+from paddlevideo_fast.loader.pipeline import Pipeline
+from paddlevideo_fast.registry import DATASETS, DECODERS, SAMPLERS, TRANSFORMS
+
+
+def build_pipeline(section: Mapping[str, Any]) -> Pipeline:
+    """A pipeline from `PIPELINE.train`, `.valid` or `.test`.
+
+    Raises:
+        LoaderError: `decode` or `sample` is missing.
+    """
+    for key in ("decode", "sample"):
+        if not section.get(key):
+            raise LoaderError(f"a pipeline needs '{key}'; it has {', '.join(section) or 'nothing'}")
+    return Pipeline(
+        build(DECODERS, section["decode"]),
+        build(SAMPLERS, section["sample"]),
+        build_list(TRANSFORMS, section.get("transform") or []),
+    )
+
+
+def build_dataset(
+    dataset_section: Mapping[str, Any], pipeline_section: Mapping[str, Any], *, training: bool, seed: int
+) -> ClipDataset:
+    """A dataset from `DATASET.train`, `.valid` or `.test` and the pipeline of the same name.
+
+    Raises:
+        AnnotationError: the list is missing, empty or malformed.
+    """
+    pipeline = build_pipeline(pipeline_section)
+    return build(DATASETS, dataset_section, pipeline=pipeline, seed=seed, training=training)
+
+
+def build_loader(
+    dataset: ClipDataset,
+    *,
+    batch_size: int,
+    num_workers: int,
+    shuffle: bool,
+    drop_last: bool,
+    seed: int,
+    rank: int = 0,
+    world_size: int = 1,
+) -> ClipLoader:
+    """A loader of this rank's share of the dataset.
+
+    Raises:
+        LoaderError: the dataset is too small for one batch, and `drop_last` leaves nothing.
+    """
+    sampler = ClipBatchSampler(
+        len(dataset),
+        batch_size,
+        shuffle=shuffle,
+        drop_last=drop_last,
+        seed=seed,
+        rank=rank,
+        world_size=world_size,
+    )
+    return ClipLoader(dataset, sampler, num_workers)

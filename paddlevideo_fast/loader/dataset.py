@@ -1,0 +1,163 @@
+"""Annotation lists whose items are clips."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar, Dict, List, Optional, Tuple
+
+import numpy as np
+
+from paddlevideo_fast.errors import VideoDecodeError
+from paddlevideo_fast.loader.annotations import VideoRecord, read_frame_list, read_video_list
+from paddlevideo_fast.loader.errors import LoaderError
+from paddlevideo_fast.loader.pipeline import Pipeline
+from paddlevideo_fast.loader.randomness import CLIP, SUBSTITUTE, generator
+from paddlevideo_fast.loader.request import ClipRequest
+from paddlevideo_fast.registry import DATASETS
+
+Failure = Tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What a dataset returns for a request.
+
+    Attributes:
+        clip: uint8 [V * T, H, W, 3]; None where nothing decoded.
+        label: the class of the record that was delivered.
+        index: its number; in training it differs from the request's where that did not decode.
+        view: the request's.
+        failures: (path, cause) of each file that did not decode.
+    """
+
+    clip: Optional[np.ndarray]
+    label: int
+    index: int
+    view: int
+    failures: Tuple[Failure, ...] = ()
+
+
+class ClipDataset:
+    """Records, and a pipeline that makes clips of them.
+
+    A file that does not decode raises nothing. In training another record takes its place, drawn from the
+    same key as the sample's randomness; in evaluation the sample has no clip. Both report the file.
+
+    Args:
+        records: what there is.
+        file_path: the list they are from, for messages.
+        pipeline: makes the clips.
+        seed: of all randomness.
+        training: whether a substitute is drawn.
+        num_retries: records that are tried in training before a sample is given up.
+    """
+
+    injected: ClassVar[Tuple[str, ...]] = ("pipeline", "seed", "training")
+
+    def __init__(
+        self,
+        records: List[VideoRecord],
+        file_path: str,
+        pipeline: Pipeline,
+        seed: int,
+        training: bool,
+        num_retries: int = 5,
+    ) -> None:
+        if num_retries < 1:
+            raise LoaderError(f"num_retries is {num_retries}, expected 1 or more")
+        self.records = records
+        self.file_path = file_path
+        self.pipeline = pipeline
+        self.seed = seed
+        self.training = training
+        self.num_attempts = num_retries if training else 1
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    @property
+    def num_classes_seen(self) -> int:
+        """One more than the largest label."""
+        return 1 + max(record.label for record in self.records)
+
+    def __getitem__(self, request: ClipRequest) -> Sample:
+        failures: List[Failure] = []
+        key = (self.seed, request.epoch, request.index, request.view)
+        index = request.index
+        for attempt in range(self.num_attempts):
+            if attempt:
+                index = int(generator(SUBSTITUTE, *key, attempt).integers(len(self.records)))
+            record = self.records[index]
+            try:
+                clip = self.pipeline(record, replace(request, index=index), generator(CLIP, *key, attempt))
+            except VideoDecodeError as error:
+                failures.append((error.path, error.cause))
+                continue
+            return Sample(clip, record.label, index, request.view, tuple(failures))
+        return Sample(None, self.records[request.index].label, request.index, request.view, tuple(failures))
+
+
+@DATASETS.register()
+class VideoDataset(ClipDataset):
+    """Video files from a list with lines `path label`.
+
+    Args:
+        file_path: the list.
+        pipeline: makes the clips.
+        seed: of all randomness.
+        training: whether a file that does not decode is replaced.
+        data_prefix: folder that relative paths start from.
+        suffix: ending added to paths that lack it.
+        num_retries: records that are tried in training before a sample is given up.
+
+    Raises:
+        AnnotationError: the list is missing, empty or malformed.
+    """
+
+    ignored_arguments: ClassVar[Dict[str, str]] = {"test_mode": "the section (train, valid, test) says it"}
+
+    def __init__(
+        self,
+        file_path: str,
+        pipeline: Pipeline,
+        seed: int,
+        training: bool,
+        data_prefix: Optional[str] = None,
+        suffix: str = "",
+        num_retries: int = 5,
+    ) -> None:
+        records = read_video_list(file_path, data_prefix, suffix)
+        super().__init__(records, file_path, pipeline, seed, training, num_retries)
+
+
+@DATASETS.register()
+class FrameDataset(ClipDataset):
+    """Folders of images from a list with lines `folder num_frames label`.
+
+    Args:
+        file_path: the list.
+        pipeline: makes the clips.
+        seed: of all randomness.
+        training: whether a folder that does not decode is replaced.
+        data_prefix: folder that relative paths start from.
+        suffix: format string from a frame's number, from 1, to its file name.
+        num_retries: records that are tried in training before a sample is given up.
+
+    Raises:
+        AnnotationError: the list is missing, empty or malformed.
+    """
+
+    ignored_arguments: ClassVar[Dict[str, str]] = {"test_mode": "the section (train, valid, test) says it"}
+
+    def __init__(
+        self,
+        file_path: str,
+        pipeline: Pipeline,
+        seed: int,
+        training: bool,
+        data_prefix: Optional[str] = None,
+        suffix: str = "img_{:05}.jpg",
+        num_retries: int = 5,
+    ) -> None:
+        records = read_frame_list(file_path, data_prefix, suffix)
+        super().__init__(records, file_path, pipeline, seed, training, num_retries)

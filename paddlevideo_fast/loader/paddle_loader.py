@@ -1,0 +1,197 @@
+"""Batches of clips, made in this process or in workers of paddle.io.DataLoader."""
+
+from __future__ import annotations
+
+import json
+import signal
+import traceback
+from dataclasses import dataclass, field, replace
+from typing import Any, Iterator, List, Optional, Sequence, Union
+
+import cv2
+import numpy as np
+
+from paddlevideo_fast.errors import PaddleVideoFastError
+from paddlevideo_fast.loader.batches import ClipBatchSampler
+from paddlevideo_fast.loader.dataset import ClipDataset, Failure, Sample
+from paddlevideo_fast.loader.errors import LoaderError
+from paddlevideo_fast.loader.request import ClipRequest
+
+
+@dataclass
+class Batch:
+    """Samples of one step.
+
+    Attributes:
+        clips: uint8 [N, V * T, H, W, 3]. Samples without a clip are left out, so N may be smaller than the
+            batch size; where none has one, the shape is [0, 0, 0, 0, 3].
+        labels: int64 [N].
+        ids: int64 [N], numbers of the records in the dataset.
+        views: int64 [N].
+        failures: (path, cause) of each file that did not decode.
+    """
+
+    clips: np.ndarray
+    labels: np.ndarray
+    ids: np.ndarray
+    views: np.ndarray
+    failures: List[Failure] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+def collate(samples: Sequence[Sample]) -> Batch:
+    """Stacks samples.
+
+    Raises:
+        LoaderError: their clips have different shapes.
+    """
+    kept = [sample for sample in samples if sample.clip is not None]
+    clips = [sample.clip for sample in kept if sample.clip is not None]
+    shapes = sorted({clip.shape for clip in clips})
+    if len(shapes) > 1:
+        raise LoaderError(
+            f"clips of different shapes {shapes} in one batch: end the transforms with a crop to one size"
+        )
+    return Batch(
+        clips=np.stack(clips) if clips else np.empty((0, 0, 0, 0, 3), np.uint8),
+        labels=np.array([sample.label for sample in kept], np.int64),
+        ids=np.array([sample.index for sample in kept], np.int64),
+        views=np.array([sample.view for sample in kept], np.int64),
+        failures=[failure for sample in samples for failure in sample.failures],
+    )
+
+
+class ClipLoader:
+    """Iterates over the batches of an epoch. The batches are the same for any number of workers.
+
+    Args:
+        dataset: makes the samples.
+        batch_sampler: says which.
+        num_workers: processes; 0 makes the batches here, when they are asked for.
+        prefetch_factor: batches each worker may be ahead.
+    """
+
+    def __init__(
+        self,
+        dataset: ClipDataset,
+        batch_sampler: ClipBatchSampler,
+        num_workers: int = 0,
+        prefetch_factor: int = 2,
+    ) -> None:
+        if num_workers < 0:
+            raise LoaderError(f"num_workers is {num_workers}, expected 0 or more")
+        self.dataset = dataset
+        self.batch_sampler = batch_sampler
+        self.num_workers = num_workers
+        self.prefetch_factor = prefetch_factor
+
+    def __len__(self) -> int:
+        return self.batch_sampler.num_batches
+
+    def epoch(self, epoch: int, start_batch: int = 0) -> Iterator[Batch]:
+        """The batches of an epoch, from `start_batch` on.
+
+        Leaving the loop early ends the workers.
+
+        Raises:
+            PaddleVideoFastError: what a user can mend, with its cause.
+            RuntimeError: any other error of a worker, with the worker's traceback.
+        """
+        batches = self.batch_sampler.batches(epoch, start_batch)
+        if self.num_workers == 0 or not batches:
+            for requests in batches:
+                yield collate([self.dataset[request] for request in requests])
+            return
+        yield from self._from_workers(batches)
+
+    def _from_workers(self, batches: List[List[ClipRequest]]) -> Iterator[Batch]:
+        import paddle
+
+        loader = paddle.io.DataLoader(
+            _Guarded(self.dataset),
+            batch_sampler=batches,
+            collate_fn=_pack,
+            num_workers=min(self.num_workers, len(batches)),
+            places=paddle.CPUPlace(),
+            return_list=True,
+            use_shared_memory=True,
+            use_buffer_reader=False,
+            prefetch_factor=self.prefetch_factor,
+            worker_init_fn=_init_worker,
+        )
+        iterator = iter(loader)
+        try:
+            for _ in batches:
+                try:
+                    packed = next(iterator)
+                except (StopIteration, RuntimeError, SystemError) as error:
+                    raise LoaderError(
+                        "a loader worker ended without a word: it was killed, or memory or shared memory "
+                        f"(df -h /dev/shm) ran out; lower num_workers or batch_size ({error})"
+                    ) from error
+                yield _unpack(packed)
+        finally:
+            iterator._try_shutdown_all()  # else the workers live until the iterator is collected
+
+
+class _WorkerError:
+    """An exception on its way to the parent; those that Paddle carries over arrive without their text."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.readable = isinstance(error, PaddleVideoFastError)
+        self.text = str(error) if self.readable else traceback.format_exc()
+
+
+class _Guarded:
+    """A dataset that returns exceptions."""
+
+    def __init__(self, dataset: ClipDataset) -> None:
+        self.dataset = dataset
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, request: ClipRequest) -> Union[Sample, _WorkerError]:
+        try:
+            return self.dataset[request]
+        except Exception as error:
+            return _WorkerError(error)
+
+
+def _pack(samples: Sequence[Union[Sample, _WorkerError]]) -> List[Any]:
+    """[clips, labels, ids, views, note]: arrays for shared memory, and the rest as JSON."""
+    failed: Optional[_WorkerError] = next((item for item in samples if isinstance(item, _WorkerError)), None)
+    batch = None
+    if failed is None:
+        try:
+            batch = collate([item for item in samples if isinstance(item, Sample)])
+        except Exception as error:
+            failed = _WorkerError(error)
+    if failed is not None:
+        return [json.dumps({"error": failed.text, "readable": failed.readable})]
+    assert batch is not None
+    note = json.dumps({"failures": batch.failures})
+    if not len(batch):  # shared memory holds no empty arrays
+        return [note]
+    return [batch.clips, batch.labels, batch.ids, batch.views, note]
+
+
+def _unpack(packed: Sequence[Any]) -> Batch:
+    *arrays, text = packed
+    note = json.loads(text)
+    if "error" in note:
+        if note["readable"]:
+            raise LoaderError(note["error"])
+        raise RuntimeError(f"error in a loader worker:\n{note['error']}")
+    failures = [(path, cause) for path, cause in note["failures"]]
+    if not arrays:
+        return replace(collate([]), failures=failures)
+    clips, labels, ids, views = (array.numpy() for array in arrays)
+    return Batch(clips, labels, ids, views, failures)
+
+
+def _init_worker(worker_id: int) -> None:
+    cv2.setNumThreads(0)  # the workers are the parallelism
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends them

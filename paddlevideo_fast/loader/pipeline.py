@@ -1,0 +1,104 @@
+"""From a record to a uint8 clip."""
+
+from __future__ import annotations
+
+from typing import Protocol, Sequence, Tuple, Union
+
+import numpy as np
+
+from paddlevideo_fast.decode import VideoReader
+from paddlevideo_fast.loader.annotations import VideoRecord
+from paddlevideo_fast.loader.errors import TransformError
+from paddlevideo_fast.loader.request import ClipRequest
+from paddlevideo_fast.loader.transforms import ClipGeometry, Descriptive, Geometric, Normalization, Pixelwise
+
+Transform = Union[Geometric, Pixelwise, Descriptive]
+
+
+class Decoder(Protocol):
+    """What `decode` in a pipeline must offer."""
+
+    def open(self, record: VideoRecord) -> VideoReader:
+        """A reader of the record's frames; raises VideoDecodeError."""
+
+
+class FrameSampler(Protocol):
+    """What `sample` in a pipeline must offer."""
+
+    num_clips: int
+
+    def sample(
+        self, num_frames: int, avg_fps: float, request: ClipRequest, rng: np.random.Generator
+    ) -> np.ndarray:
+        """int64 frame indices in [0, num_frames), `num_clips` clips one after the other."""
+
+
+class Pipeline:
+    """Opens a record, reads the frames that the sampler wants and renders them once.
+
+    Args:
+        decode: opens records.
+        sample: says which frames.
+        transforms: in the order of the config. Colour changes come after all geometry, on the small clip.
+
+    Attributes:
+        normalization: (mean, std) of the channels for pixel values in 0 to 1.
+        num_views: clips in one result: those of the sampler times those of the crops.
+    """
+
+    def __init__(self, decode: Decoder, sample: FrameSampler, transforms: Sequence[Transform]) -> None:
+        self.decode = decode
+        self.sample = sample
+        self.geometric = [step for step in transforms if isinstance(step, Geometric)]
+        self.pixelwise = [step for step in transforms if isinstance(step, Pixelwise)]
+        self.normalization: Tuple[Tuple[float, ...], Tuple[float, ...]] = (
+            (0.485, 0.456, 0.406),
+            (0.229, 0.224, 0.225),
+        )
+        for step in transforms:
+            if isinstance(step, Normalization):
+                self.normalization = (step.mean, step.std)
+        self.num_views = sample.num_clips * int(np.prod([step.num_views for step in self.geometric]))
+
+    def __call__(self, record: VideoRecord, request: ClipRequest, rng: np.random.Generator) -> np.ndarray:
+        """Makes the clip.
+
+        Args:
+            record: what is opened.
+            request: which clip of it, and its shape.
+            rng: the only source of randomness.
+
+        Returns:
+            uint8 [V * T, H, W, 3], RGB; for each crop the sampler's clips one after the other.
+
+        Raises:
+            VideoDecodeError: the file does not decode.
+            TransformError: a transform does not fit the frames.
+        """
+        with self.decode.open(record) as reader:
+            frames = reader.read(self.sample.sample(reader.num_frames, reader.avg_fps, request, rng).tolist())
+        clip = self._geometry(frames, record, request, rng).render(frames)
+        for step in self.pixelwise:
+            step.apply(clip, rng)
+        return clip
+
+    def _geometry(
+        self, frames: np.ndarray, record: VideoRecord, request: ClipRequest, rng: np.random.Generator
+    ) -> ClipGeometry:
+        height, width = frames.shape[1:3]
+        factor = request.crop_size / self._crop_size() if request.crop_size else 1.0
+        geometry = ClipGeometry(width, height, factor)
+        for step in self.geometric:
+            try:
+                step.apply(geometry, rng)
+            except TransformError as error:
+                raise TransformError(f"{record.path}: {type(step).__name__}: {error}") from None
+        return geometry
+
+    def _crop_size(self) -> float:
+        """Side in pixels of the clips that the transforms make by themselves."""
+        for step in reversed(self.geometric):
+            size = getattr(step, "target_size", getattr(step, "crop_size", None))
+            if size is not None:
+                return size if isinstance(size, int) else size[0]
+        raise TransformError("a request with a crop size needs a transform with a target_size")

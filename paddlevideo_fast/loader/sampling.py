@@ -1,0 +1,154 @@
+"""Which frames of a video make the clip.
+
+All indices count from 0, for videos and frame folders alike.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Dict, Optional
+
+import numpy as np
+
+from paddlevideo_fast.loader.errors import LoaderError
+from paddlevideo_fast.loader.request import ClipRequest
+from paddlevideo_fast.registry import SAMPLERS
+
+_DENSE_WINDOW = 64
+_DENSE_CLIPS = 10
+
+
+@SAMPLERS.register()
+class Sampler:
+    """Frames by segments, as PaddleVideo's Sampler takes them.
+
+    The video is cut into `num_seg` equal parts; with 4 of them, 2 frames each, and 25 frames:
+
+        frame     0     6     12    18    24
+        segment   |--0--|--1--|--2--|--3--|
+        training    xx    xx  xx       xx     a random start in each
+        valid       xx    xx    xx    xx      the middle of each
+
+    Args:
+        num_seg: segments.
+        seg_len: consecutive frames from a segment.
+        frame_interval: if set, the frames of a segment lie this far apart, and a segment may run over the
+            next one; a clip that runs over the end goes on at the start of the video.
+        valid_mode: fixed positions in place of random ones.
+        select_left: the variant TSM trains with: one frame a segment, positions spread over the whole length.
+        dense_sample: one window of 64 frames, `num_seg` frames equally far apart; valid mode: ten such
+            windows.
+        linspace_sample: `num_seg` frames from the first to the last, equally far apart.
+
+    Attributes:
+        num_clips: clips that `sample` returns one after the other.
+
+    Reference: TSN, arXiv:1608.00859, section 3.1 (segments); TSM, arXiv:1811.08383, section 5.1 (dense).
+    """
+
+    ignored_arguments: ClassVar[Dict[str, str]] = {"use_pil": "frames are arrays here"}
+
+    def __init__(
+        self,
+        num_seg: int,
+        seg_len: int,
+        frame_interval: Optional[int] = None,
+        valid_mode: bool = False,
+        select_left: bool = False,
+        dense_sample: bool = False,
+        linspace_sample: bool = False,
+    ) -> None:
+        if num_seg < 1 or seg_len < 1:
+            raise LoaderError(f"Sampler: num_seg {num_seg} and seg_len {seg_len} must be 1 or more")
+        if frame_interval is not None and frame_interval < 1:
+            raise LoaderError(f"Sampler: frame_interval {frame_interval} must be 1 or more")
+        self.num_seg = num_seg
+        self.seg_len = seg_len
+        self.frame_interval = frame_interval
+        self.valid_mode = valid_mode
+        self.select_left = select_left
+        self.dense_sample = dense_sample
+        self.linspace_sample = linspace_sample
+        self._dense = dense_sample and not (frame_interval or linspace_sample or select_left)
+        self.num_clips = _DENSE_CLIPS if self._dense and valid_mode else 1
+
+    def sample(
+        self, num_frames: int, avg_fps: float, request: ClipRequest, rng: np.random.Generator
+    ) -> np.ndarray:
+        """Frame indices of the clip, or of `num_clips` clips.
+
+        Args:
+            num_frames: length of the video, ≥ 1.
+            avg_fps: its frames a second; not used.
+            request: `num_frames` and `sampling_rate` replace the sampler's own where they are set.
+            rng: the only source of randomness.
+
+        Returns:
+            int64 [num_clips * frames of a clip], each in [0, num_frames).
+        """
+        num_seg, seg_len = self.num_seg, self.seg_len
+        if self.frame_interval is not None:
+            if request.num_frames:
+                seg_len = max(1, request.num_frames // num_seg)
+            interval = max(1, round(request.sampling_rate or self.frame_interval))
+            starts = self._interval_starts(num_frames, num_seg, seg_len * interval, rng)
+            indices = starts[:, None] + np.arange(seg_len) * interval
+            return indices.reshape(-1) % num_frames
+        if request.num_frames:
+            num_seg = max(1, request.num_frames // seg_len)
+        if self.linspace_sample:
+            return np.linspace(0, num_frames - 1, num_seg).astype(np.int64)
+        if self.select_left:
+            return self._one_a_segment(num_frames, num_seg, rng)
+        if self._dense:
+            return self._windows(num_frames, num_seg, rng)
+        starts = self._segment_starts(num_frames, num_seg, seg_len, rng)
+        return (starts[:, None] + np.arange(seg_len)).reshape(-1) % num_frames
+
+    def _interval_starts(
+        self, num_frames: int, num_seg: int, span: int, rng: np.random.Generator
+    ) -> np.ndarray:
+        room = num_frames - span + 1  # starts from which a segment fits
+        if self.valid_mode:
+            step = max(room, 0) / num_seg
+            return (np.arange(num_seg) * step + step / 2).astype(np.int64)
+        step = room // num_seg
+        if step > 0:
+            return np.arange(num_seg) * step + rng.integers(step, size=num_seg)
+        if num_frames > max(num_seg, span):
+            return np.sort(rng.integers(room, size=num_seg))
+        if step == 0:
+            return np.around(np.arange(num_seg) * (room / num_seg)).astype(np.int64)
+        return np.zeros(num_seg, np.int64)
+
+    def _one_a_segment(self, num_frames: int, num_seg: int, rng: np.random.Generator) -> np.ndarray:
+        if self.valid_mode:
+            if num_frames <= num_seg:
+                return np.zeros(num_seg, np.int64)
+            length = num_frames / num_seg
+            return (length / 2 + length * np.arange(num_seg)).astype(np.int64)
+        step = num_frames // num_seg
+        if step == 0:
+            return np.zeros(num_seg, np.int64)
+        return np.arange(num_seg) * step + rng.integers(step, size=num_seg)
+
+    def _windows(self, num_frames: int, num_seg: int, rng: np.random.Generator) -> np.ndarray:
+        last = max(0, num_frames - _DENSE_WINDOW)
+        if self.valid_mode:
+            starts = np.linspace(0, last, _DENSE_CLIPS).astype(np.int64)
+        else:
+            starts = np.array([rng.integers(last) if last else 0])
+        stride = _DENSE_WINDOW // num_seg
+        return (starts[:, None] + np.arange(num_seg) * stride).reshape(-1) % num_frames
+
+    def _segment_starts(
+        self, num_frames: int, num_seg: int, seg_len: int, rng: np.random.Generator
+    ) -> np.ndarray:
+        step = num_frames // num_seg
+        segments = np.arange(num_seg)
+        if step == 0:
+            return segments
+        if step < seg_len:
+            return segments * step
+        if self.valid_mode:
+            return segments * step + (step - 1) // 2
+        return segments * step + rng.integers(step - seg_len + 1, size=num_seg)

@@ -1,0 +1,62 @@
+"""PaddleVideo's transforms, by its names and arguments.
+
+Geometric ones compose into one `ClipGeometry`; colour ones work on the small clip that it renders; the rest
+only describe what the device does.
+"""
+
+from __future__ import annotations
+
+from paddlevideo_fast.loader.transforms.base import Descriptive, Geometric, Pixelwise
+from paddlevideo_fast.loader.transforms.color import (
+    ColorJitter,
+    RandomBrightness,
+    RandomGamma,
+    RandomHue,
+    RandomSaturation,
+)
+from paddlevideo_fast.loader.transforms.crop import (
+    CenterCrop,
+    MultiScaleCrop,
+    RandomCrop,
+    RandomFlip,
+    RandomResizedCrop,
+)
+from paddlevideo_fast.loader.transforms.description import Image2Array, Normalization, PackOutput
+from paddlevideo_fast.loader.transforms.geometry import ClipGeometry, View
+from paddlevideo_fast.loader.transforms.multi_view import (
+    GroupFullResSample,
+    MultiCenterCrop,
+    MultiCrop,
+    TenCrop,
+    UniformCrop,
+)
+from paddlevideo_fast.loader.transforms.resize import GroupResize, JitterScale, Scale
+
+__all__ = [
+    "CenterCrop",
+    "ClipGeometry",
+    "ColorJitter",
+    "Descriptive",
+    "Geometric",
+    "GroupFullResSample",
+    "GroupResize",
+    "Image2Array",
+    "JitterScale",
+    "MultiCenterCrop",
+    "MultiCrop",
+    "MultiScaleCrop",
+    "Normalization",
+    "PackOutput",
+    "Pixelwise",
+    "RandomBrightness",
+    "RandomCrop",
+    "RandomFlip",
+    "RandomGamma",
+    "RandomHue",
+    "RandomResizedCrop",
+    "RandomSaturation",
+    "Scale",
+    "TenCrop",
+    "UniformCrop",
+    "View",
+]

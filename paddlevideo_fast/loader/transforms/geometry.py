@@ -1,0 +1,218 @@
+"""What all crops, resizes and flips of a pipeline do to a clip together, and one resample that does it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import List, Sequence, Tuple
+
+import cv2
+import numpy as np
+
+from paddlevideo_fast.loader.errors import TransformError
+
+_TOLERANCE_PX = 1 / 32  # the grid that OpenCV's own fixed-point warps are rounded to
+_MAX_MARGIN_PX = 24
+
+
+@dataclass
+class View:
+    """A box of the source frame, in source pixels, that becomes one output frame; `flip` mirrors it."""
+
+    left: float
+    top: float
+    width: float
+    height: float
+    flip: bool = False
+
+
+class ClipGeometry:
+    """The box of the source that is shown, and the size it is shown at.
+
+    Transforms speak in the coordinates of the frame as it is after the transforms before them:
+
+        source 340×256       resize(425, 320)        crop(100, 48, 224, 224)
+        +-----------+        +-----------+           box (80, 38.4, 179.2, 179.2)
+        |           |   →    |  425×320  |     →     shown at 224×224
+        +-----------+        +-----------+
+
+    Args:
+        source_width: width of the decoded frames in pixels.
+        source_height: their height.
+        size_factor: what the sizes that transforms ask for are multiplied with; 1 unless the request has a
+            crop size of its own.
+
+    Attributes:
+        width: current width of the output in pixels.
+        height: current height.
+        views: the boxes; more than one after a multi-crop.
+    """
+
+    def __init__(self, source_width: int, source_height: int, size_factor: float = 1.0) -> None:
+        self.source_width = source_width
+        self.source_height = source_height
+        self.size_factor = size_factor
+        self.width = source_width
+        self.height = source_height
+        self.views = [View(0.0, 0.0, float(source_width), float(source_height))]
+
+    def scaled(self, size_px: float) -> int:
+        """A size of the configuration in pixels of this request."""
+        return max(1, round(size_px * self.size_factor))
+
+    def resize(self, width: int, height: int) -> None:
+        """Shows the same box at another size."""
+        self.width, self.height = width, height
+
+    def crop(self, left: int, top: int, width: int, height: int) -> None:
+        """Cuts a rectangle out of the current frame.
+
+        Raises:
+            TransformError: it reaches over the frame.
+        """
+        self.split([(left, top, False)], width, height)
+
+    def split(self, places: Sequence[Tuple[int, int, bool]], width: int, height: int) -> None:
+        """Cuts several rectangles of one size out of the current frame; each becomes a view.
+
+        Args:
+            places: (left, top, mirrored) of each.
+            width: of all of them.
+            height: of all of them.
+
+        Raises:
+            TransformError: one reaches over the frame.
+        """
+        self.views = [
+            self._cut(view, left, top, width, height, flip)
+            for left, top, flip in places
+            for view in self.views
+        ]
+        self.width, self.height = width, height
+
+    def flip(self) -> None:
+        """Mirrors left and right."""
+        for view in self.views:
+            view.flip = not view.flip
+
+    def require(self, width: int, height: int) -> None:
+        """Checks that a crop of this size fits.
+
+        Raises:
+            TransformError: it does not.
+        """
+        if width > self.width or height > self.height:
+            raise TransformError(
+                f"a crop of {width}×{height} does not fit into a frame of {self.width}×{self.height} "
+                f"(decoded at {self.source_width}×{self.source_height}); put a Scale before it"
+            )
+
+    def _cut(self, view: View, left: int, top: int, width: int, height: int, flip: bool) -> View:
+        self.require(left + width, top + height)
+        if left < 0 or top < 0:
+            raise TransformError(f"a crop at ({left}, {top}) starts outside the frame")
+        scale_x, scale_y = view.width / self.width, view.height / self.height
+        if view.flip:  # left in the mirrored frame is right in the source
+            left = self.width - left - width
+        return replace(
+            view,
+            left=view.left + left * scale_x,
+            top=view.top + top * scale_y,
+            width=width * scale_x,
+            height=height * scale_y,
+            flip=view.flip != flip,
+        )
+
+    def render(self, frames: np.ndarray) -> np.ndarray:
+        """Resamples each frame once for each view.
+
+        Args:
+            frames: uint8 [T, H, W, 3].
+
+        Returns:
+            uint8 [V * T, height, width, 3], the frames of a view one after the other.
+        """
+        num_frames = len(frames)
+        clip = np.empty((len(self.views) * num_frames, self.height, self.width, 3), np.uint8)
+        for number, view in enumerate(self.views):
+            columns = _plan_axis(view.left, view.width, self.width, self.source_width)
+            rows = _plan_axis(view.top, view.height, self.height, self.source_height)
+            out = clip[number * num_frames : (number + 1) * num_frames]
+            _resample(frames, rows, columns, view.flip, out)
+        return clip
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """Source pixels [start, stop) are resized to `size`; of these, the output starts at `offset`."""
+
+    start: int
+    stop: int
+    size: int
+    offset: int
+
+    @property
+    def scale(self) -> float:
+        return (self.stop - self.start) / self.size
+
+
+def _plan_axis(start: float, length: float, size: int, source_size: int) -> _Axis:
+    """Whole source pixels that resize to the wanted pixels.
+
+    A box from a crop of a resized frame starts between source pixels, and cv2.resize takes whole ones. So the
+    box grows by the few output pixels after which the two grids meet again; they are cut off afterwards. The
+    result is what resizing the whole frame gives, to 1/32 of a source pixel.
+    """
+    scale = length / size
+    before, low = _meet(start, -scale, source_size)
+    after, high = _meet(start + length, scale, source_size)
+    return _Axis(low, max(high, low + 1), before + size + after, before)
+
+
+def _meet(edge: float, step: float, source_size: int) -> Tuple[int, int]:
+    """Output pixels to grow by from `edge`, and the whole source coordinate met there."""
+    inside = _TOLERANCE_PX < edge < source_size - _TOLERANCE_PX
+    # enlarging reads half a pixel over the edge
+    first = 1 if inside and abs(step) < 1 else 0
+    best = (0, min(max(round(edge), 0), source_size))
+    best_error = 1.0
+    for margin in range(first, _MAX_MARGIN_PX + 1):
+        position = edge + margin * step
+        if not -_TOLERANCE_PX <= position <= source_size + _TOLERANCE_PX:
+            break
+        error = abs(position - round(position))
+        if error < best_error:
+            best, best_error = (margin, round(position)), error
+        if error <= _TOLERANCE_PX:
+            break
+    return best
+
+
+def _resample(frames: np.ndarray, rows: _Axis, columns: _Axis, flip: bool, out: np.ndarray) -> None:
+    height, width = out.shape[1:3]
+    source = frames[:, rows.start : rows.stop, columns.start : columns.stop]
+    if rows.scale == 1 and columns.scale == 1:
+        out[:] = source[:, :, ::-1] if flip else source
+        return
+    # linear reads two pixels on each axis: where the step is larger, those between would be lost
+    interpolation = cv2.INTER_AREA if min(rows.scale, columns.scale) >= 2 else cv2.INTER_LINEAR
+    size = (columns.size, rows.size)
+    if not flip and size == (width, height):
+        for frame, target in zip(source, out):
+            cv2.resize(frame, size, dst=target, interpolation=interpolation)
+        return
+    left, top = columns.offset, rows.offset
+    buffer = np.empty((rows.size, columns.size, 3), np.uint8)
+    shown = buffer[top : top + height, left : left + width]
+    for frame, target in zip(source, out):
+        cv2.resize(frame, size, dst=buffer, interpolation=interpolation)
+        if flip:
+            cv2.flip(shown, 1, dst=target)
+        else:
+            target[:] = shown
+
+
+def fit_short_side(width: int, height: int, short_size: int) -> List[int]:
+    """[width, height] with the shorter one `short_size` and the longer one in proportion, rounded down."""
+    if width <= height:
+        return [short_size, height * short_size // width]
+    return [width * short_size // height, short_size]
