@@ -1,0 +1,26 @@
+"""Configs: YAML with inheritance and overrides, checked against the constructors of the components."""
+
+from paddlevideo_fast.config.build import build, build_list, build_named
+from paddlevideo_fast.config.load import Config, load_config
+from paddlevideo_fast.config.run import (
+    DatasetSettings,
+    EmaSettings,
+    GradientAccumulation,
+    RunSettings,
+    accumulation_of,
+)
+from paddlevideo_fast.config.schema import check_config
+
+__all__ = [
+    "Config",
+    "DatasetSettings",
+    "EmaSettings",
+    "GradientAccumulation",
+    "RunSettings",
+    "accumulation_of",
+    "build",
+    "build_list",
+    "build_named",
+    "check_config",
+    "load_config",
+]

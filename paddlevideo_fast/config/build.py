@@ -1,0 +1,55 @@
+"""Builds components from their sections."""
+
+from __future__ import annotations
+
+from typing import Any, List, Mapping, Optional, Sequence
+
+from paddlevideo_fast.config.sections import tag_of
+from paddlevideo_fast.errors import ConfigError
+from paddlevideo_fast.registry import Registry
+
+
+def build(registry: Registry, section: Mapping[str, Any], **extra: Any) -> Any:
+    """Builds the component that `section` names.
+
+    Arguments without effect are left out. Arguments listed in the class's `children` are built first.
+
+    Args:
+        registry: where the name is looked up.
+        section: the arguments, and the name under `name` (`framework` for a recognizer, `format` for a
+            dataset).
+        extra: further constructor arguments, which code and not a config provides.
+
+    Raises:
+        ConfigError: the name is missing or unknown.
+    """
+    tag = tag_of(registry)
+    if tag not in section:
+        raise ConfigError([f"a {registry.kind} needs '{tag}' in its section {dict(section)!r}"])
+    arguments = {key: value for key, value in section.items() if key != tag}
+    return build_named(registry, section[tag], arguments, **extra)
+
+
+def build_named(
+    registry: Registry, name: str, arguments: Optional[Mapping[str, Any]] = None, **extra: Any
+) -> Any:
+    """Builds the component called `name`; see `build`."""
+    try:
+        cls = registry.get(name)
+    except KeyError as error:
+        raise ConfigError([str(error.args[0])]) from None
+    children = getattr(cls, "children", {})
+    ignored = getattr(cls, "ignored_arguments", {})
+    built = {
+        key: build(children[key], value) if key in children and isinstance(value, Mapping) else value
+        for key, value in (arguments or {}).items()
+        if key not in ignored
+    }
+    return cls(**built, **extra)
+
+
+def build_list(
+    registry: Registry, items: Sequence[Mapping[str, Optional[Mapping[str, Any]]]], **extra: Any
+) -> List[Any]:
+    """Builds a list of one-key mappings `{name: arguments}`, as in `PIPELINE.train.transform`."""
+    return [build_named(registry, *next(iter(item.items())), **extra) for item in items]

@@ -1,0 +1,188 @@
+"""The settings that are no component: those of the run, of the DATASET section, and of a few small sections.
+
+The fields are the schema, as a component's constructor is.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Annotated, Any, ClassVar, Dict, Literal, Mapping, Optional, Type, TypeVar
+
+from paddlevideo_fast.config.types import Count, PositiveInt, Range, Share
+from paddlevideo_fast.errors import ConfigError
+
+Settings = TypeVar("Settings")
+Split = Literal["train", "valid", "test"]
+
+
+def settings_from(cls: Type[Settings], section: Optional[Mapping[str, Any]]) -> Settings:
+    """Builds a settings dataclass from those keys of `section` that are its fields."""
+    names = {field.name for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    return cls(**{key: value for key, value in (section or {}).items() if key in names})
+
+
+@dataclasses.dataclass(frozen=True)
+class RunSettings:
+    """What a run does besides its model and its data: keys at the top level of a config.
+
+    Args:
+        model_name: names the output folder and the checkpoint files.
+        epochs: how many epochs to train.
+        output_dir: folder of checkpoints, logs and the resolved config; empty for `output/<model_name>`.
+        seed: seed of weights, shuffling, sampling and augmentation.
+        log_interval: training steps between two log lines.
+        log_level: the least severe level that is shown.
+        validate: evaluate on DATASET.valid while training.
+        val_interval: epochs between two evaluations; the last epoch is always evaluated.
+        save_interval: epochs between two checkpoints; the last epoch is always saved.
+        save_every_steps: also save after this many training steps, within the epoch; null for never.
+        keep_last: how many epoch checkpoints stay on disk, the best one not counted; null for all.
+        resume: `auto` continues from the newest checkpoint of the output folder, if there is one; a path
+            continues from that checkpoint; null starts anew.
+        resume_epoch: continue after this epoch of the output folder; 0 starts anew.
+        weights: weight file to start from, or to evaluate; a path or an URL.
+        max_iters: stop each epoch and each evaluation after this many steps; null for no limit.
+        accumulate_steps: steps whose gradients add up to one update of the weights.
+        num_threads: CPU threads of the process that computes; null for all cores.
+        use_visualdl: write the curves for VisualDL.
+    """
+
+    model_name: str
+    epochs: PositiveInt
+    output_dir: str = ""
+    seed: Count = 1234
+    log_interval: PositiveInt = 10
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    validate: bool = False
+    val_interval: PositiveInt = 1
+    save_interval: PositiveInt = 10
+    save_every_steps: Optional[PositiveInt] = None
+    keep_last: Optional[PositiveInt] = None
+    resume: Optional[str] = None
+    resume_epoch: Count = 0
+    weights: Optional[str] = None
+    max_iters: Optional[PositiveInt] = None
+    accumulate_steps: PositiveInt = 1
+    num_threads: Optional[PositiveInt] = None
+    use_visualdl: bool = False
+
+    ignored_arguments: ClassVar[Dict[str, str]] = {
+        "use_gpu": "the device is chosen by what the installed Paddle offers",
+        "use_npu": "only CPU and GPU are supported",
+        "use_xpu": "only CPU and GPU are supported",
+        "to_static": "training runs in dynamic mode; export converts the model",
+        "inference_model_dir": "the export command takes its output folder as a flag",
+        "quant_output_dir": "quantization is not supported yet",
+    }
+
+    def __post_init__(self) -> None:
+        if not self.output_dir:
+            object.__setattr__(self, "output_dir", f"output/{self.model_name}")
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> RunSettings:
+        """Takes the run's keys from the top level of a checked config."""
+        return settings_from(cls, config)
+
+
+@dataclasses.dataclass(frozen=True)
+class DatasetSettings:
+    """How clips become batches: the keys of DATASET beside its `train`, `valid` and `test`.
+
+    Args:
+        batch_size: clips a training step and process.
+        valid_batch_size: clips a step when evaluating during training; null for `batch_size`.
+        test_batch_size: clips a step when testing.
+        num_workers: processes that decode for each training process; 0 decodes in the process itself.
+        valid_num_workers: the same when evaluating during training; null for `num_workers`.
+        test_num_workers: the same when testing; null for `num_workers`.
+        max_bad_share: share of the samples of an epoch that may fail to decode before the run stops.
+    """
+
+    batch_size: PositiveInt = 8
+    valid_batch_size: Optional[PositiveInt] = None
+    test_batch_size: PositiveInt = 8
+    num_workers: Count = 0
+    valid_num_workers: Optional[Count] = None
+    test_num_workers: Optional[Count] = None
+    max_bad_share: Share = 0.1
+
+    ignored_arguments: ClassVar[Dict[str, str]] = {
+        "shuffle_valid": "the order does not change the result of an evaluation",
+    }
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> DatasetSettings:
+        """Takes the loader's keys from the DATASET section of a checked config."""
+        return settings_from(cls, config.get("DATASET"))
+
+    def batch_size_of(self, split: Split) -> int:
+        """Clips a step for "train", "valid" or "test"."""
+        valid = self.batch_size if self.valid_batch_size is None else self.valid_batch_size
+        return {"train": self.batch_size, "valid": valid, "test": self.test_batch_size}[split]
+
+    def num_workers_of(self, split: Split) -> int:
+        """Decoding processes for "train", "valid" or "test"."""
+        own = {"train": None, "valid": self.valid_num_workers, "test": self.test_num_workers}[split]
+        return self.num_workers if own is None else own
+
+
+@dataclasses.dataclass(frozen=True)
+class EmaSettings:
+    """Evaluation and checkpoints of a moving average of the weights: the EMA section.
+
+    Args:
+        decay: share of the average that is kept at a step.
+    """
+
+    decay: Annotated[float, Range(0.0, 1.0)] = 0.9999
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> Optional[EmaSettings]:
+        """The EMA section of a checked config, None where it has none."""
+        section = config.get("EMA")
+        return None if section is None else settings_from(cls, section)
+
+
+@dataclasses.dataclass(frozen=True)
+class GradientAccumulation:
+    """The GRADIENT_ACCUMULATION section: accumulation given by the batch it has to reach.
+
+    Args:
+        global_batch_size: clips that one update of the weights is made of, over all processes.
+    """
+
+    global_batch_size: PositiveInt
+
+    ignored_arguments: ClassVar[Dict[str, str]] = {
+        "num_iters": "it follows from global_batch_size, DATASET.batch_size and the number of processes",
+    }
+
+
+def accumulation_of(config: Mapping[str, Any], world_size: int = 1) -> int:
+    """How many steps add up to one update of the weights.
+
+    Args:
+        config: a checked config.
+        world_size: the number of training processes.
+
+    Raises:
+        ConfigError: both ways to say it are used, or the batch sizes do not divide.
+    """
+    section = config.get("GRADIENT_ACCUMULATION")
+    if section is None:
+        return RunSettings.from_config(config).accumulate_steps
+    key = "GRADIENT_ACCUMULATION.global_batch_size"
+    wanted = settings_from(GradientAccumulation, section).global_batch_size
+    place = getattr(config, "where", lambda path: "config")(tuple(key.split(".")))
+    if "accumulate_steps" in config:
+        raise ConfigError([f"{place}  {key}: accumulate_steps is set too; keep one of the two"])
+    batch = DatasetSettings.from_config(config).batch_size * world_size
+    if wanted % batch:
+        raise ConfigError(
+            [
+                f"{place}  {key}={wanted}: no multiple of the {batch} clips of one step "
+                f"(DATASET.batch_size {batch // world_size} on {world_size} processes)"
+            ]
+        )
+    return wanted // batch

@@ -1,0 +1,198 @@
+"""Does a value read from YAML fit a constructor's annotation?
+
+YAML has null, bool, int, float, str, list and mapping. The annotations of constructors are compared with
+those: `Sequence`, `List` and `Tuple` are lists, `Dict` and `Mapping` are mappings, a bool is no int, an int
+is a float, a number in quotes is a str and nothing else.
+"""
+
+from __future__ import annotations
+
+import collections.abc
+import inspect
+import typing
+from dataclasses import dataclass
+from typing import Annotated, Any, Dict, Iterator, List, Literal, Optional, Sequence, Tuple, Union
+
+KeyPath = Tuple[Union[str, int], ...]
+
+
+@dataclass(frozen=True)
+class Range:
+    """Limits of a number, both included, to be put into an `Annotated` type.
+
+    Args:
+        low: the smallest allowed value.
+        high: the largest allowed value; None for no limit.
+    """
+
+    low: float
+    high: Optional[float] = None
+
+    def allows(self, value: float) -> bool:
+        """Whether `value` lies inside; NaN never does."""
+        return value >= self.low and (self.high is None or value <= self.high)
+
+    def __str__(self) -> str:
+        return f"at least {self.low:g}" if self.high is None else f"from {self.low:g} to {self.high:g}"
+
+
+PositiveInt = Annotated[int, Range(1)]
+Count = Annotated[int, Range(0)]
+Share = Annotated[float, Range(0.0, 1.0)]
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    """A value that does not fit.
+
+    Args:
+        path: where it is below the checked value, () for the value itself.
+        value: the value.
+        expected: what would fit, in words.
+    """
+
+    path: KeyPath
+    value: Any
+    expected: str
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One argument of a component as its users see it.
+
+    Args:
+        name: its key in YAML.
+        hint: its annotation; Any where there is none.
+        default: its default, `inspect.Parameter.empty` where it is required.
+    """
+
+    name: str
+    hint: Any
+    default: Any
+
+    @property
+    def required(self) -> bool:
+        """Whether the constructor cannot do without it."""
+        return self.default is inspect.Parameter.empty
+
+
+def arguments_of(cls: type) -> Dict[str, Argument]:
+    """The named arguments of a constructor in their order, without those listed in the class's `injected`."""
+    constructor: Any = inspect.getattr_static(cls, "__init__")
+    hints = typing.get_type_hints(constructor, include_extras=True)
+    hidden = {"self", *getattr(cls, "injected", ())}
+    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return {
+        name: Argument(name, hints.get(name, Any), parameter.default)
+        for name, parameter in inspect.signature(constructor).parameters.items()
+        if name not in hidden and parameter.kind in named
+    }
+
+
+def mismatches(value: Any, hint: Any) -> Iterator[Mismatch]:
+    """Everything about `value` that does not fit `hint`, each at its own place where that can be told."""
+    origin, parameters = typing.get_origin(hint), typing.get_args(hint)
+    if hint is Any or isinstance(hint, typing.TypeVar):
+        return
+    if origin is Annotated:
+        yield from _annotated(value, hint, parameters)
+    elif origin is Union:
+        yield from _union(value, hint, parameters)
+    elif origin is Literal:
+        if not any(value == option and type(value) is type(option) for option in parameters):
+            yield Mismatch((), value, describe(hint))
+    elif _is_list_hint(hint):
+        yield from _items(value, hint, parameters)
+    elif _is_mapping_hint(hint):
+        if not isinstance(value, dict):
+            yield Mismatch((), value, describe(hint))
+        elif len(parameters) == 2:
+            for key, item in value.items():
+                yield from _below(key, mismatches(item, parameters[1]))
+    elif not _is_plain(value, hint):
+        yield Mismatch((), value, describe(hint))
+
+
+def describe(hint: Any) -> str:
+    """An annotation in the words of a YAML author: `list of float`, `int or null`, `'a' or 'b'`."""
+    origin, parameters = typing.get_origin(hint), typing.get_args(hint)
+    if hint is Any or isinstance(hint, typing.TypeVar):
+        return "anything"
+    if origin is Annotated:
+        limits = [str(extra) for extra in parameters[1:] if isinstance(extra, Range)]
+        return ", ".join([describe(parameters[0]), *limits])
+    if origin is Union:
+        words = [describe(option) for option in parameters if option is not type(None)]
+        return " or ".join(words + ["null"] * (type(None) in parameters))
+    if origin is Literal:
+        return " or ".join(repr(option) for option in parameters)
+    if _is_list_hint(hint):
+        if origin is tuple and Ellipsis not in parameters:
+            return f"list of {len(parameters)}: " + ", ".join(describe(item) for item in parameters)
+        return f"list of {describe(parameters[0])}" if parameters else "list"
+    if _is_mapping_hint(hint):
+        return "mapping"
+    return "null" if hint is type(None) else getattr(hint, "__name__", str(hint))
+
+
+def _annotated(value: Any, hint: Any, parameters: Sequence[Any]) -> Iterator[Mismatch]:
+    found = list(mismatches(value, parameters[0]))
+    limits = [extra for extra in parameters[1:] if isinstance(extra, Range)]
+    if found or not all(limit.allows(value) for limit in limits):
+        yield Mismatch((), value, describe(hint))
+
+
+def _union(value: Any, hint: Any, options: Sequence[Any]) -> Iterator[Mismatch]:
+    if any(not list(mismatches(value, option)) for option in options):
+        return
+    # One list or mapping among the options: what is wrong inside of it says more than "none of these".
+    same_kind = [
+        option
+        for option in options
+        if (isinstance(value, list) and _is_list_hint(option))
+        or (isinstance(value, dict) and _is_mapping_hint(option))
+    ]
+    inside = list(mismatches(value, same_kind[0])) if len(same_kind) == 1 else []
+    if inside and all(problem.path for problem in inside):
+        yield from inside
+    else:
+        yield Mismatch((), value, describe(hint))
+
+
+def _items(value: Any, hint: Any, parameters: Sequence[Any]) -> Iterator[Mismatch]:
+    if not isinstance(value, (list, tuple)):
+        yield Mismatch((), value, describe(hint))
+        return
+    hints: List[Any]
+    if typing.get_origin(hint) is tuple and Ellipsis not in parameters:
+        hints = list(parameters)
+        if len(hints) != len(value):
+            yield Mismatch((), value, describe(hint))
+            return
+    else:
+        hints = [parameters[0] if parameters else Any] * len(value)
+    for index, (item, item_hint) in enumerate(zip(value, hints)):
+        yield from _below(index, mismatches(item, item_hint))
+
+
+def _below(key: Union[str, int], found: Iterator[Mismatch]) -> Iterator[Mismatch]:
+    for problem in found:
+        yield Mismatch((key, *problem.path), problem.value, problem.expected)
+
+
+def _is_list_hint(hint: Any) -> bool:
+    kind = typing.get_origin(hint) or hint
+    return kind in (list, tuple, collections.abc.Sequence, collections.abc.Iterable)
+
+
+def _is_mapping_hint(hint: Any) -> bool:
+    kind = typing.get_origin(hint) or hint
+    return kind in (dict, collections.abc.Mapping, collections.abc.MutableMapping)
+
+
+def _is_plain(value: Any, hint: Any) -> bool:
+    if hint is float:
+        return isinstance(value, (int, float)) and not isinstance(value, bool)
+    if hint is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, hint) if isinstance(hint, type) else True

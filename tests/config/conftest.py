@@ -1,0 +1,193 @@
+"""A small schema of throw-away components, and configs written to a temporary folder."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import Annotated, Any, ClassVar, Dict, List, Literal, Mapping, Optional, Sequence, Tuple, Union
+
+import pytest
+
+import paddlevideo_fast.log as log
+from paddlevideo_fast.config.run import DatasetSettings, RunSettings
+from paddlevideo_fast.config.sections import Component, ComponentList, Group, Unsupported
+from paddlevideo_fast.config.types import Range
+from paddlevideo_fast.registry import Registry
+
+HOME = "paddlevideo_fast.registry"  # always importable; the entries are registered right here
+MODELS = Registry("recognizer", HOME)
+BACKBONES = Registry("backbone", HOME)
+DATASETS = Registry("dataset", HOME)
+TRANSFORMS = Registry("transform", HOME)
+OPTIMIZERS = Registry("optimizer", HOME)
+RATES = Registry("learning rate", HOME)
+
+
+@BACKBONES.register()
+class ResNet:
+    """A backbone.
+
+    Args:
+        depth: number of layers.
+        pretrained: weight file;
+            null for none.
+    """
+
+    def __init__(self, depth: int, pretrained: Optional[str] = None) -> None:
+        self.depth = depth
+        self.pretrained = pretrained
+
+
+@BACKBONES.register()
+class Swin:
+    def __init__(self, window: Tuple[int, int, int] = (8, 7, 7)) -> None:
+        self.window = window
+
+
+@MODELS.register()
+class Recognizer2D:
+    children: ClassVar[Dict[str, Registry]] = {"backbone": BACKBONES}
+
+    def __init__(self, backbone: ResNet, aux: bool = False) -> None:
+        self.backbone = backbone
+        self.aux = aux
+
+
+@MODELS.register()
+class Recognizer3D:
+    children: ClassVar[Dict[str, Registry]] = {"backbone": BACKBONES}
+
+    def __init__(self, backbone: Optional[Any] = None, speed: float = 1.0) -> None:
+        self.backbone = backbone
+        self.speed = speed
+
+
+@DATASETS.register()
+class VideoDataset:
+    def __init__(self, file_path: str, pipeline: Any, seed: int, data_prefix: str = "") -> None:
+        self.file_path = file_path
+
+
+@TRANSFORMS.register()
+class Scale:
+    ignored_arguments: ClassVar[Dict[str, str]] = {"backend": "one resample does it all"}
+
+    def __init__(self, short_size: int, ratio: Union[float, Sequence[float]] = 1.0) -> None:
+        self.short_size = short_size
+        self.ratio = ratio
+
+
+@TRANSFORMS.register()
+class RandomFlip:
+    def __init__(self, prob: Annotated[float, Range(0, 1)] = 0.5) -> None:
+        self.prob = prob
+
+
+@RATES.register()
+class PiecewiseDecay:
+    def __init__(self, boundaries: List[int], values: Sequence[float]) -> None:
+        self.boundaries = boundaries
+        self.values = values
+
+
+@OPTIMIZERS.register()
+class Momentum:
+    children: ClassVar[Dict[str, Registry]] = {"learning_rate": RATES}
+    injected: ClassVar[Tuple[str, ...]] = ("parameters",)
+
+    def __init__(
+        self,
+        learning_rate: PiecewiseDecay,
+        parameters: Any = None,
+        momentum: float = 0.9,
+        weight_decay: Optional[Mapping[str, Any]] = None,
+        order: Literal["first", "second"] = "first",
+    ) -> None:
+        self.learning_rate = learning_rate
+        self.parameters = parameters
+        self.momentum = momentum
+
+
+@OPTIMIZERS.register()
+class Adam:
+    children: ClassVar[Dict[str, Registry]] = {"learning_rate": RATES}
+
+    def __init__(self, learning_rate: PiecewiseDecay, beta: float = 0.9, weight_decay: Any = None) -> None:
+        self.learning_rate = learning_rate
+        self.beta = beta
+
+
+ROOT = Group(
+    {
+        "MODEL": Component(MODELS),
+        "DATASET": Group({"train": Component(DATASETS, injected=("pipeline", "seed"))}, DatasetSettings),
+        "PIPELINE": Group({"train": Group({"transform": ComponentList(TRANSFORMS)})}),
+        "OPTIMIZER": Component(OPTIMIZERS),
+        "PRECISEBN": Unsupported("not supported yet, training runs without it"),
+    },
+    RunSettings,
+    required=("MODEL", "DATASET", "PIPELINE"),
+)
+
+GOOD = """\
+MODEL:
+    framework: "Recognizer2D"
+    backbone:
+        name: "ResNet"
+        depth: 50
+DATASET:
+    batch_size: 16
+    train:
+        format: VideoDataset
+        file_path: train.list
+PIPELINE:
+    train:
+        transform:
+            - Scale:
+                short_size: 256
+            - RandomFlip:
+OPTIMIZER:
+    name: Momentum
+    momentum: 0.9
+    learning_rate:
+        name: PiecewiseDecay
+        boundaries: [20, 40]
+        values: [0.02, 2e-3, 0.0002]
+    weight_decay:
+        name: L2
+        value: 1e-4
+model_name: "TSM"
+epochs: 50
+"""
+
+
+@pytest.fixture
+def root():
+    return ROOT
+
+
+@pytest.fixture
+def good():
+    return GOOD
+
+
+@pytest.fixture
+def write(tmp_path, monkeypatch):
+    """Writes a file into an empty current folder and returns its relative name, as a user would type it."""
+    monkeypatch.chdir(tmp_path)
+
+    def write_file(name: str, text: str = GOOD) -> str:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(textwrap.dedent(text), encoding="utf-8")
+        return name
+
+    return write_file
+
+
+@pytest.fixture
+def warnings(monkeypatch):
+    """The warnings of the config check, as if the process had just started."""
+    seen: List[str] = []
+    monkeypatch.setattr(log, "_warned", set())
+    monkeypatch.setattr("paddlevideo_fast.config.schema._LOGGER.warning", seen.append)
+    return seen

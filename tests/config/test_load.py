@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import copy
+import pickle
+
+import pytest
+
+from paddlevideo_fast.config import Config, load_config
+from paddlevideo_fast.errors import ConfigError
+
+
+def problems_of(path, *overrides, **options):
+    with pytest.raises(ConfigError) as caught:
+        load_config(path, overrides, **options)
+    return caught.value.problems
+
+
+@pytest.mark.smoke
+def test_values_and_origins_of_one_file(write, root):
+    config = load_config(write("a.yaml"), root=root)
+    assert config["OPTIMIZER"]["learning_rate"]["values"] == [0.02, 2e-3, 0.0002]
+    assert config["PIPELINE"]["train"]["transform"] == [{"Scale": {"short_size": 256}}, {"RandomFlip": None}]
+    assert config.path == "a.yaml"
+    assert config.origins["MODEL", "backbone", "depth"] == "a.yaml:5"
+    assert config.origins["PIPELINE", "train", "transform", 0, "Scale", "short_size"] == "a.yaml:15"
+    assert config.where(("MODEL", "backbone", "new")) == "a.yaml:3"
+    assert config.where(("NEW",)) == "a.yaml"
+
+
+def test_copies_keep_the_origins(write, root):
+    config = load_config(write("a.yaml"), root=root)
+    for twin in (copy.deepcopy(config), pickle.loads(pickle.dumps(config))):
+        assert isinstance(twin, Config)
+        assert twin == config
+        assert twin.origins == config.origins
+
+
+def test_bases_merge_in_order_and_remember_where(write):
+    write("base/one.yaml", "A: {x: 1, y: 1, l: [1, 2]}\nB: 1\n")
+    write("base/two.yaml", "_BASE_: one.yaml\nA:\n  y: 2\n")
+    write("base/three.yaml", "A: {l: [3]}\nB: 3\n")
+    write("c/top.yaml", "_BASE_: [../base/two.yaml, ../base/three.yaml]\nC: {z: 0}\nA:\n  w: 5\n")
+    config = load_config("c/top.yaml", check=False)
+    assert config == {"A": {"x": 1, "y": 2, "l": [3], "w": 5}, "B": 3, "C": {"z": 0}}
+    assert config.origins["A", "x"] == "base/one.yaml:1"
+    assert config.origins["A", "y"] == "base/two.yaml:3"
+    assert config.origins["A", "l", 0] == "base/three.yaml:1"
+    assert config.origins["A", "w"] == "c/top.yaml:4"
+    assert ("A", "l", 1) not in config.origins
+    assert not [key for key in config.origins if "_BASE_" in key]
+
+
+def test_a_file_may_be_inherited_twice(write):
+    write("root.yaml", "A: 1\n")
+    write("left.yaml", "_BASE_: root.yaml\nB: 1\n")
+    write("right.yaml", "_BASE_: root.yaml\nC: 1\n")
+    write("top.yaml", "_BASE_: [left.yaml, right.yaml]\n")
+    assert load_config("top.yaml", check=False) == {"A": 1, "B": 1, "C": 1}
+
+
+def test_a_new_name_drops_plain_arguments_and_keeps_parts(write, root):
+    write("base.yaml")
+    text = """\
+        _BASE_: base.yaml
+        MODEL:
+            framework: Recognizer3D
+            backbone:
+                name: Swin
+        OPTIMIZER:
+            name: Adam
+        """
+    config = load_config(write("top.yaml", text), root=root)
+    assert config["MODEL"] == {"framework": "Recognizer3D", "backbone": {"name": "Swin"}}
+    assert list(config["OPTIMIZER"]) == ["learning_rate", "weight_decay", "name"]
+    assert ("MODEL", "backbone", "depth") not in config.origins
+    assert config.origins["OPTIMIZER", "learning_rate", "values"] == "base.yaml:23"
+
+
+def test_the_same_name_keeps_arguments(write, root):
+    write("base.yaml")
+    config = load_config(
+        write("top.yaml", "_BASE_: base.yaml\nMODEL: {backbone: {name: ResNet, pretrained: w}}"), root=root
+    )
+    assert config["MODEL"]["backbone"] == {"name": "ResNet", "depth": 50, "pretrained": "w"}
+
+
+def test_null_turns_a_section_off(write, good, root, warnings):
+    write("base.yaml", good + "PRECISEBN: {interval: 3}\n")
+    config = load_config(write("top.yaml", "_BASE_: base.yaml\nPRECISEBN:\n"), root=root)
+    assert config["PRECISEBN"] is None
+    assert warnings == []
+
+
+def test_circles_are_named(write):
+    write("a.yaml", "x: 1\n_BASE_: sub/b.yaml\n")
+    write("sub/b.yaml", "_BASE_: ../c.yaml\n")
+    write("c.yaml", "_BASE_: ./a.yaml\n")
+    circle = "a.yaml -> sub/b.yaml -> c.yaml -> a.yaml"
+    assert problems_of("a.yaml") == [f"c.yaml:1  _BASE_: files inherit in a circle: {circle}"]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("A: 1\n_BASE_: no/such.yaml\n", "a.yaml:2  _BASE_='no/such.yaml': there is no file no/such.yaml"),
+        ("_BASE_: 3\n", "a.yaml:1  _BASE_=3: expected a path or a list of paths"),
+        ("_BASE_: [a, {b: c}]\n", "a.yaml:1  _BASE_=['a', {'b': 'c'}]: expected a path or a list of paths"),
+        ("- 1\n", "a.yaml  the file is not a mapping of sections such as MODEL and DATASET"),
+    ],
+)
+def test_bad_files(write, text, problem):
+    assert problems_of(write("a.yaml", text)) == [problem]
+
+
+def test_missing_and_binary_files(write, tmp_path):
+    write("a.yaml")
+    (tmp_path / "b.yaml").write_bytes(b"\xff\xfe\x00")
+    assert problems_of("none.yaml") == ["none.yaml  the file cannot be read: No such file or directory"]
+    assert problems_of("b.yaml") == ["b.yaml  the file cannot be read: it is not UTF-8 text"]
+
+
+def test_saved_config_gives_the_same_run(write, root, tmp_path):
+    write("base.yaml")
+    write("top.yaml", "_BASE_: base.yaml\nmodel_name: '1e-4'\nseed: 7\n")
+    overrides = ["OPTIMIZER.weight_decay.value=5e-05", "MODEL.backbone.pretrained='2020-01-01'"]
+    config = load_config("top.yaml", overrides, root=root)
+    config.save(tmp_path / "saved.yaml")
+    again = load_config("saved.yaml", root=root)
+    assert again == config
+    assert again["model_name"] == "1e-4"
+    assert again["OPTIMIZER"]["weight_decay"]["value"] == 5e-05
+    assert list(again) == list(config)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["base.yaml", "saved.yaml", "top.yaml"]

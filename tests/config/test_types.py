@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+from typing import Annotated, Any, Dict, List, Literal, Mapping, Optional, Sequence, Tuple, Union
+
+import pytest
+
+from paddlevideo_fast.config.types import PositiveInt, Range, arguments_of, describe, mismatches
+
+FITS = [
+    (1, int),
+    (1, float),
+    (1e-4, float),
+    (True, bool),
+    ("a", str),
+    (None, Optional[int]),
+    (3, Optional[int]),
+    ([1, 2.5], Sequence[float]),
+    ([], List[int]),
+    ([1, 2, 3], Tuple[int, int, int]),
+    ([1, 2, 3], Tuple[int, ...]),
+    ([1, 2], Union[int, Sequence[int]]),
+    (224, Union[int, Sequence[int]]),
+    ("O1", Literal["O1", "O2"]),
+    ({"a": 1}, Dict[str, int]),
+    ({"a": "x"}, Mapping[str, Any]),
+    ({}, dict),
+    ([[1, 2], [3, 4]], Sequence[Tuple[int, int]]),
+    (object(), Any),
+    (1, PositiveInt),
+    (0.5, Annotated[float, Range(0, 1)]),
+    (None, Optional[PositiveInt]),
+]
+
+DOES_NOT = [
+    (True, int, (), "int"),
+    (1.0, int, (), "int"),
+    ("1", int, (), "int"),
+    (True, float, (), "float"),
+    ("0.1", float, (), "float"),
+    (1, bool, (), "bool"),
+    (1, str, (), "str"),
+    (None, int, (), "int"),
+    ("x", Optional[int], (), "int or null"),
+    ("12", Sequence[int], (), "list of int"),
+    ([1, "a"], Sequence[float], (1,), "float"),
+    ([1, 2], Tuple[int, int, int], (), "list of 3: int, int, int"),
+    ([1, 2, "x"], Tuple[int, int, int], (2,), "int"),
+    ([1, None], Union[int, Sequence[int]], (1,), "int"),
+    ("x", Union[int, Sequence[int]], (), "int or list of int"),
+    (1, Literal[True], (), "True"),
+    ("O3", Literal["O1", "O2"], (), "'O1' or 'O2'"),
+    ({"a": {"b": "x"}}, Dict[str, Dict[str, int]], ("a", "b"), "int"),
+    ([], Mapping[str, int], (), "mapping"),
+    (0, PositiveInt, (), "int, at least 1"),
+    (1.5, Annotated[float, Range(0, 1)], (), "float, from 0 to 1"),
+    (float("nan"), Annotated[float, Range(0, 1)], (), "float, from 0 to 1"),
+    ("a", Annotated[float, Range(0, 1)], (), "float, from 0 to 1"),
+    (-1, Optional[PositiveInt], (), "int, at least 1 or null"),
+]
+
+
+@pytest.mark.parametrize(("value", "hint"), FITS)
+def test_fits(value, hint):
+    assert list(mismatches(value, hint)) == []
+
+
+@pytest.mark.parametrize(("value", "hint", "path", "expected"), DOES_NOT)
+def test_does_not_fit(value, hint, path, expected):
+    (problem,) = mismatches(value, hint)
+    assert (problem.path, problem.expected) == (path, expected)
+
+
+def test_each_bad_item_is_named():
+    assert [problem.path for problem in mismatches(["a", 1, "b"], Sequence[int])] == [(0,), (2,)]
+
+
+def test_describe():
+    assert describe(Optional[Sequence[Union[int, str]]]) == "list of int or str or null"
+    assert describe(Dict[str, int]) == "mapping"
+    assert describe(Any) == "anything"
+    assert describe(Tuple[float, ...]) == "list of float"
+
+
+def test_arguments_come_from_the_constructor():
+    class Base:
+        def __init__(self, depth: int, width: Optional[float] = None) -> None:
+            self.depth = depth
+
+    class Child(Base):
+        injected = ("width",)
+
+    arguments = arguments_of(Base)
+    assert list(arguments) == ["depth", "width"]
+    assert arguments["depth"].required
+    assert arguments["width"].default is None
+    assert list(arguments_of(Child)) == ["depth"]

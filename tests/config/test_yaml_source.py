@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paddlevideo_fast.config.yaml_source import dump, parse
+from paddlevideo_fast.errors import ConfigError
+
+PRINTABLE = st.text(st.characters(codec="utf-8", exclude_categories=("Cs", "Cc")), max_size=20)
+LEAVES = st.none() | st.booleans() | st.integers() | st.floats() | PRINTABLE
+TREES = st.recursive(
+    LEAVES,
+    lambda child: st.lists(child, max_size=4) | st.dictionaries(PRINTABLE, child, max_size=4),
+    max_leaves=12,
+)
+
+
+def equal(left, right):
+    if isinstance(left, dict) and isinstance(right, dict):
+        return list(left) == list(right) and all(equal(left[key], right[key]) for key in left)
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(map(equal, left, right))
+    if isinstance(left, float) and isinstance(right, float) and math.isnan(left):
+        return math.isnan(right)
+    return type(left) is type(right) and left == right
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1e-4", 1e-4),
+        ("-2E+3", -2000.0),
+        ("1.5e3", 1500.0),
+        (".5e1", 5.0),
+        ("'1e-4'", "1e-4"),
+        ("1e", "1e"),
+        ("e5", "e5"),
+        ("2020-01-01", "2020-01-01"),
+        ("__import__('os')", "__import__('os')"),
+        ("img_{:05}.jpg", "img_{:05}.jpg"),
+        ("", None),
+    ],
+)
+def test_plain_scalars(text, value):
+    read = parse(text, "t").data
+    assert read == value
+    assert type(read) is type(value)
+
+
+def test_every_key_and_item_has_its_line():
+    source = parse("a:\n  - b: 1\n    c:\n      - 2\n      - 3\nd: {e: 4,\n  f: 5}\n", "t")
+    assert source.data == {"a": [{"b": 1, "c": [2, 3]}], "d": {"e": 4, "f": 5}}
+    expected = {
+        (): 1, ("a",): 1, ("a", 0): 2, ("a", 0, "b"): 2, ("a", 0, "c"): 3, ("a", 0, "c", 0): 4,
+        ("a", 0, "c", 1): 5, ("d",): 6, ("d", "e"): 6, ("d", "f"): 7,
+    }  # fmt: skip
+    assert source.lines == expected
+
+
+def test_aliases_are_copies_and_merge_keys_yield_to_own_keys():
+    data = parse("base: &b {x: [1], y: 2}\none: *b\ntwo:\n  <<: *b\n  y: 3\n", "t").data
+    assert data["two"] == {"x": [1], "y": 3}
+    data["one"]["x"].append(9)
+    assert data["base"]["x"] == [1]
+
+
+@pytest.mark.parametrize(
+    ("text", "problems"),
+    [
+        ("a: 1\nb:\n  c: 1\n  c: 2\na: 3\n", ["t:5  a: written twice, first in line 1; keep one",
+                                             "t:4  b.c: written twice, first in line 3; keep one"]),
+        ("a: [1\nb: 2", [
+            "t:2  not valid YAML: while parsing a flow sequence, expected ',' or ']', but got ':'"]),
+        ("x: 1\na: !!python/object/apply:os.system [ls]", [
+            "t:2  not valid YAML: could not determine a constructor for the tag "
+            "'tag:yaml.org,2002:python/object/apply:os.system'"]),
+        ("on: 1", ["t:1  the file: the key True is no text; put it in quotes"]),
+        ("a: &x\n  b: *x", ["t:1  a.b: an alias that contains itself"]),
+        ("a: 1\n---\nb: 1", [
+            "t:2  not valid YAML: expected a single document in the stream, but found another document"]),
+        ("a: *nothing", ["t:1  not valid YAML: found undefined alias 'nothing'"]),
+    ],
+)  # fmt: skip
+def test_problems_name_file_and_line(text, problems):
+    with pytest.raises(ConfigError) as caught:
+        parse(text, "t")
+    assert caught.value.problems == problems
+
+
+@given(TREES)
+def test_what_is_written_is_read_back(tree):
+    assert equal(parse(dump(tree), "t").data, tree)
