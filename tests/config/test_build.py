@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import pytest
+
+from paddlevideo_fast.config import build, build_list, load_config
+from paddlevideo_fast.config.sections import tag_of
+from paddlevideo_fast.errors import ConfigError
+
+
+def test_parts_are_built_first(write, root):
+    config = load_config(write("a.yaml"), root=root)
+    model = build(root.members["MODEL"].registry, config["MODEL"])
+    assert type(model).__name__ == "Recognizer2D"
+    assert (type(model.backbone).__name__, model.backbone.depth) == ("ResNet", 50)
+    optimizer = build(root.members["OPTIMIZER"].registry, config["OPTIMIZER"], parameters=[1, 2])
+    assert optimizer.parameters == [1, 2]
+    assert optimizer.learning_rate.values == [0.02, 0.002, 0.0002]
+    assert config["OPTIMIZER"]["name"] == "Momentum", "the section itself stays as it is"
+
+
+def test_a_plain_section_needs_no_check_first(root):
+    transforms = root.members["PIPELINE"].members["train"].members["transform"].registry
+    scale, flip = build_list(
+        transforms, [{"Scale": {"short_size": 8, "backend": "cv2"}}, {"RandomFlip": None}]
+    )
+    assert scale.short_size == 8
+    assert flip.prob == 0.5
+
+
+def test_a_built_part_is_passed_through(root):
+    part = object()
+    model = build(root.members["MODEL"].registry, {"framework": "Recognizer2D", "backbone": part})
+    assert model.backbone is part
+
+
+@pytest.mark.parametrize(
+    ("section", "problem"),
+    [
+        ({"aux": True}, "a recognizer needs 'framework' in its section {'aux': True}"),
+        ({"framework": "Recogniser2D"}, "unknown recognizer 'Recogniser2D'; did you mean 'Recognizer2D'?"),
+        (
+            {"framework": "Recognizer2D", "backbone": {"name": "resnet"}},
+            "unknown backbone 'resnet'; did you mean 'ResNet'?",
+        ),
+    ],
+)
+def test_names_that_do_not_exist(root, section, problem):
+    with pytest.raises(ConfigError) as caught:
+        build(root.members["MODEL"].registry, section)
+    assert caught.value.problems == [problem]
+
+
+def test_tags(root):
+    kinds = [root.members[name].registry for name in ("MODEL", "OPTIMIZER")]
+    assert [tag_of(kind) for kind in kinds] == ["framework", "name"]
+    assert tag_of(root.members["DATASET"].members["train"].registry) == "format"
