@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, List, Mapping, Optional, Sequence
 
-from paddlevideo_fast.config.sections import tag_of
+from paddlevideo_fast.config.sections import parts_of, tag_of
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.registry import Registry
 
@@ -12,7 +12,7 @@ from paddlevideo_fast.registry import Registry
 def build(registry: Registry, section: Mapping[str, Any], **extra: Any) -> Any:
     """Builds the component that `section` names.
 
-    Arguments without effect are left out. Arguments listed in the class's `children` are built first.
+    Arguments without effect are left out. Arguments that are components (see `parts_of`) are built first.
 
     Args:
         registry: where the name is looked up.
@@ -38,10 +38,10 @@ def build_named(
         cls = registry.get(name)
     except KeyError as error:
         raise ConfigError([str(error.args[0])]) from None
-    children = getattr(cls, "children", {})
+    parts = parts_of(cls)
     ignored = getattr(cls, "ignored_arguments", {})
     built = {
-        key: build(children[key], value) if key in children and isinstance(value, Mapping) else value
+        key: build(parts[key], value) if key in parts and isinstance(value, Mapping) else value
         for key, value in (arguments or {}).items()
         if key not in ignored
     }

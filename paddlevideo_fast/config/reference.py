@@ -17,6 +17,7 @@ from paddlevideo_fast.config.sections import (
     Group,
     Section,
     Unsupported,
+    parts_of,
     tag_of,
 )
 from paddlevideo_fast.config.types import Argument, arguments_of, describe
@@ -54,6 +55,8 @@ _CHINESE = {
     "same as": "可用的组件与 {path} 相同。",
     "parts of": "`{name}` 可用的组件：",
 }
+# A dataclass may document its fields, which are its arguments, as attributes.
+_ARGUMENTS = r"^(?:Args|Attributes):\n((?:[ \t]+.*(?:\n|$)|\n)+)"
 _TEXTS = {"en": _ENGLISH, "zh-CN": _CHINESE}
 
 
@@ -80,10 +83,10 @@ def argument_texts(cls: type) -> Dict[str, str]:
 
 
 def _parse_arguments(document: str) -> Iterator[Tuple[str, str]]:
-    section = re.search(r"^Args:\n((?:[ \t]+.*\n?|\n)+)", inspect.cleandoc(document), re.MULTILINE)
+    sections = re.findall(_ARGUMENTS, inspect.cleandoc(document), re.MULTILINE)
     name = ""
     words: List[str] = []
-    for line in (section.group(1) if section else "").splitlines():
+    for line in "".join(sections).splitlines():
         start = re.match(r" {4}(\w+)(?: \([^)]*\))?: *(.*)", line)
         if start:
             if name:
@@ -143,7 +146,7 @@ class _Writer:
         for name in registry.names():
             cls = registry.get(name)
             yield from (f"##### {name}", "", *_summary(cls), *self.table(cls, injected))
-            parts.update(getattr(cls, "children", {}))
+            parts.update(parts_of(cls))
         for name, part in parts.items():
             yield from (f"#### {path}.{name}", "", self.text["parts of"].format(name=name), "")
             yield from self.registry(part, f"{path}.{name}")
@@ -165,7 +168,7 @@ class _Writer:
             yield ""
 
     def row(self, cls: type, argument: Argument, meaning: str) -> str:
-        part: Optional[Registry] = getattr(cls, "children", {}).get(argument.name)
+        part: Optional[Registry] = parts_of(cls).get(argument.name)
         kind = self.text["part"].format(kind=part.kind) if part else describe(argument.hint)
         default = self.text["required"] if argument.required else f"`{_yaml(argument.default)}`"
         cells = [f"`{argument.name}`", kind, default, meaning]

@@ -21,6 +21,7 @@ from paddlevideo_fast.config.sections import (
     Group,
     Section,
     Unsupported,
+    parts_of,
     tag_of,
 )
 from paddlevideo_fast.config.types import Argument, KeyPath, arguments_of, describe, mismatches
@@ -215,13 +216,14 @@ class _Checker:
                 self.problem((*path, name), f"missing{owner}; expected {describe(argument.hint)}")
 
     def argument(self, cls: type, argument: Argument, value: Any, path: KeyPath) -> None:
-        registry = getattr(cls, "children", {}).get(argument.name)
+        registry = parts_of(cls).get(argument.name)
+        found = list(mismatches(value, argument.hint))
         if registry is None:
-            for found in mismatches(value, argument.hint):
-                self.wrong_value((*path, *found.path), found.value, found.expected)
+            for item in found:
+                self.wrong_value((*path, *item.path), item.value, item.expected)
         elif isinstance(value, Mapping):
             self.component(registry, value, path)
-        elif value is not None or argument.default is not None:
+        elif found:  # a plain number may do for a learning rate
             self.wrong_value(path, value, f"a mapping with '{tag_of(registry)}'")
 
     def unused(self, path: KeyPath, owner: str, reason: str) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Dict, Mapping, Optional, Tuple, Union
+from typing import Dict, Optional, Tuple, Union
 
 from paddlevideo_fast import registry
 from paddlevideo_fast.config.run import DatasetSettings, EmaSettings, GradientAccumulation, RunSettings
@@ -15,6 +16,19 @@ _TAGS = {"recognizer": "framework", "dataset": "format"}
 def tag_of(kind: Registry) -> str:
     """The key that names the class: PaddleVideo says `framework` and `format` in two places, else `name`."""
     return _TAGS.get(kind.kind, "name")
+
+
+def parts_of(cls: type) -> Mapping[str, Registry]:
+    """The constructor arguments of a class that are components themselves, and where each is looked up.
+
+    A registered class says so in the attribute `parts`, or `children` where its base has no such method (a
+    Paddle layer has).
+    """
+    for attribute in ("parts", "children"):
+        value = getattr(cls, attribute, None)
+        if isinstance(value, Mapping):
+            return value
+    return {}
 
 
 @dataclass(frozen=True)
@@ -86,7 +100,7 @@ _PIPELINE = Group(
         "sample": Component(registry.SAMPLERS, purpose="Which frames of it are read."),
         "transform": ComponentList(registry.TRANSFORMS, purpose="What happens to the frames, in this order."),
     },
-    required=("decode", "transform"),
+    required=("decode", "sample", "transform"),
     purpose="From a file to a clip.",
 )
 

@@ -45,7 +45,7 @@ class Swin:
 
 @MODELS.register()
 class Recognizer2D:
-    children: ClassVar[Dict[str, Registry]] = {"backbone": BACKBONES}
+    parts: ClassVar[Dict[str, Registry]] = {"backbone": BACKBONES}
 
     def __init__(self, backbone: ResNet, aux: bool = False) -> None:
         self.backbone = backbone
@@ -96,7 +96,7 @@ class Momentum:
 
     def __init__(
         self,
-        learning_rate: PiecewiseDecay,
+        learning_rate: Union[float, PiecewiseDecay],
         parameters: Any = None,
         momentum: float = 0.9,
         weight_decay: Optional[Mapping[str, Any]] = None,

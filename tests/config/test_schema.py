@@ -114,6 +114,14 @@ def test_parts_may_be_null_where_the_constructor_says_so(write, root):
     assert config["MODEL"]["backbone"] is None
 
 
+def test_a_part_may_be_a_plain_value_where_the_constructor_says_so(write, root):
+    name = write("a.yaml")
+    config = load_config(name, ["OPTIMIZER.learning_rate=0.1"], root=root)
+    assert config["OPTIMIZER"]["learning_rate"] == 0.1
+    error = problems_of(name, "OPTIMIZER.learning_rate=fast", root=root)
+    assert error.problems == ["-o #1  OPTIMIZER.learning_rate='fast': expected a mapping with 'name'"]
+
+
 def test_ignored_arguments_warn_once_and_go(write, root, warnings):
     overrides = ["PIPELINE.train.transform.0.Scale.backend=cv2", "use_xpu=false", "PRECISEBN={interval: 1}"]
     name = write("a.yaml")
