@@ -1,0 +1,176 @@
+"""Heads over the frames of a clip: global pooling, dropout, a linear layer, and the mean over frames."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Dict, Literal, Optional, Union
+
+import paddle
+from paddle import nn
+
+from paddlevideo_fast.errors import ConfigError
+from paddlevideo_fast.modeling.component import ComponentLayer, Parts
+from paddlevideo_fast.modeling.losses import CrossEntropyLoss
+from paddlevideo_fast.modeling.mix import MixedLabels
+from paddlevideo_fast.registry import HEADS, LOSSES
+
+_FC_LR_MULTIPLIERS = {"fc.weight": 5.0, "fc.bias": 10.0}
+
+
+class FrameHead(ComponentLayer):
+    """What the registered heads share.
+
+    Args:
+        num_classes: classes; any number from 1.
+        in_channels: channels of the backbone's feature map.
+        loss_cfg: the loss; None: cross entropy.
+        drop_ratio: dropout before the linear layer.
+        std: standard deviation of the linear layer's first weights; its bias starts at 0.
+        data_format: layout of the feature map.
+        fclr5: train the linear layer's weight at 5 times the learning rate and its bias at 10 times.
+        ls_eps: label smoothing; in training only.
+
+    Attributes:
+        lr_multipliers: structured parameter name in the head to factor on the learning rate.
+
+    Raises:
+        ConfigError: fewer than one class.
+    """
+
+    children = Parts(loss_cfg=LOSSES)
+    ignored_arguments: ClassVar[Dict[str, str]] = {
+        "num_seg": "the head takes the number of frames from the clip",
+    }
+    drop_before_mean: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        num_classes: int,
+        in_channels: int,
+        loss_cfg: Optional[nn.Layer],
+        drop_ratio: float,
+        std: float,
+        data_format: str,
+        fclr5: bool,
+        ls_eps: float,
+    ) -> None:
+        super().__init__()
+        if num_classes < 1:
+            raise ConfigError([f"MODEL.head.num_classes={num_classes}: must be at least 1"])
+        self.num_classes = num_classes
+        self.in_channels = in_channels
+        self.data_format = data_format
+        self.ls_eps = ls_eps
+        self.lr_multipliers = dict(_FC_LR_MULTIPLIERS) if fclr5 else {}
+        self.loss_func = loss_cfg if loss_cfg is not None else CrossEntropyLoss()
+        self.dropout = nn.Dropout(drop_ratio)
+        self.fc = nn.Linear(
+            in_channels,
+            num_classes,
+            weight_attr=paddle.ParamAttr(initializer=nn.initializer.Normal(0.0, std)),
+            bias_attr=paddle.ParamAttr(initializer=nn.initializer.Constant(0.0)),
+        )
+
+    def forward(self, features: paddle.Tensor, num_frames: int) -> paddle.Tensor:
+        """Features of frames to logits of clips.
+
+        Args:
+            features: float [N*T, C, H, W], or [N*T, H, W, C] where `data_format` is "NHWC".
+            num_frames: T, over all views; the mean over them is the mean of the frames' logits.
+
+        Returns:
+            [N, num_classes].
+        """
+        pooled = features.mean(axis=[2, 3] if self.data_format == "NCHW" else [1, 2])
+        if self.drop_before_mean:
+            pooled = self.dropout(pooled)
+        clips = pooled.reshape([-1, num_frames, self.in_channels]).mean(axis=1)
+        # The linear layer comes after the mean: it commutes with it, and runs once a clip.
+        return self.fc(clips if self.drop_before_mean else self.dropout(clips))
+
+    def loss(self, logits: paddle.Tensor, labels: Union[paddle.Tensor, MixedLabels]) -> paddle.Tensor:
+        """Scalar loss of logits [N, num_classes] and labels (int64 [N] or mixed)."""
+        return self.loss_func(logits, labels, ls_eps=self.ls_eps if self.training else 0.0)
+
+
+@HEADS.register()
+class TSNHead(FrameHead):
+    """TSN: dropout on the mean feature of the clip; see `FrameHead` for the arguments.
+
+    Reference: Wang et al., "Temporal Segment Networks", arXiv 1608.00859.
+    """
+
+    def __init__(
+        self,
+        num_classes: int,
+        in_channels: int,
+        loss_cfg: Optional[nn.Layer] = None,
+        drop_ratio: float = 0.4,
+        std: float = 0.01,
+        data_format: Literal["NCHW", "NHWC"] = "NCHW",
+        fclr5: bool = False,
+        ls_eps: float = 0.0,
+    ) -> None:
+        super().__init__(num_classes, in_channels, loss_cfg, drop_ratio, std, data_format, fclr5, ls_eps)
+
+
+@HEADS.register()
+class ppTSNHead(FrameHead):
+    """TSN's head with a faster linear layer; see `FrameHead` for the arguments."""
+
+    def __init__(
+        self,
+        num_classes: int,
+        in_channels: int,
+        loss_cfg: Optional[nn.Layer] = None,
+        drop_ratio: float = 0.4,
+        std: float = 0.01,
+        data_format: Literal["NCHW", "NHWC"] = "NCHW",
+        fclr5: bool = True,
+        ls_eps: float = 0.0,
+    ) -> None:
+        super().__init__(num_classes, in_channels, loss_cfg, drop_ratio, std, data_format, fclr5, ls_eps)
+
+
+@HEADS.register()
+class TSMHead(FrameHead):
+    """TSM: dropout on each frame's feature, then the mean of the frames' logits; arguments as for
+    `FrameHead`.
+
+    Reference: Lin, Gan, Han, "TSM: Temporal Shift Module for Efficient Video Understanding", arXiv
+    1811.08383.
+    """
+
+    drop_before_mean = True
+
+    def __init__(
+        self,
+        num_classes: int,
+        in_channels: int,
+        loss_cfg: Optional[nn.Layer] = None,
+        drop_ratio: float = 0.5,
+        std: float = 0.001,
+        data_format: Literal["NCHW", "NHWC"] = "NCHW",
+        fclr5: bool = True,
+        ls_eps: float = 0.0,
+    ) -> None:
+        super().__init__(num_classes, in_channels, loss_cfg, drop_ratio, std, data_format, fclr5, ls_eps)
+
+
+@HEADS.register()
+class ppTSMHead(FrameHead):
+    """TSM's head with ppTSM's defaults; arguments as for `FrameHead`."""
+
+    drop_before_mean = True
+
+    def __init__(
+        self,
+        num_classes: int,
+        in_channels: int,
+        loss_cfg: Optional[nn.Layer] = None,
+        drop_ratio: float = 0.8,
+        std: float = 0.01,
+        data_format: Literal["NCHW", "NHWC"] = "NCHW",
+        fclr5: bool = True,
+        ls_eps: float = 0.0,
+    ) -> None:
+        super().__init__(num_classes, in_channels, loss_cfg, drop_ratio, std, data_format, fclr5, ls_eps)

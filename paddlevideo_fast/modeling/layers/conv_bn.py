@@ -1,0 +1,57 @@
+"""Convolution, batch norm, activation: what every 2D network here is made of."""
+
+from __future__ import annotations
+
+from typing import Optional
+
+import paddle
+import paddle.nn.functional as F
+from paddle import nn
+
+
+class ConvBN(nn.Layer):
+    """A 2D convolution without bias, its batch norm and an optional activation.
+
+    The sublayers are called as in PaddleVideo (`_conv`, `_batch_norm`), so its weight files fit.
+    Parameters get no fixed global names: two models live in one process.
+
+    Args:
+        in_channels, out_channels: channels.
+        kernel_size: odd; the padding keeps the size.
+        stride: of the convolution.
+        act: name of a function in `paddle.nn.functional`, or None.
+        pool: average 2x2 pixels, stride 2, before the convolution (the ResNet-D shortcut).
+        data_format: "NCHW" or "NHWC".
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int,
+        stride: int = 1,
+        act: Optional[str] = None,
+        pool: bool = False,
+        data_format: str = "NCHW",
+    ) -> None:
+        super().__init__()
+        self._conv = nn.Conv2D(
+            in_channels,
+            out_channels,
+            kernel_size,
+            stride=stride,
+            padding=(kernel_size - 1) // 2,
+            weight_attr=paddle.ParamAttr(initializer=nn.initializer.KaimingNormal()),
+            bias_attr=False,
+            data_format=data_format,
+        )
+        self._batch_norm = nn.BatchNorm2D(out_channels, data_format=data_format)
+        self._act = getattr(F, act) if act else None
+        self._pool = nn.AvgPool2D(2, stride=2, ceil_mode=True, data_format=data_format) if pool else None
+
+    def forward(self, x: paddle.Tensor) -> paddle.Tensor:
+        """[N, C, H, W] (or [N, H, W, C]) to the same with `out_channels`."""
+        if self._pool is not None:
+            x = self._pool(x)
+        x = self._batch_norm(self._conv(x))
+        return self._act(x) if self._act is not None else x

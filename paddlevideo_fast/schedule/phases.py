@@ -1,0 +1,41 @@
+"""The phases of a run: spans of epochs with one batch size and one shape of clips."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import List, Optional
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A span of epochs under one setting. Ordinary training is one phase; multigrid is many.
+
+    Attributes:
+        start_epoch: first epoch, from 0.
+        end_epoch: one past the last epoch.
+        batch_multiplier: factor on the configured batch size.
+        num_frames: frames of a clip; None: as configured.
+        crop_size: side of the crop in pixels; None: as configured.
+        sampling_rate: frames of the video from one frame of the clip to the next; None: as configured.
+        lr_multiplier: factor on the learning rate.
+
+    Raises:
+        ValueError: the span is empty or starts before 0, or the batch multiplier is below 1.
+    """
+
+    start_epoch: int
+    end_epoch: int
+    batch_multiplier: int = 1
+    num_frames: Optional[int] = None
+    crop_size: Optional[int] = None
+    sampling_rate: Optional[float] = None
+    lr_multiplier: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.start_epoch < self.end_epoch or self.batch_multiplier < 1:
+            raise ValueError(f"not a phase: {self}")
+
+
+def plain_phases(epochs: int) -> List[Phase]:
+    """Training at one shape for `epochs` epochs (at least 1)."""
+    return [Phase(0, epochs)]

@@ -1,0 +1,196 @@
+"""The learning-rate curves that configs name. Epochs count from 0 and may be fractions."""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar, Dict, Sequence
+
+from paddlevideo_fast.errors import ConfigError
+from paddlevideo_fast.registry import LEARNING_RATES
+from paddlevideo_fast.schedule.learning_rate import cosine, linear_warmup, piecewise, relative_steps
+
+_KEY = "OPTIMIZER.learning_rate"
+_IGNORED = {
+    "last_epoch": "the trainer knows the epoch",
+    "verbose": "the learning rate is in the log line",
+    "num_iters": "the curve is a function of the epoch",
+}
+
+
+class LearningRate:
+    """A curve over epochs.
+
+    Args:
+        iter_step: follow the curve in each step; otherwise an epoch keeps the value of its start.
+    """
+
+    ignored_arguments: ClassVar[Dict[str, str]] = _IGNORED
+
+    def __init__(self, iter_step: bool) -> None:
+        self.iter_step = iter_step
+
+    def at(self, epoch: float) -> float:
+        """The learning rate at `epoch`, a whole number of epochs plus the share done of the one under way."""
+        return self._value(epoch if self.iter_step else math.floor(epoch))
+
+    def _value(self, epoch: float) -> float:
+        raise NotImplementedError
+
+
+@LEARNING_RATES.register()
+class Constant(LearningRate):
+    """One learning rate for the whole run; what a plain number in the config means."""
+
+    def __init__(self, learning_rate: float) -> None:
+        super().__init__(iter_step=False)
+        self.learning_rate = float(learning_rate)
+
+    def _value(self, epoch: float) -> float:
+        return self.learning_rate
+
+
+@LEARNING_RATES.register()
+class PiecewiseDecay(LearningRate):
+    """Steps: `values[i]` before epoch `boundaries[i]`, the last value after them; see `schedule.piecewise`.
+
+    Raises:
+        ConfigError: there is not one value more than boundaries, or the boundaries do not rise.
+    """
+
+    def __init__(self, boundaries: Sequence[float], values: Sequence[float], iter_step: bool = False) -> None:
+        super().__init__(iter_step)
+        if len(values) != len(boundaries) + 1:
+            raise ConfigError(
+                [
+                    f"{_KEY}: {len(boundaries)} boundaries need {len(boundaries) + 1} values, "
+                    f"there are {len(values)}"
+                ]
+            )
+        _check_rising("boundaries", boundaries)
+        self.boundaries = list(boundaries)
+        self.values = [float(value) for value in values]
+
+    def _value(self, epoch: float) -> float:
+        return piecewise(epoch, self.boundaries, self.values)
+
+
+@LEARNING_RATES.register()
+class CosineAnnealingDecay(LearningRate):
+    """Half a cosine from `learning_rate` to `eta_min` at epoch `T_max`, where it stays; optional linear
+    warm-up.
+
+    Args:
+        learning_rate: of the cosine's start.
+        T_max: epochs of the cosine, the warm-up's included.
+        eta_min: of its end.
+        warmup_epochs: the line from `warmup_start_lr` meets the cosine here.
+        warmup_start_lr: at epoch 0 where there is a warm-up.
+        iter_step: see `LearningRate`.
+    """
+
+    def __init__(
+        self,
+        learning_rate: float,
+        T_max: float,
+        eta_min: float = 0.0,
+        warmup_epochs: float = 0.0,
+        warmup_start_lr: float = 0.0,
+        iter_step: bool = False,
+    ) -> None:
+        super().__init__(iter_step)
+        _check_warmup(warmup_epochs, T_max, "T_max")
+        self.learning_rate = learning_rate
+        self.num_epochs = T_max
+        self.eta_min = eta_min
+        self.warmup_epochs = warmup_epochs
+        self.warmup_start_lr = warmup_start_lr
+
+    def _cosine(self, epoch: float) -> float:
+        return cosine(min(epoch, self.num_epochs), self.learning_rate, self.num_epochs, self.eta_min)
+
+    def _value(self, epoch: float) -> float:
+        if epoch < self.warmup_epochs:
+            end = self._cosine(self.warmup_epochs)
+            return linear_warmup(epoch, self.warmup_start_lr, end, self.warmup_epochs)
+        return self._cosine(epoch)
+
+
+@LEARNING_RATES.register()
+class CustomWarmupCosineDecay(CosineAnnealingDecay):
+    """PaddleVideo's name for a cosine to 0 over `max_epoch` epochs with linear warm-up, followed in each step."""
+
+    def __init__(
+        self,
+        warmup_start_lr: float,
+        warmup_epochs: float,
+        cosine_base_lr: float,
+        max_epoch: float,
+        iter_step: bool = True,
+    ) -> None:
+        _check_warmup(warmup_epochs, max_epoch, "max_epoch")
+        super().__init__(cosine_base_lr, max_epoch, 0.0, warmup_epochs, warmup_start_lr, iter_step)
+
+
+@LEARNING_RATES.register()
+class CustomWarmupPiecewiseDecay(LearningRate):
+    """Steps with linear warm-up: `step_base_lr * lrs[i]` from epoch `steps[i]` on, followed in each step.
+
+    Args:
+        warmup_start_lr: at epoch 0.
+        warmup_epochs: the line meets the steps here; 0: no warm-up.
+        step_base_lr: what the factors multiply.
+        lrs: factors, one a step or more.
+        gamma: accepted because PaddleVideo requires it; `lrs` says the same.
+        steps: epochs, the first one 0.
+        max_epoch: epochs of the run; the last step ends here.
+        iter_step: see `LearningRate`.
+
+    Raises:
+        ConfigError: steps and factors do not fit.
+    """
+
+    def __init__(
+        self,
+        warmup_start_lr: float,
+        warmup_epochs: float,
+        step_base_lr: float,
+        lrs: Sequence[float],
+        gamma: float,
+        steps: Sequence[float],
+        max_epoch: float,
+        iter_step: bool = True,
+    ) -> None:
+        super().__init__(iter_step)
+        _check_rising("steps", steps)
+        if not steps or steps[0] != 0 or len(lrs) < len(steps):
+            raise ConfigError(
+                [f"{_KEY}: steps={list(steps)} must start with 0 and have a factor each in lrs"]
+            )
+        _check_warmup(warmup_epochs, max_epoch, "max_epoch")
+        self.warmup_start_lr = warmup_start_lr
+        self.warmup_epochs = warmup_epochs
+        self.step_base_lr = step_base_lr
+        self.lrs = [float(factor) for factor in lrs]
+        self.gamma = gamma
+        self.steps = list(steps)
+        self.max_epoch = max_epoch
+
+    def _value(self, epoch: float) -> float:
+        if epoch < self.warmup_epochs:
+            end = relative_steps(self.warmup_epochs, self.step_base_lr, self.lrs, self.steps)
+            return linear_warmup(epoch, self.warmup_start_lr, end, self.warmup_epochs)
+        return relative_steps(epoch, self.step_base_lr, self.lrs, self.steps)
+
+
+def _check_rising(name: str, epochs: Sequence[float]) -> None:
+    if any(later <= earlier for earlier, later in zip(epochs, epochs[1:])):
+        raise ConfigError([f"{_KEY}.{name}={list(epochs)}: must rise"])
+
+
+def _check_warmup(warmup_epochs: float, num_epochs: float, name: str) -> None:
+    if not 0 <= warmup_epochs <= num_epochs or num_epochs <= 0:
+        raise ConfigError(
+            [
+                f"{_KEY}: warmup_epochs={warmup_epochs} and {name}={num_epochs}: the warm-up must end in the run"
+            ]
+        )

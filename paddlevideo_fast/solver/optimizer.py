@@ -1,0 +1,229 @@
+"""The optimizers that configs name, and how parameter groups reach Paddle."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Dict, List, Mapping, Optional, Tuple, Union
+
+import paddle
+from paddle import nn
+from paddle.regularizer import L1Decay, L2Decay
+
+from paddlevideo_fast.config.build import build
+from paddlevideo_fast.errors import ConfigError
+from paddlevideo_fast.registry import LEARNING_RATES, OPTIMIZERS, Registry
+from paddlevideo_fast.solver.groups import ParameterGroup, group_parameters
+from paddlevideo_fast.solver.learning_rate import Constant, LearningRate
+
+_CLIPS = {
+    "clipgradbyglobalnorm": nn.ClipGradByGlobalNorm,
+    "clipgradbynorm": nn.ClipGradByNorm,
+    "clipgradbyvalue": nn.ClipGradByValue,
+}
+
+
+@dataclass
+class OptimizerRecipe:
+    """An optimizer before it has met a model; the base of the registered ones.
+
+    Attributes:
+        learning_rate: a number or a curve.
+        weight_decay: factor of the L2 penalty, or {name: L1 or L2, value: factor}; None: no decay.
+        grad_clip: {name: ClipGradByGlobalNorm, ClipGradByNorm or ClipGradByValue, value: limit}; None: no
+            clipping. The global norm is that of all parameters together.
+        decay_bn_bias: weight decay on batch norms and biases as well.
+        no_weight_decay_name: words separated by spaces; no weight decay on parameters with one in their name.
+        lr_multipliers: parameter name (or start of names, up to a dot) to factor on the learning rate.
+            None: what the model's head asks for (TSM: weight of the last layer 5, its bias 10).
+        multi_precision: keep float32 copies of low-precision parameters (AMP level O2).
+    """
+
+    learning_rate: Union[float, LearningRate]
+    weight_decay: Optional[Union[float, Dict[str, Any]]] = None
+    grad_clip: Optional[Dict[str, Any]] = None
+    decay_bn_bias: bool = False
+    no_weight_decay_name: Optional[str] = None
+    lr_multipliers: Optional[Dict[str, float]] = None
+    multi_precision: bool = False
+
+    children: ClassVar[Dict[str, Registry]] = {"learning_rate": LEARNING_RATES}
+    ignored_arguments: ClassVar[Dict[str, str]] = {}
+
+    def groups(self, model: nn.Layer) -> List[ParameterGroup]:
+        """The model's parameters by rule, each in exactly one group.
+
+        Raises:
+            ConfigError: an entry of `lr_multipliers` fits no parameter.
+        """
+        multipliers = self.lr_multipliers
+        if multipliers is None:
+            multipliers = getattr(model, "lr_multipliers", {})
+        try:
+            return group_parameters(
+                {name: parameter.shape for name, parameter in model.named_parameters()},
+                multipliers,
+                self.decay_bn_bias,
+                (self.no_weight_decay_name or "").split(),
+            )
+        except KeyError as exc:
+            raise ConfigError(
+                [f"OPTIMIZER.lr_multipliers: no parameter is called {exc} or starts with it and a dot"]
+            ) from exc
+
+    def make(self, model: nn.Layer) -> Tuple[paddle.optimizer.Optimizer, LearningRate]:
+        """The optimizer of the model's parameters, and the curve of its learning rate.
+
+        The rules go onto the parameters one by one. Paddle's own parameter groups would clip the norm of
+        each group for itself, which is not the global norm.
+        """
+        rate = self.learning_rate
+        curve = rate if isinstance(rate, LearningRate) else Constant(rate)
+        parameters = dict(model.named_parameters())
+        regularizer = self._regularizer()
+        for group in self.groups(model):
+            for name in group.names:
+                parameters[name].regularizer = regularizer if group.decay else None
+                parameters[name].optimize_attr["learning_rate"] = group.lr_multiplier
+        optimizer = self._make(
+            model,
+            learning_rate=curve.at(0),
+            parameters=list(parameters.values()),
+            grad_clip=_grad_clip(self.grad_clip),
+        )
+        return optimizer, curve
+
+    def _regularizer(self) -> Any:
+        kind, value = _decay(self.weight_decay)
+        if not value:
+            return None
+        return L1Decay(value) if kind == "L1" else L2Decay(value)
+
+    def _make(self, model: nn.Layer, **common: Any) -> paddle.optimizer.Optimizer:
+        raise NotImplementedError
+
+
+@OPTIMIZERS.register()
+@dataclass
+class Momentum(OptimizerRecipe):
+    """SGD with momentum; see `OptimizerRecipe` for the other arguments."""
+
+    momentum: float = 0.9
+    use_nesterov: bool = False
+
+    def _make(self, model: nn.Layer, **common: Any) -> paddle.optimizer.Optimizer:
+        return paddle.optimizer.Momentum(
+            momentum=self.momentum,
+            use_nesterov=self.use_nesterov,
+            multi_precision=self.multi_precision,
+            **common,
+        )
+
+
+@OPTIMIZERS.register()
+@dataclass
+class SGD(OptimizerRecipe):
+    """Plain gradient descent; see `OptimizerRecipe` for the arguments."""
+
+    def _make(self, model: nn.Layer, **common: Any) -> paddle.optimizer.Optimizer:
+        return paddle.optimizer.SGD(multi_precision=self.multi_precision, **common)
+
+
+@OPTIMIZERS.register()
+@dataclass
+class Adam(OptimizerRecipe):
+    """Adam; weight decay is part of the gradient. See `OptimizerRecipe` for the other arguments."""
+
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-8
+
+    def _make(self, model: nn.Layer, **common: Any) -> paddle.optimizer.Optimizer:
+        return paddle.optimizer.Adam(
+            beta1=self.beta1,
+            beta2=self.beta2,
+            epsilon=self.epsilon,
+            multi_precision=self.multi_precision,
+            **common,
+        )
+
+
+@OPTIMIZERS.register()
+@dataclass
+class AdamW(OptimizerRecipe):
+    """Adam with weight decay apart from the gradient; see `OptimizerRecipe` for the other arguments.
+
+    Reference: Loshchilov and Hutter, "Decoupled Weight Decay Regularization", arXiv 1711.05101.
+    """
+
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-8
+
+    def _regularizer(self) -> Any:
+        return None
+
+    def _make(self, model: nn.Layer, **common: Any) -> paddle.optimizer.Optimizer:
+        kind, value = _decay(self.weight_decay)
+        if kind == "L1":
+            raise ConfigError(
+                ["OPTIMIZER.weight_decay.name=L1: AdamW decays weights directly; use L2 or a number"]
+            )
+        decayed = {name for group in self.groups(model) if group.decay for name in group.names}
+        names = {parameter.name for name, parameter in model.named_parameters() if name in decayed}
+        return paddle.optimizer.AdamW(
+            beta1=self.beta1,
+            beta2=self.beta2,
+            epsilon=self.epsilon,
+            weight_decay=value,
+            apply_decay_param_fun=names.__contains__,
+            multi_precision=self.multi_precision,
+            **common,
+        )
+
+
+def build_optimizer(
+    section: Mapping[str, Any], model: nn.Layer, **extra: Any
+) -> Tuple[paddle.optimizer.Optimizer, LearningRate]:
+    """Builds what OPTIMIZER describes.
+
+    Args:
+        section: `name`, `learning_rate` and the optimizer's other arguments.
+        model: whose parameters it updates.
+        extra: more arguments, such as `multi_precision`.
+
+    Returns:
+        The optimizer, which holds a plain number as its learning rate, and the curve: before each step call
+        `optimizer.set_lr(curve.at(epoch))`.
+
+    Raises:
+        ConfigError: an argument makes no sense; names it.
+    """
+    return build(OPTIMIZERS, section, **extra).make(model)
+
+
+def _decay(weight_decay: Optional[Union[float, Mapping[str, Any]]]) -> Tuple[str, float]:
+    """(L1 or L2, factor)."""
+    if weight_decay is None:
+        return "L2", 0.0
+    if isinstance(weight_decay, (int, float)):
+        return "L2", float(weight_decay)
+    kind = str(weight_decay.get("name", "L2")).upper().replace("DECAY", "")
+    if kind not in ("L1", "L2") or set(weight_decay) - {"name", "value"} or "value" not in weight_decay:
+        raise ConfigError(
+            [f"OPTIMIZER.weight_decay={dict(weight_decay)}: expected a number or name (L1, L2) and value"]
+        )
+    return kind, float(weight_decay["value"])
+
+
+def _grad_clip(grad_clip: Optional[Mapping[str, Any]]) -> Any:
+    if grad_clip is None:
+        return None
+    kind = _CLIPS.get(str(grad_clip.get("name", "")).lower())
+    if kind is None or set(grad_clip) != {"name", "value"}:
+        raise ConfigError(
+            [
+                f"OPTIMIZER.grad_clip={dict(grad_clip)}: expected value and name "
+                "(ClipGradByGlobalNorm, ClipGradByNorm or ClipGradByValue)"
+            ]
+        )
+    return kind(float(grad_clip["value"]))
