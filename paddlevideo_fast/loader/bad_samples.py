@@ -16,8 +16,8 @@ class BadSamples:
     """Names each bad file once, in the log and in a file, and stops the run where there are too many.
 
     Args:
-        path: the file, lines of `path TAB cause`; what an earlier run wrote there is kept and counts. None: no
-            file.
+        path: the file, lines of `path TAB cause`; what an earlier run wrote there is kept and counts. None:
+            no file.
         total: records of the dataset, which the share is of.
         max_share: largest share of bad files, from 0 to 1.
 

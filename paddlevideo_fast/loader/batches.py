@@ -14,8 +14,8 @@ from paddlevideo_fast.loader.request import ClipRequest
 class ClipBatchSampler:
     """Batches of requests, the share of one rank.
 
-    Rank r takes the samples at places r, r + world_size, … of the epoch's order, so the batches of all ranks at
-    one step are together what a single process with the whole batch would see.
+    Rank r takes the samples at places r, r + world_size, … of the epoch's order, so the batches of all ranks
+    at one step are together what a single process with the whole batch would see.
 
     Args:
         num_samples: records of the dataset.

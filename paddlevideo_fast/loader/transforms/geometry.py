@@ -134,11 +134,26 @@ class ClipGeometry:
         num_frames = len(frames)
         clip = np.empty((len(self.views) * num_frames, self.height, self.width, 3), np.uint8)
         for number, view in enumerate(self.views):
-            columns = _plan_axis(view.left, view.width, self.width, self.source_width)
-            rows = _plan_axis(view.top, view.height, self.height, self.source_height)
+            shrink = _shrink_factor(view.width / self.width, view.height / self.height)
+            columns = _plan_axis(
+                view.left / shrink, view.width / shrink, self.width, frames.shape[2] // shrink
+            )
+            rows = _plan_axis(view.top / shrink, view.height / shrink, self.height, frames.shape[1] // shrink)
             out = clip[number * num_frames : (number + 1) * num_frames]
-            _resample(frames, rows, columns, view.flip, out)
+            _resample(frames, rows, columns, shrink, view.flip, out)
         return clip
+
+
+def _shrink_factor(*scales: float) -> int:
+    """The power of 2 by which frames are averaged down first, so that less than 2 pixels are left for one.
+
+    A linear resample reads two pixels on an axis and would lose those between. Halving with cv2.INTER_AREA is
+    ten times faster than INTER_AREA straight to the size.
+    """
+    factor = 1
+    while min(scales) / factor >= 2:
+        factor *= 2
+    return factor
 
 
 @dataclass(frozen=True)
@@ -149,10 +164,6 @@ class _Axis:
     stop: int
     size: int
     offset: int
-
-    @property
-    def scale(self) -> float:
-        return (self.stop - self.start) / self.size
 
 
 def _plan_axis(start: float, length: float, size: int, source_size: int) -> _Axis:
@@ -187,28 +198,25 @@ def _meet(edge: float, step: float, source_size: int) -> Tuple[int, int]:
     return best
 
 
-def _resample(frames: np.ndarray, rows: _Axis, columns: _Axis, flip: bool, out: np.ndarray) -> None:
+def _resample(
+    frames: np.ndarray, rows: _Axis, columns: _Axis, shrink: int, flip: bool, out: np.ndarray
+) -> None:
     height, width = out.shape[1:3]
-    source = frames[:, rows.start : rows.stop, columns.start : columns.stop]
-    if rows.scale == 1 and columns.scale == 1:
-        out[:] = source[:, :, ::-1] if flip else source
-        return
-    # linear reads two pixels on each axis: where the step is larger, those between would be lost
-    interpolation = cv2.INTER_AREA if min(rows.scale, columns.scale) >= 2 else cv2.INTER_LINEAR
+    region = frames[
+        :, rows.start * shrink : rows.stop * shrink, columns.start * shrink : columns.stop * shrink
+    ]
     size = (columns.size, rows.size)
-    if not flip and size == (width, height):
-        for frame, target in zip(source, out):
-            cv2.resize(frame, size, dst=target, interpolation=interpolation)
-        return
-    left, top = columns.offset, rows.offset
-    buffer = np.empty((rows.size, columns.size, 3), np.uint8)
-    shown = buffer[top : top + height, left : left + width]
-    for frame, target in zip(source, out):
-        cv2.resize(frame, size, dst=buffer, interpolation=interpolation)
+    small_size = (columns.stop - columns.start, rows.stop - rows.start)
+    for frame, target in zip(region, out):
+        for _ in range(shrink.bit_length() - 1):
+            frame = cv2.resize(frame, None, fx=0.5, fy=0.5, interpolation=cv2.INTER_AREA)
+        if size != small_size:
+            frame = cv2.resize(frame, size, interpolation=cv2.INTER_LINEAR)
+        frame = frame[rows.offset : rows.offset + height, columns.offset : columns.offset + width]
         if flip:
-            cv2.flip(shown, 1, dst=target)
+            cv2.flip(frame, 1, dst=target)
         else:
-            target[:] = shown
+            target[:] = frame
 
 
 def fit_short_side(width: int, height: int, short_size: int) -> List[int]:
