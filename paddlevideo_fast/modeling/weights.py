@@ -188,7 +188,7 @@ def fetch_weights(source: Union[str, Path]) -> str:
 def _check_fit(report: WeightReport, strict: bool) -> None:
     if not report.loaded:
         raise WeightError(
-            f"{report.path}: nothing in it fits this network; is it another architecture's?\n{report.summary()}"
+            f"{report.path}: nothing in it fits this network; check its architecture\n{report.summary()}"
         )
     if strict and (report.missing or report.mismatched):
         advice = "check MODEL.backbone (name, depth) and MODEL.head.num_classes against the file"

@@ -117,7 +117,7 @@ class CosineAnnealingDecay(LearningRate):
 
 @LEARNING_RATES.register()
 class CustomWarmupCosineDecay(CosineAnnealingDecay):
-    """PaddleVideo's name for a cosine to 0 over `max_epoch` epochs with linear warm-up, followed in each step."""
+    """PaddleVideo's name for a cosine to 0 at `max_epoch` with linear warm-up, followed in each step."""
 
     def __init__(
         self,
@@ -190,7 +190,5 @@ def _check_rising(name: str, epochs: Sequence[float]) -> None:
 def _check_warmup(warmup_epochs: float, num_epochs: float, name: str) -> None:
     if not 0 <= warmup_epochs <= num_epochs or num_epochs <= 0:
         raise ConfigError(
-            [
-                f"{_KEY}: warmup_epochs={warmup_epochs} and {name}={num_epochs}: the warm-up must end in the run"
-            ]
+            [f"{_KEY}.warmup_epochs={warmup_epochs}: must lie between 0 and {name}={num_epochs}"]
         )

@@ -46,7 +46,7 @@ class OptimizerRecipe:
     lr_multipliers: Optional[Dict[str, float]] = None
     multi_precision: bool = False
 
-    children: ClassVar[Dict[str, Registry]] = {"learning_rate": LEARNING_RATES}
+    parts: ClassVar[Dict[str, Registry]] = {"learning_rate": LEARNING_RATES}
     ignored_arguments: ClassVar[Dict[str, str]] = {}
 
     def groups(self, model: nn.Layer) -> List[ParameterGroup]:

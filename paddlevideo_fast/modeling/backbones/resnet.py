@@ -9,7 +9,6 @@ from paddle import nn
 
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.modeling.backbones.blocks import BasicBlock, BlockStyle, BottleneckBlock, ResidualBlock
-from paddlevideo_fast.modeling.component import ComponentLayer
 from paddlevideo_fast.modeling.layers import ConvBN
 from paddlevideo_fast.registry import BACKBONES
 
@@ -22,7 +21,7 @@ _STAGE_BLOCKS: Dict[int, Sequence[int]] = {
 }
 
 
-class FrameResNet(ComponentLayer):
+class FrameResNet(nn.Layer):
     """Stem, pooling and four stages of residual blocks; what the registered ResNets share.
 
     Args:
@@ -89,7 +88,7 @@ class FrameResNet(ComponentLayer):
                 in_channels = channels * block.expansion
 
     def _block_name(self, stage: int, index: int) -> str:
-        """PaddleVideo's: res2a, res2b, ...; the long third stage of depths 101 and 152 counts res4b1, res4b2, ..."""
+        """PaddleVideo's: res2a, res2b, ...; the third stage of depths 101 and 152 counts res4b1, res4b2, ..."""
         if self.depth >= 101 and stage == 2 and index > 0:
             return f"res{stage + 2}b{index}"
         return f"res{stage + 2}{chr(ord('a') + index)}"

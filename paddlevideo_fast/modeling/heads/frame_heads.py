@@ -8,15 +8,14 @@ import paddle
 from paddle import nn
 
 from paddlevideo_fast.errors import ConfigError
-from paddlevideo_fast.modeling.component import ComponentLayer, Parts
 from paddlevideo_fast.modeling.losses import CrossEntropyLoss
 from paddlevideo_fast.modeling.mix import MixedLabels
-from paddlevideo_fast.registry import HEADS, LOSSES
+from paddlevideo_fast.registry import HEADS, LOSSES, Registry
 
 _FC_LR_MULTIPLIERS = {"fc.weight": 5.0, "fc.bias": 10.0}
 
 
-class FrameHead(ComponentLayer):
+class FrameHead(nn.Layer):
     """What the registered heads share.
 
     Args:
@@ -36,7 +35,7 @@ class FrameHead(ComponentLayer):
         ConfigError: fewer than one class.
     """
 
-    children = Parts(loss_cfg=LOSSES)
+    parts: ClassVar[Dict[str, Registry]] = {"loss_cfg": LOSSES}
     ignored_arguments: ClassVar[Dict[str, str]] = {
         "num_seg": "the head takes the number of frames from the clip",
     }

@@ -40,7 +40,7 @@ def temporal_shift(
 def temporal_shift_composed(
     frames: paddle.Tensor, num_seg: int, shift_ratio: float = 0.125, data_format: str = "NCHW"
 ) -> paddle.Tensor:
-    """The same from reshape, pad, slice and concat: the reference for tests and the benchmark's other side."""
+    """The same from reshape, pad, slice and concat: what tests and the benchmark compare with."""
     shape = frames.shape
     axis = 2 if data_format == "NCHW" else 4
     channels = shape[axis - 1]

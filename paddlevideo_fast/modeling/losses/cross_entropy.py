@@ -6,14 +6,14 @@ from typing import Union
 
 import paddle
 import paddle.nn.functional as F
+from paddle import nn
 
-from paddlevideo_fast.modeling.component import ComponentLayer
 from paddlevideo_fast.modeling.mix import MixedLabels
 from paddlevideo_fast.registry import LOSSES
 
 
 @LOSSES.register()
-class CrossEntropyLoss(ComponentLayer):
+class CrossEntropyLoss(nn.Layer):
     """Mean cross entropy of softmax(logits).
 
     Args:

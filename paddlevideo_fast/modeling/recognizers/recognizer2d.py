@@ -8,14 +8,13 @@ import paddle
 from paddle import nn
 
 from paddlevideo_fast.errors import ConfigError
-from paddlevideo_fast.modeling.component import ComponentLayer, Parts
 from paddlevideo_fast.modeling.mix import MixedLabels
 from paddlevideo_fast.modeling.weights import WeightReport, load_weights
-from paddlevideo_fast.registry import BACKBONES, HEADS, RECOGNIZERS
+from paddlevideo_fast.registry import BACKBONES, HEADS, RECOGNIZERS, Registry
 
 
 @RECOGNIZERS.register()
-class Recognizer2D(ComponentLayer):
+class Recognizer2D(nn.Layer):
     """A 2D backbone over all frames and a head that takes the mean over them (TSN, TSM).
 
     Args:
@@ -29,7 +28,7 @@ class Recognizer2D(ComponentLayer):
         ConfigError: the head expects other channels or another layout than the backbone gives.
     """
 
-    children = Parts(backbone=BACKBONES, head=HEADS)
+    parts: ClassVar[Dict[str, Registry]] = {"backbone": BACKBONES, "head": HEADS}
     ignored_arguments: ClassVar[Dict[str, str]] = {
         "runtime_cfg": "it steers graph-mode details of another trainer",
     }
@@ -39,8 +38,8 @@ class Recognizer2D(ComponentLayer):
         problems = []
         if head.in_channels != backbone.out_channels:
             problems.append(
-                f"MODEL.head.in_channels={head.in_channels}: the backbone gives {backbone.out_channels} channels; "
-                f"set it to {backbone.out_channels}"
+                f"MODEL.head.in_channels={head.in_channels}: set it to {backbone.out_channels}, "
+                "the channels that the backbone gives"
             )
         if head.data_format != backbone.data_format:
             problems.append(
