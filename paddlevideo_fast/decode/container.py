@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any, List, Tuple
+from typing import Any, List, Optional, Tuple
 
 import av
 
@@ -14,6 +14,9 @@ av.logging.set_level(av.logging.PANIC)
 
 # A still image opens in libav as a video of one frame.
 _STILL_FORMATS = ("image2", "_pipe", "gif_pipe", "ico")
+
+# Some writers count padding that they do not write.
+_SLACK_BYTES = 64
 
 
 def explain(error: BaseException) -> str:
@@ -40,6 +43,10 @@ def open_container(path: str) -> Tuple[Any, Any]:
         container = av.open(path, metadata_errors="replace")
     except (av.FFmpegError, ValueError, OSError) as error:
         raise VideoDecodeError(path, f"not a video, or cut off: {explain(error)}") from error
+    announced, present = announced_bytes(path), os.path.getsize(path)
+    if announced is not None and present + _SLACK_BYTES < announced:
+        container.close()
+        raise VideoDecodeError(path, f"cut off: has {present} of the {announced} bytes its header announces")
     streams = [stream for stream in container.streams.video if stream.codec_context is not None]
     if not streams:
         container.close()
@@ -64,6 +71,25 @@ def check_file(path: str) -> None:
         raise VideoDecodeError(path, "no permission to read it")
     if os.path.getsize(path) == 0:
         raise VideoDecodeError(path, "the file is empty (0 bytes)")
+
+
+def announced_bytes(path: str) -> Optional[int]:
+    """How long an AVI or Matroska file says it is; None for other formats and where it does not say.
+
+    libav reads a shortened one without complaint. MP4 needs no such check: its index does not fit then.
+    """
+    with open(path, "rb") as file:
+        head = file.read(4096)
+    if head[:4] == b"RIFF":
+        size = int.from_bytes(head[4:8], "little")
+        return size + 8 if 0 < size < 0xFFFFFFFF else None
+    if head[:4] == b"\x1a\x45\xdf\xa3":
+        at = head.find(b"\x18\x53\x80\x67") + 4  # the Segment element, which holds all the rest
+        length = 9 - head[at].bit_length() if at >= 4 and at < len(head) and head[at] else 0
+        value = int.from_bytes(head[at : at + length], "big") & ((1 << 7 * length) - 1)
+        known = length > 0 and value != (1 << 7 * length) - 1
+        return at + length + value if known else None
+    return None
 
 
 def demux(path: str, container: Any, stream: Any) -> List[Any]:

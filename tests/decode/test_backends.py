@@ -1,0 +1,76 @@
+"""The backends agree where all of them are right, and frame folders read as videos do."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import cv2
+import numpy as np
+import pytest
+
+from paddlevideo_fast.decode import check_video, open_frames, open_video
+
+OTHERS = ["cv2", *(["decord"] if importlib.util.find_spec("decord") else [])]
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("backend", OTHERS)
+def test_agreement(backend, make_clip, frame_number, tmp_path):
+    path = make_clip(tmp_path / "clip.mp4", 30, bframes=2)
+    indices = [29, 0, 7, 7, 13]
+    with open_video(path) as reference, open_video(path, backend) as reader:
+        assert (reader.num_frames, reader.width, reader.height) == (30, 80, 48)
+        assert reader.avg_fps == pytest.approx(reference.avg_fps, rel=1e-3)
+        frames = reader.read(indices)
+        difference = np.abs(frames.astype(int) - reference.read(indices))
+    assert [frame_number(frame) for frame in frames] == indices
+    assert difference.mean() < 2  # the conversion to RGB rounds differently
+
+
+def test_cv2_agrees_on_real_clips(real_clips_dir):
+    for name in ("ucf_example.avi", "mma_demo.mp4", "pancake.mkv", "rot90.mov"):
+        with (
+            open_video(real_clips_dir / name) as reference,
+            open_video(real_clips_dir / name, "cv2") as reader,
+        ):
+            assert reader.num_frames == reference.num_frames
+            indices = np.linspace(0, reader.num_frames - 1, 4).astype(int)
+            difference = np.abs(reader.read(indices).astype(int) - reference.read(indices))
+            assert difference.mean() < 2, name
+
+
+def test_cv2_reports_the_end_of_a_damaged_file(broken_videos):
+    assert check_video(str(broken_videos["damaged"]), "cv2") is not None
+
+
+def test_frame_folder(rawframes_dataset, frame_number):
+    folder = rawframes_dataset.root / "class1" / "clip4"
+    with open_video(folder) as reader:
+        assert (reader.num_frames, reader.width, reader.height) == (12, 80, 48)
+        frames = reader.read([11, 0, 5, 5])
+        assert frames.dtype == np.uint8
+        assert [frame_number(frame) for frame in frames] == [11, 0, 5, 5]
+    bgr = cv2.imread(str(folder / "img_00012.jpg"))
+    assert np.array_equal(frames[0], bgr[..., ::-1])
+
+
+@pytest.mark.parametrize("suffix", ["image_{:03}.png", "{:06d}.jpg", "img_{}.jpeg"])
+def test_frame_folder_names(suffix, tmp_path):
+    for number in range(1, 4):
+        assert cv2.imwrite(str(tmp_path / suffix.format(number)), np.full((8, 8, 3), 40 * number, np.uint8))
+    with open_frames(str(tmp_path), suffix) as reader:
+        assert reader.num_frames == 3
+        assert reader.read([2])[0].mean() == pytest.approx(120, abs=1)
+    assert open_video(tmp_path).num_frames == 3
+
+
+def test_memory_does_not_grow(make_clip, tmp_path):
+    """Readers free what they hold: many opened and closed leave nothing behind."""
+    path = make_clip(tmp_path / "clip.mp4", 30, (160, 120))
+    resource = pytest.importorskip("resource")
+    for round_number in range(120):
+        with open_video(path) as reader:
+            reader.read([0, 29])
+        if round_number == 30:
+            before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 8 * 1024

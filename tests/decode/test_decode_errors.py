@@ -1,0 +1,128 @@
+"""What does not decode says so: one type of error, with the path and a cause that a person understands."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+
+from paddlevideo_fast.decode import check_video, open_frames, open_video
+from paddlevideo_fast.errors import PaddleVideoFastError, VideoDecodeError
+
+CAUSES = {
+    "missing": "no such file",
+    "folder": "is a folder",
+    "empty": "empty",
+    "text": "not a video",
+    "truncated": "cut off",
+    "picture_jpg": "is a still image, not a video",
+    "picture_png": "is a still image, not a video",
+    "audio_only": "no video stream",
+}
+
+
+@pytest.mark.parametrize("backend", ["pyav", "cv2"])
+@pytest.mark.parametrize("kind", CAUSES)
+def test_broken_file(kind, backend, broken_videos):
+    with (
+        pytest.raises(VideoDecodeError, match=CAUSES[kind]) as caught,
+        open_video(broken_videos[kind], backend) as reader,
+    ):
+        reader.read(range(reader.num_frames))
+    assert caught.value.path == str(broken_videos[kind])
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", ["missing", "folder", "empty", "text"])
+def test_broken_file_in_decord(kind, broken_videos):
+    with pytest.raises(PaddleVideoFastError):
+        open_video(broken_videos[kind], "decord")
+
+
+def test_damage_spares_the_frames_before_it(broken_videos, frame_number):
+    with open_video(broken_videos["damaged"]) as reader:
+        frames = reader.read(range(8))
+        assert [frame_number(frame) for frame in frames] == list(range(8))
+        with pytest.raises(VideoDecodeError, match="damaged"):
+            reader.read(range(reader.num_frames))
+        assert np.array_equal(reader.read(range(8)), frames)
+
+
+def test_real_damage_is_never_silent(real_clips_dir):
+    assert check_video(str(real_clips_dir / "corrupted.mp4")) is not None
+
+
+@pytest.mark.parametrize("name", ["clip.avi", "clip.mkv", "clip.mp4"])
+@pytest.mark.parametrize("share", [0.2, 0.5, 0.97])
+def test_cut_off(name, share, make_clip, tmp_path):
+    options = {"movflags": "faststart"} if name.endswith("mp4") else {}
+    path = make_clip(tmp_path / name, 60, bframes=2, container_options=options)
+    data = path.read_bytes()
+    path.write_bytes(data[: int(len(data) * share)])
+    assert check_video(str(path))
+
+
+@pytest.mark.parametrize("name", ["clip.mp4", "clip.avi"])
+def test_no_cut_or_flip_escapes_as_another_error(name, make_clip, tmp_path):
+    path = make_clip(tmp_path / name, 20, codec="mpeg4" if name.endswith("avi") else "libx264")
+    data = path.read_bytes()
+    rng = np.random.default_rng(0)
+    for _ in range(40):
+        damaged = bytearray(data)
+        for place in rng.integers(0, len(data), rng.integers(1, 30)):
+            damaged[place] ^= int(rng.integers(1, 256))
+        path.write_bytes(damaged[: int(rng.integers(1, len(data) + 1))])
+        check_video(str(path))  # an intact-looking result is fine; any error but VideoDecodeError is not
+
+
+def test_index_out_of_range(make_clip, tmp_path):
+    path = make_clip(tmp_path / "clip.mp4", 10)
+    with open_video(path) as reader:
+        for bad in ([10], [0, -1], [3, 99]):
+            with pytest.raises(VideoDecodeError, match="out of range: the video has frames 0 to 9"):
+                reader.read(bad)
+        assert reader.read([]).shape == (0, 48, 80, 3)
+
+
+def test_one_frame_is_a_video(broken_videos):
+    with open_video(broken_videos["one_frame"]) as reader:
+        assert reader.num_frames == 1
+        assert reader.read([0, 0]).shape == (2, 48, 80, 3)
+
+
+def test_unknown_backend(broken_videos):
+    with pytest.raises(PaddleVideoFastError, match="did you mean 'pyav'"):
+        open_video(broken_videos["one_frame"], "pyaw")
+
+
+def test_decord_missing(monkeypatch, broken_videos):
+    monkeypatch.setitem(__import__("sys").modules, "decord", None)
+    with pytest.raises(PaddleVideoFastError, match="pip install decord"):
+        open_video(broken_videos["one_frame"], "decord")
+
+
+def test_error_crosses_processes():
+    error = pickle.loads(pickle.dumps(VideoDecodeError("a b.mp4", "empty")))
+    assert (error.path, error.cause) == ("a b.mp4", "empty")
+
+
+def test_nothing_on_stderr(broken_videos, capfd):
+    for path in broken_videos.values():
+        check_video(str(path), "pyav")
+    assert capfd.readouterr() == ("", "")
+
+
+def test_frame_folder_errors(tmp_path, rawframes_dataset):
+    with pytest.raises(VideoDecodeError, match="no such folder"):
+        open_frames(str(tmp_path / "none"))
+    with pytest.raises(VideoDecodeError, match="has no frame 'img_00001.jpg'"):
+        open_frames(str(tmp_path))
+    folder = rawframes_dataset.root / "class0" / "clip0"
+    with pytest.raises(VideoDecodeError, match=r"img_00013\.jpg.*cannot be read"):
+        open_frames(str(folder), num_frames=20).read([3, 12])
+    with pytest.raises(VideoDecodeError, match="out of range"):
+        open_frames(str(folder)).read([12])
+    (tmp_path / "img_00001.jpg").write_bytes(b"not a jpeg")
+    with pytest.raises(VideoDecodeError, match=r"img_00001\.jpg.*not an image"):
+        open_frames(str(tmp_path)).read([0])
