@@ -76,11 +76,6 @@ def train(cfg: Config) -> Trainer:
     if settings.weights and checkpoint is None:
         report = load_weights(model, settings.weights, strict=True)
         logger.info("weights: %s", report.summary())
-    if checkpoint is None:
-        move_earlier_run_aside(store.folder, settings.model_name)
-    add_log_file(store.folder / "train.log")
-    cfg.save(store.folder / "config.yaml")
-
     split = _split(cfg, "train", store.folder)
     valid = _split(cfg, "valid", store.folder) if settings.validate else None
     optimizer, curve = build_optimizer(cfg["OPTIMIZER"], model)
@@ -99,6 +94,11 @@ def train(cfg: Config) -> Trainer:
     )
     if checkpoint is not None:
         restore(trainer, checkpoint)
+    else:
+        move_earlier_run_aside(store.folder, settings.model_name)  # not before everything above stood the test
+    add_log_file(store.folder / "train.log")
+    cfg.save(store.folder / "config.yaml")
+    if checkpoint is not None:
         logger.info(
             "resumed %s: epoch %d, step %d of it",
             checkpoint.prefix,
@@ -241,7 +241,7 @@ def _describe(trainer: Trainer, settings: RunSettings, split: Split) -> None:
         settings.model_name,
         parameters / 1e6,
         len(split.loader.dataset),
-        split.loader.num_batches,
+        len(split.loader),
         settings.epochs,
         paddle.__version__,
         paddle.device.get_device(),

@@ -1,0 +1,160 @@
+"""Files of a run: whole or absent, never half."""
+
+import json
+import os
+import pickle
+
+import numpy as np
+import paddle
+import pytest
+
+from paddlevideo_fast.engine import CheckpointStore, load_checkpoint
+from paddlevideo_fast.engine.callbacks import Checkpointing, restore
+from paddlevideo_fast.engine.output import move_earlier_run_aside
+from paddlevideo_fast.errors import CheckpointError
+
+
+@pytest.fixture
+def store(tmp_path):
+    return CheckpointStore(tmp_path / "out", "m")
+
+
+def save(store, tag="epoch_00001", value=1.0, step=6):
+    weights = {"fc.weight": paddle.full([2, 2], value)}
+    return store.save(tag, weights, {}, {}, {"trainer": {"step": step}, "run": {}})
+
+
+def test_round_trip(store):
+    loaded = load_checkpoint(save(store, value=3.0))
+    assert loaded.weights["fc.weight"].tolist() == [[3.0, 3.0], [3.0, 3.0]]
+    assert loaded.state["trainer"]["step"] == 6
+
+
+def test_any_file_of_a_checkpoint_names_it(store):
+    prefix = save(store)
+    assert load_checkpoint(prefix + ".json").prefix == load_checkpoint(prefix + ".pdopt").prefix == prefix
+
+
+def test_paddle_reads_the_weights(store):
+    assert paddle.load(save(store) + ".pdparams")["fc.weight"].shape == [2, 2]
+
+
+def test_a_failed_write_leaves_the_earlier_checkpoint(store, monkeypatch):
+    save(store)
+    before = {path.name: path.read_bytes() for path in store.folder.iterdir()}
+
+    def full(*arguments):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(CheckpointError, match=r"epoch_00002' cannot be written: No space left on device"):
+        save(store, "epoch_00002", value=2.0, step=12)
+    assert {path.name: path.read_bytes() for path in store.folder.iterdir()} == before
+
+
+def test_a_stop_at_any_point_of_a_save_leaves_only_whole_checkpoints(store, monkeypatch):
+    """Dies before the n-th file operation, for every n, while a checkpoint is written over an older one."""
+
+    class Died(BaseException):
+        pass
+
+    save(store, "epoch_00001", value=1.0, step=1)
+    save(store, "epoch_00002", value=2.0, step=2)
+    calls = 0
+    for deadline in range(20):
+        left = deadline
+
+        def counted(operation):
+            def run(*arguments, **options):
+                nonlocal left
+                if left == 0:
+                    raise Died
+                left -= 1
+                return operation(*arguments, **options)
+
+            return run
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "replace", counted(os.replace))
+            patch.setattr(os, "fsync", counted(os.fsync))
+            try:
+                save(store, "epoch_00002", value=2.5, step=2)
+                calls = deadline
+                break
+            except Died:
+                for _, prefix in CheckpointStore(store.folder, "m").complete():
+                    load_checkpoint(prefix)
+                assert load_checkpoint(str(store.prefix("epoch_00001"))).weights["fc.weight"][0, 0] == 1.0
+    assert calls >= 6  # three files synced and renamed, and the folder
+
+
+def test_latest_is_by_step_and_skips_what_has_no_mark(store):
+    save(store, "epoch_00009", step=90)
+    save(store, "step_00000095", step=95)
+    (store.folder / "m_epoch_00010.pdparams").write_bytes(b"half")
+    (store.folder / "m_epoch_00011.json").write_text("{")
+    assert store.latest() == str(store.prefix("step_00000095"))
+
+
+def test_an_altered_file_is_named(store):
+    prefix = save(store)
+    with open(prefix + ".pdparams", "r+b") as file:
+        file.seek(200)
+        file.write(b"\x00\x01")
+    with pytest.raises(CheckpointError, match=r"m_epoch_00001\.pdparams' is missing or altered"):
+        load_checkpoint(prefix)
+
+
+def test_a_malicious_checkpoint_runs_nothing(store, tmp_path):
+    class Evil:
+        def __reduce__(self):
+            return os.system, (f"touch {tmp_path}/ran",)
+
+    prefix = str(store.prefix("epoch_00001"))
+    for ending in (".pdparams", ".pdopt"):
+        with open(prefix + ending, "wb") as file:
+            pickle.dump({"fc.weight": Evil()}, file)
+    with pytest.raises(CheckpointError):
+        load_checkpoint(prefix)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_stale_halves_are_swept(store):
+    (store.folder / ".saving-m_epoch_00001.pdparams").write_bytes(b"half")
+    CheckpointStore(store.folder, "m")
+    assert list(store.folder.iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CheckpointError, match=r"file/out' cannot be written.*output_dir"):
+        CheckpointStore(tmp_path / "file" / "out", "m")
+
+
+def test_keep_last(make_trainer, store):
+    make_trainer([Checkpointing(store, keep_last=2)], epochs=4).fit()
+    assert [os.path.basename(prefix) for _, prefix in store.complete()] == ["m_epoch_00003", "m_epoch_00004"]
+    assert not list(store.folder.glob("m_epoch_00001*"))
+
+
+def test_another_models_checkpoint_is_refused(make_trainer, store):
+    with pytest.raises(CheckpointError, match=r"does not fit the model: 2 tensors.*'fc\.weight'"):
+        restore(make_trainer(), load_checkpoint(save(store)))
+
+
+def test_optimizer_state_is_by_structured_names(make_trainer, store):
+    trainer = make_trainer([Checkpointing(store)], epochs=1)
+    trainer.fit()
+    state = load_checkpoint(store.latest()).optimizer
+    assert set(state) == {"fc.weight.velocity_0", "fc.bias.velocity_0"}
+    assert np.abs(state["fc.weight.velocity_0"]).max() > 0
+
+
+def test_an_earlier_run_is_moved_aside_and_nothing_else(store):
+    save(store)
+    (store.folder / "metrics.jsonl").write_text(json.dumps({"step": 1}))
+    (store.folder / "notes.txt").write_text("mine")
+    move_earlier_run_aside(store.folder, "m")
+    move_earlier_run_aside(store.folder, "m")  # nothing is left to move
+    assert sorted(path.name for path in store.folder.iterdir()) == ["earlier-1", "notes.txt"]
+    load_checkpoint(str(store.folder / "earlier-1" / "m_epoch_00001"))

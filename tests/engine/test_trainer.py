@@ -1,0 +1,188 @@
+"""The loop against arithmetic by hand, and against itself after a stop."""
+
+import numpy as np
+import paddle
+import pytest
+
+from paddlevideo_fast.engine import CheckpointStore, TrainingInterrupted, load_checkpoint
+from paddlevideo_fast.engine.callbacks import (
+    Callback,
+    Checkpointing,
+    ExponentialMovingAverage,
+    LearningRate,
+    restore,
+)
+from paddlevideo_fast.engine.trainer import step_seed
+from paddlevideo_fast.errors import CheckpointError, NonFiniteLossError
+
+
+def weights(trainer):
+    return {name: value.numpy().copy() for name, value in trainer.model.state_dict().items()}
+
+
+def assert_same(left, right):
+    assert left.keys() == right.keys()
+    for name in left:
+        np.testing.assert_array_equal(left[name], right[name], err_msg=name)
+
+
+class Curve:
+    """A rate that differs at every step."""
+
+    def at(self, epoch):
+        return 0.1 / (1 + epoch)
+
+
+class StopAt(Callback):
+    def __init__(self, step):
+        self.step = step
+
+    def step_end(self, trainer):
+        if trainer.state.step == self.step:
+            trainer.interrupt.requested = 15
+
+
+class Trace(Callback):
+    def __init__(self):
+        self.calls = []
+
+    def __getattribute__(self, name):
+        if name in ("fit_begin", "phase_begin", "epoch_begin", "epoch_end", "phase_end", "fit_end"):
+            self.calls.append(name)
+        return super().__getattribute__(name)
+
+
+@pytest.mark.smoke
+def test_the_loop_equals_a_loop_by_hand(make_trainer):
+    trainer = make_trainer([LearningRate(Curve())])
+    by_hand = make_trainer()
+    model, optimizer, loader = by_hand.model, by_hand.optimizer, by_hand.make_loader(None)
+    model.set_state_dict(trainer.model.state_dict())
+    trainer.fit()
+    step = 0
+    for epoch in range(2):
+        for batch in loader.epoch(epoch):
+            paddle.seed(step_seed(0, step))
+            optimizer.set_lr(0.1 / (1 + step / 6))
+            logits = model(by_hand.preprocess(batch.clips))
+            model.loss(logits, paddle.to_tensor(batch.labels)).backward()
+            optimizer.step()
+            optimizer.clear_grad()
+            step += 1
+    assert step == trainer.state.step == 12
+    assert_same(weights(trainer), weights(by_hand))
+
+
+@pytest.mark.parametrize("optimizer", ["Momentum", "Adam"])
+@pytest.mark.parametrize("stop", [1, 5, 6, 7, 11])
+def test_a_stopped_and_resumed_run_takes_the_same_steps(make_trainer, tmp_path, stop, optimizer):
+    def callbacks(trainer_model, folder, *more):
+        store = CheckpointStore(tmp_path / folder, "m")
+        ema = ExponentialMovingAverage(trainer_model, 0.9)
+        return [LearningRate(Curve()), ema, *more, Checkpointing(store)], store
+
+    whole = make_trainer(optimizer=optimizer)
+    whole.callbacks, whole_store = callbacks(whole.model, "whole")
+    whole.fit()
+
+    stopped = make_trainer(optimizer=optimizer)
+    stopped.callbacks, store = callbacks(stopped.model, "parts", StopAt(stop))
+    with pytest.raises(TrainingInterrupted):
+        stopped.fit()
+    resumed = make_trainer(optimizer=optimizer)
+    resumed.callbacks, store = callbacks(resumed.model, "parts")
+    with paddle.no_grad():
+        resumed.model.fc.weight.zero_()  # whatever it starts from must not matter
+    restore(resumed, load_checkpoint(store.latest()))
+    assert resumed.state.step == stop
+    resumed.fit()
+
+    assert_same(weights(whole), weights(resumed))
+    final, other = load_checkpoint(whole_store.latest()), load_checkpoint(store.latest())
+    assert_same(final.optimizer, other.optimizer)
+    assert_same(final.tensors, other.tensors)
+    assert final.state["trainer"] == other.state["trainer"]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_accumulation_takes_the_step_of_the_whole_batch(make_trainer, size):
+    whole = make_trainer(batch_size=4 * size, dropout=0.0, epochs=1)
+    parts = make_trainer(batch_size=4, dropout=0.0, epochs=1, accumulate_steps=size)
+    parts.model.set_state_dict(whole.model.state_dict())
+    whole.fit()
+    parts.fit()
+    assert whole.state.step == parts.state.step == 6 // size
+    for name, value in weights(whole).items():
+        np.testing.assert_allclose(value, weights(parts)[name], rtol=2e-5, atol=1e-6)
+
+
+def test_the_last_group_of_an_epoch_may_be_smaller(make_trainer):
+    trainer = make_trainer(accumulate_steps=4, epochs=1)
+    trainer.fit()
+    assert trainer.state.step == 2  # six batches: four and two
+
+
+def test_max_iters_ends_each_epoch(make_trainer):
+    trainer = make_trainer(max_iters=2)
+    trainer.fit()
+    assert (trainer.state.epoch, trainer.state.step) == (2, 4)
+
+
+def test_hooks_run_in_order(make_trainer):
+    trace = Trace()
+    make_trainer([trace]).fit()
+    epoch = ["epoch_begin", "epoch_end"]
+    assert trace.calls == ["fit_begin", "phase_begin", *epoch, *epoch, "phase_end", "fit_end"]
+
+
+def test_a_loss_that_is_not_finite_names_step_clips_and_checkpoint(make_trainer, tmp_path):
+    store = CheckpointStore(tmp_path, "m")
+
+    class Poison(Callback):
+        def step_begin(self, trainer):
+            if trainer.state.step == 8:
+                with paddle.no_grad():
+                    trainer.model.fc.weight.set_value(np.full([96, 3], np.nan, "float32"))
+
+    trainer = make_trainer([Poison(), Checkpointing(store)])
+    with pytest.raises(NonFiniteLossError) as error:
+        trainer.fit()
+    ids = list(np.random.default_rng(1).permutation(24)[8:12])
+    assert "at step 9" in str(error.value)
+    assert str([int(i) for i in ids]) in str(error.value)
+    assert f"last good checkpoint: {tmp_path}/m_epoch_00001" in str(error.value)
+    assert np.isfinite(load_checkpoint(store.latest()).weights["fc.weight"]).all()
+
+
+def test_a_mid_epoch_checkpoint_refuses_another_epoch_length(make_trainer, tmp_path):
+    store = CheckpointStore(tmp_path, "m")
+    trainer = make_trainer([StopAt(2), Checkpointing(store)])
+    with pytest.raises(TrainingInterrupted):
+        trainer.fit()
+    other = make_trainer([Checkpointing(store)], batch_size=8)
+    restore(other, load_checkpoint(store.latest()))
+    with pytest.raises(CheckpointError, match="step 2 of an epoch of 6, which now has 3"):
+        other.fit()
+
+
+def test_the_moving_average_is_the_formula(make_trainer):
+    seen = []
+
+    class Watch(Callback):
+        def step_end(self, trainer):
+            seen.append(trainer.model.fc.weight.numpy().copy())
+
+    trainer = make_trainer([Watch()], epochs=1)
+    start = trainer.model.fc.weight.numpy().copy()
+    ema = ExponentialMovingAverage(trainer.model, 0.3)
+    trainer.callbacks.append(ema)
+    trainer.fit()
+    average = start
+    for step, value in enumerate(seen, 1):
+        decay = min(0.3, (1 + step) / (10 + step))
+        average = average * decay + value * (1 - decay)
+    np.testing.assert_allclose(ema.tensors()["fc.weight"].numpy(), average, rtol=1e-5)
+    ema.before_evaluation(trainer)
+    np.testing.assert_allclose(trainer.model.fc.weight.numpy(), average, rtol=1e-5)
+    ema.after_evaluation(trainer)
+    np.testing.assert_array_equal(trainer.model.fc.weight.numpy(), seen[-1])

@@ -1,0 +1,109 @@
+"""Runs of the real command line on real encoded clips."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Callable, Dict, List
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+TINY = """
+MODEL:
+  framework: Recognizer2D
+  backbone: {{name: ResNetTSM, depth: 18, num_seg: 4, width: 4, stage_blocks: [1, 1, 1, 1]}}
+  head: {{name: TSMHead, num_classes: 4, in_channels: 32, drop_ratio: 0.5, std: 0.01}}
+DATASET:
+  batch_size: 4
+  num_workers: 0
+  train: {{format: VideoDataset, data_prefix: {data}, file_path: {data}/train.list}}
+  valid: {{format: VideoDataset, data_prefix: {data}, file_path: {data}/valid.list}}
+  test: {{format: VideoDataset, data_prefix: {data}, file_path: {data}/valid.list}}
+PIPELINE:
+  train:
+    decode: {{name: VideoDecoder}}
+    sample: {{name: Sampler, num_seg: 4, seg_len: 1, valid_mode: false, select_left: true}}
+    transform: [{{RandomCrop: {{target_size: 28}}}}, Image2Array: ]
+  valid: &valid
+    decode: {{name: VideoDecoder}}
+    sample: {{name: Sampler, num_seg: 4, seg_len: 1, valid_mode: true, select_left: true}}
+    transform: [{{CenterCrop: {{target_size: 28}}}}, Image2Array: ]
+  test: *valid
+OPTIMIZER:
+  name: Momentum
+  momentum: 0.9
+  learning_rate: {{name: CustomWarmupCosineDecay, iter_step: true, max_epoch: 2, warmup_epochs: 1,
+                  warmup_start_lr: 0.001, cosine_base_lr: 0.02}}
+  weight_decay: {{name: L2, value: 1e-4}}
+METRIC: {{name: CenterCropMetric}}
+model_name: tiny
+output_dir: {output}
+epochs: 2
+log_interval: 1
+save_interval: 1
+validate: true
+"""
+
+
+@pytest.fixture(scope="session")
+def environment() -> Dict[str, str]:
+    """The environment of a child that imports the package from this tree, on one thread."""
+    return {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+
+
+@pytest.fixture(scope="session")
+def motion_data(tmp_path_factory: Any, environment: Dict[str, str]) -> Path:
+    """24 training and 8 validation clips of the four directions, 32×32, 8 frames."""
+    folder = tmp_path_factory.mktemp("motion")
+    subprocess.run(
+        [
+            *(sys.executable, str(ROOT / "data" / "make_motion_dataset.py"), "--output", str(folder)),
+            *("--train", "24", "--valid", "8", "--size", "32", "--frames", "8"),
+            *("--classes", "left,right,up,down", "--workers", "1"),
+        ],
+        check=True,
+        env=environment,
+        capture_output=True,
+    )
+    return folder
+
+
+@pytest.fixture
+def tiny_config(motion_data: Path, tmp_path: Path) -> Path:
+    """A config that trains in seconds; its output goes to `tmp_path / "out"`."""
+    path = tmp_path / "tiny.yaml"
+    path.write_text(TINY.format(data=motion_data, output=tmp_path / "out"))
+    return path
+
+
+@pytest.fixture
+def main_command() -> Callable[..., List[str]]:
+    """`main_command(config, "-o", …)`: the argument list of tools/main.py."""
+
+    def command(config: Any, *arguments: str) -> List[str]:
+        return [sys.executable, str(ROOT / "tools" / "main.py"), "-c", str(config), *arguments]
+
+    return command
+
+
+@pytest.fixture
+def run_main(main_command: Callable[..., List[str]], environment: Dict[str, str]) -> Callable[..., Any]:
+    """Runs tools/main.py to its end; the result has returncode, stdout and stderr."""
+
+    def run(config: Any, *arguments: str, timeout: float = 120, **options: Any) -> Any:
+        return subprocess.run(
+            main_command(config, *arguments),
+            env=environment,
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+            **options,
+        )
+
+    return run
