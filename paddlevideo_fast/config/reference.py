@@ -20,7 +20,7 @@ from paddlevideo_fast.config.sections import (
     parts_of,
     tag_of,
 )
-from paddlevideo_fast.config.types import Argument, arguments_of, describe
+from paddlevideo_fast.config.types import Argument, arguments_of, describe, plain_alternatives
 from paddlevideo_fast.registry import Registry
 
 _ENGLISH = {
@@ -78,24 +78,26 @@ def argument_texts(cls: type) -> Dict[str, str]:
     for owner in reversed(cls.__mro__[:-1]):
         constructor = vars(owner).get("__init__")
         for document in (vars(owner).get("__doc__"), getattr(constructor, "__doc__", None)):
-            texts.update(_parse_arguments(document or ""))
+            for name, text in _parse_arguments(document or ""):
+                if not (
+                    name in texts and text.startswith("see ")
+                ):  # "see Base" stands in for the base's text
+                    texts[name] = text
     return texts
 
 
 def _parse_arguments(document: str) -> Iterator[Tuple[str, str]]:
     sections = re.findall(_ARGUMENTS, inspect.cleandoc(document), re.MULTILINE)
-    name = ""
+    names: List[str] = []
     words: List[str] = []
     for line in "".join(sections).splitlines():
-        start = re.match(r" {4}(\w+)(?: \([^)]*\))?: *(.*)", line)
+        start = re.match(r" {4}(\w+(?:, \w+)*)(?: \([^)]*\))?: *(.*)", line)
         if start:
-            if name:
-                yield name, " ".join(words)
-            name, words = start.group(1), [start.group(2)]
+            yield from ((name, " ".join(words)) for name in names)
+            names, words = start.group(1).split(", "), [start.group(2)]
         elif line.strip():
             words.append(line.strip())
-    if name:
-        yield name, " ".join(words)
+    yield from ((name, " ".join(words)) for name in names)
 
 
 class _Writer:
@@ -115,7 +117,7 @@ class _Writer:
             names_of.setdefault(id(section), []).append(name)
         for names in names_of.values():
             section, here = group.members[names[0]], (*path, " / ".join(names))
-            yield from (f"{'#' * min(len(here) + 1, 4)} {'.'.join(here)}", "")
+            yield from (_heading(here), "")
             yield from self.section(section, here)
 
     def section(self, section: Section, path: Tuple[str, ...]) -> Iterator[str]:
@@ -135,21 +137,23 @@ class _Writer:
         elif isinstance(section, Component):
             injected = section.injected
             yield from (self.text["chosen by"].format(tag=tag_of(section.registry)), "")
-        yield from self.registry(section.registry, ".".join(path), injected)
+        yield from self.registry(section.registry, path, injected)
 
-    def registry(self, registry: Registry, path: str, injected: Tuple[str, ...] = ()) -> Iterator[str]:
+    def registry(
+        self, registry: Registry, path: Tuple[str, ...], injected: Tuple[str, ...] = ()
+    ) -> Iterator[str]:
         if id(registry) in self.written:
             yield from (self.text["same as"].format(path=self.written[id(registry)]), "")
             return
-        self.written[id(registry)] = path
+        self.written[id(registry)] = ".".join(path)
         parts: Dict[str, Registry] = {}
         for name in registry.names():
             cls = registry.get(name)
-            yield from (f"##### {name}", "", *_summary(cls), *self.table(cls, injected))
+            yield from (f"{'#' * (len(path) + 2)} {name}", "", *_summary(cls), *self.table(cls, injected))
             parts.update(parts_of(cls))
         for name, part in parts.items():
-            yield from (f"#### {path}.{name}", "", self.text["parts of"].format(name=name), "")
-            yield from self.registry(part, f"{path}.{name}")
+            yield from (_heading((*path, name)), "", self.text["parts of"].format(name=name), "")
+            yield from self.registry(part, (*path, name))
 
     def table(self, cls: type, injected: Tuple[str, ...] = ()) -> Iterator[str]:
         arguments = [item for item in arguments_of(cls).values() if item.name not in injected]
@@ -169,10 +173,17 @@ class _Writer:
 
     def row(self, cls: type, argument: Argument, meaning: str) -> str:
         part: Optional[Registry] = parts_of(cls).get(argument.name)
-        kind = self.text["part"].format(kind=part.kind) if part else describe(argument.hint)
+        kind = describe(argument.hint)
+        if part:
+            component = self.text["part"].format(kind=part.kind)
+            kind = " / ".join([*plain_alternatives(argument.hint), component])
         default = self.text["required"] if argument.required else f"`{_yaml(argument.default)}`"
         cells = [f"`{argument.name}`", kind, default, meaning]
         return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _heading(path: Tuple[str, ...]) -> str:
+    return f"{'#' * (len(path) + 1)} {'.'.join(path)}"
 
 
 def _summary(cls: type) -> List[str]:

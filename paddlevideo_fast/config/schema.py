@@ -24,7 +24,14 @@ from paddlevideo_fast.config.sections import (
     parts_of,
     tag_of,
 )
-from paddlevideo_fast.config.types import Argument, KeyPath, arguments_of, describe, mismatches
+from paddlevideo_fast.config.types import (
+    Argument,
+    KeyPath,
+    arguments_of,
+    describe,
+    mismatches,
+    plain_alternatives,
+)
 from paddlevideo_fast.config.yaml_source import dotted
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.log import get_logger, warn_once
@@ -224,7 +231,8 @@ class _Checker:
         elif isinstance(value, Mapping):
             self.component(registry, value, path)
         elif found:  # a plain number may do for a learning rate
-            self.wrong_value(path, value, f"a mapping with '{tag_of(registry)}'")
+            allowed = [*plain_alternatives(argument.hint), f"a mapping with '{tag_of(registry)}'"]
+            self.wrong_value(path, value, " or ".join(allowed))
 
     def unused(self, path: KeyPath, owner: str, reason: str) -> None:
         self.found.unused.append(Unused(path, place_of(self.config, path), owner, reason))

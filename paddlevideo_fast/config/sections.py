@@ -21,14 +21,10 @@ def tag_of(kind: Registry) -> str:
 def parts_of(cls: type) -> Mapping[str, Registry]:
     """The constructor arguments of a class that are components themselves, and where each is looked up.
 
-    A registered class says so in the attribute `parts`, or `children` where its base has no such method (a
-    Paddle layer has).
+    A registered class says so in its attribute `parts`. In YAML such an argument is a mapping with a name of
+    its own; the constructor receives the built component.
     """
-    for attribute in ("parts", "children"):
-        value = getattr(cls, attribute, None)
-        if isinstance(value, Mapping):
-            return value
-    return {}
+    return getattr(cls, "parts", {})
 
 
 @dataclass(frozen=True)

@@ -135,6 +135,12 @@ def describe(hint: Any) -> str:
     return "null" if hint is type(None) else getattr(hint, "__name__", str(hint))
 
 
+def plain_alternatives(hint: Any) -> List[str]:
+    """What a component's argument may be instead of a component, in words: a learning rate may be a float."""
+    options = typing.get_args(hint) if typing.get_origin(hint) is Union else (hint,)
+    return [describe(option) for option in options if option in (bool, int, float, str)]
+
+
 def _annotated(value: Any, hint: Any, parameters: Sequence[Any]) -> Iterator[Mismatch]:
     found = list(mismatches(value, parameters[0]))
     limits = [extra for extra in parameters[1:] if isinstance(extra, Range)]

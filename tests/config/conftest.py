@@ -54,7 +54,7 @@ class Recognizer2D:
 
 @MODELS.register()
 class Recognizer3D:
-    children: ClassVar[Dict[str, Registry]] = {"backbone": BACKBONES}
+    parts: ClassVar[Dict[str, Registry]] = {"backbone": BACKBONES}
 
     def __init__(self, backbone: Optional[Any] = None, speed: float = 1.0) -> None:
         self.backbone = backbone
@@ -91,7 +91,7 @@ class PiecewiseDecay:
 
 @OPTIMIZERS.register()
 class Momentum:
-    children: ClassVar[Dict[str, Registry]] = {"learning_rate": RATES}
+    parts: ClassVar[Dict[str, Registry]] = {"learning_rate": RATES}
     injected: ClassVar[Tuple[str, ...]] = ("parameters",)
 
     def __init__(
@@ -109,7 +109,7 @@ class Momentum:
 
 @OPTIMIZERS.register()
 class Adam:
-    children: ClassVar[Dict[str, Registry]] = {"learning_rate": RATES}
+    parts: ClassVar[Dict[str, Registry]] = {"learning_rate": RATES}
 
     def __init__(self, learning_rate: PiecewiseDecay, beta: float = 0.9, weight_decay: Any = None) -> None:
         self.learning_rate = learning_rate

@@ -19,7 +19,7 @@ def test_the_committed_reference_is_what_the_code_says(lang):
 
 def test_a_small_schema(root):
     text = reference("en", root)
-    assert "## MODEL\n\nNames the component with the key `framework`:\n\n##### Recognizer2D\n" in text
+    assert "## MODEL\n\nNames the component with the key `framework`:\n\n### Recognizer2D\n" in text
     assert "| `depth` | int | required | number of layers. |\n" in text
     assert "| `pretrained` | str or null | `null` | weight file; null for none. |\n" in text
     assert "| `backbone` | a backbone, see below | required |  |\n" in text
@@ -45,6 +45,7 @@ def test_texts_of_arguments_come_from_class_constructor_and_bases():
         Args:
             one: of the base
             two (int): replaced.
+            three: kept.
 
         Raises:
             ValueError: never.
@@ -57,6 +58,14 @@ def test_texts_of_arguments_come_from_class_constructor_and_bases():
             Args:
                 two: of the constructor,
                     in two lines.
+                one, three: see `Base`.
+                four, five: both.
             """
 
-    assert argument_texts(Child) == {"one": "of the base", "two": "of the constructor, in two lines."}
+    assert argument_texts(Child) == {
+        "one": "of the base",
+        "two": "of the constructor, in two lines.",
+        "three": "kept.",
+        "four": "both.",
+        "five": "both.",
+    }

@@ -119,7 +119,9 @@ def test_a_part_may_be_a_plain_value_where_the_constructor_says_so(write, root):
     config = load_config(name, ["OPTIMIZER.learning_rate=0.1"], root=root)
     assert config["OPTIMIZER"]["learning_rate"] == 0.1
     error = problems_of(name, "OPTIMIZER.learning_rate=fast", root=root)
-    assert error.problems == ["-o #1  OPTIMIZER.learning_rate='fast': expected a mapping with 'name'"]
+    assert error.problems == [
+        "-o #1  OPTIMIZER.learning_rate='fast': expected float or a mapping with 'name'"
+    ]
 
 
 def test_ignored_arguments_warn_once_and_go(write, root, warnings):

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from paddlevideo_fast.config import RunSettings, build, load_config
+from paddlevideo_fast.registry import LEARNING_RATES
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+CONFIGS = sorted((REPOSITORY / "configs").glob("[!_]*/**/*.yaml"))
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_every_config_is_complete_and_without_leftovers(path, warnings):
+    config = load_config(path)
+    assert warnings == []
+    num_seg = {config["PIPELINE"][split]["sample"]["num_seg"] for split in config["PIPELINE"]}
+    if "num_seg" in config["MODEL"]["backbone"]:
+        assert num_seg == {config["MODEL"]["backbone"]["num_seg"]}
+
+
+def curve_of(name, *overrides):
+    config = load_config(REPOSITORY / "configs" / "recognition" / name, overrides)
+    return config, build(LEARNING_RATES, config["OPTIMIZER"]["learning_rate"])
+
+
+@pytest.mark.smoke
+def test_tsm_recipe_of_kinetics():
+    config, curve = curve_of("tsm/tsm_k400_frames.yaml")
+    assert [curve.at(epoch) for epoch in (0, 19.9, 20, 39.9, 40)] == [0.02, 0.02, 0.002, 0.002, 0.0002]
+    assert RunSettings.from_config(config).epochs == 50
+    assert config["DATASET"]["batch_size"] == 16
+    assert config["MODEL"]["head"]["drop_ratio"] == 0.5
+    assert config["OPTIMIZER"]["weight_decay"] == {"name": "L2", "value": 1e-4}
+    assert config["OPTIMIZER"]["grad_clip"]["value"] == 20.0
+
+
+def test_tsm_recipe_of_ucf101():
+    config, curve = curve_of("tsm/tsm_ucf101_videos.yaml")
+    assert [curve.at(epoch) for epoch in (0, 10, 20)] == [0.001, 0.0001, 0.00001]
+    assert RunSettings.from_config(config).epochs == 25
+    assert config["MODEL"]["head"]["drop_ratio"] == 0.8
+    assert config["MODEL"]["head"]["num_classes"] == 101
+    assert config["MODEL"]["backbone"]["partial_bn"] is True
+    assert config["DATASET"]["train"]["suffix"] == ".avi"
+
+
+def test_variants_inherit_the_rest():
+    plain, _ = curve_of("pptsm/pptsm_k400_frames_uniform.yaml")
+    dense, curve = curve_of("pptsm/pptsm_k400_frames_dense_r101.yaml")
+    assert dense["MODEL"]["head"] == plain["MODEL"]["head"]
+    assert dense["MODEL"]["backbone"]["depth"] == 101
+    assert dense["PIPELINE"]["train"]["sample"] == {
+        **plain["PIPELINE"]["train"]["sample"],
+        "dense_sample": True,
+    }
+    assert curve.at(10) == pytest.approx(0.02 * (1 + math.cos(math.pi / 10)) / 2)
