@@ -160,6 +160,10 @@ class _Guarded:
             return _WorkerError(error)
 
 
+# Paddle's reader takes a batch without arrays for the end, and shared memory holds no empty ones
+_FILLER = np.zeros(1, np.uint8)
+
+
 def _pack(samples: Sequence[Union[Sample, _WorkerError]]) -> List[Any]:
     """[clips, labels, ids, views, note]: arrays for shared memory, and the rest as JSON."""
     failed: Optional[_WorkerError] = next((item for item in samples if isinstance(item, _WorkerError)), None)
@@ -170,11 +174,11 @@ def _pack(samples: Sequence[Union[Sample, _WorkerError]]) -> List[Any]:
         except Exception as error:
             failed = _WorkerError(error)
     if failed is not None:
-        return [json.dumps({"error": failed.text, "readable": failed.readable})]
+        return [_FILLER, json.dumps({"error": failed.text, "readable": failed.readable})]
     assert batch is not None
     note = json.dumps({"failures": batch.failures})
-    if not len(batch):  # shared memory holds no empty arrays
-        return [note]
+    if not len(batch):
+        return [_FILLER, note]
     return [batch.clips, batch.labels, batch.ids, batch.views, note]
 
 
@@ -186,7 +190,7 @@ def _unpack(packed: Sequence[Any]) -> Batch:
             raise LoaderError(note["error"])
         raise RuntimeError(f"error in a loader worker:\n{note['error']}")
     failures = [(path, cause) for path, cause in note["failures"]]
-    if not arrays:
+    if len(arrays) == 1:
         return replace(collate([]), failures=failures)
     clips, labels, ids, views = (array.numpy() for array in arrays)
     return Batch(clips, labels, ids, views, failures)

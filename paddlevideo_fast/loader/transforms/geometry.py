@@ -135,12 +135,10 @@ class ClipGeometry:
         clip = np.empty((len(self.views) * num_frames, self.height, self.width, 3), np.uint8)
         for number, view in enumerate(self.views):
             shrink = _shrink_factor(view.width / self.width, view.height / self.height)
-            columns = _plan_axis(
-                view.left / shrink, view.width / shrink, self.width, frames.shape[2] // shrink
-            )
-            rows = _plan_axis(view.top / shrink, view.height / shrink, self.height, frames.shape[1] // shrink)
+            columns = _plan_axis(view.left, view.width, self.width, frames.shape[2], shrink)
+            rows = _plan_axis(view.top, view.height, self.height, frames.shape[1], shrink)
             out = clip[number * num_frames : (number + 1) * num_frames]
-            _resample(frames, rows, columns, shrink, view.flip, out)
+            _resample(frames, rows, columns, view.flip, out)
         return clip
 
 
@@ -158,25 +156,31 @@ def _shrink_factor(*scales: float) -> int:
 
 @dataclass(frozen=True)
 class _Axis:
-    """Source pixels [start, stop) are resized to `size`; of these, the output starts at `offset`."""
+    """Source pixels [start, stop) are averaged down by `shrink`, resized to `size`, cut from `offset` on."""
 
     start: int
     stop: int
+    shrink: int
     size: int
     offset: int
 
 
-def _plan_axis(start: float, length: float, size: int, source_size: int) -> _Axis:
+def _plan_axis(start: float, length: float, size: int, source_size: int, shrink: int) -> _Axis:
     """Whole source pixels that resize to the wanted pixels.
 
     A box from a crop of a resized frame starts between source pixels, and cv2.resize takes whole ones. So the
     box grows by the few output pixels after which the two grids meet again; they are cut off afterwards. The
-    result is what resizing the whole frame gives, to 1/32 of a source pixel.
+    result is what resizing the whole frame gives, to about 1/32 of a pixel.
     """
+    phase = (
+        round(start) % shrink
+    )  # blocks of `shrink` pixels are laid from the box, not from the frame's edge
+    start, length, source_size = (start - phase) / shrink, length / shrink, (source_size - phase) // shrink
     scale = length / size
     before, low = _meet(start, -scale, source_size)
     after, high = _meet(start + length, scale, source_size)
-    return _Axis(low, max(high, low + 1), before + size + after, before)
+    high = max(high, low + 1)
+    return _Axis(phase + low * shrink, phase + high * shrink, shrink, before + size + after, before)
 
 
 def _meet(edge: float, step: float, source_size: int) -> Tuple[int, int]:
@@ -198,19 +202,14 @@ def _meet(edge: float, step: float, source_size: int) -> Tuple[int, int]:
     return best
 
 
-def _resample(
-    frames: np.ndarray, rows: _Axis, columns: _Axis, shrink: int, flip: bool, out: np.ndarray
-) -> None:
+def _resample(frames: np.ndarray, rows: _Axis, columns: _Axis, flip: bool, out: np.ndarray) -> None:
     height, width = out.shape[1:3]
-    region = frames[
-        :, rows.start * shrink : rows.stop * shrink, columns.start * shrink : columns.stop * shrink
-    ]
     size = (columns.size, rows.size)
-    small_size = (columns.stop - columns.start, rows.stop - rows.start)
+    region = frames[:, rows.start : rows.stop, columns.start : columns.stop]
     for frame, target in zip(region, out):
-        for _ in range(shrink.bit_length() - 1):
+        for _ in range(rows.shrink.bit_length() - 1):
             frame = cv2.resize(frame, None, fx=0.5, fy=0.5, interpolation=cv2.INTER_AREA)
-        if size != small_size:
+        if frame.shape[1::-1] != size:
             frame = cv2.resize(frame, size, interpolation=cv2.INTER_LINEAR)
         frame = frame[rows.offset : rows.offset + height, columns.offset : columns.offset + width]
         if flip:

@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import pytest
+
+from paddlevideo_fast.errors import AnnotationError
+from paddlevideo_fast.loader import VideoRecord, check_labels
+from paddlevideo_fast.loader.annotations import read_frame_list, read_video_list
+
+
+def _list(tmp_path, text):
+    path = tmp_path / "some.list"
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+@pytest.mark.smoke
+def test_video_list(tmp_path):
+    text = "a.mp4 0\n\n  two words.mp4\t3  \r\n/else/where.mp4 1\n视频.mp4 2"
+    records = read_video_list(_list(tmp_path, text), data_prefix="videos")
+    assert records == [
+        VideoRecord("videos/a.mp4", 0, line=1),
+        VideoRecord("videos/two words.mp4", 3, line=3),
+        VideoRecord("/else/where.mp4", 1, line=4),
+        VideoRecord("videos/视频.mp4", 2, line=5),
+    ]
+
+
+def test_suffix_is_added_where_it_lacks(tmp_path):
+    records = read_video_list(_list(tmp_path, "a 0\nb.mp4 1\n"), suffix=".mp4")
+    assert [record.path for record in records] == ["a.mp4", "b.mp4"]
+
+
+def test_frame_list(tmp_path):
+    records = read_frame_list(_list(tmp_path, "some folder 12 4\n"), "root", "frame{:03}.png")
+    assert records == [VideoRecord("root/some folder", 4, 12, "frame{:03}.png", 1)]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a.mp4 0\nb.mp4\n", ":2: expected 'path label', found 'b.mp4'"),
+        ("a.mp4 x\n", ":1: label is 'x', expected an integer"),
+        ("\na.mp4 -1\n", ":2: label is -1, expected 0 or more"),
+        ("\n \n", "the list is empty"),
+    ],
+)
+def test_bad_video_list(tmp_path, text, message):
+    path = _list(tmp_path, text)
+    with pytest.raises(AnnotationError) as caught:
+        read_video_list(path)
+    assert path in str(caught.value)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("dir 0\n", "expected 'folder num_frames label'"),
+        ("dir 0 1\n", "num_frames is 0"),
+        ("dir x 1\n", "'x'"),
+    ],
+)
+def test_bad_frame_list(tmp_path, text, message):
+    with pytest.raises(AnnotationError, match=message):
+        read_frame_list(_list(tmp_path, text))
+
+
+@pytest.mark.parametrize("suffix", ["img_00001.jpg", "img_{:05", "img_{name}.jpg"])
+def test_suffix_that_names_no_frames(tmp_path, suffix):
+    with pytest.raises(AnnotationError, match="suffix"):
+        read_frame_list(_list(tmp_path, "dir 3 0\n"), suffix=suffix)
+
+
+def test_unreadable_lists(tmp_path):
+    with pytest.raises(AnnotationError, match="no such list"):
+        read_video_list(str(tmp_path / "nowhere.list"))
+    (tmp_path / "binary.list").write_bytes(b"\xff\xfe\x00a 0")
+    with pytest.raises(AnnotationError, match="cannot be read"):
+        read_video_list(str(tmp_path / "binary.list"))
+
+
+def test_check_labels():
+    records = [VideoRecord("a", 0, line=1), VideoRecord("b", 3, line=2)]
+    check_labels(records, 4, "x.list")
+    with pytest.raises(AnnotationError, match=r"x\.list:2: label 3 with num_classes 3"):
+        check_labels(records, 3, "x.list")

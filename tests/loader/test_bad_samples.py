@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from paddlevideo_fast.errors import BadSampleShareError
+from paddlevideo_fast.loader import BadSamples
+
+
+def test_each_file_is_named_once(tmp_path, caplog):
+    path = tmp_path / "run" / "bad_samples.txt"
+    bad = BadSamples(path, total=100)
+    with caplog.at_level(logging.WARNING, logger="paddlevideo_fast"):
+        logging.getLogger("paddlevideo_fast").propagate = True
+        bad.add([("a b.mp4", "no such\nfile"), ("a b.mp4", "again")])
+        bad.add([])
+        bad.add([("a b.mp4", "and again"), ("c.mp4", "damaged")])
+    assert path.read_text() == "a b.mp4\tno such file\nc.mp4\tdamaged\n"
+    assert [record.message.split(" does")[0] for record in caplog.records] == ["a b.mp4", "c.mp4"]
+    assert (bad.num_failures, len(bad.causes)) == (4, 2)
+
+
+def test_a_resumed_run_goes_on_with_the_file(tmp_path):
+    path = tmp_path / "bad_samples.txt"
+    BadSamples(path, total=100).add([("a.mp4", "damaged")])
+    resumed = BadSamples(path, total=100)
+    resumed.add([("a.mp4", "damaged"), ("b.mp4", "empty")])
+    assert path.read_text() == "a.mp4\tdamaged\nb.mp4\tempty\n"
+
+
+@pytest.mark.smoke
+def test_too_many_stop_the_run(tmp_path):
+    path = tmp_path / "bad_samples.txt"
+    bad = BadSamples(path, total=50, max_share=0.1)
+    bad.add((f"{number}.mp4", "damaged") for number in range(5))
+    with pytest.raises(BadSampleShareError, match=r"6 of 50 files .* more than max_bad_share 0\.1"):
+        bad.add([("last.mp4", "damaged")])
+    assert "last.mp4" in path.read_text()
+
+
+def test_a_small_list_survives_two(tmp_path):
+    bad = BadSamples(None, total=4, max_share=0.0)
+    bad.add([("a", "x"), ("b", "x")])
+    with pytest.raises(BadSampleShareError):
+        bad.add([("c", "x")])

@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paddlevideo_fast.loader import ClipBatchSampler, LoaderError
+
+sizes = st.tuples(st.integers(1, 60), st.integers(1, 9), st.integers(1, 5))
+
+
+def flat(batches):
+    return [(request.index, request.view) for batch in batches for request in batch]
+
+
+@pytest.mark.smoke
+@given(sizes, st.integers(1, 3))
+def test_evaluation_sees_each_view_once(size, num_views):
+    num_samples, batch_size, world_size = size
+    seen = []
+    for rank in range(world_size):
+        sampler = ClipBatchSampler(
+            num_samples, batch_size, shuffle=False, drop_last=False, seed=0,
+            rank=rank, world_size=world_size, num_views=num_views,
+        )  # fmt: skip
+        batches = sampler.batches(0)
+        assert len(batches) == sampler.num_batches
+        assert all(len(batch) == batch_size for batch in batches[:-1])
+        seen += flat(batches)
+    assert sorted(seen) == [(index, view) for index in range(num_samples) for view in range(num_views)]
+
+
+@pytest.mark.smoke
+@given(sizes, st.booleans(), st.integers(0, 5))
+def test_training_ranks_are_in_step(size, drop_last, epoch):
+    num_samples, batch_size, world_size = size
+    if drop_last and num_samples < batch_size * world_size:
+        return
+    ranks = [
+        ClipBatchSampler(
+            num_samples,
+            batch_size,
+            shuffle=True,
+            drop_last=drop_last,
+            seed=7,
+            rank=rank,
+            world_size=world_size,
+        )
+        for rank in range(world_size)
+    ]
+    batches = [sampler.batches(epoch) for sampler in ranks]
+    assert len({tuple(len(batch) for batch in share) for share in batches}) == 1
+    seen = [index for share in batches for index, _ in flat(share)]
+    if not drop_last:
+        assert set(seen) == set(range(num_samples))
+        assert len(seen) - num_samples < world_size
+    # all ranks at one step are one batch of a single process
+    if num_samples >= batch_size * world_size:
+        alone = ClipBatchSampler(num_samples, batch_size * world_size, shuffle=True, drop_last=True, seed=7)
+        for step, whole in enumerate(alone.batches(epoch)):
+            together = {request.index for share in batches for request in share[step]}
+            assert together == {request.index for request in whole}
+
+
+@given(sizes, st.integers(0, 20))
+def test_starting_in_the_middle(size, start):
+    num_samples, batch_size, world_size = size
+    sampler = ClipBatchSampler(
+        num_samples, batch_size, shuffle=True, drop_last=False, seed=1, world_size=world_size
+    )
+    assert sampler.batches(3, start) == sampler.batches(3)[start:]
+
+
+def test_order_depends_on_seed_and_epoch_alone():
+    def order(seed, epoch):
+        sampler = ClipBatchSampler(50, 5, shuffle=True, drop_last=True, seed=seed)
+        return [index for index, _ in flat(sampler.batches(epoch))]
+
+    assert order(1, 2) == order(1, 2)
+    assert order(1, 2) != order(1, 3)
+    assert order(1, 2) != order(2, 2)
+
+
+def test_impossible_arguments():
+    with pytest.raises(LoaderError, match="make no batch of 8"):
+        ClipBatchSampler(7, 8, shuffle=True, drop_last=True, seed=0)
+    with pytest.raises(LoaderError, match="batch_size is 0"):
+        ClipBatchSampler(7, 0, shuffle=True, drop_last=True, seed=0)
+    with pytest.raises(LoaderError, match="rank is 2"):
+        ClipBatchSampler(7, 1, shuffle=True, drop_last=True, seed=0, rank=2, world_size=2)

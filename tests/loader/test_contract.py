@@ -1,0 +1,178 @@
+"""What every loader promises, run over each of them."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import av  # before Paddle, whose bundled zlib else breaks its import on 2.6
+import numpy as np
+import pytest
+
+from paddlevideo_fast.loader import BadSamples, build_dataset, build_loader, build_pipeline
+
+BACKENDS = ["pyav", "cv2", "frames"]
+if importlib.util.find_spec("decord"):
+    BACKENDS.append("decord")
+NUM_CLIPS = 7
+
+
+@pytest.fixture(scope="module")
+def lists(tmp_path_factory, make_clip):
+    """Seven clips as videos and as frames, with their lists."""
+    import cv2
+
+    root = tmp_path_factory.mktemp("contract")
+    video_lines, frame_lines = [], []
+    for number in range(NUM_CLIPS):
+        path = make_clip(root / f"clip {number}.mp4", 12 + number, size=(80, 60))
+        video_lines.append(f"clip {number}.mp4 {number % 3}\n")
+        frame_lines.append(f"folder {number} {12 + number} {number % 3}\n")
+        (root / f"folder {number}").mkdir()
+        with av.open(str(path)) as container:
+            for index, frame in enumerate(container.decode(video=0), start=1):
+                image = cv2.cvtColor(frame.to_ndarray(format="rgb24"), cv2.COLOR_RGB2BGR)
+                cv2.imwrite(str(root / f"folder {number}" / f"img_{index:05}.jpg"), image)
+    (root / "videos.list").write_text("".join(video_lines))
+    (root / "frames.list").write_text("".join(frame_lines))
+    return root
+
+
+def make_dataset(lists, backend, training=True, file_path=None, **sampler):
+    frames = backend == "frames"
+    pipeline = {
+        "decode": {"name": "FrameDecoder"} if frames else {"name": "VideoDecoder", "backend": backend},
+        "sample": {"name": "Sampler", "num_seg": 4, "seg_len": 1, "valid_mode": not training, **sampler},
+        "transform": [{"Scale": {"short_size": 40, "fixed_ratio": False}}],
+    }
+    crops = [{"MultiScaleCrop": {"target_size": 32}}, {"RandomFlip": None}]
+    pipeline["transform"] += crops if training else [{"CenterCrop": {"target_size": 32}}]
+    pipeline["transform"] += [{"Image2Array": None}, {"Normalization": {"mean": [0.4] * 3, "std": [0.2] * 3}}]
+    section = {
+        "format": "FrameDataset" if frames else "VideoDataset",
+        "file_path": str(file_path or lists / ("frames.list" if frames else "videos.list")),
+        "data_prefix": str(lists),
+    }
+    return build_dataset(section, pipeline, training=training, seed=5)
+
+
+def train_loader(lists, backend, num_workers=0, **kwargs):
+    options = {"batch_size": 2, "shuffle": True, "drop_last": True, "seed": 5, **kwargs}
+    return build_loader(make_dataset(lists, backend), num_workers=num_workers, **options)
+
+
+def same(first, second):
+    assert len(first) == len(second)
+    for one, other in zip(first, second):
+        for name in ("clips", "labels", "ids", "views"):
+            np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+        assert one.failures == other.failures
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_shapes_and_resume(lists, backend, num_workers):
+    loader = train_loader(lists, backend, num_workers)
+    batches = list(loader.epoch(3))
+    assert len(batches) == len(loader) == 3
+    for batch in batches:
+        assert batch.clips.shape == (2, 4, 32, 32, 3)
+        assert batch.clips.dtype == np.uint8
+        assert batch.clips.flags.c_contiguous
+        for array in (batch.labels, batch.ids, batch.views):
+            assert (array.shape, array.dtype) == ((2,), np.int64)
+        assert (batch.labels == batch.ids % 3).all()
+        assert batch.failures == []
+    same(list(loader.epoch(3, start_batch=2)), batches[2:])
+    assert list(loader.epoch(3, start_batch=3)) == []
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_workers_change_nothing(lists, backend):
+    alone = list(train_loader(lists, backend).epoch(1))
+    same(list(train_loader(lists, backend, num_workers=2).epoch(1)), alone)
+    other_epoch = list(train_loader(lists, backend).epoch(2))
+    assert any((one.clips != other.clips).any() for one, other in zip(alone, other_epoch))
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_validation_keeps_the_last_batch(lists, backend, num_workers):
+    dataset = make_dataset(lists, backend, training=False)
+    loader = build_loader(
+        dataset, batch_size=3, num_workers=num_workers, shuffle=False, drop_last=False, seed=0
+    )
+    batches = list(loader.epoch(0))
+    assert [len(batch) for batch in batches] == [3, 3, 1]
+    assert np.concatenate([batch.ids for batch in batches]).tolist() == list(range(NUM_CLIPS))
+    assert dataset.num_classes_seen == 3
+    assert dataset.pipeline.normalization == ((0.4,) * 3, (0.2,) * 3)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_ranks_share_the_validation_set(lists, backend):
+    dataset = make_dataset(lists, backend, training=False)
+    options = {"batch_size": 2, "num_workers": 0, "shuffle": False, "drop_last": False, "seed": 0}
+    ranks = [build_loader(dataset, rank=rank, world_size=3, **options) for rank in range(3)]
+    ids = [np.concatenate([batch.ids for batch in loader.epoch(0)]).tolist() for loader in ranks]
+    assert ids == [[0, 3, 6], [1, 4], [2, 5]]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_the_frames_are_the_ones_sampled(lists, backend, frame_number):
+    dataset = make_dataset(lists, backend, training=False, select_left=True)
+    dataset.pipeline.geometric.clear()
+    batch = next(build_loader(
+        dataset, batch_size=1, num_workers=0, shuffle=False, drop_last=False, seed=0
+    ).epoch(0))  # fmt: skip
+    assert [frame_number(frame) for frame in batch.clips[0]] == [1, 4, 7, 10]
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_bad_files(lists, backend, num_workers, tmp_path):
+    name = "frames.list" if backend == "frames" else "videos.list"
+    bad_line = "nowhere 9 2\n" if backend == "frames" else "nowhere.mp4 2\n"
+    file_path = tmp_path / "some bad.list"
+    file_path.write_text(bad_line + (lists / name).read_text() + bad_line * 2)
+    bad_path = str(lists / bad_line.split()[0])
+
+    options = {"batch_size": 5, "num_workers": num_workers, "drop_last": False, "seed": 0}
+    loader = build_loader(make_dataset(lists, backend, True, file_path), shuffle=True, **options)
+    batches = list(loader.epoch(0))
+    assert [len(batch) for batch in batches] == [5, 5]
+    failures = [failure for batch in batches for failure in batch.failures]
+    assert {path for path, _ in failures} == {bad_path}
+    assert len(failures) >= 3
+    same(list(loader.epoch(0)), batches)
+
+    loader = build_loader(make_dataset(lists, backend, False, file_path), shuffle=False, **options)
+    batches = list(loader.epoch(0))
+    assert [batch.ids.tolist() for batch in batches] == [[1, 2, 3, 4], [5, 6, 7]]
+    bad = BadSamples(tmp_path / "bad_samples.txt", len(loader.dataset), max_share=0.5)
+    for batch in batches:
+        bad.add(batch.failures)
+    assert (bad.num_failures, list(bad.causes)) == (3, [bad_path])
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_nothing_but_bad_files(lists, num_workers, tmp_path):
+    file_path = tmp_path / "all bad.list"
+    file_path.write_text("a.mp4 0\nb.mp4 1\n")
+    for training, count in ((False, 2), (True, 10)):
+        dataset = make_dataset(lists, "pyav", training, file_path)
+        loader = build_loader(
+            dataset, batch_size=2, num_workers=num_workers, shuffle=False, drop_last=False, seed=0
+        )
+        (batch,) = loader.epoch(0)
+        assert len(batch) == len(batch.clips) == len(batch.ids) == 0
+        assert len(batch.failures) == count
+
+
+def test_views_of_a_pipeline():
+    section = {
+        "decode": {"name": "VideoDecoder"},
+        "sample": {"name": "Sampler", "num_seg": 8, "seg_len": 1, "dense_sample": True, "valid_mode": True},
+        "transform": [{"UniformCrop": {"target_size": 224}}],
+    }
+    assert build_pipeline(section).num_views == 30
