@@ -16,13 +16,13 @@ class BadSamples:
     """Names each bad file once, in the log and in a file, and stops the run where there are too many.
 
     Args:
-        path: the file, lines of `path TAB cause`; what an earlier run wrote there is kept and counts. None:
-            no file.
+        path: the file, lines of `path TAB cause`; a resumed run adds to it what is not there yet. None: no
+            file.
         total: records of the dataset, which the share is of.
         max_share: largest share of bad files, from 0 to 1.
 
     Attributes:
-        causes: path → cause of all bad files so far.
+        causes: path → cause of all bad files that this process met.
         num_failures: how often one was met, repeats included.
     """
 
@@ -32,11 +32,6 @@ class BadSamples:
         self.max_share = max_share
         self.num_failures = 0
         self.causes: Dict[str, str] = {}
-        if self.path is not None and self.path.exists():
-            for line in self.path.read_text(encoding="utf-8", errors="replace").splitlines():
-                name, tab, cause = line.partition("\t")
-                if tab:
-                    self.causes[name] = cause
 
     def add(self, failures: Iterable[Tuple[str, str]]) -> None:
         """Takes the failures of a batch.
@@ -70,7 +65,11 @@ class BadSamples:
         """Adds lines in one write, so that processes which share the file do not mix them."""
         if self.path is None:
             return
-        text = "".join(f"{path}\t{cause}\n" for path, cause in causes.items())
+        listed = set()
+        if self.path.exists():
+            lines = self.path.read_text(encoding="utf-8", errors="replace").splitlines()
+            listed = {line.partition("\t")[0] for line in lines}
+        text = "".join(f"{path}\t{cause}\n" for path, cause in causes.items() if path not in listed)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with open(self.path, "ab", buffering=0) as file:
             file.write(text.encode("utf-8", errors="surrogateescape"))

@@ -6,7 +6,8 @@ import json
 import signal
 import traceback
 from dataclasses import dataclass, field, replace
-from typing import Any, Iterator, List, Optional, Sequence, Union
+from operator import itemgetter
+from typing import Any, Iterator, List, Sequence
 
 import cv2
 import numpy as np
@@ -110,9 +111,9 @@ class ClipLoader:
         import paddle
 
         loader = paddle.io.DataLoader(
-            _Guarded(self.dataset),
-            batch_sampler=batches,
-            collate_fn=_pack,
+            _PackedBatches(self.dataset),
+            batch_sampler=[[requests] for requests in batches],
+            collate_fn=itemgetter(0),
             num_workers=min(self.num_workers, len(batches)),
             places=paddle.CPUPlace(),
             return_list=True,
@@ -136,16 +137,15 @@ class ClipLoader:
             iterator._try_shutdown_all()  # else the workers live until the iterator is collected
 
 
-class _WorkerError:
-    """An exception on its way to the parent; those that Paddle carries over arrive without their text."""
-
-    def __init__(self, error: BaseException) -> None:
-        self.readable = isinstance(error, PaddleVideoFastError)
-        self.text = str(error) if self.readable else traceback.format_exc()
+# Paddle's reader takes a batch without arrays for the end, and shared memory holds no empty ones
+_FILLER = np.zeros(1, np.uint8)
 
 
-class _Guarded:
-    """A dataset that returns exceptions."""
+class _PackedBatches:
+    """Whole batches as [clips, labels, ids, views, note]: arrays for shared memory, and the rest as JSON.
+
+    Exceptions are part of the note: those that Paddle carries to the parent arrive without their text.
+    """
 
     def __init__(self, dataset: ClipDataset) -> None:
         self.dataset = dataset
@@ -153,42 +153,26 @@ class _Guarded:
     def __len__(self) -> int:
         return len(self.dataset)
 
-    def __getitem__(self, request: ClipRequest) -> Union[Sample, _WorkerError]:
+    def __getitem__(self, requests: Sequence[ClipRequest]) -> List[Any]:
         try:
-            return self.dataset[request]
-        except Exception as error:
-            return _WorkerError(error)
-
-
-# Paddle's reader takes a batch without arrays for the end, and shared memory holds no empty ones
-_FILLER = np.zeros(1, np.uint8)
-
-
-def _pack(samples: Sequence[Union[Sample, _WorkerError]]) -> List[Any]:
-    """[clips, labels, ids, views, note]: arrays for shared memory, and the rest as JSON."""
-    failed: Optional[_WorkerError] = next((item for item in samples if isinstance(item, _WorkerError)), None)
-    batch = None
-    if failed is None:
-        try:
-            batch = collate([item for item in samples if isinstance(item, Sample)])
-        except Exception as error:
-            failed = _WorkerError(error)
-    if failed is not None:
-        return [_FILLER, json.dumps({"error": failed.text, "readable": failed.readable})]
-    assert batch is not None
-    note = json.dumps({"failures": batch.failures})
-    if not len(batch):
-        return [_FILLER, note]
-    return [batch.clips, batch.labels, batch.ids, batch.views, note]
+            batch = collate([self.dataset[request] for request in requests])
+        except PaddleVideoFastError as error:
+            return [_FILLER, json.dumps({"message": str(error)})]
+        except Exception:
+            return [_FILLER, json.dumps({"traceback": traceback.format_exc()})]
+        note = json.dumps({"failures": batch.failures})
+        if not len(batch):
+            return [_FILLER, note]
+        return [batch.clips, batch.labels, batch.ids, batch.views, note]
 
 
 def _unpack(packed: Sequence[Any]) -> Batch:
     *arrays, text = packed
     note = json.loads(text)
-    if "error" in note:
-        if note["readable"]:
-            raise LoaderError(note["error"])
-        raise RuntimeError(f"error in a loader worker:\n{note['error']}")
+    if "message" in note:
+        raise LoaderError(note["message"])
+    if "traceback" in note:
+        raise RuntimeError(f"error in a loader worker:\n{note['traceback']}")
     failures = [(path, cause) for path, cause in note["failures"]]
     if len(arrays) == 1:
         return replace(collate([]), failures=failures)
