@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Dict, List
+from typing import Dict, Iterator, List, Sequence, Tuple
 
 import cv2
 import numpy as np
@@ -51,22 +51,27 @@ class Cv2Reader(VideoReader):
             raise VideoDecodeError(self.path, "OpenCV does not open it")
         return capture
 
+    def __iter__(self) -> Iterator[np.ndarray]:
+        """See `VideoReader`."""
+        return (frame for _, frame in self._in_sequence(range(self.num_frames)))
+
     def _decode(self, wanted: List[int]) -> Dict[int, np.ndarray]:
+        return dict(self._in_sequence(wanted))
+
+    def _in_sequence(self, wanted: Sequence[int]) -> Iterator[Tuple[int, np.ndarray]]:
+        """Number and picture of each frame in `wanted`, which ascends."""
         capture = self._open()
+        targets = set(wanted)
         try:
-            frames: Dict[int, np.ndarray] = {}
-            targets = set(wanted)
             for place in range(wanted[-1] + 1):
                 picture = None
                 ok = capture.grab()
                 if ok and place in targets:
                     ok, picture = capture.retrieve()
                 if not ok:
-                    raise VideoDecodeError(
-                        self.path, f"damaged or cut off: OpenCV stops at frame {place} of {self.num_frames}"
-                    )
+                    cause = f"damaged or cut off: OpenCV stops at frame {place} of {self.num_frames}"
+                    raise VideoDecodeError(self.path, cause)
                 if picture is not None:
-                    frames[place] = cv2.cvtColor(picture, cv2.COLOR_BGR2RGB)
-            return frames
+                    yield place, cv2.cvtColor(picture, cv2.COLOR_BGR2RGB)
         finally:
             capture.release()

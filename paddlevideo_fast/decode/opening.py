@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import deque
 from typing import Callable, Dict, Optional
 
 from paddlevideo_fast.decode.cv2_reader import Cv2Reader
@@ -55,14 +56,10 @@ def open_video(path: str, backend: str = "auto") -> VideoReader:
 
 
 def check_video(path: str, backend: str = "auto") -> Optional[str]:
-    """Decodes everything; returns the cause why that fails, or None for an intact video.
-
-    Sixteen frames are held at a time.
-    """
+    """Decodes everything; returns the cause why that fails, or None for an intact video."""
     try:
         with open_video(path, backend) as reader:
-            for first in range(0, reader.num_frames, 16):
-                reader.read(range(first, min(first + 16, reader.num_frames)))
+            deque(reader, maxlen=0)
     except VideoDecodeError as error:
         return error.cause
     return None

@@ -60,6 +60,17 @@ class PyAVReader(VideoReader):
         """See `VideoReader`."""
         return self._shown_size()[1]
 
+    def __iter__(self) -> Iterator[np.ndarray]:
+        """See `VideoReader`."""
+        shown = None if self._index is None else set(self._index.pts)
+        count = 0
+        for frame in self._in_sequence():
+            if shown is None or frame.pts in shown:
+                count += 1
+                yield self._to_rgb(frame)
+        if count < self.num_frames:
+            raise VideoDecodeError(self.path, f"damaged: {count} of {self.num_frames} frames decode")
+
     def close(self) -> None:
         """See `VideoReader`."""
         self._packets = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Dict, List, Sequence
+from typing import Dict, Iterator, List, Sequence
 
 import numpy as np
 
@@ -69,6 +69,15 @@ class VideoReader(ABC):
         if len(shapes) > 1:
             raise VideoDecodeError(self.path, f"the frame size changes within the video: {sorted(shapes)}")
         return np.stack([frames[index] for index in order])
+
+    def __iter__(self) -> Iterator[np.ndarray]:
+        """All frames in order, each uint8 [H, W, 3]; few are held at a time.
+
+        Raises:
+            VideoDecodeError: a frame does not decode.
+        """
+        for first in range(0, self.num_frames, 16):
+            yield from self.read(range(first, min(first + 16, self.num_frames)))
 
     def __enter__(self) -> VideoReader:
         return self

@@ -133,3 +133,12 @@ def test_real_clips(real_clips_dir):
     assert len(clips) >= 4
     for path in clips:
         assert_exact(path, in_sequence(path), draws=3)
+
+
+@pytest.mark.parametrize("name", ["open_gop.mp4", "mpeg4_b_frames.avi"])
+@pytest.mark.parametrize("backend", ["pyav", "cv2"])
+def test_iteration_gives_all_frames_in_order(name, backend, make_clip, frame_number, tmp_path):
+    path = make_clip(tmp_path / name, **{"num_frames": 34, **CLIPS[name]})
+    with open_video(path, backend) as reader:
+        assert [frame_number(frame) for frame in reader] == list(range(34))
+        assert frame_number(reader.read([20])[0]) == 20
