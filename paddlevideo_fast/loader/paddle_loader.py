@@ -7,7 +7,7 @@ import signal
 import traceback
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
-from typing import Any, Iterator, List, Sequence
+from typing import Any, Iterator, List, Sequence, Tuple
 
 import cv2
 import numpy as np
@@ -25,7 +25,7 @@ class Batch:
 
     Attributes:
         clips: uint8 [N, V * T, H, W, 3]. Samples without a clip are left out, so N may be smaller than the
-            batch size; where none has one, the shape is [0, 0, 0, 0, 3].
+            batch size; where none has one, the shape is [0, 0, 0, 0, 3]. May be read-only.
         labels: int64 [N].
         ids: int64 [N], numbers of the records in the dataset.
         views: int64 [N].
@@ -176,8 +176,27 @@ def _unpack(packed: Sequence[Any]) -> Batch:
     failures = [(path, cause) for path, cause in note["failures"]]
     if len(arrays) == 1:
         return replace(collate([]), failures=failures)
-    clips, labels, ids, views = (array.numpy() for array in arrays)
-    return Batch(clips, labels, ids, views, failures)
+    clips, *numbers = arrays
+    labels, ids, views = (array.numpy() for array in numbers)
+    return Batch(np.from_dlpack(_SharedArray(clips)), labels, ids, views, failures)
+
+
+class _SharedArray:
+    """A tensor on the CPU that numpy reads in place; `Tensor.numpy()` copies, 4–9 ms for 64 frames of 224².
+
+    The array is read-only and keeps the tensor's memory.
+    """
+
+    def __init__(self, tensor: Any) -> None:
+        self._tensor = tensor
+
+    def __dlpack__(self, **options: Any) -> Any:
+        from paddle.utils.dlpack import to_dlpack
+
+        return to_dlpack(self._tensor)
+
+    def __dlpack_device__(self) -> Tuple[int, int]:
+        return 1, 0  # kDLCPU
 
 
 def _init_worker(worker_id: int) -> None:

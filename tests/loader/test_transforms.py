@@ -1,0 +1,209 @@
+"""Each transform by its geometry, and the colour ones by their pixels."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from paddlevideo_fast.loader import ClipRequest, LoaderError, Pipeline, Sampler, TransformError, transforms
+from paddlevideo_fast.loader.transforms import color
+from paddlevideo_fast.registry import TRANSFORMS
+
+
+def after(step, width, height, seed=0, factor=1.0):
+    geometry = transforms.ClipGeometry(width, height, factor)
+    step.apply(geometry, np.random.default_rng(seed))
+    return geometry
+
+
+def boxes(geometry):
+    return [(view.left, view.top, view.flip) for view in geometry.views]
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize(
+    ("arguments", "source", "expected"),
+    [
+        ({}, (340, 256), (320, 240)),
+        ({}, (256, 340), (240, 320)),
+        ({"fixed_ratio": False}, (641, 480), (320, 240)),
+        ({"fixed_ratio": False, "do_round": True}, (641, 480), (321, 240)),
+        ({"fixed_ratio": False, "keep_ratio": True}, (480, 641), (240, 320)),
+        ({"fixed_ratio": False, "keep_ratio": False}, (640, 480), (240, 240)),
+        ({}, (400, 240), (400, 240)),  # has the size already
+    ],
+)
+def test_scale(arguments, source, expected):
+    geometry = after(transforms.Scale(240, **arguments), *source)
+    assert (geometry.width, geometry.height) == expected
+
+
+def test_jitter_scale():
+    sizes = {after(transforms.JitterScale(30, 34), 100, 60, seed).height for seed in range(60)}
+    assert sizes == {30, 31, 32, 33, 34}
+    geometry = after(transforms.JitterScale(30, 30), 60, 100)
+    assert (geometry.width, geometry.height) == (30, 50)
+
+
+@pytest.mark.parametrize(("do_round", "left"), [(True, 2), (False, 1)])
+def test_center_crop(do_round, left):
+    geometry = after(transforms.CenterCrop(57, do_round), 60, 57)
+    assert boxes(geometry) == [(left, 0, False)]
+
+
+def test_random_crop_reaches_all_places():
+    seen = {boxes(after(transforms.RandomCrop(30), 32, 31, seed))[0][:2] for seed in range(80)}
+    assert seen == {(left, top) for left in range(3) for top in range(2)}
+
+
+def test_random_flip():
+    flips = [after(transforms.RandomFlip(), 9, 9, seed).views[0].flip for seed in range(200)]
+    assert 60 < sum(flips) < 140
+    assert after(transforms.RandomFlip(p=1.0), 9, 9).views[0].flip
+    assert not after(transforms.RandomFlip(p=0.0), 9, 9).views[0].flip
+
+
+def test_multi_scale_crop():
+    """Sizes are pairs of neighbouring scales; places are the 13 fixed ones, in whole pixels."""
+    sides = {index: int(100 * scale) for index, scale in enumerate([1, 0.875, 0.75, 0.66])}
+    pairs = {(w, h) for i, w in sides.items() for j, h in sides.items() if abs(i - j) <= 1}
+    seen = set()
+    for seed in range(400):
+        geometry = after(transforms.MultiScaleCrop(56), 130, 100, seed)
+        assert (geometry.width, geometry.height) == (56, 56)
+        (view,) = geometry.views
+        seen.add((view.width, view.height))
+        quarters_x = {round(part * (130 - view.width) / 4) for part in range(5)}
+        assert view.left in quarters_x
+        assert view.left == int(view.left)
+        assert 0 <= view.top <= 100 - view.height
+    assert seen == pairs
+
+
+def test_multi_scale_crop_places():
+    few = transforms.MultiScaleCrop(56, [1], more_fix_crop=False)
+    assert {boxes(after(few, 96, 56, seed))[0][0] for seed in range(60)} == {0, 20, 40}
+    free = transforms.MultiScaleCrop(56, [1], fix_crop=False)
+    assert {boxes(after(free, 60, 56, seed))[0][0] for seed in range(60)} == {0, 1, 2, 3, 4}
+    # a side within 2 pixels of the target becomes the target: no resize
+    near = after(transforms.MultiScaleCrop(57, [1]), 80, 58)
+    assert near.views[0].width == 57
+
+
+def test_random_resized_crop():
+    for seed in range(50):
+        geometry = after(transforms.RandomResizedCrop((0.1, 0.5), (0.5, 2.0), 56), 120, 90, seed)
+        (view,) = geometry.views
+        assert (geometry.width, geometry.height) == (56, 56)
+        assert 0.08 < view.width * view.height / (120 * 90) < 0.52
+        assert 0.45 < view.width / view.height < 2.2
+
+
+@pytest.mark.parametrize(
+    ("step", "expected"),
+    [
+        (transforms.TenCrop(40), [(x, y) for x, y in ((0, 0), (60, 0), (0, 20), (60, 20), (30, 10))] * 2),
+        (transforms.UniformCrop(60), [(0, 0), (40, 0), (20, 0)]),
+        (transforms.UniformCrop([100, 20]), [(0, 0), (0, 40), (0, 20)]),
+        (transforms.GroupFullResSample(40), [(0, 10), (60, 10), (30, 10)]),
+        (transforms.GroupFullResSample(40, flip=True), [(0, 10), (60, 10), (30, 10)] * 2),
+        (transforms.MultiCenterCrop(40), [(30, 10), (0, 10), (60, 10)]),
+        (transforms.MultiCrop(40, test_mode=True), [(0, 10), (30, 10), (60, 10)]),
+    ],
+)
+def test_multi_view_crops(step, expected):
+    geometry = after(step, 100, 60)
+    assert len(geometry.views) == step.num_views == len(expected)
+    assert sorted(box[:2] for box in boxes(geometry)) == sorted(expected)
+    flips = sum(view.flip for view in geometry.views)
+    assert flips == (step.num_views // 2 if step.num_views in (6, 10) else 0)
+
+
+def test_uniform_crop_needs_a_filled_side():
+    with pytest.raises(TransformError, match="short_size 40"):
+        after(transforms.UniformCrop(40), 100, 60)
+
+
+def test_a_request_scales_all_sizes():
+    class Record:
+        path = "clip.mp4"
+
+    steps = [transforms.JitterScale(64, 64), transforms.RandomCrop(56)]
+    pipeline = Pipeline(None, Sampler(1, 1), steps)
+    geometry = pipeline._geometry(
+        np.zeros((1, 60, 80, 3), np.uint8), Record, ClipRequest(0, 0, crop_size=28), np.random.default_rng(0)
+    )
+    assert (geometry.width, geometry.height) == (28, 28)
+    assert geometry.views[0].height == pytest.approx(60 * 28 / 32)
+
+
+def test_normalization():
+    step = transforms.Normalization([0.4, 0.5, 0.6], [0.2, 0.2, 0.2])
+    assert step.mean == (0.4, 0.5, 0.6)
+    in_bytes = transforms.Normalization([51, 102, 153], [51, 51, 51], inplace=True)
+    assert in_bytes.mean == pytest.approx((0.2, 0.4, 0.6))
+    assert in_bytes.std == pytest.approx((0.2, 0.2, 0.2))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: transforms.Scale(240, keep_ratio=True),
+        lambda: transforms.JitterScale(320, 256),
+        lambda: transforms.RandomResizedCrop(area_range=(0.5, 1.5)),
+        lambda: transforms.Normalization([0.5], [0.5]),
+        lambda: transforms.Normalization([0.5] * 3, [0.0] * 3),
+        lambda: transforms.ColorJitter(hue=[-0.7, 0.1]),
+        lambda: transforms.ColorJitter(brightness=-1),
+    ],
+)
+def test_impossible_arguments(make):
+    with pytest.raises(LoaderError):
+        make()
+
+
+@pytest.fixture
+def clip(real_frames):
+    return np.ascontiguousarray(real_frames[:, 50:106, 60:116])
+
+
+def test_colour_adjustments(clip):
+    def changed(adjust, value):
+        copy = clip.copy()
+        adjust(copy, value)
+        return copy.astype(int)
+
+    original = clip.astype(int)
+    np.testing.assert_array_equal(changed(color.adjust_brightness, 0.5), np.rint(original * 0.5))
+    np.testing.assert_array_equal(changed(color.adjust_brightness, 2), np.minimum(original * 2, 255))
+    flat = changed(color.adjust_contrast, 0)
+    assert all(len(np.unique(frame)) == 1 for frame in flat)
+    grey = changed(color.adjust_saturation, 0)
+    assert (grey == grey[..., :1]).all()
+    for adjust in (color.adjust_contrast, color.adjust_saturation, color.adjust_gamma):
+        assert np.abs(changed(adjust, 1.0) - original).max() <= 1
+    assert np.abs(changed(color.adjust_hue, 0.0) - original).max() <= 6
+    assert changed(color.adjust_gamma, 0.8).mean() > original.mean() > changed(color.adjust_gamma, 1.2).mean()
+    red = np.zeros((1, 4, 4, 3), np.uint8) + np.array([200, 0, 0], np.uint8)
+    color.adjust_hue(red, 1 / 3)
+    assert red[0, 0, 0].tolist() == pytest.approx([0, 200, 0], abs=6)
+
+
+@pytest.mark.parametrize("name", ["RandomBrightness", "RandomSaturation", "RandomHue", "RandomGamma"])
+def test_random_colours(name, clip):
+    def run(p, seed):
+        copy = clip.copy()
+        TRANSFORMS.get(name)(p=p).apply(copy, np.random.default_rng(seed))
+        return copy
+
+    np.testing.assert_array_equal(run(0.0, 1), clip)
+    assert (run(1.0, 1) != clip).any()
+    np.testing.assert_array_equal(run(1.0, 1), run(1.0, 1))
+    assert (run(1.0, 1) != run(1.0, 2)).any()
+
+
+def test_colour_jitter_changes_all_frames_alike(clip):
+    still = np.repeat(clip[:1], 4, axis=0)
+    transforms.ColorJitter(0.4, 0.4, 0.4, 0.1, p=1.0).apply(still, np.random.default_rng(0))
+    assert (still == still[:1]).all()
+    assert (still[0] != clip[0]).any()
