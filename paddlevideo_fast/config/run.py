@@ -64,7 +64,7 @@ class RunSettings:
     max_iters: Optional[PositiveInt] = None
     accumulate_steps: PositiveInt = 1
     num_threads: Optional[PositiveInt] = None
-    use_visualdl: bool = False
+    use_visualdl: bool = True
 
     ignored_arguments: ClassVar[Dict[str, str]] = {
         "use_gpu": "the device is chosen by what the installed Paddle offers",

@@ -132,13 +132,17 @@ class CheckpointStore:
             raise CheckpointError(f"'{self.folder / name}' cannot be written: {exc.strerror or exc}") from exc
 
     def complete(self) -> List[Tuple[int, str]]:
-        """(step, prefix) of the checkpoints that carry their mark, oldest first."""
+        """(step, prefix) of the checkpoints that carry their mark, oldest first.
+
+        One at the end of an epoch is newer than one before the evaluation that ends it.
+        """
         found = []
         for path in self.folder.glob(f"{self.name}_*.json"):
             record = _read_mark(path)
             if record is not None:
-                found.append((int(record["trainer"]["step"]), str(path)[: -len(".json")]))
-        return sorted(found)
+                position = record["trainer"]["step"], record["trainer"]["epoch"]
+                found.append((*position, str(path)[: -len(".json")]))
+        return [(step, prefix) for step, _, prefix in sorted(found)]
 
     def latest(self) -> Optional[str]:
         """Prefix of the newest complete checkpoint."""

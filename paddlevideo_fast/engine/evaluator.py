@@ -41,7 +41,7 @@ def evaluate(
     metric.reset()
     loss = Average()
     num_failed = 0
-    num_batches = min(loader.num_batches, max_iters or loader.num_batches)
+    num_batches = min(len(loader), max_iters or len(loader))
     batches = itertools.islice(loader.epoch(0), num_batches)
     bar = tqdm(batches, "evaluation", num_batches, leave=False, disable=not show_progress)
     try:

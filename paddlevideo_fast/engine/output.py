@@ -36,4 +36,4 @@ def move_earlier_run_aside(folder: Path, name: str) -> None:
             f"'{folder}' holds an earlier run that cannot be moved aside: {exc.strerror or exc}; "
             "choose another folder with -o output_dir=..."
         ) from exc
-    logger.info("'%s' held an earlier run: moved to '%s' (go on with it by -o resume=auto)", folder, target)
+    logger.info("'%s' held an earlier run: moved to '%s' (-o resume=auto goes on with a run)", folder, target)

@@ -19,7 +19,7 @@ logger = get_logger(__name__)
 class ConsoleSink:
     """PaddleVideo's log lines."""
 
-    def open(self, step: int) -> None:
+    def open(self, step: int, epoch: int) -> None:
         """Nothing to prepare."""
 
     def write(self, record: Record) -> None:
@@ -43,11 +43,11 @@ class JsonLinesSink:
         self.path = path
         self._file: Optional[IO[str]] = None
 
-    def open(self, step: int) -> None:
-        """Keeps the lines up to `step`."""
+    def open(self, step: int, epoch: int) -> None:
+        """Keeps the lines of the first `step` steps and of the first `epoch` epochs."""
         if self.path.exists():
             lines = self.path.read_text(encoding="utf-8").splitlines(keepends=True)
-            kept = "".join(line for line in lines if _is_until(line, step))
+            kept = "".join(line for line in lines if _is_until(line, step, epoch))
             aside = self.path.with_name(f".saving-{self.path.name}")
             aside.write_text(kept, encoding="utf-8")
             os.replace(aside, self.path)
@@ -77,7 +77,7 @@ class VisualDLSink:
         self.folder = folder
         self._writer: Any = None
 
-    def open(self, step: int) -> None:
+    def open(self, step: int, epoch: int) -> None:
         """Starts a new event file; VisualDL shows all of a folder as one curve."""
         from visualdl import LogWriter
 
@@ -96,9 +96,10 @@ class VisualDLSink:
             self._writer = None
 
 
-def _is_until(line: str, step: int) -> bool:
+def _is_until(line: str, step: int, epoch: int) -> bool:
     try:
-        return bool(json.loads(line)["step"] <= step)
+        record = json.loads(line)
+        return bool(record["step"] <= step and (record["kind"] == "train" or record["epoch"] <= epoch))
     except (ValueError, KeyError):
         return False  # the half line of a process that was killed while it wrote
 

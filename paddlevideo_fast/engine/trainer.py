@@ -30,7 +30,7 @@ class Trainer:
         model: `model(clips)` gives logits [N, num_classes]; `model.loss(logits, labels)` a scalar.
         optimizer: a `paddle.optimizer.Optimizer` with a float learning rate.
         make_loader: gives the loader of a phase; a loader has `epoch(epoch, start_batch)`, an iterator of
-            `loader.Batch`, and `num_batches`.
+            `loader.Batch`, and a length in batches.
         preprocess: uint8 clips [N, T, H, W, C] to the model's float32 input, on the device.
         phases: one for ordinary training.
         callbacks: in the order their hooks run.
@@ -119,18 +119,19 @@ class Trainer:
     def _run_phase(self, phase: Phase) -> None:
         self.phase = phase
         loader = self.make_loader(phase)
-        self.steps_per_epoch = -(-loader.num_batches // self.accumulate_steps)
+        self.steps_per_epoch = -(-len(loader) // self.accumulate_steps)
         if self.max_iters is not None:
             self.steps_per_epoch = min(self.steps_per_epoch, self.max_iters)
         self._call("phase_begin")
         while self.state.epoch < phase.end_epoch:
+            if self.state.step_in_epoch == 0:  # else the epoch is a resumed one
+                self.state.epoch_averages = {}
             self._call("epoch_begin")
             self._train_epoch(loader)
             self.drain()
             self.state.epoch += 1
             self.state.step_in_epoch = 0
             self._call("epoch_end")
-            self.state.epoch_averages = {}
         self._call("phase_end")
 
     def _train_epoch(self, loader: Any) -> None:
@@ -154,12 +155,15 @@ class Trainer:
     def train_step(self, batches: List[Any]) -> None:
         """One optimizer step over the mean gradient of `batches`; nothing is read back from the device."""
         paddle.seed(step_seed(self.seed, self.state.step))
-        # An int, not a tensor: the share of a batch in the step is known before the step.
-        self.num_clips = sum(len(batch.labels) for batch in batches)
-        losses, logits_list = [], []
-        for micro, batch in enumerate(batches):
+        for batch in batches:
             if self.on_failures is not None and batch.failures:
                 self.on_failures(batch.failures)
+        batches = [batch for batch in batches if len(batch.labels)]
+        self.num_clips = sum(len(batch.labels) for batch in batches)
+        if not batches:
+            return  # nothing decoded, substitutes included
+        losses, logits_list = [], []
+        for micro, batch in enumerate(batches):
             clips, labels = self.preprocess(batch.clips), paddle.to_tensor(batch.labels)
             if self.mix is not None:
                 rng = np.random.default_rng((self.seed, self.state.step, micro))

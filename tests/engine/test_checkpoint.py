@@ -19,9 +19,9 @@ def store(tmp_path):
     return CheckpointStore(tmp_path / "out", "m")
 
 
-def save(store, tag="epoch_00001", value=1.0, step=6):
+def save(store, tag="epoch_00001", value=1.0, step=6, epoch=1):
     weights = {"fc.weight": paddle.full([2, 2], value)}
-    return store.save(tag, weights, {}, {}, {"trainer": {"step": step}, "run": {}})
+    return store.save(tag, weights, {}, {}, {"trainer": {"step": step, "epoch": epoch}, "run": {}})
 
 
 def test_round_trip(store):
@@ -94,6 +94,9 @@ def test_latest_is_by_step_and_skips_what_has_no_mark(store):
     (store.folder / "m_epoch_00010.pdparams").write_bytes(b"half")
     (store.folder / "m_epoch_00011.json").write_text("{")
     assert store.latest() == str(store.prefix("step_00000095"))
+    save(store, "epoch_00010", step=95, epoch=10)
+    save(store, "step_00000095", step=95, epoch=9)
+    assert store.latest() == str(store.prefix("epoch_00010"))
 
 
 def test_an_altered_file_is_named(store):

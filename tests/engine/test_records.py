@@ -33,13 +33,14 @@ def test_the_log_line_is_paddlevideos(make_trainer, caplog):
 def test_metrics_jsonl_repeats_no_step_after_a_resume(tmp_path, half_line):
     path = tmp_path / "metrics.jsonl"
     sink = JsonLinesSink(path)
-    sink.open(0)
+    sink.open(0, 0)
     for step in (1, 2, 3):
         sink.write({"kind": "train", "step": step})
+    sink.write({"kind": "valid", "step": 2, "epoch": 1})  # the run died before the epoch's checkpoint
     sink.close()
     with path.open("a") as file:
         file.write(half_line)
-    sink.open(2)
+    sink.open(2, 0)
     sink.write({"kind": "train", "step": 3, "again": True})
     sink.close()
     lines = [json.loads(line) for line in path.read_text().splitlines()]

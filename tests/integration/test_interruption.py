@@ -92,7 +92,7 @@ def test_killed_in_the_second_epoch_and_resumed_is_the_same_run(
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_saves_inside_the_epoch(tiny_config, tmp_path, run_main, start, number, workers):
-    common = ["-o", f"DATASET.num_workers={workers}", "-o", "EMA.decay=0.9"]
+    common = ["-o", f"DATASET.num_workers={workers}", "-o", "EMA={decay: 0.9}"]
     process = start(tiny_config, *common)
     wait_for_step(tmp_path / "out", 7, process)
     os.killpg(process.pid, number)
@@ -150,7 +150,7 @@ for kill in range(kills):
             step = 1 + turn % 3  # the same names again and again
             weights = {"w": paddle.full([256, 256], float(turn))}
             optimizer = {"w.velocity_0": paddle.full([256, 256], float(turn))}
-            store.save(f"epoch_{step:05d}", weights, optimizer, {}, {"trainer": {"step": step}, "turn": turn})
+            store.save(f"epoch_{step:05d}", weights, optimizer, {}, {"trainer": {"step": step, "epoch": step}, "turn": turn})
     time.sleep(draw.uniform(0.02, 0.4))
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)

@@ -1,10 +1,13 @@
 """From one YAML file to a checkpoint, through the command line."""
 
+import fcntl
 import json
 import os
 import pty
 import re
+import struct
 import subprocess
+import termios
 
 import numpy as np
 import pytest
@@ -25,7 +28,9 @@ def test_train_validate_and_test(tiny_config, tmp_path, run_main):
     done = run_main(tiny_config)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr == ""  # the framework's import warnings stay off the console
-    assert all(re.match(r"\[\d\d/\d\d \d\d:\d\d:\d\d\] (INFO|WARNING): ", line) for line in done.stdout.splitlines())
+    assert all(
+        re.match(r"\[\d\d/\d\d \d\d:\d\d:\d\d\] (INFO|WARNING): ", line) for line in done.stdout.splitlines()
+    )
     assert len(re.findall(r"epoch:\[  \d/2  \] train step:\d    loss: ", done.stdout)) == 12
 
     out = tmp_path / "out"
@@ -64,7 +69,10 @@ def test_seeds_decide(tiny_config, tmp_path, run_main):
 def test_a_second_run_moves_the_first_aside(tiny_config, tmp_path, run_main):
     for _ in range(2):
         assert run_main(tiny_config, "--max_iters", "1").returncode == 0
-    assert load_checkpoint(str(tmp_path / "out" / "earlier-1" / "tiny_epoch_00002")).state["trainer"]["step"] == 2
+    assert (
+        load_checkpoint(str(tmp_path / "out" / "earlier-1" / "tiny_epoch_00002")).state["trainer"]["step"]
+        == 2
+    )
     assert load_checkpoint(str(tmp_path / "out" / "tiny_epoch_00002")).state["trainer"]["step"] == 2
 
 
@@ -79,11 +87,12 @@ def test_fine_tuning_from_weights(tiny_config, tmp_path, run_main):
 def test_plain_lines_without_a_terminal_and_a_bar_on_one(tiny_config, main_command, run_main, environment):
     assert "%|" not in run_main(tiny_config, "--max_iters", "2").stdout
     leader, follower = pty.openpty()
+    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
     process = subprocess.Popen(
         main_command(tiny_config, "--max_iters", "2"),
         stdout=follower,
         stderr=follower,
-        env={**environment, "COLUMNS": "120", "TERM": "xterm"},
+        env={**environment, "TERM": "xterm"},
     )
     os.close(follower)
     shown = b""
@@ -114,7 +123,12 @@ def test_real_clips_with_bad_files_among_them(tiny_config, tmp_path, real_clips_
         crop = "RandomCrop" if split == "train" else "CenterCrop"
         transform = f"[{{Scale: {{short_size: 40}}}}, {{{crop}: {{target_size: 32}}}}]"
         arguments += ["-o", f"DATASET.{split}.file_path={tmp_path}/real.list"]
-        arguments += ["-o", f"DATASET.{split}.data_prefix=''", "-o", f"PIPELINE.{split}.transform={transform}"]
+        arguments += [
+            "-o",
+            f"DATASET.{split}.data_prefix=''",
+            "-o",
+            f"PIPELINE.{split}.transform={transform}",
+        ]
     done = run_main(tiny_config, *arguments, "-o", "DATASET.max_bad_share=0.5", timeout=300)
     assert done.returncode == 0, done.stdout
     listed = (tmp_path / "out" / "bad_samples.txt").read_text()
@@ -128,5 +142,3 @@ def test_real_clips_with_bad_files_among_them(tiny_config, tmp_path, real_clips_
     assert strict.returncode == 2
     assert "max_bad_share" in strict.stdout
     assert "Traceback" not in strict.stdout + strict.stderr
-
-

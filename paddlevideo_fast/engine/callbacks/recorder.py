@@ -16,8 +16,8 @@ Record = Dict[str, Any]
 class Sink(Protocol):
     """A place records go to; see `engine.sinks`."""
 
-    def open(self, step: int) -> None:
-        """Prepares to go on after `step` optimizer steps."""
+    def open(self, step: int, epoch: int) -> None:
+        """Prepares to go on after `step` optimizer steps and `epoch` whole epochs."""
 
     def write(self, record: Record) -> None:
         """Takes one record."""
@@ -44,7 +44,7 @@ class Recorder(Callback):
 
     def fit_begin(self, trainer: Trainer) -> None:
         for sink in self.sinks:
-            sink.open(trainer.state.step)
+            sink.open(trainer.state.step, trainer.state.epoch)
 
     def epoch_begin(self, trainer: Trainer) -> None:
         self._epoch_began = time.perf_counter()
