@@ -80,8 +80,6 @@ def _make_clip(
         stream.codec_context.gop_size = gop
         stream.codec_context.max_b_frames = bframes
         stream.codec_context.thread_count = 1
-        if rotation:
-            stream.set_display_rotation(rotation)
         sound = container.add_stream("aac", rate=16000) if audio else None
         for number in range(num_frames):
             frame = av.VideoFrame.from_ndarray(_picture(number, *size), format="rgb24")
@@ -96,7 +94,19 @@ def _make_clip(
             silence.sample_rate = 16000
             container.mux(sound.encode(silence))
             container.mux(sound.encode())
+    if rotation:
+        _turn(path, rotation)
     return path
+
+
+def _turn(path: Path, degrees: int) -> None:
+    """Writes a clockwise rotation into the track header of an MP4 or MOV file, as phones do."""
+    data = bytearray(path.read_bytes())
+    matrix = data.index(b"tkhd") + 44
+    cos, sin = {90: (0, 1), 180: (-1, 0), 270: (0, -1)}[degrees % 360]
+    for place, value in ((0, cos), (4, sin), (12, -sin), (16, cos)):
+        data[matrix + place : matrix + place + 4] = (value << 16).to_bytes(4, "big", signed=True)
+    path.write_bytes(data)
 
 
 @pytest.fixture(scope="session")
@@ -104,7 +114,8 @@ def make_clip() -> Callable[..., Path]:
     """Function that writes a clip whose frames carry their number: `make_clip(path, num_frames=24, ...)`.
 
     Further arguments: size (width, height), codec, gop, bframes, fps, pix_fmt, options (of the encoder),
-    container_options, rotation (degrees), variable_rate, audio. The ending of `path` decides the container.
+    container_options, rotation (degrees clockwise; mp4 and mov only), variable_rate, audio. The ending of
+    `path` decides the container.
     """
     return _make_clip
 
@@ -199,7 +210,7 @@ def real_clips_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     _make_clip(root / "ucf_example.avi", 60, (160, 120), codec="mpeg4", gop=60)
     _make_clip(root / "mma_demo.mp4", 80, (170, 128), gop=40, bframes=3, audio=True)
     _make_clip(root / "pancake.mkv", 70, (160, 90), gop=30)
-    _make_clip(root / "rot90.mov", 3, (160, 90), rotation=-90)
+    _make_clip(root / "rot90.mov", 3, (160, 90), rotation=90)
     data = bytearray((root / "mma_demo.mp4").read_bytes())
     data[len(data) // 3 : len(data) // 3 + 2000] = bytes(2000)
     (root / "corrupted.mp4").write_bytes(data)

@@ -151,5 +151,5 @@ class PyAVReader(VideoReader):
         if frame.is_corrupt:
             raise VideoDecodeError(self.path, f"the picture at timestamp {frame.pts} is damaged")
         picture = frame.to_ndarray(format="rgb24")
-        quarter_turns = int(round(getattr(frame, "rotation", 0) / 90)) % 4
+        quarter_turns = int(round(frame.rotation / 90)) % 4
         return np.ascontiguousarray(np.rot90(picture, quarter_turns)) if quarter_turns else picture
