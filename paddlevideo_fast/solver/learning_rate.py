@@ -39,7 +39,11 @@ class LearningRate:
 
 @LEARNING_RATES.register()
 class Constant(LearningRate):
-    """One learning rate for the whole run; what a plain number in the config means."""
+    """One learning rate for the whole run; what a plain number in the config means.
+
+    Args:
+        learning_rate: the number.
+    """
 
     def __init__(self, learning_rate: float) -> None:
         super().__init__(iter_step=False)
@@ -51,7 +55,12 @@ class Constant(LearningRate):
 
 @LEARNING_RATES.register()
 class PiecewiseDecay(LearningRate):
-    """Steps: `values[i]` before epoch `boundaries[i]`, the last value after them; see `schedule.piecewise`.
+    """Steps: `values[i]` before epoch `boundaries[i]`, the last value after them.
+
+    Args:
+        boundaries: epochs, rising.
+        values: learning rates, one more than boundaries.
+        iter_step: see `LearningRate`; it makes no difference to whole boundaries.
 
     Raises:
         ConfigError: there is not one value more than boundaries, or the boundaries do not rise.
@@ -117,7 +126,15 @@ class CosineAnnealingDecay(LearningRate):
 
 @LEARNING_RATES.register()
 class CustomWarmupCosineDecay(CosineAnnealingDecay):
-    """PaddleVideo's name for a cosine to 0 at `max_epoch` with linear warm-up, followed in each step."""
+    """PaddleVideo's name for a cosine to 0 at `max_epoch` with linear warm-up.
+
+    Args:
+        warmup_start_lr: at epoch 0.
+        warmup_epochs: the line from `warmup_start_lr` meets the cosine here; 0: no warm-up.
+        cosine_base_lr: of the cosine at epoch 0.
+        max_epoch: where it reaches 0.
+        iter_step: see `LearningRate`.
+    """
 
     def __init__(
         self,

@@ -26,7 +26,7 @@ _CLIPS = {
 class OptimizerRecipe:
     """An optimizer before it has met a model; the base of the registered ones.
 
-    Attributes:
+    Args:
         learning_rate: a number or a curve.
         weight_decay: factor of the L2 penalty, or {name: L1 or L2, value: factor}; None: no decay.
         grad_clip: {name: ClipGradByGlobalNorm, ClipGradByNorm or ClipGradByValue, value: limit}; None: no
@@ -60,7 +60,7 @@ class OptimizerRecipe:
             multipliers = getattr(model, "lr_multipliers", {})
         try:
             return group_parameters(
-                {name: parameter.shape for name, parameter in model.named_parameters()},
+                {name: parameter.shape for name, parameter in _trained(model).items()},
                 multipliers,
                 self.decay_bn_bias,
                 (self.no_weight_decay_name or "").split(),
@@ -78,7 +78,7 @@ class OptimizerRecipe:
         """
         rate = self.learning_rate
         curve = rate if isinstance(rate, LearningRate) else Constant(rate)
-        parameters = dict(model.named_parameters())
+        parameters = _trained(model)
         regularizer = self._regularizer()
         for group in self.groups(model):
             for name in group.names:
@@ -105,7 +105,12 @@ class OptimizerRecipe:
 @OPTIMIZERS.register()
 @dataclass
 class Momentum(OptimizerRecipe):
-    """SGD with momentum; see `OptimizerRecipe` for the other arguments."""
+    """SGD with momentum; see `OptimizerRecipe` for the other arguments.
+
+    Args:
+        momentum: share of the velocity that stays at a step.
+        use_nesterov: look ahead along the velocity.
+    """
 
     momentum: float = 0.9
     use_nesterov: bool = False
@@ -131,7 +136,15 @@ class SGD(OptimizerRecipe):
 @OPTIMIZERS.register()
 @dataclass
 class Adam(OptimizerRecipe):
-    """Adam; weight decay is part of the gradient. See `OptimizerRecipe` for the other arguments."""
+    """Adam; weight decay is part of the gradient. See `OptimizerRecipe` for the other arguments.
+
+    Args:
+        beta1: decay of the gradient's mean.
+        beta2: decay of the squared gradient's mean.
+        epsilon: keeps the division finite.
+
+    Reference: Kingma and Ba, "Adam: A Method for Stochastic Optimization", arXiv 1412.6980.
+    """
 
     beta1: float = 0.9
     beta2: float = 0.999
@@ -152,6 +165,11 @@ class Adam(OptimizerRecipe):
 class AdamW(OptimizerRecipe):
     """Adam with weight decay apart from the gradient; see `OptimizerRecipe` for the other arguments.
 
+    Args:
+        beta1: decay of the gradient's mean.
+        beta2: decay of the squared gradient's mean.
+        epsilon: keeps the division finite.
+
     Reference: Loshchilov and Hutter, "Decoupled Weight Decay Regularization", arXiv 1711.05101.
     """
 
@@ -169,7 +187,7 @@ class AdamW(OptimizerRecipe):
                 ["OPTIMIZER.weight_decay.name=L1: AdamW decays weights directly; use L2 or a number"]
             )
         decayed = {name for group in self.groups(model) if group.decay for name in group.names}
-        names = {parameter.name for name, parameter in model.named_parameters() if name in decayed}
+        names = {parameter.name for name, parameter in _trained(model).items() if name in decayed}
         return paddle.optimizer.AdamW(
             beta1=self.beta1,
             beta2=self.beta2,
@@ -199,6 +217,18 @@ def build_optimizer(
         ConfigError: an argument makes no sense; names it.
     """
     return build(OPTIMIZERS, section, **extra).make(model)
+
+
+def _trained(model: nn.Layer) -> Dict[str, Any]:
+    """Structured name to parameter, without the running statistics that Paddle counts among the parameters.
+
+    Parameters that are frozen for now are among them: the optimizer passes over them while they are.
+    """
+    return {
+        name: parameter
+        for name, parameter in model.named_parameters()
+        if name.rpartition(".")[2] not in ("_mean", "_variance")
+    }
 
 
 def _decay(weight_decay: Optional[Union[float, Mapping[str, Any]]]) -> Tuple[str, float]:

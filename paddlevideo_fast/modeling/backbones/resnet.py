@@ -12,7 +12,7 @@ from paddlevideo_fast.modeling.backbones.blocks import BasicBlock, BlockStyle, B
 from paddlevideo_fast.modeling.layers import ConvBN
 from paddlevideo_fast.registry import BACKBONES
 
-_STAGE_BLOCKS: Dict[int, Sequence[int]] = {
+STAGE_BLOCKS: Dict[int, Sequence[int]] = {
     18: (2, 2, 2, 2),
     34: (3, 4, 6, 3),
     50: (3, 4, 6, 3),
@@ -21,13 +21,20 @@ _STAGE_BLOCKS: Dict[int, Sequence[int]] = {
 }
 
 
+def block_name(depth: int, stage: int, index: int) -> str:
+    """PaddleVideo's: res2a, res2b, ...; in the third stage of depths 101 and 152 res4a, res4b1, res4b2, ..."""
+    if depth >= 101 and stage == 2 and index > 0:
+        return f"res{stage + 2}b{index}"
+    return f"res{stage + 2}{chr(ord('a') + index)}"
+
+
 class FrameResNet(nn.Layer):
     """Stem, pooling and four stages of residual blocks; what the registered ResNets share.
 
     Args:
         depth: 18, 34 (basic blocks), 50, 101 or 152 (bottlenecks).
-        pretrained: path or URL of ImageNet or video weights; None or "": random weights. The file is read
-            when `build_model` has built the network, so building one to load other weights needs no file.
+        pretrained: path or URL of weights; None or "": random weights. The file is read when `build_model`
+            has built the network, so building one to load other weights needs no file.
         style: see `BlockStyle`.
         width: channels of the stem; every stage scales with it.
         stage_blocks: blocks in each of the four stages; None: what the depth says.
@@ -55,8 +62,8 @@ class FrameResNet(nn.Layer):
         partial_bn: bool,
     ) -> None:
         super().__init__()
-        if depth not in _STAGE_BLOCKS:
-            depths = ", ".join(map(str, _STAGE_BLOCKS))
+        if depth not in STAGE_BLOCKS:
+            depths = ", ".join(map(str, STAGE_BLOCKS))
             raise ConfigError([f"MODEL.backbone.depth={depth}: there is no such ResNet; use one of {depths}"])
         self.depth = depth
         self.pretrained = pretrained
@@ -66,7 +73,7 @@ class FrameResNet(nn.Layer):
         self.pool2D_max = nn.MaxPool2D(3, stride=2, padding=1, data_format=style.data_format)
         block = BottleneckBlock if depth >= 50 else BasicBlock
         self.block_names: List[str] = []
-        self._add_stages(block, width, stage_blocks or _STAGE_BLOCKS[depth], style)
+        self._add_stages(block, width, stage_blocks or STAGE_BLOCKS[depth], style)
         self.out_channels = width * 8 * block.expansion
         self.set_partial_bn(partial_bn)
 
@@ -88,10 +95,7 @@ class FrameResNet(nn.Layer):
                 in_channels = channels * block.expansion
 
     def _block_name(self, stage: int, index: int) -> str:
-        """PaddleVideo's: res2a, res2b, ...; the third stage of depths 101 and 152 counts res4b1, res4b2, ..."""
-        if self.depth >= 101 and stage == 2 and index > 0:
-            return f"res{stage + 2}b{index}"
-        return f"res{stage + 2}{chr(ord('a') + index)}"
+        return block_name(self.depth, stage, index)
 
     def set_partial_bn(self, on: bool) -> None:
         """Switches all batch norms but the first between training and keeping their running statistics.
@@ -125,7 +129,11 @@ class FrameResNet(nn.Layer):
 
 @BACKBONES.register()
 class ResNet(FrameResNet):
-    """ResNet without any exchange between frames (TSN); see `FrameResNet` for the arguments."""
+    """ResNet without any exchange between frames (TSN); see `FrameResNet` for the other arguments.
+
+    Args:
+        data_format: layout of the network's inner tensors.
+    """
 
     def __init__(
         self,

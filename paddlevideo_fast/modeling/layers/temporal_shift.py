@@ -46,11 +46,11 @@ def temporal_shift_composed(
     channels = shape[axis - 1]
     first, second = int(channels * shift_ratio), int(channels * 2 * shift_ratio)
     clips = frames.reshape([-1, num_seg, *shape[1:]])
-    blank = paddle.zeros([clips.shape[0], 1, *shape[1:]], dtype=frames.dtype)
-    padded = paddle.concat([blank, clips, blank], axis=1)
-    pieces = [
-        paddle.slice(padded, [1, axis], [start, low], [start + num_seg, high])
-        for start, low, high in ((0, 0, first), (2, first, second), (1, second, channels))
-        if high > low
-    ]
+    padded = F.pad(clips, [0, 0, 1, 1, 0, 0, 0, 0, 0, 0])
+    pieces = []
+    for start, low, high in ((0, 0, first), (2, first, second), (1, second, channels)):
+        if high > low and data_format == "NCHW":
+            pieces.append(padded[:, start : start + num_seg, low:high])
+        elif high > low:
+            pieces.append(padded[:, start : start + num_seg, :, :, low:high])
     return paddle.concat(pieces, axis=axis).reshape(shape)

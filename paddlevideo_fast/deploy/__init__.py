@@ -1,0 +1,1 @@
+"""What happens to a trained network: weights of other toolkits, export, prediction."""

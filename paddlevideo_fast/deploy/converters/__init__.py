@@ -1,0 +1,5 @@
+"""Weights of other toolkits, under our names and in our order of channels."""
+
+from paddlevideo_fast.deploy.converters.tsm import convert_mit_tsm, convert_mmaction2_tsm
+
+__all__ = ["convert_mit_tsm", "convert_mmaction2_tsm"]
