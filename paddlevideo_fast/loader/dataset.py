@@ -27,7 +27,7 @@ class Sample:
         label: the class of the record that was delivered.
         index: its number; in training it differs from the request's where that did not decode.
         view: the request's.
-        failures: (path, cause) of each file that did not decode.
+        failures: (path, cause) of each record that did not decode.
     """
 
     clip: Optional[np.ndarray]
@@ -91,7 +91,9 @@ class ClipDataset:
             try:
                 clip = self.pipeline(record, replace(request, index=index), generator(CLIP, *key, attempt))
             except VideoDecodeError as error:
-                failures.append((error.path, error.cause))
+                # a folder of frames is one bad sample, whichever of its images is damaged
+                inside = "" if error.path == record.path else f"{error.path}: "
+                failures.append((record.path, inside + error.cause))
                 continue
             return Sample(clip, record.label, index, request.view, tuple(failures))
         return Sample(None, self.records[request.index].label, request.index, request.view, tuple(failures))

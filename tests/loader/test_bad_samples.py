@@ -27,6 +27,13 @@ def test_a_resumed_run_goes_on_with_the_file(tmp_path):
     resumed = BadSamples(path, total=100)
     resumed.add([("a.mp4", "damaged"), ("b.mp4", "empty")])
     assert path.read_text() == "a.mp4\tdamaged\nb.mp4\tempty\n"
+    assert list(resumed.causes) == ["a.mp4", "b.mp4"]
+
+
+def test_files_repaired_before_a_resume_do_not_count(tmp_path):
+    path = tmp_path / "bad_samples.txt"
+    path.write_text("".join(f"{number}.mp4\tdamaged\n" for number in range(20)))
+    BadSamples(path, total=20).add([("a.mp4", "damaged")])
 
 
 @pytest.mark.smoke

@@ -176,3 +176,16 @@ def test_views_of_a_pipeline():
         "transform": [{"UniformCrop": {"target_size": 224}}],
     }
     assert build_pipeline(section).num_views == 30
+
+
+def test_a_missing_frame_counts_for_its_folder(lists, tmp_path):
+    file_path = tmp_path / "frames.list"
+    file_path.write_text("folder 0 40 0\n")
+    loader = build_loader(
+        make_dataset(lists, "frames", False, file_path),
+        batch_size=1, num_workers=0, shuffle=False, drop_last=False, seed=0,
+    )  # fmt: skip
+    (batch,) = loader.epoch(0)
+    ((path, cause),) = batch.failures
+    assert path == str(lists / "folder 0")
+    assert "img_000" in cause
