@@ -150,7 +150,8 @@ for kill in range(kills):
             step = 1 + turn % 3  # the same names again and again
             weights = {"w": paddle.full([256, 256], float(turn))}
             optimizer = {"w.velocity_0": paddle.full([256, 256], float(turn))}
-            store.save(f"epoch_{step:05d}", weights, optimizer, {}, {"trainer": {"step": step, "epoch": step}, "turn": turn})
+            state = {"trainer": {"step": step, "epoch": step}, "turn": turn}
+            store.save(f"epoch_{step:05d}", weights, optimizer, {}, state)
     time.sleep(draw.uniform(0.02, 0.4))
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)

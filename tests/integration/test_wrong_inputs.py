@@ -1,0 +1,378 @@
+"""Wrong inputs: one clear message, no traceback, an exit code that is not 0, and earlier output whole."""
+
+import os
+import pickle
+import re
+import resource
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from paddlevideo_fast.cli import main
+
+
+@pytest.fixture(scope="module")
+def finished_run(tmp_path_factory, motion_data, tiny_text):
+    """A folder with a finished run's output."""
+    root = tmp_path_factory.mktemp("finished")
+    (root / "tiny.yaml").write_text(tiny_text.format(data=motion_data, output=root / "out"))
+    assert main(["-c", str(root / "tiny.yaml"), "-o", "epochs=1"]) == 0
+    return root / "out"
+
+
+class Case:
+    """The place a case happens in: `arguments` of the command line, and files to spoil."""
+
+    def __init__(self, root, data, out):
+        self.root, self.data, self.out = root, data, out
+        self.config = root / "tiny.yaml"
+        self.arguments = []
+
+    def set(self, *overrides):
+        for override in overrides:
+            self.arguments += ["-o", override]
+
+    def edit(self, old, new):
+        text = self.config.read_text()
+        assert old in text
+        self.config.write_text(text.replace(old, new))
+
+    def list_of(self, text, split="train"):
+        path = self.root / f"{split}.list"
+        path.write_text(text)
+        self.set(f"DATASET.{split}.file_path={path}")
+
+    def video(self, content):
+        """A training list of four clips, all this file."""
+        path = self.root / "broken.mp4"
+        if content is not None:
+            path.write_bytes(content)
+        self.set("DATASET.train.data_prefix=''")
+        self.list_of("".join(f"{path.parent}/./{'./' * i}{path.name} {i}\n" for i in range(4)))
+
+    def clip(self):
+        return sorted((self.data / "train").iterdir())[0].read_bytes()
+
+
+CASES = {}
+
+
+def case(message):
+    def add(function):
+        CASES[function.__name__] = (function, message)
+        return function
+
+    return add
+
+
+# --- the command line and the config
+
+
+@case(r"no_such\.yaml")
+def missing_config(c):
+    c.config = c.root / "no_such.yaml"
+
+
+@case(r"tiny\.yaml:\d+")
+def broken_yaml(c):
+    c.edit("METRIC: {name: CenterCropMetric}", "METRIC: {name: CenterCropMetric")
+
+
+@case(r"tiny\.yaml:\d+  OPTIMIZER\.momentun: unknown key for Momentum; did you mean 'momentum'\?")
+def typo_in_a_key(c):
+    c.edit("momentum: 0.9", "momentun: 0.9")
+
+
+@case(r"-o #1  MODEL\.backbone\.depth.*int")
+def wrong_type(c):
+    c.set("MODEL.backbone.depth=fifty")
+
+
+@case(r"-o #1.*ResNetTSN.*did you mean 'ResNetTSM'")
+def unknown_component(c):
+    c.set("MODEL.backbone={name: ResNetTSN, depth: 18}")
+
+
+@case(r"MODEL\.head\.num_classes: missing")
+def missing_argument(c):
+    c.edit("num_classes: 4, ", "")
+
+
+@case(r"3 problems\n.*\n.*\n.*")
+def three_problems_at_once(c):
+    c.set("epochs=0", "DATASET.batch_size=many", "log_level=LOUD")
+
+
+@case(r"-o #1")
+def override_without_value(c):
+    c.set("epochs")
+
+
+@case(r"'?depth'?.*19|19.*depth")
+def depth_that_does_not_exist(c):
+    c.set("MODEL.backbone.depth=19")
+
+
+@case(r"in_channels.*32|32.*in_channels")
+def head_that_does_not_fit(c):
+    c.set("MODEL.head.in_channels=64")
+
+
+@case(r"DATASET\.valid")
+def validation_without_data(c):
+    lines = c.config.read_text().splitlines(keepends=True)
+    c.config.write_text("".join(line for line in lines if not line.startswith("  valid: {format")))
+
+
+@case(r"_BASE_: files inherit in a circle")
+def bases_in_a_circle(c):
+    c.config.write_text(f"_BASE_: {c.config.name}\n" + c.config.read_text())
+
+
+# --- annotation lists
+
+
+@case(r"no_such\.list")
+def missing_list(c):
+    c.set("DATASET.train.file_path=no_such.list")
+
+
+@case(r"train\.list.*(empty|no )")
+def empty_list(c):
+    c.list_of("\n\n")
+
+
+@case(r"train\.list:2")
+def line_without_a_label(c):
+    c.list_of("a.mp4 0\nb.mp4\n")
+
+
+@case(r"train\.list:1.*one")
+def label_that_is_no_number(c):
+    c.list_of("a.mp4 one\n")
+
+
+@case(r"train\.list:1.*-1")
+def negative_label(c):
+    c.list_of("a.mp4 -1\n")
+
+
+@case(r"train\.list:2.*7.*num_classes")
+def label_out_of_range(c):
+    c.list_of("a.mp4 0\nb.mp4 7\n")
+
+
+# --- files that do not decode; here all of them, which is past any share
+
+
+@case(r"broken\.mp4.*empty|0 bytes")
+def zero_byte_video(c):
+    c.video(b"")
+
+
+@case(r"broken\.mp4.*no such file")
+def missing_video(c):
+    c.video(None)
+
+
+@case(r"broken\.mp4: ")
+def truncated_video(c):
+    c.video(c.clip()[:900])
+
+
+@case(r"broken\.mp4.*picture|still image")
+def picture_named_mp4(c):
+    import cv2
+
+    c.video(cv2.imencode(".jpg", np.full((48, 48, 3), 99, np.uint8))[1].tobytes())
+
+
+@case(r"broken\.mp4: ")
+def text_named_mp4(c):
+    c.video(b"this is a text file\n" * 40)
+
+
+@case(r"broken\.mp4: ")
+def random_bytes_named_mp4(c):
+    c.video(np.random.default_rng(0).bytes(4096))
+
+
+@case(r"max_bad_share")
+def validation_of_nothing_but_bad_files(c):
+    c.list_of("".join(f"{c.root}/./{'./' * i}none.mp4 0\n" for i in range(4)), "valid")
+
+
+@case(r"crop.*64|64.*crop|Crop.*64")
+def crop_larger_than_the_frame(c):
+    c.set("PIPELINE.train.transform.0.RandomCrop.target_size=64")
+
+
+@case(r"frames|different shapes|one size")
+def clips_of_different_shapes(c):
+    small = c.root / "wide.mp4"
+    import av
+
+    with av.open(str(small), "w") as container:
+        stream = container.add_stream("libx264", rate=10)
+        stream.width, stream.height, stream.pix_fmt = 64, 32, "yuv420p"
+        for _ in range(8):
+            container.mux(
+                stream.encode(av.VideoFrame.from_ndarray(np.zeros((32, 64, 3), np.uint8), format="rgb24"))
+            )
+        container.mux(stream.encode())
+    names = sorted((c.data / "train").iterdir())[:3]
+    c.set("DATASET.train.data_prefix=''", "PIPELINE.train.transform=[{Image2Array: null}]")
+    c.list_of("".join(f"{path} 0\n" for path in [*names, small]))
+
+
+# --- weights and checkpoints
+
+
+@case(r"none\.pdparams")
+def missing_weights(c):
+    c.arguments += ["-w", str(c.root / "none.pdparams")]
+
+
+@case(r"weights.*-w")
+def evaluation_without_weights(c):
+    c.arguments += ["--test"]
+
+
+@case(r"num_classes|head\.fc\.weight")
+def weights_of_another_class_count(c):
+    c.set("MODEL.head.num_classes=9")
+    c.arguments += ["-w", str(c.out / "tiny_epoch_00001.pdparams")]
+
+
+@case(r"bad\.pdparams")
+def weights_that_are_no_weights(c):
+    (c.root / "bad.pdparams").write_bytes(b"not a pickle at all")
+    c.arguments += ["-w", str(c.root / "bad.pdparams")]
+
+
+@case(r"bad\.pdparams")
+def weights_that_run_code(c):
+    class Evil:
+        def __reduce__(self):
+            return os.mkdir, (str(c.root / "ran"),)
+
+    (c.root / "bad.pdparams").write_bytes(pickle.dumps({"a": Evil()}))
+    c.arguments += ["-w", str(c.root / "bad.pdparams")]
+
+
+@case(r"no checkpoint '.*epoch_00007'")
+def missing_checkpoint(c):
+    c.set("resume_epoch=7")
+
+
+@case(r"tiny_epoch_00001\.pdopt' is missing or altered")
+def cut_off_checkpoint(c):
+    path = c.out / "tiny_epoch_00001.pdopt"
+    path.write_bytes(path.read_bytes()[:1000])
+    c.set("resume=auto", "epochs=2")
+
+
+@case(r"does not fit the model")
+def checkpoint_of_another_model(c):
+    c.set("MODEL.backbone.width=8", "MODEL.head.in_channels=64", "resume=auto", "epochs=2")
+
+
+@case(r"no_such_backbone\.pdparams")
+def missing_pretrained(c):
+    c.set("MODEL.backbone.pretrained=no_such_backbone.pdparams")
+
+
+# --- the run
+
+
+@case(r"output folder '.*' cannot be written.*output_dir")
+def output_folder_that_is_a_file(c):
+    (c.root / "file").write_text("")
+    c.set(f"output_dir={c.root}/file/out")
+
+
+@case(r"loss is (nan|inf).*step \d+.*clips \[.*last good checkpoint: .*epoch_0000\d")
+def loss_that_turns_nan(c):
+    c.set("OPTIMIZER.learning_rate=1e30", "resume=auto", "epochs=3")
+
+
+@pytest.fixture(scope="session")
+def tiny_text():
+    from pathlib import Path
+
+    text = Path(__file__).with_name("conftest.py").read_text()
+    return text.split('TINY = """')[1].split('"""')[0]
+
+
+def contents(folder: Path):
+    """Every file below, by its name, wherever an earlier run was moved to."""
+    return {path.name: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("name", list(CASES))
+def test_wrong_input(name, tmp_path, motion_data, finished_run, tiny_text, capfd):
+    prepare, message = CASES[name]
+    out = tmp_path / "out"
+    shutil.copytree(finished_run, out)
+    (tmp_path / "tiny.yaml").write_text(tiny_text.format(data=motion_data, output=out))
+    place = Case(tmp_path, motion_data, out)
+    prepare(place)
+    before = contents(out)
+    code = main(["-c", str(place.config), *place.arguments])
+    printed = "".join(capfd.readouterr())
+    assert code not in (0, None), printed
+    assert "Traceback" not in printed
+    errors = [line for line in printed.splitlines() if " ERROR: " in line]
+    assert len(errors) == 1, printed
+    assert re.search(message, printed[printed.index(" ERROR: ") :]), printed
+    after = contents(out)
+    for file, content in before.items():
+        assert after.get(file, b"").startswith(content) or file in ("config.yaml",), (
+            f"{file} was lost or changed"
+        )
+    assert not (tmp_path / "ran").exists()
+
+
+def test_there_are_thirty():
+    assert len(CASES) >= 30
+
+
+def test_disk_full_while_saving(tiny_config, tmp_path, run_main):
+    """A limit on the size of a file stands for the full disk: the kernel refuses the same write."""
+    assert run_main(tiny_config, "-o", "epochs=1").returncode == 0
+    before = (tmp_path / "out" / "tiny_epoch_00001.pdparams").read_bytes()
+    full = run_main(
+        tiny_config,
+        *("-o", "resume=auto"),
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000)),
+    )
+    assert full.returncode == 2, full.stdout
+    assert "cannot be written: File too large" in full.stdout
+    assert "are whole" in full.stdout
+    assert "Traceback" not in full.stdout + full.stderr
+    assert (tmp_path / "out" / "tiny_epoch_00001.pdparams").read_bytes() == before
+    assert not list((tmp_path / "out").glob(".saving-*"))
+    resumed = run_main(tiny_config, "-o", "resume=auto")
+    assert resumed.returncode == 0, resumed.stdout
+
+
+def test_one_frame_videos_are_no_error(tiny_config, tmp_path, make_clip, run_main):
+    clip = make_clip(tmp_path / "one.mp4", 1, (32, 32))
+    (tmp_path / "one.list").write_text(f"{clip} 0\n" * 4)
+    done = run_main(
+        tiny_config,
+        *("-o", f"DATASET.train.file_path={tmp_path}/one.list", "-o", "DATASET.train.data_prefix=''"),
+    )
+    assert done.returncode == 0, done.stdout
+
+
+def test_read_only_output_folder_is_named(tmp_path, tiny_config, capfd):
+    if os.geteuid() == 0:  # root writes anywhere but to /proc
+        folder = "/proc/out"
+    else:
+        folder = str(tmp_path / "closed")
+        os.mkdir(folder, mode=0o500)
+    assert main(["-c", str(tiny_config), "-o", f"output_dir={folder}"]) == 2
+    assert f"output folder '{folder}' cannot be written" in capfd.readouterr().out
