@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import tempfile
 from concurrent.futures import ProcessPoolExecutor
@@ -61,7 +62,7 @@ def run_parallel(
     if workers <= 1 or len(tasks) <= 1:
         yield from map(function, tasks)
         return
-    pool = ProcessPoolExecutor(min(workers, len(tasks)), initializer=_one_thread)
+    pool = ProcessPoolExecutor(min(workers, len(tasks)), initializer=_start_worker)
     try:
         yield from pool.map(function, tasks, chunksize=chunk)
     except BrokenProcessPool as error:
@@ -70,8 +71,9 @@ def run_parallel(
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _one_thread() -> None:
+def _start_worker() -> None:
     cv2.setNumThreads(0)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent to answer
 
 
 def progress(results: Iterable[Any], total: int, what: str) -> Iterator[Any]:
