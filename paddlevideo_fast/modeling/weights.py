@@ -18,13 +18,6 @@ from paddlevideo_fast.modeling.weight_names import candidate_names
 _NAME_TABLE = "StructuredToParameterName@@"
 
 
-def _encode_latin1(text: str, encoding: str) -> bytes:
-    """Protocol 2 writes bytes as text; this is the one encoding that it uses."""
-    if encoding != "latin1":
-        raise pickle.UnpicklingError(f"encoding '{encoding}'")
-    return text.encode("latin1")
-
-
 def _numpy_names() -> Dict[Tuple[str, str], Any]:
     """What the pickles of arrays and numpy scalars refer to, under the module names of numpy 1 and 2."""
     reconstruct: Any = np.zeros(1).__reduce__()[0]
@@ -38,7 +31,7 @@ def _numpy_names() -> Dict[Tuple[str, str], Any]:
 
 _ALLOWED: Dict[Tuple[str, str], Any] = {
     **_numpy_names(),
-    ("_codecs", "encode"): _encode_latin1,
+    ("_codecs", "encode"): bytes,  # protocol 2 writes bytes as (text, "latin1")
     ("collections", "OrderedDict"): collections.OrderedDict,
     **{(module, "tuple"): tuple for module in ("builtins", "__builtin__")},
 }

@@ -22,7 +22,7 @@ STAGE_BLOCKS: Dict[int, Sequence[int]] = {
 
 
 def block_name(depth: int, stage: int, index: int) -> str:
-    """PaddleVideo's: res2a, res2b, ...; in the third stage of depths 101 and 152 res4a, res4b1, res4b2, ..."""
+    """PaddleVideo's: res2a, res2b, ...; in the third stage of depths 101 and 152 res4b1, ..."""
     if depth >= 101 and stage == 2 and index > 0:
         return f"res{stage + 2}b{index}"
     return f"res{stage + 2}{chr(ord('a') + index)}"

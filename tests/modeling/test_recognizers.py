@@ -1,0 +1,160 @@
+"""Every network builds, runs, trains, and says what is wrong with its arguments."""
+
+from __future__ import annotations
+
+import numpy as np
+import paddle
+import pytest
+
+from paddlevideo_fast.errors import ConfigError
+from paddlevideo_fast.modeling import build_model
+
+PAIRS = [
+    ("ResNet", "TSNHead"),
+    ("ResNetTSM", "TSMHead"),
+    ("ResNetTweaksTSM", "ppTSMHead"),
+    ("ResNetTweaksTSN", "ppTSNHead"),
+]
+
+
+def clips(num: int = 2, frames: int = 8, size: int = 32) -> paddle.Tensor:
+    value = np.random.default_rng(0).standard_normal((num, frames, 3, size, size))
+    return paddle.to_tensor(value.astype("float32"))
+
+
+@pytest.mark.parametrize("depth", [18, 34, 50, 101, 152])
+@pytest.mark.parametrize("backbone", ["ResNet", "ResNetTSM", "ResNetTweaksTSM"])
+def test_every_depth_builds_and_runs(make_model, backbone, depth):
+    model = make_model(backbone, depth=depth, width=2, stage_blocks=None)
+    model.eval()
+    logits = model(clips(1, 8, 32))
+    assert logits.shape == [1, 3]
+    assert np.isfinite(logits.numpy()).all()
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize(("backbone", "head"), PAIRS)
+@pytest.mark.parametrize("data_format", ["NCHW", "NHWC"])
+def test_every_network_trains_in_both_layouts(make_model, backbone, head, data_format):
+    paddle.seed(0)
+    model = make_model(backbone, head, data_format=data_format)
+    loss = model.loss(model(clips()), paddle.to_tensor([0, 2]))
+    loss.backward()
+    names = [name for name, value in model.named_parameters() if not value.stop_gradient]
+    without = [name for name, value in model.named_parameters() if value.grad is None and name in names]
+    assert loss.shape == []
+    assert names
+    assert not without
+
+
+@pytest.mark.parametrize(("backbone", "head"), PAIRS)
+@pytest.mark.parametrize("depth", [18, 50])
+def test_nhwc_gives_the_logits_of_nchw(make_model, backbone, head, depth):
+    key = "layers" if backbone == "ResNetTweaksTSN" else "depth"
+    first = make_model(backbone, head, data_format="NCHW", **{key: depth})
+    second = make_model(backbone, head, data_format="NHWC", **{key: depth})
+    second.set_state_dict(first.state_dict())
+    first.eval()
+    second.eval()
+    np.testing.assert_allclose(first(clips()).numpy(), second(clips()).numpy(), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("num_classes", [1, 2, 4, 7])
+def test_any_number_of_classes(make_model, num_classes):
+    model = make_model(num_classes=num_classes)
+    assert model(clips()).shape == [2, num_classes]
+    assert model.num_classes == num_classes
+
+
+def test_names_are_paddlevideos():
+    def names(backbone, depth):
+        section = {
+            "framework": "Recognizer2D",
+            "backbone": {"name": backbone, "depth": depth, "width": 2},
+            "head": {"name": "TSMHead", "num_classes": 2, "in_channels": 64},
+        }
+        return {name.split(".")[1] for name in build_model(section).state_dict() if "backbone" in name}
+
+    plain = names("ResNetTSM", 101)
+    assert {"conv", "res2a", "res2c", "res3d", "res4a", "res4b1", "res4b22", "res5c"} <= plain
+    assert "res4b" not in plain
+    assert {"conv1_1", "conv1_2", "conv1_3", "bb_0_0", "bb_2_5", "bb_3_2"} <= names("ResNetTweaksTSM", 50)
+
+
+@pytest.mark.smoke
+def test_two_models_live_in_one_process(make_model):
+    first, second = make_model(), make_model()
+    assert list(first.state_dict()) == list(second.state_dict())
+    names = [p.name for model in (first, second) for p in model.parameters()]
+    assert len(set(names)) == len(names)
+
+
+def test_views_are_averaged(make_model):
+    model = make_model(num_seg=4)
+    model.eval()
+    two_views = clips(2, 8)
+    apart = [model(two_views[:, start : start + 4]).numpy() for start in (0, 4)]
+    np.testing.assert_allclose(model(two_views).numpy(), np.mean(apart, axis=0), rtol=1e-4, atol=1e-6)
+
+
+def test_a_clip_of_other_length_is_refused(make_model):
+    with pytest.raises(ConfigError, match=r"num_seg=8.*5 frames"):
+        make_model()(clips(1, 5))
+
+
+def test_order_of_frames_matters_to_tsm_only(make_model):
+    value = clips(1, 8)
+    for backbone, matters in (("ResNetTSM", True), ("ResNet", False)):
+        model = make_model(backbone)
+        model.eval()
+        same = np.allclose(model(value).numpy(), model(value.flip(1)).numpy(), rtol=1e-4, atol=1e-6)
+        assert same != matters
+
+
+@pytest.mark.smoke
+def test_wrong_parts_are_refused_with_the_right_value(section):
+    wrong = section()
+    wrong["head"]["in_channels"] = 2048
+    wrong["head"]["data_format"] = "NHWC"
+    with pytest.raises(ConfigError) as caught:
+        build_model(wrong)
+    assert len(caught.value.problems) == 2
+    assert "set it to 64" in str(caught.value)
+    with pytest.raises(ConfigError, match="depth=20"):
+        build_model(section(depth=20))
+    with pytest.raises(ConfigError, match="num_classes=0"):
+        build_model(section(num_classes=0))
+
+
+def test_partial_bn_keeps_all_statistics_but_the_first(make_model):
+    model = make_model(partial_bn=True)
+    model.train()
+    before = {name: value.numpy().copy() for name, value in model.state_dict().items()}
+    model.loss(model(clips()), paddle.to_tensor([0, 1])).backward()
+    changed = {n for n, value in model.state_dict().items() if not np.array_equal(value.numpy(), before[n])}
+    assert changed == {"backbone.conv._batch_norm._mean", "backbone.conv._batch_norm._variance"}
+    trained = {name for name, value in model.named_parameters() if value.grad is not None}
+    assert {name for name in trained if "_batch_norm" in name} == {
+        "backbone.conv._batch_norm.weight", "backbone.conv._batch_norm.bias",
+    }  # fmt: skip
+    model.set_partial_bn(False)
+    model(clips())
+    assert not np.array_equal(
+        model.state_dict()["backbone.res5a.conv1._batch_norm._mean"].numpy(),
+        before["backbone.res5a.conv1._batch_norm._mean"],
+    )
+
+
+def test_training_fits_a_batch(make_model):
+    paddle.seed(1)
+    model = make_model("ResNetTSM")
+    optimizer = paddle.optimizer.Momentum(0.05, parameters=model.parameters())
+    labels = paddle.to_tensor([0, 2])
+    losses = []
+    for _ in range(12):
+        loss = model.loss(model(clips()), labels)
+        loss.backward()
+        optimizer.step()
+        optimizer.clear_grad()
+        losses.append(float(loss))
+    assert min(losses[-3:]) < 0.5 * losses[0]

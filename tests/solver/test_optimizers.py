@@ -1,0 +1,184 @@
+"""Every optimizer's steps against the update written out in numpy."""
+
+from __future__ import annotations
+
+import numpy as np
+import paddle
+import pytest
+
+from paddlevideo_fast.errors import ConfigError
+from paddlevideo_fast.modeling import build_model
+from paddlevideo_fast.solver import build_optimizer
+
+RATES = [0.1, 0.1, 0.02]
+
+
+class Net(paddle.nn.Layer):
+    """A weight with decay, a batch norm without, and a last layer with its own factors."""
+
+    lr_multipliers = {"fc.weight": 5.0, "fc.bias": 10.0}
+
+    def __init__(self):
+        super().__init__()
+        self.conv = paddle.nn.Linear(4, 4)
+        self.norm = paddle.nn.BatchNorm1D(4)
+        self.fc = paddle.nn.Linear(4, 2)
+
+    def forward(self, x):
+        return self.fc(self.norm(self.conv(x)))
+
+
+def run(section, steps=3):
+    """Takes steps and returns (names, weights before, gradients of each step, weights after)."""
+    paddle.seed(3)
+    net = Net()
+    optimizer, curve = build_optimizer(section, net)
+    trained = {name: value for name, value in net.named_parameters() if not value.stop_gradient}
+    before = {name: value.numpy().astype("float64") for name, value in trained.items()}
+    data = paddle.to_tensor(np.random.default_rng(0).standard_normal((6, 4)).astype("float32"))
+    gradients = []
+    for step in range(steps):
+        optimizer.set_lr(curve.at(step))
+        (net(data) ** 2).sum().backward()
+        gradients.append({name: value.grad.numpy().astype("float64") for name, value in trained.items()})
+        optimizer.step()
+        optimizer.clear_grad()
+    return before, gradients, {name: value.numpy() for name, value in trained.items()}
+
+
+def is_decayed(name):
+    return name in ("conv.weight", "fc.weight")
+
+
+def rate(name, step):
+    return RATES[step] * Net.lr_multipliers.get(name, 1.0)
+
+
+def check(section, update, decay=0.01, clip=None, coupled=True):
+    """`update(weight, gradient, state, rate, step)` gives the new weight."""
+    curve = {"name": "PiecewiseDecay", "boundaries": [2], "values": [0.1, 0.02]}
+    weights, gradients, after = run({"learning_rate": curve, **section})
+    states = {name: {} for name in weights}
+    for step, gradient in enumerate(gradients):
+        norm = np.sqrt(sum((g**2).sum() for g in gradient.values()))
+        factor = 1.0 if clip is None or norm <= clip else clip / norm
+        assert clip is None or step or norm > clip, "the test must clip"
+        for name in weights:
+            g = gradient[name] * factor
+            lost = decay if is_decayed(name) else 0.0
+            g = g + lost * weights[name] if coupled else g
+            shrunk = weights[name] * (1 if coupled else 1 - rate(name, step) * lost)
+            weights[name] = update(shrunk, g, states[name], rate(name, step), step)
+    for name in weights:
+        np.testing.assert_allclose(after[name], weights[name], rtol=2e-4, atol=2e-5, err_msg=name)
+
+
+def momentum(weight, gradient, state, rate, step, nesterov=False):
+    state["v"] = 0.9 * state.get("v", 0.0) + gradient
+    return weight - rate * (gradient + 0.9 * state["v"] if nesterov else state["v"])
+
+
+def adam(weight, gradient, state, rate, step):
+    state["m"] = 0.9 * state.get("m", 0.0) + 0.1 * gradient
+    state["s"] = 0.999 * state.get("s", 0.0) + 0.001 * gradient**2
+    mean, square = state["m"] / (1 - 0.9 ** (step + 1)), state["s"] / (1 - 0.999 ** (step + 1))
+    return weight - rate * mean / (np.sqrt(square) + 1e-8)
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("nesterov", [False, True])
+@pytest.mark.parametrize("weight_decay", [0.01, {"name": "L2", "value": 0.01}])
+def test_momentum(nesterov, weight_decay):
+    section = {"name": "Momentum", "use_nesterov": nesterov, "weight_decay": weight_decay}
+    check(section, lambda *args: momentum(*args, nesterov=nesterov))
+
+
+@pytest.mark.smoke
+def test_the_global_norm_is_that_of_all_groups_together():
+    clip = {"name": "ClipGradByGlobalNorm", "value": 0.5}
+    check({"name": "Momentum", "weight_decay": 0.01, "grad_clip": clip}, momentum, clip=0.5)
+
+
+def test_sgd():
+    check({"name": "SGD", "weight_decay": 0.01}, lambda w, g, state, rate, step: w - rate * g)
+
+
+@pytest.mark.smoke
+def test_adam():
+    check({"name": "Adam", "weight_decay": 0.01}, adam)
+
+
+@pytest.mark.smoke
+def test_adamw():
+    check({"name": "AdamW", "weight_decay": {"name": "L2", "value": 0.01}}, adam, coupled=False)
+
+
+def test_no_decay_is_none():
+    check({"name": "Momentum"}, momentum, decay=0.0)
+
+
+def test_l1_decay():
+    before, gradients, after = run(
+        {"name": "SGD", "learning_rate": 0.1, "weight_decay": {"name": "L1", "value": 0.05}}, steps=1
+    )
+    expected = before["conv.weight"] - 0.1 * (
+        gradients[0]["conv.weight"] + 0.05 * np.sign(before["conv.weight"])
+    )
+    np.testing.assert_allclose(after["conv.weight"], expected, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(("kind", "limit"), [("ClipGradByNorm", 0.1), ("ClipGradByValue", 0.01)])
+def test_the_other_clips(kind, limit):
+    before, gradients, after = run(
+        {"name": "SGD", "learning_rate": 0.1, "grad_clip": {"name": kind, "value": limit}}, steps=1
+    )
+    g = gradients[0]["conv.weight"]
+    g = g * limit / np.linalg.norm(g) if kind == "ClipGradByNorm" else np.clip(g, -limit, limit)
+    np.testing.assert_allclose(after["conv.weight"], before["conv.weight"] - 0.1 * g, rtol=1e-4, atol=1e-6)
+
+
+def test_a_number_is_a_constant_curve_and_multipliers_can_be_set():
+    section = {"name": "SGD", "learning_rate": 0.1, "lr_multipliers": {"conv": 0.0, "fc.bias": 2.0}}
+    before, gradients, after = run(section, steps=1)
+    np.testing.assert_array_equal(after["conv.weight"], before["conv.weight"].astype("float32"))
+    expected = before["fc.bias"] - 0.2 * gradients[0]["fc.bias"]
+    np.testing.assert_allclose(after["fc.bias"], expected, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.smoke
+def test_groups_of_a_recognizer():
+    model = build_model(
+        {
+            "framework": "Recognizer2D",
+            "backbone": {"name": "ResNetTSM", "depth": 18, "width": 8, "stage_blocks": [1, 1, 1, 1]},
+            "head": {"name": "TSMHead", "num_classes": 3, "in_channels": 64},
+        }
+    )
+    optimizer, curve = build_optimizer(
+        {"name": "Momentum", "learning_rate": 0.1, "weight_decay": 1e-4}, model
+    )
+    listed = {parameter.name for parameter in optimizer._parameter_list}
+    assert listed == {value.name for value in model.parameters() if not value.stop_gradient}
+    for name, value in model.named_parameters():
+        if value.stop_gradient:
+            continue
+        factor = {"head.fc.weight": 5.0, "head.fc.bias": 10.0}.get(name, 1.0)
+        assert value.optimize_attr["learning_rate"] == factor
+        assert (value.regularizer is not None) == (len(value.shape) > 1), name
+    assert optimizer.get_lr() == curve.at(3.5) == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"weight_decay": {"name": "L3", "value": 1}}, "weight_decay"),
+        ({"weight_decay": {"name": "L2"}}, "weight_decay"),
+        ({"grad_clip": {"name": "Clip", "value": 1}}, "ClipGradByGlobalNorm"),
+        ({"grad_clip": {"name": "ClipGradByNorm"}}, "ClipGradByNorm"),
+        ({"lr_multipliers": {"neck": 2.0}}, "neck"),
+        ({"name": "AdamW", "weight_decay": {"name": "L1", "value": 1}}, "AdamW"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(arguments, words):
+    with pytest.raises(ConfigError, match=words):
+        build_optimizer({"name": "Momentum", "learning_rate": 0.1, **arguments}, Net())
