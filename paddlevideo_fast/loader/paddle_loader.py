@@ -201,4 +201,7 @@ class _SharedArray:
 
 def _init_worker(worker_id: int) -> None:
     cv2.setNumThreads(0)  # the workers are the parallelism
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends them
+    # A terminal sends Ctrl-C, and a job scheduler SIGTERM, to all processes of a run: the parent finishes its
+    # step with the workers' help, saves, and then ends them.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
