@@ -36,9 +36,9 @@ CLASSES: Dict[str, Tuple[int, int]] = {
 
 # Half width of the range of `middle`, then least and greatest sweep. x and y in picture widths from the
 # centre, size in octaves, angle in radians.
-_MIDDLE = np.array([0.22, 0.22, 0.4, np.pi])
-_SWEEP_MIN = np.array([0.28, 0.28, 0.85, 1.6])
-_SWEEP_MAX = np.array([0.40, 0.40, 1.1, 2.6])
+_MIDDLE = np.array([0.10, 0.10, 0.2, np.pi])
+_SWEEP_MIN = np.array([0.60, 0.60, 1.2, 2.5])
+_SWEEP_MAX = np.array([0.78, 0.78, 1.7, 4.0])
 
 _SPRITE_SCALE = 0.48  # the sprite's side in picture widths at size 0
 
@@ -62,7 +62,7 @@ def draw_states(name: str, num_frames: int, rng: np.random.Generator) -> np.ndar
 def render_clip(name: str, num_frames: int, size: int, rng: np.random.Generator) -> np.ndarray:
     """One clip of class `name`: uint8 [T, size, size, 3], RGB."""
     states = draw_states(name, num_frames, rng)
-    background = _texture(size, rng, contrast=0.6)
+    background = _texture(size, rng, contrast=0.4)
     side = 64
     sprite = np.dstack([_texture(side, rng, contrast=1.4), np.ones((side, side), np.float32)])
     sprite *= _blob(side, rng)[..., None]  # alpha is in the colours already, so edges blend without a halo
