@@ -1,0 +1,259 @@
+"""The pages: twins alike, links and paths there, commands and examples that work.
+
+Marks in a page, each before a fenced block: `<!-- test: ARGUMENTS -->` runs the commands of a bash block with the
+arguments added, `<!-- file: PATH -->` writes a block to a file. What runs does so in a small copy of the repository.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Dict, List, NamedTuple, Optional, Tuple
+
+import pytest
+
+from paddlevideo_fast.config import load_config
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+PAGES = [
+    *(ROOT / name for name in ("README.md", "README_cn.md", "CHANGELOG.md", "CONTRIBUTING.md")),
+    *sorted(DOCS.rglob("*.md")),
+]
+NAMES = sorted(page.name for page in (DOCS / "en").glob("*.md"))
+TWINS = [(ROOT / "README.md", ROOT / "README_cn.md")]
+TWINS += [(DOCS / "en" / name, DOCS / "zh-CN" / name) for name in NAMES]
+# In the order a reader takes, so that what one command writes is there for the next.
+RUN_PAGES = ["README.md", *(f"docs/en/{name}.md" for name in ("install", "quick_start", "data_preparation"))]
+RUN_PAGES.append("docs/en/custom_dataset.md")
+
+_BLOCK = re.compile(
+    r"(?:<!-- (?P<mark>test|file)(?:: (?P<text>.*?))? -->\n\n)?^```(?P<lang>\w*)\n(?P<code>.*?)^```$",
+    re.M | re.S,
+)
+
+
+class Block(NamedTuple):
+    lang: str
+    code: str
+    mark: Optional[str]
+    text: str
+
+
+def blocks(page: Path) -> List[Block]:
+    found = _BLOCK.finditer(page.read_text(encoding="utf-8"))
+    return [Block(m["lang"], m["code"], m["mark"], m["text"] or "") for m in found]
+
+
+def prose(page: Path) -> str:
+    return _BLOCK.sub("", page.read_text(encoding="utf-8"))
+
+
+def commands(page: Path) -> List[List[str]]:
+    """The commands of the bash blocks, as words."""
+    lines = [line for block in blocks(page) if block.lang == "bash" for line in block.code.splitlines()]
+    return [shlex.split(line) for line in lines if line.strip()]
+
+
+def name_of(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+def test_every_page_has_its_twin():
+    assert NAMES
+    assert NAMES == sorted(page.name for page in (DOCS / "zh-CN").rglob("*.md"))
+    assert len(NAMES) == len(list((DOCS / "en").rglob("*.md")))
+
+
+@pytest.mark.parametrize(("one", "other"), TWINS, ids=lambda page: name_of(page))
+def test_twins_have_the_same_headings_and_blocks(one, other):
+    def levels(page):
+        return [len(line.split()[0]) for line in prose(page).splitlines() if re.match(r"#+ ", line)]
+
+    assert levels(one) == levels(other)
+    assert blocks(one) == blocks(other)
+
+
+def anchors(page: Path) -> List[str]:
+    headings = re.findall(r"^#+ (.+)$", prose(page), re.M)
+    return [re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
+        if re.match(r"[a-z]+:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        file = (page.parent / path).resolve() if path else page
+        assert file.exists(), f"{target} of {name_of(page)}"
+        assert not anchor or anchor in anchors(file), f"{target} of {name_of(page)}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_paths_of_the_repository_exist(page):
+    text = page.read_text(encoding="utf-8")
+    written = {block.text for block in blocks(DOCS / "en" / "custom_dataset.md") if block.mark == "file"}
+    found = set(
+        re.findall(r"(?<![\w/.])(?:configs|tools|data|paddlevideo_fast)/[\w/]+\.(?:ya?ml|py)\b", text)
+    )
+    missing = [path for path in found - written if not (ROOT / path).is_file()]
+    assert not missing
+    known = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.M)
+    assert set(re.findall(r"`make ([\w-]+)", text)) <= set(known)
+
+
+def flags_of(script: str, seen: Dict[str, List[str]]) -> List[str]:
+    if script not in seen:
+        shown = subprocess.run(
+            [sys.executable, str(ROOT / script), "--help"], capture_output=True, text=True, check=True
+        )
+        seen[script] = re.findall(r"(?<![\w-])--?[a-zA-Z][\w-]*", shown.stdout)
+    return seen[script]
+
+
+def test_flags_of_the_commands_exist():
+    seen: Dict[str, List[str]] = {}
+    for page in PAGES:
+        for words in commands(page):
+            if words[0] == "python" and words[1].startswith(("tools/", "data/")):
+                used = [word.split("=")[0] for word in words[2:] if re.match(r"--?[a-zA-Z]", word)]
+                unknown = set(used) - set(flags_of(words[1], seen))
+                assert not unknown, f"{name_of(page)}: {' '.join(words)}"
+    assert len(seen) >= 6
+
+
+def test_configs_and_overrides_of_the_commands_are_accepted(working_copy):
+    checked = 0
+    for page in PAGES:
+        for words in commands(page):
+            if "-c" in words and words[1] == "tools/main.py":
+                overrides = [value for flag, value in zip(words, words[1:]) if flag == "-o"]
+                load_config(str(working_copy / words[words.index("-c") + 1]), overrides)
+                checked += 1
+    assert checked >= 10
+
+
+def test_the_readme_says_what_make_quickstart_does():
+    recipe = (ROOT / "Makefile").read_text().partition("\nquickstart:")[2].partition("\n\n")[0]
+    expected = re.findall(r"\$\(BIN\)/(python .+)", recipe)
+    assert len(expected) >= 2
+    for page in ("README.md", "README_cn.md"):
+        missing = set(expected) - {" ".join(words) for words in commands(ROOT / page)}
+        assert not missing, page
+
+
+def test_numbers_are_filled_in():
+    for page in PAGES:
+        assert "TBD_" not in page.read_text(encoding="utf-8"), name_of(page)
+
+
+# --- what runs
+
+
+@pytest.fixture(scope="session")
+def working_copy(tmp_path_factory, make_clip):
+    """Scripts and configs of the repository, the files that pages have one write, and the videos they expect."""
+    root = tmp_path_factory.mktemp("copy")
+    for folder in ("configs", "tools", "data"):
+        kept = shutil.ignore_patterns("motion", "k400", "ucf101", "__pycache__")
+        shutil.copytree(ROOT / folder, root / folder, ignore=kept)
+    for page in RUN_PAGES:
+        for block in blocks(ROOT / page):
+            if block.mark == "file":
+                (root / block.text).write_text(block.code)
+    names = {"my_videos": ("{c}/{c} {i}.mp4", 5), "data/k400/videos": ("{c}/{c}_{i}.mp4", 2)}
+    names["data/ucf101/videos"] = ("{c}/v_{c}_g01_c{i}.avi", 2)
+    for folder, (pattern, count) in names.items():
+        for name in ("run", "walk"):
+            for i in range(count):
+                codec = "mpeg4" if pattern.endswith("avi") else "libx264"
+                make_clip(root / folder / pattern.format(c=name, i=i), 8, codec=codec)
+    _write_annotations(root)
+    return root
+
+
+def _write_annotations(root: Path) -> None:
+    ucf101, k400 = root / "data/ucf101/annotations", root / "data/k400/annotations"
+    ucf101.mkdir()
+    k400.mkdir()
+    (ucf101 / "classInd.txt").write_text("1 run\n2 walk\n")
+    columns = "label,youtube_id,time_start,time_end,split\n"
+    for i, (official, split) in enumerate((("train", "train"), ("test", "validate"))):
+        lines = [f"{name}/v_{name}_g01_c{i}.avi\n" for name in ("run", "walk")]
+        for number in (1, 2, 3):
+            (ucf101 / f"{official}list{number:02d}.txt").write_text("".join(lines))
+        rows = "".join(f"{name},{name}_{i},0,10,{split}\n" for name in ("run", "walk"))
+        (k400 / f"{split}.csv").write_text(columns + rows)
+
+
+def run_in(root: Path, words: List[str]) -> subprocess.CompletedProcess:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, *words[1:]]
+    return subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, timeout=120)
+
+
+@pytest.fixture(scope="session")
+def followed(working_copy):
+    """The working copy after the marked commands of all pages, each run once: [(page, command, result)]."""
+    done: Dict[str, Tuple[str, subprocess.CompletedProcess]] = {}
+    for page in RUN_PAGES:
+        for block in blocks(ROOT / page):
+            if block.mark == "test":
+                for line in block.code.splitlines():
+                    command = f"{line} {block.text}"
+                    if command not in done:
+                        done[command] = page, run_in(working_copy, shlex.split(command))
+    return done
+
+
+def test_marked_commands_run(followed):
+    assert len(followed) >= 15
+    for command, (page, result) in followed.items():
+        assert result.returncode == 0, f"{page}: {command}\n{result.stdout}{result.stderr}"
+        assert "Traceback" not in result.stderr
+
+
+def test_the_commands_leave_what_the_pages_say(followed, working_copy):
+    output = working_copy / "output" / "TSM_motion"
+    names = {path.name for path in output.iterdir()}
+    assert {"TSM_motion_best.pdparams", "config.yaml", "metrics.jsonl", "train.log"} <= names
+    assert any(re.fullmatch(r"TSM_motion_epoch_\d{5}\.json", name) for name in names)
+    picture = (working_copy / "docs" / "images" / "quickstart.png").read_bytes()
+    assert picture.startswith(b"\x89PNG")
+    for split in ("train", "val"):
+        for form in ("videos", "rawframes"):
+            assert (working_copy / f"data/ucf101/ucf101_{split}_split_1_{form}.txt").is_file()
+    lines = (working_copy / "my_lists" / "valid.list").read_text().splitlines()
+    assert sorted(line.rsplit(" ", 1)[1] for line in lines) == ["0", "1"]
+
+
+@pytest.mark.parametrize("page", ["docs/en/python_api.md", "CONTRIBUTING.md"])
+def test_python_examples_run(page, followed, working_copy):
+    code = "\n".join(block.code for block in blocks(ROOT / page) if block.lang == "python")
+    script = working_copy / f"{Path(page).stem}.py"
+    script.write_text(code)
+    result = run_in(working_copy, ["python", script.name])
+    assert result.returncode == 0, result.stderr
+
+
+def test_a_picture_without_matplotlib_names_the_command(followed, working_copy):
+    code = (
+        "import sys; sys.modules['matplotlib'] = None; sys.path.insert(0, 'tools'); import plot_run;"
+        "sys.exit(plot_run.main(['output/TSM_motion']))"
+    )
+    result = run_in(working_copy, ["python", "-c", code])
+    assert result.returncode == 2
+    assert 'pip install -e ".[dev]"' in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_picture_of_no_run_is_refused(working_copy):
+    result = run_in(working_copy, ["python", "tools/plot_run.py", "nowhere"])
+    assert result.returncode == 2
+    assert "nowhere/metrics.jsonl: there is no such file" in result.stderr
