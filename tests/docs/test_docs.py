@@ -1,7 +1,8 @@
 """The pages: twins alike, links and paths there, commands and examples that work.
 
-Marks in a page, each before a fenced block: `<!-- test: ARGUMENTS -->` runs the commands of a bash block with the
-arguments added, `<!-- file: PATH -->` writes a block to a file. What runs does so in a small copy of the repository.
+Marks in a page, each before a fenced block: `<!-- test: ARGUMENTS -->` runs the commands of a bash block with
+the arguments added, `<!-- file: PATH -->` writes a block to a file. All of it happens in a small copy of the
+repository.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ def name_of(page: Path) -> str:
 
 def test_every_page_has_its_twin():
     assert NAMES
-    assert NAMES == sorted(page.name for page in (DOCS / "zh-CN").rglob("*.md"))
+    assert sorted(page.name for page in (DOCS / "zh-CN").rglob("*.md")) == NAMES
     assert len(NAMES) == len(list((DOCS / "en").rglob("*.md")))
 
 
@@ -158,7 +159,7 @@ def test_numbers_are_filled_in():
 
 @pytest.fixture(scope="session")
 def working_copy(tmp_path_factory, make_clip):
-    """Scripts and configs of the repository, the files that pages have one write, and the videos they expect."""
+    """Scripts and configs of the repository, what pages have one write, and the videos they expect."""
     root = tmp_path_factory.mktemp("copy")
     for folder in ("configs", "tools", "data"):
         kept = shutil.ignore_patterns("motion", "k400", "ucf101", "__pycache__")
