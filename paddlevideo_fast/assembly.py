@@ -72,10 +72,10 @@ def train(cfg: Config) -> Trainer:
     store = CheckpointStore(settings.output_dir, settings.model_name)
     checkpoint = _checkpoint_to_resume(settings, store)
     paddle.seed(settings.seed)
-    model = _build_model(cfg, has_weights=bool(checkpoint or settings.weights))
+    model = build_model(cfg["MODEL"], load_pretrained=not (checkpoint or settings.weights))
     if settings.weights and checkpoint is None:
         report = load_weights(model, settings.weights, strict=True)
-        logger.info("weights: %s", report.summary())
+        logger.info(report.summary())
     split = _split(cfg, "train", store.folder)
     valid = _split(cfg, "valid", store.folder) if settings.validate else None
     optimizer, curve = build_optimizer(cfg["OPTIMIZER"], model)
@@ -95,7 +95,7 @@ def train(cfg: Config) -> Trainer:
     if checkpoint is not None:
         restore(trainer, checkpoint)
     else:
-        move_earlier_run_aside(store.folder, settings.model_name)  # not before everything above stood the test
+        move_earlier_run_aside(store.folder, settings.model_name)  # not before all of the above worked
     add_log_file(store.folder / "train.log")
     cfg.save(store.folder / "config.yaml")
     if checkpoint is not None:
@@ -118,8 +118,8 @@ def test(cfg: Config) -> Dict[str, float]:
     if not settings.weights:
         raise ConfigError(["weights: --test needs a weight file; give it with -w FILE"])
     store = CheckpointStore(settings.output_dir, settings.model_name)
-    model = _build_model(cfg, has_weights=True)
-    logger.info("weights: %s", load_weights(model, settings.weights, strict=True).summary())
+    model = build_model(cfg["MODEL"], load_pretrained=False)
+    logger.info(load_weights(model, settings.weights, strict=True).summary())
     metrics = _evaluate(cfg, settings, model, _split(cfg, "test", store.folder))
     logger.info("test %s", "  ".join(f"{name}: {_shown(value)}" for name, value in metrics.items()))
     return metrics
@@ -202,14 +202,6 @@ def _evaluate(cfg: Config, settings: RunSettings, model: Any, split: Split) -> D
         max_iters=settings.max_iters,
         show_progress=sys.stdout.isatty(),
     )
-
-
-def _build_model(cfg: Config, has_weights: bool) -> Any:
-    """The model; `pretrained` is left out where a whole model's weights follow anyway."""
-    section = dict(cfg["MODEL"])
-    if has_weights and section.get("backbone", {}).get("pretrained"):
-        section["backbone"] = {**section["backbone"], "pretrained": None}
-    return build_model(section)
 
 
 def _checkpoint_to_resume(settings: RunSettings, store: CheckpointStore) -> Optional[Checkpoint]:

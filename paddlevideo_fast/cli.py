@@ -44,7 +44,7 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: Optional[Sequence[str]] = None) -> int:
     """Runs a command line and returns its exit code.
 
-    0: done. 2: wrong input, one message on stderr. 128 + n: ended by signal n, after it saved.
+    0: done. 2: wrong input, with one message in the log. 128 + n: ended by signal n, after it saved.
     """
     args = build_parser().parse_args(argv)
     logger = setup_logging()

@@ -1,4 +1,4 @@
-"""The fused temporal shift against the one composed of reshape, pad, slice and concat."""
+"""The temporal shift, ours and Paddle's fused operator, against the one composed of pad, slice and concat."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 import json
 import statistics
 import time
+import tracemalloc
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import paddle
@@ -13,7 +14,12 @@ import paddle
 from paddlevideo_fast.modeling.layers import temporal_shift, temporal_shift_composed
 
 SHAPES: Sequence[Tuple[int, int, int, int]] = ((32, 16, 32, 32), (128, 64, 128, 128))
-_SIDES = {"fused": temporal_shift, "composed": temporal_shift_composed}
+# ours is Paddle's operator on a GPU, and block copies on a CPU
+_SIDES = {
+    "ours": temporal_shift,
+    "paddle": paddle.nn.functional.temporal_shift,
+    "composed": temporal_shift_composed,
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,7 +41,7 @@ def main(args: argparse.Namespace) -> int:
 def run(
     shapes: Sequence[Sequence[int]] = SHAPES, num_seg: int = 8, shift_ratio: float = 0.125, repeats: int = 0
 ) -> Dict[str, Any]:
-    """Measures forward and forward with backward, of both sides in turn.
+    """Measures forward and forward with backward, of all sides in turn.
 
     Args:
         shapes: of the input, [N*T, C, H, W]; N*T a multiple of `num_seg`.
@@ -44,14 +50,15 @@ def run(
         repeats: timed calls a side; 0: as many as take about 3 seconds.
 
     Returns:
-        "device", "paddle", "num_seg", and "rows": one a shape and pass, with each side's median milliseconds,
-        "speedup" (composed over fused), and each side's peak of extra tensor memory in MiB, as Paddle's
-        allocator counts it (None where this Paddle cannot reset the count).
+        "device", "paddle", "num_seg", and "rows": one a shape, pass and side, with "ms" (the median),
+        "speedup" (the composed side's time over this one's) and "mib", the peak of extra memory: what Paddle's
+        allocator counts and what numpy allocates, added (None where this Paddle cannot reset its count).
     """
     rows = [
-        _compare(tuple(shape), passes, num_seg, shift_ratio, repeats)
+        row
         for shape in shapes
         for passes in ("forward", "forward+backward")
+        for row in _compare(tuple(shape), passes, num_seg, shift_ratio, repeats)
     ]
     return {
         "device": paddle.get_device(),
@@ -65,21 +72,20 @@ def table(result: Dict[str, Any]) -> str:
     """`run`'s result as text."""
     lines = [
         f"temporal shift on {result['device']}, Paddle {result['paddle']}, {result['num_seg']} frames a clip",
-        f"{'shape':<20}{'pass':<18}{'fused ms':>10}{'composed ms':>13}{'speed-up':>10}"
-        f"{'fused MiB':>11}{'composed MiB':>14}",
+        f"{'shape':<20}{'pass':<18}{'side':<10}{'ms':>10}{'speed-up':>10}{'MiB':>9}",
     ]
     for row in result["rows"]:
         shape = "x".join(map(str, row["shape"]))
         lines.append(
-            f"{shape:<20}{row['pass']:<18}{row['fused_ms']:>10.3f}{row['composed_ms']:>13.3f}"
-            f"{row['speedup']:>9.1f}x{_text(row['fused_mib']):>11}{_text(row['composed_mib']):>14}"
+            f"{shape:<20}{row['pass']:<18}{row['side']:<10}{row['ms']:>10.3f}{row['speedup']:>9.1f}x"
+            f"{_text(row['mib']):>9}"
         )
     return "\n".join(lines)
 
 
 def _compare(
     shape: Tuple[int, ...], passes: str, num_seg: int, shift_ratio: float, repeats: int
-) -> Dict[str, Any]:
+) -> List[Dict[str, Any]]:
     frames = paddle.randn(shape)
     frames.stop_gradient = passes == "forward"
     gradient = paddle.randn(shape)
@@ -94,18 +100,20 @@ def _compare(
     memory = {name: _peak_mib(lambda side=side: call(side)) for name, side in _SIDES.items()}  # type: ignore[misc]
     warm = max(_seconds(lambda: call(temporal_shift_composed)), 1e-5)
     for _ in range(repeats or min(max(int(3 / warm), 5), 300)):
-        for name, side in _SIDES.items():  # in turn: both see the same machine
+        for name, side in _SIDES.items():  # in turn: all see the same machine
             seconds[name].append(_seconds(lambda side=side: call(side)))  # type: ignore[misc]
-    fused, composed = (statistics.median(seconds[name]) * 1e3 for name in ("fused", "composed"))
-    return {
-        "shape": list(shape),
-        "pass": passes,
-        "fused_ms": fused,
-        "composed_ms": composed,
-        "speedup": composed / fused,
-        "fused_mib": memory["fused"],
-        "composed_mib": memory["composed"],
-    }
+    milliseconds = {name: statistics.median(values) * 1e3 for name, values in seconds.items()}
+    return [
+        {
+            "shape": list(shape),
+            "pass": passes,
+            "side": name,
+            "ms": milliseconds[name],
+            "speedup": milliseconds["composed"] / milliseconds[name],
+            "mib": memory[name],
+        }
+        for name in _SIDES
+    ]
 
 
 def _seconds(call: Callable[[], None]) -> float:
@@ -122,7 +130,7 @@ def _wait() -> None:
 
 
 def _peak_mib(call: Callable[[], None]) -> Optional[float]:
-    """Peak of tensor memory above what was there before the call, which is made twice: the first warms up."""
+    """Peak of memory above what was there before the call, which is made twice: the first warms up."""
     call()
     _wait()
     core, kind = paddle.base.core, "host" if paddle.get_device() == "cpu" else "device"
@@ -133,9 +141,12 @@ def _peak_mib(call: Callable[[], None]) -> Optional[float]:
         return None
     before = current("Allocated", 0)
     reset("Allocated", 0)
+    tracemalloc.start()
     call()
     _wait()
-    return (peak("Allocated", 0) - before) / 2**20
+    numpy_peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return (peak("Allocated", 0) - before + numpy_peak) / 2**20
 
 
 def _text(mib: Optional[float]) -> str:

@@ -36,13 +36,13 @@ class RunSettings:
         val_interval: epochs between two evaluations; the last epoch is always evaluated.
         save_interval: epochs between two checkpoints; the last epoch is always saved.
         save_every_steps: also save after this many training steps, within the epoch; null for never.
-        keep_last: how many epoch checkpoints stay on disk, the best one not counted; null for all.
+        keep_last: how many checkpoints stay on disk, the best weights not counted; null for all.
         resume: `auto` continues from the newest checkpoint of the output folder, if there is one; a path
             continues from that checkpoint; null starts anew.
         resume_epoch: continue after this epoch of the output folder; 0 starts anew.
         weights: weight file to start from, or to evaluate; a path or an URL.
         max_iters: stop each epoch and each evaluation after this many steps; null for no limit.
-        accumulate_steps: steps whose gradients add up to one update of the weights.
+        accumulate_steps: batches whose gradients are averaged in one update of the weights.
         num_threads: CPU threads of the process that computes; null for all cores.
         use_visualdl: write the curves for VisualDL.
     """
@@ -70,8 +70,8 @@ class RunSettings:
         "use_gpu": "the device is chosen by what the installed Paddle offers",
         "use_npu": "only CPU and GPU are supported",
         "use_xpu": "only CPU and GPU are supported",
-        "to_static": "training runs in dynamic mode; export converts the model",
-        "inference_model_dir": "the export command takes its output folder as a flag",
+        "to_static": "training runs in dynamic mode",
+        "inference_model_dir": "training and testing do not use it",
         "quant_output_dir": "quantization is not supported yet",
     }
 
@@ -96,7 +96,7 @@ class DatasetSettings:
         num_workers: processes that decode for each training process; 0 decodes in the process itself.
         valid_num_workers: the same when evaluating during training; null for `num_workers`.
         test_num_workers: the same when testing; null for `num_workers`.
-        max_bad_share: share of the samples of an epoch that may fail to decode before the run stops.
+        max_bad_share: share of the files of a list that may fail to decode before the run stops.
     """
 
     batch_size: PositiveInt = 8

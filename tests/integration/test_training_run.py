@@ -81,7 +81,7 @@ def test_fine_tuning_from_weights(tiny_config, tmp_path, run_main):
     weights = str(tmp_path / "out" / "tiny_epoch_00001.pdparams")
     tuned = run_main(tiny_config, "-w", weights, "-o", f"output_dir={tmp_path}/tuned", "-o", "epochs=1")
     assert tuned.returncode == 0, tuned.stdout
-    assert "weights: " in tuned.stdout
+    assert "weights from " in tuned.stdout
 
 
 def test_plain_lines_without_a_terminal_and_a_bar_on_one(tiny_config, main_command, run_main, environment):

@@ -1,9 +1,10 @@
-"""The fused shift against the composed one and against plain loops."""
+"""The shift against Paddle's operator, the composed one and plain loops."""
 
 from __future__ import annotations
 
 import numpy as np
 import paddle
+import paddle.nn.functional as F
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,20 +18,40 @@ shapes = st.tuples(
 
 @settings(max_examples=40, deadline=None)
 @given(shapes, st.sampled_from([0.125, 0.25, 0.0625]), st.sampled_from(["NCHW", "NHWC"]))
-def test_fused_equals_composed_forward_and_backward(shape, ratio, data_format):
+def test_all_sides_agree_forward_and_backward(shape, ratio, data_format):
     clips, num_seg, channels, height, width = shape
     inner = [channels, height, width] if data_format == "NCHW" else [height, width, channels]
     rng = np.random.default_rng(0)
     value = rng.standard_normal([clips * num_seg, *inner]).astype("float32")
     gradient = paddle.to_tensor(rng.standard_normal(value.shape).astype("float32"))
     results = []
-    for shift in (temporal_shift, temporal_shift_composed):
+    for shift in (temporal_shift, temporal_shift_composed, F.temporal_shift):
         frames = paddle.to_tensor(value, stop_gradient=False)
-        out = shift(frames, num_seg, ratio, data_format)
+        out = shift(frames, num_seg, ratio, data_format=data_format)
         paddle.autograd.backward([out], [gradient])
         results.append((out.numpy(), frames.grad.numpy()))
-    for fused, composed in zip(*results):
-        np.testing.assert_array_equal(fused, composed)
+    for ours, composed, operator in zip(*results):
+        np.testing.assert_array_equal(ours, composed)
+        np.testing.assert_array_equal(ours, operator)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16"])
+def test_other_types_keep_their_type(dtype):
+    frames = paddle.randn([8, 8, 2, 2]).astype(dtype)  # of the 16-bit types Paddle's CPU kernel has none
+    out = temporal_shift(frames, 4)
+    assert out.dtype == frames.dtype
+    expected = temporal_shift(frames.astype("float32"), 4)
+    np.testing.assert_array_equal(out.astype("float32").numpy(), expected.numpy())
+
+
+def test_an_exported_program_holds_paddles_operator():
+    class Shift(paddle.nn.Layer):
+        def forward(self, frames):
+            return temporal_shift(frames, 4)
+
+    spec = [paddle.static.InputSpec([8, 8, 2, 2], "float32")]
+    layer = paddle.jit.to_static(Shift(), input_spec=spec, full_graph=True)
+    assert "temporal_shift" in str(layer.forward.main_program)
 
 
 @pytest.mark.smoke

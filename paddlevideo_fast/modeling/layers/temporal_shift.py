@@ -6,14 +6,22 @@ section 3.
 
 from __future__ import annotations
 
+from typing import Any, Tuple
+
+import numpy as np
 import paddle
 import paddle.nn.functional as F
+from paddle.autograd import PyLayer
 
 
 def temporal_shift(
     frames: paddle.Tensor, num_seg: int, shift_ratio: float = 0.125, data_format: str = "NCHW"
 ) -> paddle.Tensor:
-    """Moves two folds of channels along time, in one fused operator.
+    """Moves two folds of channels along time, in one operator.
+
+    On a GPU, and in a program that is being exported, that is Paddle's fused operator. Its CPU kernel goes
+    element by element and knows no 16-bit type; there the same result, bit for bit, comes from five block
+    copies, several times faster (`tools/benchmark.py shift`, docs/adr/0009).
 
     With C channels and fold = int(C * shift_ratio), frame t of the output takes
 
@@ -34,7 +42,44 @@ def temporal_shift(
     Returns:
         A tensor of the same shape and dtype.
     """
+    if paddle.in_dynamic_mode() and frames.place.is_cpu_place():
+        channel_axis = 2 if data_format == "NCHW" else -1
+        channels = frames.shape[1 if data_format == "NCHW" else -1]
+        folds = int(channels * shift_ratio), int(channels * 2 * shift_ratio)
+        return _BlockCopies.apply(frames, num_seg, folds, channel_axis)
     return F.temporal_shift(frames, num_seg, shift_ratio, data_format=data_format)
+
+
+class _BlockCopies(PyLayer):
+    """The shift on a CPU; its gradient is the shift with both directions turned round."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, frames: paddle.Tensor, num_seg: int, folds: Tuple[int, int], channel_axis: int
+    ) -> paddle.Tensor:
+        ctx.arguments = num_seg, folds, channel_axis
+        return _moved(frames, 1, *ctx.arguments)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: paddle.Tensor) -> paddle.Tensor:
+        return _moved(gradient, -1, *ctx.arguments)
+
+
+def _moved(
+    frames: paddle.Tensor, direction: int, num_seg: int, folds: Tuple[int, int], channel_axis: int
+) -> paddle.Tensor:
+    """Moves the first fold by `direction` frames and the second by as many the other way."""
+    shape = frames.shape
+    source = frames.numpy().reshape((-1, num_seg, *shape[1:]))
+    target = np.empty_like(source)
+    # views with time on axis 0 and channels on axis 1: the copies below read the same for both layouts
+    old, new = (np.moveaxis(array, (1, channel_axis), (0, 1)) for array in (source, target))
+    first, second = slice(0, folds[0]), slice(folds[0], folds[1])
+    later, earlier = (first, second) if direction > 0 else (second, first)
+    new[1:, later], new[0, later] = old[:-1, later], 0
+    new[:-1, earlier], new[-1, earlier] = old[1:, earlier], 0
+    new[:, folds[1] :] = old[:, folds[1] :]
+    return paddle.to_tensor(target.reshape(shape), place=frames.place)
 
 
 def temporal_shift_composed(
