@@ -51,8 +51,9 @@ def run(
 
     Returns:
         "device", "paddle", "num_seg", and "rows": one a shape, pass and side, with "ms" (the median),
-        "speedup" (the composed side's time over this one's) and "mib", the peak of extra memory: what Paddle's
-        allocator counts and what numpy allocates, added (None where this Paddle cannot reset its count).
+        "speedup" (the composed side's time over this one's) and "mib", the peak of extra memory: what
+        Paddle's allocator counts and what numpy allocates, added (None where this Paddle cannot reset its
+        count).
     """
     rows = [
         row

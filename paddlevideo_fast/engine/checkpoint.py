@@ -14,6 +14,7 @@ checkpoint that loads or none of that name.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import os
@@ -97,9 +98,8 @@ class CheckpointStore:
         aside: Dict[str, Path] = {}
         try:
             for ending, payload in payloads.items():
-                aside[ending] = self._write_aside(
-                    prefix.name + ending, lambda path, payload=payload: paddle.save(dict(payload), str(path))
-                )
+                write = functools.partial(_write_tensors, dict(payload))
+                aside[ending] = self._write_aside(prefix.name + ending, write)
             record = {
                 "format": _FORMAT,
                 **state,
@@ -126,7 +126,7 @@ class CheckpointStore:
         """Writes the weights alone, atomically: what testing and export need of the best epoch."""
         name = self.prefix(tag).name + ".pdparams"
         try:
-            path = self._write_aside(name, lambda path: paddle.save(dict(weights), str(path)))
+            path = self._write_aside(name, functools.partial(_write_tensors, dict(weights)))
             os.replace(path, self.folder / name)
         except OSError as exc:
             raise CheckpointError(f"'{self.folder / name}' cannot be written: {exc.strerror or exc}") from exc
@@ -212,17 +212,20 @@ def portable_state(optimizer: Any, model: Any) -> Dict[str, Any]:
     its own state dict fits only a process that built the same layers in the same order.
     """
     names = {parameter.name: structured for structured, parameter in model.named_parameters()}
-    state = {_renamed(key, names, "."): value for key, value in optimizer.state_dict().items()}
-    if None in state:
-        raise CheckpointError("the optimizer holds state of a parameter that the model does not have")
+    state = {}
+    for key, value in optimizer.state_dict().items():
+        name = _renamed(key, names, ".")
+        if name is None:
+            raise CheckpointError(f"the optimizer holds '{key}', of a parameter that the model does not have")
+        state[name] = value
     return state
 
 
 def restore_optimizer(optimizer: Any, model: Any, state: Mapping[str, Any]) -> None:
     """Takes back what `portable_state` gave; another toolkit's names are left out with a warning."""
     names = {structured: parameter.name for structured, parameter in model.named_parameters()}
-    known = {_renamed(key, names, "_"): value for key, value in state.items()}
-    known.pop(None, None)
+    renamed = {_renamed(key, names, "_"): value for key, value in state.items()}
+    known = {key: value for key, value in renamed.items() if key is not None}
     if state and not known:
         logger.warning("the optimizer state is under names of another toolkit: the optimizer starts afresh")
         return
@@ -235,6 +238,10 @@ def _renamed(key: str, names: Mapping[str, str], separator: str) -> Optional[str
         if key[:cut] in names and key[cut : cut + 1] in ("_", "."):
             return f"{names[key[:cut]]}{separator}{key[cut + 1 :]}"
     return None
+
+
+def _write_tensors(tensors: Dict[str, Any], path: Path) -> None:
+    paddle.save(tensors, str(path))
 
 
 def _with_ending(prefix: Path, ending: str) -> Path:
