@@ -40,7 +40,7 @@ _MIDDLE = np.array([0.10, 0.10, 0.2, np.pi])
 _SWEEP_MIN = np.array([0.60, 0.60, 1.2, 2.5])
 _SWEEP_MAX = np.array([0.78, 0.78, 1.7, 4.0])
 
-_SPRITE_SCALE = 0.48  # the sprite's side in picture widths at size 0
+_SPRITE_SCALE = 0.66  # the sprite's side in picture widths at size 0
 
 
 def draw_states(name: str, num_frames: int, rng: np.random.Generator) -> np.ndarray:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -226,7 +225,7 @@ def _require(cfg: Config, name: str, what: str) -> None:
 
 def _describe(trainer: Trainer, settings: RunSettings, split: Split) -> None:
     parameters = sum(
-        p.size for p in trainer.model.parameters() if not re.search(r"_(mean|variance)$", p.name)
+        p.size for name, p in trainer.model.named_parameters() if not name.endswith(("._mean", "._variance"))
     )
     logger.info(
         "%s: %.2f M parameters, %d clips an epoch in %d batches, %d epochs, paddle %s on %s, seed %d, to %s",
