@@ -10,7 +10,7 @@ relative to --output: the config's data_prefix), classes.txt (one class name a l
 arguments).
 
 Example:
-    python data/make_motion_dataset.py --output data/motion --train 14000 --valid 400
+    python data/make_motion_dataset.py --output data/motion --train 10000 --valid 400
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def parse_args(argv: Optional[Sequence[str]]) -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--output", type=Path, default=Path("data/motion"), help="folder to write to")
-    parser.add_argument("--train", type=int, default=14000, help="number of training clips (default 14000)")
+    parser.add_argument("--train", type=int, default=10000, help="number of training clips (default 10000)")
     parser.add_argument("--valid", type=int, default=400, help="number of validation clips (default 400)")
     parser.add_argument("--size", type=int, default=64, help="width and height in pixels, even (default 64)")
     parser.add_argument("--frames", type=int, default=24, help="frames a clip (default 24)")
