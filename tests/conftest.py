@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 import sys
@@ -16,6 +17,16 @@ import pytest
 
 REPO = Path(__file__).resolve().parent.parent
 _BITS = 10
+
+
+@pytest.fixture(autouse=True)
+def _untouched_logger() -> None:
+    """Takes away what an earlier run of the command line left on the package's logger."""
+    logger = logging.getLogger("paddlevideo_fast")
+    for handler in list(logger.handlers):
+        logger.removeHandler(handler)
+    logger.propagate = True
+    logger.setLevel(logging.NOTSET)
 
 
 class MotionDataset(NamedTuple):
