@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional
 
 import paddle
 
@@ -34,9 +35,9 @@ from paddlevideo_fast.engine.callbacks import (
     Recorder,
     restore,
 )
-from paddlevideo_fast.engine.output import move_earlier_run_aside
+from paddlevideo_fast.engine.output import move_aside, move_earlier_run_aside, writing
 from paddlevideo_fast.engine.sinks import ConsoleSink, JsonLinesSink, Sink, VisualDLSink
-from paddlevideo_fast.errors import ConfigError
+from paddlevideo_fast.errors import BadSampleShareError, CheckpointError, ConfigError
 from paddlevideo_fast.loader import BadSamples, build_dataset, build_loader, check_labels
 from paddlevideo_fast.log import add_log_file, get_logger
 from paddlevideo_fast.modeling import Preprocess, build_model, load_weights
@@ -69,6 +70,7 @@ def train(cfg: Config) -> Trainer:
     if settings.validate:
         _require(cfg, "DATASET.valid", "validate")
     store = CheckpointStore(settings.output_dir, settings.model_name)
+    store.prepare()
     checkpoint = _checkpoint_to_resume(settings, store)
     paddle.seed(settings.seed)
     model = build_model(cfg["MODEL"], load_pretrained=not (checkpoint or settings.weights))
@@ -90,13 +92,18 @@ def train(cfg: Config) -> Trainer:
         accumulate_steps=accumulation_of(cfg),
         max_iters=settings.max_iters,
         on_failures=split.bad_samples.add,
+        data_identity=_data_identity(cfg, split),
     )
     if checkpoint is not None:
         restore(trainer, checkpoint)
+    # not before all of the above worked: a wrong config leaves the folder as it was
+    if checkpoint is not None and Path(checkpoint.prefix).resolve().parent == store.folder.resolve():
+        _move_later_checkpoints_aside(store, trainer)
     else:
-        move_earlier_run_aside(store.folder, settings.model_name)  # not before all of the above worked
-    add_log_file(store.folder / "train.log")
-    cfg.save(store.folder / "config.yaml")
+        move_earlier_run_aside(store.folder, settings.model_name)
+    with writing(store.folder):
+        add_log_file(store.folder / "train.log")
+        _without_start(cfg).save(store.folder / "config.yaml")
     if checkpoint is not None:
         logger.info(
             "resumed %s: epoch %d, step %d of it",
@@ -104,6 +111,10 @@ def train(cfg: Config) -> Trainer:
             trainer.state.epoch + 1,
             trainer.state.step_in_epoch,
         )
+        if trainer.state.epoch >= settings.epochs:
+            logger.info(
+                "nothing is left to train: %d of %d epochs are done", trainer.state.epoch, settings.epochs
+            )
     _describe(trainer, settings, split)
     with trainer.interrupt:
         trainer.fit()
@@ -120,6 +131,8 @@ def test(cfg: Config) -> Dict[str, float]:
     model = build_model(cfg["MODEL"], load_pretrained=False)
     logger.info(load_weights(model, settings.weights, strict=True).summary())
     metrics = _evaluate(cfg, settings, model, _split(cfg, "test", store.folder))
+    if not metrics["num_samples"]:
+        raise BadSampleShareError(f"none of the {metrics['num_failed']} samples of DATASET.test decodes")
     logger.info("test %s", "  ".join(f"{name}: {_shown(value)}" for name, value in metrics.items()))
     return metrics
 
@@ -146,7 +159,9 @@ def _callbacks(
     if valid is not None:
         callbacks.append(
             Evaluation(
-                run=lambda: _evaluate(cfg, settings, model, valid),
+                run=lambda trainer: _evaluate(
+                    cfg, settings, model, valid, trainer.interrupt.raise_if_requested
+                ),
                 interval=settings.val_interval,
                 save_best=lambda trainer: store.save_weights("best", trainer.model.state_dict()),
             )
@@ -191,7 +206,13 @@ def _split(cfg: Config, name: str, folder: Path) -> Split:
     return Split(loader, Preprocess(mean, std), bad)
 
 
-def _evaluate(cfg: Config, settings: RunSettings, model: Any, split: Split) -> Dict[str, float]:
+def _evaluate(
+    cfg: Config,
+    settings: RunSettings,
+    model: Any,
+    split: Split,
+    check_stop: Optional[Callable[[], None]] = None,
+) -> Dict[str, float]:
     return evaluate(
         model,
         split.loader,
@@ -200,19 +221,50 @@ def _evaluate(cfg: Config, settings: RunSettings, model: Any, split: Split) -> D
         on_failures=split.bad_samples.add,
         max_iters=settings.max_iters,
         show_progress=sys.stdout.isatty(),
+        check_stop=check_stop,
     )
+
+
+def _data_identity(cfg: Config, split: Split) -> Dict[str, Any]:
+    """What decides which samples a step sees."""
+    records = "\n".join(f"{record.path} {record.label}" for record in split.loader.dataset.records)
+    return {
+        "batch_size": DatasetSettings.from_config(cfg).batch_size,
+        "num_samples": len(split.loader.dataset),
+        "list_crc32": zlib.crc32(records.encode("utf-8", errors="surrogateescape")),
+    }
+
+
+def _without_start(cfg: Config) -> Config:
+    """The config without what says where this start began: loading it gives the run from its beginning."""
+    start = ("resume", "resume_epoch", "weights")
+    return Config({key: value for key, value in cfg.items() if key not in start}, path=cfg.path)
+
+
+def _move_later_checkpoints_aside(store: CheckpointStore, trainer: Trainer) -> None:
+    """A run that goes on from an older checkpoint leaves a branch behind, which resume=auto must not take."""
+    position = trainer.state.step, trainer.state.epoch
+    later = [prefix for *place, prefix in store.complete() if tuple(place) > position]
+    target = move_aside(store.folder, [path for prefix in later for path in store.files(prefix)])
+    if target is not None:
+        logger.info("%d checkpoints after the resumed one were moved to '%s'", len(later), target)
 
 
 def _checkpoint_to_resume(settings: RunSettings, store: CheckpointStore) -> Optional[Checkpoint]:
     if settings.resume_epoch:
         return load_checkpoint(str(store.prefix(f"epoch_{settings.resume_epoch:05d}")))
-    if settings.resume == "auto":
-        latest = store.latest()
-        if latest is None:
-            logger.info("resume=auto: '%s' holds no checkpoint yet, the run starts anew", store.folder)
-            return None
+    if not settings.resume:
+        return None
+    if settings.resume != "auto" and not Path(settings.resume).is_dir():
+        return load_checkpoint(settings.resume)
+    folder = store if settings.resume == "auto" else CheckpointStore(settings.resume, settings.model_name)
+    latest = folder.latest()
+    if latest is not None:
         return load_checkpoint(latest)
-    return load_checkpoint(settings.resume) if settings.resume else None
+    if settings.resume != "auto":
+        raise CheckpointError(f"no checkpoint of '{settings.model_name}' in '{settings.resume}'")
+    logger.info("resume=auto: '%s' holds no checkpoint yet, the run starts anew", store.folder)
+    return None
 
 
 def _require(cfg: Config, name: str, what: str) -> None:

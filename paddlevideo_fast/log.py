@@ -38,9 +38,18 @@ def setup_logging(level: str = "INFO", rank: int = 0) -> logging.Logger:
 
 def add_log_file(path: Union[str, Path]) -> None:
     """Sends the package's log to a file as well; the file is appended to."""
-    handler = logging.FileHandler(path, encoding="utf-8")
+    handler = _QuietFileHandler(path, encoding="utf-8")
     handler.setFormatter(logging.Formatter(_FORMAT, _DATE))
     logging.getLogger("paddlevideo_fast").addHandler(handler)
+
+
+class _QuietFileHandler(logging.FileHandler):
+    """Gives up with one warning where its file cannot be written: the disk may be full for long."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        logger = logging.getLogger("paddlevideo_fast")
+        logger.removeHandler(self)
+        logger.warning("%s cannot be written and ends here: %s", self.baseFilename, sys.exc_info()[1])
 
 
 def warn_once(logger: logging.Logger, message: str) -> None:

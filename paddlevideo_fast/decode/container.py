@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 import av
 
@@ -28,6 +28,10 @@ def explain(error: BaseException) -> str:
     return " ".join(text.split())
 
 
+# PyAV 19 took the argument away: titles and the like that are no UTF-8 stop it no longer.
+_LENIENT: Dict[str, Any] = {"metadata_errors": "replace"} if int(av.__version__.split(".")[0]) < 19 else {}
+
+
 def open_container(path: str) -> Tuple[Any, Any]:
     """Opens a video file.
 
@@ -40,7 +44,7 @@ def open_container(path: str) -> Tuple[Any, Any]:
     path = str(path)
     check_file(path)
     try:
-        container = av.open(path, metadata_errors="replace")
+        container = av.open(path, **_LENIENT)
     except (av.FFmpegError, ValueError, OSError) as error:
         raise VideoDecodeError(path, f"not a video, or cut off: {explain(error)}") from error
     announced, present = announced_bytes(path), os.path.getsize(path)

@@ -26,6 +26,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, Union
 import numpy as np
 import paddle
 
+from paddlevideo_fast.engine.output import writing
 from paddlevideo_fast.errors import CheckpointError, WeightError
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.modeling.weights import read_weights
@@ -51,21 +52,32 @@ class CheckpointStore:
     """The checkpoints of one run.
 
     Args:
-        folder: the run's output folder; made if missing.
+        folder: the run's output folder.
         name: the model's name, which the files start with.
 
     Raises:
-        CheckpointError: the folder cannot be made or written to.
+        CheckpointError: the name cannot start a file's name.
     """
 
     def __init__(self, folder: Union[str, Path], name: str) -> None:
-        self.folder = Path(folder)
+        if "/" in name:
+            raise CheckpointError(f"model_name '{name}' holds a '/', but files are named after it")
+        self.folder = Path(folder).expanduser()
         self.name = name
+        self._mark = re.compile(re.escape(name) + r"_(epoch|step)_\d+\.json")
+
+    def prepare(self) -> None:
+        """Makes the folder, and sweeps up what processes that died while they saved have left.
+
+        Raises:
+            CheckpointError: the folder cannot be made or written to.
+        """
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             for stale in self.folder.glob(f"{_ASIDE}*"):
-                stale.unlink()
-            probe = self.folder / f"{_ASIDE}probe"
+                if not _is_running(stale.name[len(_ASIDE) :].partition("-")[0]):
+                    stale.unlink()
+            probe = self._aside("probe")
             probe.touch()
             probe.unlink()
         except OSError as exc:
@@ -114,8 +126,8 @@ class CheckpointStore:
                 os.replace(path, _with_ending(prefix, ending))
             _sync_folder(self.folder)
         except OSError as exc:
-            for path in self.folder.glob(f"{_ASIDE}*"):
-                path.unlink(missing_ok=True)
+            for ending in (*payloads, ".json"):
+                self._aside(prefix.name + ending).unlink(missing_ok=True)
             raise CheckpointError(
                 f"checkpoint '{prefix}' cannot be written: {exc.strerror or exc}; "
                 f"earlier checkpoints in '{self.folder}' are whole. Make room and go on with -o resume=auto"
@@ -126,36 +138,40 @@ class CheckpointStore:
         """Writes the weights alone, atomically: what testing and export need of the best epoch."""
         name = self.prefix(tag).name + ".pdparams"
         try:
-            path = self._write_aside(name, functools.partial(_write_tensors, dict(weights)))
-            os.replace(path, self.folder / name)
-        except OSError as exc:
-            raise CheckpointError(f"'{self.folder / name}' cannot be written: {exc.strerror or exc}") from exc
+            with writing(self.folder / name):
+                path = self._write_aside(name, functools.partial(_write_tensors, dict(weights)))
+                os.replace(path, self.folder / name)
+        finally:
+            self._aside(name).unlink(missing_ok=True)
 
-    def complete(self) -> List[Tuple[int, str]]:
-        """(step, prefix) of the checkpoints that carry their mark, oldest first.
+    def complete(self) -> List[Tuple[int, int, str]]:
+        """(step, epoch, prefix) of the checkpoints that carry their mark, oldest first.
 
         One at the end of an epoch is newer than one before the evaluation that ends it.
         """
         found = []
-        for path in self.folder.glob(f"{self.name}_*.json"):
-            record = _read_mark(path)
+        for path in self.folder.iterdir() if self.folder.is_dir() else ():
+            record = _read_mark(path) if self._mark.fullmatch(path.name) else None
             if record is not None:
                 position = record["trainer"]["step"], record["trainer"]["epoch"]
                 found.append((*position, str(path)[: -len(".json")]))
-        return [(step, prefix) for step, _, prefix in sorted(found)]
+        return sorted(found)
 
     def latest(self) -> Optional[str]:
         """Prefix of the newest complete checkpoint."""
         found = self.complete()
-        return found[-1][1] if found else None
+        return found[-1][-1] if found else None
 
-    def remove(self, prefix: str) -> None:
-        """Deletes a checkpoint, its mark first."""
-        for ending in (".json", ".pdstates", ".pdopt", ".pdparams"):
-            Path(prefix + ending).unlink(missing_ok=True)
+    def files(self, prefix: str) -> List[Path]:
+        """The files of a checkpoint that are there, its mark first."""
+        paths = [Path(prefix + ending) for ending in (".json", ".pdstates", ".pdopt", ".pdparams")]
+        return [path for path in paths if path.exists()]
+
+    def _aside(self, name: str) -> Path:
+        return self.folder / f"{_ASIDE}{os.getpid()}-{name}"
 
     def _write_aside(self, name: str, write: Callable[[Path], Any]) -> Path:
-        path = self.folder / f"{_ASIDE}{name}"
+        path = self._aside(name)
         write(path)
         with open(path, "rb+") as file:
             os.fsync(file.fileno())
@@ -181,7 +197,7 @@ def load_checkpoint(prefix: str) -> Checkpoint:
         found = _read_mark(Path(prefix + ".json"))
         if found is None:
             raise CheckpointError(
-                f"'{prefix}.json' cannot be read; choose another checkpoint with -o resume="
+                f"'{prefix}.json' cannot be read or lacks a part; choose another checkpoint with -o resume="
             )
         record = found
     files = record.pop("files", {".pdparams": None, ".pdopt": None})
@@ -196,6 +212,10 @@ def load_checkpoint(prefix: str) -> Checkpoint:
             contents[ending] = read_weights(str(path))
         except WeightError as exc:
             raise CheckpointError(str(exc)) from exc
+    if not record and any(re.search(r"\.(weight|bias)\.", key) for key in contents[".pdopt"]):
+        raise CheckpointError(
+            f"'{prefix}' has no '.json' mark: its writing was cut short. Choose another with -o resume="
+        )
     return Checkpoint(
         prefix=prefix,
         weights=contents[".pdparams"],
@@ -253,7 +273,26 @@ def _read_mark(path: Path) -> Optional[Dict[str, Any]]:
         record = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    return record if isinstance(record, dict) and "trainer" in record else None
+    try:
+        whole = record["format"] == _FORMAT and {"files", "run", "precision", "callbacks"} <= set(record)
+        return (
+            record if whole and all(int(record["trainer"][key]) >= 0 for key in ("step", "epoch")) else None
+        )
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def _is_running(pid: str) -> bool:
+    """Whether the process that wrote an aside file still lives; this one's own files are left-overs."""
+    if not pid.isdigit() or int(pid) == os.getpid():
+        return False
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def _fingerprint(path: Path) -> Dict[str, Any]:

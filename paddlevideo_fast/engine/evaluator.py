@@ -19,6 +19,7 @@ def evaluate(
     on_failures: Optional[Callable[[Any], None]] = None,
     max_iters: Optional[int] = None,
     show_progress: bool = False,
+    check_stop: Optional[Callable[[], None]] = None,
 ) -> Dict[str, float]:
     """Evaluates a model.
 
@@ -32,6 +33,7 @@ def evaluate(
         on_failures: called with each batch's decode failures; may raise past a share.
         max_iters: stops after so many batches, for trials.
         show_progress: draws a bar; for a terminal.
+        check_stop: called before each batch; what it raises ends the evaluation.
 
     Returns:
         The metric's values, "loss", "num_samples" and "num_failed".
@@ -47,6 +49,8 @@ def evaluate(
     try:
         with paddle.no_grad():
             for batch in bar:
+                if check_stop is not None:
+                    check_stop()
                 if batch.failures:
                     num_failed += len(batch.failures)
                     if on_failures is not None:

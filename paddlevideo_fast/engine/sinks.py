@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import json
 import os
@@ -9,6 +10,8 @@ from pathlib import Path
 from typing import IO, Any, Optional
 
 from paddlevideo_fast.engine.callbacks.recorder import Record, Sink
+from paddlevideo_fast.engine.output import writing
+from paddlevideo_fast.errors import PaddleVideoFastError
 from paddlevideo_fast.log import get_logger
 
 __all__ = ["ConsoleSink", "JsonLinesSink", "Sink", "VisualDLSink"]
@@ -45,6 +48,10 @@ class JsonLinesSink:
 
     def open(self, step: int, epoch: int) -> None:
         """Keeps the lines of the first `step` steps and of the first `epoch` epochs."""
+        with writing(self.path):
+            self._open(step, epoch)
+
+    def _open(self, step: int, epoch: int) -> None:
         if self.path.exists():
             lines = self.path.read_text(encoding="utf-8").splitlines(keepends=True)
             kept = "".join(line for line in lines if _is_until(line, step, epoch))
@@ -56,13 +63,15 @@ class JsonLinesSink:
     def write(self, record: Record) -> None:
         """Appends and flushes one line."""
         assert self._file is not None
-        self._file.write(json.dumps(record) + "\n")
-        self._file.flush()
+        with writing(self.path):
+            self._file.write(json.dumps(record) + "\n")
+            self._file.flush()
 
     def close(self) -> None:
         """Closes the file."""
         if self._file is not None:
-            self._file.close()
+            with contextlib.suppress(OSError):  # what could not be flushed was reported when it was written
+                self._file.close()
             self._file = None
 
 
@@ -79,9 +88,15 @@ class VisualDLSink:
 
     def open(self, step: int, epoch: int) -> None:
         """Starts a new event file; VisualDL shows all of a folder as one curve."""
-        from visualdl import LogWriter
-
-        self._writer = LogWriter(logdir=str(self.folder), display_name="", file_name="")
+        try:
+            from visualdl import LogWriter
+        except ImportError as exc:
+            raise PaddleVideoFastError(
+                f"VisualDL cannot be imported ({exc}): type  pip install visualdl  or set "
+                "-o use_visualdl=false"
+            ) from exc
+        with writing(self.folder):
+            self._writer = LogWriter(logdir=str(self.folder), display_name="", file_name="")
 
     def write(self, record: Record) -> None:
         """Adds each number under `kind/name`."""
@@ -118,7 +133,7 @@ def _step_line(record: Record) -> str:
 def _epoch_line(record: Record) -> str:
     return (
         f"END epoch:{record['epoch']:<3d} train loss_avg: {record['loss']:7.5f} "
-        f"top1_avg: {record['top1']:.5f} top5_avg: {record['top5']:.5f} in {record['sec']:.1f} sec"
+        f"{_top_averages(record)} in {record['sec']:.1f} sec"
     )
 
 
@@ -126,12 +141,19 @@ def _valid_line(record: Record) -> str:
     if not record["num_samples"]:
         return f"END epoch:{record['epoch']:<3d} val: none of {record['num_failed']} samples decodes"
     failed = f", {record['num_failed']} did not decode" if record["num_failed"] else ""
+    best = "".join(
+        f"; best {name[len('best_') :]}: {value:.5f} (epoch {record['best_epoch']})"
+        for name, value in record.items()
+        if name.startswith("best_top")
+    )
     return (
         f"END epoch:{record['epoch']:<3d} val loss_avg: {record['loss']:7.5f} "
-        f"top1_avg: {record['top1']:.5f} top5_avg: {record['top5']:.5f} "
-        f"over {record['num_samples']} samples{failed}; "
-        f"best top1: {record['best_top1']:.5f} (epoch {record['best_epoch']})"
+        f"{_top_averages(record)} over {record['num_samples']} samples{failed}{best}"
     )
+
+
+def _top_averages(record: Record) -> str:
+    return " ".join(f"{name}_avg: {value:.5f}" for name, value in record.items() if name.startswith("top"))
 
 
 _LINES = {"train": _step_line, "train_epoch": _epoch_line, "valid": _valid_line}

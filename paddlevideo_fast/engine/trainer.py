@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence
 
 import numpy as np
 import paddle
@@ -13,6 +13,7 @@ from paddlevideo_fast.engine.callbacks.base import Callback
 from paddlevideo_fast.engine.interrupt import InterruptGuard
 from paddlevideo_fast.engine.precision import Precision
 from paddlevideo_fast.engine.state import StepRecord, StepWindow, TrainerState
+from paddlevideo_fast.errors import BadSampleShareError, CheckpointError
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.schedule.phases import Phase
 
@@ -40,12 +41,15 @@ class Trainer:
         accumulate_steps: batches whose gradients are averaged in one optimizer step.
         max_iters: ends each epoch after so many optimizer steps, as PaddleVideo's flag does.
         on_failures: called with the decode failures of each batch.
+        data_identity: JSON values that decide which samples a step sees (batch size, the list); a run that is
+            resumed inside an epoch must have the same.
 
     Attributes:
         state: where the run stands.
         phase: the phase under way.
         steps_per_epoch: optimizer steps of an epoch of the phase under way.
         reader_cost_sec, batch_cost_sec: wait for data, and whole time, of the newest step, in seconds.
+        epoch_cost_sec: training time of the newest epoch, without what follows it.
         last_checkpoint: set by the checkpoint callback; named when the loss is not finite.
     """
 
@@ -63,6 +67,7 @@ class Trainer:
         accumulate_steps: int = 1,
         max_iters: Optional[int] = None,
         on_failures: Optional[Callable[[Any], None]] = None,
+        data_identity: Optional[Mapping[str, Any]] = None,
     ) -> None:
         self.model = model
         self.optimizer = optimizer
@@ -76,11 +81,12 @@ class Trainer:
         self.accumulate_steps = accumulate_steps
         self.max_iters = max_iters
         self.on_failures = on_failures
+        self.data_identity = dict(data_identity or {})
         self.state = TrainerState()
         self.window = StepWindow()
         self.phase = self.phases[0]
         self.steps_per_epoch = 0
-        self.reader_cost_sec = self.batch_cost_sec = 0.0
+        self.reader_cost_sec = self.batch_cost_sec = self.epoch_cost_sec = 0.0
         self.num_clips = 0
         self.last_checkpoint: Optional[str] = None
         self.interrupt = InterruptGuard()
@@ -116,29 +122,52 @@ class Trainer:
                 callback.close()
         return self.state
 
+    def steps_in_epoch(self, loader: Any) -> int:
+        """Optimizer steps of an epoch over `loader`."""
+        steps = -(-len(loader) // self.accumulate_steps)
+        return steps if self.max_iters is None else min(steps, self.max_iters)
+
     def _run_phase(self, phase: Phase) -> None:
         self.phase = phase
         loader = self.make_loader(phase)
-        self.steps_per_epoch = -(-len(loader) // self.accumulate_steps)
-        if self.max_iters is not None:
-            self.steps_per_epoch = min(self.steps_per_epoch, self.max_iters)
+        self.steps_per_epoch = self.steps_in_epoch(loader)
         self._call("phase_begin")
         while self.state.epoch < phase.end_epoch:
             if self.state.step_in_epoch == 0:  # else the epoch is a resumed one
                 self.state.epoch_averages = {}
             self._call("epoch_begin")
             self._train_epoch(loader)
-            self.drain()
-            self.state.epoch += 1
-            self.state.step_in_epoch = 0
-            self._call("epoch_end")
+            self._end_epoch()
         self._call("phase_end")
+
+    def _end_epoch(self) -> None:
+        """Counts the epoch and calls the hooks that evaluate, record and save it.
+
+        Where one of them fails or is interrupted, the epoch's training is saved first; a resumed run begins
+        with these hooks.
+        """
+        self.drain()
+        if not self.state.epoch_averages:
+            raise BadSampleShareError(
+                f"no clip of epoch {self.state.epoch + 1} decodes: there was no training"
+            )
+        self.state.epoch += 1
+        self.state.step_in_epoch = 0
+        try:
+            self._call("epoch_end")
+        except CheckpointError:
+            raise  # there is nowhere to save
+        except Exception:
+            self.state.epoch -= 1
+            self.state.step_in_epoch = self.steps_per_epoch
+            self._call("interrupted")
+            raise
 
     def _train_epoch(self, loader: Any) -> None:
         start_batch = self.state.step_in_epoch * self.accumulate_steps
         steps = _grouped(loader.epoch(self.state.epoch, start_batch), self.accumulate_steps)
         self.model.train()
-        began = time.perf_counter()
+        epoch_began = began = time.perf_counter()
         for batches in itertools.islice(steps, self.steps_per_epoch - self.state.step_in_epoch):
             self.reader_cost_sec = time.perf_counter() - began
             self._call("step_begin")
@@ -151,6 +180,7 @@ class Trainer:
             if self.interrupt.requested is not None:
                 self._call("interrupted")
                 self.interrupt.raise_if_requested()
+        self.epoch_cost_sec = time.perf_counter() - epoch_began
 
     def train_step(self, batches: List[Any]) -> None:
         """One optimizer step over the mean gradient of `batches`; nothing is read back from the device."""

@@ -3,6 +3,8 @@
 import json
 import os
 import pickle
+import subprocess
+import sys
 
 import numpy as np
 import paddle
@@ -16,12 +18,15 @@ from paddlevideo_fast.errors import CheckpointError
 
 @pytest.fixture
 def store(tmp_path):
-    return CheckpointStore(tmp_path / "out", "m")
+    store = CheckpointStore(tmp_path / "out", "m")
+    store.prepare()
+    return store
 
 
 def save(store, tag="epoch_00001", value=1.0, step=6, epoch=1):
     weights = {"fc.weight": paddle.full([2, 2], value)}
-    return store.save(tag, weights, {}, {}, {"trainer": {"step": step, "epoch": epoch}, "run": {}})
+    state = {"trainer": {"step": step, "epoch": epoch}, "run": {}, "precision": {}, "callbacks": {}}
+    return store.save(tag, weights, {}, {}, state)
 
 
 def test_round_trip(store):
@@ -82,7 +87,7 @@ def test_a_stop_at_any_point_of_a_save_leaves_only_whole_checkpoints(store, monk
                 calls = deadline
                 break
             except Died:
-                for _, prefix in CheckpointStore(store.folder, "m").complete():
+                for *_, prefix in CheckpointStore(store.folder, "m").complete():
                     load_checkpoint(prefix)
                 assert load_checkpoint(str(store.prefix("epoch_00001"))).weights["fc.weight"][0, 0] == 1.0
     assert calls >= 6  # three files synced and renamed, and the folder
@@ -123,20 +128,24 @@ def test_a_malicious_checkpoint_runs_nothing(store, tmp_path):
 
 
 def test_stale_halves_are_swept(store):
-    (store.folder / ".saving-m_epoch_00001.pdparams").write_bytes(b"half")
-    CheckpointStore(store.folder, "m")
-    assert list(store.folder.iterdir()) == []
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    (store.folder / f".saving-{ended.pid}-m_epoch_00001.pdparams").write_bytes(b"half")
+    another = store.folder / f".saving-{os.getppid()}-m_epoch_00001.pdparams"
+    another.write_bytes(b"being written by another process")
+    store.prepare()
+    assert list(store.folder.iterdir()) == [another]
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(CheckpointError, match=r"file/out' cannot be written.*output_dir"):
-        CheckpointStore(tmp_path / "file" / "out", "m")
+        CheckpointStore(tmp_path / "file" / "out", "m").prepare()
 
 
 def test_keep_last(make_trainer, store):
     make_trainer([Checkpointing(store, keep_last=2)], epochs=4).fit()
-    assert [os.path.basename(prefix) for _, prefix in store.complete()] == ["m_epoch_00003", "m_epoch_00004"]
+    assert [os.path.basename(prefix) for *_, prefix in store.complete()] == ["m_epoch_00003", "m_epoch_00004"]
     assert not list(store.folder.glob("m_epoch_00001*"))
 
 

@@ -78,6 +78,7 @@ def test_the_loop_equals_a_loop_by_hand(make_trainer):
 def test_a_stopped_and_resumed_run_takes_the_same_steps(make_trainer, tmp_path, stop, optimizer):
     def callbacks(trainer_model, folder, *more):
         store = CheckpointStore(tmp_path / folder, "m")
+        store.prepare()
         ema = ExponentialMovingAverage(trainer_model, 0.9)
         return [LearningRate(Curve()), ema, *more, Checkpointing(store)], store
 

@@ -141,6 +141,7 @@ import paddle
 from paddlevideo_fast.engine import CheckpointStore, load_checkpoint
 folder, kills = sys.argv[1], int(sys.argv[2])
 draw = random.Random(7)
+CheckpointStore(folder, "m").prepare()
 whole = 0
 for kill in range(kills):
     child = os.fork()
@@ -151,11 +152,12 @@ for kill in range(kills):
             weights = {"w": paddle.full([256, 256], float(turn))}
             optimizer = {"w.velocity_0": paddle.full([256, 256], float(turn))}
             state = {"trainer": {"step": step, "epoch": step}, "turn": turn}
+            state.update(run={}, precision={}, callbacks={})
             store.save(f"epoch_{step:05d}", weights, optimizer, {}, state)
     time.sleep(draw.uniform(0.02, 0.4))
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
-    for _, prefix in CheckpointStore(folder, "m").complete():
+    for *_, prefix in CheckpointStore(folder, "m").complete():
         loaded = load_checkpoint(prefix)
         turn = loaded.state["turn"]
         assert (loaded.weights["w"] == turn).all() and (loaded.optimizer["w.velocity_0"] == turn).all()

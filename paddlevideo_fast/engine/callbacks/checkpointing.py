@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, Dict, List, Optional
 
 from paddlevideo_fast.engine.callbacks.base import Callback
@@ -92,8 +93,9 @@ class Checkpointing(Callback):
         )
         trainer.last_checkpoint = prefix
         if self.keep_last is not None:
-            for _, old in self.store.complete()[: -self.keep_last]:
-                self.store.remove(old)
+            for *_, old in self.store.complete()[: -self.keep_last]:
+                for path in self.store.files(old):
+                    path.unlink()
         return prefix
 
 
@@ -114,17 +116,13 @@ def restore(trainer: Trainer, checkpoint: Checkpoint) -> None:
             f"'{checkpoint.prefix}.pdparams' does not fit the model: {len(wrong)} tensors are missing or of "
             f"another shape, first '{wrong[0]}'. Resume with the run's config (config.yaml beside it)"
         )
+    _check_identity(trainer, checkpoint)
     trainer.model.set_state_dict(checkpoint.weights)
     restore_optimizer(trainer.optimizer, trainer.model, checkpoint.optimizer)
     state = checkpoint.state
     if not state:
+        _restore_position_from_name(trainer, checkpoint.prefix)
         return
-    was, now = state["run"], run_identity(trainer)
-    for key, value in was.items():
-        if now.get(key) != value:
-            logger.warning(
-                "resuming with %s %s, the run had %s: its steps will differ", key, now.get(key), value
-            )
     trainer.state.set_state_dict(state["trainer"])
     trainer.precision.set_state_dict(state["precision"])
     trainer.last_checkpoint = checkpoint.prefix
@@ -140,7 +138,44 @@ def restore(trainer: Trainer, checkpoint: Checkpoint) -> None:
 
 def run_identity(trainer: Trainer) -> Dict[str, Any]:
     """What must be the same for a resumed run to take the same steps."""
-    return {"seed": trainer.seed, "accumulate_steps": trainer.accumulate_steps}
+    return {
+        "optimizer": type(trainer.optimizer).__name__,
+        "seed": trainer.seed,
+        "accumulate_steps": trainer.accumulate_steps,
+        **trainer.data_identity,
+    }
+
+
+def _check_identity(trainer: Trainer, checkpoint: Checkpoint) -> None:
+    was, now = checkpoint.state.get("run", {}), run_identity(trainer)
+    inside = checkpoint.state.get("trainer", {}).get("step_in_epoch", 0) > 0
+    for key, value in was.items():
+        if now.get(key) == value:
+            continue
+        message = f"the run of '{checkpoint.prefix}' had {key} {value}, this one has {now.get(key)}"
+        if key == "optimizer":
+            raise CheckpointError(
+                f"{message}: begin a new run from its weights, -w {checkpoint.prefix}.pdparams"
+            )
+        if inside:
+            raise CheckpointError(
+                f"{message}: inside an epoch that would skip and repeat samples. Restore it, or resume from "
+                "a checkpoint between two epochs"
+            )
+        logger.warning("%s: the steps to come differ from those it would have taken", message)
+
+
+def _restore_position_from_name(trainer: Trainer, prefix: str) -> None:
+    """PaddleVideo's checkpoints hold no position; their name has the number of epochs."""
+    found = re.search(r"_epoch_(\d+)$", prefix)
+    trainer.state.epoch = int(found.group(1)) if found else 0
+    trainer.state.step = trainer.state.epoch * trainer.steps_in_epoch(trainer.make_loader(trainer.phase))
+    logger.warning(
+        "'%s' holds weights and optimizer only: the run goes on after epoch %d by its name; best, averages "
+        "and the moving average start anew",
+        prefix,
+        trainer.state.epoch,
+    )
 
 
 def _keyed(trainer: Trainer) -> Dict[str, Callback]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Callable, Dict, Optional
 
 from paddlevideo_fast.engine.callbacks.base import Callback
@@ -17,14 +18,15 @@ class Evaluation(Callback):
     """Validates after every `interval`-th epoch and after the last, and remembers the best.
 
     Args:
-        run: gives the metrics of the model as it stands.
+        run: gives the metrics of the trainer's model as it stands; the first that begins with "top" decides
+            which is best.
         interval: in epochs.
         save_best: called with the trainer while the evaluated weights are in place.
     """
 
     def __init__(
         self,
-        run: Callable[[], Dict[str, float]],
+        run: Callable[[Trainer], Dict[str, float]],
         interval: int = 1,
         save_best: Optional[Callable[[Trainer], None]] = None,
     ) -> None:
@@ -39,10 +41,15 @@ class Evaluation(Callback):
         for callback in trainer.callbacks:
             callback.before_evaluation(trainer)
         try:
-            metrics = self.run()
+            metrics = self.run(trainer)
             trainer.state.last_validation = {**metrics, "epoch": epoch}
-            if "top1" in metrics and metrics["top1"] > trainer.state.best.get("top1", -1.0):
-                trainer.state.best = {"top1": metrics["top1"], "epoch": epoch}
+            name = next((name for name in metrics if name.startswith("top")), None)
+            if not math.isfinite(metrics.get("loss", 0.0)):
+                logger.warning(
+                    "the validation loss is %s: these weights are no candidate for the best", metrics["loss"]
+                )
+            elif name is not None and metrics[name] > trainer.state.best.get(name, -1.0):
+                trainer.state.best = {name: metrics[name], "epoch": epoch}
                 if self.save_best is not None:
                     self.save_best(trainer)
         finally:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any, Dict, Protocol, Sequence
 
 from paddlevideo_fast.engine.callbacks.base import Callback
@@ -47,7 +46,6 @@ class Recorder(Callback):
             sink.open(trainer.state.step, trainer.state.epoch)
 
     def epoch_begin(self, trainer: Trainer) -> None:
-        self._epoch_began = time.perf_counter()
         self._reset_costs()
 
     def step_end(self, trainer: Trainer) -> None:
@@ -62,7 +60,7 @@ class Recorder(Callback):
         state = trainer.state
         where = {"epoch": state.epoch, "epochs": trainer.num_epochs, "step": state.step}
         means = {name: average.mean for name, average in state.epoch_averages.items()}
-        self._write({"kind": "train_epoch", **where, **means, "sec": time.perf_counter() - self._epoch_began})
+        self._write({"kind": "train_epoch", **where, **means, "sec": trainer.epoch_cost_sec})
         if state.last_validation.get("epoch") == state.epoch:
             best = {f"best_{name}": value for name, value in state.best.items()}
             self._write({"kind": "valid", **where, **state.last_validation, **best})
@@ -77,6 +75,8 @@ class Recorder(Callback):
             state.epoch * trainer.steps_per_epoch + state.step_in_epoch
         )
         latest = trainer.drain()  # waits for the device: the clock below is honest
+        if not latest:
+            return  # nothing decoded since the last record
         batch_sec = self._batch_sec / self._steps
         self._write(
             {
