@@ -28,22 +28,9 @@ class Cv2Reader(VideoReader):
     def __init__(self, path: str) -> None:
         with PyAVReader(path) as counted:
             self.path, self.num_frames, self.avg_fps = counted.path, counted.num_frames, counted.avg_fps
-            self._width, self._height = counted.width, counted.height
+            self._size = (counted.width, counted.height)
         probe = self._open()
         probe.release()
-
-    @property
-    def width(self) -> int:
-        """See `VideoReader`."""
-        return self._width
-
-    @property
-    def height(self) -> int:
-        """See `VideoReader`."""
-        return self._height
-
-    def close(self) -> None:
-        """Nothing stays open between reads."""
 
     def _open(self) -> cv2.VideoCapture:
         capture = cv2.VideoCapture(self.path, cv2.CAP_FFMPEG, [cv2.CAP_PROP_N_THREADS, 1])
@@ -53,6 +40,7 @@ class Cv2Reader(VideoReader):
 
     def __iter__(self) -> Iterator[np.ndarray]:
         """See `VideoReader`."""
+        self._require_open()
         return (frame for _, frame in self._in_sequence(range(self.num_frames)))
 
     def _decode(self, wanted: List[int]) -> Dict[int, np.ndarray]:

@@ -49,18 +49,9 @@ class DecordReader(VideoReader):
         if self.num_frames == 0:
             raise VideoDecodeError(self.path, "decord finds no frame in it")
 
-    @property
-    def width(self) -> int:
-        """See `VideoReader`."""
-        return self._decode([0])[0].shape[1]
-
-    @property
-    def height(self) -> int:
-        """See `VideoReader`."""
-        return self._decode([0])[0].shape[0]
-
     def close(self) -> None:
         """See `VideoReader`."""
+        super().close()
         self._reader = None
 
     def _decode(self, wanted: List[int]) -> Dict[int, np.ndarray]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Dict, List, Optional
+from pathlib import Path
+from typing import Dict, List, Optional, Union
 
 import cv2
 import numpy as np
@@ -39,19 +40,6 @@ class FrameFolderReader(VideoReader):
         if self.num_frames < 1:
             raise VideoDecodeError(self.path, f"has no frame '{self._name(0)}'")
 
-    @property
-    def width(self) -> int:
-        """See `VideoReader`."""
-        return self._load(0).shape[1]
-
-    @property
-    def height(self) -> int:
-        """See `VideoReader`."""
-        return self._load(0).shape[0]
-
-    def close(self) -> None:
-        """Nothing stays open between reads."""
-
     def _name(self, index: int) -> str:
         return self.suffix.format(index + 1)
 
@@ -78,10 +66,10 @@ class FrameFolderReader(VideoReader):
 
 
 def open_frames(
-    folder: str, suffix: str = DEFAULT_SUFFIX, num_frames: Optional[int] = None
+    folder: Union[str, Path], suffix: str = DEFAULT_SUFFIX, num_frames: Optional[int] = None
 ) -> FrameFolderReader:
     """Opens a folder of frames; see `FrameFolderReader` for arguments and errors."""
-    return FrameFolderReader(folder, suffix, num_frames)
+    return FrameFolderReader(str(folder), suffix, num_frames)
 
 
 def guess_suffix(folder: str) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from typing import Callable, Dict, Optional
+from pathlib import Path
+from typing import Callable, Dict, Optional, Union
 
 from paddlevideo_fast.decode.cv2_reader import Cv2Reader
 from paddlevideo_fast.decode.decord_reader import DecordReader
@@ -32,7 +33,7 @@ _OPENERS: Dict[str, Callable[[str], VideoReader]] = {
 BACKENDS = ("auto", *_OPENERS)
 
 
-def open_video(path: str, backend: str = "auto") -> VideoReader:
+def open_video(path: Union[str, Path], backend: str = "auto") -> VideoReader:
     """Opens a video for exact access to its frames.
 
     Args:
@@ -55,7 +56,7 @@ def open_video(path: str, backend: str = "auto") -> VideoReader:
     return _OPENERS[backend](path)
 
 
-def check_video(path: str, backend: str = "auto") -> Optional[str]:
+def check_video(path: Union[str, Path], backend: str = "auto") -> Optional[str]:
     """Decodes everything; returns the cause why that fails, or None for an intact video."""
     try:
         with open_video(path, backend) as reader:

@@ -11,11 +11,15 @@ from typing import Any, Dict, Iterator, List, Sequence, Tuple
 
 import av
 import numpy as np
+from av.video.reformatter import VideoReformatter
 
 from paddlevideo_fast.decode.container import demux, explain, open_container
 from paddlevideo_fast.decode.packets import build_index
 from paddlevideo_fast.decode.reader import VideoReader
 from paddlevideo_fast.errors import VideoDecodeError
+
+# PyAV 17 began to convert colours on all cores; other workers need them.
+_ONE_THREAD: Dict[str, Any] = {"threads": 1} if int(av.__version__.split(".")[0]) >= 17 else {}
 
 # Where "non-reference" is exact in the bitstream. HEVC says it per temporal layer only.
 _SKIPS_NON_REFERENCE = frozenset({"h264", "mpeg4"})
@@ -34,6 +38,8 @@ class PyAVReader(VideoReader):
     def __init__(self, path: str) -> None:
         self.path = str(path)
         self._container, stream = open_container(self.path)
+        # PyAV 19 keeps one for all frames, with threads of which a forked worker has none: it waits for ever.
+        self._reformatter = VideoReformatter()
         try:
             self._codec = stream.codec_context
             self.avg_fps = float(stream.average_rate or stream.guessed_rate or 0.0)
@@ -48,20 +54,10 @@ class PyAVReader(VideoReader):
         except BaseException:
             self.close()
             raise
-        self._size: Tuple[int, int] = (0, 0)
-
-    @property
-    def width(self) -> int:
-        """See `VideoReader`."""
-        return self._shown_size()[0]
-
-    @property
-    def height(self) -> int:
-        """See `VideoReader`."""
-        return self._shown_size()[1]
 
     def __iter__(self) -> Iterator[np.ndarray]:
         """See `VideoReader`."""
+        self._require_open()
         shown = None if self._index is None else set(self._index.pts)
         count = 0
         for frame in self._in_sequence():
@@ -73,15 +69,9 @@ class PyAVReader(VideoReader):
 
     def close(self) -> None:
         """See `VideoReader`."""
+        super().close()
         self._packets = []
         self._container.close()
-
-    def _shown_size(self) -> Tuple[int, int]:
-        # Rotation is known with the first decoded frame only.
-        if self._size == (0, 0):
-            height, width = self._decode([0])[0].shape[:2]
-            self._size = (width, height)
-        return self._size
 
     def _decode(self, wanted: List[int]) -> Dict[int, np.ndarray]:
         if self._index is None:
@@ -150,6 +140,6 @@ class PyAVReader(VideoReader):
     def _to_rgb(self, frame: Any) -> np.ndarray:
         if frame.is_corrupt:
             raise VideoDecodeError(self.path, f"the picture at timestamp {frame.pts} is damaged")
-        picture = frame.to_ndarray(format="rgb24")
+        picture = self._reformatter.reformat(frame, format="rgb24", **_ONE_THREAD).to_ndarray()
         quarter_turns = int(round(frame.rotation / 90)) % 4
         return np.ascontiguousarray(np.rot90(picture, quarter_turns)) if quarter_turns else picture

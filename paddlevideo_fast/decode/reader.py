@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Dict, Iterator, List, Sequence
+from operator import index as as_integer
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -24,24 +25,38 @@ class VideoReader(ABC):
     path: str
     num_frames: int
     avg_fps: float
+    _closed = False
+    _size: Optional[Tuple[int, int]] = None
 
     @property
-    @abstractmethod
     def width(self) -> int:
         """Width of a frame as it is shown, in pixels."""
+        return self._shown_size()[0]
 
     @property
-    @abstractmethod
     def height(self) -> int:
         """Height of a frame as it is shown, in pixels."""
+        return self._shown_size()[1]
 
     @abstractmethod
     def _decode(self, wanted: List[int]) -> Dict[int, np.ndarray]:
         """The frames `wanted` (ascending, distinct, in range), each uint8 [H, W, 3] RGB."""
 
-    @abstractmethod
     def close(self) -> None:
         """Frees the file; the reader cannot be used afterwards."""
+        self._closed = True
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise VideoDecodeError(self.path, "the reader is closed")
+
+    def _shown_size(self) -> Tuple[int, int]:
+        """(width, height); rotation is known with the first decoded frame only."""
+        self._require_open()
+        if self._size is None:
+            height, width = self._decode([0])[0].shape[:2]
+            self._size = (width, height)
+        return self._size
 
     def read(self, indices: Sequence[int]) -> np.ndarray:
         """Decodes frames.
@@ -53,9 +68,11 @@ class VideoReader(ABC):
             uint8 [T, H, W, 3], RGB, one frame for each index.
 
         Raises:
-            VideoDecodeError: an index is out of range, or a frame does not decode.
+            VideoDecodeError: an index is out of range, or a frame does not decode, or the reader is closed.
+            TypeError: an index is no integer.
         """
-        order = [int(index) for index in indices]
+        self._require_open()
+        order = [_integer(index) for index in indices]
         wanted = sorted(set(order))
         if not wanted:
             return np.empty((0, self.height, self.width, 3), np.uint8)
@@ -84,3 +101,10 @@ class VideoReader(ABC):
 
     def __exit__(self, *exc_info: object) -> None:
         self.close()
+
+
+def _integer(frame: Any) -> int:
+    try:
+        return as_integer(frame)
+    except TypeError:
+        raise TypeError(f"frame numbers are integers, found {frame!r}") from None

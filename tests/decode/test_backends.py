@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from paddlevideo_fast.decode import check_video, open_frames, open_video
+from paddlevideo_fast.errors import VideoDecodeError
 
 OTHERS = ["cv2", *(["decord"] if importlib.util.find_spec("decord") else [])]
 
@@ -87,3 +88,17 @@ def test_memory_does_not_grow(make_clip, tmp_path):
         if round_number == 30:
             before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 8 * 1024
+
+
+@pytest.mark.parametrize("backend", ["pyav", *OTHERS, "frames"])
+def test_a_closed_reader_says_so(backend, make_clip, rawframes_dataset, tmp_path):
+    folder = rawframes_dataset.root / "class1" / "clip1"
+    path = folder if backend == "frames" else make_clip(tmp_path / "clip.mp4", 4)
+    with open_video(path, backend) as reader:
+        with pytest.raises(TypeError, match=r"frame numbers are integers, found 1\.7"):
+            reader.read([0, 1.7])
+        assert reader.read(np.array([1], np.int32)).shape == (1, reader.height, reader.width, 3)
+    for use in (lambda: reader.read([0]), lambda: reader.width, lambda: next(iter(reader))):
+        with pytest.raises(VideoDecodeError, match="the reader is closed"):
+            use()
+    reader.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 from pathlib import Path
 from typing import Any, Dict, List
 
@@ -142,3 +143,26 @@ def test_iteration_gives_all_frames_in_order(name, backend, make_clip, frame_num
     with open_video(path, backend) as reader:
         assert [frame_number(frame) for frame in reader] == list(range(34))
         assert frame_number(reader.read([20])[0]) == 20
+
+
+def _read_one(path: str, shapes: Any) -> None:
+    with open_video(path) as reader:
+        shapes.put(reader.read([3]).shape)
+
+
+@pytest.mark.smoke
+def test_a_forked_process_reads_after_its_parent_did(make_clip, tmp_path):
+    """Colour conversion of recent PyAV leaves threads in the parent that a child would wait for."""
+    path = make_clip(tmp_path / "clip.mp4", 8, size=(320, 240))
+    with av.open(str(path)) as container:
+        next(container.decode(video=0)).to_ndarray(format="rgb24")
+    with open_video(path) as reader:
+        reader.read([0])
+    fork = multiprocessing.get_context("fork")
+    shapes = fork.Queue()
+    child = fork.Process(target=_read_one, args=(str(path), shapes), daemon=True)
+    child.start()
+    try:
+        assert shapes.get(timeout=20) == (1, 240, 320, 3)
+    finally:
+        child.kill()
