@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
+import os
 import signal
+import sys
 import traceback
 from dataclasses import dataclass, field, replace
+from functools import partial
 from operator import itemgetter
 from typing import Any, Iterator, List, Sequence, Tuple
 
@@ -120,7 +124,7 @@ class ClipLoader:
             use_shared_memory=True,
             use_buffer_reader=False,
             prefetch_factor=self.prefetch_factor,
-            worker_init_fn=_init_worker,
+            worker_init_fn=partial(_init_worker, os.getpid()),
         )
         iterator = iter(loader)
         try:
@@ -136,6 +140,8 @@ class ClipLoader:
         finally:
             iterator._try_shutdown_all()  # else the workers live until the iterator is collected
 
+
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 # Paddle's reader takes a batch without arrays for the end, and shared memory holds no empty ones
 _FILLER = np.zeros(1, np.uint8)
@@ -199,9 +205,19 @@ class _SharedArray:
         return 1, 0  # kDLCPU
 
 
-def _init_worker(worker_id: int) -> None:
+def _init_worker(parent: int, worker_id: int) -> None:
     cv2.setNumThreads(0)  # the workers are the parallelism
     # A terminal sends Ctrl-C, and a job scheduler SIGTERM, to all processes of a run: the parent finishes its
     # step with the workers' help, saves, and then ends them.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    _end_with(parent)
+
+
+def _end_with(parent: int) -> None:
+    """Has the kernel kill this process when its parent ends, by SIGKILL too; on Linux."""
+    if not sys.platform.startswith("linux"):
+        return
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it ended before the call
+        os._exit(1)

@@ -26,11 +26,13 @@ FAST = """
 import av, numpy as np, os, sys, time
 from paddlevideo_fast.loader import ClipBatchSampler, ClipLoader, Sample
 
+SLOW = 400
+
 class Fake:
     def __len__(self):
         return 400
     def __getitem__(self, request):
-        time.sleep(0.01)
+        time.sleep(0.01 if request.index < SLOW else 300)
         return Sample(np.full((2, 8, 8, 3), request.index % 256, np.uint8), 0, request.index, 0)
 
 def loader(num_workers=2):
@@ -143,9 +145,10 @@ next(loader().epoch(0))  # still open when the interpreter ends
     assert [line for line in errors.splitlines() if "ccache" not in line] == []
 
 
-@pytest.mark.parametrize("stop", ["parent killed", "ctrl-c"])
+@pytest.mark.parametrize("stop", ["parent killed", "parent killed in a slow sample", "ctrl-c"])
 def test_no_worker_survives(stop):
-    process = start("for batch in loader().epoch(0):\n    print('batch', flush=True)\n")
+    slow = "SLOW = 8\n" if "slow" in stop else ""
+    process = start(f"{slow}for batch in loader().epoch(0):\n    print('batch', flush=True)\n")
     assert process.stdout is not None
     assert process.stdout.readline() == "batch\n"
     workers = children(process.pid)
