@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
-from typing import Any, Callable, Dict, List
+from typing import Any, Callable, Dict, Iterator, List
 
 import pytest
 
@@ -107,3 +110,57 @@ def run_main(main_command: Callable[..., List[str]], environment: Dict[str, str]
         )
 
     return run
+
+
+@pytest.fixture
+def start(
+    main_command: Callable[..., List[str]], environment: Dict[str, str]
+) -> Iterator[Callable[..., Any]]:
+    """Starts tools/main.py in a process group of its own, which does not outlive the test."""
+    processes: List[Any] = []
+
+    def run(*arguments: Any) -> Any:
+        process = subprocess.Popen(
+            main_command(*arguments),
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        processes.append(process)
+        return process
+
+    yield run
+    for process in processes:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+@pytest.fixture
+def records() -> Callable[[Path], List[Dict[str, Any]]]:
+    """The lines of a run's metrics.jsonl without what differs between two equal runs: times."""
+    times = ("batch_cost", "reader_cost", "ips", "eta_sec", "sec")
+
+    def read(folder: Path) -> List[Dict[str, Any]]:
+        lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+        return [{name: value for name, value in line.items() if name not in times} for line in lines]
+
+    return read
+
+
+@pytest.fixture
+def wait_for_step() -> Callable[[Path, int, Any], None]:
+    """`wait_for_step(folder, step, process)`: until the run has recorded the step."""
+
+    def wait(folder: Path, step: int, process: Any) -> None:
+        path = folder / "metrics.jsonl"
+        deadline = time.monotonic() + 90
+        while time.monotonic() < deadline and process.poll() is None:
+            if path.exists() and f'"step": {step},' in path.read_text():
+                return
+            time.sleep(0.01)
+        raise AssertionError(f"step {step} never came: {process.communicate()}")
+
+    return wait

@@ -1,38 +1,18 @@
 """Runs that are killed, stopped or interrupted, and go on."""
 
-import json
 import os
 import random
 import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
 
 from paddlevideo_fast.engine import load_checkpoint
 
-TIMES = ("batch_cost", "reader_cost", "ips", "eta_sec", "sec")
 
-
-def records(folder):
-    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    return [{name: value for name, value in line.items() if name not in TIMES} for line in lines]
-
-
-def wait_for_step(folder, step, process):
-    """Waits until the run has recorded `step`; lines that are being written are looked at again."""
-    deadline = time.monotonic() + 90
-    while time.monotonic() < deadline and process.poll() is None:
-        path = folder / "metrics.jsonl"
-        if path.exists() and f'"step": {step},' in path.read_text():
-            return
-        time.sleep(0.01)
-    raise AssertionError(f"step {step} never came: {process.communicate()}")
-
-
-def assert_same_run(one, other):
+def assert_same_run(records, one, other):
     """Parameters, optimizer state, position, best and every metric, bit for bit."""
     left = load_checkpoint(str(one / "tiny_epoch_00002"))
     right = load_checkpoint(str(other / "tiny_epoch_00002"))
@@ -45,33 +25,10 @@ def assert_same_run(one, other):
     assert records(one) == records(other)
 
 
-@pytest.fixture
-def start(main_command, environment):
-    processes = []
-
-    def run(*arguments):
-        process = subprocess.Popen(
-            main_command(*arguments),
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-        processes.append(process)
-        return process
-
-    yield run
-    for process in processes:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-
-
 @pytest.mark.smoke
 @pytest.mark.parametrize("workers", [0, 2])
 def test_killed_in_the_second_epoch_and_resumed_is_the_same_run(
-    tiny_config, tmp_path, run_main, start, workers
+    tiny_config, tmp_path, run_main, start, workers, records, wait_for_step
 ):
     common = ["-o", f"DATASET.num_workers={workers}"]
     whole = run_main(tiny_config, *common, "-o", f"output_dir={tmp_path}/whole")
@@ -86,12 +43,14 @@ def test_killed_in_the_second_epoch_and_resumed_is_the_same_run(
     resumed = run_main(tiny_config, *common, "-o", "resume=auto")
     assert resumed.returncode == 0, resumed.stdout
     assert "tiny_epoch_00001: epoch 2, step 0 of it" in resumed.stdout
-    assert_same_run(tmp_path / "whole", tmp_path / "out")
+    assert_same_run(records, tmp_path / "whole", tmp_path / "out")
 
 
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_saves_inside_the_epoch(tiny_config, tmp_path, run_main, start, number, workers):
+def test_a_signal_saves_inside_the_epoch(
+    tiny_config, tmp_path, run_main, start, number, workers, records, wait_for_step
+):
     common = ["-o", f"DATASET.num_workers={workers}", "-o", "EMA={decay: 0.9}"]
     process = start(tiny_config, *common)
     wait_for_step(tmp_path / "out", 7, process)
@@ -106,10 +65,10 @@ def test_a_signal_saves_inside_the_epoch(tiny_config, tmp_path, run_main, start,
     assert "tiny_step_" in resumed.stdout
     whole = run_main(tiny_config, *common, "-o", f"output_dir={tmp_path}/whole")
     assert whole.returncode == 0, whole.stdout
-    assert_same_run(tmp_path / "whole", tmp_path / "out")
+    assert_same_run(records, tmp_path / "whole", tmp_path / "out")
 
 
-def test_a_second_signal_leaves_at_once(tiny_config, tmp_path, start):
+def test_a_second_signal_leaves_at_once(tiny_config, tmp_path, start, wait_for_step):
     process = start(tiny_config, "-o", "epochs=500", "-o", "save_interval=1000", "-o", "log_interval=1")
     wait_for_step(tmp_path / "out", 2, process)
     os.kill(process.pid, signal.SIGSTOP)  # both signals wait for the process together
@@ -121,12 +80,12 @@ def test_a_second_signal_leaves_at_once(tiny_config, tmp_path, start):
     assert not list((tmp_path / "out").glob("*_step_*.json"))
 
 
-def test_resume_epoch_is_paddlevideos_key(tiny_config, tmp_path, run_main):
+def test_resume_epoch_is_paddlevideos_key(tiny_config, tmp_path, run_main, records):
     assert run_main(tiny_config, "-o", f"output_dir={tmp_path}/whole").returncode == 0
     assert run_main(tiny_config).returncode == 0
     resumed = run_main(tiny_config, "-o", "resume_epoch=1")
     assert resumed.returncode == 0, resumed.stdout
-    assert_same_run(tmp_path / "whole", tmp_path / "out")
+    assert_same_run(records, tmp_path / "whole", tmp_path / "out")
 
 
 def test_resume_auto_starts_anew_where_there_is_nothing(tiny_config, run_main):
@@ -179,7 +138,7 @@ def test_sigkill_at_twenty_random_moments_of_saving(tmp_path, environment):
     assert int(done.stdout.split()[-1]) >= 30
 
 
-def test_sigkill_at_random_moments_of_a_run(tiny_config, tmp_path, run_main, start):
+def test_sigkill_at_random_moments_of_a_run(tiny_config, tmp_path, run_main, start, records):
     """Killed six times, saving after every step, and still the same run at its end."""
     common = ["-o", "save_every_steps=1"]
     draw = random.Random(3)
@@ -195,4 +154,4 @@ def test_sigkill_at_random_moments_of_a_run(tiny_config, tmp_path, run_main, sta
     last = run_main(tiny_config, *common, "-o", "resume=auto")
     assert last.returncode == 0, last.stdout
     assert run_main(tiny_config, "-o", f"output_dir={tmp_path}/whole").returncode == 0
-    assert_same_run(tmp_path / "whole", tmp_path / "out")
+    assert_same_run(records, tmp_path / "whole", tmp_path / "out")

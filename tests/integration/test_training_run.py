@@ -1,7 +1,6 @@
 """From one YAML file to a checkpoint, through the command line."""
 
 import fcntl
-import json
 import os
 import pty
 import re
@@ -15,16 +14,9 @@ import pytest
 from paddlevideo_fast.config import load_config
 from paddlevideo_fast.engine import load_checkpoint
 
-TIMES = ("batch_cost", "reader_cost", "ips", "eta_sec", "sec")
-
-
-def records(folder):
-    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    return [{name: value for name, value in line.items() if name not in TIMES} for line in lines]
-
 
 @pytest.mark.smoke
-def test_train_validate_and_test(tiny_config, tmp_path, run_main):
+def test_train_validate_and_test(tiny_config, tmp_path, run_main, records):
     done = run_main(tiny_config)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr == ""  # the framework's import warnings stay off the console
@@ -46,7 +38,7 @@ def test_train_validate_and_test(tiny_config, tmp_path, run_main):
     assert f"top1: {best:.5f}" in tested.stdout
 
 
-def test_the_saved_config_is_the_same_run(tiny_config, tmp_path, run_main):
+def test_the_saved_config_is_the_same_run(tiny_config, tmp_path, run_main, records):
     assert run_main(tiny_config, "-o", "epochs=1").returncode == 0
     first = records(tmp_path / "out")
     again = run_main(tmp_path / "out" / "config.yaml", "-o", f"output_dir={tmp_path}/again")
@@ -110,7 +102,7 @@ def test_plain_lines_without_a_terminal_and_a_bar_on_one(tiny_config, main_comma
     assert b"train step:0" in shown
 
 
-def test_real_clips_with_bad_files_among_them(tiny_config, tmp_path, real_clips_dir, run_main):
+def test_real_clips_with_bad_files_among_them(tiny_config, tmp_path, real_clips_dir, run_main, records):
     real_clips = sorted(path for path in real_clips_dir.iterdir() if path.suffix != ".md")
     (tmp_path / "text.mp4").write_text("this is no video\n")
     (tmp_path / "cut.mp4").write_bytes(real_clips[0].read_bytes()[:2000])

@@ -1,0 +1,195 @@
+"""What happens at the edges of a run: beside another, after an older checkpoint, when its end goes wrong."""
+
+import json
+import os
+import signal
+import time
+
+import numpy as np
+import pytest
+
+from paddlevideo_fast.cli import main
+from paddlevideo_fast.config import load_config
+from paddlevideo_fast.engine import CheckpointStore, load_checkpoint
+
+
+@pytest.fixture
+def run(tiny_config):
+    """Runs the command line in this process; returns the exit code."""
+    return lambda *arguments: main(["-c", str(tiny_config), *arguments])
+
+
+@pytest.fixture
+def out(tmp_path):
+    return tmp_path / "out"
+
+
+def position(prefix):
+    state = load_checkpoint(str(prefix)).state["trainer"]
+    return state["epoch"], state["step"]
+
+
+def test_a_test_beside_a_training_touches_no_file_of_it(run, out):
+    assert run("-o", "epochs=1") == 0
+    mine = out / f".saving-{os.getppid()}-tiny_step_00000001.pdparams"  # as of a training that is saving now
+    mine.write_bytes(b"half")
+    before = {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()}
+    assert run("--test", "-w", str(out / "tiny_best.pdparams")) == 0
+    assert {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()} == before
+
+
+def test_an_abandoned_branch_steps_aside(run, out):
+    assert run("-o", "epochs=3") == 0
+    assert run("-o", "epochs=2", "-o", "resume_epoch=1", "-o", "keep_last=1") == 0
+    assert [prefix for *_, prefix in CheckpointStore(out, "tiny").complete()] == [
+        str(out / "tiny_epoch_00002")
+    ]
+    assert position(out / "earlier-1" / "tiny_epoch_00003") == (3, 18)
+    assert run("-o", "epochs=3", "-o", "resume=auto") == 0
+    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    assert [line["epoch"] for line in lines if line["kind"] == "valid"] == [1, 2, 3]
+
+
+def test_another_name_in_the_same_folder_is_another_run(run, out, capfd):
+    assert run("-o", "epochs=1", "-o", "model_name=tiny_big") == 0
+    assert run("-o", "epochs=1", "-o", "resume=auto") == 0
+    assert "holds no checkpoint yet" in capfd.readouterr().out
+    assert position(out / "tiny_big_epoch_00001") == position(out / "tiny_epoch_00001") == (1, 6)
+    assert run("-o", "epochs=1", "-o", "model_name='[a]*'") == 0
+    assert run("-o", "epochs=2", "-o", "model_name='[a]*'", "-o", "resume=auto") == 0
+    assert position(out / "[a]*_epoch_00002") == (2, 12)
+    assert run("-o", "model_name=a/b") == 2
+
+
+def test_a_failed_validation_keeps_the_epoch(run, out, capfd):
+    wrong = ["-o", "PIPELINE.valid.transform.0.CenterCrop.target_size=64"]  # larger than the frames
+    assert run("-o", "epochs=1", *wrong) == 2
+    assert "tiny_step_00000006" in capfd.readouterr().out
+    assert position(out / "tiny_step_00000006") == (0, 6)
+    assert run("-o", "epochs=1", "-o", "resume=auto") == 0
+    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    assert [line["kind"] for line in lines] == [*["train"] * 6, "train_epoch", "valid"]
+
+
+def test_a_signal_during_validation_saves_at_once(
+    tiny_config, out, tmp_path, motion_data, start, run_main, wait_for_step
+):
+    long_list = tmp_path / "long.list"
+    long_list.write_text((motion_data / "valid.list").read_text() * 2000)
+    process = start(tiny_config, "-o", f"DATASET.valid.file_path={long_list}", "-o", "save_interval=9")
+    wait_for_step(out, 6, process)
+    time.sleep(0.3)
+    process.send_signal(signal.SIGTERM)
+    began = time.monotonic()
+    stdout, stderr = process.communicate(timeout=60)
+    assert time.monotonic() - began < 8, "the validation of 16,000 clips was waited for"
+    assert process.returncode == 128 + signal.SIGTERM, stdout + stderr
+    assert position(out / "tiny_step_00000006") == (0, 6)
+    assert stdout.count("train step:") == 6
+    resumed = run_main(tiny_config, "-o", "resume=auto")
+    assert resumed.returncode == 0, resumed.stdout
+    whole = run_main(tiny_config, "-o", f"output_dir={tmp_path}/whole")
+    assert whole.returncode == 0
+    one, two = (load_checkpoint(str(place / "tiny_epoch_00002")) for place in (out, tmp_path / "whole"))
+    assert all(np.array_equal(one.weights[name], two.weights[name]) for name in one.weights)
+    assert one.state["trainer"] == two.state["trainer"]
+
+
+def test_steps_in_which_nothing_decodes(run, tmp_path, capfd, motion_data):
+    clips = sorted((motion_data / "train").iterdir())[:7]
+    (tmp_path / "bad.mp4").write_bytes(b"")
+    files = [*clips, tmp_path / "bad.mp4"]
+    (tmp_path / "some.list").write_text("".join(f"{path} 0\n" for path in files))
+    common = ["-o", "DATASET.train.data_prefix=''", "-o", "DATASET.batch_size=1", "-o", "epochs=1"]
+    some = ["-o", f"DATASET.train.file_path={tmp_path}/some.list", "-o", "DATASET.train.num_retries=1"]
+    assert run(*common, *some) == 0
+    (tmp_path / "none.list").write_text(f"{tmp_path}/bad.mp4 0\n" * 2)
+    assert run(*common, "-o", f"DATASET.train.file_path={tmp_path}/none.list") == 2
+    printed = capfd.readouterr().out
+    assert "Traceback" not in printed
+    assert "no clip of epoch 1 decodes" in printed
+
+
+def test_other_ks_of_the_metric(run, out, capfd):
+    assert run("-o", "epochs=1", "-o", "METRIC={name: CenterCropMetric, topk: [2, 3]}") == 0
+    assert "best top2: " in capfd.readouterr().out
+    assert position(out / "tiny_epoch_00001") == (1, 6)
+
+
+def test_a_checkpoint_of_paddlevideo_goes_on_by_its_name(run, out, capfd):
+    """Theirs have no JSON, and their optimizer's names mean nothing here."""
+    import paddle
+
+    assert run("-o", "epochs=2") == 0
+    (out / "tiny_epoch_00002.json").unlink()
+    (out / "tiny_epoch_00001.json").unlink()
+    assert run("-o", "resume_epoch=1") == 2  # ours without its mark is a save that was cut short
+    assert "was cut short" in capfd.readouterr().out
+    paddle.save({"conv1_weights_velocity_0": paddle.ones([1])}, str(out / "tiny_epoch_00001.pdopt"))
+    assert run("-o", "resume_epoch=1") == 0
+    printed = capfd.readouterr().out
+    assert "goes on after epoch 1 by its name" in printed
+    assert "the optimizer starts afresh" in printed
+    assert position(out / "tiny_epoch_00002") == (2, 12)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (["OPTIMIZER={name: Adam, learning_rate: 0.001}"], "had optimizer Momentum, this one has Adam"),
+        (["DATASET.batch_size=5"], "had batch_size 4, this one has 5"),
+        (["accumulate_steps=2"], "had accumulate_steps 1, this one has 2"),
+        (["seed=3"], "had seed 1234, this one has 3"),
+    ],
+)
+def test_a_resume_inside_an_epoch_refuses_other_samples(run, out, capfd, change, message):
+    assert run("-o", "epochs=1", "-o", "save_every_steps=4") == 0
+    overrides = [argument for override in change for argument in ("-o", override)]
+    assert run("-o", "epochs=2", "-o", f"resume={out}/tiny_step_00000004", *overrides) == 2
+    assert message in capfd.readouterr().out
+
+
+def test_a_folder_to_resume_from(run, out, tmp_path, capfd):
+    assert run("-o", "epochs=1") == 0
+    assert run("-o", f"resume={out}", "-o", f"output_dir={tmp_path}/on") == 0
+    assert position(tmp_path / "on" / "tiny_epoch_00002") == (2, 12)
+    assert run("-o", f"resume={tmp_path}", "-o", f"output_dir={tmp_path}/on") == 2
+    assert "no checkpoint of 'tiny' in" in capfd.readouterr().out
+
+
+def test_nothing_left_to_train_is_said(run, capfd):
+    assert run("-o", "epochs=1") == 0
+    assert run("-o", "epochs=1", "-o", "resume=auto") == 0
+    assert "nothing is left to train: 1 of 1 epochs are done" in capfd.readouterr().out
+
+
+def test_the_saved_config_starts_from_the_beginning(run, out):
+    assert run("-o", "epochs=1") == 0
+    assert run("-o", "epochs=2", "-o", "resume=auto") == 0
+    assert load_config(out / "config.yaml").get("resume") is None
+
+
+@pytest.mark.parametrize("name", ["w #1.pdparams", "a: b.pdparams", "123"])
+def test_any_path_of_weights(run, out, tmp_path, name):
+    assert run("-o", "epochs=1") == 0
+    weights = tmp_path / name
+    weights.write_bytes((out / "tiny_best.pdparams").read_bytes())
+    assert run("--test", "-w", str(weights)) == 0
+
+
+@pytest.mark.parametrize("flag", ["--amp", "--fleet", "--multigrid", "--train_dali", "-p"])
+def test_flags_that_are_not_in_this_version_say_so(run, capfd, flag):
+    with pytest.raises(SystemExit) as left:
+        run(flag)
+    assert left.value.code == 2
+    assert f"{flag}: " in capfd.readouterr().err
+
+
+def test_a_full_disk_at_the_start(run, out, capfd, monkeypatch):
+    def full(*arguments):
+        raise OSError(28, "No space left on device")
+
+    assert run("-o", "epochs=1") == 0
+    monkeypatch.setattr(os, "replace", full)
+    assert run("-o", "epochs=1", "-o", "resume=auto") == 2
+    assert "cannot be written: No space left on device" in capfd.readouterr().out
