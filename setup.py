@@ -24,6 +24,7 @@ setup(
     license="Apache-2.0",
     python_requires=">=3.9",
     packages=find_packages(include=["paddlevideo_fast*"]),
+    package_data={"paddlevideo_fast": ["py.typed"]},
     install_requires=[
         "numpy",
         "pyyaml",

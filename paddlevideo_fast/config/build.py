@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, List, Mapping, Optional, Sequence
+from typing import Any, List, Mapping, Optional, Sequence, Set
 
 from paddlevideo_fast.config.sections import parts_of, tag_of
+from paddlevideo_fast.config.types import arguments_of, describe
 from paddlevideo_fast.errors import ConfigError
-from paddlevideo_fast.registry import Registry
+from paddlevideo_fast.registry import Registry, did_you_mean
 
 
 def build(registry: Registry, section: Mapping[str, Any], **extra: Any) -> Any:
@@ -21,7 +22,7 @@ def build(registry: Registry, section: Mapping[str, Any], **extra: Any) -> Any:
         extra: further constructor arguments, which code and not a config provides.
 
     Raises:
-        ConfigError: the name is missing or unknown.
+        ConfigError: the name, or an argument, is missing or unknown.
     """
     tag = tag_of(registry)
     if tag not in section:
@@ -45,7 +46,25 @@ def build_named(
         for key, value in (arguments or {}).items()
         if key not in ignored
     }
+    problems = _problems(cls, {*built, *extra})
+    if problems:
+        raise ConfigError(problems)
     return cls(**built, **extra)
+
+
+def _problems(cls: type, given: Set[str]) -> List[str]:
+    """What a check would say about the names of the arguments; a section that code wrote has met none."""
+    arguments = arguments_of(cls)
+    known = {*arguments, *getattr(cls, "injected", ())}
+    unknown = [
+        f"{key}: unknown key for {cls.__name__}{did_you_mean(key, arguments)}"
+        for key in sorted(given - known)
+    ]
+    return unknown + [
+        f"{name}: missing for {cls.__name__}; expected {describe(argument.hint)}"
+        for name, argument in arguments.items()
+        if argument.required and name not in given
+    ]
 
 
 def build_list(

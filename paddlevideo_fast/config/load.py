@@ -55,24 +55,26 @@ class Config(dict):
         os.replace(temporary, path)
 
 
-def load_config(
-    path: Union[str, Path], overrides: Sequence[str] = (), check: bool = True, root: Group = ROOT
-) -> Config:
+def load_config(path: Union[str, Path], overrides: Sequence[str] = (), check: bool = True) -> Config:
     """Reads a config with everything it inherits, applies the overrides and checks the result.
 
     Args:
         path: a YAML file.
         overrides: `KEY.PATH=VALUE` texts, see `apply_overrides`.
         check: False leaves the content unchecked.
-        root: the schema.
 
     Raises:
         ConfigError: with all problems, each with file and line or the number of its override.
     """
+    return load_with_schema(path, overrides, ROOT if check else None)
+
+
+def load_with_schema(path: Union[str, Path], overrides: Sequence[str], root: Optional[Group]) -> Config:
+    """See `load_config`; `root` is the schema, None to leave the content unchecked."""
     data, origins = read_with_bases(str(path))
     config = Config(data, origins, str(path))
     problems = apply_overrides(config, overrides)
-    found = examine(config, root) if check else None
+    found = examine(config, root) if root else None
     if found:
         problems += found.problems
     if problems:

@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import pytest
 
-from paddlevideo_fast.config import build, build_list, load_config
+from paddlevideo_fast.config import build, build_list
+from paddlevideo_fast.config.load import load_with_schema
 from paddlevideo_fast.config.sections import tag_of
 from paddlevideo_fast.errors import ConfigError
 
 
 def test_parts_are_built_first(write, root):
-    config = load_config(write("a.yaml"), root=root)
+    config = load_with_schema(write("a.yaml"), (), root)
     model = build(root.members["MODEL"].registry, config["MODEL"])
     assert type(model).__name__ == "Recognizer2D"
     assert (type(model.backbone).__name__, model.backbone.depth) == ("ResNet", 50)
@@ -48,6 +49,16 @@ def test_names_that_do_not_exist(root, section, problem):
     with pytest.raises(ConfigError) as caught:
         build(root.members["MODEL"].registry, section)
     assert caught.value.problems == [problem]
+
+
+def test_wrong_arguments_are_named_as_a_check_does(root):
+    section = {"framework": "Recognizer2D", "backbone": {"name": "ResNet", "dept": 50}}
+    with pytest.raises(ConfigError) as caught:
+        build(root.members["MODEL"].registry, section)
+    assert caught.value.problems == [
+        "dept: unknown key for ResNet; did you mean 'depth'?",
+        "depth: missing for ResNet; expected int",
+    ]
 
 
 def test_tags(root):

@@ -6,6 +6,7 @@ import pickle
 import pytest
 
 from paddlevideo_fast.config import Config, load_config
+from paddlevideo_fast.config.load import load_with_schema
 from paddlevideo_fast.errors import ConfigError
 
 
@@ -17,7 +18,7 @@ def problems_of(path, *overrides, **options):
 
 @pytest.mark.smoke
 def test_values_and_origins_of_one_file(write, root):
-    config = load_config(write("a.yaml"), root=root)
+    config = load_with_schema(write("a.yaml"), (), root)
     assert config["OPTIMIZER"]["learning_rate"]["values"] == [0.02, 2e-3, 0.0002]
     assert config["PIPELINE"]["train"]["transform"] == [{"Scale": {"short_size": 256}}, {"RandomFlip": None}]
     assert config.path == "a.yaml"
@@ -28,7 +29,7 @@ def test_values_and_origins_of_one_file(write, root):
 
 
 def test_copies_keep_the_origins(write, root):
-    config = load_config(write("a.yaml"), root=root)
+    config = load_with_schema(write("a.yaml"), (), root)
     for twin in (copy.deepcopy(config), pickle.loads(pickle.dumps(config))):
         assert isinstance(twin, Config)
         assert twin == config
@@ -69,7 +70,7 @@ def test_a_new_name_drops_plain_arguments_and_keeps_parts(write, root):
         OPTIMIZER:
             name: Adam
         """
-    config = load_config(write("top.yaml", text), root=root)
+    config = load_with_schema(write("top.yaml", text), (), root)
     assert config["MODEL"] == {"framework": "Recognizer3D", "backbone": {"name": "Swin"}}
     assert list(config["OPTIMIZER"]) == ["learning_rate", "weight_decay", "name"]
     assert ("MODEL", "backbone", "depth") not in config.origins
@@ -78,15 +79,15 @@ def test_a_new_name_drops_plain_arguments_and_keeps_parts(write, root):
 
 def test_the_same_name_keeps_arguments(write, root):
     write("base.yaml")
-    config = load_config(
-        write("top.yaml", "_BASE_: base.yaml\nMODEL: {backbone: {name: ResNet, pretrained: w}}"), root=root
+    config = load_with_schema(
+        write("top.yaml", "_BASE_: base.yaml\nMODEL: {backbone: {name: ResNet, pretrained: w}}"), (), root
     )
     assert config["MODEL"]["backbone"] == {"name": "ResNet", "depth": 50, "pretrained": "w"}
 
 
 def test_null_turns_a_section_off(write, good, root, warnings):
     write("base.yaml", good + "PRECISEBN: {interval: 3}\n")
-    config = load_config(write("top.yaml", "_BASE_: base.yaml\nPRECISEBN:\n"), root=root)
+    config = load_with_schema(write("top.yaml", "_BASE_: base.yaml\nPRECISEBN:\n"), (), root)
     assert config["PRECISEBN"] is None
     assert warnings == []
 
@@ -123,9 +124,9 @@ def test_saved_config_gives_the_same_run(write, root, tmp_path):
     write("base.yaml")
     write("top.yaml", "_BASE_: base.yaml\nmodel_name: '1e-4'\nseed: 7\n")
     overrides = ["OPTIMIZER.weight_decay.value=5e-05", "MODEL.backbone.pretrained='2020-01-01'"]
-    config = load_config("top.yaml", overrides, root=root)
+    config = load_with_schema("top.yaml", overrides, root=root)
     config.save(tmp_path / "saved.yaml")
-    again = load_config("saved.yaml", root=root)
+    again = load_with_schema("saved.yaml", (), root)
     assert again == config
     assert again["model_name"] == "1e-4"
     assert again["OPTIMIZER"]["weight_decay"]["value"] == 5e-05
