@@ -18,7 +18,8 @@ from typing import List, NamedTuple, Optional, Sequence
 from _common import ScriptError, default_workers, progress, run_main, run_parallel, write_lines
 
 from paddlevideo_fast.decode import VIDEO_EXTENSIONS, VideoReader, open_frames, open_video
-from paddlevideo_fast.errors import VideoDecodeError
+from paddlevideo_fast.errors import AnnotationError, VideoDecodeError
+from paddlevideo_fast.loader.annotations import read_frame_list, read_video_list
 
 
 class Entry(NamedTuple):
@@ -61,11 +62,7 @@ def read_entries(args: argparse.Namespace) -> List[Entry]:
         found = sorted(path for path in source.rglob("*") if path.suffix.lower() in VIDEO_EXTENSIONS)
         entries = [Entry(str(path), str(path), None, "", args.backend) for path in found]
     elif source.is_file():
-        try:
-            lines = source.read_text(encoding="utf-8-sig").splitlines()
-        except UnicodeDecodeError as error:
-            raise ScriptError(f"{source}: is not a text file; give an annotation list or a folder") from error
-        entries = [_entry(line, number, args) for number, line in enumerate(lines, 1) if line.strip()]
+        entries = list_entries(args)
     else:
         raise ScriptError(f"{source}: no such file or folder")
     if not entries:
@@ -73,18 +70,23 @@ def read_entries(args: argparse.Namespace) -> List[Entry]:
     return entries
 
 
-def _entry(line: str, number: int, args: argparse.Namespace) -> Entry:
-    prefix: Path = args.data_prefix or Path()
-    frames = args.format == "rawframes"
-    fields = line.strip().rsplit(None, 2 if frames else 1)
-    if len(fields) != (3 if frames else 2) or not all(field.isdigit() for field in fields[1:]):
-        expected = "folder num_frames label" if frames else "path label"
-        raise ScriptError(f"{args.source}:{number}: expected '{expected}', found '{line.strip()}'")
-    if frames:
-        suffix = args.suffix or "img_{:05}.jpg"
-        return Entry(line, str(prefix / fields[0]), int(fields[1]), suffix, args.backend)
-    ending = "" if fields[0].endswith(args.suffix) else args.suffix
-    return Entry(line, str(prefix / (fields[0] + ending)), None, "", args.backend)
+def list_entries(args: argparse.Namespace) -> List[Entry]:
+    """The items of a list, read as training reads it."""
+    source, prefix = str(args.source), str(args.data_prefix or "")
+    try:
+        if args.format == "rawframes":
+            records = read_frame_list(source, prefix, args.suffix or "img_{:05}.jpg")
+        else:
+            records = read_video_list(source, prefix, args.suffix)
+    except AnnotationError as error:
+        raise ScriptError(str(error)) from error
+    lines = args.source.read_text(encoding="utf-8-sig").split("\n")
+    return [
+        Entry(
+            lines[record.line - 1], record.path, record.num_frames, record.frames_suffix or "", args.backend
+        )
+        for record in records
+    ]
 
 
 def _open(entry: Entry) -> VideoReader:

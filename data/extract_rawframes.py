@@ -4,6 +4,8 @@ Videos are looked for in src_dir (--level 1) or in its class folders (--level 2)
 out_dir only when it is complete; running the same command again does what is missing. Videos that do not
 decode are listed, with the cause, in out_dir/failures.txt, and the exit code is 1.
 
+A run with another size, format or quality than the first (out_dir/options.txt) needs --overwrite.
+
 Also writes out_dir/rawframes.list: lines `folder num_frames label` with folders relative to out_dir (the
 config's data_prefix), the label being the class folder's place in alphabetical order; with --level 1,
 `folder num_frames`.
@@ -120,6 +122,24 @@ def check_args(args: argparse.Namespace) -> None:
         raise ScriptError("give either --new_short or --new_width and --new_height, not both")
 
 
+def keep_options(out_dir: Path, args: argparse.Namespace) -> None:
+    """Notes in `out_dir` what its images were made with, so that a later run does not mix two kinds.
+
+    Raises:
+        ScriptError: there are images already that were made with other options.
+    """
+    size = f"short={args.new_short} width={args.new_width} height={args.new_height}"
+    options = f"{size} format={args.out_format} quality={args.quality if args.out_format == 'jpg' else 0}"
+    note = out_dir / "options.txt"
+    before = note.read_text(encoding="utf-8").strip() if note.is_file() else options
+    if before != options and not args.overwrite:
+        raise ScriptError(
+            f"{out_dir}: has images made with {before}; now it is {options}: give --overwrite to make all "
+            "of them anew, or another out_dir"
+        )
+    write_lines(note, [options])
+
+
 def find_videos(src_dir: Path, level: int, ext: str) -> Dict[str, Path]:
     """Folder name below out_dir -> video.
 
@@ -208,6 +228,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         for name, video in videos.items()
     ]
     out_dir.mkdir(parents=True, exist_ok=True)
+    keep_options(out_dir, args)
     results: List[Result] = list(
         progress(run_parallel(extract, tasks, args.num_worker), len(tasks), "videos")
     )

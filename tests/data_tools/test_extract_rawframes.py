@@ -30,7 +30,12 @@ def test_extracts_all_frames(videos, run_script, frame_number, tmp_path):
     with open_frames(str(out / "class1/v_3")) as reader:
         assert [frame_number(frame) for frame in reader] == list(range(13))
     assert not (out / "failures.txt").exists()
-    assert sorted(path.name for path in out.iterdir()) == ["class0", "class1", "rawframes.list"]
+    assert sorted(path.name for path in out.iterdir()) == [
+        "class0",
+        "class1",
+        "options.txt",
+        "rawframes.list",
+    ]
 
 
 def test_runs_again_only_what_is_missing(videos, run_script, tmp_path):
@@ -76,6 +81,18 @@ def test_resize(options, shape, videos, run_script, tmp_path):
     run_script(SCRIPT, videos / "class0", tmp_path / "out", "--level", 1, *options)
     assert cv2.imread(str(tmp_path / "out/v_0/img_00001.jpg")).shape[:2] == shape
     assert (tmp_path / "out/rawframes.list").read_text() == "v_0 10\nv_2 12\n"
+
+
+def test_another_size_is_no_silent_success(videos, run_script, tmp_path):
+    options = [SCRIPT, videos / "class0", tmp_path / "out", "--level", 1, "--new_short"]
+    run_script(*options, 24)
+    done = run_script(*options, 32, check=False)
+    assert done.returncode == 1
+    assert "short=24" in done.stderr
+    assert "--overwrite" in done.stderr
+    run_script(*options, 32, "--overwrite")
+    assert cv2.imread(str(tmp_path / "out/v_0/img_00001.jpg")).shape[0] == 32
+    run_script(*options, 32)
 
 
 def test_png_is_exact_and_ext_selects_videos(videos, run_script, tmp_path):

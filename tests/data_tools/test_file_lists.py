@@ -129,11 +129,13 @@ def test_check_folder_and_frames(videos, rawframes_dataset, run_script, tmp_path
 def test_check_wrong_inputs(videos, run_script, tmp_path):
     (tmp_path / "bad.list").write_text("only_a_path.mp4\n")
     (tmp_path / "empty.list").write_text("\n")
+    (tmp_path / "label.list").write_text("one\u2028name.mp4 0\nclip.mp4 \u00b2\n", encoding="utf-8")
     for source, message in [
         (tmp_path / "bad.list", "bad.list:1: expected 'path label'"),
-        (tmp_path / "empty.list", "nothing to check"),
+        (tmp_path / "empty.list", "the list is empty"),
+        (tmp_path / "label.list", "label.list:2: label is '\u00b2', expected an integer"),
         (tmp_path / "none.list", "no such file or folder"),
-        (videos / "Run/v_Run_g01.avi", "is not a text file"),
+        (videos / "Run/v_Run_g01.avi", "the list cannot be read"),
     ]:
         done = run_script(CHECK, source, check=False)
         assert done.returncode == 1
