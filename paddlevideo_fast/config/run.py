@@ -50,7 +50,7 @@ class RunSettings:
     model_name: str
     epochs: PositiveInt
     output_dir: str = ""
-    seed: Count = 1234
+    seed: Annotated[int, Range(0, 2**31 - 1)] = 1234
     log_interval: PositiveInt = 10
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     validate: bool = False

@@ -18,27 +18,37 @@ KeyPath = Tuple[Union[str, int], ...]
 
 @dataclass(frozen=True)
 class Range:
-    """Limits of a number, both included, to be put into an `Annotated` type.
+    """Limits of a number, to be put into an `Annotated` type.
 
     Args:
         low: the smallest allowed value.
         high: the largest allowed value; None for no limit.
+        below: every allowed value is smaller than this; None for no limit.
     """
 
     low: float
     high: Optional[float] = None
+    below: Optional[float] = None
 
     def allows(self, value: float) -> bool:
         """Whether `value` lies inside; NaN never does."""
-        return value >= self.low and (self.high is None or value <= self.high)
+        inside = value >= self.low and (self.high is None or value <= self.high)
+        return inside and (self.below is None or value < self.below)
 
     def __str__(self) -> str:
-        return f"at least {self.low:g}" if self.high is None else f"from {self.low:g} to {self.high:g}"
+        low = f"from {_text(self.low)}" if self.high is not None else f"at least {_text(self.low)}"
+        high = f" to {_text(self.high)}" if self.high is not None else ""
+        return low + high + (f" and below {_text(self.below)}" if self.below is not None else "")
+
+
+def _text(number: float) -> str:
+    return str(number) if isinstance(number, int) else f"{number:g}"
 
 
 PositiveInt = Annotated[int, Range(1)]
 Count = Annotated[int, Range(0)]
 Share = Annotated[float, Range(0.0, 1.0)]
+NonNegative = Annotated[float, Range(0.0)]
 
 
 @dataclass(frozen=True)
@@ -138,7 +148,11 @@ def describe(hint: Any) -> str:
 def plain_alternatives(hint: Any) -> List[str]:
     """What a component's argument may be instead of a component, in words: a learning rate may be a float."""
     options = typing.get_args(hint) if typing.get_origin(hint) is Union else (hint,)
-    return [describe(option) for option in options if option in (bool, int, float, str)]
+    return [describe(option) for option in options if _bare(option) in (bool, int, float, str)]
+
+
+def _bare(hint: Any) -> Any:
+    return typing.get_args(hint)[0] if typing.get_origin(hint) is Annotated else hint
 
 
 def _annotated(value: Any, hint: Any, parameters: Sequence[Any]) -> Iterator[Mismatch]:

@@ -7,6 +7,7 @@ from typing import ClassVar, Dict, List, Optional, Tuple
 
 import numpy as np
 
+from paddlevideo_fast.config.types import PositiveInt
 from paddlevideo_fast.errors import VideoDecodeError
 from paddlevideo_fast.loader.annotations import VideoRecord, read_frame_list, read_video_list
 from paddlevideo_fast.loader.errors import LoaderError
@@ -126,7 +127,7 @@ class VideoDataset(ClipDataset):
         training: bool,
         data_prefix: Optional[str] = None,
         suffix: str = "",
-        num_retries: int = 5,
+        num_retries: PositiveInt = 5,
     ) -> None:
         records = read_video_list(file_path, data_prefix, suffix)
         super().__init__(records, file_path, pipeline, seed, training, num_retries)
@@ -159,7 +160,7 @@ class FrameDataset(ClipDataset):
         training: bool,
         data_prefix: Optional[str] = None,
         suffix: str = "img_{:05}.jpg",
-        num_retries: int = 5,
+        num_retries: PositiveInt = 5,
     ) -> None:
         records = read_frame_list(file_path, data_prefix, suffix)
         super().__init__(records, file_path, pipeline, seed, training, num_retries)

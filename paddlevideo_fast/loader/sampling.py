@@ -9,6 +9,7 @@ from typing import ClassVar, Dict, Optional
 
 import numpy as np
 
+from paddlevideo_fast.config.types import PositiveInt
 from paddlevideo_fast.loader.errors import LoaderError
 from paddlevideo_fast.loader.request import ClipRequest
 from paddlevideo_fast.registry import SAMPLERS
@@ -49,9 +50,9 @@ class Sampler:
 
     def __init__(
         self,
-        num_seg: int,
-        seg_len: int,
-        frame_interval: Optional[int] = None,
+        num_seg: PositiveInt,
+        seg_len: PositiveInt,
+        frame_interval: Optional[PositiveInt] = None,
         valid_mode: bool = False,
         select_left: bool = False,
         dense_sample: bool = False,

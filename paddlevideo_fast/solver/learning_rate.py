@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import ClassVar, Dict, Sequence
 
+from paddlevideo_fast.config.types import NonNegative
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.registry import LEARNING_RATES
 from paddlevideo_fast.schedule.learning_rate import cosine, linear_warmup, piecewise, relative_steps
@@ -45,7 +46,7 @@ class Constant(LearningRate):
         learning_rate: the number.
     """
 
-    def __init__(self, learning_rate: float) -> None:
+    def __init__(self, learning_rate: NonNegative) -> None:
         super().__init__(iter_step=False)
         self.learning_rate = float(learning_rate)
 
@@ -66,7 +67,9 @@ class PiecewiseDecay(LearningRate):
         ConfigError: there is not one value more than boundaries, or the boundaries do not rise.
     """
 
-    def __init__(self, boundaries: Sequence[float], values: Sequence[float], iter_step: bool = False) -> None:
+    def __init__(
+        self, boundaries: Sequence[NonNegative], values: Sequence[NonNegative], iter_step: bool = False
+    ) -> None:
         super().__init__(iter_step)
         if len(values) != len(boundaries) + 1:
             raise ConfigError(
@@ -99,11 +102,11 @@ class CosineAnnealingDecay(LearningRate):
 
     def __init__(
         self,
-        learning_rate: float,
+        learning_rate: NonNegative,
         T_max: float,
-        eta_min: float = 0.0,
-        warmup_epochs: float = 0.0,
-        warmup_start_lr: float = 0.0,
+        eta_min: NonNegative = 0.0,
+        warmup_epochs: NonNegative = 0.0,
+        warmup_start_lr: NonNegative = 0.0,
         iter_step: bool = False,
     ) -> None:
         super().__init__(iter_step)
@@ -138,9 +141,9 @@ class CustomWarmupCosineDecay(CosineAnnealingDecay):
 
     def __init__(
         self,
-        warmup_start_lr: float,
-        warmup_epochs: float,
-        cosine_base_lr: float,
+        warmup_start_lr: NonNegative,
+        warmup_epochs: NonNegative,
+        cosine_base_lr: NonNegative,
         max_epoch: float,
         iter_step: bool = True,
     ) -> None:
@@ -168,10 +171,10 @@ class CustomWarmupPiecewiseDecay(LearningRate):
 
     def __init__(
         self,
-        warmup_start_lr: float,
-        warmup_epochs: float,
-        step_base_lr: float,
-        lrs: Sequence[float],
+        warmup_start_lr: NonNegative,
+        warmup_epochs: NonNegative,
+        step_base_lr: NonNegative,
+        lrs: Sequence[NonNegative],
         gamma: float,
         steps: Sequence[float],
         max_epoch: float,

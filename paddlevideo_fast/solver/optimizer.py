@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Dict, List, Mapping, Optional, Tuple, Union
+from typing import Annotated, Any, ClassVar, Dict, List, Mapping, Optional, Tuple, Union
 
 import paddle
 from paddle import nn
 from paddle.regularizer import L1Decay, L2Decay
 
 from paddlevideo_fast.config.build import build
+from paddlevideo_fast.config.types import NonNegative, Range, Share
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.registry import LEARNING_RATES, OPTIMIZERS, Registry
 from paddlevideo_fast.solver.groups import ParameterGroup, group_parameters
 from paddlevideo_fast.solver.learning_rate import Constant, LearningRate
+
+Decay = Annotated[float, Range(0.0, below=1.0)]
 
 _CLIPS = {
     "clipgradbyglobalnorm": nn.ClipGradByGlobalNorm,
@@ -38,12 +41,12 @@ class OptimizerRecipe:
         multi_precision: keep float32 copies of low-precision parameters (AMP level O2).
     """
 
-    learning_rate: Union[float, LearningRate]
-    weight_decay: Optional[Union[float, Dict[str, Any]]] = None
+    learning_rate: Union[NonNegative, LearningRate]
+    weight_decay: Optional[Union[NonNegative, Dict[str, Any]]] = None
     grad_clip: Optional[Dict[str, Any]] = None
     decay_bn_bias: bool = False
     no_weight_decay_name: Optional[str] = None
-    lr_multipliers: Optional[Dict[str, float]] = None
+    lr_multipliers: Optional[Dict[str, NonNegative]] = None
     multi_precision: bool = False
 
     parts: ClassVar[Dict[str, Registry]] = {"learning_rate": LEARNING_RATES}
@@ -112,7 +115,7 @@ class Momentum(OptimizerRecipe):
         use_nesterov: look ahead along the velocity.
     """
 
-    momentum: float = 0.9
+    momentum: Share = 0.9
     use_nesterov: bool = False
 
     def _make(self, model: nn.Layer, **common: Any) -> paddle.optimizer.Optimizer:
@@ -146,9 +149,9 @@ class Adam(OptimizerRecipe):
     Reference: Kingma and Ba, "Adam: A Method for Stochastic Optimization", arXiv 1412.6980.
     """
 
-    beta1: float = 0.9
-    beta2: float = 0.999
-    epsilon: float = 1e-8
+    beta1: Decay = 0.9
+    beta2: Decay = 0.999
+    epsilon: NonNegative = 1e-8
 
     def _make(self, model: nn.Layer, **common: Any) -> paddle.optimizer.Optimizer:
         return paddle.optimizer.Adam(
@@ -173,9 +176,9 @@ class AdamW(OptimizerRecipe):
     Reference: Loshchilov and Hutter, "Decoupled Weight Decay Regularization", arXiv 1711.05101.
     """
 
-    beta1: float = 0.9
-    beta2: float = 0.999
-    epsilon: float = 1e-8
+    beta1: Decay = 0.9
+    beta2: Decay = 0.999
+    epsilon: NonNegative = 1e-8
 
     def _regularizer(self) -> Any:
         return None
@@ -242,7 +245,7 @@ def _decay(weight_decay: Optional[Union[float, Mapping[str, Any]]]) -> Tuple[str
         raise ConfigError(
             [f"OPTIMIZER.weight_decay={dict(weight_decay)}: expected a number or name (L1, L2) and value"]
         )
-    return kind, float(weight_decay["value"])
+    return kind, _number("weight_decay", weight_decay["value"], "from 0")
 
 
 def _grad_clip(grad_clip: Optional[Mapping[str, Any]]) -> Any:
@@ -256,4 +259,11 @@ def _grad_clip(grad_clip: Optional[Mapping[str, Any]]) -> Any:
                 "(ClipGradByGlobalNorm, ClipGradByNorm or ClipGradByValue)"
             ]
         )
-    return kind(float(grad_clip["value"]))
+    return kind(_number("grad_clip", grad_clip["value"], "above 0"))
+
+
+def _number(key: str, value: Any, limit: str) -> float:
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not number or not (value > 0 or (value == 0 and limit != "above 0")):
+        raise ConfigError([f"OPTIMIZER.{key}.value={value!r}: expected a number {limit}"])
+    return float(value)

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from paddlevideo_fast.config import RunSettings, build, load_config
+from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.registry import LEARNING_RATES
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -24,6 +25,34 @@ def test_every_config_is_complete_and_without_leftovers(path, warnings):
 def curve_of(name, *overrides):
     config = load_config(REPOSITORY / "configs" / "recognition" / name, overrides)
     return config, build(LEARNING_RATES, config["OPTIMIZER"]["learning_rate"])
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "MODEL.backbone.num_seg=0",
+        "MODEL.backbone.width=-8",
+        "MODEL.backbone.stage_blocks=[1,0,1,1]",
+        "MODEL.backbone.shift_ratio=0.7",
+        "MODEL.head.drop_ratio=1.5",
+        "MODEL.head.ls_eps=-0.1",
+        "MODEL.head.num_classes=0",
+        "MODEL.head.std=-1",
+        "OPTIMIZER.momentum=2",
+        "OPTIMIZER.learning_rate=-0.1",
+        "PIPELINE.train.sample.seg_len=0",
+        "PIPELINE.train.transform=[{Scale: {short_size: 0}}]",
+        "seed=4294967296",
+    ],
+)
+def test_numbers_out_of_range_are_problems_of_the_config(override):
+    with pytest.raises(ConfigError, match=r"-o #1  .*: expected (list|int|float)"):
+        curve_of("tsm/tsm_k400_frames.yaml", override)
+
+
+def test_a_large_learning_rate_is_allowed():
+    config, _ = curve_of("tsm/tsm_k400_frames.yaml", "OPTIMIZER.learning_rate.values.0=1e+30")
+    assert config["OPTIMIZER"]["learning_rate"]["values"][0] == 1e30
 
 
 @pytest.mark.smoke

@@ -55,6 +55,8 @@ DOES_NOT = [
     (1.5, Annotated[float, Range(0, 1)], (), "float, from 0 to 1"),
     (float("nan"), Annotated[float, Range(0, 1)], (), "float, from 0 to 1"),
     ("a", Annotated[float, Range(0, 1)], (), "float, from 0 to 1"),
+    (1, Annotated[float, Range(0, below=1)], (), "float, at least 0 and below 1"),
+    (2**31, Annotated[int, Range(0, 2**31 - 1)], (), "int, from 0 to 2147483647"),
     (-1, Optional[PositiveInt], (), "int, at least 1 or null"),
 ]
 

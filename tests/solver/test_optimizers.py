@@ -175,6 +175,12 @@ def test_groups_of_a_recognizer():
         ({"weight_decay": {"name": "L2"}}, "weight_decay"),
         ({"grad_clip": {"name": "Clip", "value": 1}}, "ClipGradByGlobalNorm"),
         ({"grad_clip": {"name": "ClipGradByNorm"}}, "ClipGradByNorm"),
+        (
+            {"grad_clip": {"name": "ClipGradByNorm", "value": "abc"}},
+            "grad_clip.value='abc': expected a number",
+        ),
+        ({"grad_clip": {"name": "ClipGradByNorm", "value": 0}}, "grad_clip.value=0: .*above 0"),
+        ({"weight_decay": {"name": "L2", "value": "x"}}, "weight_decay.value='x': expected a number"),
         ({"lr_multipliers": {"neck": 2.0}}, "neck"),
         ({"name": "AdamW", "weight_decay": {"name": "L1", "value": 1}}, "AdamW"),
     ],

@@ -10,6 +10,7 @@ from typing import ClassVar, Dict, Sequence, Tuple, Union
 import cv2
 import numpy as np
 
+from paddlevideo_fast.config.types import Share
 from paddlevideo_fast.loader.errors import LoaderError
 from paddlevideo_fast.loader.transforms.base import Pixelwise
 from paddlevideo_fast.registry import TRANSFORMS
@@ -92,7 +93,7 @@ class ColorJitter(Pixelwise):
         contrast: Strength = 0,
         saturation: Strength = 0,
         hue: Strength = 0,
-        p: float = 0.5,
+        p: Share = 0.5,
     ) -> None:
         endless = float("inf")
         self.p = p
@@ -124,7 +125,7 @@ class RandomBrightness(ColorJitter):
 
     ignored_arguments: ClassVar[Dict[str, str]] = {}
 
-    def __init__(self, p: float = 0.1, brightness: Strength = 1) -> None:
+    def __init__(self, p: Share = 0.1, brightness: Strength = 1) -> None:
         super().__init__(brightness=brightness, p=p)
 
 
@@ -139,7 +140,7 @@ class RandomSaturation(ColorJitter):
 
     ignored_arguments: ClassVar[Dict[str, str]] = {}
 
-    def __init__(self, p: float = 0.1, saturation: Strength = 2) -> None:
+    def __init__(self, p: Share = 0.1, saturation: Strength = 2) -> None:
         super().__init__(saturation=saturation, p=p)
 
 
@@ -154,7 +155,7 @@ class RandomHue(ColorJitter):
 
     ignored_arguments: ClassVar[Dict[str, str]] = {}
 
-    def __init__(self, p: float = 0.1, hue: Strength = 0.5) -> None:
+    def __init__(self, p: Share = 0.1, hue: Strength = 0.5) -> None:
         super().__init__(hue=hue, p=p)
 
 
@@ -167,7 +168,7 @@ class RandomGamma(Pixelwise):
         gamma: it is drawn from 1 ± this.
     """
 
-    def __init__(self, p: float = 0.1, gamma: float = 0.2) -> None:
+    def __init__(self, p: Share = 0.1, gamma: float = 0.2) -> None:
         self.p = p
         self.bounds = _range("gamma", gamma, 1, 0, float("inf"))
 

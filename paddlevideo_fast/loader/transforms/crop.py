@@ -7,6 +7,7 @@ from typing import List, Optional, Sequence, Tuple
 
 import numpy as np
 
+from paddlevideo_fast.config.types import Count, PositiveInt, Share
 from paddlevideo_fast.loader.errors import LoaderError
 from paddlevideo_fast.loader.transforms.base import Geometric
 from paddlevideo_fast.loader.transforms.geometry import ClipGeometry
@@ -21,7 +22,7 @@ class RandomCrop(Geometric):
         target_size: its side in pixels.
     """
 
-    def __init__(self, target_size: int) -> None:
+    def __init__(self, target_size: PositiveInt) -> None:
         self.target_size = target_size
 
     def apply(self, geometry: ClipGeometry, rng: np.random.Generator) -> None:
@@ -42,7 +43,7 @@ class CenterCrop(Geometric):
         do_round: where the margin is odd, round half of it to even rather than down.
     """
 
-    def __init__(self, target_size: int, do_round: bool = True) -> None:
+    def __init__(self, target_size: PositiveInt, do_round: bool = True) -> None:
         self.target_size = target_size
         self.do_round = do_round
 
@@ -74,9 +75,9 @@ class MultiScaleCrop(Geometric):
 
     def __init__(
         self,
-        target_size: int,
+        target_size: PositiveInt,
         scales: Optional[Sequence[float]] = None,
-        max_distort: int = 1,
+        max_distort: Count = 1,
         fix_crop: bool = True,
         allow_duplication: bool = False,
         more_fix_crop: bool = True,
@@ -142,7 +143,7 @@ class RandomResizedCrop(Geometric):
         self,
         area_range: Sequence[float] = (0.08, 1.0),
         aspect_ratio_range: Sequence[float] = (3 / 4, 4 / 3),
-        target_size: int = 224,
+        target_size: PositiveInt = 224,
     ) -> None:
         if not 0 < area_range[0] <= area_range[1] <= 1:
             raise LoaderError(f"RandomResizedCrop: area_range {list(area_range)} must rise within 0 to 1")
@@ -181,7 +182,7 @@ class RandomFlip(Geometric):
         p: how often.
     """
 
-    def __init__(self, p: float = 0.5) -> None:
+    def __init__(self, p: Share = 0.5) -> None:
         self.p = p
 
     def apply(self, geometry: ClipGeometry, rng: np.random.Generator) -> None:

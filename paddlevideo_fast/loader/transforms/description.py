@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Dict, Literal, Sequence, Tuple
 
+from paddlevideo_fast.config.types import PositiveInt
 from paddlevideo_fast.loader.errors import LoaderError
 from paddlevideo_fast.loader.transforms.base import Descriptive
 from paddlevideo_fast.registry import TRANSFORMS
@@ -58,5 +59,5 @@ class PackOutput(Descriptive):
         alpha: frames of the fast pathway for one of the slow pathway.
     """
 
-    def __init__(self, alpha: int) -> None:
+    def __init__(self, alpha: PositiveInt) -> None:
         self.alpha = alpha

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-from typing import ClassVar, Dict, Sequence, Tuple, Union
+from typing import ClassVar, Dict, Tuple, Union
 
 import numpy as np
 
+from paddlevideo_fast.config.types import PositiveInt
 from paddlevideo_fast.loader.errors import TransformError
 from paddlevideo_fast.loader.transforms.base import Geometric
 from paddlevideo_fast.loader.transforms.crop import RandomCrop
 from paddlevideo_fast.loader.transforms.geometry import ClipGeometry
 from paddlevideo_fast.registry import TRANSFORMS
 
-Size = Union[int, Sequence[int]]
+Size = Union[PositiveInt, Tuple[PositiveInt, PositiveInt]]
 
 
 def _pair(size: Size, geometry: ClipGeometry) -> Tuple[int, int]:
@@ -31,7 +32,7 @@ class TenCrop(Geometric):
 
     num_views = 10
 
-    def __init__(self, target_size: int) -> None:
+    def __init__(self, target_size: PositiveInt) -> None:
         self.target_size = target_size
 
     def apply(self, geometry: ClipGeometry, rng: np.random.Generator) -> None:
@@ -107,7 +108,7 @@ class MultiCenterCrop(Geometric):
 
     num_views = 3
 
-    def __init__(self, target_size: int) -> None:
+    def __init__(self, target_size: PositiveInt) -> None:
         self.target_size = target_size
 
     def apply(self, geometry: ClipGeometry, rng: np.random.Generator) -> None:
@@ -134,7 +135,7 @@ class MultiCrop(RandomCrop):
         "short_cycle_factors": "the short cycle is part of each request",
     }
 
-    def __init__(self, target_size: int, test_mode: bool = False) -> None:
+    def __init__(self, target_size: PositiveInt, test_mode: bool = False) -> None:
         super().__init__(target_size)
         self.test_mode = test_mode
         self.num_views = 3 if test_mode else 1

@@ -6,6 +6,7 @@ from typing import ClassVar, Dict, Optional
 
 import numpy as np
 
+from paddlevideo_fast.config.types import PositiveInt
 from paddlevideo_fast.loader.errors import LoaderError
 from paddlevideo_fast.loader.transforms.base import BACKEND_IGNORED, Geometric
 from paddlevideo_fast.loader.transforms.geometry import ClipGeometry, fit_short_side
@@ -25,7 +26,7 @@ class Scale(Geometric):
 
     def __init__(
         self,
-        short_size: int,
+        short_size: PositiveInt,
         fixed_ratio: bool = True,
         keep_ratio: Optional[bool] = None,
         do_round: bool = False,
@@ -68,7 +69,7 @@ class JitterScale(Geometric):
         "default_min_size": "the short cycle is part of each request",
     }
 
-    def __init__(self, min_size: int, max_size: int) -> None:
+    def __init__(self, min_size: PositiveInt, max_size: PositiveInt) -> None:
         if not 0 < min_size <= max_size:
             raise LoaderError(f"JitterScale: expected 0 < min_size {min_size} <= max_size {max_size}")
         self.min_size = min_size
@@ -97,7 +98,7 @@ class GroupResize(Geometric):
         "mode": "it is the same in training and evaluation",
     }
 
-    def __init__(self, height: int, width: int) -> None:
+    def __init__(self, height: PositiveInt, width: PositiveInt) -> None:
         self.height = height
         self.width = width
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Optional
+from typing import Annotated, ClassVar, Optional
 
 import paddle
 import paddle.nn.functional as F
 from paddle import nn
 
+from paddlevideo_fast.config.types import Range
 from paddlevideo_fast.modeling.layers import ConvBN, temporal_shift
+
+ShiftRatio = Annotated[float, Range(0.0, 0.5)]
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from typing import Dict, List, Literal, Optional, Sequence, Type
 import paddle
 from paddle import nn
 
+from paddlevideo_fast.config.types import PositiveInt
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.modeling.backbones.blocks import BasicBlock, BlockStyle, BottleneckBlock, ResidualBlock
 from paddlevideo_fast.modeling.layers import ConvBN
@@ -140,8 +141,8 @@ class ResNet(FrameResNet):
         depth: int,
         pretrained: Optional[str] = None,
         data_format: Literal["NCHW", "NHWC"] = "NCHW",
-        width: int = 64,
-        stage_blocks: Optional[Sequence[int]] = None,
+        width: PositiveInt = 64,
+        stage_blocks: Optional[Sequence[PositiveInt]] = None,
         partial_bn: bool = False,
     ) -> None:
         style = BlockStyle(data_format=data_format)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Literal, Optional, Sequence
 
-from paddlevideo_fast.modeling.backbones.blocks import BlockStyle
+from paddlevideo_fast.config.types import PositiveInt
+from paddlevideo_fast.modeling.backbones.blocks import BlockStyle, ShiftRatio
 from paddlevideo_fast.modeling.backbones.resnet import FrameResNet
 from paddlevideo_fast.registry import BACKBONES
 
@@ -27,12 +28,12 @@ class ResNetTSM(FrameResNet):
     def __init__(
         self,
         depth: int,
-        num_seg: int = 8,
+        num_seg: PositiveInt = 8,
         data_format: Literal["NCHW", "NHWC"] = "NCHW",
         pretrained: Optional[str] = None,
-        shift_ratio: float = 0.125,
-        width: int = 64,
-        stage_blocks: Optional[Sequence[int]] = None,
+        shift_ratio: ShiftRatio = 0.125,
+        width: PositiveInt = 64,
+        stage_blocks: Optional[Sequence[PositiveInt]] = None,
         partial_bn: bool = False,
     ) -> None:
         style = BlockStyle(num_seg=num_seg, shift_ratio=shift_ratio, data_format=data_format)

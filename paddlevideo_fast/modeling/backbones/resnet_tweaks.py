@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar, Dict, Literal, Optional, Sequence
 
-from paddlevideo_fast.modeling.backbones.blocks import BlockStyle
+from paddlevideo_fast.config.types import PositiveInt
+from paddlevideo_fast.modeling.backbones.blocks import BlockStyle, ShiftRatio
 from paddlevideo_fast.modeling.backbones.resnet import FrameResNet
 from paddlevideo_fast.modeling.layers import ConvBN
 from paddlevideo_fast.registry import BACKBONES
@@ -44,12 +45,12 @@ class ResNetTweaksTSM(TweakedResNet):
     def __init__(
         self,
         depth: int,
-        num_seg: int = 8,
+        num_seg: PositiveInt = 8,
         pretrained: Optional[str] = None,
         data_format: Literal["NCHW", "NHWC"] = "NCHW",
-        shift_ratio: float = 0.125,
-        width: int = 64,
-        stage_blocks: Optional[Sequence[int]] = None,
+        shift_ratio: ShiftRatio = 0.125,
+        width: PositiveInt = 64,
+        stage_blocks: Optional[Sequence[PositiveInt]] = None,
         partial_bn: bool = False,
     ) -> None:
         style = BlockStyle("leaky_relu", num_seg, shift_ratio, pooled_shortcut=True, data_format=data_format)
@@ -74,8 +75,8 @@ class ResNetTweaksTSN(TweakedResNet):
         layers: int = 50,
         pretrained: Optional[str] = None,
         data_format: Literal["NCHW", "NHWC"] = "NCHW",
-        width: int = 64,
-        stage_blocks: Optional[Sequence[int]] = None,
+        width: PositiveInt = 64,
+        stage_blocks: Optional[Sequence[PositiveInt]] = None,
         partial_bn: bool = False,
     ) -> None:
         style = BlockStyle(pooled_shortcut=True, data_format=data_format)

@@ -7,6 +7,7 @@ from typing import ClassVar, Dict, Literal, Optional, Union
 import paddle
 from paddle import nn
 
+from paddlevideo_fast.config.types import NonNegative, PositiveInt, Share
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.modeling.losses import CrossEntropyLoss
 from paddlevideo_fast.modeling.mix import MixedLabels
@@ -100,14 +101,14 @@ class TSNHead(FrameHead):
 
     def __init__(
         self,
-        num_classes: int,
-        in_channels: int,
+        num_classes: PositiveInt,
+        in_channels: PositiveInt,
         loss_cfg: Optional[nn.Layer] = None,
-        drop_ratio: float = 0.4,
-        std: float = 0.01,
+        drop_ratio: Share = 0.4,
+        std: NonNegative = 0.01,
         data_format: Literal["NCHW", "NHWC"] = "NCHW",
         fclr5: bool = False,
-        ls_eps: float = 0.0,
+        ls_eps: Share = 0.0,
     ) -> None:
         super().__init__(num_classes, in_channels, loss_cfg, drop_ratio, std, data_format, fclr5, ls_eps)
 
@@ -118,14 +119,14 @@ class ppTSNHead(FrameHead):
 
     def __init__(
         self,
-        num_classes: int,
-        in_channels: int,
+        num_classes: PositiveInt,
+        in_channels: PositiveInt,
         loss_cfg: Optional[nn.Layer] = None,
-        drop_ratio: float = 0.4,
-        std: float = 0.01,
+        drop_ratio: Share = 0.4,
+        std: NonNegative = 0.01,
         data_format: Literal["NCHW", "NHWC"] = "NCHW",
         fclr5: bool = True,
-        ls_eps: float = 0.0,
+        ls_eps: Share = 0.0,
     ) -> None:
         super().__init__(num_classes, in_channels, loss_cfg, drop_ratio, std, data_format, fclr5, ls_eps)
 
@@ -143,14 +144,14 @@ class TSMHead(FrameHead):
 
     def __init__(
         self,
-        num_classes: int,
-        in_channels: int,
+        num_classes: PositiveInt,
+        in_channels: PositiveInt,
         loss_cfg: Optional[nn.Layer] = None,
-        drop_ratio: float = 0.5,
-        std: float = 0.001,
+        drop_ratio: Share = 0.5,
+        std: NonNegative = 0.001,
         data_format: Literal["NCHW", "NHWC"] = "NCHW",
         fclr5: bool = True,
-        ls_eps: float = 0.0,
+        ls_eps: Share = 0.0,
     ) -> None:
         super().__init__(num_classes, in_channels, loss_cfg, drop_ratio, std, data_format, fclr5, ls_eps)
 
@@ -163,13 +164,13 @@ class ppTSMHead(FrameHead):
 
     def __init__(
         self,
-        num_classes: int,
-        in_channels: int,
+        num_classes: PositiveInt,
+        in_channels: PositiveInt,
         loss_cfg: Optional[nn.Layer] = None,
-        drop_ratio: float = 0.8,
-        std: float = 0.01,
+        drop_ratio: Share = 0.8,
+        std: NonNegative = 0.01,
         data_format: Literal["NCHW", "NHWC"] = "NCHW",
         fclr5: bool = True,
-        ls_eps: float = 0.0,
+        ls_eps: Share = 0.0,
     ) -> None:
         super().__init__(num_classes, in_channels, loss_cfg, drop_ratio, std, data_format, fclr5, ls_eps)
