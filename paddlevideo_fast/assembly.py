@@ -96,26 +96,9 @@ def train(cfg: Config) -> Trainer:
     )
     if checkpoint is not None:
         restore(trainer, checkpoint)
-    # not before all of the above worked: a wrong config leaves the folder as it was
-    if checkpoint is not None and Path(checkpoint.prefix).resolve().parent == store.folder.resolve():
-        _move_later_checkpoints_aside(store, trainer)
-    else:
-        move_earlier_run_aside(store.folder, settings.model_name)
-    with writing(store.folder):
-        add_log_file(store.folder / "train.log")
-        _without_start(cfg).save(store.folder / "config.yaml")
-    if checkpoint is not None:
-        logger.info(
-            "resumed %s: epoch %d, step %d of it",
-            checkpoint.prefix,
-            trainer.state.epoch + 1,
-            trainer.state.step_in_epoch,
-        )
-        if trainer.state.epoch >= settings.epochs:
-            logger.info(
-                "nothing is left to train: %d of %d epochs are done", trainer.state.epoch, settings.epochs
-            )
-    _describe(trainer, settings, split)
+    # Only now, when all of the above has worked: a wrong config leaves the folder as it was.
+    _open_output(cfg, store, trainer, checkpoint)
+    _describe(trainer, settings, split, checkpoint)
     with trainer.interrupt:
         trainer.fit()
     return trainer
@@ -235,6 +218,19 @@ def _data_identity(cfg: Config, split: Split) -> Dict[str, Any]:
     }
 
 
+def _open_output(
+    cfg: Config, store: CheckpointStore, trainer: Trainer, checkpoint: Optional[Checkpoint]
+) -> None:
+    """Makes room in the output folder, and opens the run's log and config there."""
+    if checkpoint is not None and Path(checkpoint.prefix).resolve().parent == store.folder.resolve():
+        _move_later_checkpoints_aside(store, trainer)
+    else:
+        move_earlier_run_aside(store.folder, store.name)
+    with writing(store.folder):
+        add_log_file(store.folder / "train.log")
+        _without_start(cfg).save(store.folder / "config.yaml")
+
+
 def _without_start(cfg: Config) -> Config:
     """The config without what says where this start began: loading it gives the run from its beginning."""
     start = ("resume", "resume_epoch", "weights")
@@ -275,7 +271,14 @@ def _require(cfg: Config, name: str, what: str) -> None:
         raise ConfigError([f"{cfg.path}  {name}: {what} needs this section"])
 
 
-def _describe(trainer: Trainer, settings: RunSettings, split: Split) -> None:
+def _describe(
+    trainer: Trainer, settings: RunSettings, split: Split, checkpoint: Optional[Checkpoint]
+) -> None:
+    if checkpoint is not None:
+        done, step = trainer.state.epoch, trainer.state.step_in_epoch
+        logger.info("resumed %s: epoch %d, step %d of it", checkpoint.prefix, done + 1, step)
+        if done >= settings.epochs:
+            logger.info("nothing is left to train: %d of %d epochs are done", done, settings.epochs)
     parameters = sum(
         p.size for name, p in trainer.model.named_parameters() if not name.endswith(("._mean", "._variance"))
     )

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Dict, Iterable, Optional, Tuple, Union
 
 from paddlevideo_fast.errors import BadSampleShareError
+from paddlevideo_fast.loader.errors import LoaderError
 from paddlevideo_fast.log import get_logger
 
 _MIN_FILES = 3  # one or two bad files stop no run, however small its list is
@@ -41,6 +42,7 @@ class BadSamples:
 
         Raises:
             BadSampleShareError: the files that do not decode are more than `max_share` of the dataset.
+            LoaderError: the list of bad files cannot be written.
         """
         new = {}
         for path, cause in failures:
@@ -70,7 +72,10 @@ class BadSamples:
             lines = self.path.read_text(encoding="utf-8", errors="replace").splitlines()
             listed = {line.partition("\t")[0] for line in lines}
         text = "".join(f"{path}\t{cause}\n" for path, cause in causes.items() if path not in listed)
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with open(self.path, "ab", buffering=0) as file:
-            file.write(text.encode("utf-8", errors="surrogateescape"))
-            os.fsync(file.fileno())
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with open(self.path, "ab", buffering=0) as file:
+                file.write(text.encode("utf-8", errors="surrogateescape"))
+                os.fsync(file.fileno())
+        except OSError as exc:
+            raise LoaderError(f"'{self.path}' cannot be written: {exc.strerror or exc}") from exc

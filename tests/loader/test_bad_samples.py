@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from paddlevideo_fast.errors import BadSampleShareError
-from paddlevideo_fast.loader import BadSamples
+from paddlevideo_fast.loader import BadSamples, LoaderError
 
 
 def test_each_file_is_named_once(tmp_path, caplog):
@@ -34,6 +34,12 @@ def test_files_repaired_before_a_resume_do_not_count(tmp_path):
     path = tmp_path / "bad_samples.txt"
     path.write_text("".join(f"{number}.mp4\tdamaged\n" for number in range(20)))
     BadSamples(path, total=20).add([("a.mp4", "damaged")])
+
+
+def test_a_list_that_cannot_be_written_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(LoaderError, match=r"bad_samples\.txt' cannot be written"):
+        BadSamples(tmp_path / "file" / "bad_samples.txt", total=9).add([("a.mp4", "damaged")])
 
 
 @pytest.mark.smoke

@@ -6,12 +6,8 @@ import re
 from typing import TYPE_CHECKING, Any, Dict, List, Optional
 
 from paddlevideo_fast.engine.callbacks.base import Callback
-from paddlevideo_fast.engine.checkpoint import (
-    Checkpoint,
-    CheckpointStore,
-    portable_state,
-    restore_optimizer,
-)
+from paddlevideo_fast.engine.checkpoint import Checkpoint, CheckpointStore
+from paddlevideo_fast.engine.optimizer_state import portable_state, restore_optimizer
 from paddlevideo_fast.errors import CheckpointError
 from paddlevideo_fast.log import get_logger
 
