@@ -12,7 +12,7 @@ import warnings
 from typing import Any, Iterator, List, Optional, Sequence
 
 from paddlevideo_fast.config.load import load_config
-from paddlevideo_fast.errors import MissingExtraError, PaddleVideoFastError
+from paddlevideo_fast.errors import ConfigError, MissingExtraError, PaddleVideoFastError
 from paddlevideo_fast.log import setup_logging
 
 EXIT_USER_ERROR = 2
@@ -91,8 +91,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
 
 def _run(args: argparse.Namespace) -> int:
     overrides = args.override + _flags_as_overrides(args)
-    # Unchecked first: the check imports the components, and Paddle reads the thread count at its import.
-    set_threads(load_config(args.config, overrides, check=False).get("num_threads"))
+    set_threads(_wanted_threads(args.config, overrides))
     with quiet_import():
         from paddlevideo_fast import assembly
         from paddlevideo_fast.engine import TrainingInterrupted
@@ -109,6 +108,17 @@ def _run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _wanted_threads(config: str, overrides: Sequence[str]) -> Any:
+    """`num_threads` of the unchecked config: the check imports Paddle, which reads the count at its import.
+
+    Problems are left to the check, which tells all of them at once.
+    """
+    try:
+        return load_config(config, overrides, check=False).get("num_threads")
+    except ConfigError:
+        return None
+
+
 def _flags_as_overrides(args: argparse.Namespace) -> List[str]:
     flags = []
     if args.weights is not None:
@@ -122,7 +132,7 @@ def _flags_as_overrides(args: argparse.Namespace) -> List[str]:
     return flags
 
 
-def set_threads(num_threads: Optional[int]) -> None:
+def set_threads(num_threads: Any) -> None:
     """Chooses the CPU threads of this process; must run before Paddle is imported.
 
     Paddle's CPU build runs on one thread unless OMP_NUM_THREADS says otherwise. The variable wins where the

@@ -59,27 +59,33 @@ def environment() -> Dict[str, str]:
 
 
 @pytest.fixture(scope="session")
-def motion_data(tmp_path_factory: Any, environment: Dict[str, str]) -> Path:
+def motion_data(tmp_path_factory: Any, run_script: Callable[..., Any]) -> Path:
     """24 training and 8 validation clips of the four directions, 32×32, 8 frames."""
     folder = tmp_path_factory.mktemp("motion")
-    subprocess.run(
-        [
-            *(sys.executable, str(ROOT / "data" / "make_motion_dataset.py"), "--output", str(folder)),
-            *("--train", "24", "--valid", "8", "--size", "32", "--frames", "8"),
-            *("--classes", "left,right,up,down", "--workers", "1"),
-        ],
-        check=True,
-        env=environment,
-        capture_output=True,
-    )
+    options = {
+        "train": 24,
+        "valid": 8,
+        "size": 32,
+        "frames": 8,
+        "classes": "left,right,up,down",
+        "workers": 1,
+    }
+    arguments = (f"--{name}={value}" for name, value in options.items())
+    run_script("data/make_motion_dataset.py", "--output", folder, *arguments)
     return folder
 
 
+@pytest.fixture(scope="session")
+def tiny_text() -> str:
+    """A config to fill in, `tiny_text.format(data=..., output=...)`."""
+    return TINY
+
+
 @pytest.fixture
-def tiny_config(motion_data: Path, tmp_path: Path) -> Path:
+def tiny_config(motion_data: Path, tmp_path: Path, tiny_text: str) -> Path:
     """A config that trains in seconds; its output goes to `tmp_path / "out"`."""
     path = tmp_path / "tiny.yaml"
-    path.write_text(TINY.format(data=motion_data, output=tmp_path / "out"))
+    path.write_text(tiny_text.format(data=motion_data, output=tmp_path / "out"))
     return path
 
 

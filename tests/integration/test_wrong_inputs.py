@@ -110,6 +110,12 @@ def override_without_value(c):
     c.set("epochs")
 
 
+@case(r"2 problems\n  -o #1  'epochs'.*\n.*tiny\.yaml:\d+  OPTIMIZER\.momentun")
+def problems_of_an_override_and_of_the_file(c):
+    c.edit("momentum: 0.9", "momentun: 0.9")
+    c.set("epochs")
+
+
 @case(r"'?depth'?.*19|19.*depth")
 def depth_that_does_not_exist(c):
     c.set("MODEL.backbone.depth=19")
@@ -296,14 +302,6 @@ def output_folder_that_is_a_file(c):
 @case(r"loss is (nan|inf).*step \d+.*clips \[.*last good checkpoint: .*epoch_0000\d")
 def loss_that_turns_nan(c):
     c.set("OPTIMIZER.learning_rate=1e30", "resume=auto", "epochs=3")
-
-
-@pytest.fixture(scope="session")
-def tiny_text():
-    from pathlib import Path
-
-    text = Path(__file__).with_name("conftest.py").read_text()
-    return text.split('TINY = """')[1].split('"""')[0]
 
 
 def contents(folder: Path):
