@@ -2,11 +2,12 @@
 
 from paddlevideo_fast.decode.frames import FrameFolderReader, open_frames
 from paddlevideo_fast.decode.opening import BACKENDS, VIDEO_EXTENSIONS, check_video, open_video
-from paddlevideo_fast.decode.reader import VideoReader
+from paddlevideo_fast.decode.reader import Box, VideoReader
 
 __all__ = [
     "BACKENDS",
     "VIDEO_EXTENSIONS",
+    "Box",
     "FrameFolderReader",
     "VideoReader",
     "check_video",

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from operator import index as as_integer
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
 from paddlevideo_fast.errors import VideoDecodeError
+
+
+class Box(NamedTuple):
+    """A rectangle of a frame as it is shown, in whole pixels."""
+
+    left: int
+    top: int
+    width: int
+    height: int
 
 
 class VideoReader(ABC):
@@ -58,11 +67,13 @@ class VideoReader(ABC):
             self._size = (width, height)
         return self._size
 
-    def read(self, indices: Sequence[int]) -> np.ndarray:
+    def read(self, indices: Sequence[int], box: Optional[Box] = None) -> np.ndarray:
         """Decodes frames.
 
         Args:
             indices: frame numbers from 0, in any order; repeats are allowed.
+            box: the part of the frames that is wanted, inside them; None: all. The pixels are those of the
+                whole frame, cut out.
 
         Returns:
             uint8 [T, H, W, 3], RGB, one frame for each index.
@@ -70,12 +81,14 @@ class VideoReader(ABC):
         Raises:
             VideoDecodeError: an index is out of range, or a frame does not decode, or the reader is closed.
             TypeError: an index is no integer.
+            ValueError: the box is empty or reaches over the frame.
         """
         self._require_open()
         order = [_integer(index) for index in indices]
         wanted = sorted(set(order))
         if not wanted:
-            return np.empty((0, self.height, self.width, 3), np.uint8)
+            height, width = (self.height, self.width) if box is None else (box.height, box.width)
+            return np.empty((0, height, width, 3), np.uint8)
         if wanted[0] < 0 or wanted[-1] >= self.num_frames:
             bad = wanted[0] if wanted[0] < 0 else wanted[-1]
             raise VideoDecodeError(
@@ -85,6 +98,8 @@ class VideoReader(ABC):
         shapes = {frame.shape for frame in frames.values()}
         if len(shapes) > 1:
             raise VideoDecodeError(self.path, f"the frame size changes within the video: {sorted(shapes)}")
+        if box is not None:
+            frames = {index: _cut(frame, box) for index, frame in frames.items()}
         return np.stack([frames[index] for index in order])
 
     def __iter__(self) -> Iterator[np.ndarray]:
@@ -101,6 +116,14 @@ class VideoReader(ABC):
 
     def __exit__(self, *exc_info: object) -> None:
         self.close()
+
+
+def _cut(frame: np.ndarray, box: Box) -> np.ndarray:
+    height, width = frame.shape[:2]
+    left, top, right, bottom = box.left, box.top, box.left + box.width, box.top + box.height
+    if not (0 <= left < right <= width and 0 <= top < bottom <= height):
+        raise ValueError(f"{box} does not lie inside a frame of {width}×{height}")
+    return frame[top:bottom, left:right]
 
 
 def _integer(frame: Any) -> int:

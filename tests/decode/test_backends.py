@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 import pytest
 
-from paddlevideo_fast.decode import check_video, open_frames, open_video
+from paddlevideo_fast.decode import Box, check_video, open_frames, open_video
 from paddlevideo_fast.errors import VideoDecodeError
 
 OTHERS = ["cv2", *(["decord"] if importlib.util.find_spec("decord") else [])]
@@ -102,3 +102,17 @@ def test_a_closed_reader_says_so(backend, make_clip, rawframes_dataset, tmp_path
         with pytest.raises(VideoDecodeError, match="the reader is closed"):
             use()
     reader.close()
+
+
+@pytest.mark.parametrize("backend", ["pyav", *OTHERS])
+def test_a_box_is_cut_out_of_the_whole_frame(backend, tmp_path, make_clip):
+    path = make_clip(tmp_path / "clip.mp4", 12)
+    with open_video(path, backend) as reader:
+        whole = reader.read([7, 2, 7])
+        for box in (Box(0, 0, 80, 48), Box(3, 5, 21, 17), Box(79, 47, 1, 1)):
+            part = whole[:, box.top : box.top + box.height, box.left : box.left + box.width]
+            np.testing.assert_array_equal(reader.read([7, 2, 7], box), part)
+        assert reader.read([], Box(1, 2, 3, 4)).shape == (0, 4, 3, 3)
+        for box in (Box(-1, 0, 4, 4), Box(78, 0, 4, 4), Box(0, 46, 4, 4), Box(0, 0, 0, 4)):
+            with pytest.raises(ValueError, match="80×48"):
+                reader.read([0], box)
