@@ -1,29 +1,46 @@
 """Measures parts of the toolkit against a named baseline: python tools/benchmark.py shift."""
 
 import argparse
+import importlib
 import sys
 from pathlib import Path
+from typing import Optional, Sequence
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # runs from a clone, installed or not
 
-from paddlevideo_fast.cli import quiet_import, set_threads
+from paddlevideo_fast.cli import EXIT_USER_ERROR, quiet_import, set_threads
+from paddlevideo_fast.errors import PaddleVideoFastError
+
+# One a module of paddlevideo_fast/bench with `add_arguments(parser)` and `main(args)`. It is imported when its
+# benchmark is asked for, so none needs what another one needs.
+BENCHMARKS = {
+    "shift": "the temporal shift, ours and Paddle's, against the one of pad, slice and concat",
+    "trainer": "what the trainer costs over a bare Paddle loop",
+}
 
 
-def main() -> int:
-    """Parses the command line and runs one benchmark."""
+def main(argv: Optional[Sequence[str]] = None) -> int:
+    """Parses the command line and runs one benchmark; 2: wrong input."""
+    listing = "\n".join(f"  {name:<12}{text}" for name, text in BENCHMARKS.items())
+    parser = argparse.ArgumentParser(
+        prog="tools/benchmark.py",
+        description=__doc__,
+        epilog=f"benchmarks:\n{listing}\n\ntools/benchmark.py NAME --help has the options of one",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("benchmark", choices=BENCHMARKS)
+    parser.add_argument("options", nargs=argparse.REMAINDER)
+    chosen = parser.parse_args(argv)
     set_threads(None)
     with quiet_import():
-        from paddlevideo_fast.bench import shift, trainer
-    parser = argparse.ArgumentParser(prog="tools/benchmark.py", description=__doc__)
-    commands = parser.add_subparsers(dest="benchmark", required=True)
-    for module in (shift, trainer):
-        assert module.__doc__ is not None
-        name = module.__name__.rpartition(".")[2]
-        command = commands.add_parser(name, help=module.__doc__, description=module.__doc__)
-        module.add_arguments(command)
-        command.set_defaults(run=module.main)
-    args = parser.parse_args()
-    return int(args.run(args))
+        module = importlib.import_module(f"paddlevideo_fast.bench.{chosen.benchmark}")
+    command = argparse.ArgumentParser(prog=f"{parser.prog} {chosen.benchmark}", description=module.__doc__)
+    module.add_arguments(command)
+    try:
+        return int(module.main(command.parse_args(chosen.options)))
+    except PaddleVideoFastError as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return EXIT_USER_ERROR
 
 
 if __name__ == "__main__":
