@@ -11,8 +11,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # runs from a c
 from paddlevideo_fast.cli import EXIT_USER_ERROR, quiet_import, set_threads
 from paddlevideo_fast.errors import PaddleVideoFastError
 
-# One a module of paddlevideo_fast/bench with `add_arguments(parser)` and `main(args)`, which is imported when it
-# is asked for, so none needs what another one needs.
+# Modules of paddlevideo_fast/bench with `add_arguments(parser)` and `main(args)`. Each is imported when it is
+# asked for, so none needs what another one needs.
 BENCHMARKS = {
     "shift": "the temporal shift, ours and Paddle's, against the one of pad, slice and concat",
     "trainer": "what the trainer costs over a bare Paddle loop",
