@@ -147,8 +147,12 @@ class _Checker:
 
     def group(self, group: Group, value: Mapping[str, Any], path: KeyPath) -> None:
         for name in group.required:
-            if value.get(name) is None:
+            other = group.replaced_by.get(name)
+            replaced = other is not None and value.get(other) is not None
+            if value.get(name) is None and not replaced:
                 self.problem((*path, name), "this section is missing")
+            elif value.get(name) is not None and replaced:
+                self.problem((*path, name), f"{other} stands for it; keep one of the two")
         settings = {key: item for key, item in value.items() if key not in group.members}
         if group.settings:
             self.arguments(group.settings, settings, path, known=group.members, owner="")

@@ -63,12 +63,14 @@ class Group:
         members: the sections in it.
         settings: dataclass whose fields are the plain keys, or None.
         required: members that must be there.
+        replaced_by: required member -> member that takes its place; the two exclude each other.
         purpose: one sentence for the reference.
     """
 
     members: Mapping[str, Section] = field(default_factory=dict)
     settings: Optional[type] = None
     required: Tuple[str, ...] = ()
+    replaced_by: Mapping[str, str] = field(default_factory=dict)
     purpose: str = ""
 
 
@@ -94,9 +96,13 @@ _PIPELINE = Group(
     {
         "decode": Component(registry.DECODERS, purpose="How a file is opened."),
         "sample": Component(registry.SAMPLERS, purpose="Which frames of it are read."),
+        "decode_sampler": Component(
+            registry.SAMPLERS, purpose="Stands for `sample`, and for `decode` with a VideoDecoder."
+        ),
         "transform": ComponentList(registry.TRANSFORMS, purpose="What happens to the frames, in this order."),
     },
     required=("decode", "sample", "transform"),
+    replaced_by={"decode": "decode_sampler", "sample": "decode_sampler"},
     purpose="From a file to a clip.",
 )
 

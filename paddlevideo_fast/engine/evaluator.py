@@ -29,7 +29,7 @@ def evaluate(
         model: as the `Trainer`'s; its train or eval mode is the same afterwards.
         loader: every sample once, in order.
         preprocess: uint8 clips [N, T, H, W, C] to the model's float32 input.
-        metric: `reset()`, `update(logits, labels, ids)`, `accumulate()`.
+        metric: `reset()`, `update(logits, labels, ids, views)`, `accumulate()`.
         on_failures: called with each batch's decode failures; may raise past a share.
         max_iters: stops after so many batches, for trials.
         show_progress: draws a bar; for a terminal.
@@ -60,7 +60,7 @@ def evaluate(
                 labels = paddle.to_tensor(batch.labels)
                 logits = model(preprocess(batch.clips))
                 loss.add(float(model.loss(logits, labels)), len(batch.labels))
-                metric.update(logits, labels, batch.ids)
+                metric.update(logits, labels, batch.ids, batch.views)
     finally:
         if was_training:
             model.train()

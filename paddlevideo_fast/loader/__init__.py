@@ -4,12 +4,12 @@ from paddlevideo_fast.loader.annotations import VideoRecord, check_labels
 from paddlevideo_fast.loader.bad_samples import BadSamples
 from paddlevideo_fast.loader.batches import ClipBatchSampler
 from paddlevideo_fast.loader.build import build_dataset, build_loader, build_pipeline
-from paddlevideo_fast.loader.dataset import FrameDataset, Sample, VideoDataset
+from paddlevideo_fast.loader.dataset import FrameDataset, Sample, SFVideoDataset, VideoDataset
 from paddlevideo_fast.loader.errors import LoaderError, TransformError
 from paddlevideo_fast.loader.paddle_loader import Batch, ClipLoader
 from paddlevideo_fast.loader.pipeline import Pipeline
 from paddlevideo_fast.loader.request import ClipRequest
-from paddlevideo_fast.loader.sampling import Sampler
+from paddlevideo_fast.loader.sampling import DecodeSampler, Sampler
 
 __all__ = [
     "BadSamples",
@@ -17,9 +17,11 @@ __all__ = [
     "ClipBatchSampler",
     "ClipLoader",
     "ClipRequest",
+    "DecodeSampler",
     "FrameDataset",
     "LoaderError",
     "Pipeline",
+    "SFVideoDataset",
     "Sample",
     "Sampler",
     "TransformError",

@@ -83,6 +83,7 @@ class ClipBatchSampler:
             order = np.resize(order, -(-total // self.world_size) * self.world_size)
         mine = order[self.rank :: self.world_size].tolist()
         size = self.batch_size
-        requests = [ClipRequest(place // self.num_views, epoch, place % self.num_views) for place in mine]
+        views = self.num_views
+        requests = [ClipRequest(place // views, epoch, place % views, views) for place in mine]
         firsts = range(start_batch * size, self.num_batches * size, size)
         return [requests[first : first + size] for first in firsts]

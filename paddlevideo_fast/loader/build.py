@@ -16,9 +16,13 @@ from paddlevideo_fast.registry import DATASETS, DECODERS, SAMPLERS, TRANSFORMS
 def build_pipeline(section: Mapping[str, Any]) -> Pipeline:
     """A pipeline from `PIPELINE.train`, `.valid` or `.test`.
 
+    `decode_sampler` alone stands for both `decode: {name: VideoDecoder}` and `sample`.
+
     Raises:
         LoaderError: `decode` or `sample` is missing.
     """
+    if section.get("decode_sampler"):
+        section = {**section, "decode": {"name": "VideoDecoder"}, "sample": section["decode_sampler"]}
     for key in ("decode", "sample"):
         if not section.get(key):
             raise LoaderError(f"a pipeline needs '{key}'; it has {', '.join(section) or 'nothing'}")
@@ -65,5 +69,6 @@ def build_loader(
         seed=seed,
         rank=rank,
         world_size=world_size,
+        num_views=dataset.num_views,
     )
     return ClipLoader(dataset, sampler, num_workers)

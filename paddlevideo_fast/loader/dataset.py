@@ -12,7 +12,7 @@ from paddlevideo_fast.errors import VideoDecodeError
 from paddlevideo_fast.loader.annotations import VideoRecord, read_frame_list, read_video_list
 from paddlevideo_fast.loader.errors import LoaderError
 from paddlevideo_fast.loader.pipeline import Pipeline
-from paddlevideo_fast.loader.randomness import CLIP, SUBSTITUTE, generator
+from paddlevideo_fast.loader.randomness import CLIP, SUBSTITUTE, Middle, generator
 from paddlevideo_fast.loader.request import ClipRequest
 from paddlevideo_fast.registry import DATASETS
 
@@ -29,6 +29,7 @@ class Sample:
         index: its number; in training it differs from the request's where that did not decode.
         view: the request's.
         failures: (path, cause) of each record that did not decode.
+        num_crops: how many clips of the batch `clip` makes, one after the other; each is a view of its own.
     """
 
     clip: Optional[np.ndarray]
@@ -36,10 +37,13 @@ class Sample:
     index: int
     view: int
     failures: Tuple[Failure, ...] = ()
+    num_crops: int = 1
 
 
 class ClipDataset:
     """Records, and a pipeline that makes clips of them.
+
+    Training draws at random. Evaluation draws the middle wherever a sampler or a transform draws (`Middle`).
 
     A file that does not decode raises nothing. In training another record takes its place, drawn from the
     same key as the sample's randomness; in evaluation the sample has no clip. Both report the file.
@@ -51,8 +55,14 @@ class ClipDataset:
         seed: of all randomness.
         training: whether a substitute is drawn.
         num_retries: records that are tried in training before a sample is given up.
+
+    Attributes:
+        num_views: requests that one record is evaluated with.
+        num_crops: clips that one request makes, each a view of its own.
     """
 
+    num_views = 1
+    num_crops = 1
     injected: ClassVar[Tuple[str, ...]] = ("pipeline", "seed", "training")
 
     def __init__(
@@ -89,15 +99,18 @@ class ClipDataset:
             if attempt:
                 index = int(generator(SUBSTITUTE, *key, attempt).integers(len(self.records)))
             record = self.records[index]
+            rng = generator(CLIP, *key, attempt) if self.training else Middle()
             try:
-                clip = self.pipeline(record, replace(request, index=index), generator(CLIP, *key, attempt))
+                clip = self.pipeline(record, replace(request, index=index), rng)
             except VideoDecodeError as error:
                 # a folder of frames is one bad sample, whichever of its images is damaged
                 inside = "" if error.path == record.path else f"{error.path}: "
                 failures.append((record.path, inside + error.cause))
                 continue
-            return Sample(clip, record.label, index, request.view, tuple(failures))
-        return Sample(None, self.records[request.index].label, request.index, request.view, tuple(failures))
+            break
+        else:
+            clip, record, index = None, self.records[request.index], request.index
+        return Sample(clip, record.label, index, request.view, tuple(failures), self.num_crops)
 
 
 @DATASETS.register()
@@ -131,6 +144,62 @@ class VideoDataset(ClipDataset):
     ) -> None:
         records = read_video_list(file_path, data_prefix, suffix)
         super().__init__(records, file_path, pipeline, seed, training, num_retries)
+
+
+@DATASETS.register()
+class SFVideoDataset(VideoDataset):
+    """Video files for 3D networks, tested with several clips of each video.
+
+    A test sees `num_ensemble_views` spans of a video, each as `num_spatial_crops` crops; `MultiCropMetric`
+    averages over all of them. The crops of a span are cut from frames that are decoded once, so a batch of B
+    spans holds B * `num_spatial_crops` clips.
+
+    Args:
+        file_path: the list.
+        pipeline: makes the clips.
+        seed: of all randomness.
+        training: whether a file that does not decode is replaced.
+        data_prefix: folder that relative paths start from.
+        suffix: ending added to paths that lack it.
+        num_retries: records that are tried in training before a sample is given up.
+        num_ensemble_views: spans of a video; more than one needs a DecodeSampler with `test_mode`.
+        num_spatial_crops: crops of a span; null: those that the transforms make.
+
+    Raises:
+        AnnotationError: the list is missing, empty or malformed.
+        LoaderError: the sampler or the transforms make other views.
+    """
+
+    ignored_arguments: ClassVar[Dict[str, str]] = {
+        **VideoDataset.ignored_arguments,
+        "num_samples_precise_bn": "the population statistics have a section of their own",
+    }
+
+    def __init__(
+        self,
+        file_path: str,
+        pipeline: Pipeline,
+        seed: int,
+        training: bool,
+        data_prefix: Optional[str] = None,
+        suffix: str = "",
+        num_retries: PositiveInt = 5,
+        num_ensemble_views: PositiveInt = 1,
+        num_spatial_crops: Optional[PositiveInt] = None,
+    ) -> None:
+        super().__init__(file_path, pipeline, seed, training, data_prefix, suffix, num_retries)
+        self.num_views = num_ensemble_views
+        self.num_crops = pipeline.num_views
+        if num_spatial_crops not in (None, self.num_crops):
+            raise LoaderError(
+                f"SFVideoDataset: num_spatial_crops is {num_spatial_crops}, but the pipeline makes "
+                f"{self.num_crops} crops; MultiCrop with test_mode: True makes 3, without it 1"
+            )
+        if num_ensemble_views > 1 and not getattr(pipeline.sample, "test_mode", False):
+            raise LoaderError(
+                f"SFVideoDataset: num_ensemble_views is {num_ensemble_views}, but the sampler takes the same "
+                "frames for each; use DecodeSampler with test_mode: True"
+            )
 
 
 @DATASETS.register()

@@ -28,8 +28,9 @@ class Batch:
     """Samples of one step.
 
     Attributes:
-        clips: uint8 [N, V * T, H, W, 3]. Samples without a clip are left out, so N may be smaller than the
-            batch size; where none has one, the shape is [0, 0, 0, 0, 3]. May be read-only.
+        clips: uint8 [N, V * T, H, W, 3]. A sample of several crops is several clips here, and samples without
+            a clip are left out, so N may differ from the batch size; where none has one, the shape is
+            [0, 0, 0, 0, 3]. May be read-only.
         labels: int64 [N].
         ids: int64 [N], numbers of the records in the dataset.
         views: int64 [N].
@@ -59,11 +60,16 @@ def collate(samples: Sequence[Sample]) -> Batch:
         raise LoaderError(
             f"clips of different shapes {shapes} in one batch: end the transforms with a crop to one size"
         )
+    num_crops = kept[0].num_crops if kept else 1
+    stacked = np.stack(clips) if clips else np.empty((0, 0, 0, 0, 3), np.uint8)
+    if num_crops > 1:
+        stacked = stacked.reshape(len(kept) * num_crops, -1, *stacked.shape[2:])
+    views = [sample.view * num_crops + crop for sample in kept for crop in range(num_crops)]
     return Batch(
-        clips=np.stack(clips) if clips else np.empty((0, 0, 0, 0, 3), np.uint8),
-        labels=np.array([sample.label for sample in kept], np.int64),
-        ids=np.array([sample.index for sample in kept], np.int64),
-        views=np.array([sample.view for sample in kept], np.int64),
+        clips=stacked,
+        labels=np.array([sample.label for sample in kept], np.int64).repeat(num_crops),
+        ids=np.array([sample.index for sample in kept], np.int64).repeat(num_crops),
+        views=np.array(views, np.int64),
         failures=[failure for sample in samples for failure in sample.failures],
     )
 

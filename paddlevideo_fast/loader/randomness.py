@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 CLIP, ORDER, SUBSTITUTE = 1, 2, 3
@@ -17,3 +19,33 @@ def generator(purpose: int, *key: int) -> np.random.Generator:
     """
     # numpy pads short keys with zeros, so (1, 2) and (1, 2, 0) would be one stream: the length goes in, too
     return np.random.Generator(np.random.Philox(np.random.SeedSequence((purpose, len(key), *key))))
+
+
+class Middle(np.random.Generator):
+    """Draws the middle of what could be drawn: random crops become centre crops, and nothing flips.
+
+    Evaluation uses it, so that its clips are those a random draw has on average, the same in each epoch.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(np.random.PCG64(0))
+
+    def integers(self, low: Any, high: Any = None, size: Any = None, *args: Any, **kwargs: Any) -> Any:
+        """The middle of the range, the lower of two."""
+        first, stop = (0, low) if high is None else (low, high)
+        middle = (first + stop - 1) // 2
+        return middle if size is None else np.full(size, middle)
+
+    def uniform(self, low: Any = 0.0, high: Any = 1.0, size: Any = None) -> Any:
+        """The middle of the range."""
+        middle = (low + high) / 2
+        return middle if size is None else np.full(size, middle)
+
+    def random(self, size: Any = None, *args: Any, **kwargs: Any) -> Any:
+        """The largest number below 1: what happens with a probability below 1 does not happen."""
+        largest = np.nextafter(1.0, 0.0)
+        return float(largest) if size is None else np.full(size, largest)
+
+    def permutation(self, x: Any, axis: int = 0) -> Any:
+        """The order as it is."""
+        return np.arange(x) if isinstance(x, (int, np.integer)) else np.array(x)

@@ -14,6 +14,7 @@ class ClipRequest:
         index: number of the record in the dataset.
         epoch: the epoch the clip is for; part of the key of its randomness.
         view: which of several clips of the record, for multi-view evaluation.
+        num_views: how many those are.
         num_frames: frames of the clip; None: what the sampler says.
         sampling_rate: source frames from one clip frame to the next; None: what the sampler says.
         crop_size: height and width of the clip in pixels; None: what the transforms say.
@@ -22,6 +23,7 @@ class ClipRequest:
     index: int
     epoch: int
     view: int = 0
+    num_views: int = 1
     num_frames: Optional[int] = None
     sampling_rate: Optional[float] = None
     crop_size: Optional[int] = None

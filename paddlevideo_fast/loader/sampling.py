@@ -5,17 +5,19 @@ All indices count from 0, for videos and frame folders alike.
 
 from __future__ import annotations
 
-from typing import ClassVar, Dict, Optional
+from typing import Annotated, ClassVar, Dict, Optional
 
 import numpy as np
 
-from paddlevideo_fast.config.types import PositiveInt
+from paddlevideo_fast.config.types import PositiveInt, Range
 from paddlevideo_fast.loader.errors import LoaderError
 from paddlevideo_fast.loader.request import ClipRequest
 from paddlevideo_fast.registry import SAMPLERS
 
 _DENSE_WINDOW = 64
 _DENSE_CLIPS = 10
+
+AboveZero = Annotated[float, Range(1e-3)]
 
 
 @SAMPLERS.register()
@@ -153,3 +155,81 @@ class Sampler:
         if self.valid_mode:
             return segments * step + (step - 1) // 2
         return segments * step + rng.integers(step - seg_len + 1, size=num_seg)
+
+
+@SAMPLERS.register()
+class DecodeSampler:
+    """Frames of one span of time, as PaddleVideo's and PySlowFast's SlowFast take them.
+
+    A clip lasts `num_frames * sampling_rate / target_fps` seconds, whatever the video's frame rate is, and
+    its frames lie equally far apart in it. 4 frames, rate 2 and 30 frames a second, in a video of 15:
+
+        frame     0   1   2   3   4   5   6   7
+        training              x   x   x   x       a random start
+        valid             x   x   x   x           the middle
+        test      x   x   x   x                   view 0 of 2
+        test              x   x   x   x           view 1 of 2
+
+    A video shorter than the span repeats its last frame. The start of view v of V lies at the share v / V of
+    the room that the span leaves, as in the reference.
+
+    Args:
+        num_frames: frames of the clip.
+        sampling_rate: frames from one to the next, in a video of `target_fps`.
+        target_fps: frames a second that `sampling_rate` is meant for; videos that do not know their frame
+            rate (folders of images) are taken to have this one.
+        test_mode: one of the request's equally spaced views, not a random start.
+
+    Attributes:
+        num_clips: clips that `sample` returns.
+
+    Reference: SlowFast, arXiv:1812.03982, section 4 (training and inference).
+    """
+
+    ignored_arguments: ClassVar[Dict[str, str]] = {
+        "default_sampling_rate": "the rate of a phase is part of each request",
+    }
+    num_clips = 1
+
+    def __init__(
+        self,
+        num_frames: PositiveInt,
+        sampling_rate: AboveZero,
+        target_fps: AboveZero = 30.0,
+        test_mode: bool = False,
+    ) -> None:
+        if num_frames < 1 or sampling_rate <= 0 or target_fps <= 0:
+            raise LoaderError(
+                f"DecodeSampler: num_frames {num_frames} must be 1 or more, sampling_rate {sampling_rate} "
+                f"and target_fps {target_fps} above 0"
+            )
+        self.num_frames = num_frames
+        self.sampling_rate = sampling_rate
+        self.target_fps = target_fps
+        self.test_mode = test_mode
+
+    def sample(
+        self, num_frames: int, avg_fps: float, request: ClipRequest, rng: np.random.Generator
+    ) -> np.ndarray:
+        """Frame indices of the clip.
+
+        Args:
+            num_frames: length of the video, ≥ 1.
+            avg_fps: its frames a second; 0 where nothing says.
+            request: `num_frames` and `sampling_rate` replace the sampler's own where they are set; in test
+                mode `view` and `num_views` say which part of the video.
+            rng: draws the start.
+
+        Returns:
+            int64 [frames of the clip], each in [0, num_frames), ascending.
+        """
+        count = request.num_frames or self.num_frames
+        rate = request.sampling_rate or self.sampling_rate
+        span = max(1.0, count * rate * (avg_fps or self.target_fps) / self.target_fps)
+        room = max(0.0, num_frames - span)
+        if self.test_mode:
+            start = room * request.view / request.num_views
+        else:
+            start = rng.uniform(0, room)
+        indices = np.linspace(start, start + span - 1, count).astype(np.int64)
+        return np.minimum(indices, num_frames - 1)

@@ -42,14 +42,27 @@ class CenterCropMetric:
         self._ranks: List[paddle.Tensor] = []
         self._ids: List[np.ndarray] = []
 
-    def update(self, logits: paddle.Tensor, labels: paddle.Tensor, ids: Sequence[int]) -> None:
+    def update(
+        self, logits: paddle.Tensor, labels: paddle.Tensor, ids: Sequence[int], views: Sequence[int]
+    ) -> None:
         """Adds a batch.
 
         Args:
             logits: float [N, num_classes].
             labels: int64 [N].
             ids: [N], one number a sample.
+            views: [N], 0 for each.
+
+        Raises:
+            ConfigError: there are several views of a sample.
         """
+        if max(views) > 0:
+            raise ConfigError(
+                [
+                    "METRIC.name=CenterCropMetric: it takes one clip of a video, and the data has several; "
+                    "use MultiCropMetric"
+                ]
+            )
         self._ranks.append(rank_of_label(logits, labels))
         self._ids.append(np.asarray(ids).reshape(-1))
 

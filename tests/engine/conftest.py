@@ -19,6 +19,7 @@ class FakeBatch:
     clips: np.ndarray
     labels: np.ndarray
     ids: np.ndarray
+    views: np.ndarray
     failures: List[Any] = field(default_factory=list)
 
 
@@ -38,7 +39,7 @@ class FakeLoader:
         order = np.random.default_rng(epoch).permutation(len(self.labels))
         for at in range(start_batch, len(self)):
             ids = order[at * self.batch_size : (at + 1) * self.batch_size]
-            yield FakeBatch(self.clips[ids], self.labels[ids], ids)
+            yield FakeBatch(self.clips[ids], self.labels[ids], ids, np.zeros_like(ids))
 
 
 class LinearModel(paddle.nn.Layer):

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paddlevideo_fast.loader import ClipRequest, LoaderError, Sampler
+from paddlevideo_fast.loader import ClipRequest, DecodeSampler, LoaderError, Sampler
+from paddlevideo_fast.loader.randomness import Middle
 
 lengths = st.integers(1, 400)
 segments = st.integers(1, 32)
@@ -142,3 +143,77 @@ def test_impossible_arguments():
         Sampler(0, 1)
     with pytest.raises(LoaderError, match="frame_interval"):
         Sampler(1, 1, frame_interval=0)
+
+
+class Fixed(np.random.Generator):
+    """Draws the same share of every range."""
+
+    def __init__(self, share):
+        super().__init__(np.random.PCG64())
+        self.share = share
+
+    def uniform(self, low, high):
+        return low + self.share * (high - low)
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize(
+    ("num_frames", "fps", "share", "expected"),
+    [
+        # 4 frames at rate 2 of 30 a second last 8/30 s: 8 frames, from start to start + 7, 7/3 apart
+        (28, 30, 0.0, [0, 2, 4, 7]),
+        (28, 30, 0.5, [10, 12, 14, 17]),  # 20 frames of room
+        (28, 30, 0.99, [19, 22, 24, 26]),  # from 19.8: 19.8, 22.1, 24.5, 26.8
+        (28, 15, 0.5, [12, 13, 14, 15]),  # 4 frames of the same time, 24 of room
+        (28, 60, 0.5, [6, 11, 16, 21]),  # 16 frames, 5 apart, 12 of room
+        (28, 0, 0.5, [10, 12, 14, 17]),  # a folder of images is taken to have 30 a second
+        (8, 30, 0.7, [0, 2, 4, 7]),  # just long enough
+        (5, 30, 0.7, [0, 2, 4, 4]),  # shorter: the last frame again
+        (1, 30, 0.7, [0, 0, 0, 0]),
+        (28, 1, 0.5, [13, 13, 13, 13]),  # a span below a frame
+    ],
+)
+def test_a_span_of_time(num_frames, fps, share, expected):
+    sampler = DecodeSampler(num_frames=4, sampling_rate=2)
+    result = sampler.sample(num_frames, fps, ClipRequest(0, 0), Fixed(share))
+    assert result.tolist() == expected
+    assert result.dtype == np.int64
+
+
+@pytest.mark.smoke
+def test_views_of_a_test_are_spread_over_the_video():
+    sampler = DecodeSampler(num_frames=4, sampling_rate=2, test_mode=True)
+    starts = []
+    for view in range(5):
+        rng = np.random.default_rng(view)
+        clip = sampler.sample(28, 30, ClipRequest(0, 0, view, 5), rng)
+        starts.append(int(clip[0]))
+        assert clip.tolist() == [starts[-1] + step for step in (0, 2, 4, 7)]
+    assert starts == [0, 4, 8, 12, 16]  # 20 frames of room
+    assert sampler.sample(28, 30, ClipRequest(0, 0), np.random.default_rng(0))[0] == 0
+
+
+def test_evaluation_takes_the_middle_and_training_all_places():
+    sampler = DecodeSampler(num_frames=4, sampling_rate=2)
+    assert sampler.sample(28, 30, ClipRequest(0, 0), Middle()).tolist() == [10, 12, 14, 17]
+    starts = {int(sampler.sample(12, 30, ClipRequest(0, 0), np.random.default_rng(n))[0]) for n in range(99)}
+    assert starts == {0, 1, 2, 3}
+
+
+@given(st.integers(1, 500), st.sampled_from([10.0, 23.976, 25.0, 29.97, 60.0]), st.integers(0, 99))
+def test_the_span_is_the_same_time_at_every_shape(num_frames, fps, seed):
+    sampler = DecodeSampler(num_frames=32, sampling_rate=2)
+    ends = []
+    for count, rate in ((None, None), (16, 4.0), (8, 8.0)):
+        request = ClipRequest(0, 0, num_frames=count, sampling_rate=rate)
+        clip = sampler.sample(num_frames, fps, request, np.random.default_rng(seed))
+        assert len(clip) == (count or 32)
+        assert (np.diff(clip) >= 0).all()
+        assert 0 <= clip.min() <= clip.max() < num_frames
+        ends.append((clip[0], clip[-1]))
+    assert len(set(ends)) == 1
+
+
+def test_nothing_to_sample():
+    with pytest.raises(LoaderError, match="sampling_rate 0"):
+        DecodeSampler(num_frames=4, sampling_rate=0)

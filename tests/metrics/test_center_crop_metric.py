@@ -24,7 +24,8 @@ def test_it_agrees_with_sorting_also_with_ties(num_classes):
     metric = CenterCropMetric()
     for start in range(0, 60, 25):
         part = slice(start, start + 25)
-        metric.update(paddle.to_tensor(logits[part]), paddle.to_tensor(labels[part]), np.arange(60)[part])
+        ids = np.arange(60)[part]
+        metric.update(paddle.to_tensor(logits[part]), paddle.to_tensor(labels[part]), ids, 0 * ids)
     result = metric.accumulate()
     assert result["top1"] == pytest.approx(by_sorting(logits, labels, 1))
     assert result["top5"] == pytest.approx(by_sorting(logits, labels, 5))
@@ -34,8 +35,8 @@ def test_it_agrees_with_sorting_also_with_ties(num_classes):
 def test_padding_counts_once_and_reset_forgets():
     logits = paddle.to_tensor(np.eye(3, dtype="float32"))
     metric = CenterCropMetric(topk=[1])
-    metric.update(logits, paddle.to_tensor([0, 1, 0]), [0, 1, 2])
-    metric.update(logits[:2], paddle.to_tensor([0, 1]), [0, 1])
+    metric.update(logits, paddle.to_tensor([0, 1, 0]), [0, 1, 2], [0, 0, 0])
+    metric.update(logits[:2], paddle.to_tensor([0, 1]), [0, 1], [0, 0])
     assert metric.accumulate() == {"top1": pytest.approx(2 / 3)}
     metric.reset()
     with pytest.raises(PaddleVideoFastError, match="no sample"):
@@ -44,7 +45,7 @@ def test_padding_counts_once_and_reset_forgets():
 
 def test_a_nan_is_never_right():
     metric = CenterCropMetric()
-    metric.update(paddle.full([2, 10], float("nan")), paddle.to_tensor([0, 3]), [0, 1])
+    metric.update(paddle.full([2, 10], float("nan")), paddle.to_tensor([0, 3]), [0, 1], [0, 0])
     assert metric.accumulate() == {"top1": 0.0, "top5": 0.0}
 
 
