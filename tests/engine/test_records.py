@@ -82,8 +82,8 @@ def test_evaluation_counts_what_does_not_decode(make_trainer):
             for batch in loader.epoch(epoch):
                 batch.failures = [("bad.mp4", "cut short")]
                 yield batch
-            empty = type(batch)(batch.clips[:0], batch.labels[:0], batch.ids[:0], [("worse.mp4", "empty")])
-            yield empty
+            none = batch.ids[:0]
+            yield type(batch)(batch.clips[:0], batch.labels[:0], none, none, [("worse.mp4", "empty")])
 
     metrics = evaluate(trainer.model, WithFailures(), trainer.preprocess, CenterCropMetric(), seen.extend)
     assert (metrics["num_samples"], metrics["num_failed"]) == (24, 7)
