@@ -6,7 +6,7 @@ import sys
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional, Sequence
 
 import paddle
 
@@ -47,6 +47,8 @@ from paddlevideo_fast.solver import build_optimizer
 
 logger = get_logger(__name__)
 
+_TRAINING_SECTIONS = ("OPTIMIZER", "DATASET.train")
+
 
 @dataclass
 class Split:
@@ -57,6 +59,61 @@ class Split:
     bad_samples: BadSamples
 
 
+@dataclass
+class TrainingParts:
+    """What a training run is made of, before its first step."""
+
+    cfg: Config
+    settings: RunSettings
+    model: Any
+    optimizer: Any
+    curve: Any
+    split: Split
+
+    def trainer(
+        self,
+        loader: Any,
+        callbacks: Sequence[Callback],
+        epochs: Optional[int] = None,
+        data_identity: Optional[Dict[str, Any]] = None,
+    ) -> Trainer:
+        """A trainer over `loader`, for the config's epochs unless `epochs` is given."""
+        return Trainer(
+            model=self.model,
+            optimizer=self.optimizer,
+            make_loader=lambda phase: loader,
+            preprocess=self.split.preprocess,
+            phases=plain_phases(epochs or self.settings.epochs),
+            callbacks=callbacks,
+            mix=build(MIXES, self.cfg["MIX"]) if self.cfg.get("MIX") else None,
+            seed=self.settings.seed,
+            accumulate_steps=accumulation_of(self.cfg),
+            max_iters=self.settings.max_iters,
+            on_failures=self.split.bad_samples.add,
+            data_identity=data_identity,
+        )
+
+
+def training_parts(cfg: Config, folder: Optional[Path] = None, load_pretrained: bool = True) -> TrainingParts:
+    """Builds model, optimizer and data of a config.
+
+    Args:
+        cfg: checked.
+        folder: where files that do not decode are listed; None: nowhere.
+        load_pretrained: whether the weights that the backbone names are loaded.
+
+    Raises:
+        PaddleVideoFastError: as its message says.
+    """
+    _require(cfg, "training", *_TRAINING_SECTIONS)
+    settings = RunSettings.from_config(cfg)
+    paddle.seed(settings.seed)
+    model = build_model(cfg["MODEL"], load_pretrained=load_pretrained)
+    split = _split(cfg, "train", folder)
+    optimizer, curve = build_optimizer(cfg["OPTIMIZER"], model)
+    return TrainingParts(cfg, settings, model, optimizer, curve, split)
+
+
 def train(cfg: Config) -> Trainer:
     """Trains as a config says and returns the trainer at the end of the run.
 
@@ -65,33 +122,20 @@ def train(cfg: Config) -> Trainer:
         TrainingInterrupted: a signal came and the run saved.
     """
     settings = RunSettings.from_config(cfg)
-    for name in ("OPTIMIZER", "DATASET.train"):
-        _require(cfg, name, "training")
+    _require(cfg, "training", *_TRAINING_SECTIONS)  # before there is an output folder
     if settings.validate:
-        _require(cfg, "DATASET.valid", "validate")
+        _require(cfg, "validate", "DATASET.valid")
     store = CheckpointStore(settings.output_dir, settings.model_name)
     store.prepare()
     checkpoint = _checkpoint_to_resume(settings, store)
-    paddle.seed(settings.seed)
-    model = build_model(cfg["MODEL"], load_pretrained=not (checkpoint or settings.weights))
+    parts = training_parts(cfg, store.folder, load_pretrained=not (checkpoint or settings.weights))
     if settings.weights and checkpoint is None:
-        report = load_weights(model, settings.weights, strict=True)
-        logger.info(report.summary())
-    split = _split(cfg, "train", store.folder)
+        logger.info(load_weights(parts.model, settings.weights, strict=True).summary())
+    split = parts.split
     valid = _split(cfg, "valid", store.folder) if settings.validate else None
-    optimizer, curve = build_optimizer(cfg["OPTIMIZER"], model)
-    trainer = Trainer(
-        model=model,
-        optimizer=optimizer,
-        make_loader=lambda phase: split.loader,
-        preprocess=split.preprocess,
-        phases=plain_phases(settings.epochs),
-        callbacks=_callbacks(cfg, settings, store, model, curve, valid),
-        mix=build(MIXES, cfg["MIX"]) if cfg.get("MIX") else None,
-        seed=settings.seed,
-        accumulate_steps=accumulation_of(cfg),
-        max_iters=settings.max_iters,
-        on_failures=split.bad_samples.add,
+    trainer = parts.trainer(
+        split.loader,
+        _callbacks(cfg, settings, store, parts.model, parts.curve, valid),
         data_identity=_data_identity(cfg, split),
     )
     if checkpoint is not None:
@@ -107,7 +151,7 @@ def train(cfg: Config) -> Trainer:
 def test(cfg: Config) -> Dict[str, float]:
     """Evaluates `weights` on DATASET.test and returns the metrics; see `engine.evaluate`."""
     settings = RunSettings.from_config(cfg)
-    _require(cfg, "DATASET.test", "--test")
+    _require(cfg, "--test", "DATASET.test")
     if not settings.weights:
         raise ConfigError(["weights: --test needs a weight file; give it with -w FILE"])
     store = CheckpointStore(settings.output_dir, settings.model_name)
@@ -166,7 +210,7 @@ def _callbacks(
     return callbacks
 
 
-def _split(cfg: Config, name: str, folder: Path) -> Split:
+def _split(cfg: Config, name: str, folder: Optional[Path]) -> Split:
     """Loader, preprocessing and bad-sample count of DATASET.`name`."""
     settings, data = RunSettings.from_config(cfg), DatasetSettings.from_config(cfg)
     training = name == "train"
@@ -185,7 +229,7 @@ def _split(cfg: Config, name: str, folder: Path) -> Split:
         seed=settings.seed,
     )
     mean, std = dataset.pipeline.normalization
-    bad = BadSamples(folder / "bad_samples.txt", total=len(dataset), max_share=data.max_bad_share)
+    bad = BadSamples(folder and folder / "bad_samples.txt", total=len(dataset), max_share=data.max_bad_share)
     return Split(loader, Preprocess(mean, std), bad)
 
 
@@ -263,12 +307,13 @@ def _checkpoint_to_resume(settings: RunSettings, store: CheckpointStore) -> Opti
     return None
 
 
-def _require(cfg: Config, name: str, what: str) -> None:
-    section: Any = cfg
-    for key in name.split("."):
-        section = section.get(key) if section else None
-    if not section:
-        raise ConfigError([f"{cfg.path}  {name}: {what} needs this section"])
+def _require(cfg: Config, what: str, *names: str) -> None:
+    for name in names:
+        section: Any = cfg
+        for key in name.split("."):
+            section = section.get(key) if section else None
+        if not section:
+            raise ConfigError([f"{cfg.path}  {name}: {what} needs this section"])
 
 
 def _describe(

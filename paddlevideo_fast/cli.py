@@ -9,7 +9,7 @@ import os
 import sys
 import tempfile
 import warnings
-from typing import Any, Iterator, List, Optional, Sequence
+from typing import Any, Callable, Iterator, List, Optional, Sequence
 
 from paddlevideo_fast.config.load import load_config
 from paddlevideo_fast.errors import ConfigError, MissingExtraError, PaddleVideoFastError
@@ -25,15 +25,7 @@ def build_parser() -> argparse.ArgumentParser:
         description="Train a video model from a YAML file, or evaluate one.",
         epilog="Every key of the config can be set with -o, such as -o DATASET.batch_size=8 -o resume=auto.",
     )
-    parser.add_argument("-c", "--config", required=True, help="YAML file")
-    parser.add_argument(
-        "-o",
-        "--override",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="sets a key of the config; may be given more than once",
-    )
+    add_config_arguments(parser)
     parser.add_argument("--test", action="store_true", help="evaluate the weights on DATASET.test")
     parser.add_argument("-w", "--weights", help="weights to test, or to start training from")
     parser.add_argument("--validate", action="store_true", help="validate between epochs")
@@ -42,6 +34,30 @@ def build_parser() -> argparse.ArgumentParser:
     for flag, what in _NOT_YET.items():
         parser.add_argument(flag, action=_NotYet, what=what, help=argparse.SUPPRESS)
     return parser
+
+
+def add_config_arguments(parser: argparse.ArgumentParser, required: bool = True) -> None:
+    """Adds -c and -o, which mean the same in every tool that reads a config."""
+    parser.add_argument("-c", "--config", required=required, help="YAML file")
+    parser.add_argument(
+        "-o",
+        "--override",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="sets a key of the config; may be given more than once",
+    )
+
+
+def count(lowest: int) -> Callable[[str], int]:
+    """An argparse type: a whole number from `lowest` on."""
+
+    def convert(text: str) -> int:
+        if not text.isdigit() or int(text) < lowest:
+            raise argparse.ArgumentTypeError(f"{text!r} is no whole number from {lowest} on")
+        return int(text)
+
+    return convert
 
 
 _NOT_YET = {
@@ -91,7 +107,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
 
 def _run(args: argparse.Namespace) -> int:
     overrides = args.override + _flags_as_overrides(args)
-    set_threads(_wanted_threads(args.config, overrides))
+    set_threads(wanted_threads(args.config, overrides))
     with quiet_import():
         from paddlevideo_fast import assembly
         from paddlevideo_fast.engine import TrainingInterrupted
@@ -108,7 +124,7 @@ def _run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _wanted_threads(config: str, overrides: Sequence[str]) -> Any:
+def wanted_threads(config: str, overrides: Sequence[str]) -> Any:
     """`num_threads` of the unchecked config: the check imports Paddle, which reads the count at its import.
 
     Problems are left to the check, which tells all of them at once.

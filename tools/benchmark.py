@@ -4,17 +4,24 @@ import argparse
 import importlib
 import sys
 from pathlib import Path
-from typing import Optional, Sequence
+from typing import Any, Optional, Sequence
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # runs from a clone, installed or not
 
-from paddlevideo_fast.cli import EXIT_USER_ERROR, quiet_import, set_threads
+from paddlevideo_fast.cli import (
+    EXIT_USER_ERROR,
+    add_config_arguments,
+    quiet_import,
+    set_threads,
+    wanted_threads,
+)
 from paddlevideo_fast.errors import PaddleVideoFastError
 
 # Modules of paddlevideo_fast/bench with `add_arguments(parser)` and `main(args)`. Each is imported when it is
 # asked for, so none needs what another one needs.
 BENCHMARKS = {
     "shift": "the temporal shift, ours and Paddle's, against the one of pad, slice and concat",
+    "train": "training steps of a config, on its clips or on made-up batches",
     "trainer": "what the trainer costs over a bare Paddle loop",
 }
 
@@ -31,7 +38,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     parser.add_argument("benchmark", choices=BENCHMARKS)
     parser.add_argument("options", nargs=argparse.REMAINDER)
     chosen = parser.parse_args(argv)
-    set_threads(None)
+    set_threads(_threads_of_config(chosen.options))
     with quiet_import():
         module = importlib.import_module(f"paddlevideo_fast.bench.{chosen.benchmark}")
     command = argparse.ArgumentParser(prog=f"{parser.prog} {chosen.benchmark}", description=module.__doc__)
@@ -41,6 +48,14 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     except PaddleVideoFastError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return EXIT_USER_ERROR
+
+
+def _threads_of_config(options: Sequence[str]) -> Any:
+    """`num_threads` of the config that the options name, if they do; Paddle reads it at its import."""
+    parser = argparse.ArgumentParser(add_help=False)
+    add_config_arguments(parser, required=False)
+    known = parser.parse_known_args(options)[0]
+    return wanted_threads(known.config, known.override) if known.config else None
 
 
 if __name__ == "__main__":
