@@ -6,7 +6,6 @@ import logging
 import os
 import subprocess
 import sys
-from fractions import Fraction
 from pathlib import Path
 from typing import Any, Callable, Dict, NamedTuple, Optional, Tuple
 
@@ -15,8 +14,9 @@ import cv2
 import numpy as np
 import pytest
 
+from paddlevideo_fast.bench.numbered_clips import draw, read_number, write_clip
+
 REPO = Path(__file__).resolve().parent.parent
-_BITS = 10
 
 
 @pytest.fixture(autouse=True)
@@ -42,99 +42,21 @@ class RawFrames(NamedTuple):
     num_frames: int
 
 
-def _picture(number: int, width: int, height: int) -> np.ndarray:
-    """A moving texture with `number` written as black and white blocks in its upper part; uint8 [H, W, 3]."""
-    y, x = np.mgrid[0:height, 0:width]
-    waves = [np.sin((x + 2 * number) / (5 + c)) + np.cos((y - number) / (4 + c)) for c in range(3)]
-    picture = (np.stack(waves, -1) * 50 + 128).astype(np.uint8)
-    for bit in range(_BITS):
-        left, right = bit * width // _BITS, (bit + 1) * width // _BITS
-        picture[: height // 2, left:right] = 235 if number >> bit & 1 else 20
-    return picture
-
-
-def _number(picture: np.ndarray) -> int:
-    """The number that `_picture` wrote."""
-    height, width = picture.shape[:2]
-    number = 0
-    for bit in range(_BITS):
-        middle = (2 * bit + 1) * width // (2 * _BITS)
-        block = picture[height // 8 : 3 * height // 8, middle - 1 : middle + 2]
-        number |= int(block.mean() > 128) << bit
-    return number
-
-
-def _make_clip(
-    path: Any,
-    num_frames: int = 24,
-    size: Tuple[int, int] = (80, 48),
-    codec: str = "libx264",
-    gop: int = 12,
-    bframes: int = 0,
-    fps: int = 25,
-    pix_fmt: str = "yuv420p",
-    options: Optional[Dict[str, str]] = None,
-    container_options: Optional[Dict[str, str]] = None,
-    rotation: int = 0,
-    variable_rate: bool = False,
-    audio: bool = False,
-) -> Path:
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    chosen = {"preset": "veryfast", "crf": "18"} if codec in ("libx264", "libx265") else {}
-    if codec == "libx265":
-        chosen["x265-params"] = "log-level=error"
-    with av.open(str(path), "w", options=container_options or {}) as container:
-        stream = container.add_stream(codec, rate=fps, options={**chosen, **(options or {})})
-        stream.width, stream.height = size
-        stream.pix_fmt = pix_fmt
-        stream.codec_context.gop_size = gop
-        stream.codec_context.max_b_frames = bframes
-        stream.codec_context.thread_count = 1
-        sound = container.add_stream("aac", rate=16000) if audio else None
-        for number in range(num_frames):
-            frame = av.VideoFrame.from_ndarray(_picture(number, *size), format="rgb24")
-            frame.pts = number + (number * number // 8 if variable_rate else 0)
-            frame.time_base = Fraction(1, fps)
-            container.mux(stream.encode(frame))
-        container.mux(stream.encode())
-        if sound is not None:
-            silence = av.AudioFrame.from_ndarray(
-                np.zeros((1, 16000), np.float32), format="fltp", layout="mono"
-            )
-            silence.sample_rate = 16000
-            container.mux(sound.encode(silence))
-            container.mux(sound.encode())
-    if rotation:
-        _turn(path, rotation)
-    return path
-
-
-def _turn(path: Path, degrees: int) -> None:
-    """Writes a clockwise rotation into the track header of an MP4 or MOV file, as phones do."""
-    data = bytearray(path.read_bytes())
-    matrix = data.index(b"tkhd") + 44
-    cos, sin = {90: (0, 1), 180: (-1, 0), 270: (0, -1)}[degrees % 360]
-    for place, value in ((0, cos), (4, sin), (12, -sin), (16, cos)):
-        data[matrix + place : matrix + place + 4] = (value << 16).to_bytes(4, "big", signed=True)
-    path.write_bytes(data)
+def _make_clip(path: Any, *args: Any, **kwargs: Any) -> Path:
+    write_clip(path, *args, **kwargs)
+    return Path(path)
 
 
 @pytest.fixture(scope="session")
 def make_clip() -> Callable[..., Path]:
-    """Function that writes a clip whose frames carry their number: `make_clip(path, num_frames=24, ...)`.
-
-    Further arguments: size (width, height), codec, gop, bframes, fps, pix_fmt, options (of the encoder),
-    container_options, rotation (degrees clockwise; mp4 and mov only), variable_rate, audio. The ending of
-    `path` decides the container.
-    """
+    """`write_clip`, which numbers the frames; gives the path."""
     return _make_clip
 
 
 @pytest.fixture(scope="session")
-def frame_number() -> Callable[[np.ndarray], int]:
-    """Function from a decoded frame of `make_clip`, uint8 [H, W, 3], to its number."""
-    return _number
+def frame_number() -> Callable[[np.ndarray], Optional[int]]:
+    """Function from a decoded frame of `make_clip` to its number; None where it is unclear."""
+    return read_number
 
 
 @pytest.fixture(scope="session")
@@ -169,7 +91,7 @@ def rawframes_dataset(tmp_path_factory: pytest.TempPathFactory) -> RawFrames:
         folder = root / f"class{clip % 3}" / f"clip{clip}"
         folder.mkdir(parents=True)
         for number in range(12):
-            bgr = cv2.cvtColor(_picture(number, 80, 48), cv2.COLOR_RGB2BGR)
+            bgr = cv2.cvtColor(draw(number, 80, 48), cv2.COLOR_RGB2BGR)
             assert cv2.imwrite(str(folder / f"img_{number + 1:05}.jpg"), bgr)
         lines.append(f"{folder.relative_to(root)} 12 {clip % 3}\n")
     list_file = root / "frames.list"
@@ -193,7 +115,7 @@ def broken_videos(tmp_path_factory: pytest.TempPathFactory) -> Dict[str, Path]:
     middle = len(intact) * 3 // 4
     damaged[middle : middle + 600] = bytes(600)
     files["damaged"].write_bytes(damaged)
-    bgr = cv2.cvtColor(_picture(0, 80, 48), cv2.COLOR_RGB2BGR)
+    bgr = cv2.cvtColor(draw(0, 80, 48), cv2.COLOR_RGB2BGR)
     for kind in ("jpg", "png"):
         files[f"picture_{kind}"] = root / f"picture_{kind}.mp4"
         files[f"picture_{kind}"].write_bytes(cv2.imencode(f".{kind}", bgr)[1].tobytes())

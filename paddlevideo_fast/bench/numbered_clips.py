@@ -1,0 +1,189 @@
+"""Videos whose every frame carries its own number, in blocks that survive compression."""
+
+from __future__ import annotations
+
+import os
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple, Union
+
+import av
+import numpy as np
+from av.stream import Disposition
+from av.video.reformatter import ColorRange, Colorspace
+
+NUMBERS = 1024
+_BITS = 10
+_MIXER = 619  # odd: a one-to-one map of the numbers; the sum of two frames' blocks does not satisfy it
+_DARK, _LIGHT = 20, 235
+_CLEAR = 60  # how far from the middle grey a block must be to count as read
+_QUIET = {
+    "libx264": {"preset": "veryfast", "crf": "18"},
+    "libx265": {"preset": "veryfast", "crf": "18", "x265-params": "log-level=error"},
+    "libvpx": {"deadline": "realtime", "cpu-used": "8"},
+    "libvpx-vp9": {"deadline": "realtime", "cpu-used": "8"},
+    "libsvtav1": {"preset": "6", "crf": "20"},
+}
+
+
+def draw(number: int, width: int, height: int) -> np.ndarray:
+    """A moving texture below two rows of black and white blocks: `number` and a check of it.
+
+    Args:
+        number: from 0 to 1023; larger ones begin again.
+        width: in pixels, 40 or more.
+        height: in pixels, 32 or more.
+
+    Returns:
+        uint8 [H, W, 3].
+    """
+    y, x = np.mgrid[0:height, 0:width]
+    waves = [np.sin((x + 2 * number) / (5 + c)) + np.cos((y - number) / (4 + c)) for c in range(3)]
+    picture = (np.stack(waves, -1) * 50 + 128).astype(np.uint8)
+    number %= NUMBERS
+    for rows, columns, bit in _blocks(width, height):
+        picture[rows, columns] = _LIGHT if _code(number) >> bit & 1 else _DARK
+    return picture
+
+
+def read_number(picture: np.ndarray) -> Optional[int]:
+    """The number that `draw` wrote, or None where blocks are grey or contradict each other.
+
+    Args:
+        picture: uint8 [H, W, 3], a whole frame, of any size.
+    """
+    height, width = picture.shape[:2]
+    code = 0
+    for rows, columns, bit in _blocks(width, height):
+        high, wide = (rows.stop - rows.start) // 4, (columns.stop - columns.start) // 4
+        middle = picture[rows.start + high : rows.stop - high, columns.start + wide : columns.stop - wide]
+        mean = middle.mean()
+        if abs(mean - 128) < _CLEAR:
+            return None
+        code |= int(mean > 128) << bit
+    number = code % NUMBERS
+    return number if _code(number) == code else None
+
+
+def _blocks(width: int, height: int) -> Iterator[Tuple[slice, slice, int]]:
+    for bit in range(2 * _BITS):
+        row, column = divmod(bit, _BITS)
+        yield (
+            slice(row * height // 4, (row + 1) * height // 4),
+            slice(column * width // _BITS, (column + 1) * width // _BITS),
+            bit,
+        )
+
+
+def _code(number: int) -> int:
+    """The number and, above it, its check."""
+    mirrored = int(f"{number:0{_BITS}b}"[::-1], 2)
+    return number | ((mirrored * _MIXER + 5) % NUMBERS) << _BITS
+
+
+def write_clip(
+    path: Union[str, Path],
+    num_frames: int = 24,
+    size: Tuple[int, int] = (80, 48),
+    codec: str = "libx264",
+    gop: int = 12,
+    bframes: int = 0,
+    fps: int = 25,
+    pix_fmt: str = "yuv420p",
+    options: Optional[Dict[str, str]] = None,
+    container_options: Optional[Dict[str, str]] = None,
+    rotation: int = 0,
+    variable_rate: bool = False,
+    audio: Union[bool, float] = False,
+    matrix: Optional[str] = None,
+    first_tick: int = 0,
+    cover: bool = False,
+    arrange: Callable[[List[Any]], List[Any]] = list,
+) -> List[int]:
+    """Writes frames 0, 1, 2, … as drawn by `draw`.
+
+    Args:
+        path: the file; its ending decides the container.
+        num_frames: how many frames are encoded.
+        size: width and height in pixels.
+        codec: an encoder of libav.
+        gop: frames between key frames.
+        bframes: B-frames between the others, at most.
+        fps: frames a second.
+        pix_fmt: libav's name of the pixel format; one that begins with `yuvj` has full range.
+        options: of the encoder.
+        container_options: of the muxer.
+        rotation: clockwise, in degrees, as phones write it; mp4 and mov only.
+        variable_rate: each frame stays longer than the one before.
+        audio: a track of silence: True for one second, or its length in seconds.
+        matrix: the colour matrix, "ITU709" and the like, that is used and written down; None is "ITU601" and
+            nothing.
+        first_tick: timestamp of the first frame, in frames; negative ones need a container that has them.
+        cover: a picture goes along as a video stream of its own, as in files of music.
+        arrange: what to write of the encoder's packets, which it gets in decoding order.
+
+    Returns:
+        The numbers of the frames whose packets were written, in the order they are shown.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    os.environ.setdefault("SVT_LOG", "1")
+    options = {**_QUIET.get(codec, {}), **(options or {})}
+    with av.open(str(path), "w", options=container_options or {}) as container:
+        stream = container.add_stream(codec, rate=fps, options=options)
+        stream.width, stream.height = size
+        stream.pix_fmt = pix_fmt
+        stream.codec_context.gop_size = gop
+        stream.codec_context.max_b_frames = bframes
+        stream.codec_context.thread_count = 1
+        if matrix is not None:
+            stream.codec_context.colorspace = int(Colorspace[matrix])
+        if pix_fmt.startswith("yuvj"):
+            stream.codec_context.color_range = int(ColorRange.JPEG)
+        picture = _add_cover(container, size) if cover else None
+        sound = container.add_stream("aac", rate=16000) if audio else None
+        tick_of = [first_tick + n + (n * n // 8 if variable_rate else 0) for n in range(num_frames)]
+        packets = []
+        for number, tick in enumerate(tick_of):
+            frame = av.VideoFrame.from_ndarray(draw(number, *size), format="rgb24")
+            frame = frame.reformat(format=pix_fmt, dst_colorspace=matrix)
+            frame.pts, frame.time_base = tick, Fraction(1, fps)
+            packets += stream.encode(frame)
+        packets += stream.encode()
+        packets = arrange(packets)
+        ticks = {round(packet.pts * packet.time_base * fps) for packet in packets}
+        container.mux(packets)
+        if picture is not None:
+            container.mux(picture.encode(av.VideoFrame.from_ndarray(draw(0, *size), format="rgb24")))
+        if sound is not None:
+            _write_silence(container, sound, float(audio))
+    if rotation:
+        _turn(path, rotation)
+    return [number for number, tick in enumerate(tick_of) if tick in ticks]
+
+
+def _add_cover(container: Any, size: Tuple[int, int]) -> Any:
+    picture = container.add_stream("mjpeg", rate=1)
+    picture.width, picture.height = size
+    picture.pix_fmt = "yuvj420p"
+    picture.disposition = Disposition.attached_pic.value
+    return picture
+
+
+def _write_silence(container: Any, sound: Any, length_sec: float) -> None:
+    silence = av.AudioFrame.from_ndarray(
+        np.zeros((1, int(16000 * length_sec)), np.float32), format="fltp", layout="mono"
+    )
+    silence.sample_rate = 16000
+    container.mux(sound.encode(silence))
+    container.mux(sound.encode())
+
+
+def _turn(path: Path, degrees: int) -> None:
+    """Writes a clockwise rotation into the track header of an MP4 or MOV file, as phones do."""
+    data = bytearray(path.read_bytes())
+    matrix = data.index(b"tkhd") + 44
+    cos, sin = {90: (0, 1), 180: (-1, 0), 270: (0, -1)}[degrees % 360]
+    for place, value in ((0, cos), (4, sin), (12, -sin), (16, cos)):
+        data[matrix + place : matrix + place + 4] = (value << 16).to_bytes(4, "big", signed=True)
+    path.write_bytes(data)
