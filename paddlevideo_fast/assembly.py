@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import zlib
 from dataclasses import dataclass
@@ -38,7 +39,7 @@ from paddlevideo_fast.engine.callbacks import (
 from paddlevideo_fast.engine.output import move_aside, move_earlier_run_aside, writing
 from paddlevideo_fast.engine.sinks import ConsoleSink, JsonLinesSink, Sink, VisualDLSink
 from paddlevideo_fast.errors import BadSampleShareError, CheckpointError, ConfigError
-from paddlevideo_fast.loader import BadSamples, build_dataset, build_loader, check_labels
+from paddlevideo_fast.loader import BadSamples, WorkerOptions, build_dataset, build_loader, check_labels
 from paddlevideo_fast.log import add_log_file, get_logger
 from paddlevideo_fast.modeling import Preprocess, build_model, load_weights
 from paddlevideo_fast.registry import METRICS, MIXES
@@ -143,7 +144,11 @@ def train(cfg: Config) -> Trainer:
     # Only now, when all of the above has worked: a wrong config leaves the folder as it was.
     _open_output(cfg, store, trainer, checkpoint)
     _describe(trainer, settings, split, checkpoint)
-    with trainer.interrupt:
+    with contextlib.ExitStack() as stack:
+        for used in (split, valid):
+            if used is not None:
+                stack.callback(used.loader.close)
+        stack.enter_context(trainer.interrupt)
         trainer.fit()
     return trainer
 
@@ -157,7 +162,9 @@ def test(cfg: Config) -> Dict[str, float]:
     store = CheckpointStore(settings.output_dir, settings.model_name)
     model = build_model(cfg["MODEL"], load_pretrained=False)
     logger.info(load_weights(model, settings.weights, strict=True).summary())
-    metrics = _evaluate(cfg, settings, model, _split(cfg, "test", store.folder))
+    split = _split(cfg, "test", store.folder)
+    with contextlib.closing(split.loader):
+        metrics = _evaluate(cfg, settings, model, split)
     if not metrics["num_samples"]:
         raise BadSampleShareError(f"none of the {metrics['num_failed']} samples of DATASET.test decodes")
     logger.info("test %s", "  ".join(f"{name}: {_shown(value)}" for name, value in metrics.items()))
@@ -227,6 +234,11 @@ def _split(cfg: Config, name: str, folder: Optional[Path]) -> Split:
         shuffle=training,
         drop_last=training and len(dataset) >= data.batch_size,
         seed=settings.seed,
+        worker_options=WorkerOptions(
+            affinity=data.worker_affinity,
+            stall_timeout_sec=data.stall_timeout_sec,
+            stall_limit_sec=data.stall_limit_sec,
+        ),
     )
     mean, std = dataset.pipeline.normalization
     bad = BadSamples(folder and folder / "bad_samples.txt", total=len(dataset), max_share=data.max_bad_share)

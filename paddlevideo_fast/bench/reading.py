@@ -11,9 +11,9 @@ import cv2
 
 from paddlevideo_fast.bench.stopwatch import Stopwatch
 from paddlevideo_fast.errors import BadSampleShareError
-from paddlevideo_fast.loader import ClipBatchSampler, ClipLoader, ClipRequest, Sample
+from paddlevideo_fast.loader import ClipBatchSampler, ClipLoader, ClipRequest, Sample, VideoRecord
+from paddlevideo_fast.loader.collate import Batch, make_batch
 from paddlevideo_fast.loader.dataset import ClipDataset
-from paddlevideo_fast.loader.paddle_loader import collate
 from paddlevideo_fast.loader.transforms import ClipGeometry
 
 STAGES = ("open", "decode", "resample", "augment", "other", "collate", "transport")
@@ -78,7 +78,7 @@ def time_reading(
         batches = [samples[at : at + batch_size] for at in range(0, len(samples), batch_size)]
         for batch in batches[-3:]:
             with watch.stage("collate"):
-                collate(batch)
+                _Ready(batch).batch()
     augment = {name.split()[1]: sec for name, sec in read.items() if name.startswith("augment ")}
     stages = {name: read.get(name, 0.0) for name in ("open", "decode", "resample")}
     stages["augment"] = sum(augment.values())
@@ -96,32 +96,37 @@ def time_transport(samples: Sequence[Sample], batch_size: int, num_batches: int 
 
     One real worker sends batches of a clip that it does not have to make.
     """
-    dataset: Any = _Ready(samples[0], batch_size * (num_batches + 2))
+    dataset = _Ready([samples[0]] * batch_size * (num_batches + 2))
     sampler = ClipBatchSampler(len(dataset), batch_size, shuffle=False, drop_last=True, seed=0)
-    batches = ClipLoader(dataset, sampler, num_workers=1).epoch(0)
-    for _ in range(2):  # the worker starts
-        next(batches)
-    began = time.perf_counter()
-    for _ in batches:
-        pass
-    sent_sec = (time.perf_counter() - began) / num_batches
+    with contextlib.closing(ClipLoader(dataset, sampler, num_workers=1)) as loader:
+        batches = loader.epoch(0)
+        for _ in range(2):  # the worker starts
+            next(batches)
+        began = time.perf_counter()
+        for _ in batches:
+            pass
+        sent_sec = (time.perf_counter() - began) / num_batches
     with Stopwatch() as watch, watch.stage("collate"):
-        collate([samples[0]] * batch_size)
+        _Ready([samples[0]] * batch_size).batch()
     return max(sent_sec - watch.seconds["collate"], 0.0) / batch_size
 
 
 class _Ready:
     """A dataset whose clips are made already."""
 
-    def __init__(self, sample: Sample, size: int) -> None:
-        self.sample = sample
-        self.size = size
+    def __init__(self, samples: Sequence[Sample]) -> None:
+        self.samples = samples
+        self.records = [VideoRecord("a clip that is made already", sample.label) for sample in samples]
 
     def __len__(self) -> int:
-        return self.size
+        return len(self.samples)
 
     def __getitem__(self, request: ClipRequest) -> Sample:
-        return self.sample
+        return self.samples[request.index]
+
+    def batch(self) -> Batch:
+        """All of them as one batch."""
+        return make_batch(self, [ClipRequest(number, epoch=0) for number in range(len(self))])
 
 
 def _wrap(watch: Stopwatch, pipeline: Any) -> None:

@@ -6,13 +6,14 @@ The fields are the schema, as a component's constructor is.
 from __future__ import annotations
 
 import dataclasses
-from typing import Annotated, Any, ClassVar, Dict, Literal, Mapping, Optional, Type, TypeVar
+from typing import Annotated, Any, ClassVar, Dict, Literal, Mapping, Optional, Type, TypeVar, Union
 
 from paddlevideo_fast.config.types import Count, PositiveInt, Range, Share
 from paddlevideo_fast.errors import ConfigError
 
 Settings = TypeVar("Settings")
 Split = Literal["train", "valid", "test"]
+NumWorkers = Union[Count, Literal["auto"]]
 
 
 def settings_from(cls: Type[Settings], section: Optional[Mapping[str, Any]]) -> Settings:
@@ -93,18 +94,27 @@ class DatasetSettings:
         batch_size: clips a training step and process.
         valid_batch_size: clips a step when evaluating during training; null for `batch_size`.
         test_batch_size: clips a step when testing.
-        num_workers: processes that decode for each training process; 0 decodes in the process itself.
+        num_workers: processes that decode for each training process; 0 decodes in the process itself, `auto`
+            measures at the start how many are of use.
         valid_num_workers: the same when evaluating during training; null for `num_workers`.
         test_num_workers: the same when testing; null for `num_workers`.
+        worker_affinity: `spread` pins each worker to a core of its own and leaves the first core to the
+            training process; null leaves it to the system.
+        stall_timeout_sec: when no batch has come for so many seconds, a warning names the files that the
+            workers are at.
+        stall_limit_sec: when no batch has come for so many seconds, the run stops; null for never.
         max_bad_share: share of the files of a list that may fail to decode before the run stops.
     """
 
     batch_size: PositiveInt = 8
     valid_batch_size: Optional[PositiveInt] = None
     test_batch_size: PositiveInt = 8
-    num_workers: Count = 0
-    valid_num_workers: Optional[Count] = None
-    test_num_workers: Optional[Count] = None
+    num_workers: NumWorkers = 0
+    valid_num_workers: Optional[NumWorkers] = None
+    test_num_workers: Optional[NumWorkers] = None
+    worker_affinity: Optional[Literal["spread"]] = None
+    stall_timeout_sec: Annotated[float, Range(0.1)] = 60.0
+    stall_limit_sec: Optional[Annotated[float, Range(0.1)]] = None
     max_bad_share: Share = 0.1
 
     ignored_arguments: ClassVar[Dict[str, str]] = {
@@ -121,7 +131,7 @@ class DatasetSettings:
         valid = self.batch_size if self.valid_batch_size is None else self.valid_batch_size
         return {"train": self.batch_size, "valid": valid, "test": self.test_batch_size}[split]
 
-    def num_workers_of(self, split: Split) -> int:
+    def num_workers_of(self, split: Split) -> NumWorkers:
         """Decoding processes for "train", "valid" or "test"."""
         own = {"train": None, "valid": self.valid_num_workers, "test": self.test_num_workers}[split]
         return self.num_workers if own is None else own

@@ -4,12 +4,14 @@ from paddlevideo_fast.loader.annotations import VideoRecord, check_labels
 from paddlevideo_fast.loader.bad_samples import BadSamples
 from paddlevideo_fast.loader.batches import ClipBatchSampler
 from paddlevideo_fast.loader.build import build_dataset, build_loader, build_pipeline
+from paddlevideo_fast.loader.clip_loader import ClipLoader
+from paddlevideo_fast.loader.collate import Batch
 from paddlevideo_fast.loader.dataset import FrameDataset, Sample, SFVideoDataset, VideoDataset
 from paddlevideo_fast.loader.errors import LoaderError, TransformError
-from paddlevideo_fast.loader.paddle_loader import Batch, ClipLoader
 from paddlevideo_fast.loader.pipeline import Pipeline
 from paddlevideo_fast.loader.request import ClipRequest
 from paddlevideo_fast.loader.sampling import DecodeSampler, Sampler
+from paddlevideo_fast.loader.workers import WorkerOptions
 
 __all__ = [
     "BadSamples",
@@ -27,6 +29,7 @@ __all__ = [
     "TransformError",
     "VideoDataset",
     "VideoRecord",
+    "WorkerOptions",
     "build_dataset",
     "build_loader",
     "build_pipeline",

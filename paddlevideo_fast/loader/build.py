@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping
+from typing import Any, Literal, Mapping, Optional, Union
 
 from paddlevideo_fast.config.build import build, build_list
 from paddlevideo_fast.loader.batches import ClipBatchSampler
+from paddlevideo_fast.loader.clip_loader import ClipLoader
 from paddlevideo_fast.loader.dataset import ClipDataset
 from paddlevideo_fast.loader.errors import LoaderError
-from paddlevideo_fast.loader.paddle_loader import ClipLoader
 from paddlevideo_fast.loader.pipeline import Pipeline
+from paddlevideo_fast.loader.workers import WorkerOptions
 from paddlevideo_fast.registry import DATASETS, DECODERS, SAMPLERS, TRANSFORMS
 
 
@@ -49,12 +50,13 @@ def build_loader(
     dataset: ClipDataset,
     *,
     batch_size: int,
-    num_workers: int,
+    num_workers: Union[int, Literal["auto"]],
     shuffle: bool,
     drop_last: bool,
     seed: int,
     rank: int = 0,
     world_size: int = 1,
+    worker_options: Optional[WorkerOptions] = None,
 ) -> ClipLoader:
     """A loader of this rank's share of the dataset.
 
@@ -71,4 +73,4 @@ def build_loader(
         world_size=world_size,
         num_views=dataset.num_views,
     )
-    return ClipLoader(dataset, sampler, num_workers)
+    return ClipLoader(dataset, sampler, num_workers, worker_options)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, Dict, List, Optional, Tuple
+from typing import Callable, ClassVar, Dict, List, Optional, Tuple
 
 import numpy as np
 
@@ -30,6 +30,7 @@ class Sample:
         view: the request's.
         failures: (path, cause) of each record that did not decode.
         num_crops: how many clips of the batch `clip` makes, one after the other; each is a view of its own.
+        num_replaced: frames of the record that do not decode and were replaced by others of it.
     """
 
     clip: Optional[np.ndarray]
@@ -38,6 +39,7 @@ class Sample:
     view: int
     failures: Tuple[Failure, ...] = ()
     num_crops: int = 1
+    num_replaced: int = 0
 
 
 class ClipDataset:
@@ -59,6 +61,7 @@ class ClipDataset:
     Attributes:
         num_views: requests that one record is evaluated with.
         num_crops: clips that one request makes, each a view of its own.
+        on_record: called with the number of each record before it is opened; a worker tells so where it is.
     """
 
     num_views = 1
@@ -82,6 +85,7 @@ class ClipDataset:
         self.seed = seed
         self.training = training
         self.num_attempts = num_retries if training else 1
+        self.on_record: Optional[Callable[[int], None]] = None
 
     def __len__(self) -> int:
         return len(self.records)
@@ -100,6 +104,8 @@ class ClipDataset:
                 index = int(generator(SUBSTITUTE, *key, attempt).integers(len(self.records)))
             record = self.records[index]
             rng = generator(CLIP, *key, attempt) if self.training else Middle()
+            if self.on_record is not None:
+                self.on_record(index)
             try:
                 clip = self.pipeline(record, replace(request, index=index), rng)
             except VideoDecodeError as error:

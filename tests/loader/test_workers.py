@@ -18,17 +18,19 @@ from paddlevideo_fast.loader import (
     LoaderError,
     Sample,
     TransformError,
+    VideoRecord,
     build_dataset,
     build_loader,
 )
 
 FAST = """
 import av, numpy as np, os, sys, time
-from paddlevideo_fast.loader import ClipBatchSampler, ClipLoader, Sample
+from paddlevideo_fast.loader import ClipBatchSampler, ClipLoader, Sample, VideoRecord
 
 SLOW = 400
 
 class Fake:
+    records = [VideoRecord(f"{number}.mp4", 0) for number in range(400)]
     def __len__(self):
         return 400
     def __getitem__(self, request):
@@ -44,6 +46,9 @@ def loader(num_workers=2):
 class Fake:
     """Gray clips; `broken` replaces what happens for one index."""
 
+    records = [VideoRecord(f"{number}.mp4", 0) for number in range(12)]
+    on_record = None
+
     def __init__(self, broken):
         self.broken = broken
 
@@ -51,6 +56,8 @@ class Fake:
         return 12
 
     def __getitem__(self, request):
+        if self.on_record is not None:
+            self.on_record(request.index)
         if request.index == 7:
             self.broken()
         return Sample(np.zeros((2, 8, 8, 3), np.uint8), 0, request.index, 0)

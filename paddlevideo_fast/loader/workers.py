@@ -1,0 +1,212 @@
+"""Processes that make batches: started once, fed through pipes, answering through a ring of shared arrays."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import multiprocessing
+import os
+import signal
+import weakref
+from collections import deque
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection, wait
+from typing import Any, Deque, Dict, Iterator, List, Literal, Optional, Sequence, Set, Tuple
+
+from paddlevideo_fast.loader.activity import Board, Watchdog
+from paddlevideo_fast.loader.collate import Batch
+from paddlevideo_fast.loader.errors import LoaderError
+from paddlevideo_fast.loader.request import ClipRequest
+from paddlevideo_fast.loader.shared import SharedBuffer
+from paddlevideo_fast.loader.worker_process import Answer, Task, serve
+
+NUM_AHEAD = 2  # batches that a worker has been asked for: it goes on while the answer to one is on its way
+NUM_LENT = (
+    2  # batches that a consumer may hold without a copy: a loop has the last one when it asks for the next
+)
+
+
+@dataclass(frozen=True)
+class WorkerOptions:
+    """How the workers of a loader are run.
+
+    Args:
+        affinity: "spread" pins each worker to a core of its own, from the last one on, and leaves the first
+            to this process as long as there are others.
+        stall_timeout_sec: wait for a batch after which a warning names the files that are worked on.
+        stall_limit_sec: wait after which the run stops; None for never.
+    """
+
+    affinity: Optional[Literal["spread"]] = None
+    stall_timeout_sec: float = 60.0
+    stall_limit_sec: Optional[float] = None
+
+
+class WorkerPool:
+    """Makes batches in forked processes and hands them over in order.
+
+    The batches lie in shared memory and are handed over as views of it. A place is used again when the last
+    reference to its batch is gone; a consumer that keeps more than `NUM_LENT` batches gets copies of the
+    others, so that it never runs into its own wait.
+
+    The pool must be made in a thread that outlives it: the kernel ends the workers with that thread.
+
+    Args:
+        dataset: makes the samples; the workers have it as it is at this moment.
+        num_workers: how many processes.
+        options: how they are run.
+    """
+
+    def __init__(self, dataset: Any, num_workers: int, options: Optional[WorkerOptions] = None) -> None:
+        options = options or WorkerOptions()
+        self.num_workers = num_workers
+        self._board = Board(num_workers)
+        self._watchdog = Watchdog(
+            self._board, dataset.records, options.stall_timeout_sec, options.stall_limit_sec
+        )
+        self._buffers = [SharedBuffer() for _ in range(num_workers * NUM_AHEAD + NUM_LENT)]
+        self._free: Deque[int] = deque(range(len(self._buffers)))
+        self._lent: Set[int] = set()
+        self._asked = [0] * num_workers
+        self._done: Dict[int, Answer] = {}
+        self._pipes: List[Connection] = []
+        self._processes: List[Any] = []
+        # last in, first out: the exit handler of multiprocessing would wait for workers that still live
+        self._stop = weakref.finalize(self, _end, self._processes, os.getpid())
+        self._stop.atexit = False
+        atexit.register(self._stop)
+        context = multiprocessing.get_context("fork")
+        for worker, cores in enumerate(_cores(num_workers, options.affinity)):
+            mine, theirs = context.Pipe()
+            arguments = (dataset, self._board, self._buffers, theirs, worker, os.getpid(), cores)
+            process = context.Process(target=serve, args=arguments, daemon=True)
+            process.start()
+            theirs.close()
+            self._pipes.append(mine)
+            self._processes.append(process)
+
+    @property
+    def alive(self) -> bool:
+        """Whether the pool can make batches."""
+        return self._stop.alive and all(process.is_alive() for process in self._processes)
+
+    def close(self) -> None:
+        """Ends the workers at once; batches that were handed over stay."""
+        self._next_run()
+        self._stop()
+        atexit.unregister(self._stop)
+        for pipe in self._pipes:
+            pipe.close()
+
+    def run(self, batches: Sequence[List[ClipRequest]]) -> Iterator[Batch]:
+        """Makes batches and yields them in order. A run ends where the next one begins.
+
+        Args:
+            batches: the requests of each.
+
+        Raises:
+            LoaderError: what a user can mend; a worker that died; a wait past its limit; a run that was
+                ended by another one.
+            RuntimeError: any other error of a worker, with the worker's traceback.
+        """
+        run = self._next_run()
+        todo = deque(enumerate(batches))
+        try:
+            for number in range(len(batches)):
+                if run != self._board.run:
+                    raise LoaderError(
+                        "this epoch was ended by another one of the same loader, or by its close()"
+                    )
+                self._watchdog.begin_wait()
+                self._ask(run, todo)
+                while number not in self._done:
+                    self._receive(run)
+                    self._ask(run, todo)
+                yield self._hand_over(self._done.pop(number))
+        finally:
+            if run == self._board.run:
+                self._next_run()
+
+    def _next_run(self) -> int:
+        """Ends the run under way: its answers are dropped, and what was asked for is not wanted any more."""
+        self._free.extend(answer.slot for answer in self._done.values())
+        self._done.clear()
+        return self._board.next_run()
+
+    def _ask(self, run: int, todo: Deque[Tuple[int, List[ClipRequest]]]) -> None:
+        """Gives out work to those who have the least, as far as there are places for it."""
+        while todo and self._free and min(self._asked) < NUM_AHEAD:
+            worker = self._asked.index(min(self._asked))
+            number, requests = todo.popleft()
+            with contextlib.suppress(BrokenPipeError):  # the worker has died: `_receive` tells it
+                self._pipes[worker].send(Task(run, number, self._free.popleft(), requests))
+            self._asked[worker] += 1
+
+    def _receive(self, run: int) -> None:
+        """Waits for an answer, and takes all that there are."""
+        while not (ready := wait(self._pipes, self._watchdog.patience_sec)):
+            self._watchdog.check()
+        for pipe in ready:
+            worker = self._pipes.index(pipe)  # type: ignore[arg-type]
+            try:
+                answer = self._pipes[worker].recv()
+            except (EOFError, ConnectionResetError):
+                raise self._death_of(worker) from None
+            self._asked[worker] -= 1
+            if answer.run == run:
+                self._done[answer.number] = answer
+            else:
+                self._free.append(answer.slot)
+
+    def _death_of(self, worker: int) -> LoaderError:
+        process = self._processes[worker]
+        process.join(1)
+        code = process.exitcode
+        how = f"by {signal.Signals(-code).name}" if code is not None and code < 0 else f"with code {code}"
+        what = self._board.describe(worker, self._watchdog.records)
+        self.close()
+        return LoaderError(
+            f"a loader worker ended {how} ({what}): where memory ran out (dmesg tells), lower num_workers or "
+            "batch_size; else that file crashes the decoder: take it out of the list"
+        )
+
+    def _hand_over(self, answer: Answer) -> Batch:
+        slot = answer.slot
+        if answer.error is not None:
+            self._free.append(slot)
+            raise answer.error
+        assert answer.batch is not None
+        if answer.shape is None:
+            self._free.append(slot)
+            return answer.batch
+        clips = self._buffers[slot].array(answer.shape)
+        if len(self._lent) >= NUM_LENT:
+            clips = clips.copy()
+            self._free.append(slot)
+        else:
+            self._lent.add(slot)
+            weakref.finalize(clips.base, _take_back, slot, self._lent, self._free).atexit = False
+        return replace(answer.batch, clips=clips)
+
+
+def _take_back(slot: int, lent: Set[int], free: Deque[int]) -> None:
+    lent.discard(slot)  # set and deque do this in one piece: the last reference may go in any thread
+    free.append(slot)
+
+
+def _end(processes: List[Any], parent: int) -> None:
+    if os.getpid() != parent:
+        return  # a forked process that drops its copy of the pool
+    for process in processes:
+        process.kill()  # a worker holds nothing that needs an orderly end
+    for process in processes:
+        process.join(5)
+
+
+def _cores(num_workers: int, affinity: Optional[str]) -> List[Optional[Set[int]]]:
+    """The cores each worker is pinned to; None where it is not."""
+    if affinity is None:
+        return [None] * num_workers
+    cores = sorted(os.sched_getaffinity(0))
+    others = cores[1:][::-1] or cores
+    return [{others[worker % len(others)]} for worker in range(num_workers)]
