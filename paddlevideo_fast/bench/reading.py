@@ -14,7 +14,7 @@ from paddlevideo_fast.errors import BadSampleShareError
 from paddlevideo_fast.loader import ClipBatchSampler, ClipLoader, ClipRequest, Sample, VideoRecord
 from paddlevideo_fast.loader.collate import Batch, make_batch
 from paddlevideo_fast.loader.dataset import ClipDataset
-from paddlevideo_fast.loader.transforms import ClipGeometry
+from paddlevideo_fast.loader.transforms import Resample
 
 STAGES = ("open", "decode", "resample", "augment", "other", "collate", "transport")
 
@@ -138,7 +138,7 @@ def _wrap(watch: Stopwatch, pipeline: Any) -> None:
         return reader
 
     watch.replace(pipeline.decode, "open", open_timed)
-    watch.wrap(ClipGeometry, "render", "resample")
+    watch.wrap(Resample, "render", "resample")
     for step in pipeline.pixelwise:
         watch.wrap(step, "apply", f"augment {type(step).__name__}")
 

@@ -29,11 +29,13 @@ class VideoReader(ABC):
         path: what was opened.
         num_frames: how many frames can be asked for.
         avg_fps: frames a second, on average; 0.0 where nothing says.
+        num_replaced: frames that were read, did not decode and had another in their place.
     """
 
     path: str
     num_frames: int
     avg_fps: float
+    num_replaced: int = 0
     _closed = False
     _size: Optional[Tuple[int, int]] = None
 
@@ -96,6 +98,8 @@ class VideoReader(ABC):
             )
         frames = self._decode(wanted)
         shapes = {frame.shape for frame in frames.values()}
+        if box is not None:  # it was laid out on a frame of this size
+            shapes.add((self.height, self.width, 3))
         if len(shapes) > 1:
             raise VideoDecodeError(self.path, f"the frame size changes within the video: {sorted(shapes)}")
         if box is not None:

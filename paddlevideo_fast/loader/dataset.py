@@ -96,6 +96,16 @@ class ClipDataset:
         return 1 + max(record.label for record in self.records)
 
     def __getitem__(self, request: ClipRequest) -> Sample:
+        return self.load(request)
+
+    def load(self, request: ClipRequest, out: Optional[np.ndarray] = None) -> Sample:
+        """The sample of a request.
+
+        Args:
+            request: which clip of which record.
+            out: contiguous uint8 [V * T, H, W, 3], such as a place in a batch. The clip is written into it,
+                and is this very array, unless it has another shape.
+        """
         failures: List[Failure] = []
         key = (self.seed, request.epoch, request.index, request.view)
         index = request.index
@@ -107,7 +117,7 @@ class ClipDataset:
             if self.on_record is not None:
                 self.on_record(index)
             try:
-                clip = self.pipeline(record, replace(request, index=index), rng)
+                clip, num_replaced = self.pipeline(record, replace(request, index=index), rng, out)
             except VideoDecodeError as error:
                 # a folder of frames is one bad sample, whichever of its images is damaged
                 inside = "" if error.path == record.path else f"{error.path}: "
@@ -115,8 +125,8 @@ class ClipDataset:
                 continue
             break
         else:
-            clip, record, index = None, self.records[request.index], request.index
-        return Sample(clip, record.label, index, request.view, tuple(failures), self.num_crops)
+            clip, num_replaced, record, index = None, 0, self.records[request.index], request.index
+        return Sample(clip, record.label, index, request.view, tuple(failures), self.num_crops, num_replaced)
 
 
 @DATASETS.register()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol, Sequence, Tuple, Union
+from typing import NamedTuple, Optional, Protocol, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -33,6 +33,18 @@ class FrameSampler(Protocol):
         """int64 frame indices in [0, num_frames), `num_clips` clips one after the other."""
 
 
+class Clip(NamedTuple):
+    """What a pipeline makes.
+
+    Attributes:
+        pixels: uint8 [V * T, H, W, 3], RGB; for each crop the sampler's clips one after the other.
+        num_replaced: frames that did not decode and had another in their place.
+    """
+
+    pixels: np.ndarray
+    num_replaced: int
+
+
 class Pipeline:
     """Opens a record, reads the frames that the sampler wants and renders them once.
 
@@ -60,34 +72,42 @@ class Pipeline:
                 self.normalization = (step.mean, step.std)
         self.num_views = sample.num_clips * int(np.prod([step.num_views for step in self.geometric]))
 
-    def __call__(self, record: VideoRecord, request: ClipRequest, rng: np.random.Generator) -> np.ndarray:
-        """Makes the clip.
+    def __call__(
+        self,
+        record: VideoRecord,
+        request: ClipRequest,
+        rng: np.random.Generator,
+        out: Optional[np.ndarray] = None,
+    ) -> Clip:
+        """Makes the clip. Only that part of the frames is read which it shows.
 
         Args:
             record: what is opened.
             request: which clip of it, and its shape.
             rng: the only source of randomness.
-
-        Returns:
-            uint8 [V * T, H, W, 3], RGB; for each crop the sampler's clips one after the other.
+            out: contiguous uint8 array to write the clip into; one of another shape is left alone.
 
         Raises:
             VideoDecodeError: the file does not decode.
             TransformError: a transform does not fit the frames.
         """
         with self.decode.open(record) as reader:
-            frames = reader.read(self.sample.sample(reader.num_frames, reader.avg_fps, request, rng).tolist())
-        clip = self._geometry(frames, record, request, rng).render(frames)
+            indices = self.sample.sample(reader.num_frames, reader.avg_fps, request, rng)
+            resample = self._geometry(reader, record, request, rng).plan()
+            frames = reader.read(indices.tolist(), resample.box)
+            num_replaced = reader.num_replaced
+        if out is not None and out.shape != resample.shape(len(frames)):
+            out = None
+        pixels = resample.render(frames, out)
         for step in self.pixelwise:
-            step.apply(clip, rng)
-        return clip
+            step.apply(pixels, rng)
+        return Clip(pixels, num_replaced)
 
     def _geometry(
-        self, frames: np.ndarray, record: VideoRecord, request: ClipRequest, rng: np.random.Generator
+        self, reader: VideoReader, record: VideoRecord, request: ClipRequest, rng: np.random.Generator
     ) -> ClipGeometry:
-        height, width = frames.shape[1:3]
         factor = request.crop_size / self._crop_size() if request.crop_size else 1.0
-        geometry = ClipGeometry(width, height, factor)
+        geometry = ClipGeometry(reader.width, reader.height, factor)
         for step in self.geometric:
             try:
                 step.apply(geometry, rng)

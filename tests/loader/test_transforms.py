@@ -5,7 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from paddlevideo_fast.loader import ClipRequest, LoaderError, Pipeline, Sampler, TransformError, transforms
+from paddlevideo_fast.loader import (
+    ClipRequest,
+    LoaderError,
+    Pipeline,
+    Sampler,
+    TransformError,
+    VideoRecord,
+    transforms,
+)
 from paddlevideo_fast.loader.transforms import color
 from paddlevideo_fast.registry import TRANSFORMS
 
@@ -125,14 +133,13 @@ def test_uniform_crop_needs_a_filled_side():
 
 
 def test_a_request_scales_all_sizes():
-    class Record:
-        path = "clip.mp4"
+    class Reader:
+        width, height = 80, 60
 
     steps = [transforms.JitterScale(64, 64), transforms.RandomCrop(56)]
     pipeline = Pipeline(None, Sampler(1, 1), steps)
-    geometry = pipeline._geometry(
-        np.zeros((1, 60, 80, 3), np.uint8), Record, ClipRequest(0, 0, crop_size=28), np.random.default_rng(0)
-    )
+    request, rng = ClipRequest(0, 0, crop_size=28), np.random.default_rng(0)
+    geometry = pipeline._geometry(Reader, VideoRecord("clip.mp4", 0), request, rng)
     assert (geometry.width, geometry.height) == (28, 28)
     assert geometry.views[0].height == pytest.approx(60 * 28 / 32)
 

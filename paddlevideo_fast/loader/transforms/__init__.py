@@ -22,7 +22,7 @@ from paddlevideo_fast.loader.transforms.crop import (
     RandomResizedCrop,
 )
 from paddlevideo_fast.loader.transforms.description import Image2Array, Normalization, PackOutput
-from paddlevideo_fast.loader.transforms.geometry import ClipGeometry, View
+from paddlevideo_fast.loader.transforms.geometry import ClipGeometry
 from paddlevideo_fast.loader.transforms.multi_view import (
     GroupFullResSample,
     MultiCenterCrop,
@@ -30,6 +30,7 @@ from paddlevideo_fast.loader.transforms.multi_view import (
     TenCrop,
     UniformCrop,
 )
+from paddlevideo_fast.loader.transforms.resample import Resample, View
 from paddlevideo_fast.loader.transforms.resize import GroupResize, JitterScale, Scale
 
 __all__ = [
@@ -55,6 +56,7 @@ __all__ = [
     "RandomHue",
     "RandomResizedCrop",
     "RandomSaturation",
+    "Resample",
     "Scale",
     "TenCrop",
     "UniformCrop",

@@ -1,28 +1,12 @@
-"""What all crops, resizes and flips of a pipeline do to a clip together, and one resample that does it."""
+"""What all crops, resizes and flips of a pipeline do to a clip together."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import List, Sequence, Tuple
 
-import cv2
-import numpy as np
-
 from paddlevideo_fast.loader.errors import TransformError
-
-_TOLERANCE_PX = 1 / 32  # the grid that OpenCV's own fixed-point warps are rounded to
-_MAX_MARGIN_PX = 24
-
-
-@dataclass
-class View:
-    """A box of the source frame, in source pixels, that becomes one output frame; `flip` mirrors it."""
-
-    left: float
-    top: float
-    width: float
-    height: float
-    flip: bool = False
+from paddlevideo_fast.loader.transforms.resample import Resample, View
 
 
 class ClipGeometry:
@@ -122,100 +106,9 @@ class ClipGeometry:
             flip=view.flip != flip,
         )
 
-    def render(self, frames: np.ndarray) -> np.ndarray:
-        """Resamples each frame once for each view.
-
-        Args:
-            frames: uint8 [T, H, W, 3].
-
-        Returns:
-            uint8 [V * T, height, width, 3], the frames of a view one after the other.
-        """
-        num_frames = len(frames)
-        clip = np.empty((len(self.views) * num_frames, self.height, self.width, 3), np.uint8)
-        for number, view in enumerate(self.views):
-            shrink = _shrink_factor(view.width / self.width, view.height / self.height)
-            columns = _plan_axis(view.left, view.width, self.width, frames.shape[2], shrink)
-            rows = _plan_axis(view.top, view.height, self.height, frames.shape[1], shrink)
-            out = clip[number * num_frames : (number + 1) * num_frames]
-            _resample(frames, rows, columns, view.flip, out)
-        return clip
-
-
-def _shrink_factor(*scales: float) -> int:
-    """The power of 2 by which frames are averaged down first, so that less than 2 pixels are left for one.
-
-    A linear resample reads two pixels on an axis and would lose those between. Halving with cv2.INTER_AREA is
-    ten times faster than INTER_AREA straight to the size.
-    """
-    factor = 1
-    while min(scales) / factor >= 2:
-        factor *= 2
-    return factor
-
-
-@dataclass(frozen=True)
-class _Axis:
-    """Source pixels [start, stop) are averaged down by `shrink`, resized to `size`, cut from `offset` on."""
-
-    start: int
-    stop: int
-    shrink: int
-    size: int
-    offset: int
-
-
-def _plan_axis(start: float, length: float, size: int, source_size: int, shrink: int) -> _Axis:
-    """Whole source pixels that resize to the wanted pixels.
-
-    A box from a crop of a resized frame starts between source pixels, and cv2.resize takes whole ones. So the
-    box grows by the few output pixels after which the two grids meet again; they are cut off afterwards. The
-    result is what resizing the whole frame gives, to about 1/32 of a pixel.
-    """
-    phase = (
-        round(start) % shrink
-    )  # blocks of `shrink` pixels are laid from the box, not from the frame's edge
-    start, length, source_size = (start - phase) / shrink, length / shrink, (source_size - phase) // shrink
-    scale = length / size
-    before, low = _meet(start, -scale, source_size)
-    after, high = _meet(start + length, scale, source_size)
-    high = max(high, low + 1)
-    return _Axis(phase + low * shrink, phase + high * shrink, shrink, before + size + after, before)
-
-
-def _meet(edge: float, step: float, source_size: int) -> Tuple[int, int]:
-    """Output pixels to grow by from `edge`, and the whole source coordinate met there."""
-    inside = _TOLERANCE_PX < edge < source_size - _TOLERANCE_PX
-    # enlarging reads half a pixel over the edge
-    first = 1 if inside and abs(step) < 1 else 0
-    best = (0, min(max(round(edge), 0), source_size))
-    best_error = 1.0
-    for margin in range(first, _MAX_MARGIN_PX + 1):
-        position = edge + margin * step
-        if not -_TOLERANCE_PX <= position <= source_size + _TOLERANCE_PX:
-            break
-        error = abs(position - round(position))
-        if error < best_error:
-            best, best_error = (margin, round(position)), error
-        if error <= _TOLERANCE_PX:
-            break
-    return best
-
-
-def _resample(frames: np.ndarray, rows: _Axis, columns: _Axis, flip: bool, out: np.ndarray) -> None:
-    height, width = out.shape[1:3]
-    size = (columns.size, rows.size)
-    region = frames[:, rows.start : rows.stop, columns.start : columns.stop]
-    for frame, target in zip(region, out):
-        for _ in range(rows.shrink.bit_length() - 1):
-            frame = cv2.resize(frame, None, fx=0.5, fy=0.5, interpolation=cv2.INTER_AREA)
-        if frame.shape[1::-1] != size:
-            frame = cv2.resize(frame, size, interpolation=cv2.INTER_LINEAR)
-        frame = frame[rows.offset : rows.offset + height, columns.offset : columns.offset + width]
-        if flip:
-            cv2.flip(frame, 1, dst=target)
-        else:
-            target[:] = frame
+    def plan(self) -> Resample:
+        """What makes the clip out of decoded frames."""
+        return Resample(self.views, self.width, self.height, self.source_width, self.source_height)
 
 
 def fit_short_side(width: int, height: int, short_size: int) -> List[int]:

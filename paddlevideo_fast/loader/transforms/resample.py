@@ -1,0 +1,171 @@
+"""The one resample of a pipeline: planned before anything is decoded, run once for each frame and view."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import List, Optional, Sequence, Tuple
+
+import cv2
+import numpy as np
+
+from paddlevideo_fast.decode import Box
+
+_TOLERANCE_PX = 1 / 32  # the grid that OpenCV's own fixed-point warps are rounded to
+_MAX_MARGIN_PX = 24
+
+
+@dataclass
+class View:
+    """A box of the source frame, in source pixels, that becomes one output frame; `flip` mirrors it."""
+
+    left: float
+    top: float
+    width: float
+    height: float
+    flip: bool = False
+
+
+class Resample:
+    """Makes the views of a clip out of the part of the frames that they show.
+
+    Args:
+        views: what each output frame shows.
+        width: of the output in pixels.
+        height: of the output.
+        source_width: of the whole frames.
+        source_height: of the whole frames.
+
+    Attributes:
+        box: the part of the frames that is read: the smallest that holds what all views need.
+    """
+
+    def __init__(
+        self, views: Sequence[View], width: int, height: int, source_width: int, source_height: int
+    ) -> None:
+        self.width, self.height = width, height
+        self._steps: List[Tuple[_Axis, _Axis, bool]] = []
+        for view in views:
+            shrink = _shrink_factor(view.width / width, view.height / height)
+            rows = _plan_axis(view.top, view.height, height, source_height, shrink)
+            columns = _plan_axis(view.left, view.width, width, source_width, shrink)
+            self._steps.append((rows, columns, view.flip))
+        left = min(columns.start for _, columns, _ in self._steps)
+        top = min(rows.start for rows, _, _ in self._steps)
+        right = max(columns.stop for _, columns, _ in self._steps)
+        bottom = max(rows.stop for rows, _, _ in self._steps)
+        self.box = Box(left, top, right - left, bottom - top)
+
+    def shape(self, num_frames: int) -> Tuple[int, int, int, int]:
+        """The shape of the clip that so many frames make."""
+        return len(self._steps) * num_frames, self.height, self.width, 3
+
+    def render(self, frames: np.ndarray, out: Optional[np.ndarray] = None) -> np.ndarray:
+        """Resamples each frame once for each view.
+
+        Args:
+            frames: uint8 [T, box.height, box.width, 3], the box of the decoded frames.
+            out: uint8 [V * T, height, width, 3], contiguous, to be written; None: a new array.
+
+        Returns:
+            `out`, the frames of a view one after the other.
+        """
+        clip = np.empty(self.shape(len(frames)), np.uint8) if out is None else out
+        for number, (rows, columns, flip) in enumerate(self._steps):
+            top, left = rows.start - self.box.top, columns.start - self.box.left
+            region = frames[:, top : top + rows.length, left : left + columns.length]
+            _resample(region, rows, columns, flip, clip[number * len(frames) : (number + 1) * len(frames)])
+        return clip
+
+
+def _shrink_factor(*scales: float) -> int:
+    """The power of 2 by which frames are averaged down first, so that less than 2 pixels are left for one.
+
+    A linear resample reads two pixels on an axis and would lose those between. Halving with cv2.INTER_AREA is
+    ten times faster than INTER_AREA straight to the size.
+    """
+    factor = 1
+    while min(scales) / factor >= 2:
+        factor *= 2
+    return factor
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """Source pixels [start, stop) are averaged down by `shrink`, resized to `size`, cut from `offset` on."""
+
+    start: int
+    stop: int
+    shrink: int
+    size: int
+    offset: int
+
+    @property
+    def length(self) -> int:
+        """Source pixels."""
+        return self.stop - self.start
+
+
+def _plan_axis(start: float, length: float, size: int, source_size: int, shrink: int) -> _Axis:
+    """Whole source pixels that resize to the wanted pixels.
+
+    A box from a crop of a resized frame starts between source pixels, and cv2.resize takes whole ones. So the
+    box grows by the few output pixels after which the two grids meet again; they are cut off afterwards. The
+    result is what resizing the whole frame gives, to about 1/32 of a pixel.
+    """
+    phase = (
+        round(start) % shrink
+    )  # blocks of `shrink` pixels are laid from the box, not from the frame's edge
+    start, length, source_size = (start - phase) / shrink, length / shrink, (source_size - phase) // shrink
+    scale = length / size
+    before, low = _meet(start, -scale, source_size)
+    after, high = _meet(start + length, scale, source_size)
+    high = max(high, low + 1)
+    return _Axis(phase + low * shrink, phase + high * shrink, shrink, before + size + after, before)
+
+
+def _meet(edge: float, step: float, source_size: int) -> Tuple[int, int]:
+    """Output pixels to grow by from `edge`, and the whole source coordinate met there."""
+    inside = _TOLERANCE_PX < edge < source_size - _TOLERANCE_PX
+    # enlarging reads half a pixel over the edge
+    first = 1 if inside and abs(step) < 1 else 0
+    best = (0, min(max(round(edge), 0), source_size))
+    best_error = 1.0
+    for margin in range(first, _MAX_MARGIN_PX + 1):
+        position = edge + margin * step
+        if not -_TOLERANCE_PX <= position <= source_size + _TOLERANCE_PX:
+            break
+        error = abs(position - round(position))
+        if error < best_error:
+            best, best_error = (margin, round(position)), error
+        if error <= _TOLERANCE_PX:
+            break
+    return best
+
+
+def _resample(region: np.ndarray, rows: _Axis, columns: _Axis, flip: bool, out: np.ndarray) -> None:
+    """Writes into `out`; one scratch frame a step serves all frames."""
+    height, width = out.shape[1:3]
+    size = (columns.size, rows.size)
+    halves = [
+        np.empty((rows.length >> step, columns.length >> step, 3), np.uint8)
+        for step in range(1, rows.shrink.bit_length())
+    ]
+    resized = np.empty((rows.size, columns.size, 3), np.uint8)
+    whole = (height, width) == (rows.size, columns.size)
+    window = resized[rows.offset : rows.offset + height, columns.offset : columns.offset + width]
+    same = (rows.length // rows.shrink, columns.length // columns.shrink) == (rows.size, columns.size)
+    for frame, target in zip(region, out):
+        for half in halves:
+            frame = cv2.resize(frame, half.shape[1::-1], dst=half, interpolation=cv2.INTER_AREA)
+        if same:
+            part = frame[rows.offset : rows.offset + height, columns.offset : columns.offset + width]
+        elif whole and not flip:
+            cv2.resize(frame, size, dst=target, interpolation=cv2.INTER_LINEAR)
+            continue
+        else:
+            cv2.resize(frame, size, dst=resized, interpolation=cv2.INTER_LINEAR)
+            part = window
+        if flip:
+            cv2.flip(part, 1, dst=target)
+        else:
+            target[:] = part

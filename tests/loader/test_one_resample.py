@@ -1,0 +1,132 @@
+"""The pipeline reads a part of the frames and renders it: the pixels are those of whole frames, rendered."""
+
+from __future__ import annotations
+
+import cv2
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from paddlevideo_fast.decode import Box, open_video
+from paddlevideo_fast.errors import VideoDecodeError
+from paddlevideo_fast.loader import ClipRequest, DecodeSampler, Pipeline, Sampler, VideoRecord, transforms
+from paddlevideo_fast.loader.decoders import FrameDecoder, VideoDecoder
+
+
+@pytest.fixture(scope="module")
+def clip_file(tmp_path_factory, make_clip):
+    """A video of 10 frames, 117×90: both sides are no multiples of the blocks that halving works on."""
+    return str(make_clip(tmp_path_factory.mktemp("resample") / "clip.mp4", 10, size=(118, 90)))
+
+
+def steps_of(size, short, spread, flips):
+    """Pipelines over all geometric transforms; crops of `size` fit into every one of them."""
+    return [
+        [transforms.MultiScaleCrop(size, allow_duplication=True), transforms.RandomFlip(flips)],
+        [transforms.MultiScaleCrop(size, fix_crop=False)],
+        [transforms.RandomFlip(flips), transforms.RandomCrop(size), transforms.RandomFlip(flips)],
+        [transforms.Scale(short), transforms.MultiScaleCrop(short), transforms.RandomCrop(size)],
+        [transforms.Scale(short, fixed_ratio=False), transforms.CenterCrop(size, do_round=False)],
+        [transforms.JitterScale(short, short + spread), transforms.MultiCrop(size)],
+        [transforms.JitterScale(short, short), transforms.MultiCrop(size, test_mode=True)],
+        [transforms.Scale(short, fixed_ratio=False, do_round=True), transforms.TenCrop(size)],
+        [transforms.Scale(size, fixed_ratio=False), transforms.UniformCrop(size)],
+        [transforms.GroupResize(short, short + spread), transforms.GroupFullResSample(size, flip=True)],
+        [transforms.GroupResize(short, short), transforms.MultiCenterCrop(size)],
+        [transforms.RandomResizedCrop(target_size=size), transforms.RandomFlip(flips)],
+        [transforms.RandomResizedCrop((0.5, 1.0), target_size=short), transforms.CenterCrop(size)],
+        [],
+    ]
+
+
+NUM_RECIPES = len(steps_of(8, 8, 0, 0.5))
+
+
+def both_ways(path, steps, request, seed):
+    """The pipeline's clip, and the one rendered from whole frames with the same draws."""
+    pipeline = Pipeline(VideoDecoder(), Sampler(3, 1), steps)
+    record = VideoRecord(path, 0)
+    pixels, num_replaced = pipeline(record, request, np.random.default_rng(seed))
+    assert num_replaced == 0
+    rng = np.random.default_rng(seed)
+    with open_video(path) as reader:
+        frames = reader.read(pipeline.sample.sample(reader.num_frames, reader.avg_fps, request, rng).tolist())
+        plan = pipeline._geometry(reader, record, request, rng).plan()
+    box = plan.box
+    plan.box = Box(0, 0, frames.shape[2], frames.shape[1])
+    return pixels, plan.render(frames), box
+
+
+@pytest.mark.smoke
+@settings(max_examples=15, deadline=None)
+@pytest.mark.parametrize("recipe", range(NUM_RECIPES))
+@given(
+    size=st.integers(6, 56),
+    room=st.integers(0, 120),  # with it frames are also enlarged; without, shrunk up to eight times
+    spread=st.integers(0, 30),
+    flips=st.sampled_from([0.0, 0.5, 1.0]),
+    seed=st.integers(0, 2**32),
+)
+def test_a_part_of_the_frames_gives_the_same_pixels(clip_file, recipe, size, room, spread, flips, seed):
+    steps = steps_of(size, size + room, spread, flips)[recipe]
+    ours, whole, box = both_ways(clip_file, steps, ClipRequest(0, 0), seed)
+    np.testing.assert_array_equal(ours, whole)
+    assert 0 <= box.left < box.left + box.width <= 118
+    assert 0 <= box.top < box.top + box.height <= 90
+
+
+@given(crop_size=st.integers(7, 80), seed=st.integers(0, 2**32))
+@settings(max_examples=20, deadline=None)
+def test_so_it_is_at_the_crop_size_of_a_request(clip_file, crop_size, seed):
+    steps = [transforms.JitterScale(64, 80), transforms.MultiCrop(56), transforms.RandomFlip()]
+    ours, whole, _ = both_ways(clip_file, steps, ClipRequest(0, 0, crop_size=crop_size), seed)
+    assert ours.shape[1:3] == (crop_size, crop_size)
+    np.testing.assert_array_equal(ours, whole)
+
+
+def test_no_more_is_read_than_the_clip_shows(clip_file):
+    corner = [transforms.RandomCrop(40)]
+    _, _, box = both_ways(clip_file, corner, ClipRequest(0, 0), seed=1)
+    assert (box.width, box.height) == (40, 40)
+    _, _, box = both_ways(clip_file, [transforms.TenCrop(40)], ClipRequest(0, 0), seed=1)
+    assert (box.left, box.top, box.width, box.height) == (0, 0, 116, 88)  # quarters are whole pixels
+    half = [transforms.Scale(45, fixed_ratio=False), transforms.CenterCrop(20)]
+    _, _, box = both_ways(clip_file, half, ClipRequest(0, 0), seed=1)
+    assert box.width <= 48
+    assert box.height <= 48
+
+
+@pytest.mark.smoke
+def test_the_clip_is_written_where_it_is_wanted(clip_file):
+    steps = [
+        transforms.JitterScale(64, 80),
+        transforms.MultiCrop(56),
+        transforms.RandomFlip(),
+        transforms.ColorJitter(0.5, p=1),
+    ]
+    pipeline = Pipeline(VideoDecoder(), Sampler(3, 1), steps)
+    record, request = VideoRecord(clip_file, 0), ClipRequest(0, 0)
+    alone = pipeline(record, request, np.random.default_rng(7)).pixels
+    batch = np.full((2, 3, 56, 56, 3), 7, np.uint8)
+    pixels = pipeline(record, request, np.random.default_rng(7), out=batch[1]).pixels
+    assert np.shares_memory(pixels, batch)
+    np.testing.assert_array_equal(batch[1], alone)
+    assert (batch[0] == 7).all()
+    # one of another shape stays as it is: the batch tells that its clips differ
+    other = pipeline(record, request, np.random.default_rng(7), out=batch[:, 0]).pixels
+    np.testing.assert_array_equal(other, alone)
+    assert (batch[0] == 7).all()
+
+
+@pytest.mark.parametrize(("odd_one", "view"), [(2, 0), (1, 1)])
+def test_frames_of_two_sizes_are_an_error(tmp_path, odd_one, view):
+    """Also where the size that all geometry starts from is that of a frame which is not read (view 1)."""
+    for number in range(1, 7):
+        size = (60, 80) if number == odd_one else (64, 96)
+        cv2.imwrite(str(tmp_path / f"img_{number:05}.jpg"), np.full((*size, 3), 40 * number, np.uint8))
+    sampler = DecodeSampler(num_frames=2, sampling_rate=1, test_mode=True)
+    pipeline = Pipeline(FrameDecoder(), sampler, [transforms.CenterCrop(32)])
+    record = VideoRecord(str(tmp_path), 0, 6, "img_{:05}.jpg")
+    with pytest.raises(VideoDecodeError, match="frame size changes"):
+        pipeline(record, ClipRequest(0, 0, view, 2), np.random.default_rng(0))
