@@ -48,6 +48,10 @@ class VideoDecodeError(PaddleVideoFastError):
         return type(self), (self.path, self.cause)
 
 
+class ShardError(PaddleVideoFastError):
+    """A shard of packed frames that is missing, unfinished, altered or of another version."""
+
+
 class BadSampleShareError(PaddleVideoFastError):
     """More samples than the set share did not decode."""
 

@@ -2,6 +2,7 @@
 
 from paddlevideo_fast.decode.frames import FrameFolderReader, open_frames
 from paddlevideo_fast.decode.opening import BACKENDS, VIDEO_EXTENSIONS, check_video, open_video
+from paddlevideo_fast.decode.packed import PackedReader, PackedShard, open_shards
 from paddlevideo_fast.decode.reader import Box, VideoReader
 
 __all__ = [
@@ -9,8 +10,11 @@ __all__ = [
     "VIDEO_EXTENSIONS",
     "Box",
     "FrameFolderReader",
+    "PackedReader",
+    "PackedShard",
     "VideoReader",
     "check_video",
     "open_frames",
+    "open_shards",
     "open_video",
 ]

@@ -7,9 +7,9 @@ import re
 from pathlib import Path
 from typing import Dict, List, Optional, Union
 
-import cv2
 import numpy as np
 
+from paddlevideo_fast.decode.images import decode_image
 from paddlevideo_fast.decode.reader import VideoReader
 from paddlevideo_fast.errors import VideoDecodeError
 
@@ -50,19 +50,26 @@ class FrameFolderReader(VideoReader):
             count += 1
         return count
 
-    def _load(self, index: int) -> np.ndarray:
-        file = os.path.join(self.path, self._name(index))
-        try:
-            data = np.fromfile(file, np.uint8)
-        except OSError as error:
-            raise VideoDecodeError(file, f"cannot be read: {error.strerror or error}") from error
-        picture = cv2.imdecode(data, cv2.IMREAD_COLOR) if data.size else None
-        if picture is None:
-            raise VideoDecodeError(file, "not an image, or damaged" if data.size else "empty (0 bytes)")
-        return cv2.cvtColor(picture, cv2.COLOR_BGR2RGB)
+    def image_file(self, index: int) -> str:
+        """Path of the image of frame `index`."""
+        return os.path.join(self.path, self._name(index))
 
     def _decode(self, wanted: List[int]) -> Dict[int, np.ndarray]:
-        return {index: self._load(index) for index in wanted}
+        files = ((index, self.image_file(index)) for index in wanted)
+        return {index: decode_image(read_image(file), file) for index, file in files}
+
+
+def read_image(file: str) -> bytes:
+    """The bytes of an image file.
+
+    Raises:
+        VideoDecodeError: it cannot be read.
+    """
+    try:
+        with open(file, "rb", buffering=0) as image:
+            return image.read()
+    except OSError as error:
+        raise VideoDecodeError(file, f"cannot be read: {error.strerror or error}") from error
 
 
 def open_frames(

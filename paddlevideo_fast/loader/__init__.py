@@ -8,6 +8,7 @@ from paddlevideo_fast.loader.clip_loader import ClipLoader
 from paddlevideo_fast.loader.collate import Batch
 from paddlevideo_fast.loader.dataset import FrameDataset, Sample, SFVideoDataset, VideoDataset
 from paddlevideo_fast.loader.errors import LoaderError, TransformError
+from paddlevideo_fast.loader.packed_dataset import PackedFrameDataset
 from paddlevideo_fast.loader.pipeline import Pipeline
 from paddlevideo_fast.loader.request import ClipRequest
 from paddlevideo_fast.loader.sampling import DecodeSampler, Sampler
@@ -22,6 +23,7 @@ __all__ = [
     "DecodeSampler",
     "FrameDataset",
     "LoaderError",
+    "PackedFrameDataset",
     "Pipeline",
     "SFVideoDataset",
     "Sample",

@@ -26,6 +26,7 @@ class VideoRecord:
         num_frames: frames in the folder; None for a video.
         frames_suffix: format string of the frames' file names; None for a video.
         line: line number in the list, from 1; 0 where the record is from no list.
+        place: of packed frames: number of the shard, and of the video in it.
     """
 
     path: str
@@ -33,6 +34,7 @@ class VideoRecord:
     num_frames: Optional[int] = None
     frames_suffix: Optional[str] = None
     line: int = 0
+    place: Tuple[int, int] = (0, 0)
 
 
 def read_video_list(file_path: str, data_prefix: Optional[str] = None, suffix: str = "") -> List[VideoRecord]:
@@ -87,12 +89,13 @@ def check_labels(records: Sequence[VideoRecord], num_classes: int, file: str) ->
     """Checks that every label is below `num_classes`.
 
     Raises:
-        AnnotationError: names the first line whose label is not.
+        AnnotationError: names the first line, or the record where it is from no list, whose label is not.
     """
     for record in records:
         if record.label >= num_classes:
+            where = f"{file}:{record.line}" if record.line else record.path
             raise AnnotationError(
-                f"{file}:{record.line}: label {record.label} with num_classes {num_classes}: "
+                f"{where}: label {record.label} with num_classes {num_classes}: "
                 f"labels go from 0 to {num_classes - 1}; correct the list or the head's num_classes"
             )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import List, Optional
+from typing import List, Optional, Sequence
 
 import numpy as np
 
@@ -28,9 +28,11 @@ class ClipBatchSampler:
         num_views: requests for each record, one after the other.
         pad: give every rank the same number of samples by starting the order again, so that no rank waits for
             another in training; default: where the samples are shuffled. Without it each sample is seen once.
+        groups: for each record, the number of its group. The groups are dealt to the ranks once for all
+            epochs, and a rank takes the samples of its own; None: any rank takes any.
 
     Raises:
-        LoaderError: there is no batch at all.
+        LoaderError: there is no batch at all, or a rank would have no group.
     """
 
     def __init__(
@@ -45,6 +47,7 @@ class ClipBatchSampler:
         world_size: int = 1,
         num_views: int = 1,
         pad: Optional[bool] = None,
+        groups: Optional[Sequence[int]] = None,
     ) -> None:
         if batch_size < 1:
             raise LoaderError(f"batch_size is {batch_size}, expected 1 or more")
@@ -59,6 +62,7 @@ class ClipBatchSampler:
         self.world_size = world_size
         self.num_views = num_views
         self.pad = shuffle if pad is None else pad
+        self._dealt = None if groups is None else _deal(groups, world_size)
         if drop_last and self.num_batches == 0:
             raise LoaderError(
                 f"{num_samples} samples on {world_size} processes make no batch of {batch_size}: "
@@ -68,22 +72,59 @@ class ClipBatchSampler:
     @property
     def num_batches(self) -> int:
         """Batches of an epoch on this rank."""
+        mine = self._num_requests()
+        return mine // self.batch_size if self.drop_last else -(-mine // self.batch_size)
+
+    def _num_requests(self) -> int:
+        if self._dealt is not None:
+            shares = [len(share) * self.num_views for share in self._dealt]
+            return max(shares) if self.pad else shares[self.rank]
         total = self.num_samples * self.num_views
         rest = total % self.world_size
-        mine = total // self.world_size + int(rest > (0 if self.pad else self.rank))
-        return mine // self.batch_size if self.drop_last else -(-mine // self.batch_size)
+        return total // self.world_size + int(rest > (0 if self.pad else self.rank))
 
     def batches(self, epoch: int, start_batch: int = 0) -> List[List[ClipRequest]]:
         """The epoch's batches on this rank, from `start_batch` on."""
+        mine = self._places(epoch).tolist()
+        size = self.batch_size
+        views = self.num_views
+        requests = [ClipRequest(place // views, epoch, place % views, views) for place in mine]
+        firsts = range(start_batch * size, self.num_batches * size, size)
+        return [requests[first : first + size] for first in firsts]
+
+    def _places(self, epoch: int) -> np.ndarray:
+        """This rank's part of the epoch's order; sample s has the places s * num_views + view."""
+        if self._dealt is not None:
+            views = np.arange(self.num_views)
+            order = (self._dealt[self.rank][:, None] * self.num_views + views).reshape(-1)
+            if self.shuffle:
+                order = generator(ORDER, self.seed, epoch, self.rank).permutation(order)
+            return np.resize(order, self._num_requests())
         total = self.num_samples * self.num_views
         order = np.arange(total)
         if self.shuffle:
             order = generator(ORDER, self.seed, epoch).permutation(total)
         if self.pad:
             order = np.resize(order, -(-total // self.world_size) * self.world_size)
-        mine = order[self.rank :: self.world_size].tolist()
-        size = self.batch_size
-        views = self.num_views
-        requests = [ClipRequest(place // views, epoch, place % views, views) for place in mine]
-        firsts = range(start_batch * size, self.num_batches * size, size)
-        return [requests[first : first + size] for first in firsts]
+        return order[self.rank :: self.world_size]
+
+
+def _deal(groups: Sequence[int], world_size: int) -> List[np.ndarray]:
+    """Samples of each rank, ascending: the largest group left goes to the rank that has the fewest samples.
+
+    Raises:
+        LoaderError: there are fewer groups than ranks.
+    """
+    numbers, sizes = np.unique(groups, return_counts=True)
+    if len(numbers) < world_size:
+        raise LoaderError(
+            f"{len(numbers)} shards cannot be split over {world_size} processes: pack smaller shards, or set "
+            "split_by: sample in DATASET"
+        )
+    owned: List[List[int]] = [[] for _ in range(world_size)]
+    load = [0] * world_size
+    for place in np.argsort(-sizes, kind="stable"):
+        rank = load.index(min(load))
+        owned[rank].append(int(numbers[place]))
+        load[rank] += int(sizes[place])
+    return [np.flatnonzero(np.isin(groups, own)) for own in owned]

@@ -61,7 +61,8 @@ def build_loader(
     """A loader of this rank's share of the dataset.
 
     Raises:
-        LoaderError: the dataset is too small for one batch, and `drop_last` leaves nothing.
+        LoaderError: the dataset is too small for one batch, and `drop_last` leaves nothing; or it has
+            fewer groups than there are ranks.
     """
     sampler = ClipBatchSampler(
         len(dataset),
@@ -72,5 +73,6 @@ def build_loader(
         rank=rank,
         world_size=world_size,
         num_views=dataset.num_views,
+        groups=dataset.groups,
     )
     return ClipLoader(dataset, sampler, num_workers, worker_options)

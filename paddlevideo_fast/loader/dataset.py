@@ -62,10 +62,12 @@ class ClipDataset:
         num_views: requests that one record is evaluated with.
         num_crops: clips that one request makes, each a view of its own.
         on_record: called with the number of each record before it is opened; a worker tells so where it is.
+        groups: for each record, the number of the group that one rank reads; None: any rank reads any record.
     """
 
     num_views = 1
     num_crops = 1
+    groups: Optional[List[int]] = None
     injected: ClassVar[Tuple[str, ...]] = ("pipeline", "seed", "training")
 
     def __init__(
@@ -86,6 +88,29 @@ class ClipDataset:
         self.training = training
         self.num_attempts = num_retries if training else 1
         self.on_record: Optional[Callable[[int], None]] = None
+
+    def _set_views(self, num_ensemble_views: int, num_spatial_crops: Optional[int]) -> None:
+        """Evaluates each record with several clips.
+
+        Args:
+            num_ensemble_views: spans of a video.
+            num_spatial_crops: crops of a span; None: those that the transforms make.
+
+        Raises:
+            LoaderError: the sampler or the transforms make other views.
+        """
+        self.num_views = num_ensemble_views
+        self.num_crops = self.pipeline.num_views
+        if num_spatial_crops not in (None, self.num_crops):
+            raise LoaderError(
+                f"{type(self).__name__}: num_spatial_crops is {num_spatial_crops}, but the pipeline makes "
+                f"{self.num_crops} crops; MultiCrop with test_mode: True makes 3, without it 1"
+            )
+        if num_ensemble_views > 1 and not getattr(self.pipeline.sample, "test_mode", False):
+            raise LoaderError(
+                f"{type(self).__name__}: num_ensemble_views is {num_ensemble_views}, but the sampler takes "
+                "the same frames for each; use DecodeSampler with test_mode: True"
+            )
 
     def __len__(self) -> int:
         return len(self.records)
@@ -204,18 +229,7 @@ class SFVideoDataset(VideoDataset):
         num_spatial_crops: Optional[PositiveInt] = None,
     ) -> None:
         super().__init__(file_path, pipeline, seed, training, data_prefix, suffix, num_retries)
-        self.num_views = num_ensemble_views
-        self.num_crops = pipeline.num_views
-        if num_spatial_crops not in (None, self.num_crops):
-            raise LoaderError(
-                f"SFVideoDataset: num_spatial_crops is {num_spatial_crops}, but the pipeline makes "
-                f"{self.num_crops} crops; MultiCrop with test_mode: True makes 3, without it 1"
-            )
-        if num_ensemble_views > 1 and not getattr(pipeline.sample, "test_mode", False):
-            raise LoaderError(
-                f"SFVideoDataset: num_ensemble_views is {num_ensemble_views}, but the sampler takes the same "
-                "frames for each; use DecodeSampler with test_mode: True"
-            )
+        self._set_views(num_ensemble_views, num_spatial_crops)
 
 
 @DATASETS.register()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import shutil
 
 import av  # before Paddle, whose bundled zlib else breaks its import on 2.6
 import numpy as np
@@ -10,15 +11,16 @@ import pytest
 
 from paddlevideo_fast.loader import BadSamples, build_dataset, build_loader, build_pipeline
 
-BACKENDS = ["pyav", "cv2", "frames"]
+BACKENDS = ["pyav", "cv2", "frames", "packed"]
 if importlib.util.find_spec("decord"):
     BACKENDS.append("decord")
+FORMATS = {"frames": "FrameDataset", "packed": "PackedFrameDataset"}
 NUM_CLIPS = 7
 
 
 @pytest.fixture(scope="module")
-def lists(tmp_path_factory, make_clip):
-    """Seven clips as videos and as frames, with their lists."""
+def lists(tmp_path_factory, make_clip, run_script):
+    """Seven clips as videos, as frames and as packed frames, with their lists."""
     import cv2
 
     root = tmp_path_factory.mktemp("contract")
@@ -34,11 +36,23 @@ def lists(tmp_path_factory, make_clip):
                 cv2.imwrite(str(root / f"folder {number}" / f"img_{index:05}.jpg"), image)
     (root / "videos.list").write_text("".join(video_lines))
     (root / "frames.list").write_text("".join(frame_lines))
+    pack_with_a_damaged_one(root, run_script)
     return root
 
 
+def pack_with_a_damaged_one(root, run_script):
+    """Packs the folders of frames and one more, called `nowhere`, all of whose bytes are then altered."""
+    shutil.copytree(root / "folder 0", root / "nowhere")
+    (root / "pack.list").write_text((root / "frames.list").read_text() + "nowhere 12 2\n")
+    options = ("--kind=frames", "--workers=1", "--shard_size=7", f"--data_prefix={root}")
+    run_script("data/pack_frames.py", "--list", root / "pack.list", "--output", root / "packed", *options)
+    data = root / "packed" / "00001.data"
+    data.write_bytes(bytes(byte ^ 255 for byte in data.read_bytes()))
+    shutil.rmtree(root / "nowhere")
+
+
 def make_dataset(lists, backend, training=True, file_path=None, **sampler):
-    frames = backend == "frames"
+    frames = backend in ("frames", "packed")
     pipeline = {
         "decode": {"name": "FrameDecoder"} if frames else {"name": "VideoDecoder", "backend": backend},
         "sample": {"name": "Sampler", "num_seg": 4, "seg_len": 1, "valid_mode": not training, **sampler},
@@ -48,9 +62,9 @@ def make_dataset(lists, backend, training=True, file_path=None, **sampler):
     pipeline["transform"] += crops if training else [{"CenterCrop": {"target_size": 32}}]
     pipeline["transform"] += [{"Image2Array": None}, {"Normalization": {"mean": [0.4] * 3, "std": [0.2] * 3}}]
     section = {
-        "format": "FrameDataset" if frames else "VideoDataset",
+        "format": FORMATS.get(backend, "VideoDataset"),
         "file_path": str(file_path or lists / ("frames.list" if frames else "videos.list")),
-        "data_prefix": str(lists),
+        "data_prefix": str(lists / "packed" if backend == "packed" else lists),
     }
     return build_dataset(section, pipeline, training=training, seed=5)
 
@@ -131,11 +145,13 @@ def test_the_frames_are_the_ones_sampled(lists, backend, frame_number):
 @pytest.mark.parametrize("num_workers", [0, 2])
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_bad_files(lists, backend, num_workers, tmp_path):
-    name = "frames.list" if backend == "frames" else "videos.list"
-    bad_line = "nowhere 9 2\n" if backend == "frames" else "nowhere.mp4 2\n"
+    name = "frames.list" if backend in FORMATS else "videos.list"
+    bad_line = "nowhere 12 2\n" if backend in FORMATS else "nowhere.mp4 2\n"
     file_path = tmp_path / "some bad.list"
     file_path.write_text(bad_line + (lists / name).read_text() + bad_line * 2)
     bad_path = str(lists / bad_line.split()[0])
+    if backend == "packed":
+        bad_path = str(lists / "packed" / "00001.data:nowhere")
 
     options = {"batch_size": 5, "num_workers": num_workers, "drop_last": False, "seed": 0}
     loader = build_loader(make_dataset(lists, backend, True, file_path), shuffle=True, **options)
@@ -167,6 +183,14 @@ def test_nothing_but_bad_files(lists, num_workers, tmp_path):
         (batch,) = loader.epoch(0)
         assert len(batch) == len(batch.clips) == len(batch.ids) == 0
         assert len(batch.failures) == count
+
+
+def test_packed_frames_are_the_frames_they_were_packed_from(lists):
+    packed, frames, video = (train_loader(lists, backend) for backend in ("packed", "frames", "pyav"))
+    same(list(packed.epoch(0)), list(frames.epoch(0)))
+    for batch, other in zip(packed.epoch(1), video.epoch(1)):
+        assert batch.ids.tolist() == other.ids.tolist()
+        assert np.abs(batch.clips.astype(int) - other.clips).mean() < 4  # JPEG's loss
 
 
 def test_views_of_a_pipeline():

@@ -1,0 +1,181 @@
+"""How packed frames lie on disk.
+
+A packed data set is a folder of shards, and a shard is two files. All numbers are little-endian.
+
+    00003.data    the JPEG files of the frames, one after the other, video after video
+    00003.index   where they lie
+
+        offset 0       header       HEADER, 96 bytes
+        96             videos       num_videos × VIDEO, 32 bytes each
+                       text         UTF-8 JSON {"names": [...], "failures": [[name, cause], ...]}
+                       (zeros up to a multiple of 16)
+        frames_offset  frames       num_frames × FRAME, 16 bytes each, up to the end of the file
+
+    videos[v].first_frame = f, .num_frames = n        data
+        frames[f]          offset, size, crc32   →    [ JPEG of frame 0     ]
+        frames[f + 1]      offset, size, crc32   →    [ JPEG of frame 1     ]
+        …                                             …
+        frames[f + n - 1]  offset, size, crc32   →    [ JPEG of frame n - 1 ]
+
+The header's crc32 covers everything from the byte after it to the frame table: it is checked when a shard is
+opened, which therefore costs by the video and not by the frame. The frame table needs no checksum of its own:
+an entry that is wrong leads to bytes with another crc32, and that of a frame is checked whenever it is read.
+
+The index is written last and in one piece, so a shard that has one is complete. Its header has the number of
+shards of the whole set, so a set that lacks one is noticed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from dataclasses import dataclass
+from typing import BinaryIO, List, Sequence, Tuple
+
+import numpy as np
+
+MAGIC = b"PVFPACKD"
+VERSION = 1
+
+HEADER = np.dtype(
+    [
+        ("magic", "S8"),
+        ("version", "<u4"),
+        ("crc32", "<u4"),  # of the bytes from 16 to frames_offset
+        ("shard", "<u4"),  # number of this shard, from 0
+        ("num_shards", "<u4"),
+        ("num_videos", "<u8"),
+        ("num_frames", "<u8"),
+        ("frames_offset", "<u8"),  # in the index
+        ("data_size", "<u8"),  # bytes of the data file
+        ("short_side", "<u4"),  # pixels; 0: as the source
+        ("quality", "<u4"),  # of the frames that were encoded, 1 to 100
+        ("plan", "V16"),  # digest of what the shard was made from
+        ("reserved", "V16"),
+    ]
+)
+VIDEO = np.dtype(
+    [
+        ("first_frame", "<u8"),  # in the frame table
+        ("num_frames", "<u4"),
+        ("width", "<u2"),
+        ("height", "<u2"),
+        ("label", "<i8"),
+        ("fps", "<f8"),  # 0: unknown
+    ]
+)
+FRAME = np.dtype([("offset", "<u8"), ("size", "<u4"), ("crc32", "<u4")])
+
+_CRC_FROM = 16
+
+
+@dataclass(frozen=True)
+class PackSettings:
+    """What a shard is made with.
+
+    Attributes:
+        shard: its number, from 0.
+        num_shards: of the set.
+        short_side: longest allowed short side of a stored frame in pixels; 0: as the source.
+        quality: of the JPEG files, 1 to 100.
+        plan: 16 bytes that say what the shard is made from; one with the same bytes need not be made again.
+    """
+
+    shard: int
+    num_shards: int
+    short_side: int
+    quality: int
+    plan: bytes
+
+
+@dataclass(frozen=True)
+class Directory:
+    """An index without its frame table.
+
+    Attributes:
+        settings: what the shard was made with.
+        videos: [num_videos] VIDEO.
+        names: of the videos, as the list had them.
+        failures: (name, cause) of those that could not be packed.
+        num_frames: entries of the frame table.
+        frames_offset: where it begins in the index.
+        data_size: bytes of the data file.
+    """
+
+    settings: PackSettings
+    videos: np.ndarray
+    names: List[str]
+    failures: List[Tuple[str, str]]
+    num_frames: int
+    frames_offset: int
+    data_size: int
+
+    @property
+    def index_size(self) -> int:
+        """Bytes of the index."""
+        return self.frames_offset + self.num_frames * FRAME.itemsize
+
+
+class FormatError(ValueError):
+    """Bytes that are no index, or not this version's; the message says why."""
+
+
+def encode_index(
+    settings: PackSettings,
+    videos: np.ndarray,
+    names: Sequence[str],
+    failures: Sequence[Tuple[str, str]],
+    frames: np.ndarray,
+    data_size: int,
+) -> bytes:
+    """The bytes of an index; see `Directory` for the arguments, and `frames` is [num_frames] FRAME."""
+    text = json.dumps({"names": list(names), "failures": list(failures)}).encode()
+    size = HEADER.itemsize + videos.nbytes + len(text)
+    text += bytes(-size % FRAME.itemsize)
+    header = np.zeros((), HEADER)
+    header["magic"], header["version"] = MAGIC, VERSION
+    for name in ("shard", "num_shards", "short_side", "quality"):
+        header[name] = getattr(settings, name)
+    header["plan"] = np.void(settings.plan)
+    header["num_videos"], header["num_frames"] = len(videos), len(frames)
+    header["frames_offset"] = HEADER.itemsize + videos.nbytes + len(text)
+    header["data_size"] = data_size
+    directory = header.tobytes()[_CRC_FROM:] + videos.tobytes() + text
+    header["crc32"] = zlib.crc32(directory)
+    return header.tobytes()[:_CRC_FROM] + directory + frames.tobytes()
+
+
+def read_directory(index: BinaryIO) -> Directory:
+    """Reads and checks an index up to its frame table.
+
+    Args:
+        index: the open file, at its beginning.
+
+    Raises:
+        FormatError: it is no index, of another version, cut off or altered.
+    """
+    start = index.read(HEADER.itemsize)
+    if start[: len(MAGIC)] != MAGIC:
+        raise FormatError("is no index of packed frames" if start else "is empty")
+    if len(start) < HEADER.itemsize:
+        raise FormatError("is cut off")
+    header = np.frombuffer(start, HEADER)[0]
+    if header["version"] != VERSION:
+        raise FormatError(f"has version {header['version']} of the format, and this program reads {VERSION}")
+    frames_offset, num_frames = int(header["frames_offset"]), int(header["num_frames"])
+    size = index.seek(0, os.SEEK_END)
+    if size != frames_offset + num_frames * FRAME.itemsize:
+        raise FormatError(f"is cut off or altered: it has {size} bytes")
+    index.seek(HEADER.itemsize)
+    rest = index.read(frames_offset - HEADER.itemsize)
+    if zlib.crc32(start[_CRC_FROM:] + rest) != header["crc32"]:
+        raise FormatError("is altered: its checksum differs")
+    videos = np.frombuffer(rest, VIDEO, int(header["num_videos"]))
+    text = json.loads(rest[videos.nbytes :].rstrip(b"\0"))
+    numbers = {name: int(header[name]) for name in ("shard", "num_shards", "short_side", "quality")}
+    settings = PackSettings(plan=header["plan"].tobytes(), **numbers)
+    failures = [(name, cause) for name, cause in text["failures"]]
+    return Directory(
+        settings, videos, text["names"], failures, num_frames, frames_offset, int(header["data_size"])
+    )

@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+import shutil
+
+import numpy as np
+import pytest
+
+from paddlevideo_fast.errors import AnnotationError, ShardError
+from paddlevideo_fast.loader import ClipBatchSampler, LoaderError, build_dataset, build_loader
+
+PIPELINE = {
+    "decode": {"name": "VideoDecoder", "backend": "pyav"},
+    "sample": {"name": "Sampler", "num_seg": 3, "seg_len": 1},
+    "transform": [{"CenterCrop": {"target_size": 32}}],
+}
+NUM_FOLDERS = 6
+
+
+@pytest.fixture(scope="module")
+def packed(tmp_path_factory, rawframes_dataset, run_script):
+    """The six folders of `rawframes_dataset` in four shards; one more in the list could not be packed."""
+    root = tmp_path_factory.mktemp("packed")
+    listed = rawframes_dataset.list_file.read_text()
+    (root / "frames.list").write_text(listed + "gone 12 1\n")
+    options = ("--kind=frames", "--workers=1", "--shard_size=2", f"--data_prefix={rawframes_dataset.root}")
+    done = run_script(
+        "data/pack_frames.py", "--list", root / "frames.list", "--output", root / "set", *options, check=False
+    )
+    assert "1 of 7 videos are left out" in done.stderr
+    return root
+
+
+def make(file_path, training=False, **keys):
+    section = {"format": "PackedFrameDataset", "file_path": str(file_path), **keys}
+    return build_dataset(section, PIPELINE, training=training, seed=3)
+
+
+def load(dataset, **keys):
+    options = {"batch_size": 2, "num_workers": 0, "shuffle": False, "drop_last": False, "seed": 3, **keys}
+    return build_loader(dataset, **options)
+
+
+def test_a_folder_of_shards(packed):
+    dataset = make(packed / "set", data_prefix="of the videos, which has no effect")
+    assert len(dataset) == NUM_FOLDERS
+    assert dataset.num_classes_seen == 3
+    assert [record.label for record in dataset.records] == [0, 1, 2, 0, 1, 2]
+    assert dataset.records[3].path == f"{packed}/set/00001.data:class0/clip3"
+
+
+def test_a_list_gives_videos_and_labels(packed, tmp_path, caplog):
+    some = tmp_path / "some.list"
+    some.write_text("class2/clip5 4\nclass0/clip0 12 9\nclass2/clip5 1\ngone 12 1\n")
+    dataset = make(some, data_prefix=str(packed / "set"))
+    assert [record.label for record in dataset.records] == [4, 9, 1]
+    assert [record.path.rpartition(":")[2] for record in dataset.records] == [
+        "class2/clip5", "class0/clip0", "class2/clip5"
+    ]  # fmt: skip
+    assert "1 videos are left out" in caplog.text
+    (first, second) = load(dataset).epoch(0)
+    assert first.labels.tolist() == [4, 9]
+    np.testing.assert_array_equal(second.clips.shape, (1, 3, 32, 32, 3))
+
+
+def test_wrong_inputs(packed, tmp_path):
+    listed = tmp_path / "some.list"
+    listed.write_text("class2/clip5 4\nclass2/other 1\n")
+    with pytest.raises(AnnotationError, match=r"some.list: is a list, so data_prefix must be"):
+        make(listed)
+    with pytest.raises(AnnotationError, match=r"some.list:2: 'class2/other' is not in the packed frames"):
+        make(listed, data_prefix=str(packed / "set"))
+    with pytest.raises(AnnotationError, match="there is no such list"):
+        make(tmp_path / "nowhere", data_prefix=str(packed / "set"))
+    listed.write_text("gone 1\n")
+    with pytest.raises(AnnotationError, match="no video of it could be packed"):
+        make(listed, data_prefix=str(packed / "set"))
+    with pytest.raises(ShardError, match="has no packed frames"):
+        make(tmp_path)
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_an_altered_video_is_replaced_in_training_and_counted(packed, tmp_path, num_workers):
+    shutil.copytree(packed / "set", tmp_path / "set")
+    data = tmp_path / "set" / "00001.data"
+    data.write_bytes(bytes(data.stat().st_size))
+    bad = {f"{data}:class2/clip2", f"{data}:class0/clip3"}
+    training = load(make(tmp_path / "set", training=True), shuffle=True, num_workers=num_workers)
+    batches = list(training.epoch(0))
+    assert sum(map(len, batches)) == NUM_FOLDERS
+    failures = [failure for batch in batches for failure in batch.failures]
+    assert {path for path, _ in failures} == bad
+    assert all("is altered: its checksum differs" in cause for _, cause in failures)
+    batches = list(load(make(tmp_path / "set"), num_workers=num_workers).epoch(0))
+    assert np.concatenate([batch.ids for batch in batches]).tolist() == [0, 1, 4, 5]
+
+
+def ids(loader, epoch, start_batch=0):
+    return [batch.ids.tolist() for batch in loader.epoch(epoch, start_batch)]
+
+
+def test_shards_split_over_ranks(packed):
+    dataset = make(packed / "set", split_by="shard")
+    ranks = [load(dataset, rank=rank, world_size=2) for rank in range(2)]
+    assert [ids(loader, 0) for loader in ranks] == [[[0, 1], [4, 5]], [[2, 3]]]
+    train = [load(dataset, shuffle=True, rank=rank, world_size=2) for rank in range(2)]
+    assert [len(loader) for loader in train] == [2, 2]
+    for epoch in range(3):
+        first, second = (np.concatenate(ids(loader, epoch)).tolist() for loader in train)
+        assert sorted(first) == [0, 1, 4, 5]
+        assert sorted(second) in ([2, 2, 3, 3],)  # as many as the first rank has
+        assert ids(train[0], epoch, 1) == ids(train[0], epoch)[1:]
+    assert ids(train[0], 0) != ids(train[0], 1)
+    with pytest.raises(LoaderError, match="3 shards cannot be split over 4 processes"):
+        load(dataset, rank=0, world_size=4)
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 3, 7])
+@pytest.mark.parametrize("num_views", [1, 3])
+def test_each_sample_once_over_the_ranks(world_size, num_views):
+    groups = [group for group in range(11) for _ in range(1 + group % 4)]
+    seen, sizes = [], []
+    for rank in range(world_size):
+        sampler = ClipBatchSampler(
+            len(groups), 4, shuffle=True, drop_last=False, seed=1, rank=rank, world_size=world_size,
+            num_views=num_views, pad=False, groups=groups,
+        )  # fmt: skip
+        requests = [request for batch in sampler.batches(5) for request in batch]
+        assert len(sampler.batches(5)) == sampler.num_batches
+        seen += [(request.index, request.view) for request in requests]
+        sizes.append(len({request.index for request in requests}))
+        own = {groups[request.index] for batch in sampler.batches(6) for request in batch}
+        assert own == {groups[request.index] for request in requests}
+    assert sorted(seen) == [(index, view) for index in range(len(groups)) for view in range(num_views)]
+    assert max(sizes) - min(sizes) <= 2
