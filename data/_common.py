@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import tempfile
+import time
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
@@ -82,10 +83,20 @@ def progress(results: Iterable[Any], total: int, what: str) -> Iterator[Any]:
         yield from tqdm(results, total=total, desc=what)
         return
     step = max(1, total // 10)
+    began_sec = time.monotonic()
     for count, result in enumerate(results, 1):
         yield result
         if count % step == 0 or count == total:
-            print(f"{what}: {count}/{total}", flush=True)
+            per_sec = count / max(time.monotonic() - began_sec, 1e-9)
+            left = duration((total - count) / per_sec)
+            print(f"{what}: {count}/{total}, {per_sec:.3g}/s, {left} left", flush=True)
+
+
+def duration(seconds: float) -> str:
+    """A time in the unit that suits it."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
 def write_whole(path: Path, data: bytes) -> None:
