@@ -7,7 +7,7 @@ import sys
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, Sequence
+from typing import Any, Callable, Dict, List, Literal, Optional, Sequence
 
 import paddle
 
@@ -29,6 +29,7 @@ from paddlevideo_fast.engine import (
 from paddlevideo_fast.engine.callbacks import (
     Callback,
     Checkpointing,
+    Complexity,
     Evaluation,
     ExponentialMovingAverage,
     LearningRate,
@@ -41,7 +42,7 @@ from paddlevideo_fast.engine.sinks import ConsoleSink, JsonLinesSink, Sink, Visu
 from paddlevideo_fast.errors import BadSampleShareError, CheckpointError, ConfigError
 from paddlevideo_fast.loader import BadSamples, WorkerOptions, build_dataset, build_loader, check_labels
 from paddlevideo_fast.log import add_log_file, get_logger
-from paddlevideo_fast.modeling import Preprocess, build_model, load_weights
+from paddlevideo_fast.modeling import MacCounter, Preprocess, build_model, count_parameters, load_weights
 from paddlevideo_fast.registry import METRICS, MIXES
 from paddlevideo_fast.schedule.phases import plain_phases
 from paddlevideo_fast.solver import build_optimizer
@@ -110,7 +111,7 @@ def training_parts(cfg: Config, folder: Optional[Path] = None, load_pretrained: 
     settings = RunSettings.from_config(cfg)
     paddle.seed(settings.seed)
     model = build_model(cfg["MODEL"], load_pretrained=load_pretrained)
-    split = _split(cfg, "train", folder)
+    split = _split(cfg, "train", folder, model.layout)
     optimizer, curve = build_optimizer(cfg["OPTIMIZER"], model)
     return TrainingParts(cfg, settings, model, optimizer, curve, split)
 
@@ -133,7 +134,7 @@ def train(cfg: Config) -> Trainer:
     if settings.weights and checkpoint is None:
         logger.info(load_weights(parts.model, settings.weights, strict=True).summary())
     split = parts.split
-    valid = _split(cfg, "valid", store.folder) if settings.validate else None
+    valid = _split(cfg, "valid", store.folder, parts.model.layout) if settings.validate else None
     trainer = parts.trainer(
         split.loader,
         _callbacks(cfg, settings, store, parts.model, parts.curve, valid),
@@ -162,7 +163,7 @@ def test(cfg: Config) -> Dict[str, float]:
     store = CheckpointStore(settings.output_dir, settings.model_name)
     model = build_model(cfg["MODEL"], load_pretrained=False)
     logger.info(load_weights(model, settings.weights, strict=True).summary())
-    split = _split(cfg, "test", store.folder)
+    split = _split(cfg, "test", store.folder, model.layout)
     with contextlib.closing(split.loader):
         metrics = _evaluate(cfg, settings, model, split)
     if not metrics["num_samples"]:
@@ -181,12 +182,12 @@ def _callbacks(
 ) -> List[Callback]:
     """The run's callbacks, in order.
 
-    The rate is set before a step and the average follows it, so evaluation sees the newest average.
-    Evaluation comes before the records, which hold its result, and the records before the checkpoint: a run
-    that dies between the two repeats the steps and their records, it never lacks them. The bar is last, below
-    the lines.
+    What a clip costs is counted in the first step only. The rate is set before a step and the average follows
+    it, so evaluation sees the newest average. Evaluation comes before the records, which hold its result, and
+    the records before the checkpoint: a run that dies between the two repeats the steps and their records, it
+    never lacks them. The bar is last, below the lines.
     """
-    callbacks: List[Callback] = [LearningRate(curve)]
+    callbacks: List[Callback] = [Complexity(MacCounter(model)), LearningRate(curve)]
     ema = EmaSettings.from_config(cfg)
     if ema is not None:
         callbacks.append(ExponentialMovingAverage(model, ema.decay))
@@ -217,7 +218,7 @@ def _callbacks(
     return callbacks
 
 
-def _split(cfg: Config, name: str, folder: Optional[Path]) -> Split:
+def _split(cfg: Config, name: str, folder: Optional[Path], layout: Literal["NTCHW", "NCTHW"]) -> Split:
     """Loader, preprocessing and bad-sample count of DATASET.`name`."""
     settings, data = RunSettings.from_config(cfg), DatasetSettings.from_config(cfg)
     training = name == "train"
@@ -242,7 +243,7 @@ def _split(cfg: Config, name: str, folder: Optional[Path]) -> Split:
     )
     mean, std = dataset.pipeline.normalization
     bad = BadSamples(folder and folder / "bad_samples.txt", total=len(dataset), max_share=data.max_bad_share)
-    return Split(loader, Preprocess(mean, std), bad)
+    return Split(loader, Preprocess(mean, std, layout), bad)
 
 
 def _evaluate(
@@ -336,13 +337,10 @@ def _describe(
         logger.info("resumed %s: epoch %d, step %d of it", checkpoint.prefix, done + 1, step)
         if done >= settings.epochs:
             logger.info("nothing is left to train: %d of %d epochs are done", done, settings.epochs)
-    parameters = sum(
-        p.size for name, p in trainer.model.named_parameters() if not name.endswith(("._mean", "._variance"))
-    )
     logger.info(
         "%s: %.2f M parameters, %d clips an epoch in %d batches, %d epochs, paddle %s on %s, seed %d, to %s",
         settings.model_name,
-        parameters / 1e6,
+        count_parameters(trainer.model) / 1e6,
         len(split.loader.dataset),
         len(split.loader),
         settings.epochs,

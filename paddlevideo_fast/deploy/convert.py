@@ -8,12 +8,13 @@ from typing import Any, Callable, Dict, Mapping, Union
 import numpy as np
 import paddle
 
-from paddlevideo_fast.deploy.converters import convert_mit_tsm, convert_mmaction2_tsm
+from paddlevideo_fast.deploy.converters import convert_mit_tsm, convert_mmaction2_tsm, convert_pyslowfast
 from paddlevideo_fast.errors import WeightError
 
 CONVERTERS: Dict[str, Callable[[Mapping[str, np.ndarray]], Dict[str, np.ndarray]]] = {
     "mit_tsm": convert_mit_tsm,
     "mmaction2_tsm": convert_mmaction2_tsm,
+    "pyslowfast": convert_pyslowfast,
 }
 
 

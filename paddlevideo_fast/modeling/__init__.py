@@ -1,16 +1,19 @@
 """Networks: layers, backbones, heads, losses, recognizers, their input and their weights."""
 
 from paddlevideo_fast.modeling.build import build_model
+from paddlevideo_fast.modeling.complexity import MacCounter, count_parameters
 from paddlevideo_fast.modeling.mix import MixedLabels, Mixup
 from paddlevideo_fast.modeling.preprocess import Preprocess
 from paddlevideo_fast.modeling.weights import WeightReport, load_weights, read_weights
 
 __all__ = [
+    "MacCounter",
     "MixedLabels",
     "Mixup",
     "Preprocess",
     "WeightReport",
     "build_model",
+    "count_parameters",
     "load_weights",
     "read_weights",
 ]

@@ -16,12 +16,13 @@ def candidate_names(key: str, block_names: Sequence[str]) -> List[str]:
         block_names: the network's residual blocks, in order.
 
     Returns:
-        `key` itself, without a wrapper's "_layers.", and PaddleClas' newer names in ours; each with and
-        without "backbone.".
+        `key` itself, without a wrapper's "_layers.", PaddleClas' newer names in ours, and the name in the
+        slow pathway of a 3D network; each with and without "backbone.".
     """
     key = key[len("_layers.") :] if key.startswith("_layers.") else key
     names = []
-    for name in (key, _from_paddleclas(key, block_names)):
+    frames_name = _from_paddleclas(key, block_names)
+    for name in (key, frames_name, _in_slow_pathway(frames_name)):
         bare = name[len(_BACKBONE) :] if name.startswith(_BACKBONE) else name
         names += [name, bare, _BACKBONE + bare]
     return list(dict.fromkeys(names))
@@ -38,3 +39,24 @@ def _from_paddleclas(key: str, block_names: Sequence[str]) -> str:
         three_convolutions = any(name.startswith("bb_") for name in block_names)
         return f"conv1_{int(number) + 1}.{inner}" if three_convolutions else f"conv.{inner}"
     return f"{block_names[int(number)]}.{inner}" if int(number) < len(block_names) else key
+
+
+_LAYERS_3D = {
+    "conv0": ("branch2.a", "branch2.a_bn"),
+    "conv1": ("branch2.b", "branch2.b_bn"),
+    "conv2": ("branch2.c", "branch2.c_bn"),
+    "short": ("branch1", "branch1_bn"),
+}
+
+
+def _in_slow_pathway(name: str) -> str:
+    """`res4b1.conv0._conv.weight` of a 2D ResNet is `s4.pathway0_res1.branch2.a.weight` in a 3D one."""
+    stem = re.fullmatch(r"(?:backbone\.)?conv1?\._(conv|batch_norm)\.(\w+)", name)
+    if stem:
+        return f"s1.pathway0_stem.{'_conv' if stem[1] == 'conv' else '_bn'}.{stem[2]}"
+    block = re.fullmatch(r"(?:backbone\.)?res(\d)([a-z])(\d*)\.(\w+)\._(conv|batch_norm)\.(\w+)", name)
+    if not block or block[4] not in _LAYERS_3D:
+        return name
+    index = int(block[3]) if block[3] else ord(block[2]) - ord("a")
+    layer = _LAYERS_3D[block[4]][block[5] == "batch_norm"]
+    return f"s{block[1]}.pathway0_res{index}.{layer}.{block[6]}"

@@ -6,7 +6,7 @@ import collections
 import pickle
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Tuple, Union
+from typing import Any, Dict, List, Mapping, Sequence, Tuple, Union
 
 import numpy as np
 import paddle
@@ -128,6 +128,8 @@ def load_weights(
     """Loads weights of our, PaddleVideo's or PaddleClas' naming into a network.
 
     Names fit with or without "backbone.", so a backbone takes a whole model's file and the other way round.
+    A 3D network takes those of a 2D ResNet: a kernel over T frames becomes T copies of the 2D one, each
+    divided by T.
 
     Args:
         model: a recognizer or a backbone.
@@ -148,7 +150,9 @@ def load_weights(
         names = [name for name in candidate_names(prefix + key, block_names) if name in target]
         if not isinstance(value, np.ndarray) or not names:
             report.unexpected.append(key)
-        elif list(value.shape) != list(target[names[0]].shape):
+            continue
+        value = _inflated(value, target[names[0]].shape)
+        if list(value.shape) != list(target[names[0]].shape):
             report.mismatched.append((names[0], tuple(value.shape), tuple(target[names[0]].shape)))
         else:
             values[names[0]] = value
@@ -159,6 +163,18 @@ def load_weights(
     for name, value in values.items():
         target[name].set_value(value.astype(_numpy_dtype(target[name])))
     return report
+
+
+def _inflated(value: np.ndarray, shape: Sequence[int]) -> np.ndarray:
+    """A 2D kernel [out, in, H, W] for a 3D convolution; anything else as it is.
+
+    On a clip of equal frames the 3D network then gives what the 2D one gives on one of them.
+
+    Reference: Carreira, Zisserman, "Quo Vadis, Action Recognition?", arXiv 1705.07750, section 2.4.
+    """
+    if value.ndim != 4 or len(shape) != 5:
+        return value
+    return np.repeat(value[:, :, None] / shape[2], shape[2], axis=2)
 
 
 def fetch_weights(source: Union[str, Path]) -> str:

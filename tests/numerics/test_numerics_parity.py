@@ -12,8 +12,8 @@ import numpy as np
 import paddle
 import pytest
 
-from paddlevideo_fast.deploy.converters import convert_mit_tsm, convert_mmaction2_tsm
-from paddlevideo_fast.modeling import build_model
+from paddlevideo_fast.deploy.converters import convert_mit_tsm, convert_mmaction2_tsm, convert_pyslowfast
+from paddlevideo_fast.modeling import MacCounter, build_model, count_parameters
 
 REFERENCE = Path(__file__).parent.parent / "reference"
 
@@ -141,3 +141,85 @@ def test_mit_names_convert_to_the_whole_network(name):
     converted = convert_mit_tsm({k: np.zeros(s) for k, s in load("state_names")[name]["state"].items()})
     expected = load("paddlevideo_tsm_r50_8f")["state"]
     assert {k: list(v.shape) for k, v in converted.items()} == expected
+
+
+def network_3d(name: str, **backbone: Any) -> paddle.nn.Layer:
+    head = "SlowFastHead" if name == "ResNetSlowFast" else "I3DHead"
+    return build_model(
+        {
+            "framework": "Recognizer3D",
+            "backbone": {"name": name, **backbone},
+            "head": {"name": head, "num_classes": 400},
+        }
+    )
+
+
+SLOWFAST_4X16 = {"name": "ResNetSlowFast", "alpha": 8, "beta": 8, "fusion_kernel_sz": 5}
+SLOWFAST_8X8 = {"name": "ResNetSlowFast", "alpha": 4, "beta": 8, "fusion_kernel_sz": 7}
+
+
+@pytest.mark.smoke
+def test_slowfast_gives_paddlevideos_probabilities():
+    reference = load("paddlevideo_slowfast_8x8")
+    model = network_3d(**SLOWFAST_8X8)
+    fill(model, {k: weight(k, s, k == "head.projection.weight") for k, s in reference["state"].items()})
+    logits = logits_of(model, clips_of(reference)).astype("float64")
+    exponents = np.exp(logits - logits.max(axis=1, keepdims=True))
+    assert_close(exponents / exponents.sum(axis=1, keepdims=True), reference)
+
+
+def test_slowfast_gives_pyslowfasts_logits_after_conversion():
+    reference = load("pyslowfast_slowfast_4x16_r50")
+    model = network_3d(**SLOWFAST_4X16)
+    fill(model, convert_pyslowfast({k: weight(k, s) for k, s in reference["state"].items()}))
+    assert_close(logits_of(model, clips_of(reference)), reference)
+
+
+@pytest.mark.parametrize(
+    ("backbone", "name"),
+    [
+        (SLOWFAST_8X8, "pyslowfast_slowfast_8x8_r50"),
+        ({"name": "ResNetSlow"}, "pyslowfast_slow_8x8_r50"),
+        ({"name": "ResNetI3D"}, "pyslowfast_i3d_8x8_r50"),
+    ],
+)
+def test_pyslowfasts_names_convert_to_the_whole_network(backbone, name):
+    reference = load("state_names")[name]
+    model = network_3d(**backbone)
+    fill(model, convert_pyslowfast({k: weight(k, s) for k, s in reference["state"].items()}))
+    assert count_parameters(model) == reference["parameters"]
+
+
+@pytest.mark.parametrize(
+    ("backbone", "parameters"),
+    [
+        (SLOWFAST_4X16, 34_480_216),
+        (SLOWFAST_8X8, 34_566_488),
+        ({"name": "ResNetSlow"}, 32_454_096),
+        ({"name": "ResNetI3D"}, 28_043_472),
+        ({"name": "ResNetI3D", "inflate": "3x3x3"}, pytest.approx(33.43e6, abs=0.005e6)),
+        ({"name": "ResNetI3D", "inflate": "3x3x3", "inflate_all": True}, pytest.approx(47.00e6, abs=0.005e6)),
+    ],
+)
+def test_3d_networks_have_the_published_parameters(backbone, parameters):
+    assert count_parameters(network_3d(**backbone)) == parameters
+
+
+@pytest.mark.parametrize(
+    ("backbone", "num_frames", "gmacs"),
+    [
+        (SLOWFAST_4X16, 32, 27.6),
+        (SLOWFAST_8X8, 32, 50.3),
+        ({"name": "ResNetSlow"}, 8, 41.7),
+        ({"name": "ResNetI3D"}, 8, 28.4),
+    ],
+)
+def test_3d_networks_have_the_published_flops(backbone, num_frames, gmacs):
+    model = network_3d(**backbone)
+    model.eval()
+    # a quarter of each side: a sixteenth of the multiply-adds, the classifier's aside
+    with paddle.no_grad(), MacCounter(model) as counter:
+        model(paddle.zeros([1, 3, num_frames, 64, 64]))
+    classifier = 400 * model.head.in_channels
+    macs = (counter.macs - classifier) * (224 / 64) ** 2 + classifier
+    assert macs / 1e9 == pytest.approx(gmacs, rel=0.01)

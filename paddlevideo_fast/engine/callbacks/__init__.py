@@ -2,6 +2,7 @@
 
 from paddlevideo_fast.engine.callbacks.base import Callback
 from paddlevideo_fast.engine.callbacks.checkpointing import Checkpointing, restore
+from paddlevideo_fast.engine.callbacks.complexity import Complexity
 from paddlevideo_fast.engine.callbacks.ema import ExponentialMovingAverage
 from paddlevideo_fast.engine.callbacks.evaluation import Evaluation
 from paddlevideo_fast.engine.callbacks.learning_rate import LearningRate
@@ -11,6 +12,7 @@ from paddlevideo_fast.engine.callbacks.recorder import Recorder
 __all__ = [
     "Callback",
     "Checkpointing",
+    "Complexity",
     "Evaluation",
     "ExponentialMovingAverage",
     "LearningRate",

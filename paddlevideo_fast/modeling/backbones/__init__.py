@@ -1,7 +1,16 @@
-"""Networks from frames to features. Importing this package registers them."""
+"""Networks from frames or clips to features. Importing this package registers them."""
 
 from paddlevideo_fast.modeling.backbones.resnet import ResNet
+from paddlevideo_fast.modeling.backbones.resnet3d import ResNetI3D, ResNetSlow, ResNetSlowFast
 from paddlevideo_fast.modeling.backbones.resnet_tsm import ResNetTSM
 from paddlevideo_fast.modeling.backbones.resnet_tweaks import ResNetTweaksTSM, ResNetTweaksTSN
 
-__all__ = ["ResNet", "ResNetTSM", "ResNetTweaksTSM", "ResNetTweaksTSN"]
+__all__ = [
+    "ResNet",
+    "ResNetI3D",
+    "ResNetSlow",
+    "ResNetSlowFast",
+    "ResNetTSM",
+    "ResNetTweaksTSM",
+    "ResNetTweaksTSN",
+]

@@ -2,41 +2,27 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Dict, Literal, Optional, Union
+from typing import ClassVar, Dict, Literal, Optional
 
 import paddle
 from paddle import nn
 
 from paddlevideo_fast.config.types import NonNegative, PositiveInt, Share
-from paddlevideo_fast.errors import ConfigError
-from paddlevideo_fast.modeling.losses import CrossEntropyLoss
-from paddlevideo_fast.modeling.mix import MixedLabels
-from paddlevideo_fast.registry import HEADS, LOSSES, Registry
+from paddlevideo_fast.modeling.heads.base import Head
+from paddlevideo_fast.registry import HEADS
 
 _FC_LR_MULTIPLIERS = {"fc.weight": 5.0, "fc.bias": 10.0}
 
 
-class FrameHead(nn.Layer):
-    """What the registered heads share.
+class FrameHead(Head):
+    """What the registered heads share; see `Head` for the other arguments.
 
     Args:
-        num_classes: classes; any number from 1.
-        in_channels: channels of the backbone's feature map.
-        loss_cfg: the loss; None: cross entropy.
-        drop_ratio: dropout before the linear layer.
-        std: standard deviation of the linear layer's first weights; its bias starts at 0.
+        std: standard deviation of the linear layer's first weights.
         data_format: layout of the feature map.
         fclr5: train the linear layer's weight at 5 times the learning rate and its bias at 10 times.
-        ls_eps: label smoothing; in training only.
-
-    Attributes:
-        lr_multipliers: structured parameter name in the head to factor on the learning rate.
-
-    Raises:
-        ConfigError: fewer than one class.
     """
 
-    parts: ClassVar[Dict[str, Registry]] = {"loss_cfg": LOSSES}
     ignored_arguments: ClassVar[Dict[str, str]] = {
         "num_seg": "the head takes the number of frames from the clip",
     }
@@ -53,22 +39,11 @@ class FrameHead(nn.Layer):
         fclr5: bool,
         ls_eps: float,
     ) -> None:
-        super().__init__()
-        if num_classes < 1:
-            raise ConfigError([f"MODEL.head.num_classes={num_classes}: must be at least 1"])
-        self.num_classes = num_classes
-        self.in_channels = in_channels
+        super().__init__(num_classes, in_channels, loss_cfg, drop_ratio, ls_eps)
         self.data_format = data_format
-        self.ls_eps = ls_eps
-        self.lr_multipliers = dict(_FC_LR_MULTIPLIERS) if fclr5 else {}
-        self.loss_func = loss_cfg if loss_cfg is not None else CrossEntropyLoss()
-        self.dropout = nn.Dropout(drop_ratio)
-        self.fc = nn.Linear(
-            in_channels,
-            num_classes,
-            weight_attr=paddle.ParamAttr(initializer=nn.initializer.Normal(0.0, std)),
-            bias_attr=paddle.ParamAttr(initializer=nn.initializer.Constant(0.0)),
-        )
+        self.fc = self.linear(std)
+        if fclr5:
+            self.lr_multipliers = dict(_FC_LR_MULTIPLIERS)
 
     def forward(self, features: paddle.Tensor, num_frames: int) -> paddle.Tensor:
         """Features of frames to logits of clips.
@@ -86,10 +61,6 @@ class FrameHead(nn.Layer):
         clips = pooled.reshape([-1, num_frames, self.in_channels]).mean(axis=1)
         # The linear layer comes after the mean: it commutes with it, and runs once a clip.
         return self.fc(clips if self.drop_before_mean else self.dropout(clips))
-
-    def loss(self, logits: paddle.Tensor, labels: Union[paddle.Tensor, MixedLabels]) -> paddle.Tensor:
-        """Scalar loss of logits [N, num_classes] and labels (int64 [N] or mixed)."""
-        return self.loss_func(logits, labels, ls_eps=self.ls_eps if self.training else 0.0)
 
 
 @HEADS.register()

@@ -1,0 +1,65 @@
+"""How large a network is, and how much it computes."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, List, Tuple
+
+from paddle import nn
+
+_CONVOLUTIONS = (nn.Conv2D, nn.Conv3D)
+
+
+def count_parameters(model: nn.Layer) -> int:
+    """Trainable numbers, and those that are frozen; statistics of batch norms are none."""
+    return sum(
+        parameter.size
+        for name, parameter in model.named_parameters()
+        if not name.endswith(("._mean", "._variance"))
+    )
+
+
+class MacCounter:
+    """Counts multiply-adds of convolutions and linear layers in the forward passes within its block.
+
+    The field calls them FLOPs. It looks on and computes nothing itself:
+
+        with MacCounter(model) as counter:
+            model(clips)
+        print(counter.macs / len(clips))
+
+    `start` and `stop` do the same where the passes are not in one block.
+
+    Attributes:
+        macs: multiply-adds so far.
+    """
+
+    def __init__(self, model: nn.Layer) -> None:
+        self.macs = 0
+        self._model = model
+        self._hooks: List[Any] = []
+
+    def start(self) -> None:
+        """Begins to count."""
+        for layer in self._model.sublayers():
+            if isinstance(layer, (*_CONVOLUTIONS, nn.Linear)):
+                self._hooks.append(layer.register_forward_post_hook(self._count))
+
+    def stop(self) -> None:
+        """Takes all traces of itself from the model."""
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks = []
+
+    def __enter__(self) -> MacCounter:
+        self.start()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.stop()
+
+    def _count(self, layer: nn.Layer, inputs: Tuple[Any, ...], output: Any) -> None:
+        shape = layer.weight.shape
+        # a convolution has [out, in / groups, *kernel] and one product of them per output; a linear [in, out]
+        per_output = math.prod(shape[1:]) if isinstance(layer, _CONVOLUTIONS) else shape[0]
+        self.macs += per_output * math.prod(output.shape)

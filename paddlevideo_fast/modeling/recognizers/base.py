@@ -1,0 +1,88 @@
+"""What all recognizers share."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Dict, List, Literal, Optional, Tuple, Union
+
+import paddle
+from paddle import nn
+
+from paddlevideo_fast.errors import ConfigError
+from paddlevideo_fast.modeling.mix import MixedLabels
+from paddlevideo_fast.modeling.weights import WeightReport, load_weights
+from paddlevideo_fast.registry import BACKBONES, HEADS, Registry
+
+
+class Recognizer(nn.Layer):
+    """A backbone and a head.
+
+    Args:
+        backbone: clips or frames to features.
+        head: features to logits.
+
+    Attributes:
+        layout: of the clips that `forward` takes, as `Preprocess` makes them.
+        data_formats: layouts of feature maps that it works with.
+        load_report: what the last `load_pretrained` took from its file.
+
+    Raises:
+        ConfigError: the head does not fit the backbone.
+    """
+
+    layout: ClassVar[Literal["NTCHW", "NCTHW"]]
+    data_formats: ClassVar[Tuple[str, ...]]
+    parts: ClassVar[Dict[str, Registry]] = {"backbone": BACKBONES, "head": HEADS}
+    ignored_arguments: ClassVar[Dict[str, str]] = {
+        "runtime_cfg": "it steers graph-mode details of another trainer",
+    }
+
+    def __init__(self, backbone: nn.Layer, head: nn.Layer) -> None:
+        super().__init__()
+        problems = self._misfits(backbone, head)
+        if problems:
+            raise ConfigError(problems)
+        self.backbone = backbone
+        self.head = head
+        self.load_report: Optional[WeightReport] = None
+
+    def _misfits(self, backbone: nn.Layer, head: nn.Layer) -> List[str]:
+        if backbone.data_format not in self.data_formats:
+            name = type(backbone).__name__
+            other = "Recognizer3D" if backbone.data_format == "NCDHW" else "Recognizer2D"
+            return [f"MODEL.framework={type(self).__name__}: {name} is no network for it; use {other}"]
+        problems = []
+        if head.in_channels != backbone.out_channels:
+            problems.append(
+                f"MODEL.head.in_channels={head.in_channels}: set it to {backbone.out_channels}, "
+                "the channels that the backbone gives"
+            )
+        if head.data_format != backbone.data_format:
+            problems.append(
+                f"MODEL.head.data_format={head.data_format}: the backbone has {backbone.data_format}; "
+                "give both the same"
+            )
+        return problems
+
+    @property
+    def num_classes(self) -> int:
+        """Classes of the head."""
+        return self.head.num_classes
+
+    @property
+    def lr_multipliers(self) -> Dict[str, float]:
+        """Structured parameter name to the factor on the learning rate that the head asks for."""
+        return {f"head.{name}": factor for name, factor in self.head.lr_multipliers.items()}
+
+    def loss(self, logits: paddle.Tensor, labels: Union[paddle.Tensor, MixedLabels]) -> paddle.Tensor:
+        """Scalar loss of logits [N, num_classes] and labels (int64 [N] or `MixedLabels`)."""
+        return self.head.loss(logits, labels)
+
+    def load_pretrained(self) -> Optional[WeightReport]:
+        """Loads the file that the backbone's `pretrained` names, if any.
+
+        Raises:
+            WeightError: the file cannot be had or read, or nothing in it fits.
+        """
+        if self.backbone.pretrained:
+            self.load_report = load_weights(self.backbone, self.backbone.pretrained)
+        return self.load_report

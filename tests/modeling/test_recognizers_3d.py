@@ -1,0 +1,233 @@
+"""3D networks: any clip shape, their pathways, weights from 2D networks, and what is wrong with arguments."""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+import paddle
+import pytest
+
+from paddlevideo_fast.deploy.converters import convert_pyslowfast
+from paddlevideo_fast.errors import ConfigError, WeightError
+from paddlevideo_fast.modeling import MacCounter, build_model, load_weights
+
+NETWORKS = {
+    "slowfast": ({"name": "ResNetSlowFast", "alpha": 4, "beta": 4, "fusion_kernel_sz": 5}, "SlowFastHead"),
+    "bare": ({"name": "ResNetSlowFast", "alpha": 2, "beta": 2, "fuse_bn_relu": False}, "SlowFastHead"),
+    "slow": ({"name": "ResNetSlow"}, "I3DHead"),
+    "i3d": ({"name": "ResNetI3D"}, "I3DHead"),
+    "i3d_3x3x3": ({"name": "ResNetI3D", "inflate": "3x3x3"}, "I3DHead"),
+}
+
+
+def make(kind="slowfast", width=8, classes=3, stage_blocks=(1, 1, 1, 1), **backbone):
+    section, head = NETWORKS[kind]
+    section = {**section, "width_per_group": width, "stage_blocks": list(stage_blocks), **backbone}
+    shape = (
+        {"width_per_group": width, "beta": section["beta"]}
+        if head == "SlowFastHead"
+        else {"in_channels": 32 * width}
+    )
+    return build_model(
+        {
+            "framework": "Recognizer3D",
+            "backbone": section,
+            "head": {"name": head, "num_classes": classes, **shape},
+        }
+    )
+
+
+def clips(num=2, frames=8, height=32, width=32):
+    value = np.random.default_rng(0).standard_normal((num, 3, frames, height, width))
+    return paddle.to_tensor(value.astype("float32"))
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("kind", NETWORKS)
+def test_every_network_trains(kind):
+    paddle.seed(0)
+    model = make(kind)
+    loss = model.loss(model(clips()), paddle.to_tensor([0, 2]))
+    loss.backward()
+    without = [n for n, value in model.named_parameters() if not value.stop_gradient and value.grad is None]
+    assert loss.shape == []
+    assert not without
+
+
+@pytest.mark.parametrize("kind", NETWORKS)
+@pytest.mark.parametrize("shape", [(4, 32, 32), (8, 48, 33), (16, 40, 64)])
+def test_any_clip_shape_runs(kind, shape):
+    model = make(kind)
+    model.eval()
+    logits = model(clips(1, *shape))
+    assert logits.shape == [1, 3]
+    assert np.isfinite(logits.numpy()).all()
+
+
+def test_depth_101_has_its_blocks():
+    model = make("slow", width=2, stage_blocks=(), depth=101)
+    assert "backbone.s4.pathway0_res22.branch2.a.weight" in model.state_dict()
+
+
+@pytest.mark.parametrize(
+    ("alpha", "num_frames", "expected"),
+    [
+        (8, 32, [0, 10, 20, 31]),
+        (4, 32, [0, 4, 8, 13, 17, 22, 26, 31]),
+        (4, 8, [0, 7]),
+        (8, 8, [0]),
+        (1, 3, [0, 1, 2]),
+    ],
+)
+def test_the_slow_pathway_sees_evenly_spread_frames(alpha, num_frames, expected):
+    model = make(alpha=alpha)
+    numbered = paddle.arange(num_frames, dtype="float32").reshape([1, 1, -1, 1, 1])
+    slow, fast = model.backbone._split(numbered)
+    assert slow.flatten().tolist() == expected
+    assert fast.flatten().tolist() == list(range(num_frames))
+
+
+def test_the_first_logits_hardly_differ_between_clips():
+    model = make()
+    model.eval()
+    assert float(model(clips()).std()) < 0.1
+    assert float(model.backbone.s2.pathway0_res0.branch2.c_bn.weight.abs().max()) == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"depth": 34}, r"MODEL\.backbone\.depth=34"),
+        ({"beta": 3}, r"MODEL\.backbone\.beta=3: does not divide width_per_group=8"),
+    ],
+)
+def test_wrong_arguments(change, message):
+    with pytest.raises(ConfigError, match=message):
+        make(**change)
+
+
+def test_frames_that_do_not_divide():
+    with pytest.raises(ConfigError, match=r"alpha=4: clips have 6 frames"):
+        make()(clips(frames=6))
+
+
+def test_parts_that_do_not_fit():
+    flat = {"name": "ResNet", "depth": 18}
+    for framework, backbone, head, message in [
+        ("Recognizer3D", flat, {"name": "I3DHead"}, "ResNet is no network for it; use Recognizer2D"),
+        ("Recognizer2D", {"name": "ResNetSlow"}, {"name": "I3DHead"}, "use Recognizer3D"),
+        ("Recognizer3D", {"name": "ResNetSlow"}, {"name": "I3DHead", "in_channels": 7}, "set it to 2048"),
+        ("Recognizer2D", flat, {"name": "I3DHead", "in_channels": 512}, "the backbone has NCHW"),
+    ]:
+        section = {"framework": framework, "backbone": backbone, "head": {"num_classes": 3, **head}}
+        with pytest.raises(ConfigError, match=message):
+            build_model(section)
+
+
+@pytest.fixture
+def frame_network(tmp_path):
+    """A 2D ResNet-50 with random statistics, and the file of its weights."""
+    section = {
+        "framework": "Recognizer2D",
+        "backbone": {"name": "ResNet", "depth": 50, "width": 4},
+        "head": {"name": "TSNHead", "num_classes": 3, "in_channels": 128},
+    }
+    model = build_model(section)
+    rng = np.random.default_rng(3)
+    for value in model.state_dict().values():
+        if len(value.shape) == 1:
+            value.set_value(rng.uniform(0.5, 1.5, value.shape).astype("float32"))
+    model.eval()
+    path = tmp_path / "resnet50.pdparams"
+    paddle.save(model.state_dict(), str(path))
+    return model, path
+
+
+@pytest.mark.parametrize("kind", ["slow", "i3d", "i3d_3x3x3"])
+def test_an_inflated_network_sees_a_still_clip_as_its_frame(kind, frame_network):
+    flat, path = frame_network
+    model = make(kind, width=4, stage_blocks=(3, 4, 6, 3), pretrained=str(path))
+    assert model.load_report.missing == model.load_report.mismatched == []
+    model.eval()
+    frame = clips(1, 1, 64, 64)
+    # in the middle of a long still clip no convolution in time sees the zeros beyond its ends
+    still = paddle.tile(frame, [1, 1, 96, 1, 1])
+    features = model.backbone(still)[0]
+    middle = features[:, :, features.shape[2] // 2]
+    expected = flat.backbone(frame[:, :, 0])
+    np.testing.assert_allclose(middle.numpy(), expected.numpy(), rtol=1e-3, atol=1e-3)
+
+
+def test_the_slow_pathway_of_slowfast_takes_what_fits(frame_network):
+    _, path = frame_network
+    model = make(width=4, stage_blocks=(3, 4, 6, 3), pretrained=str(path))
+    report = model.load_report
+    assert "s4.pathway0_res1.branch2.a.weight" in report.loaded
+    # these also read the fast pathway's channels
+    firsts = {
+        f"s{stage}.pathway0_res0.{at}.weight" for stage in range(2, 6) for at in ("branch1", "branch2.a")
+    }
+    assert {name for name, _, _ in report.mismatched} == firsts
+
+
+def test_weights_of_depth_101_find_their_blocks(tmp_path):
+    flat = build_model(
+        {
+            "framework": "Recognizer2D",
+            "backbone": {"name": "ResNet", "depth": 101, "width": 2},
+            "head": {"name": "TSNHead", "num_classes": 3, "in_channels": 64},
+        }
+    )
+    path = tmp_path / "resnet101.pdparams"
+    paddle.save(flat.state_dict(), str(path))
+    model = make("i3d", width=2, stage_blocks=(3, 4, 23, 3), depth=101)
+    report = load_weights(model.backbone, path)
+    assert report.missing == report.mismatched == []
+
+
+def test_a_foreign_name_is_refused():
+    with pytest.raises(WeightError, match="'backbone.layer1.0.weight' is no weight of PySlowFast's"):
+        convert_pyslowfast({"backbone.layer1.0.weight": np.zeros(1)})
+
+
+def test_the_counter_leaves_no_trace():
+    model = make("slow")
+    with MacCounter(model) as counter:
+        model(clips(1))
+    once = counter.macs
+    model(clips(1))
+    assert counter.macs == once > 0
+    with MacCounter(model) as counter:
+        model(clips(2))
+    assert counter.macs == 2 * once
+
+
+def test_the_counter_agrees_with_a_hand_count():
+    layer = paddle.nn.Sequential(
+        paddle.nn.Conv2D(4, 6, 3, padding=1, groups=2, bias_attr=False),
+        paddle.nn.Flatten(),
+        paddle.nn.Linear(6 * 5 * 7, 2),
+    )
+    with MacCounter(layer) as counter:
+        layer(paddle.zeros([1, 4, 5, 7]))
+    assert counter.macs == 6 * 5 * 7 * (2 * 3 * 3) + 6 * 5 * 7 * 2
+
+
+def test_a_run_says_what_a_clip_costs(caplog):
+    from paddlevideo_fast.engine.callbacks import Complexity
+
+    class Trainer:
+        num_clips = 2
+
+    model = make("slow")
+    callback = Complexity(MacCounter(model))
+    with caplog.at_level(logging.INFO, "paddlevideo_fast"):
+        callback.fit_begin(Trainer)
+        model(clips(2))
+        callback.step_end(Trainer)
+        model(clips(2))
+        callback.step_end(Trainer)
+    assert [record.getMessage() for record in caplog.records if "GFLOPs" in record.getMessage()] == [
+        "0.01 GFLOPs (multiply-adds) a clip"
+    ]
