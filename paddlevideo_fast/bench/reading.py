@@ -121,7 +121,8 @@ class _Ready:
     def __len__(self) -> int:
         return len(self.samples)
 
-    def __getitem__(self, request: ClipRequest) -> Sample:
+    def load(self, request: ClipRequest, out: Any = None) -> Sample:
+        """The sample; its clip stays where it is."""
         return self.samples[request.index]
 
     def batch(self) -> Batch:

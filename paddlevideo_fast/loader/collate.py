@@ -54,7 +54,7 @@ def make_batch(dataset: Any, requests: Sequence[ClipRequest], allocate: Allocate
     """Makes the samples of a batch one after the other, in place.
 
     Args:
-        dataset: makes a sample of a request.
+        dataset: makes a sample of a request, and puts its clip in a given place where it can.
         requests: what the batch is made of.
         allocate: gives the uint8 array of a shape, which the clips are written to.
 
@@ -65,13 +65,15 @@ def make_batch(dataset: Any, requests: Sequence[ClipRequest], allocate: Allocate
     failures: List[Failure] = []
     clips: Optional[np.ndarray] = None
     for request in requests:
-        sample = dataset[request]
+        place = None if clips is None else clips[len(samples)]
+        sample = dataset.load(request, place)
         failures += sample.failures
         if sample.clip is None:
             continue
-        if clips is None:
+        if clips is None:  # the first clip says how large they are
             clips = allocate((len(requests), *sample.clip.shape))
-        clips[len(samples)] = _checked(sample.clip, clips)
+        if sample.clip is not place:
+            clips[len(samples)] = _checked(sample.clip, clips)
         samples.append(sample)
     num_crops = samples[0].num_crops if samples else 1
     return Batch(

@@ -213,3 +213,17 @@ def test_a_missing_frame_counts_for_its_folder(lists, tmp_path):
     ((path, cause),) = batch.failures
     assert path == str(lists / "folder 0")
     assert "img_000" in cause
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_clips_are_made_in_the_batch(lists, backend):
+    """The first clip says how large the batch is and is copied; the others are written where they stay."""
+    dataset = make_dataset(lists, backend)
+    samples = []
+    load = dataset.load
+    dataset.load = lambda request, out=None: samples.append(load(request, out)) or samples[-1]
+    loader = build_loader(dataset, batch_size=4, num_workers=0, shuffle=False, drop_last=False, seed=0)
+    batch = next(loader.epoch(0))
+    assert [np.shares_memory(sample.clip, batch.clips) for sample in samples] == [False, True, True, True]
+    for sample, clip in zip(samples, batch.clips):
+        np.testing.assert_array_equal(sample.clip, clip)

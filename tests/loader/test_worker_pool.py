@@ -44,7 +44,7 @@ class Clips:
     def __len__(self):
         return len(self.records)
 
-    def __getitem__(self, request):
+    def load(self, request, out=None):
         if self.on_record is not None:
             self.on_record(request.index)
         self.act(request.index)

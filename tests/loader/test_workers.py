@@ -33,7 +33,7 @@ class Fake:
     records = [VideoRecord(f"{number}.mp4", 0) for number in range(400)]
     def __len__(self):
         return 400
-    def __getitem__(self, request):
+    def load(self, request, out=None):
         time.sleep(0.01 if request.index < SLOW else 300)
         return Sample(np.full((2, 8, 8, 3), request.index % 256, np.uint8), 0, request.index, 0)
 
@@ -55,7 +55,7 @@ class Fake:
     def __len__(self):
         return 12
 
-    def __getitem__(self, request):
+    def load(self, request, out=None):
         if self.on_record is not None:
             self.on_record(request.index)
         if request.index == 7:
