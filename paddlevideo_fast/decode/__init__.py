@@ -3,15 +3,18 @@
 from paddlevideo_fast.decode.frames import FrameFolderReader, open_frames
 from paddlevideo_fast.decode.opening import BACKENDS, VIDEO_EXTENSIONS, check_video, open_video
 from paddlevideo_fast.decode.packed import PackedReader, PackedShard, open_shards
-from paddlevideo_fast.decode.reader import Box, VideoReader
+from paddlevideo_fast.decode.reader import Box, OnCorrupt, VideoReader
+from paddlevideo_fast.decode.source import Source
 
 __all__ = [
     "BACKENDS",
     "VIDEO_EXTENSIONS",
     "Box",
     "FrameFolderReader",
+    "OnCorrupt",
     "PackedReader",
     "PackedShard",
+    "Source",
     "VideoReader",
     "check_video",
     "open_frames",

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any, Dict, List, Optional, Tuple
 
 import av
+from av.bitstream import BitStreamFilterContext
 
+from paddlevideo_fast.decode.bitstream import holds_two_pictures
+from paddlevideo_fast.decode.source import VideoSource
 from paddlevideo_fast.errors import VideoDecodeError
 
 # libav prints every oddity of a file to stderr; what matters is raised, with the path.
 av.logging.set_level(av.logging.PANIC)
+
+# What PyAV raises where a file is damaged.
+LIBAV_ERRORS = (av.FFmpegError, ValueError, OSError)
 
 # A still image opens in libav as a video of one frame.
 _STILL_FORMATS = ("image2", "_pipe", "gif_pipe", "ico")
 
 # Some writers count padding that they do not write.
 _SLACK_BYTES = 64
+
+# PyAV 19 took the argument away: titles and the like that are no UTF-8 stop it no longer.
+_LENIENT: Dict[str, Any] = {"metadata_errors": "replace"} if int(av.__version__.split(".")[0]) < 19 else {}
 
 
 def explain(error: BaseException) -> str:
@@ -28,62 +36,53 @@ def explain(error: BaseException) -> str:
     return " ".join(text.split())
 
 
-# PyAV 19 took the argument away: titles and the like that are no UTF-8 stop it no longer.
-_LENIENT: Dict[str, Any] = {"metadata_errors": "replace"} if int(av.__version__.split(".")[0]) < 19 else {}
+def open_container(source: VideoSource, allow_cut: bool = False) -> Tuple[Any, Any]:
+    """Opens a video.
 
-
-def open_container(path: str) -> Tuple[Any, Any]:
-    """Opens a video file.
+    Args:
+        source: where it is read from.
+        allow_cut: take a file that is shorter than its header says.
 
     Returns:
-        The PyAV container and its first video stream, which decodes on one thread.
+        The PyAV container and its first video stream, which decodes on one thread and stops at damage.
 
     Raises:
-        VideoDecodeError: the file is missing, empty, not a video, or has no video stream.
+        VideoDecodeError: the file is missing, empty, not a video, cut off, or has no video stream.
     """
-    path = str(path)
-    check_file(path)
+    present = source.check()
     try:
-        container = av.open(path, **_LENIENT)
-    except (av.FFmpegError, ValueError, OSError) as error:
-        raise VideoDecodeError(path, f"not a video, or cut off: {explain(error)}") from error
-    announced, present = announced_bytes(path), os.path.getsize(path)
-    if announced is not None and present + _SLACK_BYTES < announced:
+        container = av.open(source.open(), **_LENIENT)
+    except LIBAV_ERRORS as error:
+        raise VideoDecodeError(source.name, f"not a video, or cut off: {explain(error)}") from error
+    try:
+        return container, _video_stream(source, container, None if allow_cut else present)
+    except BaseException:
         container.close()
-        raise VideoDecodeError(path, f"cut off: has {present} of the {announced} bytes its header announces")
+        raise
+
+
+def _video_stream(source: VideoSource, container: Any, present_bytes: Optional[int]) -> Any:
+    announced = None if present_bytes is None else announced_bytes(source.read_at(0, 4096))
+    if announced is not None and present_bytes is not None and present_bytes + _SLACK_BYTES < announced:
+        cause = f"cut off: has {present_bytes} of the {announced} bytes its header announces"
+        raise VideoDecodeError(source.name, cause)
     streams = [stream for stream in container.streams.video if stream.codec_context is not None]
     if not streams:
-        container.close()
-        raise VideoDecodeError(path, "has no video stream, or one of an unknown codec")
+        raise VideoDecodeError(source.name, "has no video stream, or one of an unknown codec")
     if container.format.name.endswith(_STILL_FORMATS):
-        container.close()
-        raise VideoDecodeError(path, f"is a still image, not a video ({container.format.name})")
-    stream = streams[0]
-    stream.codec_context.thread_count = 1  # more threads a worker only cost CPU time
-    return container, stream
+        raise VideoDecodeError(source.name, f"is a still image, not a video ({container.format.name})")
+    codec = streams[0].codec_context
+    codec.thread_count = 1  # more threads a worker only cost CPU time
+    # Else libav paints over damage it sees, with what lies near it, and says nothing.
+    codec.options = {**codec.options, "err_detect": "explode"}
+    return streams[0]
 
 
-def check_file(path: str) -> None:
-    """Raises `VideoDecodeError` where `path` is not a readable file with something in it."""
-    if not os.path.exists(path):
-        raise VideoDecodeError(path, "no such file")
-    if os.path.isdir(path):
-        raise VideoDecodeError(path, "is a folder, not a video file")
-    if not os.path.isfile(path):
-        raise VideoDecodeError(path, "is not a regular file")
-    if not os.access(path, os.R_OK):
-        raise VideoDecodeError(path, "no permission to read it")
-    if os.path.getsize(path) == 0:
-        raise VideoDecodeError(path, "the file is empty (0 bytes)")
-
-
-def announced_bytes(path: str) -> Optional[int]:
-    """How long an AVI or Matroska file says it is; None for other formats and where it does not say.
+def announced_bytes(head: bytes) -> Optional[int]:
+    """How long an AVI or Matroska file that begins with `head` says it is; None where nothing says.
 
     libav reads a shortened one without complaint. MP4 needs no such check: its index does not fit then.
     """
-    with open(path, "rb") as file:
-        head = file.read(4096)
     if head[:4] == b"RIFF":
         size = int.from_bytes(head[4:8], "little")
         return size + 8 if 0 < size < 0xFFFFFFFF else None
@@ -96,20 +95,28 @@ def announced_bytes(path: str) -> Optional[int]:
     return None
 
 
-def demux(path: str, container: Any, stream: Any) -> List[Any]:
+def demux(source: VideoSource, container: Any, stream: Any, allow_cut: bool = False) -> List[Any]:
     """All packets of one stream, in decoding order.
 
     Raises:
-        VideoDecodeError: the file ends early or is damaged between packets, or has none.
+        VideoDecodeError: the file ends early or is damaged between packets (unless `allow_cut`), or has none.
     """
     packets = []
     try:
         for packet in container.demux(stream):
             if packet.size:
                 packets.append(packet)
-    except (av.FFmpegError, ValueError, OSError) as error:
-        cause = f"damaged or cut off after {len(packets)} packets: {explain(error)}"
-        raise VideoDecodeError(path, cause) from error
+    except LIBAV_ERRORS as error:
+        if not (allow_cut and packets):
+            cause = f"damaged or cut off after {len(packets)} packets: {explain(error)}"
+            raise VideoDecodeError(source.name, cause) from error
     if not packets:
-        raise VideoDecodeError(path, "the video stream is empty")
-    return packets
+        raise VideoDecodeError(source.name, "the video stream is empty")
+    is_packed = stream.codec_context.name == "mpeg4" and any(map(holds_two_pictures, packets))
+    return _unpack(packets, stream) if is_packed else packets
+
+
+def _unpack(packets: List[Any], stream: Any) -> List[Any]:
+    """One picture a packet, where old AVI writers put a B picture into the packet of the next P picture."""
+    unpacker = BitStreamFilterContext("mpeg4_unpack_bframes", stream)
+    return [part for packet in [*packets, None] for part in unpacker.filter(packet)]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Dict, Iterator, List, Sequence, Tuple
+from typing import Iterator, List, Sequence, Tuple
 
 import cv2
 import numpy as np
 
 from paddlevideo_fast.decode.pyav_reader import PyAVReader
 from paddlevideo_fast.decode.reader import VideoReader
+from paddlevideo_fast.decode.source import Source, path_of
 from paddlevideo_fast.errors import VideoDecodeError
 
 
@@ -19,14 +20,14 @@ class Cv2Reader(VideoReader):
     frames are counted by the packet index, and ending before the frame wanted is an error.
 
     Args:
-        path: a video file.
+        source: the path of a video file; this backend reads nothing else.
 
     Raises:
         VideoDecodeError: it is not a video, or OpenCV does not open it.
     """
 
-    def __init__(self, path: str) -> None:
-        with PyAVReader(path) as counted:
+    def __init__(self, source: Source) -> None:
+        with PyAVReader(path_of(source, "cv2")) as counted:
             self.path, self.num_frames, self.avg_fps = counted.path, counted.num_frames, counted.avg_fps
             self._size = (counted.width, counted.height)
         probe = self._open()
@@ -43,8 +44,8 @@ class Cv2Reader(VideoReader):
         self._require_open()
         return (frame for _, frame in self._in_sequence(range(self.num_frames)))
 
-    def _decode(self, wanted: List[int]) -> Dict[int, np.ndarray]:
-        return dict(self._in_sequence(wanted))
+    def _decode(self, wanted: List[int]) -> Iterator[Tuple[int, np.ndarray]]:
+        return self._in_sequence(wanted)
 
     def _in_sequence(self, wanted: Sequence[int]) -> Iterator[Tuple[int, np.ndarray]]:
         """Number and picture of each frame in `wanted`, which ascends."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any, Dict, List
+from typing import Any, Iterable, List, Tuple
 
 import numpy as np
 
-from paddlevideo_fast.decode.container import check_file
 from paddlevideo_fast.decode.reader import VideoReader
+from paddlevideo_fast.decode.source import Source, check_file, path_of
 from paddlevideo_fast.errors import PaddleVideoFastError, VideoDecodeError
 
 
@@ -29,15 +29,15 @@ class DecordReader(VideoReader):
     edit lists, MPEG-TS, and AVI with B-frames. It ignores rotation, and can count more frames than exist.
 
     Args:
-        path: a video file.
+        source: the path of a video file; this backend reads nothing else.
 
     Raises:
         PaddleVideoFastError: decord is not installed.
         VideoDecodeError: decord does not open the file.
     """
 
-    def __init__(self, path: str) -> None:
-        self.path = str(path)
+    def __init__(self, source: Source) -> None:
+        self.path = path_of(source, "decord")
         decord = _import_decord()
         check_file(self.path)
         try:
@@ -54,12 +54,12 @@ class DecordReader(VideoReader):
         super().close()
         self._reader = None
 
-    def _decode(self, wanted: List[int]) -> Dict[int, np.ndarray]:
+    def _decode(self, wanted: List[int]) -> Iterable[Tuple[int, np.ndarray]]:
         try:
             frames = self._reader.get_batch(wanted).asnumpy()
         except Exception as error:
             raise VideoDecodeError(self.path, f"decord stops: {_first_line(error)}") from error
-        return dict(zip(wanted, frames))
+        return zip(wanted, frames)
 
 
 def _first_line(error: BaseException) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import Dict, List, Optional, Union
+from typing import Iterator, List, Optional, Tuple, Union
 
 import numpy as np
 
@@ -54,9 +54,9 @@ class FrameFolderReader(VideoReader):
         """Path of the image of frame `index`."""
         return os.path.join(self.path, self._name(index))
 
-    def _decode(self, wanted: List[int]) -> Dict[int, np.ndarray]:
+    def _decode(self, wanted: List[int]) -> Iterator[Tuple[int, np.ndarray]]:
         files = ((index, self.image_file(index)) for index in wanted)
-        return {index: decode_image(read_image(file), file) for index, file in files}
+        return ((index, decode_image(read_image(file), file)) for index, file in files)
 
 
 def read_image(file: str) -> bytes:

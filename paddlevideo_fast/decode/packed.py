@@ -9,7 +9,7 @@ import zlib
 from collections import deque
 from functools import lru_cache
 from pathlib import Path
-from typing import Callable, Dict, Iterator, List, Optional, Tuple, Union
+from typing import Callable, Iterator, List, Optional, Tuple, Union
 
 import numpy as np
 
@@ -176,11 +176,12 @@ class PackedReader(VideoReader):
         self._size = (int(entry["width"]), int(entry["height"]))
         self._shard, self._video = shard, video
 
-    def _decode(self, wanted: List[int]) -> Dict[int, np.ndarray]:
+    def _decode(self, wanted: List[int]) -> Iterator[Tuple[int, np.ndarray]]:
         images = self._shard.images(self._video, wanted)
-        return {
-            frame: decode_image(image, f"{self.path}: frame {frame}") for frame, image in zip(wanted, images)
-        }
+        return (
+            (frame, decode_image(image, f"{self.path}: frame {frame}"))
+            for frame, image in zip(wanted, images)
+        )
 
 
 def open_shards(folder: Union[str, Path]) -> List[PackedShard]:

@@ -1,10 +1,11 @@
-"""Which packets hold which frame, worked out without decoding."""
+"""Which packet holds which frame."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Iterable, List, Optional, Sequence, Tuple
+
+from paddlevideo_fast.decode.bitstream import B_VOP, vop_type
 
 # libav itself takes an MPEG-4 packet this short for one that repeats the last picture and shows nothing.
 _MPEG4_EMPTY_BYTES = 19
@@ -13,24 +14,36 @@ _MPEG4_EMPTY_BYTES = 19
 _ONE_FRAME_A_PACKET = frozenset({"h264", "hevc", "av1", "libdav1d", "vp9", "libvpx-vp9", "mpeg4"})
 
 
-@dataclass(frozen=True)
-class PacketIndex:
-    """Frame number -> timestamp -> packet, and where decoding can begin.
+class FrameIndex:
+    """Frame number -> place of its packet in decoding order, and where decoding can begin.
+
+    Args:
+        order: places of the packets that hold a picture, in the order the pictures are shown.
+        entries: places of the key packets, ascending.
+        num_packets: of the stream.
+        hidden: places of pictures that are decoded but not shown (cut away by an edit list).
 
     Attributes:
-        pts: timestamps of the shown frames, ascending: `pts[i]` is frame i's.
-        position: timestamp -> place of its packet in decoding order.
-        starts: places of the key packets, ascending; the first is 0.
-        start_pts: the timestamps of the key packets.
+        shown: `shown[i]` is the place of frame i's packet.
     """
 
-    pts: List[int]
-    position: Dict[int, int]
-    starts: List[int]
-    start_pts: List[int]
+    def __init__(
+        self, order: Sequence[int], entries: Sequence[int], num_packets: int, hidden: Iterable[int] = ()
+    ) -> None:
+        left_out = set(hidden)
+        self.shown = [place for place in order if place not in left_out]
+        self._rank = {place: rank for rank, place in enumerate(order)}
+        self._entries = list(entries) if entries and entries[0] == 0 else [0, *entries]
+        self._ends = [*sorted(order)[1:], num_packets]
+        self._num_packets = num_packets
+
+    @property
+    def one_to_one(self) -> bool:
+        """Each packet holds one picture."""
+        return len(self._rank) == self._num_packets
 
     def spans(self, wanted: Sequence[int]) -> List[Tuple[int, int]]:
-        """The packet ranges [first, stop) that must pass the decoder for the timestamps `wanted`.
+        """The packet ranges [first, stop) that must pass the decoder for the places `wanted`.
 
         Each begins at a key packet and ends after the last packet that is wanted. A frame shown before
         the key frame of its group (open GOP) also refers to the group before, which is decoded too:
@@ -39,12 +52,11 @@ class PacketIndex:
             wanted: B6                └─ from I0 on, because B6 is shown before I8
         """
         spans = []
-        for value in wanted:
-            place = self.position[value]
-            group = bisect_right(self.starts, place) - 1
-            if value < self.start_pts[group]:
+        for place in wanted:
+            group = bisect_right(self._entries, place) - 1
+            if self._leads(place, group):
                 group = max(group - 1, 0)
-            spans.append((self.starts[group], place + 1))
+            spans.append((self._entries[group], self._end(place)))
         merged: List[Tuple[int, int]] = []
         for first, stop in sorted(spans):
             if merged and first < merged[-1][1]:
@@ -53,31 +65,82 @@ class PacketIndex:
                 merged.append((first, stop))
         return merged
 
+    def spoilt(self, place: int, spare: bool) -> Iterable[int]:
+        """The places whose pictures cannot be trusted where the packet at `place` does not decode.
 
-def build_index(packets: Sequence[Any], codec_context: Any) -> Optional[PacketIndex]:
-    """The index of a stream, or None where timestamps do not tell the frames apart.
+        Args:
+            place: of the damaged packet.
+            spare: no other picture refers to it.
+        """
+        if spare:
+            return (place,)
+        group = bisect_right(self._entries, place) - 1
+        bounds = [*self._entries, self._num_packets, self._num_packets]
+        after = range(bounds[group + 1], bounds[group + 2])
+        leading = [other for other in after if self._leads(other, group + 1)]
+        return [*range(place, bounds[group + 1]), *leading]
 
-    Then only decoding in sequence and counting gives exact frames. That is so where timestamps are missing
-    or repeated, or ascend in decoding order although frames are reordered (AVI); where the stream does not
-    begin with a key frame that is shown first; and where packets and frames are not one to one.
+    def _leads(self, place: int, group: int) -> bool:
+        """Whether a picture is shown before the key picture of its group; True where that cannot be known."""
+        entry = self._rank.get(self._entries[group])
+        return entry is None or self._rank.get(place, entry) < entry
+
+    def _end(self, place: int) -> int:
+        """Behind the last packet of a picture: where the next picture begins."""
+        at = bisect_right(self._ends, place)
+        return self._ends[at] if at < len(self._ends) else self._num_packets
+
+
+def index_packets(packets: Sequence[Any], stream: Any) -> Optional[FrameIndex]:
+    """The index of a stream worked out without decoding, or None where only decoding tells.
+
+    That is so where timestamps are missing or repeated, or frames are reordered in a container that stores no
+    timestamps (AVI: libav guesses some); where the stream does not begin with a key frame that is shown
+    first; and where packets and frames are not one to one. MPEG-4 says the order itself, with each picture.
     """
-    if codec_context.name not in _ONE_FRAME_A_PACKET or _is_interlaced(codec_context):
+    codec_context = stream.codec_context
+    codec = codec_context.name
+    if codec not in _ONE_FRAME_A_PACKET or _is_interlaced(codec_context) or not packets[0].is_keyframe:
         return None
+    if codec == "mpeg4" and min(packet.size for packet in packets) <= _MPEG4_EMPTY_BYTES:
+        return None
+    order = _order_by_type(packets) if codec == "mpeg4" else _order_by_time(packets, stream)
+    if order is None or order[0] != 0:
+        return None
+    hidden = [place for place, packet in enumerate(packets) if packet.is_discard]
+    return FrameIndex(order, entries_of(packets), len(packets), hidden) if len(hidden) < len(order) else None
+
+
+def entries_of(packets: Sequence[Any]) -> List[int]:
+    """Places of the key packets."""
+    return [place for place, packet in enumerate(packets) if packet.is_keyframe]
+
+
+def _order_by_time(packets: Sequence[Any], stream: Any) -> Optional[List[int]]:
     pts = [packet.pts for packet in packets]
     if None in pts or len(set(pts)) != len(pts):
         return None
-    if codec_context.has_b_frames and len(pts) > 2 and all(a < b for a, b in zip(pts, pts[1:])):
+    order = sorted(range(len(pts)), key=pts.__getitem__)
+    is_ascending = order == list(range(len(pts)))
+    if stream.codec_context.has_b_frames and len(pts) > 2 and is_ascending:
         return None
-    if not packets[0].is_keyframe or min(pts) < pts[0]:
-        return None
-    if codec_context.name == "mpeg4" and min(packet.size for packet in packets) <= _MPEG4_EMPTY_BYTES:
-        return None
-    starts = [place for place, packet in enumerate(packets) if packet.is_keyframe]
-    shown = sorted(packet.pts for packet in packets if not packet.is_discard)
-    if not shown:
-        return None
-    position = {value: place for place, value in enumerate(pts)}
-    return PacketIndex(shown, position, starts, [pts[place] for place in starts])
+    return order if is_ascending or stream.container.format.name != "avi" else None
+
+
+def _order_by_type(packets: Sequence[Any]) -> Optional[List[int]]:
+    """MPEG-4 shows a B picture at once, and any other when the next that is no B picture comes."""
+    order: List[int] = []
+    held: List[int] = []
+    for place, packet in enumerate(packets):
+        kind = vop_type(packet)
+        if kind is None or (kind == B_VOP and not order):
+            return None  # two pictures in one packet, or a B picture that lacks what it refers to
+        if kind == B_VOP:
+            order.append(place)
+        else:
+            order += held
+            held = [place]
+    return order + held
 
 
 def _is_interlaced(codec_context: Any) -> bool:

@@ -1,145 +1,116 @@
 """The default backend: exact frames through PyAV, decoding no more than they need.
 
 All packets are demuxed once (cheap), which gives the frame index. For the frames asked for, only the groups
-of pictures that hold them are decoded, each up to the last frame wanted, and within them pictures that are
-neither wanted nor referred to are skipped.
+of pictures that hold them are decoded, each up to the last frame wanted, and within them packets that are
+neither wanted nor referred to never reach the decoder.
 """
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterator, List, Sequence, Tuple
+from collections import deque
+from typing import Any, Iterator, List, Optional, Sequence, Tuple
 
-import av
 import numpy as np
-from av.video.reformatter import VideoReformatter
 
-from paddlevideo_fast.decode.container import demux, explain, open_container
-from paddlevideo_fast.decode.packets import build_index
-from paddlevideo_fast.decode.reader import VideoReader
+from paddlevideo_fast.decode.colour import RgbConverter
+from paddlevideo_fast.decode.container import demux, open_container
+from paddlevideo_fast.decode.decoding import PictureDecoder
+from paddlevideo_fast.decode.reader import OnCorrupt, VideoReader
+from paddlevideo_fast.decode.rotation import may_be_rotated
+from paddlevideo_fast.decode.source import Source, VideoSource
 from paddlevideo_fast.errors import VideoDecodeError
-
-# PyAV 17 began to convert colours on all cores; other workers need them.
-_ONE_THREAD: Dict[str, Any] = {"threads": 1} if int(av.__version__.split(".")[0]) >= 17 else {}
-
-# Where "non-reference" is exact in the bitstream. HEVC says it per temporal layer only.
-_SKIPS_NON_REFERENCE = frozenset({"h264", "mpeg4"})
 
 
 class PyAVReader(VideoReader):
     """Reads frames exactly as decoding the whole file in sequence would give them.
 
     Args:
-        path: a video file.
+        source: a path, bytes, or a binary file object that can seek.
+        on_corrupt: "raise", or "nearest": a frame that does not decode is replaced by the nearest that does,
+            and counted in `num_replaced`; of a file that is cut off, what is there is read.
 
     Raises:
         VideoDecodeError: it is not a video, or cut off, or it must be decoded in sequence and that fails.
     """
 
-    def __init__(self, path: str) -> None:
-        self.path = str(path)
-        self._container, stream = open_container(self.path)
-        # PyAV 19 keeps one for all frames, with threads of which a forked worker has none: it waits for ever.
-        self._reformatter = VideoReformatter()
+    def __init__(self, source: Source, on_corrupt: OnCorrupt = "raise") -> None:
+        opened = VideoSource(source)
+        self.path = opened.name
+        self._is_strict = on_corrupt == "raise"
+        self._container, stream = open_container(opened, allow_cut=not self._is_strict)
+        self._to_rgb = RgbConverter()
         try:
-            self._codec = stream.codec_context
             self.avg_fps = float(stream.average_rate or stream.guessed_rate or 0.0)
-            self._packets = demux(self.path, self._container, stream)
-            self._index = build_index(self._packets, self._codec)
-            if self._index is not None:
-                self.num_frames = len(self._index.pts)
-            else:
-                self.num_frames = sum(1 for _ in self._in_sequence())
-            if self.num_frames == 0:
+            packets = demux(opened, self._container, stream, allow_cut=not self._is_strict)
+            self._decoder: Optional[PictureDecoder] = PictureDecoder(packets, stream)
+            self.num_frames = len(self._decoder.shown)
+            damage = self._decoder.damage
+            if damage and (self._is_strict or not self.num_frames):
+                raise VideoDecodeError(self.path, f"damaged or cut off: {damage}")
+            if not self.num_frames:
                 raise VideoDecodeError(self.path, "no frame of it decodes")
+            if not may_be_rotated(opened, stream, packets[0]):
+                self._size = (stream.codec_context.width, stream.codec_context.height)
         except BaseException:
             self.close()
             raise
 
-    def __iter__(self) -> Iterator[np.ndarray]:
-        """See `VideoReader`."""
-        self._require_open()
-        shown = None if self._index is None else set(self._index.pts)
-        count = 0
-        for frame in self._in_sequence():
-            if shown is None or frame.pts in shown:
-                count += 1
-                yield self._to_rgb(frame)
-        if count < self.num_frames:
-            raise VideoDecodeError(self.path, f"damaged: {count} of {self.num_frames} frames decode")
-
     def close(self) -> None:
         """See `VideoReader`."""
         super().close()
-        self._packets = []
+        self._decoder = None
         self._container.close()
 
-    def _decode(self, wanted: List[int]) -> Dict[int, np.ndarray]:
-        if self._index is None:
-            return self._counted(wanted)
-        pts = [self._index.pts[index] for index in wanted]
-        frames = self._by_timestamp(pts, self._index.spans(pts))
-        if len(frames) < len(pts):
-            # A key frame was no clean point to enter (intra refresh): from the beginning, skipping nothing.
-            frames = self._by_timestamp(pts, [(0, len(self._packets))], skip=False)
-        for index, value in zip(wanted, pts):
-            if value not in frames:
-                raise VideoDecodeError(self.path, f"frame {index} is damaged or missing")
-        return {index: frames[value] for index, value in zip(wanted, pts)}
-
-    def _by_timestamp(
-        self, wanted: Sequence[int], spans: Sequence[Tuple[int, int]], skip: bool = True
-    ) -> Dict[int, np.ndarray]:
-        """Timestamp -> frame, for those of `wanted` that decoding `spans` delivers."""
-        targets = set(wanted)
-        can_skip = skip and self._codec.name in _SKIPS_NON_REFERENCE
-        frames: Dict[int, np.ndarray] = {}
-        for first, stop in spans:
-            for frame in self._run(self._packets[first:stop], targets if can_skip else None):
-                if frame.pts in targets:
-                    frames[frame.pts] = self._to_rgb(frame)
-                    if len(frames) == len(targets):
-                        break
-        return frames
-
-    def _counted(self, wanted: List[int]) -> Dict[int, np.ndarray]:
-        """The frames at places `wanted` of decoding in sequence."""
-        targets = set(wanted)
-        frames = {}
-        for count, frame in enumerate(self._in_sequence()):
-            if count in targets:
-                frames[count] = self._to_rgb(frame)
-                if count == wanted[-1]:
-                    break
-        return frames
-
-    def _in_sequence(self) -> Iterator[Any]:
-        return self._run(self._packets, None)
-
-    def _run(self, packets: Sequence[Any], needed: Any) -> Iterator[Any]:
-        """Decodes packets from a clean state to the last picture.
-
-        Args:
-            packets: in decoding order, beginning with a key packet.
-            needed: timestamps; pictures that are not among them and that no other refers to are skipped.
-                None decodes all.
+    def __iter__(self) -> Iterator[np.ndarray]:
+        """See `VideoReader`.
 
         Raises:
-            VideoDecodeError: a packet or a picture is damaged.
+            RuntimeError: frames were read from this reader meanwhile.
         """
-        codec = self._codec
-        try:
-            codec.flush_buffers()
-            for packet in packets:
-                keep = needed is None or packet.is_keyframe or packet.pts in needed
-                codec.skip_frame = "DEFAULT" if keep else "NONREF"
-                yield from codec.decode(packet)
-            yield from codec.decode(None)
-        except (av.FFmpegError, ValueError, OSError) as error:
-            raise VideoDecodeError(self.path, f"damaged or cut off: {explain(error)}") from error
+        self._require_open()
+        return (picture for _, picture in self._in_order(range(self.num_frames)))
 
-    def _to_rgb(self, frame: Any) -> np.ndarray:
-        if frame.is_corrupt:
-            raise VideoDecodeError(self.path, f"the picture at timestamp {frame.pts} is damaged")
-        picture = self._reformatter.reformat(frame, format="rgb24", **_ONE_THREAD).to_ndarray()
-        quarter_turns = int(round(frame.rotation / 90)) % 4
-        return np.ascontiguousarray(np.rot90(picture, quarter_turns)) if quarter_turns else picture
+    def _decode(self, wanted: List[int]) -> Iterator[Tuple[int, np.ndarray]]:
+        assert self._decoder is not None
+        numbers = {self._decoder.shown[index]: index for index in wanted}
+        for picture in self._decoder.pictures(set(numbers)):
+            index = numbers.pop(picture.pts, None)
+            if index is not None:
+                yield index, self._to_rgb(picture)
+                if not numbers:
+                    return
+        # There is damage, or a key frame was no clean point to enter (intra refresh): from the beginning.
+        yield from self._in_order(sorted(numbers.values()))
+
+    def _in_order(self, wanted: Sequence[int]) -> Iterator[Tuple[int, np.ndarray]]:
+        """Frames `wanted` (ascending) out of decoding everything in sequence.
+
+        Raises:
+            VideoDecodeError: one of them does not decode, and must; or none at all does.
+        """
+        assert self._decoder is not None
+        numbers = {label: index for index, label in enumerate(self._decoder.shown)}
+        pending = deque(wanted)
+        before: Tuple[Optional[int], Any] = (None, None)
+        for picture in self._decoder.pictures():
+            index = numbers.get(picture.pts)
+            if index is None:
+                continue  # cut away by an edit list
+            while pending and pending[0] <= index:
+                target = pending.popleft()
+                is_nearer = before[0] is not None and target - before[0] <= index - target
+                yield self._exact_or_nearest(target, *(before if is_nearer else (index, picture)))
+            if not pending:
+                return
+            before = (index, picture)
+        for target in pending:
+            yield self._exact_or_nearest(target, *before)
+
+    def _exact_or_nearest(self, target: int, index: Optional[int], picture: Any) -> Tuple[int, np.ndarray]:
+        if target != index:
+            if self._is_strict or picture is None:
+                assert self._decoder is not None
+                cause = self._decoder.damage or "the decoder does not give it"
+                raise VideoDecodeError(self.path, f"frame {target} is damaged or missing: {cause}")
+            self.num_replaced += 1
+        return target, self._to_rgb(picture)

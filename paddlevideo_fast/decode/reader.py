@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from operator import index as as_integer
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Literal, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
 from paddlevideo_fast.errors import VideoDecodeError
+
+OnCorrupt = Literal["raise", "nearest"]
 
 
 class Box(NamedTuple):
@@ -50,8 +52,11 @@ class VideoReader(ABC):
         return self._shown_size()[1]
 
     @abstractmethod
-    def _decode(self, wanted: List[int]) -> Dict[int, np.ndarray]:
-        """The frames `wanted` (ascending, distinct, in range), each uint8 [H, W, 3] RGB."""
+    def _decode(self, wanted: List[int]) -> Iterable[Tuple[int, np.ndarray]]:
+        """Number and picture, uint8 [H, W, 3] RGB, of each frame in `wanted` (ascending, distinct, in range).
+
+        They may come in any order; a picture need last until the next only.
+        """
 
     def close(self) -> None:
         """Frees the file; the reader cannot be used afterwards."""
@@ -65,8 +70,8 @@ class VideoReader(ABC):
         """(width, height); rotation is known with the first decoded frame only."""
         self._require_open()
         if self._size is None:
-            height, width = self._decode([0])[0].shape[:2]
-            self._size = (width, height)
+            ((_, picture),) = self._decode([0])
+            self._size = (picture.shape[1], picture.shape[0])
         return self._size
 
     def read(self, indices: Sequence[int], box: Optional[Box] = None) -> np.ndarray:
@@ -96,15 +101,24 @@ class VideoReader(ABC):
             raise VideoDecodeError(
                 self.path, f"frame {bad} is out of range: the video has frames 0 to {self.num_frames - 1}"
             )
-        frames = self._decode(wanted)
-        shapes = {frame.shape for frame in frames.values()}
-        if box is not None:  # it was laid out on a frame of this size
-            shapes.add((self.height, self.width, 3))
-        if len(shapes) > 1:
-            raise VideoDecodeError(self.path, f"the frame size changes within the video: {sorted(shapes)}")
-        if box is not None:
-            frames = {index: _cut(frame, box) for index, frame in frames.items()}
-        return np.stack([frames[index] for index in order])
+        slots: Dict[int, List[int]] = {}
+        for slot, index in enumerate(order):
+            slots.setdefault(index, []).append(slot)
+        # a box was laid out on a frame of this size
+        size: Optional[Tuple[int, ...]] = None if box is None else (self.height, self.width, 3)
+        clip = np.empty(0, np.uint8)
+        for index, picture in self._decode(wanted):
+            size = size or picture.shape
+            if picture.shape != size:
+                sizes = sorted([size, picture.shape])
+                raise VideoDecodeError(self.path, f"the frame size changes within the video: {sizes}")
+            part = picture if box is None else _cut(picture, box)
+            if not clip.size:
+                clip = np.empty((len(order), *part.shape), np.uint8)
+            first, *repeats = slots[index]
+            clip[first] = part
+            clip[repeats] = clip[first]
+        return clip
 
     def __iter__(self) -> Iterator[np.ndarray]:
         """All frames in order, each uint8 [H, W, 3]; few are held at a time.

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from paddlevideo_fast.decode import open_video
+from paddlevideo_fast.decode.colour import RgbConverter
 
 _OPEN_GOP = {"x264-params": "open-gop=1:bframes=3:b-adapt=0:scenecut=0"}
 CLIPS: Dict[str, Dict[str, Any]] = {
@@ -49,9 +50,9 @@ CLIPS: Dict[str, Dict[str, Any]] = {
 
 
 def in_sequence(path: Path) -> List[np.ndarray]:
+    to_rgb = RgbConverter()  # has tests of its own
     with av.open(str(path)) as container:
-        frames = container.decode(video=0)
-        return [np.rot90(frame.to_ndarray(format="rgb24"), frame.rotation // 90) for frame in frames]
+        return [to_rgb(frame).copy() for frame in container.decode(video=0)]
 
 
 def assert_exact(path: Path, expected: List[np.ndarray], draws: int) -> None:
