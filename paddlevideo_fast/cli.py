@@ -154,9 +154,13 @@ def set_threads(num_threads: Any) -> None:
     Paddle's CPU build runs on one thread unless OMP_NUM_THREADS says otherwise. The variable wins where the
     user has set it; a config's `num_threads` comes next; then all cores this process may use.
     """
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    chosen = num_threads if isinstance(num_threads, int) and num_threads > 0 else cores
+    chosen = num_threads if isinstance(num_threads, int) and num_threads > 0 else num_cores()
     os.environ.setdefault("OMP_NUM_THREADS", str(chosen))
+
+
+def num_cores() -> int:
+    """CPU cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @contextlib.contextmanager

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import time
-from dataclasses import dataclass, field
-from typing import Any, Dict, Iterator, List, Sequence
+from dataclasses import dataclass
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import cv2
+import numpy as np
 
 from paddlevideo_fast.bench.stopwatch import Stopwatch
 from paddlevideo_fast.errors import BadSampleShareError
 from paddlevideo_fast.loader import ClipBatchSampler, ClipLoader, ClipRequest, Sample, VideoRecord
-from paddlevideo_fast.loader.collate import Batch, make_batch
-from paddlevideo_fast.loader.dataset import ClipDataset
-from paddlevideo_fast.loader.transforms import Resample
+from paddlevideo_fast.loader.collate import make_batch
+from paddlevideo_fast.loader.dataset import ClipDataset, Failure
+from paddlevideo_fast.loader.transforms.resample import Resample
 
-STAGES = ("open", "decode", "resample", "augment", "other", "collate", "transport")
+_BATCH = 8
 
 
 @dataclass
@@ -24,79 +25,68 @@ class ReadingCost:
     """Seconds that one clip takes in one process.
 
     Attributes:
-        stages: of `STAGES`; "other" is choosing frames and geometry, closing files and the bookkeeping.
+        stages: "open", "decode", "resample", "augment" (transforms that change pixels), "other" (choosing
+            frames and geometry, closing files), "collate".
         augment_steps: class name of each transform that changes pixels to its part of "augment".
-        num_clips: clips they are the mean of.
-        samples: the last of them.
+        clip_shape: (T, H, W, 3).
     """
 
     stages: Dict[str, float]
     augment_steps: Dict[str, float]
-    num_clips: int
-    samples: List[Sample] = field(repr=False)
+    clip_shape: Tuple[int, ...]
 
     @property
-    def in_process_sec(self) -> float:
-        """All of it without the transport."""
-        return sum(sec for name, sec in self.stages.items() if name != "transport")
+    def total_sec(self) -> float:
+        """All stages."""
+        return sum(self.stages.values())
 
 
 def time_reading(
-    dataset: ClipDataset, requests: Sequence[ClipRequest], batch_size: int, budget_sec: float = 8.0
+    dataset: ClipDataset, requests: Sequence[ClipRequest], budget_sec: float = 8.0
 ) -> ReadingCost:
     """Reads clips in this process on one thread, and times each stage.
 
     Args:
         dataset: makes them.
-        requests: which; the first one only warms up.
-        batch_size: clips that are stacked at a time.
-        budget_sec: stops after so many seconds, and two clips.
+        requests: which; the first one is read twice, to warm up.
+        budget_sec: stops after so many seconds.
 
     Raises:
         BadSampleShareError: none of them decodes.
     """
-    samples: List[Sample] = []
-    total_sec, began = 0.0, time.perf_counter()
+    requests = [*requests[:1], *requests]
+    failures: List[Failure] = []
+    shape: Tuple[int, ...] = ()
+    num_clips, began = 0, time.perf_counter()
     with _one_thread(), Stopwatch() as watch:
-        _wrap(watch, dataset.pipeline)
-        first = dataset[requests[0]]
+        _wrap(watch, dataset)
+        failures += make_batch(dataset, requests[:1]).failures
         watch.seconds.clear()
-        for request in requests[1:]:
-            sample_began = time.perf_counter()
-            sample = dataset[request]
-            total_sec += time.perf_counter() - sample_began
-            samples.append(sample)
-            if len(samples) >= 2 and time.perf_counter() - began > budget_sec:
-                break
-        read = dict(watch.seconds)
-        kept = [sample for sample in (first, *samples) if sample.clip is not None]
-        if not kept:
-            path, cause = first.failures[0]
-            raise BadSampleShareError(
-                f"none of {len(samples) + 1} clips of {dataset.file_path} decodes; {path}: {cause}"
-            )
-        batches = [samples[at : at + batch_size] for at in range(0, len(samples), batch_size)]
-        for batch in batches[-3:]:
+        for first in range(1, len(requests), _BATCH):
             with watch.stage("collate"):
-                _Ready(batch).batch()
-    augment = {name.split()[1]: sec for name, sec in read.items() if name.startswith("augment ")}
-    stages = {name: read.get(name, 0.0) for name in ("open", "decode", "resample")}
+                batch = make_batch(dataset, requests[first : first + _BATCH])
+            num_clips += len(batch)
+            failures += batch.failures
+            shape = batch.clips.shape[1:] if len(batch) else shape
+            if num_clips and time.perf_counter() - began > budget_sec:
+                break
+    if not num_clips:
+        path, cause = failures[0]
+        raise BadSampleShareError(f"no clip of {dataset.file_path} decodes; {path}: {cause}")
+    costs = {name: sec / num_clips for name, sec in watch.seconds.items()}
+    augment = {name.split()[1]: sec for name, sec in costs.items() if name.startswith("augment ")}
+    names = ("open", "decode", "resample", "augment", "other", "collate")
+    stages = {name: costs.get(name, 0.0) for name in names}
     stages["augment"] = sum(augment.values())
-    stages["other"] = total_sec - sum(stages.values())
-    count = max(len(samples), 1)
-    costs = {name: sec / count for name, sec in stages.items()}
-    costs["collate"] = watch.seconds["collate"] / max(sum(map(len, batches[-3:])), 1)
-    costs["transport"] = 0.0
-    steps = {name: sec / count for name, sec in augment.items()}
-    return ReadingCost(costs, steps, count, kept[-batch_size:])
+    return ReadingCost(stages, augment, shape)
 
 
-def time_transport(samples: Sequence[Sample], batch_size: int, num_batches: int = 8) -> float:
-    """Seconds a clip costs on its way from a worker to this process, without making or stacking it.
+def time_transport(clip_shape: Sequence[int], batch_size: int, num_batches: int = 8) -> float:
+    """Seconds a clip costs on its way from a worker to this process, without making it.
 
     One real worker sends batches of a clip that it does not have to make.
     """
-    dataset = _Ready([samples[0]] * batch_size * (num_batches + 2))
+    dataset: Any = _Ready(clip_shape, batch_size * (num_batches + 2))
     sampler = ClipBatchSampler(len(dataset), batch_size, shuffle=False, drop_last=True, seed=0)
     with contextlib.closing(ClipLoader(dataset, sampler, num_workers=1)) as loader:
         batches = loader.epoch(0)
@@ -106,38 +96,38 @@ def time_transport(samples: Sequence[Sample], batch_size: int, num_batches: int 
         for _ in batches:
             pass
         sent_sec = (time.perf_counter() - began) / num_batches
-    with Stopwatch() as watch, watch.stage("collate"):
-        _Ready([samples[0]] * batch_size).batch()
-    return max(sent_sec - watch.seconds["collate"], 0.0) / batch_size
+    with Stopwatch() as watch, watch.stage("made"):
+        make_batch(dataset, [ClipRequest(0, epoch=0)] * batch_size)
+    return max(sent_sec - watch.seconds["made"], 0.0) / batch_size
 
 
 class _Ready:
     """A dataset whose clips are made already."""
 
-    def __init__(self, samples: Sequence[Sample]) -> None:
-        self.samples = samples
-        self.records = [VideoRecord("a clip that is made already", sample.label) for sample in samples]
+    def __init__(self, clip_shape: Sequence[int], size: int) -> None:
+        self.sample = Sample(np.zeros(tuple(clip_shape), np.uint8), label=0, index=0, view=0)
+        self.records = [VideoRecord("made up", 0)] * size
 
     def __len__(self) -> int:
-        return len(self.samples)
+        return len(self.records)
 
-    def load(self, request: ClipRequest, out: Any = None) -> Sample:
-        """The sample; its clip stays where it is."""
-        return self.samples[request.index]
+    def __getitem__(self, request: ClipRequest) -> Sample:
+        return self.sample
 
-    def batch(self) -> Batch:
-        """All of them as one batch."""
-        return make_batch(self, [ClipRequest(number, epoch=0) for number in range(len(self))])
+    def load(self, request: ClipRequest, out: Optional[np.ndarray] = None) -> Sample:
+        return self.sample
 
 
-def _wrap(watch: Stopwatch, pipeline: Any) -> None:
+def _wrap(watch: Stopwatch, dataset: ClipDataset) -> None:
+    pipeline = dataset.pipeline
     opened = watch.timed("open", pipeline.decode.open)
 
-    def open_timed(record: Any) -> Any:
+    def open_timed(record: VideoRecord) -> Any:
         reader = opened(record)
         reader.read = watch.timed("decode", reader.read)
         return reader
 
+    watch.wrap(dataset, "load", "other")  # what is left of it when the stages inside are taken out
     watch.replace(pipeline.decode, "open", open_timed)
     watch.wrap(Resample, "render", "resample")
     for step in pipeline.pixelwise:

@@ -3,9 +3,9 @@
     no workers:   step = train + read
     W workers:    step = max(train, read / W, (train_cpu + read) / cores)
 
-`train` is a step on made-up batches, `read` what one process needs to make the step's batch, with its way out of
-a worker where there are workers, and `train_cpu` the CPU time of `train`, over all its threads. The last term is
-the machine: work is not done faster than its cores do it, and on a CPU run training and reading share them.
+`train` is a step on made-up batches; `read` what one process needs to make the step's batch, with its way
+out of a worker where there are workers; `train_cpu` the CPU time of `train`, over all its threads. The last
+term is the machine, whose cores training and reading share.
 """
 
 from __future__ import annotations

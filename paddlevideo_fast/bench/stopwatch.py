@@ -22,6 +22,7 @@ class Stopwatch:
     def __init__(self) -> None:
         self.seconds: Dict[str, float] = defaultdict(float)
         self._inside: List[float] = []
+        self._on_gpu = paddle.get_device() != "cpu"
         self._undo = contextlib.ExitStack()
 
     def __enter__(self) -> Stopwatch:
@@ -33,13 +34,13 @@ class Stopwatch:
     @contextlib.contextmanager
     def stage(self, name: str) -> Iterator[None]:
         """Counts the time of a block; on a GPU with all work that the block gave to it."""
-        synchronize()
+        self._wait()
         self._inside.append(0.0)
         began = time.perf_counter()
         try:
             yield
         finally:
-            synchronize()
+            self._wait()
             elapsed = time.perf_counter() - began
             self.seconds[name] += elapsed - self._inside.pop()
             if self._inside:
@@ -66,8 +67,7 @@ class Stopwatch:
             self._undo.callback(delattr, owner, method)
         setattr(owner, method, function)
 
-
-def synchronize() -> None:
-    """Waits for the GPU, which works on after a call has returned; nothing on a CPU."""
-    if paddle.get_device() != "cpu":
-        paddle.device.synchronize()
+    def _wait(self) -> None:
+        """A GPU works on after a call has returned."""
+        if self._on_gpu:
+            paddle.device.synchronize()

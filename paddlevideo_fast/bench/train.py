@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 from typing import Any, Dict
 
@@ -45,7 +46,8 @@ def run(cfg: Config, synthetic: bool = False, steps: int = 30, warmup: int = 5) 
     loader = parts.split.loader
     if synthetic:
         loader = SyntheticLoader(loader.batch_sampler.batch_size, clip_shape(parts), parts.model.num_classes)
-    times = time_steps(parts, loader, steps, warmup, budget_sec=float("inf"))
+    with contextlib.closing(parts.split.loader):
+        times = time_steps(parts, loader, steps, warmup, budget_sec=float("inf"))
     return {
         "device": paddle.get_device(),
         "paddle": paddle.__version__,

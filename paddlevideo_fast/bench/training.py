@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Any, Callable, Dict, Iterator, List, Sequence, Tuple
 
 import numpy as np
+import paddle
 
 from paddlevideo_fast.assembly import TrainingParts
-from paddlevideo_fast.bench.stopwatch import Stopwatch, synchronize
+from paddlevideo_fast.bench.stopwatch import Stopwatch
 from paddlevideo_fast.engine import Trainer
 from paddlevideo_fast.engine.callbacks import Callback
 from paddlevideo_fast.errors import BadSampleShareError
@@ -161,12 +162,14 @@ class _StepTimer(Callback):
         self.on_start: Callable[[], None] = lambda: None
         self.done = -max(num_warmup, 1)  # the clock starts at the end of a step
         self.num_clips, self.wait_sec = 0, 0.0
+        self.on_gpu = paddle.get_device() != "cpu"
 
     def fit_begin(self, trainer: Trainer) -> None:
         self.fit_began = time.perf_counter()
 
     def step_end(self, trainer: Trainer) -> None:
-        synchronize()
+        if self.on_gpu:  # it works on after a call has returned
+            paddle.device.synchronize()
         now = time.perf_counter()
         self.done += 1
         if self.done <= 0:

@@ -1,0 +1,77 @@
+"""The doctor's findings as files: JSON, and a picture where matplotlib is there."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from pathlib import Path
+from typing import Any, Iterator, Mapping
+
+from paddlevideo_fast.errors import MissingExtraError, PaddleVideoFastError
+
+_READING, _TRAINING, _GAIN = "C1", "C0", "C2"
+
+
+def save_json(result: Mapping[str, Any], path: Path) -> None:
+    """Writes `result`.
+
+    Raises:
+        PaddleVideoFastError: it cannot be written.
+    """
+    with _whole(path) as partial:
+        partial.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+
+
+@contextlib.contextmanager
+def _whole(path: Path) -> Iterator[Path]:
+    """A file to write, which takes its place when it is complete."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield partial
+        os.replace(partial, path)
+    except OSError as error:
+        raise PaddleVideoFastError(f"{path}: cannot be written: {error.strerror or error}") from error
+
+
+def draw(result: Mapping[str, Any], path: Path) -> None:
+    """Draws the stages of a step, and what each change is predicted to gain.
+
+    Raises:
+        MissingExtraError: matplotlib is not installed.
+    """
+    try:
+        import matplotlib
+    except ImportError as error:
+        raise MissingExtraError("matplotlib", "dev", "the doctor's chart") from error
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, (left, right) = pyplot.subplots(1, 2, figsize=(11, 4.2), layout="constrained")
+    bars = [
+        (f"{stage}", sec * 1e3, color)
+        for part, color in (("reading", _READING), ("training", _TRAINING))
+        for stage, sec in result["stages_sec"][part].items()
+    ]
+    places = range(len(bars))[::-1]
+    left.barh(places, [bar[1] for bar in bars], color=[bar[2] for bar in bars])
+    left.set_yticks(places, [bar[0] for bar in bars])
+    left.set(title="one step, in one process", xlabel="ms")
+    for key, style in (("real", "-"), ("synthetic", ":")):
+        label = "a step" if key == "real" else "a step on made-up batches"
+        left.axvline(result[key]["step_sec"] * 1e3, color="0.3", linestyle=style, label=label)
+    left.legend()
+    gains = [("as it is", 1.0)] + [(r["name"], r["gain"]) for r in result["remedies"] if r["gain"]]
+    speed = result["real"]["clips_per_sec"]
+    places = range(len(gains))[::-1]
+    drawn = right.barh(
+        places, [gain * speed for _, gain in gains], color=["0.6", *[_GAIN] * (len(gains) - 1)]
+    )
+    right.bar_label(drawn, [f"{gain:.2f}×" for _, gain in gains], padding=3)
+    right.set_yticks(places, [name for name, _ in gains])
+    right.margins(x=0.15)
+    right.set(title="predicted, each change alone", xlabel="clips a second")
+    with _whole(path) as partial:
+        figure.savefig(partial, dpi=110, format="png")
+    pyplot.close(figure)

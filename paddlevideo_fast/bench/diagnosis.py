@@ -1,0 +1,135 @@
+"""What the doctor's numbers mean, in words."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Mapping
+
+_MOSTLY, _SOME = 0.5, 0.1
+STAGE_WORDS = {
+    "open": "opening files",
+    "decode": "decoding",
+    "resample": "cropping and resizing",
+    "augment": "the transforms that change pixels",
+    "collate": "stacking clips",
+    "transport": "the way from worker to trainer",
+    "normalise": "normalising",
+    "mix": "mixing clips",
+    "forward": "the forward pass",
+    "backward": "the backward pass",
+    "optimizer": "the optimizer",
+    "other": "everything between",
+}
+
+
+def limit(result: Mapping[str, Any]) -> Dict[str, Any]:
+    """What a run spends its time on.
+
+    A run that waits for most of a step is limited by reading, whatever the reader took when it ran alone (its
+    files may have been in memory by then). Else it is the larger term of the model that limits, where reading
+    costs the run anything at all.
+
+    Returns:
+        "part", "reading" or "training"; "stage", the largest of it; "share", that stage's of the part.
+    """
+    real, model = result["real"], result["model"]
+    read_sec, train_sec = model["read_sec"], model["train_sec"]
+    if model["num_workers"]:
+        read_sec = (read_sec + model["transport_sec"]) / model["num_workers"]
+        if model["step_sec"] > max(read_sec, train_sec):  # the cores are what is short: who uses them?
+            read_sec, train_sec = read_sec * model["num_workers"], model["train_cpu_sec"]
+    lost = 1 - result["synthetic"]["step_sec"] / real["step_sec"]
+    reading = real["wait_share"] > _MOSTLY or (lost > _SOME and read_sec > train_sec)
+    part = "reading" if reading else "training"
+    stages = result["stages_sec"][part]
+    stage = max(stages, key=stages.__getitem__)
+    return {"part": part, "stage": stage, "share": stages[stage] / sum(stages.values())}
+
+
+def summary(result: Mapping[str, Any]) -> str:
+    """The finding, as one paragraph."""
+    real, synthetic, found = result["real"], result["synthetic"], result["limit"]
+    step_sec = real["step_sec"]
+    sentences = [
+        f"{found['part'].capitalize()} limits this run: a step takes {_ms(step_sec)} and waits "
+        f"{real['wait_share']:.0%} of its time for clips; on made-up batches it takes "
+        f"{_ms(synthetic['step_sec'])}.",
+        _of_reading(result) if found["part"] == "reading" else _of_training(result),
+    ]
+    beyond = 1 - result["model"]["step_sec"] / step_sec
+    if beyond > 0.25:
+        sentences.append(
+            f"{beyond:.0%} of a step is explained by none of this: other programs on the machine, files that "
+            "come slowly the first time, or short epochs that start again."
+        )
+    helping = [
+        f"{remedy['name']} ({remedy['gain']:.1f}×)" for remedy in result["remedies"] if remedy["helps"]
+    ]
+    unknown = [remedy["name"] for remedy in result["remedies"] if remedy["gain"] is None]
+    sentences.append(
+        f"What would help, with the predicted gain of each alone: {', '.join(helping)}."
+        if helping
+        else "Nothing that was tried would gain a tenth."
+    )
+    if unknown:
+        sentences.append(f"May help, gain unknown: {', '.join(unknown)}.")
+    return " ".join(sentences)
+
+
+def report(result: Mapping[str, Any]) -> str:
+    """All of it as text for a terminal."""
+    frames, height, width, _ = result["clip_shape"]
+    lines = [
+        f"{result['config']} on {result['device']}, Paddle {result['paddle']}: {result['num_cores']} cores, "
+        f"{result['num_threads']} threads, {result['num_workers']} workers, "
+        f"{result['batch_size']} clips of {frames}×{height}×{width} a batch",
+        "",
+        f"{'':<28}{'ms a step':>12}{'clips/s':>10}{'waiting':>10}",
+    ]
+    for name, key in (("training on the real loader", "real"), ("on made-up batches", "synthetic")):
+        row = result[key]
+        lines.append(
+            f"{name:<28}{row['step_sec'] * 1e3:>12.1f}{row['clips_per_sec']:>10.1f}{row['wait_share']:>10.0%}"
+        )
+    for part, title in (("reading", "reading, in one process"), ("training", "training, stage by stage")):
+        stages = result["stages_sec"][part]
+        lines += ["", f"{title:<28}{sum(stages.values()) * 1e3:>12.1f}"]
+        lines += [f"  {name:<26}{sec * 1e3:>12.1f}{_bar(sec, stages)}" for name, sec in stages.items() if sec]
+        if part == "reading":
+            lines += [f"    {name:<24}{sec * 1e3:>12.1f}" for name, sec in result["augment_sec"].items()]
+    lines += ["", f"{'change':<28}{'predicted':>12}"]
+    for remedy in result["remedies"]:
+        gain = "unknown" if remedy["gain"] is None else f"{remedy['gain']:.2f}×"
+        lines.append(f"{remedy['name']:<28}{gain:>12}  {remedy['how']} [{remedy['basis']}]")
+    return "\n".join([*lines, "", result["summary"]])
+
+
+def _of_reading(result: Mapping[str, Any]) -> str:
+    model, found, workers = result["model"], result["limit"], result["num_workers"]
+    each = "the training process makes the batches itself"
+    if workers:
+        each = (
+            f"{workers} worker{'s' if workers > 1 else ''} share that"
+            if workers > 1
+            else "one worker does that"
+        )
+    return (
+        f"One process needs {_ms(model['read_sec'])} to make the clips of a step, "
+        f"{found['share']:.0%} of it for {STAGE_WORDS[found['stage']]}; {each}."
+    )
+
+
+def _of_training(result: Mapping[str, Any]) -> str:
+    stages, found, workers = result["stages_sec"]["training"], result["limit"], result["num_workers"] or "no"
+    return (
+        f"Of that, {STAGE_WORDS[found['stage']]} takes {_ms(stages[found['stage']])}; one process makes "
+        f"the clips of a step in {_ms(result['model']['read_sec'])}, and there are {workers} workers."
+    )
+
+
+def _bar(sec: float, stages: Mapping[str, float]) -> str:
+    share = sec / sum(stages.values())
+    return f"{share:>8.0%}  {'█' * round(20 * share)}"
+
+
+def _ms(sec: float) -> str:
+    return f"{sec * 1e3:.0f} ms" if sec >= 0.01 else f"{sec * 1e3:.1f} ms"
