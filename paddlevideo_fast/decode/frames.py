@@ -9,7 +9,7 @@ from typing import Iterator, List, Optional, Tuple, Union
 
 import numpy as np
 
-from paddlevideo_fast.decode.images import decode_image
+from paddlevideo_fast.decode.images import decode_image, jpeg_size
 from paddlevideo_fast.decode.reader import VideoReader
 from paddlevideo_fast.errors import VideoDecodeError
 
@@ -53,6 +53,12 @@ class FrameFolderReader(VideoReader):
     def image_file(self, index: int) -> str:
         """Path of the image of frame `index`."""
         return os.path.join(self.path, self._name(index))
+
+    def _shown_size(self) -> Tuple[int, int]:
+        self._require_open()
+        if self._size is None:
+            self._size = jpeg_size(read_image(self.image_file(0)))
+        return super()._shown_size()
 
     def _decode(self, wanted: List[int]) -> Iterator[Tuple[int, np.ndarray]]:
         files = ((index, self.image_file(index)) for index in wanted)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Union
+import struct
+from typing import Optional, Tuple, Union
 
 import cv2
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from paddlevideo_fast.errors import VideoDecodeError
 
 _JPEG_START, _JPEG_END, _JPEG_SCAN = b"\xff\xd8", b"\xff\xd9", b"\xff\xda"
+_FRAME_MARKERS = set(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # these three are tables
 
 
 def is_jpeg(data: bytes) -> bool:
@@ -38,6 +40,26 @@ def decode_image(data: Union[bytes, memoryview], path: str) -> np.ndarray:
     if pixels is None:
         raise VideoDecodeError(path, "not an image, or damaged")
     return pixels
+
+
+def jpeg_size(data: bytes) -> Optional[Tuple[int, int]]:
+    """(width, height) of a JPEG as it is shown, from its header; None where only decoding tells.
+
+    A file is a row of segments: 0xFF, a marker, the segment's length in two bytes, and its content. The size
+    is in the one that starts a frame. Exif may say that the picture is shown turned.
+
+    Reference: ITU-T T.81, annex B.
+    """
+    place = len(_JPEG_START)
+    while is_jpeg(data) and place + 9 <= len(data) and data[place] == 0xFF:
+        marker = data[place + 1]
+        if marker in _FRAME_MARKERS:
+            height, width = struct.unpack_from(">HH", data, place + 5)
+            return (width, height) if width and height else None
+        if data[place + 4 : place + 8] == b"Exif":
+            return None
+        place += 2 + int.from_bytes(data[place + 2 : place + 4], "big")
+    return None
 
 
 def _is_whole(data: Union[bytes, memoryview]) -> bool:

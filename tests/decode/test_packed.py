@@ -12,8 +12,8 @@ import cv2
 import numpy as np
 import pytest
 
-from paddlevideo_fast.decode import Box, open_shards
-from paddlevideo_fast.decode.images import decode_image
+from paddlevideo_fast.decode import Box, open_frames, open_shards
+from paddlevideo_fast.decode.images import decode_image, jpeg_size
 from paddlevideo_fast.decode.packed import PackedShard
 from paddlevideo_fast.decode.packed_format import FRAME, HEADER, PackSettings
 from paddlevideo_fast.decode.packed_writer import ShardWriter
@@ -259,6 +259,46 @@ def test_a_spawned_process_gets_shards_without_their_maps(folder, images):
 
 def test_a_shard_alone_opens(folder, images):
     np.testing.assert_array_equal(PackedShard(folder, 0).open(1).read([4])[0], rgb(images[1][4]))
+
+
+def test_the_size_of_a_jpeg_is_in_its_header(images):
+    file = images[0][0]
+    exif = b"\xff\xe1\0\x0aExif\0\0\0\0"
+    comment = b"\xff\xfe\0\x06text"
+    progressive = cv2.imencode(".jpg", rgb(file)[:30], [cv2.IMWRITE_JPEG_PROGRESSIVE, 1])[1].tobytes()
+    assert jpeg_size(file) == jpeg_size(file[:2] + comment + file[2:]) == SIZE
+    assert jpeg_size(progressive) == (64, 30)
+    for other in (
+        file[:2] + exif + file[2:],
+        file[:100],
+        b"",
+        b"\xff\xd8",
+        cv2.imencode(".png", rgb(file))[1].tobytes(),
+    ):
+        assert jpeg_size(other) is None
+
+
+def test_a_folder_of_frames_decodes_no_frame_for_its_size(tmp_path, images, monkeypatch):
+    for number, file in enumerate(images[0], 1):
+        (tmp_path / f"img_{number:05}.jpg").write_bytes(file)
+    decoded = []
+    monkeypatch.setattr(
+        "paddlevideo_fast.decode.frames.decode_image",
+        lambda data, path: decoded.append(path) or decode_image(data, path),
+    )
+    with open_frames(tmp_path) as reader:
+        assert (reader.width, reader.height) == SIZE
+        np.testing.assert_array_equal(reader.read([4, 4], Box(1, 2, 3, 4))[0], rgb(images[0][4])[2:6, 1:4])
+    assert decoded == [str(tmp_path / "img_00005.jpg")]
+
+
+def test_a_folder_with_an_image_cut_off(tmp_path, images):
+    for number, file in enumerate(images[0], 1):
+        (tmp_path / f"img_{number:05}.jpg").write_bytes(file[:-9] if number == 3 else file)
+    reader = open_frames(tmp_path)
+    reader.read([0, 3])
+    with pytest.raises(VideoDecodeError, match=r"img_00003\.jpg: cannot be decoded: the image is cut off"):
+        reader.read([2])
 
 
 def test_an_image_that_is_cut_off_is_an_error(images):

@@ -132,3 +132,18 @@ def test_each_sample_once_over_the_ranks(world_size, num_views):
         assert own == {groups[request.index] for request in requests}
     assert sorted(seen) == [(index, view) for index in range(len(groups)) for view in range(num_views)]
     assert max(sizes) - min(sizes) <= 2
+
+
+def test_views_of_slowfast(packed):
+    pipeline = {
+        "decode": {"name": "VideoDecoder"},
+        "sample": {"name": "DecodeSampler", "num_frames": 4, "sampling_rate": 1, "test_mode": True},
+        "transform": [{"MultiCrop": {"target_size": 32, "test_mode": True}}],
+    }
+    section = {"format": "PackedFrameDataset", "file_path": str(packed / "set"), "num_ensemble_views": 2}
+    dataset = build_dataset(section, pipeline, training=False, seed=3)
+    (batch, *_) = load(dataset).epoch(0)
+    assert batch.clips.shape == (6, 4, 32, 32, 3)
+    assert (batch.ids.tolist(), batch.views.tolist()) == ([0] * 6, list(range(6)))
+    with pytest.raises(LoaderError, match="PackedFrameDataset: num_spatial_crops is 1"):
+        build_dataset({**section, "num_spatial_crops": 1}, pipeline, training=False, seed=3)
