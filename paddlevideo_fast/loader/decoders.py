@@ -6,6 +6,7 @@ from typing import ClassVar, Dict, Literal
 
 from paddlevideo_fast.decode import VideoReader, open_frames, open_video
 from paddlevideo_fast.loader.annotations import VideoRecord
+from paddlevideo_fast.loader.errors import LoaderError
 from paddlevideo_fast.registry import DECODERS
 
 
@@ -15,6 +16,8 @@ class VideoDecoder:
 
     Args:
         backend: the reader: "pyav" is exact and the fastest; "decord" and "cv2" are there to compare with.
+        on_corrupt: what becomes of a frame that does not decode: "raise" makes its file a bad sample;
+            "nearest" shows the nearest frame that does, and counts it. "pyav" offers both.
     """
 
     ignored_arguments: ClassVar[Dict[str, str]] = {
@@ -25,8 +28,15 @@ class VideoDecoder:
         "target_fps": "the sampler decides which frames are read",
     }
 
-    def __init__(self, backend: Literal["auto", "pyav", "decord", "cv2"] = "pyav") -> None:
+    def __init__(
+        self,
+        backend: Literal["auto", "pyav", "decord", "cv2"] = "pyav",
+        on_corrupt: Literal["raise", "nearest"] = "raise",
+    ) -> None:
+        if on_corrupt != "raise" and backend not in ("auto", "pyav"):
+            raise LoaderError(f"VideoDecoder: on_corrupt: {on_corrupt} needs backend: pyav, not {backend}")
         self.backend = backend
+        self.on_corrupt = on_corrupt
 
     def open(self, record: VideoRecord) -> VideoReader:
         """A reader of the record's frames.
@@ -34,7 +44,7 @@ class VideoDecoder:
         Raises:
             VideoDecodeError: the file cannot be decoded.
         """
-        return open_video(record.path, backend=self.backend)
+        return open_video(record.path, backend=self.backend, on_corrupt=self.on_corrupt)
 
 
 @DECODERS.register()

@@ -9,7 +9,8 @@ import av  # before Paddle, whose bundled zlib else breaks its import on 2.6
 import numpy as np
 import pytest
 
-from paddlevideo_fast.loader import BadSamples, build_dataset, build_loader, build_pipeline
+from paddlevideo_fast.loader import BadSamples, LoaderError, build_dataset, build_loader, build_pipeline
+from paddlevideo_fast.loader.decoders import VideoDecoder
 
 BACKENDS = ["pyav", "cv2", "frames", "packed"]
 if importlib.util.find_spec("decord"):
@@ -227,3 +228,31 @@ def test_clips_are_made_in_the_batch(lists, backend):
     assert [np.shares_memory(sample.clip, batch.clips) for sample in samples] == [False, True, True, True]
     for sample, clip in zip(samples, batch.clips):
         np.testing.assert_array_equal(sample.clip, clip)
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_frames_that_do_not_decode_are_replaced_where_asked(lists, broken_videos, num_workers, tmp_path):
+    """A file with a damaged stretch: a bad sample, or a clip with the nearest frames and their count."""
+    file_path = tmp_path / "damaged.list"
+    file_path.write_text(f"clip 0.mp4 0\n{broken_videos['damaged']} 1\n")
+    counts = {}
+    for on_corrupt in ("raise", "nearest"):
+        pipeline = {
+            "decode": {"name": "VideoDecoder", "on_corrupt": on_corrupt},
+            "sample": {"name": "Sampler", "num_seg": 40, "seg_len": 1, "linspace_sample": True},
+            "transform": [{"CenterCrop": {"target_size": 40}}],
+        }
+        section = {"format": "VideoDataset", "file_path": str(file_path), "data_prefix": str(lists)}
+        dataset = build_dataset(section, pipeline, training=False, seed=0)
+        loader = build_loader(
+            dataset, batch_size=2, num_workers=num_workers, shuffle=False, drop_last=False, seed=0
+        )
+        (batch,) = loader.epoch(0)
+        counts[on_corrupt] = (batch.ids.tolist(), len(batch.failures), batch.num_replaced > 0)
+    assert counts == {"raise": ([0], 1, False), "nearest": ([0, 1], 0, True)}
+    assert batch.num_replaced < 40
+
+
+def test_replacing_needs_the_exact_reader():
+    with pytest.raises(LoaderError, match="on_corrupt: nearest needs backend: pyav, not cv2"):
+        VideoDecoder("cv2", on_corrupt="nearest")
