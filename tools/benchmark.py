@@ -20,6 +20,7 @@ from paddlevideo_fast.errors import PaddleVideoFastError
 # Modules of paddlevideo_fast/bench with `add_arguments(parser)` and `main(args)`. Each is imported when it is
 # asked for, so none needs what another one needs.
 BENCHMARKS = {
+    "exactness": "wrong frames of our reader, decord and OpenCV on clips whose frames carry their number",
     "pipeline": "from a file to a training clip, against decord, PIL and float32",
     "shift": "the temporal shift, ours and Paddle's, against the one of pad, slice and concat",
     "train": "training steps of a config, on its clips or on made-up batches",

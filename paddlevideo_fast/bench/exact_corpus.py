@@ -201,8 +201,8 @@ _EDITED: Dict[str, Tuple[Edit, ...]] = {
 CORPUS: Tuple[str, ...] = (*_WRITTEN, *_EDITED)
 
 
-def write_corpus_clip(folder: Path, name: str) -> Clip:
-    """Writes the file `name`, one of `CORPUS`, into `folder`.
+def write_corpus_clip(folder: Path, name: str, num_frames: int = 60) -> Clip:
+    """Writes the file `name`, one of `CORPUS`, into `folder`; `num_frames` where the name asks for none.
 
     An edit list means what ISO 14496-12 says: the frames shown are those its entries name, in their order.
     A packet that was not written is a frame that is not there; all others decode, since no frame refers to
@@ -214,5 +214,5 @@ def write_corpus_clip(folder: Path, name: str) -> Clip:
         set_edit_list(path, _EDITED[name])
         parts = [(edit.first, edit.num_frames) for edit in _EDITED[name] if edit.first is not None]
         return Clip(path, [first + place for first, count in parts for place in range(count)], 0)
-    arguments = {"num_frames": 60, **_WRITTEN[name]}
+    arguments = {"num_frames": num_frames, **_WRITTEN[name]}
     return Clip(path, write_clip(path, **arguments), arguments.get("rotation", 0))

@@ -1,0 +1,61 @@
+"""Calls in a process that may die or hang, as decoders do on some files."""
+
+from __future__ import annotations
+
+import multiprocessing
+from typing import Any, Callable, Iterator, NamedTuple, Sequence, TypeVar, Union
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+
+
+class Lost(NamedTuple):
+    """Stands for the result of a call that did not come back; `cause` says why."""
+
+    cause: str
+
+
+def map_isolated(
+    function: Callable[[Task], Result], tasks: Sequence[Task], limit_sec: float
+) -> Iterator[Union[Result, Lost]]:
+    """Calls `function` with each task in another process, started anew where a call ends or stops it.
+
+    Args:
+        function: can be pickled, and so can its results; what it raises ends the process.
+        tasks: its arguments, one a call.
+        limit_sec: after so many seconds a call counts as hung.
+
+    Yields:
+        The results in order; `Lost` for each call whose process died or was killed because it hung.
+    """
+    spawn = multiprocessing.get_context("spawn")
+    done = 0
+    while done < len(tasks):
+        receiver, sender = spawn.Pipe(duplex=False)
+        worker = spawn.Process(target=_serve, args=(function, tasks[done:], sender), daemon=True)
+        worker.start()
+        sender.close()
+        lost = None
+        try:
+            receiver.recv()  # the start, with its imports, does not count as a call
+            while done < len(tasks) and lost is None:
+                if receiver.poll(limit_sec):
+                    yield receiver.recv()
+                    done += 1
+                else:
+                    lost = Lost(f"hangs for {limit_sec:g} s")
+        except EOFError:
+            worker.join()
+            lost = Lost(f"the process dies with {worker.exitcode}")
+        finally:
+            worker.kill()
+            worker.join()
+        if lost is not None:
+            yield lost
+            done += 1
+
+
+def _serve(function: Callable[[Any], Any], tasks: Sequence[Any], results: Any) -> None:
+    results.send(None)
+    for task in tasks:
+        results.send(function(task))

@@ -1,0 +1,103 @@
+"""Ten thousand reads: no leak, no hang, no wrong frame, in one process and in two workers."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import statistics
+import zlib
+from pathlib import Path
+from typing import Any, List, NamedTuple, Sequence
+
+import numpy as np
+import pytest
+
+from paddlevideo_fast.bench.exact_corpus import CORPUS, write_corpus_clip
+from paddlevideo_fast.bench.numbered_clips import read_number
+from paddlevideo_fast.decode import open_video
+
+NUM_READS = 10_000
+_REAL_SHARE = 0.03  # of the reads: they take much longer
+_REAL_FRAMES = 100  # only the first frames of a real clip are read, for the same reason
+
+
+class Source(NamedTuple):
+    """A file and what identifies its frames: numbers drawn into them, or checksums."""
+
+    path: str
+    identities: List[int]
+    is_real: bool
+
+
+class Endurance(NamedTuple):
+    """What many reads found: wrong frames, and the resident memory after each read, in bytes."""
+
+    wrong: List[str]
+    resident: List[int]
+
+
+def identity(frame: np.ndarray, is_real: bool) -> Any:
+    return zlib.crc32(frame.tobytes()) if is_real else read_number(frame)
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory, real_clips_dir) -> List[Source]:
+    folder = tmp_path_factory.mktemp("endurance")
+    generated = [write_corpus_clip(folder, name, num_frames=24) for name in CORPUS if "turned" not in name]
+    found = [Source(str(clip.path), clip.numbers, False) for clip in generated]
+    for path in sorted(real_clips_dir.iterdir()):
+        if path.suffix in (".mp4", ".avi", ".mkv", ".mov") and path.stem != "corrupted":
+            with open_video(path) as reader:
+                frames = reader.read(range(min(reader.num_frames, _REAL_FRAMES)))
+            found.append(Source(str(path), [identity(frame, True) for frame in frames], True))
+    return found
+
+
+def endure(sources: Sequence[Source], num_reads: int, seed: int) -> Endurance:
+    """Random frames of random files: by path and from bytes, with new readers and with readers kept open."""
+    rng = np.random.default_rng(seed)
+    generated, real = ([source for source in sources if source.is_real == kind] for kind in (False, True))
+    kept = {source.path: open_video(source.path) for source in generated[::8]}
+    wrong, resident = [], []
+    for _ in range(num_reads):
+        among = real if rng.random() < _REAL_SHARE else generated
+        source = among[int(rng.integers(len(among)))]
+        indices = rng.integers(0, len(source.identities), int(rng.integers(1, 5))).tolist()
+        if source.path in kept:
+            frames = kept[source.path].read(indices)
+        else:
+            path = Path(source.path)
+            with open_video(path if rng.random() < 0.5 else path.read_bytes()) as reader:
+                frames = reader.read(indices)
+        found = [identity(frame, source.is_real) for frame in frames]
+        expected = [source.identities[index] for index in indices]
+        if found != expected:
+            wrong.append(f"{source.path}: frames {indices} are {found}, not {expected}")
+        resident.append(resident_bytes())
+    for reader in kept.values():
+        reader.close()
+    return Endurance(wrong, resident)
+
+
+def resident_bytes() -> int:
+    with open("/proc/self/statm", "rb") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def check(result: Endurance) -> None:
+    assert result.wrong == []
+    quarter = len(result.resident) // 4
+    second, last = (statistics.median(result.resident[i * quarter : (i + 1) * quarter]) for i in (1, 3))
+    assert abs(last / second - 1) < 0.05
+
+
+def test_reads_in_one_process(sources):
+    with multiprocessing.get_context("spawn").Pool(1) as pool:  # one whose memory nothing else uses
+        check(pool.apply_async(endure, (sources, NUM_READS, 0)).get(timeout=300))
+
+
+def test_reads_in_two_workers(sources):
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        halves = [(sources, NUM_READS // 2, seed) for seed in (1, 2)]
+        for result in pool.starmap_async(endure, halves).get(timeout=300):
+            check(result)
