@@ -1,4 +1,4 @@
-"""Batches a second out of the loader: uint8 through our workers, and float32 through Paddle's, the classic way."""
+"""Batches a second: uint8 through our workers, and float32 through Paddle's, the classic way."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ class _Made:
     def __len__(self) -> int:
         return len(self.records)
 
-    def __getitem__(self, request: ClipRequest) -> Sample:
+    def load(self, request: ClipRequest, out: Optional[np.ndarray] = None) -> Sample:
         return self.sample
 
 
@@ -215,7 +215,7 @@ class _Classic:
         return len(self.dataset)
 
     def __getitem__(self, index: int) -> Any:
-        sample = self.dataset[ClipRequest(index, epoch=0)]
+        sample = self.dataset.load(ClipRequest(index, epoch=0))
         clip = sample.clip
         if self.normalise:  # Image2Array and Normalization as they are there
             clip = clip.astype(np.float32).transpose(0, 3, 1, 2) / 255.0

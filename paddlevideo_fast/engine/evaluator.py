@@ -8,6 +8,7 @@ from typing import Any, Callable, Dict, Optional
 import paddle
 from tqdm import tqdm
 
+from paddlevideo_fast.engine.prefetch import to_device
 from paddlevideo_fast.engine.state import Average
 
 
@@ -16,7 +17,7 @@ def evaluate(
     loader: Any,
     preprocess: Callable[[Any], Any],
     metric: Any,
-    on_failures: Optional[Callable[[Any], None]] = None,
+    on_failures: Optional[Callable[[Any, Any], None]] = None,
     max_iters: Optional[int] = None,
     show_progress: bool = False,
     check_stop: Optional[Callable[[], None]] = None,
@@ -30,31 +31,33 @@ def evaluate(
         loader: every sample once, in order.
         preprocess: uint8 clips [N, T, H, W, C] to the model's float32 input.
         metric: `reset()`, `update(logits, labels, ids, views)`, `accumulate()`.
-        on_failures: called with each batch's decode failures; may raise past a share.
+        on_failures: called with the `failures` and `replaced` of each batch that has any; may raise past a
+            share.
         max_iters: stops after so many batches, for trials.
         show_progress: draws a bar; for a terminal.
         check_stop: called before each batch; what it raises ends the evaluation.
 
     Returns:
-        The metric's values, "loss", "num_samples" and "num_failed".
+        The metric's values, "loss", "num_samples", "num_failed" and "num_replaced", the frames that did not
+        decode and were replaced by others.
     """
     was_training = model.training
     model.eval()
     metric.reset()
     loss = Average()
-    num_failed = 0
+    num_failed = num_replaced = 0
     num_batches = min(len(loader), max_iters or len(loader))
-    batches = itertools.islice(loader.epoch(0), num_batches)
+    batches = itertools.islice(to_device(loader.epoch(0)), num_batches)
     bar = tqdm(batches, "evaluation", num_batches, leave=False, disable=not show_progress)
     try:
         with paddle.no_grad():
             for batch in bar:
                 if check_stop is not None:
                     check_stop()
-                if batch.failures:
-                    num_failed += len(batch.failures)
-                    if on_failures is not None:
-                        on_failures(batch.failures)
+                num_failed += len(batch.failures)
+                num_replaced += batch.num_replaced
+                if on_failures is not None and (batch.failures or batch.replaced):
+                    on_failures(batch.failures, batch.replaced)
                 if len(batch.labels) == 0:
                     continue
                 labels = paddle.to_tensor(batch.labels)
@@ -64,11 +67,12 @@ def evaluate(
     finally:
         if was_training:
             model.train()
+    counts = {"num_failed": num_failed, "num_replaced": num_replaced}
     if loss.count == 0:
-        return {"num_samples": 0, "num_failed": num_failed}
+        return {"num_samples": 0, **counts}
     return {
         **metric.accumulate(),
         "loss": loss.mean,
         "num_samples": loss.count,
-        "num_failed": num_failed,
+        **counts,
     }

@@ -133,7 +133,7 @@ def _step_line(record: Record) -> str:
 def _epoch_line(record: Record) -> str:
     return (
         f"END epoch:{record['epoch']:<3d} train loss_avg: {record['loss']:7.5f} "
-        f"{_top_averages(record)} in {record['sec']:.1f} sec"
+        f"{_top_averages(record)} in {record['sec']:.1f} sec{_replaced(record)}"
     )
 
 
@@ -148,8 +148,12 @@ def _valid_line(record: Record) -> str:
     )
     return (
         f"END epoch:{record['epoch']:<3d} val loss_avg: {record['loss']:7.5f} "
-        f"{_top_averages(record)} over {record['num_samples']} samples{failed}{best}"
+        f"{_top_averages(record)} over {record['num_samples']} samples{failed}{_replaced(record)}{best}"
     )
+
+
+def _replaced(record: Record) -> str:
+    return f", {record['num_replaced']} damaged frames replaced" if record["num_replaced"] else ""
 
 
 def _top_averages(record: Record) -> str:

@@ -39,6 +39,7 @@ class TrainerState:
         step: optimizer steps done in all.
         best: value of the best validation so far and the epoch (from 1) it came after.
         epoch_averages: means of the epoch under way, by name ("loss", "top1", "top5").
+        num_replaced: frames of the epoch under way that did not decode and were replaced by others.
         last_validation: the newest validation's metrics.
     """
 
@@ -47,6 +48,7 @@ class TrainerState:
     step: int = 0
     best: Dict[str, float] = field(default_factory=dict)
     epoch_averages: Dict[str, Average] = field(default_factory=dict)
+    num_replaced: int = 0
     last_validation: Dict[str, float] = field(default_factory=dict)
 
     def state_dict(self) -> Dict[str, Any]:

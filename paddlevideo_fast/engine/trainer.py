@@ -12,6 +12,7 @@ import paddle
 from paddlevideo_fast.engine.callbacks.base import Callback
 from paddlevideo_fast.engine.interrupt import InterruptGuard
 from paddlevideo_fast.engine.precision import Precision
+from paddlevideo_fast.engine.prefetch import to_device
 from paddlevideo_fast.engine.state import StepRecord, StepWindow, TrainerState
 from paddlevideo_fast.errors import BadSampleShareError, CheckpointError
 from paddlevideo_fast.log import get_logger
@@ -40,7 +41,7 @@ class Trainer:
         seed: of everything random on the device.
         accumulate_steps: batches whose gradients are averaged in one optimizer step.
         max_iters: ends each epoch after so many optimizer steps, as PaddleVideo's flag does.
-        on_failures: called with the decode failures of each batch.
+        on_failures: called with the `failures` and `replaced` of each batch that has any.
         data_identity: JSON values that decide which samples a step sees (batch size, the list); a run that is
             resumed inside an epoch must have the same.
 
@@ -48,7 +49,8 @@ class Trainer:
         state: where the run stands.
         phase: the phase under way.
         steps_per_epoch: optimizer steps of an epoch of the phase under way.
-        reader_cost_sec, batch_cost_sec: wait for data, and whole time, of the newest step, in seconds.
+        reader_cost_sec, batch_cost_sec: wait for data on the device, and whole time, of the newest step, in
+            seconds. The device may still be at work at the end of a step; see `Recorder`.
         epoch_cost_sec: training time of the newest epoch, without what follows it.
         last_checkpoint: set by the checkpoint callback; named when the loss is not finite.
     """
@@ -66,7 +68,7 @@ class Trainer:
         seed: int = 0,
         accumulate_steps: int = 1,
         max_iters: Optional[int] = None,
-        on_failures: Optional[Callable[[Any], None]] = None,
+        on_failures: Optional[Callable[[Any, Any], None]] = None,
         data_identity: Optional[Mapping[str, Any]] = None,
     ) -> None:
         self.model = model
@@ -135,6 +137,7 @@ class Trainer:
         while self.state.epoch < phase.end_epoch:
             if self.state.step_in_epoch == 0:  # else the epoch is a resumed one
                 self.state.epoch_averages = {}
+                self.state.num_replaced = 0
             self._call("epoch_begin")
             self._train_epoch(loader)
             self._end_epoch()
@@ -165,13 +168,14 @@ class Trainer:
 
     def _train_epoch(self, loader: Any) -> None:
         start_batch = self.state.step_in_epoch * self.accumulate_steps
-        steps = _grouped(loader.epoch(self.state.epoch, start_batch), self.accumulate_steps)
         self.model.train()
         epoch_began = began = time.perf_counter()
-        for batches in itertools.islice(steps, self.steps_per_epoch - self.state.step_in_epoch):
+        batches = to_device(loader.epoch(self.state.epoch, start_batch))
+        steps = _grouped(batches, self.accumulate_steps)
+        for group in itertools.islice(steps, self.steps_per_epoch - self.state.step_in_epoch):
             self.reader_cost_sec = time.perf_counter() - began
             self._call("step_begin")
-            self.train_step(batches)
+            self.train_step(group)
             self.state.step_in_epoch += 1
             self.state.step += 1
             self.batch_cost_sec = time.perf_counter() - began
@@ -186,8 +190,9 @@ class Trainer:
         """One optimizer step over the mean gradient of `batches`; nothing is read back from the device."""
         paddle.seed(step_seed(self.seed, self.state.step))
         for batch in batches:
-            if self.on_failures is not None and batch.failures:
-                self.on_failures(batch.failures)
+            self.state.num_replaced += batch.num_replaced
+            if self.on_failures is not None and (batch.failures or batch.replaced):
+                self.on_failures(batch.failures, batch.replaced)
         batches = [batch for batch in batches if len(batch.labels)]
         self.num_clips = sum(len(batch.labels) for batch in batches)
         if not batches:

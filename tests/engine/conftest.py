@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any, Callable, Iterator, List, Optional
 
 import numpy as np
@@ -11,16 +10,8 @@ import pytest
 
 from paddlevideo_fast.engine import Trainer
 from paddlevideo_fast.engine.callbacks import Callback
+from paddlevideo_fast.loader import Batch
 from paddlevideo_fast.schedule.phases import plain_phases
-
-
-@dataclass
-class FakeBatch:
-    clips: np.ndarray
-    labels: np.ndarray
-    ids: np.ndarray
-    views: np.ndarray
-    failures: List[Any] = field(default_factory=list)
 
 
 class FakeLoader:
@@ -35,11 +26,11 @@ class FakeLoader:
     def __len__(self) -> int:
         return len(self.labels) // self.batch_size
 
-    def epoch(self, epoch: int, start_batch: int = 0) -> Iterator[FakeBatch]:
+    def epoch(self, epoch: int, start_batch: int = 0) -> Iterator[Batch]:
         order = np.random.default_rng(epoch).permutation(len(self.labels))
         for at in range(start_batch, len(self)):
             ids = order[at * self.batch_size : (at + 1) * self.batch_size]
-            yield FakeBatch(self.clips[ids], self.labels[ids], ids, np.zeros_like(ids))
+            yield Batch(self.clips[ids], self.labels[ids], ids, np.zeros_like(ids))
 
 
 class LinearModel(paddle.nn.Layer):

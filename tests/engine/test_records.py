@@ -3,6 +3,8 @@
 import json
 import logging
 import re
+import time
+from dataclasses import replace
 
 import numpy as np
 import paddle
@@ -81,13 +83,98 @@ def test_evaluation_counts_what_does_not_decode(make_trainer):
         def epoch(self, epoch, start_batch=0):
             for batch in loader.epoch(epoch):
                 batch.failures = [("bad.mp4", "cut short")]
+                batch.replaced = [("damaged.mp4", 2)]
                 yield batch
             none = batch.ids[:0]
             yield type(batch)(batch.clips[:0], batch.labels[:0], none, none, [("worse.mp4", "empty")])
 
-    metrics = evaluate(trainer.model, WithFailures(), trainer.preprocess, CenterCropMetric(), seen.extend)
-    assert (metrics["num_samples"], metrics["num_failed"]) == (24, 7)
-    assert seen[-1] == ("worse.mp4", "empty")
+    metrics = evaluate(
+        trainer.model, WithFailures(), trainer.preprocess, CenterCropMetric(),
+        lambda *bad: seen.append(bad),
+    )  # fmt: skip
+    assert (metrics["num_samples"], metrics["num_failed"], metrics["num_replaced"]) == (24, 7, 12)
+    assert seen[0] == ([("bad.mp4", "cut short")], [("damaged.mp4", 2)])
+    assert seen[-1] == ([("worse.mp4", "empty")], [])
     logits = trainer.model(trainer.preprocess(loader.clips)).numpy()
     assert metrics["top1"] == pytest.approx(np.mean(logits.argmax(1) == loader.labels))
     assert trainer.model.training
+
+
+def test_replaced_frames_are_counted_and_shown_once_an_epoch(make_trainer, caplog):
+    seen = []
+    trainer = make_trainer(
+        [Recorder([ConsoleSink()])], on_failures=lambda failures, replaced: seen.extend(replaced)
+    )
+    loader = trainer.make_loader(None)
+
+    class Damaged:
+        def __len__(self):
+            return len(loader)
+
+        def epoch(self, epoch, start_batch=0):
+            for batch in loader.epoch(epoch, start_batch):
+                yield replace(batch, replaced=[("a.mp4", 1 + epoch), ("b.mp4", 1)])
+
+    trainer.make_loader = lambda phase: Damaged()
+    logging.getLogger("paddlevideo_fast").propagate = True
+    with caplog.at_level("INFO", logger="paddlevideo_fast"):
+        trainer.fit()
+    ends = [record.getMessage() for record in caplog.records if "END epoch" in record.getMessage()]
+    assert [re.search(r"sec, (\d+) damaged frames replaced$", line).group(1) for line in ends] == ["12", "18"]
+    assert set(seen) == {("a.mp4", 1), ("a.mp4", 2), ("b.mp4", 1)}
+
+
+class Clock:
+    """A clock that only stands still unless it is told to go on."""
+
+    def __init__(self):
+        self.now_sec = 0.0
+
+    def __call__(self):
+        return self.now_sec
+
+
+@pytest.mark.parametrize("accumulate_steps", [1, 3])
+def test_reader_cost_is_the_wait_for_data_and_nothing_else(make_trainer, monkeypatch, accumulate_steps):
+    """The loader takes 3 s a batch, the host 5 s a micro-batch, the device ends 7 s after a record is due."""
+    clock, records = Clock(), []
+    monkeypatch.setattr(time, "perf_counter", clock)
+
+    class Sink:
+        def open(self, step, epoch):
+            pass
+
+        def write(self, record):
+            records.append(record)
+
+        def close(self):
+            pass
+
+    trainer = make_trainer([Recorder([Sink()], interval=1)], epochs=1, accumulate_steps=accumulate_steps)
+    loader, drain, preprocess = trainer.make_loader(None), trainer.drain, trainer.preprocess
+
+    class Slow:
+        def __len__(self):
+            return len(loader)
+
+        def epoch(self, epoch, start_batch=0):
+            for batch in loader.epoch(epoch, start_batch):
+                clock.now_sec += 3
+                yield batch
+
+    def compute(clips):
+        clock.now_sec += 5
+        return preprocess(clips)
+
+    def wait_for_device():
+        clock.now_sec += 7
+        return drain()
+
+    trainer.make_loader, trainer.preprocess, trainer.drain = lambda phase: Slow(), compute, wait_for_device
+    trainer.fit()
+    steps = [record for record in records if record["kind"] == "train"]
+    assert len(steps) == 6 // accumulate_steps
+    for step in steps:
+        assert step["reader_cost"] == 3 * accumulate_steps
+        assert step["batch_cost"] == 8 * accumulate_steps + 7
+        assert step["ips"] == 4 * accumulate_steps / step["batch_cost"]

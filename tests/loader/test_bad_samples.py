@@ -57,3 +57,19 @@ def test_a_small_list_survives_two(tmp_path):
     bad.add([("a", "x"), ("b", "x")])
     with pytest.raises(BadSampleShareError):
         bad.add([("c", "x")])
+
+
+def test_files_with_replaced_frames_are_listed_apart(tmp_path, caplog):
+    path = tmp_path / "bad_samples.txt"
+    bad = BadSamples(path, total=4, max_share=0.0)
+    with caplog.at_level(logging.WARNING, logger="paddlevideo_fast"):
+        logging.getLogger("paddlevideo_fast").propagate = True
+        bad.add([], [("a.mp4", 2), ("b.mp4", 1), ("c.mp4", 1)])
+        bad.add([("a.mp4", "damaged")], [("a.mp4", 5)])
+    cause = "frames of a clip do not decode, others took their place"
+    lines = [f"a.mp4\treplaced: 2 {cause}", f"b.mp4\treplaced: 1 {cause}", f"c.mp4\treplaced: 1 {cause}"]
+    assert path.read_text().splitlines() == [*lines, "a.mp4\tdamaged"]
+    assert caplog.text.count("is damaged: replaced") == 3
+    assert (bad.num_failures, list(bad.causes), bad.replaced["a.mp4"]) == (1, ["a.mp4"], 2)
+    BadSamples(path, total=4).add([], [("a.mp4", 1)])
+    assert len(path.read_text().splitlines()) == 4

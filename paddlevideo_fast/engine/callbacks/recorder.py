@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any, Dict, Protocol, Sequence
 
 from paddlevideo_fast.engine.callbacks.base import Callback
@@ -29,7 +30,7 @@ class Recorder(Callback):
     """Writes a "train" record every `interval` steps, "train_epoch" and "valid" ones after epochs.
 
     Between two records nothing is read back from the device. Costs are means over the steps since the last
-    record, in seconds.
+    record, in seconds; what the device still has to do at the record is part of them.
 
     Args:
         sinks: get every record, in order.
@@ -60,7 +61,8 @@ class Recorder(Callback):
         state = trainer.state
         where = {"epoch": state.epoch, "epochs": trainer.num_epochs, "step": state.step}
         means = {name: average.mean for name, average in state.epoch_averages.items()}
-        self._write({"kind": "train_epoch", **where, **means, "sec": trainer.epoch_cost_sec})
+        counts = {"num_replaced": state.num_replaced}
+        self._write({"kind": "train_epoch", **where, **means, **counts, "sec": trainer.epoch_cost_sec})
         if state.last_validation.get("epoch") == state.epoch:
             best = {f"best_{name}": value for name, value in state.best.items()}
             self._write({"kind": "valid", **where, **state.last_validation, **best})
@@ -74,7 +76,9 @@ class Recorder(Callback):
         steps_left = trainer.num_epochs * trainer.steps_per_epoch - (
             state.epoch * trainer.steps_per_epoch + state.step_in_epoch
         )
-        latest = trainer.drain()  # waits for the device: the clock below is honest
+        began = time.perf_counter()
+        latest = trainer.drain()  # the device ends the steps that it has only been told of
+        self._batch_sec += time.perf_counter() - began
         if not latest:
             return  # nothing decoded since the last record
         batch_sec = self._batch_sec / self._steps
