@@ -122,8 +122,8 @@ def split_done(tasks: Sequence[Task], overwrite: bool) -> Tuple[List[Packed], Li
     present = set(shard_numbers(folder)) if os.path.isdir(folder) else set()
     if overwrite:
         for number in present:  # the index first: a data file alone is no shard
-            os.unlink(index_path(folder, number))
-            os.unlink(data_path(folder, number))
+            Path(index_path(folder, number)).unlink()
+            Path(data_path(folder, number)).unlink(missing_ok=True)
         return [], list(tasks)
     done, todo, settings = [], [], {task.settings.shard: task.settings for task in tasks}
     for number in sorted(present):

@@ -117,11 +117,14 @@ class PackedShard:
             data = self._maps.get(self.path, self.directory.data_size)
         except (OSError, ValueError) as error:  # ValueError: shorter than when it was opened
             raise ShardError(f"{self.path}: cannot be read any more: {error}") from error
+        # The files as they are now: to touch what is no more there would end the process.
+        if index.size() < len(index):
+            raise ShardError(f"{self._index}: was cut off while it was in use")
+        end = min(len(data), data.size())
         table = np.frombuffer(index, FRAME, self.directory.num_frames, self.directory.frames_offset)
         entries = [(frame, *table[first + frame].item()) for frame in frames]
-        end = data.size()  # of the file as it is now: to touch what is no more there would end the process
         for frame, offset, size, _ in entries:
-            if offset + size > end:
+            if not 0 < size <= end - offset:
                 raise VideoDecodeError(self.path_of(video), f"frame {frame} is cut off")
             _announce(data, offset, size)
         view = memoryview(data)
@@ -220,4 +223,4 @@ def shard_numbers(folder: Union[str, Path]) -> List[int]:
         names = os.listdir(folder)
     except OSError as error:
         raise ShardError(f"{folder}: no folder of packed frames: {error.strerror or error}") from error
-    return sorted(int(name[:5]) for name in names if re.fullmatch(r"\d{5}\.index", name))
+    return sorted(int(name[: -len(".index")]) for name in names if re.fullmatch(r"\d{5,}\.index", name))

@@ -23,10 +23,6 @@ class ShardWriter:
         folder: of the set; it is made where it is missing.
         settings: number, size and quality.
 
-    Attributes:
-        num_frames: stored so far.
-        num_bytes: size of the data file so far.
-
     Example:
         with ShardWriter(folder, settings) as shard:
             shard.add("walk/0.mp4", 3, 25.0, (340, 256), jpeg_files)
@@ -40,12 +36,7 @@ class ShardWriter:
         self._names: List[str] = []
         self._failures: List[Tuple[str, str]] = []
         self._frames: List[Tuple[int, int, int]] = []
-        self.num_bytes = 0
-
-    @property
-    def num_frames(self) -> int:
-        """Frames stored so far."""
-        return len(self._frames)
+        self._num_bytes = 0
 
     def __enter__(self) -> ShardWriter:
         os.makedirs(os.path.dirname(self._index) or ".", exist_ok=True)
@@ -62,18 +53,18 @@ class ShardWriter:
             size: (width, height) of the frames in pixels.
             images: the JPEG file of each frame.
         """
-        first_byte, first_frame = self.num_bytes, len(self._frames)
+        first_byte, first_frame = self._num_bytes, len(self._frames)
         try:
             for image in images:
                 self._file.write(image)
-                self._frames.append((self.num_bytes, len(image), zlib.crc32(image)))
-                self.num_bytes += len(image)
+                self._frames.append((self._num_bytes, len(image), zlib.crc32(image)))
+                self._num_bytes += len(image)
             if len(self._frames) == first_frame:
                 raise ValueError(f"{name}: there are no frames to pack")
         except BaseException:
             self._file.seek(first_byte)
             self._file.truncate()
-            self.num_bytes = first_byte
+            self._num_bytes = first_byte
             del self._frames[first_frame:]
             raise
         self._videos.append((first_frame, len(self._frames) - first_frame, *size, label, fps))
@@ -104,7 +95,7 @@ class ShardWriter:
             self._names,
             self._failures,
             np.array(self._frames, FRAME),
-            self.num_bytes,
+            self._num_bytes,
         )
         with open(_partial(self._index), "wb") as file:
             file.write(index)

@@ -71,7 +71,7 @@ class PackedFrameDataset(ClipDataset):
             raise AnnotationError(
                 f"{file_path}: no video of it could be packed; see failures.txt of the shards"
             )
-        pipeline.decode = _PackedDecoder(shards)
+        pipeline.decode = _PackedDecoder(shards)  # so that `format` is all that a config has to change
         super().__init__(records, file_path, pipeline, seed, training, num_retries)
         if num_ensemble_views or num_spatial_crops:
             self._set_views(num_ensemble_views or 1, num_spatial_crops)

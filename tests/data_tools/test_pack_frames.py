@@ -193,6 +193,7 @@ def test_another_list_or_size_needs_overwrite(videos, run_script, tmp_path):
         assert done.returncode == 1
         assert "was packed from another list or with other options: give --overwrite" in done.stderr
         assert content(out) == before
+    (out / "00003.data").unlink()
     pack(run_script, videos, out, "--shard_size=3", "--short_side=32", "--overwrite")
     assert sorted(content(out)) == ["00000.data", "00000.index", "00001.data", "00001.index"]
     assert frames_of(out)["clip 4"].shape == (14, 32, 48, 3)

@@ -132,6 +132,14 @@ def test_a_data_file_cut_off_while_it_is_open(folder, images):
         reader.read([1])
 
 
+def test_an_index_cut_off_while_it_is_open(folder):
+    reader = open_shards(folder)[0].open(1)
+    reader.read([0])
+    os.truncate(folder / "00000.index", 300)
+    with pytest.raises(ShardError, match=r"00000\.index: was cut off while it was in use"):
+        reader.read([0])
+
+
 def test_a_data_file_taken_away_before_the_first_read(folder):
     reader = open_shards(folder)[0].open(1)
     (folder / "00000.data").unlink()
