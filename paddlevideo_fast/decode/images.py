@@ -36,7 +36,10 @@ def decode_image(data: Union[bytes, memoryview], path: str) -> np.ndarray:
         raise VideoDecodeError(path, "empty (0 bytes)")
     if is_jpeg(bytes(data[:2])) and not _is_whole(data):
         raise VideoDecodeError(path, "the image is cut off")
-    pixels = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR_RGB)
+    try:
+        pixels = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR_RGB)
+    except cv2.error:  # a size above OpenCV's limit, which damage can claim
+        pixels = None
     if pixels is None:
         raise VideoDecodeError(path, "not an image, or damaged")
     return pixels

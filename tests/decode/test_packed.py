@@ -309,7 +309,7 @@ def test_a_folder_with_an_image_cut_off(tmp_path, images):
         reader.read([2])
 
 
-def test_an_image_that_is_cut_off_is_an_error(images):
+def test_a_damaged_image_is_an_error(images):
     file = images[0][0]
     np.testing.assert_array_equal(decode_image(file, "x.jpg"), rgb(file))
     np.testing.assert_array_equal(decode_image(file + bytes(100), "x.jpg"), rgb(file))
@@ -321,6 +321,9 @@ def test_an_image_that_is_cut_off_is_an_error(images):
     np.testing.assert_array_equal(decode_image(with_preview, "x.jpg"), rgb(file))
     with pytest.raises(VideoDecodeError, match="the image is cut off"):
         decode_image(with_preview[:-300], "x.jpg")
+    start = file.index(b"\xff\xc0") + 5
+    with pytest.raises(VideoDecodeError, match="not an image, or damaged"):  # it says it is 65500×65500
+        decode_image(file[:start] + b"\xff\xdc\xff\xdc" + file[start + 4 :], "x.jpg")
     with pytest.raises(VideoDecodeError, match="empty"):
         decode_image(b"", "x.jpg")
     with pytest.raises(VideoDecodeError, match="not an image"):
