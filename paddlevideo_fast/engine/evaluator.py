@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any, Callable, Dict, Optional
+from typing import Any, Callable, Dict, Optional, Set
 
 import paddle
 from tqdm import tqdm
@@ -38,14 +38,17 @@ def evaluate(
         check_stop: called before each batch; what it raises ends the evaluation.
 
     Returns:
-        The metric's values, "loss", "num_samples", "num_failed" and "num_replaced", the frames that did not
-        decode and were replaced by others.
+        The metric's values, "loss" (the mean over clips), "num_samples" and "num_failed", which count a
+        sample once, however many views of it there are, and "num_replaced", the frames that did not decode
+        and were replaced by others.
     """
     was_training = model.training
     model.eval()
     metric.reset()
     loss = Average()
-    num_failed = num_replaced = 0
+    num_replaced = 0
+    ids: Set[int] = set()
+    failed: Set[str] = set()
     num_batches = min(len(loader), max_iters or len(loader))
     batches = itertools.islice(to_device(loader.epoch(0)), num_batches)
     bar = tqdm(batches, "evaluation", num_batches, leave=False, disable=not show_progress)
@@ -54,7 +57,7 @@ def evaluate(
             for batch in bar:
                 if check_stop is not None:
                     check_stop()
-                num_failed += len(batch.failures)
+                failed.update(path for path, _ in batch.failures)
                 num_replaced += batch.num_replaced
                 if on_failures is not None and (batch.failures or batch.replaced):
                     on_failures(batch.failures, batch.replaced)
@@ -64,15 +67,15 @@ def evaluate(
                 logits = model(preprocess(batch.clips))
                 loss.add(float(model.loss(logits, labels)), len(batch.labels))
                 metric.update(logits, labels, batch.ids, batch.views)
+                ids.update(batch.ids.tolist())
     finally:
         if was_training:
             model.train()
-    counts = {"num_failed": num_failed, "num_replaced": num_replaced}
-    if loss.count == 0:
-        return {"num_samples": 0, **counts}
-    return {
-        **metric.accumulate(),
-        "loss": loss.mean,
-        "num_samples": loss.count,
-        **counts,
+    counts: Dict[str, float] = {
+        "num_samples": len(ids),
+        "num_failed": len(failed),
+        "num_replaced": num_replaced,
     }
+    if not ids:
+        return counts
+    return {**metric.accumulate(), "loss": loss.mean, **counts}

@@ -38,18 +38,19 @@ def test_the_classic_path_shows_the_same(clips, name, seed):
 
 
 @pytest.mark.smoke
-def test_all_kinds_are_measured(clips, tmp_path, make_clip, capsys):
+def test_all_kinds_are_measured(clips, tmp_path, make_clip, run_script, capsys):
+    prepared, packed = tmp_path / "prepared", tmp_path / "packed"
     for name in ("one", "two"):
-        make_clip(tmp_path / f"{name}.mkv", 40, size=(144, 128), gop=6)
+        make_clip(prepared / f"{name}.mkv", 40, size=(144, 128), gop=6)
+    (tmp_path / "list.txt").write_text("".join(f"{clip} 0\n" for clip in clips))
+    run_script("data/pack_frames.py", "--list", tmp_path / "list.txt", "--output", packed)
     parser = argparse.ArgumentParser()
     bench.add_arguments(parser)
-    options = ["--prepared", str(tmp_path), "--rounds", "2", "--json"]
+    options = ["--prepared", str(prepared), "--packed", str(packed), "--rounds", "2", "--json"]
     assert bench.main(parser.parse_args([*clips, *options])) == 0
     result = json.loads(capsys.readouterr().out)
     rows = {(row["recipe"], row["kind"]): row for row in result["rows"]}
-    assert list(rows) == [
-        (recipe, kind) for recipe in bench.RECIPES for kind in ("classic", "video", "prepared", "jpeg")
-    ]
+    assert list(rows) == [(recipe, kind) for recipe in bench.RECIPES for kind in bench.SOURCES]
     for (_, kind), row in rows.items():
         assert list(row["clips"]) == ["one.mp4", "two.mp4"]
         assert row["bytes"] > 0

@@ -78,13 +78,15 @@ def test_evaluation_counts_what_does_not_decode(make_trainer):
 
     class WithFailures:
         def __len__(self):
-            return len(loader) + 1
+            return 2 * len(loader) + 1
 
         def epoch(self, epoch, start_batch=0):
-            for batch in loader.epoch(epoch):
-                batch.failures = [("bad.mp4", "cut short")]
+            for number, batch in enumerate(loader.epoch(epoch)):
+                batch.failures = [(f"bad{number}.mp4", "cut short")]
                 batch.replaced = [("damaged.mp4", 2)]
                 yield batch
+                batch.replaced = []
+                yield batch  # another view
             none = batch.ids[:0]
             yield type(batch)(batch.clips[:0], batch.labels[:0], none, none, [("worse.mp4", "empty")])
 
@@ -93,7 +95,7 @@ def test_evaluation_counts_what_does_not_decode(make_trainer):
         lambda *bad: seen.append(bad),
     )  # fmt: skip
     assert (metrics["num_samples"], metrics["num_failed"], metrics["num_replaced"]) == (24, 7, 12)
-    assert seen[0] == ([("bad.mp4", "cut short")], [("damaged.mp4", 2)])
+    assert seen[0] == ([("bad0.mp4", "cut short")], [("damaged.mp4", 2)])
     assert seen[-1] == ([("worse.mp4", "empty")], [])
     logits = trainer.model(trainer.preprocess(loader.clips)).numpy()
     assert metrics["top1"] == pytest.approx(np.mean(logits.argmax(1) == loader.labels))
