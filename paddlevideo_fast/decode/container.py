@@ -14,8 +14,8 @@ from paddlevideo_fast.errors import VideoDecodeError
 # libav prints every oddity of a file to stderr; what matters is raised, with the path.
 av.logging.set_level(av.logging.PANIC)
 
-# What PyAV raises where a file is damaged.
-LIBAV_ERRORS = (av.FFmpegError, ValueError, OSError)
+# What PyAV raises where a file is damaged; IndexError where a stream appears in its middle.
+LIBAV_ERRORS = (av.FFmpegError, ValueError, OSError, IndexError)
 
 # A still image opens in libav as a video of one frame.
 _STILL_FORMATS = ("image2", "_pipe", "gif_pipe", "ico")
@@ -74,7 +74,7 @@ def _video_stream(source: VideoSource, container: Any, present_bytes: Optional[i
     codec = streams[0].codec_context
     codec.thread_count = 1  # more threads a worker only cost CPU time
     # Else libav paints over damage it sees, with what lies near it, and says nothing.
-    codec.options = {**codec.options, "err_detect": "explode"}
+    codec.options = {**codec.options, "err_detect": "bitstream+buffer+explode"}
     return streams[0]
 
 

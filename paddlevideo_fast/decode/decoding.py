@@ -2,45 +2,64 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Iterator, List, Optional, Set, Tuple
+from typing import Any, Callable, Iterable, Iterator, Optional, Set, Tuple
 
 from paddlevideo_fast.decode.bitstream import spare_test
-from paddlevideo_fast.decode.container import LIBAV_ERRORS, explain
+from paddlevideo_fast.decode.container import LIBAV_ERRORS, demux, explain, open_container
 from paddlevideo_fast.decode.packets import FrameIndex, entries_of, index_packets
+from paddlevideo_fast.decode.rotation import may_be_rotated
+from paddlevideo_fast.decode.source import VideoSource
 
 
 class PictureDecoder:
-    """Decodes ranges of the packets of one stream.
+    """Decodes ranges of the packets of a video.
 
     Each packet is labelled with its place in decoding order, in the stead of its timestamp; the decoder hands
     the label on with the picture.
 
     Args:
-        packets: all of the stream, in decoding order.
-        stream: PyAV's; its codec context decodes for this object alone.
+        source: where the video is read from.
+        allow_cut: take a file that is cut off, or damaged between packets.
 
     Attributes:
         shown: the labels of the frames, in the order they are shown.
-        was_decoded: everything has been decoded once, to learn that order.
+        avg_fps: frames a second; 0.0 where nothing says.
+        size: (width, height) of a frame as it is shown; None where only a decoded frame tells.
         damage: why the first packet that did not decode did not; empty while all did.
+
+    Raises:
+        VideoDecodeError: it is not a video, or has no packets, or is cut off and must not.
     """
 
-    def __init__(self, packets: List[Any], stream: Any) -> None:
-        self._packets = packets
-        self._codec = stream.codec_context
+    def __init__(self, source: VideoSource, allow_cut: bool) -> None:
+        self._source = source
         self._num_runs = 0
-        self._is_counted = False
-        self._first_key = 0  # what a stream has before, where it was joined late, is no damage
+        self._is_counted = self._is_tainted = False
         self._is_spare: Optional[Callable[[Any], bool]] = None
+        self._first_key = 0  # what a stream has before, where it was joined late, is no damage
         self.damage = ""
-        index = index_packets(packets, stream)
-        for place, packet in enumerate(packets):
-            packet.pts = place
-        self.was_decoded = index is None
-        self._index = self._learn_index() if index is None else index
-        if not self._is_counted:
-            self.shown = self._index.shown
-            self._is_spare = spare_test(self._codec) if self._index.one_to_one else None
+        self._container, stream = open_container(source, allow_cut)
+        try:
+            self._codec = stream.codec_context
+            self.avg_fps = float(stream.average_rate or stream.guessed_rate or 0.0)
+            self._packets = demux(source, self._container, stream, allow_cut)
+            index = index_packets(self._packets, stream)
+            for place, packet in enumerate(self._packets):
+                packet.pts = place
+            self._index = self._learn_index() if index is None else index
+            may_turn = may_be_rotated(source, stream, self._packets[0])
+            self.size = None if may_turn else (self._codec.width, self._codec.height)
+            if not self._is_counted:
+                self.shown = self._index.shown
+                self._is_spare = spare_test(self._codec) if self._index.one_to_one else None
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Frees the file."""
+        self._packets = []
+        self._container.close()
 
     def _learn_index(self) -> FrameIndex:
         """The index where packets alone do not tell which frames they give in which order.
@@ -94,24 +113,44 @@ class PictureDecoder:
         packets = self._packets
         return (place for place in range(*span) if place in wanted or not is_spare(packets[place]))
 
-    def _decode(self, places: Iterator[int], spoilt: Set[int]) -> Iterator[Any]:
+    def _decode(self, places: Iterable[int], spoilt: Set[int]) -> Iterator[Any]:
         """All pictures of packets, decoded from a clean state; adds to `spoilt` what cannot be trusted."""
-        self._codec.flush_buffers()
-        decode, packets = self._codec.decode, self._packets
+        self._reset()
         for place in places:
-            packet = packets[place]
+            if place in spoilt:
+                continue
+            packet = self._packets[place]
             try:
                 if packet.is_corrupt:
                     raise ValueError("a packet is incomplete: the file is cut off, or damaged")
-                pictures = decode(packet)
+                pictures = self._codec.decode(packet)
             except LIBAV_ERRORS as error:
-                if place >= self._first_key:
-                    self.damage = self.damage or explain(error)
+                if place < self._first_key:
+                    continue
+                self._note(error)
                 is_spare = self._is_spare is not None and self._is_spare(packet)
                 spoilt.update(self._index.spoilt(place, is_spare))
+                if not is_spare:  # go on with the next group
+                    yield from self._drain()
+                    self._reset()
                 continue
             yield from pictures
+        yield from self._drain()
+
+    def _drain(self) -> Iterator[Any]:
         try:
-            yield from decode(None)
+            yield from self._codec.decode(None)
         except LIBAV_ERRORS as error:
-            self.damage = self.damage or explain(error)
+            self._note(error)
+
+    def _note(self, error: BaseException) -> None:
+        self.damage = self.damage or explain(error)
+        self._is_tainted = True
+
+    def _reset(self) -> None:
+        """A clean state to decode from; after damage that is another decoder, for some keep what it left."""
+        if self._is_tainted:
+            self._container.close()
+            self._container, stream = open_container(self._source, allow_cut=True)
+            self._codec, self._is_tainted = stream.codec_context, False
+        self._codec.flush_buffers()

@@ -7,16 +7,13 @@ neither wanted nor referred to never reach the decoder.
 
 from __future__ import annotations
 
-from collections import deque
-from typing import Any, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Tuple
 
 import numpy as np
 
 from paddlevideo_fast.decode.colour import RgbConverter
-from paddlevideo_fast.decode.container import demux, open_container
 from paddlevideo_fast.decode.decoding import PictureDecoder
 from paddlevideo_fast.decode.reader import OnCorrupt, VideoReader
-from paddlevideo_fast.decode.rotation import may_be_rotated
 from paddlevideo_fast.decode.source import Source, VideoSource
 from paddlevideo_fast.errors import VideoDecodeError
 
@@ -37,29 +34,20 @@ class PyAVReader(VideoReader):
         opened = VideoSource(source)
         self.path = opened.name
         self._is_strict = on_corrupt == "raise"
-        self._container, stream = open_container(opened, allow_cut=not self._is_strict)
         self._to_rgb = RgbConverter()
-        try:
-            self.avg_fps = float(stream.average_rate or stream.guessed_rate or 0.0)
-            packets = demux(opened, self._container, stream, allow_cut=not self._is_strict)
-            self._decoder: Optional[PictureDecoder] = PictureDecoder(packets, stream)
-            self.num_frames = len(self._decoder.shown)
-            damage = self._decoder.damage
-            if damage and (self._is_strict or not self.num_frames):
-                raise VideoDecodeError(self.path, f"damaged or cut off: {damage}")
-            if not self.num_frames:
-                raise VideoDecodeError(self.path, "no frame of it decodes")
-            if not may_be_rotated(opened, stream, packets[0]):
-                self._size = (stream.codec_context.width, stream.codec_context.height)
-        except BaseException:
+        self._sound: Optional[List[int]] = None  # the frames that decode, where some do not
+        self._decoder = PictureDecoder(opened, allow_cut=not self._is_strict)
+        self.num_frames, self.avg_fps = len(self._decoder.shown), self._decoder.avg_fps
+        self._size = self._decoder.size
+        damage = self._decoder.damage
+        if not self.num_frames or (damage and self._is_strict):
             self.close()
-            raise
+            raise VideoDecodeError(self.path, f"damaged or cut off: {damage or 'no frame of it decodes'}")
 
     def close(self) -> None:
         """See `VideoReader`."""
         super().close()
-        self._decoder = None
-        self._container.close()
+        self._decoder.close()
 
     def __iter__(self) -> Iterator[np.ndarray]:
         """See `VideoReader`.
@@ -68,49 +56,57 @@ class PyAVReader(VideoReader):
             RuntimeError: frames were read from this reader meanwhile.
         """
         self._require_open()
-        return (picture for _, picture in self._in_order(range(self.num_frames)))
+        return self._iterate()
+
+    def _iterate(self) -> Iterator[np.ndarray]:
+        expected = 0
+        for index, picture in self._search(range(self.num_frames), skips=False):
+            if index != expected:
+                break  # damage
+            yield self._to_rgb(picture)
+            expected += 1
+        yield from self._read_from(expected)
 
     def _decode(self, wanted: List[int]) -> Iterator[Tuple[int, np.ndarray]]:
-        assert self._decoder is not None
+        missing = set(wanted)
+        for index, picture in self._search(wanted, skips=True):
+            missing.discard(index)
+            yield index, self._to_rgb(picture)
+        if missing:  # there is damage, or a key frame was no clean point to enter (intra refresh)
+            yield from self._from_the_beginning(sorted(missing))
+
+    def _from_the_beginning(self, wanted: List[int]) -> Iterator[Tuple[int, np.ndarray]]:
+        """Frames, or the nearest that decode, out of decoding everything in sequence."""
+        if self._sound is None:
+            self._sound = sorted(index for index, _ in self._search(range(self.num_frames), skips=False))
+        stands_for: Dict[int, List[int]] = {}
+        for index in wanted:
+            nearest = _nearest(self._sound, index)
+            if nearest is None or (self._is_strict and nearest != index):
+                cause = self._decoder.damage or "the decoder does not give it"
+                raise VideoDecodeError(self.path, f"frame {index} is damaged or missing: {cause}")
+            stands_for.setdefault(nearest, []).append(index)
+        for nearest, picture in self._search(stands_for, skips=False):
+            for index in stands_for[nearest]:
+                self.num_replaced += index != nearest
+                yield index, self._to_rgb(picture)
+
+    def _search(self, wanted: Iterable[int], skips: bool) -> Iterator[Tuple[int, Any]]:
+        """Number and picture of those frames of `wanted` that decode.
+
+        Args:
+            wanted: frame numbers.
+            skips: decode no more than these need; else everything from the beginning up to the last of them.
+        """
         numbers = {self._decoder.shown[index]: index for index in wanted}
-        for picture in self._decoder.pictures(set(numbers)):
+        for picture in self._decoder.pictures(set(numbers) if skips else None):
             index = numbers.pop(picture.pts, None)
             if index is not None:
-                yield index, self._to_rgb(picture)
+                yield index, picture
                 if not numbers:
                     return
-        # There is damage, or a key frame was no clean point to enter (intra refresh): from the beginning.
-        yield from self._in_order(sorted(numbers.values()))
 
-    def _in_order(self, wanted: Sequence[int]) -> Iterator[Tuple[int, np.ndarray]]:
-        """Frames `wanted` (ascending) out of decoding everything in sequence.
 
-        Raises:
-            VideoDecodeError: one of them does not decode, and must; or none at all does.
-        """
-        assert self._decoder is not None
-        numbers = {label: index for index, label in enumerate(self._decoder.shown)}
-        pending = deque(wanted)
-        before: Tuple[Optional[int], Any] = (None, None)
-        for picture in self._decoder.pictures():
-            index = numbers.get(picture.pts)
-            if index is None:
-                continue  # cut away by an edit list
-            while pending and pending[0] <= index:
-                target = pending.popleft()
-                is_nearer = before[0] is not None and target - before[0] <= index - target
-                yield self._exact_or_nearest(target, *(before if is_nearer else (index, picture)))
-            if not pending:
-                return
-            before = (index, picture)
-        for target in pending:
-            yield self._exact_or_nearest(target, *before)
-
-    def _exact_or_nearest(self, target: int, index: Optional[int], picture: Any) -> Tuple[int, np.ndarray]:
-        if target != index:
-            if self._is_strict or picture is None:
-                assert self._decoder is not None
-                cause = self._decoder.damage or "the decoder does not give it"
-                raise VideoDecodeError(self.path, f"frame {target} is damaged or missing: {cause}")
-            self.num_replaced += 1
-        return target, self._to_rgb(picture)
+def _nearest(ascending: List[int], number: int) -> Optional[int]:
+    """The member nearest to a number, of two the smaller; None of an empty list."""
+    return min(ascending, key=lambda member: abs(member - number), default=None)

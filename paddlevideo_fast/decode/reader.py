@@ -126,8 +126,11 @@ class VideoReader(ABC):
         Raises:
             VideoDecodeError: a frame does not decode.
         """
-        for first in range(0, self.num_frames, 16):
-            yield from self.read(range(first, min(first + 16, self.num_frames)))
+        return self._read_from(0)
+
+    def _read_from(self, first: int) -> Iterator[np.ndarray]:
+        for start in range(first, self.num_frames, 16):
+            yield from self.read(range(start, min(start + 16, self.num_frames)))
 
     def __enter__(self) -> VideoReader:
         return self
