@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Dict, Tuple
 
 import av
+import cv2
 import numpy as np
 from av.video.reformatter import VideoReformatter
 
@@ -16,6 +17,9 @@ _ONE_THREAD: Dict[str, Any] = {"threads": 1} if int(av.__version__.split(".")[0]
 _BT601 = 5
 _MATRICES = {1: 1, 4: 4, 7: 7, 9: 9, 10: 9}
 _LIMITED, _FULL = 1, 2
+
+# A display matrix turns anticlockwise.
+_TURNS = {1: cv2.ROTATE_90_COUNTERCLOCKWISE, 2: cv2.ROTATE_180, 3: cv2.ROTATE_90_CLOCKWISE}
 
 
 class RgbConverter:
@@ -41,7 +45,7 @@ class RgbConverter:
         shape, strides = (frame.height, frame.width, 3), (plane.line_size, 3, 1)
         picture: np.ndarray = np.ndarray(shape, np.uint8, plane, 0, strides)
         quarter_turns = round(frame.rotation / 90) % 4
-        return np.rot90(picture, quarter_turns) if quarter_turns else picture
+        return cv2.rotate(picture, _TURNS[quarter_turns]) if quarter_turns else picture
 
 
 def _options(pixel_format: Any, colour_space: int, colour_range: int) -> Dict[str, Any]:

@@ -36,11 +36,14 @@ class PictureDecoder:
         self._num_runs = 0
         self._is_counted = self._is_tainted = False
         self._is_spare: Optional[Callable[[Any], bool]] = None
+        # H.264 calls a picture corrupt that comes before a point of recovery; others, one with errors in it
+        self._recovers = False
         self._first_key = 0  # what a stream has before, where it was joined late, is no damage
         self.damage = ""
         self._container, stream = open_container(source, allow_cut)
         try:
             self._codec = stream.codec_context
+            self._recovers = self._codec.name == "h264"
             self.avg_fps = float(stream.average_rate or stream.guessed_rate or 0.0)
             self._packets = demux(source, self._container, stream, allow_cut)
             index = index_packets(self._packets, stream)
@@ -97,7 +100,10 @@ class PictureDecoder:
         for span in spans:
             for picture in self._decode(self._needed(span, wanted), spoilt):
                 if picture.is_corrupt:
-                    self.damage = self.damage or "a picture lacks what it refers to"
+                    if picture.pts is None or picture.pts >= self._first_key:
+                        self._note(ValueError("a picture lacks what it refers to"))
+                    if picture.pts is not None and not self._recovers:
+                        spoilt.update(self._index.spoilt(picture.pts, spare=False))
                 elif picture.pts not in spoilt and not (picture.pts is None and spoilt):
                     if self._is_counted:
                         picture.pts = num_sound

@@ -86,10 +86,12 @@ class PyAVReader(VideoReader):
                 cause = self._decoder.damage or "the decoder does not give it"
                 raise VideoDecodeError(self.path, f"frame {index} is damaged or missing: {cause}")
             stands_for.setdefault(nearest, []).append(index)
-        for nearest, picture in self._search(stands_for, skips=False):
-            for index in stands_for[nearest]:
+        for nearest, picture in self._search(list(stands_for), skips=False):
+            for index in stands_for.pop(nearest):
                 self.num_replaced += index != nearest
                 yield index, self._to_rgb(picture)
+        if stands_for:
+            raise VideoDecodeError(self.path, "damaged, so that it decodes differently each time")
 
     def _search(self, wanted: Iterable[int], skips: bool) -> Iterator[Tuple[int, Any]]:
         """Number and picture of those frames of `wanted` that decode.
