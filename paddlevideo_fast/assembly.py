@@ -41,6 +41,7 @@ from paddlevideo_fast.engine.output import move_aside, move_earlier_run_aside, w
 from paddlevideo_fast.engine.sinks import ConsoleSink, JsonLinesSink, Sink, VisualDLSink
 from paddlevideo_fast.errors import BadSampleShareError, CheckpointError, ConfigError
 from paddlevideo_fast.loader import BadSamples, WorkerOptions, build_dataset, build_loader, check_labels
+from paddlevideo_fast.loader.dali import DaliOptions, to_tensor
 from paddlevideo_fast.log import add_log_file, get_logger
 from paddlevideo_fast.modeling import MacCounter, Preprocess, build_model, count_parameters, load_weights
 from paddlevideo_fast.registry import METRICS, MIXES
@@ -228,6 +229,7 @@ def _split(cfg: Config, name: str, folder: Optional[Path], layout: Literal["NTCH
     num_classes = cfg["MODEL"].get("head", {}).get("num_classes")
     if num_classes is not None:
         check_labels(dataset.records, num_classes, cfg["DATASET"][name]["file_path"])
+    dali = DaliOptions(_gpu_number(), layout) if settings.train_dali and name != "test" else None
     loader = build_loader(
         dataset,
         batch_size=data.batch_size_of(name),  # type: ignore[arg-type]
@@ -240,10 +242,17 @@ def _split(cfg: Config, name: str, folder: Optional[Path], layout: Literal["NTCH
             stall_timeout_sec=data.stall_timeout_sec,
             stall_limit_sec=data.stall_limit_sec,
         ),
+        dali=dali,
     )
-    mean, std = dataset.pipeline.normalization
     bad = BadSamples(folder and folder / "bad_samples.txt", total=len(dataset), max_share=data.max_bad_share)
-    return Split(loader, Preprocess(mean, std, layout), bad)
+    preprocess = to_tensor if dali else Preprocess(*dataset.pipeline.normalization, layout)
+    return Split(loader, preprocess, bad)
+
+
+def _gpu_number() -> Optional[int]:
+    """The GPU that Paddle computes on, None for the CPU."""
+    kind, _, number = paddle.device.get_device().partition(":")
+    return int(number) if kind == "gpu" else None
 
 
 def _evaluate(

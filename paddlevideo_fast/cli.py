@@ -31,6 +31,11 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--validate", action="store_true", help="validate between epochs")
     parser.add_argument("--seed", type=int, help="of weights, order, sampling and augmentation")
     parser.add_argument("--max_iters", type=int, help="end each epoch after so many steps (for trials)")
+    parser.add_argument(
+        "--train_dali",
+        action="store_true",
+        help="read clips through NVIDIA DALI, while training and validating",
+    )
     for flag, what in _NOT_YET.items():
         parser.add_argument(flag, action=_NotYet, what=what, help=argparse.SUPPRESS)
     return parser
@@ -65,7 +70,6 @@ _NOT_YET = {
     "--amp_level": "mixed precision",
     "--fleet": "training on several devices",
     "--multigrid": "multigrid training",
-    "--train_dali": "the DALI loader",
     "-p": "the profiler",
     "--profiler_options": "the profiler",
 }
@@ -141,6 +145,8 @@ def _flags_as_overrides(args: argparse.Namespace) -> List[str]:
         flags.append(f"weights={json.dumps(args.weights)}")  # a path is text, whatever YAML would make of it
     if args.validate:
         flags.append("validate=true")
+    if args.train_dali:
+        flags.append("train_dali=true")
     if args.seed is not None:
         flags.append(f"seed={args.seed}")
     if args.max_iters is not None:

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Any, Dict, Mapping, Optional, Sequence, Union
 
+from paddlevideo_fast.config.dali import expand_dali_data
 from paddlevideo_fast.config.inherit import forget, read_with_bases
 from paddlevideo_fast.config.override import apply_overrides
 from paddlevideo_fast.config.schema import drop_unused, examine, place_of
@@ -81,4 +82,5 @@ def load_with_schema(path: Union[str, Path], overrides: Sequence[str], root: Opt
         raise ConfigError(problems)
     if found:
         drop_unused(config, found.unused)
+        expand_dali_data(config)
     return config

@@ -45,6 +45,8 @@ class RunSettings:
         max_iters: stop each epoch and each evaluation after this many steps; null for no limit.
         accumulate_steps: batches whose gradients are averaged in one update of the weights.
         num_threads: CPU threads of the process that computes; null for all cores.
+        train_dali: read the clips of training and validation through NVIDIA DALI, on the device that
+            computes.
         use_visualdl: write the curves for VisualDL.
     """
 
@@ -65,6 +67,7 @@ class RunSettings:
     max_iters: Optional[PositiveInt] = None
     accumulate_steps: PositiveInt = 1
     num_threads: Optional[PositiveInt] = None
+    train_dali: bool = False
     use_visualdl: bool = True
 
     ignored_arguments: ClassVar[Dict[str, str]] = {
@@ -95,7 +98,7 @@ class DatasetSettings:
         valid_batch_size: clips a step when evaluating during training; null for `batch_size`.
         test_batch_size: clips a step when testing.
         num_workers: processes that decode for each training process; 0 decodes in the process itself, `auto`
-            measures at the start how many are of use.
+            measures at the start how many are of use. With `train_dali`: threads of DALI.
         valid_num_workers: the same when evaluating during training; null for `num_workers`.
         test_num_workers: the same when testing; null for `num_workers`.
         worker_affinity: `spread` pins each worker to a core of its own and leaves the first core to the

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Dict, Optional, Tuple, Union
 
 from paddlevideo_fast import registry
+from paddlevideo_fast.config.dali import DaliData
 from paddlevideo_fast.config.run import DatasetSettings, EmaSettings, GradientAccumulation, RunSettings
 from paddlevideo_fast.registry import Registry
 
@@ -123,9 +124,11 @@ ROOT = Group(
         "GRADIENT_ACCUMULATION": Group(
             settings=GradientAccumulation, purpose="Several steps for one update of the weights."
         ),
+        "DALI_LOADER": Group(
+            settings=DaliData, purpose="Training data in PaddleVideo's short form; used with `train_dali`."
+        ),
         "PRECISEBN": Unsupported("not supported yet, training runs without it"),
         "MULTIGRID": Unsupported("not supported yet, training runs without it"),
-        "DALI_LOADER": Unsupported("not supported yet, DATASET and PIPELINE describe the data"),
         "INFERENCE": Unsupported("training and testing do not use it"),
     },
     RunSettings,

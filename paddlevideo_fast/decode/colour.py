@@ -28,12 +28,16 @@ class RgbConverter:
     PyAV before 17 ignores both tags unless told, and keeps the first matrix in its converter: so both are
     always passed, and other colours get another converter. It is not PyAV's default one, which from 19 on
     keeps threads that a forked worker does not have and waits for.
+
+    Attributes:
+        quarter_turns: how often the last picture was turned, counterclockwise.
     """
 
     def __init__(self) -> None:
         self._colours: Tuple[Any, ...] = ()
         self._converter = VideoReformatter()
         self._options: Dict[str, Any] = {}
+        self.quarter_turns = 0
 
     def __call__(self, frame: Any) -> np.ndarray:
         """The picture as it is shown, uint8 [H, W, 3]; a view, rows may be padded."""
@@ -44,8 +48,8 @@ class RgbConverter:
         plane = self._converter.reformat(frame, format="rgb24", **self._options, **_ONE_THREAD).planes[0]
         shape, strides = (frame.height, frame.width, 3), (plane.line_size, 3, 1)
         picture: np.ndarray = np.ndarray(shape, np.uint8, plane, 0, strides)
-        quarter_turns = round(frame.rotation / 90) % 4
-        return cv2.rotate(picture, _TURNS[quarter_turns]) if quarter_turns else picture
+        turns = self.quarter_turns = round(frame.rotation / 90) % 4
+        return cv2.rotate(picture, _TURNS[turns]) if turns else picture
 
 
 def _options(pixel_format: Any, colour_space: int, colour_range: int) -> Dict[str, Any]:

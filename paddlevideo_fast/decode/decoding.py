@@ -25,6 +25,7 @@ class PictureDecoder:
         shown: the labels of the frames, in the order they are shown.
         avg_fps: frames a second; 0.0 where nothing says.
         size: (width, height) of a frame as it is shown; None where only a decoded frame tells.
+        codec: FFmpeg's name of the compression, such as "h264".
         damage: why the first packet that did not decode did not; empty while all did.
 
     Raises:
@@ -43,6 +44,7 @@ class PictureDecoder:
         self._container, stream = open_container(source, allow_cut)
         try:
             self._codec = stream.codec_context
+            self.codec = self._codec.codec.canonical_name
             self._recovers = self._codec.name == "h264"
             self.avg_fps = float(stream.average_rate or stream.guessed_rate or 0.0)
             self._packets = demux(source, self._container, stream, allow_cut)

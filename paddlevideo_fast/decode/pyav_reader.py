@@ -39,10 +39,17 @@ class PyAVReader(VideoReader):
         self._decoder = PictureDecoder(opened, allow_cut=not self._is_strict)
         self.num_frames, self.avg_fps = len(self._decoder.shown), self._decoder.avg_fps
         self._size = self._decoder.size
+        self.codec = self._decoder.codec
         damage = self._decoder.damage
         if not self.num_frames or (damage and self._is_strict):
             self.close()
             raise VideoDecodeError(self.path, f"damaged or cut off: {damage or 'no frame of it decodes'}")
+
+    @property
+    def quarter_turns(self) -> int:
+        """See `VideoReader`."""
+        self._shown_size()  # decodes a frame where the header hints at a rotation
+        return self._to_rgb.quarter_turns
 
     def close(self) -> None:
         """See `VideoReader`."""

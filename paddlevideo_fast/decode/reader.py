@@ -32,12 +32,14 @@ class VideoReader(ABC):
         num_frames: how many frames can be asked for.
         avg_fps: frames a second, on average; 0.0 where nothing says.
         num_replaced: frames that were read, did not decode and had another in their place.
+        codec: FFmpeg's name of the compression, such as "h264"; "" where the backend does not say.
     """
 
     path: str
     num_frames: int
     avg_fps: float
     num_replaced: int = 0
+    codec: str = ""
     _closed = False
     _size: Optional[Tuple[int, int]] = None
 
@@ -45,6 +47,11 @@ class VideoReader(ABC):
     def width(self) -> int:
         """Width of a frame as it is shown, in pixels."""
         return self._shown_size()[0]
+
+    @property
+    def quarter_turns(self) -> int:
+        """How often the stored frames are turned counterclockwise to be shown."""
+        return 0
 
     @property
     def height(self) -> int:

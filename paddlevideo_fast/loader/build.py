@@ -7,6 +7,7 @@ from typing import Any, Literal, Mapping, Optional, Union
 from paddlevideo_fast.config.build import build, build_list
 from paddlevideo_fast.loader.batches import ClipBatchSampler
 from paddlevideo_fast.loader.clip_loader import ClipLoader
+from paddlevideo_fast.loader.dali import DaliLoader, DaliOptions
 from paddlevideo_fast.loader.dataset import ClipDataset
 from paddlevideo_fast.loader.errors import LoaderError
 from paddlevideo_fast.loader.pipeline import Pipeline
@@ -57,12 +58,14 @@ def build_loader(
     rank: int = 0,
     world_size: int = 1,
     worker_options: Optional[WorkerOptions] = None,
-) -> ClipLoader:
-    """A loader of this rank's share of the dataset.
+    dali: Optional[DaliOptions] = None,
+) -> Union[ClipLoader, DaliLoader]:
+    """A loader of this rank's share of the dataset; with `dali` one that decodes with NVIDIA DALI.
 
     Raises:
-        LoaderError: the dataset is too small for one batch, and `drop_last` leaves nothing; or it has
-            fewer groups than there are ranks.
+        LoaderError: the dataset is too small for one batch, and `drop_last` leaves nothing; it has fewer
+            groups than there are ranks; or DALI cannot do what its pipeline asks for.
+        MissingExtraError: DALI is not installed.
     """
     sampler = ClipBatchSampler(
         len(dataset),
@@ -75,4 +78,6 @@ def build_loader(
         num_views=dataset.num_views,
         groups=dataset.groups,
     )
+    if dali is not None:
+        return DaliLoader(dataset, sampler, num_workers, dali)
     return ClipLoader(dataset, sampler, num_workers, worker_options)

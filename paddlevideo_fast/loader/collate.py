@@ -21,7 +21,7 @@ class Batch:
     Attributes:
         clips: uint8 [N, V * T, H, W, 3]. A sample of several crops is several clips here, and samples without
             a clip are left out, so N may differ from the batch size; where none has one, the shape is
-            [0, 0, 0, 0, 3].
+            [0, 0, 0, 0, 3]. A loader that normalises by itself gives float32 as the network takes them.
         labels: int64 [N].
         ids: int64 [N], numbers of the records in the dataset.
         views: int64 [N].
@@ -29,7 +29,7 @@ class Batch:
         replaced: (path, frames) of each clip in which frames that do not decode were replaced by others.
     """
 
-    clips: np.ndarray
+    clips: Any
     labels: np.ndarray
     ids: np.ndarray
     views: np.ndarray
@@ -75,22 +75,37 @@ def make_batch(dataset: Any, requests: Sequence[ClipRequest], allocate: Allocate
         if sample.clip is not place:
             clips[len(samples)] = _checked(sample.clip, clips)
         samples.append(sample)
+    replaced = [
+        (dataset.records[sample.index].path, sample.num_replaced) for sample in samples if sample.num_replaced
+    ]
+    return batch_of(samples, None if clips is None else clips[: len(samples)], failures, replaced)
+
+
+def batch_of(
+    samples: Sequence[Sample],
+    clips: Any,
+    failures: List[Failure],
+    replaced: Sequence[Tuple[str, int]] = (),
+) -> Batch:
+    """The batch of samples whose clips lie in one array.
+
+    Args:
+        samples: those that have a clip; their `clip` is not looked at.
+        clips: an array or a tensor [N, V * T, …], where a sample has its crops one after the other; None:
+            there is no sample.
+        failures: of the batch.
+        replaced: of the batch.
+    """
     num_crops = samples[0].num_crops if samples else 1
     return Batch(
-        clips=np.empty((0, 0, 0, 0, 3), np.uint8)
-        if clips is None
-        else _split(clips[: len(samples)], num_crops),
+        clips=np.empty((0, 0, 0, 0, 3), np.uint8) if clips is None else _split(clips, num_crops),
         labels=np.array([sample.label for sample in samples], np.int64).repeat(num_crops),
         ids=np.array([sample.index for sample in samples], np.int64).repeat(num_crops),
         views=np.array(
             [sample.view * num_crops + crop for sample in samples for crop in range(num_crops)], np.int64
         ),
         failures=failures,
-        replaced=[
-            (dataset.records[sample.index].path, sample.num_replaced)
-            for sample in samples
-            if sample.num_replaced
-        ],
+        replaced=list(replaced),
     )
 
 
@@ -103,7 +118,7 @@ def _checked(clip: np.ndarray, clips: np.ndarray) -> np.ndarray:
     return clip
 
 
-def _split(clips: np.ndarray, num_crops: int) -> np.ndarray:
+def _split(clips: Any, num_crops: int) -> Any:
     """Crops that lie one after the other in a clip [N, V * T, …] become clips of their own, [N * V, T, …]."""
     num_clips, num_frames, *picture = clips.shape
     return clips.reshape(num_clips * num_crops, num_frames // num_crops, *picture)

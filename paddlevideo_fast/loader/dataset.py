@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Callable, ClassVar, Dict, List, Optional, Tuple
+from typing import Callable, ClassVar, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 import numpy as np
 
@@ -40,6 +40,20 @@ class Sample:
     failures: Tuple[Failure, ...] = ()
     num_crops: int = 1
     num_replaced: int = 0
+
+
+class Attempt(NamedTuple):
+    """A record that is tried for a request.
+
+    Attributes:
+        record: what is opened.
+        request: the request, with the number of this record.
+        rng: the only source of randomness for its clip.
+    """
+
+    record: VideoRecord
+    request: ClipRequest
+    rng: np.random.Generator
 
 
 class ClipDataset:
@@ -132,26 +146,42 @@ class ClipDataset:
                 and is this very array, unless it has another shape.
         """
         failures: List[Failure] = []
+        for attempt in self.attempts(request):
+            if self.on_record is not None:
+                self.on_record(attempt.request.index)
+            try:
+                clip, num_replaced = self.pipeline(*attempt, out)
+            except VideoDecodeError as error:
+                failures.append(failure_of(attempt.record, error))
+                continue
+            return self._sample(attempt.request, clip, failures, num_replaced)
+        return self._sample(request, None, failures)
+
+    def attempts(self, request: ClipRequest) -> Iterator[Attempt]:
+        """The record of a request, and in training the substitutes drawn for it should it not decode."""
         key = (self.seed, request.epoch, request.index, request.view)
         index = request.index
         for attempt in range(self.num_attempts):
             if attempt:
                 index = int(generator(SUBSTITUTE, *key, attempt).integers(len(self.records)))
-            record = self.records[index]
             rng = generator(CLIP, *key, attempt) if self.training else Middle()
-            if self.on_record is not None:
-                self.on_record(index)
-            try:
-                clip, num_replaced = self.pipeline(record, replace(request, index=index), rng, out)
-            except VideoDecodeError as error:
-                # a folder of frames is one bad sample, whichever of its images is damaged
-                inside = "" if error.path == record.path else f"{error.path}: "
-                failures.append((record.path, inside + error.cause))
-                continue
-            break
-        else:
-            clip, num_replaced, record, index = None, 0, self.records[request.index], request.index
-        return Sample(clip, record.label, index, request.view, tuple(failures), self.num_crops, num_replaced)
+            yield Attempt(self.records[index], replace(request, index=index), rng)
+
+    def _sample(
+        self,
+        request: ClipRequest,
+        clip: Optional[np.ndarray],
+        failures: List[Failure],
+        num_replaced: int = 0,
+    ) -> Sample:
+        label = self.records[request.index].label
+        return Sample(clip, label, request.index, request.view, tuple(failures), self.num_crops, num_replaced)
+
+
+def failure_of(record: VideoRecord, error: VideoDecodeError) -> Failure:
+    """A record that did not decode: a folder of frames is one, whichever of its images is damaged."""
+    inside = "" if error.path == record.path else f"{error.path}: "
+    return record.path, inside + error.cause
 
 
 @DATASETS.register()

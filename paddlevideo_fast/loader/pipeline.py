@@ -45,6 +45,38 @@ class Clip(NamedTuple):
     num_replaced: int
 
 
+class VideoSize(Protocol):
+    """What has to be known of a video before it is decoded; an open reader knows it."""
+
+    @property
+    def num_frames(self) -> int:
+        """Frames of it."""
+
+    @property
+    def avg_fps(self) -> float:
+        """Frames a second."""
+
+    @property
+    def width(self) -> int:
+        """Of a frame as it is shown, in pixels."""
+
+    @property
+    def height(self) -> int:
+        """Of a frame as it is shown, in pixels."""
+
+
+class ClipPlan(NamedTuple):
+    """What becomes of a video, settled before a frame of it is decoded.
+
+    Attributes:
+        frames: int64 [T], the frames that are read.
+        geometry: what is shown of them, at which size.
+    """
+
+    frames: np.ndarray
+    geometry: ClipGeometry
+
+
 class Pipeline:
     """Opens a record, reads the frames that the sampler wants and renders them once.
 
@@ -92,9 +124,9 @@ class Pipeline:
             TransformError: a transform does not fit the frames.
         """
         with self.decode.open(record) as reader:
-            indices = self.sample.sample(reader.num_frames, reader.avg_fps, request, rng)
-            resample = self._geometry(reader, record, request, rng).plan()
-            frames = reader.read(indices.tolist(), resample.box)
+            plan = self.plan(reader, record, request, rng)
+            resample = plan.geometry.plan()
+            frames = reader.read(plan.frames.tolist(), resample.box)
             num_replaced = reader.num_replaced
         if out is not None and out.shape != resample.shape(len(frames)):
             out = None
@@ -103,11 +135,28 @@ class Pipeline:
             step.apply(pixels, rng)
         return Clip(pixels, num_replaced)
 
+    def plan(
+        self, video: VideoSize, record: VideoRecord, request: ClipRequest, rng: np.random.Generator
+    ) -> ClipPlan:
+        """Settles what a call reads and shows; a loader may decode and resample by other means.
+
+        Args:
+            video: size and length of the record's video.
+            record: what is opened.
+            request: which clip of it, and its shape.
+            rng: the only source of randomness; the pixelwise transforms draw from it afterwards.
+
+        Raises:
+            TransformError: a transform does not fit the frames.
+        """
+        frames = self.sample.sample(video.num_frames, video.avg_fps, request, rng)
+        return ClipPlan(frames, self._geometry(video, record, request, rng))
+
     def _geometry(
-        self, reader: VideoReader, record: VideoRecord, request: ClipRequest, rng: np.random.Generator
+        self, video: VideoSize, record: VideoRecord, request: ClipRequest, rng: np.random.Generator
     ) -> ClipGeometry:
         factor = request.crop_size / self._crop_size() if request.crop_size else 1.0
-        geometry = ClipGeometry(reader.width, reader.height, factor)
+        geometry = ClipGeometry(video.width, video.height, factor)
         for step in self.geometric:
             try:
                 step.apply(geometry, rng)

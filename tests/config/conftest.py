@@ -189,5 +189,6 @@ def warnings(monkeypatch):
     """The warnings of the config check, as if the process had just started."""
     seen: List[str] = []
     monkeypatch.setattr(log, "_warned", set())
-    monkeypatch.setattr("paddlevideo_fast.config.schema._LOGGER.warning", seen.append)
+    for module in ("schema", "dali"):
+        monkeypatch.setattr(f"paddlevideo_fast.config.{module}._LOGGER.warning", seen.append)
     return seen

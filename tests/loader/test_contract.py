@@ -8,13 +8,17 @@ import shutil
 import av  # before Paddle, whose bundled zlib else breaks its import on 2.6
 import numpy as np
 import pytest
+from dali_codecs import clip_for_dali, has_dali
 
 from paddlevideo_fast.loader import BadSamples, LoaderError, build_dataset, build_loader, build_pipeline
+from paddlevideo_fast.loader.dali import DaliOptions
 from paddlevideo_fast.loader.decoders import VideoDecoder
 
 BACKENDS = ["pyav", "cv2", "frames", "packed"]
 if importlib.util.find_spec("decord"):
     BACKENDS.append("decord")
+if has_dali():
+    BACKENDS.append("dali")
 FORMATS = {"frames": "FrameDataset", "packed": "PackedFrameDataset"}
 NUM_CLIPS = 7
 
@@ -25,10 +29,13 @@ def lists(tmp_path_factory, make_clip, run_script):
     import cv2
 
     root = tmp_path_factory.mktemp("contract")
-    video_lines, frame_lines = [], []
+    video_lines, frame_lines, dali_lines = [], [], []
     for number in range(NUM_CLIPS):
         path = make_clip(root / f"clip {number}.mp4", 12 + number, size=(80, 60))
         video_lines.append(f"clip {number}.mp4 {number % 3}\n")
+        if has_dali():
+            clip_for_dali(make_clip, root / f"dali {number}.mp4", 12 + number, size=(80, 60))
+            dali_lines.append(f"dali {number}.mp4 {number % 3}\n")
         frame_lines.append(f"folder {number} {12 + number} {number % 3}\n")
         (root / f"folder {number}").mkdir()
         with av.open(str(path)) as container:
@@ -37,6 +44,7 @@ def lists(tmp_path_factory, make_clip, run_script):
                 cv2.imwrite(str(root / f"folder {number}" / f"img_{index:05}.jpg"), image)
     (root / "videos.list").write_text("".join(video_lines))
     (root / "frames.list").write_text("".join(frame_lines))
+    (root / "dali.list").write_text("".join(dali_lines))
     pack_with_a_damaged_one(root, run_script)
     return root
 
@@ -52,19 +60,29 @@ def pack_with_a_damaged_one(root, run_script):
     shutil.rmtree(root / "nowhere")
 
 
+def list_of(backend):
+    return {"frames": "frames.list", "packed": "frames.list", "dali": "dali.list"}.get(backend, "videos.list")
+
+
+def make_loader(dataset, backend, **options):
+    return build_loader(dataset, dali=DaliOptions() if backend == "dali" else None, **options)
+
+
 def make_dataset(lists, backend, training=True, file_path=None, **sampler):
     frames = backend in ("frames", "packed")
     pipeline = {
-        "decode": {"name": "FrameDecoder"} if frames else {"name": "VideoDecoder", "backend": backend},
+        "decode": {"name": "FrameDecoder" if frames else "VideoDecoder"},
         "sample": {"name": "Sampler", "num_seg": 4, "seg_len": 1, "valid_mode": not training, **sampler},
         "transform": [{"Scale": {"short_size": 40, "fixed_ratio": False}}],
     }
+    if backend in ("pyav", "cv2", "decord"):
+        pipeline["decode"]["backend"] = backend
     crops = [{"MultiScaleCrop": {"target_size": 32}}, {"RandomFlip": None}]
     pipeline["transform"] += crops if training else [{"CenterCrop": {"target_size": 32}}]
     pipeline["transform"] += [{"Image2Array": None}, {"Normalization": {"mean": [0.4] * 3, "std": [0.2] * 3}}]
     section = {
         "format": FORMATS.get(backend, "VideoDataset"),
-        "file_path": str(file_path or lists / ("frames.list" if frames else "videos.list")),
+        "file_path": str(file_path or lists / list_of(backend)),
         "data_prefix": str(lists / "packed" if backend == "packed" else lists),
     }
     return build_dataset(section, pipeline, training=training, seed=5)
@@ -72,7 +90,7 @@ def make_dataset(lists, backend, training=True, file_path=None, **sampler):
 
 def train_loader(lists, backend, num_workers=0, **kwargs):
     options = {"batch_size": 2, "shuffle": True, "drop_last": True, "seed": 5, **kwargs}
-    return build_loader(make_dataset(lists, backend), num_workers=num_workers, **options)
+    return make_loader(make_dataset(lists, backend), backend, num_workers=num_workers, **options)
 
 
 def same(first, second):
@@ -114,8 +132,8 @@ def test_workers_change_nothing(lists, backend):
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_validation_keeps_the_last_batch(lists, backend, num_workers):
     dataset = make_dataset(lists, backend, training=False)
-    loader = build_loader(
-        dataset, batch_size=3, num_workers=num_workers, shuffle=False, drop_last=False, seed=0
+    loader = make_loader(
+        dataset, backend, batch_size=3, num_workers=num_workers, shuffle=False, drop_last=False, seed=0
     )
     batches = list(loader.epoch(0))
     assert [len(batch) for batch in batches] == [3, 3, 1]
@@ -128,7 +146,7 @@ def test_validation_keeps_the_last_batch(lists, backend, num_workers):
 def test_ranks_share_the_validation_set(lists, backend):
     dataset = make_dataset(lists, backend, training=False)
     options = {"batch_size": 2, "num_workers": 0, "shuffle": False, "drop_last": False, "seed": 0}
-    ranks = [build_loader(dataset, rank=rank, world_size=3, **options) for rank in range(3)]
+    ranks = [make_loader(dataset, backend, rank=rank, world_size=3, **options) for rank in range(3)]
     ids = [np.concatenate([batch.ids for batch in loader.epoch(0)]).tolist() for loader in ranks]
     assert ids == [[0, 3, 6], [1, 4], [2, 5]]
 
@@ -137,8 +155,8 @@ def test_ranks_share_the_validation_set(lists, backend):
 def test_the_frames_are_the_ones_sampled(lists, backend, frame_number):
     dataset = make_dataset(lists, backend, training=False, select_left=True)
     dataset.pipeline.geometric.clear()
-    batch = next(build_loader(
-        dataset, batch_size=1, num_workers=0, shuffle=False, drop_last=False, seed=0
+    batch = next(make_loader(
+        dataset, backend, batch_size=1, num_workers=0, shuffle=False, drop_last=False, seed=0
     ).epoch(0))  # fmt: skip
     assert [frame_number(frame) for frame in batch.clips[0]] == [1, 4, 7, 10]
 
@@ -146,16 +164,15 @@ def test_the_frames_are_the_ones_sampled(lists, backend, frame_number):
 @pytest.mark.parametrize("num_workers", [0, 2])
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_bad_files(lists, backend, num_workers, tmp_path):
-    name = "frames.list" if backend in FORMATS else "videos.list"
     bad_line = "nowhere 12 2\n" if backend in FORMATS else "nowhere.mp4 2\n"
     file_path = tmp_path / "some bad.list"
-    file_path.write_text(bad_line + (lists / name).read_text() + bad_line * 2)
+    file_path.write_text(bad_line + (lists / list_of(backend)).read_text() + bad_line * 2)
     bad_path = str(lists / bad_line.split()[0])
     if backend == "packed":
         bad_path = str(lists / "packed" / "00001.data:nowhere")
 
     options = {"batch_size": 5, "num_workers": num_workers, "drop_last": False, "seed": 0}
-    loader = build_loader(make_dataset(lists, backend, True, file_path), shuffle=True, **options)
+    loader = make_loader(make_dataset(lists, backend, True, file_path), backend, shuffle=True, **options)
     batches = list(loader.epoch(0))
     assert [len(batch) for batch in batches] == [5, 5]
     failures = [failure for batch in batches for failure in batch.failures]
@@ -163,7 +180,7 @@ def test_bad_files(lists, backend, num_workers, tmp_path):
     assert len(failures) >= 3
     same(list(loader.epoch(0)), batches)
 
-    loader = build_loader(make_dataset(lists, backend, False, file_path), shuffle=False, **options)
+    loader = make_loader(make_dataset(lists, backend, False, file_path), backend, shuffle=False, **options)
     batches = list(loader.epoch(0))
     assert [batch.ids.tolist() for batch in batches] == [[1, 2, 3, 4], [5, 6, 7]]
     bad = BadSamples(tmp_path / "bad_samples.txt", len(loader.dataset), max_share=0.5)

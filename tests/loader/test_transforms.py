@@ -133,13 +133,13 @@ def test_uniform_crop_needs_a_filled_side():
 
 
 def test_a_request_scales_all_sizes():
-    class Reader:
-        width, height = 80, 60
+    class Video:
+        num_frames, avg_fps, width, height = 9, 25.0, 80, 60
 
     steps = [transforms.JitterScale(64, 64), transforms.RandomCrop(56)]
     pipeline = Pipeline(None, Sampler(1, 1), steps)
     request, rng = ClipRequest(0, 0, crop_size=28), np.random.default_rng(0)
-    geometry = pipeline._geometry(Reader, VideoRecord("clip.mp4", 0), request, rng)
+    geometry = pipeline.plan(Video, VideoRecord("clip.mp4", 0), request, rng).geometry
     assert (geometry.width, geometry.height) == (28, 28)
     assert geometry.views[0].height == pytest.approx(60 * 28 / 32)
 

@@ -5,7 +5,7 @@ PaddleVideo draws anew for each frame; here a clip keeps one draw, so that the c
 
 from __future__ import annotations
 
-from typing import ClassVar, Dict, Sequence, Tuple, Union
+from typing import ClassVar, Dict, List, Sequence, Tuple, Union
 
 import cv2
 import numpy as np
@@ -70,6 +70,14 @@ def adjust_gamma(clip: np.ndarray, gamma: float) -> None:
     _look_up(clip, np.floor((256 - 1e-3) * (np.arange(256) / 255.0) ** gamma))
 
 
+_CHANGES = {
+    "brightness": adjust_brightness,
+    "contrast": adjust_contrast,
+    "saturation": adjust_saturation,
+    "hue": adjust_hue,
+}
+
+
 @TRANSFORMS.register()
 class ColorJitter(Pixelwise):
     """Random brightness, contrast, saturation and hue, in random order.
@@ -98,20 +106,24 @@ class ColorJitter(Pixelwise):
         endless = float("inf")
         self.p = p
         ranges = [
-            (adjust_brightness, _range("brightness", brightness, 1, 0, endless)),
-            (adjust_contrast, _range("contrast", contrast, 1, 0, endless)),
-            (adjust_saturation, _range("saturation", saturation, 1, 0, endless)),
-            (adjust_hue, _range("hue", hue, 0, -0.5, 0.5)),
+            ("brightness", _range("brightness", brightness, 1, 0, endless)),
+            ("contrast", _range("contrast", contrast, 1, 0, endless)),
+            ("saturation", _range("saturation", saturation, 1, 0, endless)),
+            ("hue", _range("hue", hue, 0, -0.5, 0.5)),
         ]
-        self.steps = [(change, bounds) for change, bounds in ranges if bounds[0] != bounds[1]]
+        self.steps = [(name, bounds) for name, bounds in ranges if bounds[0] != bounds[1]]
+
+    def draw(self, rng: np.random.Generator) -> List[Tuple[str, float]]:
+        """The changes of one clip in their order, such as ("contrast", 1.2); none where it stays as it is."""
+        if rng.random() >= self.p:
+            return []
+        chosen = (self.steps[number] for number in rng.permutation(len(self.steps)))
+        return [(name, rng.uniform(*bounds)) for name, bounds in chosen]
 
     def apply(self, clip: np.ndarray, rng: np.random.Generator) -> None:
         """See `Pixelwise`."""
-        if rng.random() >= self.p:
-            return
-        for number in rng.permutation(len(self.steps)):
-            change, bounds = self.steps[number]
-            change(clip, rng.uniform(*bounds))
+        for name, amount in self.draw(rng):
+            _CHANGES[name](clip, amount)
 
 
 @TRANSFORMS.register()

@@ -1,0 +1,188 @@
+"""What is decided about a sample before DALI gets it: the same draws as the video loader's."""
+
+from __future__ import annotations
+
+from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple
+
+import numpy as np
+
+from paddlevideo_fast.errors import VideoDecodeError
+from paddlevideo_fast.loader.annotations import VideoRecord
+from paddlevideo_fast.loader.dali import graph
+from paddlevideo_fast.loader.dali.versions import import_dali, require_codec
+from paddlevideo_fast.loader.dataset import Attempt, ClipDataset, Failure, failure_of
+from paddlevideo_fast.loader.decoders import VideoDecoder
+from paddlevideo_fast.loader.errors import LoaderError
+from paddlevideo_fast.loader.pipeline import ClipPlan, Pipeline
+from paddlevideo_fast.loader.request import ClipRequest
+from paddlevideo_fast.loader.transforms import ColorJitter
+
+
+class VideoFacts(NamedTuple):
+    """What our own reader knows of a video without decoding it all; see `pipeline.VideoSize`."""
+
+    num_frames: int
+    avg_fps: float
+    width: int
+    height: int
+
+
+class Draft:
+    """A sample under way: the record that is tried now, and the failures before it.
+
+    Attributes:
+        request: what was asked for.
+        failures: (path, cause) of the records that did not decode.
+        attempt: the record that is tried; None: no one is left.
+        plan: frames and geometry of its clip.
+        inputs: arrays for `ClipGraph`.
+    """
+
+    def __init__(self, request: ClipRequest, attempts: Iterator[Attempt]) -> None:
+        self.request = request
+        self.failures: List[Failure] = []
+        self.attempt: Optional[Attempt] = None
+        self.plan: Optional[ClipPlan] = None
+        self.inputs: Dict[str, np.ndarray] = {}
+        self._attempts = attempts
+
+    @property
+    def frame_size(self) -> Tuple[int, int]:
+        """(height, width) of the frames that the plan was made for."""
+        assert self.plan is not None
+        return self.plan.geometry.source_height, self.plan.geometry.source_width
+
+    @property
+    def clip_size(self) -> Tuple[int, int, int]:
+        """(frames, height, width) of the clip."""
+        assert self.plan is not None
+        return len(self.plan.frames), self.plan.geometry.height, self.plan.geometry.width
+
+    def next(self) -> Optional[Attempt]:
+        """Goes on to the next record."""
+        self.attempt = next(self._attempts, None)
+        return self.attempt
+
+    def fail(self, error: VideoDecodeError) -> None:
+        """Notes that the record does not decode."""
+        assert self.attempt is not None
+        self.failures.append(failure_of(self.attempt.record, error))
+
+
+class Drafter:
+    """Makes drafts; several threads may use one.
+
+    Args:
+        dataset: videos, with a pipeline whose transforms DALI can do.
+        device: "cpu" or "gpu".
+
+    Attributes:
+        num_changes: changes of colour of each clip.
+
+    Raises:
+        LoaderError: the pipeline asks for something that DALI does not do.
+        MissingExtraError: DALI is not installed.
+    """
+
+    def __init__(self, dataset: ClipDataset, device: str) -> None:
+        self.dataset = dataset
+        self.device = device
+        self._dali = import_dali()
+        self._jitters = _jitters_of(dataset.pipeline)
+        self._facts: Dict[str, VideoFacts] = {}
+        self.num_changes = sum(len(jitter.steps) for jitter in self._jitters)
+
+    def draft(self, request: ClipRequest) -> Draft:
+        """A draft of the first record for a request that opens."""
+        draft = Draft(request, self.dataset.attempts(request))
+        self.go_on(draft)
+        return draft
+
+    def go_on(self, draft: Draft) -> None:
+        """Moves a draft to the next record that opens, or to the end.
+
+        Raises:
+            LoaderError: DALI does not know the codec on this device.
+            TransformError: a transform does not fit the frames.
+        """
+        while (attempt := draft.next()) is not None:
+            try:
+                facts = self._facts_of(attempt.record)
+                encoded = _read(attempt.record.path)
+            except VideoDecodeError as error:
+                draft.fail(error)
+                continue
+            draft.plan = self.dataset.pipeline.plan(facts, *attempt)
+            draft.inputs = {"encoded": encoded, **_plan_inputs(draft.plan)}
+            if self.num_changes:
+                draft.inputs["changes"] = self._changes(attempt.rng)
+            return
+
+    def _facts_of(self, record: VideoRecord) -> VideoFacts:
+        """Size and length, from our reader's index; a file is opened for them once."""
+        facts = self._facts.get(record.path)
+        if facts is None:
+            with self.dataset.pipeline.decode.open(record) as reader:
+                require_codec(self._dali, self.device, reader.codec, record.path)
+                facts = VideoFacts(reader.num_frames, reader.avg_fps, reader.width, reader.height)
+                if reader.quarter_turns:
+                    raise VideoDecodeError(
+                        record.path,
+                        f"is shown turned by {360 - 90 * reader.quarter_turns}°, which DALI does not do: "
+                        "re-encode it",
+                    )
+            self._facts[record.path] = facts
+        return facts
+
+    def _changes(self, rng: np.random.Generator) -> np.ndarray:
+        """The draws of the colour transforms as rows for `ClipGraph`."""
+        rows = np.tile(np.array(graph.NO_CHANGE, np.float32), (self.num_changes, 1))
+        drawn = [change for jitter in self._jitters for change in jitter.draw(rng)]
+        for row, (name, amount) in zip(rows, drawn):
+            if name == "hue":
+                row[graph.HUE_DEGREES] = 360 * amount
+            else:
+                row[getattr(graph, name.upper())] = amount
+        return rows
+
+
+def _jitters_of(pipeline: Pipeline) -> List[ColorJitter]:
+    decode = pipeline.decode
+    if not isinstance(decode, VideoDecoder):
+        raise LoaderError(f"DALI reads video files; {type(decode).__name__} opens something else")
+    if decode.backend not in ("auto", "pyav"):
+        raise LoaderError(
+            f"DALI needs the frame index of the reader 'pyav'; decode.backend is '{decode.backend}'"
+        )
+    if decode.on_corrupt != "raise":
+        raise LoaderError(f"DALI cannot replace single frames; decode.on_corrupt is '{decode.on_corrupt}'")
+    jitters = []
+    for step in pipeline.pixelwise:
+        if not isinstance(step, ColorJitter):
+            raise LoaderError(
+                f"{type(step).__name__} cannot be done inside DALI (brightness, contrast, saturation and hue "
+                "can): leave it out, or train without --train_dali"
+            )
+        jitters.append(step)
+    return jitters
+
+
+def _read(path: str) -> np.ndarray:
+    try:
+        return np.fromfile(path, np.uint8)
+    except OSError as error:
+        raise VideoDecodeError(path, error.strerror or str(error)) from error
+
+
+def _plan_inputs(plan: ClipPlan) -> Dict[str, np.ndarray]:
+    inputs = {
+        "frames": plan.frames.astype(np.int32),
+        "size": np.array([plan.geometry.height, plan.geometry.width], np.float32),
+    }
+    for number, view in enumerate(plan.geometry.views):
+        left, right = view.left, view.left + view.width
+        if view.flip:  # DALI mirrors a region that ends before it begins
+            left, right = right, left
+        inputs[f"first{number}"] = np.array([view.top, left], np.float32)
+        inputs[f"last{number}"] = np.array([view.top + view.height, right], np.float32)
+    return inputs

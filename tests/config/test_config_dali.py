@@ -1,0 +1,89 @@
+"""The DALI_LOADER section: PaddleVideo's keys, and what becomes of them."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from paddlevideo_fast.config import RunSettings, load_config
+from paddlevideo_fast.errors import ConfigError, MissingExtraError
+
+# The keys and the layout of PaddleVideo's tsn_dali.yaml: data for testing only, training data in DALI_LOADER.
+TSN = """
+MODEL:
+  framework: Recognizer2D
+  backbone: {name: ResNet, depth: 18, width: 4}
+  head: {name: TSNHead, num_classes: 3, in_channels: 32, drop_ratio: 0.2, std: 0.01}
+DALI_LOADER:
+  batch_size: 32
+  file_path: train.list
+  num_seg: 3
+  seglen: 1
+  short_size: 256
+  target_size: 224
+  mean: [0.485, 0.456, 0.406]
+  std: [0.229, 0.224, 0.225]
+DATASET:
+  test_batch_size: 4
+  num_workers: 4
+  test: {format: VideoDataset, file_path: val.list}
+PIPELINE:
+  test:
+    decode: {name: VideoDecoder}
+    sample: {name: Sampler, valid_mode: true, num_seg: 25, seg_len: 1}
+    transform: [{Scale: {short_size: 256}}, {CenterCrop: {target_size: 224}}, Image2Array: ]
+OPTIMIZER:
+  name: Momentum
+  momentum: 0.9
+  learning_rate: {name: PiecewiseDecay, boundaries: [30], values: [0.1, 0.01]}
+METRIC: {name: CenterCropMetric}
+model_name: TSN
+epochs: 80
+"""
+
+
+@pytest.fixture
+def path(tmp_path):
+    path = tmp_path / "tsn.yaml"
+    path.write_text(TSN)
+    return path
+
+
+@pytest.mark.smoke
+def test_it_becomes_the_usual_sections(path, tmp_path, warnings):
+    config = load_config(path, ["train_dali=true", "DALI_LOADER.file_path=mine.list", "DALI_LOADER.seglen=2"])
+    assert RunSettings.from_config(config).train_dali
+    assert config["DATASET"]["train"] == {"format": "VideoDataset", "file_path": "mine.list"}
+    assert config["DATASET"]["batch_size"] == 32
+    assert config["DATASET"]["test"]["file_path"] == "val.list"
+    train = config["PIPELINE"]["train"]
+    assert train["sample"] == {"name": "Sampler", "num_seg": 3, "seg_len": 2}
+    assert [next(iter(step)) for step in train["transform"]] == [
+        "Scale", "RandomCrop", "RandomFlip", "Normalization",
+    ]  # fmt: skip
+    assert "DALI_LOADER" not in config
+    config.save(tmp_path / "config.yaml")
+    assert load_config(tmp_path / "config.yaml") == config
+    assert warnings == []
+
+
+def test_without_the_flag_it_has_no_effect(path, warnings):
+    config = load_config(path)
+    assert "train" not in config["DATASET"]
+    assert warnings == ["DALI_LOADER: has no effect without --train_dali (train_dali: True)"]
+
+
+def test_its_keys_are_checked(path):
+    with pytest.raises(ConfigError) as caught:
+        load_config(path, ["DALI_LOADER.num_seg=none", "DALI_LOADER.seg_len=1"])
+    assert "DALI_LOADER.num_seg='none'" in str(caught.value)
+    assert "DALI_LOADER.seg_len: unknown key; did you mean 'seglen'" in str(caught.value)
+
+
+def test_a_missing_dali_is_named_with_its_extra(monkeypatch):
+    from paddlevideo_fast.loader.dali.versions import import_dali
+
+    monkeypatch.setitem(sys.modules, "nvidia.dali", None)
+    with pytest.raises(MissingExtraError, match=r"nvidia-dali-cuda1[123]0.*paddlevideo_fast\[dali1[123]0\]"):
+        import_dali()
