@@ -14,7 +14,8 @@ from typing import List, NamedTuple, Sequence
 
 import av
 from _common import ScriptError, duration, progress, run_parallel
-from _encoding import PrepareError, Settings, prepare
+from _encoding import Settings, prepare
+from _storing import PrepareError
 
 from paddlevideo_fast.decode import open_video
 from paddlevideo_fast.errors import VideoDecodeError

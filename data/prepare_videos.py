@@ -35,8 +35,9 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
 import av
 from _common import ScriptError, default_workers, progress, run_main, run_parallel, write_lines
-from _encoding import PRESETS, Prepared, PrepareError, Settings, prepare
+from _encoding import PRESETS, Prepared, Settings, prepare
 from _estimate import estimate
+from _storing import PrepareError
 
 from paddlevideo_fast.errors import VideoDecodeError
 from paddlevideo_fast.loader.annotations import VideoRecord, read_video_list

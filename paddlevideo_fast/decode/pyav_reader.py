@@ -65,6 +65,25 @@ class PyAVReader(VideoReader):
         self._require_open()
         return self._iterate()
 
+    def pictures(self) -> Iterator[Any]:
+        """All frames in order as libav gives them: in the colours of the file, and not turned.
+
+        Their timestamps are labels of this reader.
+
+        Raises:
+            VideoDecodeError: a frame does not decode; none is replaced.
+            RuntimeError: frames were read from this reader meanwhile.
+        """
+        self._require_open()
+        expected = 0
+        for index, picture in self._search(range(self.num_frames), skips=False):
+            if index != expected:
+                break
+            yield picture
+            expected += 1
+        if expected < self.num_frames:
+            raise VideoDecodeError(self.path, f"frame {expected} is damaged or missing: {self._decoder.damage}")
+
     def _iterate(self) -> Iterator[np.ndarray]:
         expected = 0
         for index, picture in self._search(range(self.num_frames), skips=False):

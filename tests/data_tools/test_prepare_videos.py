@@ -17,6 +17,8 @@ import cv2
 import numpy as np
 import pytest
 
+from paddlevideo_fast.bench.exact_corpus import CORPUS, write_corpus_clip
+from paddlevideo_fast.bench.numbered_clips import read_number
 from paddlevideo_fast.decode import open_video
 from paddlevideo_fast.loader.annotations import read_video_list
 
@@ -165,17 +167,19 @@ def test_rotation_goes_into_the_pixels(degrees, prepare, make_clip, tmp_path):
         {"options": {"colorspace": "bt709", "color_primaries": "bt709", "color_trc": "bt709"}},
         {"options": {"colorspace": "bt709", "color_range": "pc"}, "size": (96, 64), "rotation": 90},
         {"codec": "libx264rgb", "pix_fmt": "rgb24"},
-        {"codec": "libvpx-vp9"},
+        {"codec": "libvpx-vp9", "options": {"color_range": "pc"}, "size": (97, 65)},
+        {"codec": "mjpeg", "pix_fmt": "yuvj422p"},
+        {"codec": "ffv1", "pix_fmt": "gray"},
     ],
-    ids=["full range", "10 bit", "BT.709", "BT.709 full range, turned", "RGB", "VP9"],
+    ids=["full range", "10 bit", "BT.709", "BT.709 full range, turned", "RGB", "VP9", "JPEG", "grey"],
 )
 def test_colours_stay(options, prepare, make_clip, tmp_path):
     source = make_clip(tmp_path / "videos" / ("a.mov" if "rotation" in options else "a.mkv"), 12, **options)
     out, _ = prepare(source, options=["--target_psnr", 40])
-    before, after = frames_of(source), frames_of(out / "a.mp4")
-    bias = np.mean(after.astype(float) - before, axis=(0, 1, 2))
-    assert np.abs(bias).max() < 1.5
-    assert psnr(before, after) >= (30 if options.get("codec") == "libx264rgb" else 34)
+    after = frames_of(out / "a.mp4")
+    before = np.stack([cv2.resize(frame, after.shape[2:0:-1]) for frame in frames_of(source)])
+    assert np.abs(np.mean(after.astype(float) - before, axis=(0, 1, 2))).max() < 1.5
+    assert psnr(before, after) >= 28
 
 
 @pytest.mark.parametrize("ending", ["mp4", "mkv"])
@@ -199,6 +203,23 @@ def test_rounded_times_become_even(fps, prepare, make_clip, tmp_path):
     assert len(set(np.diff(sorted(packet.pts for packet in packets_of(out / "a.mp4")[1])))) == 1
     with open_video(out / "a.mp4") as reader:
         assert reader.avg_fps == fps
+
+
+def test_the_frames_of_odd_files(run_script, tmp_path):
+    """Edit lists, open groups, hidden and packed frames, lost packets: what the file shows, in its order."""
+    clips = {}
+    for name in CORPUS:
+        folder = tmp_path / "videos" / Path(name).suffix[1:]
+        folder.mkdir(parents=True, exist_ok=True)
+        clips[f"{folder.name}/{name}"] = write_corpus_clip(folder, name)
+    (tmp_path / "x.list").write_text("".join(f"{name} 0\n" for name in clips))
+    out = tmp_path / "out"
+    options = ["--list", tmp_path / "x.list", "--data_prefix", tmp_path / "videos", "--output", out]
+    run_script(SCRIPT, *options)
+    for name, clip in clips.items():
+        frames = frames_of((out / name).with_suffix(".mp4"))
+        upright = [np.rot90(frame, clip.rotation // 90) for frame in frames]
+        assert [read_number(frame) for frame in upright] == clip.numbers, name
 
 
 def test_a_new_list_without_failures(prepare, videos, broken_videos, make_clip, tmp_path):
