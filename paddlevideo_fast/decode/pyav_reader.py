@@ -82,7 +82,8 @@ class PyAVReader(VideoReader):
             yield picture
             expected += 1
         if expected < self.num_frames:
-            raise VideoDecodeError(self.path, f"frame {expected} is damaged or missing: {self._decoder.damage}")
+            cause = self._decoder.damage or "the decoder does not give it"
+            raise VideoDecodeError(self.path, f"frame {expected} is damaged or missing: {cause}")
 
     def _iterate(self) -> Iterator[np.ndarray]:
         expected = 0
