@@ -143,7 +143,7 @@ def _meet(edge: float, step: float, source_size: int) -> Tuple[int, int]:
 
 
 def _resample(region: np.ndarray, rows: _Axis, columns: _Axis, flip: bool, out: np.ndarray) -> None:
-    """Writes into `out`; one scratch frame a step serves all frames."""
+    """Writes into `out`; the scratch pictures serve all frames."""
     height, width = out.shape[1:3]
     size = (columns.size, rows.size)
     halves = [
@@ -151,21 +151,18 @@ def _resample(region: np.ndarray, rows: _Axis, columns: _Axis, flip: bool, out: 
         for step in range(1, rows.shrink.bit_length())
     ]
     resized = np.empty((rows.size, columns.size, 3), np.uint8)
-    whole = (height, width) == (rows.size, columns.size)
-    window = resized[rows.offset : rows.offset + height, columns.offset : columns.offset + width]
-    same = (rows.length // rows.shrink, columns.length // columns.shrink) == (rows.size, columns.size)
+    window = np.s_[rows.offset : rows.offset + height, columns.offset : columns.offset + width]
+    keeps_size = (columns.length // columns.shrink, rows.length // rows.shrink) == size
+    straight = size == (width, height) and not keeps_size and not flip
     for frame, target in zip(region, out):
         for half in halves:
             frame = cv2.resize(frame, half.shape[1::-1], dst=half, interpolation=cv2.INTER_AREA)
-        if same:
-            part = frame[rows.offset : rows.offset + height, columns.offset : columns.offset + width]
-        elif whole and not flip:
+        if straight:
             cv2.resize(frame, size, dst=target, interpolation=cv2.INTER_LINEAR)
             continue
-        else:
-            cv2.resize(frame, size, dst=resized, interpolation=cv2.INTER_LINEAR)
-            part = window
+        if not keeps_size:
+            frame = cv2.resize(frame, size, dst=resized, interpolation=cv2.INTER_LINEAR)
         if flip:
-            cv2.flip(part, 1, dst=target)
+            cv2.flip(frame[window], 1, dst=target)
         else:
-            target[:] = part
+            target[:] = frame[window]
