@@ -1,0 +1,30 @@
+"""Damaged files give frames or `VideoDecodeError`: no crash, no hang, no frame in the place of another."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import damage
+import pytest
+
+NUM_FILES = 2000
+RIGHT = ("error", "frames", "unnoticed")
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sources")
+    damage.write_sources(folder)
+    return folder
+
+
+@pytest.mark.parametrize("on_corrupt", ["raise", "nearest"])
+def test_damaged_files(on_corrupt, sources):
+    """A bug names the seed: `damage.damaged(folder, seed)` gives the file."""
+    verdicts = damage.verdicts_of(sources, range(NUM_FILES), on_corrupt)
+    assert [found for found in verdicts if found.outcome not in RIGHT] == []
+    outcomes = Counter(found.outcome for found in verdicts)
+    assert outcomes["error"] > NUM_FILES // 4  # the damage is damage
+    assert outcomes["frames"] > NUM_FILES // 10
+    assert outcomes["unnoticed"] < NUM_FILES // 50
+    assert (sum(found.replaced for found in verdicts) > 0) == (on_corrupt == "nearest")
