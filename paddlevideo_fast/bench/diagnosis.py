@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import Any, Dict, Mapping
 
 _MOSTLY, _SOME = 0.5, 0.1
@@ -99,8 +100,9 @@ def report(result: Mapping[str, Any]) -> str:
     lines += ["", f"{'change':<28}{'predicted':>12}"]
     for remedy in result["remedies"]:
         gain = "unknown" if remedy["gain"] is None else f"{remedy['gain']:.2f}×"
-        lines.append(f"{remedy['name']:<28}{gain:>12}  {remedy['how']} [{remedy['basis']}]")
-    return "\n".join([*lines, "", result["summary"]])
+        lines.append(f"{remedy['name']:<28}{gain:>12}  {remedy['how']}")
+        lines += [] if remedy["gain"] else [f"{'':<42}({remedy['basis'][:150]})"]
+    return "\n".join([*lines, "", textwrap.fill(result["summary"], 100)])
 
 
 def _of_reading(result: Mapping[str, Any]) -> str:

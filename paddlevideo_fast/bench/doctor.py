@@ -77,7 +77,7 @@ def examine(
         "device": paddle.get_device(),
         "paddle": paddle.__version__,
         "num_cores": cost.num_cores,
-        "num_threads": int(os.environ.get("OMP_NUM_THREADS", 1)),
+        "num_threads": os.environ.get("OMP_NUM_THREADS", "1"),
         "num_workers": cost.num_workers,
         "batch_size": batch_size,
         "clip_shape": list(reading.clip_shape),

@@ -36,6 +36,11 @@ class ReadingCost:
     clip_shape: Tuple[int, ...]
 
     @property
+    def source_sec(self) -> float:
+        """What depends on the form that the clips are stored in."""
+        return sum(self.stages[name] for name in ("open", "decode", "resample"))
+
+    @property
     def total_sec(self) -> float:
         """All stages."""
         return sum(self.stages.values())
@@ -102,20 +107,17 @@ def time_transport(clip_shape: Sequence[int], batch_size: int, num_batches: int 
 
 
 class _Ready:
-    """A dataset whose clips are made already."""
+    """A dataset whose clips are made already, each in its place."""
 
     def __init__(self, clip_shape: Sequence[int], size: int) -> None:
-        self.sample = Sample(np.zeros(tuple(clip_shape), np.uint8), label=0, index=0, view=0)
+        self.clip = np.zeros(tuple(clip_shape), np.uint8)
         self.records = [VideoRecord("made up", 0)] * size
 
     def __len__(self) -> int:
         return len(self.records)
 
-    def __getitem__(self, request: ClipRequest) -> Sample:
-        return self.sample
-
     def load(self, request: ClipRequest, out: Optional[np.ndarray] = None) -> Sample:
-        return self.sample
+        return Sample(self.clip if out is None else out, label=0, index=0, view=0)
 
 
 def _wrap(watch: Stopwatch, dataset: ClipDataset) -> None:

@@ -80,12 +80,11 @@ def remedies(run: Run, progress: Callable[[str], None]) -> Iterator[Remedy]:
     if best > cost.num_workers:
         how = f"-o DATASET.num_workers={best}"
         yield Remedy("more workers", cost.gain(num_workers=best), "model", how)
-    stages = run.reading.stages
-    per_batch = cost.read_sec / run.reading.total_sec
-    source_sec = per_batch * (stages["open"] + stages["decode"])
+    clips_a_step = cost.read_sec / run.reading.total_sec
+    source_sec = clips_a_step * run.reading.source_sec
     if cost.gain(read_sec=cost.read_sec - source_sec) >= WORTH_IT:
-        yield from _cheaper_sources(run, progress)
-    augment_sec = per_batch * stages["augment"]
+        yield from _cheaper_sources(run, source_sec, progress)
+    augment_sec = clips_a_step * run.reading.stages["augment"]
     if augment_sec:
         worst = max(run.reading.augment_steps, key=lambda name: run.reading.augment_steps[name])
         gain = cost.gain(read_sec=cost.read_sec - augment_sec)
@@ -95,7 +94,7 @@ def remedies(run: Run, progress: Callable[[str], None]) -> Iterator[Remedy]:
         yield from _faster_training(run, progress)
 
 
-def _cheaper_sources(run: Run, progress: Callable[[str], None]) -> Iterator[Remedy]:
+def _cheaper_sources(run: Run, source_sec: float, progress: Callable[[str], None]) -> Iterator[Remedy]:
     for source in substitutes.of(run.dataset, run.data_tools):
         progress(f"trying {source.name} on a few of the clips")
         try:
@@ -103,7 +102,7 @@ def _cheaper_sources(run: Run, progress: Callable[[str], None]) -> Iterator[Reme
         except PaddleVideoFastError as error:
             yield Remedy(source.name, None, f"unknown: {error}", source.how)
             continue
-        gain = run.cost.gain(read_sec=run.cost.read_sec * share)
+        gain = run.cost.gain(read_sec=run.cost.read_sec - (1 - share) * source_sec)
         yield Remedy(source.name, gain, "measured", source.how)
     if paddle.get_device() != "cpu" and isinstance(run.dataset.pipeline.decode, VideoDecoder):
         yield Remedy("DALI", None, "unknown: decoding on the GPU was not tried", "--train_dali")
