@@ -19,7 +19,13 @@ from paddlevideo_fast.bench.diagnosis import limit, summary
 from paddlevideo_fast.bench.reading import time_reading, time_transport
 from paddlevideo_fast.bench.remedy import Run, remedies
 from paddlevideo_fast.bench.step_model import StepCost
-from paddlevideo_fast.bench.training import StepTimes, SyntheticLoader, time_steps, time_training_stages
+from paddlevideo_fast.bench.training import (
+    StepTimes,
+    SyntheticLoader,
+    require_own_loader,
+    time_steps,
+    time_training_stages,
+)
 from paddlevideo_fast.cli import num_cores
 from paddlevideo_fast.config import Config
 
@@ -45,6 +51,7 @@ def examine(
     """
     parts = training_parts(cfg, load_pretrained=False)
     loader = parts.split.loader
+    require_own_loader(loader)
     batch_size = loader.batch_sampler.batch_size
     progress(f"training {steps} steps on the real loader")
     with contextlib.closing(loader):

@@ -10,7 +10,7 @@ from typing import Any, Dict
 import paddle
 
 from paddlevideo_fast.assembly import training_parts
-from paddlevideo_fast.bench.training import SyntheticLoader, clip_shape, time_steps
+from paddlevideo_fast.bench.training import SyntheticLoader, clip_shape, require_own_loader, time_steps
 from paddlevideo_fast.cli import add_config_arguments, count
 from paddlevideo_fast.config import Config, load_config
 
@@ -45,6 +45,7 @@ def run(cfg: Config, synthetic: bool = False, steps: int = 30, warmup: int = 5) 
     parts = training_parts(cfg, load_pretrained=False)
     loader = parts.split.loader
     if synthetic:
+        require_own_loader(loader)
         loader = SyntheticLoader(loader.batch_sampler.batch_size, clip_shape(parts), parts.model.num_classes)
     with contextlib.closing(parts.split.loader):
         times = time_steps(parts, loader, steps, warmup, budget_sec=float("inf"))
@@ -52,7 +53,7 @@ def run(cfg: Config, synthetic: bool = False, steps: int = 30, warmup: int = 5) 
         "device": paddle.get_device(),
         "paddle": paddle.__version__,
         "batches": "synthetic" if synthetic else "real",
-        "num_workers": 0 if synthetic else loader.num_workers,
+        "num_workers": getattr(loader, "num_workers", 0),
         "steps": times.num_steps,
         "steps_per_sec": 1 / times.step_sec,
         "clips_per_sec": times.clips_per_sec,

@@ -14,8 +14,8 @@ from paddlevideo_fast.assembly import TrainingParts
 from paddlevideo_fast.bench.stopwatch import Stopwatch
 from paddlevideo_fast.engine import Trainer
 from paddlevideo_fast.engine.callbacks import Callback
-from paddlevideo_fast.errors import BadSampleShareError
-from paddlevideo_fast.loader import Batch
+from paddlevideo_fast.errors import BadSampleShareError, PaddleVideoFastError
+from paddlevideo_fast.loader import Batch, ClipLoader
 
 STAGES = ("normalise", "mix", "forward", "backward", "optimizer", "other")
 _NO_END = 1_000_000
@@ -150,6 +150,15 @@ def clip_shape(parts: TrainingParts, num_tries: int = 16) -> Tuple[int, ...]:
         failures += sample.failures
     path, cause = failures[0]
     raise BadSampleShareError(f"no clip of {dataset.file_path} was found that decodes; {path}: {cause}")
+
+
+def require_own_loader(loader: Any) -> None:
+    """Raises `PaddleVideoFastError` where the clips come from a loader whose batches are not uint8 clips."""
+    if not isinstance(loader, ClipLoader):
+        raise PaddleVideoFastError(
+            "this measurement takes our own reader apart, and the config reads through another loader: add "
+            "-o train_dali=false, and compare with  tools/benchmark.py train  with and without it"
+        )
 
 
 class _Enough(Exception):

@@ -14,8 +14,9 @@ from paddlevideo_fast.bench import charts, diagnosis, doctor, remedy, substitute
 from paddlevideo_fast.bench.reading import ReadingCost, time_reading, time_transport
 from paddlevideo_fast.bench.step_model import StepCost
 from paddlevideo_fast.bench.stopwatch import Stopwatch
+from paddlevideo_fast.bench.training import SyntheticLoader, require_own_loader
 from paddlevideo_fast.config import load_config
-from paddlevideo_fast.errors import BadSampleShareError
+from paddlevideo_fast.errors import BadSampleShareError, PaddleVideoFastError
 from paddlevideo_fast.loader import ClipRequest
 
 COST = StepCost(train_sec=0.1, train_cpu_sec=0.1, read_sec=0.4, transport_sec=0.0, num_workers=0, num_cores=8)
@@ -237,6 +238,12 @@ def test_wrong_input_is_one_message(config, command, capsys, tmp_path):
     with pytest.raises(SystemExit):
         command("doctor").main(["-c", "x.yaml", "--steps", "none"])
     assert "'none' is no whole number from 2 on" in capsys.readouterr().err
+
+
+def test_another_loader_is_refused(config):
+    with pytest.raises(PaddleVideoFastError, match="train_dali=false"):
+        require_own_loader(SyntheticLoader(1, (4, 28, 28, 3), 8))
+    require_own_loader(training_parts(load_config(str(config()))).split.loader)
 
 
 def test_a_set_without_a_clip_that_decodes_is_an_error(config, tmp_path):
