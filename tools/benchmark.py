@@ -23,6 +23,7 @@ BENCHMARKS = {
     "exactness": "wrong frames of our reader, decord and OpenCV on clips whose frames carry their number",
     "pipeline": "from a file to a training clip, against decord, PIL and float32",
     "loader": "batches a second: uint8 through our workers, and float32 through Paddle's",
+    "reader": "CPU time and wrong frames: OpenCV, decord, PyAV in sequence, ours, ours on prepared videos",
     "shift": "the temporal shift, ours and Paddle's, against the one of pad, slice and concat",
     "train": "training steps of a config, on its clips or on made-up batches",
     "trainer": "what the trainer costs over a bare Paddle loop",

@@ -50,22 +50,22 @@ def open_container(source: VideoSource, allow_cut: bool = False) -> Tuple[Any, A
         VideoDecodeError: the file is missing, empty, not a video, cut off, or has no video stream.
     """
     present = source.check()
+    announced = None if allow_cut else announced_bytes(source.read_at(0, 4096))
+    if announced is not None and present + _SLACK_BYTES < announced:
+        cause = f"cut off: has {present} of the {announced} bytes its header announces"
+        raise VideoDecodeError(source.name, cause)
     try:
         container = av.open(source.open(), **_LENIENT)
     except LIBAV_ERRORS as error:
         raise VideoDecodeError(source.name, f"not a video, or cut off: {explain(error)}") from error
     try:
-        return container, _video_stream(source, container, None if allow_cut else present)
+        return container, _video_stream(source, container)
     except BaseException:
         container.close()
         raise
 
 
-def _video_stream(source: VideoSource, container: Any, present_bytes: Optional[int]) -> Any:
-    announced = None if present_bytes is None else announced_bytes(source.read_at(0, 4096))
-    if announced is not None and present_bytes is not None and present_bytes + _SLACK_BYTES < announced:
-        cause = f"cut off: has {present_bytes} of the {announced} bytes its header announces"
-        raise VideoDecodeError(source.name, cause)
+def _video_stream(source: VideoSource, container: Any) -> Any:
     streams = [stream for stream in container.streams.video if stream.codec_context is not None]
     if not streams:
         raise VideoDecodeError(source.name, "has no video stream, or one of an unknown codec")

@@ -1,0 +1,289 @@
+"""CPU time and wrong frames of OpenCV, decord, PyAV in sequence, our reader, and ours on prepared videos."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import importlib.util
+import json
+import os
+import platform
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Optional, Sequence
+
+import av
+import cv2
+import numpy as np
+
+from paddlevideo_fast.bench.clips import write_clips
+from paddlevideo_fast.decode import VIDEO_EXTENSIONS, open_video
+from paddlevideo_fast.errors import PaddleVideoFastError
+
+PREPARED = "ours, prepared"
+BASELINE = "decord"
+# Levels of 255. Readers round colours differently, which moves all frames alike; neighbours of a still scene
+# are nearer to each other than this.
+_SAME = 0.5
+_SMALL_PX = 32
+
+Read = Callable[[str, Sequence[int]], np.ndarray]
+
+
+def _sparse(num_frames: int, rng: np.random.Generator) -> List[int]:
+    """TSN's: one frame out of each of 8 segments."""
+    return [min(int((segment + rng.random()) * num_frames / 8), num_frames - 1) for segment in range(8)]
+
+
+def _dense(num_frames: int, rng: np.random.Generator) -> List[int]:
+    """SlowFast's: 32 frames at stride 2; the last one is repeated where the video is shorter."""
+    first = int(rng.integers(max(num_frames - 64, 0) + 1))
+    return [min(first + 2 * step, num_frames - 1) for step in range(32)]
+
+
+PATTERNS = {"sparse-8": _sparse, "32x2": _dense}
+
+
+def _opencv(path: str, indices: Sequence[int]) -> np.ndarray:
+    capture = cv2.VideoCapture(path, cv2.CAP_FFMPEG, [cv2.CAP_PROP_N_THREADS, 1])
+    frames = {}
+    for number in range(max(indices) + 1):
+        if not capture.grab():
+            raise ValueError(f"stops at frame {number}")
+        if number in indices:
+            frames[number] = cv2.cvtColor(capture.retrieve()[1], cv2.COLOR_BGR2RGB)
+    capture.release()
+    return np.stack([frames[index] for index in indices])
+
+
+def _decord(path: str, indices: Sequence[int]) -> np.ndarray:
+    import decord
+
+    frames: np.ndarray = decord.VideoReader(path, num_threads=1).get_batch(list(indices)).asnumpy()
+    return frames
+
+
+def _in_sequence(path: str, indices: Optional[Sequence[int]] = None) -> np.ndarray:
+    """Frames by decoding from the beginning; this plain loop is also what the others are checked against."""
+    frames = {}
+    with av.open(path) as container:
+        container.streams.video[0].codec_context.thread_count = 1
+        for number, frame in enumerate(container.decode(video=0)):
+            if indices is None or number in indices:
+                frames[number] = np.rot90(frame.to_ndarray(format="rgb24"), round(frame.rotation / 90))
+                if indices is not None and number == max(indices):
+                    break
+    return np.stack([frames[index] for index in (range(len(frames)) if indices is None else indices)])
+
+
+def _ours(path: str, indices: Sequence[int]) -> np.ndarray:
+    with open_video(path, "pyav") as reader:
+        return reader.read(indices)
+
+
+READERS: Dict[str, Read] = {
+    "OpenCV": _opencv,
+    BASELINE: _decord,
+    "PyAV in sequence": _in_sequence,
+    "ours": _ours,
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds this benchmark's options."""
+    parser.add_argument("--clips", help="folder of videos; without it three are made")
+    parser.add_argument("--prepared", help="folder of the same videos by data/prepare_videos.py, names alike")
+    parser.add_argument(
+        "--rounds", type=int, default=15, help="reads of each pattern by each reader, in turn"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of the frames asked for")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+
+
+def main(args: argparse.Namespace) -> int:
+    """Runs the benchmark and prints it."""
+    with tempfile.TemporaryDirectory() as folder:
+        clips = _videos(Path(args.clips)) if args.clips else write_clips(Path(folder))
+        result = run(clips, args.prepared and Path(args.prepared), args.rounds, args.seed)
+    print(json.dumps(result, indent=1) if args.json else table(result))
+    return 0
+
+
+def run(
+    clips: Sequence[Path], prepared: Optional[Path] = None, rounds: int = 15, seed: int = 0
+) -> Dict[str, Any]:
+    """Opens and reads videos with every reader in turn, on one thread each, and checks the frames.
+
+    Args:
+        clips: video files.
+        prepared: folder of the prepared ones, with the same names apart from the ending; None: not measured.
+        rounds: reads of each pattern by each reader.
+        seed: of the frames asked for, which are the same for all readers.
+
+    Returns:
+        "machine", "versions", "rounds", "seed", and "rows": one a clip, pattern and reader, with "ms" (the
+        median CPU time of a read with opening), "ratio" to decord (the median over the rounds; None without
+        it) and its quartiles "spread", "wrong" (frames given that are not the one asked for) out of "frames",
+        and "error", which says why a reader gives none.
+
+    Raises:
+        PaddleVideoFastError: a prepared video is missing.
+    """
+    rows = [row for clip in clips for row in _measure_clip(clip, prepared, rounds, seed)]
+    packages = ("av", "decord", "decord2", "numpy", "opencv-python-headless", "opencv-python")
+    versions = {name: _version(name) for name in packages if _version(name)}
+    machine = f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
+    return {"machine": machine, "versions": versions, "rounds": rounds, "seed": seed, "rows": rows}
+
+
+def table(result: Dict[str, Any]) -> str:
+    """`run`'s result as text."""
+    versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
+    lines = [
+        f"CPU time of opening and reading, medians of {result['rounds']} rounds, seed {result['seed']}; "
+        "ratios to decord, with their quartiles",
+        f"{result['machine']}; {versions}",
+        f"{'clip':<20}{'pattern':<10}{'reader':<18}{'ms':>8}{'ratio':>8}{'spread':>14}{'wrong frames':>16}",
+    ]
+    for row in result["rows"]:
+        start = f"{row['clip']:<20}{row['pattern']:<10}{row['reader']:<18}"
+        if row["error"]:
+            lines.append(f"{start}  {row['error'][:60]}")
+            continue
+        ratio, spread = "-", "-"
+        if row["ratio"] is not None:
+            ratio, spread = f"{row['ratio']:.2f}", "{:.2f}-{:.2f}".format(*row["spread"])
+        wrong = f"{row['wrong']} of {row['frames']}"
+        lines.append(f"{start}{row['ms']:>8.1f}{ratio:>8}{spread:>14}{wrong:>16}")
+    for pattern in PATTERNS:
+        for reader, mean in _means(result["rows"], pattern).items():
+            lines.append(f"{'geometric mean':<20}{pattern:<10}{reader:<18}{'':>8}{mean:>8.2f}")
+    return "\n".join(lines)
+
+
+def _measure_clip(clip: Path, prepared: Optional[Path], rounds: int, seed: int) -> List[Dict[str, Any]]:
+    files = {name: clip for name in READERS if name != BASELINE or importlib.util.find_spec("decord")}
+    if prepared is not None:
+        files[PREPARED] = _prepared_file(clip, prepared)
+    checks = {file: Check(_in_sequence(str(file))) for file in set(files.values())}
+    rows = []
+    for pattern, draw in PATTERNS.items():
+        rng = np.random.default_rng(seed)
+        draws = [draw(checks[clip].num_frames, rng) for _ in range(rounds)]
+        measured: Dict[str, Dict[str, Any]] = {
+            name: {"seconds": [], "wrong": 0, "frames": 0, "error": None} for name in files
+        }
+        for indices in draws:
+            for name, file in files.items():  # in turn: all see the same machine
+                _measure(measured[name], READERS.get(name, _ours), file, indices, checks[file])
+        baseline = measured.get(BASELINE, {"seconds": []})["seconds"]
+        rows += [
+            {"clip": clip.name, "pattern": pattern, "reader": name, **_summary(side, baseline)}
+            for name, side in measured.items()
+        ]
+    return rows
+
+
+def _measure(side: Dict[str, Any], read: Read, file: Path, indices: Sequence[int], check: Check) -> None:
+    if side["error"]:
+        return
+    began = time.process_time()
+    try:
+        frames = read(str(file), indices)
+    except Exception as error:  # every reader has types of its own
+        side["error"] = f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"
+        return
+    side["seconds"].append(time.process_time() - began)
+    side["frames"] += len(indices)
+    side["wrong"] += check.count_wrong(frames, indices)
+
+
+class Check:
+    """Small versions of all frames of a video, to tell which one a reader gave.
+
+    Args:
+        frames: all of them, uint8 [T, H, W, 3].
+    """
+
+    def __init__(self, frames: np.ndarray) -> None:
+        self.num_frames = len(frames)
+        self._shape = frames.shape[1:]
+        self._small = _shrink(frames)
+
+    def count_wrong(self, frames: np.ndarray, indices: Sequence[int]) -> int:
+        """How many frames are not turned as they are shown, or look more like another frame of the video.
+
+        Args:
+            frames: uint8 [T, H, W, 3].
+            indices: the numbers asked for.
+        """
+        if frames.shape[1:] != self._shape:
+            return len(indices)
+        wrong = 0
+        for small, index in zip(_shrink(frames), indices):
+            distances = np.abs(self._small - small).mean(axis=(1, 2, 3))
+            wrong += bool(distances[index] > distances.min() + _SAME)
+        return wrong
+
+
+def _shrink(frames: np.ndarray) -> np.ndarray:
+    size = (_SMALL_PX, _SMALL_PX)
+    return np.stack([cv2.resize(frame, size, interpolation=cv2.INTER_AREA) for frame in frames]).astype(
+        np.float32
+    )
+
+
+def _summary(side: Dict[str, Any], baseline: Sequence[float]) -> Dict[str, Any]:
+    seconds = side.pop("seconds")
+    summary = {"ms": None, "ratio": None, "spread": None, **side}
+    if seconds and not side["error"]:
+        summary["ms"] = statistics.median(seconds) * 1e3
+        if len(baseline) == len(seconds):
+            ratios = [ours / theirs for ours, theirs in zip(seconds, baseline)]
+            summary["ratio"] = statistics.median(ratios)
+            summary["spread"] = [float(value) for value in np.quantile(ratios, (0.25, 0.75))]
+    return summary
+
+
+def _means(rows: Sequence[Dict[str, Any]], pattern: str) -> Dict[str, float]:
+    ratios: Dict[str, List[float]] = {}
+    for row in rows:
+        if row["pattern"] == pattern and row["ratio"] is not None:
+            ratios.setdefault(row["reader"], []).append(row["ratio"])
+    return {reader: statistics.geometric_mean(values) for reader, values in ratios.items()}
+
+
+def _videos(folder: Path) -> List[Path]:
+    videos = [path for path in sorted(folder.glob("*")) if path.suffix.lower() in VIDEO_EXTENSIONS]
+    readable = [path for path in videos if _can_decode(path)]
+    if not readable:
+        raise PaddleVideoFastError(f"{folder}: has no video that decodes")
+    for path in sorted(set(videos) - set(readable)):
+        print(f"left out, for it does not decode: {path}", file=sys.stderr)
+    return readable
+
+
+def _can_decode(path: Path) -> bool:
+    try:
+        return len(_in_sequence(str(path))) > 0
+    except (av.FFmpegError, ValueError):
+        return False
+
+
+def _prepared_file(clip: Path, folder: Path) -> Path:
+    found = [
+        path for path in sorted(folder.rglob(f"{clip.stem}.*")) if path.suffix.lower() in VIDEO_EXTENSIONS
+    ]
+    if not found:
+        raise PaddleVideoFastError(f"{folder}: has no prepared video of {clip.name}")
+    return found[0]
+
+
+def _version(package: str) -> Optional[str]:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None

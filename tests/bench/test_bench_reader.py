@@ -1,0 +1,73 @@
+"""The benchmark of the readers: it tells right frames from wrong ones, and measures all readers."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+
+import numpy as np
+import pytest
+
+from paddlevideo_fast.bench import reader as bench
+from paddlevideo_fast.errors import PaddleVideoFastError
+
+HAS_DECORD = importlib.util.find_spec("decord") is not None
+
+
+def test_wrong_frames_are_counted(make_clip, tmp_path):
+    path = str(make_clip(tmp_path / "clip.mp4", 20))
+    check = bench.Check(bench._in_sequence(path))
+    frames = bench._ours(path, [3, 8, 19])
+    assert check.count_wrong(frames, [3, 8, 19]) == 0
+    assert check.count_wrong(frames, [3, 9, 0]) == 2
+    assert check.count_wrong(np.rot90(frames, axes=(1, 2)), [3, 8, 19]) == 3
+
+
+@pytest.mark.parametrize("pattern", bench.PATTERNS)
+@pytest.mark.parametrize("num_frames", [1, 5, 64, 300])
+def test_patterns_stay_inside(pattern, num_frames):
+    rng = np.random.default_rng(0)
+    indices = bench.PATTERNS[pattern](num_frames, rng)
+    assert len(indices) in (8, 32)
+    assert all(0 <= index < num_frames for index in indices)
+    assert indices == sorted(indices)
+
+
+@pytest.mark.smoke
+def test_all_readers_on_a_folder(make_clip, run_script, tmp_path):
+    for folder in ("clips", "prepared"):
+        make_clip(tmp_path / folder / "b_frames.mp4", 30, bframes=2)
+    done = run_script(
+        "tools/benchmark.py",
+        *("reader", "--clips", tmp_path / "clips", "--prepared", tmp_path / "prepared"),
+        *("--rounds", 2, "--json"),
+    )
+    result = json.loads(done.stdout)
+    readers = {name for name in (*bench.READERS, bench.PREPARED) if name != bench.BASELINE or HAS_DECORD}
+    for pattern in bench.PATTERNS:
+        rows = [row for row in result["rows"] if row["pattern"] == pattern]
+        assert {row["reader"] for row in rows} == readers
+        for row in rows:
+            assert row["error"] is None
+            assert row["ms"] > 0
+            assert (row["ratio"] is not None) == HAS_DECORD
+            assert row["wrong"] == 0
+    text = bench.table(result)
+    assert text.count("b_frames.mp4") == 2 * len(readers)
+
+
+def test_ours_is_right_where_others_fail(make_clip, tmp_path):
+    """On an MPEG-TS file with open groups some readers are wrong or give up; the run goes on."""
+    clip = make_clip(tmp_path / "open_gop.ts", 40, bframes=3, options={"x264-params": "open-gop=1"})
+    rows = bench.run([clip], rounds=1)["rows"]
+    ours = [row for row in rows if row["reader"] == "ours"]
+    assert [(row["wrong"], row["error"]) for row in ours] == [(0, None), (0, None)]
+
+
+def test_missing_videos_are_named(make_clip, tmp_path):
+    clip = make_clip(tmp_path / "clip.mp4", 5)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(PaddleVideoFastError, match=r"no prepared video of clip\.mp4"):
+        bench.run([clip], tmp_path / "empty", rounds=1)
+    with pytest.raises(PaddleVideoFastError, match="has no video that decodes"):
+        bench._videos(tmp_path / "empty")

@@ -1,0 +1,102 @@
+"""What becomes of damage: an error, or the nearest frame that decodes, counted."""
+
+from __future__ import annotations
+
+import av
+import numpy as np
+import pytest
+
+from paddlevideo_fast.decode import open_video
+from paddlevideo_fast.errors import PaddleVideoFastError, VideoDecodeError
+
+
+def spoil(path, place: int) -> None:
+    """Zeroes the data of one packet in the file, from its 12th byte on."""
+    with av.open(str(path)) as container:
+        packet = [packet for packet in container.demux(video=0) if packet.size][place]
+        data = bytes(packet)
+    whole = bytearray(path.read_bytes())
+    at = whole.find(data)
+    assert at > 0
+    assert whole.find(data, at + 1) < 0
+    whole[at + 12 : at + len(data)] = bytes(len(data) - 12)
+    path.write_bytes(whole)
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("name", ["clip.mp4", "clip.avi"])
+def test_nearest(name, make_clip, frame_number, tmp_path):
+    """A group of 10 is damaged from its fourth packet on: frames 13 to 19 have others in their place."""
+    path = make_clip(tmp_path / name, 30, gop=10, codec="mpeg4" if name.endswith("avi") else "libx264")
+    spoil(path, 13)
+    numbers = [*range(13), 12, 12, 12, 12, 20, 20, 20, *range(20, 30)]
+    with open_video(path, on_corrupt="nearest") as reader:
+        assert reader.num_frames == 30
+        assert [frame_number(frame) for frame in reader.read([25, 14, 3, 14, 18])] == [25, 12, 3, 12, 20]
+        assert reader.num_replaced == 2
+        assert [frame_number(frame) for frame in reader.read([12, 20])] == [12, 20]
+        assert reader.num_replaced == 2
+        assert [frame_number(frame) for frame in reader.read(range(30))] == numbers
+        assert [frame_number(frame) for frame in reader] == numbers
+        assert reader.num_replaced == 2 + 7 + 7
+    with open_video(path) as reader:
+        assert [frame_number(frame) for frame in reader.read([12, 20, 25])] == [12, 20, 25]
+        for index in (13, 19):
+            with pytest.raises(VideoDecodeError, match=f"frame {index} is damaged or missing"):
+                reader.read([index])
+        frames = iter(reader)
+        assert [frame_number(next(frames)) for _ in range(13)] == list(range(13))
+        with pytest.raises(VideoDecodeError, match="frame 13"):
+            next(frames)
+        assert reader.num_replaced == 0
+
+
+def test_a_damaged_frame_nobody_refers_to_harms_no_other(make_clip, frame_number, tmp_path):
+    options = {"x264-params": "b-adapt=0:b-pyramid=none:scenecut=0"}
+    path = make_clip(tmp_path / "clip.mp4", 31, gop=31, bframes=2, options=options)
+    spoil(path, 5)  # I0 P3 B1 B2 P6 B4 B5 …
+    with open_video(path, on_corrupt="nearest") as reader:
+        numbers = [frame_number(frame) for frame in reader.read(range(31))]
+        assert numbers == [0, 1, 2, 3, 3, *range(5, 31)]
+        assert reader.num_replaced == 1
+
+
+def test_a_cut_file_gives_what_is_there(make_clip, frame_number, tmp_path):
+    for name in ("clip.mkv", "clip.avi", "clip.mp4"):
+        options = {"movflags": "faststart"} if name.endswith("mp4") else {}
+        path = make_clip(tmp_path / name, 60, container_options=options)
+        data = path.read_bytes()
+        path.write_bytes(data[: len(data) * 2 // 3])
+        with open_video(path, on_corrupt="nearest") as reader:
+            numbers = [frame_number(frame) for frame in reader.read(range(reader.num_frames))]
+        assert numbers[:20] == list(range(20))
+        assert len(set(numbers)) + reader.num_replaced == reader.num_frames, name
+
+
+def test_nothing_left(make_clip, tmp_path):
+    path = make_clip(tmp_path / "clip.mp4", 10, gop=10)
+    spoil(path, 0)
+    with pytest.raises(VideoDecodeError, match="damaged"), open_video(path, on_corrupt="nearest") as reader:
+        reader.read([4])
+
+
+def test_only_the_default_backend_replaces(make_clip, tmp_path):
+    path = make_clip(tmp_path / "clip.mp4", 3)
+    with pytest.raises(PaddleVideoFastError, match="'cv2' cannot replace damaged frames; backend 'pyav' can"):
+        open_video(path, "cv2", on_corrupt="nearest")
+    with pytest.raises(PaddleVideoFastError, match="on_corrupt is one of raise, nearest, found 'skip'"):
+        open_video(path, on_corrupt="skip")
+
+
+def test_same_read_same_frames(make_clip, tmp_path):
+    """Damage leaves nothing behind that changes what is read later."""
+    path = make_clip(tmp_path / "clip.avi", 30, codec="mpeg4", bframes=2)
+    with open_video(path) as reader:
+        intact = reader.read(range(30))
+    spoil(path, 4)
+    with open_video(path, on_corrupt="nearest") as reader:
+        first = reader.read(range(30))
+        assert np.array_equal(reader.read(range(30)), first)
+        assert np.array_equal(first[12:], intact[12:])
+        for index in range(30):
+            assert np.array_equal(reader.read([index])[0], first[index])

@@ -1,0 +1,123 @@
+"""Where a video is read from: paths, bytes, file objects; and what is known without decoding."""
+
+from __future__ import annotations
+
+import gc
+import io
+import weakref
+
+import numpy as np
+import pytest
+
+from paddlevideo_fast.decode import decoding, open_video, pyav_reader
+from paddlevideo_fast.errors import PaddleVideoFastError, VideoDecodeError
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("name", ["clip.mp4", "clip.mkv", "clip.avi", "clip.ts"])
+def test_bytes_and_file_objects_read_as_the_path_does(name, make_clip, tmp_path):
+    path = make_clip(tmp_path / name, 30, bframes=2)
+    with open_video(path) as reader:
+        expected = reader.read([29, 0, 13])
+    data = path.read_bytes()
+    with path.open("rb") as file:
+        file.read(100)
+        for source in (data, bytearray(data), memoryview(data), io.BytesIO(data), file, str(path)):
+            with open_video(source) as reader:
+                assert np.array_equal(reader.read([29, 0, 13]), expected)
+        assert not file.closed
+
+
+def test_messages_name_the_source(make_clip, tmp_path):
+    path = make_clip(tmp_path / "clip.mp4", 8)
+    text = tmp_path / "text.mp4"
+    text.write_text("no video " * 50)
+    with text.open("rb") as file, pytest.raises(VideoDecodeError) as caught:
+        open_video(file)
+    assert caught.value.path == str(text)
+    for source, name in (
+        (b"no video " * 50, "<bytes>"),
+        (b"", "<bytes>"),
+        (io.BytesIO(b"x" * 99), "<BytesIO>"),
+    ):
+        with pytest.raises(VideoDecodeError) as caught:
+            open_video(source)
+        assert caught.value.path == name
+    with open_video(path.read_bytes()) as reader, pytest.raises(VideoDecodeError, match="<bytes>.*frame 8"):
+        reader.read([8])
+
+
+def test_what_is_no_source_is_refused(make_clip, tmp_path):
+    path = make_clip(tmp_path / "clip.mp4", 2)
+    pipe = io.BytesIO(path.read_bytes())
+    pipe.seekable = lambda: False  # type: ignore[method-assign]
+    for source, message in (
+        (3, "found int"),
+        (io.StringIO("x"), "open it with 'rb'"),
+        (pipe, "cannot seek|can seek"),
+    ):
+        with pytest.raises(PaddleVideoFastError, match=message):
+            open_video(source)
+    for backend in ("cv2", "decord", "frames"):
+        with pytest.raises(PaddleVideoFastError, match=f"'{backend}' reads from a path only"):
+            open_video(path.read_bytes(), backend)
+
+
+@pytest.mark.parametrize("name", ["clip.mp4", "clip.mkv", "clip.avi", "clip.ts", "mpeg4.avi"])
+def test_the_size_is_known_without_decoding(name, make_clip, tmp_path, monkeypatch):
+    codec = "mpeg4" if name.startswith("mpeg4") else "libx264"
+    path = make_clip(tmp_path / name, 12, (84, 50), codec=codec)
+
+    def no_decoding(*args):
+        raise AssertionError("something is decoded")
+
+    monkeypatch.setattr(decoding.PictureDecoder, "pictures", no_decoding)
+    with open_video(path) as reader:
+        assert (reader.width, reader.height, reader.num_frames) == (84, 50, 12)
+        assert reader.avg_fps == pytest.approx(25, rel=1e-2)
+
+
+def test_packets_nobody_needs_do_not_reach_the_decoder(make_clip, tmp_path, monkeypatch):
+    fed = []
+    needed = decoding.PictureDecoder._needed
+
+    def spy(self, span, wanted):
+        places = list(needed(self, span, wanted))
+        fed.extend(places)
+        return iter(places)
+
+    monkeypatch.setattr(decoding.PictureDecoder, "_needed", spy)
+    for name, options in (("clip.mp4", {"bframes": 2}), ("clip.avi", {"bframes": 2, "codec": "mpeg4"})):
+        options.setdefault(
+            "options", {"x264-params": "b-pyramid=none:b-adapt=0"} if name == "clip.mp4" else {}
+        )
+        path = make_clip(tmp_path / name, 36, gop=36, **options)
+        fed.clear()
+        with open_video(path) as reader:
+            reader.read([35])
+        assert 12 <= len(fed) <= 16, name  # every third, and the last group whole
+
+
+def test_frees_its_file_without_being_closed(make_clip, tmp_path):
+    """No cycle of references keeps containers alive until the collector runs."""
+    path = make_clip(tmp_path / "clip.mp4", 12)
+    gc.collect()
+    gc.disable()
+    try:
+        reader = pyav_reader.PyAVReader(path)
+        reader.read([3])
+        next(iter(reader))
+        held = weakref.ref(reader._decoder)
+        del reader
+        assert held() is None
+    finally:
+        gc.enable()
+
+
+def test_reading_while_iterating_is_refused(make_clip, tmp_path):
+    with open_video(make_clip(tmp_path / "clip.mp4", 30)) as reader:
+        frames = iter(reader)
+        next(frames)
+        reader.read([20])
+        with pytest.raises(RuntimeError, match="iterated"):
+            list(frames)
