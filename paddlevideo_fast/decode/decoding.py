@@ -99,6 +99,7 @@ class PictureDecoder:
         spans = [(0, len(self._packets))]
         if wanted is not None and not self._is_counted:
             spans = self._index.spans(sorted(wanted))
+        self._is_tainted = bool(self.damage)  # of this pass or of an earlier one: start from nothing
         for span in spans:
             for picture in self._decode(self._needed(span, wanted), spoilt):
                 if picture.is_corrupt:
