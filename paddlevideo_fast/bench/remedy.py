@@ -119,10 +119,13 @@ def _faster_training(run: Run, progress: Callable[[str], None]) -> Iterator[Reme
         ("larger batch", 2, shape, None, larger),
         ("smaller input", 1, smaller, None, f"crops of {side} pixels; may cost accuracy"),
     )
+    plain = SyntheticLoader(run.batch_size, shape, run.parts.model.num_classes)
     for name, factor, size, precision, how in trials:
         progress(f"trying {name}")
         loader = SyntheticLoader(factor * run.batch_size, size, run.parts.model.num_classes)
         try:
+            # each beside the plain step, so that other programs on the machine slow both
+            base = time_steps(run.parts, plain, _TRIAL_STEPS, 1, _TRIAL_SEC / 2)
             times = time_steps(run.parts, loader, _TRIAL_STEPS, 1, _TRIAL_SEC, precision)
         except Exception as error:  # whatever the device, its memory or the network has against it
             first_line = (str(error).strip() or repr(error)).splitlines()[0]
@@ -130,8 +133,8 @@ def _faster_training(run: Run, progress: Callable[[str], None]) -> Iterator[Reme
             continue
         changed = dataclasses.replace(
             run.cost,
-            train_sec=times.step_sec,
-            train_cpu_sec=times.cpu_sec / times.num_steps,
+            train_sec=run.cost.train_sec * times.step_sec / base.step_sec,
+            train_cpu_sec=run.cost.train_cpu_sec * times.step_sec / base.step_sec,
             read_sec=factor * run.cost.read_sec,
             transport_sec=factor * run.cost.transport_sec,
         )
