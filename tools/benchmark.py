@@ -20,6 +20,7 @@ from paddlevideo_fast.errors import PaddleVideoFastError
 # Modules of paddlevideo_fast/bench with `add_arguments(parser)` and `main(args)`. Each is imported when it is
 # asked for, so none needs what another one needs.
 BENCHMARKS = {
+    "dali": "training clips through NVIDIA DALI on a CPU, and through our own reader",
     "exactness": "wrong frames of our reader, decord and OpenCV on clips whose frames carry their number",
     "pipeline": "from a file to a training clip, against decord, PIL and float32",
     "loader": "batches a second: uint8 through our workers, and float32 through Paddle's",

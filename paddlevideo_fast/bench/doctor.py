@@ -28,6 +28,7 @@ from paddlevideo_fast.bench.training import (
 )
 from paddlevideo_fast.cli import num_cores
 from paddlevideo_fast.config import Config
+from paddlevideo_fast.errors import ConfigError
 
 _MAX_CLIPS = 64
 
@@ -47,8 +48,10 @@ def examine(
         What docs/en/performance.md says of doctor.json.
 
     Raises:
-        PaddleVideoFastError: as training does; no section DATASET.train; no clip decodes.
+        PaddleVideoFastError: as training does; no section DATASET.train; no clip decodes; DALI reads.
     """
+    if cfg.get("train_dali"):
+        raise ConfigError(["train_dali: the doctor times our own reader only; set -o train_dali=false"])
     parts = training_parts(cfg, load_pretrained=False)
     loader = parts.split.loader
     require_own_loader(loader)
