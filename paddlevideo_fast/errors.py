@@ -64,6 +64,10 @@ class CheckpointError(PaddleVideoFastError):
     """A checkpoint that cannot be written, found, read or continued from."""
 
 
+class ScheduleError(PaddleVideoFastError):
+    """The settings of a schedule contradict each other."""
+
+
 class NonFiniteLossError(PaddleVideoFastError):
     """The loss turned NaN or infinite."""
 

@@ -3,7 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import List, Optional
+from typing import List, Optional, Tuple
+
+
+@dataclass(frozen=True)
+class ShortShape:
+    """A step of the short cycle.
+
+    Attributes:
+        batch_multiplier: factor on the phase's batch size.
+        crop_size: side of the crop in pixels.
+    """
+
+    batch_multiplier: int
+    crop_size: int
 
 
 @dataclass(frozen=True)
@@ -17,6 +30,7 @@ class Phase:
         num_frames: frames of a clip; None: as configured.
         crop_size: side of the crop in pixels; None: as configured.
         sampling_rate: frames of the video from one frame of the clip to the next; None: as configured.
+        short_cycle: shapes that steps take in turn, before one at the phase's own; empty: all at its own.
         lr_multiplier: factor on the learning rate.
 
     Raises:
@@ -29,6 +43,7 @@ class Phase:
     num_frames: Optional[int] = None
     crop_size: Optional[int] = None
     sampling_rate: Optional[float] = None
+    short_cycle: Tuple[ShortShape, ...] = ()
     lr_multiplier: float = 1.0
 
     def __post_init__(self) -> None:

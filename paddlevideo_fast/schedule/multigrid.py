@@ -1,0 +1,181 @@
+"""The multigrid schedule: when a run trains on clips of which shape, how many of them, and at which rate.
+
+Reference: Wu et al., "A Multigrid Method for Efficiently Training Video Models", arXiv 1912.00998, section 3;
+the rounding and the fine-tuning are those of PySlowFast.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import accumulate
+from statistics import mean
+from typing import List, Sequence, Tuple
+
+from paddlevideo_fast.errors import ScheduleError
+from paddlevideo_fast.schedule.phases import Phase, ShortShape
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """The plain training that a multigrid run takes the place of.
+
+    Attributes:
+        epochs: how many it has.
+        steps: epochs at which its learning rate changes; the first is 0.
+        num_frames: frames of a clip.
+        crop_size: its side in pixels.
+        sampling_rate: frames of the video from one frame of the clip to the next.
+    """
+
+    epochs: int
+    steps: Sequence[int]
+    num_frames: int
+    crop_size: int
+    sampling_rate: float
+
+
+@dataclass(frozen=True)
+class RateStep:
+    """From `epoch` on, the learning rate is that of the baseline's `stage` times `multiplier`."""
+
+    epoch: int
+    stage: int
+    multiplier: int
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """What a multigrid run does.
+
+    Attributes:
+        phases: spans of epochs at one shape of the long cycle.
+        rate_steps: the learning rate.
+    """
+
+    phases: List[Phase]
+    rate_steps: List[RateStep]
+
+
+def multigrid_schedule(
+    baseline: Baseline,
+    long_factors: Sequence[Tuple[float, float]],
+    short_factors: Sequence[float],
+    epoch_factor: float,
+) -> Schedule:
+    """The schedule of both cycles, or of one of them.
+
+    A clip of T frames and S² pixels comes in batches T0·S0² / (T·S²) times as large, so that every step costs
+    about the same. In each stage of the learning rate all shapes of the long cycle get the same number of
+    steps. The last stage trains at the last shape alone, the first half of it at the rate before.
+
+    Args:
+        baseline: the plain training.
+        long_factors: (share of the frames, share of the side) of the long cycle's shapes, small to large; none:
+            no long cycle.
+        short_factors: shares of the baseline's side that a short cycle passes before the phase's own side;
+            none: no short cycle.
+        epoch_factor: epochs of the run for one of the baseline.
+
+    Raises:
+        ScheduleError: the steps do not rise, or a shape has no frames or no pixels, or a phase no epoch.
+    """
+    if list(baseline.steps) != sorted(set(baseline.steps)) or baseline.steps[0] != 0:
+        raise ScheduleError(f"steps {list(baseline.steps)} of the learning rate must start at 0 and rise")
+    if not long_factors:
+        return _short_cycle_alone(baseline, short_factors, epoch_factor)
+    if len(baseline.steps) < 2 or baseline.steps[-1] >= baseline.epochs:
+        raise ScheduleError(
+            f"steps {list(baseline.steps)} of the learning rate: the long cycle needs a step after 0, and the "
+            f"last one before the end at epoch {baseline.epochs}"
+        )
+    shapes = [_Shape(baseline, *factors, short_factors) for factors in long_factors]
+    spans = _long_cycle(baseline, shapes)
+    scale = baseline.epochs * epoch_factor / sum(epochs for _, _, epochs in spans)
+    ends = [round(end) for end in accumulate(epochs * scale for _, _, epochs in spans)]
+    starts = [0, *ends[:-1]]
+    if any(start >= end for start, end in zip(starts, ends)):
+        raise ScheduleError(
+            f"{ends[-1]} epochs for {len(ends)} phases leave one without any: raise epochs or epoch_factor, or "
+            "take fewer long_cycle_factors"
+        )
+    phases = [shape.phase(start, end) for (_, shape, _), start, end in zip(spans, starts, ends)]
+    rate_steps = [RateStep(start, stage, shape.batch) for (stage, shape, _), start in zip(spans, starts)]
+    previous, last = rate_steps[-2:]
+    middle = (starts[-1] + ends[-1]) // 2
+    rate_steps[-1:] = [
+        RateStep(last.epoch, previous.stage, previous.multiplier),
+        RateStep(middle, last.stage, last.multiplier),
+    ]
+    return Schedule(phases, rate_steps)
+
+
+class _Shape:
+    """A shape of the long cycle and, below it, those of the short cycle.
+
+    Attributes:
+        batch: its batch, in batches of the baseline.
+        mean_batch: the mean of that over a short cycle.
+        short_cycle: the smaller sides that come before its own.
+    """
+
+    def __init__(
+        self, baseline: Baseline, frame_factor: float, side_factor: float, short_factors: Sequence[float]
+    ) -> None:
+        self.baseline = baseline
+        self.num_frames = round(baseline.num_frames * frame_factor)
+        self.crop_size = round(baseline.crop_size * side_factor)
+        smallest = min([self.crop_size, *(round(baseline.crop_size * factor) for factor in short_factors)])
+        if self.num_frames < 1 or smallest < 1:
+            raise ScheduleError(
+                f"factors [{frame_factor}, {side_factor}] leave {self.num_frames} frames of {smallest} pixels of "
+                f"a clip of {baseline.num_frames} frames of {baseline.crop_size}"
+            )
+        volume = baseline.num_frames * baseline.crop_size**2
+        sides = [*(baseline.crop_size * factor for factor in short_factors), self.crop_size]
+        batches = [round(volume / (self.num_frames * side**2)) for side in sides]
+        self.batch = batches[-1]
+        self.mean_batch = mean(batches)
+        if self.batch < 1:
+            raise ScheduleError(
+                f"factors [{frame_factor}, {side_factor}] make clips larger than the baseline's: they must not "
+                "be above 1"
+            )
+        self.short_cycle = tuple(
+            ShortShape(max(round((self.crop_size / side) ** 2), 1), min(round(side), self.crop_size))
+            for side in sides[:-1]
+        )
+
+    def phase(self, start: int, end: int) -> Phase:
+        """Training at this shape."""
+        base = self.baseline
+        return Phase(
+            start,
+            end,
+            batch_multiplier=self.batch,
+            num_frames=self.num_frames,
+            crop_size=self.crop_size,
+            sampling_rate=base.sampling_rate * base.num_frames / self.num_frames,
+            short_cycle=self.short_cycle,
+        )
+
+
+def _long_cycle(baseline: Baseline, shapes: Sequence[_Shape]) -> List[Tuple[int, _Shape, float]]:
+    """Stage, shape and epochs of each phase, for an epoch factor that is yet to be applied."""
+    steps = baseline.steps
+    cycle = sum(shape.mean_batch for shape in shapes)
+    spans = [
+        (stage, shape, (steps[stage + 1] - steps[stage]) * shape.mean_batch / cycle)
+        for stage in range(len(steps) - 1)
+        for shape in shapes
+    ]
+    # fine-tuning saves as many steps as the rest does
+    saved = steps[-1] / sum(epochs / shape.mean_batch for _, shape, epochs in spans)
+    rest = (baseline.epochs - steps[-1]) / saved * shapes[-1].mean_batch
+    return [*spans, (len(steps) - 1, shapes[-1], rest)]
+
+
+def _short_cycle_alone(baseline: Baseline, short_factors: Sequence[float], epoch_factor: float) -> Schedule:
+    """One phase at the baseline's shape; its epochs are cut to whole ones."""
+    shape = _Shape(baseline, 1.0, 1.0, short_factors)
+    rate_steps = [RateStep(int(step * epoch_factor), stage, 1) for stage, step in enumerate(baseline.steps)]
+    return Schedule([shape.phase(0, int(baseline.epochs * epoch_factor))], rate_steps)

@@ -1,0 +1,151 @@
+"""The multigrid schedule is the reference's, and keeps the paper's rules for any settings."""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_right
+from pathlib import Path
+from statistics import mean
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from paddlevideo_fast.errors import ScheduleError
+from paddlevideo_fast.schedule import Baseline, ShortShape, linear_warmup, multigrid_schedule
+
+REFERENCE = {
+    entry["name"]: entry
+    for entry in json.loads((Path(__file__).parent.parent / "reference/multigrid_schedule.json").read_text())
+}
+BASELINE = Baseline(epochs=239, steps=(0, 94, 154, 196), num_frames=32, crop_size=224, sampling_rate=2)
+LONG = [(0.25, 0.5**0.5), (0.5, 0.5**0.5), (0.5, 1), (1, 1)]
+SHORT = [0.5, 0.5**0.5]
+BATCH = 64
+
+
+def lr_at(schedule, epoch):
+    steps = [step.epoch for step in schedule.rate_steps]
+    step = schedule.rate_steps[bisect_right(steps, epoch) - 1]
+    return 0.1 * 0.1**step.stage * step.multiplier
+
+
+def lr_at_epochs(schedule, warmup_epochs=34):
+    top = lr_at(schedule, warmup_epochs)
+    return [
+        linear_warmup(epoch, 0.01, top, warmup_epochs) if epoch < warmup_epochs else lr_at(schedule, epoch)
+        for epoch in range(schedule.phases[-1].end_epoch)
+    ]
+
+
+@pytest.mark.smoke
+def test_both_cycles_are_the_references():
+    reference = REFERENCE["slowfast_8x8_stepwise_multigrid"]
+    schedule = multigrid_schedule(BASELINE, LONG, SHORT, 1.5)
+    assert [[p.batch_multiplier, p.num_frames, p.crop_size, p.end_epoch] for p in schedule.phases] == [
+        [*shape, end] for _, shape, end in reference["schedule"]
+    ]
+    assert [step.epoch for step in schedule.rate_steps] == reference["steps"]
+    assert lr_at_epochs(schedule) == pytest.approx(reference["lr_at_epoch"], rel=1e-8)
+    for expected in reference["phases"]:
+        (phase,) = [p for p in schedule.phases if p.start_epoch == expected["start"]]
+        assert (phase.num_frames, phase.crop_size) == (expected["T"], expected["S"])
+        assert phase.batch_multiplier * BATCH == expected["B"]
+        assert phase.sampling_rate == expected["long_rate"]
+
+
+def test_the_short_cycle_alone_is_the_references():
+    reference = REFERENCE["short_only"]
+    schedule = multigrid_schedule(BASELINE, [], SHORT, 1.5)
+    (phase,) = schedule.phases
+    assert (phase.start_epoch, phase.end_epoch) == (0, reference["max_epoch"])
+    assert (phase.num_frames, phase.crop_size, phase.sampling_rate) == (32, 224, 2)
+    assert phase.short_cycle == (ShortShape(4, 112), ShortShape(2, 158))
+    assert [step.epoch for step in schedule.rate_steps] == reference["steps"]
+    assert lr_at_epochs(schedule) == pytest.approx(reference["lr_at_epoch"], rel=1e-8)
+
+
+def test_the_shapes_of_the_short_cycle():
+    schedule = multigrid_schedule(BASELINE, LONG, SHORT, 1.5)
+    assert [phase.short_cycle for phase in schedule.phases[:4]] == [
+        (ShortShape(2, 112), ShortShape(1, 158)),
+        (ShortShape(2, 112), ShortShape(1, 158)),
+        (ShortShape(4, 112), ShortShape(2, 158)),
+        (ShortShape(4, 112), ShortShape(2, 158)),
+    ]
+
+
+def test_without_any_cycle_it_is_the_baseline():
+    schedule = multigrid_schedule(BASELINE, [], [], 1.0)
+    (phase,) = schedule.phases
+    assert (phase.end_epoch, phase.batch_multiplier, phase.short_cycle) == (239, 1, ())
+
+
+@st.composite
+def settings(draw):
+    steps = [0, *sorted(draw(st.sets(st.integers(20, 200), min_size=1, max_size=4)))]
+    baseline = Baseline(
+        epochs=steps[-1] + draw(st.integers(20, 100)),
+        steps=steps,
+        num_frames=draw(st.sampled_from([8, 16, 32, 64])),
+        crop_size=draw(st.sampled_from([56, 112, 224, 256])),
+        sampling_rate=draw(st.sampled_from([1, 2, 4, 8])),
+    )
+    share = st.sampled_from([0.25, 0.5, 0.5**0.5, 1.0])
+    long = draw(st.lists(st.tuples(share, share), min_size=1, max_size=4))
+    return baseline, long, draw(st.sampled_from([[], SHORT])), draw(st.sampled_from([0.8, 1.0, 1.5, 2.0]))
+
+
+@given(settings())
+def test_rules_hold_for_any_settings(given_settings):
+    baseline, long, short, factor = given_settings
+    try:
+        schedule = multigrid_schedule(baseline, long, short, factor)
+    except ScheduleError as error:
+        assume("without any" not in str(error))
+        raise
+    phases = schedule.phases
+    assert phases[0].start_epoch == 0
+    assert all(first.end_epoch == second.start_epoch for first, second in zip(phases, phases[1:]))
+    assert abs(phases[-1].end_epoch - baseline.epochs * factor) <= 0.5
+    volume = baseline.num_frames * baseline.crop_size**2
+    for phase in phases:
+        wanted = volume / (phase.num_frames * phase.crop_size**2)
+        assert abs(phase.batch_multiplier - wanted) <= 0.5
+        span = baseline.num_frames * baseline.sampling_rate
+        assert phase.num_frames * phase.sampling_rate == pytest.approx(span)
+        assert all(shape.crop_size <= phase.crop_size for shape in phase.short_cycle)
+    mean_batches = [
+        mean(
+            round(volume / (phase.num_frames * side**2))
+            for side in [*(baseline.crop_size * share for share in short), phase.crop_size]
+        )
+        for phase in phases
+    ]
+    # equal steps for each shape of a stage, but for the rounding of two ends to whole epochs
+    for first in range(0, len(phases) - 1, len(long)):
+        stage = range(first, first + len(long))
+        lengths = [phases[i].end_epoch - phases[i].start_epoch for i in stage]
+        steps = [length / mean_batches[i] for length, i in zip(lengths, stage)]
+        slack = [1 / mean_batches[i] for i in stage]
+        assert max(a - s for a, s in zip(steps, slack)) <= min(a + s for a, s in zip(steps, slack)) + 1e-9
+    assert len(phases) == (len(baseline.steps) - 1) * len(long) + 1
+
+
+@pytest.mark.parametrize(
+    ("change", "long", "message"),
+    [
+        ({"steps": (0, 94, 60)}, LONG, "must start at 0 and rise"),
+        ({"steps": (10, 94)}, LONG, "must start at 0 and rise"),
+        ({"steps": (0,)}, LONG, "needs a step after 0"),
+        ({"steps": (0, 94, 239)}, LONG, "before the end at epoch 239"),
+        ({}, [(0.01, 1)], "leave 0 frames"),
+        ({"crop_size": 4}, [(1, 0.1)], "of 0 pixels"),
+        ({}, [(2, 1)], "larger than the baseline's"),
+        ({"epochs": 5, "steps": (0, 2, 4)}, LONG, "leave one without any"),
+    ],
+)
+def test_settings_that_make_no_schedule(change, long, message):
+    baseline = Baseline(**{**vars(BASELINE), **change})
+    with pytest.raises(ScheduleError, match=message):
+        multigrid_schedule(baseline, long, SHORT, 1.0)
