@@ -27,6 +27,7 @@ from paddlevideo_fast.engine import (
     load_checkpoint,
 )
 from paddlevideo_fast.engine.callbacks import (
+    BatchNormSplits,
     Callback,
     Checkpointing,
     Complexity,
@@ -188,7 +189,11 @@ def _callbacks(
     the records before the checkpoint: a run that dies between the two repeats the steps and their records, it
     never lacks them. The bar is last, below the lines.
     """
-    callbacks: List[Callback] = [Complexity(MacCounter(model)), LearningRate(curve)]
+    callbacks: List[Callback] = [
+        Complexity(MacCounter(model)),
+        BatchNormSplits(model),
+        LearningRate(curve),
+    ]
     ema = EmaSettings.from_config(cfg)
     if ema is not None:
         callbacks.append(ExponentialMovingAverage(model, ema.decay))

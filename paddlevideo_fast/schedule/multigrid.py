@@ -70,8 +70,8 @@ def multigrid_schedule(
 
     Args:
         baseline: the plain training.
-        long_factors: (share of the frames, share of the side) of the long cycle's shapes, small to large; none:
-            no long cycle.
+        long_factors: (share of the frames, share of the side) of the long cycle's shapes, small to large;
+            none: no long cycle.
         short_factors: shares of the baseline's side that a short cycle passes before the phase's own side;
             none: no short cycle.
         epoch_factor: epochs of the run for one of the baseline.
@@ -85,8 +85,8 @@ def multigrid_schedule(
         return _short_cycle_alone(baseline, short_factors, epoch_factor)
     if len(baseline.steps) < 2 or baseline.steps[-1] >= baseline.epochs:
         raise ScheduleError(
-            f"steps {list(baseline.steps)} of the learning rate: the long cycle needs a step after 0, and the "
-            f"last one before the end at epoch {baseline.epochs}"
+            f"steps {list(baseline.steps)} of the learning rate: the long cycle needs a step after 0, and "
+            f"the last one before the end at epoch {baseline.epochs}"
         )
     shapes = [_Shape(baseline, *factors, short_factors) for factors in long_factors]
     spans = _long_cycle(baseline, shapes)
@@ -95,8 +95,8 @@ def multigrid_schedule(
     starts = [0, *ends[:-1]]
     if any(start >= end for start, end in zip(starts, ends)):
         raise ScheduleError(
-            f"{ends[-1]} epochs for {len(ends)} phases leave one without any: raise epochs or epoch_factor, or "
-            "take fewer long_cycle_factors"
+            f"{ends[-1]} epochs for {len(ends)} phases leave one without any: raise epochs or epoch_factor, "
+            "or take fewer long_cycle_factors"
         )
     phases = [shape.phase(start, end) for (_, shape, _), start, end in zip(spans, starts, ends)]
     rate_steps = [RateStep(start, stage, shape.batch) for (stage, shape, _), start in zip(spans, starts)]
@@ -127,8 +127,8 @@ class _Shape:
         smallest = min([self.crop_size, *(round(baseline.crop_size * factor) for factor in short_factors)])
         if self.num_frames < 1 or smallest < 1:
             raise ScheduleError(
-                f"factors [{frame_factor}, {side_factor}] leave {self.num_frames} frames of {smallest} pixels of "
-                f"a clip of {baseline.num_frames} frames of {baseline.crop_size}"
+                f"factors [{frame_factor}, {side_factor}] leave {self.num_frames} frames of {smallest} "
+                f"pixels of a clip of {baseline.num_frames} frames of {baseline.crop_size}"
             )
         volume = baseline.num_frames * baseline.crop_size**2
         sides = [*(baseline.crop_size * factor for factor in short_factors), self.crop_size]
@@ -137,8 +137,8 @@ class _Shape:
         self.mean_batch = mean(batches)
         if self.batch < 1:
             raise ScheduleError(
-                f"factors [{frame_factor}, {side_factor}] make clips larger than the baseline's: they must not "
-                "be above 1"
+                f"factors [{frame_factor}, {side_factor}] make clips larger than the baseline's: they must "
+                "not be above 1"
             )
         self.short_cycle = tuple(
             ShortShape(max(round((self.crop_size / side) ** 2), 1), min(round(side), self.crop_size))

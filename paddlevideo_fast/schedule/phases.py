@@ -32,9 +32,10 @@ class Phase:
         sampling_rate: frames of the video from one frame of the clip to the next; None: as configured.
         short_cycle: shapes that steps take in turn, before one at the phase's own; empty: all at its own.
         lr_multiplier: factor on the learning rate.
+        bn_splits: parts of a device's batch that batch norms treat as batches of their own.
 
     Raises:
-        ValueError: the span is empty or starts before 0, or the batch multiplier is below 1.
+        ValueError: the span is empty or starts before 0, or the batch multiplier or bn_splits is below 1.
     """
 
     start_epoch: int
@@ -45,9 +46,10 @@ class Phase:
     sampling_rate: Optional[float] = None
     short_cycle: Tuple[ShortShape, ...] = ()
     lr_multiplier: float = 1.0
+    bn_splits: int = 1
 
     def __post_init__(self) -> None:
-        if not 0 <= self.start_epoch < self.end_epoch or self.batch_multiplier < 1:
+        if not 0 <= self.start_epoch < self.end_epoch or min(self.batch_multiplier, self.bn_splits) < 1:
             raise ValueError(f"not a phase: {self}")
 
 

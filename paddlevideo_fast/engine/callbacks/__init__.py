@@ -1,6 +1,7 @@
 """What happens around the steps."""
 
 from paddlevideo_fast.engine.callbacks.base import Callback
+from paddlevideo_fast.engine.callbacks.batch_norm_splits import BatchNormSplits
 from paddlevideo_fast.engine.callbacks.checkpointing import Checkpointing, restore
 from paddlevideo_fast.engine.callbacks.complexity import Complexity
 from paddlevideo_fast.engine.callbacks.ema import ExponentialMovingAverage
@@ -10,6 +11,7 @@ from paddlevideo_fast.engine.callbacks.progress import ProgressBar
 from paddlevideo_fast.engine.callbacks.recorder import Recorder
 
 __all__ = [
+    "BatchNormSplits",
     "Callback",
     "Checkpointing",
     "Complexity",

@@ -16,6 +16,7 @@ from paddle import nn
 
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.modeling.backbones.resnet import STAGE_BLOCKS
+from paddlevideo_fast.modeling.layers import SubBatchNorm3D
 
 Kernel = Tuple[int, int, int]
 _EXPANSION = 4
@@ -81,7 +82,7 @@ class Stem(nn.Layer):
     def __init__(self, pathway: Pathway) -> None:
         super().__init__()
         self._conv = conv3d(3, pathway.width, (pathway.stem_frames, 7, 7), (1, 2, 2))
-        self._bn = nn.BatchNorm3D(pathway.width)
+        self._bn = SubBatchNorm3D(pathway.width)
 
     def forward(self, x: paddle.Tensor) -> paddle.Tensor:
         x = F.relu(self._bn(self._conv(x)))
@@ -96,12 +97,12 @@ class Branch(nn.Layer):
         first, second = kernels
         out_channels = channels * _EXPANSION
         self.a = conv3d(in_channels, channels, first)
-        self.a_bn = nn.BatchNorm3D(channels)
+        self.a_bn = SubBatchNorm3D(channels)
         self.b = conv3d(channels, channels, second, (1, stride, stride))
-        self.b_bn = nn.BatchNorm3D(channels)
+        self.b_bn = SubBatchNorm3D(channels)
         self.c = conv3d(channels, out_channels, (1, 1, 1))
         zero = paddle.ParamAttr(initializer=nn.initializer.Constant(0.0))
-        self.c_bn = nn.BatchNorm3D(out_channels, weight_attr=zero)
+        self.c_bn = SubBatchNorm3D(out_channels, weight_attr=zero)
 
     def forward(self, x: paddle.Tensor) -> paddle.Tensor:
         x = F.relu(self.a_bn(self.a(x)))
@@ -118,7 +119,7 @@ class Block(nn.Layer):
         self.branch1: Optional[nn.Layer] = None
         if in_channels != out_channels or stride != 1:
             self.branch1 = conv3d(in_channels, out_channels, (1, 1, 1), (1, stride, stride))
-            self.branch1_bn = nn.BatchNorm3D(out_channels)
+            self.branch1_bn = SubBatchNorm3D(out_channels)
         self.branch2 = Branch(in_channels, channels, kernels, stride)
 
     def forward(self, x: paddle.Tensor) -> paddle.Tensor:
@@ -153,7 +154,7 @@ class FuseFastToSlow(nn.Layer):
         super().__init__()
         out_channels = channels * fusion.ratio
         self._conv_f2s = conv3d(channels, out_channels, (fusion.kernel_frames, 1, 1), (fusion.alpha, 1, 1))
-        self._bn = nn.BatchNorm3D(out_channels) if fusion.normalize else None
+        self._bn = SubBatchNorm3D(out_channels) if fusion.normalize else None
 
     def forward(self, tensors: Sequence[paddle.Tensor]) -> List[paddle.Tensor]:
         slow, fast = tensors

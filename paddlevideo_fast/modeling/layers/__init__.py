@@ -1,6 +1,22 @@
 """Building blocks shared by the networks."""
 
 from paddlevideo_fast.modeling.layers.conv_bn import ConvBN
+from paddlevideo_fast.modeling.layers.sub_batchnorm import (
+    SubBatchNorm2D,
+    SubBatchNorm3D,
+    set_num_splits,
+    set_split_statistics,
+    split_statistics,
+)
 from paddlevideo_fast.modeling.layers.temporal_shift import temporal_shift, temporal_shift_composed
 
-__all__ = ["ConvBN", "temporal_shift", "temporal_shift_composed"]
+__all__ = [
+    "ConvBN",
+    "SubBatchNorm2D",
+    "SubBatchNorm3D",
+    "set_num_splits",
+    "set_split_statistics",
+    "split_statistics",
+    "temporal_shift",
+    "temporal_shift_composed",
+]

@@ -8,6 +8,8 @@ import paddle
 import paddle.nn.functional as F
 from paddle import nn
 
+from paddlevideo_fast.modeling.layers.sub_batchnorm import SubBatchNorm2D
+
 
 class ConvBN(nn.Layer):
     """A 2D convolution without bias, its batch norm and an optional activation.
@@ -45,7 +47,7 @@ class ConvBN(nn.Layer):
             bias_attr=False,
             data_format=data_format,
         )
-        self._batch_norm = nn.BatchNorm2D(out_channels, data_format=data_format)
+        self._batch_norm = SubBatchNorm2D(out_channels, data_format=data_format)
         self._act = getattr(F, act) if act else None
         self._pool = nn.AvgPool2D(2, stride=2, ceil_mode=True, data_format=data_format) if pool else None
 

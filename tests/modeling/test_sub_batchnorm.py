@@ -1,0 +1,292 @@
+"""Batch norm over parts of the batch: Paddle's on each part, and one layer to everything else."""
+
+import contextlib
+
+import numpy as np
+import paddle
+import pytest
+from paddle import nn
+
+from paddlevideo_fast.modeling import build_model, count_parameters
+from paddlevideo_fast.modeling.layers import (
+    SubBatchNorm2D,
+    SubBatchNorm3D,
+    set_num_splits,
+    set_split_statistics,
+    split_statistics,
+)
+
+MOMENTUM, EPSILON, CHANNELS = 0.75, 2.0**-10, 3  # exact in float32, which Paddle keeps them in
+LAYERS = {
+    "2d": (SubBatchNorm2D, nn.BatchNorm2D, "NCHW", (5, 4)),
+    "3d": (SubBatchNorm3D, nn.BatchNorm3D, "NCDHW", (2, 5, 4)),
+    "nhwc": (SubBatchNorm2D, nn.BatchNorm2D, "NHWC", (5, 4)),
+}
+# batch, splits, and the parts that the batch is cut into
+PARTS = [(8, 1, [8]), (8, 4, [2, 2, 2, 2]), (4, 4, [1, 1, 1, 1]), (7, 3, [3, 2, 2]), (2, 3, [1, 1])]
+
+
+@contextlib.contextmanager
+def default_dtype(name):
+    before = paddle.get_default_dtype()
+    paddle.set_default_dtype(name)
+    try:
+        yield
+    finally:
+        paddle.set_default_dtype(before)
+
+
+def make_layer(cls, data_format, dtype="float32"):
+    with default_dtype(dtype):
+        layer = cls(CHANNELS, momentum=MOMENTUM, epsilon=EPSILON, data_format=data_format)
+    rng = np.random.default_rng(1)
+    for tensor in (layer.weight, layer.bias, layer._mean, layer._variance):
+        tensor.set_value(rng.uniform(0.5, 2, CHANNELS).astype(dtype))
+    return layer
+
+
+def draw(batch, data_format, space, dtype="float32", seed=0):
+    shape = (batch, CHANNELS, *space) if data_format[1] == "C" else (batch, *space, CHANNELS)
+    return np.random.default_rng(seed).normal(0.5, 2, shape).astype(dtype)
+
+
+def channels_last(array, data_format):
+    return np.moveaxis(array, 1, -1) if data_format[1] == "C" else array
+
+
+def by_hand(layer, parts, gradients):
+    """Outputs, input gradients and gradients of weight and bias of each part, channels last, in float64."""
+    outputs, inward, of_weight, of_bias = [], [], 0.0, 0.0
+    weight, bias = layer.weight.numpy(), layer.bias.numpy()
+    for x, g in zip(parts, gradients):
+        axes = tuple(range(x.ndim - 1))
+        count = x.size / CHANNELS
+        scale = 1 / np.sqrt(x.var(axes) + EPSILON)
+        normal = (x - x.mean(axes)) * scale
+        outputs.append(normal * weight + bias)
+        slope = g - g.sum(axes) / count - normal * (g * normal).sum(axes) / count
+        inward.append(slope * scale * weight)
+        of_weight, of_bias = of_weight + (g * normal).sum(axes), of_bias + g.sum(axes)
+    return np.concatenate(outputs), np.concatenate(inward), of_weight, of_bias
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize(("batch", "num_splits", "sizes"), PARTS)
+@pytest.mark.parametrize("kind", LAYERS)
+def test_forward_backward_and_statistics_by_hand(kind, batch, num_splits, sizes):
+    cls, _, data_format, space = LAYERS[kind]
+    layer = make_layer(cls, data_format, "float64")
+    layer.set_num_splits(num_splits)
+    start = layer._mean.numpy(), layer._variance.numpy()
+    running = [start] * num_splits
+    for step in range(3):
+        array = draw(batch, data_format, space, "float64", seed=step)
+        gradient = draw(batch, data_format, space, "float64", seed=10 + step)
+        x = paddle.to_tensor(array, stop_gradient=False)
+        layer.clear_gradients()
+        output = layer(x)
+        output.backward(paddle.to_tensor(gradient))
+        borders = np.cumsum(sizes)[:-1]
+        parts = np.split(channels_last(array, data_format), borders)
+        gradients = np.split(channels_last(gradient, data_format), borders)
+        expected = by_hand(layer, parts, gradients)
+        found = (
+            channels_last(output.numpy(), data_format),
+            channels_last(x.grad.numpy(), data_format),
+            layer.weight.grad.numpy(),
+            layer.bias.grad.numpy(),
+        )
+        for mine, theirs in zip(found, expected):
+            np.testing.assert_allclose(mine, theirs, rtol=1e-9, atol=1e-9)
+        for index, part in enumerate(parts):
+            axes = tuple(range(part.ndim - 1))
+            running[index] = tuple(
+                MOMENTUM * old + (1 - MOMENTUM) * new
+                for old, new in zip(running[index], (part.mean(axes), part.var(axes)))
+            )
+    means, variances = (np.stack(values) for values in zip(*running))
+    if num_splits > 1:
+        np.testing.assert_allclose(layer.split_statistics()[0].numpy(), means, rtol=1e-9)
+        np.testing.assert_allclose(layer.split_statistics()[1].numpy(), variances, rtol=1e-9)
+    np.testing.assert_allclose(layer._mean.numpy(), means.mean(0), rtol=1e-9)
+    np.testing.assert_allclose(layer._variance.numpy(), variances.mean(0) + means.var(0), rtol=1e-9)
+
+
+def run(layer, array, gradient, level):
+    x = paddle.to_tensor(array, stop_gradient=False)
+    with paddle.amp.auto_cast(enable=level != "O0", level=level, dtype="bfloat16"):
+        output = layer(x)
+    output.astype("float32").backward(paddle.to_tensor(gradient))
+    return [output.astype("float32").numpy(), x.grad.numpy()]
+
+
+@pytest.mark.parametrize("level", ["O0", "O1", "O2"])
+@pytest.mark.parametrize("num_splits", [1, 2])
+@pytest.mark.parametrize("kind", LAYERS)
+def test_each_part_is_paddles_layer_bit_for_bit(kind, num_splits, level):
+    cls, paddles, data_format, space = LAYERS[kind]
+    layer = make_layer(cls, data_format)
+    layer.set_num_splits(num_splits)
+    singles = [make_layer(paddles, data_format) for _ in range(num_splits)]
+    array, gradient = draw(8, data_format, space), draw(8, data_format, space, seed=9)
+    found = run(layer, array, gradient, level)
+    apart = [
+        run(*arguments, level)
+        for arguments in zip(singles, np.split(array, num_splits), np.split(gradient, num_splits))
+    ]
+    for mine, theirs in zip(found, zip(*apart)):
+        np.testing.assert_array_equal(mine, np.concatenate(theirs))
+    assert layer._mean.dtype == layer._variance.dtype == paddle.float32
+    if num_splits == 1:
+        kept = [(layer._mean, layer._variance)]
+    else:
+        kept = zip(*layer.split_statistics())
+    for (mean, variance), single in zip(kept, singles):
+        np.testing.assert_array_equal(mean.numpy(), single._mean.numpy())
+        np.testing.assert_array_equal(variance.numpy(), single._variance.numpy())
+    means = np.stack([single._mean.numpy() for single in singles])
+    np.testing.assert_allclose(layer._mean.numpy(), means.mean(0), rtol=1e-6)  # not rounded by auto_cast
+    layer.eval()
+    plain = make_layer(paddles, data_format)
+    plain.set_state_dict(layer.state_dict())
+    plain.eval()
+    np.testing.assert_array_equal(
+        layer(paddle.to_tensor(array)).numpy(), plain(paddle.to_tensor(array)).numpy()
+    )
+
+
+@pytest.mark.parametrize("num_splits", [0, -2])
+def test_fewer_than_one_split_is_an_error(num_splits):
+    layer = SubBatchNorm2D(CHANNELS)
+    with pytest.raises(ValueError, match="expected 1 or more"):
+        layer.set_num_splits(num_splits)
+
+
+def test_statistics_go_along_when_the_number_of_splits_changes():
+    layer = make_layer(SubBatchNorm3D, "NCDHW")
+    for num_splits in (4, 8, 2, 1, 3):
+        before = layer._mean.numpy(), layer._variance.numpy()
+        layer.set_num_splits(num_splits)
+        assert layer.num_splits == num_splits
+        np.testing.assert_array_equal(layer._mean.numpy(), before[0])
+        np.testing.assert_array_equal(layer._variance.numpy(), before[1])
+        if num_splits > 1:
+            for kept, old in zip(layer.split_statistics(), before):
+                np.testing.assert_array_equal(kept.numpy(), np.stack([old] * num_splits))
+        layer(paddle.to_tensor(draw(8, "NCDHW", (2, 3, 3), seed=num_splits)))
+        assert (layer._mean.numpy() != before[0]).all()
+
+
+def slowfast():
+    return build_model(
+        {
+            "framework": "Recognizer3D",
+            "backbone": {
+                "name": "ResNetSlowFast",
+                "alpha": 4,
+                "beta": 4,
+                "fusion_kernel_sz": 5,
+                "width_per_group": 8,
+                "stage_blocks": [1, 1, 1, 1],
+            },
+            "head": {"name": "SlowFastHead", "num_classes": 3, "width_per_group": 8, "beta": 4},
+        }
+    )
+
+
+@pytest.fixture(params=["slowfast", "tsm", "tsm_nhwc"])
+def network(request, make_model):
+    """A network's builder and the shape of its clips without the batch."""
+    if request.param == "slowfast":
+        return slowfast, (3, 8, 32, 32)
+    layout = "NHWC" if request.param == "tsm_nhwc" else "NCHW"
+    return lambda: make_model(data_format=layout), (8, 3, 32, 32)
+
+
+def train_steps(model, optimizer, shape, batches=(8, 8), seed=0):
+    paddle.seed(seed)  # of dropout
+    rng = np.random.default_rng(seed)
+    model.train()
+    for batch in batches:
+        clips = paddle.to_tensor(rng.normal(size=(batch, *shape)).astype("float32"))
+        model.loss(model(clips), paddle.to_tensor(rng.integers(0, 3, batch))).backward()
+        optimizer.step()
+        optimizer.clear_grad()
+
+
+def test_a_network_is_resized_in_place(network):
+    build, shape = network
+    model = build()
+    optimizer = paddle.optimizer.Momentum(0.01, parameters=model.parameters())
+    names, count = list(model.state_dict()), count_parameters(model)
+    identities = {name: id(parameter) for name, parameter in model.named_parameters()}
+    norms = [layer for layer in model.sublayers() if isinstance(layer, (nn.BatchNorm2D, nn.BatchNorm3D))]
+    train_steps(model, optimizer, shape)
+    velocities = {key: value.numpy() for key, value in optimizer.state_dict().items() if "velocity" in key}
+    set_num_splits(model, 4)
+    assert [norm.num_splits for norm in norms] == [4] * len(norms)
+    assert len(split_statistics(model)) == 2 * len(norms)
+    assert list(model.state_dict()) == names
+    assert count_parameters(model) == count
+    assert {name: id(parameter) for name, parameter in model.named_parameters()} == identities
+    for key, value in velocities.items():
+        np.testing.assert_array_equal(optimizer.state_dict()[key].numpy(), value)
+    train_steps(model, optimizer, shape, batches=(8, 3))  # the last one is not divisible
+    set_num_splits(model, 1)
+    assert split_statistics(model) == {}
+    train_steps(model, optimizer, shape)
+
+
+def test_a_weight_file_written_with_splits_is_a_plain_models(network, tmp_path):
+    build, shape = network
+    model = build()
+    optimizer = paddle.optimizer.Momentum(0.01, parameters=model.parameters())
+    set_num_splits(model, 4)
+    train_steps(model, optimizer, shape)
+    paddle.save(model.state_dict(), str(tmp_path / "m.pdparams"))
+    plain = build()
+    plain.set_state_dict(paddle.load(str(tmp_path / "m.pdparams")))
+    clips = paddle.to_tensor(np.random.default_rng(3).normal(size=(2, *shape)).astype("float32"))
+    model.eval()
+    plain.eval()
+    logits = model(clips).numpy()
+    assert np.isfinite(logits).all()
+    np.testing.assert_array_equal(logits, plain(clips).numpy())
+
+
+def test_training_goes_on_exactly_from_the_statistics_of_the_splits(network):
+    build, shape = network
+    model, other = build(), build()
+    set_num_splits(model, 4)
+    train_steps(model, paddle.optimizer.SGD(0.01, parameters=model.parameters()), shape)
+    other.set_state_dict(model.state_dict())
+    set_num_splits(other, 4)
+    set_split_statistics(other, {name: value.numpy() for name, value in split_statistics(model).items()})
+    for each in (model, other):
+        train_steps(each, paddle.optimizer.SGD(0.01, parameters=each.parameters()), shape, seed=1)
+    for name, value in model.state_dict().items():
+        np.testing.assert_array_equal(value.numpy(), other.state_dict()[name].numpy(), err_msg=name)
+
+
+def test_partial_bn_keeps_its_statistics_with_splits(make_model):
+    model = make_model(partial_bn=True)
+    set_num_splits(model, 2)
+    norms = [layer for layer in model.sublayers() if isinstance(layer, nn.BatchNorm2D)]
+    before = [norm._mean.numpy() for norm in norms]
+    parameters = [each for each in model.parameters() if not each.stop_gradient]
+    train_steps(model, paddle.optimizer.SGD(0.01, parameters=parameters), (8, 3, 32, 32))
+    changed = [not np.array_equal(norm._mean.numpy(), old) for norm, old in zip(norms, before)]
+    assert changed == [True] + [False] * (len(norms) - 1)
+
+
+def test_a_network_with_splits_is_exported_like_a_plain_one(network, tmp_path):
+    build, shape = network
+    model = build()
+    set_num_splits(model, 4)
+    train_steps(model, paddle.optimizer.SGD(0.01, parameters=model.parameters()), shape)
+    model.eval()
+    paddle.jit.save(model, str(tmp_path / "m"), input_spec=[paddle.static.InputSpec([None, *shape])])
+    clips = paddle.to_tensor(np.random.default_rng(3).normal(size=(2, *shape)).astype("float32"))
+    np.testing.assert_allclose(
+        paddle.jit.load(str(tmp_path / "m"))(clips).numpy(), model(clips).numpy(), rtol=1e-4, atol=1e-5
+    )
