@@ -16,7 +16,7 @@ import numpy as np
 
 from paddlevideo_fast.bench.classic import classic_clip
 from paddlevideo_fast.config.build import build
-from paddlevideo_fast.decode import open_video
+from paddlevideo_fast.decode import open_shards, open_video
 from paddlevideo_fast.errors import PaddleVideoFastError
 from paddlevideo_fast.loader import (
     ClipRequest,
@@ -206,8 +206,9 @@ def _packed_record(folder: str, pipeline: Pipeline, clip: Path) -> VideoRecord:
     """The clip's record; the pipeline reads packed frames from then on."""
     section = {"format": "PackedFrameDataset", "file_path": folder}
     dataset = build(DATASETS, section, pipeline=pipeline, seed=0, training=True)
-    for record in dataset.records:
-        if Path(record.path).stem == clip.stem:
+    names = [name for shard in open_shards(folder) for name in shard.directory.names]
+    for name, record in zip(names, dataset.records):
+        if Path(name).stem == clip.stem:
             return record
     raise PaddleVideoFastError(f"{folder}: holds no video {clip.stem}")
 

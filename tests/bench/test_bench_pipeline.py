@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -42,8 +43,9 @@ def test_all_kinds_are_measured(clips, tmp_path, make_clip, run_script, capsys):
     prepared, packed = tmp_path / "prepared", tmp_path / "packed"
     for name in ("one", "two"):
         make_clip(prepared / f"{name}.mkv", 40, size=(144, 128), gop=6)
-    (tmp_path / "list.txt").write_text("".join(f"{clip} 0\n" for clip in clips))
-    run_script("data/pack_frames.py", "--list", tmp_path / "list.txt", "--output", packed)
+    (tmp_path / "list.txt").write_text("one.mp4 0\ntwo.mp4 0\n")
+    options = ("--list", tmp_path / "list.txt", "--data_prefix", Path(clips[0]).parent, "--output", packed)
+    run_script("data/pack_frames.py", *options)
     parser = argparse.ArgumentParser()
     bench.add_arguments(parser)
     options = ["--prepared", str(prepared), "--packed", str(packed), "--rounds", "2", "--json"]
