@@ -71,6 +71,13 @@ class ClipDataset:
         seed: of all randomness.
         training: whether a substitute is drawn.
         num_retries: records that are tried in training before a sample is given up.
+        num_ensemble_views: spans of a video that an evaluation sees; more than one needs a DecodeSampler with
+            `test_mode`.
+        num_spatial_crops: crops of a span, each a view of its own; None: those that the transforms make.
+            Where both are None, all clips of a video are one view.
+
+    Raises:
+        LoaderError: the sampler or the transforms make other views.
 
     Attributes:
         num_views: requests that one record is evaluated with.
@@ -83,6 +90,10 @@ class ClipDataset:
     num_crops = 1
     groups: Optional[List[int]] = None
     injected: ClassVar[Tuple[str, ...]] = ("pipeline", "seed", "training")
+    ignored_arguments: ClassVar[Dict[str, str]] = {
+        "test_mode": "the section (train, valid, test) says it",
+        "num_samples_precise_bn": "the population statistics have a section of their own",
+    }
 
     def __init__(
         self,
@@ -92,6 +103,8 @@ class ClipDataset:
         seed: int,
         training: bool,
         num_retries: int = 5,
+        num_ensemble_views: Optional[int] = None,
+        num_spatial_crops: Optional[int] = None,
     ) -> None:
         if num_retries < 1:
             raise LoaderError(f"num_retries is {num_retries}, expected 1 or more")
@@ -102,17 +115,10 @@ class ClipDataset:
         self.training = training
         self.num_attempts = num_retries if training else 1
         self.on_record: Optional[Callable[[int], None]] = None
+        if num_ensemble_views or num_spatial_crops:
+            self._set_views(num_ensemble_views or 1, num_spatial_crops)
 
     def _set_views(self, num_ensemble_views: int, num_spatial_crops: Optional[int]) -> None:
-        """Evaluates each record with several clips.
-
-        Args:
-            num_ensemble_views: spans of a video.
-            num_spatial_crops: crops of a span; None: those that the transforms make.
-
-        Raises:
-            LoaderError: the sampler or the transforms make other views.
-        """
         self.num_views = num_ensemble_views
         self.num_crops = self.pipeline.num_views
         if num_spatial_crops not in (None, self.num_crops):
@@ -196,12 +202,15 @@ class VideoDataset(ClipDataset):
         data_prefix: folder that relative paths start from.
         suffix: ending added to paths that lack it.
         num_retries: records that are tried in training before a sample is given up.
+        num_ensemble_views: spans of a video that a test sees; more than one needs a DecodeSampler with
+            `test_mode`.
+        num_spatial_crops: crops of a span, each a view of its own; null: those that the transforms make.
+            Where both are null, all clips of a video are one view.
 
     Raises:
         AnnotationError: the list is missing, empty or malformed.
+        LoaderError: the sampler or the transforms make other views.
     """
-
-    ignored_arguments: ClassVar[Dict[str, str]] = {"test_mode": "the section (train, valid, test) says it"}
 
     def __init__(
         self,
@@ -212,9 +221,12 @@ class VideoDataset(ClipDataset):
         data_prefix: Optional[str] = None,
         suffix: str = "",
         num_retries: PositiveInt = 5,
+        num_ensemble_views: Optional[PositiveInt] = None,
+        num_spatial_crops: Optional[PositiveInt] = None,
     ) -> None:
         records = read_video_list(file_path, data_prefix, suffix)
-        super().__init__(records, file_path, pipeline, seed, training, num_retries)
+        views = num_ensemble_views, num_spatial_crops
+        super().__init__(records, file_path, pipeline, seed, training, num_retries, *views)
 
 
 @DATASETS.register()
@@ -241,11 +253,6 @@ class SFVideoDataset(VideoDataset):
         LoaderError: the sampler or the transforms make other views.
     """
 
-    ignored_arguments: ClassVar[Dict[str, str]] = {
-        **VideoDataset.ignored_arguments,
-        "num_samples_precise_bn": "the population statistics have a section of their own",
-    }
-
     def __init__(
         self,
         file_path: str,
@@ -258,8 +265,8 @@ class SFVideoDataset(VideoDataset):
         num_ensemble_views: PositiveInt = 1,
         num_spatial_crops: Optional[PositiveInt] = None,
     ) -> None:
-        super().__init__(file_path, pipeline, seed, training, data_prefix, suffix, num_retries)
-        self._set_views(num_ensemble_views, num_spatial_crops)
+        views = num_ensemble_views, num_spatial_crops
+        super().__init__(file_path, pipeline, seed, training, data_prefix, suffix, num_retries, *views)
 
 
 @DATASETS.register()
@@ -274,12 +281,15 @@ class FrameDataset(ClipDataset):
         data_prefix: folder that relative paths start from.
         suffix: format string from a frame's number, from 1, to its file name.
         num_retries: records that are tried in training before a sample is given up.
+        num_ensemble_views: spans of a video that a test sees; more than one needs a DecodeSampler with
+            `test_mode`.
+        num_spatial_crops: crops of a span, each a view of its own; null: those that the transforms make.
+            Where both are null, all clips of a video are one view.
 
     Raises:
         AnnotationError: the list is missing, empty or malformed.
+        LoaderError: the sampler or the transforms make other views.
     """
-
-    ignored_arguments: ClassVar[Dict[str, str]] = {"test_mode": "the section (train, valid, test) says it"}
 
     def __init__(
         self,
@@ -290,6 +300,9 @@ class FrameDataset(ClipDataset):
         data_prefix: Optional[str] = None,
         suffix: str = "img_{:05}.jpg",
         num_retries: PositiveInt = 5,
+        num_ensemble_views: Optional[PositiveInt] = None,
+        num_spatial_crops: Optional[PositiveInt] = None,
     ) -> None:
         records = read_frame_list(file_path, data_prefix, suffix)
-        super().__init__(records, file_path, pipeline, seed, training, num_retries)
+        views = num_ensemble_views, num_spatial_crops
+        super().__init__(records, file_path, pipeline, seed, training, num_retries, *views)

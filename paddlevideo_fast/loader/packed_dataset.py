@@ -29,8 +29,10 @@ class PackedFrameDataset(ClipDataset):
         num_retries: records that are tried in training before a sample is given up.
         split_by: what is dealt to the ranks: "sample": videos, anew in each epoch; "shard": whole shards,
             once, so that a rank reads the same files in all epochs, which the memory of its machine may hold.
-        num_ensemble_views: as in SFVideoDataset; null: all clips of a video are one view.
-        num_spatial_crops: as in SFVideoDataset.
+        num_ensemble_views: spans of a video that a test sees; more than one needs a DecodeSampler with
+            `test_mode`.
+        num_spatial_crops: crops of a span, each a view of its own; null: those that the transforms make.
+            Where both are null, all clips of a video are one view.
 
     Raises:
         ShardError: a shard is missing, unfinished, altered or of another version.
@@ -39,8 +41,7 @@ class PackedFrameDataset(ClipDataset):
     """
 
     ignored_arguments: ClassVar[Dict[str, str]] = {
-        "test_mode": "the section (train, valid, test) says it",
-        "num_samples_precise_bn": "the population statistics have a section of their own",
+        **ClipDataset.ignored_arguments,
         "suffix": "videos have the names that they were packed with",
     }
 
@@ -72,9 +73,8 @@ class PackedFrameDataset(ClipDataset):
                 f"{file_path}: no video of it could be packed; see failures.txt of the shards"
             )
         pipeline.decode = _PackedDecoder(shards)  # so that `format` is all that a config has to change
-        super().__init__(records, file_path, pipeline, seed, training, num_retries)
-        if num_ensemble_views or num_spatial_crops:
-            self._set_views(num_ensemble_views or 1, num_spatial_crops)
+        views = num_ensemble_views, num_spatial_crops
+        super().__init__(records, file_path, pipeline, seed, training, num_retries, *views)
         if split_by == "shard":
             self.groups = [record.place[0] for record in records]
 

@@ -189,3 +189,26 @@ def test_the_metric_averages_what_the_loader_delivers(small):
     places = [np.argsort(-np.mean(rows, 0)).tolist().index(label) for label, rows in scores.items()]
     assert [len(rows) for rows in scores.values()] == [30] * 3
     assert metric.accumulate() == {f"top{k}": np.mean([place < k for place in places]) for k in (1, 2)}
+
+
+def test_folders_of_frames_have_views_too(rawframes_dataset):
+    section = {
+        "format": "FrameDataset",
+        "file_path": str(rawframes_dataset.list_file),
+        "data_prefix": str(rawframes_dataset.root),
+        "num_ensemble_views": 2,
+        "num_spatial_crops": 3,
+    }
+    pipeline = {
+        "decode": {"name": "FrameDecoder"},
+        "sample": {"name": "DecodeSampler", "num_frames": 4, "sampling_rate": 1, "test_mode": True},
+        "transform": [{"MultiCrop": {"target_size": 16, "test_mode": True}}],
+    }
+    dataset = build_dataset(section, pipeline, training=False, seed=0)
+    batch = next(loader_of(dataset, batch_size=2).epoch(0))
+    assert (batch.ids.tolist(), batch.views.tolist()) == ([0] * 6, list(range(6)))
+    frames = dataset.pipeline.decode.open(dataset.records[0]).read(
+        [4, 5, 6, 7]
+    )  # the second span of 12 frames
+    for crop, left in enumerate((0, 32, 64)):
+        np.testing.assert_array_equal(batch.clips[3 + crop], frames[:, 16:32, left : left + 16])
