@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import signal
 import sys
@@ -9,6 +11,7 @@ import tempfile
 import time
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Callable, Iterable, Iterator, Optional, Sequence
 
@@ -19,6 +22,9 @@ import cv2
 from tqdm import tqdm
 
 from paddlevideo_fast.errors import PaddleVideoFastError
+from paddlevideo_fast.loader.worker_process import end_with
+
+_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EIO)
 
 
 class ScriptError(PaddleVideoFastError):
@@ -63,7 +69,7 @@ def run_parallel(
     if workers <= 1 or len(tasks) <= 1:
         yield from map(function, tasks)
         return
-    pool = ProcessPoolExecutor(min(workers, len(tasks)), initializer=_start_worker)
+    pool = ProcessPoolExecutor(min(workers, len(tasks)), initializer=_start_worker, initargs=(os.getpid(),))
     try:
         yield from pool.map(function, tasks, chunksize=chunk)
     except BrokenProcessPool as error:
@@ -72,7 +78,8 @@ def run_parallel(
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _start_worker() -> None:
+def _start_worker(parent: int) -> None:
+    end_with(parent)
     cv2.setNumThreads(0)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent to answer
 
@@ -97,6 +104,43 @@ def duration(seconds: float) -> str:
     if seconds < 120:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+@contextmanager
+def only_run(folder: Path) -> Iterator[None]:
+    """Makes the folder of the results, and keeps it for this run: two would spoil each other's files.
+
+    Raises:
+        ScriptError: it is a file, or another run writes to it.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise ScriptError(f"--output {folder}: is a file; give a folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)  # ends with the processes that have the handle
+    except BlockingIOError:
+        os.close(handle)
+        raise ScriptError(
+            f"--output {folder}: another run writes to it; wait for its end, or choose another folder"
+        ) from None
+    except OSError as error:  # network file systems may not lock folders
+        print(f"warning: {folder}: see that no second run writes to it: {error.strerror}", file=sys.stderr)
+    try:
+        yield
+    finally:
+        os.close(handle)
+
+
+def disk_error(path: Path, error: Exception) -> Optional[ScriptError]:
+    """What to raise where `error` says that `path` cannot be written to; None where it says another thing."""
+    number = getattr(error, "errno", None)
+    if number not in _DISK_ERRORS:
+        return None
+    return ScriptError(
+        f"{path}: cannot be written: {os.strerror(number)}; what is finished is kept: run the same command "
+        "again when there is room"
+    )
 
 
 def write_whole(path: Path, data: bytes) -> None:

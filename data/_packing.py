@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import time
+from pathlib import Path
 from typing import Iterator, List, NamedTuple, Optional, Tuple
 
 import cv2
 import numpy as np
+from _common import disk_error
 
 from paddlevideo_fast.decode import FrameFolderReader, PackedShard, VideoReader, open_frames, open_video
 from paddlevideo_fast.decode.frames import DEFAULT_SUFFIX, read_image
 from paddlevideo_fast.decode.images import decode_image, is_jpeg
+from paddlevideo_fast.decode.packed import data_path
 from paddlevideo_fast.decode.packed_format import PackSettings
 from paddlevideo_fast.decode.packed_writer import ShardWriter
 from paddlevideo_fast.errors import ShardError, VideoDecodeError
@@ -60,17 +63,28 @@ def contents(shard: PackedShard) -> Packed:
 
 
 def pack(task: Task) -> Packed:
-    """Writes one shard."""
-    with ShardWriter(task.folder, task.settings) as writer:
-        for source in task.sources:
-            try:
-                with open_source(source) as reader:
-                    size = stored_size(reader.width, reader.height, task.settings.short_side)
-                    images = encoded(reader, size, task.settings.quality)
-                    writer.add(source.name, source.label, reader.avg_fps, size, images)
-            except VideoDecodeError as error:
-                writer.add_failure(source.name, cause_of(error, source))
+    """Writes one shard.
+
+    Raises:
+        ScriptError: the folder cannot be written to.
+    """
+    try:
+        with ShardWriter(task.folder, task.settings) as writer:
+            for source in task.sources:
+                _add(source, writer, task.settings)
+    except OSError as error:
+        raise disk_error(Path(data_path(task.folder, task.settings.shard)), error) or error from error
     return contents(PackedShard(task.folder, task.settings.shard))
+
+
+def _add(source: Source, writer: ShardWriter, settings: PackSettings) -> None:
+    try:
+        with open_source(source) as reader:
+            size = stored_size(reader.width, reader.height, settings.short_side)
+            images = encoded(reader, size, settings.quality)
+            writer.add(source.name, source.label, reader.avg_fps, size, images)
+    except VideoDecodeError as error:
+        writer.add_failure(source.name, cause_of(error, source))
 
 
 def open_source(source: Source) -> VideoReader:

@@ -25,7 +25,15 @@ import sys
 from pathlib import Path
 from typing import List, Optional, Sequence, Tuple
 
-from _common import ScriptError, default_workers, progress, run_main, run_parallel, write_lines
+from _common import (
+    ScriptError,
+    default_workers,
+    only_run,
+    progress,
+    run_main,
+    run_parallel,
+    write_lines,
+)
 from _packing import Packed, Source, Task, attempt, contents, find_faults, pack
 
 from paddlevideo_fast.decode import PackedShard, open_shards
@@ -71,6 +79,8 @@ def check_args(args: argparse.Namespace) -> None:
         raise ScriptError("--output is missing: the folder for the shards")
     if not 1 <= args.quality <= 100:
         raise ScriptError(f"--quality: {args.quality}; must be 1 to 100")
+    if args.data_prefix and not os.path.isdir(args.data_prefix):
+        raise ScriptError(f"--data_prefix: {args.data_prefix}; no such folder")
     if args.short_side < 0:
         raise ScriptError(f"--short_side: {args.short_side}; must be 0 or more")
     for name in ("shard_size", "workers", "estimate"):
@@ -119,7 +129,7 @@ def split_done(tasks: Sequence[Task], overwrite: bool) -> Tuple[List[Packed], Li
         ScriptError: there are shards of something else, and `overwrite` is not set.
     """
     folder = tasks[0].folder
-    present = set(shard_numbers(folder)) if os.path.isdir(folder) else set()
+    present = set(shard_numbers(folder))
     if overwrite:
         for number in present:  # the index first: a data file alone is no shard
             Path(index_path(folder, number)).unlink()
@@ -162,7 +172,11 @@ def report(output: Path, packed: Sequence[Packed]) -> int:
     for name, cause in failures[:20]:
         print(f"failed: {name}: {cause}", file=sys.stderr)
     total = num_videos + len(failures)
-    print(f"error: {len(failures)} of {total} videos are left out; all are listed in {file}", file=sys.stderr)
+    print(
+        f"error: {len(failures)} of {total} videos are left out; all are listed in {file}; "
+        "to try them again, delete the .index of their shards, or give --overwrite",
+        file=sys.stderr,
+    )
     return 1
 
 
@@ -221,11 +235,12 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     if args.estimate is not None:
         return estimate(args, sources)
     tasks = make_tasks(args, sources)
-    done, todo = split_done(tasks, args.overwrite)
-    if done:
-        print(f"{len(done)} of {len(tasks)} shards are there already")
-    packed = list(progress(run_parallel(pack, todo, args.workers), len(todo), "shards"))
-    return report(args.output, done + packed)
+    with only_run(args.output):
+        done, todo = split_done(tasks, args.overwrite)
+        if done:
+            print(f"{len(done)} of {len(tasks)} shards are there already")
+        packed = list(progress(run_parallel(pack, todo, args.workers), len(todo), "shards"))
+        return report(args.output, done + packed)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,6 @@ Example:
 from __future__ import annotations
 
 import argparse
-import errno
 import json
 import os
 import sys
@@ -34,7 +33,16 @@ from statistics import mean, median
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
 import av
-from _common import ScriptError, default_workers, progress, run_main, run_parallel, write_lines
+from _common import (
+    ScriptError,
+    default_workers,
+    disk_error,
+    only_run,
+    progress,
+    run_main,
+    run_parallel,
+    write_lines,
+)
 from _encoding import PRESETS, Prepared, Settings, prepare
 from _estimate import estimate
 from _storing import PrepareError
@@ -44,7 +52,6 @@ from paddlevideo_fast.loader.annotations import VideoRecord, read_video_list
 from paddlevideo_fast.registry import did_you_mean
 
 _MANIFEST = "prepared.jsonl"
-_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EIO)
 
 
 class Task(NamedTuple):
@@ -94,6 +101,10 @@ def check_args(args: argparse.Namespace) -> None:
         raise ScriptError("--workers and --estimate must be 1 or more")
     if args.data_prefix and not os.path.isdir(args.data_prefix):
         raise ScriptError(f"--data_prefix {args.data_prefix}: no such folder")
+    if os.path.realpath(args.list) == os.path.realpath(args.output / args.list.name):
+        raise ScriptError(
+            f"--output {args.output}: the new list would replace {args.list}; choose another folder"
+        )
     if "libx264" not in av.codecs_available:
         raise ScriptError("this build of PyAV has no libx264; install PyAV from PyPI: pip install av")
 
@@ -189,12 +200,9 @@ def work(task: Task) -> Result:
     except PrepareError as error:
         return Result(None, str(error))
     except (OSError, av.FFmpegError, ValueError) as error:
-        number = getattr(error, "errno", None)
-        if number in _DISK_ERRORS:
-            raise ScriptError(
-                f"{target}: cannot be written: {os.strerror(number)}; what is finished is kept: run the same "
-                "command again when there is room"
-            ) from error
+        full = disk_error(target, error)
+        if full:
+            raise full from error
         return Result(None, f"cannot be encoded: {error}")
     return Result(prepared, None)
 
@@ -236,7 +244,24 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     }
     if args.estimate:
         return estimate([task.source for task in tasks.values()], args.output, settings, args)
-    args.output.mkdir(parents=True, exist_ok=True)
+    with only_run(args.output):
+        return prepare_all(args, records, names, tasks)
+
+
+def prepare_all(
+    args: argparse.Namespace, records: Sequence[VideoRecord], names: Sequence[str], tasks: Dict[str, Task]
+) -> int:
+    """Prepares what is missing, and writes the new list.
+
+    Args:
+        args: the command line.
+        records: the lines of the list.
+        names: of their prepared videos.
+        tasks: by name.
+
+    Returns:
+        The exit code.
+    """
     manifest = read_manifest(args.output / _MANIFEST)
     done = {name: done_before(task, manifest.get(name)) for name, task in tasks.items()}
     missing = [task for name, task in tasks.items() if done[name] is None]

@@ -89,7 +89,7 @@ def serve(
     # step with the workers' help, saves, and then ends them.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    _end_with(parent)
+    end_with(parent)
     cv2.setNumThreads(0)  # the workers are the parallelism; the readers decode with one thread as well
     if cores is not None:
         os.sched_setaffinity(0, cores)
@@ -122,7 +122,7 @@ def _answer(dataset: Any, buffer: SharedBuffer, task: Task) -> Answer:
     return replace(answer, batch=replace(batch, clips=np.empty((0, 0, 0, 0, 3), np.uint8)), shape=shape)
 
 
-def _end_with(parent: int) -> None:
+def end_with(parent: int) -> None:
     """Has the kernel kill this process when its parent ends, by SIGKILL too; on Linux."""
     if not sys.platform.startswith("linux"):
         return

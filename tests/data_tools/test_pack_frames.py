@@ -171,7 +171,7 @@ def test_a_killed_run_goes_on(videos, run_script, tmp_path, workers):
     running = subprocess.Popen([*map(str, command)], stdout=subprocess.DEVNULL, start_new_session=True)
     try:
         deadline = time.monotonic() + 60
-        while not (out / "00002.index").exists() and time.monotonic() < deadline:
+        while len(list(out.glob("*.index"))) < 3 and time.monotonic() < deadline:
             time.sleep(0.005)
     finally:
         os.killpg(running.pid, signal.SIGKILL)
@@ -238,6 +238,7 @@ WRONG = {
     "short side": (["--list=x", "--output=x", "--short_side=-1"], "--short_side: -1; must be 0 or more"),
     "shard size": (["--list=x", "--output=x", "--shard_size=0"], "--shard_size: 0; must be 1 or more"),
     "workers": (["--list=x", "--output=x", "--workers=0"], "--workers: 0; must be 1 or more"),
+    "data prefix": (["--list=x", "--output=x", "--data_prefix=nowhere"], "nowhere; no such folder"),
     "list": (["--list=no.list", "--output=x"], "no.list: there is no such list"),
     "verify": (["--verify=nowhere"], "nowhere: no folder of packed frames"),
 }
