@@ -10,6 +10,8 @@ import traceback
 from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing.connection import Connection
+from queue import SimpleQueue
+from threading import Thread
 from typing import Any, List, Optional, Sequence, Set, Tuple
 
 import cv2
@@ -93,11 +95,22 @@ def serve(
     cv2.setNumThreads(0)  # the workers are the parallelism; the readers decode with one thread as well
     if cores is not None:
         os.sched_setaffinity(0, cores)
+    tasks: SimpleQueue[Task] = SimpleQueue()
+    # taken off the pipe at once: else two that wait for each other to read would wait for ever
+    Thread(target=_take_all, args=(pipe, tasks), daemon=True).start()
     while True:
-        task = pipe.recv()
+        task = tasks.get()
         dataset.on_record = partial(_begin, board, worker, task.run)
         pipe.send(_answer(dataset, buffers[task.slot], task))
         board.rest(worker)
+
+
+def _take_all(pipe: Connection, tasks: SimpleQueue[Task]) -> None:
+    try:
+        while True:
+            tasks.put(pipe.recv())
+    except (EOFError, OSError):  # the parent has closed its end, or is gone
+        os._exit(1)
 
 
 def _begin(board: Board, worker: int, run: int, index: int) -> None:

@@ -156,6 +156,27 @@ def test_batches_may_grow():
     pool.close()
 
 
+def test_requests_and_answers_may_be_larger_than_a_pipe_holds():
+    script = """
+import sys
+sys.path.insert(0, "tests/loader")
+from test_worker_pool import Clips
+from paddlevideo_fast.loader import ClipRequest, Sample
+from paddlevideo_fast.loader.workers import WorkerPool
+class Unreadable(Clips):
+    def load(self, request, out=None):
+        return Sample(None, 0, request.index, 0, (("clip.mp4", f"{request.index} " + 50 * "x"),))
+pool = WorkerPool(Unreadable(), 1)
+batches = [[ClipRequest(index, 0) for index in range(20_000)]] * 4
+print(*(len(batch.failures) for batch in pool.run(batches)))
+pool.close()
+"""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", script], capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout.split() == ["20000"] * 4, done.stderr
+
+
 @pytest.mark.parametrize("memfd", [True, False])
 def test_a_lack_of_shared_memory_is_said(make_loader, monkeypatch, memfd):
     if not memfd:
