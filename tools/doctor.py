@@ -60,8 +60,8 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         with quiet_import():
             from paddlevideo_fast.bench import charts, diagnosis, doctor
         result = doctor.examine(load_config(args.config, args.override), args.steps, _DATA_TOOLS, progress)
-        charts.save_json(result, args.output / "doctor.json")
         print(json.dumps(result, indent=1) if args.json else diagnosis.report(result))
+        charts.save_json(result, args.output / "doctor.json")
         try:
             charts.draw(result, args.output / "doctor.png")
         except MissingExtraError as error:

@@ -121,16 +121,17 @@ def _of_reading(result: Mapping[str, Any]) -> str:
 
 
 def _of_training(result: Mapping[str, Any]) -> str:
-    stages, found, workers = result["stages_sec"]["training"], result["limit"], result["num_workers"] or "no"
+    stages, found, workers = result["stages_sec"]["training"], result["limit"], result["num_workers"]
+    readers = "there is 1 worker" if workers == 1 else f"there are {workers or 'no'} workers"
     return (
         f"Of that, {STAGE_WORDS[found['stage']]} takes {_ms(stages[found['stage']])}; one process makes "
-        f"the clips of a step in {_ms(result['model']['read_sec'])}, and there are {workers} workers."
+        f"the clips of a step in {_ms(result['model']['read_sec'])}, and {readers}."
     )
 
 
 def _bar(sec: float, stages: Mapping[str, float]) -> str:
     share = sec / sum(stages.values())
-    return f"{share:>8.0%}  {'█' * round(20 * share)}"
+    return f"{share:>8.0%}  {'█' * round(20 * share)}".rstrip()
 
 
 def _ms(sec: float) -> str:

@@ -134,6 +134,7 @@ class PyAVReader(VideoReader):
                 yield index, picture
                 if not numbers:
                     return
+                self._require_open()
 
 
 def _nearest(ascending: List[int], number: int) -> Optional[int]:

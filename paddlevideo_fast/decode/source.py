@@ -111,6 +111,10 @@ def _name_of(source: Any) -> str:
         raise PaddleVideoFastError(f"{expected} that reads bytes; this one reads text: open it with 'rb'")
     if not callable(getattr(source, "read", None)):
         raise PaddleVideoFastError(f"{expected}, found {kind}")
+    if getattr(source, "closed", False):
+        raise PaddleVideoFastError(f"{expected}; this {kind} is closed")
+    if not getattr(source, "readable", lambda: True)():
+        raise PaddleVideoFastError(f"{expected} that reads; this {kind} only writes: open it with 'rb'")
     if not callable(getattr(source, "seek", None)) or not getattr(source, "seekable", lambda: True)():
         raise PaddleVideoFastError(f"{expected} that can seek; this {kind} cannot: read it into bytes first")
     name = getattr(source, "name", None)

@@ -138,7 +138,7 @@ class WorkerPool:
         while todo and self._free and min(self._asked) < NUM_AHEAD:
             worker = self._asked.index(min(self._asked))
             number, requests = todo.popleft()
-            with contextlib.suppress(BrokenPipeError):  # the worker has died: `_receive` tells it
+            with contextlib.suppress(ConnectionError):  # the worker has died: `_receive` tells it
                 self._pipes[worker].send(Task(run, number, self._free.popleft(), requests))
             self._asked[worker] += 1
 
@@ -150,7 +150,7 @@ class WorkerPool:
             worker = self._pipes.index(pipe)  # type: ignore[arg-type]
             try:
                 answer = self._pipes[worker].recv()
-            except (EOFError, ConnectionResetError):
+            except (EOFError, ConnectionError):
                 raise self._death_of(worker) from None
             self._asked[worker] -= 1
             if answer.run == run:
@@ -167,7 +167,7 @@ class WorkerPool:
         self.close()
         return LoaderError(
             f"a loader worker ended {how} ({what}): where memory ran out (dmesg tells), lower num_workers or "
-            "batch_size; else that file crashes the decoder: take it out of the list"
+            "batch_size; else a file that is named here crashes the decoder: take it out of the list"
         )
 
     def _hand_over(self, answer: Answer) -> Batch:

@@ -104,6 +104,15 @@ def test_a_closed_reader_says_so(backend, make_clip, rawframes_dataset, tmp_path
     reader.close()
 
 
+def test_a_reader_that_is_closed_while_it_is_iterated_says_so(make_clip, tmp_path):
+    reader = open_video(make_clip(tmp_path / "clip.mp4", 12))
+    frames = iter(reader)
+    next(frames)
+    reader.close()
+    with pytest.raises(VideoDecodeError, match="the reader is closed"):
+        next(frames)
+
+
 @pytest.mark.parametrize("backend", ["pyav", *OTHERS])
 def test_a_box_is_cut_out_of_the_whole_frame(backend, tmp_path, make_clip):
     path = make_clip(tmp_path / "clip.mp4", 12)

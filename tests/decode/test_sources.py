@@ -51,10 +51,14 @@ def test_what_is_no_source_is_refused(make_clip, tmp_path):
     path = make_clip(tmp_path / "clip.mp4", 2)
     pipe = io.BytesIO(path.read_bytes())
     pipe.seekable = lambda: False  # type: ignore[method-assign]
+    closed = path.open("rb")
+    closed.close()
     for source, message in (
         (3, "found int"),
         (io.StringIO("x"), "open it with 'rb'"),
         (pipe, "cannot seek|can seek"),
+        (closed, "BufferedReader is closed"),
+        (path.open("ab"), "BufferedWriter only writes"),
     ):
         with pytest.raises(PaddleVideoFastError, match=message):
             open_video(source)
