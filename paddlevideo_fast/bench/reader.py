@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, Sequence
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import av
 import cv2
@@ -25,6 +25,8 @@ from paddlevideo_fast.errors import PaddleVideoFastError
 
 PREPARED = "ours, prepared"
 BASELINE = "decord"
+# decord takes the largest of several video streams, ours the first: here it has the first alone.
+SAME_STREAM = "decord, our stream"
 # Levels of 255. Readers round colours differently, which moves all frames alike; neighbours of a still scene
 # are nearer to each other than this.
 _SAME = 0.5
@@ -87,8 +89,10 @@ def _ours(path: str, indices: Sequence[int]) -> np.ndarray:
 READERS: Dict[str, Read] = {
     "OpenCV": _opencv,
     BASELINE: _decord,
+    SAME_STREAM: _decord,
     "PyAV in sequence": _in_sequence,
     "ours": _ours,
+    PREPARED: _ours,
 }
 
 
@@ -124,19 +128,30 @@ def run(
         seed: of the frames asked for, which are the same for all readers.
 
     Returns:
-        "machine", "versions", "rounds", "seed", and "rows": one a clip, pattern and reader, with "ms" (the
-        median CPU time of a read with opening), "ratio" to decord (the median over the rounds; None without
-        it) and its quartiles "spread", "wrong" (frames given that are not the one asked for) out of "frames",
-        and "error", which says why a reader gives none.
+        "machine", "versions", "rounds", "seed", "means" and "rows": one row a clip, pattern and reader, with
+        "ms" (the median CPU time of a read with opening), "ratio" to decord (the median over the rounds; None
+        without it) and its quartiles "spread", "like_for_like" (the ratio to decord on the stream that we
+        read; another one than "ratio" where the clip has several), "wrong" (frames given that are not the one
+        asked for) out of "frames", and "error", which says why a reader gives none. "means" has the geometric
+        means of both ratios over the clips, by pattern and reader.
 
     Raises:
         PaddleVideoFastError: a prepared video is missing.
     """
-    rows = [row for clip in clips for row in _measure_clip(clip, prepared, rounds, seed)]
+    with tempfile.TemporaryDirectory() as folder:
+        rows = [row for clip in clips for row in _measure_clip(clip, prepared, rounds, seed, Path(folder))]
     packages = ("av", "decord", "decord2", "numpy", "opencv-python-headless", "opencv-python")
     versions = {name: _version(name) for name in packages if _version(name)}
     machine = f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
-    return {"machine": machine, "versions": versions, "rounds": rounds, "seed": seed, "rows": rows}
+    means = {pattern: _means(rows, pattern) for pattern in PATTERNS}
+    return {
+        "machine": machine,
+        "versions": versions,
+        "rounds": rounds,
+        "seed": seed,
+        "rows": rows,
+        "means": means,
+    }
 
 
 def table(result: Dict[str, Any]) -> str:
@@ -146,28 +161,47 @@ def table(result: Dict[str, Any]) -> str:
         f"CPU time of opening and reading, medians of {result['rounds']} rounds, seed {result['seed']}; "
         "ratios to decord, with their quartiles",
         f"{result['machine']}; {versions}",
-        f"{'clip':<20}{'pattern':<10}{'reader':<18}{'ms':>8}{'ratio':>8}{'spread':>14}{'wrong frames':>16}",
+        f"{'clip':<20}{'pattern':<10}{'reader':<20}{'ms':>8}{'ratio':>8}{'spread':>14}{'like for like':>15}"
+        f"{'wrong frames':>16}",
     ]
     for row in result["rows"]:
-        start = f"{row['clip']:<20}{row['pattern']:<10}{row['reader']:<18}"
+        start = f"{row['clip']:<20}{row['pattern']:<10}{row['reader']:<20}"
         if row["error"]:
             lines.append(f"{start}  {row['error'][:60]}")
             continue
-        ratio, spread = "-", "-"
-        if row["ratio"] is not None:
-            ratio, spread = f"{row['ratio']:.2f}", "{:.2f}-{:.2f}".format(*row["spread"])
+        spread = "{:.2f}-{:.2f}".format(*row["spread"]) if row["spread"] else "-"
+        ratio, like = _number(row["ratio"]), _number(row["like_for_like"])
         wrong = f"{row['wrong']} of {row['frames']}"
-        lines.append(f"{start}{row['ms']:>8.1f}{ratio:>8}{spread:>14}{wrong:>16}")
-    for pattern in PATTERNS:
-        for reader, mean in _means(result["rows"], pattern).items():
-            lines.append(f"{'geometric mean':<20}{pattern:<10}{reader:<18}{'':>8}{mean:>8.2f}")
+        lines.append(f"{start}{row['ms']:>8.1f}{ratio:>8}{spread:>14}{like:>15}{wrong:>16}")
+    for pattern, readers in result["means"].items():
+        for reader, mean in readers.items():
+            start = f"{'geometric mean':<20}{pattern:<10}{reader:<20}"
+            ratio, like = _number(mean["ratio"]), _number(mean["like_for_like"])
+            lines.append(f"{start}{'':>8}{ratio:>8}{'':>14}{like:>15}")
+    several = sorted({row["clip"] for row in result["rows"] if row["reader"] == SAME_STREAM})
+    if several:
+        lines.append(
+            f"{', '.join(several)}: several video streams, of which decord reads the largest and the others "
+            f"the first; '{SAME_STREAM}' reads a copy with that alone: 'like for like' is the ratio to it"
+        )
     return "\n".join(lines)
 
 
-def _measure_clip(clip: Path, prepared: Optional[Path], rounds: int, seed: int) -> List[Dict[str, Any]]:
-    files = {name: clip for name in READERS if name != BASELINE or importlib.util.find_spec("decord")}
-    if prepared is not None:
-        files[PREPARED] = _prepared_file(clip, prepared)
+def _number(ratio: Optional[float]) -> str:
+    return "-" if ratio is None else f"{ratio:.2f}"
+
+
+def _measure_clip(
+    clip: Path, prepared: Optional[Path], rounds: int, seed: int, folder: Path
+) -> List[Dict[str, Any]]:
+    has_decord = importlib.util.find_spec("decord") is not None
+    alone = _stream_alone(clip, folder) if has_decord else None
+    sources = {
+        BASELINE: clip if has_decord else None,
+        SAME_STREAM: alone,
+        PREPARED: prepared and _prepared_file(clip, prepared),
+    }
+    files = {name: file for name in READERS if (file := sources.get(name, clip)) is not None}
     checks = {file: Check(_in_sequence(str(file))) for file in set(files.values())}
     rows = []
     for pattern, draw in PATTERNS.items():
@@ -178,12 +212,13 @@ def _measure_clip(clip: Path, prepared: Optional[Path], rounds: int, seed: int) 
         }
         for indices in draws:
             for name, file in files.items():  # in turn: all see the same machine
-                _measure(measured[name], READERS.get(name, _ours), file, indices, checks[file])
-        baseline = measured.get(BASELINE, {"seconds": []})["seconds"]
-        rows += [
-            {"clip": clip.name, "pattern": pattern, "reader": name, **_summary(side, baseline)}
-            for name, side in measured.items()
-        ]
+                _measure(measured[name], READERS[name], file, indices, checks[file])
+        seconds = {name: side.pop("seconds") for name, side in measured.items()}
+        baseline = seconds.get(BASELINE, [])
+        same_stream = seconds.get(SAME_STREAM, baseline)
+        for name, side in measured.items():
+            costs = _costs(seconds[name], baseline, same_stream) if not side["error"] else _costs([], [], [])
+            rows.append({"clip": clip.name, "pattern": pattern, "reader": name, **costs, **side})
     return rows
 
 
@@ -236,24 +271,48 @@ def _shrink(frames: np.ndarray) -> np.ndarray:
     )
 
 
-def _summary(side: Dict[str, Any], baseline: Sequence[float]) -> Dict[str, Any]:
-    seconds = side.pop("seconds")
-    summary = {"ms": None, "ratio": None, "spread": None, **side}
-    if seconds and not side["error"]:
-        summary["ms"] = statistics.median(seconds) * 1e3
-        if len(baseline) == len(seconds):
-            ratios = [ours / theirs for ours, theirs in zip(seconds, baseline)]
-            summary["ratio"] = statistics.median(ratios)
-            summary["spread"] = [float(value) for value in np.quantile(ratios, (0.25, 0.75))]
-    return summary
+def _costs(seconds: List[float], baseline: List[float], same_stream: List[float]) -> Dict[str, Any]:
+    ratios, like = _ratios(seconds, baseline), _ratios(seconds, same_stream)
+    return {
+        "ms": statistics.median(seconds) * 1e3 if seconds else None,
+        "ratio": statistics.median(ratios) if ratios else None,
+        "spread": [float(value) for value in np.quantile(ratios, (0.25, 0.75))] if ratios else None,
+        "like_for_like": statistics.median(like) if like else None,
+    }
 
 
-def _means(rows: Sequence[Dict[str, Any]], pattern: str) -> Dict[str, float]:
-    ratios: Dict[str, List[float]] = {}
+def _ratios(seconds: List[float], baseline: List[float]) -> List[float]:
+    """Round by round; empty where one of them did not take part in all."""
+    return [ours / theirs for ours, theirs in zip(seconds, baseline)] if len(seconds) == len(baseline) else []
+
+
+def _means(rows: Sequence[Dict[str, Any]], pattern: str) -> Dict[str, Dict[str, float]]:
+    """Reader → geometric means of both ratios over the clips that have both."""
+    ratios: Dict[str, List[Tuple[float, float]]] = {}
     for row in rows:
-        if row["pattern"] == pattern and row["ratio"] is not None:
-            ratios.setdefault(row["reader"], []).append(row["ratio"])
-    return {reader: statistics.geometric_mean(values) for reader, values in ratios.items()}
+        pair = row["ratio"], row["like_for_like"]
+        if row["pattern"] == pattern and None not in pair and row["reader"] != SAME_STREAM:
+            ratios.setdefault(row["reader"], []).append(pair)
+    return {
+        reader: dict(zip(("ratio", "like_for_like"), map(statistics.geometric_mean, zip(*pairs))))
+        for reader, pairs in ratios.items()
+    }
+
+
+def _stream_alone(clip: Path, folder: Path) -> Optional[Path]:
+    """A copy of the clip with its first video stream alone, not encoded anew; None where it has one only."""
+    copy = folder / clip.name
+    with av.open(str(clip)) as source:
+        if len(source.streams.video) < 2:
+            return None
+        stream = source.streams.video[0]
+        with av.open(str(copy), "w") as target:
+            written = target.add_stream_from_template(stream)
+            for packet in source.demux(stream):
+                if packet.dts is not None:  # the last one only says that there is no more
+                    packet.stream = written
+                    target.mux(packet)
+    return copy
 
 
 def _videos(folder: Path) -> List[Path]:

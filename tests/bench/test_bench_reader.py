@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 
+import av
 import numpy as np
 import pytest
 
@@ -43,7 +44,7 @@ def test_all_readers_on_a_folder(make_clip, run_script, tmp_path):
         *("--rounds", 2, "--json"),
     )
     result = json.loads(done.stdout)
-    readers = {name for name in (*bench.READERS, bench.PREPARED) if name != bench.BASELINE or HAS_DECORD}
+    readers = set(bench.READERS) - {bench.SAME_STREAM} - (set() if HAS_DECORD else {bench.BASELINE})
     for pattern in bench.PATTERNS:
         rows = [row for row in result["rows"] if row["pattern"] == pattern]
         assert {row["reader"] for row in rows} == readers
@@ -51,6 +52,7 @@ def test_all_readers_on_a_folder(make_clip, run_script, tmp_path):
             assert row["error"] is None
             assert row["ms"] > 0
             assert (row["ratio"] is not None) == HAS_DECORD
+            assert row["like_for_like"] == row["ratio"]
             assert row["wrong"] == 0
     text = bench.table(result)
     assert text.count("b_frames.mp4") == 2 * len(readers)
@@ -62,6 +64,47 @@ def test_ours_is_right_where_others_fail(make_clip, tmp_path):
     rows = bench.run([clip], rounds=1)["rows"]
     ours = [row for row in rows if row["reader"] == "ours"]
     assert [(row["wrong"], row["error"]) for row in ours] == [(0, None), (0, None)]
+
+
+@pytest.fixture
+def two_streams(tmp_path):
+    """An MP4 file with a small video stream and then a large one that runs the other way."""
+    pictures = np.random.default_rng(0).integers(0, 256, (12, 6, 10, 3), np.uint8)
+    path = tmp_path / "two.mp4"
+    with av.open(str(path), "w") as container:
+        streams = [container.add_stream("libx264", rate=25) for _ in range(2)]
+        for stream, scale in zip(streams, (8, 16)):
+            stream.height, stream.width, stream.pix_fmt = 6 * scale, 10 * scale, "yuv420p"
+        for stream, scale, order in zip(streams, (8, 16), (1, -1)):
+            for picture in pictures[::order]:
+                large = picture.repeat(scale, 0).repeat(scale, 1)
+                container.mux(stream.encode(av.VideoFrame.from_ndarray(large, format="rgb24")))
+            container.mux(stream.encode())
+    return path
+
+
+def test_a_copy_has_our_stream_alone(two_streams, make_clip, tmp_path):
+    (tmp_path / "copies").mkdir()
+    copy = bench._stream_alone(two_streams, tmp_path / "copies")
+    with av.open(str(copy)) as container:
+        assert len(container.streams) == 1
+    assert np.array_equal(bench._in_sequence(str(copy)), bench._in_sequence(str(two_streams)))
+    assert bench._stream_alone(make_clip(tmp_path / "one.mp4", 5), tmp_path / "copies") is None
+
+
+def test_of_several_streams_the_same_one_is_compared_too(two_streams):
+    result = bench.run([two_streams], rounds=2)
+    rows = {row["reader"]: row for row in result["rows"] if row["pattern"] == "sparse-8"}
+    assert rows["ours"]["wrong"] == 0
+    assert (bench.SAME_STREAM in rows) == HAS_DECORD
+    if HAS_DECORD:
+        assert rows["decord"]["wrong"] == rows["decord"]["frames"]  # it reads the large stream
+        assert rows[bench.SAME_STREAM]["wrong"] == 0
+        assert rows["decord"]["ratio"] == rows[bench.SAME_STREAM]["like_for_like"] == 1
+        like = rows["ours"]["like_for_like"]
+        assert like != rows["ours"]["ratio"]
+        assert result["means"]["sparse-8"]["ours"]["like_for_like"] == pytest.approx(like)
+        assert "two.mp4: several video streams" in bench.table(result)
 
 
 def test_missing_videos_are_named(make_clip, tmp_path):
