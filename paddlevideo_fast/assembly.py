@@ -15,6 +15,7 @@ from paddlevideo_fast.config import (
     Config,
     DatasetSettings,
     EmaSettings,
+    PreciseBNSettings,
     RunSettings,
     accumulation_of,
     build,
@@ -25,6 +26,7 @@ from paddlevideo_fast.engine import (
     Trainer,
     evaluate,
     load_checkpoint,
+    population_statistics,
 )
 from paddlevideo_fast.engine.callbacks import (
     BatchNormSplits,
@@ -34,6 +36,7 @@ from paddlevideo_fast.engine.callbacks import (
     Evaluation,
     ExponentialMovingAverage,
     LearningRate,
+    PreciseBatchNorm,
     ProgressBar,
     Recorder,
     restore,
@@ -139,7 +142,7 @@ def train(cfg: Config) -> Trainer:
     valid = _split(cfg, "valid", store.folder, parts.model.layout) if settings.validate else None
     trainer = parts.trainer(
         split.loader,
-        _callbacks(cfg, settings, store, parts.model, parts.curve, valid),
+        _callbacks(cfg, settings, store, parts, valid),
         data_identity=_data_identity(cfg, split),
     )
     if checkpoint is not None:
@@ -178,25 +181,34 @@ def _callbacks(
     cfg: Config,
     settings: RunSettings,
     store: CheckpointStore,
-    model: Any,
-    curve: Any,
+    parts: TrainingParts,
     valid: Optional[Split],
 ) -> List[Callback]:
     """The run's callbacks, in order.
 
     What a clip costs is counted in the first step only. The rate is set before a step and the average follows
-    it, so evaluation sees the newest average. Evaluation comes before the records, which hold its result, and
-    the records before the checkpoint: a run that dies between the two repeats the steps and their records, it
-    never lacks them. The bar is last, below the lines.
+    it, so evaluation sees the newest average. Precise BN comes before evaluation and checkpoint, evaluation
+    before the records, which hold its result, and the records before the checkpoint: a run that dies between
+    the two repeats the steps and their records, it never lacks them. The bar is last, below the lines.
     """
+    model = parts.model
     callbacks: List[Callback] = [
         Complexity(MacCounter(model)),
         BatchNormSplits(model),
-        LearningRate(curve),
+        LearningRate(parts.curve),
     ]
     ema = EmaSettings.from_config(cfg)
     if ema is not None:
         callbacks.append(ExponentialMovingAverage(model, ema.decay))
+    precise = PreciseBNSettings.from_config(cfg)
+    if precise is not None:
+        callbacks.append(
+            PreciseBatchNorm(
+                measure=_population_measure(cfg, settings, precise, parts),
+                interval=precise.preciseBN_interval,
+                averaged=ema is not None,
+            )
+        )
     if valid is not None:
         callbacks.append(
             Evaluation(
@@ -234,13 +246,22 @@ def _split(cfg: Config, name: str, folder: Optional[Path], layout: Literal["NTCH
     num_classes = cfg["MODEL"].get("head", {}).get("num_classes")
     if num_classes is not None:
         check_labels(dataset.records, num_classes, cfg["DATASET"][name]["file_path"])
-    dali = DaliOptions(_gpu_number(), layout) if settings.train_dali and name != "test" else None
-    loader = build_loader(
+    dali = _dali_options(settings, name, layout)
+    drop_last = training and len(dataset) >= data.batch_size
+    loader = _loader(cfg, name, dataset, dali, drop_last)
+    bad = BadSamples(folder and folder / "bad_samples.txt", total=len(dataset), max_share=data.max_bad_share)
+    preprocess = to_tensor if dali else Preprocess(*dataset.pipeline.normalization, layout)
+    return Split(loader, preprocess, bad)
+
+
+def _loader(cfg: Config, name: str, dataset: Any, dali: Optional[DaliOptions], drop_last: bool) -> Any:
+    settings, data = RunSettings.from_config(cfg), DatasetSettings.from_config(cfg)
+    return build_loader(
         dataset,
         batch_size=data.batch_size_of(name),  # type: ignore[arg-type]
         num_workers=data.num_workers_of(name),  # type: ignore[arg-type]
-        shuffle=training,
-        drop_last=training and len(dataset) >= data.batch_size,
+        shuffle=name == "train",
+        drop_last=drop_last,
         seed=settings.seed,
         worker_options=WorkerOptions(
             affinity=data.worker_affinity,
@@ -249,15 +270,45 @@ def _split(cfg: Config, name: str, folder: Optional[Path], layout: Literal["NTCH
         ),
         dali=dali,
     )
-    bad = BadSamples(folder and folder / "bad_samples.txt", total=len(dataset), max_share=data.max_bad_share)
-    preprocess = to_tensor if dali else Preprocess(*dataset.pipeline.normalization, layout)
-    return Split(loader, preprocess, bad)
+
+
+def _dali_options(
+    settings: RunSettings, name: str, layout: Literal["NTCHW", "NCTHW"]
+) -> Optional[DaliOptions]:
+    return DaliOptions(_gpu_number(), layout) if settings.train_dali and name != "test" else None
 
 
 def _gpu_number() -> Optional[int]:
     """The GPU that Paddle computes on, None for the CPU."""
     kind, _, number = paddle.device.get_device().partition(":")
     return int(number) if kind == "gpu" else None
+
+
+def _population_measure(
+    cfg: Config, settings: RunSettings, precise: PreciseBNSettings, parts: TrainingParts
+) -> Callable[[Trainer], Any]:
+    """What takes the batch-norm statistics of a run, over its training data with the last, smaller batch.
+
+    The clips have the configured shape in every phase. Their workers end with each pass.
+    """
+    split, model = parts.split, parts.model
+    dali = _dali_options(settings, "train", model.layout)
+    loader = _loader(cfg, "train", split.loader.dataset, dali, drop_last=False)
+
+    def measure(trainer: Trainer) -> Any:
+        with contextlib.closing(loader):
+            return population_statistics(
+                model,
+                loader,
+                split.preprocess,
+                epoch=trainer.state.epoch,
+                max_batches=min(precise.num_iters_preciseBN, settings.max_iters or sys.maxsize),
+                on_failures=split.bad_samples.add,
+                show_progress=sys.stdout.isatty(),
+                check_stop=trainer.interrupt.raise_if_requested,
+            )
+
+    return measure
 
 
 def _evaluate(

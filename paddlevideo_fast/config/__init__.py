@@ -6,6 +6,7 @@ from paddlevideo_fast.config.run import (
     DatasetSettings,
     EmaSettings,
     GradientAccumulation,
+    PreciseBNSettings,
     RunSettings,
     accumulation_of,
 )
@@ -16,6 +17,7 @@ __all__ = [
     "DatasetSettings",
     "EmaSettings",
     "GradientAccumulation",
+    "PreciseBNSettings",
     "RunSettings",
     "accumulation_of",
     "build",

@@ -158,6 +158,25 @@ class EmaSettings:
 
 
 @dataclasses.dataclass(frozen=True)
+class PreciseBNSettings:
+    """Batch-norm statistics of the training data as a whole: the PRECISEBN section.
+
+    Args:
+        preciseBN_interval: in epochs; they are also taken after the last one.
+        num_iters_preciseBN: batches that they are taken from, at most; the training data ends them sooner.
+    """
+
+    preciseBN_interval: PositiveInt = 5
+    num_iters_preciseBN: PositiveInt = 200
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> Optional[PreciseBNSettings]:
+        """The PRECISEBN section of a checked config, None where it has none."""
+        section = config.get("PRECISEBN")
+        return None if section is None else settings_from(cls, section)
+
+
+@dataclasses.dataclass(frozen=True)
 class GradientAccumulation:
     """The GRADIENT_ACCUMULATION section: accumulation given by the batch it has to reach.
 

@@ -8,7 +8,13 @@ from typing import Dict, Optional, Tuple, Union
 
 from paddlevideo_fast import registry
 from paddlevideo_fast.config.dali import DaliData
-from paddlevideo_fast.config.run import DatasetSettings, EmaSettings, GradientAccumulation, RunSettings
+from paddlevideo_fast.config.run import (
+    DatasetSettings,
+    EmaSettings,
+    GradientAccumulation,
+    PreciseBNSettings,
+    RunSettings,
+)
 from paddlevideo_fast.registry import Registry
 
 _TAGS = {"recognizer": "framework", "dataset": "format"}
@@ -127,7 +133,9 @@ ROOT = Group(
         "DALI_LOADER": Group(
             settings=DaliData, purpose="Training data in PaddleVideo's short form; used with `train_dali`."
         ),
-        "PRECISEBN": Unsupported("not supported yet, training runs without it"),
+        "PRECISEBN": Group(
+            settings=PreciseBNSettings, purpose="Batch-norm statistics of the training data as a whole."
+        ),
         "MULTIGRID": Unsupported("not supported yet, training runs without it"),
         "INFERENCE": Unsupported("training and testing do not use it"),
     },

@@ -3,6 +3,7 @@
 from paddlevideo_fast.engine.checkpoint import Checkpoint, CheckpointStore, load_checkpoint
 from paddlevideo_fast.engine.evaluator import evaluate
 from paddlevideo_fast.engine.interrupt import TrainingInterrupted
+from paddlevideo_fast.engine.precise_bn import population_statistics
 from paddlevideo_fast.engine.precision import Precision
 from paddlevideo_fast.engine.state import TrainerState
 from paddlevideo_fast.engine.trainer import Trainer
@@ -16,4 +17,5 @@ __all__ = [
     "TrainingInterrupted",
     "evaluate",
     "load_checkpoint",
+    "population_statistics",
 ]

@@ -7,6 +7,7 @@ from paddlevideo_fast.engine.callbacks.complexity import Complexity
 from paddlevideo_fast.engine.callbacks.ema import ExponentialMovingAverage
 from paddlevideo_fast.engine.callbacks.evaluation import Evaluation
 from paddlevideo_fast.engine.callbacks.learning_rate import LearningRate
+from paddlevideo_fast.engine.callbacks.precise_batch_norm import PreciseBatchNorm
 from paddlevideo_fast.engine.callbacks.progress import ProgressBar
 from paddlevideo_fast.engine.callbacks.recorder import Recorder
 
@@ -18,6 +19,7 @@ __all__ = [
     "Evaluation",
     "ExponentialMovingAverage",
     "LearningRate",
+    "PreciseBatchNorm",
     "ProgressBar",
     "Recorder",
     "restore",

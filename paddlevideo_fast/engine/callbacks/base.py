@@ -36,7 +36,7 @@ class Callback:
         """Puts in place the weights to evaluate."""
 
     def after_evaluation(self, trainer: Trainer) -> None:
-        """Puts back the weights to train."""
+        """Puts back the weights to train; also where an error came before `before_evaluation`."""
 
     def phase_end(self, trainer: Trainer) -> None:
         """After the phase's last epoch."""

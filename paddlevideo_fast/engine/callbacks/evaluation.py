@@ -38,9 +38,9 @@ class Evaluation(Callback):
         epoch = trainer.state.epoch
         if epoch % self.interval != 0 and epoch != trainer.num_epochs:
             return
-        for callback in trainer.callbacks:
-            callback.before_evaluation(trainer)
         try:
+            for callback in trainer.callbacks:
+                callback.before_evaluation(trainer)
             metrics = self.run(trainer)
             trainer.state.last_validation = {**metrics, "epoch": epoch}
             name = next((name for name in metrics if name.startswith("top")), None)

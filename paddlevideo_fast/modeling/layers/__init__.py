@@ -4,6 +4,7 @@ from paddlevideo_fast.modeling.layers.conv_bn import ConvBN
 from paddlevideo_fast.modeling.layers.sub_batchnorm import (
     SubBatchNorm2D,
     SubBatchNorm3D,
+    restart_splits,
     set_num_splits,
     set_split_statistics,
     split_statistics,
@@ -14,6 +15,7 @@ __all__ = [
     "ConvBN",
     "SubBatchNorm2D",
     "SubBatchNorm3D",
+    "restart_splits",
     "set_num_splits",
     "set_split_statistics",
     "split_statistics",

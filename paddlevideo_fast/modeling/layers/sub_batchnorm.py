@@ -121,6 +121,12 @@ def set_num_splits(model: nn.Layer, num_splits: int) -> None:
             layer.set_num_splits(num_splits)
 
 
+def restart_splits(model: nn.Layer) -> None:
+    """Every split goes on from `_mean` and `_variance`, which have been set to something better."""
+    for _, layer in sub_batch_norms(model):
+        layer.set_num_splits(layer.num_splits)
+
+
 def split_statistics(model: nn.Layer) -> Dict[str, paddle.Tensor]:
     """Running statistics [num_splits, C] of all splits of a model, by the names of `_mean` and `_variance`.
 
