@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import re
+import threading
 
 import cv2
 import numpy as np
@@ -121,6 +123,30 @@ def test_an_epoch_resumed_in_the_middle_is_the_same_epoch(root):
         np.testing.assert_array_equal(one.clips, other.clips)
         np.testing.assert_array_equal(one.ids, other.ids)
     loader.close()
+
+
+def test_no_pipeline_is_left_to_forked_workers(root, damaged):
+    """Where one is collected, it waits for threads that only this process has."""
+    from nvidia.dali.pipeline import Pipeline
+
+    loader = loader_of(dataset_of(root, name="damaged.list"))
+    list(loader.epoch(1))  # with one that failed
+    next(loader.epoch(1))  # and one that is left early
+    alive = [pipeline() for pipeline in Pipeline._pipes]
+    assert len(alive) == 1
+    loader.close()
+    assert not Pipeline._pipes
+
+
+def test_an_epoch_that_is_dropped_ends_at_once(root):
+    """Not in the garbage collector, which runs in any thread and would wait there for the epoch's own."""
+    gc.disable()
+    try:
+        before = threading.active_count()
+        next(loader_of(dataset_of(root), batch_size=1).epoch(0))
+        assert threading.active_count() == before
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("layout", ["NTCHW", "NCTHW"])

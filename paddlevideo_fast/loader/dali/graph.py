@@ -100,6 +100,15 @@ class ClipGraph:
         finally:
             self._pipeline.release_outputs()
 
+    def close(self) -> None:
+        """Ends DALI's threads.
+
+        A pipeline is part of a reference cycle. Left to the garbage collector, it may end in a worker process
+        that was forked meanwhile, which then waits for ever for threads that it does not have. DALI has no
+        other way to end one than its finalizer, which may run twice.
+        """
+        self._pipeline.__del__()
+
     def _to_paddle(self, tensor: Any) -> Any:
         """A copy on the device; which DALI hands a tensor out over DLPack depends on its version."""
         import paddle

@@ -95,7 +95,7 @@ class DaliLoader:
             PaddleVideoFastError: what a user can mend, such as a codec that this DALI does not decode.
         """
         self.close()
-        self._running = self._epoch(self.batch_sampler.batches(epoch, start_batch))
+        self._running = _batches(self._drafter, self._shape, self.batch_sampler.batches(epoch, start_batch))
         return self._running
 
     def close(self) -> None:
@@ -104,29 +104,41 @@ class DaliLoader:
             self._running.close()
             self._running = None
 
-    def _epoch(self, batches: List[List[ClipRequest]]) -> Generator[Batch, None, None]:
-        maker = BatchMaker(self._drafter, self._shape)
-        pool = ThreadPoolExecutor(self.num_threads, thread_name_prefix="dali-open")
-        try:
-            for drafts in self._drafted(batches, pool):
-                batch = maker.finish()
-                maker.start(drafts)
-                if batch is not None:
-                    yield batch
+
+def _batches(
+    drafter: Drafter, shape: GraphShape, requested: List[List[ClipRequest]]
+) -> Generator[Batch, None, None]:
+    """See `DaliLoader.epoch`.
+
+    It knows nothing of the loader: were the two a reference cycle, an epoch that is left early would end in
+    the garbage collector, in any thread and at any time, and wait there for its own threads.
+    """
+    maker = BatchMaker(drafter, shape)
+    pool = ThreadPoolExecutor(shape.num_threads, thread_name_prefix="dali-open")
+    try:
+        for drafts in _drafted(drafter, requested, pool):
             batch = maker.finish()
+            maker.start(drafts)
             if batch is not None:
                 yield batch
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
+        batch = maker.finish()
+        if batch is not None:
+            yield batch
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+        maker.close()
 
-    def _drafted(self, batches: List[List[ClipRequest]], pool: ThreadPoolExecutor) -> Iterator[List[Draft]]:
-        waiting: Deque[List[Future[Draft]]] = deque()
-        for requests in batches:
-            waiting.append([pool.submit(self._drafter.draft, request) for request in requests])
-            if len(waiting) > _BATCHES_AHEAD:
-                yield [future.result() for future in waiting.popleft()]
-        for futures in waiting:
-            yield [future.result() for future in futures]
+
+def _drafted(
+    drafter: Drafter, requested: List[List[ClipRequest]], pool: ThreadPoolExecutor
+) -> Iterator[List[Draft]]:
+    waiting: Deque[List[Future[Draft]]] = deque()
+    for requests in requested:
+        waiting.append([pool.submit(drafter.draft, request) for request in requests])
+        if len(waiting) > _BATCHES_AHEAD:
+            yield [future.result() for future in waiting.popleft()]
+    for futures in waiting:
+        yield [future.result() for future in futures]
 
 
 def to_tensor(clips: Any) -> Any:

@@ -60,8 +60,16 @@ class BatchMaker:
             clips = self._recover(drafts, error)
         return self._batch(drafts, clips)
 
-    def _recover(self, drafts: List[Draft], error: RuntimeError) -> Any:
+    def close(self) -> None:
+        """Ends DALI's threads."""
+        self._graph.close()
+
+    def _renew(self) -> None:
+        self._graph.close()
         self._graph = ClipGraph(self._shape)
+
+    def _recover(self, drafts: List[Draft], error: RuntimeError) -> Any:
+        self._renew()
         num_failures = sum(len(draft.failures) for draft in drafts)
         for draft in drafts:
             self._settle(draft)
@@ -81,7 +89,7 @@ class BatchMaker:
                 self._run([draft])
                 return
             except RuntimeError as error:
-                self._graph = ClipGraph(self._shape)
+                self._renew()
                 draft.fail(VideoDecodeError(draft.attempt.record.path, f"DALI: {cause_of(error)}"))
                 self._drafter.go_on(draft)
 
