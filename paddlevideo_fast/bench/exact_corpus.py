@@ -104,7 +104,7 @@ def _timescale(data: bytearray, header: bytes) -> int:
     return int.from_bytes(data[at : at + 4], "big")
 
 
-_OPEN_GOP = {"x264-params": "open-gop=1:bframes=3:b-adapt=0:scenecut=0"}
+OPEN_GOP = {"x264-params": "open-gop=1:bframes=3:b-adapt=0:scenecut=0"}
 _X265 = "log-level=error:bframes=3:b-adapt=0"
 _INTERLACED = {"flags": "+ildct+ilme"}
 _HIDDEN_VP9 = {"lag-in-frames": "25", "auto-alt-ref": "1", "b": "60000"}
@@ -125,10 +125,10 @@ _WRITTEN: Dict[str, Dict[str, Any]] = {
     "h264_b_pyramid_none.mp4": {"bframes": 7, "gop": 30, "options": _pyramid("none")},
     "h264_b_pyramid_normal.mp4": {"bframes": 7, "gop": 30, "options": _pyramid("normal")},
     "h264_b_pyramid_strict.mp4": {"bframes": 7, "gop": 30, "options": _pyramid("strict")},
-    "h264_open_gop.mp4": {"bframes": 3, "options": _OPEN_GOP},
-    "h264_open_gop.mkv": {"bframes": 3, "options": _OPEN_GOP},
-    "h264_open_gop.ts": {"bframes": 3, "options": _OPEN_GOP},
-    "h264_open_gop.flv": {"bframes": 3, "options": _OPEN_GOP},
+    "h264_open_gop.mp4": {"bframes": 3, "options": OPEN_GOP},
+    "h264_open_gop.mkv": {"bframes": 3, "options": OPEN_GOP},
+    "h264_open_gop.ts": {"bframes": 3, "options": OPEN_GOP},
+    "h264_open_gop.flv": {"bframes": 3, "options": OPEN_GOP},
     "h264_b_frames.avi": {"bframes": 3},
     "h264_b_pyramid.avi": {"bframes": 7, "options": _pyramid("normal")},
     "h264_intra_refresh.mp4": {"gop": 15, "options": {"x264-params": "intra-refresh=1"}},

@@ -4,49 +4,17 @@ from __future__ import annotations
 
 import multiprocessing
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any, List
 
 import av
 import numpy as np
 import pytest
 
+from paddlevideo_fast.bench.exact_corpus import CORPUS, OPEN_GOP, write_corpus_clip
 from paddlevideo_fast.decode import open_video
 from paddlevideo_fast.decode.colour import RgbConverter
 
-_OPEN_GOP = {"x264-params": "open-gop=1:bframes=3:b-adapt=0:scenecut=0"}
-CLIPS: Dict[str, Dict[str, Any]] = {
-    "plain.mp4": {},
-    "one_gop.mp4": {"gop": 250},
-    "all_key.mp4": {"gop": 1},
-    "b_frames.mp4": {"bframes": 3},
-    "b_pyramid.mp4": {"bframes": 7, "gop": 250, "options": {"x264-params": "b-pyramid=normal:b-adapt=0"}},
-    "open_gop.mp4": {"bframes": 3, "options": _OPEN_GOP},
-    "open_gop.mkv": {"bframes": 3, "options": _OPEN_GOP},
-    "open_gop.ts": {"bframes": 3, "options": _OPEN_GOP},
-    "open_gop_hevc.mkv": {
-        "codec": "libx265",
-        "bframes": 3,
-        "options": {"x265-params": "open-gop=1:log-level=0"},
-    },
-    "intra_refresh.mp4": {"gop": 15, "options": {"x264-params": "intra-refresh=1"}},
-    "mpeg4.avi": {"codec": "mpeg4"},
-    "mpeg4_b_frames.avi": {"codec": "mpeg4", "bframes": 2},
-    "h264_b_frames.avi": {"bframes": 3},
-    "motion_jpeg.avi": {"codec": "mjpeg", "pix_fmt": "yuvj420p"},
-    "mpeg2.ts": {"codec": "mpeg2video", "bframes": 2},
-    "variable_rate.mp4": {"bframes": 2, "variable_rate": True},
-    "variable_rate.mkv": {"variable_rate": True},
-    "odd_size.mkv": {"size": (83, 51), "pix_fmt": "yuv444p"},
-    "full_range.mp4": {"pix_fmt": "yuvj420p"},
-    "quarter_turn.mp4": {"rotation": 90},
-    "half_turn.mov": {"rotation": 180},
-    "hidden_frames.webm": {"codec": "libvpx", "options": {"lag-in-frames": "16", "auto-alt-ref": "1"}},
-    "vp9.webm": {"codec": "libvpx-vp9"},
-    "interlaced.mp4": {"options": {"x264-params": "tff=1"}},
-    "with_sound.mp4": {"bframes": 2, "audio": True},
-    "one_frame.mp4": {"num_frames": 1},
-    "two_frames.avi": {"num_frames": 2, "codec": "mpeg4"},
-}
+CLIPS = [*((name, 34) for name in CORPUS), ("mpeg4.avi", 2)]  # name in the corpus, and frames
 
 
 def in_sequence(path: Path) -> List[np.ndarray]:
@@ -68,20 +36,15 @@ def assert_exact(path: Path, expected: List[np.ndarray], draws: int) -> None:
             assert np.array_equal(frames, np.stack([expected[index] for index in indices])), list(indices)
 
 
-@pytest.mark.parametrize("name", CLIPS)
-def test_generated_clip(name, make_clip, frame_number, tmp_path):
-    path = make_clip(tmp_path / name, **{"num_frames": 34, **CLIPS[name]})
-    expected = in_sequence(path)
-    assert_exact(path, expected, draws=8)
-    if "rotation" not in CLIPS[name]:
-        with open_video(path) as reader:
-            numbers = [frame_number(frame) for frame in reader.read(range(reader.num_frames))]
-        assert numbers == list(range(CLIPS[name].get("num_frames", 34)))
+@pytest.mark.parametrize(("name", "num_frames"), CLIPS)
+def test_generated_clip(name, num_frames, tmp_path):
+    path = write_corpus_clip(tmp_path, name, num_frames).path
+    assert_exact(path, in_sequence(path), draws=8)
 
 
-@pytest.mark.parametrize("name", ["open_gop.mp4", "b_pyramid.mp4", "open_gop_hevc.mkv"])
-def test_each_frame_alone(name, make_clip, tmp_path):
-    path = make_clip(tmp_path / name, **{"num_frames": 40, **CLIPS[name]})
+@pytest.mark.parametrize("name", ["h264_open_gop.mp4", "h264_b_pyramid_normal.mp4", "hevc_open_gop.mkv"])
+def test_each_frame_alone(name, tmp_path):
+    path = write_corpus_clip(tmp_path, name, num_frames=40).path
     expected = in_sequence(path)
     with open_video(path) as reader:
         for index, frame in enumerate(expected):
@@ -90,7 +53,7 @@ def test_each_frame_alone(name, make_clip, tmp_path):
 
 @pytest.mark.smoke
 def test_pairs_across_groups(make_clip, tmp_path):
-    path = make_clip(tmp_path / "clip.mp4", 36, bframes=3, gop=9, options=_OPEN_GOP)
+    path = make_clip(tmp_path / "clip.mp4", 36, bframes=3, gop=9, options=OPEN_GOP)
     expected = in_sequence(path)
     with open_video(path) as reader:
         for first in range(0, 36, 5):
@@ -120,7 +83,7 @@ def test_edit_list_hides_frames(make_clip, frame_number, tmp_path):
 
 def test_stream_that_begins_inside_a_group(make_clip, tmp_path):
     """A transport stream joined late: what comes before its first key frame does not count."""
-    whole = make_clip(tmp_path / "whole.ts", 60, bframes=3, gop=12, options=_OPEN_GOP)
+    whole = make_clip(tmp_path / "whole.ts", 60, bframes=3, gop=12, options=OPEN_GOP)
     data = whole.read_bytes()
     path = tmp_path / "late.ts"
     path.write_bytes(data[: 188 * 3] + data[len(data) // 3 // 188 * 188 :])
@@ -137,10 +100,10 @@ def test_real_clips(real_clips_dir):
         assert_exact(path, in_sequence(path), draws=3)
 
 
-@pytest.mark.parametrize("name", ["open_gop.mp4", "mpeg4_b_frames.avi"])
+@pytest.mark.parametrize("name", ["h264_open_gop.mp4", "mpeg4_b_frames.avi"])
 @pytest.mark.parametrize("backend", ["pyav", "cv2"])
-def test_iteration_gives_all_frames_in_order(name, backend, make_clip, frame_number, tmp_path):
-    path = make_clip(tmp_path / name, **{"num_frames": 34, **CLIPS[name]})
+def test_iteration_gives_all_frames_in_order(name, backend, frame_number, tmp_path):
+    path = write_corpus_clip(tmp_path, name, num_frames=34).path
     with open_video(path, backend) as reader:
         assert [frame_number(frame) for frame in reader] == list(range(34))
         assert frame_number(reader.read([20])[0]) == 20
