@@ -200,6 +200,24 @@ def test_a_resumed_run_takes_the_same_steps(make_run, tmp_path):
         np.testing.assert_array_equal(value.numpy(), resumed.model.state_dict()[name].numpy(), err_msg=name)
 
 
+def test_a_run_that_was_stopped_in_the_pass_repeats_it(make_run):
+    def stopped(trainer):
+        raise TrainingInterrupted(signal.SIGTERM)
+
+    whole = make_run(PreciseBatchNorm(measure, interval=2))
+    whole.fit()
+    first = make_run(PreciseBatchNorm(stopped, interval=2))
+    with pytest.raises(TrainingInterrupted):
+        first.fit()
+    resumed = make_run(PreciseBatchNorm(measure, interval=2))
+    restore(resumed, load_checkpoint(first.last_checkpoint))
+    assert resumed.state.epoch == 1
+    resumed.fit()
+    assert resumed.state.step == whole.state.step
+    for name, value in whole.model.state_dict().items():
+        np.testing.assert_array_equal(value.numpy(), resumed.model.state_dict()[name].numpy(), err_msg=name)
+
+
 def test_averaged_weights_are_evaluated_with_statistics_of_their_own(make_run):
     seen = []
 
