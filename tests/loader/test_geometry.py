@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paddlevideo_fast.loader import TransformError
-from paddlevideo_fast.loader.transforms import ClipGeometry
+from paddlevideo_fast.loader.transforms import ClipGeometry, MultiScaleCrop
 
 
 class Steps:
@@ -130,3 +130,13 @@ def test_a_crop_that_does_not_fit():
         geometry.crop(0, 0, 224, 224)
     with pytest.raises(TransformError, match="starts outside"):
         geometry.crop(-1, 0, 100, 100)
+
+
+@pytest.mark.parametrize("size", [(1, 9), (9, 1), (30, 40), (47, 31)])
+def test_multi_scale_crops_lie_inside_small_frames(size):
+    for seed in range(60):
+        geometry = ClipGeometry(*size)
+        MultiScaleCrop(32).apply(geometry, np.random.default_rng(seed))
+        box = geometry.plan().box
+        assert 0 <= box.left < box.left + box.width <= size[0]
+        assert 0 <= box.top < box.top + box.height <= size[1]

@@ -93,8 +93,8 @@ class MultiScaleCrop(Geometric):
         """See `Geometric`."""
         target = geometry.scaled(self.target_size)
         short_side = min(geometry.width, geometry.height)
-        sides = [int(short_side * scale) for scale in self.scales]
-        sides = [target if abs(side - target) < 3 else side for side in sides]
+        sides = [max(1, int(short_side * scale)) for scale in self.scales]
+        sides = [target if abs(side - target) < 3 and target <= short_side else side for side in sides]
         pairs = [
             (width, height)
             for row, height in enumerate(sides)
