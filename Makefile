@@ -1,8 +1,10 @@
-# Two commands matter: `make quickstart` and `make test`. VENV and PYTHON choose another environment.
+# Two commands matter: `make quickstart` and `make test`. VENV and PYTHON choose another environment,
+# TEST_EXTRAS what of setup.py the tests get: with dali120 those of the DALI loader run as well.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 PADDLE26_VENV ?= .venv-paddle26
+TEST_EXTRAS ?= cpu,dev
 
 .PHONY: help setup setup-test quickstart lint test test-paddle26 bench docs clean
 
@@ -22,7 +24,7 @@ $(VENV)/.cpu: setup.py | $(BIN)/python
 	touch $@
 
 $(VENV)/.test: setup.py | $(BIN)/python
-	$(BIN)/python -m pip install -q -e ".[cpu,dev]"
+	$(BIN)/python -m pip install -q -e ".[$(TEST_EXTRAS)]"
 	touch $(VENV)/.cpu $@
 
 setup: $(VENV)/.cpu
@@ -48,8 +50,7 @@ test-paddle26:
 	$(PADDLE26_VENV)/bin/python -m pytest -n 2 $(PYTEST_ARGS)
 
 bench: setup-test
-	$(BIN)/python tools/benchmark.py shift
-	$(BIN)/python tools/benchmark.py trainer
+	for name in exactness reader loader shift trainer; do $(BIN)/python tools/benchmark.py $$name || exit 1; done
 
 docs: setup-test
 	$(BIN)/python -m paddlevideo_fast.config.reference --lang en > docs/en/config_reference.md
