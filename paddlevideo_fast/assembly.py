@@ -48,8 +48,9 @@ from paddlevideo_fast.loader import BadSamples, WorkerOptions, build_dataset, bu
 from paddlevideo_fast.loader.dali import DaliOptions, to_tensor
 from paddlevideo_fast.log import add_log_file, get_logger
 from paddlevideo_fast.modeling import MacCounter, Preprocess, build_model, count_parameters, load_weights
+from paddlevideo_fast.planning import RunPlan, batch_shapes, plan_run
 from paddlevideo_fast.registry import METRICS, MIXES
-from paddlevideo_fast.schedule.phases import plain_phases
+from paddlevideo_fast.schedule import Phase
 from paddlevideo_fast.solver import build_optimizer
 
 logger = get_logger(__name__)
@@ -72,25 +73,44 @@ class TrainingParts:
 
     cfg: Config
     settings: RunSettings
+    plan: RunPlan
     model: Any
     optimizer: Any
     curve: Any
     split: Split
 
+    def phase_loader(self) -> Callable[[Phase], Any]:
+        """A function from a phase to the loader of its batches; there is one loader, which keeps its workers.
+
+        Raises:
+            LoaderError: there are fewer samples than a phase has in a batch.
+        """
+        loader, batch_size = self.split.loader, DatasetSettings.from_config(self.cfg).batch_size
+        samplers = {
+            phase: loader.batch_sampler.reshaped(batch_shapes(phase, batch_size, accumulation_of(self.cfg)))
+            for phase in self.plan.phases
+        }
+
+        def make_loader(phase: Phase) -> Any:
+            loader.batch_sampler = samplers[phase]
+            return loader
+
+        return make_loader
+
     def trainer(
         self,
-        loader: Any,
+        make_loader: Callable[[Phase], Any],
         callbacks: Sequence[Callback],
-        epochs: Optional[int] = None,
+        phases: Optional[Sequence[Phase]] = None,
         data_identity: Optional[Dict[str, Any]] = None,
     ) -> Trainer:
-        """A trainer over `loader`, for the config's epochs unless `epochs` is given."""
+        """A trainer over the loaders of `make_loader`, for the plan's phases unless others are given."""
         return Trainer(
             model=self.model,
             optimizer=self.optimizer,
-            make_loader=lambda phase: loader,
+            make_loader=make_loader,
             preprocess=self.split.preprocess,
-            phases=plain_phases(epochs or self.settings.epochs),
+            phases=phases or self.plan.phases,
             callbacks=callbacks,
             mix=build(MIXES, self.cfg["MIX"]) if self.cfg.get("MIX") else None,
             seed=self.settings.seed,
@@ -114,11 +134,13 @@ def training_parts(cfg: Config, folder: Optional[Path] = None, load_pretrained: 
     """
     _require(cfg, "training", *_TRAINING_SECTIONS)
     settings = RunSettings.from_config(cfg)
+    plan = plan_run(cfg)
     paddle.seed(settings.seed)
     model = build_model(cfg["MODEL"], load_pretrained=load_pretrained)
-    split = _split(cfg, "train", folder, model.layout)
     optimizer, curve = build_optimizer(cfg["OPTIMIZER"], model)
-    return TrainingParts(cfg, settings, model, optimizer, curve, split)
+    curve = plan.curve(curve)
+    split = _split(cfg, "train", folder, model.layout)
+    return TrainingParts(cfg, settings, plan, model, optimizer, curve, split)
 
 
 def train(cfg: Config) -> Trainer:
@@ -132,6 +154,7 @@ def train(cfg: Config) -> Trainer:
     _require(cfg, "training", *_TRAINING_SECTIONS)  # before there is an output folder
     if settings.validate:
         _require(cfg, "validate", "DATASET.valid")
+    plan_run(cfg)
     store = CheckpointStore(settings.output_dir, settings.model_name)
     store.prepare()
     checkpoint = _checkpoint_to_resume(settings, store)
@@ -141,7 +164,7 @@ def train(cfg: Config) -> Trainer:
     split = parts.split
     valid = _split(cfg, "valid", store.folder, parts.model.layout) if settings.validate else None
     trainer = parts.trainer(
-        split.loader,
+        parts.phase_loader(),
         _callbacks(cfg, settings, store, parts, valid),
         data_identity=_data_identity(cfg, split),
     )
@@ -149,7 +172,7 @@ def train(cfg: Config) -> Trainer:
         restore(trainer, checkpoint)
     # Only now, when all of the above has worked: a wrong config leaves the folder as it was.
     _open_output(cfg, store, trainer, checkpoint)
-    _describe(trainer, settings, split, checkpoint)
+    _describe(trainer, cfg, settings, split, checkpoint)
     with contextlib.ExitStack() as stack:
         for used in (split, valid):
             if used is not None:
@@ -395,20 +418,22 @@ def _require(cfg: Config, what: str, *names: str) -> None:
 
 
 def _describe(
-    trainer: Trainer, settings: RunSettings, split: Split, checkpoint: Optional[Checkpoint]
+    trainer: Trainer, cfg: Config, settings: RunSettings, split: Split, checkpoint: Optional[Checkpoint]
 ) -> None:
     if checkpoint is not None:
         done, step = trainer.state.epoch, trainer.state.step_in_epoch
         logger.info("resumed %s: epoch %d, step %d of it", checkpoint.prefix, done + 1, step)
-        if done >= settings.epochs:
-            logger.info("nothing is left to train: %d of %d epochs are done", done, settings.epochs)
+        if done >= trainer.num_epochs:
+            logger.info("nothing is left to train: %d of %d epochs are done", done, trainer.num_epochs)
+    if cfg.get("MULTIGRID") and not settings.multigrid:
+        logger.info("MULTIGRID has no effect: add --multigrid to train in its schedule")
     logger.info(
         "%s: %.2f M parameters, %d clips an epoch in %d batches, %d epochs, paddle %s on %s, seed %d, to %s",
         settings.model_name,
         count_parameters(trainer.model) / 1e6,
         len(split.loader.dataset),
-        len(split.loader),
-        settings.epochs,
+        len(trainer.make_loader(trainer.phase_of(trainer.state.epoch))),
+        trainer.num_epochs,
         paddle.__version__,
         paddle.device.get_device(),
         settings.seed,

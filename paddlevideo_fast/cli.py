@@ -36,6 +36,7 @@ def build_parser() -> argparse.ArgumentParser:
         action="store_true",
         help="read clips through NVIDIA DALI, while training and validating",
     )
+    parser.add_argument("--multigrid", action="store_true", help="train in the schedule of MULTIGRID")
     for flag, what in _NOT_YET.items():
         parser.add_argument(flag, action=_NotYet, what=what, help=argparse.SUPPRESS)
     return parser
@@ -69,7 +70,6 @@ _NOT_YET = {
     "--amp": "mixed precision",
     "--amp_level": "mixed precision",
     "--fleet": "training on several devices",
-    "--multigrid": "multigrid training",
     "-p": "the profiler",
     "--profiler_options": "the profiler",
 }
@@ -147,6 +147,8 @@ def _flags_as_overrides(args: argparse.Namespace) -> List[str]:
         flags.append("validate=true")
     if args.train_dali:
         flags.append("train_dali=true")
+    if args.multigrid:
+        flags.append("multigrid=true")
     if args.seed is not None:
         flags.append(f"seed={args.seed}")
     if args.max_iters is not None:

@@ -16,6 +16,7 @@ from paddlevideo_fast.engine import Trainer
 from paddlevideo_fast.engine.callbacks import Callback
 from paddlevideo_fast.errors import BadSampleShareError, PaddleVideoFastError
 from paddlevideo_fast.loader import Batch, ClipLoader
+from paddlevideo_fast.schedule import plain_phases
 
 STAGES = ("normalise", "mix", "forward", "backward", "optimizer", "other")
 _NO_END = 1_000_000
@@ -199,6 +200,6 @@ class _StepTimer(Callback):
 
 def _trainer(parts: TrainingParts, loader: Any, timer: _StepTimer) -> Trainer:
     parts.optimizer.set_lr(0.0)
-    trainer = parts.trainer(loader, [timer], epochs=_NO_END)
+    trainer = parts.trainer(lambda phase: loader, [timer], plain_phases(_NO_END))
     trainer.max_iters = None
     return trainer

@@ -2,6 +2,7 @@
 
 from paddlevideo_fast.config.build import build, build_list, build_named
 from paddlevideo_fast.config.load import Config, load_config
+from paddlevideo_fast.config.multigrid import MultigridSettings
 from paddlevideo_fast.config.run import (
     DatasetSettings,
     EmaSettings,
@@ -17,6 +18,7 @@ __all__ = [
     "DatasetSettings",
     "EmaSettings",
     "GradientAccumulation",
+    "MultigridSettings",
     "PreciseBNSettings",
     "RunSettings",
     "accumulation_of",

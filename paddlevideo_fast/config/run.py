@@ -47,6 +47,7 @@ class RunSettings:
         num_threads: CPU threads of the process that computes; null for all cores.
         train_dali: read the clips of training and validation through NVIDIA DALI, on the device that
             computes.
+        multigrid: train in the schedule that MULTIGRID describes; without it that section has no effect.
         use_visualdl: write the curves for VisualDL.
     """
 
@@ -68,6 +69,7 @@ class RunSettings:
     accumulate_steps: PositiveInt = 1
     num_threads: Optional[PositiveInt] = None
     train_dali: bool = False
+    multigrid: bool = False
     use_visualdl: bool = True
 
     ignored_arguments: ClassVar[Dict[str, str]] = {

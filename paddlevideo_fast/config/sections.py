@@ -8,6 +8,7 @@ from typing import Dict, Optional, Tuple, Union
 
 from paddlevideo_fast import registry
 from paddlevideo_fast.config.dali import DaliData
+from paddlevideo_fast.config.multigrid import MultigridSettings
 from paddlevideo_fast.config.run import (
     DatasetSettings,
     EmaSettings,
@@ -136,7 +137,10 @@ ROOT = Group(
         "PRECISEBN": Group(
             settings=PreciseBNSettings, purpose="Batch-norm statistics of the training data as a whole."
         ),
-        "MULTIGRID": Unsupported("not supported yet, training runs without it"),
+        "MULTIGRID": Group(
+            settings=MultigridSettings,
+            purpose="Small clips in large batches first; used with `multigrid` or the flag `--multigrid`.",
+        ),
         "INFERENCE": Unsupported("training and testing do not use it"),
     },
     RunSettings,

@@ -31,8 +31,8 @@ class Trainer:
     Args:
         model: `model(clips)` gives logits [N, num_classes]; `model.loss(logits, labels)` a scalar.
         optimizer: a `paddle.optimizer.Optimizer` with a float learning rate.
-        make_loader: gives the loader of a phase; a loader has `epoch(epoch, start_batch)`, an iterator of
-            `loader.Batch`, and a length in batches.
+        make_loader: gives the loader of a phase, which takes the place of the one before; a loader has
+            `epoch(epoch, start_batch)`, an iterator of `loader.Batch`, and a length in batches.
         preprocess: uint8 clips [N, T, H, W, C] to the model's float32 input, on the device.
         phases: one for ordinary training.
         callbacks: in the order their hooks run.
@@ -42,13 +42,14 @@ class Trainer:
         accumulate_steps: batches whose gradients are averaged in one optimizer step.
         max_iters: ends each epoch after so many optimizer steps, as PaddleVideo's flag does.
         on_failures: called with the `failures` and `replaced` of each batch that has any.
-        data_identity: JSON values that decide which samples a step sees (batch size, the list); a run that is
-            resumed inside an epoch must have the same.
+        data_identity: JSON values that decide, with the phase, which samples a step sees (batch size, the
+            list); a run that is resumed inside an epoch must have the same.
 
     Attributes:
         state: where the run stands.
         phase: the phase under way.
         steps_per_epoch: optimizer steps of an epoch of the phase under way.
+        total_steps: optimizer steps of the run.
         reader_cost_sec, batch_cost_sec: wait for data on the device, and whole time, of the newest step, in
             seconds. The device may still be at work at the end of a step; see `Recorder`.
         epoch_cost_sec: training time of the newest epoch, without what follows it.
@@ -87,7 +88,7 @@ class Trainer:
         self.state = TrainerState()
         self.window = StepWindow()
         self.phase = self.phases[0]
-        self.steps_per_epoch = 0
+        self.steps_per_epoch = self.total_steps = 0
         self.reader_cost_sec = self.batch_cost_sec = self.epoch_cost_sec = 0.0
         self.num_clips = 0
         self.last_checkpoint: Optional[str] = None
@@ -113,6 +114,7 @@ class Trainer:
             TrainingInterrupted: a signal came; the callbacks have saved.
             NonFiniteLossError, BadSampleShareError, CheckpointError: as their messages say.
         """
+        self.total_steps = self.steps_before(self.num_epochs)
         try:
             self._call("fit_begin")
             for phase in self.phases:
@@ -129,10 +131,30 @@ class Trainer:
         steps = -(-len(loader) // self.accumulate_steps)
         return steps if self.max_iters is None else min(steps, self.max_iters)
 
+    def steps_before(self, epoch: int) -> int:
+        """Optimizer steps of the epochs before `epoch`."""
+        return sum(
+            self.steps_in_epoch(self.make_loader(phase)) * (min(phase.end_epoch, epoch) - phase.start_epoch)
+            for phase in self.phases
+            if phase.start_epoch < epoch
+        )
+
+    def phase_of(self, epoch: int) -> Phase:
+        """The phase that an epoch belongs to; past the end, the last."""
+        return next((phase for phase in self.phases if epoch < phase.end_epoch), self.phases[-1])
+
     def _run_phase(self, phase: Phase) -> None:
         self.phase = phase
         loader = self.make_loader(phase)
         self.steps_per_epoch = self.steps_in_epoch(loader)
+        if phase.shape != "as configured":
+            logger.info(
+                "epochs %d to %d, %d steps each: %s",
+                phase.start_epoch + 1,
+                phase.end_epoch,
+                self.steps_per_epoch,
+                phase.shape,
+            )
         self._call("phase_begin")
         while self.state.epoch < phase.end_epoch:
             if self.state.step_in_epoch == 0:  # else the epoch is a resumed one

@@ -2,7 +2,7 @@
 
 from paddlevideo_fast.loader.annotations import VideoRecord, check_labels
 from paddlevideo_fast.loader.bad_samples import BadSamples
-from paddlevideo_fast.loader.batches import ClipBatchSampler
+from paddlevideo_fast.loader.batches import BatchShape, ClipBatchSampler
 from paddlevideo_fast.loader.build import build_dataset, build_loader, build_pipeline
 from paddlevideo_fast.loader.clip_loader import ClipLoader
 from paddlevideo_fast.loader.collate import Batch
@@ -17,6 +17,7 @@ from paddlevideo_fast.loader.workers import WorkerOptions
 __all__ = [
     "BadSamples",
     "Batch",
+    "BatchShape",
     "ClipBatchSampler",
     "ClipLoader",
     "ClipRequest",

@@ -2,13 +2,33 @@
 
 from __future__ import annotations
 
-from typing import List, Optional, Sequence
+import copy
+from dataclasses import dataclass
+from itertools import accumulate, cycle, takewhile
+from typing import List, Optional, Sequence, Union
 
 import numpy as np
 
 from paddlevideo_fast.loader.errors import LoaderError
 from paddlevideo_fast.loader.randomness import ORDER, generator
 from paddlevideo_fast.loader.request import ClipRequest
+
+
+@dataclass(frozen=True)
+class BatchShape:
+    """What a batch is made of.
+
+    Attributes:
+        batch_size: requests in it, on one rank.
+        num_frames: of a clip; None: as configured.
+        sampling_rate: see `ClipRequest`; None: as configured.
+        crop_size: side of a clip in pixels; None: as configured.
+    """
+
+    batch_size: int
+    num_frames: Optional[int] = None
+    sampling_rate: Optional[float] = None
+    crop_size: Optional[int] = None
 
 
 class ClipBatchSampler:
@@ -19,7 +39,8 @@ class ClipBatchSampler:
 
     Args:
         num_samples: records of the dataset.
-        batch_size: requests in a batch on this rank.
+        batch_size: requests in a batch on this rank, or shapes that the batches of an epoch take in turn. A
+            sample is in one batch of an epoch, whatever the shapes are.
         shuffle: a new order each epoch.
         drop_last: leave out the last batch where it is smaller.
         seed: of the order.
@@ -31,6 +52,9 @@ class ClipBatchSampler:
         groups: for each record, the number of its group. The groups are dealt to the ranks once for all
             epochs, and a rank takes the samples of its own; None: any rank takes any.
 
+    Attributes:
+        batch_size: requests in the largest batch.
+
     Raises:
         LoaderError: there is no batch at all, or a rank would have no group.
     """
@@ -38,7 +62,7 @@ class ClipBatchSampler:
     def __init__(
         self,
         num_samples: int,
-        batch_size: int,
+        batch_size: Union[int, Sequence[BatchShape]],
         *,
         shuffle: bool,
         drop_last: bool,
@@ -49,12 +73,9 @@ class ClipBatchSampler:
         pad: Optional[bool] = None,
         groups: Optional[Sequence[int]] = None,
     ) -> None:
-        if batch_size < 1:
-            raise LoaderError(f"batch_size is {batch_size}, expected 1 or more")
         if not 0 <= rank < world_size:
             raise LoaderError(f"rank is {rank}, expected 0 to {world_size - 1}")
         self.num_samples = num_samples
-        self.batch_size = batch_size
         self.shuffle = shuffle
         self.drop_last = drop_last
         self.seed = seed
@@ -63,17 +84,38 @@ class ClipBatchSampler:
         self.num_views = num_views
         self.pad = shuffle if pad is None else pad
         self._dealt = None if groups is None else _deal(groups, world_size)
-        if drop_last and self.num_batches == 0:
+        self._set_shapes([BatchShape(batch_size)] if isinstance(batch_size, int) else batch_size)
+
+    def _set_shapes(self, shapes: Sequence[BatchShape]) -> None:
+        sizes = [shape.batch_size for shape in shapes]
+        if min(sizes) < 1:
+            raise LoaderError(f"batch_size is {min(sizes)}, expected 1 or more")
+        total = self._num_requests()
+        self.batch_size = max(sizes)
+        self._shapes = list(shapes)
+        self._ends = list(takewhile(lambda end: end <= total, accumulate(cycle(sizes))))
+        if not self.drop_last and total > (self._ends[-1] if self._ends else 0):
+            self._ends.append(total)
+        if self.drop_last and not self._ends:
             raise LoaderError(
-                f"{num_samples} samples on {world_size} processes make no batch of {batch_size}: "
+                f"{self.num_samples} samples on {self.world_size} processes make no batch of {sizes[0]}: "
                 "lower batch_size in DATASET or add samples"
             )
+
+    def reshaped(self, shapes: Sequence[BatchShape]) -> ClipBatchSampler:
+        """The same samples in the same order, in batches of other shapes.
+
+        Raises:
+            LoaderError: there is no batch at all.
+        """
+        other = copy.copy(self)
+        other._set_shapes(shapes)
+        return other
 
     @property
     def num_batches(self) -> int:
         """Batches of an epoch on this rank."""
-        mine = self._num_requests()
-        return mine // self.batch_size if self.drop_last else -(-mine // self.batch_size)
+        return len(self._ends)
 
     def _num_requests(self) -> int:
         if self._dealt is not None:
@@ -85,12 +127,17 @@ class ClipBatchSampler:
 
     def batches(self, epoch: int, start_batch: int = 0) -> List[List[ClipRequest]]:
         """The epoch's batches on this rank, from `start_batch` on."""
-        mine = self._places(epoch).tolist()
-        size = self.batch_size
-        views = self.num_views
-        requests = [ClipRequest(place // views, epoch, place % views, views) for place in mine]
-        firsts = range(start_batch * size, self.num_batches * size, size)
-        return [requests[first : first + size] for first in firsts]
+        places = self._places(epoch).tolist()
+        spans = list(zip([0, *self._ends], self._ends, cycle(self._shapes)))[start_batch:]
+        return [
+            [self._request(place, epoch, shape) for place in places[start:end]] for start, end, shape in spans
+        ]
+
+    def _request(self, place: int, epoch: int, shape: BatchShape) -> ClipRequest:
+        index, view = divmod(place, self.num_views)
+        return ClipRequest(
+            index, epoch, view, self.num_views, shape.num_frames, shape.sampling_rate, shape.crop_size
+        )
 
     def _places(self, epoch: int) -> np.ndarray:
         """This rank's part of the epoch's order; sample s has the places s * num_views + view."""

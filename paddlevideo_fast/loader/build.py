@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Mapping, Optional, Union
+from typing import Any, Literal, Mapping, Optional, Sequence, Union
 
 from paddlevideo_fast.config.build import build, build_list
-from paddlevideo_fast.loader.batches import ClipBatchSampler
+from paddlevideo_fast.loader.batches import BatchShape, ClipBatchSampler
 from paddlevideo_fast.loader.clip_loader import ClipLoader
 from paddlevideo_fast.loader.dali import DaliLoader, DaliOptions
 from paddlevideo_fast.loader.dataset import ClipDataset
@@ -50,7 +50,7 @@ def build_dataset(
 def build_loader(
     dataset: ClipDataset,
     *,
-    batch_size: int,
+    batch_size: Union[int, Sequence[BatchShape]],
     num_workers: Union[int, Literal["auto"]],
     shuffle: bool,
     drop_last: bool,

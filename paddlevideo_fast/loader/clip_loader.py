@@ -20,7 +20,7 @@ class ClipLoader:
 
     Args:
         dataset: makes the samples.
-        batch_sampler: says which.
+        batch_sampler: says which; another one may take its place between two epochs, the workers stay.
         num_workers: processes; 0 makes the batches here, when they are asked for; "auto" measures how many
             are of use before the first epoch.
         options: how workers are run.

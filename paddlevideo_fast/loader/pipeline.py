@@ -155,7 +155,7 @@ class Pipeline:
     def _geometry(
         self, video: VideoSize, record: VideoRecord, request: ClipRequest, rng: np.random.Generator
     ) -> ClipGeometry:
-        factor = request.crop_size / self._crop_size() if request.crop_size else 1.0
+        factor = request.crop_size / self.crop_size if request.crop_size else 1.0
         geometry = ClipGeometry(video.width, video.height, factor)
         for step in self.geometric:
             try:
@@ -164,8 +164,13 @@ class Pipeline:
                 raise TransformError(f"{record.path}: {type(step).__name__}: {error}") from None
         return geometry
 
-    def _crop_size(self) -> float:
-        """Side in pixels of the clips that the transforms make by themselves."""
+    @property
+    def crop_size(self) -> int:
+        """Side, or width, in pixels of the clips that the transforms make by themselves.
+
+        Raises:
+            TransformError: no transform says.
+        """
         for step in reversed(self.geometric):
             size = getattr(step, "target_size", getattr(step, "crop_size", None))
             if size is not None:

@@ -16,7 +16,8 @@ class ClipRequest:
         view: which of several clips of the record, for multi-view evaluation.
         num_views: how many those are.
         num_frames: frames of the clip; None: what the sampler says.
-        sampling_rate: source frames from one clip frame to the next; None: what the sampler says.
+        sampling_rate: source frames from one clip frame to the next, at most: a random clip draws a rate
+            between the sampler's own and this one; None: what the sampler says.
         crop_size: height and width of the clip in pixels; None: what the transforms say.
     """
 

@@ -173,6 +173,9 @@ class DecodeSampler:
     A video shorter than the span repeats its last frame. The start of view v of V lies at the share v / V of
     the room that the span leaves, as in the reference.
 
+    A request for fewer frames may allow a higher rate, at which they last as long. Its clips draw a rate
+    between the sampler's and that one, so that they see motion at all speeds in between.
+
     Args:
         num_frames: frames of the clip.
         sampling_rate: frames from one to the next, in a video of `target_fps`.
@@ -216,15 +219,17 @@ class DecodeSampler:
         Args:
             num_frames: length of the video, ≥ 1.
             avg_fps: its frames a second; 0 where nothing says.
-            request: `num_frames` and `sampling_rate` replace the sampler's own where they are set; in test
-                mode `view` and `num_views` say which part of the video.
-            rng: draws the start.
+            request: `num_frames` replaces the sampler's own where it is set, `sampling_rate` is the highest
+                rate to draw; in test mode `view` and `num_views` say which part of the video.
+            rng: draws the rate, where there is one to draw, and the start.
 
         Returns:
             int64 [frames of the clip], each in [0, num_frames), ascending.
         """
         count = request.num_frames or self.num_frames
-        rate = request.sampling_rate or self.sampling_rate
+        rate = self.sampling_rate
+        if request.sampling_rate not in (None, rate):
+            rate = rng.uniform(rate, request.sampling_rate)
         span = max(1.0, count * rate * (avg_fps or self.target_fps) / self.target_fps)
         room = max(0.0, num_frames - span)
         if self.test_mode:

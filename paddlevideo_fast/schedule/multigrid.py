@@ -102,10 +102,9 @@ def multigrid_schedule(
     rate_steps = [RateStep(start, stage, shape.batch) for (stage, shape, _), start in zip(spans, starts)]
     previous, last = rate_steps[-2:]
     middle = (starts[-1] + ends[-1]) // 2
-    rate_steps[-1:] = [
-        RateStep(last.epoch, previous.stage, previous.multiplier),
-        RateStep(middle, last.stage, last.multiplier),
-    ]
+    rate_steps[-1] = RateStep(middle, last.stage, last.multiplier)
+    if middle > last.epoch:
+        rate_steps.insert(-1, RateStep(last.epoch, previous.stage, previous.multiplier))
     return Schedule(phases, rate_steps)
 
 

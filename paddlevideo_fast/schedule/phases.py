@@ -31,7 +31,6 @@ class Phase:
         crop_size: side of the crop in pixels; None: as configured.
         sampling_rate: frames of the video from one frame of the clip to the next; None: as configured.
         short_cycle: shapes that steps take in turn, before one at the phase's own; empty: all at its own.
-        lr_multiplier: factor on the learning rate.
         bn_splits: parts of a device's batch that batch norms treat as batches of their own.
 
     Raises:
@@ -45,12 +44,22 @@ class Phase:
     crop_size: Optional[int] = None
     sampling_rate: Optional[float] = None
     short_cycle: Tuple[ShortShape, ...] = ()
-    lr_multiplier: float = 1.0
     bn_splits: int = 1
 
     def __post_init__(self) -> None:
         if not 0 <= self.start_epoch < self.end_epoch or min(self.batch_multiplier, self.bn_splits) < 1:
             raise ValueError(f"not a phase: {self}")
+
+    @property
+    def shape(self) -> str:
+        """What its batches are made of, in words."""
+        if self.num_frames is None:
+            return "as configured"
+        crops = ", ".join(
+            f"batch ×{self.batch_multiplier * step.batch_multiplier} of {step.crop_size} px"
+            for step in (*self.short_cycle, ShortShape(1, self.crop_size or 0))
+        )
+        return f"{self.num_frames} frames at rates up to {self.sampling_rate:g}, {crops}"
 
 
 def plain_phases(epochs: int) -> List[Phase]:

@@ -9,6 +9,7 @@ from paddlevideo_fast.config.types import NonNegative
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.registry import LEARNING_RATES
 from paddlevideo_fast.schedule.learning_rate import cosine, linear_warmup, piecewise, relative_steps
+from paddlevideo_fast.schedule.multigrid import RateStep
 
 _KEY = "OPTIMIZER.learning_rate"
 _IGNORED = {
@@ -194,6 +195,23 @@ class CustomWarmupPiecewiseDecay(LearningRate):
         self.gamma = gamma
         self.steps = list(steps)
         self.max_epoch = max_epoch
+
+    def along(self, rate_steps: Sequence[RateStep], max_epoch: float) -> CustomWarmupPiecewiseDecay:
+        """The same rates, from the same warm-up, at the epochs of a schedule that runs to `max_epoch`.
+
+        Raises:
+            ConfigError: the warm-up is longer than the schedule.
+        """
+        return CustomWarmupPiecewiseDecay(
+            self.warmup_start_lr,
+            self.warmup_epochs,
+            self.step_base_lr,
+            lrs=[self.lrs[step.stage] * step.multiplier for step in rate_steps],
+            gamma=self.gamma,
+            steps=[step.epoch for step in rate_steps],
+            max_epoch=max_epoch,
+            iter_step=self.iter_step,
+        )
 
     def _value(self, epoch: float) -> float:
         if epoch < self.warmup_epochs:

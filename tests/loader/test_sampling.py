@@ -200,18 +200,43 @@ def test_evaluation_takes_the_middle_and_training_all_places():
     assert starts == {0, 1, 2, 3}
 
 
+class Widest(np.random.Generator):
+    """Draws the upper end of the first range, then as a generator of this seed."""
+
+    def __init__(self, seed):
+        super().__init__(np.random.PCG64(seed))
+        self.drawn = 0
+
+    def uniform(self, low, high):
+        self.drawn += 1
+        return high if self.drawn == 1 else super().uniform(low, high)
+
+
 @given(st.integers(1, 500), st.sampled_from([10.0, 23.976, 25.0, 29.97, 60.0]), st.integers(0, 99))
-def test_the_span_is_the_same_time_at_every_shape(num_frames, fps, seed):
+def test_the_span_at_the_highest_rate_is_the_same_time_at_every_shape(num_frames, fps, seed):
     sampler = DecodeSampler(num_frames=32, sampling_rate=2)
     ends = []
     for count, rate in ((None, None), (16, 4.0), (8, 8.0)):
         request = ClipRequest(0, 0, num_frames=count, sampling_rate=rate)
-        clip = sampler.sample(num_frames, fps, request, np.random.default_rng(seed))
+        rng = np.random.default_rng(seed) if rate is None else Widest(seed)
+        clip = sampler.sample(num_frames, fps, request, rng)
         assert len(clip) == (count or 32)
         assert (np.diff(clip) >= 0).all()
         assert 0 <= clip.min() <= clip.max() < num_frames
         ends.append((clip[0], clip[-1]))
     assert len(set(ends)) == 1
+
+
+def test_a_random_clip_draws_a_rate_up_to_the_requests():
+    sampler = DecodeSampler(num_frames=32, sampling_rate=2)
+    request = ClipRequest(0, 0, num_frames=8, sampling_rate=8.0)
+    clips = [sampler.sample(10_000, 30, request, np.random.default_rng(seed)) for seed in range(300)]
+    spans = np.array([clip[-1] - clip[0] + 1 for clip in clips])
+    assert 16 <= spans.min() < 20
+    assert 60 < spans.max() <= 64
+    assert abs(spans.mean() - 40) < 3
+    again = sampler.sample(10_000, 30, request, np.random.default_rng(0))
+    assert again.tolist() == clips[0].tolist()
 
 
 def test_nothing_to_sample():

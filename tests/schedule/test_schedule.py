@@ -25,7 +25,7 @@ def test_functions_at_their_corners():
 
 def test_phases():
     (phase,) = plain_phases(12)
-    assert (phase.start_epoch, phase.end_epoch, phase.batch_multiplier, phase.lr_multiplier) == (
+    assert (phase.start_epoch, phase.end_epoch, phase.batch_multiplier, phase.bn_splits) == (
         0,
         12,
         1,

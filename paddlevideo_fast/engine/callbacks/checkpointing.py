@@ -84,7 +84,7 @@ class Checkpointing(Callback):
                 "trainer": trainer.state.state_dict(),
                 "precision": trainer.precision.state_dict(),
                 "callbacks": {key: callback.state_dict() for key, callback in _keyed(trainer).items()},
-                "run": run_identity(trainer),
+                "run": run_identity(trainer, trainer.state.epoch),
             },
         )
         trainer.last_checkpoint = prefix
@@ -132,19 +132,21 @@ def restore(trainer: Trainer, checkpoint: Checkpoint) -> None:
         callback.set_tensors({name: checkpoint.tensors[stored] for name, stored in wanted.items()})
 
 
-def run_identity(trainer: Trainer) -> Dict[str, Any]:
-    """What must be the same for a resumed run to take the same steps."""
+def run_identity(trainer: Trainer, epoch: int) -> Dict[str, Any]:
+    """What must be the same for a run that is resumed in `epoch` to take the same steps."""
     return {
         "optimizer": type(trainer.optimizer).__name__,
         "seed": trainer.seed,
         "accumulate_steps": trainer.accumulate_steps,
+        "shape": trainer.phase_of(epoch).shape,
         **trainer.data_identity,
     }
 
 
 def _check_identity(trainer: Trainer, checkpoint: Checkpoint) -> None:
-    was, now = checkpoint.state.get("run", {}), run_identity(trainer)
-    inside = checkpoint.state.get("trainer", {}).get("step_in_epoch", 0) > 0
+    position = {"epoch": 0, "step_in_epoch": 0, **checkpoint.state.get("trainer", {})}
+    was, now = checkpoint.state.get("run", {}), run_identity(trainer, position["epoch"])
+    inside = position["step_in_epoch"] > 0
     for key, value in was.items():
         if now.get(key) == value:
             continue
@@ -165,7 +167,7 @@ def _restore_position_from_name(trainer: Trainer, prefix: str) -> None:
     """PaddleVideo's checkpoints hold no position; their name has the number of epochs."""
     found = re.search(r"_epoch_(\d+)$", prefix)
     trainer.state.epoch = int(found.group(1)) if found else 0
-    trainer.state.step = trainer.state.epoch * trainer.steps_in_epoch(trainer.make_loader(trainer.phase))
+    trainer.state.step = trainer.steps_before(trainer.state.epoch)
     logger.warning(
         "'%s' holds weights and optimizer only: the run goes on after epoch %d by its name; best, averages "
         "and the moving average start anew",

@@ -21,4 +21,4 @@ class LearningRate(Callback):
         self.curve = curve
 
     def step_begin(self, trainer: Trainer) -> None:
-        trainer.optimizer.set_lr(self.curve.at(trainer.progress) * trainer.phase.lr_multiplier)
+        trainer.optimizer.set_lr(self.curve.at(trainer.progress))

@@ -73,9 +73,7 @@ class Recorder(Callback):
 
     def _write_step(self, trainer: Trainer) -> None:
         state = trainer.state
-        steps_left = trainer.num_epochs * trainer.steps_per_epoch - (
-            state.epoch * trainer.steps_per_epoch + state.step_in_epoch
-        )
+        steps_left = max(trainer.total_steps - state.step, 0)
         began = time.perf_counter()
         latest = trainer.drain()  # the device ends the steps that it has only been told of
         self._batch_sec += time.perf_counter() - began

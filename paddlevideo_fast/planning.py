@@ -1,0 +1,146 @@
+"""From a checked config to the phases and the learning rate of its run, before any data is read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, List, Optional, Sequence
+
+from paddlevideo_fast.config import (
+    Config,
+    DatasetSettings,
+    MultigridSettings,
+    RunSettings,
+)
+from paddlevideo_fast.errors import ConfigError, ScheduleError
+from paddlevideo_fast.loader import BatchShape, DecodeSampler, TransformError, build_pipeline
+from paddlevideo_fast.schedule import Baseline, Phase, RateStep, multigrid_schedule, plain_phases
+
+_CURVE = "CustomWarmupPiecewiseDecay"
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """What a run does in which epoch.
+
+    Attributes:
+        phases: one for ordinary training.
+        rate_steps: when the stages of the configured learning rate come, and times what; None: as configured.
+    """
+
+    phases: List[Phase]
+    rate_steps: Optional[Sequence[RateStep]] = None
+
+    def curve(self, configured: Any) -> Any:
+        """The run's learning rate, from the one of the config."""
+        if self.rate_steps is None:
+            return configured
+        return configured.along(self.rate_steps, self.phases[-1].end_epoch)
+
+
+def plan_run(cfg: Config) -> RunPlan:
+    """The plan of a config: multigrid where it says `multigrid`, else one phase.
+
+    Raises:
+        ConfigError: MULTIGRID is missing or does not fit the data, the learning rate or the network.
+    """
+    settings = RunSettings.from_config(cfg)
+    if not settings.multigrid:
+        return RunPlan(plain_phases(settings.epochs))
+    if not cfg.get("MULTIGRID"):
+        raise ConfigError([f"{cfg.path}  MULTIGRID: multigrid training needs this section"])
+    if settings.train_dali:
+        raise _problem(cfg, "train_dali", "multigrid training reads through our own loader; leave it out")
+    grid = MultigridSettings.from_config(cfg)
+    if not (grid.long_factors or grid.short_factors):
+        return RunPlan(plain_phases(settings.epochs))
+    plan = _multigrid(cfg, settings, grid)
+    for phase in plan.phases:
+        _check_frames(cfg, phase)
+    batch_size = DatasetSettings.from_config(cfg).batch_size
+    return replace(
+        plan,
+        phases=[replace(phase, bn_splits=_bn_splits(cfg, phase, batch_size, grid)) for phase in plan.phases],
+    )
+
+
+def batch_shapes(phase: Phase, batch_size: int, num_batches: int = 1) -> List[BatchShape]:
+    """What the batches of a phase take in turn.
+
+    Args:
+        phase: of the run.
+        batch_size: the configured one, of one process.
+        num_batches: batches of one optimizer step, which have one shape.
+    """
+    batch_size *= phase.batch_multiplier
+    own = BatchShape(batch_size, phase.num_frames, phase.sampling_rate, phase.crop_size)
+    shapes = [
+        replace(own, batch_size=batch_size * short.batch_multiplier, crop_size=short.crop_size)
+        for short in phase.short_cycle
+    ]
+    return [shape for shape in (*shapes, own) for _ in range(num_batches)]
+
+
+def _multigrid(cfg: Config, settings: RunSettings, grid: MultigridSettings) -> RunPlan:
+    rate = cfg["OPTIMIZER"]["learning_rate"]
+    stepwise = isinstance(rate, dict) and rate["name"] == _CURVE
+    if not stepwise and grid.long_factors:
+        raise _problem(cfg, "OPTIMIZER.learning_rate", f"LONG_CYCLE needs the steps of a {_CURVE}")
+    if not stepwise and grid.epoch_factor != 1:
+        raise _problem(
+            cfg,
+            "MULTIGRID.epoch_factor",
+            f"only a {_CURVE} follows it; set it to 1, and epochs and the curve",
+        )
+    if stepwise and rate["max_epoch"] != settings.epochs:
+        raise _problem(
+            cfg,
+            "epochs",
+            f"{settings.epochs}, but OPTIMIZER.learning_rate.max_epoch is {rate['max_epoch']}; both describe "
+            "the plain training that the schedule takes the place of",
+        )
+    pipeline = build_pipeline(cfg["PIPELINE"]["train"])
+    sampler = pipeline.sample
+    if not isinstance(sampler, DecodeSampler):
+        raise _problem(cfg, "PIPELINE.train", "multigrid training needs a DecodeSampler")
+    try:
+        baseline = Baseline(
+            epochs=settings.epochs,
+            steps=rate["steps"] if stepwise else (0,),
+            num_frames=sampler.num_frames,
+            crop_size=pipeline.crop_size,
+            sampling_rate=sampler.sampling_rate,
+        )
+        schedule = multigrid_schedule(baseline, grid.long_factors, grid.short_factors, grid.epoch_factor)
+    except TransformError as error:
+        raise _problem(cfg, "PIPELINE.train.transform", str(error)) from None
+    except ScheduleError as error:
+        raise _problem(cfg, "MULTIGRID", str(error)) from None
+    return RunPlan(schedule.phases, schedule.rate_steps if stepwise else None)
+
+
+def _check_frames(cfg: Config, phase: Phase) -> None:
+    """SlowFast's slow pathway takes every alpha-th frame."""
+    alpha = cfg["MODEL"].get("backbone", {}).get("alpha", 1)
+    if phase.num_frames % alpha:
+        raise _problem(
+            cfg,
+            "MULTIGRID.long_cycle_factors",
+            f"clips of {phase.num_frames} frames do not divide into MODEL.backbone.alpha={alpha}",
+        )
+
+
+def _bn_splits(cfg: Config, phase: Phase, batch_size: int, grid: MultigridSettings) -> int:
+    """Batches of `bn_base_size` in a step at the phase's own shape; a smaller batch stays whole."""
+    batch = batch_size * phase.batch_multiplier
+    if batch > grid.bn_base_size and batch % grid.bn_base_size:
+        raise _problem(
+            cfg,
+            "MULTIGRID.bn_base_size",
+            f"{grid.bn_base_size} does not divide a batch of {batch} clips, {phase.batch_multiplier} times "
+            f"DATASET.batch_size {batch_size}",
+        )
+    return max(batch // grid.bn_base_size, 1)
+
+
+def _problem(cfg: Config, key: str, message: str) -> ConfigError:
+    return ConfigError([f"{cfg.where(tuple(key.split('.')))}  {key}: {message}"])

@@ -1,0 +1,282 @@
+"""Multigrid runs of the real command line: SlowFast from PaddleVideo's sections on real encoded clips."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import numpy as np
+import pytest
+
+from paddlevideo_fast.cli import main
+from paddlevideo_fast.engine import load_checkpoint
+from paddlevideo_fast.loader import DecodeSampler
+from paddlevideo_fast.modeling.recognizers.recognizer3d import Recognizer3D
+
+# PaddleVideo's slowfast_multigrid.yaml with smaller numbers: 8 frames of 28 pixels, a narrow network
+CONFIG = """
+MODEL:
+  framework: "Recognizer3D"
+  backbone:
+    {{name: "ResNetSlowFast", depth: 50, alpha: 2, beta: 2, width_per_group: 4, fusion_kernel_sz: 5,
+     stage_blocks: [1, 1, 1, 1], bn_norm_type: "batchnorm"}}
+  head:
+    {{name: "SlowFastHead", width_per_group: 4, alpha: 2, beta: 2, num_classes: 4, num_frames: 8,
+     crop_size: 28, dropout_rate: 0.5, multigrid_short: True}}
+DATASET:
+  batch_size: 2
+  valid_batch_size: 4
+  num_workers: 0
+  train: {{format: "SFVideoDataset", data_prefix: {data}, file_path: "{data}/train.list"}}
+  valid: {{format: "SFVideoDataset", data_prefix: {data}, file_path: "{data}/valid.list"}}
+PIPELINE:
+  train: &training
+    decode_sampler: {{name: "DecodeSampler", num_frames: 8, sampling_rate: 1}}
+    transform:
+      - JitterScale: {{min_size: 30, max_size: 34}}
+      - MultiCrop: {{target_size: 28}}
+      - RandomFlip:
+      - Image2Array: {{transpose: False}}
+      - Normalization: {{mean: [0.45, 0.45, 0.45], std: [0.225, 0.225, 0.225], tensor_shape: [1, 1, 1, 3]}}
+      - PackOutput: {{alpha: 2}}
+  valid: *training
+OPTIMIZER:
+  name: 'Momentum'
+  momentum: 0.9
+  learning_rate:
+    iter_step: True
+    name: 'CustomWarmupPiecewiseDecay'
+    warmup_epochs: 1
+    warmup_start_lr: 0.001
+    step_base_lr: 0.01
+    lrs: [1, 0.1, 0.01]
+    gamma: 0.1
+    steps: [0, 3]
+    max_epoch: 4
+  weight_decay: {{name: 'L2', value: 1e-4}}
+  use_nesterov: True
+METRIC: {{name: 'MultiCropMetric', num_ensemble_views: 10, num_spatial_crops: 3, num_classes: 4}}
+MULTIGRID:
+  LONG_CYCLE: True
+  SHORT_CYCLE: True
+  default_batch_size: 0
+  default_temporal_size: 0
+  default_crop_size: 0
+  epoch_factor: 1.0
+  bn_base_size: 2
+  long_cycle_sampling_rate: 0
+  long_cycle_factors:
+      - value: [0.5, 0.7071]
+      - value: [1, 1]
+  short_cycle_factors: [0.5, 0.7071]
+  EVAL_FREQ: 3
+model_name: tiny
+output_dir: {output}
+epochs: 4
+log_interval: 1
+save_interval: 1
+validate: true
+"""
+
+
+@pytest.fixture
+def config(motion_data, tmp_path):
+    path = tmp_path / "multigrid.yaml"
+    path.write_text(CONFIG.format(data=motion_data, output=tmp_path / "out"))
+    return path
+
+
+def cycles(long, short):
+    return ["--multigrid", "-o", f"MULTIGRID.LONG_CYCLE={long}", "-o", f"MULTIGRID.SHORT_CYCLE={short}"]
+
+
+class Watch:
+    """What reaches the network and the sampler in a run within this process."""
+
+    def __init__(self, monkeypatch):
+        self.steps, self.evaluations, self.spans = [], [], []
+        forward, sample = Recognizer3D.forward, DecodeSampler.sample
+
+        def watched_forward(model, clips):
+            num_clips, _, num_frames, height, width = clips.shape
+            assert height == width
+            shapes = self.steps if model.training else self.evaluations
+            shapes.append((num_clips, num_frames, height))
+            return forward(model, clips)
+
+        def watched_sample(sampler, num_frames, avg_fps, request, rng):
+            widest = request.sampling_rate or sampler.sampling_rate
+            self.spans.append((request.num_frames or sampler.num_frames) * widest / sampler.target_fps)
+            return sample(sampler, num_frames, avg_fps, request, rng)
+
+        monkeypatch.setattr(Recognizer3D, "forward", watched_forward)
+        monkeypatch.setattr(DecodeSampler, "sample", watched_sample)
+
+
+# (clips, frames, side) of each step; the last of the 24 clips are dropped where they do not make a batch
+SMALL_BOTH = [(16, 4, 14), (8, 4, 20)]
+FULL_BOTH = [(8, 8, 14), (4, 8, 20), (2, 8, 28), (8, 8, 14)]
+SMALL_LONG = [(8, 4, 20)] * 3
+FULL_LONG = [(2, 8, 28)] * 12
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize(
+    ("long", "short", "factor", "epochs"),
+    [
+        (True, True, 1, [SMALL_BOTH, SMALL_BOTH, FULL_BOTH, FULL_BOTH]),
+        (True, False, 1.5, [SMALL_LONG] * 4 + [FULL_LONG] * 2),
+        (False, True, 1.25, [FULL_BOTH] * 5),
+        (False, False, 1.5, [FULL_LONG] * 4),
+    ],
+    ids=["both", "long", "short", "neither"],
+)
+def test_the_shapes_of_all_phases(config, monkeypatch, long, short, factor, epochs, workers):
+    watch = Watch(monkeypatch)
+    overrides = ["-o", f"MULTIGRID.epoch_factor={factor}", "-o", f"DATASET.num_workers={workers}"]
+    assert main(["-c", str(config), *cycles(long, short), *overrides]) == 0
+    assert watch.steps == [shape for epoch in epochs for shape in epoch]
+    assert watch.evaluations == [(4, 8, 28)] * 2 * len(epochs)  # the full shape, in every phase
+    assert workers or set(watch.spans) == {8 / 30}  # seconds, the longest that a clip may last
+
+
+def test_the_plain_run_of_the_same_file(config, monkeypatch, capfd):
+    watch = Watch(monkeypatch)
+    assert main(["-c", str(config), "-o", "epochs=1"]) == 0
+    assert watch.steps == FULL_LONG
+    assert "MULTIGRID has no effect: add --multigrid" in capfd.readouterr().out
+
+
+def test_the_learning_rate_follows_the_shapes(config, tmp_path, run_main, records):
+    done = run_main(config, *cycles(True, True))
+    assert done.returncode == 0, done.stdout + done.stderr
+    rates = {line["step"]: line["lr"] for line in records(tmp_path / "out") if line["kind"] == "train"}
+    # to 4 × 0.01 in an epoch of two steps; the fine-tuning is one epoch, which has no first half
+    assert rates == pytest.approx(
+        {1: 0.001, 2: 0.0205, 3: 0.04, 4: 0.04, **dict.fromkeys((5, 6, 7, 8), 0.01)}
+        | dict.fromkeys((9, 10, 11, 12), 0.001)
+    )
+    assert "epochs 1 to 2, 2 steps each: 4 frames at rates up to 2, batch ×8 of 14 px" in done.stdout
+    assert "epochs 3 to 3, 4 steps each: 8 frames at rates up to 1, batch ×4 of 14 px" in done.stdout
+
+
+def assert_same_run(records, one, other):
+    """Parameters, statistics of splits, optimizer state, position, best and every metric, bit for bit."""
+    left = load_checkpoint(str(one / "tiny_epoch_00004"))
+    right = load_checkpoint(str(other / "tiny_epoch_00004"))
+    for part in ("weights", "optimizer", "tensors"):
+        first, second = getattr(left, part), getattr(right, part)
+        assert first.keys() == second.keys()
+        for name in first:
+            np.testing.assert_array_equal(first[name], second[name], err_msg=name)
+    assert left.weights
+    assert left.optimizer
+    assert left.state["trainer"] == right.state["trainer"]
+    assert records(one) == records(other)
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize(
+    ("extra", "step", "step_in_epoch"),
+    [([], 6, 2), (["EMA={decay: 0.9}", "accumulate_steps=2"], 3, 1)],
+    ids=["plain", "average and accumulation"],
+)
+def test_killed_in_a_short_cycle_of_the_second_phase(
+    config, tmp_path, run_main, start, workers, records, wait_for_step, extra, step, step_in_epoch
+):
+    common = ["--multigrid", "-o", f"DATASET.num_workers={workers}", "-o", "save_every_steps=1"]
+    common += [part for item in extra for part in ("-o", item)]
+    whole = run_main(config, *common, "-o", f"output_dir={tmp_path}/whole")
+    assert whole.returncode == 0, whole.stdout
+
+    process = start(config, *common)
+    wait_for_step(tmp_path / "out", step + 1, process)  # so the one before is saved
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    for prefix in [*(f"step_{later:08d}" for later in range(step + 1, 20)), "epoch_00003", "epoch_00004"]:
+        for path in (tmp_path / "out").glob(f"tiny_{prefix}.*"):
+            path.unlink()
+
+    resumed = run_main(config, *common, "-o", "resume=auto")
+    assert resumed.returncode == 0, resumed.stdout + resumed.stderr
+    assert f"tiny_step_{step:08d}: epoch 3, step {step_in_epoch} of it" in resumed.stdout
+    assert_same_run(records, tmp_path / "whole", tmp_path / "out")
+
+
+def test_resuming_inside_an_epoch_in_another_schedule_is_refused(config, tmp_path, capfd):
+    assert (
+        main(["-c", str(config), *cycles(False, True), "-o", "save_every_steps=1", "--max_iters", "2"]) == 0
+    )
+    resume = ["-o", f"resume={tmp_path}/out/tiny_step_00000001", "--max_iters", "2"]
+    capfd.readouterr()
+    assert main(["-c", str(config), *cycles(True, True), *resume]) == 2
+    error = capfd.readouterr().out
+    assert "had shape 8 frames at rates up to 1, batch ×4 of 14 px" in error
+    assert "this one has 4 frames at rates up to 2, batch ×8 of 14 px" in error
+
+
+WRONG = [
+    (["MULTIGRID=null"], "MULTIGRID: multigrid training needs this section"),
+    (["MULTIGRID.long_cycle_factors=[[0.01, 1], [1, 1]]"], "MULTIGRID: factors [0.01, 1] leave 0 frames"),
+    (["MULTIGRID.long_cycle_factors=[[1, 0.01], [1, 1]]"], "of 0 pixels"),
+    (["MULTIGRID.short_cycle_factors=[0.01]"], "of 0 pixels"),
+    (["MULTIGRID.long_cycle_factors=[[2, 1]]"], "MULTIGRID.long_cycle_factors.0"),
+    (["MULTIGRID.long_cycle_factors=[{values: [1, 1]}]"], "MULTIGRID.long_cycle_factors: {'values': [1, 1]}"),
+    (["MULTIGRID.long_cycle_factors=[]"], "MULTIGRID.long_cycle_factors: LONG_CYCLE needs at least one"),
+    (["MULTIGRID.short_cycle_factors=[]"], "MULTIGRID.short_cycle_factors: SHORT_CYCLE needs at least one"),
+    (
+        ["MODEL.backbone.alpha=8"],
+        "clips of 4 frames do not divide into MODEL.backbone.alpha=8",
+    ),
+    (["MULTIGRID.bn_base_size=3"], "MULTIGRID.bn_base_size: 3 does not divide a batch of 8 clips"),
+    (["MULTIGRID.epoch_factor=0"], "MULTIGRID.epoch_factor=0: expected float, at least 0.01"),
+    (["MULTIGRID.epoch_factor=0.1"], "raise epochs or epoch_factor"),
+    (
+        ["OPTIMIZER.learning_rate.steps=[0, 3, 2]"],
+        "steps [0, 3, 2] of the learning rate must start at 0 and rise",
+    ),
+    (["OPTIMIZER.learning_rate.steps=[0]"], "needs a step after 0"),
+    (["OPTIMIZER.learning_rate.steps=[0, 4]"], "the last one before the end at epoch 4"),
+    (
+        [
+            *("epochs=6", "OPTIMIZER.learning_rate.max_epoch=6", "OPTIMIZER.learning_rate.steps=[0, 4]"),
+            *("MULTIGRID.epoch_factor=0.8", "OPTIMIZER.learning_rate.warmup_epochs=6"),
+        ],
+        "warmup_epochs=6: must lie between 0 and max_epoch=5",
+    ),
+    (
+        ["OPTIMIZER.learning_rate=0.1"],
+        "OPTIMIZER.learning_rate: LONG_CYCLE needs the steps of a CustomWarmup",
+    ),
+    (
+        ["OPTIMIZER.learning_rate=0.1", "MULTIGRID.LONG_CYCLE=false", "MULTIGRID.epoch_factor=2"],
+        "MULTIGRID.epoch_factor: only a CustomWarmupPiecewiseDecay follows it",
+    ),
+    (["epochs=5"], "epochs: 5, but OPTIMIZER.learning_rate.max_epoch is 4"),
+    (["train_dali=true"], "train_dali: multigrid training reads through our own loader"),
+    (
+        [
+            "PIPELINE.train.decode_sampler=null",
+            "PIPELINE.train.decode={name: VideoDecoder}",
+            "PIPELINE.train.sample={name: Sampler, num_seg: 8, seg_len: 1}",
+        ],
+        "PIPELINE.train: multigrid training needs a DecodeSampler",
+    ),
+    (
+        ["PIPELINE.train.transform=[{Image2Array: {}}]"],
+        "PIPELINE.train.transform: a request with a crop size",
+    ),
+]
+
+
+@pytest.mark.parametrize(("overrides", "words"), WRONG)
+def test_wrong_settings_are_one_error_before_any_data_is_read(config, tmp_path, capfd, overrides, words):
+    overrides = [*overrides, f"DATASET.train.file_path={tmp_path}/is_not_there.list"]
+    arguments = [part for override in overrides for part in ("-o", override)]
+    assert main(["-c", str(config), "--multigrid", *arguments]) == 2
+    shown = capfd.readouterr().out
+    assert "ConfigError: 1 problem\n" in shown
+    assert words in shown.splitlines()[-1]
+    assert not (tmp_path / "out").exists()
