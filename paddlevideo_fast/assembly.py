@@ -138,9 +138,8 @@ def training_parts(cfg: Config, folder: Optional[Path] = None, load_pretrained: 
     paddle.seed(settings.seed)
     model = build_model(cfg["MODEL"], load_pretrained=load_pretrained)
     optimizer, curve = build_optimizer(cfg["OPTIMIZER"], model)
-    curve = plan.curve(curve)
     split = _split(cfg, "train", folder, model.layout)
-    return TrainingParts(cfg, settings, plan, model, optimizer, curve, split)
+    return TrainingParts(cfg, settings, plan, model, optimizer, plan.curve or curve, split)
 
 
 def train(cfg: Config) -> Trainer:

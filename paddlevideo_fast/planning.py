@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, List, Optional, Sequence
+from typing import List, Mapping, Optional, Sequence
 
-from paddlevideo_fast.config import (
-    Config,
-    DatasetSettings,
-    MultigridSettings,
-    RunSettings,
-)
+from paddlevideo_fast.config import Config, DatasetSettings, MultigridSettings, RunSettings, build
 from paddlevideo_fast.errors import ConfigError, ScheduleError
 from paddlevideo_fast.loader import BatchShape, DecodeSampler, TransformError, build_pipeline
-from paddlevideo_fast.schedule import Baseline, Phase, RateStep, multigrid_schedule, plain_phases
-
-_CURVE = "CustomWarmupPiecewiseDecay"
+from paddlevideo_fast.registry import LEARNING_RATES
+from paddlevideo_fast.schedule import Baseline, Phase, Schedule, multigrid_schedule, plain_phases
+from paddlevideo_fast.solver.learning_rate import CustomWarmupPiecewiseDecay, LearningRate
 
 
 @dataclass(frozen=True)
@@ -24,17 +19,11 @@ class RunPlan:
 
     Attributes:
         phases: one for ordinary training.
-        rate_steps: when the stages of the configured learning rate come, and times what; None: as configured.
+        curve: the learning rate where it is not the configured one.
     """
 
     phases: List[Phase]
-    rate_steps: Optional[Sequence[RateStep]] = None
-
-    def curve(self, configured: Any) -> Any:
-        """The run's learning rate, from the one of the config."""
-        if self.rate_steps is None:
-            return configured
-        return configured.along(self.rate_steps, self.phases[-1].end_epoch)
+    curve: Optional[LearningRate] = None
 
 
 def plan_run(cfg: Config) -> RunPlan:
@@ -82,40 +71,47 @@ def batch_shapes(phase: Phase, batch_size: int, num_batches: int = 1) -> List[Ba
 
 def _multigrid(cfg: Config, settings: RunSettings, grid: MultigridSettings) -> RunPlan:
     rate = cfg["OPTIMIZER"]["learning_rate"]
-    stepwise = isinstance(rate, dict) and rate["name"] == _CURVE
-    if not stepwise and grid.long_factors:
-        raise _problem(cfg, "OPTIMIZER.learning_rate", f"LONG_CYCLE needs the steps of a {_CURVE}")
-    if not stepwise and grid.epoch_factor != 1:
-        raise _problem(
-            cfg,
-            "MULTIGRID.epoch_factor",
-            f"only a {_CURVE} follows it; set it to 1, and epochs and the curve",
-        )
-    if stepwise and rate["max_epoch"] != settings.epochs:
+    curve = build(LEARNING_RATES, rate) if isinstance(rate, Mapping) else None
+    if not isinstance(curve, CustomWarmupPiecewiseDecay):
+        return RunPlan(_schedule(cfg, settings, grid, _steps_without_stages(cfg, grid)).phases)
+    if curve.max_epoch != settings.epochs:
         raise _problem(
             cfg,
             "epochs",
-            f"{settings.epochs}, but OPTIMIZER.learning_rate.max_epoch is {rate['max_epoch']}; both describe "
+            f"{settings.epochs}, but OPTIMIZER.learning_rate.max_epoch is {curve.max_epoch}; both describe "
             "the plain training that the schedule takes the place of",
         )
+    schedule = _schedule(cfg, settings, grid, curve.steps)
+    return RunPlan(schedule.phases, curve.along(schedule.rate_steps, schedule.phases[-1].end_epoch))
+
+
+def _steps_without_stages(cfg: Config, grid: MultigridSettings) -> Sequence[float]:
+    """The one stage of any other learning rate, under which a short cycle alone runs for as many epochs."""
+    name = CustomWarmupPiecewiseDecay.__name__
+    if grid.long_factors:
+        raise _problem(cfg, "OPTIMIZER.learning_rate", f"LONG_CYCLE needs the steps of a {name}")
+    if grid.epoch_factor != 1:
+        message = f"only a {name} follows it; set it to 1, and epochs and the curve as you need them"
+        raise _problem(cfg, "MULTIGRID.epoch_factor", message)
+    return (0,)
+
+
+def _schedule(
+    cfg: Config, settings: RunSettings, grid: MultigridSettings, steps: Sequence[float]
+) -> Schedule:
     pipeline = build_pipeline(cfg["PIPELINE"]["train"])
     sampler = pipeline.sample
     if not isinstance(sampler, DecodeSampler):
         raise _problem(cfg, "PIPELINE.train", "multigrid training needs a DecodeSampler")
     try:
         baseline = Baseline(
-            epochs=settings.epochs,
-            steps=rate["steps"] if stepwise else (0,),
-            num_frames=sampler.num_frames,
-            crop_size=pipeline.crop_size,
-            sampling_rate=sampler.sampling_rate,
+            settings.epochs, steps, sampler.num_frames, pipeline.crop_size, sampler.sampling_rate
         )
-        schedule = multigrid_schedule(baseline, grid.long_factors, grid.short_factors, grid.epoch_factor)
+        return multigrid_schedule(baseline, grid.long_factors, grid.short_factors, grid.epoch_factor)
     except TransformError as error:
         raise _problem(cfg, "PIPELINE.train.transform", str(error)) from None
     except ScheduleError as error:
         raise _problem(cfg, "MULTIGRID", str(error)) from None
-    return RunPlan(schedule.phases, schedule.rate_steps if stepwise else None)
 
 
 def _check_frames(cfg: Config, phase: Phase) -> None:

@@ -28,7 +28,7 @@ class Baseline:
     """
 
     epochs: int
-    steps: Sequence[int]
+    steps: Sequence[float]
     num_frames: int
     crop_size: int
     sampling_rate: float
