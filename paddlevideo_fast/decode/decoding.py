@@ -125,9 +125,15 @@ class PictureDecoder:
     def _decode(self, places: Iterable[int], spoilt: Set[int]) -> Iterator[Any]:
         """All pictures of packets, decoded from a clean state; adds to `spoilt` what cannot be trusted."""
         self._reset()
+        is_broken = False  # the packet before was left out, or should have been
         for place in places:
             if place in spoilt:
+                is_broken = True
                 continue
+            if is_broken and self._index.is_entry(place):
+                yield from self._drain()
+                self._reset()
+            is_broken = False
             packet = self._packets[place]
             try:
                 if packet.is_corrupt:
@@ -139,9 +145,7 @@ class PictureDecoder:
                 self._note(error)
                 is_spare = self._is_spare is not None and self._is_spare(packet)
                 spoilt.update(self._index.spoilt(place, is_spare))
-                if not is_spare:  # go on with the next group
-                    yield from self._drain()
-                    self._reset()
+                is_broken = not is_spare
                 continue
             yield from pictures
         yield from self._drain()

@@ -42,6 +42,10 @@ class FrameIndex:
         """Each packet holds one picture."""
         return len(self._rank) == self._num_packets
 
+    def is_entry(self, place: int) -> bool:
+        """Whether decoding can begin with the packet at `place`."""
+        return place == self._entries[bisect_right(self._entries, place) - 1]
+
     def spans(self, wanted: Sequence[int]) -> List[Tuple[int, int]]:
         """The packet ranges [first, stop) that must pass the decoder for the places `wanted`.
 

@@ -28,3 +28,8 @@ def test_damaged_files(on_corrupt, sources):
     assert outcomes["frames"] > NUM_FILES // 10
     assert outcomes["unnoticed"] < NUM_FILES // 50
     assert (sum(found.replaced for found in verdicts) > 0) == (on_corrupt == "nearest")
+
+
+def test_what_a_damaged_group_leaves_does_not_spoil_the_next(sources):
+    """An MPEG-4 decoder that shows a damaged B picture fails at the next key picture, which is sound."""
+    assert damage.verdict(sources, 5466, "nearest").outcome in RIGHT
