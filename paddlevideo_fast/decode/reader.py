@@ -25,7 +25,8 @@ class Box(NamedTuple):
 class VideoReader(ABC):
     """An open video; frames are counted from 0 in the order they are shown.
 
-    Use it as a context manager. All problems of the file are raised as `VideoDecodeError`.
+    Use it as a context manager, and in one thread at a time: decoders crash where two use one of them. A
+    forked process may use its copy. All problems of the file are raised as `VideoDecodeError`.
 
     Attributes:
         path: what was opened.
