@@ -20,6 +20,7 @@ import cv2
 import numpy as np
 
 from paddlevideo_fast.bench.clips import write_clips
+from paddlevideo_fast.cli import count
 from paddlevideo_fast.decode import VIDEO_EXTENSIONS, open_video
 from paddlevideo_fast.errors import PaddleVideoFastError
 
@@ -101,7 +102,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--clips", help="folder of videos; without it three are made")
     parser.add_argument("--prepared", help="folder of the same videos by data/prepare_videos.py, names alike")
     parser.add_argument(
-        "--rounds", type=int, default=15, help="reads of each pattern by each reader, in turn"
+        "--rounds", type=count(1), default=15, help="reads of each pattern by each reader, in turn"
     )
     parser.add_argument("--seed", type=int, default=0, help="of the frames asked for")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
@@ -316,6 +317,8 @@ def _stream_alone(clip: Path, folder: Path) -> Optional[Path]:
 
 
 def _videos(folder: Path) -> List[Path]:
+    if not folder.is_dir():
+        raise PaddleVideoFastError(f"{folder}: no such folder of videos")
     videos = [path for path in sorted(folder.glob("*")) if path.suffix.lower() in VIDEO_EXTENSIONS]
     readable = [path for path in videos if _can_decode(path)]
     if not readable:

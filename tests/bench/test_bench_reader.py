@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
 import json
 
@@ -114,3 +115,13 @@ def test_missing_videos_are_named(make_clip, tmp_path):
         bench.run([clip], tmp_path / "empty", rounds=1)
     with pytest.raises(PaddleVideoFastError, match="has no video that decodes"):
         bench._videos(tmp_path / "empty")
+    with pytest.raises(PaddleVideoFastError, match=r"clip\.mp4: no such folder of videos"):
+        bench._videos(clip)
+
+
+def test_there_is_at_least_one_round(capsys):
+    parser = argparse.ArgumentParser()
+    bench.add_arguments(parser)
+    with pytest.raises(SystemExit):
+        parser.parse_args(["--rounds", "0"])
+    assert "'0' is no whole number from 1 on" in capsys.readouterr().err
