@@ -78,7 +78,9 @@ class VideoReader(ABC):
         """(width, height); rotation is known with the first decoded frame only."""
         self._require_open()
         if self._size is None:
+            num_replaced = self.num_replaced
             ((_, picture),) = self._decode([0])
+            self.num_replaced = num_replaced  # nobody read that frame
             self._size = (picture.shape[1], picture.shape[0])
         return self._size
 

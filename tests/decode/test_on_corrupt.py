@@ -51,6 +51,17 @@ def test_nearest(name, make_clip, frame_number, tmp_path):
         assert reader.num_replaced == 0
 
 
+def test_to_ask_for_the_size_replaces_nothing(make_clip, tmp_path):
+    """Of a turned video a decoded frame tells the size, and here that one is damaged."""
+    path = make_clip(tmp_path / "clip.mov", 20, gop=10, codec="mpeg4", rotation=90)
+    spoil(path, 0)
+    with open_video(path, on_corrupt="nearest") as reader:
+        assert reader.height > reader.width
+        assert reader.num_replaced == 0
+        reader.read([0, 15])
+        assert reader.num_replaced == 1
+
+
 def test_a_damaged_frame_nobody_refers_to_harms_no_other(make_clip, frame_number, tmp_path):
     options = {"x264-params": "b-adapt=0:b-pyramid=none:scenecut=0"}
     path = make_clip(tmp_path / "clip.mp4", 31, gop=31, bframes=2, options=options)
