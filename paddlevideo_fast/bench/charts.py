@@ -1,4 +1,4 @@
-"""The doctor's findings as files: JSON, and a picture where matplotlib is there."""
+"""Findings as files: JSON, and a picture where matplotlib is there."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def save_json(result: Mapping[str, Any], path: Path) -> None:
     Raises:
         PaddleVideoFastError: it cannot be written.
     """
-    with _whole(path) as partial:
+    with whole(path) as partial:
         partial.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 
 
 @contextlib.contextmanager
-def _whole(path: Path) -> Iterator[Path]:
+def whole(path: Path) -> Iterator[Path]:
     """A file to write, which takes its place when it is complete."""
     partial = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -35,8 +35,8 @@ def _whole(path: Path) -> Iterator[Path]:
         raise PaddleVideoFastError(f"{path}: cannot be written: {error.strerror or error}") from error
 
 
-def draw(result: Mapping[str, Any], path: Path) -> None:
-    """Draws the stages of a step, and what each change is predicted to gain.
+def pyplot(purpose: str) -> Any:
+    """Pyplot of matplotlib, drawing into files.
 
     Raises:
         MissingExtraError: matplotlib is not installed.
@@ -44,11 +44,21 @@ def draw(result: Mapping[str, Any], path: Path) -> None:
     try:
         import matplotlib
     except ImportError as error:
-        raise MissingExtraError("matplotlib", "dev", "the doctor's chart") from error
+        raise MissingExtraError("matplotlib", "dev", purpose) from error
     matplotlib.use("Agg")
-    from matplotlib import pyplot
+    from matplotlib import pyplot as plot
 
-    figure, (left, right) = pyplot.subplots(1, 2, figsize=(11, 4.2), layout="constrained")
+    return plot
+
+
+def draw(result: Mapping[str, Any], path: Path) -> None:
+    """Draws the stages of a step, and what each change is predicted to gain.
+
+    Raises:
+        MissingExtraError: matplotlib is not installed.
+    """
+    plot = pyplot("the doctor's chart")
+    figure, (left, right) = plot.subplots(1, 2, figsize=(11, 4.2), layout="constrained")
     bars = [
         (f"{stage}", sec * 1e3, color)
         for part, color in (("reading", _READING), ("training", _TRAINING))
@@ -72,6 +82,6 @@ def draw(result: Mapping[str, Any], path: Path) -> None:
     right.set_yticks(places, [name for name, _ in gains])
     right.margins(x=0.15)
     right.set(title="predicted, each change alone", xlabel="clips a second")
-    with _whole(path) as partial:
+    with whole(path) as partial:
         figure.savefig(partial, dpi=110, format="png")
-    pyplot.close(figure)
+    plot.close(figure)

@@ -17,9 +17,11 @@ CONFIGS = sorted((REPOSITORY / "configs").glob("[!_]*/**/*.yaml"))
 def test_every_config_is_complete_and_without_leftovers(path, warnings):
     config = load_config(path)
     assert warnings == []
-    num_seg = {config["PIPELINE"][split]["sample"]["num_seg"] for split in config["PIPELINE"]}
+    samplers = [part.get("decode_sampler") or part["sample"] for part in config["PIPELINE"].values()]
     if "num_seg" in config["MODEL"]["backbone"]:
-        assert num_seg == {config["MODEL"]["backbone"]["num_seg"]}
+        assert {sampler["num_seg"] for sampler in samplers} == {config["MODEL"]["backbone"]["num_seg"]}
+    if config["MODEL"]["framework"] == "Recognizer3D":
+        assert len({(sampler["num_frames"], sampler["sampling_rate"]) for sampler in samplers}) == 1
 
 
 def curve_of(name, *overrides):
@@ -86,3 +88,35 @@ def test_variants_inherit_the_rest():
         "dense_sample": True,
     }
     assert curve.at(10) == pytest.approx(0.02 * (1 + math.cos(math.pi / 10)) / 2)
+
+
+def test_slowfast_recipe_of_kinetics():
+    config, curve = curve_of("slowfast/slowfast_8x8.yaml")
+    corners = {0: 0.01, 34: 0.05 * (1 + math.cos(math.pi * 34 / 196)), 98: 0.05, 196: 0.0}
+    assert {epoch: curve.at(epoch) for epoch in corners} == pytest.approx(corners)
+    assert RunSettings.from_config(config).epochs == 196
+    assert config["DATASET"]["batch_size"] == 8
+    assert config["DATASET"]["test"]["num_ensemble_views"] == 10
+    assert config["OPTIMIZER"]["use_nesterov"] is True
+    assert config["PIPELINE"]["train"]["transform"][0] == {"JitterScale": {"min_size": 256, "max_size": 320}}
+    assert load_config(REPOSITORY / "configs/recognition/slowfast/slowfast.yaml") == config
+
+
+@pytest.mark.parametrize(
+    ("name", "backbone", "frames", "rate"),
+    [
+        ("slowfast/slowfast_4x16", {"alpha": 8, "fusion_kernel_sz": 5}, 32, 2),
+        ("slowfast/slowfast_8x8", {"alpha": 4, "fusion_kernel_sz": 7}, 32, 2),
+        ("slowfast/slow_8x8", {"name": "ResNetSlow"}, 8, 8),
+        ("i3d/i3d_8x8", {"name": "ResNetI3D"}, 8, 8),
+        ("i3d/i3d_32x2", {"name": "ResNetI3D"}, 32, 2),
+    ],
+)
+def test_3d_networks_and_their_clips(name, backbone, frames, rate):
+    config, _ = curve_of(f"{name}.yaml")
+    assert config["MODEL"]["backbone"].items() >= backbone.items()
+    for part in config["PIPELINE"].values():
+        assert (part["decode_sampler"]["num_frames"], part["decode_sampler"]["sampling_rate"]) == (
+            frames,
+            rate,
+        )

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paddlevideo_fast.loader import ClipBatchSampler, LoaderError
+from paddlevideo_fast.loader import BatchShape, ClipBatchSampler, LoaderError
 
 sizes = st.tuples(st.integers(1, 60), st.integers(1, 9), st.integers(1, 5))
 
@@ -88,3 +88,50 @@ def test_impossible_arguments():
         ClipBatchSampler(7, 0, shuffle=True, drop_last=True, seed=0)
     with pytest.raises(LoaderError, match="rank is 2"):
         ClipBatchSampler(7, 1, shuffle=True, drop_last=True, seed=0, rank=2, world_size=2)
+
+
+shapes = st.lists(
+    st.builds(
+        BatchShape, st.integers(1, 9), st.just(8), st.floats(1, 4), st.sampled_from([14, 20, 28])
+    ),
+    min_size=1,
+    max_size=4,
+)  # fmt: skip
+
+
+@pytest.mark.smoke
+@given(st.integers(1, 60), shapes, st.integers(1, 3), st.booleans(), st.integers(0, 20))
+def test_batches_take_shapes_in_turn(num_samples, cycle, world_size, drop_last, start):
+    ranks = []
+    for rank in range(world_size):
+        options = {"shuffle": True, "drop_last": drop_last, "seed": 3, "rank": rank, "world_size": world_size}
+        plain = ClipBatchSampler(num_samples, 1, **options) if num_samples >= world_size else None
+        if plain is None or drop_last and -(-num_samples // world_size) < cycle[0].batch_size:
+            return
+        sampler = plain.reshaped(cycle)
+        batches = sampler.batches(5)
+        assert len(batches) == sampler.num_batches
+        assert sampler.batches(5, start) == batches[start:]
+        assert sampler.batch_size == max(shape.batch_size for shape in cycle)
+        # the plain sampler's samples in its order, each once, cut where the shapes say
+        order = [batch[0].index for batch in plain.batches(5)]
+        seen = [request.index for batch in batches for request in batch]
+        assert seen == order[: len(seen)]
+        for number, batch in enumerate(batches):
+            shape = cycle[number % len(cycle)]
+            whole = drop_last or number < len(batches) - 1
+            assert len(batch) == shape.batch_size if whole else 0 < len(batch) <= shape.batch_size
+            assert {(r.num_frames, r.sampling_rate, r.crop_size) for r in batch} == {
+                (shape.num_frames, shape.sampling_rate, shape.crop_size)
+            }
+        left = len(order) - len(seen)
+        assert left < cycle[len(batches) % len(cycle)].batch_size if drop_last else left == 0
+        ranks.append([(len(batch), batch[0].crop_size) for batch in batches])
+    assert all(rank == ranks[0] for rank in ranks)  # the same shape on all of them at a step
+
+
+def test_shapes_that_make_no_batch():
+    sampler = ClipBatchSampler(7, 1, shuffle=True, drop_last=True, seed=0)
+    with pytest.raises(LoaderError, match="make no batch of 8"):
+        sampler.reshaped([BatchShape(8), BatchShape(2)])
+    assert sampler.num_batches == 7
