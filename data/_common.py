@@ -25,6 +25,7 @@ from paddlevideo_fast.errors import PaddleVideoFastError
 from paddlevideo_fast.loader.worker_process import end_with
 
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EIO)
+_LOCK_PATIENCE_SEC = 3.0
 
 
 class ScriptError(PaddleVideoFastError):
@@ -118,18 +119,32 @@ def only_run(folder: Path) -> Iterator[None]:
     folder.mkdir(parents=True, exist_ok=True)
     handle = os.open(folder, os.O_RDONLY)
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)  # ends with the processes that have the handle
-    except BlockingIOError:
-        os.close(handle)
-        raise ScriptError(
-            f"--output {folder}: another run writes to it; wait for its end, or choose another folder"
-        ) from None
-    except OSError as error:  # network file systems may not lock folders
-        print(f"warning: {folder}: see that no second run writes to it: {error.strerror}", file=sys.stderr)
-    try:
+        if not _lock(handle):
+            raise ScriptError(
+                f"--output {folder}: another run writes to it; wait for its end, or choose another folder"
+            )
         yield
     finally:
         os.close(handle)
+
+
+def _lock(handle: int) -> bool:
+    """Locks a folder until all processes that have the handle end; False where another run has it.
+
+    The workers of a run that was killed end a moment after it, so a locked folder is tried again for a while.
+    """
+    deadline = time.monotonic() + _LOCK_PATIENCE_SEC
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.05)
+        except OSError as error:  # network file systems may not lock folders
+            print(f"warning: no lock on --output ({error.strerror}): start no second run", file=sys.stderr)
+            return True
 
 
 def disk_error(path: Path, error: Exception) -> Optional[ScriptError]:
