@@ -21,7 +21,7 @@ from paddlevideo_fast.schedule import Phase, plain_phases
 from paddlevideo_fast.solver import build_optimizer
 
 _CHANNELS = 3
-_KEYS = "start_epoch end_epoch batch_multiplier num_frames crop_size sampling_rate bn_splits".split()
+_KEYS = ["start_epoch", "end_epoch", "batch_multiplier", "num_frames", "crop_size", "sampling_rate", "bn_splits"]
 
 ClipsShape = Tuple[int, int, int]  # clips of a batch, their frames, their side
 
