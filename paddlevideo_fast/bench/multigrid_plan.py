@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, Dict, Optional, Sequence, Tuple
 
@@ -21,7 +22,7 @@ from paddlevideo_fast.schedule import Phase, plain_phases
 from paddlevideo_fast.solver import build_optimizer
 
 _CHANNELS = 3
-_KEYS = ["start_epoch", "end_epoch", "batch_multiplier", "num_frames", "crop_size", "sampling_rate", "bn_splits"]
+_KEYS = [field.name for field in fields(Phase) if field.name != "short_cycle"]
 
 ClipsShape = Tuple[int, int, int]  # clips of a batch, their frames, their side
 
