@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Set
 
 import av
 import cv2
@@ -26,8 +26,8 @@ from paddlevideo_fast.errors import PaddleVideoFastError
 
 PREPARED = "ours, prepared"
 BASELINE = "decord"
-# decord takes the largest of several video streams, ours the first: here it has the first alone.
-SAME_STREAM = "decord, our stream"
+_ALONE = " (stream 1)"
+_GROUPS = {"as_is": "files", "one_stream": "streams"}
 # Levels of 255. Readers round colours differently, which moves all frames alike; neighbours of a still scene
 # are nearer to each other than this.
 _SAME = 0.5
@@ -90,7 +90,6 @@ def _ours(path: str, indices: Sequence[int]) -> np.ndarray:
 READERS: Dict[str, Read] = {
     "OpenCV": _opencv,
     BASELINE: _decord,
-    SAME_STREAM: _decord,
     "PyAV in sequence": _in_sequence,
     "ours": _ours,
     PREPARED: _ours,
@@ -131,20 +130,30 @@ def run(
     Returns:
         "machine", "versions", "rounds", "seed", "means" and "rows": one row a clip, pattern and reader, with
         "ms" (the median CPU time of a read with opening), "ratio" to decord (the median over the rounds; None
-        without it) and its quartiles "spread", "like_for_like" (the ratio to decord on the stream that we
-        read; another one than "ratio" where the clip has several), "wrong" (frames given that are not the one
-        asked for) out of "frames", and "error", which says why a reader gives none. "means" has the geometric
-        means of both ratios over the clips, by pattern and reader.
+        without it) and its quartiles "spread", "wrong" (frames given that are not the one asked for) out of
+        "frames", and "error", which says why a reader gives none. A clip with several video streams, of which
+        decord reads the largest and the others the first, is followed by a copy that has the first alone.
+        "means" has the geometric means of the ratios, by pattern and reader: "as_is" over the clips,
+        "one_stream" over the copies and the clips that need none.
 
     Raises:
         PaddleVideoFastError: a prepared video is missing.
     """
     with tempfile.TemporaryDirectory() as folder:
-        rows = [row for clip in clips for row in _measure_clip(clip, prepared, rounds, seed, Path(folder))]
+        copies = {clip: copy for clip in clips if (copy := _stream_alone(clip, Path(folder)))}
+        files = [file for clip in clips for file in (clip, copies.get(clip)) if file]
+        rows = [row for file in files for row in _measure_clip(file, prepared, rounds, seed)]
     packages = ("av", "decord", "decord2", "numpy", "opencv-python-headless", "opencv-python")
     versions = {name: _version(name) for name in packages if _version(name)}
     machine = f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
-    means = {pattern: _means(rows, pattern) for pattern in PATTERNS}
+    groups = {
+        "as_is": {clip.name for clip in clips},
+        "one_stream": {copies.get(clip, clip).name for clip in clips},
+    }
+    means = {
+        pattern: {group: _means(rows, pattern, names) for group, names in groups.items()}
+        for pattern in PATTERNS
+    }
     return {
         "machine": machine,
         "versions": versions,
@@ -162,44 +171,29 @@ def table(result: Dict[str, Any]) -> str:
         f"CPU time of opening and reading, medians of {result['rounds']} rounds, seed {result['seed']}; "
         "ratios to decord, with their quartiles",
         f"{result['machine']}; {versions}",
-        f"{'clip':<20}{'pattern':<10}{'reader':<20}{'ms':>8}{'ratio':>8}{'spread':>14}{'like for like':>15}"
-        f"{'wrong frames':>16}",
+        f"{'clip':<26}{'pattern':<10}{'reader':<20}{'ms':>8}{'ratio':>8}{'spread':>14}{'wrong frames':>16}",
     ]
     for row in result["rows"]:
-        start = f"{row['clip']:<20}{row['pattern']:<10}{row['reader']:<20}"
+        start = f"{row['clip']:<26}{row['pattern']:<10}{row['reader']:<20}"
         if row["error"]:
             lines.append(f"{start}  {row['error'][:60]}")
             continue
         spread = "{:.2f}-{:.2f}".format(*row["spread"]) if row["spread"] else "-"
-        ratio, like = _number(row["ratio"]), _number(row["like_for_like"])
+        ratio = "-" if row["ratio"] is None else f"{row['ratio']:.2f}"
         wrong = f"{row['wrong']} of {row['frames']}"
-        lines.append(f"{start}{row['ms']:>8.1f}{ratio:>8}{spread:>14}{like:>15}{wrong:>16}")
-    for pattern, readers in result["means"].items():
-        for reader, mean in readers.items():
-            start = f"{'geometric mean':<20}{pattern:<10}{reader:<20}"
-            ratio, like = _number(mean["ratio"]), _number(mean["like_for_like"])
-            lines.append(f"{start}{'':>8}{ratio:>8}{'':>14}{like:>15}")
-    several = sorted({row["clip"] for row in result["rows"] if row["reader"] == SAME_STREAM})
-    if several:
-        lines.append(
-            f"{', '.join(several)}: several video streams, of which decord reads the largest and the others "
-            f"the first; '{SAME_STREAM}' reads a copy with that alone: 'like for like' is the ratio to it"
-        )
+        lines.append(f"{start}{row['ms']:>8.1f}{ratio:>8}{spread:>14}{wrong:>16}")
+    for pattern, groups in result["means"].items():
+        for group, readers in groups.items():
+            for reader, mean in readers.items():
+                what = f"geometric mean, {_GROUPS[group]}"
+                lines.append(f"{what:<26}{pattern:<10}{reader:<20}{'':>8}{mean:>8.2f}")
     return "\n".join(lines)
 
 
-def _number(ratio: Optional[float]) -> str:
-    return "-" if ratio is None else f"{ratio:.2f}"
-
-
-def _measure_clip(
-    clip: Path, prepared: Optional[Path], rounds: int, seed: int, folder: Path
-) -> List[Dict[str, Any]]:
+def _measure_clip(clip: Path, prepared: Optional[Path], rounds: int, seed: int) -> List[Dict[str, Any]]:
     has_decord = importlib.util.find_spec("decord") is not None
-    alone = _stream_alone(clip, folder) if has_decord else None
     sources = {
         BASELINE: clip if has_decord else None,
-        SAME_STREAM: alone,
         PREPARED: prepared and _prepared_file(clip, prepared),
     }
     files = {name: file for name in READERS if (file := sources.get(name, clip)) is not None}
@@ -216,9 +210,8 @@ def _measure_clip(
                 _measure(measured[name], READERS[name], file, indices, checks[file])
         seconds = {name: side.pop("seconds") for name, side in measured.items()}
         baseline = seconds.get(BASELINE, [])
-        same_stream = seconds.get(SAME_STREAM, baseline)
         for name, side in measured.items():
-            costs = _costs(seconds[name], baseline, same_stream) if not side["error"] else _costs([], [], [])
+            costs = _costs(seconds[name], baseline) if not side["error"] else _costs([], [])
             rows.append({"clip": clip.name, "pattern": pattern, "reader": name, **costs, **side})
     return rows
 
@@ -272,37 +265,28 @@ def _shrink(frames: np.ndarray) -> np.ndarray:
     )
 
 
-def _costs(seconds: List[float], baseline: List[float], same_stream: List[float]) -> Dict[str, Any]:
-    ratios, like = _ratios(seconds, baseline), _ratios(seconds, same_stream)
+def _costs(seconds: List[float], baseline: List[float]) -> Dict[str, Any]:
+    # round by round; none where one of them did not take part in all
+    ratios = [a / b for a, b in zip(seconds, baseline)] if len(seconds) == len(baseline) else []
     return {
         "ms": statistics.median(seconds) * 1e3 if seconds else None,
         "ratio": statistics.median(ratios) if ratios else None,
         "spread": [float(value) for value in np.quantile(ratios, (0.25, 0.75))] if ratios else None,
-        "like_for_like": statistics.median(like) if like else None,
     }
 
 
-def _ratios(seconds: List[float], baseline: List[float]) -> List[float]:
-    """Round by round; empty where one of them did not take part in all."""
-    return [ours / theirs for ours, theirs in zip(seconds, baseline)] if len(seconds) == len(baseline) else []
-
-
-def _means(rows: Sequence[Dict[str, Any]], pattern: str) -> Dict[str, Dict[str, float]]:
-    """Reader → geometric means of both ratios over the clips that have both."""
-    ratios: Dict[str, List[Tuple[float, float]]] = {}
+def _means(rows: Sequence[Dict[str, Any]], pattern: str, names: Set[str]) -> Dict[str, float]:
+    """Reader → geometric mean of its ratios over the clips `names`."""
+    ratios: Dict[str, List[float]] = {}
     for row in rows:
-        pair = row["ratio"], row["like_for_like"]
-        if row["pattern"] == pattern and None not in pair and row["reader"] != SAME_STREAM:
-            ratios.setdefault(row["reader"], []).append(pair)
-    return {
-        reader: dict(zip(("ratio", "like_for_like"), map(statistics.geometric_mean, zip(*pairs))))
-        for reader, pairs in ratios.items()
-    }
+        if row["pattern"] == pattern and row["clip"] in names and row["ratio"] is not None:
+            ratios.setdefault(row["reader"], []).append(row["ratio"])
+    return {reader: statistics.geometric_mean(values) for reader, values in ratios.items()}
 
 
 def _stream_alone(clip: Path, folder: Path) -> Optional[Path]:
     """A copy of the clip with its first video stream alone, not encoded anew; None where it has one only."""
-    copy = folder / clip.name
+    copy = folder / f"{clip.stem}{_ALONE}{clip.suffix}"
     with av.open(str(clip)) as source:
         if len(source.streams.video) < 2:
             return None
@@ -336,9 +320,8 @@ def _can_decode(path: Path) -> bool:
 
 
 def _prepared_file(clip: Path, folder: Path) -> Path:
-    found = [
-        path for path in sorted(folder.rglob(f"{clip.stem}.*")) if path.suffix.lower() in VIDEO_EXTENSIONS
-    ]
+    stem = clip.stem.replace(_ALONE, "")
+    found = [path for path in sorted(folder.rglob(f"{stem}.*")) if path.suffix.lower() in VIDEO_EXTENSIONS]
     if not found:
         raise PaddleVideoFastError(f"{folder}: has no prepared video of {clip.name}")
     return found[0]
