@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import List, Mapping, Optional, Sequence
+from typing import List, Mapping, NamedTuple, Optional, Sequence
 
 from paddlevideo_fast.config import Config, DatasetSettings, MultigridSettings, RunSettings, build
 from paddlevideo_fast.errors import ConfigError, ScheduleError
@@ -52,6 +52,36 @@ def plan_run(cfg: Config) -> RunPlan:
     )
 
 
+class ClipShape(NamedTuple):
+    """What a clip is made of.
+
+    Attributes:
+        num_frames: frames of it.
+        crop_size: its side in pixels.
+        sampling_rate: frames of the video from one frame of the clip to the next.
+    """
+
+    num_frames: int
+    crop_size: int
+    sampling_rate: float
+
+
+def plain_clip(cfg: Config) -> ClipShape:
+    """A clip of the plain training of a config.
+
+    Raises:
+        ConfigError: the pipeline says no rate or no size.
+    """
+    pipeline = build_pipeline(cfg["PIPELINE"]["train"])
+    sampler = pipeline.sample
+    if not isinstance(sampler, DecodeSampler):
+        raise _problem(cfg, "PIPELINE.train", "multigrid training needs a DecodeSampler")
+    try:
+        return ClipShape(sampler.num_frames, pipeline.crop_size, sampler.sampling_rate)
+    except TransformError as error:
+        raise _problem(cfg, "PIPELINE.train.transform", str(error)) from None
+
+
 def batch_shapes(phase: Phase, batch_size: int, num_batches: int = 1) -> List[BatchShape]:
     """What the batches of a phase take in turn.
 
@@ -73,7 +103,7 @@ def _multigrid(cfg: Config, settings: RunSettings, grid: MultigridSettings) -> R
     rate = cfg["OPTIMIZER"]["learning_rate"]
     curve = build(LEARNING_RATES, rate) if isinstance(rate, Mapping) else None
     if not isinstance(curve, CustomWarmupPiecewiseDecay):
-        return RunPlan(_schedule(cfg, settings, grid, _steps_without_stages(cfg, grid)).phases)
+        return RunPlan(_schedule(cfg, grid, _steps_without_stages(cfg, grid)).phases)
     if curve.max_epoch != settings.epochs:
         raise _problem(
             cfg,
@@ -81,7 +111,7 @@ def _multigrid(cfg: Config, settings: RunSettings, grid: MultigridSettings) -> R
             f"{settings.epochs}, but OPTIMIZER.learning_rate.max_epoch is {curve.max_epoch}; both describe "
             "the plain training that the schedule takes the place of",
         )
-    schedule = _schedule(cfg, settings, grid, curve.steps)
+    schedule = _schedule(cfg, grid, curve.steps)
     return RunPlan(schedule.phases, curve.along(schedule.rate_steps, schedule.phases[-1].end_epoch))
 
 
@@ -96,20 +126,11 @@ def _steps_without_stages(cfg: Config, grid: MultigridSettings) -> Sequence[floa
     return (0,)
 
 
-def _schedule(
-    cfg: Config, settings: RunSettings, grid: MultigridSettings, steps: Sequence[float]
-) -> Schedule:
-    pipeline = build_pipeline(cfg["PIPELINE"]["train"])
-    sampler = pipeline.sample
-    if not isinstance(sampler, DecodeSampler):
-        raise _problem(cfg, "PIPELINE.train", "multigrid training needs a DecodeSampler")
+def _schedule(cfg: Config, grid: MultigridSettings, steps: Sequence[float]) -> Schedule:
+    epochs = RunSettings.from_config(cfg).epochs
     try:
-        baseline = Baseline(
-            settings.epochs, steps, sampler.num_frames, pipeline.crop_size, sampler.sampling_rate
-        )
+        baseline = Baseline(epochs, steps, *plain_clip(cfg))
         return multigrid_schedule(baseline, grid.long_factors, grid.short_factors, grid.epoch_factor)
-    except TransformError as error:
-        raise _problem(cfg, "PIPELINE.train.transform", str(error)) from None
     except ScheduleError as error:
         raise _problem(cfg, "MULTIGRID", str(error)) from None
 

@@ -1,10 +1,17 @@
-"""Shows what a multigrid run will do and cost: python tools/multigrid_plan.py -c CONFIG."""
+"""Shows what a multigrid run will do, and what it will cost against the plain run.
+
+Example:
+    python tools/multigrid_plan.py -c configs/recognition/slowfast/slowfast_multigrid.yaml --clips 240000
+"""
+
+from __future__ import annotations
 
 import argparse
 import json
 import sys
+import time
 from pathlib import Path
-from typing import Optional, Sequence
+from typing import Optional, Sequence, Tuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # runs from a clone, installed or not
 
@@ -17,38 +24,78 @@ from paddlevideo_fast.cli import (
     wanted_threads,
 )
 from paddlevideo_fast.config.load import load_config
-from paddlevideo_fast.errors import PaddleVideoFastError
+from paddlevideo_fast.errors import MissingExtraError, PaddleVideoFastError
+
+
+def parse_args(argv: Optional[Sequence[str]]) -> argparse.Namespace:
+    """The command line; see --help."""
+    parser = argparse.ArgumentParser(
+        prog="tools/multigrid_plan.py",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_config_arguments(parser)
+    parser.add_argument(
+        "--clips", type=count(1), help="clips of the training list (default: counted, where it exists)"
+    )
+    parser.add_argument(
+        "--frame-size",
+        type=_frame_size,
+        default=(340, 256),
+        metavar="WxH",
+        help="of the videos, for the bytes that are decoded (default 340x256)",
+    )
+    parser.add_argument(
+        "--steps", type=count(1), default=3, help="steps to time at each shape, after a first (default 3)"
+    )
+    parser.add_argument(
+        "--limit",
+        type=count(1),
+        default=120,
+        metavar="SEC",
+        help="time no step where timing would take longer (default 120)",
+    )
+    parser.add_argument("--no-measure", action="store_true", help="time nothing: no predicted speed-up")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+    parser.add_argument(
+        "--output", type=Path, metavar="DIR", help="folder for multigrid_plan.json and multigrid_plan.png"
+    )
+    return parser.parse_args(argv)
+
+
+def _frame_size(text: str) -> Tuple[int, int]:
+    width, _, height = text.partition("x")
+    positive = count(1)
+    return positive(width), positive(height)
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
-    """Parses the command line and prints the plan; 2: wrong input."""
-    parser = argparse.ArgumentParser(prog="tools/multigrid_plan.py", description=__doc__)
-    add_config_arguments(parser)
-    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
-    parser.add_argument("--num_clips", type=count(1), help="of the training list, where that is not there")
-    parser.add_argument(
-        "--measure", action="store_true", help="count the multiply-adds and time one step at each shape"
-    )
-    parser.add_argument("--picture", type=Path, metavar="FILE", help="draw the schedule into a PNG file")
-    args = parser.parse_args(argv)
-    overrides = [*args.override, "multigrid=true"]
+    """Prints the plan of a config; 2: wrong input, told in one message."""
+    args = parse_args(argv)
+    began = time.monotonic()
+
+    def progress(text: str) -> None:
+        print(f"[{time.monotonic() - began:3.0f} s] {text}", file=sys.stderr, flush=True)
+
+    overrides = [*args.override, "multigrid=true"]  # a MULTIGRID section is planned, whether it is on or not
     set_threads(wanted_threads(args.config, overrides))
     try:
         with quiet_import():
-            from paddlevideo_fast.bench import multigrid_plan
-
-        cfg = load_config(args.config, overrides)
-        schedule = multigrid_plan.schedule_of(cfg)
-        num_clips = args.num_clips or multigrid_plan.num_clips_of(cfg)
-        costs = multigrid_plan.cost_of(cfg, num_clips, args.measure) if num_clips else None
-        if args.picture:
-            multigrid_plan.draw(schedule, args.picture)
-        if args.json:
-            print(json.dumps({**schedule, "cost": costs}, indent=1))
-        else:
-            print(multigrid_plan.table(schedule, costs))
-    except PaddleVideoFastError as exc:
-        print(f"{type(exc).__name__}: {exc}", file=sys.stderr)
+            from paddlevideo_fast.bench import charts, multigrid_plan, multigrid_report
+        options = multigrid_plan.PlanOptions(
+            args.clips, args.frame_size, 0 if args.no_measure else args.steps, args.limit
+        )
+        plan = multigrid_plan.make_plan(load_config(args.config, overrides), options, progress)
+        print(json.dumps(plan, indent=1) if args.json else multigrid_report.report(plan))
+        if args.output:
+            charts.save_json(plan, args.output / "multigrid_plan.json")
+            try:
+                multigrid_report.draw(plan, args.output / "multigrid_plan.png")
+            except MissingExtraError as error:
+                progress(f"no picture: {error}")
+            progress(f"written to {args.output}")
+    except PaddleVideoFastError as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return EXIT_USER_ERROR
     return 0
 

@@ -1,203 +1,217 @@
-"""What a multigrid run will do and cost, before it is started."""
+"""What a multigrid run will do and what it will cost against the plain one, before it is started."""
 
 from __future__ import annotations
 
-import time
 from collections import Counter
-from dataclasses import fields
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Dict, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
-import numpy as np
 import paddle
 
-from paddlevideo_fast.bench.charts import pyplot, whole
+from paddlevideo_fast.bench.shape_cost import ShapeCosts
 from paddlevideo_fast.config import Config, DatasetSettings, RunSettings, accumulation_of, build
-from paddlevideo_fast.errors import AnnotationError
-from paddlevideo_fast.loader import ClipBatchSampler, build_dataset, build_pipeline
-from paddlevideo_fast.modeling import MacCounter, build_model
-from paddlevideo_fast.planning import batch_shapes, plan_run
+from paddlevideo_fast.errors import ConfigError
+from paddlevideo_fast.loader import ClipBatchSampler, build_dataset
+from paddlevideo_fast.planning import ClipShape, batch_shapes, plain_clip, plan_run
 from paddlevideo_fast.registry import LEARNING_RATES
 from paddlevideo_fast.schedule import Phase, plain_phases
-from paddlevideo_fast.solver import build_optimizer
+from paddlevideo_fast.solver.learning_rate import Constant, LearningRate
 
-_CHANNELS = 3
-_KEYS = [field.name for field in fields(Phase) if field.name != "short_cycle"]
+FRAME_SIZE = (340, 256)
+_YUV_BYTES = 1.5
+_SUMS = ("iterations", "clips", "flops", "decoded_bytes", "clip_bytes", "train_sec")
+_SECTIONS = ("MODEL", "MULTIGRID", "OPTIMIZER", "PIPELINE")
 
-ClipsShape = Tuple[int, int, int]  # clips of a batch, their frames, their side
 
+@dataclass(frozen=True)
+class PlanOptions:
+    """What is asked of a plan.
 
-def schedule_of(cfg: Config) -> Dict[str, Any]:
-    """The schedule of a config that has `multigrid` on; reads no data and builds no network.
-
-    Returns:
-        `max_epoch`; `lr_at_epoch`, the rate at the start of each; and `phases`, each with `start_epoch`,
-        `end_epoch` (exclusive), `batch_multiplier`, `num_frames`, `crop_size`, `sampling_rate` (the widest),
-        `bn_splits` and `lr_multiplier`.
-
-    Raises:
-        ConfigError: as `plan_run`.
+    Attributes:
+        num_clips: of the training list; None: counted from it, where it exists.
+        frame_size: (width, height) of the videos.
+        num_steps: to time at each shape; 0: none.
+        limit_sec: no step is timed where all of them would take longer.
     """
-    plan = plan_run(cfg)
-    curve = plan.curve or _configured_curve(cfg)
-    full = _full_shape(cfg)
-    phases = []
-    for phase in plan.phases:
-        values = {key: getattr(phase, key) for key in _KEYS}
-        values.update({key: value for key, value in full.items() if values[key] is None})
-        phases.append({**values, "lr_multiplier": phase.batch_multiplier if plan.curve else 1})
-    max_epoch = plan.phases[-1].end_epoch
-    return {
-        "max_epoch": max_epoch,
-        "lr_at_epoch": [curve.at(epoch) for epoch in range(max_epoch)],
-        "phases": phases,
-    }
+
+    num_clips: Optional[int] = None
+    frame_size: Tuple[int, int] = FRAME_SIZE
+    num_steps: int = 3
+    limit_sec: float = 120.0
 
 
-def num_clips_of(cfg: Config) -> Optional[int]:
-    """Clips of the training list, None where it cannot be read."""
-    try:
-        dataset = build_dataset(cfg["DATASET"]["train"], cfg["PIPELINE"]["train"], training=True, seed=0)
-    except AnnotationError:
-        return None
-    return len(dataset)
-
-
-def cost_of(cfg: Config, num_clips: int, measure: bool = False) -> Dict[str, Dict[str, float]]:
-    """What the run and the plain one cost, on one process.
+def make_plan(
+    cfg: Config, options: PlanOptions, progress: Callable[[str], None] = lambda text: None
+) -> Dict[str, Any]:
+    """The plan of a config that has `multigrid` on, for one process.
 
     Args:
-        cfg: has `multigrid` on.
-        num_clips: of the training list.
-        measure: builds the network, counts its multiply-adds and times one step at each shape.
+        cfg: checked.
+        options: what to find out.
+        progress: told what is measured.
 
     Returns:
-        "plain" and "multigrid", each with `iterations` (batches), `clips` and `clip_bytes` (pixels that reach
-        the network); measured also `flops` (multiply-adds of the forward pass) and `sec`.
-    """
-    phases = {"plain": plain_phases(RunSettings.from_config(cfg).epochs), "multigrid": plan_run(cfg).phases}
-    shapes = {name: _batches(cfg, of_run, num_clips) for name, of_run in phases.items()}
-    costs = {name: _sizes(counted) for name, counted in shapes.items()}
-    if measure:
-        probe = _Probe(cfg)
-        prices = {shape: probe.price(shape) for counted in shapes.values() for shape in counted}
-        for name, counted in shapes.items():
-            for key in ("flops", "sec"):
-                costs[name][key] = sum(count * prices[shape][key] for shape, count in counted.items())
-    return costs
-
-
-def table(schedule: Dict[str, Any], costs: Optional[Dict[str, Dict[str, float]]]) -> str:
-    """A schedule and its cost as text."""
-    rates = schedule["lr_at_epoch"]
-    lines = ["   epochs    batch  frames  crop   rate  BN splits  learning rate"]
-    for phase in schedule["phases"]:
-        first, end = phase["start_epoch"], phase["end_epoch"]
-        lines.append(
-            f"{first + 1:>4} to {end:<4}{'×' + str(phase['batch_multiplier']):>6}{phase['num_frames']:>8}"
-            f"{phase['crop_size']:>6}{phase['sampling_rate']:>7.3g}{phase['bn_splits']:>11}"
-            f"  {rates[first]:.4g} to {rates[end - 1]:.4g}"
-        )
-    if costs is None:
-        return "\n".join(
-            [*lines, "give --num_clips for iterations and costs: the training list is not there"]
-        )
-    lines.append(f"\n{'':<12}{'plain':>12}{'multigrid':>12}{'plain/multigrid':>17}")
-    for key, plain in costs["plain"].items():
-        multigrid = costs["multigrid"][key]
-        lines.append(f"{key:<12}{plain:>12.4g}{multigrid:>12.4g}{plain / multigrid:>17.2f}")
-    return "\n".join(lines)
-
-
-def draw(schedule: Dict[str, Any], path: Path) -> None:
-    """Draws batch, frames, crop and learning rate over the epochs.
+        What docs/en/multigrid.md says of multigrid_plan.json.
 
     Raises:
-        MissingExtraError: matplotlib is not installed.
+        ConfigError: as training does; there is no MULTIGRID section.
+        AnnotationError: the training list exists and cannot be read.
+        LoaderError: there are fewer clips than a phase has in a batch.
     """
-    plot = pyplot("the picture of the schedule")
-    figure, axes = plot.subplots(4, 1, figsize=(8, 7), sharex=True, layout="constrained")
-    phases = schedule["phases"]
-    edges = [phase["start_epoch"] for phase in phases] + [schedule["max_epoch"]]
-    for axis, key in zip(axes, ("batch_multiplier", "num_frames", "crop_size")):
-        axis.stairs([phase[key] for phase in phases], edges, fill=True, alpha=0.6)
-        axis.set_ylabel(key.replace("_", " "))
-    axes[3].plot(schedule["lr_at_epoch"])
-    axes[3].set(yscale="log", ylabel="learning rate", xlabel="epoch")
-    with whole(path) as partial:
-        figure.savefig(partial, dpi=110, format="png")
-    plot.close(figure)
+    for name in _SECTIONS:
+        if not cfg.get(name):
+            raise ConfigError([f"{cfg.path}  {name}: a multigrid plan needs this section"])
+    run = plan_run(cfg)
+    curve = run.curve or _configured_curve(cfg)
+    (plain,) = plain_phases(RunSettings.from_config(cfg).epochs)
+    max_epoch = run.phases[-1].end_epoch
+    rates = [curve.at(epoch) for epoch in range(max_epoch)]
+    num_clips = options.num_clips or _listed_clips(cfg)
+    pricing = _Pricing(cfg, replace(options, num_clips=num_clips), progress)
+    pricing.measure([plain, *run.phases])
+    described, plain_run = [pricing.describe(phase) for phase in run.phases], pricing.describe(plain)
+    multigrid_run = {key: sum(phase[key] for phase in described) for key in _SUMS if key in plain_run}
+    speed_up = None
+    if "train_sec" in plain_run:
+        speed_up = plain_run["train_sec"] / multigrid_run["train_sec"]
+    return {
+        "config": cfg.path,
+        "device": paddle.get_device(),
+        "paddle": paddle.__version__,
+        "num_clips": num_clips,
+        "frame_size": list(options.frame_size),
+        "max_epoch": max_epoch,
+        "lr_at_epoch": rates,
+        "phases": described,
+        "plain": plain_run,
+        "multigrid": multigrid_run,
+        "speed_up": speed_up,
+    }
 
 
-def _configured_curve(cfg: Config) -> Any:
+def _configured_curve(cfg: Config) -> LearningRate:
     rate = cfg["OPTIMIZER"]["learning_rate"]
-    section = rate if isinstance(rate, dict) else {"name": "Constant", "learning_rate": rate}
-    return build(LEARNING_RATES, section)
+    return build(LEARNING_RATES, rate) if isinstance(rate, Mapping) else Constant(rate)
 
 
-def _full_shape(cfg: Config) -> Dict[str, Any]:
-    section = cfg["PIPELINE"]["train"]
-    sampler = section.get("decode_sampler") or section["sample"]
-    return {
-        "num_frames": sampler["num_frames"],
-        "crop_size": build_pipeline(section).crop_size,
-        "sampling_rate": sampler["sampling_rate"],
-    }
+def _listed_clips(cfg: Config) -> Optional[int]:
+    """Clips of the training list, None where there is none."""
+    section = (cfg.get("DATASET") or {}).get("train") or {}
+    if not Path(section.get("file_path") or "").is_file():
+        return None
+    return len(build_dataset(section, cfg["PIPELINE"]["train"], training=True, seed=0))
 
 
-def _batches(cfg: Config, phases: Sequence[Phase], num_clips: int) -> Dict[ClipsShape, int]:
-    """How often a run makes a batch of which shape."""
-    full = _full_shape(cfg)
-    batch_size = DatasetSettings.from_config(cfg).batch_size
-    counted: Counter[ClipsShape] = Counter()
-    for phase in phases:
-        shapes = batch_shapes(phase, batch_size, accumulation_of(cfg))
-        sampler = ClipBatchSampler(num_clips, shapes, shuffle=True, drop_last=True, seed=0)
-        for place, shape in enumerate(shapes):
-            num_frames, crop_size = (
-                shape.num_frames or full["num_frames"],
-                shape.crop_size or full["crop_size"],
+class _Pricing:
+    """Phases as JSON values, with what they cost."""
+
+    def __init__(self, cfg: Config, options: PlanOptions, progress: Callable[[str], None]) -> None:
+        self._options = options
+        self._progress = progress
+        self._batch_size = DatasetSettings.from_config(cfg).batch_size
+        self._accumulation = accumulation_of(cfg)
+        self._clip = plain_clip(cfg)
+        self._costs = ShapeCosts(cfg, options.num_steps)
+        self._timed = False
+
+    def measure(self, phases: Sequence[Phase]) -> None:
+        """Finds the cost of all shapes, and says how far it is."""
+        steps = sorted(
+            {
+                (batch_size, clip.num_frames, clip.crop_size, phase.bn_splits)
+                for phase in phases
+                for batch_size, clip in self._in_turn(phase)
+            }
+        )
+        clips = sorted({step[1:3] for step in steps})
+        for number, (num_frames, crop_size) in enumerate(clips, 1):
+            self._progress(f"counting FLOPs, shape {number} of {len(clips)}: {num_frames}×{crop_size}²")
+            self._costs.of_clip(num_frames, crop_size)
+        if not self._options.num_steps:
+            return
+        expected_sec = sum(self._costs.timing_sec(*step[:3]) for step in steps)
+        if expected_sec > self._options.limit_sec:
+            minutes = f"{max(expected_sec / 60, 1):.0f} min"
+            self._progress(f"no step is timed: that would take about {minutes}; raise --limit for a speed-up")
+            return
+        self._timed = True
+        for number, (batch_size, num_frames, crop_size, bn_splits) in enumerate(steps, 1):
+            clip = f"{num_frames}×{crop_size}²"
+            self._progress(f"timing steps, shape {number} of {len(steps)}: {batch_size} clips of {clip}")
+            self._costs.step_sec(batch_size, num_frames, crop_size, bn_splits)
+
+    def describe(self, phase: Phase) -> Dict[str, Any]:
+        """A phase and what it costs."""
+        in_turn = self._in_turn(phase)
+        batch_size, clip = in_turn[-1]
+        shapes = [self._shape(*shape, phase.bn_splits) for shape in in_turn]
+        values = {
+            "start_epoch": phase.start_epoch,
+            "end_epoch": phase.end_epoch,
+            "batch_multiplier": phase.batch_multiplier,
+            **clip._asdict(),
+            "bn_splits": phase.bn_splits,
+            "lr_multiplier": phase.batch_multiplier,
+            "batch_size": batch_size,
+            "shapes": shapes,
+            "activation_bytes": max(shape["activation_bytes"] for shape in shapes),
+        }
+        if self._options.num_clips:
+            values.update(self._sums(phase, clip, shapes, self._options.num_clips))
+        return values
+
+    def _in_turn(self, phase: Phase) -> List[Tuple[int, ClipShape]]:
+        """Batch size and clip of the steps that a phase takes in turn, its own last."""
+        return [
+            (
+                shape.batch_size,
+                ClipShape(
+                    shape.num_frames or self._clip.num_frames,
+                    shape.crop_size or self._clip.crop_size,
+                    shape.sampling_rate or self._clip.sampling_rate,
+                ),
             )
-            times = len(range(place, sampler.num_batches, len(shapes)))
-            counted[shape.batch_size, num_frames, crop_size] += times * (phase.end_epoch - phase.start_epoch)
-    return counted
+            for shape in batch_shapes(phase, self._batch_size)
+        ]
 
+    def _shape(self, batch_size: int, clip: ClipShape, bn_splits: int) -> Dict[str, Any]:
+        cost = self._costs.of_clip(clip.num_frames, clip.crop_size)
+        values: Dict[str, Any] = {
+            "batch_size": batch_size,
+            "num_frames": clip.num_frames,
+            "crop_size": clip.crop_size,
+            "flops": cost.flops * batch_size,
+            "activation_bytes": cost.activation_bytes * batch_size,
+        }
+        if self._timed:
+            values["step_sec"] = self._costs.step_sec(batch_size, clip.num_frames, clip.crop_size, bn_splits)
+        return values
 
-def _sizes(counted: Dict[ClipsShape, int]) -> Dict[str, float]:
-    return {
-        "iterations": sum(counted.values()),
-        "clips": sum(times * batch for (batch, _, _), times in counted.items()),
-        "clip_bytes": sum(
-            times * batch * num_frames * side**2 * _CHANNELS
-            for (batch, num_frames, side), times in counted.items()
-        ),
-    }
+    def _sums(
+        self, phase: Phase, clip: ClipShape, shapes: Sequence[Mapping[str, Any]], num_clips: int
+    ) -> Dict[str, float]:
+        """Of all epochs of a phase."""
+        epochs = phase.end_epoch - phase.start_epoch
+        in_turn = batch_shapes(phase, self._batch_size, self._accumulation)
+        sampler = ClipBatchSampler(num_clips, in_turn, shuffle=True, drop_last=True, seed=0)
+        turns = Counter(batch // self._accumulation % len(shapes) for batch in range(sampler.num_batches))
 
+        def total(of_batch: Callable[[Mapping[str, Any]], float]) -> float:
+            return epochs * sum(turns[turn] * of_batch(shape) for turn, shape in enumerate(shapes))
 
-class _Probe:
-    """The network of a config, trained on made-up clips at a learning rate of 0."""
-
-    def __init__(self, cfg: Config) -> None:
-        self._model = build_model(cfg["MODEL"], load_pretrained=False)
-        self._optimizer, _ = build_optimizer(cfg["OPTIMIZER"], self._model)
-        self._optimizer.set_lr(0.0)
-
-    def price(self, shape: ClipsShape) -> Dict[str, float]:
-        """`flops` of the forward pass of a batch, and `sec` of a training step."""
-        batch, num_frames, side = shape
-        size = (batch, _CHANNELS, num_frames, side, side)
-        clips = paddle.to_tensor(np.random.default_rng(0).standard_normal(size, np.float32))
-        labels = paddle.zeros([batch], "int64")
-        self._model.train()
-        with MacCounter(self._model) as counter:
-            self._step(clips, labels)
-        return {"flops": counter.macs, "sec": self._step(clips, labels)}
-
-    def _step(self, clips: Any, labels: Any) -> float:
-        began = time.perf_counter()
-        loss = self._model.loss(self._model(clips), labels)
-        loss.backward()
-        self._optimizer.step()
-        self._optimizer.clear_grad()
-        float(loss)  # waits for the device
-        return time.perf_counter() - began
+        clips = total(lambda shape: shape["batch_size"])
+        span_frames = clip.num_frames * (self._clip.sampling_rate + clip.sampling_rate) / 2  # the mean one
+        width, height = self._options.frame_size
+        sums = {
+            "iterations": epochs * -(-sampler.num_batches // self._accumulation),
+            "clips": clips,
+            "flops": total(lambda shape: shape["flops"]),
+            "decoded_bytes": clips * span_frames * width * height * _YUV_BYTES,
+            "clip_bytes": total(
+                lambda shape: shape["batch_size"] * shape["num_frames"] * shape["crop_size"] ** 2 * 3
+            ),
+        }
+        if self._timed:
+            sums["train_sec"] = total(lambda shape: shape["step_sec"]) / self._accumulation
+        return sums

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import statistics
 import time
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, Iterator, List, Sequence, Tuple
@@ -32,6 +33,7 @@ class StepTimes:
         total_sec: time of all of them.
         wait_sec: the part of it in which the trainer waited for a batch.
         cpu_sec: CPU time of the training process, over all its threads, without that of the workers.
+        median_sec: time of the middle one of the steps.
     """
 
     num_steps: int
@@ -39,6 +41,7 @@ class StepTimes:
     total_sec: float
     wait_sec: float
     cpu_sec: float
+    median_sec: float
 
     @property
     def step_sec(self) -> float:
@@ -172,6 +175,7 @@ class _StepTimer(Callback):
         self.on_start: Callable[[], None] = lambda: None
         self.done = -max(num_warmup, 1)  # the clock starts at the end of a step
         self.num_clips, self.wait_sec = 0, 0.0
+        self.ends: List[float] = []
         self.on_gpu = paddle.get_device() != "cpu"
 
     def fit_begin(self, trainer: Trainer) -> None:
@@ -184,18 +188,20 @@ class _StepTimer(Callback):
         self.done += 1
         if self.done <= 0:
             self.on_start()
-            self.began, self.cpu_began = now, time.process_time()
+            self.ends, self.cpu_began = [now], time.process_time()
             return
         self.wait_sec += trainer.reader_cost_sec
         self.num_clips += trainer.num_clips
-        self.ended, self.cpu_ended = now, time.process_time()
+        self.ends.append(now)
+        self.cpu_ended = time.process_time()
         late = self.done >= 2 and now - self.fit_began > self.budget_sec
         if self.done >= self.num_steps or late:
             raise _Enough
 
     def times(self) -> StepTimes:
-        total_sec, cpu_sec = self.ended - self.began, self.cpu_ended - self.cpu_began
-        return StepTimes(self.done, self.num_clips, total_sec, self.wait_sec, cpu_sec)
+        total_sec, cpu_sec = self.ends[-1] - self.ends[0], self.cpu_ended - self.cpu_began
+        median_sec = statistics.median(end - begin for begin, end in zip(self.ends, self.ends[1:]))
+        return StepTimes(self.done, self.num_clips, total_sec, self.wait_sec, cpu_sec, median_sec)
 
 
 def _trainer(parts: TrainingParts, loader: Any, timer: _StepTimer) -> Trainer:
