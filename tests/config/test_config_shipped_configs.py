@@ -7,6 +7,7 @@ import pytest
 
 from paddlevideo_fast.config import RunSettings, build, load_config
 from paddlevideo_fast.errors import ConfigError
+from paddlevideo_fast.planning import plan_run
 from paddlevideo_fast.registry import LEARNING_RATES
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -120,3 +121,12 @@ def test_3d_networks_and_their_clips(name, backbone, frames, rate):
             frames,
             rate,
         )
+
+
+def test_the_quick_multigrid_run_has_three_phases():
+    plan = plan_run(load_config(REPOSITORY / "configs/quickstart/slowfast_motion_multigrid.yaml"))
+    assert [
+        (phase.end_epoch, phase.batch_multiplier, phase.num_frames, phase.crop_size, phase.bn_splits)
+        for phase in plan.phases
+    ] == [(7, 4, 4, 23, 4), (10, 1, 8, 32, 1), (12, 1, 8, 32, 1)]
+    assert [plan.curve.at(epoch) for epoch in (1, 7, 10, 11)] == pytest.approx([0.008, 0.002, 0.002, 0.0002])

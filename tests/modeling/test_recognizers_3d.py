@@ -229,5 +229,5 @@ def test_a_run_says_what_a_clip_costs(caplog):
         model(clips(2))
         callback.step_end(Trainer)
     assert [record.getMessage() for record in caplog.records if "GFLOPs" in record.getMessage()] == [
-        "0.01 GFLOPs (multiply-adds) a clip"
+        "0.01 GFLOPs (multiply-adds) a clip of the first step"
     ]

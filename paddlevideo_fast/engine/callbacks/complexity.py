@@ -15,7 +15,7 @@ logger = get_logger(__name__)
 
 
 class Complexity(Callback):
-    """Logs the multiply-adds of a clip, counted in the first step, whose clips have the shape of the run.
+    """Logs the multiply-adds of a clip, counted in the first step.
 
     Args:
         counter: of the model that is trained.
@@ -33,7 +33,10 @@ class Complexity(Callback):
             return
         self._done = True
         self._counter.stop()
-        logger.info("%.2f GFLOPs (multiply-adds) a clip", self._counter.macs / trainer.num_clips / 1e9)
+        logger.info(
+            "%.2f GFLOPs (multiply-adds) a clip of the first step",
+            self._counter.macs / trainer.num_clips / 1e9,
+        )
 
     def close(self) -> None:
         self._counter.stop()
