@@ -15,6 +15,7 @@ import cv2
 import numpy as np
 
 from paddlevideo_fast.bench.pipeline import RECIPES, Recipe
+from paddlevideo_fast.cli import count
 from paddlevideo_fast.decode import open_video
 from paddlevideo_fast.loader import Pipeline, VideoDataset, build_loader
 from paddlevideo_fast.loader.dali import DaliOptions
@@ -33,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("clips", nargs="+", help="videos; re-encoded where this DALI decodes others only")
     parser.add_argument("--recipe", choices=RECIPES, action="append", help="one of them only")
     parser.add_argument("--batch-size", type=int, default=4, help="clips of a batch, all from one video")
-    parser.add_argument("--rounds", type=int, default=9, help="batches of each side, in turn")
+    parser.add_argument("--rounds", type=count(1), default=9, help="batches of each side, in turn")
     parser.add_argument("--seed", type=int, default=0, help="of frames and crops")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
 

@@ -114,14 +114,14 @@ def table(result: Dict[str, Any]) -> str:
     lines = [
         f"loader, Paddle {result['paddle']}: {result['rounds']} rounds of {result['num_batches']} batches of "
         f"{result['batch_size']} clips of 8 frames of 224 x 224, from {', '.join(result['clips'])}",
-        f"{'source':<8}{'workers':>7}  {'side':<14}{'batches/s':>10}{'spread':>16}{'ratio':>8}"
+        f"{'source':<8}{'workers':>7}  {'side':<14}{'batches/s':>10}{'spread':>22}{'ratio':>9}"
         f"{'CPU ms':>9}{'ratio':>8}{'start ms':>10}{'again ms':>10}",
     ]
     for row in result["rows"]:
         low, high = row["spread"]
         lines.append(
             f"{row['source']:<8}{row['workers']:>7}  {row['side']:<14}{row['batches_per_sec']:>10.2f}"
-            f"{f'{low:.2f} to {high:.2f}':>16}{row['ratio']:>7.2f}x{row['cpu_ms']:>9.1f}"
+            f"{f'{low:.2f} to {high:.2f}':>22}{row['ratio']:>8.2f}x{row['cpu_ms']:>9.1f}"
             f"{row['cpu_ratio']:>7.2f}x{row['start_ms']:>10.1f}{row['again_ms']:>10.1f}"
         )
     return "\n".join(lines)

@@ -15,6 +15,7 @@ import cv2
 import numpy as np
 
 from paddlevideo_fast.bench.classic import classic_clip
+from paddlevideo_fast.cli import count
 from paddlevideo_fast.config.build import build
 from paddlevideo_fast.decode import open_shards, open_video
 from paddlevideo_fast.errors import PaddleVideoFastError
@@ -71,7 +72,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--prepared", help="folder of the same videos by data/prepare_videos.py, names alike")
     parser.add_argument("--packed", help="folder of these videos, and no others, by data/pack_frames.py")
     parser.add_argument("--recipe", choices=RECIPES, action="append", help="one of them only")
-    parser.add_argument("--rounds", type=int, default=15, help="clips of each kind from each file, in turn")
+    parser.add_argument(
+        "--rounds", type=count(1), default=15, help="clips of each kind from each file, in turn"
+    )
     parser.add_argument("--seed", type=int, default=0, help="of frames and crops")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
 

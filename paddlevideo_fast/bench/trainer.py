@@ -15,6 +15,7 @@ from typing import Any, Callable, Dict, Iterator, List
 import numpy as np
 import paddle
 
+from paddlevideo_fast.cli import count
 from paddlevideo_fast.engine import Trainer
 from paddlevideo_fast.engine.callbacks import Callback, LearningRate, Recorder
 from paddlevideo_fast.engine.sinks import ConsoleSink, JsonLinesSink
@@ -34,9 +35,9 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds this benchmark's options."""
-    parser.add_argument("--steps", type=int, default=10, help="optimizer steps in one round")
-    parser.add_argument("--rounds", type=int, default=9, help="rounds of each side, in turn")
-    parser.add_argument("--batch-size", type=int, default=8, help="clips of 8 x 56 x 56")
+    parser.add_argument("--steps", type=count(1), default=10, help="optimizer steps in one round")
+    parser.add_argument("--rounds", type=count(1), default=9, help="rounds of each side, in turn")
+    parser.add_argument("--batch-size", type=count(1), default=8, help="clips of 8 x 56 x 56")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
 
 
