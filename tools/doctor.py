@@ -58,9 +58,9 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     set_threads(wanted_threads(args.config, args.override))
     try:
         with quiet_import():
-            from paddlevideo_fast.bench import charts, diagnosis, doctor
+            from paddlevideo_fast.bench import charts, doctor
         result = doctor.examine(load_config(args.config, args.override), args.steps, _DATA_TOOLS, progress)
-        print(json.dumps(result, indent=1) if args.json else diagnosis.report(result))
+        print(json.dumps(result, indent=1) if args.json else doctor.report(result))
         charts.save_json(result, args.output / "doctor.json")
         try:
             charts.draw(result, args.output / "doctor.png")

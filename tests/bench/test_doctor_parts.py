@@ -6,13 +6,15 @@ import dataclasses
 import json
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
 from paddlevideo_fast.assembly import training_parts
-from paddlevideo_fast.bench import charts, diagnosis, doctor, remedy, substitutes
-from paddlevideo_fast.bench.reading import ReadingCost, time_reading, time_transport
-from paddlevideo_fast.bench.step_model import StepCost
+from paddlevideo_fast.bench import charts, doctor
+from paddlevideo_fast.bench.doctor import diagnosis, remedy, substitutes
+from paddlevideo_fast.bench.doctor.reading import ReadingCost, time_reading, time_transport
+from paddlevideo_fast.bench.doctor.step_model import StepCost
 from paddlevideo_fast.bench.stopwatch import Stopwatch
 from paddlevideo_fast.bench.training import SyntheticLoader, require_own_loader
 from paddlevideo_fast.config import load_config
@@ -203,7 +205,7 @@ def test_clips_too_long_to_convert_are_told(config, monkeypatch, tmp_path):
 def test_another_decoder_is_tried_where_it_is_not_ours(config):
     path = config(decoder="VideoDecoder, backend: cv2")
     dataset = training_parts(load_config(str(path))).split.loader.dataset
-    source = substitutes.of(dataset, doctor.Path("data"))[0]
+    source = substitutes.of(dataset, Path("data"))[0]
     assert source.name == "another decoder"
     assert substitutes.share_of_cost(dataset, source) > 0
     assert dataset.pipeline.decode.backend == "cv2"

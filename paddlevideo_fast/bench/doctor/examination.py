@@ -1,7 +1,6 @@
-"""Where the time of a training run goes, what limits it, and what would help.
+"""The measurements: the real trainer on the real loader; the same on made-up batches; the reader alone.
 
-Three measurements: the real trainer on the real loader; the same on made-up batches; the reader alone, stage
-by stage. `step_model` combines them, `remedy` tries changes.
+`step_model` combines them, `remedy` tries changes.
 """
 
 from __future__ import annotations
@@ -15,10 +14,10 @@ from typing import Any, Callable, Dict
 import paddle
 
 from paddlevideo_fast.assembly import training_parts
-from paddlevideo_fast.bench.diagnosis import limit, summary
-from paddlevideo_fast.bench.reading import time_reading, time_transport
-from paddlevideo_fast.bench.remedy import Run, remedies
-from paddlevideo_fast.bench.step_model import StepCost
+from paddlevideo_fast.bench.doctor.diagnosis import limit, summary
+from paddlevideo_fast.bench.doctor.reading import time_reading, time_transport
+from paddlevideo_fast.bench.doctor.remedy import Run, remedies
+from paddlevideo_fast.bench.doctor.step_model import StepCost
 from paddlevideo_fast.bench.training import (
     StepTimes,
     SyntheticLoader,

@@ -13,7 +13,7 @@ from typing import Any, Callable, List, Sequence, Tuple
 
 import numpy as np
 
-from paddlevideo_fast.bench.reading import time_reading
+from paddlevideo_fast.bench.doctor.reading import time_reading
 from paddlevideo_fast.decode import VideoReader
 from paddlevideo_fast.errors import PaddleVideoFastError, VideoDecodeError
 from paddlevideo_fast.loader import ClipRequest, VideoRecord

@@ -10,9 +10,9 @@ from typing import Any, Callable, Iterator, Optional
 import paddle
 
 from paddlevideo_fast.assembly import TrainingParts
-from paddlevideo_fast.bench import substitutes
-from paddlevideo_fast.bench.reading import ReadingCost
-from paddlevideo_fast.bench.step_model import StepCost
+from paddlevideo_fast.bench.doctor import substitutes
+from paddlevideo_fast.bench.doctor.reading import ReadingCost
+from paddlevideo_fast.bench.doctor.step_model import StepCost
 from paddlevideo_fast.bench.training import SyntheticLoader, time_steps
 from paddlevideo_fast.engine.precision import Precision
 from paddlevideo_fast.errors import PaddleVideoFastError
