@@ -44,19 +44,15 @@ def _line(phase: Mapping[str, Any], plan: Mapping[str, Any]) -> str:
 def _comparison(plan: Mapping[str, Any]) -> List[str]:
     plain, multigrid = plan["plain"], plan["multigrid"]
     if not multigrid:
-        return [
-            "The training list is not there: give --clips for steps, clips, FLOPs, bytes and the speed-up."
-        ]
+        return ["The training list is not there: give --clips for the costs against the plain run."]
     lines = [f"{plan['num_clips']:,} clips{'plain':>19}{'multigrid':>14}{'plain / multigrid':>20}"]
     for key, (name, shown) in _ROWS.items():
         if key in multigrid:
             ratio = plain[key] / multigrid[key]
             lines.append(f"{name:<16}{shown(plain[key]):>14}{shown(multigrid[key]):>14}{ratio:>20.2f}")
     width, height = plan["frame_size"]
-    lines += [
-        "",
-        f"decoded: all frames from the first to the last of each clip, {width}×{height}, YUV 4:2:0.",
-    ]
+    frames = f"{width}×{height}, YUV 4:2:0"
+    lines += ["", f"decoded: all frames from the first to the last of each clip, {frames}."]
     if plan["speed_up"] is not None:
         lines.append(
             f"Predicted: {plan['speed_up']:.2f} times as fast as the plain run, where reading keeps up with "
