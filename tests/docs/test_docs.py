@@ -262,3 +262,16 @@ def test_a_picture_of_no_run_is_refused(working_copy):
     result = run_in(working_copy, ["python", "tools/plot_run.py", "nowhere"])
     assert result.returncode == 2
     assert "nowhere/metrics.jsonl: there is no such file" in result.stderr
+
+
+def _figures(path: Path) -> List[str]:
+    """All numbers in the tables of a page, row by row."""
+    rows = [line for line in path.read_text(encoding="utf-8").splitlines() if line.startswith("|")]
+    return [" ".join(re.findall(r"\d+(?:[.,]\d+)*", row)) for row in rows]
+
+
+def test_published_tables_are_the_same_everywhere():
+    english, chinese = (_figures(ROOT / "docs" / lang / "benchmarks.md") for lang in ("en", "zh-CN"))
+    everything = _figures(ROOT / "benchmarks" / "README.md")
+    assert english == chinese
+    assert everything[-len(english) :] == english
