@@ -1,0 +1,7 @@
+"""From a checked config to a trained or evaluated model; besides the command line, only this reads one."""
+
+from paddlevideo_fast.assembly.data import Split
+from paddlevideo_fast.assembly.parts import TrainingParts, training_parts
+from paddlevideo_fast.assembly.run import test, train
+
+__all__ = ["Split", "TrainingParts", "test", "train", "training_parts"]

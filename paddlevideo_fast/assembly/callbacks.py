@@ -1,0 +1,133 @@
+"""What happens around the steps of a run, in which order."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from typing import Any, Callable, Dict, List, Optional
+
+from paddlevideo_fast.assembly.data import Split, dali_options, loader_of
+from paddlevideo_fast.assembly.parts import TrainingParts
+from paddlevideo_fast.config import Config, EmaSettings, PreciseBNSettings, RunSettings, build
+from paddlevideo_fast.engine import CheckpointStore, Trainer, evaluate, population_statistics
+from paddlevideo_fast.engine.callbacks import (
+    BatchNormSplits,
+    Callback,
+    Checkpointing,
+    Complexity,
+    Evaluation,
+    ExponentialMovingAverage,
+    LearningRate,
+    PreciseBatchNorm,
+    ProgressBar,
+    Recorder,
+)
+from paddlevideo_fast.engine.sinks import ConsoleSink, JsonLinesSink, Sink, VisualDLSink
+from paddlevideo_fast.modeling import MacCounter
+from paddlevideo_fast.registry import METRICS
+
+
+def callbacks_of(
+    cfg: Config,
+    settings: RunSettings,
+    store: CheckpointStore,
+    parts: TrainingParts,
+    valid: Optional[Split],
+) -> List[Callback]:
+    """The run's callbacks, in order.
+
+    What a clip costs is counted in the first step only. The rate is set before a step and the average follows
+    it, so evaluation sees the newest average. Precise BN comes before evaluation and checkpoint, evaluation
+    before the records, which hold its result, and the records before the checkpoint: a run that dies between
+    the two repeats the steps and their records, it never lacks them. The bar is last, below the lines.
+    """
+    model = parts.model
+    callbacks: List[Callback] = [
+        Complexity(MacCounter(model)),
+        BatchNormSplits(model),
+        LearningRate(parts.curve),
+    ]
+    ema = EmaSettings.from_config(cfg)
+    if ema is not None:
+        callbacks.append(ExponentialMovingAverage(model, ema.decay))
+    precise = PreciseBNSettings.from_config(cfg)
+    if precise is not None:
+        callbacks.append(
+            PreciseBatchNorm(
+                measure=_population_measure(cfg, settings, precise, parts),
+                interval=precise.preciseBN_interval,
+                averaged=ema is not None,
+            )
+        )
+    if valid is not None:
+        callbacks.append(
+            Evaluation(
+                run=lambda trainer: evaluate_split(
+                    cfg, settings, model, valid, trainer.interrupt.raise_if_requested
+                ),
+                interval=settings.val_interval,
+                save_best=lambda trainer: store.save_weights("best", trainer.model.state_dict()),
+            )
+        )
+    sinks: List[Sink] = [ConsoleSink(), JsonLinesSink(store.folder / "metrics.jsonl")]
+    if settings.use_visualdl:
+        sinks.append(VisualDLSink(store.folder / "vdl"))
+    callbacks.append(Recorder(sinks, settings.log_interval))
+    callbacks.append(
+        Checkpointing(
+            store,
+            interval=settings.save_interval,
+            every_steps=settings.save_every_steps,
+            keep_last=settings.keep_last,
+        )
+    )
+    if sys.stdout.isatty():
+        callbacks.append(ProgressBar())
+    return callbacks
+
+
+def _population_measure(
+    cfg: Config, settings: RunSettings, precise: PreciseBNSettings, parts: TrainingParts
+) -> Callable[[Trainer], Any]:
+    """What takes the batch-norm statistics of a run, over its training data with the last, smaller batch.
+
+    The clips have the configured shape in every phase. Their workers end with each pass.
+    """
+    split, model = parts.split, parts.model
+    dali = dali_options(settings, "train", model.layout)
+    loader = loader_of(cfg, "train", split.loader.dataset, dali, drop_last=False)
+
+    def measure(trainer: Trainer) -> Any:
+        with contextlib.closing(loader):
+            return population_statistics(
+                model,
+                loader,
+                split.preprocess,
+                epoch=trainer.state.epoch,
+                max_batches=min(precise.num_iters_preciseBN, settings.max_iters or sys.maxsize),
+                on_failures=split.bad_samples.add,
+                show_progress=sys.stdout.isatty(),
+                check_stop=trainer.interrupt.raise_if_requested,
+            )
+
+    return measure
+
+
+def evaluate_split(
+    cfg: Config,
+    settings: RunSettings,
+    model: Any,
+    split: Split,
+    check_stop: Optional[Callable[[], None]] = None,
+) -> Dict[str, float]:
+    """The metrics of a model on one part of the data; see `engine.evaluate`."""
+    return evaluate(
+        model,
+        split.loader,
+        split.preprocess,
+        build(METRICS, cfg["METRIC"]),
+        on_failures=split.bad_samples.add,
+        max_iters=settings.max_iters,
+        show_progress=sys.stdout.isatty(),
+        check_stop=check_stop,
+    )

@@ -1,0 +1,84 @@
+"""The parts of the data of a config, ready to be iterated."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Dict, Literal, Optional
+
+import paddle
+
+from paddlevideo_fast.config import Config, DatasetSettings, RunSettings
+from paddlevideo_fast.loader import BadSamples, WorkerOptions, build_dataset, build_loader, check_labels
+from paddlevideo_fast.loader.dali import DaliOptions, to_tensor
+from paddlevideo_fast.modeling import Preprocess
+
+
+@dataclass
+class Split:
+    """One part of the data, ready to be iterated."""
+
+    loader: Any
+    preprocess: Any
+    bad_samples: BadSamples
+
+
+def split_of(cfg: Config, name: str, folder: Optional[Path], layout: Literal["NTCHW", "NCTHW"]) -> Split:
+    """Loader, preprocessing and bad-sample count of DATASET.`name`."""
+    settings, data = RunSettings.from_config(cfg), DatasetSettings.from_config(cfg)
+    training = name == "train"
+    dataset = build_dataset(
+        cfg["DATASET"][name], cfg["PIPELINE"][name], training=training, seed=settings.seed
+    )
+    num_classes = cfg["MODEL"].get("head", {}).get("num_classes")
+    if num_classes is not None:
+        check_labels(dataset.records, num_classes, cfg["DATASET"][name]["file_path"])
+    dali = dali_options(settings, name, layout)
+    drop_last = training and len(dataset) >= data.batch_size
+    loader = loader_of(cfg, name, dataset, dali, drop_last)
+    bad = BadSamples(folder and folder / "bad_samples.txt", total=len(dataset), max_share=data.max_bad_share)
+    preprocess = to_tensor if dali else Preprocess(*dataset.pipeline.normalization, layout)
+    return Split(loader, preprocess, bad)
+
+
+def loader_of(cfg: Config, name: str, dataset: Any, dali: Optional[DaliOptions], drop_last: bool) -> Any:
+    """A loader of DATASET.`name`, through DALI where `dali` is given."""
+    settings, data = RunSettings.from_config(cfg), DatasetSettings.from_config(cfg)
+    return build_loader(
+        dataset,
+        batch_size=data.batch_size_of(name),  # type: ignore[arg-type]
+        num_workers=data.num_workers_of(name),  # type: ignore[arg-type]
+        shuffle=name == "train",
+        drop_last=drop_last,
+        seed=settings.seed,
+        worker_options=WorkerOptions(
+            affinity=data.worker_affinity,
+            stall_timeout_sec=data.stall_timeout_sec,
+            stall_limit_sec=data.stall_limit_sec,
+        ),
+        dali=dali,
+    )
+
+
+def dali_options(
+    settings: RunSettings, name: str, layout: Literal["NTCHW", "NCTHW"]
+) -> Optional[DaliOptions]:
+    """How DALI reads DATASET.`name`; None where our own reader does."""
+    return DaliOptions(_gpu_number(), layout) if settings.train_dali and name != "test" else None
+
+
+def _gpu_number() -> Optional[int]:
+    """The GPU that Paddle computes on, None for the CPU."""
+    kind, _, number = paddle.device.get_device().partition(":")
+    return int(number) if kind == "gpu" else None
+
+
+def data_identity(cfg: Config, split: Split) -> Dict[str, Any]:
+    """What decides which samples a step sees."""
+    records = "\n".join(f"{record.path} {record.label}" for record in split.loader.dataset.records)
+    return {
+        "batch_size": DatasetSettings.from_config(cfg).batch_size,
+        "num_samples": len(split.loader.dataset),
+        "list_crc32": zlib.crc32(records.encode("utf-8", errors="surrogateescape")),
+    }
