@@ -24,7 +24,7 @@ _STILL_FORMATS = ("image2", "_pipe", "gif_pipe", "ico")
 _SLACK_BYTES = 64
 
 # PyAV 19 took the argument away: titles and the like that are no UTF-8 stop it no longer.
-_LENIENT: Dict[str, Any] = {"metadata_errors": "replace"} if int(av.__version__.split(".")[0]) < 19 else {}
+LENIENT: Dict[str, Any] = {"metadata_errors": "replace"} if int(av.__version__.split(".")[0]) < 19 else {}
 
 
 def explain(error: BaseException) -> str:
@@ -55,7 +55,7 @@ def open_container(source: VideoSource, allow_cut: bool = False) -> Tuple[Any, A
         cause = f"cut off: has {present} of the {announced} bytes its header announces"
         raise VideoDecodeError(source.name, cause)
     try:
-        container = av.open(source.open(), **_LENIENT)
+        container = av.open(source.open(), **LENIENT)
     except LIBAV_ERRORS as error:
         raise VideoDecodeError(source.name, f"not a video, or cut off: {explain(error)}") from error
     try:

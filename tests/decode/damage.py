@@ -15,6 +15,7 @@ from paddlevideo_fast.bench.exact_corpus import write_corpus_clip
 from paddlevideo_fast.bench.isolated import Lost, map_isolated
 from paddlevideo_fast.bench.numbered_clips import read_number
 from paddlevideo_fast.decode import VideoReader, open_video
+from paddlevideo_fast.decode.container import LENIENT
 from paddlevideo_fast.errors import VideoDecodeError
 
 _MEMORY_BYTES = 6 << 30
@@ -177,7 +178,7 @@ def _libav_agrees(data: bytes, numbers: Sequence[Optional[int]], is_strict: bool
     the one before. Unless strict, pictures that do not decode are left out, and the fault may be another.
     """
     shown: List[Tuple[int, Optional[int]]] = []
-    with av.open(io.BytesIO(data), metadata_errors="replace") as container:
+    with av.open(io.BytesIO(data), **LENIENT) as container:
         container.streams.video[0].codec_context.thread_count = 1
         try:
             for packet in container.demux(video=0):
