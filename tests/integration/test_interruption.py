@@ -25,17 +25,25 @@ def assert_same_run(records, one, other):
     assert records(one) == records(other)
 
 
+@pytest.fixture
+def long_epochs(motion_data, tmp_path):
+    """Options for epochs of 60 steps: a signal sent after one of them is there well before the last."""
+    path = tmp_path / "long.list"
+    path.write_text((motion_data / "train.list").read_text() * 10)
+    return ["-o", f"DATASET.train.file_path={path}"]
+
+
 @pytest.mark.smoke
 @pytest.mark.parametrize("workers", [0, 2])
 def test_killed_in_the_second_epoch_and_resumed_is_the_same_run(
-    tiny_config, tmp_path, run_main, start, workers, records, wait_for_step
+    tiny_config, tmp_path, run_main, start, workers, records, wait_for_step, long_epochs
 ):
-    common = ["-o", f"DATASET.num_workers={workers}"]
+    common = [*long_epochs, "-o", f"DATASET.num_workers={workers}"]
     whole = run_main(tiny_config, *common, "-o", f"output_dir={tmp_path}/whole")
     assert whole.returncode == 0, whole.stdout
 
     process = start(tiny_config, *common)
-    wait_for_step(tmp_path / "out", 8, process)  # an epoch has six steps
+    wait_for_step(tmp_path / "out", 62, process)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     assert not (tmp_path / "out" / "tiny_epoch_00002.json").exists()
@@ -49,9 +57,9 @@ def test_killed_in_the_second_epoch_and_resumed_is_the_same_run(
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_saves_inside_the_epoch(
-    tiny_config, tmp_path, run_main, start, number, workers, records, wait_for_step
+    tiny_config, tmp_path, run_main, start, number, workers, records, wait_for_step, long_epochs
 ):
-    common = ["-o", f"DATASET.num_workers={workers}", "-o", "EMA={decay: 0.9}"]
+    common = [*long_epochs, "-o", f"DATASET.num_workers={workers}", "-o", "EMA={decay: 0.9}"]
     process = start(tiny_config, *common)
     wait_for_step(tmp_path / "out", 7, process)
     os.killpg(process.pid, number)
