@@ -8,6 +8,7 @@ import json
 import os
 import sys
 import tempfile
+import time
 import warnings
 from typing import Any, Callable, Iterator, List, Optional, Sequence
 
@@ -90,6 +91,16 @@ class _NotYet(argparse.Action):
         option_string: Optional[str] = None,
     ) -> None:
         parser.error(f"{option_string}: {self.what} is not in this version; leave the flag out")
+
+
+def timed_progress() -> Callable[[str], None]:
+    """A function that tells on stderr what a long measurement is at, and how long it has been running."""
+    began = time.monotonic()
+
+    def progress(text: str) -> None:
+        print(f"[{time.monotonic() - began:3.0f} s] {text}", file=sys.stderr, flush=True)
+
+    return progress
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:

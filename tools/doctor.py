@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import time
 from pathlib import Path
 from typing import Optional, Sequence
 
@@ -21,6 +20,7 @@ from paddlevideo_fast.cli import (
     count,
     quiet_import,
     set_threads,
+    timed_progress,
     wanted_threads,
 )
 from paddlevideo_fast.config.load import load_config
@@ -50,11 +50,7 @@ def parse_args(argv: Optional[Sequence[str]]) -> argparse.Namespace:
 def main(argv: Optional[Sequence[str]] = None) -> int:
     """Runs the doctor; 2: wrong input, told in one message."""
     args = parse_args(argv)
-    began = time.monotonic()
-
-    def progress(text: str) -> None:
-        print(f"[{time.monotonic() - began:3.0f} s] {text}", file=sys.stderr, flush=True)
-
+    progress = timed_progress()
     set_threads(wanted_threads(args.config, args.override))
     try:
         with quiet_import():
