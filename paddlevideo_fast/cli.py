@@ -37,6 +37,11 @@ def build_parser() -> argparse.ArgumentParser:
         action="store_true",
         help="read clips through NVIDIA DALI, while training and validating",
     )
+    parser.add_argument(
+        "--fleet",
+        action="store_true",
+        help="this is one of several processes; said by python -m paddle.distributed.launch, too",
+    )
     parser.add_argument("--multigrid", action="store_true", help="train in the schedule of MULTIGRID")
     for flag, what in _NOT_YET.items():
         parser.add_argument(flag, action=_NotYet, what=what, help=argparse.SUPPRESS)
@@ -70,7 +75,6 @@ def count(lowest: int) -> Callable[[str], int]:
 _NOT_YET = {
     "--amp": "mixed precision",
     "--amp_level": "mixed precision",
-    "--fleet": "training on several devices",
     "-p": "the profiler",
     "--profiler_options": "the profiler",
 }
@@ -109,7 +113,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     0: done. 2: wrong input, with one message in the log. 128 + n: ended by signal n, after it saved.
     """
     args = build_parser().parse_args(argv)
-    logger = setup_logging()
+    logger = setup_logging(rank=_rank())
     try:
         return _run(args)
     except PaddleVideoFastError as exc:
@@ -128,7 +132,7 @@ def _run(args: argparse.Namespace) -> int:
         from paddlevideo_fast.engine import TrainingInterrupted
 
     cfg = load_config(args.config, overrides)
-    setup_logging(cfg.get("log_level", "INFO"))
+    setup_logging(cfg.get("log_level", "INFO"), _rank())
     if args.test:
         assembly.test(cfg)
         return 0
@@ -137,6 +141,11 @@ def _run(args: argparse.Namespace) -> int:
     except TrainingInterrupted as exc:
         return 128 + exc.signal_number
     return 0
+
+
+def _rank() -> int:
+    """Of this process among those that a launcher has started."""
+    return int(os.environ.get("PADDLE_TRAINER_ID", "0"))
 
 
 def wanted_threads(config: str, overrides: Sequence[str]) -> Any:

@@ -72,6 +72,10 @@ class NonFiniteLossError(PaddleVideoFastError):
     """The loss turned NaN or infinite."""
 
 
+class DistributionError(PaddleVideoFastError):
+    """The processes of a job do not fit together, or one of them is lost."""
+
+
 class MissingExtraError(PaddleVideoFastError):
     """An optional package is needed and not installed; the message has the command to type."""
 

@@ -22,16 +22,19 @@ def setup_logging(level: str = "INFO", rank: int = 0) -> logging.Logger:
 
     Args:
         level: a standard level name.
-        rank: ranks other than 0 print warnings only.
+        rank: ranks other than 0 print warnings only, with their number.
     """
     logger = logging.getLogger("paddlevideo_fast")
     for handler in list(logger.handlers):
         logger.removeHandler(handler)
         handler.close()
-    logger.setLevel(level.upper() if rank == 0 else logging.WARNING)
+    logger.setLevel(level.upper())
+    if rank != 0:
+        logger.setLevel(max(logger.level, logging.WARNING))
     logger.propagate = False
     handler = logging.StreamHandler(sys.stdout)
-    handler.setFormatter(logging.Formatter(_FORMAT, _DATE))
+    style = _FORMAT if rank == 0 else _FORMAT.replace("%(message)s", f"rank {rank}: %(message)s")
+    handler.setFormatter(logging.Formatter(style, _DATE))
     logger.addHandler(handler)
     return logger
 

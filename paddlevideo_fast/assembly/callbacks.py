@@ -9,7 +9,7 @@ from typing import Any, Callable, Dict, List, Optional
 from paddlevideo_fast.assembly.data import Split, dali_options, loader_of
 from paddlevideo_fast.assembly.parts import TrainingParts
 from paddlevideo_fast.config import Config, EmaSettings, PreciseBNSettings, RunSettings, build
-from paddlevideo_fast.engine import CheckpointStore, Trainer, evaluate, population_statistics
+from paddlevideo_fast.engine import CheckpointStore, Distribution, Trainer, evaluate, population_statistics
 from paddlevideo_fast.engine.callbacks import (
     BatchNormSplits,
     Callback,
@@ -63,14 +63,19 @@ def callbacks_of(
         callbacks.append(
             Evaluation(
                 run=lambda trainer: evaluate_split(
-                    cfg, settings, model, valid, trainer.interrupt.raise_if_requested
+                    cfg, settings, model, valid, trainer.interrupt.raise_if_requested, trainer.distribution
                 ),
                 interval=settings.val_interval,
-                save_best=lambda trainer: store.save_weights("best", trainer.model.state_dict()),
+                save_best=(
+                    (lambda trainer: store.save_weights("best", trainer.model.state_dict()))
+                    if parts.distribution.is_main
+                    else None
+                ),
             )
         )
-    sinks: List[Sink] = [ConsoleSink(), JsonLinesSink(store.folder / "metrics.jsonl")]
-    if settings.use_visualdl:
+    main = parts.distribution.is_main
+    sinks: List[Sink] = [ConsoleSink(), JsonLinesSink(store.folder / "metrics.jsonl")] if main else []
+    if settings.use_visualdl and main:
         sinks.append(VisualDLSink(store.folder / "vdl"))
     callbacks.append(Recorder(sinks, settings.log_interval))
     callbacks.append(
@@ -81,7 +86,7 @@ def callbacks_of(
             keep_last=settings.keep_last,
         )
     )
-    if sys.stdout.isatty():
+    if sys.stdout.isatty() and main:
         callbacks.append(ProgressBar())
     return callbacks
 
@@ -95,7 +100,9 @@ def _population_measure(
     """
     split, model = parts.split, parts.model
     dali = dali_options(settings, "train", model.layout)
-    loader = loader_of(cfg, "train", split.loader.dataset, dali, drop_last=False)
+    loader = loader_of(
+        cfg, "train", split.loader.dataset, dali, drop_last=False, distribution=parts.distribution
+    )
 
     def measure(trainer: Trainer) -> Any:
         with contextlib.closing(loader):
@@ -119,6 +126,7 @@ def evaluate_split(
     model: Any,
     split: Split,
     check_stop: Optional[Callable[[], None]] = None,
+    distribution: Optional[Distribution] = None,
 ) -> Dict[str, float]:
     """The metrics of a model on one part of the data; see `engine.evaluate`."""
     return evaluate(
@@ -130,4 +138,5 @@ def evaluate_split(
         max_iters=settings.max_iters,
         show_progress=sys.stdout.isatty(),
         check_stop=check_stop,
+        distribution=distribution,
     )

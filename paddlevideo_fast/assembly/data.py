@@ -10,6 +10,7 @@ from typing import Any, Dict, Literal, Optional
 import paddle
 
 from paddlevideo_fast.config import Config, DatasetSettings, RunSettings
+from paddlevideo_fast.engine import Distribution
 from paddlevideo_fast.loader import BadSamples, WorkerOptions, build_dataset, build_loader, check_labels
 from paddlevideo_fast.loader.dali import DaliOptions, to_tensor
 from paddlevideo_fast.modeling import Preprocess
@@ -24,8 +25,15 @@ class Split:
     bad_samples: BadSamples
 
 
-def split_of(cfg: Config, name: str, folder: Optional[Path], layout: Literal["NTCHW", "NCTHW"]) -> Split:
-    """Loader, preprocessing and bad-sample count of DATASET.`name`."""
+def split_of(
+    cfg: Config,
+    name: str,
+    folder: Optional[Path],
+    layout: Literal["NTCHW", "NCTHW"],
+    distribution: Optional[Distribution] = None,
+) -> Split:
+    """Loader, preprocessing and bad-sample count of DATASET.`name`, of which each rank takes its share."""
+    distribution = distribution or Distribution()
     settings, data = RunSettings.from_config(cfg), DatasetSettings.from_config(cfg)
     training = name == "train"
     dataset = build_dataset(
@@ -35,14 +43,21 @@ def split_of(cfg: Config, name: str, folder: Optional[Path], layout: Literal["NT
     if num_classes is not None:
         check_labels(dataset.records, num_classes, cfg["DATASET"][name]["file_path"])
     dali = dali_options(settings, name, layout)
-    drop_last = training and len(dataset) >= data.batch_size
-    loader = loader_of(cfg, name, dataset, dali, drop_last)
+    drop_last = training and len(dataset) >= data.batch_size * distribution.world_size
+    loader = loader_of(cfg, name, dataset, dali, drop_last, distribution)
     bad = BadSamples(folder and folder / "bad_samples.txt", total=len(dataset), max_share=data.max_bad_share)
     preprocess = to_tensor if dali else Preprocess(*dataset.pipeline.normalization, layout)
     return Split(loader, preprocess, bad)
 
 
-def loader_of(cfg: Config, name: str, dataset: Any, dali: Optional[DaliOptions], drop_last: bool) -> Any:
+def loader_of(
+    cfg: Config,
+    name: str,
+    dataset: Any,
+    dali: Optional[DaliOptions],
+    drop_last: bool,
+    distribution: Distribution,
+) -> Any:
     """A loader of DATASET.`name`, through DALI where `dali` is given."""
     settings, data = RunSettings.from_config(cfg), DatasetSettings.from_config(cfg)
     return build_loader(
@@ -52,6 +67,8 @@ def loader_of(cfg: Config, name: str, dataset: Any, dali: Optional[DaliOptions],
         shuffle=name == "train",
         drop_last=drop_last,
         seed=settings.seed,
+        rank=distribution.rank,
+        world_size=distribution.world_size,
         worker_options=WorkerOptions(
             affinity=data.worker_affinity,
             stall_timeout_sec=data.stall_timeout_sec,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Callable, Dict, Optional, Sequence
 
@@ -10,7 +10,7 @@ import paddle
 
 from paddlevideo_fast.assembly.data import Split, split_of
 from paddlevideo_fast.config import Config, DatasetSettings, RunSettings, accumulation_of, build
-from paddlevideo_fast.engine import Trainer
+from paddlevideo_fast.engine import Distribution, Trainer
 from paddlevideo_fast.engine.callbacks import Callback
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.modeling import build_model
@@ -33,6 +33,12 @@ class TrainingParts:
     optimizer: Any
     curve: Any
     split: Split
+    distribution: Distribution = field(default_factory=Distribution)
+
+    @property
+    def accumulate_steps(self) -> int:
+        """Batches of a process that make one optimizer step."""
+        return accumulation_of(self.cfg, self.distribution.world_size)
 
     def phase_loader(self) -> Callable[[Phase], Any]:
         """A function from a phase to the loader of its batches; there is one loader, which keeps its workers.
@@ -42,7 +48,7 @@ class TrainingParts:
         """
         loader, batch_size = self.split.loader, DatasetSettings.from_config(self.cfg).batch_size
         samplers = {
-            phase: loader.batch_sampler.reshaped(batch_shapes(phase, batch_size, accumulation_of(self.cfg)))
+            phase: loader.batch_sampler.reshaped(batch_shapes(phase, batch_size, self.accumulate_steps))
             for phase in self.plan.phases
         }
 
@@ -68,33 +74,41 @@ class TrainingParts:
             phases=phases or self.plan.phases,
             callbacks=callbacks,
             mix=build(MIXES, self.cfg["MIX"]) if self.cfg.get("MIX") else None,
+            distribution=self.distribution,
             seed=self.settings.seed,
-            accumulate_steps=accumulation_of(self.cfg),
+            accumulate_steps=self.accumulate_steps,
             max_iters=self.settings.max_iters,
             on_failures=self.split.bad_samples.add,
             data_identity=data_identity,
         )
 
 
-def training_parts(cfg: Config, folder: Optional[Path] = None, load_pretrained: bool = True) -> TrainingParts:
+def training_parts(
+    cfg: Config,
+    folder: Optional[Path] = None,
+    load_pretrained: bool = True,
+    distribution: Optional[Distribution] = None,
+) -> TrainingParts:
     """Builds model, optimizer and data of a config.
 
     Args:
         cfg: checked.
         folder: where files that do not decode are listed; None: nowhere.
         load_pretrained: whether the weights that the backbone names are loaded.
+        distribution: the other processes of the run.
 
     Raises:
         PaddleVideoFastError: as its message says.
     """
     require(cfg, "training", *TRAINING_SECTIONS)
+    distribution = distribution or Distribution()
     settings = RunSettings.from_config(cfg)
     plan = plan_run(cfg)
     paddle.seed(settings.seed)
     model = build_model(cfg["MODEL"], load_pretrained=load_pretrained)
     optimizer, curve = build_optimizer(cfg["OPTIMIZER"], model)
-    split = split_of(cfg, "train", folder, model.layout)
-    return TrainingParts(cfg, settings, plan, model, optimizer, plan.curve or curve, split)
+    split = split_of(cfg, "train", folder, model.layout, distribution)
+    return TrainingParts(cfg, settings, plan, model, optimizer, plan.curve or curve, split, distribution)
 
 
 def require(cfg: Config, what: str, *names: str) -> None:

@@ -9,6 +9,7 @@ import paddle
 
 from paddlevideo_fast.assembly.callbacks import callbacks_of, evaluate_split
 from paddlevideo_fast.assembly.data import Split, data_identity, split_of
+from paddlevideo_fast.assembly.distribution import distribution_of
 from paddlevideo_fast.assembly.output import checkpoint_to_resume, open_output
 from paddlevideo_fast.assembly.parts import TRAINING_SECTIONS, require, training_parts
 from paddlevideo_fast.config import Config, RunSettings
@@ -35,9 +36,12 @@ def train(cfg: Config) -> Trainer:
         require(cfg, "validate", "DATASET.valid")
     plan_run(cfg)
     store = CheckpointStore(settings.output_dir, settings.model_name)
-    store.prepare()
+    distribution = distribution_of(cfg)
+    if distribution.is_main:
+        store.prepare()
     checkpoint = checkpoint_to_resume(settings, store)
-    parts = training_parts(cfg, store.folder, load_pretrained=not (checkpoint or settings.weights))
+    load_pretrained = not (checkpoint or settings.weights)
+    parts = training_parts(cfg, store.folder, load_pretrained, distribution)
     if settings.weights and checkpoint is None:
         logger.info(load_weights(parts.model, settings.weights, strict=True).summary())
     split = parts.split
@@ -50,7 +54,8 @@ def train(cfg: Config) -> Trainer:
     if checkpoint is not None:
         restore(trainer, checkpoint)
     # Only now, when all of the above has worked: a wrong config leaves the folder as it was.
-    open_output(cfg, store, trainer, checkpoint)
+    if distribution.is_main:
+        open_output(cfg, store, trainer, checkpoint)
     _describe(trainer, cfg, settings, split, checkpoint)
     with contextlib.ExitStack() as stack:
         for used in (split, valid):

@@ -8,6 +8,7 @@ from typing import Dict, Optional, Tuple, Union
 
 from paddlevideo_fast import registry
 from paddlevideo_fast.config.dali import DaliData
+from paddlevideo_fast.config.distributed import DistributedSettings
 from paddlevideo_fast.config.multigrid import MultigridSettings
 from paddlevideo_fast.config.run import (
     DatasetSettings,
@@ -140,6 +141,9 @@ ROOT = Group(
         "MULTIGRID": Group(
             settings=MultigridSettings,
             purpose="Small clips in large batches first; used with `multigrid` or the flag `--multigrid`.",
+        ),
+        "DISTRIBUTED": Group(
+            settings=DistributedSettings, purpose="How the processes of a run work together."
         ),
         "INFERENCE": Unsupported("training and testing do not use it"),
     },

@@ -1,6 +1,7 @@
 """Training and evaluation."""
 
 from paddlevideo_fast.engine.checkpoint import Checkpoint, CheckpointStore, load_checkpoint
+from paddlevideo_fast.engine.distribution import Distribution, FleetDistribution, GradientExchange
 from paddlevideo_fast.engine.evaluator import evaluate
 from paddlevideo_fast.engine.interrupt import TrainingInterrupted
 from paddlevideo_fast.engine.precise_bn import population_statistics
@@ -11,6 +12,9 @@ from paddlevideo_fast.engine.trainer import Trainer
 __all__ = [
     "Checkpoint",
     "CheckpointStore",
+    "Distribution",
+    "FleetDistribution",
+    "GradientExchange",
     "Precision",
     "Trainer",
     "TrainerState",

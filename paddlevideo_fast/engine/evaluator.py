@@ -8,6 +8,7 @@ from typing import Any, Callable, Dict, Optional, Set
 import paddle
 from tqdm import tqdm
 
+from paddlevideo_fast.engine.distribution import Distribution
 from paddlevideo_fast.engine.prefetch import to_device
 from paddlevideo_fast.engine.state import Average
 
@@ -21,6 +22,7 @@ def evaluate(
     max_iters: Optional[int] = None,
     show_progress: bool = False,
     check_stop: Optional[Callable[[], None]] = None,
+    distribution: Optional[Distribution] = None,
 ) -> Dict[str, float]:
     """Evaluates a model.
 
@@ -36,12 +38,30 @@ def evaluate(
         max_iters: stops after so many batches, for trials.
         show_progress: draws a bar; for a terminal.
         check_stop: called before each batch; what it raises ends the evaluation.
+        distribution: what one rank raises is raised on all; their metrics are those of rank 0.
 
     Returns:
         The metric's values, "loss" (the mean over clips), "num_samples" and "num_failed", which count a
         sample once, however many views of it there are, and "num_replaced", the frames that did not decode
         and were replaced by others.
     """
+
+    def work() -> Dict[str, float]:
+        return _evaluate(model, loader, preprocess, metric, on_failures, max_iters, show_progress, check_stop)
+
+    return (distribution or Distribution()).gather_from(work)[0]
+
+
+def _evaluate(
+    model: Any,
+    loader: Any,
+    preprocess: Callable[[Any], Any],
+    metric: Any,
+    on_failures: Optional[Callable[[Any, Any], None]],
+    max_iters: Optional[int],
+    show_progress: bool,
+    check_stop: Optional[Callable[[], None]],
+) -> Dict[str, float]:
     was_training = model.training
     model.eval()
     metric.reset()

@@ -21,6 +21,9 @@ class TrainingInterrupted(Exception):
         self.signal_number = signal_number
         super().__init__(f"stopped by {signal.Signals(signal_number).name}")
 
+    def __reduce__(self):  # made from a number, so that it crosses a process boundary
+        return type(self), (self.signal_number,)
+
 
 class InterruptGuard:
     """Context manager that turns the first signal into a request the loop sees between two steps.

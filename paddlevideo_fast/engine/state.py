@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, field
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
 import numpy as np
 import paddle
 
+from paddlevideo_fast.engine.distribution import Distribution
 from paddlevideo_fast.errors import NonFiniteLossError
 from paddlevideo_fast.metrics.center_crop import rank_of_label
 
@@ -73,14 +74,52 @@ class StepRecord:
     ids: List[int]
 
 
+@dataclass
+class StepNews:
+    """What a rank tells the others before a step.
+
+    Attributes:
+        sizes: clips of each of its batches.
+        failures, replaced: of its batches; see `loader.Batch`.
+        num_replaced: frames of its batches that did not decode and were replaced by others.
+        signal_number: that asks it to stop.
+    """
+
+    sizes: List[int]
+    failures: List[Any]
+    replaced: List[Any]
+    num_replaced: int
+    signal_number: Optional[int]
+
+    @classmethod
+    def of(cls, batches: Sequence[Any], signal_number: Optional[int]) -> StepNews:
+        """The news of the batches of a step."""
+        return cls(
+            sizes=[len(batch.labels) for batch in batches],
+            failures=[failure for batch in batches for failure in batch.failures],
+            replaced=[clip for batch in batches for clip in batch.replaced],
+            num_replaced=sum(batch.num_replaced for batch in batches),
+            signal_number=signal_number,
+        )
+
+    @property
+    def is_news(self) -> bool:
+        """Whether there is anything that the others do not expect."""
+        return bool(self.failures or self.replaced or not all(self.sizes) or self.signal_number is not None)
+
+
 class StepWindow:
     """Losses and logits of the steps since the last look, left on the device until someone needs them.
 
     Reading a value makes the host wait for the device, so it happens once a window and not once a step. The
     check for a loss that is not finite happens then, too: before anything is logged, evaluated or saved.
+
+    Args:
+        distribution: all ranks look at the same steps, and see the values of all.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, distribution: Distribution) -> None:
+        self._distribution = distribution
         self._records: List[StepRecord] = []
 
     def add(self, record: StepRecord) -> None:
@@ -99,28 +138,49 @@ class StepWindow:
         Raises:
             NonFiniteLossError: a loss is NaN or infinite; names the step, the clips and the last checkpoint.
         """
+        records, self._records = self._records, []
+        if not records:
+            return {}
+        ranks = self._distribution.gather_from(lambda: [_read(record, last_good) for record in records])
         latest: Dict[str, float] = {}
-        for record in self._records:
-            loss = float(record.loss)
-            if not math.isfinite(loss):
-                raise NonFiniteLossError(
-                    f"the loss is {loss} at step {record.step} (clips {record.ids}); "
-                    f"last good checkpoint: {last_good or 'none yet'}. Lower the learning rate, add "
-                    "OPTIMIZER.grad_clip, or look at these clips, then go on with -o resume=auto"
-                )
-            latest = {"loss": loss, **_accuracy(record)}
+        for shares in zip(*ranks):
+            num_clips = sum(share.num_clips for share in shares)
+            latest = {
+                "loss": sum(share.loss for share in shares) / len(shares),
+                "top1": sum(share.num_top1 for share in shares) / num_clips,
+                "top5": sum(share.num_top5 for share in shares) / num_clips,
+            }
             for name, value in latest.items():
-                averages.setdefault(name, Average()).add(value, len(record.ids))
-        self._records.clear()
+                averages.setdefault(name, Average()).add(value, num_clips)
         return latest
 
 
-def _accuracy(record: StepRecord) -> Dict[str, float]:
-    """Top-1 and top-5 of a step, by the rule of the evaluation."""
+class _Share(NamedTuple):
+    """What a step came to on one rank; the mean of the ranks' losses is that of all clips."""
+
+    loss: float
+    num_top1: int
+    num_top5: int
+    num_clips: int
+
+
+def _read(record: StepRecord, last_good: Optional[str]) -> _Share:
+    """A step's values, by the rule of the evaluation.
+
+    Raises:
+        NonFiniteLossError: see `StepWindow.drain`.
+    """
+    loss = float(record.loss)
+    if not math.isfinite(loss):
+        raise NonFiniteLossError(
+            f"the loss is {loss} at step {record.step} (clips {record.ids}); "
+            f"last good checkpoint: {last_good or 'none yet'}. Lower the learning rate, add "
+            "OPTIMIZER.grad_clip, or look at these clips, then go on with -o resume=auto"
+        )
     ranks = np.concatenate(
         [
             rank_of_label(logits, paddle.to_tensor(labels)).numpy()
             for logits, labels in zip(record.logits, record.labels)
         ]
     )
-    return {"top1": float((ranks < 1).mean()), "top5": float((ranks < 5).mean())}
+    return _Share(loss, int((ranks < 1).sum()), int((ranks < 5).sum()), len(ranks))

@@ -10,10 +10,11 @@ import numpy as np
 import paddle
 
 from paddlevideo_fast.engine.callbacks.base import Callback
-from paddlevideo_fast.engine.interrupt import InterruptGuard
+from paddlevideo_fast.engine.distribution import Distribution
+from paddlevideo_fast.engine.interrupt import InterruptGuard, TrainingInterrupted
 from paddlevideo_fast.engine.precision import Precision
 from paddlevideo_fast.engine.prefetch import to_device
-from paddlevideo_fast.engine.state import StepRecord, StepWindow, TrainerState
+from paddlevideo_fast.engine.state import StepNews, StepRecord, StepWindow, TrainerState
 from paddlevideo_fast.errors import BadSampleShareError, CheckpointError
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.schedule.phases import Phase
@@ -25,8 +26,8 @@ class Trainer:
     """Trains a model over phases of epochs.
 
     Everything else (learning rate, evaluation, checkpoints, logs) is a callback. Randomness on the device is
-    a function of (seed, step) and that of a sample one of (seed, epoch, index, view), so a run that stops
-    after any step and goes on from its checkpoint takes the same steps as one that never stopped.
+    a function of (seed, step, rank) and that of a sample one of (seed, epoch, index, view), so a run that
+    stops after any step and goes on from its checkpoint takes the same steps as one that never stopped.
 
     Args:
         model: `model(clips)` gives logits [N, num_classes]; `model.loss(logits, labels)` a scalar.
@@ -38,6 +39,7 @@ class Trainer:
         callbacks: in the order their hooks run.
         mix: optional, `mix(clips, labels, rng)` to mixed clips and labels.
         precision: casts and loss scaling.
+        distribution: the other processes of the run; each has its share of every step's clips.
         seed: of everything random on the device.
         accumulate_steps: batches whose gradients are averaged in one optimizer step.
         max_iters: ends each epoch after so many optimizer steps, as PaddleVideo's flag does.
@@ -46,13 +48,14 @@ class Trainer:
             list); a run that is resumed inside an epoch must have the same.
 
     Attributes:
-        state: where the run stands.
+        state: where the run stands; the same on all ranks.
         phase: the phase under way.
         steps_per_epoch: optimizer steps of an epoch of the phase under way.
         total_steps: optimizer steps of the run.
         reader_cost_sec, batch_cost_sec: wait for data on the device, and whole time, of the newest step, in
             seconds. The device may still be at work at the end of a step; see `Recorder`.
         epoch_cost_sec: training time of the newest epoch, without what follows it.
+        num_clips, num_own_clips: of the newest step, on all ranks and on this one.
         last_checkpoint: set by the checkpoint callback; named when the loss is not finite.
     """
 
@@ -66,6 +69,7 @@ class Trainer:
         callbacks: Sequence[Callback] = (),
         mix: Optional[Callable[..., Any]] = None,
         precision: Optional[Precision] = None,
+        distribution: Optional[Distribution] = None,
         seed: int = 0,
         accumulate_steps: int = 1,
         max_iters: Optional[int] = None,
@@ -80,19 +84,21 @@ class Trainer:
         self.callbacks = list(callbacks)
         self.mix = mix
         self.precision = precision or Precision()
+        self.distribution = distribution or Distribution()
         self.seed = seed
         self.accumulate_steps = accumulate_steps
         self.max_iters = max_iters
         self.on_failures = on_failures
         self.data_identity = dict(data_identity or {})
         self.state = TrainerState()
-        self.window = StepWindow()
+        self.window = StepWindow(self.distribution)
         self.phase = self.phases[0]
         self.steps_per_epoch = self.total_steps = 0
         self.reader_cost_sec = self.batch_cost_sec = self.epoch_cost_sec = 0.0
-        self.num_clips = 0
+        self.num_clips = self.num_own_clips = 0
         self.last_checkpoint: Optional[str] = None
         self.interrupt = InterruptGuard()
+        self._step_model, self._step_optimizer = model, optimizer
 
     @property
     def num_epochs(self) -> int:
@@ -115,6 +121,7 @@ class Trainer:
             NonFiniteLossError, BadSampleShareError, CheckpointError: as their messages say.
         """
         self.total_steps = self.steps_before(self.num_epochs)
+        self._step_model, self._step_optimizer = self.distribution.wrap(self.model, self.optimizer)
         try:
             self._call("fit_begin")
             for phase in self.phases:
@@ -196,44 +203,71 @@ class Trainer:
         steps = _grouped(batches, self.accumulate_steps)
         for group in itertools.islice(steps, self.steps_per_epoch - self.state.step_in_epoch):
             self.reader_cost_sec = time.perf_counter() - began
+            batches_of_step = self._agreed(group)
             self._call("step_begin")
-            self.train_step(group)
+            self.train_step(batches_of_step)
             self.state.step_in_epoch += 1
             self.state.step += 1
             self.batch_cost_sec = time.perf_counter() - began
             self._call("step_end")
             began = time.perf_counter()
-            if self.interrupt.requested is not None:
-                self._call("interrupted")
-                self.interrupt.raise_if_requested()
         self.epoch_cost_sec = time.perf_counter() - epoch_began
 
+    def _agreed(self, batches: List[Any]) -> List[Any]:
+        """What this rank trains on in the next step, after the ranks have told each other what is new.
+
+        They add up two numbers at each step. Only where one of them has news (a signal, a file that does not
+        decode, an empty batch) do they tell each other what it is, and all act upon it alike.
+
+        Raises:
+            TrainingInterrupted: a signal came, on any rank; the callbacks have saved.
+        """
+        own = StepNews.of(batches, self.interrupt.requested)
+        self.num_clips, num_with_news = self.distribution.all_sum([sum(own.sizes), own.is_news]).tolist()
+        self.num_own_clips = sum(own.sizes)
+        if not num_with_news:
+            return batches
+        told = self.distribution.gather(own)
+        signals = [news.signal_number for news in told if news.signal_number is not None]
+        if signals:
+            self._call("interrupted")
+            raise TrainingInterrupted(signals[0])
+        for news in told:
+            self.state.num_replaced += news.num_replaced
+            if self.on_failures is not None and (news.failures or news.replaced):
+                self.on_failures(news.failures, news.replaced)
+        # a batch that is empty on one rank is left out on all: none may wait for the gradients of another
+        kept = [place for place in range(len(batches)) if all(news.sizes[place] for news in told)]
+        self.num_clips = sum(news.sizes[place] for news in told for place in kept)
+        self.num_own_clips = sum(own.sizes[place] for place in kept)
+        return [batches[place] for place in kept]
+
     def train_step(self, batches: List[Any]) -> None:
-        """One optimizer step over the mean gradient of `batches`; nothing is read back from the device."""
-        paddle.seed(step_seed(self.seed, self.state.step))
-        for batch in batches:
-            self.state.num_replaced += batch.num_replaced
-            if self.on_failures is not None and (batch.failures or batch.replaced):
-                self.on_failures(batch.failures, batch.replaced)
-        batches = [batch for batch in batches if len(batch.labels)]
-        self.num_clips = sum(len(batch.labels) for batch in batches)
+        """One optimizer step over the mean gradient of the clips of `batches` and those of the other ranks.
+
+        Nothing is read back from the device.
+        """
+        paddle.seed(step_seed(self.seed, self.state.step, self.distribution.rank))
         if not batches:
             return  # nothing decoded, substitutes included
         losses, logits_list = [], []
         for micro, batch in enumerate(batches):
             clips, labels = self.preprocess(batch.clips), paddle.to_tensor(batch.labels)
             if self.mix is not None:
-                rng = np.random.default_rng((self.seed, self.state.step, micro))
+                rng = np.random.default_rng((self.seed, self.state.step, micro, self.distribution.rank))
                 clips, labels = self.mix(clips, labels, rng)
-            with self.precision.forward_context():
-                logits = self.model(clips)
-                loss = self.model.loss(logits, labels)
-            if len(batches) > 1:
-                loss = loss * (len(batch.labels) / self.num_clips)
-            self.precision.backward(loss)
+            with self.distribution.accumulating(self._step_model, last=micro == len(batches) - 1):
+                with self.precision.forward_context():
+                    logits = self._step_model(clips)
+                    loss = self.model.loss(logits, labels)
+                # the mean over ranks of the sums over batches is then the mean over all clips of the step
+                weight = len(batch.labels) * self.distribution.world_size / self.num_clips
+                if weight != 1:
+                    loss = loss * weight
+                self.precision.backward(loss)
             losses.append(loss.detach())
             logits_list.append(logits.detach())
-        self.precision.optimizer_step(self.optimizer)
+        self.precision.optimizer_step(self._step_optimizer)
         self.window.add(
             StepRecord(
                 step=self.state.step + 1,
@@ -253,9 +287,9 @@ class Trainer:
             getattr(callback, hook)(self)
 
 
-def step_seed(seed: int, step: int) -> int:
+def step_seed(seed: int, step: int, rank: int = 0) -> int:
     """The device seed of a step: dropout needs no generator state in a checkpoint."""
-    return int(np.random.SeedSequence((seed, step)).generate_state(1)[0])
+    return int(np.random.SeedSequence((seed, step, rank)).generate_state(1)[0])
 
 
 def _grouped(batches: Iterable[Any], size: int) -> Iterator[List[Any]]:

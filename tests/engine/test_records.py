@@ -10,7 +10,7 @@ import numpy as np
 import paddle
 import pytest
 
-from paddlevideo_fast.engine import evaluate
+from paddlevideo_fast.engine import Distribution, evaluate
 from paddlevideo_fast.engine.callbacks import Recorder
 from paddlevideo_fast.engine.sinks import ConsoleSink, JsonLinesSink, VisualDLSink
 from paddlevideo_fast.engine.state import StepRecord, StepWindow
@@ -63,7 +63,7 @@ def test_visualdl_gets_every_number(make_trainer, tmp_path):
 def test_window_accuracy_against_brute_force():
     rng = np.random.default_rng(3)
     logits, labels = rng.standard_normal((64, 9)).astype("float32"), rng.integers(0, 9, 64)
-    window, averages = StepWindow(), {}
+    window, averages = StepWindow(Distribution()), {}
     window.add(StepRecord(1, paddle.to_tensor(0.5), [paddle.to_tensor(logits)], [labels], list(range(64))))
     window.drain(averages, None)
     order = np.argsort(-logits, axis=1)

@@ -71,6 +71,13 @@ class Checkpointing(Callback):
     def save(self, trainer: Trainer, tag: str) -> str:
         """Writes the run's whole state; returns the checkpoint's prefix."""
         trainer.drain()  # a loss that is not finite must not reach the disk
+        prefix = trainer.distribution.gather_from(lambda: self._write(trainer, tag))[0]
+        trainer.last_checkpoint = prefix
+        return prefix
+
+    def _write(self, trainer: Trainer, tag: str) -> str:
+        if not trainer.distribution.is_main:
+            return ""
         prefix = self.store.save(
             tag,
             weights=trainer.model.state_dict(),
@@ -87,7 +94,6 @@ class Checkpointing(Callback):
                 "run": run_identity(trainer, trainer.state.epoch),
             },
         )
-        trainer.last_checkpoint = prefix
         if self.keep_last is not None:
             for *_, old in self.store.complete()[: -self.keep_last]:
                 for path in self.store.files(old):

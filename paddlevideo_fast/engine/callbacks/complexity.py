@@ -29,13 +29,13 @@ class Complexity(Callback):
         self._counter.start()
 
     def step_end(self, trainer: Trainer) -> None:
-        if self._done or not trainer.num_clips:
+        if self._done or not trainer.num_own_clips:
             return
         self._done = True
         self._counter.stop()
         logger.info(
             "%.2f GFLOPs (multiply-adds) a clip of the first step",
-            self._counter.macs / trainer.num_clips / 1e9,
+            self._counter.macs / trainer.num_own_clips / 1e9,
         )
 
     def close(self) -> None:
