@@ -15,7 +15,7 @@ from paddlevideo_fast.assembly import Split, TrainingParts
 from paddlevideo_fast.bench.training import SyntheticLoader, time_steps
 from paddlevideo_fast.config import Config, RunSettings
 from paddlevideo_fast.loader import BadSamples, build_pipeline
-from paddlevideo_fast.modeling import MacCounter, Preprocess, build_model
+from paddlevideo_fast.modeling import MacCounter, Preprocess, build_model, count_parameters
 from paddlevideo_fast.modeling.layers import set_num_splits
 from paddlevideo_fast.planning import plan_run
 from paddlevideo_fast.solver import build_optimizer
@@ -52,6 +52,11 @@ class ShapeCosts:
         self._parts = _parts_without_data(cfg)
         self._clips: Dict[Tuple[int, int], ClipCost] = {}
         self._steps: Dict[Tuple[int, int, int, int], float] = {}
+
+    @property
+    def num_parameters(self) -> int:
+        """Numbers that a step changes."""
+        return count_parameters(self._parts.model)
 
     def of_clip(self, num_frames: int, crop_size: int) -> ClipCost:
         """The cost of a clip, from a forward pass of one."""

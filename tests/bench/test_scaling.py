@@ -1,0 +1,223 @@
+"""tools/scaling.py: its numbers by hand, its constants counted, its comparison as the pages print it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import paddle
+import pytest
+
+from paddlevideo_fast.bench.scaling import VARIANTS, Cluster, Workload, node_reading_rate, predict
+from paddlevideo_fast.bench.scaling_published import CLUSTERS, against_published, published_workloads
+from paddlevideo_fast.config import load_config
+from paddlevideo_fast.modeling import MacCounter, build_model, count_parameters
+
+ROOT = Path(__file__).parents[2]
+TSM = "configs/recognition/tsm/tsm_k400_videos.yaml"
+I3D = "configs/recognition/i3d/i3d_8x8.yaml"
+SMALL = Cluster("small", 2, 1.0, 1.0, 1.0, 4, network_gb_per_sec=0.5, network_latency_us=2.0)
+WORK = Workload("net", 10_000_000, 0.3, 4, clip_bytes=1e6, read_sec=1e-3, source="here")
+
+
+@pytest.fixture
+def scaling(command, capsys):
+    """`scaling(arguments)`: exit code, stdout and stderr of the command line."""
+
+    def run(*arguments):
+        code = command("scaling").main(list(arguments))
+        return (code, *capsys.readouterr())
+
+    return run
+
+
+def test_a_step_by_hand():
+    # 40 MB in two buckets of 20 MB; inside: 2 steps of 10 MB at 1 GB/s; between: 2 of 10 MB at 0.5 GB/s
+    bucket_sec = 2 * (1e-6 + 0.01) + 2 * (2e-6 + 0.02)
+    step = predict(WORK, SMALL, 4, "hierarchical")
+    assert step["all_reduce_sec"] == pytest.approx(2 * bucket_sec)
+    assert step["step_sec"] == pytest.approx(0.3 + 2 * bucket_sec)
+    assert step["clips_per_sec"] == pytest.approx(16 / (0.3 + 2 * bucket_sec))
+    assert step["efficiency"] == pytest.approx(0.3 / (0.3 + 2 * bucket_sec))
+    # the backward pass takes 0.2 s: the first bucket is done when the second is ready
+    overlapped = predict(WORK, SMALL, 4, "hierarchical_overlapped")
+    assert overlapped["exposed_sec"] == pytest.approx(bucket_sec)
+    # flat: 6 steps of 5 MB at 0.5 GB/s, every other hop between
+    flat = predict(WORK, SMALL, 4, "ring")
+    assert flat["all_reduce_sec"] == pytest.approx(2 * 6 * (1.5e-6 + 0.01))
+
+
+@pytest.mark.parametrize(
+    ("clip_bytes", "read_sec", "rate"), [(1e8, 1e-3, 10.0), (1e6, 0.5, 8.0), (1e6, 1e-3, 1000.0)]
+)
+def test_reading_limits_a_node(clip_bytes, read_sec, rate):
+    work = Workload("net", 10_000_000, 0.3, 4, clip_bytes, read_sec, "here")
+    assert node_reading_rate(work, SMALL) == pytest.approx(rate)
+    for variant in VARIANTS:
+        step = predict(work, SMALL, 4, variant)
+        assert step["clips_per_sec"] <= 2 * rate * (1 + 1e-9)
+        busy_sec = 0.3 + step["exposed_sec"]
+        assert step["waiting_sec"] == pytest.approx(max(8 / rate - busy_sec, 0))
+    alone = predict(work, SMALL, 1, "ring")
+    assert alone["clips_per_sec"] == pytest.approx(min(rate, 4 / 0.3))
+
+
+@pytest.mark.parametrize("name", CLUSTERS)
+def test_more_devices_give_more_and_each_gives_less(name):
+    cluster = CLUSTERS[name]
+    counts = cluster.usual_counts()
+    assert counts[-1] == (8 if name == "server" else 1536)
+    for workload in published_workloads():
+        for variant in VARIANTS:
+            steps = [predict(workload, cluster, count, variant) for count in counts]
+            rates = [step["clips_per_sec"] for step in steps]
+            assert rates == sorted(rates)
+            shares = [step["efficiency"] for step in steps if step]
+            nodes = [share for count, share in zip(counts, shares) if count >= cluster.devices_per_node]
+            assert nodes == sorted(nodes, reverse=True)
+            assert shares[0] == 1.0
+            plain = predict(workload, cluster, counts[-1], variant.replace("_overlapped", ""))
+            assert steps[-1]["clips_per_sec"] >= plain["clips_per_sec"]
+
+
+@pytest.mark.parametrize(
+    ("index", "config", "overrides", "num_frames"),
+    [
+        (0, TSM, [], 8),
+        (1, I3D, ["MODEL.backbone.inflate=3x1x1"], 16),
+        (2, I3D, ["MODEL.backbone.inflate=3x3x3"], 16),
+    ],
+)
+def test_the_published_networks_are_counted(index, config, overrides, num_frames):
+    """At a side of 32 pixels; 224 is seven times that, and so all convolutions compute 49 times as much."""
+    cfg = load_config(str(ROOT / config), [*overrides, "MODEL.backbone.pretrained=null"])
+    model = build_model(cfg["MODEL"], load_pretrained=False)
+    model.eval()
+    frames, channels = (1, 2) if model.layout == "NTCHW" else (2, 1)
+    shape = [1, 1, 1, 32, 32]
+    shape[frames], shape[channels] = num_frames, 3
+    with MacCounter(model) as counter, paddle.no_grad():
+        model(paddle.zeros(shape))
+    classifier = 2048 * 400
+    tsm, workload = published_workloads()[0], published_workloads()[index]
+    assert workload.num_parameters == count_parameters(model)
+    macs = (counter.macs - classifier) * 49 + classifier
+    assert workload.step_sec / tsm.step_sec == pytest.approx(macs / 32_697_909_248, rel=1e-9)
+
+
+def test_the_published_figures():
+    """What was published follows from its two times; what is predicted stays an upper bound of it."""
+    efficiency, duration, first, second = against_published()
+    assert efficiency["published"] == pytest.approx(2995 / (14 + 13 / 60) / 256)
+    assert 0.82 < efficiency["published"] < 0.83
+    assert duration["published"] == 853
+    assert (first["published"], second["published"]) == (1.6, 2.9)
+    for variant in VARIANTS:
+        assert efficiency["predicted"][variant] > 0.8
+        assert efficiency["deviation"][variant] > 0 > duration["deviation"][variant]
+        for row in (efficiency, duration, first, second):
+            assert row["deviation"][variant] == pytest.approx(
+                row["predicted"][variant] / row["published"] - 1
+            )
+    assert published_workloads()[0].step_sec == pytest.approx(0.3594)
+
+
+def test_the_pages_show_what_the_tool_prints(scaling):
+    code, out, _ = scaling("--devices", "1,6,96,1536")
+    assert code == 0
+    for language in ("en", "zh-CN"):
+        page = (ROOT / "docs" / language / "scaling.md").read_text(encoding="utf-8")
+        for line in out.partition("\n")[2].partition("Assumed:")[0].splitlines():
+            assert line.rstrip() in page
+        efficiency, _, first, second = against_published()
+        for row in (efficiency, first, second):
+            for variant in ("ring", "hierarchical_overlapped"):
+                assert f"{row['deviation'][variant]:+.0%}".replace("%", " %").replace("-", "−") in page
+
+
+def test_the_config_of_a_run(scaling, config, tmp_path):
+    folder = tmp_path / "new"
+    code, out, err = scaling(
+        *("-c", str(config(width=4)), "--measure", "--steps", "1", "--cluster", "ethernet"),
+        *("--json", "--output", str(folder)),
+    )
+    assert code == 0, err
+    result = json.loads(out)
+    assert json.loads((folder / "scaling.json").read_text()) == result
+    assert (folder / "scaling.png").read_bytes().startswith(b"\x89PNG")
+    (network,) = result["networks"]
+    cfg = load_config(str(config(width=4)))
+    assert network["num_parameters"] == count_parameters(build_model(cfg["MODEL"]))
+    assert (network["name"], network["batch_size"], network["source"]) == ("measured", 4, "measured on cpu")
+    assert network["clip_bytes"] == 4 * 36_000
+    assert network["step_sec"] > 0
+    assert result["published"] == []
+    assert [point["devices"] for point in network["points"]] == CLUSTERS["ethernet"].usual_counts()
+
+
+def test_a_cluster_from_a_file(scaling, config, tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text(
+        "name: mine\ndevices_per_node: 4\nlink_gb_per_sec: 10\nlink_latency_us: 5\nstorage_gb_per_sec: 2\n"
+        "cores_per_node: 8\nnetwork_gb_per_sec: 1.25\nnetwork_latency_us: 30\n"
+    )
+    given = ("-c", str(config()), "--step-ms", "100", "--cluster", str(path))
+    code, out, _ = scaling(*given, "--devices", "8", "--json", "--clip-kb", "500", "--read-ms", "80")
+    assert code == 0
+    (network,) = json.loads(out)["networks"]
+    assert (network["step_sec"], network["clip_bytes"], network["read_sec"]) == (0.1, 500e3, 0.08)
+    (point,) = network["points"]
+    assert point["nodes"] == 2
+    assert point["ring"]["clips_per_sec"] == pytest.approx(2 * 8 / 0.08)  # the cores of two nodes
+    assert "*: limited by reading" in scaling(*given, "--devices", "8", "--read-ms", "80")[1]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("name: x\n", "devices_per_node: missing"),
+        ("nam: x\n", "nam: unknown key"),
+        ("link_gb_per_sec: -1\n", "link_gb_per_sec=-1: expected float, at least 1e-09"),
+        ("- 1\n", "expected keys and values: name, devices_per_node"),
+        ("a: [\n", "not valid YAML"),
+    ],
+)
+def test_wrong_cluster_files_are_one_message(scaling, tmp_path, text, words):
+    path = tmp_path / "cluster.yaml"
+    path.write_text(text)
+    code, out, err = scaling("--cluster", str(path))
+    assert (code, out) == (2, "")
+    assert err.startswith("ConfigError:")
+    assert words in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--cluster", "nowhere"], "--cluster nowhere: neither a file nor one of server, ethernet, summit"),
+        (["--cluster", "server", "--devices", "16"], "is one node of 8 devices; 16 need a network"),
+        (["--devices", "7"], "7 devices do not fill nodes of 6"),
+    ],
+)
+def test_wrong_arguments_are_one_message(scaling, arguments, words):
+    code, out, err = scaling(*arguments)
+    assert (code, out) == (2, "")
+    assert words in err
+
+
+@pytest.mark.parametrize(
+    "arguments", [["-c", TSM], ["--measure"], ["--step-ms", "-3"], ["--devices", "0"], ["--read-ms", "nan"]]
+)
+def test_the_parser_refuses(scaling, arguments):
+    with pytest.raises(SystemExit) as stopped:
+        scaling(*arguments)
+    assert stopped.value.code == 2
+
+
+def test_without_matplotlib_there_is_everything_else(scaling, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    code, _, err = scaling("--devices", "6", "--output", str(tmp_path))
+    assert code == 0
+    assert "no picture: the picture of the scaling needs the package" in err
+    assert [path.name for path in tmp_path.iterdir()] == ["scaling.json"]

@@ -1,0 +1,116 @@
+"""Predicts the throughput of training on many devices, from one device's step time and a stated network.
+
+Without a config it takes the published TSM and I3D on Summit, and compares itself with what was published.
+
+Example:
+    python tools/scaling.py
+    python tools/scaling.py -c configs/recognition/tsm/tsm_k400_frames.yaml --measure --cluster ethernet
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import List, Optional, Sequence
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # runs from a clone, installed or not
+
+from paddlevideo_fast.cli import (
+    EXIT_USER_ERROR,
+    add_config_arguments,
+    count,
+    quiet_import,
+    set_threads,
+    timed_progress,
+    wanted_threads,
+)
+from paddlevideo_fast.config.load import load_config
+from paddlevideo_fast.errors import MissingExtraError, PaddleVideoFastError
+
+
+def parse_args(argv: Optional[Sequence[str]]) -> argparse.Namespace:
+    """The command line; see --help."""
+    parser = argparse.ArgumentParser(
+        prog="tools/scaling.py",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_config_arguments(parser, required=False)
+    step = parser.add_mutually_exclusive_group()
+    step.add_argument("--measure", action="store_true", help="time steps of the config on this machine")
+    step.add_argument("--step-ms", type=_positive, help="time of a step of the config on one device")
+    parser.add_argument(
+        "--cluster",
+        default="summit",
+        metavar="NAME",
+        help="server, ethernet, summit (default) or a YAML file that describes one",
+    )
+    parser.add_argument("--devices", type=_counts, metavar="N,N,…", help="how many (default: 1 to 1,536)")
+    parser.add_argument("--clip-kb", type=_positive, help="of a stored clip (default: 36 a frame)")
+    parser.add_argument(
+        "--read-ms", type=_positive, help="a core's time to read a clip (default: 0.4 a frame)"
+    )
+    parser.add_argument(
+        "--steps", type=count(1), default=3, help="steps to time with --measure, after a first (default 3)"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+    parser.add_argument("--output", type=Path, metavar="DIR", help="folder for scaling.json and scaling.png")
+    args = parser.parse_args(argv)
+    if bool(args.config) != bool(args.measure or args.step_ms):
+        parser.error("-c goes with --measure or --step-ms; without a config the published networks are taken")
+    return args
+
+
+def _positive(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
+    return value
+
+
+def _counts(text: str) -> List[int]:
+    whole_number = count(1)
+    return sorted({whole_number(part.strip()) for part in text.split(",")})
+
+
+def main(argv: Optional[Sequence[str]] = None) -> int:
+    """Prints the prediction; 2: wrong input, told in one message."""
+    args = parse_args(argv)
+    progress = timed_progress()
+    if args.config:
+        set_threads(wanted_threads(args.config, args.override))
+    try:
+        with quiet_import():
+            from paddlevideo_fast.bench import charts, scaling_report
+            from paddlevideo_fast.bench.scaling_plan import ScalingOptions, plan_scaling
+        cfg = load_config(args.config, args.override) if args.config else None
+        options = ScalingOptions(
+            cluster=args.cluster,
+            counts=args.devices,
+            step_sec=args.step_ms and args.step_ms / 1e3,
+            num_steps=args.steps,
+            clip_bytes=args.clip_kb and args.clip_kb * 1e3,
+            read_sec=args.read_ms and args.read_ms / 1e3,
+        )
+        result = plan_scaling(cfg, options)
+        print(json.dumps(result, indent=1) if args.json else scaling_report.report(result))
+        if args.output:
+            charts.save_json(result, args.output / "scaling.json")
+            try:
+                scaling_report.draw(result, args.output / "scaling.png")
+            except MissingExtraError as error:
+                progress(f"no picture: {error}")
+            progress(f"written to {args.output}")
+    except PaddleVideoFastError as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return EXIT_USER_ERROR
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
