@@ -13,10 +13,8 @@ import warnings
 from typing import Any, Callable, Iterator, List, Optional, Sequence
 
 from paddlevideo_fast.config.load import load_config
-from paddlevideo_fast.errors import ConfigError, MissingExtraError, PaddleVideoFastError
+from paddlevideo_fast.errors import EXIT_USER_ERROR, ConfigError, MissingExtraError, PaddleVideoFastError
 from paddlevideo_fast.log import setup_logging
-
-EXIT_USER_ERROR = 2
 
 
 def build_parser() -> argparse.ArgumentParser:

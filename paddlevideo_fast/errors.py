@@ -8,9 +8,16 @@ from __future__ import annotations
 
 from typing import Sequence
 
+EXIT_USER_ERROR = 2
+
 
 class PaddleVideoFastError(Exception):
     """Base of every error whose message says what is wrong and what to do."""
+
+
+def exit_code(error: BaseException) -> int:
+    """Of a process that ends with `error`: 2 where a user can put it right, else 1."""
+    return EXIT_USER_ERROR if isinstance(error, PaddleVideoFastError) else 1
 
 
 class ConfigError(PaddleVideoFastError):

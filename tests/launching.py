@@ -30,8 +30,7 @@ def free_ports(count: int) -> List[int]:
 class Job:
     """Processes that run one Python command as the ranks of one job; a context manager.
 
-    Without the launcher each rank is a process of this one. With it there is one process, and
-    `paddle.distributed.launch` starts the ranks.
+    Without a launcher each rank is a process of this one. With it there is one process, which starts them.
 
     Args:
         command: arguments of Python: a script or `-m module`, and what follows.
@@ -39,6 +38,7 @@ class Job:
         folder: where the outputs go.
         environment: of the ranks, besides the PADDLE_ variables.
         launcher: options of `paddle.distributed.launch`; None: without it.
+        start: arguments of Python that start the launcher.
         threads: CPU threads of a rank.
     """
 
@@ -49,6 +49,7 @@ class Job:
         folder: Path,
         environment: Optional[Dict[str, str]] = None,
         launcher: Optional[Sequence[Any]] = None,
+        start: Sequence[Any] = ("-m", "paddle.distributed.launch"),
         threads: int = 1,
     ) -> None:
         self.folder = Path(folder)
@@ -66,7 +67,7 @@ class Job:
         self.with_launcher = launcher is not None
         if launcher is not None:
             options = ["--nproc_per_node", num_processes, "--log_dir", self.folder / "log", *launcher]
-            self._start([sys.executable, "-m", "paddle.distributed.launch", *options, *command], base)
+            self._start([sys.executable, *start, *options, *command], base)
             return
         addresses = [f"127.0.0.1:{port}" for port in ports]
         for rank in range(num_processes):
@@ -99,8 +100,21 @@ class Job:
 
     def send(self, number: Union[int, signal.Signals], rank: Optional[int] = None) -> None:
         """Sends a signal to one rank, or to every process of the job."""
+        if self.with_launcher and rank is not None:
+            os.kill(self._pid(rank), number)
+            return
         for process in self.processes if rank is None else [self.processes[rank]]:
             os.killpg(process.pid, number)
+
+    def _pid(self, rank: int) -> int:
+        """Of a rank that a launcher has started; its own children, with the same variables, come after it."""
+        for pid in _descendants(self.processes[0].pid):
+            with contextlib.suppress(OSError):
+                if f"PADDLE_TRAINER_ID={rank}".encode() in Path(f"/proc/{pid}/environ").read_bytes().split(
+                    b"\0"
+                ):
+                    return pid
+        raise AssertionError(f"rank {rank} does not run\n{self.report()}")
 
     def wait(self, timeout_sec: float = 120) -> List[int]:
         """The exit codes of the processes, when all have ended.

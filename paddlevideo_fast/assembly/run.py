@@ -13,7 +13,7 @@ from paddlevideo_fast.assembly.distribution import distribution_of
 from paddlevideo_fast.assembly.output import checkpoint_to_resume, open_output
 from paddlevideo_fast.assembly.parts import TRAINING_SECTIONS, require, training_parts
 from paddlevideo_fast.config import Config, RunSettings
-from paddlevideo_fast.engine import Checkpoint, CheckpointStore, Trainer
+from paddlevideo_fast.engine import Checkpoint, CheckpointStore, Distribution, Trainer
 from paddlevideo_fast.engine.callbacks import restore
 from paddlevideo_fast.errors import BadSampleShareError, ConfigError
 from paddlevideo_fast.log import get_logger
@@ -35,8 +35,13 @@ def train(cfg: Config) -> Trainer:
     if settings.validate:
         require(cfg, "validate", "DATASET.valid")
     plan_run(cfg)
-    store = CheckpointStore(settings.output_dir, settings.model_name)
     distribution = distribution_of(cfg)
+    with distribution.lifeline():
+        return _train(cfg, settings, distribution)
+
+
+def _train(cfg: Config, settings: RunSettings, distribution: Distribution) -> Trainer:
+    store = CheckpointStore(settings.output_dir, settings.model_name)
     if distribution.is_main:
         store.prepare()
     checkpoint = checkpoint_to_resume(settings, store)

@@ -11,6 +11,8 @@ import numpy as np
 import paddle
 import paddle.distributed as dist
 
+from paddlevideo_fast.engine.interrupt import TrainingInterrupted
+from paddlevideo_fast.engine.lifeline import Lifeline
 from paddlevideo_fast.errors import DistributionError
 
 Value = TypeVar("Value")
@@ -66,6 +68,10 @@ class Distribution:
 
     def barrier(self) -> None:
         """Waits for all ranks."""
+
+    def lifeline(self) -> ContextManager[Any]:
+        """Ends all ranks where one of them fails or dies in the block; see `Lifeline`."""
+        return contextlib.nullcontext()
 
 
 @dataclass(frozen=True)
@@ -141,6 +147,9 @@ class FleetDistribution(Distribution):
 
     def barrier(self) -> None:
         dist.barrier()
+
+    def lifeline(self) -> ContextManager[Any]:
+        return Lifeline(self.rank, self.gather, orderly=(TrainingInterrupted,))
 
 
 def launched_rank() -> Tuple[int, int]:

@@ -1,0 +1,234 @@
+"""A line between the ranks of a run: where one fails or dies, all say so and end.
+
+A rank that waits in an all-reduce for one that is gone waits for ever, or gets an error that names neither
+the rank nor its trouble. So each rank has a connection of its own, beside Paddle's, to a hub in rank 0:
+
+    rank 1 fails    rank 1 --"ValueError: ..."--> hub --"rank 1 failed: ValueError: ..."--> all
+    rank 1 dies     rank 1 --(the system closes it)--> hub --"rank 1 died"--> all
+    rank 0 dies     its hub with it: all see their connection closed
+
+A thread waits for the hub's word and ends the process: its main thread may never come back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import resource
+import secrets
+import selectors
+import socket
+import sys
+import threading
+from dataclasses import asdict, dataclass
+from typing import Any, Callable, Dict, List, Optional, Tuple, Type
+
+from paddlevideo_fast.errors import DistributionError, exit_code
+from paddlevideo_fast.log import get_logger
+
+logger = get_logger(__name__)
+
+_CONNECT_SEC = 60
+_HELLO_SEC = 5
+_VERDICT_SEC = 10
+# A rank that is hurt by a death may speak up before the death itself is seen.
+_SETTLE_SEC = 0.3
+# A machine that goes without a word is missed after 10 + 4 * 5 seconds.
+_KEEPALIVE = {"SO_KEEPALIVE": 1, "TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4}
+
+
+@dataclass(frozen=True)
+class EarlyEnd:
+    """How a rank ended before its work was done.
+
+    Attributes:
+        rank: which one.
+        host: where it ran.
+        error: what it failed of; None: it died without a word.
+        exit_code: for all ranks.
+    """
+
+    rank: int
+    host: str
+    error: Optional[str] = None
+    exit_code: int = 1
+
+    def __str__(self) -> str:
+        how = "died without a word: it was killed" if self.error is None else f"failed: {self.error}"
+        return f"rank {self.rank} on {self.host} {how}"
+
+
+class Lifeline:
+    """Context manager around the work of a rank. All ranks enter it together, and leave it together.
+
+    An exception that leaves the block of one rank ends the processes of all others, with its exit code.
+
+    Args:
+        rank: of this process.
+        gather: gives the values of all ranks, by rank.
+        orderly: exceptions that are no failure; all ranks leave with them.
+    """
+
+    def __init__(
+        self,
+        rank: int,
+        gather: Callable[[Any], List[Any]],
+        orderly: Tuple[Type[BaseException], ...] = (),
+    ) -> None:
+        self.rank = rank
+        self._gather = gather
+        self._orderly = orderly
+        self._host = socket.gethostname()
+        self._error: Optional[str] = None
+
+    def __enter__(self) -> Lifeline:
+        hub = _Hub() if self.rank == 0 else None
+        hellos = self._gather((hub and hub.address, self._host))
+        if hub is not None:
+            hub.start(len(hellos))
+        host, port, token = hellos[0][0]
+        try:
+            self._line = socket.create_connection((host, port), timeout=_CONNECT_SEC)
+            _send(self._line, {"token": token, "rank": self.rank, "host": self._host})
+            _receive(self._line)  # the hub has heard all ranks
+        except OSError as exc:
+            raise DistributionError(
+                f"rank {self.rank} on {self._host} finds no line to rank 0 at {host}:{port}: {exc}; "
+                "the machines of a run must reach each other on every port from 1024 on"
+            ) from exc
+        _keep_alive(self._line)
+        self._line.settimeout(None)
+        self._thread = threading.Thread(target=self._wait, args=(hellos[0][1],), daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: Any, error: Optional[BaseException], traceback: Any) -> None:
+        end: Optional[EarlyEnd] = None
+        if error is not None and not isinstance(error, self._orderly):
+            self._error = f"{type(error).__name__}: {error}"
+            end = EarlyEnd(self.rank, self._host, self._error, exit_code(error))
+        with contextlib.suppress(OSError):  # the hub is gone, as the thread sees as well
+            _send(self._line, end and asdict(end))
+        self._thread.join(None if end is None else _VERDICT_SEC)
+        self._line.close()
+
+    def _wait(self, hub_host: str) -> None:
+        """Runs in a thread: returns where all have done their work, or the failure is this rank's own."""
+        try:
+            word = _receive(self._line)
+            if word is None:
+                return
+            end = EarlyEnd(**word)
+        except OSError:
+            end = EarlyEnd(0, hub_host)
+        if end.rank == self.rank:
+            return
+        logger.error("%s; this rank ends with it", end)
+        if self._error is not None:
+            logger.error("the error here was %s", self._error)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(end.exit_code)
+
+
+@dataclass(frozen=True)
+class _Member:
+    line: socket.socket
+    rank: int
+    host: str
+
+
+class _Hub:
+    """Rank 0's thread that hears how each rank ends, and tells all of them once.
+
+    Attributes:
+        address: host, port and a password that keeps strangers out.
+    """
+
+    def __init__(self) -> None:
+        host = os.environ["PADDLE_CURRENT_ENDPOINT"].rpartition(":")[0]
+        self._server = socket.create_server(("", 0), backlog=4096)
+        self.address = host, self._server.getsockname()[1], secrets.token_hex(16)
+        self._members: Dict[int, _Member] = {}
+
+    def start(self, world_size: int) -> None:
+        """Starts to wait for so many ranks; each takes a file descriptor, and 1,024 is a common limit."""
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+        threading.Thread(target=self._run, args=(world_size,), daemon=True).start()
+
+    def _run(self, world_size: int) -> None:
+        with self._server:
+            while len(self._members) < world_size:
+                self._admit()
+        self._tell(None)  # all are here
+        verdict = self._watch()
+        self._tell(verdict and asdict(verdict))
+
+    def _watch(self) -> Optional[EarlyEnd]:
+        """Waits until all have done their work, or one has failed."""
+        failures: List[EarlyEnd] = []
+        with selectors.DefaultSelector() as selector:
+            for member in self._members.values():
+                selector.register(member.line, selectors.EVENT_READ, member)
+            while selector.get_map():
+                ready = selector.select(_SETTLE_SEC if failures else None)
+                if not ready:
+                    break
+                for key, _ in ready:
+                    selector.unregister(key.fileobj)
+                    end = _end_of(key.data)
+                    if end is not None:
+                        failures.append(end)
+        # The dead first: what others failed of may be no more than that.
+        return min(failures, key=lambda end: end.error is not None, default=None)
+
+    def _tell(self, message: Any) -> None:
+        for rank in sorted(self._members, reverse=True):  # rank 0 last: its process may end with it
+            with contextlib.suppress(OSError):
+                _send(self._members[rank].line, message)
+
+    def _admit(self) -> None:
+        line, _ = self._server.accept()
+        line.settimeout(_HELLO_SEC)
+        try:
+            hello = _receive(line)
+            if hello.pop("token") != self.address[-1]:
+                raise ValueError("not of this run")
+        except (OSError, ValueError, AttributeError, KeyError):
+            line.close()
+            return
+        _keep_alive(line)
+        line.settimeout(None)
+        self._members[hello["rank"]] = _Member(line=line, **hello)
+
+
+def _end_of(member: _Member) -> Optional[EarlyEnd]:
+    """A member's last word: None where its work is done."""
+    try:
+        word = _receive(member.line)
+    except OSError:
+        return EarlyEnd(member.rank, member.host)
+    return word and EarlyEnd(**word)
+
+
+def _send(line: socket.socket, message: Any) -> None:
+    line.sendall(json.dumps(message).encode() + b"\n")
+
+
+def _receive(line: socket.socket) -> Any:
+    """The other side's next message; each side waits for an answer before it sends another one."""
+    text = b""
+    while not text.endswith(b"\n"):
+        block = line.recv(4096)
+        if not block:
+            raise ConnectionError("closed by the other side")
+        text += block
+    return json.loads(text)
+
+
+def _keep_alive(line: socket.socket) -> None:
+    for name, value in _KEEPALIVE.items():
+        level = socket.SOL_SOCKET if name.startswith("SO_") else socket.IPPROTO_TCP
+        line.setsockopt(level, getattr(socket, name), value)

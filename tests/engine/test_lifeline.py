@@ -1,0 +1,174 @@
+"""Ranks that fail, die or finish, as processes of their own on one line."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = """
+import json, os, signal, socket, sys, time
+from pathlib import Path
+
+import paddlevideo_fast
+from paddlevideo_fast.engine.lifeline import Lifeline
+from paddlevideo_fast.errors import CheckpointError, exit_code
+from paddlevideo_fast.log import setup_logging
+
+os.environ["PADDLE_CURRENT_ENDPOINT"] = "127.0.0.1:1"
+
+
+class Stopped(Exception):
+    pass
+
+
+def gather(rank, value):
+    folder.joinpath(f"hello.{rank}.part").write_text(json.dumps(value))
+    folder.joinpath(f"hello.{rank}.part").rename(folder / f"hello.{rank}")
+    while len(list(folder.glob("hello.?"))) < 3:
+        time.sleep(0.01)
+    values = [json.loads((folder / f"hello.{other}").read_text()) for other in range(3)]
+    if case == "strangers" and rank == 1:
+        host, port, _ = values[0][0]
+        socket.create_connection((host, port)).close()
+        with socket.create_connection((host, port)) as stranger:
+            stranger.sendall(b'{"token": "guessed", "rank": 2, "host": "elsewhere"}\\n')
+    return values
+
+
+def work(rank):
+    if case == "user_error" and rank == 1:
+        raise CheckpointError("the disk is full")
+    if case == "bug" and rank == 2:
+        raise ZeroDivisionError("by nought")
+    if case == "bug_of_rank_0" and rank == 0:
+        raise ZeroDivisionError("by nought")
+    if case == "killed" and rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if case == "killed_while_others_see_it" and rank == 1:
+        time.sleep(0.1)  # the others speak up before it is gone
+        os.kill(os.getpid(), signal.SIGKILL)
+    if case == "killed_while_others_see_it":
+        raise RuntimeError("TIMEOUT peer_str = [127.0.0.1]:4499")
+    if case == "rank_0_killed" and rank == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if case == "stopped":
+        raise Stopped
+    if case in ("done", "strangers"):
+        time.sleep(0.1 * rank)
+    elif case == "late" and rank < 2:
+        return
+    elif case == "late":
+        time.sleep(0.2)
+        raise ZeroDivisionError("at the end")
+    elif case != "stopped":
+        time.sleep(1000)  # an all-reduce that nobody answers
+
+
+def end(rank):
+    log = os.open(folder / f"log.{rank}", os.O_WRONLY | os.O_CREAT)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    setup_logging()
+    try:
+        with Lifeline(rank, lambda value: gather(rank, value), (Stopped,)):
+            work(rank)
+    except Exception as exc:
+        print("raised", type(exc).__name__, flush=True)
+        os._exit(exit_code(exc))
+    os._exit(0)
+
+
+for case in sys.argv[2:]:
+    folder = Path(sys.argv[1], case)
+    folder.mkdir()
+    ranks = {}
+    for rank in range(3):
+        pid = os.fork()
+        if pid == 0:
+            end(rank)
+        ranks[pid] = rank
+    codes = [0, 0, 0]
+    for _ in ranks:
+        pid, status = os.wait()
+        codes[ranks[pid]] = os.waitstatus_to_exitcode(status)
+    (folder / "codes.json").write_text(json.dumps(codes))
+"""
+
+CASES = ["done", "stopped", "strangers", "user_error", "bug", "bug_of_rank_0", "killed"]
+CASES += ["killed_while_others_see_it", "rank_0_killed", "late"]
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory):
+    """`ended(case)`: the exit codes of three ranks, and what each wrote."""
+    folder = tmp_path_factory.mktemp("ranks")
+    root = Path(__file__).resolve().parents[2]
+    process = subprocess.run(
+        [sys.executable, "-c", SCRIPT, str(folder), *CASES],
+        env={**os.environ, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert process.returncode == 0, process.stderr
+
+    def of(case):
+        codes = json.loads((folder / case / "codes.json").read_text())
+        return codes, [(folder / case / f"log.{rank}").read_text() for rank in range(3)]
+
+    return of
+
+
+@pytest.mark.parametrize("case", ["done", "strangers"])
+def test_all_ranks_leave_when_the_last_has_done_its_work(ended, case):
+    codes, logs = ended(case)
+    assert codes == [0, 0, 0]
+    assert logs == ["", "", ""]
+
+
+def test_an_orderly_exception_is_no_failure(ended):
+    codes, logs = ended("stopped")
+    assert codes == [1, 1, 1]
+    assert logs == ["raised Stopped\n"] * 3
+
+
+@pytest.mark.parametrize(
+    ("case", "failed", "message", "code"),
+    [
+        ("user_error", 1, "CheckpointError: the disk is full", 2),
+        ("bug", 2, "ZeroDivisionError: by nought", 1),
+        ("bug_of_rank_0", 0, "ZeroDivisionError: by nought", 1),
+        ("late", 2, "ZeroDivisionError: at the end", 1),
+    ],
+)
+def test_what_one_rank_fails_of_ends_all_with_its_message(ended, case, failed, message, code):
+    codes, logs = ended(case)
+    assert codes == [code] * 3
+    for rank, log in enumerate(logs):
+        if rank == failed:
+            assert log == f"raised {message.partition(':')[0]}\n"
+        else:
+            assert re.search(rf"rank {failed} on \S+ failed: {message}; this rank ends with it", log)
+
+
+@pytest.mark.parametrize(
+    ("case", "killed"), [("killed", 1), ("killed_while_others_see_it", 1), ("rank_0_killed", 0)]
+)
+def test_a_killed_rank_is_named_by_all_others(ended, case, killed):
+    codes, logs = ended(case)
+    assert codes == [-signal.SIGKILL if rank == killed else 1 for rank in range(3)]
+    for rank, log in enumerate(logs):
+        if rank != killed:
+            assert re.search(rf"rank {killed} on \S+ died without a word: it was killed", log)
+            assert "raised" not in log
+            assert ("the error here was RuntimeError: TIMEOUT" in log) == (
+                case == "killed_while_others_see_it"
+            )

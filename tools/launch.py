@@ -1,0 +1,11 @@
+"""Starts the processes of a run: python tools/launch.py --nproc_per_node 2 tools/main.py -c CONFIG."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # runs from a clone, installed or not
+
+from paddlevideo_fast.launch import main
+
+if __name__ == "__main__":
+    sys.exit(main())
