@@ -1,6 +1,6 @@
 """`tools/launch.py`: Paddle's launcher, started again where a run fails.
 
-The launcher's own --max_restart needs an etcd server; see decision 17.
+The launcher's own --max_restart needs an etcd server; see decision 15.
 """
 
 from __future__ import annotations
