@@ -41,6 +41,13 @@ def build_parser() -> argparse.ArgumentParser:
         help="this is one of several processes; said by python -m paddle.distributed.launch, too",
     )
     parser.add_argument("--multigrid", action="store_true", help="train in the schedule of MULTIGRID")
+    parser.add_argument("--amp", action="store_true", help="compute in mixed precision")
+    parser.add_argument("--amp_level", choices=("O1", "O2"), help="how much of it in 16 bits; default O1")
+    parser.add_argument(
+        "--amp_dtype",
+        choices=("float16", "bfloat16"),
+        help="the 16-bit format; default float16 on a GPU, bfloat16 on a CPU",
+    )
     for flag, what in _NOT_YET.items():
         parser.add_argument(flag, action=_NotYet, what=what, help=argparse.SUPPRESS)
     return parser
@@ -71,8 +78,6 @@ def count(lowest: int) -> Callable[[str], int]:
 
 
 _NOT_YET = {
-    "--amp": "mixed precision",
-    "--amp_level": "mixed precision",
     "-p": "the profiler",
     "--profiler_options": "the profiler",
 }
@@ -167,6 +172,11 @@ def _flags_as_overrides(args: argparse.Namespace) -> List[str]:
         flags.append("train_dali=true")
     if args.multigrid:
         flags.append("multigrid=true")
+    if args.amp:
+        flags.append("amp=true")
+    for key in ("amp_level", "amp_dtype"):
+        if getattr(args, key) is not None:
+            flags.append(f"{key}={getattr(args, key)}")
     if args.seed is not None:
         flags.append(f"seed={args.seed}")
     if args.max_iters is not None:

@@ -79,6 +79,10 @@ class NonFiniteLossError(PaddleVideoFastError):
     """The loss turned NaN or infinite."""
 
 
+class NonFiniteGradientError(PaddleVideoFastError):
+    """No loss scale keeps the gradients of a 16-bit format finite."""
+
+
 class DistributionError(PaddleVideoFastError):
     """The processes of a job do not fit together, or one of them is lost."""
 

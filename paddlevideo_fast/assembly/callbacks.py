@@ -9,7 +9,14 @@ from typing import Any, Callable, Dict, List, Optional
 from paddlevideo_fast.assembly.data import Split, dali_options, loader_of
 from paddlevideo_fast.assembly.parts import TrainingParts
 from paddlevideo_fast.config import Config, EmaSettings, PreciseBNSettings, RunSettings, build
-from paddlevideo_fast.engine import CheckpointStore, Distribution, Trainer, evaluate, population_statistics
+from paddlevideo_fast.engine import (
+    CheckpointStore,
+    Distribution,
+    Precision,
+    Trainer,
+    evaluate,
+    population_statistics,
+)
 from paddlevideo_fast.engine.callbacks import (
     BatchNormSplits,
     Callback,
@@ -63,7 +70,13 @@ def callbacks_of(
         callbacks.append(
             Evaluation(
                 run=lambda trainer: evaluate_split(
-                    cfg, settings, model, valid, trainer.interrupt.raise_if_requested, trainer.distribution
+                    cfg,
+                    settings,
+                    model,
+                    valid,
+                    trainer.precision,
+                    trainer.interrupt.raise_if_requested,
+                    trainer.distribution,
                 ),
                 interval=settings.val_interval,
                 save_best=(
@@ -115,6 +128,7 @@ def _population_measure(
                 on_failures=split.bad_samples.add,
                 show_progress=sys.stdout.isatty(),
                 check_stop=trainer.interrupt.raise_if_requested,
+                precision=parts.precision,
             )
 
     return measure
@@ -125,6 +139,7 @@ def evaluate_split(
     settings: RunSettings,
     model: Any,
     split: Split,
+    precision: Precision,
     check_stop: Optional[Callable[[], None]] = None,
     distribution: Optional[Distribution] = None,
 ) -> Dict[str, float]:
@@ -139,4 +154,5 @@ def evaluate_split(
         show_progress=sys.stdout.isatty(),
         check_stop=check_stop,
         distribution=distribution,
+        precision=precision,
     )

@@ -9,8 +9,9 @@ from typing import Any, Callable, Dict, Optional, Sequence
 import paddle
 
 from paddlevideo_fast.assembly.data import Split, split_of
+from paddlevideo_fast.assembly.precision import precision_of
 from paddlevideo_fast.config import Config, DatasetSettings, RunSettings, accumulation_of, build
-from paddlevideo_fast.engine import Distribution, Trainer
+from paddlevideo_fast.engine import Distribution, Precision, Trainer
 from paddlevideo_fast.engine.callbacks import Callback
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.modeling import build_model
@@ -33,6 +34,7 @@ class TrainingParts:
     optimizer: Any
     curve: Any
     split: Split
+    precision: Precision
     distribution: Distribution = field(default_factory=Distribution)
 
     @property
@@ -73,6 +75,7 @@ class TrainingParts:
             preprocess=self.split.preprocess,
             phases=phases or self.plan.phases,
             callbacks=callbacks,
+            precision=self.precision,
             mix=build(MIXES, self.cfg["MIX"]) if self.cfg.get("MIX") else None,
             distribution=self.distribution,
             seed=self.settings.seed,
@@ -104,11 +107,14 @@ def training_parts(
     distribution = distribution or Distribution()
     settings = RunSettings.from_config(cfg)
     plan = plan_run(cfg)
+    precision = precision_of(cfg)
     paddle.seed(settings.seed)
     model = build_model(cfg["MODEL"], load_pretrained=load_pretrained)
     optimizer, curve = build_optimizer(cfg["OPTIMIZER"], model)
     split = split_of(cfg, "train", folder, model.layout, distribution)
-    return TrainingParts(cfg, settings, plan, model, optimizer, plan.curve or curve, split, distribution)
+    return TrainingParts(
+        cfg, settings, plan, model, optimizer, plan.curve or curve, split, precision, distribution
+    )
 
 
 def require(cfg: Config, what: str, *names: str) -> None:

@@ -12,6 +12,7 @@ from paddlevideo_fast.assembly.data import Split, data_identity, split_of
 from paddlevideo_fast.assembly.distribution import distribution_of
 from paddlevideo_fast.assembly.output import checkpoint_to_resume, open_output
 from paddlevideo_fast.assembly.parts import TRAINING_SECTIONS, require, training_parts
+from paddlevideo_fast.assembly.precision import precision_of
 from paddlevideo_fast.config import Config, RunSettings
 from paddlevideo_fast.engine import Checkpoint, CheckpointStore, Distribution, Trainer
 from paddlevideo_fast.engine.callbacks import restore
@@ -35,6 +36,7 @@ def train(cfg: Config) -> Trainer:
     if settings.validate:
         require(cfg, "validate", "DATASET.valid")
     plan_run(cfg)
+    precision_of(cfg)
     distribution = distribution_of(cfg)
     with distribution.lifeline():
         return _train(cfg, settings, distribution)
@@ -78,11 +80,12 @@ def test(cfg: Config) -> Dict[str, float]:
     if not settings.weights:
         raise ConfigError(["weights: --test needs a weight file; give it with -w FILE"])
     store = CheckpointStore(settings.output_dir, settings.model_name)
+    precision = precision_of(cfg)
     model = build_model(cfg["MODEL"], load_pretrained=False)
     logger.info(load_weights(model, settings.weights, strict=True).summary())
     split = split_of(cfg, "test", store.folder, model.layout)
     with contextlib.closing(split.loader):
-        metrics = evaluate_split(cfg, settings, model, split)
+        metrics = evaluate_split(cfg, settings, model, split, precision)
     if not metrics["num_samples"]:
         raise BadSampleShareError(f"none of the {metrics['num_failed']} samples of DATASET.test decodes")
     logger.info("test %s", "  ".join(f"{name}: {_shown(value)}" for name, value in metrics.items()))
@@ -100,7 +103,8 @@ def _describe(
     if cfg.get("MULTIGRID") and not settings.multigrid:
         logger.info("MULTIGRID has no effect: add --multigrid to train in its schedule")
     logger.info(
-        "%s: %.2f M parameters, %d clips an epoch in %d batches, %d epochs, paddle %s on %s, seed %d, to %s",
+        "%s: %.2f M parameters, %d clips an epoch in %d batches, %d epochs, paddle %s on %s in %s, seed %d, "
+        "to %s",
         settings.model_name,
         count_parameters(trainer.model) / 1e6,
         len(split.loader.dataset),
@@ -108,6 +112,7 @@ def _describe(
         trainer.num_epochs,
         paddle.__version__,
         paddle.device.get_device(),
+        trainer.precision.name,
         settings.seed,
         settings.output_dir,
     )

@@ -11,7 +11,7 @@ import numpy as np
 import paddle
 from paddle import nn
 
-from paddlevideo_fast.assembly import Split, TrainingParts
+from paddlevideo_fast.assembly import Split, TrainingParts, precision_of
 from paddlevideo_fast.bench.training import SyntheticLoader, time_steps
 from paddlevideo_fast.config import Config, RunSettings
 from paddlevideo_fast.loader import BadSamples, build_pipeline
@@ -116,4 +116,4 @@ def _parts_without_data(cfg: Config) -> TrainingParts:
     optimizer, curve = build_optimizer(cfg["OPTIMIZER"], model)
     pipeline = build_pipeline(cfg["PIPELINE"]["train"])
     split = Split(None, Preprocess(*pipeline.normalization, model.layout), BadSamples(None, total=0))
-    return TrainingParts(cfg, settings, plan, model, optimizer, plan.curve or curve, split)
+    return TrainingParts(cfg, settings, plan, model, optimizer, plan.curve or curve, split, precision_of(cfg))

@@ -48,6 +48,10 @@ class RunSettings:
         train_dali: read the clips of training and validation through NVIDIA DALI, on the device that
             computes.
         multigrid: train in the schedule that MULTIGRID describes; without it that section has no effect.
+        amp: train and evaluate in mixed precision, as `amp_level` and `amp_dtype` say.
+        amp_level: what computes in 16 bits. O1: convolutions and linear layers, and what follows them without
+            harm; O2: all but norms and the loss.
+        amp_dtype: the 16-bit format; null for float16 on a GPU and bfloat16 on a CPU.
         use_visualdl: write the curves for VisualDL.
     """
 
@@ -70,6 +74,9 @@ class RunSettings:
     num_threads: Optional[PositiveInt] = None
     train_dali: bool = False
     multigrid: bool = False
+    amp: bool = False
+    amp_level: Literal["O1", "O2"] = "O1"
+    amp_dtype: Optional[Literal["float16", "bfloat16"]] = None
     use_visualdl: bool = True
 
     ignored_arguments: ClassVar[Dict[str, str]] = {

@@ -5,7 +5,8 @@ from paddlevideo_fast.engine.distribution import Distribution, FleetDistribution
 from paddlevideo_fast.engine.evaluator import evaluate
 from paddlevideo_fast.engine.interrupt import TrainingInterrupted
 from paddlevideo_fast.engine.precise_bn import population_statistics
-from paddlevideo_fast.engine.precision import Precision
+from paddlevideo_fast.engine.precision import MixedPrecision, Precision
+from paddlevideo_fast.engine.rounding import RoundedPrecision
 from paddlevideo_fast.engine.state import TrainerState
 from paddlevideo_fast.engine.trainer import Trainer
 
@@ -15,7 +16,9 @@ __all__ = [
     "Distribution",
     "FleetDistribution",
     "GradientExchange",
+    "MixedPrecision",
     "Precision",
+    "RoundedPrecision",
     "Trainer",
     "TrainerState",
     "TrainingInterrupted",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from typing import Any, Callable, Dict, Optional, Set
 
@@ -9,6 +10,7 @@ import paddle
 from tqdm import tqdm
 
 from paddlevideo_fast.engine.distribution import Distribution
+from paddlevideo_fast.engine.precision import Precision
 from paddlevideo_fast.engine.prefetch import to_device
 from paddlevideo_fast.engine.state import Average
 
@@ -23,6 +25,7 @@ def evaluate(
     show_progress: bool = False,
     check_stop: Optional[Callable[[], None]] = None,
     distribution: Optional[Distribution] = None,
+    precision: Optional[Precision] = None,
 ) -> Dict[str, float]:
     """Evaluates a model.
 
@@ -39,21 +42,26 @@ def evaluate(
         show_progress: draws a bar; for a terminal.
         check_stop: called before each batch; what it raises ends the evaluation.
         distribution: what one rank raises is raised on all; their metrics are those of rank 0.
+        precision: as the `Trainer`'s.
 
     Returns:
         The metric's values, "loss" (the mean over clips), "num_samples" and "num_failed", which count a
         sample once, however many views of it there are, and "num_replaced", the frames that did not decode
         and were replaced by others.
     """
+    forward = functools.partial((precision or Precision()).forward, model)
 
     def work() -> Dict[str, float]:
-        return _evaluate(model, loader, preprocess, metric, on_failures, max_iters, show_progress, check_stop)
+        return _evaluate(
+            model, forward, loader, preprocess, metric, on_failures, max_iters, show_progress, check_stop
+        )
 
     return (distribution or Distribution()).gather_from(work)[0]
 
 
 def _evaluate(
     model: Any,
+    forward: Callable[[Any], Any],
     loader: Any,
     preprocess: Callable[[Any], Any],
     metric: Any,
@@ -84,7 +92,7 @@ def _evaluate(
                 if len(batch.labels) == 0:
                     continue
                 labels = paddle.to_tensor(batch.labels)
-                logits = model(preprocess(batch.clips))
+                logits = forward(preprocess(batch.clips))
                 loss.add(float(model.loss(logits, labels)), len(batch.labels))
                 metric.update(logits, labels, batch.ids, batch.views)
                 ids.update(batch.ids.tolist())

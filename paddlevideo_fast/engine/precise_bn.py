@@ -12,6 +12,7 @@ import paddle.nn.functional as F
 from paddle import nn
 from tqdm import tqdm
 
+from paddlevideo_fast.engine.precision import Precision
 from paddlevideo_fast.engine.prefetch import to_device
 from paddlevideo_fast.errors import BadSampleShareError
 
@@ -27,6 +28,7 @@ def population_statistics(
     on_failures: Optional[Callable[[Any, Any], None]] = None,
     show_progress: bool = False,
     check_stop: Optional[Callable[[], None]] = None,
+    precision: Optional[Precision] = None,
 ) -> Statistics:
     """Mean and variance of what reaches each batch norm, over all batches and ranks; changes nothing.
 
@@ -43,6 +45,7 @@ def population_statistics(
         on_failures: called with the `failures` and `replaced` of each batch that has any.
         show_progress: draws a bar; for a terminal.
         check_stop: called before each batch; what it raises ends the pass.
+        precision: as the `Trainer`'s; the statistics are float32 with all of them.
 
     Returns:
         (mean, variance), each float64 [C], by the structured names of the batch norms.
@@ -53,6 +56,7 @@ def population_statistics(
     Reference: Wu and Johnson, "Rethinking 'Batch' in BatchNorm", arXiv 2105.07576, section 3.
     """
     num_batches = min(len(loader), max_batches or len(loader))
+    precision = precision or Precision()
     was_training = model.training
     model.eval()
     batches = itertools.islice(to_device(loader.epoch(epoch)), num_batches)
@@ -65,7 +69,7 @@ def population_statistics(
                 if on_failures is not None and (batch.failures or batch.replaced):
                     on_failures(batch.failures, batch.replaced)
                 if len(batch.labels):
-                    model(preprocess(batch.clips))
+                    precision.forward(model, preprocess(batch.clips))
             return _of_all_ranks(moments)
     finally:
         if was_training:
@@ -98,8 +102,9 @@ class _Moments:
         x = inputs[0]
         channels = 1 if layer._data_format[1] == "C" else x.ndim - 1
         axes = [axis for axis in range(x.ndim) if axis != channels]
-        mean = x.mean(axes, keepdim=True)
-        variance = (x - mean).square().mean(axes)
+        values = x.astype(layer._mean.dtype)  # wide enough where x has 16 bits
+        mean = values.mean(axes, keepdim=True)
+        variance = (values - mean).square().mean(axes)
         mean = mean.flatten()
         self._add(math.prod(x.shape[axis] for axis in axes), mean, variance)
         return F.batch_norm(

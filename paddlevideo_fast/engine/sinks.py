@@ -133,7 +133,7 @@ def _step_line(record: Record) -> str:
 def _epoch_line(record: Record) -> str:
     return (
         f"END epoch:{record['epoch']:<3d} train loss_avg: {record['loss']:7.5f} "
-        f"{_top_averages(record)} in {record['sec']:.1f} sec{_replaced(record)}"
+        f"{_top_averages(record)} in {record['sec']:.1f} sec{_replaced(record)}{_skipped(record)}"
     )
 
 
@@ -154,6 +154,10 @@ def _valid_line(record: Record) -> str:
 
 def _replaced(record: Record) -> str:
     return f", {record['num_replaced']} damaged frames replaced" if record["num_replaced"] else ""
+
+
+def _skipped(record: Record) -> str:
+    return f", {record['num_skipped']} steps left out" if record["num_skipped"] else ""
 
 
 def _top_averages(record: Record) -> str:

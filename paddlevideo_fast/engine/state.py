@@ -41,6 +41,7 @@ class TrainerState:
         best: value of the best validation so far and the epoch (from 1) it came after.
         epoch_averages: means of the epoch under way, by name ("loss", "top1", "top5").
         num_replaced: frames of the epoch under way that did not decode and were replaced by others.
+        num_skipped: optimizer steps of the epoch under way that were left out: their gradients overflowed.
         last_validation: the newest validation's metrics.
     """
 
@@ -50,6 +51,7 @@ class TrainerState:
     best: Dict[str, float] = field(default_factory=dict)
     epoch_averages: Dict[str, Average] = field(default_factory=dict)
     num_replaced: int = 0
+    num_skipped: int = 0
     last_validation: Dict[str, float] = field(default_factory=dict)
 
     def state_dict(self) -> Dict[str, Any]:

@@ -118,7 +118,8 @@ class Trainer:
 
         Raises:
             TrainingInterrupted: a signal came; the callbacks have saved.
-            NonFiniteLossError, BadSampleShareError, CheckpointError: as their messages say.
+            NonFiniteLossError, NonFiniteGradientError, BadSampleShareError, CheckpointError: as their
+                messages say.
         """
         self.total_steps = self.steps_before(self.num_epochs)
         self._step_model, self._step_optimizer = self.distribution.wrap(self.model, self.optimizer)
@@ -166,7 +167,7 @@ class Trainer:
         while self.state.epoch < phase.end_epoch:
             if self.state.step_in_epoch == 0:  # else the epoch is a resumed one
                 self.state.epoch_averages = {}
-                self.state.num_replaced = 0
+                self.state.num_replaced = self.state.num_skipped = 0
             self._call("epoch_begin")
             self._train_epoch(loader)
             self._end_epoch()
@@ -257,9 +258,8 @@ class Trainer:
                 rng = np.random.default_rng((self.seed, self.state.step, micro, self.distribution.rank))
                 clips, labels = self.mix(clips, labels, rng)
             with self.distribution.accumulating(self._step_model, last=micro == len(batches) - 1):
-                with self.precision.forward_context():
-                    logits = self._step_model(clips)
-                    loss = self.model.loss(logits, labels)
+                logits = self.precision.forward(self._step_model, clips)
+                loss = self.model.loss(logits, labels)
                 # the mean over ranks of the sums over batches is then the mean over all clips of the step
                 weight = len(batch.labels) * self.distribution.world_size / self.num_clips
                 if weight != 1:
@@ -267,7 +267,8 @@ class Trainer:
                 self.precision.backward(loss)
             losses.append(loss.detach())
             logits_list.append(logits.detach())
-        self.precision.optimizer_step(self._step_optimizer)
+        if not self.precision.optimizer_step(self._step_optimizer):
+            self.state.num_skipped += 1
         self.window.add(
             StepRecord(
                 step=self.state.step + 1,

@@ -177,7 +177,7 @@ def test_any_path_of_weights(run, out, tmp_path, name):
     assert run("--test", "-w", str(weights)) == 0
 
 
-@pytest.mark.parametrize("flag", ["--amp", "-p"])
+@pytest.mark.parametrize("flag", ["-p", "--profiler_options"])
 def test_flags_that_are_not_in_this_version_say_so(run, capfd, flag):
     with pytest.raises(SystemExit) as left:
         run(flag)

@@ -142,6 +142,7 @@ def run_identity(trainer: Trainer, epoch: int) -> Dict[str, Any]:
     """What must be the same for a run that is resumed in `epoch` to take the same steps."""
     return {
         "optimizer": type(trainer.optimizer).__name__,
+        "precision": trainer.precision.name,
         "seed": trainer.seed,
         "accumulate_steps": trainer.accumulate_steps,
         "shape": trainer.phase_of(epoch).shape,
@@ -161,7 +162,7 @@ def _check_identity(trainer: Trainer, checkpoint: Checkpoint) -> None:
             raise CheckpointError(
                 f"{message}: begin a new run from its weights, -w {checkpoint.prefix}.pdparams"
             )
-        if inside:
+        if inside and key != "precision":
             raise CheckpointError(
                 f"{message}: inside an epoch that would skip and repeat samples. Restore it, or resume from "
                 "a checkpoint between two epochs"

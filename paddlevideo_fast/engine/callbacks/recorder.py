@@ -61,7 +61,7 @@ class Recorder(Callback):
         state = trainer.state
         where = {"epoch": state.epoch, "epochs": trainer.num_epochs, "step": state.step}
         means = {name: average.mean for name, average in state.epoch_averages.items()}
-        counts = {"num_replaced": state.num_replaced}
+        counts = {"num_replaced": state.num_replaced, "num_skipped": state.num_skipped}
         self._write({"kind": "train_epoch", **where, **means, **counts, "sec": trainer.epoch_cost_sec})
         if state.last_validation.get("epoch") == state.epoch:
             best = {f"best_{name}": value for name, value in state.best.items()}
@@ -89,6 +89,7 @@ class Recorder(Callback):
                 "step_in_epoch": state.step_in_epoch - 1,
                 **latest,
                 "lr": float(trainer.optimizer.get_lr()),
+                "num_skipped": state.num_skipped,
                 "batch_cost": batch_sec,
                 "reader_cost": self._reader_sec / self._steps,
                 "ips": self._clips / self._batch_sec,
