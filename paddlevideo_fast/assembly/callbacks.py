@@ -128,7 +128,7 @@ def _population_measure(
                 on_failures=split.bad_samples.add,
                 show_progress=sys.stdout.isatty(),
                 check_stop=trainer.interrupt.raise_if_requested,
-                precision=parts.precision,
+                precision=trainer.precision,
             )
 
     return measure

@@ -17,6 +17,7 @@ logger = get_logger(__name__)
 Level = Literal["O1", "O2"]
 Dtype = Literal["float16", "bfloat16"]
 
+_NEVER = 2**31 - 1  # the scaler's own way down prints at each overflow, and fails with NumPy 2.4
 MATRIX_LAYERS = (nn.Conv2D, nn.Conv3D, nn.Linear)
 _NORMS = (nn.BatchNorm, nn.BatchNorm1D, nn.BatchNorm2D, nn.BatchNorm3D, nn.SyncBatchNorm, nn.LayerNorm)
 
@@ -82,7 +83,7 @@ class MixedPrecision(Precision):
         self.name = f"{dtype} {level}"
         self.level = level
         self.dtype = dtype
-        self._scaler = paddle.amp.GradScaler(enable=dtype == "float16")
+        self._scaler = paddle.amp.GradScaler(enable=dtype == "float16", decr_every_n_nan_or_inf=_NEVER)
 
     @property
     def low_layers(self) -> Tuple[Type[nn.Layer], ...]:
@@ -109,23 +110,23 @@ class MixedPrecision(Precision):
         self._scaler.unscale_(optimizer)  # before the optimizer clips
         # Paddle's own step waits for this value, too
         overflow = bool(getattr(self._scaler, "_found_inf", False))
-        with contextlib.redirect_stdout(None):  # it prints at each overflow; the log says it below
-            self._scaler.step(optimizer)
-            self._scaler.update()
+        self._scaler.step(optimizer)
+        self._scaler.update()
         optimizer.clear_grad()
         if overflow:
-            self._report_overflow()
+            self._halve_scale()
         return not overflow
 
-    def _report_overflow(self) -> None:
-        scale = float(self._scaler.state_dict()["scale"][0])
+    def _halve_scale(self) -> None:
+        scale = self._scaler.state_dict()["scale"].item() / 2
+        self._scaler.set_init_loss_scaling(scale)
         if scale < 1:
             raise NonFiniteGradientError(
                 f"the gradients are infinite or NaN in {self.dtype} at every loss scale down to 1. Lower the "
                 "learning rate, or train with --amp_dtype bfloat16, then go on with -o resume=auto"
             )
         logger.info(
-            "the gradients overflow %s: the step is left out, the loss scale is now %g", self.dtype, scale
+            "the gradients overflow %s: the step is left out, the loss scale is now %.0f", self.dtype, scale
         )
 
     def state_dict(self) -> Dict[str, Any]:

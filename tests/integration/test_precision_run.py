@@ -1,0 +1,115 @@
+"""Mixed precision through the command line, on real encoded clips."""
+
+import json
+
+import numpy as np
+import pytest
+
+from paddlevideo_fast.assembly import precision_of
+from paddlevideo_fast.cli import main
+from paddlevideo_fast.config import load_config
+from paddlevideo_fast.engine import MixedPrecision, Precision, RoundedPrecision, load_checkpoint
+from paddlevideo_fast.errors import ConfigError
+
+FEATURES = ("-o", "EMA={decay: 0.9}", "-o", "PRECISEBN={preciseBN_interval: 1}", "-o", "accumulate_steps=2")
+
+
+@pytest.fixture
+def run(tiny_config):
+    """Runs the command line in this process; returns the exit code."""
+    return lambda *arguments: main(["-c", str(tiny_config), *arguments])
+
+
+def training_losses(folder):
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert [line["num_skipped"] for line in lines if line["kind"] != "valid"] == [0] * 14
+    return np.array([line["loss"] for line in lines if line["kind"] == "train"])
+
+
+@pytest.mark.smoke
+def test_bfloat16_runs_beside_float32(run, tmp_path, capfd):
+    folders = {name: tmp_path / name for name in ("float32", "O1", "O2")}
+    assert run("-o", f"output_dir={folders['float32']}") == 0
+    for level in ("O1", "O2"):
+        assert run("--amp", "--amp_level", level, "-o", f"output_dir={folders[level]}") == 0
+        assert f" in bfloat16 {level}, " in capfd.readouterr().out
+    losses = {name: training_losses(folder) for name, folder in folders.items()}
+    for level in ("O1", "O2"):
+        difference = np.abs(losses[level] - losses["float32"])
+        assert 1e-5 < difference[0] < 0.01
+        assert difference.max() < 0.1
+    assert (losses["O1"] != losses["O2"]).any()
+
+    checkpoint = load_checkpoint(str(folders["O2"] / "tiny_epoch_00002"))
+    for tensors in (checkpoint.weights, checkpoint.optimizer):
+        assert {np.asarray(value).dtype for value in tensors.values()} <= {np.dtype("float32")}
+    weights = str(folders["O2"] / "tiny_best.pdparams")
+    shown = []
+    for flags in ([], ["--amp", "--amp_level", "O2"]):
+        assert run("--test", "-w", weights, *flags) == 0
+        shown.append(capfd.readouterr().out.split("loss: ")[1].split()[0])
+    assert shown[0] != shown[1]
+    assert float(shown[0]) == pytest.approx(float(shown[1]), abs=0.02)
+
+
+def test_a_resumed_bfloat16_run_takes_the_same_steps(run, tmp_path):
+    """With all that reads or changes weights and statistics beside it."""
+    amp = ["--amp", "--amp_level", "O2", *FEATURES]
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    assert run(*amp, "-o", f"output_dir={whole}") == 0
+    assert run(*amp, "-o", f"output_dir={parts}", "-o", "save_every_steps=4") == 0
+    middle = str(parts / "tiny_step_00000004")  # inside the second epoch
+    assert run(*amp, "-o", f"output_dir={parts}", "-o", f"resume={middle}") == 0
+    one, other = (load_checkpoint(str(folder / "tiny_epoch_00002")) for folder in (whole, parts))
+    for left, right in (
+        (one.weights, other.weights),
+        (one.optimizer, other.optimizer),
+        (one.tensors, other.tensors),
+    ):
+        assert left.keys() == right.keys()
+        assert all(np.array_equal(left[name], right[name]) for name in left)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--amp", "--amp_level", "O3"], "argument --amp_level: invalid choice: 'O3'"),
+        (["--amp", "--amp_dtype", "float32"], "argument --amp_dtype: invalid choice: 'float32'"),
+        (["--amp", "-o", "amp_level=2"], "amp_level=2: expected"),
+        (["--amp_level", "O2"], "amp_level=O2: has no effect without amp; add --amp"),
+        (["-o", "amp_dtype=bfloat16"], "amp_dtype=bfloat16: has no effect without amp; add --amp"),
+        (
+            ["--amp", "--amp_dtype", "float16"],
+            "amp_dtype=float16: this CPU cannot train in it; take --amp_dtype",
+        ),
+    ],
+)
+def test_wrong_flags_are_told_before_anything_is_written(run, tmp_path, capfd, flags, message):
+    try:
+        code = run(*flags)
+    except SystemExit as left:
+        code = left.code
+    shown = capfd.readouterr()
+    assert code == 2
+    assert message in shown.out + shown.err
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_default_format_follows_the_device(tiny_config, monkeypatch):
+    def precision(*overrides):
+        return precision_of(load_config(str(tiny_config), overrides))
+
+    assert type(precision()) is Precision
+    assert type(precision("amp=false", "amp_level=O2", "amp_dtype=float16")) is Precision
+    assert type(precision("amp=true")) is RoundedPrecision
+    assert precision("amp=true").name == "bfloat16 O1"
+
+    monkeypatch.setattr("paddle.device.get_device", lambda: "gpu:0")
+    for dtype in ("float16", "bfloat16"):
+        monkeypatch.setattr(f"paddle.amp.is_{dtype}_supported", lambda: True)
+    assert type(precision("amp=true", "amp_dtype=bfloat16")) is MixedPrecision
+    with pytest.warns(UserWarning, match="AmpScaler can only be enabled on"):  # there is no GPU after all
+        assert precision("amp=true", "amp_level=O2").name == "float16 O2"
+    monkeypatch.setattr("paddle.amp.is_bfloat16_supported", lambda: False)
+    with pytest.raises(ConfigError, match="this GPU cannot train in it; take --amp_dtype float16"):
+        precision("amp=true", "amp_dtype=bfloat16")
