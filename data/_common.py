@@ -45,14 +45,6 @@ def run_main(main: Callable[[Optional[Sequence[str]]], int]) -> None:
     sys.exit(code)
 
 
-def default_workers() -> int:
-    """The CPUs this process may use."""
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # not on Linux
-        return os.cpu_count() or 1
-
-
 def run_parallel(
     function: Callable[[Any], Any], tasks: Sequence[Any], workers: int, chunk: int = 1
 ) -> Iterator[Any]:

@@ -15,11 +15,12 @@ from collections import deque
 from pathlib import Path
 from typing import List, NamedTuple, Optional, Sequence
 
-from _common import ScriptError, default_workers, progress, run_main, run_parallel, write_lines
+from _common import ScriptError, progress, run_main, run_parallel, write_lines
 
 from paddlevideo_fast.decode import VIDEO_EXTENSIONS, VideoReader, open_frames, open_video
 from paddlevideo_fast.errors import AnnotationError, VideoDecodeError
 from paddlevideo_fast.loader.annotations import read_frame_list, read_video_list
+from paddlevideo_fast.machine import num_cores
 
 
 class Entry(NamedTuple):
@@ -46,7 +47,7 @@ def parse_args(argv: Optional[Sequence[str]]) -> argparse.Namespace:
         "rawframes: lines `folder num_frames label`")  # fmt: skip
     add("--suffix", default="", help="videos: ending to add to paths; rawframes: default img_{:05}.jpg")
     add("--backend", choices=("pyav", "cv2", "decord"), default="pyav", help="decoder (default pyav)")
-    add("--workers", type=int, default=default_workers(), help="processes (default: all CPUs)")
+    add("--workers", type=int, default=num_cores(), help="processes (default: all CPUs)")
     add("--output", type=Path, help="where to write the list of the intact ones")
     return parser.parse_args(argv)
 

@@ -25,10 +25,11 @@ from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import cv2
 import numpy as np
-from _common import ScriptError, default_workers, progress, run_main, run_parallel, write_lines
+from _common import ScriptError, progress, run_main, run_parallel, write_lines
 
 from paddlevideo_fast.decode import VIDEO_EXTENSIONS, open_frames, open_video
 from paddlevideo_fast.errors import VideoDecodeError
+from paddlevideo_fast.machine import num_cores
 
 _NO_EFFECT = {
     "num_gpu": "frames are decoded on the CPU",
@@ -73,7 +74,7 @@ def parse_args(argv: Optional[Sequence[str]]) -> argparse.Namespace:
         default=2,
         help="1: src_dir/video; 2: src_dir/class/video (default)",
     )
-    add("--num_worker", "--num-worker", "--workers", type=int, default=default_workers(), help="processes")
+    add("--num_worker", "--num-worker", "--workers", type=int, default=num_cores(), help="processes")
     add(
         "--ext",
         default="",

@@ -22,7 +22,6 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from _common import (
     ScriptError,
-    default_workers,
     progress,
     run_main,
     run_parallel,
@@ -30,6 +29,8 @@ from _common import (
     write_whole,
 )
 from _motion import CLASSES, make_clip
+
+from paddlevideo_fast.machine import num_cores
 
 _VERSION = 1  # raised when the same arguments give other clips
 _SPLITS = ("train", "valid")
@@ -52,9 +53,7 @@ def parse_args(argv: Optional[Sequence[str]]) -> argparse.Namespace:
         help="class names joined by commas; the order is that of the labels",
     )
     parser.add_argument("--seed", type=int, default=0, help="what all randomness comes from (default 0)")
-    parser.add_argument(
-        "--workers", type=int, default=default_workers(), help="processes (default: all CPUs)"
-    )
+    parser.add_argument("--workers", type=int, default=num_cores(), help="processes (default: all CPUs)")
     return parser.parse_args(argv)
 
 

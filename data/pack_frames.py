@@ -27,7 +27,6 @@ from typing import List, Optional, Sequence, Tuple
 
 from _common import (
     ScriptError,
-    default_workers,
     only_run,
     progress,
     run_main,
@@ -42,6 +41,7 @@ from paddlevideo_fast.decode.packed import data_path, index_path, shard_numbers
 from paddlevideo_fast.decode.packed_format import VERSION, PackSettings
 from paddlevideo_fast.errors import ShardError
 from paddlevideo_fast.loader.annotations import read_frame_list, read_video_list
+from paddlevideo_fast.machine import num_cores
 
 
 def parse_args(argv: Optional[Sequence[str]]) -> argparse.Namespace:
@@ -60,7 +60,7 @@ def parse_args(argv: Optional[Sequence[str]]) -> argparse.Namespace:
         "pixels (default 256); 0: as the source")  # fmt: skip
     add("--quality", type=int, default=90, help="JPEG quality, 1 to 100 (default 90)")
     add("--shard_size", "--shard-size", type=int, default=256, help="videos in a shard (default 256)")
-    add("--workers", type=int, default=default_workers(), help="processes (default: all CPUs)")
+    add("--workers", type=int, default=num_cores(), help="processes (default: all CPUs)")
     add("--overwrite", action="store_true", help="pack again what is there already")
     add("--estimate", type=int, nargs="?", const=20, metavar="VIDEOS", help="write nothing: say what all "
         "would take, from this many (default 20)")  # fmt: skip

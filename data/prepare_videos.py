@@ -35,7 +35,6 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 import av
 from _common import (
     ScriptError,
-    default_workers,
     disk_error,
     only_run,
     progress,
@@ -49,6 +48,7 @@ from _storing import PrepareError
 
 from paddlevideo_fast.errors import VideoDecodeError
 from paddlevideo_fast.loader.annotations import VideoRecord, read_video_list
+from paddlevideo_fast.machine import num_cores
 from paddlevideo_fast.registry import did_you_mean
 
 _MANIFEST = "prepared.jsonl"
@@ -83,7 +83,7 @@ def parse_args(argv: Optional[Sequence[str]]) -> argparse.Namespace:
     add("--preset", default="sparse", help=f"{', '.join(PRESETS)} (default sparse)")
     add("--short_side", "--short-side", type=int, default=256, help="pixels, even (default 256)")
     add("--target_psnr", "--target-psnr", type=float, default=37.0, help="dB, RGB (default 37)")
-    add("--workers", type=int, default=default_workers(), help="processes (default: all CPUs)")
+    add("--workers", type=int, default=num_cores(), help="processes (default: all CPUs)")
     add("--estimate", type=int, nargs="?", const=8, metavar="N", help="only a sample of N videos (8)")
     return parser.parse_args(argv)
 

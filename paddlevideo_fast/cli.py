@@ -10,11 +10,12 @@ import sys
 import tempfile
 import time
 import warnings
-from typing import Any, Callable, Iterator, List, Optional, Sequence
+from typing import Callable, Iterator, List, Optional, Sequence
 
 from paddlevideo_fast.config.load import load_config
-from paddlevideo_fast.errors import EXIT_USER_ERROR, ConfigError, MissingExtraError, PaddleVideoFastError
+from paddlevideo_fast.errors import EXIT_USER_ERROR, MissingExtraError, PaddleVideoFastError
 from paddlevideo_fast.log import setup_logging
+from paddlevideo_fast.process import prepare_process
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -48,8 +49,12 @@ def build_parser() -> argparse.ArgumentParser:
         choices=("float16", "bfloat16"),
         help="the 16-bit format; default float16 on a GPU, bfloat16 on a CPU",
     )
-    for flag, what in _NOT_YET.items():
-        parser.add_argument(flag, action=_NotYet, what=what, help=argparse.SUPPRESS)
+    parser.add_argument(
+        "-p",
+        "--profiler_options",
+        metavar="OPTIONS",
+        help="measure the operators of some steps: key=value;key=value, such as batch_range=[10,20]",
+    )
     return parser
 
 
@@ -75,29 +80,6 @@ def count(lowest: int) -> Callable[[str], int]:
         return int(text)
 
     return convert
-
-
-_NOT_YET = {
-    "-p": "the profiler",
-    "--profiler_options": "the profiler",
-}
-
-
-class _NotYet(argparse.Action):
-    """A flag of PaddleVideo's that this version has not: said plainly, rather than an unknown argument."""
-
-    def __init__(self, option_strings: Sequence[str], dest: str, what: str, **kwargs: Any) -> None:
-        super().__init__(option_strings, dest, nargs="?", **kwargs)
-        self.what = what
-
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: Any,
-        values: Any,
-        option_string: Optional[str] = None,
-    ) -> None:
-        parser.error(f"{option_string}: {self.what} is not in this version; leave the flag out")
 
 
 def timed_progress() -> Callable[[str], None]:
@@ -129,7 +111,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
 
 def _run(args: argparse.Namespace) -> int:
     overrides = args.override + _flags_as_overrides(args)
-    set_threads(wanted_threads(args.config, overrides))
+    prepare_process(args.config, overrides)
     with quiet_import():
         from paddlevideo_fast import assembly
         from paddlevideo_fast.engine import TrainingInterrupted
@@ -151,21 +133,12 @@ def _rank() -> int:
     return int(os.environ.get("PADDLE_TRAINER_ID", "0"))
 
 
-def wanted_threads(config: str, overrides: Sequence[str]) -> Any:
-    """`num_threads` of the unchecked config: the check imports Paddle, which reads the count at its import.
-
-    Problems are left to the check, which tells all of them at once.
-    """
-    try:
-        return load_config(config, overrides, check=False).get("num_threads")
-    except ConfigError:
-        return None
-
-
 def _flags_as_overrides(args: argparse.Namespace) -> List[str]:
     flags = []
     if args.weights is not None:
         flags.append(f"weights={json.dumps(args.weights)}")  # a path is text, whatever YAML would make of it
+    if args.profiler_options is not None:
+        flags.append(f"profiler_options={json.dumps(args.profiler_options)}")
     if args.validate:
         flags.append("validate=true")
     if args.train_dali:
@@ -182,21 +155,6 @@ def _flags_as_overrides(args: argparse.Namespace) -> List[str]:
     if args.max_iters is not None:
         flags.append(f"max_iters={args.max_iters}")
     return flags
-
-
-def set_threads(num_threads: Any) -> None:
-    """Chooses the CPU threads of this process; must run before Paddle is imported.
-
-    Paddle's CPU build runs on one thread unless OMP_NUM_THREADS says otherwise. The variable wins where the
-    user has set it; a config's `num_threads` comes next; then all cores this process may use.
-    """
-    chosen = num_threads if isinstance(num_threads, int) and num_threads > 0 else num_cores()
-    os.environ.setdefault("OMP_NUM_THREADS", str(chosen))
-
-
-def num_cores() -> int:
-    """CPU cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @contextlib.contextmanager

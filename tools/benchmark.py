@@ -4,7 +4,7 @@ import argparse
 import importlib
 import sys
 from pathlib import Path
-from typing import Any, Optional, Sequence
+from typing import Optional, Sequence
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # runs from a clone, installed or not
 
@@ -12,10 +12,9 @@ from paddlevideo_fast.cli import (
     EXIT_USER_ERROR,
     add_config_arguments,
     quiet_import,
-    set_threads,
-    wanted_threads,
 )
 from paddlevideo_fast.errors import PaddleVideoFastError
+from paddlevideo_fast.process import prepare_process
 
 # Modules of paddlevideo_fast/bench with `add_arguments(parser)` and `main(args)`. Each is imported when it is
 # asked for, so none needs what another one needs.
@@ -43,24 +42,26 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     parser.add_argument("benchmark", choices=BENCHMARKS)
     parser.add_argument("options", nargs=argparse.REMAINDER)
     chosen = parser.parse_args(argv)
-    set_threads(_threads_of_config(chosen.options))
-    with quiet_import():
-        module = importlib.import_module(f"paddlevideo_fast.bench.{chosen.benchmark}")
-    command = argparse.ArgumentParser(prog=f"{parser.prog} {chosen.benchmark}", description=module.__doc__)
-    module.add_arguments(command)
     try:
+        _prepare(chosen.options)
+        with quiet_import():
+            module = importlib.import_module(f"paddlevideo_fast.bench.{chosen.benchmark}")
+        command = argparse.ArgumentParser(
+            prog=f"{parser.prog} {chosen.benchmark}", description=module.__doc__
+        )
+        module.add_arguments(command)
         return int(module.main(command.parse_args(chosen.options)))
     except PaddleVideoFastError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return EXIT_USER_ERROR
 
 
-def _threads_of_config(options: Sequence[str]) -> Any:
-    """`num_threads` of the config that the options name, if they do; Paddle reads it at its import."""
+def _prepare(options: Sequence[str]) -> None:
+    """Threads and flags of the config that the options name, if they do; Paddle reads them at its import."""
     parser = argparse.ArgumentParser(add_help=False)
     add_config_arguments(parser, required=False)
     known = parser.parse_known_args(options)[0]
-    return wanted_threads(known.config, known.override) if known.config else None
+    prepare_process(known.config, known.override)
 
 
 if __name__ == "__main__":

@@ -19,12 +19,11 @@ from paddlevideo_fast.cli import (
     add_config_arguments,
     count,
     quiet_import,
-    set_threads,
     timed_progress,
-    wanted_threads,
 )
 from paddlevideo_fast.config.load import load_config
 from paddlevideo_fast.errors import MissingExtraError, PaddleVideoFastError
+from paddlevideo_fast.process import prepare_process
 
 _DATA_TOOLS = Path(__file__).resolve().parent.parent / "data"
 
@@ -51,8 +50,8 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     """Runs the doctor; 2: wrong input, told in one message."""
     args = parse_args(argv)
     progress = timed_progress()
-    set_threads(wanted_threads(args.config, args.override))
     try:
+        prepare_process(args.config, args.override)
         with quiet_import():
             from paddlevideo_fast.bench import charts, doctor
         result = doctor.examine(load_config(args.config, args.override), args.steps, _DATA_TOOLS, progress)

@@ -19,12 +19,11 @@ from paddlevideo_fast.cli import (
     add_config_arguments,
     count,
     quiet_import,
-    set_threads,
     timed_progress,
-    wanted_threads,
 )
 from paddlevideo_fast.config.load import load_config
 from paddlevideo_fast.errors import MissingExtraError, PaddleVideoFastError
+from paddlevideo_fast.process import prepare_process
 
 
 def parse_args(argv: Optional[Sequence[str]]) -> argparse.Namespace:
@@ -74,8 +73,8 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     args = parse_args(argv)
     progress = timed_progress()
     overrides = [*args.override, "multigrid=true"]  # a MULTIGRID section is planned, whether it is on or not
-    set_threads(wanted_threads(args.config, overrides))
     try:
+        prepare_process(args.config, overrides)
         with quiet_import():
             from paddlevideo_fast.bench import charts, multigrid_plan, multigrid_report
         options = multigrid_plan.PlanOptions(

@@ -22,12 +22,11 @@ from paddlevideo_fast.cli import (
     add_config_arguments,
     count,
     quiet_import,
-    set_threads,
     timed_progress,
-    wanted_threads,
 )
 from paddlevideo_fast.config.load import load_config
 from paddlevideo_fast.errors import MissingExtraError, PaddleVideoFastError
+from paddlevideo_fast.process import prepare_process
 
 
 def parse_args(argv: Optional[Sequence[str]]) -> argparse.Namespace:
@@ -82,9 +81,9 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     """Prints the prediction; 2: wrong input, told in one message."""
     args = parse_args(argv)
     progress = timed_progress()
-    if args.config:
-        set_threads(wanted_threads(args.config, args.override))
     try:
+        if args.config:
+            prepare_process(args.config, args.override)
         with quiet_import():
             from paddlevideo_fast.bench import charts, scaling_report
             from paddlevideo_fast.bench.scaling_plan import ScalingOptions, plan_scaling

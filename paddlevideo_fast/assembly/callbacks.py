@@ -26,6 +26,8 @@ from paddlevideo_fast.engine.callbacks import (
     ExponentialMovingAverage,
     LearningRate,
     PreciseBatchNorm,
+    ProfilerOptions,
+    Profiling,
     ProgressBar,
     Recorder,
 )
@@ -46,7 +48,8 @@ def callbacks_of(
     What a clip costs is counted in the first step only. The rate is set before a step and the average follows
     it, so evaluation sees the newest average. Precise BN comes before evaluation and checkpoint, evaluation
     before the records, which hold its result, and the records before the checkpoint: a run that dies between
-    the two repeats the steps and their records, it never lacks them. The bar is last, below the lines.
+    the two repeats the steps and their records, it never lacks them. The profiler, which may end the run,
+    comes behind all that keeps a step. The bar is last, below the lines.
     """
     model = parts.model
     callbacks: List[Callback] = [
@@ -99,6 +102,9 @@ def callbacks_of(
             keep_last=settings.keep_last,
         )
     )
+    if settings.profiler_options is not None:
+        options = ProfilerOptions.parse(settings.profiler_options)
+        callbacks.append(Profiling(options, store.folder / "profile", parts.distribution.rank))
     if sys.stdout.isatty() and main:
         callbacks.append(ProgressBar())
     return callbacks

@@ -13,6 +13,7 @@ from paddlevideo_fast.config import Config, DatasetSettings, RunSettings
 from paddlevideo_fast.engine import Distribution
 from paddlevideo_fast.loader import BadSamples, WorkerOptions, build_dataset, build_loader, check_labels
 from paddlevideo_fast.loader.dali import DaliOptions, to_tensor
+from paddlevideo_fast.machine import gpu_number
 from paddlevideo_fast.modeling import Preprocess
 
 
@@ -82,13 +83,11 @@ def dali_options(
     settings: RunSettings, name: str, layout: Literal["NTCHW", "NCTHW"]
 ) -> Optional[DaliOptions]:
     """How DALI reads DATASET.`name`; None where our own reader does."""
-    return DaliOptions(_gpu_number(), layout) if settings.train_dali and name != "test" else None
-
-
-def _gpu_number() -> Optional[int]:
-    """The GPU that Paddle computes on, None for the CPU."""
-    kind, _, number = paddle.device.get_device().partition(":")
-    return int(number) if kind == "gpu" else None
+    return (
+        DaliOptions(gpu_number(paddle.get_device()), layout)
+        if settings.train_dali and name != "test"
+        else None
+    )
 
 
 def data_identity(cfg: Config, split: Split) -> Dict[str, Any]:

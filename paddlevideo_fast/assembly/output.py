@@ -50,8 +50,8 @@ def open_output(
 
 
 def _without_start(cfg: Config) -> Config:
-    """The config without what says where this start began: loading it gives the run from its beginning."""
-    start = ("resume", "resume_epoch", "weights")
+    """The config without what belongs to this start alone: loading it gives the run from its beginning."""
+    start = ("resume", "resume_epoch", "weights", "profiler_options")
     return Config({key: value for key, value in cfg.items() if key not in start}, path=cfg.path)
 
 

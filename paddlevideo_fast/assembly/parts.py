@@ -10,6 +10,7 @@ import paddle
 
 from paddlevideo_fast.assembly.data import Split, split_of
 from paddlevideo_fast.assembly.precision import precision_of
+from paddlevideo_fast.assembly.runtime import require_runtime, with_static_graph
 from paddlevideo_fast.config import Config, DatasetSettings, RunSettings, accumulation_of, build
 from paddlevideo_fast.engine import Distribution, Precision, Trainer
 from paddlevideo_fast.engine.callbacks import Callback
@@ -104,6 +105,7 @@ def training_parts(
         PaddleVideoFastError: as its message says.
     """
     require(cfg, "training", *TRAINING_SECTIONS)
+    require_runtime(cfg)
     distribution = distribution or Distribution()
     settings = RunSettings.from_config(cfg)
     plan = plan_run(cfg)
@@ -112,6 +114,7 @@ def training_parts(
     model = build_model(cfg["MODEL"], load_pretrained=load_pretrained)
     optimizer, curve = build_optimizer(cfg["OPTIMIZER"], model)
     split = split_of(cfg, "train", folder, model.layout, distribution)
+    model = with_static_graph(cfg, model)
     return TrainingParts(
         cfg, settings, plan, model, optimizer, plan.curve or curve, split, precision, distribution
     )

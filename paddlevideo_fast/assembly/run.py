@@ -13,9 +13,10 @@ from paddlevideo_fast.assembly.distribution import distribution_of
 from paddlevideo_fast.assembly.output import checkpoint_to_resume, open_output
 from paddlevideo_fast.assembly.parts import TRAINING_SECTIONS, require, training_parts
 from paddlevideo_fast.assembly.precision import precision_of
+from paddlevideo_fast.assembly.runtime import describe_runtime, require_runtime
 from paddlevideo_fast.config import Config, RunSettings
 from paddlevideo_fast.engine import Checkpoint, CheckpointStore, Distribution, Trainer
-from paddlevideo_fast.engine.callbacks import restore
+from paddlevideo_fast.engine.callbacks import ProfilingFinished, restore
 from paddlevideo_fast.errors import BadSampleShareError, ConfigError
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.modeling import build_model, count_parameters, load_weights
@@ -33,6 +34,7 @@ def train(cfg: Config) -> Trainer:
     """
     settings = RunSettings.from_config(cfg)
     require(cfg, "training", *TRAINING_SECTIONS)  # before there is an output folder
+    require_runtime(cfg)
     if settings.validate:
         require(cfg, "validate", "DATASET.valid")
     plan_run(cfg)
@@ -69,6 +71,7 @@ def _train(cfg: Config, settings: RunSettings, distribution: Distribution) -> Tr
             if used is not None:
                 stack.callback(used.loader.close)
         stack.enter_context(trainer.interrupt)
+        stack.enter_context(contextlib.suppress(ProfilingFinished))
         trainer.fit()
     return trainer
 
@@ -77,6 +80,7 @@ def test(cfg: Config) -> Dict[str, float]:
     """Evaluates `weights` on DATASET.test and returns the metrics; see `engine.evaluate`."""
     settings = RunSettings.from_config(cfg)
     require(cfg, "--test", "DATASET.test")
+    require_runtime(cfg)
     if not settings.weights:
         raise ConfigError(["weights: --test needs a weight file; give it with -w FILE"])
     store = CheckpointStore(settings.output_dir, settings.model_name)
@@ -116,6 +120,7 @@ def _describe(
         settings.seed,
         settings.output_dir,
     )
+    logger.info(describe_runtime())
 
 
 def _shown(value: float) -> str:

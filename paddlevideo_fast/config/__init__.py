@@ -12,6 +12,7 @@ from paddlevideo_fast.config.run import (
     RunSettings,
     accumulation_of,
 )
+from paddlevideo_fast.config.runtime import RuntimeSettings
 from paddlevideo_fast.config.schema import check_config
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "MultigridSettings",
     "PreciseBNSettings",
     "RunSettings",
+    "RuntimeSettings",
     "accumulation_of",
     "build",
     "build_list",

@@ -74,7 +74,7 @@ def load_with_schema(path: Union[str, Path], overrides: Sequence[str], root: Opt
     """See `load_config`; `root` is the schema, None to leave the content unchecked."""
     data, origins = read_with_bases(str(path))
     config = Config(data, origins, str(path))
-    problems = apply_overrides(config, overrides)
+    problems = apply_overrides(config, overrides, (root or ROOT).members)
     found = examine(config, root) if root else None
     if found:
         problems += found.problems

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, List, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Collection, List, Sequence, Tuple
 
 from paddlevideo_fast.config.types import KeyPath
 from paddlevideo_fast.config.yaml_source import Source, dotted, parse
@@ -13,18 +13,21 @@ if TYPE_CHECKING:
     from paddlevideo_fast.config.load import Config
 
 
-def apply_overrides(config: Config, overrides: Sequence[str]) -> List[str]:
+def apply_overrides(config: Config, overrides: Sequence[str], sections: Collection[str] = ()) -> List[str]:
     """Applies each override in order and returns the problems of those that cannot be applied.
 
     The key is split from the value at the first `=` and at each dot; a number steps into a list. The value
     is YAML, so `1e-4` is a float and `[1, 2]` a list, and nothing is ever executed. The last key may be new;
-    those before it must exist. A mapping as value replaces the whole section.
+    those before it must exist, or be one of `sections` at the top level. A mapping as value replaces the
+    whole section.
     """
     problems: List[str] = []
     for number, text in enumerate(overrides, 1):
         name = f"-o #{number}"
         try:
             path, source = _read(text, name)
+            if path[0] in sections and len(path) > 1:
+                config.setdefault(path[0], {})
             _set(config, path, source, name)
         except ConfigError as error:
             problems += error.problems

@@ -44,7 +44,9 @@ class RunSettings:
         weights: weight file to start from, or to evaluate; a path or an URL.
         max_iters: stop each epoch and each evaluation after this many steps; null for no limit.
         accumulate_steps: batches whose gradients are averaged in one update of the weights.
-        num_threads: CPU threads of the process that computes; null for all cores.
+        num_threads: CPU threads of the process that computes; null for one on each of its cores.
+        to_static: train the network as a static graph, which Paddle builds from its code.
+        profiler_options: measure the operators of some steps, as the flag `-p` does; null for never.
         train_dali: read the clips of training and validation through NVIDIA DALI, on the device that
             computes.
         multigrid: train in the schedule that MULTIGRID describes; without it that section has no effect.
@@ -72,6 +74,8 @@ class RunSettings:
     max_iters: Optional[PositiveInt] = None
     accumulate_steps: PositiveInt = 1
     num_threads: Optional[PositiveInt] = None
+    to_static: bool = False
+    profiler_options: Optional[str] = None
     train_dali: bool = False
     multigrid: bool = False
     amp: bool = False
@@ -83,7 +87,6 @@ class RunSettings:
         "use_gpu": "the device is chosen by what the installed Paddle offers",
         "use_npu": "only CPU and GPU are supported",
         "use_xpu": "only CPU and GPU are supported",
-        "to_static": "training runs in dynamic mode",
         "inference_model_dir": "training and testing do not use it",
         "quant_output_dir": "quantization is not supported yet",
     }

@@ -17,6 +17,7 @@ from paddlevideo_fast.config.run import (
     PreciseBNSettings,
     RunSettings,
 )
+from paddlevideo_fast.config.runtime import RuntimeSettings
 from paddlevideo_fast.registry import Registry
 
 _TAGS = {"recognizer": "framework", "dataset": "format"}
@@ -145,6 +146,7 @@ ROOT = Group(
         "DISTRIBUTED": Group(
             settings=DistributedSettings, purpose="How the processes of a run work together."
         ),
+        "RUNTIME": Group(settings=RuntimeSettings, purpose="How Paddle uses the machine."),
         "INFERENCE": Unsupported("training and testing do not use it"),
     },
     RunSettings,

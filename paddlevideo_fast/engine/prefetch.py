@@ -9,6 +9,8 @@ from typing import Any, Callable, Deque, Iterator, Tuple, TypeVar
 
 import paddle
 
+from paddlevideo_fast.machine import gpu_number
+
 Item = TypeVar("Item")
 Prepared = TypeVar("Prepared")
 
@@ -23,8 +25,8 @@ def to_device(batches: Iterator[Any]) -> Iterator[Any]:
     Args:
         batches: of `loader.Batch`.
     """
-    kind, _, number = paddle.get_device().partition(":")
-    return batches if kind == "cpu" else one_ahead(batches, DeviceCopy(int(number)))
+    number = gpu_number(paddle.get_device())
+    return batches if number is None else one_ahead(batches, DeviceCopy(number))
 
 
 def one_ahead(items: Iterator[Item], prepare: Callable[[Item], Prepared]) -> Iterator[Prepared]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import os
 import time
 from typing import Any, Dict, Iterable, List, Sequence
 
 from paddlevideo_fast.loader.request import ClipRequest
 from paddlevideo_fast.loader.workers import WorkerOptions, WorkerPool
 from paddlevideo_fast.log import get_logger
+from paddlevideo_fast.machine import num_cores
 
 _ENOUGH = 0.95  # share of the best rate that a smaller number of workers has to reach
 _MEASURE_SEC = 0.7
@@ -30,8 +30,8 @@ def choose_num_workers(dataset: Any, batches: Sequence[List[ClipRequest]], optio
         options: how the workers are run.
     """
     requests = itertools.cycle([[request] for requests in batches for request in requests])
-    num_cores = len(os.sched_getaffinity(0))
-    counts = [2**power for power in range(num_cores.bit_length()) if 2**power < num_cores] + [num_cores]
+    most = num_cores()
+    counts = [2**power for power in range(most.bit_length()) if 2**power < most] + [most]
     rates = {count: _clips_per_sec(dataset, requests, count, options) for count in counts}
     chosen = smallest_sufficient(rates)
     measured = ", ".join(f"{count}: {rate:.1f}" for count, rate in rates.items())

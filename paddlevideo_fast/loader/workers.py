@@ -19,6 +19,7 @@ from paddlevideo_fast.loader.errors import LoaderError
 from paddlevideo_fast.loader.request import ClipRequest
 from paddlevideo_fast.loader.shared import SharedBuffer
 from paddlevideo_fast.loader.worker_process import Answer, Task, serve
+from paddlevideo_fast.machine import available_cores
 
 NUM_AHEAD = 2  # batches that a worker has been asked for: it goes on while the answer to one is on its way
 NUM_LENT = (
@@ -207,6 +208,6 @@ def _cores(num_workers: int, affinity: Optional[str]) -> List[Optional[Set[int]]
     """The cores each worker is pinned to; None where it is not."""
     if affinity is None:
         return [None] * num_workers
-    cores = sorted(os.sched_getaffinity(0))
+    cores = available_cores()
     others = cores[1:][::-1] or cores
     return [{others[worker % len(others)]} for worker in range(num_workers)]

@@ -177,14 +177,6 @@ def test_any_path_of_weights(run, out, tmp_path, name):
     assert run("--test", "-w", str(weights)) == 0
 
 
-@pytest.mark.parametrize("flag", ["-p", "--profiler_options"])
-def test_flags_that_are_not_in_this_version_say_so(run, capfd, flag):
-    with pytest.raises(SystemExit) as left:
-        run(flag)
-    assert left.value.code == 2
-    assert f"{flag}: " in capfd.readouterr().err
-
-
 def test_a_full_disk_at_the_start(run, out, capfd, monkeypatch):
     def full(*arguments):
         raise OSError(28, "No space left on device")

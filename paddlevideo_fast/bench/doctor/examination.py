@@ -25,9 +25,9 @@ from paddlevideo_fast.bench.training import (
     time_steps,
     time_training_stages,
 )
-from paddlevideo_fast.cli import num_cores
 from paddlevideo_fast.config import Config
 from paddlevideo_fast.errors import ConfigError
+from paddlevideo_fast.machine import num_cores
 
 _MAX_CLIPS = 64
 

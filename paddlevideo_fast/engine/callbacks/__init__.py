@@ -8,6 +8,7 @@ from paddlevideo_fast.engine.callbacks.ema import ExponentialMovingAverage
 from paddlevideo_fast.engine.callbacks.evaluation import Evaluation
 from paddlevideo_fast.engine.callbacks.learning_rate import LearningRate
 from paddlevideo_fast.engine.callbacks.precise_batch_norm import PreciseBatchNorm
+from paddlevideo_fast.engine.callbacks.profiling import ProfilerOptions, Profiling, ProfilingFinished
 from paddlevideo_fast.engine.callbacks.progress import ProgressBar
 from paddlevideo_fast.engine.callbacks.recorder import Recorder
 
@@ -20,6 +21,9 @@ __all__ = [
     "ExponentialMovingAverage",
     "LearningRate",
     "PreciseBatchNorm",
+    "ProfilerOptions",
+    "Profiling",
+    "ProfilingFinished",
     "ProgressBar",
     "Recorder",
     "restore",

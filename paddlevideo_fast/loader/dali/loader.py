@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from paddlevideo_fast.loader.dali.maker import BatchMaker
 from paddlevideo_fast.loader.dataset import ClipDataset
 from paddlevideo_fast.loader.errors import LoaderError
 from paddlevideo_fast.loader.request import ClipRequest
+from paddlevideo_fast.machine import num_cores
 
 _BATCHES_AHEAD = 2  # read from disk and planned while DALI works on another
 
@@ -66,7 +66,7 @@ class DaliLoader:
     ) -> None:
         self.dataset = dataset
         self.batch_sampler = batch_sampler
-        wanted = len(os.sched_getaffinity(0)) if num_threads == "auto" else num_threads
+        wanted = num_cores() if num_threads == "auto" else num_threads
         self.num_threads = max(1, wanted)
         self._running: Optional[Generator[Batch, None, None]] = None
         self._drafter = Drafter(dataset, "cpu" if options.device_id is None else "gpu")

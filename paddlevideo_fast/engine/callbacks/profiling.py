@@ -1,0 +1,183 @@
+"""Paddle's profiler around some steps: PaddleVideo's `-p`."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Dict, Literal, Optional, Tuple, get_args, get_origin, get_type_hints
+
+import paddle
+from paddle import profiler
+
+from paddlevideo_fast.engine.callbacks.base import Callback
+from paddlevideo_fast.engine.output import writing
+from paddlevideo_fast.errors import ConfigError
+from paddlevideo_fast.log import get_logger
+from paddlevideo_fast.machine import gpu_number
+from paddlevideo_fast.registry import did_you_mean
+
+if TYPE_CHECKING:
+    from paddlevideo_fast.engine.trainer import Trainer
+
+logger = get_logger(__name__)
+
+_BOOLEANS = {
+    **dict.fromkeys(("true", "yes", "t", "1"), True),
+    **dict.fromkeys(("false", "no", "f", "0"), False),
+}
+
+
+class ProfilingFinished(Exception):
+    """The steps are measured and the run was to end there."""
+
+
+@dataclass(frozen=True)
+class ProfilerOptions:
+    """What is measured, and where it goes.
+
+    Args:
+        batch_range: the first step, counted from 0 at the start of this run, and the one behind the last.
+        state: what is looked at; "GPU" alone leaves the operators' calls out.
+        sorted_key: order of the summary, by time on the device that `state` names.
+        tracer_option: "Default" sums up operators, "OpDetail" also what they call, "AllOpDetail" also keeps
+            the shapes of their inputs in the trace.
+        profile_path: the trace is `<profile_path>.json`, the summary `<profile_path>.txt`; empty for
+            `profile` in the output folder.
+        exit_on_finished: the run ends with the last of these steps, and saves no checkpoint.
+        timer_only: no trace and no summary, only the mean time of a step.
+    """
+
+    batch_range: Tuple[int, int] = (10, 20)
+    state: Literal["All", "CPU", "GPU"] = "All"
+    sorted_key: Literal["total", "ave", "max", "min"] = "total"
+    tracer_option: Literal["Default", "OpDetail", "AllOpDetail"] = "Default"
+    profile_path: str = ""
+    exit_on_finished: bool = True
+    timer_only: bool = False
+
+    @classmethod
+    def parse(cls, text: str) -> ProfilerOptions:
+        """The options of a string such as "batch_range=[10,20];state=CPU".
+
+        Raises:
+            ConfigError: with all that is wrong in it.
+        """
+        names = [field.name for field in fields(cls)]
+        values: Dict[str, Any] = {}
+        problems = []
+        for item in filter(None, (part.strip() for part in text.split(";"))):
+            key, equals, value = (part.strip() for part in item.partition("="))
+            if not equals:
+                problems.append(f"'{item}' is no key=value")
+            elif key not in names:
+                problems.append(f"unknown key '{key}'{did_you_mean(key, names)}")
+            else:
+                try:
+                    values[key] = _converted(get_type_hints(cls)[key], value)
+                except ValueError as error:
+                    problems.append(f"{key}={value}: expected {error}")
+        if values.get("state") == "GPU" and gpu_number(paddle.get_device()) is None:
+            problems.append("state=GPU: Paddle computes on the CPU here; use CPU or All")
+        if problems:
+            raise ConfigError([f"-p, profiler_options: {problem}" for problem in problems])
+        return cls(**values)
+
+
+class Profiling(Callback):
+    """Measures some steps, writes a trace for chrome://tracing and a table, and logs the table.
+
+    A run that ends within these steps gives what there was until then.
+
+    Args:
+        options: see there.
+        prefix: path of both files without their endings, where the options name none.
+        rank: of this process; each has files of its own.
+    """
+
+    def __init__(self, options: ProfilerOptions, prefix: Path, rank: int = 0) -> None:
+        self._options = options
+        self._prefix = (options.profile_path or str(prefix)) + (f".rank{rank}" if rank else "")
+        self._num_steps = 0
+        self._running: Optional[profiler.Profiler] = None
+
+    def step_begin(self, trainer: Trainer) -> None:
+        if self._num_steps == self._options.batch_range[0]:
+            self._running = self._profiler()
+            self._running.start()
+
+    def step_end(self, trainer: Trainer) -> None:
+        self._num_steps += 1
+        if self._running is None:
+            return
+        last = self._num_steps == self._options.batch_range[1]
+        if self._options.timer_only or not last:  # the trace would begin another step
+            self._running.step(trainer.num_clips)
+        if last:
+            self._finish()
+            if self._options.exit_on_finished:
+                raise ProfilingFinished
+
+    def fit_end(self, trainer: Trainer) -> None:
+        if self._num_steps <= self._options.batch_range[0]:
+            logger.warning("profiler: nothing was measured, the run had %d steps", self._num_steps)
+
+    def close(self) -> None:
+        self._finish()
+
+    def _profiler(self) -> profiler.Profiler:
+        targets = {"CPU": [profiler.ProfilerTarget.CPU], "GPU": [profiler.ProfilerTarget.GPU], "All": None}
+        return profiler.Profiler(
+            targets=targets[self._options.state],
+            on_trace_ready=self._keep_trace,
+            record_shapes=self._options.tracer_option == "AllOpDetail",
+            timer_only=self._options.timer_only,
+        )
+
+    def _finish(self) -> None:
+        if self._running is None:
+            return
+        running, self._running = self._running, None
+        if self._options.timer_only:
+            logger.info("profiler: %s", running.step_info("clips").strip())
+            running.stop()
+            return
+        with contextlib.redirect_stdout(io.StringIO()) as shown:  # Paddle prints its tables
+            running.stop()
+            running.summary(self._order(), op_detail=self._options.tracer_option != "Default")
+        with writing(self._prefix):
+            Path(f"{self._prefix}.txt").write_text(shown.getvalue(), encoding="utf-8")
+        logger.info("profiler:\n%s", shown.getvalue().strip())
+        logger.info("profiler: '%s.json' holds the trace, '%s.txt' the table", self._prefix, self._prefix)
+
+    def _keep_trace(self, running: profiler.Profiler) -> None:
+        trace = Path(f"{self._prefix}.json")
+        with writing(trace):
+            trace.parent.mkdir(parents=True, exist_ok=True)
+            unfinished = trace.with_name(f"{trace.name}.tmp")
+            running.export(str(unfinished), "json")
+            unfinished.replace(trace)
+
+    def _order(self) -> Any:
+        device = "GPU" if self._options.state == "GPU" else "CPU"
+        key = {"total": "Total", "ave": "Avg", "max": "Max", "min": "Min"}[self._options.sorted_key]
+        return getattr(profiler.SortedKeys, f"{device}{key}")
+
+
+def _converted(hint: Any, text: str) -> Any:
+    """The value that an option's text stands for; a ValueError says what would be one."""
+    if hint is bool:
+        if text.lower() not in _BOOLEANS:
+            raise ValueError("True or False")
+        return _BOOLEANS[text.lower()]
+    if get_origin(hint) is Literal:
+        if text not in get_args(hint):
+            raise ValueError(" or ".join(get_args(hint)))
+        return text
+    if hint is str:
+        return text
+    steps = [part.strip() for part in text.strip("[]()").split(",")]
+    if len(steps) != 2 or not all(step.isdigit() for step in steps) or int(steps[0]) >= int(steps[1]):
+        raise ValueError("two rising step numbers, such as [10,20]")
+    return int(steps[0]), int(steps[1])

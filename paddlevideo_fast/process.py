@@ -1,0 +1,78 @@
+"""What has to be settled before Paddle is imported: it reads threads and flags once, at its import."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, List, Mapping, Optional, Sequence
+
+from paddlevideo_fast.config.load import load_config
+from paddlevideo_fast.config.run import RunSettings
+from paddlevideo_fast.config.runtime import RuntimeSettings
+from paddlevideo_fast.config.types import arguments_of, mismatches
+from paddlevideo_fast.errors import ConfigError
+from paddlevideo_fast.machine import available_cores
+
+
+def prepare_process(config: Optional[str] = None, overrides: Sequence[str] = ()) -> None:
+    """Gives this process the cores, threads and flags of a config; must run before Paddle is imported.
+
+    A variable that the environment has already wins: `OMP_NUM_THREADS` over `num_threads`, `FLAGS_x` over
+    `RUNTIME.x`. Values of a wrong kind are left to the check of the config, which imports Paddle and tells
+    all problems at once.
+
+    Args:
+        config: path of the config; None for the default settings.
+        overrides: of its keys.
+
+    Raises:
+        ConfigError: `RUNTIME.cpu_affinity` names a core that this process may not use.
+    """
+    try:
+        values: Mapping[str, Any] = load_config(config, overrides, check=False) if config else {}
+    except ConfigError:
+        values = {}
+    section = values.get("RUNTIME")
+    settings = RuntimeSettings(**_fitting(RuntimeSettings, section if isinstance(section, Mapping) else {}))
+    share = cores_of_process(settings, available_cores())
+    if settings.cpu_affinity is not None:
+        os.sched_setaffinity(0, share)
+    num_threads = _fitting(RunSettings, values).get("num_threads") or len(share)
+    for name, value in {"OMP_NUM_THREADS": str(num_threads), **settings.environment()}.items():
+        os.environ.setdefault(name, value)
+
+
+def cores_of_process(settings: RuntimeSettings, cores: Sequence[int]) -> List[int]:
+    """The cores that are this process's part, in a row, when the processes of the machine share evenly.
+
+    With fewer cores than processes, some processes have the same one.
+
+    Args:
+        settings: their `cpu_affinity` names the cores to share; else all are.
+        cores: those that this process may use.
+
+    Raises:
+        ConfigError: `cpu_affinity` names another core, or none.
+    """
+    wanted = settings.cpu_affinity
+    if isinstance(wanted, list):
+        if not wanted or not set(wanted) <= set(cores):
+            allowed = ", ".join(map(str, cores))
+            raise ConfigError([f"RUNTIME.cpu_affinity={wanted}: this process may use the cores {allowed}"])
+        cores = sorted(set(wanted))
+    # as paddle.distributed.launch tells its processes
+    rank, size = (int(os.environ.get(f"PADDLE_LOCAL_{name}", default)) for name, default in _ALONE)
+    begin, end = rank * len(cores) // size, (rank + 1) * len(cores) // size
+    return list(cores[begin : max(end, begin + 1)])
+
+
+_ALONE = (("RANK", 0), ("SIZE", 1))
+
+
+def _fitting(cls: type, section: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The keys of `section` that are arguments of `cls` and have a value that fits."""
+    arguments = arguments_of(cls)
+    return {
+        name: value
+        for name, value in section.items()
+        if name in arguments and not list(mismatches(value, arguments[name].hint))
+    }
