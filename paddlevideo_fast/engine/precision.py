@@ -107,12 +107,11 @@ class MixedPrecision(Precision):
         self._scaler.scale(loss).backward()
 
     def optimizer_step(self, optimizer: Any) -> bool:
-        self._scaler.unscale_(optimizer)  # before the optimizer clips
-        # Paddle's own step waits for this value, too
-        overflow = bool(getattr(self._scaler, "_found_inf", False))
-        self._scaler.step(optimizer)
+        self._scaler.step(optimizer)  # unscales the gradients before the optimizer clips them
         self._scaler.update()
         optimizer.clear_grad()
+        # a plain number, which the update has set: reading the tensor would wait for the device once more
+        overflow = getattr(self._scaler, "_decr_count", 0) > 0
         if overflow:
             self._halve_scale()
         return not overflow
