@@ -38,7 +38,7 @@ class OptimizerRecipe:
         no_weight_decay_name: words separated by spaces; no weight decay on parameters with one in their name.
         lr_multipliers: parameter name (or start of names, up to a dot) to factor on the learning rate.
             None: what the model's head asks for (TSM: weight of the last layer 5, its bias 10).
-        multi_precision: keep float32 copies of low-precision parameters (AMP level O2).
+        multi_precision: keep float32 copies of 16-bit parameters; with `amp` they are float32 already.
     """
 
     learning_rate: Union[NonNegative, LearningRate]
