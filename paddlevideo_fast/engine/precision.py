@@ -19,7 +19,10 @@ Dtype = Literal["float16", "bfloat16"]
 
 _NEVER = 2**31 - 1  # the scaler's own way down prints at each overflow, and fails with NumPy 2.4
 MATRIX_LAYERS = (nn.Conv2D, nn.Conv3D, nn.Linear)
-_NORMS = (nn.BatchNorm, nn.BatchNorm1D, nn.BatchNorm2D, nn.BatchNorm3D, nn.SyncBatchNorm, nn.LayerNorm)
+_NORMS = (
+    *(nn.BatchNorm, nn.BatchNorm1D, nn.BatchNorm2D, nn.BatchNorm3D, nn.SyncBatchNorm),
+    *(nn.LayerNorm, nn.GroupNorm, nn.InstanceNorm1D, nn.InstanceNorm2D, nn.InstanceNorm3D),
+)
 
 
 class Precision:

@@ -179,8 +179,11 @@ def assert_same_run(records, one, other):
 @pytest.mark.smoke
 @pytest.mark.parametrize(
     ("workers", "extra", "step", "step_in_epoch"),
-    [(2, [], 6, 2), (0, ["EMA={decay: 0.9}", "accumulate_steps=2"], 3, 1)],
-    ids=["plain", "average and accumulation"],
+    [
+        (2, [], 6, 2),
+        (0, ["EMA={decay: 0.9}", "accumulate_steps=2", "amp=true", "amp_level=O2"], 3, 1),
+    ],
+    ids=["plain", "average, accumulation and bfloat16"],
 )
 def test_killed_in_a_short_cycle_of_the_second_phase(
     config, tmp_path, run_main, start, workers, records, wait_for_step, extra, step, step_in_epoch
