@@ -302,6 +302,10 @@ def test_the_switches_of_a_static_graph_reach_paddle(tiny_config, monkeypatch):
             "to_static: PRECISEBN looks into the network, which is hidden then; keep one of the two",
         ),
         (
+            ["to_static=true", "amp=true"],
+            "to_static: amp changes the network while it runs; keep one of the two",
+        ),
+        (
             ["to_static=true", "multigrid=true", "MULTIGRID={LONG_CYCLE: false}"],
             "to_static: multigrid changes the network while it trains; keep one of the two",
         ),
