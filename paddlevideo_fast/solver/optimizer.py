@@ -113,15 +113,18 @@ class Momentum(OptimizerRecipe):
     Args:
         momentum: share of the velocity that stays at a step.
         use_nesterov: look ahead along the velocity.
+        use_multi_tensor: update all parameters by one operator.
     """
 
     momentum: Share = 0.9
     use_nesterov: bool = False
+    use_multi_tensor: bool = False
 
     def _make(self, model: nn.Layer, **common: Any) -> paddle.optimizer.Optimizer:
         return paddle.optimizer.Momentum(
             momentum=self.momentum,
             use_nesterov=self.use_nesterov,
+            use_multi_tensor=self.use_multi_tensor,
             multi_precision=self.multi_precision,
             **common,
         )
@@ -145,6 +148,7 @@ class Adam(OptimizerRecipe):
         beta1: decay of the gradient's mean.
         beta2: decay of the squared gradient's mean.
         epsilon: keeps the division finite.
+        use_multi_tensor: update all parameters by one operator.
 
     Reference: Kingma and Ba, "Adam: A Method for Stochastic Optimization", arXiv 1412.6980.
     """
@@ -152,12 +156,14 @@ class Adam(OptimizerRecipe):
     beta1: Decay = 0.9
     beta2: Decay = 0.999
     epsilon: NonNegative = 1e-8
+    use_multi_tensor: bool = False
 
     def _make(self, model: nn.Layer, **common: Any) -> paddle.optimizer.Optimizer:
         return paddle.optimizer.Adam(
             beta1=self.beta1,
             beta2=self.beta2,
             epsilon=self.epsilon,
+            use_multi_tensor=self.use_multi_tensor,
             multi_precision=self.multi_precision,
             **common,
         )

@@ -32,7 +32,8 @@ TWINS += [(DOCS / "en" / name, DOCS / "zh-CN" / name) for name in NAMES]
 # In the order a reader takes, so that what one command writes is there for the next.
 RUN_PAGES = ["README.md", *(f"docs/en/{name}.md" for name in ("install", "quick_start", "data_preparation"))]
 RUN_PAGES += ["docs/en/packed_frames.md", "docs/en/prepared_videos.md", "docs/en/custom_dataset.md"]
-RUN_PAGES += ["docs/en/performance.md", "docs/en/precision.md", "docs/en/multigrid.md", "docs/en/scaling.md"]
+RUN_PAGES += ["docs/en/performance.md", "docs/en/runtime.md", "docs/en/precision.md"]
+RUN_PAGES += ["docs/en/multigrid.md", "docs/en/scaling.md"]
 
 _BLOCK = re.compile(
     r"(?:<!-- (?P<mark>test|file)(?:: (?P<text>.*?))? -->\n\n)?^```(?P<lang>\w*)\n(?P<code>.*?)^```$",

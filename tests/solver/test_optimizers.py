@@ -6,6 +6,7 @@ import numpy as np
 import paddle
 import pytest
 
+from paddlevideo_fast.engine.optimizer_state import portable_state, restore_optimizer
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.modeling import build_model
 from paddlevideo_fast.solver import build_optimizer
@@ -91,6 +92,52 @@ def adam(weight, gradient, state, rate, step):
 def test_momentum(nesterov, weight_decay):
     section = {"name": "Momentum", "use_nesterov": nesterov, "weight_decay": weight_decay}
     check(section, lambda *args: momentum(*args, nesterov=nesterov))
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize(("name", "update"), [("Momentum", momentum), ("Adam", adam)])
+def test_all_parameters_by_one_operator(name, update, monkeypatch):
+    """Decay, factors on the rate and the clip are those of each parameter."""
+    calls = []
+    operators = paddle._C_ops
+    for operator in ("merged_momentum_", "merged_adam_"):
+        whole = getattr(operators, operator)
+
+        def counted(*args, whole=whole, operator=operator):
+            calls.append((operator, len(args[0])))
+            return whole(*args)
+
+        monkeypatch.setattr(operators, operator, counted)
+    section = {"name": name, "weight_decay": 0.01, "use_multi_tensor": True}
+    check({**section, "grad_clip": {"name": "ClipGradByGlobalNorm", "value": 0.5}}, update, clip=0.5)
+    assert calls == [(f"merged_{name.lower()}_", 6)] * 3
+
+
+@pytest.mark.parametrize("name", ["Momentum", "Adam"])
+def test_one_operator_goes_on_from_a_state_and_passes_over_what_is_frozen(name):
+    def make(multi):
+        paddle.seed(1)
+        net = Net()
+        net.norm.weight.stop_gradient = net.norm.bias.stop_gradient = True
+        section = {"name": name, "learning_rate": 0.1, "weight_decay": 0.01, "use_multi_tensor": multi}
+        return net, build_optimizer(section, net)[0]
+
+    def train(net, optimizer, steps):
+        for step in range(steps):
+            (net(paddle.ones([2, 4]) * (step + 1)) ** 2).sum().backward()
+            optimizer.step()
+            optimizer.clear_grad()
+
+    plain, resumed = make(False), make(True)
+    train(*plain, 2)
+    first = make(True)
+    train(*first, 2)
+    resumed[0].set_state_dict(first[0].state_dict())
+    restore_optimizer(resumed[1], resumed[0], portable_state(first[1], first[0]))
+    train(*plain, 2)
+    train(*resumed, 2)
+    for key, value in plain[0].state_dict().items():
+        np.testing.assert_allclose(resumed[0].state_dict()[key].numpy(), value.numpy(), rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.smoke
