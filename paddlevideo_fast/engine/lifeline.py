@@ -125,7 +125,7 @@ class Lifeline:
         if end.rank == self.rank:
             return
         logger.error("%s; this rank ends with it", end)
-        if self._error is not None:
+        if self._error not in (None, end.error):
             logger.error("the error here was %s", self._error)
         sys.stdout.flush()
         sys.stderr.flush()

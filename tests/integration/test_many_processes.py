@@ -7,7 +7,8 @@ import signal
 
 import numpy as np
 import pytest
-from launching import ROOT, Job
+from launching import ROOT, Job, free_ports
+from test_multigrid_run import CONFIG as MULTIGRID
 
 from paddlevideo_fast.engine import load_checkpoint
 
@@ -33,6 +34,18 @@ sys.exit(cli.main())
 
 
 @pytest.fixture
+def train_list(motion_data, tmp_path):
+    """`train_list(times)`: an override for a training list that has every clip so many times."""
+
+    def write(times):
+        path = tmp_path / f"train_{times}.list"
+        path.write_text((motion_data / "train.list").read_text() * times)
+        return f"DATASET.train.file_path={path}"
+
+    return write
+
+
+@pytest.fixture
 def job(tmp_path):
     """`job(name, command, ...)`: a `Job` with its outputs in a folder of that name."""
     jobs = []
@@ -50,7 +63,7 @@ def test_what_a_rank_fails_of_is_said_on_the_console(job, tiny_config, tmp_path)
     script = tmp_path / "failing.py"
     script.write_text(FAILING)
     failing = job("failing", [script, "-c", tiny_config], launcher=[])
-    assert failing.wait(60) == [1], failing.report()
+    assert failing.wait(120) == [1], failing.report()
     console = (tmp_path / "failing" / "output.0").read_text()
     assert re.search(r"ERROR: rank 1 on \S+ failed: ZeroDivisionError: the third step of rank 1;", console)
     logs = failing.outputs()
@@ -59,19 +72,17 @@ def test_what_a_rank_fails_of_is_said_on_the_console(job, tiny_config, tmp_path)
 
 
 def test_a_killed_rank_has_the_run_start_again_and_end_as_if_nothing_had_been(
-    job, tiny_config, motion_data, tmp_path, wait_for_step
+    job, tiny_config, train_list, tmp_path, wait_for_step
 ):
-    long_list = tmp_path / "long.list"  # epochs of 18 steps
-    long_list.write_text((motion_data / "train.list").read_text() * 6)
-    options = ["-c", tiny_config, "-o", f"DATASET.train.file_path={long_list}", "-o", "save_every_steps=4"]
+    options = ["-c", tiny_config, "-o", train_list(6), "-o", "save_every_steps=4"]
     whole = job("whole", [MAIN, *options, "-o", f"output_dir={tmp_path}/whole/out"])
     whole.succeed()
 
     start = [ROOT / "tools" / "launch.py", "--max_restart", 1]
     killed = job("killed", [MAIN, *options, "-o", "resume=auto"], launcher=[], start=start)
-    wait_for_step(tmp_path / "out", 23, killed.processes[0])
+    wait_for_step(tmp_path / "out", 23, killed.processes[0])  # of 36
     killed.send(signal.SIGKILL, rank=1)
-    assert killed.wait(60) == [0], killed.report()
+    assert killed.wait(120) == [0], killed.report()
     console = (tmp_path / "killed" / "output.0").read_text()
     assert re.search(r"ERROR: rank 1 on \S+ died without a word: it was killed", console)
     assert "restart 1 of 1" in console
@@ -83,3 +94,43 @@ def test_a_killed_rank_has_the_run_start_again_and_end_as_if_nothing_had_been(
     assert one.weights.keys() == other.weights.keys()
     for name in one.weights:
         np.testing.assert_array_equal(one.weights[name], other.weights[name], err_msg=name)
+
+
+BOTH = """
+import sys
+from paddlevideo_fast import cli
+
+tsm, slowfast, train_list = sys.argv[1:]
+assert cli.main(["-c", tsm]) == 0
+assert cli.main(["-c", slowfast, "--multigrid", "-o", train_list]) == 0
+"""
+
+
+def test_two_nodes_train_tsm_and_slowfast_in_multigrid(
+    job, tiny_config, motion_data, train_list, tmp_path, records
+):
+    slowfast = tmp_path / "slowfast.yaml"
+    slowfast.write_text(MULTIGRID.format(data=motion_data, output=tmp_path / "slowfast"))
+    script = tmp_path / "both.py"
+    script.write_text(BOTH)
+    hosts = ["127.0.0.2", "127.0.0.3"]
+    master = f"{hosts[0]}:{free_ports(1)[0]}"
+    nodes = []
+    for node, host in enumerate(hosts):
+        options = ["--nnodes", 2, "--master", master, "--rank", node, "--host", host]
+        command = [script, tiny_config, slowfast, train_list(2)]
+        nodes.append(job(f"node{node}", command, num_processes=1, launcher=options))
+    for node in nodes:
+        assert node.wait(180) == [0], node.report()
+
+    for node, host in enumerate(hosts):
+        variables = (tmp_path / f"node{node}" / "log" / "envlog.0").read_text()
+        assert f"PADDLE_CURRENT_ENDPOINT={host}:" in variables
+        assert f"PADDLE_TRAINER_ID={node}\n" in variables
+    for name, epochs in (("out", 2), ("slowfast", 4)):
+        lines = records(tmp_path / name)
+        assert [line["epoch"] for line in lines if line["kind"] == "train_epoch"] == list(
+            range(1, epochs + 1)
+        )
+        last = load_checkpoint(str(tmp_path / name / f"tiny_epoch_{epochs:05d}"))
+        assert all(np.isfinite(weight).all() for weight in last.weights.values())
