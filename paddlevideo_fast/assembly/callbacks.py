@@ -8,7 +8,14 @@ from typing import Any, Callable, Dict, List, Optional
 
 from paddlevideo_fast.assembly.data import Split, dali_options, loader_of
 from paddlevideo_fast.assembly.parts import TrainingParts
-from paddlevideo_fast.config import Config, EmaSettings, PreciseBNSettings, RunSettings, build
+from paddlevideo_fast.config import (
+    Config,
+    DistributedSettings,
+    EmaSettings,
+    PreciseBNSettings,
+    RunSettings,
+    build,
+)
 from paddlevideo_fast.engine import (
     CheckpointStore,
     Distribution,
@@ -93,7 +100,8 @@ def callbacks_of(
     sinks: List[Sink] = [ConsoleSink(), JsonLinesSink(store.folder / "metrics.jsonl")] if main else []
     if settings.use_visualdl and main:
         sinks.append(VisualDLSink(store.folder / "vdl"))
-    callbacks.append(Recorder(sinks, settings.log_interval))
+    one_process_ips = DistributedSettings.from_config(cfg).one_process_ips
+    callbacks.append(Recorder(sinks, settings.log_interval, one_process_ips))
     callbacks.append(
         Checkpointing(
             store,

@@ -121,12 +121,13 @@ def _is_until(line: str, step: int, epoch: int) -> bool:
 
 def _step_line(record: Record) -> str:
     eta = datetime.timedelta(seconds=int(record["eta_sec"]))
+    efficiency = f", efficiency: {record['efficiency']:.1%}" if "efficiency" in record else ""
     return (
         f"epoch:[{record['epoch']:>3d}/{record['epochs']:<3d}] train step:{record['step_in_epoch']:<4d} "
         f"loss: {record['loss']:7.5f} lr: {record['lr']:f} "
         f"top1: {record['top1']:.5f} top5: {record['top5']:.5f} "
         f"batch_cost: {record['batch_cost']:.5f} sec, reader_cost: {record['reader_cost']:.5f} sec, "
-        f"ips: {record['ips']:.5f} instance/sec, eta: {eta}"
+        f"ips: {record['ips']:.5f} instance/sec, eta: {eta}{efficiency}"
     )
 
 

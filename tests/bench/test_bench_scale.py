@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pytest
 
 from paddlevideo_fast.bench import scale
+from paddlevideo_fast.errors import DistributionError
 
 
 def test_it_measures_one_process_and_two(command, capfd):
@@ -21,7 +23,10 @@ def test_it_measures_one_process_and_two(command, capfd):
     assert "2 processes" in scale.table(result)
 
 
-def test_the_ranks_output_is_in_the_message_where_they_fail(monkeypatch):
-    monkeypatch.setattr(scale, "ROOT", "/nowhere")
-    with pytest.raises(scale.DistributionError, match="No module named"):
-        scale.run(2, 1, 4, 1, 1)
+def test_processes_that_fail_are_one_error_with_their_output(monkeypatch, tmp_path):
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\necho no room >&2\nexit 3\n")
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    with pytest.raises(DistributionError, match="ended with code 3:\nno room"):
+        scale.run(processes=2, batch_size=1, width=4, steps=1, rounds=1)

@@ -25,10 +25,30 @@ def test_the_log_line_is_paddlevideos(make_trainer, caplog):
     number = r"\d+\.\d{5}"
     line = (
         rf"epoch:\[  1/1  \] train step:0    loss: {number} lr: 0\.100000 top1: {number} top5: {number} "
-        rf"batch_cost: {number} sec, reader_cost: {number} sec, ips: {number} instance/sec, eta: 0:00:00"
+        rf"batch_cost: {number} sec, reader_cost: {number} sec, ips: {number} instance/sec, eta: 0:00:0\d"
     )
     assert len(lines) == 2
     assert re.fullmatch(line, lines[0]), lines[0]
+
+
+def test_the_efficiency_is_what_the_processes_reach_of_as_many_alone(make_trainer, caplog):
+    class Written(ConsoleSink):
+        def write(self, record):
+            records.append(record)
+            super().write(record)
+
+    class Four(Distribution):
+        world_size = 4
+
+    records = []
+    logging.getLogger("paddlevideo_fast").propagate = True
+    with caplog.at_level("INFO", logger="paddlevideo_fast"):
+        make_trainer(
+            [Recorder([Written()], interval=4, one_process_ips=1000.0)], epochs=1, distribution=Four()
+        ).fit()
+    first = records[0]
+    assert first["efficiency"] == first["ips"] / 4000.0
+    assert f", efficiency: {first['efficiency']:.1%}" in caplog.text
 
 
 @pytest.mark.parametrize("half_line", ["", '{"step": 3, "ki'])
