@@ -1,0 +1,85 @@
+"""tools/launch.py: what it starts again and what it does not."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from paddlevideo_fast.launch import main
+
+START = """
+import sys
+from paddlevideo_fast.launch import start
+sys.exit(start(["sh", "-c", sys.argv[1]], 2))
+"""
+
+
+@pytest.fixture
+def starts(environment, tmp_path):
+    """`starts(script)`: the exit code of a shell script under `start`, how often it ran, and stderr."""
+
+    def run(script):
+        done = subprocess.run(
+            [sys.executable, "-c", START, f"echo >> runs; {script}"],
+            env=environment,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        return done.returncode, len((tmp_path / "runs").read_text().splitlines()), done.stderr
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("script", "code", "runs"),
+    [
+        ("exit 0", 0, 1),
+        ("exit 1", 1, 3),
+        ("exit 2", 2, 1),  # the user's to put right
+        ("test $(wc -l < runs) = 2", 0, 2),
+        ("kill -9 $$", 137, 1),  # what it has started may still run
+    ],
+)
+def test_a_failure_starts_again_and_wrong_input_does_not(starts, script, code, runs):
+    found_code, found_runs, stderr = starts(script)
+    assert (found_code, found_runs) == (code, runs)
+    assert stderr.count("restart") == (1 if code == 137 else runs - 1)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_goes_through_and_ends_the_restarts(environment, tmp_path, number):
+    script = (
+        "trap 'echo stopped >> runs; exit 1' TERM INT; echo started >> runs; while :; do sleep 0.05; done"
+    )
+    process = subprocess.Popen([sys.executable, "-c", START, script], env=environment, cwd=tmp_path)
+    try:
+        deadline = time.monotonic() + 60
+        while not (tmp_path / "runs").exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        process.send_signal(number)
+        assert process.wait(60) == 128 + number
+    finally:
+        process.kill()
+    assert (tmp_path / "runs").read_text() == "started\nstopped\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "nothing to start"),
+        (["--max_restart", "1", "tools/main.py", "-c", "x.yaml"], "--max_restart needs -o resume=auto"),
+        (["--max_restart", "-1", "tools/main.py"], "no whole number from 0 on"),
+    ],
+)
+def test_wrong_arguments_are_refused(words, message, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == 2
+    assert message in capsys.readouterr().err
