@@ -32,6 +32,7 @@ from paddlevideo_fast.engine.callbacks import (
     Evaluation,
     ExponentialMovingAverage,
     LearningRate,
+    MainStatistics,
     PreciseBatchNorm,
     ProfilerOptions,
     Profiling,
@@ -62,6 +63,7 @@ def callbacks_of(
     callbacks: List[Callback] = [
         Complexity(MacCounter(model)),
         BatchNormSplits(model),
+        MainStatistics(),
         LearningRate(parts.curve),
     ]
     ema = EmaSettings.from_config(cfg)
@@ -89,11 +91,7 @@ def callbacks_of(
                     trainer.distribution,
                 ),
                 interval=settings.val_interval,
-                save_best=(
-                    (lambda trainer: store.save_weights("best", trainer.model.state_dict()))
-                    if parts.distribution.is_main
-                    else None
-                ),
+                save_best=lambda trainer: store.save_weights("best", trainer.model.state_dict()),
             )
         )
     main = parts.distribution.is_main

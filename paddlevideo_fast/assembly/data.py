@@ -46,7 +46,8 @@ def split_of(
     dali = dali_options(settings, name, layout)
     drop_last = training and len(dataset) >= data.batch_size * distribution.world_size
     loader = loader_of(cfg, name, dataset, dali, drop_last, distribution)
-    bad = BadSamples(folder and folder / "bad_samples.txt", total=len(dataset), max_share=data.max_bad_share)
+    listed = folder / "bad_samples.txt" if folder and distribution.is_main else None
+    bad = BadSamples(listed, total=len(dataset), max_share=data.max_bad_share)
     preprocess = to_tensor if dali else Preprocess(*dataset.pipeline.normalization, layout)
     return Split(loader, preprocess, bad)
 

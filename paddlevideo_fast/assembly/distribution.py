@@ -22,5 +22,7 @@ def distribution_of(cfg: Config) -> Distribution:
             comm_buffer_size=settings.comm_buffer_size,
             last_comm_buffer_size=settings.last_comm_buffer_size,
             find_unused_parameters=settings.find_unused_parameters,
+            allreduce_dtype=settings.allreduce_dtype,
+            sharding_degree=settings.sharding_degree,
         )
     )

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Optional
 
 from paddlevideo_fast.config import Config, RunSettings
-from paddlevideo_fast.engine import Checkpoint, CheckpointStore, Trainer, load_checkpoint
+from paddlevideo_fast.engine import Checkpoint, CheckpointStore, Distribution, Trainer, load_checkpoint
 from paddlevideo_fast.engine.output import move_aside, move_earlier_run_aside, writing
 from paddlevideo_fast.errors import CheckpointError
 from paddlevideo_fast.log import add_log_file, get_logger
@@ -14,26 +14,32 @@ from paddlevideo_fast.log import add_log_file, get_logger
 logger = get_logger(__name__)
 
 
-def checkpoint_to_resume(settings: RunSettings, store: CheckpointStore) -> Optional[Checkpoint]:
-    """The checkpoint that the settings say to go on from, if any.
+def checkpoint_to_resume(
+    settings: RunSettings, store: CheckpointStore, distribution: Distribution
+) -> Optional[Checkpoint]:
+    """The checkpoint that the settings say to go on from, if any: the one that rank 0 finds.
 
     Raises:
-        CheckpointError: it is missing or damaged.
+        CheckpointError: it is missing or damaged, on any rank.
     """
+    prefix = distribution.gather_from(lambda: _prefix_to_resume(settings, store))[0]
+    return None if prefix is None else load_checkpoint(prefix)
+
+
+def _prefix_to_resume(settings: RunSettings, store: CheckpointStore) -> Optional[str]:
     if settings.resume_epoch:
-        return load_checkpoint(str(store.prefix(f"epoch_{settings.resume_epoch:05d}")))
+        return str(store.prefix(f"epoch_{settings.resume_epoch:05d}"))
     if not settings.resume:
         return None
     if settings.resume != "auto" and not Path(settings.resume).is_dir():
-        return load_checkpoint(settings.resume)
+        return settings.resume
     folder = store if settings.resume == "auto" else CheckpointStore(settings.resume, settings.model_name)
     latest = folder.latest()
-    if latest is not None:
-        return load_checkpoint(latest)
-    if settings.resume != "auto":
+    if latest is None and settings.resume != "auto":
         raise CheckpointError(f"no checkpoint of '{settings.model_name}' in '{settings.resume}'")
-    logger.info("resume=auto: '%s' holds no checkpoint yet, the run starts anew", store.folder)
-    return None
+    if latest is None:
+        logger.info("resume=auto: '%s' holds no checkpoint yet, the run starts anew", store.folder)
+    return latest
 
 
 def open_output(

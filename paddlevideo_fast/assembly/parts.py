@@ -11,15 +11,25 @@ import paddle
 from paddlevideo_fast.assembly.data import Split, split_of
 from paddlevideo_fast.assembly.precision import precision_of
 from paddlevideo_fast.assembly.runtime import require_runtime, with_static_graph
-from paddlevideo_fast.config import Config, DatasetSettings, RunSettings, accumulation_of, build
+from paddlevideo_fast.config import (
+    Config,
+    DatasetSettings,
+    RunSettings,
+    accumulation_of,
+    build,
+    clips_of_update,
+)
 from paddlevideo_fast.engine import Distribution, Precision, Trainer
 from paddlevideo_fast.engine.callbacks import Callback
 from paddlevideo_fast.errors import ConfigError
+from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.modeling import build_model
 from paddlevideo_fast.planning import RunPlan, batch_shapes, plan_run
 from paddlevideo_fast.registry import MIXES
 from paddlevideo_fast.schedule import Phase
-from paddlevideo_fast.solver import build_optimizer
+from paddlevideo_fast.solver import LearningRate, build_optimizer
+
+logger = get_logger(__name__)
 
 TRAINING_SECTIONS = ("OPTIMIZER", "DATASET.train")
 
@@ -92,6 +102,7 @@ def training_parts(
     folder: Optional[Path] = None,
     load_pretrained: bool = True,
     distribution: Optional[Distribution] = None,
+    plan: Optional[RunPlan] = None,
 ) -> TrainingParts:
     """Builds model, optimizer and data of a config.
 
@@ -100,6 +111,7 @@ def training_parts(
         folder: where files that do not decode are listed; None: nowhere.
         load_pretrained: whether the weights that the backbone names are loaded.
         distribution: the other processes of the run.
+        plan: of the config, where it has been made already.
 
     Raises:
         PaddleVideoFastError: as its message says.
@@ -108,16 +120,30 @@ def training_parts(
     require_runtime(cfg)
     distribution = distribution or Distribution()
     settings = RunSettings.from_config(cfg)
-    plan = plan_run(cfg)
+    plan = plan or plan_run(cfg)
     precision = precision_of(cfg)
     paddle.seed(settings.seed)
     model = build_model(cfg["MODEL"], load_pretrained=load_pretrained)
     optimizer, curve = build_optimizer(cfg["OPTIMIZER"], model)
     split = split_of(cfg, "train", folder, model.layout, distribution)
     model = with_static_graph(cfg, model)
-    return TrainingParts(
-        cfg, settings, plan, model, optimizer, plan.curve or curve, split, precision, distribution
+    curve = _scaled(cfg, plan.curve or curve, distribution.world_size)
+    return TrainingParts(cfg, settings, plan, model, optimizer, curve, split, precision, distribution)
+
+
+def _scaled(cfg: Config, curve: LearningRate, world_size: int) -> LearningRate:
+    """The learning rate for the clips of an update, by the linear rule.
+
+    Reference: Goyal et al., "Accurate, Large Minibatch SGD", arXiv 1706.02677.
+    """
+    base = cfg["OPTIMIZER"].get("base_batch_size")
+    if base is None:
+        return curve
+    num_clips = clips_of_update(cfg, world_size)
+    logger.info(
+        "learning rate times %g: %d clips an update, base_batch_size %d", num_clips / base, num_clips, base
     )
+    return curve.times(num_clips / base)
 
 
 def require(cfg: Config, what: str, *names: str) -> None:

@@ -15,12 +15,12 @@ from paddlevideo_fast.assembly.parts import TRAINING_SECTIONS, require, training
 from paddlevideo_fast.assembly.precision import precision_of
 from paddlevideo_fast.assembly.runtime import describe_runtime, require_runtime
 from paddlevideo_fast.config import Config, RunSettings
-from paddlevideo_fast.engine import Checkpoint, CheckpointStore, Distribution, Trainer
+from paddlevideo_fast.engine import Checkpoint, CheckpointStore, Distribution, ReadOnlyStore, Trainer
 from paddlevideo_fast.engine.callbacks import ProfilingFinished, restore
 from paddlevideo_fast.errors import BadSampleShareError, ConfigError
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.modeling import build_model, count_parameters, load_weights
-from paddlevideo_fast.planning import plan_run
+from paddlevideo_fast.planning import RunPlan, plan_run
 
 logger = get_logger(__name__)
 
@@ -37,24 +37,26 @@ def train(cfg: Config) -> Trainer:
     require_runtime(cfg)
     if settings.validate:
         require(cfg, "validate", "DATASET.valid")
-    plan_run(cfg)
+    plan = plan_run(cfg)
     precision_of(cfg)
     distribution = distribution_of(cfg)
     with distribution.lifeline():
-        return _train(cfg, settings, distribution)
+        return _train(cfg, settings, plan, distribution)
 
 
-def _train(cfg: Config, settings: RunSettings, distribution: Distribution) -> Trainer:
-    store = CheckpointStore(settings.output_dir, settings.model_name)
-    if distribution.is_main:
-        store.prepare()
-    checkpoint = checkpoint_to_resume(settings, store)
+def _train(cfg: Config, settings: RunSettings, plan: RunPlan, distribution: Distribution) -> Trainer:
+    store = (CheckpointStore if distribution.is_main else ReadOnlyStore)(
+        settings.output_dir, settings.model_name
+    )
+    distribution.gather_from(store.prepare)
+    checkpoint = checkpoint_to_resume(settings, store, distribution)
     load_pretrained = not (checkpoint or settings.weights)
-    parts = training_parts(cfg, store.folder, load_pretrained, distribution)
+    parts = training_parts(cfg, store.folder, load_pretrained, distribution, plan)
     if settings.weights and checkpoint is None:
         logger.info(load_weights(parts.model, settings.weights, strict=True).summary())
     split = parts.split
-    valid = split_of(cfg, "valid", store.folder, parts.model.layout) if settings.validate else None
+    folder = store.folder if distribution.is_main else None
+    valid = split_of(cfg, "valid", folder, parts.model.layout) if settings.validate else None
     trainer = parts.trainer(
         parts.phase_loader(),
         callbacks_of(cfg, settings, store, parts, valid),
@@ -83,13 +85,14 @@ def test(cfg: Config) -> Dict[str, float]:
     require_runtime(cfg)
     if not settings.weights:
         raise ConfigError(["weights: --test needs a weight file; give it with -w FILE"])
+    distribution = distribution_of(cfg)
     store = CheckpointStore(settings.output_dir, settings.model_name)
     precision = precision_of(cfg)
     model = build_model(cfg["MODEL"], load_pretrained=False)
     logger.info(load_weights(model, settings.weights, strict=True).summary())
-    split = split_of(cfg, "test", store.folder, model.layout)
+    split = split_of(cfg, "test", store.folder if distribution.is_main else None, model.layout)
     with contextlib.closing(split.loader):
-        metrics = evaluate_split(cfg, settings, model, split, precision)
+        metrics = evaluate_split(cfg, settings, model, split, precision, distribution=distribution)
     if not metrics["num_samples"]:
         raise BadSampleShareError(f"none of the {metrics['num_failed']} samples of DATASET.test decodes")
     logger.info("test %s", "  ".join(f"{name}: {_shown(value)}" for name, value in metrics.items()))

@@ -11,6 +11,7 @@ from paddlevideo_fast.config.run import (
     PreciseBNSettings,
     RunSettings,
     accumulation_of,
+    clips_of_update,
 )
 from paddlevideo_fast.config.runtime import RuntimeSettings
 from paddlevideo_fast.config.schema import check_config
@@ -30,5 +31,6 @@ __all__ = [
     "build_list",
     "build_named",
     "check_config",
+    "clips_of_update",
     "load_config",
 ]

@@ -35,6 +35,7 @@ _ENGLISH = {
     "part": "a {kind}, see below",
     "none": "It has no arguments.",
     "ignored": "Accepted without effect:",
+    "refused": "Not accepted:",
     "unsupported": "Accepted without effect: {reason}.",
     "same as": "The same components as {path}.",
     "parts of": "Components for `{name}`:",
@@ -51,6 +52,7 @@ _CHINESE = {
     "part": "一个组件（{kind}），见下文",
     "none": "没有参数。",
     "ignored": "可以写，但不起作用：",
+    "refused": "不能写：",
     "unsupported": "可以写，但不起作用：{reason}。",
     "same as": "可用的组件与 {path} 相同。",
     "parts of": "`{name}` 可用的组件：",
@@ -165,11 +167,12 @@ class _Writer:
         else:
             yield self.text["none"]
         yield ""
-        ignored = getattr(cls, "ignored_arguments", {})
-        if ignored:
-            yield from (self.text["ignored"], "")
-            yield from (f"- `{name}`: {reason}" for name, reason in ignored.items())
-            yield ""
+        for kind in ("ignored", "refused"):
+            reasons = getattr(cls, f"{kind}_arguments", {})
+            if reasons:
+                yield from (self.text[kind], "")
+                yield from (f"- `{name}`: {reason}" for name, reason in reasons.items())
+                yield ""
 
     def row(self, cls: type, argument: Argument, meaning: str) -> str:
         part: Optional[Registry] = parts_of(cls).get(argument.name)

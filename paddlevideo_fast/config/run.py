@@ -203,6 +203,12 @@ class GradientAccumulation:
     }
 
 
+def clips_of_update(config: Mapping[str, Any], world_size: int = 1) -> int:
+    """How many clips one update of the weights is made of, over all processes and accumulated batches."""
+    batch_size = DatasetSettings.from_config(config).batch_size
+    return batch_size * world_size * accumulation_of(config, world_size)
+
+
 def accumulation_of(config: Mapping[str, Any], world_size: int = 1) -> int:
     """How many steps add up to one update of the weights.
 

@@ -213,6 +213,7 @@ class _Checker:
         """Compares the keys at `path` with the constructor of `cls`; `known` keys only serve suggestions."""
         arguments = {name: item for name, item in arguments_of(cls).items() if name not in injected}
         ignored: Mapping[str, str] = getattr(cls, "ignored_arguments", {})
+        refused: Mapping[str, str] = getattr(cls, "refused_arguments", {})
         owner = f" for {cls.__name__}" if owner is None else owner
         for key, value in given.items():
             here = (*path, key)
@@ -220,6 +221,8 @@ class _Checker:
                 self.argument(cls, arguments[key], value, here)
             elif key in ignored:
                 self.unused(here, cls.__name__, ignored[key])
+            elif key in refused:
+                self.problem(here, refused[key])
             else:
                 self.problem(here, f"unknown key{owner}{did_you_mean(key, [*arguments, *known])}")
         for name, argument in arguments.items():

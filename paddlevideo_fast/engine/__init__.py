@@ -1,6 +1,6 @@
 """Training and evaluation."""
 
-from paddlevideo_fast.engine.checkpoint import Checkpoint, CheckpointStore, load_checkpoint
+from paddlevideo_fast.engine.checkpoint import Checkpoint, CheckpointStore, ReadOnlyStore, load_checkpoint
 from paddlevideo_fast.engine.distribution import Distribution, FleetDistribution, GradientExchange
 from paddlevideo_fast.engine.evaluator import evaluate
 from paddlevideo_fast.engine.interrupt import TrainingInterrupted
@@ -18,6 +18,7 @@ __all__ = [
     "GradientExchange",
     "MixedPrecision",
     "Precision",
+    "ReadOnlyStore",
     "RoundedPrecision",
     "Trainer",
     "TrainerState",

@@ -159,6 +159,12 @@ class CheckpointStore:
         found = self.complete()
         return found[-1][-1] if found else None
 
+    def remove_all_but(self, num_kept: int) -> None:
+        """Removes all checkpoints but the newest ones."""
+        for *_, old in self.complete()[:-num_kept]:
+            for path in self.files(old):
+                path.unlink()
+
     def files(self, prefix: str) -> List[Path]:
         """The files of a checkpoint that are there, its mark first."""
         paths = [Path(prefix + ending) for ending in (".json", ".pdstates", ".pdopt", ".pdparams")]
@@ -173,6 +179,30 @@ class CheckpointStore:
         with open(path, "rb+") as file:
             os.fsync(file.fileno())
         return path
+
+
+class ReadOnlyStore(CheckpointStore):
+    """The checkpoints of a run whose files another process writes."""
+
+    def prepare(self) -> None:
+        """The writing process does it."""
+
+    def save(
+        self,
+        tag: str,
+        weights: Mapping[str, Any],
+        optimizer: Mapping[str, Any],
+        tensors: Mapping[str, Any],
+        state: Mapping[str, Any],
+    ) -> str:
+        """The prefix of what the writing process writes."""
+        return str(self.prefix(tag))
+
+    def save_weights(self, tag: str, weights: Mapping[str, Any]) -> None:
+        """The writing process does it."""
+
+    def remove_all_but(self, num_kept: int) -> None:
+        """The writing process does it."""
 
 
 def load_checkpoint(prefix: str) -> Checkpoint:

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pickle
 from dataclasses import dataclass
-from typing import Any, Callable, ContextManager, List, Optional, Tuple, TypeVar
+from typing import Any, Callable, ContextManager, Dict, List, Literal, Mapping, Optional, Tuple, TypeVar
 
 import numpy as np
 import paddle
 import paddle.distributed as dist
 
+from paddlevideo_fast.engine.gradients import averaging
 from paddlevideo_fast.engine.interrupt import TrainingInterrupted
 from paddlevideo_fast.engine.lifeline import Lifeline
-from paddlevideo_fast.errors import DistributionError
+from paddlevideo_fast.engine.sharding import shard, start_sharding
+from paddlevideo_fast.errors import DistributionError, PaddleVideoFastError
 
 Value = TypeVar("Value")
 
 
 class Distribution:
     """One process: nothing to share, nobody to wait for.
+
+    All ranks must call the methods in the same order, as each waits for the others.
 
     Attributes:
         rank: of this process, from 0.
@@ -50,6 +55,17 @@ class Distribution:
         """
         return contextlib.nullcontext()
 
+    def wrap_scaler(self, scaler: Any) -> Any:
+        """What scales the loss in place of a `paddle.amp.GradScaler`: all ranks must skip the same steps."""
+        return scaler
+
+    def whole(self, state: Mapping[str, Any]) -> Dict[str, Any]:
+        """The state of an optimizer of which each rank may have only a part."""
+        return dict(state)
+
+    def broadcast(self, tensors: List[Any]) -> None:
+        """Gives the tensors on all ranks the values of rank 0."""
+
     def all_sum(self, values: Any) -> np.ndarray:
         """The element-wise sum over ranks of an array that has one shape and dtype on all of them."""
         return np.asarray(values)
@@ -59,10 +75,11 @@ class Distribution:
         return [value]
 
     def gather_from(self, work: Callable[[], Value]) -> List[Value]:
-        """Runs `work` on each rank and gathers what it returns.
+        """Runs `work`, which must not wait for other ranks, on each rank and gathers what it returns.
 
         Raises:
-            Exception: what `work` raised on a rank is raised on all, so that none waits for one that left.
+            Exception: what a user can act upon is raised on all ranks alike, so that none waits for one that
+                left. Any other error is itself on its own rank and a `DistributionError` on the others.
         """
         return [work()]
 
@@ -82,11 +99,36 @@ class GradientExchange:
         comm_buffer_size: MB of gradients in one message.
         last_comm_buffer_size: MB of the last message of a step, behind which no computation hides.
         find_unused_parameters: look for parameters that a step does not use, at each step.
+        allreduce_dtype: of gradients while they travel.
+        sharding_degree: processes that share one copy of the optimizer's state.
     """
 
     comm_buffer_size: float = 25.0
     last_comm_buffer_size: float = 1.0
     find_unused_parameters: bool = False
+    allreduce_dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    sharding_degree: int = 1
+
+    def check(self, world_size: int) -> None:
+        """Checks the settings against each other and the number of processes.
+
+        Raises:
+            DistributionError: names the key of DISTRIBUTED.
+        """
+        key = f"DISTRIBUTED.sharding_degree={self.sharding_degree}"
+        if world_size % self.sharding_degree:
+            raise DistributionError(f"{key} does not divide the {world_size} processes")
+        if 1 < self.sharding_degree < world_size and not paddle.is_compiled_with_cuda():
+            raise DistributionError(
+                f"{key}: on CPUs Paddle's gloo does not connect parts of a job; use {world_size}, or 1"
+            )
+        if self.allreduce_dtype == "float32":
+            return
+        key = f"DISTRIBUTED.allreduce_dtype={self.allreduce_dtype}"
+        if self.sharding_degree > 1:
+            raise DistributionError(f"{key}: gradients of a sharded optimizer travel in float32")
+        if self.allreduce_dtype == "float16" and not paddle.is_compiled_with_cuda():
+            raise DistributionError(f"{key}: Paddle 3.3 adds float16 wrongly on CPUs; use bfloat16")
 
 
 class FleetDistribution(Distribution):
@@ -96,7 +138,7 @@ class FleetDistribution(Distribution):
         exchange: of gradients.
 
     Raises:
-        DistributionError: the launcher says no number of processes above one.
+        DistributionError: this is one process alone, or the exchange does not fit the number of processes.
     """
 
     def __init__(self, exchange: Optional[GradientExchange] = None) -> None:
@@ -106,11 +148,21 @@ class FleetDistribution(Distribution):
             raise DistributionError(
                 "this is one process alone: start several with python -m paddle.distributed.launch"
             )
+        self.exchange.check(self.world_size)
         if not paddle.is_compiled_with_cuda():
             os.environ.setdefault("PADDLE_DISTRI_BACKEND", "gloo")  # as the launcher says it
-        dist.init_parallel_env()
+        if self._sharded:
+            start_sharding(self.exchange.sharding_degree, self.world_size)
+        else:
+            dist.init_parallel_env()
+
+    @property
+    def _sharded(self) -> bool:
+        return self.exchange.sharding_degree > 1
 
     def wrap(self, model: Any, optimizer: Any) -> Tuple[Any, Any]:
+        if self._sharded:
+            return shard(model, optimizer)
         wrapped = paddle.DataParallel(
             model,
             comm_buffer_size=self.exchange.comm_buffer_size,
@@ -120,7 +172,29 @@ class FleetDistribution(Distribution):
         return wrapped, optimizer
 
     def accumulating(self, model: Any, last: bool) -> ContextManager[Any]:
-        return contextlib.nullcontext() if last else model.no_sync()
+        if self._sharded:  # gradients travel in the optimizer's step
+            return contextlib.nullcontext()
+        if self.exchange.allreduce_dtype == "float32":
+            return contextlib.nullcontext() if last else model.no_sync()
+        stack = contextlib.ExitStack()
+        if last:
+            dtype, size = self.exchange.allreduce_dtype, self.exchange.comm_buffer_size
+            stack.enter_context(averaging(model.parameters(), self.world_size, dtype, size))
+        stack.enter_context(model.no_sync())
+        return stack
+
+    def wrap_scaler(self, scaler: Any) -> Any:
+        return dist.fleet.distributed_scaler(scaler) if self._sharded else scaler
+
+    def whole(self, state: Mapping[str, Any]) -> Dict[str, Any]:
+        if not self._sharded:
+            return dict(state)
+        parts = self.gather({name: np.asarray(value) for name, value in state.items()})
+        return {name: value for part in parts for name, value in part.items()}
+
+    def broadcast(self, tensors: List[Any]) -> None:
+        for tensor in tensors:
+            dist.broadcast(tensor, 0)
 
     def all_sum(self, values: Any) -> np.ndarray:
         tensor = paddle.to_tensor(np.asarray(values))
@@ -133,16 +207,18 @@ class FleetDistribution(Distribution):
         return values
 
     def gather_from(self, work: Callable[[], Value]) -> List[Value]:
-        outcome: Any = None
-        problem = None
+        result: Any = None
+        own: Optional[Exception] = None
         try:
-            outcome = work()
+            result = work()
         except Exception as exc:
-            problem = exc
-        outcomes = self.gather((outcome, problem))
-        for _, failure in outcomes:
-            if failure is not None:
-                raise failure
+            own = exc
+        outcomes = self.gather((result, own and _for_others(own, self.rank)))
+        if own is not None:
+            raise own
+        for _, problem in outcomes:
+            if problem is not None:
+                raise problem
         return [result for result, _ in outcomes]
 
     def barrier(self) -> None:
@@ -155,3 +231,12 @@ class FleetDistribution(Distribution):
 def launched_rank() -> Tuple[int, int]:
     """(rank, world size) that a launcher has given this process; (0, 1) without one."""
     return int(os.environ.get("PADDLE_TRAINER_ID", "0")), int(os.environ.get("PADDLE_TRAINERS_NUM", "1"))
+
+
+def _for_others(problem: Exception, rank: int) -> Exception:
+    """What the other ranks raise for it; an error of the program has its traceback on its own rank."""
+    if isinstance(problem, (PaddleVideoFastError, TrainingInterrupted)):
+        with contextlib.suppress(Exception):
+            pickle.loads(pickle.dumps(problem))
+            return problem
+    return DistributionError(f"rank {rank} failed: {type(problem).__name__}: {problem}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from typing import ClassVar, Dict, Sequence
 
@@ -30,10 +31,17 @@ class LearningRate:
 
     def __init__(self, iter_step: bool) -> None:
         self.iter_step = iter_step
+        self._factor = 1.0
+
+    def times(self, factor: float) -> LearningRate:
+        """The same curve with all its rates, those of the warm-up included, times `factor`."""
+        other = copy.copy(self)
+        other._factor *= factor
+        return other
 
     def at(self, epoch: float) -> float:
         """The learning rate at `epoch`, a whole number of epochs plus the share done of the one under way."""
-        return self._value(epoch if self.iter_step else math.floor(epoch))
+        return self._factor * self._value(epoch if self.iter_step else math.floor(epoch))
 
     def _value(self, epoch: float) -> float:
         raise NotImplementedError

@@ -10,7 +10,7 @@ from paddle import nn
 from paddle.regularizer import L1Decay, L2Decay
 
 from paddlevideo_fast.config.build import build
-from paddlevideo_fast.config.types import NonNegative, Range, Share
+from paddlevideo_fast.config.types import NonNegative, PositiveInt, Range, Share
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.registry import LEARNING_RATES, OPTIMIZERS, Registry
 from paddlevideo_fast.solver.groups import ParameterGroup, group_parameters
@@ -39,6 +39,8 @@ class OptimizerRecipe:
         lr_multipliers: parameter name (or start of names, up to a dot) to factor on the learning rate.
             None: what the model's head asks for (TSM: weight of the last layer 5, its bias 10).
         multi_precision: keep float32 copies of 16-bit parameters; with `amp` they are float32 already.
+        base_batch_size: clips of one update that the learning rate is meant for; an update over k times as
+            many, of all processes and accumulated batches, takes k times the rate. None: the rate as it is.
     """
 
     learning_rate: Union[NonNegative, LearningRate]
@@ -48,6 +50,7 @@ class OptimizerRecipe:
     no_weight_decay_name: Optional[str] = None
     lr_multipliers: Optional[Dict[str, NonNegative]] = None
     multi_precision: bool = False
+    base_batch_size: Optional[PositiveInt] = None
 
     parts: ClassVar[Dict[str, Registry]] = {"learning_rate": LEARNING_RATES}
     ignored_arguments: ClassVar[Dict[str, str]] = {}
@@ -74,7 +77,7 @@ class OptimizerRecipe:
             ) from exc
 
     def make(self, model: nn.Layer) -> Tuple[paddle.optimizer.Optimizer, LearningRate]:
-        """The optimizer of the model's parameters, and the curve of its learning rate.
+        """The optimizer of the model's parameters, and the curve of its learning rate, not yet scaled.
 
         The rules go onto the parameters one by one. Paddle's own parameter groups would clip the norm of
         each group for itself, which is not the global norm.

@@ -71,17 +71,16 @@ class Checkpointing(Callback):
     def save(self, trainer: Trainer, tag: str) -> str:
         """Writes the run's whole state; returns the checkpoint's prefix."""
         trainer.drain()  # a loss that is not finite must not reach the disk
-        prefix = trainer.distribution.gather_from(lambda: self._write(trainer, tag))[0]
+        optimizer = trainer.distribution.whole(portable_state(trainer.optimizer, trainer.model))
+        prefix = trainer.distribution.gather_from(lambda: self._write(trainer, tag, optimizer))[0]
         trainer.last_checkpoint = prefix
         return prefix
 
-    def _write(self, trainer: Trainer, tag: str) -> str:
-        if not trainer.distribution.is_main:
-            return ""
+    def _write(self, trainer: Trainer, tag: str, optimizer: Dict[str, Any]) -> str:
         prefix = self.store.save(
             tag,
             weights=trainer.model.state_dict(),
-            optimizer=portable_state(trainer.optimizer, trainer.model),
+            optimizer=optimizer,
             tensors={
                 f"{key}/{name}": tensor
                 for key, callback in _keyed(trainer).items()
@@ -95,9 +94,7 @@ class Checkpointing(Callback):
             },
         )
         if self.keep_last is not None:
-            for *_, old in self.store.complete()[: -self.keep_last]:
-                for path in self.store.files(old):
-                    path.unlink()
+            self.store.remove_all_but(self.keep_last)
         return prefix
 
 
@@ -144,6 +141,7 @@ def run_identity(trainer: Trainer, epoch: int) -> Dict[str, Any]:
         "optimizer": type(trainer.optimizer).__name__,
         "precision": trainer.precision.name,
         "seed": trainer.seed,
+        "world_size": trainer.distribution.world_size,
         "accumulate_steps": trainer.accumulate_steps,
         "shape": trainer.phase_of(epoch).shape,
         **trainer.data_identity,

@@ -36,10 +36,11 @@ class ExponentialMovingAverage(Callback):
         self._trained: Dict[str, Any] = {}
         self._restored = False
 
+    @paddle.no_grad()
     def fit_begin(self, trainer: Trainer) -> None:
         if not self._restored:  # weights may have been loaded since
             for name, parameter in self._parameters.items():
-                self._average[name].set_value(parameter)
+                paddle.assign(parameter, self._average[name])
 
     @paddle.no_grad()
     def step_end(self, trainer: Trainer) -> None:
@@ -47,16 +48,18 @@ class ExponentialMovingAverage(Callback):
         decay = min(self.decay, (1 + step) / (10 + step))
         for name, parameter in self._parameters.items():
             average = self._average[name]
-            average.set_value(average * decay + parameter * (1 - decay))
+            paddle.assign(average * decay + parameter * (1 - decay), average)
 
+    @paddle.no_grad()
     def before_evaluation(self, trainer: Trainer) -> None:
-        self._trained = {name: parameter.numpy().copy() for name, parameter in self._parameters.items()}
+        self._trained = {name: parameter.clone() for name, parameter in self._parameters.items()}
         for name, parameter in self._parameters.items():
-            parameter.set_value(self._average[name])
+            paddle.assign(self._average[name], parameter)
 
+    @paddle.no_grad()
     def after_evaluation(self, trainer: Trainer) -> None:
         for name, value in self._trained.items():
-            self._parameters[name].set_value(value)
+            paddle.assign(value, self._parameters[name])
         self._trained = {}
 
     def tensors(self) -> Dict[str, Any]:

@@ -50,8 +50,12 @@ class Evaluation(Callback):
                 )
             elif name is not None and metrics[name] > trainer.state.best.get(name, -1.0):
                 trainer.state.best = {name: metrics[name], "epoch": epoch}
-                if self.save_best is not None:
-                    self.save_best(trainer)
+                self._save_best(trainer)
         finally:
             for callback in trainer.callbacks:
                 callback.after_evaluation(trainer)
+
+    def _save_best(self, trainer: Trainer) -> None:
+        save = self.save_best
+        if save is not None:
+            trainer.distribution.gather_from(lambda: save(trainer))
