@@ -9,10 +9,18 @@ import socket
 import subprocess
 import sys
 import time
+from importlib import metadata
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Union
 
 ROOT = Path(__file__).resolve().parent.parent
+
+
+def fleet_runs() -> bool:
+    """Whether this Paddle's fleet can be used: 2.6 does not say so, but needs an older protobuf."""
+    import paddle
+
+    return paddle.__version__ >= "3" or metadata.version("protobuf") < "7"
 
 
 def free_ports(count: int) -> List[int]:

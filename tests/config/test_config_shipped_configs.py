@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from paddlevideo_fast.config import RunSettings, build, load_config
+from paddlevideo_fast.config import RunSettings, build, clips_of_update, load_config
 from paddlevideo_fast.errors import ConfigError
+from paddlevideo_fast.loader import build_pipeline
 from paddlevideo_fast.planning import plan_run
 from paddlevideo_fast.registry import LEARNING_RATES
 
@@ -130,3 +131,17 @@ def test_the_quick_multigrid_run_has_three_phases():
         for phase in plan.phases
     ] == [(7, 4, 4, 23, 4), (10, 1, 8, 32, 1), (12, 1, 8, 32, 1)]
     assert [plan.curve.at(epoch) for epoch in (1, 7, 10, 11)] == pytest.approx([0.008, 0.002, 0.002, 0.0002])
+
+
+def test_the_large_batch_recipe_grows_with_the_clips_of_an_update():
+    config, curve = curve_of("tsm/tsm_k400_largebatch.yaml")
+    rate = 0.00125 * (1 + math.cos(math.pi * 5 / 100)) / 2
+    assert [curve.at(epoch) for epoch in (0, 2.5, 5, 100)] == pytest.approx([0, rate / 2, rate, 0])
+    factor = clips_of_update(config, world_size=1536) / config["OPTIMIZER"]["base_batch_size"]
+    assert curve.times(factor).at(50) == pytest.approx(1.92 / 2)
+    assert RunSettings.from_config(config).epochs == 100
+    assert config["MODEL"]["head"]["drop_ratio"] == 0
+    assert config["OPTIMIZER"]["weight_decay"] == {"name": "L2", "value": 1e-4}
+    assert config["OPTIMIZER"]["decay_bn_bias"] is False
+    pipeline = build_pipeline(config["PIPELINE"]["test"])
+    assert (pipeline.sample.num_clips, pipeline.crop_size) == (10, 256)

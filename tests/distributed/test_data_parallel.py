@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import metadata
-
 import numpy as np
-import paddle
 import pytest
-from launching import Job
-
-# Paddle 2.6 does not say so, but its fleet needs an older protobuf
-FLEET_RUNS = paddle.__version__ >= "3" or metadata.version("protobuf") < "7"
+from launching import Job, fleet_runs
 
 SCRIPT = '''
 import sys
@@ -142,7 +136,7 @@ def test_two_processes_take_the_steps_of_one(runs, name):
 
 
 def test_the_ranks_share_the_state_of_a_sharded_optimizer(runs):
-    if not FLEET_RUNS:
+    if not fleet_runs():
         assert 'type  pip install "protobuf<7"' in runs("sharded", 0)
         return
     for name in ("sharded", "sharded_accumulated"):

@@ -1,0 +1,213 @@
+"""What the ranks of a run do alike when one of them meets something that the others do not."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import paddle
+import pytest
+from launching import Job, fleet_runs
+
+from paddlevideo_fast.engine import load_checkpoint
+
+SCRIPT = '''
+import json
+import sys
+
+import paddlevideo_fast
+import numpy as np
+import paddle
+
+from paddlevideo_fast.engine import (
+    CheckpointStore, FleetDistribution, GradientExchange, ReadOnlyStore, Trainer, TrainingInterrupted,
+    load_checkpoint,
+)
+from paddlevideo_fast.engine.callbacks import Callback, Checkpointing, MainStatistics, restore
+from paddlevideo_fast.errors import DistributionError, PaddleVideoFastError
+from paddlevideo_fast.loader import Batch
+from paddlevideo_fast.schedule.phases import plain_phases
+
+folder, sharding_degree = sys.argv[1], int(sys.argv[2])
+distribution = FleetDistribution(GradientExchange(sharding_degree=sharding_degree))
+rank = distribution.rank
+SIZES = [[3, 4, 0, 2, 4, 4], [4, 1, 3, 2, 4, 4]]  # clips of each rank's batches
+CLIPS = np.random.default_rng(0).normal(size=(8 * 6, 6)).astype("float32")
+LABELS = np.random.default_rng(1).integers(0, 3, len(CLIPS))
+
+
+def ids_of(step, of_rank):
+    return 8 * step + 4 * of_rank + np.arange(SIZES[of_rank][step])
+
+
+class Loader:
+    def __len__(self):
+        return 6
+
+    def epoch(self, epoch, start_batch=0):
+        for step in range(start_batch, 6):
+            ids = ids_of(step, rank)
+            bad = [("lost.mp4", "no such file")] if (rank, step) == (1, 3) else []
+            yield Batch(CLIPS[ids], LABELS[ids], ids, np.zeros_like(ids), failures=bad)
+
+
+class Net(paddle.nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.fc = paddle.nn.Linear(6, 3)
+        self.norm = paddle.nn.BatchNorm1D(3)  # beside the path: its statistics are all there is of it
+        self.norm.weight.stop_gradient = self.norm.bias.stop_gradient = True
+
+    def forward(self, clips):
+        logits = self.fc(clips)
+        self.norm(logits.detach())
+        return logits
+
+    def loss(self, logits, labels):
+        return paddle.nn.functional.cross_entropy(logits, labels)
+
+
+class Signal(Callback):
+    """One rank is told to stop during the fourth step."""
+
+    def step_end(self, trainer):
+        if (rank, trainer.state.step) == (1, 4):
+            trainer.interrupt.requested = 15
+
+
+def make(name, *callbacks):
+    paddle.seed(3)
+    model = Net()
+    trained = [p for p in model.parameters() if not p.stop_gradient]
+    optimizer = paddle.optimizer.Momentum(0.5, 0.9, trained, grad_clip=paddle.nn.ClipGradByGlobalNorm(0.3))
+    store = (CheckpointStore if rank == 0 else ReadOnlyStore)(f"{folder}/{name}", "m")
+    store.prepare()
+    loader, seen = Loader(), []
+    trainer = Trainer(
+        model, optimizer, lambda phase: loader, paddle.to_tensor, plain_phases(1),
+        [*callbacks, Checkpointing(store)], distribution=distribution,
+        on_failures=lambda failures, replaced: seen.extend(failures),
+    )
+    return trainer, seen
+
+
+report = {}
+whole, seen = make("whole")
+whole.fit()
+report["failures"] = seen
+report["loss"] = whole.state.epoch_averages["loss"].mean
+report["count"] = whole.state.epoch_averages["loss"].count
+report["fc"] = whole.model.fc.weight.numpy().tolist()
+
+stopped, _ = make("stopped", Signal())
+try:
+    stopped.fit()
+except TrainingInterrupted as exc:
+    report["signal"], report["stopped_at"] = exc.signal_number, stopped.state.step
+distribution.barrier()
+again, _ = make("stopped")
+restore(again, load_checkpoint(f"{folder}/stopped/m_step_00000004"))
+again.fit()
+report["resumed"] = again.model.fc.weight.numpy().tolist()
+report["own_mean"] = whole.model.norm._mean.numpy().tolist()
+MainStatistics().before_evaluation(whole)
+report["shared_mean"] = whole.model.norm._mean.numpy().tolist()
+
+
+def fail():
+    if rank == 1:
+        raise problem
+
+
+for name, problem in (("known", PaddleVideoFastError("the disk is full")), ("bug", KeyError("frame"))):
+    try:
+        distribution.gather_from(fail)
+    except Exception as exc:
+        report[name] = f"{type(exc).__name__}: {exc}"
+report["values"] = distribution.gather_from(lambda: rank + 1)
+report["sum"] = distribution.all_sum([rank, 2.5]).tolist()
+json.dump(report, open(f"{folder}/report_{rank}.json", "w"))
+'''
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """The folder and the two ranks' reports of a run that meets all of it, with a sharded optimizer."""
+    folder = tmp_path_factory.mktemp("agreement")
+    script = folder / "run.py"
+    script.write_text(SCRIPT)
+    with Job([script, folder, 2 if fleet_runs() else 1], 2, folder / "job") as job:
+        job.succeed()
+    return folder, [json.loads((folder / f"report_{rank}.json").read_text()) for rank in (0, 1)]
+
+
+def by_hand():
+    """Weights after the six steps, the mean loss, and the clips; in float64, without Paddle."""
+    clips = np.random.default_rng(0).normal(size=(48, 6)).astype("float32").astype("float64")
+    labels = np.random.default_rng(1).integers(0, 3, 48)
+    sizes = [[3, 4, 0, 2, 4, 4], [4, 1, 3, 2, 4, 4]]
+    paddle.seed(3)
+    layer = paddle.nn.Linear(6, 3)
+    weights = [layer.weight.numpy().astype("float64"), layer.bias.numpy().astype("float64")]
+    velocity = [0.0, 0.0]
+    losses = []
+    for step in range(6):
+        if not all(size[step] for size in sizes):
+            continue  # a batch that one rank lacks is nobody's
+        ids = np.concatenate([8 * step + 4 * rank + np.arange(sizes[rank][step]) for rank in (0, 1)])
+        logits = clips[ids] @ weights[0] + weights[1]
+        shares = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+        losses += list(-np.log(shares[np.arange(len(ids)), labels[ids]]))
+        error = (shares - np.eye(3)[labels[ids]]) / len(ids)
+        gradients = [clips[ids].T @ error, error.sum(0)]
+        norm = np.sqrt(sum((gradient**2).sum() for gradient in gradients))
+        for place, gradient in enumerate(gradients):
+            velocity[place] = 0.9 * velocity[place] + gradient * min(1, 0.3 / norm)
+            weights[place] = weights[place] - 0.5 * velocity[place]
+    return weights[0], np.mean(losses), len(losses)
+
+
+def test_a_step_is_the_mean_over_all_clips_however_they_are_shared(run):
+    weight, loss, count = by_hand()
+    for report in run[1]:
+        np.testing.assert_allclose(report["fc"], weight, rtol=1e-5, atol=1e-6)
+        assert report["loss"] == pytest.approx(loss, rel=1e-5)
+        assert report["count"] == count == 32
+
+
+def test_every_rank_knows_the_files_that_do_not_decode(run):
+    for report in run[1]:
+        assert report["failures"] == [["lost.mp4", "no such file"]]
+
+
+def test_a_signal_at_one_rank_stops_all_after_the_same_step(run):
+    for report in run[1]:
+        assert (report["signal"], report["stopped_at"]) == (15, 4)
+
+
+def test_rank_0_writes_one_whole_checkpoint_and_the_resumed_run_is_the_same(run):
+    folder, reports = run
+    checkpoint = load_checkpoint(str(folder / "stopped" / "m_step_00000004"))
+    assert set(checkpoint.optimizer) == {"fc.weight.velocity_0", "fc.bias.velocity_0"}
+    assert not list(folder.glob("*/.saving*"))
+    for report in reports:
+        assert report["resumed"] == report["fc"]
+
+
+def test_evaluation_is_with_the_statistics_of_rank_0(run):
+    first, second = run[1]
+    assert first["own_mean"] != second["own_mean"]
+    assert first["shared_mean"] == second["shared_mean"] == first["own_mean"]
+
+
+def test_what_one_rank_raises_is_raised_on_all(run):
+    first, second = run[1]
+    assert first["known"] == second["known"] == "PaddleVideoFastError: the disk is full"
+    assert first["bug"] == "DistributionError: rank 1 failed: KeyError: 'frame'"
+    assert second["bug"] == "KeyError: 'frame'"
+
+
+def test_values_of_all_ranks(run):
+    for report in run[1]:
+        assert report["values"] == [1, 2]
+        assert report["sum"] == [1, 5]
