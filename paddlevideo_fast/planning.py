@@ -8,7 +8,7 @@ from typing import List, Mapping, NamedTuple, Optional, Sequence
 from paddlevideo_fast.config import Config, DatasetSettings, MultigridSettings, RunSettings, build
 from paddlevideo_fast.errors import ConfigError, ScheduleError
 from paddlevideo_fast.loader import BatchShape, DecodeSampler, TransformError, build_pipeline
-from paddlevideo_fast.registry import LEARNING_RATES
+from paddlevideo_fast.registry import BACKBONES, LEARNING_RATES
 from paddlevideo_fast.schedule import Baseline, Phase, Schedule, multigrid_schedule, plain_phases
 from paddlevideo_fast.solver.learning_rate import CustomWarmupPiecewiseDecay, LearningRate
 
@@ -43,8 +43,8 @@ def plan_run(cfg: Config) -> RunPlan:
     if not (grid.long_factors or grid.short_factors):
         return RunPlan(plain_phases(settings.epochs))
     plan = _multigrid(cfg, settings, grid)
-    for phase in plan.phases:
-        _check_frames(cfg, phase)
+    for num_frames in {phase.num_frames for phase in plan.phases if phase.num_frames}:
+        _check_frames(cfg, num_frames)
     batch_size = DatasetSettings.from_config(cfg).batch_size
     return replace(
         plan,
@@ -135,15 +135,19 @@ def _schedule(cfg: Config, grid: MultigridSettings, steps: Sequence[float]) -> S
         raise _problem(cfg, "MULTIGRID", str(error)) from None
 
 
-def _check_frames(cfg: Config, phase: Phase) -> None:
-    """SlowFast's slow pathway takes every alpha-th frame."""
-    alpha = cfg["MODEL"].get("backbone", {}).get("alpha", 1)
-    if phase.num_frames % alpha:
-        raise _problem(
-            cfg,
-            "MULTIGRID.long_cycle_factors",
-            f"clips of {phase.num_frames} frames do not divide into MODEL.backbone.alpha={alpha}",
-        )
+def _check_frames(cfg: Config, num_frames: int) -> None:
+    """SlowFast's slow pathway takes every alpha-th frame; I3D pools pairs of frames."""
+    backbone = cfg["MODEL"]["backbone"]
+    alpha = backbone.get("alpha", 1)
+    least: int = getattr(BACKBONES.get(backbone["name"]), "least_frames", 1)
+    problem = ""
+    if num_frames % alpha:
+        problem = f"do not divide into MODEL.backbone.alpha={alpha}"
+    elif num_frames < least:
+        problem = f"are too few for {backbone['name']}, which needs {least}"
+    if problem:
+        message = f"clips of {num_frames} frames {problem}"
+        raise _problem(cfg, "MULTIGRID.long_cycle_factors", message)
 
 
 def _bn_splits(cfg: Config, phase: Phase, batch_size: int, grid: MultigridSettings) -> int:

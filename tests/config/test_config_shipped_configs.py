@@ -129,8 +129,8 @@ def test_the_quick_multigrid_run_has_three_phases():
     assert [
         (phase.end_epoch, phase.batch_multiplier, phase.num_frames, phase.crop_size, phase.bn_splits)
         for phase in plan.phases
-    ] == [(7, 4, 4, 23, 4), (10, 1, 8, 32, 1), (12, 1, 8, 32, 1)]
-    assert [plan.curve.at(epoch) for epoch in (1, 7, 10, 11)] == pytest.approx([0.008, 0.002, 0.002, 0.0002])
+    ] == [(3, 4, 8, 20, 4), (6, 1, 8, 40, 1), (7, 1, 8, 40, 1)]
+    assert [plan.curve.at(epoch) for epoch in (1, 3, 6)] == pytest.approx([0.004, 0.001, 0.0001])
 
 
 def test_the_large_batch_recipe_grows_with_the_clips_of_an_update():

@@ -232,6 +232,14 @@ WRONG = [
         ["MODEL.backbone.alpha=8"],
         "clips of 4 frames do not divide into MODEL.backbone.alpha=8",
     ),
+    (
+        [
+            "MODEL.backbone={name: ResNetI3D, width_per_group: 4, stage_blocks: [1, 1, 1, 1]}",
+            "MODEL.head={name: I3DHead, num_classes: 4}",
+            "MULTIGRID.long_cycle_factors=[[0.125, 0.7071]]",
+        ],
+        "clips of 1 frames are too few for ResNetI3D, which needs 2",
+    ),
     (["MULTIGRID.bn_base_size=3"], "MULTIGRID.bn_base_size: 3 does not divide a batch of 8 clips"),
     (["MULTIGRID.epoch_factor=0"], "MULTIGRID.epoch_factor=0: expected float, at least 0.01"),
     (["MULTIGRID.epoch_factor=0.1"], "raise epochs or epoch_factor"),

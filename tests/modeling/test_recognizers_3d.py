@@ -112,6 +112,12 @@ def test_frames_that_do_not_divide():
         make()(clips(frames=6))
 
 
+def test_too_few_frames():
+    assert make("i3d")(clips(frames=3)).shape == make("i3d")(clips(frames=2)).shape
+    with pytest.raises(ConfigError, match="clips have 1 frame, and ResNetI3D needs 2"):
+        make("i3d")(clips(frames=1))
+
+
 def test_parts_that_do_not_fit():
     flat = {"name": "ResNet", "depth": 18}
     for framework, backbone, head, message in [

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import List, Optional, Sequence, Tuple
+from typing import ClassVar, List, Optional, Sequence, Tuple
 
 import paddle
 import paddle.nn.functional as F
@@ -177,12 +177,14 @@ class PathwayResNet(nn.Layer):
 
     Attributes:
         out_channels: channels of the feature maps, all pathways together.
+        least_frames: a clip must have so many.
 
     Raises:
         ConfigError: a depth that does not exist.
     """
 
     data_format = "NCDHW"
+    least_frames: ClassVar[int] = 1
 
     def __init__(
         self,
@@ -220,7 +222,7 @@ class PathwayResNet(nn.Layer):
             For each pathway [N, channels, T', H/32, W/32].
 
         Raises:
-            ConfigError: the clip's frames do not divide into the pathways.
+            ConfigError: the clip's frames are too few, or do not divide into the pathways.
         """
         tensors = self.s1(self._split(clips))
         for stage in range(4):
@@ -232,6 +234,14 @@ class PathwayResNet(nn.Layer):
         return tensors
 
     def _split(self, clips: paddle.Tensor) -> List[paddle.Tensor]:
+        num_frames = clips.shape[2]
+        if num_frames < self.least_frames:
+            raise ConfigError(
+                [
+                    f"MODEL.backbone: clips have {num_frames} frame, and {type(self).__name__} needs "
+                    f"{self.least_frames}; change num_frames of the sampler in PIPELINE"
+                ]
+            )
         return [clips]
 
 

@@ -126,6 +126,8 @@ class ResNetI3D(PathwayResNet):
     inflations: Wang et al., "Non-local Neural Networks", arXiv 1711.07971, section 4.1.
     """
 
+    least_frames: ClassVar[int] = 2
+
     def __init__(
         self,
         depth: int = 50,
