@@ -246,7 +246,7 @@ class Trainer:
     def train_step(self, batches: List[Any]) -> None:
         """One optimizer step over the mean gradient of the clips of `batches` and those of the other ranks.
 
-        Nothing is read back from the device.
+        Nothing is read back from the device, but for Paddle's check for an overflow of float16 gradients.
         """
         paddle.seed(step_seed(self.seed, self.state.step, self.distribution.rank))
         if not batches:
