@@ -1,4 +1,7 @@
-"""Ctrl-C and SIGTERM: finish the step, save, leave. A second signal leaves at once."""
+"""Ctrl-C and SIGTERM: finish the step, save, leave. A second signal leaves at once, but not a second SIGTERM.
+
+Paddle's launcher sends SIGTERM three times within half a second, and kills what is left after 30 s.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,8 @@ class InterruptGuard:
     """Context manager that turns the first signal into a request the loop sees between two steps.
 
     The handlers are in place only inside the `with` block and only in the process that entered it: a forked
-    worker that inherits them dies of a second signal like any other process.
+    worker that inherits them dies of a second signal like any other process. After a SIGTERM, later ones are
+    ignored for good.
     """
 
     def __init__(self) -> None:
@@ -44,13 +48,17 @@ class InterruptGuard:
 
     def __exit__(self, *exc_info: object) -> None:
         for number, handler in self._previous.items():
-            signal.signal(number, handler)
+            repeated = number == self.requested == signal.SIGTERM  # and may come again while the process ends
+            signal.signal(number, signal.SIG_IGN if repeated else handler)
 
     def _handle(self, number: int, frame: Optional[FrameType]) -> None:
-        if self.requested is not None or os.getpid() != self._pid:
+        if os.getpid() != self._pid:
             os._exit(128 + number)
-        self.requested = number
-        os.write(2, b"\nstopping after this step and saving; once more leaves at once\n")
+        if self.requested is None:
+            self.requested = number
+            os.write(2, b"\nstopping after this step and saving; Ctrl-C once more leaves at once\n")
+        elif not number == self.requested == signal.SIGTERM:
+            os._exit(128 + number)
 
     def raise_if_requested(self) -> None:
         """Raises `TrainingInterrupted` if a signal came."""
