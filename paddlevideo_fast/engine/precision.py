@@ -34,6 +34,9 @@ class Precision:
 
     name = "float32"
 
+    def wrap_scaler(self, wrap: Callable[[Any], Any]) -> None:
+        """Puts what `wrap` makes of the loss scaler in its place: all ranks must leave the same steps out."""
+
     def forward(self, model: Any, clips: Any) -> Any:
         """The logits of `model`, float32: the loss is computed in full precision."""
         return model(clips)
@@ -92,6 +95,9 @@ class MixedPrecision(Precision):
     def low_layers(self) -> Tuple[Type[nn.Layer], ...]:
         """The layers that compute in 16 bits; norms are never meant."""
         return MATRIX_LAYERS if self.level == "O1" else (nn.Layer,)
+
+    def wrap_scaler(self, wrap: Callable[[Any], Any]) -> None:
+        self._scaler = wrap(self._scaler)
 
     def forward(self, model: Any, clips: Any) -> Any:
         with self.operators(model), _low_parameters(model, self.low_layers, self.cast):

@@ -123,6 +123,7 @@ class Trainer:
         """
         self.total_steps = self.steps_before(self.num_epochs)
         self._step_model, self._step_optimizer = self.distribution.wrap(self.model, self.optimizer)
+        self.precision.wrap_scaler(self.distribution.wrap_scaler)
         try:
             self._call("fit_begin")
             for phase in self.phases:

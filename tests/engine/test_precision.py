@@ -11,6 +11,7 @@ from paddle import nn
 
 from paddlevideo_fast.engine import (
     CheckpointStore,
+    Distribution,
     MixedPrecision,
     Precision,
     RoundedPrecision,
@@ -365,6 +366,25 @@ def test_a_loss_that_is_not_finite_ends_the_run(make_trainer, loss_scaling, dtyp
     assert trainer.state.num_skipped == (dtype == "float16")
     assert np.isfinite(weights(trainer)["fc.weight"]).all() == (dtype == "float16")
     assert np.isfinite(before["fc.weight"]).all()
+
+
+def test_the_distribution_wraps_the_scaler(make_trainer, loss_scaling):
+    class Elsewhere(Distribution):
+        def wrap_scaler(self, scaler):  # as where another rank's gradients overflow once
+            unscale, calls = scaler._unscale, []
+
+            def with_others(optimizer):
+                unscale(optimizer)
+                calls.append(optimizer)
+                scaler._found_inf = paddle.to_tensor([len(calls) == 3])
+
+            scaler._unscale = with_others
+            return scaler
+
+    trainer = make_trainer(dropout=0.0, epochs=1, precision=float16_with_scale(8.0), distribution=Elsewhere())
+    trainer.fit()
+    assert trainer.state.num_skipped == 1
+    assert trainer.precision.state_dict()["scale"] == [4.0]
 
 
 def test_another_precision_goes_on_with_a_warning(make_trainer, loss_scaling, tmp_path, caplog):
