@@ -2,48 +2,22 @@
 
 from __future__ import annotations
 
-import collections
-import pickle
+import contextlib
+import mmap
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Sequence, Tuple, Union
+from typing import IO, Any, Dict, Iterator, List, Sequence, Tuple, Union
 
 import numpy as np
 import paddle
 from paddle import nn
 
 from paddlevideo_fast.errors import WeightError
+from paddlevideo_fast.modeling.array_pickles import array_table
+from paddlevideo_fast.modeling.pickles import PickleError, read_pickle, settle
 from paddlevideo_fast.modeling.weight_names import candidate_names
 
 _NAME_TABLE = "StructuredToParameterName@@"
-
-
-def _numpy_names() -> Dict[Tuple[str, str], Any]:
-    """What the pickles of arrays and numpy scalars refer to, under the module names of numpy 1 and 2."""
-    reconstruct: Any = np.zeros(1).__reduce__()[0]
-    scalar: Any = np.float64(0).__reduce__()[0]
-    allowed: Dict[Tuple[str, str], Any] = {("numpy", "ndarray"): np.ndarray, ("numpy", "dtype"): np.dtype}
-    for module in ("numpy.core.multiarray", "numpy._core.multiarray"):
-        allowed[module, "_reconstruct"] = reconstruct
-        allowed[module, "scalar"] = scalar
-    return allowed
-
-
-_ALLOWED: Dict[Tuple[str, str], Any] = {
-    **_numpy_names(),
-    ("_codecs", "encode"): bytes,  # protocol 2 writes bytes as (text, "latin1")
-    ("collections", "OrderedDict"): collections.OrderedDict,
-    **{(module, "tuple"): tuple for module in ("builtins", "__builtin__")},
-}
-
-
-class _Unpickler(pickle.Unpickler):
-    """Resolves the few names that `paddle.save` writes, and no others."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        if (module, name) not in _ALLOWED:
-            raise pickle.UnpicklingError(f"it refers to '{module}.{name}', which no weight file needs")
-        return _ALLOWED[module, name]
 
 
 def read_weights(path: Union[str, Path]) -> Dict[str, Any]:
@@ -53,42 +27,46 @@ def read_weights(path: Union[str, Path]) -> Dict[str, Any]:
         path: the file.
 
     Returns:
-        Name to numpy array; the state of an optimizer also has numbers and nested dicts of the same.
+        Name to numpy array, not writable; the state of an optimizer also has numbers and nested dicts of the
+        same.
 
     Raises:
         WeightError: missing, not such a file, or one that asks for code to be run.
     """
+    with map_file(path) as file:
+        return read_paddle(file, path)
+
+
+@contextlib.contextmanager
+def map_file(path: Union[str, Path]) -> Iterator[mmap.mmap]:
+    """The bytes of a file, not copied; what is read from the map never reaches past the file's end.
+
+    Raises:
+        WeightError: missing, empty or unreadable.
+    """
     try:
         with open(path, "rb") as file:
-            content = _Unpickler(file).load()
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except FileNotFoundError as exc:
         raise WeightError(f"{path}: there is no such file; check the path") from exc
-    except OSError as exc:
-        raise WeightError(f"{path}: cannot be read: {exc.strerror or exc}") from exc
-    except Exception as exc:  # a damaged pickle fails in whatever way its bytes lead to
+    except (OSError, ValueError) as exc:
+        raise WeightError(f"{path}: cannot be read: {getattr(exc, 'strerror', None) or exc}") from exc
+    with mapped:
+        yield mapped
+
+
+def read_paddle(file: IO[bytes], path: Union[str, Path]) -> Dict[str, Any]:
+    """`read_weights` of an open file; `path` is for messages."""
+    try:
+        content = settle(read_pickle(file, array_table()))
+    except PickleError as exc:
         raise WeightError(
-            f"{path}: is not a Paddle weight file, or a damaged one ({exc or type(exc).__name__}); "
-            "nothing of it was run. Save weights with paddle.save(model.state_dict(), path)"
+            f"{path}: is not a Paddle weight file, or a damaged one: it {exc}; nothing of it was run. Save "
+            "weights with paddle.save(model.state_dict(), path)"
         ) from exc
     if not isinstance(content, dict):
         raise WeightError(f"{path}: holds a {type(content).__name__}, not a dict of names to arrays")
-    return _plain(content, str(path))
-
-
-def _plain(content: Mapping[Any, Any], path: str) -> Dict[str, Any]:
-    """Arrays of numbers, numbers and text; tensors that were pickled as (name, array) become arrays."""
-    plain: Dict[str, Any] = {}
-    for key, value in content.items():
-        if key == _NAME_TABLE:
-            continue
-        if isinstance(value, tuple) and len(value) == 2 and isinstance(value[1], np.ndarray):
-            value = value[1]
-        if isinstance(value, dict):
-            value = _plain(value, path)
-        elif isinstance(value, np.ndarray) and value.dtype.hasobject:
-            raise WeightError(f"{path}: '{key}' is an array of Python objects, not of numbers")
-        plain[str(key)] = value
-    return plain
+    return {str(name): value for name, value in content.items() if name != _NAME_TABLE}
 
 
 @dataclass
