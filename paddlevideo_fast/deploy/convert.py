@@ -2,67 +2,86 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
-from typing import Any, Callable, Dict, Mapping, Union
+from typing import Mapping, Union
 
 import numpy as np
 import paddle
+from paddle import nn
 
-from paddlevideo_fast.deploy.converters import convert_mit_tsm, convert_mmaction2_tsm, convert_pyslowfast
+from paddlevideo_fast.deploy.conversion import Conversion, convert
+from paddlevideo_fast.deploy.converters import CONVERTERS, Network
+from paddlevideo_fast.deploy.source_files import read_source
 from paddlevideo_fast.errors import WeightError
-
-CONVERTERS: Dict[str, Callable[[Mapping[str, np.ndarray]], Dict[str, np.ndarray]]] = {
-    "mit_tsm": convert_mit_tsm,
-    "mmaction2_tsm": convert_mmaction2_tsm,
-    "pyslowfast": convert_pyslowfast,
-}
+from paddlevideo_fast.registry import did_you_mean
 
 
-def convert_file(source: Union[str, Path], target: Union[str, Path], kind: str) -> Dict[str, np.ndarray]:
-    """Converts a weight file and writes it as .pdparams.
+def convert_state(kind: str, state: Mapping[str, np.ndarray], model: nn.Layer) -> Conversion:
+    """Weights of another toolkit for `model`; see `convert_file`.
 
     Args:
-        source: a PyTorch file, which needs the package torch to be read, or an .npz of the same names.
-        target: path of the new file; its folder must exist.
         kind: a key of `CONVERTERS`.
-
-    Returns:
-        What was written.
+        state: names of the other toolkit to arrays.
+        model: a recognizer.
 
     Raises:
-        WeightError: the file cannot be read or holds other weights, or there is no such converter.
+        WeightError: there is no such converter, or nothing of it fits.
     """
     if kind not in CONVERTERS:
-        raise WeightError(f"no converter '{kind}'; known: {', '.join(CONVERTERS)}")
-    try:
-        converted = CONVERTERS[kind](read_foreign_weights(source))
-    except WeightError as exc:
-        raise WeightError(f"{source}: {exc}") from exc
-    paddle.save(converted, str(target))
-    return converted
+        raise WeightError(f"no converter '{kind}'{did_you_mean(kind, CONVERTERS)}")
+    result = convert(CONVERTERS[kind](state, Network(model)))
+    if not result.weights:
+        raise WeightError(
+            f"nothing in it has the names of '{kind}' and fits the config's network; choose another --from "
+            f"({', '.join(CONVERTERS)}) or config\n{result.problems()}"
+        )
+    return result
 
 
-def read_foreign_weights(source: Union[str, Path]) -> Dict[str, np.ndarray]:
-    """Names to arrays of a PyTorch file or an .npz; nothing in the file is run.
+def convert_file(
+    kind: str,
+    source: Union[str, Path],
+    model: nn.Layer,
+    target: Union[str, Path],
+    partial: bool = False,
+) -> Conversion:
+    """Converts a file of weights for `model` and writes it as .pdparams.
+
+    Args:
+        kind: a key of `CONVERTERS`.
+        source: a file of PyTorch (.pth, .pt, .pyth), safetensors, Caffe2 or Paddle.
+        model: the recognizer that is to load the new file; its own weights stay what they are.
+        target: path of the new file.
+        partial: write what fits even where something is left over, missing or of another shape.
+
+    Returns:
+        What was written, and the report.
 
     Raises:
-        WeightError: it cannot be read, or torch is needed and missing.
+        WeightError: the file cannot be read, or the map is not whole and `partial` is off. Nothing is written
+            then.
     """
-    if str(source).endswith(".npz"):
-        try:
-            with np.load(source, allow_pickle=False) as arrays:
-                return {name: arrays[name] for name in arrays.files}
-        except (OSError, ValueError) as exc:
-            raise WeightError(f"cannot be read: {exc}") from exc
     try:
-        import torch
-    except ImportError as exc:
-        raise WeightError(
-            "reading a PyTorch file needs torch: type  pip install torch  or save the arrays with "
-            "numpy.savez(path, **{name: tensor.numpy()}) where torch is"
-        ) from exc
+        result = convert_state(kind, read_source(source), model)
+        if not (result.is_whole or partial):
+            raise WeightError(
+                f"does not fit the config's network ({result.summary()}); nothing was written. Change the "
+                f"config, or write what fits with --partial\n{result.problems()}"
+            )
+    except WeightError as exc:
+        message = str(exc)
+        raise WeightError(message if message.startswith(str(source)) else f"{source}: {message}") from exc
+    _write(result.weights, Path(target))
+    return result
+
+
+def _write(weights: Mapping[str, np.ndarray], target: Path) -> None:
+    unfinished = target.with_name(target.name + ".part")
     try:
-        content: Any = torch.load(str(source), map_location="cpu", weights_only=True)
-    except Exception as exc:  # torch has many ways to say that a file is no weight file
-        raise WeightError(f"cannot be read: {exc}") from exc
-    return {name: tensor.numpy() for name, tensor in content.get("state_dict", content).items()}
+        paddle.save(dict(weights), str(unfinished))
+        os.replace(unfinished, target)
+    except OSError as exc:
+        raise WeightError(f"{target}: cannot be written: {exc.strerror or exc}") from exc
+    finally:
+        unfinished.unlink(missing_ok=True)

@@ -19,7 +19,8 @@ def array_of(
     """A view of a part of `data`; a copy would let a small file ask for many large arrays of the same bytes.
 
     Args:
-        data: numbers of `dtype`, one after the other.
+        data: numbers, one after the other.
+        dtype: of them.
         shape: of the array; each element of it must be an element of `data` of its own.
         strides: for each axis, in elements; empty: C order.
         offset: of the first element, in elements.
@@ -50,7 +51,8 @@ class _Dtype(Buildable):
         order = state[1]
         if not isinstance(order, str) or order not in "<>|=" or any(state[2:5]):
             raise PickleError("has an array that is not of plain numbers")
-        self.dtype = self.dtype.newbyteorder(order) if order in "<>" else self.dtype
+        if order in "<>":
+            self.dtype = np.dtype(order + self.dtype.str[1:])
 
     def value(self) -> np.dtype:
         return self.dtype
@@ -60,7 +62,7 @@ class _Encoder:
     """Text to bytes as Latin-1, each text once."""
 
     def __init__(self) -> None:
-        self._encoded: Dict[int, Tuple[str, bytes]] = {}  # by identity; the text is kept so that it stays alive
+        self._encoded: Dict[int, Tuple[str, bytes]] = {}  # by identity; the text stays alive
 
     def __call__(self, text: Any, encoding: Any = "latin1") -> bytes:
         if not isinstance(text, str) or encoding != "latin1":
@@ -88,10 +90,11 @@ class _Array(Buildable):
         return self.array
 
 
-def _tuple(items: Any = ()) -> Any:
+def tuple_of(items: Any = ()) -> Any:
+    """The tuple of a list or tuple; the array, where Paddle writes a tensor as tuple((name, array))."""
     if not isinstance(items, (list, tuple)):
         raise PickleError(f"has a tuple of a {type(items).__name__}")
-    if len(items) == 2 and isinstance(items[1], _Array):  # Paddle writes a tensor as tuple((name, array))
+    if len(items) == 2 and isinstance(items[1], _Array):
         return items[1]
     return tuple(items)
 
@@ -105,7 +108,7 @@ def _name_only(*_: Any) -> None:
 
 
 def array_table() -> Dict[Tuple[str, str], Callable[..., Any]]:
-    """A table for one `read_pickle`: arrays, under the module names of numpy 1 and 2, and their containers."""
+    """A table for one `read_pickle`: arrays, under numpy's names from 1 on, and their containers."""
     encode = _Encoder()
 
     def array(*_: Any) -> _Array:  # of a made-up shape and type: build() brings the real ones
@@ -124,5 +127,5 @@ def array_table() -> Dict[Tuple[str, str], Callable[..., Any]]:
         table[f"numpy.{core}.multiarray", "_reconstruct"] = array
         table[f"numpy.{core}.multiarray", "scalar"] = scalar
     for module in ("builtins", "__builtin__"):
-        table[module, "tuple"] = _tuple
+        table[module, "tuple"] = tuple_of
     return table

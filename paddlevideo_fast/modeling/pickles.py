@@ -1,20 +1,24 @@
 """Pickles read without running anything that is in them.
 
-A pickle is a program for a small stack machine. This one has the instructions that files of weights need; a global
-is looked up in a table of the caller's, never imported, and nothing but an entry of that table is ever called. Time
-and memory follow the size of the file: a length is checked against what is left of the file before anything of it
-is made, and the number of instructions has a bound.
+A pickle is a program for a small stack machine. This one has the instructions that files of weights need; a
+global is looked up in a table of the caller's, never imported, and nothing but an entry of that table is ever
+called. Time and memory follow the size of the file: a length is checked against what is left of the file
+before anything of it is made, and the number of instructions has a bound.
 """
 
 from __future__ import annotations
 
+import io
+import mmap
 import pickletools
 import struct
 from dataclasses import dataclass
-from typing import IO, Any, Callable, Dict, Iterable, List, Mapping, Optional, Tuple
+from typing import IO, Any, Callable, Dict, Iterable, List, Mapping, Optional, Tuple, Union, cast
 
 _MAX_INSTRUCTIONS = 1_000_000  # an optimizer's state of 500 tensors has 20,000
 _MAX_DEPTH = 100
+
+Stream = Union[io.BytesIO, mmap.mmap]
 
 _LITERALS = {
     *("INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT"),
@@ -57,15 +61,16 @@ class _Global:
 
 
 def read_pickle(
-    stream: IO[bytes],
+    stream: Stream,
     table: Mapping[Tuple[str, str], Callable[..., Any]],
     load_persistent: Optional[Callable[[Any], Any]] = None,
 ) -> Any:
     """Reads one pickle and leaves the stream behind it.
 
     Args:
-        stream: of known length (a mapped file or bytes in memory), whose `read` never gives more than is left.
-        table: (module, name) to the function that is called in place of that global. It must check its arguments.
+        stream: of known length, whose `read` never sets up more memory than what is left needs.
+        table: (module, name) to the function that is called in place of that global. It must check its
+            arguments.
         load_persistent: gives the object of a persistent id; None: the pickle may have none.
 
     Returns:
@@ -106,10 +111,12 @@ class _Machine:
         self._memo: Dict[int, Any] = {}
         self._num_items = 0
 
-    def run(self, stream: IO[bytes]) -> Any:
-        for count, (opcode, argument, _) in enumerate(pickletools.genops(stream)):
+    def run(self, stream: Stream) -> Any:
+        for count, (opcode, argument, _) in enumerate(pickletools.genops(cast(IO[bytes], stream))):
             if count >= _MAX_INSTRUCTIONS:
-                raise PickleError(f"has more than {_MAX_INSTRUCTIONS:,} instructions; no file of weights does")
+                raise PickleError(
+                    f"has more than {_MAX_INSTRUCTIONS:,} instructions; no file of weights does"
+                )
             if opcode.name == "STOP":
                 return self._stack.pop()
             self._step(opcode.name, argument)

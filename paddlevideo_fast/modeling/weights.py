@@ -6,7 +6,7 @@ import contextlib
 import mmap
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, Dict, Iterator, List, Sequence, Tuple, Union
+from typing import Any, Dict, Iterator, List, Sequence, Tuple, Union
 
 import numpy as np
 import paddle
@@ -55,7 +55,7 @@ def map_file(path: Union[str, Path]) -> Iterator[mmap.mmap]:
         yield mapped
 
 
-def read_paddle(file: IO[bytes], path: Union[str, Path]) -> Dict[str, Any]:
+def read_paddle(file: mmap.mmap, path: Union[str, Path]) -> Dict[str, Any]:
     """`read_weights` of an open file; `path` is for messages."""
     try:
         content = settle(read_pickle(file, array_table()))
@@ -129,7 +129,7 @@ def load_weights(
         if not isinstance(value, np.ndarray) or not names:
             report.unexpected.append(key)
             continue
-        value = _inflated(value, target[names[0]].shape)
+        value = inflated(value, target[names[0]].shape)
         if list(value.shape) != list(target[names[0]].shape):
             report.mismatched.append((names[0], tuple(value.shape), tuple(target[names[0]].shape)))
         else:
@@ -143,7 +143,7 @@ def load_weights(
     return report
 
 
-def _inflated(value: np.ndarray, shape: Sequence[int]) -> np.ndarray:
+def inflated(value: np.ndarray, shape: Sequence[int]) -> np.ndarray:
     """A 2D kernel [out, in, H, W] for a 3D convolution; anything else as it is.
 
     On a clip of equal frames the 3D network then gives what the 2D one gives on one of them.

@@ -32,12 +32,14 @@ class Pathway:
         stage_frames: for each of the four stages, the frames that its blocks span, in turn, over and over.
         inflate: which convolution of a block spans them: the first, 1×1 in space ("3x1x1"), or the 3×3 one
             in the middle ("3x3x3").
+        stem_strides: in time, of the stem's convolution and its pooling.
     """
 
     width: int
     stem_frames: int
     stage_frames: Sequence[Sequence[int]]
     inflate: str = "3x1x1"
+    stem_strides: Tuple[int, int] = (1, 1)
 
     def kernels(self, stage: int, index: int) -> Tuple[Kernel, Kernel]:
         """Kernels (T, H, W) of the first and the second convolution of block `index` in `stage`."""
@@ -77,16 +79,21 @@ def conv3d(in_channels: int, out_channels: int, kernel: Kernel, stride: Kernel =
 
 
 class Stem(nn.Layer):
-    """Convolution, batch norm, ReLU and pooling in space: [N, 3, T, H, W] to [N, width, T, H/4, W/4]."""
+    """Convolution, batch norm, ReLU and pooling in space: [N, 3, T, H, W] to [N, width, T', H/4, W/4].
+
+    T' is T, unless the pathway's stem has strides in time.
+    """
 
     def __init__(self, pathway: Pathway) -> None:
         super().__init__()
-        self._conv = conv3d(3, pathway.width, (pathway.stem_frames, 7, 7), (1, 2, 2))
+        conv_stride, self._pool_stride = pathway.stem_strides
+        self._conv = conv3d(3, pathway.width, (pathway.stem_frames, 7, 7), (conv_stride, 2, 2))
         self._bn = SubBatchNorm3D(pathway.width)
 
     def forward(self, x: paddle.Tensor) -> paddle.Tensor:
         x = F.relu(self._bn(self._conv(x)))
-        return F.max_pool3d(x, kernel_size=(1, 3, 3), stride=(1, 2, 2), padding=(0, 1, 1))
+        strides = (self._pool_stride, 2, 2)
+        return F.max_pool3d(x, kernel_size=(1, 3, 3), stride=strides, padding=(0, 1, 1))
 
 
 class Branch(nn.Layer):

@@ -44,6 +44,7 @@ class FrameResNet(nn.Layer):
     Attributes:
         out_channels: channels of the feature map.
         num_seg: frames in a clip if the network mixes frames, else None.
+        shift_ratio: share of the channels in each fold of the temporal shift; 0.0 if there is none.
         data_format: layout of the feature map.
 
     Raises:
@@ -69,6 +70,7 @@ class FrameResNet(nn.Layer):
         self.depth = depth
         self.pretrained = pretrained
         self.num_seg = style.num_seg
+        self.shift_ratio = style.shift_ratio if style.num_seg is not None else 0.0
         self.data_format = style.data_format
         self._add_stem(width, style)
         self.pool2D_max = nn.MaxPool2D(3, stride=2, padding=1, data_format=style.data_format)

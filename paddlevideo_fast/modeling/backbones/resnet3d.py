@@ -20,8 +20,7 @@ _EVERY_OTHER = ((3,), (3, 1), (3, 1), (1, 3))
 class ResNetSlowFast(PathwayResNet):
     """SlowFast: few frames with many channels, many frames with few, and connections from fast to slow.
 
-    It takes the fast pathway's clip; the slow pathway sees every alpha-th frame of it, from the first to the
-    last.
+    It takes the fast pathway's clip; the slow pathway sees one in alpha of its frames.
 
     Args:
         alpha: fast frames for one slow frame; the clips' frames must be a multiple of it.
@@ -31,6 +30,8 @@ class ResNetSlowFast(PathwayResNet):
         fusion_kernel_sz: frames that the connections' convolutions span.
         fusion_conv_channel_ratio: channels that a connection gives for each fast channel.
         fuse_bn_relu: batch norm and ReLU in the connections; MMAction2's networks have neither.
+        slow_frames: "spread" takes the slow pathway's frames from the first to the last; "strided" every
+            alpha-th one, as MMAction2's networks do.
         stage_blocks: blocks in each of the four stages; null: what the depth says.
         pretrained: weights to start from.
 
@@ -52,6 +53,7 @@ class ResNetSlowFast(PathwayResNet):
         fusion_kernel_sz: PositiveInt = 7,
         fusion_conv_channel_ratio: PositiveInt = 2,
         fuse_bn_relu: bool = True,
+        slow_frames: Literal["spread", "strided"] = "spread",
         stage_blocks: Optional[Sequence[PositiveInt]] = None,
         pretrained: Optional[str] = None,
     ) -> None:
@@ -70,6 +72,7 @@ class ResNetSlowFast(PathwayResNet):
             pretrained=pretrained,
         )
         self.alpha = alpha
+        self._slow_frames = slow_frames
 
     def _split(self, clips: paddle.Tensor) -> List[paddle.Tensor]:
         num_frames = clips.shape[2]
@@ -80,9 +83,11 @@ class ResNetSlowFast(PathwayResNet):
                     "change num_frames of the sampler in PIPELINE, or alpha"
                 ]
             )
-        # the integer part of num_slow equal steps from the first frame to the last
-        last, steps = num_frames - 1, max(num_frames // self.alpha - 1, 1)
-        chosen = [step * last // steps for step in range(num_frames // self.alpha)]
+        chosen = list(range(0, num_frames, self.alpha))
+        if self._slow_frames == "spread":
+            # the integer part of equal steps from the first frame to the last
+            last, steps = num_frames - 1, max(len(chosen) - 1, 1)
+            chosen = [step * last // steps for step in range(len(chosen))]
         return [paddle.index_select(clips, paddle.to_tensor(chosen), axis=2), clips]
 
 
@@ -120,6 +125,8 @@ class ResNetI3D(PathwayResNet):
         inflate_all: all blocks span frames, not every other one from the second stage on.
         width_per_group: channels of the stem.
         stage_blocks: blocks in each of the four stages; null: what the depth says.
+        conv1_stride_t, pool1_stride_t: stride in time of the stem's convolution and pooling; 2 in MMAction2's
+            networks.
         pretrained: weights to start from: of this network, or of a 2D ResNet, which are inflated.
 
     Reference: Carreira, Zisserman, "Quo Vadis, Action Recognition?", arXiv 1705.07750, section 2.4; the two
@@ -135,8 +142,10 @@ class ResNetI3D(PathwayResNet):
         inflate_all: bool = False,
         width_per_group: PositiveInt = 64,
         stage_blocks: Optional[Sequence[PositiveInt]] = None,
+        conv1_stride_t: PositiveInt = 1,
+        pool1_stride_t: PositiveInt = 1,
         pretrained: Optional[str] = None,
     ) -> None:
         frames = _FAST_FRAMES if inflate_all else _EVERY_OTHER
-        pathway = Pathway(width_per_group, 5, frames, inflate)
+        pathway = Pathway(width_per_group, 5, frames, inflate, (conv1_stride_t, pool1_stride_t))
         super().__init__([pathway], depth, stage_blocks, halve_frames=True, pretrained=pretrained)
