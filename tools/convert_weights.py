@@ -18,7 +18,8 @@ from paddlevideo_fast.cli import EXIT_USER_ERROR, add_config_arguments, quiet_im
 from paddlevideo_fast.config.load import load_config
 from paddlevideo_fast.errors import PaddleVideoFastError
 
-_KINDS = ("mit-tsm", "mmaction2", "pyslowfast", "pytorchvideo", "torchvision", "paddlevideo")
+# the keys of deploy.converters.CONVERTERS, known before Paddle is imported
+KINDS = ("mit-tsm", "mmaction2", "pyslowfast", "pytorchvideo", "torchvision", "paddlevideo")
 
 
 def parse_args(argv: Optional[Sequence[str]]) -> argparse.Namespace:
@@ -28,7 +29,7 @@ def parse_args(argv: Optional[Sequence[str]]) -> argparse.Namespace:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--from", required=True, choices=_KINDS, dest="kind", help="whose weights they are")
+    parser.add_argument("--from", required=True, choices=KINDS, dest="kind", help="whose weights they are")
     parser.add_argument(
         "--src", required=True, help="the file: .pth, .pyth, .pt, .safetensors, .pkl, .pdparams"
     )

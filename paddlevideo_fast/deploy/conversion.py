@@ -101,7 +101,7 @@ def convert(converter: Converter) -> Conversion:
     placed: Dict[str, Tuple[int, ...]] = {}  # names and shapes of ours that the file is meant for
     for source, value in converter.state.items():
         place = None if _IGNORED.fullmatch(source) else converter.place(source)
-        if place is not None:
+        if place is not None and (place.name.startswith("backbone.") or not converter.backbone_only):
             placed[place.name] = value.shape
         result.rows.append(_settled(source, place, value, converter, result.weights))
     for name, value in converter.added().items():

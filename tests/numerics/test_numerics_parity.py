@@ -11,9 +11,10 @@ from typing import Any, Dict, Sequence
 import numpy as np
 import paddle
 import pytest
+from torch_writer import write_pickles, write_zip
 
-from paddlevideo_fast.deploy.converters import convert_mit_tsm, convert_mmaction2_tsm, convert_pyslowfast
-from paddlevideo_fast.modeling import MacCounter, build_model, count_parameters
+from paddlevideo_fast.deploy.convert import convert_file, convert_state
+from paddlevideo_fast.modeling import MacCounter, build_model, count_parameters, load_weights
 
 REFERENCE = Path(__file__).parent.parent / "reference"
 
@@ -89,30 +90,29 @@ def test_tsm_gives_paddlevideos_logits(data_format):
     assert_close(logits_of(model, clips_of(reference)), reference)
 
 
-@pytest.fixture(scope="module")
-def mit():
-    reference = load("mit_tsm_r50_8f")
-    return reference, {k: weight(k, s) for k, s in reference["state"].items()}
+def convert_and_load(kind: str, reference: Dict[str, Any], model: paddle.nn.Layer, folder: Path) -> None:
+    """The reference's weights as a PyTorch file, through the converter into `model`."""
+    state = {k: weight(k, s) for k, s in reference["state"].items()}
+    write = write_pickles if kind == "mit-tsm" else write_zip
+    write(folder / "theirs.pth", {"model_state" if kind == "pyslowfast" else "state_dict": state})
+    assert convert_file(kind, folder / "theirs.pth", model, folder / "ours.pdparams").is_whole
+    report = load_weights(model, folder / "ours.pdparams", strict=True)
+    assert not report.unexpected
 
 
-def test_tsm_gives_mits_logits_after_conversion(mit):
-    reference, state = mit
-    model = tsm()
-    fill(model, convert_mit_tsm(state))
+@pytest.mark.parametrize(
+    ("kind", "name"), [("mit-tsm", "mit_tsm_r50_8f"), ("mmaction2", "mmaction2_tsm_r50_8f")]
+)
+def test_tsm_gives_pytorchs_logits_after_conversion(kind, name, tmp_path):
+    reference, model = load(name), tsm()
+    convert_and_load(kind, reference, model, tmp_path)
     assert_close(logits_of(model, clips_of(reference)), reference)
 
 
-def test_tsm_gives_mmaction2s_logits_after_conversion():
-    reference = load("mmaction2_tsm_r50_8f")
-    model = tsm()
-    fill(model, convert_mmaction2_tsm({k: weight(k, s) for k, s in reference["state"].items()}))
-    assert_close(logits_of(model, clips_of(reference)), reference)
-
-
-def test_mirrored_shift_is_seen_if_the_folds_stay(mit):
-    reference, state = mit
-    model = tsm()
-    fill(model, convert_mit_tsm(state, shift_ratio=0.0))
+def test_mirrored_shift_is_seen_if_the_folds_stay():
+    reference, model = load("mit_tsm_r50_8f"), tsm()
+    state = {k.replace(".net", ""): weight(k, s) for k, s in reference["state"].items()}
+    fill(model, convert_state("mit-tsm", state, model).weights)
     with pytest.raises(AssertionError):
         assert_close(logits_of(model, clips_of(reference)), reference)
 
@@ -126,21 +126,7 @@ def test_parameter_counts_are_the_published_ones():
 
 def test_tsn_has_paddlevideos_names_and_shapes():
     expected = load("state_names")["paddlevideo_tsn_r50"]["state"]
-    model = build_model(
-        {
-            "framework": "Recognizer2D",
-            "backbone": {"name": "ResNet", "depth": 50},
-            "head": {"name": "TSNHead", "num_classes": 400, "in_channels": 2048},
-        }
-    )
-    assert {name: list(value.shape) for name, value in model.state_dict().items()} == expected
-
-
-@pytest.mark.parametrize("name", ["mit_tsm_r50_16f", "mit_tsn_r50_8f"])
-def test_mit_names_convert_to_the_whole_network(name):
-    converted = convert_mit_tsm({k: np.zeros(s) for k, s in load("state_names")[name]["state"].items()})
-    expected = load("paddlevideo_tsm_r50_8f")["state"]
-    assert {k: list(v.shape) for k, v in converted.items()} == expected
+    assert {name: list(value.shape) for name, value in tsn().state_dict().items()} == expected
 
 
 def network_3d(name: str, **backbone: Any) -> paddle.nn.Layer:
@@ -168,26 +154,59 @@ def test_slowfast_gives_paddlevideos_probabilities():
     assert_close(exponents / exponents.sum(axis=1, keepdims=True), reference)
 
 
-def test_slowfast_gives_pyslowfasts_logits_after_conversion():
-    reference = load("pyslowfast_slowfast_4x16_r50")
-    model = network_3d(**SLOWFAST_4X16)
-    fill(model, convert_pyslowfast({k: weight(k, s) for k, s in reference["state"].items()}))
+def tsn() -> paddle.nn.Layer:
+    return build_model(
+        {
+            "framework": "Recognizer2D",
+            "backbone": {"name": "ResNet", "depth": 50},
+            "head": {"name": "TSNHead", "num_classes": 400, "in_channels": 2048},
+        }
+    )
+
+
+MMACTION2_SLOWFAST = {**SLOWFAST_4X16, "fuse_bn_relu": False, "slow_frames": "strided"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "backbone"),
+    [
+        ("pyslowfast", "pyslowfast_slowfast_4x16_r50", SLOWFAST_4X16),
+        ("mmaction2", "mmaction2_slowfast_r50_4x16", MMACTION2_SLOWFAST),
+        ("mmaction2", "mmaction2_i3d_r50", {"name": "ResNetI3D", "conv1_stride_t": 2, "pool1_stride_t": 2}),
+        ("pytorchvideo", "pytorchvideo_i3d_r50", {"name": "ResNetI3D"}),
+    ],
+)
+def test_3d_networks_give_pytorchs_logits_after_conversion(kind, name, backbone, tmp_path):
+    reference, model = load(name), network_3d(**backbone)
+    convert_and_load(kind, reference, model, tmp_path)
     assert_close(logits_of(model, clips_of(reference)), reference)
 
 
 @pytest.mark.parametrize(
-    ("backbone", "name"),
+    ("kind", "name", "make"),
     [
-        (SLOWFAST_8X8, "pyslowfast_slowfast_8x8_r50"),
-        ({"name": "ResNetSlow"}, "pyslowfast_slow_8x8_r50"),
-        ({"name": "ResNetI3D"}, "pyslowfast_i3d_8x8_r50"),
+        ("mit-tsm", "mit_tsm_r50_16f", lambda: tsm(num_seg=16)),
+        ("mit-tsm", "mit_tsn_r50_8f", tsn),
+        ("paddlevideo", "paddlevideo_tsn_r50", tsn),
+        ("pyslowfast", "pyslowfast_i3d_8x8_r50", lambda: network_3d("ResNetI3D")),
+        ("pyslowfast", "pyslowfast_slow_8x8_r50", lambda: network_3d("ResNetSlow")),
+        ("pyslowfast", "pyslowfast_slowfast_8x8_r50", lambda: network_3d(**SLOWFAST_8X8)),
+        ("pytorchvideo", "pytorchvideo_slow_r50", lambda: network_3d("ResNetSlow")),
+        ("pytorchvideo", "pytorchvideo_slowfast_r50", lambda: network_3d(**SLOWFAST_8X8)),
+        ("mmaction2", "mmaction2_slowfast_r50_4x16", lambda: network_3d(**MMACTION2_SLOWFAST)),
     ],
 )
-def test_pyslowfasts_names_convert_to_the_whole_network(backbone, name):
-    reference = load("state_names")[name]
-    model = network_3d(**backbone)
-    fill(model, convert_pyslowfast({k: weight(k, s) for k, s in reference["state"].items()}))
-    assert count_parameters(model) == reference["parameters"]
+def test_every_known_network_converts_with_no_tensor_left_over(kind, name, make):
+    reference, model = load("state_names")[name], make()
+    state = {k: np.zeros(s, "float32") for k, s in reference["state"].items()}
+    result = convert_state(kind, state, model)
+    assert result.is_whole
+    assert {row.outcome for row in result.rows} == {"converted"}
+    assert {k: list(v.shape) for k, v in result.weights.items()} == {
+        k: list(v.shape) for k, v in model.state_dict().items()
+    }
+    counts = {reference["parameters"], count(reference["state"])}  # some counts are with the statistics
+    assert count_parameters(model) in counts
 
 
 @pytest.mark.parametrize(

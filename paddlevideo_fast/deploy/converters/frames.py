@@ -16,11 +16,11 @@ block, the shortcut, the classifier. The network computes the same function afte
 from __future__ import annotations
 
 import re
-from typing import ClassVar, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import ClassVar, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
-from paddlevideo_fast.deploy.converters.base import LEAVES, Converter, Place, Step
+from paddlevideo_fast.deploy.converters.base import LEAVES, Converter, Network, Place, Step
 
 _EPSILON = 1e-5
 
@@ -47,6 +47,14 @@ class FrameConverter(Converter):
 
     classifiers: ClassVar[Tuple[str, ...]] = ()
 
+    def __init__(self, state: Mapping[str, np.ndarray], network: Network) -> None:
+        super().__init__(state, network)
+        self._is_shifted = any(".net." in name for name in state)
+        layers = [self._layer(name) for name in state]
+        self._last_layer = max(
+            (layer.layer for layer in layers if layer and layer.layer < _SHORTCUT), default=0
+        )
+
     def _layer(self, name: str) -> Optional[_Layer]:
         raise NotImplementedError
 
@@ -60,9 +68,9 @@ class FrameConverter(Converter):
         return Place(self._our_name(layer), self._steps(layer))
 
     def differences(self) -> Sequence[str]:
-        if self._is_shifted() and not self.network.shift_ratio:
+        if self._is_shifted and not self.network.shift_ratio:
             return ["the file's network shifts channels in time (TSM), the config's does not"]
-        if self.network.shift_ratio and not self._is_shifted():
+        if self.network.shift_ratio and not self._is_shifted:
             return ["the config's network shifts channels in time (TSM), the file's does not (TSN)"]
         return []
 
@@ -88,9 +96,6 @@ class FrameConverter(Converter):
             made[self._our_name(shortcut._replace(kind="bn", leaf=leaf))] = value
         return made
 
-    def _is_shifted(self) -> bool:
-        return any(".net." in name for name in self.state)
-
     def _our_name(self, layer: _Layer) -> str:
         inner = "_conv.weight" if layer.kind == "conv" else f"_batch_norm.{LEAVES[layer.leaf]}"
         if layer.stage is None:
@@ -98,14 +103,10 @@ class FrameConverter(Converter):
         part = "short" if layer.layer == _SHORTCUT else f"conv{layer.layer}"
         return f"backbone.{self.network.block_name(layer.stage, layer.block)}.{part}.{inner}"
 
-    def _last_layer(self) -> int:
-        layers = [self._layer(name) for name in self.state]
-        return 2 if any(layer is not None and layer.layer == 2 for layer in layers) else 1
-
     def _steps(self, layer: _Layer) -> Tuple[Step, ...]:
         """Exchanges in the channels that the layer writes to, or reads from, the residual stream."""
         steps: List[Step] = []
-        if layer.stage is None or layer.layer in (self._last_layer(), _SHORTCUT):
+        if layer.stage is None or layer.layer in (self._last_layer, _SHORTCUT):
             steps += self._exchanges(0)
         if layer.stage is not None and layer.layer in (0, _SHORTCUT) and layer.kind == "conv":
             steps += self._exchanges(1)
@@ -113,7 +114,7 @@ class FrameConverter(Converter):
 
     def _exchanges(self, axis: int) -> List[Step]:
         ratio = self.network.shift_ratio
-        if not (ratio and self._is_shifted()):
+        if not (ratio and self._is_shifted):
             return []
 
         def exchanged(value: np.ndarray) -> np.ndarray:
