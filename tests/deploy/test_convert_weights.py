@@ -257,6 +257,10 @@ def test_lateral_batch_norms_and_pathways_are_told(tmp_path):
     state = pyslowfast_names(build_model(section_3d()))
     message = refusal(tmp_path, "pyslowfast", state, section_3d(fuse_bn_relu=False))
     assert "batch norm between the pathways: the file has one, the config's network none" in message
+    message = refusal(tmp_path, "pyslowfast", state, section_3d(slow_frames="strided"))
+    assert "set MODEL.backbone.slow_frames=spread" in message
+    message = refusal(tmp_path, "pyslowfast", state, section_3d("ResNetI3D", conv1_stride_t=2))
+    assert "set MODEL.backbone.conv1_stride_t=1" in message
     message = refusal(tmp_path, "pyslowfast", state, section_3d("ResNetSlow"))
     assert "pathways: the file has 2, the config's network 1" in message
 

@@ -46,6 +46,7 @@ class Network:
         blocks: names of the residual blocks of a 2D network, in order.
         classifier: name of the head's linear layer, such as "head.fc".
         shift_ratio: share of the channels in a fold of the temporal shift; 0: there is no shift.
+        slow_frames, stem_strides: as of `ResNetSlowFast` and `ResNetI3D`; None: it is neither.
     """
 
     def __init__(self, model: nn.Layer) -> None:
@@ -59,6 +60,8 @@ class Network:
             if name.startswith("head.") and name.endswith(".weight") and len(shape) == 2
         )
         self.shift_ratio: float = getattr(model.backbone, "shift_ratio", 0.0)
+        self.slow_frames: Optional[str] = getattr(model.backbone, "slow_frames", None)
+        self.stem_strides: Optional[Tuple[int, int]] = getattr(model.backbone, "stem_strides", None)
         self._depth: int = getattr(model.backbone, "depth", 50)
 
     def block_name(self, stage: int, index: int) -> str:

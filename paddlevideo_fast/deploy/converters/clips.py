@@ -1,13 +1,14 @@
 """3D networks of PyTorch: SlowFast, Slow-only and I3D of PySlowFast, PyTorchVideo and MMAction2.
 
-The networks are the same, the names differ. MMAction2 joins the pathways' features as [fast, slow] before the
-classifier; here, as elsewhere, it is [slow, fast].
+The networks are the same, the names differ. MMAction2 joins the pathways' features as [fast, slow] before
+the classifier; here, as elsewhere, it is [slow, fast]. What its networks do otherwise has no weights, so it
+is for the config to say: which frames are slow, and strides in time.
 """
 
 from __future__ import annotations
 
 import re
-from typing import List, Mapping, Optional
+from typing import ClassVar, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -34,7 +35,30 @@ def _fusion(stage: int, part: str, leaf: str) -> Place:
 _LEAF = f"({'|'.join(LEAVES)})"
 
 
-class PySlowFastConverter(Converter):
+class ClipConverter(Converter):
+    """What the 3D networks share.
+
+    Attributes:
+        slow_frames, stem_strides: what the toolkit's networks have; no tensor's shape tells.
+    """
+
+    slow_frames: ClassVar[str] = "spread"
+    stem_strides: ClassVar[Tuple[int, int]] = (1, 1)
+
+    def differences(self) -> Sequence[str]:
+        if self.network.slow_frames not in (None, self.slow_frames):
+            key = f"MODEL.backbone.slow_frames={self.slow_frames}"
+            return [f"this toolkit's slow pathway takes other frames; set {key}"]
+        if self.network.stem_strides not in (None, self.stem_strides):
+            conv, pool = self.stem_strides
+            return [
+                "this toolkit's stem has other strides in time; set "
+                f"MODEL.backbone.conv1_stride_t={conv} and MODEL.backbone.pool1_stride_t={pool}"
+            ]
+        return []
+
+
+class PySlowFastConverter(ClipConverter):
     """PySlowFast's networks, from its own checkpoints or the Caffe2 ones in its model zoo."""
 
     def place(self, name: str) -> Optional[Place]:
@@ -79,7 +103,7 @@ def _from_caffe2(name: str) -> Optional[str]:
     return f"s{found['fused'] or 1}_fuse.{'bn' if found['bn'] else 'conv_f2s'}.{leaf}"
 
 
-class PyTorchVideoConverter(Converter):
+class PyTorchVideoConverter(ClipConverter):
     """PyTorchVideo's networks. They number all their parts; those without weights leave gaps."""
 
     def __init__(self, state: Mapping[str, np.ndarray], network: Network) -> None:
@@ -114,8 +138,11 @@ for _letter in "abc":
     _BLOCK_LAYERS[f"branch2.norm_{_letter}"] = f"branch2.{_letter}_bn"
 
 
-class MMAction2ClipConverter(Converter):
+class MMAction2ClipConverter(ClipConverter):
     """SlowFast, Slow-only and I3D of MMAction2."""
+
+    slow_frames = "strided"
+    stem_strides = (2, 2)
 
     def place(self, name: str) -> Optional[Place]:
         linear = re.fullmatch(r"cls_head\.fc_cls\.(weight|bias)", name)

@@ -72,7 +72,7 @@ class ResNetSlowFast(PathwayResNet):
             pretrained=pretrained,
         )
         self.alpha = alpha
-        self._slow_frames = slow_frames
+        self.slow_frames = slow_frames
 
     def _split(self, clips: paddle.Tensor) -> List[paddle.Tensor]:
         num_frames = clips.shape[2]
@@ -84,7 +84,7 @@ class ResNetSlowFast(PathwayResNet):
                 ]
             )
         chosen = list(range(0, num_frames, self.alpha))
-        if self._slow_frames == "spread":
+        if self.slow_frames == "spread":
             # the integer part of equal steps from the first frame to the last
             last, steps = num_frames - 1, max(len(chosen) - 1, 1)
             chosen = [step * last // steps for step in range(len(chosen))]
@@ -147,5 +147,7 @@ class ResNetI3D(PathwayResNet):
         pretrained: Optional[str] = None,
     ) -> None:
         frames = _FAST_FRAMES if inflate_all else _EVERY_OTHER
-        pathway = Pathway(width_per_group, 5, frames, inflate, (conv1_stride_t, pool1_stride_t))
+        stem_strides = (conv1_stride_t, pool1_stride_t)
+        pathway = Pathway(width_per_group, 5, frames, inflate, stem_strides)
         super().__init__([pathway], depth, stage_blocks, halve_frames=True, pretrained=pretrained)
+        self.stem_strides = stem_strides
