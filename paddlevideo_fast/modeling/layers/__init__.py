@@ -7,6 +7,7 @@ from paddlevideo_fast.modeling.layers.sub_batchnorm import (
     restart_splits,
     set_num_splits,
     set_split_statistics,
+    set_sync_group,
     split_statistics,
 )
 from paddlevideo_fast.modeling.layers.temporal_shift import temporal_shift, temporal_shift_composed
@@ -18,6 +19,7 @@ __all__ = [
     "restart_splits",
     "set_num_splits",
     "set_split_statistics",
+    "set_sync_group",
     "split_statistics",
     "temporal_shift",
     "temporal_shift_composed",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Dict, Iterator, List, Mapping, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
 
 import numpy as np
 import paddle
 import paddle.nn.functional as F
 from paddle import nn
+
+from paddlevideo_fast.modeling.layers.sync_batch_norm import sync_batch_norm
 
 
 class SubBatchNorm(nn.Layer):
@@ -23,12 +25,18 @@ class SubBatchNorm(nn.Layer):
     Where n does not divide the batch, the first parts are longer by one sample. Where the batch is smaller
     than n, each sample is a part and the last splits keep their statistics.
 
-    With one split, and where the running statistics normalise in training too, this is Paddle's layer.
+    With one split, the statistics may be those of the batches of several processes; see `sync_batch_norm`.
+
+    With neither, and where the running statistics normalise in training too, this is Paddle's layer.
 
     Reference: Wu et al., "A Multigrid Method for Efficiently Training Video Models", arXiv 1912.00998.
     """
 
     _splits: Tuple[Tuple[paddle.Tensor, paddle.Tensor], ...] = ()
+    _group: Optional[Any] = None
+    _native: Tuple[
+        nn.SyncBatchNorm, ...
+    ] = ()  # a tuple, since a layer here would change the names of weights
 
     @property
     def num_splits(self) -> int:
@@ -48,10 +56,28 @@ class SubBatchNorm(nn.Layer):
             (self._mean.detach().clone(), self._variance.detach().clone()) for _ in range(count)
         )
 
+    def set_group(self, group: Optional[Any]) -> None:
+        """From now on the processes of `group` share the statistics of a training batch; None: none do.
+
+        On GPUs, where these are all processes, that is Paddle's `SyncBatchNorm` on the same tensors.
+
+        Raises:
+            ValueError: there are several splits.
+        """
+        if group is not None and self._splits:
+            raise ValueError(f"{len(self._splits)} splits of a batch cannot be shared between processes")
+        self._group = group
+        on_gpu = paddle.device.get_device().startswith("gpu")
+        everyone = group is not None and group.nranks == paddle.distributed.get_world_size()
+        self._native = (nn.SyncBatchNorm.convert_sync_batchnorm(self),) if on_gpu and everyone else ()
+
     def forward(self, x: paddle.Tensor) -> paddle.Tensor:
         """A tensor of the same shape and dtype; the batch is the first axis."""
-        if not self._splits or not self.training or self._use_global_stats:
+        alone = self._group is None and not self._splits
+        if alone or not self.training or self._use_global_stats:
             return self._normalized(x, self._mean, self._variance)
+        if self._group is not None:
+            return self._synchronized(x)
         parts = _cut(x, len(self._splits))
         parts = [self._normalized(part, *statistics) for part, statistics in zip(parts, self._splits)]
         self._aggregate()
@@ -70,6 +96,21 @@ class SubBatchNorm(nn.Layer):
             epsilon=self._epsilon,
             data_format=self._data_format,
             use_global_stats=self._use_global_stats,
+        )
+
+    def _synchronized(self, x: paddle.Tensor) -> paddle.Tensor:
+        if self._native:
+            return self._native[0](x)
+        return sync_batch_norm(
+            x,
+            self._mean,
+            self._variance,
+            self.weight,
+            self.bias,
+            momentum=self._momentum,
+            epsilon=self._epsilon,
+            data_format=self._data_format,
+            group=self._group,
         )
 
     def split_statistics(self) -> Tuple[paddle.Tensor, paddle.Tensor]:
@@ -119,6 +160,22 @@ def set_num_splits(model: nn.Layer, num_splits: int) -> None:
     for _, layer in sub_batch_norms(model):
         if layer.num_splits != num_splits:
             layer.set_num_splits(num_splits)
+
+
+def set_sync_group(model: nn.Layer, group: Optional[Any]) -> None:
+    """Lets the batch norms of a model take their statistics over the processes of a group; None: no more.
+
+    Parameters, their names and the weight file stay the same.
+
+    Args:
+        model: on each process of the group the same.
+        group: of `paddle.distributed`.
+
+    Raises:
+        ValueError: the batch norms have several splits.
+    """
+    for _, layer in sub_batch_norms(model):
+        layer.set_group(group)
 
 
 def restart_splits(model: nn.Layer) -> None:
