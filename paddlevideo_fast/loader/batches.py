@@ -35,7 +35,8 @@ class ClipBatchSampler:
     """Batches of requests, the share of one rank.
 
     Rank r takes the samples at places r, r + world_size, … of the epoch's order, so the batches of all ranks
-    at one step are together what a single process with the whole batch would see.
+    at one step are together what a single process with the whole batch would see. Where samples are not
+    shuffled, all views of one go to the same rank, in a row.
 
     Args:
         num_samples: records of the dataset.
@@ -48,7 +49,8 @@ class ClipBatchSampler:
         world_size: processes.
         num_views: requests for each record, one after the other.
         pad: give every rank the same number of samples by starting the order again, so that no rank waits for
-            another in training; default: where the samples are shuffled. Without it each sample is seen once.
+            another in training; default: where the samples are shuffled. Without it each sample is seen once,
+            and a rank may have none.
         groups: for each record, the number of its group. The groups are dealt to the ranks once for all
             epochs, and a rank takes the samples of its own; None: any rank takes any.
 
@@ -56,7 +58,7 @@ class ClipBatchSampler:
         batch_size: requests in the largest batch.
 
     Raises:
-        LoaderError: there is no batch at all, or a rank would have no group.
+        LoaderError: there is no batch at all, or a rank would have no group to train on.
     """
 
     def __init__(
@@ -83,7 +85,7 @@ class ClipBatchSampler:
         self.world_size = world_size
         self.num_views = num_views
         self.pad = shuffle if pad is None else pad
-        self._dealt = None if groups is None else _deal(groups, world_size)
+        self._dealt = None if groups is None else _deal(groups, world_size, may_be_empty=not self.pad)
         self._set_shapes([BatchShape(batch_size)] if isinstance(batch_size, int) else batch_size)
 
     def _set_shapes(self, shapes: Sequence[BatchShape]) -> None:
@@ -121,9 +123,13 @@ class ClipBatchSampler:
         if self._dealt is not None:
             shares = [len(share) * self.num_views for share in self._dealt]
             return max(shares) if self.pad else shares[self.rank]
-        total = self.num_samples * self.num_views
-        rest = total % self.world_size
-        return total // self.world_size + int(rest > (0 if self.pad else self.rank))
+        together = self._num_together()
+        each, rest = divmod(self.num_samples * self.num_views // together, self.world_size)
+        return (each + int(rest > (0 if self.pad else self.rank))) * together
+
+    def _num_together(self) -> int:
+        """Requests in a row of the epoch's order that go to one rank."""
+        return 1 if self.shuffle else self.num_views
 
     def batches(self, epoch: int, start_batch: int = 0) -> List[List[ClipRequest]]:
         """The epoch's batches on this rank, from `start_batch` on."""
@@ -151,19 +157,20 @@ class ClipBatchSampler:
         order = np.arange(total)
         if self.shuffle:
             order = generator(ORDER, self.seed, epoch).permutation(total)
+        rows = order.reshape(-1, self._num_together())
         if self.pad:
-            order = np.resize(order, -(-total // self.world_size) * self.world_size)
-        return order[self.rank :: self.world_size]
+            rows = np.resize(rows, (-(-len(rows) // self.world_size) * self.world_size, rows.shape[1]))
+        return rows[self.rank :: self.world_size].reshape(-1)
 
 
-def _deal(groups: Sequence[int], world_size: int) -> List[np.ndarray]:
+def _deal(groups: Sequence[int], world_size: int, may_be_empty: bool) -> List[np.ndarray]:
     """Samples of each rank, ascending: the largest group left goes to the rank that has the fewest samples.
 
     Raises:
-        LoaderError: there are fewer groups than ranks.
+        LoaderError: there are fewer groups than ranks, and none of these may be without.
     """
     numbers, sizes = np.unique(groups, return_counts=True)
-    if len(numbers) < world_size:
+    if len(numbers) < world_size and not may_be_empty:
         raise LoaderError(
             f"{len(numbers)} shards cannot be split over {world_size} processes: pack smaller shards, or set "
             "split_by: sample in DATASET"

@@ -27,6 +27,8 @@ def test_evaluation_sees_each_view_once(size, num_views):
         assert len(batches) == sampler.num_batches
         assert all(len(batch) == batch_size for batch in batches[:-1])
         seen += flat(batches)
+        own = list(range(rank, num_samples, world_size))  # each with all its views; none is no error
+        assert flat(batches) == [(index, view) for index in own for view in range(num_views)]
     assert sorted(seen) == [(index, view) for index in range(num_samples) for view in range(num_views)]
 
 

@@ -111,7 +111,13 @@ def test_shards_split_over_ranks(packed):
         assert ids(train[0], epoch, 1) == ids(train[0], epoch)[1:]
     assert ids(train[0], 0) != ids(train[0], 1)
     with pytest.raises(LoaderError, match="3 shards cannot be split over 4 processes"):
-        load(dataset, rank=0, world_size=4)
+        load(dataset, shuffle=True, rank=0, world_size=4)
+    assert sorted(ids(load(dataset, rank=rank, world_size=4), 0) for rank in range(4)) == [
+        [],  # nothing to evaluate is no error
+        [[0, 1]],
+        [[2, 3]],
+        [[4, 5]],
+    ]
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 3, 7])
