@@ -6,13 +6,16 @@ else that escapes is a bug of the toolkit and keeps its traceback.
 
 from __future__ import annotations
 
-from typing import Sequence
+from typing import Any, Dict, Sequence, Tuple, Type
 
 EXIT_USER_ERROR = 2
 
 
 class PaddleVideoFastError(Exception):
     """Base of every error whose message says what is wrong and what to do."""
+
+    def __reduce__(self):  # not by the constructor, which takes other things than the message
+        return _restored, (type(self), self.args, self.__dict__)
 
 
 def exit_code(error: BaseException) -> int:
@@ -50,9 +53,6 @@ class VideoDecodeError(PaddleVideoFastError):
         self.path = str(path)
         self.cause = cause
         super().__init__(f"{self.path}: cannot be decoded: {cause}")
-
-    def __reduce__(self):  # two arguments, so that it crosses a process boundary
-        return type(self), (self.path, self.cause)
 
 
 class ShardError(PaddleVideoFastError):
@@ -95,3 +95,11 @@ class MissingExtraError(PaddleVideoFastError):
             f"{purpose} needs the package '{package}', which is not installed: "
             f'type  pip install "paddlevideo_fast[{extra}]"  (in a clone: pip install -e ".[{extra}]")'
         )
+
+
+def _restored(cls: Type[PaddleVideoFastError], args: Tuple[Any, ...], attributes: Dict[str, Any]) -> Any:
+    """An error that has crossed a process boundary."""
+    error = cls.__new__(cls, *args)
+    error.args = args
+    error.__dict__.update(attributes)
+    return error

@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import List, Mapping, NamedTuple, Optional, Sequence
 
-from paddlevideo_fast.config import Config, DatasetSettings, MultigridSettings, RunSettings, build
+from paddlevideo_fast.config import (
+    Config,
+    DatasetSettings,
+    DistributedSettings,
+    MultigridSettings,
+    RunSettings,
+    build,
+)
 from paddlevideo_fast.errors import ConfigError, ScheduleError
 from paddlevideo_fast.loader import BatchShape, DecodeSampler, TransformError, build_pipeline
 from paddlevideo_fast.registry import BACKBONES, LEARNING_RATES
@@ -26,29 +33,42 @@ class RunPlan:
     curve: Optional[LearningRate] = None
 
 
-def plan_run(cfg: Config) -> RunPlan:
+def plan_run(cfg: Config, world_size: int = 1) -> RunPlan:
     """The plan of a config: multigrid where it says `multigrid`, else one phase.
 
+    Args:
+        cfg: checked.
+        world_size: processes of the run.
+
     Raises:
-        ConfigError: MULTIGRID is missing or does not fit the data, the learning rate or the network.
+        ConfigError: MULTIGRID is missing or does not fit the data, the learning rate, the network or the
+            processes.
     """
     settings = RunSettings.from_config(cfg)
+    sync_bn = DistributedSettings.from_config(cfg).sync_bn
+    plain = RunPlan(plain_phases(settings.epochs, bn_sync_devices=world_size if sync_bn else 1))
     if not settings.multigrid:
-        return RunPlan(plain_phases(settings.epochs))
+        return plain
     if not cfg.get("MULTIGRID"):
         raise ConfigError([f"{cfg.path}  MULTIGRID: multigrid training needs this section"])
     if settings.train_dali:
         raise _problem(cfg, "train_dali", "multigrid training reads through our own loader; leave it out")
     grid = MultigridSettings.from_config(cfg)
     if not (grid.long_factors or grid.short_factors):
-        return RunPlan(plain_phases(settings.epochs))
+        return plain
+    if sync_bn:
+        raise _problem(
+            cfg,
+            "DISTRIBUTED.sync_bn",
+            "multigrid training shares statistics where MULTIGRID.bn_base_size asks for it; leave it out",
+        )
     plan = _multigrid(cfg, settings, grid)
     for num_frames in {phase.num_frames for phase in plan.phases if phase.num_frames}:
         _check_frames(cfg, num_frames)
     batch_size = DatasetSettings.from_config(cfg).batch_size
     return replace(
         plan,
-        phases=[replace(phase, bn_splits=_bn_splits(cfg, phase, batch_size, grid)) for phase in plan.phases],
+        phases=[_with_batch_norm(cfg, phase, batch_size, grid, world_size) for phase in plan.phases],
     )
 
 
@@ -150,17 +170,32 @@ def _check_frames(cfg: Config, num_frames: int) -> None:
         raise _problem(cfg, "MULTIGRID.long_cycle_factors", message)
 
 
-def _bn_splits(cfg: Config, phase: Phase, batch_size: int, grid: MultigridSettings) -> int:
-    """Batches of `bn_base_size` in a step at the phase's own shape; a smaller batch stays whole."""
-    batch = batch_size * phase.batch_multiplier
-    if batch > grid.bn_base_size and batch % grid.bn_base_size:
+def _with_batch_norm(
+    cfg: Config, phase: Phase, batch_size: int, grid: MultigridSettings, world_size: int
+) -> Phase:
+    """Statistics of `bn_base_size` clips at the phase's own shape, from parts of a batch or several of them.
+
+    Where all processes together have no more clips than that, they take them together.
+    """
+    batch, base = batch_size * phase.batch_multiplier, grid.bn_base_size
+    a_batch = f"a batch of {batch} clips, {phase.batch_multiplier} times DATASET.batch_size {batch_size}"
+    key = "MULTIGRID.bn_base_size"
+    if batch >= base:
+        if batch % base:
+            raise _problem(cfg, key, f"{base} does not divide {a_batch}")
+        return replace(phase, bn_splits=batch // base)
+    if batch * world_size <= base:
+        return replace(phase, bn_sync_devices=world_size)
+    num_devices, rest = divmod(base, batch)
+    if rest:
+        raise _problem(cfg, key, f"{base} is no multiple of {a_batch}")
+    if world_size % num_devices:
         raise _problem(
             cfg,
-            "MULTIGRID.bn_base_size",
-            f"{grid.bn_base_size} does not divide a batch of {batch} clips, {phase.batch_multiplier} times "
-            f"DATASET.batch_size {batch_size}",
+            key,
+            f"{base} clips are the batches of {num_devices} processes, and {world_size} make no such groups",
         )
-    return max(batch // grid.bn_base_size, 1)
+    return replace(phase, bn_sync_devices=num_devices)
 
 
 def _problem(cfg: Config, key: str, message: str) -> ConfigError:

@@ -87,8 +87,8 @@ def callbacks_of(
                     model,
                     valid,
                     trainer.precision,
-                    trainer.interrupt.raise_if_requested,
                     trainer.distribution,
+                    trainer.interrupt.raise_if_requested,
                 ),
                 interval=settings.val_interval,
                 save_best=lambda trainer: store.save_weights("best", trainer.model.state_dict()),
@@ -111,7 +111,7 @@ def callbacks_of(
     if settings.profiler_options is not None:
         options = ProfilerOptions.parse(settings.profiler_options)
         callbacks.append(Profiling(options, store.folder / "profile", parts.distribution.rank))
-    if sys.stdout.isatty() and main:
+    if _is_on_terminal(parts.distribution):
         callbacks.append(ProgressBar())
     return callbacks
 
@@ -126,7 +126,7 @@ def _population_measure(
     split, model = parts.split, parts.model
     dali = dali_options(settings, "train", model.layout)
     loader = loader_of(
-        cfg, "train", split.loader.dataset, dali, drop_last=False, distribution=parts.distribution
+        cfg, "train", split.loader.dataset, dali, drop_last=False, distribution=parts.distribution, pad=False
     )
 
     def measure(trainer: Trainer) -> Any:
@@ -138,9 +138,10 @@ def _population_measure(
                 epoch=trainer.state.epoch,
                 max_batches=min(precise.num_iters_preciseBN, settings.max_iters or sys.maxsize),
                 on_failures=split.bad_samples.add,
-                show_progress=sys.stdout.isatty(),
+                show_progress=_is_on_terminal(parts.distribution),
                 check_stop=trainer.interrupt.raise_if_requested,
                 precision=trainer.precision,
+                distribution=parts.distribution,
             )
 
     return measure
@@ -152,8 +153,8 @@ def evaluate_split(
     model: Any,
     split: Split,
     precision: Precision,
+    distribution: Distribution,
     check_stop: Optional[Callable[[], None]] = None,
-    distribution: Optional[Distribution] = None,
 ) -> Dict[str, float]:
     """The metrics of a model on one part of the data; see `engine.evaluate`."""
     return evaluate(
@@ -163,8 +164,13 @@ def evaluate_split(
         build(METRICS, cfg["METRIC"]),
         on_failures=split.bad_samples.add,
         max_iters=settings.max_iters,
-        show_progress=sys.stdout.isatty(),
+        show_progress=_is_on_terminal(distribution),
         check_stop=check_stop,
         distribution=distribution,
         precision=precision,
     )
+
+
+def _is_on_terminal(distribution: Distribution) -> bool:
+    """Whether somebody watches this process."""
+    return distribution.is_main and sys.stdout.isatty()

@@ -59,8 +59,9 @@ def loader_of(
     dali: Optional[DaliOptions],
     drop_last: bool,
     distribution: Distribution,
+    pad: Optional[bool] = None,
 ) -> Any:
-    """A loader of DATASET.`name`, through DALI where `dali` is given."""
+    """A loader of DATASET.`name`, through DALI where `dali` is given; for `pad` see `ClipBatchSampler`."""
     settings, data = RunSettings.from_config(cfg), DatasetSettings.from_config(cfg)
     return build_loader(
         dataset,
@@ -71,6 +72,7 @@ def loader_of(
         seed=settings.seed,
         rank=distribution.rank,
         world_size=distribution.world_size,
+        pad=pad,
         worker_options=WorkerOptions(
             affinity=data.worker_affinity,
             stall_timeout_sec=data.stall_timeout_sec,

@@ -120,7 +120,7 @@ def training_parts(
     require_runtime(cfg)
     distribution = distribution or Distribution()
     settings = RunSettings.from_config(cfg)
-    plan = plan or plan_run(cfg)
+    plan = plan or plan_run(cfg, distribution.world_size)
     precision = precision_of(cfg)
     paddle.seed(settings.seed)
     model = build_model(cfg["MODEL"], load_pretrained=load_pretrained)

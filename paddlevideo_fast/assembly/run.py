@@ -17,6 +17,7 @@ from paddlevideo_fast.assembly.runtime import describe_runtime, require_runtime
 from paddlevideo_fast.config import Config, RunSettings
 from paddlevideo_fast.engine import Checkpoint, CheckpointStore, Distribution, ReadOnlyStore, Trainer
 from paddlevideo_fast.engine.callbacks import ProfilingFinished, restore
+from paddlevideo_fast.engine.distribution import launched_rank
 from paddlevideo_fast.errors import BadSampleShareError, ConfigError
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.modeling import build_model, count_parameters, load_weights
@@ -37,7 +38,7 @@ def train(cfg: Config) -> Trainer:
     require_runtime(cfg)
     if settings.validate:
         require(cfg, "validate", "DATASET.valid")
-    plan = plan_run(cfg)
+    plan = plan_run(cfg, launched_rank()[1])
     precision_of(cfg)
     distribution = distribution_of(cfg)
     with distribution.lifeline():
@@ -55,8 +56,9 @@ def _train(cfg: Config, settings: RunSettings, plan: RunPlan, distribution: Dist
     if settings.weights and checkpoint is None:
         logger.info(load_weights(parts.model, settings.weights, strict=True).summary())
     split = parts.split
-    folder = store.folder if distribution.is_main else None
-    valid = split_of(cfg, "valid", folder, parts.model.layout) if settings.validate else None
+    valid = (
+        split_of(cfg, "valid", store.folder, parts.model.layout, distribution) if settings.validate else None
+    )
     trainer = parts.trainer(
         parts.phase_loader(),
         callbacks_of(cfg, settings, store, parts, valid),
@@ -86,13 +88,18 @@ def test(cfg: Config) -> Dict[str, float]:
     if not settings.weights:
         raise ConfigError(["weights: --test needs a weight file; give it with -w FILE"])
     distribution = distribution_of(cfg)
+    with distribution.lifeline():
+        return _test(cfg, settings, settings.weights, distribution)
+
+
+def _test(cfg: Config, settings: RunSettings, weights: str, distribution: Distribution) -> Dict[str, float]:
     store = CheckpointStore(settings.output_dir, settings.model_name)
     precision = precision_of(cfg)
     model = build_model(cfg["MODEL"], load_pretrained=False)
-    logger.info(load_weights(model, settings.weights, strict=True).summary())
-    split = split_of(cfg, "test", store.folder if distribution.is_main else None, model.layout)
+    logger.info(load_weights(model, weights, strict=True).summary())
+    split = split_of(cfg, "test", store.folder, model.layout, distribution)
     with contextlib.closing(split.loader):
-        metrics = evaluate_split(cfg, settings, model, split, precision, distribution=distribution)
+        metrics = evaluate_split(cfg, settings, model, split, precision, distribution)
     if not metrics["num_samples"]:
         raise BadSampleShareError(f"none of the {metrics['num_failed']} samples of DATASET.test decodes")
     logger.info("test %s", "  ".join(f"{name}: {_shown(value)}" for name, value in metrics.items()))

@@ -21,6 +21,7 @@ class DistributedSettings:
         allreduce_dtype: of gradients while they travel; 16 bits halve the messages, which then leave only
             when the backward pass is over.
         sharding_degree: processes that share one copy of the optimizer's state; 1 keeps a copy on each.
+        sync_bn: batch norms take the statistics of a step over the clips of all processes.
         one_process_ips: clips a second that one process reaches alone. With it the log has the scaling
             efficiency: the clips a second of the run over those of as many processes without each other.
     """
@@ -30,6 +31,7 @@ class DistributedSettings:
     find_unused_parameters: bool = False
     allreduce_dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     sharding_degree: PositiveInt = 1
+    sync_bn: bool = False
     one_process_ips: Optional[Annotated[float, Range(0.001)]] = None
 
     refused_arguments: ClassVar[Dict[str, str]] = {

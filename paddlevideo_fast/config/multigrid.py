@@ -21,7 +21,8 @@ class MultigridSettings:
         SHORT_CYCLE: steps take turns at the sides of `short_cycle_factors` and the full one.
         epoch_factor: epochs of the run for one of the plain training that `epochs` and the learning rate
             describe.
-        bn_base_size: clips over which a batch norm takes its statistics; larger batches are split.
+        bn_base_size: clips over which a batch norm takes its statistics; larger batches are split, smaller
+            ones of several processes put together.
         long_cycle_factors: for each shape, from small to large, the share of the frames and the share of the
             side: `[0.25, 0.7071]`, or `value: [0.25, 0.7071]` as PaddleVideo writes it.
         short_cycle_factors: shares of the side.

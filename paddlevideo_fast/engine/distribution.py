@@ -21,6 +21,40 @@ from paddlevideo_fast.errors import DistributionError, PaddleVideoFastError
 Value = TypeVar("Value")
 
 
+class Neighbours:
+    """Ranks in a row that add up tensors among themselves.
+
+    On GPUs they have a group of `paddle.distributed` of their own. Groups of gloo that form at the same time
+    take each other's addresses (Paddle 2.6 and 3.3), so on CPUs all ranks exchange one message, in which each
+    group has a row.
+
+    Args:
+        rank: of this process.
+        world_size: processes of the job.
+        num_ranks: of a group, a divisor of the world size.
+
+    Attributes:
+        is_everyone: whether there is one group.
+    """
+
+    def __init__(self, rank: int, world_size: int, num_ranks: int) -> None:
+        self.is_everyone = num_ranks == world_size
+        self._row, self._num_rows = rank // num_ranks, world_size // num_ranks
+        self._group: Optional[Any] = None
+        if paddle.is_compiled_with_cuda() and not self.is_everyone:
+            starts = range(0, world_size, num_ranks)
+            groups = [dist.new_group(list(range(start, start + num_ranks))) for start in starts]
+            self._group = groups[self._row]
+            self._row, self._num_rows = 0, 1
+
+    def all_sum(self, values: Any) -> Any:
+        """The sum of a tensor [M] over the ranks of the group."""
+        rows = paddle.zeros([self._num_rows, *values.shape], values.dtype)
+        rows[self._row] = values
+        dist.all_reduce(rows, group=self._group)
+        return rows[self._row]
+
+
 class Distribution:
     """One process: nothing to share, nobody to wait for.
 
@@ -82,6 +116,17 @@ class Distribution:
                 left. Any other error is itself on its own rank and a `DistributionError` on the others.
         """
         return [work()]
+
+    def neighbours(self, num_ranks: int) -> Optional[Neighbours]:
+        """This rank and those beside it, who add up tensors among themselves; all must ask for it.
+
+        Args:
+            num_ranks: in a group, a divisor of the world size: ranks 0 to num_ranks - 1 make the first.
+
+        Returns:
+            None where each rank is alone.
+        """
+        return None
 
     def barrier(self) -> None:
         """Waits for all ranks."""
@@ -155,6 +200,7 @@ class FleetDistribution(Distribution):
             start_sharding(self.exchange.sharding_degree, self.world_size)
         else:
             dist.init_parallel_env()
+        self._neighbours: Dict[int, Optional[Neighbours]] = {1: None}
 
     @property
     def _sharded(self) -> bool:
@@ -220,6 +266,11 @@ class FleetDistribution(Distribution):
             if problem is not None:
                 raise problem
         return [result for result, _ in outcomes]
+
+    def neighbours(self, num_ranks: int) -> Optional[Neighbours]:
+        if num_ranks not in self._neighbours:
+            self._neighbours[num_ranks] = Neighbours(self.rank, self.world_size, num_ranks)
+        return self._neighbours[num_ranks]
 
     def barrier(self) -> None:
         dist.barrier()

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import functools
-import itertools
-from typing import Any, Callable, Dict, Optional, Set
+import math
+from typing import Any, Callable, Dict, Optional
 
+import numpy as np
 import paddle
-from tqdm import tqdm
 
+from paddlevideo_fast.engine.data_pass import visit_batches
 from paddlevideo_fast.engine.distribution import Distribution
 from paddlevideo_fast.engine.precision import Precision
-from paddlevideo_fast.engine.prefetch import to_device
-from paddlevideo_fast.engine.state import Average
 
 
 def evaluate(
@@ -29,81 +28,67 @@ def evaluate(
 ) -> Dict[str, float]:
     """Evaluates a model.
 
-    A sample that does not decode is left out of the means and counted: never replaced, never silent.
+    A sample that does not decode is left out of the means and counted: never replaced, never silent. Where
+    ranks share out the batches, the result is what one process gets, to the last bit.
 
     Args:
         model: as the `Trainer`'s; its train or eval mode is the same afterwards.
-        loader: every sample once, in order.
+        loader: every sample once, in order; on each rank its own share, which may be empty.
         preprocess: uint8 clips [N, T, H, W, C] to the model's float32 input.
-        metric: `reset()`, `update(logits, labels, ids, views)`, `accumulate()`.
+        metric: `reset()`, `update(logits, labels, ids, views)`, `state()` of this process and
+            `accumulate(states)` of all.
         on_failures: called with the `failures` and `replaced` of each batch that has any; may raise past a
-            share.
-        max_iters: stops after so many batches, for trials.
+            share. In the end each rank has called it with those of all.
+        max_iters: stops after so many batches, counted on all ranks together, for trials.
         show_progress: draws a bar; for a terminal.
         check_stop: called before each batch; what it raises ends the evaluation.
-        distribution: what one rank raises is raised on all; their metrics are those of rank 0.
+        distribution: the processes that share the samples; what one of them raises is raised on all.
         precision: as the `Trainer`'s.
 
     Returns:
         The metric's values, "loss" (the mean over clips), "num_samples" and "num_failed", which count a
         sample once, however many views of it there are, and "num_replaced", the frames that did not decode
-        and were replaced by others.
+        and were replaced by others. The same on all ranks.
     """
+    distribution = distribution or Distribution()
     forward = functools.partial((precision or Precision()).forward, model)
-
-    def work() -> Dict[str, float]:
-        return _evaluate(
-            model, forward, loader, preprocess, metric, on_failures, max_iters, show_progress, check_stop
-        )
-
-    return (distribution or Distribution()).gather_from(work)[0]
-
-
-def _evaluate(
-    model: Any,
-    forward: Callable[[Any], Any],
-    loader: Any,
-    preprocess: Callable[[Any], Any],
-    metric: Any,
-    on_failures: Optional[Callable[[Any, Any], None]],
-    max_iters: Optional[int],
-    show_progress: bool,
-    check_stop: Optional[Callable[[], None]],
-) -> Dict[str, float]:
-    was_training = model.training
-    model.eval()
+    clips, losses = [np.empty((0, 2), np.int64)], [np.empty(0, np.float32)]
     metric.reset()
-    loss = Average()
-    num_replaced = 0
-    ids: Set[int] = set()
-    failed: Set[str] = set()
-    num_batches = min(len(loader), max_iters or len(loader))
-    batches = itertools.islice(to_device(loader.epoch(0)), num_batches)
-    bar = tqdm(batches, "evaluation", num_batches, leave=False, disable=not show_progress)
-    try:
-        with paddle.no_grad():
-            for batch in bar:
-                if check_stop is not None:
-                    check_stop()
-                failed.update(path for path, _ in batch.failures)
-                num_replaced += batch.num_replaced
-                if on_failures is not None and (batch.failures or batch.replaced):
-                    on_failures(batch.failures, batch.replaced)
-                if len(batch.labels) == 0:
-                    continue
-                labels = paddle.to_tensor(batch.labels)
-                logits = forward(preprocess(batch.clips))
-                loss.add(float(model.loss(logits, labels)), len(batch.labels))
-                metric.update(logits, labels, batch.ids, batch.views)
-                ids.update(batch.ids.tolist())
-    finally:
-        if was_training:
-            model.train()
+
+    def visit(batch: Any) -> None:
+        labels = paddle.to_tensor(batch.labels)
+        logits = forward(preprocess(batch.clips))
+        clips.append(np.stack([batch.ids, batch.views], axis=1))
+        losses.append(_loss_of_each(model, logits, labels))
+        metric.update(logits, labels, batch.ids, batch.views)
+
+    failures, replaced = visit_batches(
+        visit,
+        model,
+        loader,
+        0,
+        max_iters,
+        "evaluation",
+        on_failures,
+        show_progress,
+        check_stop,
+        distribution,
+    )
+    shares = distribution.gather((np.concatenate(clips), np.concatenate(losses), metric.state()))
+    seen, each_loss = (np.concatenate(parts) for parts in list(zip(*shares))[:2])
+    _, first = np.unique(seen, axis=0, return_index=True)  # a clip that comes again counts once
     counts: Dict[str, float] = {
-        "num_samples": len(ids),
-        "num_failed": len(failed),
-        "num_replaced": num_replaced,
+        "num_samples": len(np.unique(seen[:, 0])),
+        "num_failed": len({path for path, _ in failures}),
+        "num_replaced": sum(num_frames for _, num_frames in replaced),
     }
-    if not ids:
+    if not len(seen):
         return counts
-    return {**metric.accumulate(), "loss": loss.mean, **counts}
+    loss = math.fsum(each_loss[first]) / len(first)  # rounded once, so the order makes no difference
+    return {**metric.accumulate([state for *_, state in shares]), "loss": loss, **counts}
+
+
+def _loss_of_each(model: Any, logits: Any, labels: Any) -> np.ndarray:
+    """float32 [N]: their mean can be taken over clips of other batches, too."""
+    pairs = zip(logits.split(len(labels)), labels.split(len(labels)))
+    return paddle.stack([model.loss(*pair) for pair in pairs]).astype("float32").numpy().reshape(-1)

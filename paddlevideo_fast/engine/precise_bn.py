@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
+import functools
 import math
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
 
 import paddle
 import paddle.nn.functional as F
 from paddle import nn
-from tqdm import tqdm
 
+from paddlevideo_fast.engine.data_pass import visit_batches
+from paddlevideo_fast.engine.distribution import Distribution
 from paddlevideo_fast.engine.precision import Precision
-from paddlevideo_fast.engine.prefetch import to_device
 from paddlevideo_fast.errors import BadSampleShareError
 
 Statistics = Dict[str, Tuple[Any, Any]]
@@ -29,6 +29,7 @@ def population_statistics(
     show_progress: bool = False,
     check_stop: Optional[Callable[[], None]] = None,
     precision: Optional[Precision] = None,
+    distribution: Optional[Distribution] = None,
 ) -> Statistics:
     """Mean and variance of what reaches each batch norm, over all batches and ranks; changes nothing.
 
@@ -41,11 +42,13 @@ def population_statistics(
         loader: of clips as the trained model will meet them; on each rank its own share.
         preprocess: uint8 clips [N, T, H, W, C] to the model's float32 input.
         epoch: of the loader.
-        max_batches: stops after so many; None: all.
-        on_failures: called with the `failures` and `replaced` of each batch that has any.
+        max_batches: stops after so many, counted on all ranks together; None: all.
+        on_failures: called with the `failures` and `replaced` of each batch that has any. In the end each
+            rank has called it with those of all.
         show_progress: draws a bar; for a terminal.
         check_stop: called before each batch; what it raises ends the pass.
         precision: as the `Trainer`'s; the statistics are float32 with all of them.
+        distribution: the processes that share the data; what one of them raises is raised on all.
 
     Returns:
         (mean, variance), each float64 [C], by the structured names of the batch norms.
@@ -55,25 +58,22 @@ def population_statistics(
 
     Reference: Wu and Johnson, "Rethinking 'Batch' in BatchNorm", arXiv 2105.07576, section 3.
     """
-    num_batches = min(len(loader), max_batches or len(loader))
-    precision = precision or Precision()
-    was_training = model.training
-    model.eval()
-    batches = itertools.islice(to_device(loader.epoch(epoch)), num_batches)
-    bar = tqdm(batches, "precise BN", num_batches, leave=False, disable=not show_progress)
-    try:
-        with paddle.no_grad(), _moments(model) as moments:
-            for batch in bar:
-                if check_stop is not None:
-                    check_stop()
-                if on_failures is not None and (batch.failures or batch.replaced):
-                    on_failures(batch.failures, batch.replaced)
-                if len(batch.labels):
-                    precision.forward(model, preprocess(batch.clips))
-            return _of_all_ranks(moments)
-    finally:
-        if was_training:
-            model.train()
+    distribution = distribution or Distribution()
+    forward = functools.partial((precision or Precision()).forward, model)
+    with paddle.no_grad(), _moments(model) as moments:
+        visit_batches(
+            lambda batch: forward(preprocess(batch.clips)),
+            model,
+            loader,
+            epoch,
+            max_batches,
+            "precise BN",
+            on_failures,
+            show_progress,
+            check_stop,
+            distribution,
+        )
+        return _of_all_ranks(moments, distribution)
 
 
 def put_statistics(model: Any, statistics: Statistics) -> Statistics:
@@ -143,27 +143,24 @@ def _moments(model: Any) -> Iterator[Mapping[str, _Moments]]:
             hook.remove()
 
 
-def _of_all_ranks(moments: Mapping[str, _Moments]) -> Statistics:
+def _of_all_ranks(moments: Mapping[str, _Moments], distribution: Distribution) -> Statistics:
     each = list(moments.values())
-    counts = _summed([paddle.full([1], one.count, "float64") for one in each])
-    if each and not any(count.item() for count in counts):
+    if not each:
+        return {}
+
+    def summed(tensors: List[Any]) -> List[Any]:
+        """Sums over ranks, in one message."""
+        together = distribution.all_sum(paddle.concat(tensors).numpy())
+        return paddle.split(paddle.to_tensor(together), [tensor.shape[0] for tensor in tensors])
+
+    counts = summed([paddle.full([1], one.count, "float64") for one in each])
+    if not any(count.item() for count in counts):
         raise BadSampleShareError("no clip of the batches for precise BN decodes: there are no statistics")
-    sums = _summed([one.mean * one.count for one in each])
+    sums = summed([one.mean * one.count for one in each])
     means = [total / count for total, count in zip(sums, counts)]
-    squares = _summed(
-        [one.squares + (one.mean - mean).square() * one.count for one, mean in zip(each, means)]
-    )
+    squares = summed([one.squares + (one.mean - mean).square() * one.count for one, mean in zip(each, means)])
     return {
         name: (mean, square / count)
         for name, mean, square, count in zip(moments, means, squares, counts)
         if count.item()
     }
-
-
-def _summed(tensors: List[Any]) -> List[Any]:
-    """Sums over ranks, in one message."""
-    if not tensors or not paddle.distributed.is_initialized():
-        return tensors
-    together = paddle.concat(tensors)
-    paddle.distributed.all_reduce(together)
-    return paddle.split(together, [tensor.shape[0] for tensor in tensors])

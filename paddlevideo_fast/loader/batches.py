@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from dataclasses import dataclass
 from itertools import accumulate, cycle, takewhile
 from typing import List, Optional, Sequence, Union
@@ -35,8 +36,11 @@ class ClipBatchSampler:
     """Batches of requests, the share of one rank.
 
     Rank r takes the samples at places r, r + world_size, … of the epoch's order, so the batches of all ranks
-    at one step are together what a single process with the whole batch would see. Where samples are not
-    shuffled, all views of one go to the same rank, in a row.
+    at one step are together what a single process with the whole batch would see.
+
+    Where samples are not shuffled, for evaluation, whole batches are dealt: those of a single process with
+    the same `batch_size`, so that none is computed otherwise for the number of ranks. All views of a sample
+    go to the same rank.
 
     Args:
         num_samples: records of the dataset.
@@ -92,6 +96,7 @@ class ClipBatchSampler:
         sizes = [shape.batch_size for shape in shapes]
         if min(sizes) < 1:
             raise LoaderError(f"batch_size is {min(sizes)}, expected 1 or more")
+        self._num_together = 1 if self.shuffle or self.pad else math.lcm(sum(sizes), self.num_views)
         total = self._num_requests()
         self.batch_size = max(sizes)
         self._shapes = list(shapes)
@@ -123,13 +128,12 @@ class ClipBatchSampler:
         if self._dealt is not None:
             shares = [len(share) * self.num_views for share in self._dealt]
             return max(shares) if self.pad else shares[self.rank]
-        together = self._num_together()
-        each, rest = divmod(self.num_samples * self.num_views // together, self.world_size)
-        return (each + int(rest > (0 if self.pad else self.rank))) * together
-
-    def _num_together(self) -> int:
-        """Requests in a row of the epoch's order that go to one rank."""
-        return 1 if self.shuffle else self.num_views
+        total = self.num_samples * self.num_views
+        if self.pad:
+            return -(-total // self.world_size)
+        together = self._num_together
+        starts = range(self.rank * together, total, self.world_size * together)
+        return len(starts) and (len(starts) - 1) * together + min(together, total - starts[-1])
 
     def batches(self, epoch: int, start_batch: int = 0) -> List[List[ClipRequest]]:
         """The epoch's batches on this rank, from `start_batch` on."""
@@ -157,10 +161,9 @@ class ClipBatchSampler:
         order = np.arange(total)
         if self.shuffle:
             order = generator(ORDER, self.seed, epoch).permutation(total)
-        rows = order.reshape(-1, self._num_together())
         if self.pad:
-            rows = np.resize(rows, (-(-len(rows) // self.world_size) * self.world_size, rows.shape[1]))
-        return rows[self.rank :: self.world_size].reshape(-1)
+            order = np.resize(order, -(-total // self.world_size) * self.world_size)
+        return order[np.arange(len(order)) // self._num_together % self.world_size == self.rank]
 
 
 def _deal(groups: Sequence[int], world_size: int, may_be_empty: bool) -> List[np.ndarray]:

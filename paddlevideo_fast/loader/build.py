@@ -57,10 +57,13 @@ def build_loader(
     seed: int,
     rank: int = 0,
     world_size: int = 1,
+    pad: Optional[bool] = None,
     worker_options: Optional[WorkerOptions] = None,
     dali: Optional[DaliOptions] = None,
 ) -> Union[ClipLoader, DaliLoader]:
     """A loader of this rank's share of the dataset; with `dali` one that decodes with NVIDIA DALI.
+
+    For `pad` see `ClipBatchSampler`.
 
     Raises:
         LoaderError: the dataset is too small for one batch, and `drop_last` leaves nothing; it has fewer
@@ -76,6 +79,7 @@ def build_loader(
         rank=rank,
         world_size=world_size,
         num_views=dataset.num_views,
+        pad=pad,
         groups=dataset.groups,
     )
     if dali is not None:

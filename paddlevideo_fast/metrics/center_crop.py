@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Dict, List, Sequence
+from typing import ClassVar, Dict, List, NamedTuple, Optional, Sequence
 
 import numpy as np
 import paddle
@@ -11,12 +11,24 @@ from paddlevideo_fast.errors import ConfigError, PaddleVideoFastError
 from paddlevideo_fast.registry import METRICS
 
 
+class Ranking(NamedTuple):
+    """Where the right class of each sample stands, which is all that top-k needs.
+
+    Attributes:
+        ids: int64 [N], numbers of the samples.
+        ranks: int64 [N], how many classes stand before the right one.
+    """
+
+    ids: np.ndarray
+    ranks: np.ndarray
+
+
 @METRICS.register()
 class CenterCropMetric:
     """Share of samples whose class is among the k highest logits.
 
-    Values stay on the device until `accumulate`. A sample that comes again (processes pad their shares to
-    equal length) counts once. With fewer than k classes every finite prediction is among the k highest.
+    Values stay on the device until `state`. A sample that comes again, here or in another process, counts
+    once. With fewer than k classes every finite prediction is among the k highest.
 
     Args:
         topk: the k's.
@@ -64,20 +76,29 @@ class CenterCropMetric:
                 ]
             )
         self._ranks.append(rank_of_label(logits, labels))
-        self._ids.append(np.asarray(ids).reshape(-1))
+        self._ids.append(np.asarray(ids, np.int64).reshape(-1))
 
-    def accumulate(self) -> Dict[str, float]:
-        """{"top1": share in [0, 1], "top5": ...} over all samples since `reset`.
+    def state(self) -> Ranking:
+        """What this process knows of the samples since `reset`, for `accumulate` in any process."""
+        if not self._ranks:
+            return Ranking(np.empty(0, np.int64), np.empty(0, np.int64))
+        return Ranking(np.concatenate(self._ids), paddle.concat(self._ranks).numpy())
+
+    def accumulate(self, states: Optional[Sequence[Ranking]] = None) -> Dict[str, float]:
+        """{"top1": share in [0, 1], "top5": ...} over all samples, however they were shared out.
+
+        Args:
+            states: of all processes; None: of this one alone.
 
         Raises:
             PaddleVideoFastError: there are none.
         """
-        if not self._ranks:
+        ids, ranks = (np.concatenate(parts) for parts in zip(*(states or [self.state()])))
+        if not len(ids):
             raise PaddleVideoFastError(
                 "no sample was evaluated; check the annotation list and the decode log"
             )
-        ranks = paddle.concat(self._ranks).numpy()
-        _, first = np.unique(np.concatenate(self._ids), return_index=True)
+        _, first = np.unique(ids, return_index=True)
         return {f"top{k}": float((ranks[first] < k).mean()) for k in self.topk}
 
 

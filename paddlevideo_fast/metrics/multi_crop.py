@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Dict, List, Sequence, Set, Tuple
+from typing import ClassVar, Dict, Sequence, Set, Tuple
 
 import numpy as np
 import paddle
 
-from paddlevideo_fast.errors import PaddleVideoFastError
-from paddlevideo_fast.metrics.center_crop import CenterCropMetric, rank_of_label
+from paddlevideo_fast.metrics.center_crop import CenterCropMetric, Ranking, rank_of_label
 from paddlevideo_fast.registry import METRICS
 
 
@@ -18,8 +17,8 @@ class MultiCropMetric(CenterCropMetric):
 
     The mean is taken of probabilities, as in the published results of SlowFast, not of logits. Any number of
     views will do, one too, and it may differ between videos: where a view does not decode, the others count.
-    A view that comes again (processes pad their shares to equal length) counts once. One sum a video is kept,
-    so memory does not grow with the views, and the sums of several processes add up.
+    A view that comes again counts once. One sum a video is kept, so memory does not grow with the views. All
+    views of a video belong to one process; a video that others have, too, counts once.
 
     Args:
         topk: the k's.
@@ -40,6 +39,7 @@ class MultiCropMetric(CenterCropMetric):
 
     def reset(self) -> None:
         """Forgets all videos."""
+        super().reset()
         self._seen: Set[Tuple[int, int]] = set()
         self._labels: Dict[int, int] = {}
         self._sums: Dict[int, np.ndarray] = {}
@@ -65,15 +65,10 @@ class MultiCropMetric(CenterCropMetric):
             self._labels[video] = label
             self._sums[video] = self._sums[video] + score if video in self._sums else score
 
-    def accumulate(self) -> Dict[str, float]:
-        """{"top1": share in [0, 1], "top5": ...} over all videos since `reset`.
-
-        Raises:
-            PaddleVideoFastError: there are none.
-        """
+    def state(self) -> Ranking:
+        """What this process knows of the videos since `reset`, for `accumulate` in any process."""
         if not self._sums:
-            raise PaddleVideoFastError("no video was evaluated; check the annotation list and the decode log")
-        sums: List[np.ndarray] = [self._sums[video] for video in self._labels]
-        scores = paddle.to_tensor(np.stack(sums).astype(np.float32))
-        ranks = rank_of_label(scores, paddle.to_tensor(list(self._labels.values()))).numpy()
-        return {f"top{k}": float((ranks < k).mean()) for k in self.topk}
+            return super().state()
+        scores = paddle.to_tensor(np.stack(list(self._sums.values())).astype(np.float32))
+        labels = paddle.to_tensor([self._labels[video] for video in self._sums])
+        return Ranking(np.array(list(self._sums), np.int64), rank_of_label(scores, labels).numpy())

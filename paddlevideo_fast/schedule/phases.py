@@ -32,9 +32,12 @@ class Phase:
         sampling_rate: frames of the video from one frame of the clip to the next; None: as configured.
         short_cycle: shapes that steps take in turn, before one at the phase's own; empty: all at its own.
         bn_splits: parts of a device's batch that batch norms treat as batches of their own.
+        bn_sync_devices: devices, neighbours in the order of their numbers, whose batches batch norms treat as
+            one.
 
     Raises:
-        ValueError: the span is empty or starts before 0, or the batch multiplier or bn_splits is below 1.
+        ValueError: the span is empty or starts before 0, a number is below 1, or batch norms would split
+            batches and share them.
     """
 
     start_epoch: int
@@ -45,9 +48,12 @@ class Phase:
     sampling_rate: Optional[float] = None
     short_cycle: Tuple[ShortShape, ...] = ()
     bn_splits: int = 1
+    bn_sync_devices: int = 1
 
     def __post_init__(self) -> None:
-        if not 0 <= self.start_epoch < self.end_epoch or min(self.batch_multiplier, self.bn_splits) < 1:
+        numbers = self.batch_multiplier, self.bn_splits, self.bn_sync_devices
+        split_and_shared = min(self.bn_splits, self.bn_sync_devices) > 1
+        if not 0 <= self.start_epoch < self.end_epoch or min(numbers) < 1 or split_and_shared:
             raise ValueError(f"not a phase: {self}")
 
     @property
@@ -62,6 +68,6 @@ class Phase:
         return f"{self.num_frames} frames at rates up to {self.sampling_rate:g}, {crops}"
 
 
-def plain_phases(epochs: int) -> List[Phase]:
+def plain_phases(epochs: int, bn_sync_devices: int = 1) -> List[Phase]:
     """Training at one shape for `epochs` epochs (at least 1)."""
-    return [Phase(0, epochs)]
+    return [Phase(0, epochs, bn_sync_devices=bn_sync_devices)]

@@ -15,21 +15,20 @@ def flat(batches):
 
 @pytest.mark.smoke
 @given(sizes, st.integers(1, 3))
-def test_evaluation_sees_each_view_once(size, num_views):
+def test_evaluation_deals_the_batches_of_one_process(size, num_views):
     num_samples, batch_size, world_size = size
-    seen = []
+    options = {"shuffle": False, "drop_last": False, "seed": 0, "num_views": num_views}
+    alone = ClipBatchSampler(num_samples, batch_size, **options).batches(0)
+    assert flat(alone) == [(index, view) for index in range(num_samples) for view in range(num_views)]
+    dealt, owner = [], {}
     for rank in range(world_size):
-        sampler = ClipBatchSampler(
-            num_samples, batch_size, shuffle=False, drop_last=False, seed=0,
-            rank=rank, world_size=world_size, num_views=num_views,
-        )  # fmt: skip
+        sampler = ClipBatchSampler(num_samples, batch_size, **options, rank=rank, world_size=world_size)
         batches = sampler.batches(0)
-        assert len(batches) == sampler.num_batches
-        assert all(len(batch) == batch_size for batch in batches[:-1])
-        seen += flat(batches)
-        own = list(range(rank, num_samples, world_size))  # each with all its views; none is no error
-        assert flat(batches) == [(index, view) for index in own for view in range(num_views)]
-    assert sorted(seen) == [(index, view) for index in range(num_samples) for view in range(num_views)]
+        assert len(batches) == sampler.num_batches  # none is no error
+        dealt += batches
+        for index, _ in flat(batches):
+            assert owner.setdefault(index, rank) == rank  # all views of a sample
+    assert sorted(dealt, key=lambda batch: flat([batch])) == alone
 
 
 @pytest.mark.smoke

@@ -39,7 +39,7 @@ def test_views_in_any_order_and_twice():
     for k in (1, 3, 5):
         assert metric.accumulate()[f"top{k}"] == pytest.approx(by_definition(logits, labels, k))
     metric.reset()
-    with pytest.raises(PaddleVideoFastError, match="no video"):
+    with pytest.raises(PaddleVideoFastError, match="no sample"):
         metric.accumulate()
 
 

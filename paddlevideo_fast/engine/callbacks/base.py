@@ -38,6 +38,9 @@ class Callback:
     def after_evaluation(self, trainer: Trainer) -> None:
         """Puts back the weights to train; also where an error came before `before_evaluation`."""
 
+    def before_checkpoint(self, trainer: Trainer) -> None:
+        """On all ranks, before rank 0 writes the state of the run: makes it the same on all."""
+
     def phase_end(self, trainer: Trainer) -> None:
         """After the phase's last epoch."""
 

@@ -68,8 +68,8 @@ class SubBatchNorm(nn.Layer):
             raise ValueError(f"{len(self._splits)} splits of a batch cannot be shared between processes")
         self._group = group
         on_gpu = paddle.device.get_device().startswith("gpu")
-        everyone = group is not None and group.nranks == paddle.distributed.get_world_size()
-        self._native = (nn.SyncBatchNorm.convert_sync_batchnorm(self),) if on_gpu and everyone else ()
+        is_native = group is not None and group.is_everyone and on_gpu
+        self._native = (nn.SyncBatchNorm.convert_sync_batchnorm(self),) if is_native else ()
 
     def forward(self, x: paddle.Tensor) -> paddle.Tensor:
         """A tensor of the same shape and dtype; the batch is the first axis."""
@@ -169,7 +169,7 @@ def set_sync_group(model: nn.Layer, group: Optional[Any]) -> None:
 
     Args:
         model: on each process of the group the same.
-        group: of `paddle.distributed`.
+        group: see `sync_batch_norm`; its `is_everyone` says whether these are all processes of the run.
 
     Raises:
         ValueError: the batch norms have several splits.

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, List, Tuple
 
 import paddle
-import paddle.distributed as dist
 import paddle.nn.functional as F
 from paddle.autograd import PyLayer
 
@@ -38,7 +37,7 @@ def sync_batch_norm(
         momentum: share of the running statistics that is kept.
         epsilon: is added to the variance.
         data_format: of Paddle's batch norm, such as "NCHW".
-        group: of `paddle.distributed`.
+        group: its `all_sum(tensor)` gives the sum of a tensor [M] over the processes of the group.
 
     Returns:
         A tensor of the same shape and dtype as `x`.
@@ -88,8 +87,7 @@ class _Normalized(PyLayer):
             leaves = _leaves(wide_x, weight, bias)
             output = F.batch_norm(leaves[0], mean, variance, *leaves[1:], **ctx.options)
         direct, of_weight, of_bias = paddle.grad(output, leaves, _wide(gradient))
-        sums = paddle.concat([of_weight, of_bias]).astype("float64")
-        dist.all_reduce(sums, group=ctx.group)
+        sums = ctx.group.all_sum(paddle.concat([of_weight, of_bias]).astype("float64"))
         scale = weight * paddle.rsqrt(variance + ctx.options["epsilon"])
         slope, offset = ((part / count).astype(weight.dtype) * -scale for part in paddle.split(sums, 2))
         # slope · x̂ + offset is what the statistics pass on, and a batch norm itself
@@ -120,8 +118,7 @@ def _moments_of_group(x: Any, data_format: str, group: Any) -> Tuple[Any, Any, A
     centred = F.batch_norm(x, mean, 0.75 * ones, ones, zeros, epsilon=0.25, data_format=data_format)
     squares = centred.square().mean(axes).astype("float64") + mean.astype("float64").square()
     own = paddle.concat([paddle.ones([1], "float64"), mean.astype("float64"), squares])
-    sums = own * (x.size // mean.size)
-    dist.all_reduce(sums, group=group)
+    sums = group.all_sum(own * (x.size // mean.size))
     count, of_values, of_squares = paddle.split(sums, [1, mean.size, mean.size])
     whole = of_values / count
     variance = (of_squares / count - whole.square()).clip(min=0.0)
