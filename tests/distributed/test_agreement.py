@@ -18,10 +18,11 @@ import sys
 import paddlevideo_fast
 import numpy as np
 import paddle
+from paddle.amp import grad_scaler
 
 from paddlevideo_fast.engine import (
     CheckpointStore, FleetDistribution, GradientExchange, ReadOnlyStore, Trainer, TrainingInterrupted,
-    load_checkpoint,
+    load_checkpoint, MixedPrecision,
 )
 from paddlevideo_fast.engine.callbacks import Callback, Checkpointing, MainStatistics, restore
 from paddlevideo_fast.errors import DistributionError, PaddleVideoFastError
@@ -114,6 +115,31 @@ MainStatistics().before_evaluation(whole)
 report["shared_mean"] = whole.model.norm._mean.numpy().tolist()
 
 
+
+
+class OnGpu:
+    """What Paddle's scaler asks for the device: on a CPU it does nothing."""
+
+    class _expected_place:
+        is_gpu_place = staticmethod(lambda: True)
+
+
+grad_scaler._dygraph_tracer = lambda: OnGpu
+grad_scaler.amp_global_state().amp_dtype = "float16"
+paddle.seed(3)
+model = Net()
+optimizer = paddle.optimizer.SGD(0.5, [p for p in model.parameters() if not p.stop_gradient])
+step_model, step_optimizer = distribution.wrap(model, optimizer)
+precision = MixedPrecision("O1", "float16")
+precision.wrap_scaler(distribution.wrap_scaler)
+for name, factor in (("overflow", 1e38 if rank == 1 else 1.0), ("ordinary", 1.0)):
+    before = model.fc.weight.numpy().copy()
+    loss = model.loss(step_model(paddle.to_tensor(CLIPS[:4])), paddle.to_tensor(LABELS[:4]))
+    precision.backward(loss * factor)
+    stepped = precision.optimizer_step(step_optimizer)
+    report[name] = [stepped, bool((model.fc.weight.numpy() != before).any())]
+
+
 def fail():
     if rank == 1:
         raise problem
@@ -198,6 +224,12 @@ def test_evaluation_is_with_the_statistics_of_rank_0(run):
     first, second = run[1]
     assert first["own_mean"] != second["own_mean"]
     assert first["shared_mean"] == second["shared_mean"] == first["own_mean"]
+
+
+def test_an_overflow_at_one_rank_is_one_at_all(run):
+    for report in run[1]:
+        assert report["overflow"] == [False, False]
+        assert report["ordinary"] == [True, True]
 
 
 def test_what_one_rank_raises_is_raised_on_all(run):
