@@ -32,7 +32,6 @@ from paddlevideo_fast.engine.callbacks import (
     Evaluation,
     ExponentialMovingAverage,
     LearningRate,
-    MainStatistics,
     PreciseBatchNorm,
     ProfilerOptions,
     Profiling,
@@ -63,7 +62,6 @@ def callbacks_of(
     callbacks: List[Callback] = [
         Complexity(MacCounter(model)),
         BatchNormSplits(model),
-        MainStatistics(),
         LearningRate(parts.curve),
     ]
     ema = EmaSettings.from_config(cfg)

@@ -97,9 +97,6 @@ class Distribution:
         """The state of an optimizer of which each rank may have only a part."""
         return dict(state)
 
-    def broadcast(self, tensors: List[Any]) -> None:
-        """Gives the tensors on all ranks the values of rank 0."""
-
     def all_sum(self, values: Any) -> np.ndarray:
         """The element-wise sum over ranks of an array that has one shape and dtype on all of them."""
         return np.asarray(values)
@@ -237,10 +234,6 @@ class FleetDistribution(Distribution):
             return dict(state)
         parts = self.gather({name: np.asarray(value) for name, value in state.items()})
         return {name: value for part in parts for name, value in part.items()}
-
-    def broadcast(self, tensors: List[Any]) -> None:
-        for tensor in tensors:
-            dist.broadcast(tensor, 0)
 
     def all_sum(self, values: Any) -> np.ndarray:
         tensor = paddle.to_tensor(np.asarray(values))

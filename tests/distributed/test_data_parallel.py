@@ -15,8 +15,10 @@ import paddle
 
 from paddlevideo_fast.engine import Distribution, FleetDistribution, GradientExchange, Trainer
 from paddlevideo_fast.engine.distribution import launched_rank
+from paddlevideo_fast.engine.callbacks import BatchNormSplits
 from paddlevideo_fast.errors import DistributionError
 from paddlevideo_fast.loader import Batch, ClipBatchSampler
+from paddlevideo_fast.modeling.layers import SubBatchNorm3D
 from paddlevideo_fast.schedule.phases import plain_phases
 from paddlevideo_fast.solver import build_optimizer
 
@@ -55,11 +57,12 @@ class Loader:
 class Net(paddle.nn.Layer):
     def __init__(self):
         super().__init__()
-        self.conv = paddle.nn.Conv3D(3, 8, 3)
+        self.conv = paddle.nn.Conv3D(3, 8, 3, bias_attr=False)
+        self.norm = SubBatchNorm3D(8)
         self.fc = paddle.nn.Linear(8 * 2 * 6 * 6, 5)
 
     def forward(self, clips):
-        return self.fc(paddle.tanh(self.conv(clips)).flatten(1))
+        return self.fc(paddle.tanh(self.norm(self.conv(clips))).flatten(1))
 
     def loss(self, logits, labels):
         return paddle.nn.functional.cross_entropy(logits, labels)
@@ -71,7 +74,9 @@ def train(distribution, batch_size, accumulate_steps):
     optimizer, _ = build_optimizer(OPTIMIZER, model)
     loader = Loader(batch_size, distribution.rank, distribution.world_size)
     trainer = Trainer(
-        model, optimizer, lambda phase: loader, paddle.to_tensor, plain_phases(1),
+        model, optimizer, lambda phase: loader, paddle.to_tensor,
+        plain_phases(1, bn_sync_devices=distribution.world_size),
+        [BatchNormSplits(model)],
         distribution=distribution, accumulate_steps=accumulate_steps,
     )
     trainer.fit()
@@ -82,7 +87,7 @@ def train(distribution, batch_size, accumulate_steps):
 
 
 RUNS = {
-    1: [("alone", 8, 1, None)],
+    1: [("alone", 8, 1, None), ("alone_accumulated", 4, 2, None)],
     2: [
         ("plain", 4, 1, {}),
         ("accumulated", 2, 2, {"comm_buffer_size": 0.01, "last_comm_buffer_size": 0.001}),
@@ -102,6 +107,15 @@ for name, batch_size, accumulate_steps, exchange in RUNS[world_size]:
         continue
     np.savez(path, **train(distribution, batch_size, accumulate_steps))
 '''
+
+
+# A batch norm sees the clips of one batch at a time, of all processes together.
+ALONE = {
+    "plain": "alone",
+    "accumulated": "alone_accumulated",
+    "sharded": "alone",
+    "sharded_accumulated": "alone_accumulated",
+}
 
 
 @pytest.fixture(scope="module")
@@ -132,7 +146,7 @@ def furthest(left, right):
 @pytest.mark.parametrize("name", ["plain", "accumulated"])
 def test_two_processes_take_the_steps_of_one(runs, name):
     for rank in (0, 1):
-        assert furthest(runs("alone", 0), runs(name, rank)) < 1e-5
+        assert furthest(runs(ALONE[name], 0), runs(name, rank)) < 1e-5
 
 
 def test_the_ranks_share_the_state_of_a_sharded_optimizer(runs):
@@ -142,7 +156,7 @@ def test_the_ranks_share_the_state_of_a_sharded_optimizer(runs):
     for name in ("sharded", "sharded_accumulated"):
         shares = [runs(name, rank) for rank in (0, 1)]
         for share in shares:
-            assert furthest(runs("alone", 0), share) < 1e-5
+            assert furthest(runs(ALONE[name], 0), share) < 1e-5
             assert 0 < share["held"] < runs("alone", 0)["held"]
         assert sum(share["held"] for share in shares) == runs("alone", 0)["held"]
 

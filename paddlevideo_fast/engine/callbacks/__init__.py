@@ -7,7 +7,6 @@ from paddlevideo_fast.engine.callbacks.complexity import Complexity
 from paddlevideo_fast.engine.callbacks.ema import ExponentialMovingAverage
 from paddlevideo_fast.engine.callbacks.evaluation import Evaluation
 from paddlevideo_fast.engine.callbacks.learning_rate import LearningRate
-from paddlevideo_fast.engine.callbacks.main_statistics import MainStatistics
 from paddlevideo_fast.engine.callbacks.precise_batch_norm import PreciseBatchNorm
 from paddlevideo_fast.engine.callbacks.profiling import ProfilerOptions, Profiling, ProfilingFinished
 from paddlevideo_fast.engine.callbacks.progress import ProgressBar
@@ -21,7 +20,6 @@ __all__ = [
     "Evaluation",
     "ExponentialMovingAverage",
     "LearningRate",
-    "MainStatistics",
     "PreciseBatchNorm",
     "ProfilerOptions",
     "Profiling",
