@@ -218,7 +218,7 @@ def test_a_run_says_what_a_clip_costs(caplog):
     from paddlevideo_fast.engine.callbacks import Complexity
 
     class Trainer:
-        num_clips = 2
+        num_own_clips = 2
 
     model = make("slow")
     callback = Complexity(MacCounter(model))
