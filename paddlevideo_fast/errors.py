@@ -67,6 +67,10 @@ class WeightError(PaddleVideoFastError):
     """A weight file that cannot be read, or does not fit the model."""
 
 
+class ProgramError(PaddleVideoFastError):
+    """An inference program that cannot be written, loaded or run."""
+
+
 class CheckpointError(PaddleVideoFastError):
     """A checkpoint that cannot be written, found, read or continued from."""
 

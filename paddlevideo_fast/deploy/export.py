@@ -1,0 +1,167 @@
+"""From a checkpoint to a program that Paddle Inference runs without this package's code."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import warnings
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import List, Literal, NamedTuple, Optional, Sequence, Union
+
+import numpy as np
+import paddle
+from paddle import nn
+from paddle.static import InputSpec
+
+from paddlevideo_fast.config import Config
+from paddlevideo_fast.deploy.program import Program
+from paddlevideo_fast.deploy.settings import FREE, ProgramSettings, Recipe, Split, read_recipe, recipe_of
+from paddlevideo_fast.errors import ProgramError
+from paddlevideo_fast.loader import ClipRequest, VideoRecord
+from paddlevideo_fast.loader.randomness import Middle
+from paddlevideo_fast.modeling import Preprocess, build_model, load_weights
+
+TOLERANCE = 1e-4  # of the largest logit
+PROGRAM_SUFFIX = ".pdmodel" if paddle.__version__.startswith("2.") else ".json"
+
+
+@dataclass(frozen=True)
+class ExportOptions:
+    """What the program looks like.
+
+    Args:
+        input_dtype: "uint8": it takes pixels and normalises them; "float32": it takes normalised clips.
+        input_shape: [T, H, W] of its clips; -1 leaves one free; None: what the pipeline makes. The number of
+            clips is always free.
+        split: the pipeline that prediction follows.
+        class_names: file with the names of the classes, one a line.
+    """
+
+    input_dtype: Literal["uint8", "float32"] = "float32"
+    input_shape: Optional[Sequence[int]] = None
+    split: Split = "valid"
+    class_names: Optional[Union[str, Path]] = None
+
+
+class ExportedFiles(NamedTuple):
+    """What an export wrote."""
+
+    program: Path
+    params: Path
+    settings: Path
+
+
+class _Exported(nn.Layer):
+    """A network behind its normalisation, where the program is to have it."""
+
+    def __init__(self, model: nn.Layer, preprocess: Optional[Preprocess]) -> None:
+        super().__init__()
+        self.model = model
+        self.preprocess = preprocess
+
+    def forward(self, clips: paddle.Tensor) -> paddle.Tensor:
+        return self.model(clips if self.preprocess is None else self.preprocess.in_paddle(clips))
+
+
+def export_model(
+    cfg: Config,
+    weights: Union[str, Path],
+    folder: Union[str, Path],
+    name: Optional[str] = None,
+    options: Optional[ExportOptions] = None,
+) -> ExportedFiles:
+    """Writes program, parameters and what prediction needs, if the program's logits are the network's.
+
+    Args:
+        cfg: the config of the training.
+        weights: its weights, a path or an URL.
+        folder: where the files go; it is made where it is missing.
+        name: of the files; None: `model_name`.
+        options: what the program looks like.
+
+    Raises:
+        PaddleVideoFastError: as its message says; `folder` is then as it was.
+    """
+    options = options or ExportOptions()
+    recipe = recipe_of(cfg, options.split, options.input_dtype, options.class_names)
+    made = clip_shape(recipe)
+    shape = list(options.input_shape or made)
+    _check_shape(shape, recipe.settings.layout)
+    settings = replace(recipe.settings, input_shape=shape)
+    model = build_model(cfg["MODEL"], load_pretrained=False)
+    load_weights(model, weights, strict=True)
+    model.eval()
+    preprocess = Preprocess(*recipe.dataset().pipeline.normalization, settings.layout)
+    network = _Exported(model, preprocess if settings.input_dtype == "uint8" else None)
+    folder = Path(folder)
+    try:
+        # On the folder's own disk, so that the files need only be renamed.
+        near = next(path for path in (folder, *folder.absolute().parents) if path.is_dir())
+        with tempfile.TemporaryDirectory(prefix=".export.", dir=near) as temporary:
+            files = _files(Path(temporary) / (name or settings.model_name))
+            _write(network, files.program.with_suffix(""), shape, settings)
+            recipe._replace(settings=settings).save(files.settings)
+            _check_logits(files, model, preprocess, [m if s == FREE else s for s, m in zip(shape, made)])
+            folder.mkdir(parents=True, exist_ok=True)
+            for file in files:
+                os.replace(file, folder / file.name)
+    except OSError as error:
+        raise ProgramError(f"{folder}: cannot be written: {error}") from error
+    return _files(folder / (name or settings.model_name))
+
+
+class _AnyVideo(NamedTuple):
+    """One that is larger and longer than any clip, so that a pipeline says which shape its clips have."""
+
+    num_frames: int = 100_000
+    avg_fps: float = 30.0
+    width: int = 1024
+    height: int = 1024
+
+
+def clip_shape(recipe: Recipe) -> List[int]:
+    """[T, H, W] of a clip as the network gets it."""
+    dataset = recipe.dataset()
+    plan = dataset.pipeline.plan(_AnyVideo(), VideoRecord("a video", 0), ClipRequest(0, 0), Middle())
+    num_frames, height, width, _ = plan.geometry.plan().shape(len(plan.frames))
+    return [num_frames // dataset.num_crops, height, width]
+
+
+def _check_shape(shape: Sequence[int], layout: str) -> None:
+    if len(shape) != 3 or any(size < 1 and size != FREE for size in shape):
+        raise ProgramError(f"input_shape {list(shape)}: expected T, H, W, each 1 or more, or -1 for free")
+    if layout == "NCTHW" and shape[0] == FREE:
+        raise ProgramError("input_shape: a 3D network's program is for one number of frames; give T a number")
+
+
+def _write(network: nn.Layer, prefix: Path, shape: Sequence[int], settings: ProgramSettings) -> None:
+    num_frames, height, width = (None if size == FREE else size for size in shape)
+    axes = {"N": None, "C": 3, "T": num_frames, "H": height, "W": width}
+    order = "NTHWC" if settings.input_dtype == "uint8" else settings.layout
+    spec = InputSpec([axes[axis] for axis in order], settings.input_dtype, name="clips")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of Paddle about its own static graphs
+        paddle.jit.save(paddle.jit.to_static(network, input_spec=[spec], full_graph=True), str(prefix))
+
+
+def _check_logits(
+    files: ExportedFiles, model: nn.Layer, preprocess: Preprocess, shape: Sequence[int]
+) -> None:
+    """Compares the program with the network on two random clips of `shape`, [T, H, W]."""
+    clips = np.random.default_rng(0).integers(0, 256, (2, *shape, 3), np.uint8)
+    normalised = preprocess.in_numpy(clips)
+    with paddle.no_grad():
+        expected = model(paddle.to_tensor(normalised)).numpy()
+    takes_pixels = read_recipe(files.settings).settings.input_dtype == "uint8"
+    logits = Program(files.program, files.params).run(clips if takes_pixels else normalised)
+    deviation = np.abs(logits - expected).max() / max(np.abs(expected).max(), 1e-12)
+    if not deviation <= TOLERANCE:  # nor where it is NaN
+        raise ProgramError(
+            f"{files.program.name}: its logits are not the network's (relative deviation {deviation:.1e}, "
+            f"allowed {TOLERANCE:.0e}); nothing was written"
+        )
+
+
+def _files(prefix: Path) -> ExportedFiles:
+    return ExportedFiles(*(Path(f"{prefix}{ending}") for ending in (PROGRAM_SUFFIX, ".pdiparams", ".yaml")))

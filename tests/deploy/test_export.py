@@ -1,0 +1,158 @@
+"""Checkpoints to programs of Paddle Inference."""
+
+from __future__ import annotations
+
+import copy
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+import paddle
+import pytest
+
+from paddlevideo_fast.config import load_config
+from paddlevideo_fast.deploy.export import PROGRAM_SUFFIX, ExportOptions, clip_shape, export_model
+from paddlevideo_fast.deploy.program import Program, ProgramOptions
+from paddlevideo_fast.deploy.settings import read_recipe, recipe_of
+from paddlevideo_fast.errors import ConfigError, PaddleVideoFastError, ProgramError, WeightError
+from paddlevideo_fast.modeling import Preprocess
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def run_tool(*words):
+    spec = importlib.util.spec_from_file_location("export_model", ROOT / "tools" / "export_model.py")
+    tool = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tool)
+    return tool.main([str(word) for word in words])
+
+
+def logits_of(model, clips):
+    with paddle.no_grad():
+        return model(paddle.to_tensor(clips)).numpy()
+
+
+def close(actual, expected):
+    return np.abs(actual - expected).max() <= 1e-4 * np.abs(expected).max()
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("network", ["tsm", "slowfast"])
+@pytest.mark.parametrize("input_dtype", ["uint8", "float32"])
+def test_the_program_gives_the_logits_of_the_network(trained, tmp_path, network, input_dtype):
+    run = trained(network)
+    files = export_model(run.cfg, run.weights, tmp_path, options=ExportOptions(input_dtype=input_dtype))
+    assert [file.suffix for file in files] == [PROGRAM_SUFFIX, ".pdiparams", ".yaml"]
+    clips = np.random.default_rng(5).integers(0, 256, (3, 8, 40, 40, 3), np.uint8)
+    preprocess = Preprocess(*run.normalization, run.model.layout)
+    program = Program(files.program, files.params)
+    logits = program.run(clips if input_dtype == "uint8" else preprocess.in_numpy(clips))
+    expected = logits_of(run.model, preprocess.in_numpy(clips))
+    assert logits.shape == (3, 8)
+    assert close(logits, expected)
+    assert len({tuple(row) for row in logits.round(4).tolist()}) == 3  # it looks at its input
+
+
+def test_free_axes_take_other_shapes(trained, tmp_path):
+    run = trained("tsm")
+    options = ExportOptions(input_shape=[-1, -1, -1])
+    files = export_model(run.cfg, run.weights, tmp_path, options=options)
+    clips = np.random.default_rng(6).standard_normal((1, 16, 3, 48, 64)).astype("float32")
+    assert close(Program(files.program, files.params).run(clips), logits_of(run.model, clips))
+    slowfast = trained("slowfast")
+    with pytest.raises(ProgramError, match="give T a number"):
+        export_model(slowfast.cfg, slowfast.weights, tmp_path, options=options)
+
+
+def test_the_settings_say_what_prediction_needs(trained, tmp_path):
+    run = trained("slowfast")
+    names = tmp_path / "classes.txt"
+    names.write_text("".join(f"class {number}\n" for number in range(8)))
+    options = ExportOptions("uint8", class_names=names)
+    recipe = read_recipe(export_model(run.cfg, run.weights, tmp_path, "net", options).settings)
+    settings = recipe.settings
+    assert (settings.model_name, settings.num_classes, settings.input_dtype) == (
+        "SlowFast_motion",
+        8,
+        "uint8",
+    )
+    assert settings.class_names == [f"class {number}" for number in range(8)]
+    assert settings.input_shape == [8, 40, 40]
+    assert settings.num_ensemble_views == 1  # the default of SFVideoDataset
+    assert recipe.section == run.cfg["PIPELINE"]["valid"]
+    assert recipe.dataset().pipeline.normalization == run.normalization
+
+
+def test_a_config_of_frame_folders_is_exported_for_videos():
+    cfg = load_config(str(ROOT / "configs/recognition/tsm/tsm_k400_frames.yaml"))
+    recipe = recipe_of(cfg)
+    assert recipe.section["decode"] == {"name": "VideoDecoder"}
+    assert clip_shape(recipe) == [8, 224, 224]
+
+
+@pytest.mark.parametrize(
+    ("config", "split", "shape"),
+    [
+        ("slowfast/slowfast_4x16.yaml", "test", [32, 256, 256]),
+        ("tsn/tsn_k400_videos.yaml", "test", [250, 224, 224]),
+    ],
+)
+def test_the_shape_is_that_of_one_view(config, split, shape):
+    recipe = recipe_of(load_config(str(ROOT / "configs/recognition" / config)), split)
+    assert clip_shape(recipe) == shape
+
+
+def test_a_program_with_other_logits_is_not_kept(trained, tmp_path, monkeypatch):
+    run = trained("tsm")
+    intact = Program.run
+    monkeypatch.setattr(Program, "run", lambda self, clips: intact(self, clips) * 1.001)
+    with pytest.raises(ProgramError, match="not the network's"):
+        export_model(run.cfg, run.weights, tmp_path / "new" / "folder")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_wrong_input_is_one_error(trained, tmp_path):
+    run = trained("tsm")
+    names = tmp_path / "classes.txt"
+    names.write_text("only one\n")
+    cases = [
+        (WeightError, tmp_path / "missing.pdparams", ExportOptions()),
+        (WeightError, trained("slowfast").weights, ExportOptions()),
+        (ProgramError, run.weights, ExportOptions(class_names=names)),
+        (ProgramError, run.weights, ExportOptions(class_names=tmp_path / "missing.txt")),
+        (ProgramError, run.weights, ExportOptions(input_shape=[8, 0, 56])),
+    ]
+    for expected, weights, options in cases:
+        with pytest.raises(expected):
+            export_model(run.cfg, weights, tmp_path / "out", options=options)
+    cfg = copy.deepcopy(run.cfg)
+    del cfg["PIPELINE"]["valid"]
+    with pytest.raises(ConfigError, match=r"PIPELINE\.valid"):
+        export_model(cfg, run.weights, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_wrong_programs_are_one_error(trained, tmp_path):
+    run = trained("tsm")
+    files = export_model(run.cfg, run.weights, tmp_path)
+    with pytest.raises(ProgramError, match="no such file"):
+        Program(tmp_path / "missing.json", files.params)
+    with pytest.raises(ProgramError, match="no program"):
+        Program(files.settings, files.params)
+    with pytest.raises(ProgramError, match="does not run on"):
+        Program(files.program, files.params).run(np.zeros((1, 8, 5, 56, 56), "float32"))
+    if not paddle.is_compiled_with_cuda():
+        for options in (ProgramOptions(use_gpu=True), ProgramOptions(precision="fp16")):
+            with pytest.raises(PaddleVideoFastError, match="GPU"):
+                Program(files.program, files.params, options)
+
+
+def test_the_command(trained, tmp_path, capsys):
+    run = trained("tsm")
+    words = ["-c", ROOT / "configs/quickstart/tsm_motion.yaml", "-p", run.weights, "-o", tmp_path / "out"]
+    assert run_tool(*words, "--save_name", "net", "--override", "seed=1") == 0
+    written = capsys.readouterr().out.split()
+    assert [Path(path).name for path in written] == [f"net{PROGRAM_SUFFIX}", "net.pdiparams", "net.yaml"]
+    assert all(Path(path).is_file() for path in written)
+    assert run_tool(*words[:3], tmp_path / "missing.pdparams") == 2
+    assert "missing.pdparams: there is no such file" in capsys.readouterr().err
