@@ -8,6 +8,7 @@ from typing import Any, Callable, Dict, List, Optional
 
 from paddlevideo_fast.assembly.data import Split, dali_options, loader_of
 from paddlevideo_fast.assembly.parts import TrainingParts
+from paddlevideo_fast.assembly.reporting import Reporting, hyperparameters
 from paddlevideo_fast.config import (
     Config,
     DistributedSettings,
@@ -39,6 +40,7 @@ from paddlevideo_fast.engine.callbacks import (
     Recorder,
 )
 from paddlevideo_fast.engine.sinks import ConsoleSink, JsonLinesSink, Sink, VisualDLSink
+from paddlevideo_fast.metrics import PredictionMetric
 from paddlevideo_fast.modeling import MacCounter
 from paddlevideo_fast.registry import METRICS
 
@@ -55,8 +57,9 @@ def callbacks_of(
     What a clip costs is counted in the first step only. The rate is set before a step and the average follows
     it, so evaluation sees the newest average. Precise BN comes before evaluation and checkpoint, evaluation
     before the records, which hold its result, and the records before the checkpoint: a run that dies between
-    the two repeats the steps and their records, it never lacks them. The profiler, which may end the run,
-    comes behind all that keeps a step. The bar is last, below the lines.
+    the two repeats the steps and their records, it never lacks them. Reporting reads the records, and comes
+    when all else is saved. The profiler, which may end the run, comes behind all that keeps a step. The bar
+    is last, below the lines.
     """
     model = parts.model
     callbacks: List[Callback] = [
@@ -76,7 +79,9 @@ def callbacks_of(
                 averaged=ema is not None,
             )
         )
+    metric = None
     if valid is not None:
+        metric = metric_of(cfg)
         callbacks.append(
             Evaluation(
                 run=lambda trainer: evaluate_split(
@@ -87,6 +92,7 @@ def callbacks_of(
                     trainer.precision,
                     trainer.distribution,
                     trainer.interrupt.raise_if_requested,
+                    metric,
                 ),
                 interval=settings.val_interval,
                 save_best=lambda trainer: store.save_weights("best", trainer.model.state_dict()),
@@ -94,8 +100,11 @@ def callbacks_of(
         )
     main = parts.distribution.is_main
     sinks: List[Sink] = [ConsoleSink(), JsonLinesSink(store.folder / "metrics.jsonl")] if main else []
+    board = None
     if settings.use_visualdl and main:
-        sinks.append(VisualDLSink(store.folder / "vdl"))
+        numbers = ["train_epoch/loss", *(["valid/top1"] if valid else [])]
+        board = VisualDLSink(store.folder / "vdl", hyperparameters(cfg), numbers)
+        sinks.append(board)
     one_process_ips = DistributedSettings.from_config(cfg).one_process_ips
     callbacks.append(Recorder(sinks, settings.log_interval, one_process_ips))
     callbacks.append(
@@ -106,6 +115,8 @@ def callbacks_of(
             keep_last=settings.keep_last,
         )
     )
+    if main:
+        callbacks.append(Reporting(parts, store.folder, valid, metric, board))
     if settings.profiler_options is not None:
         options = ProfilerOptions.parse(settings.profiler_options)
         callbacks.append(Profiling(options, store.folder / "profile", parts.distribution.rank))
@@ -145,6 +156,11 @@ def _population_measure(
     return measure
 
 
+def metric_of(cfg: Config) -> PredictionMetric:
+    """The configured metric, and beside it the predictions that it judged."""
+    return PredictionMetric(build(METRICS, cfg["METRIC"]))
+
+
 def evaluate_split(
     cfg: Config,
     settings: RunSettings,
@@ -153,13 +169,17 @@ def evaluate_split(
     precision: Precision,
     distribution: Distribution,
     check_stop: Optional[Callable[[], None]] = None,
+    metric: Optional[PredictionMetric] = None,
 ) -> Dict[str, float]:
-    """The metrics of a model on one part of the data; see `engine.evaluate`."""
+    """The metrics of a model on one part of the data; see `engine.evaluate`.
+
+    Where a `metric` is given, it holds the predictions afterwards.
+    """
     return evaluate(
         model,
         split.loader,
         split.preprocess,
-        build(METRICS, cfg["METRIC"]),
+        metric or metric_of(cfg),
         on_failures=split.bad_samples.add,
         max_iters=settings.max_iters,
         show_progress=_is_on_terminal(distribution),

@@ -7,12 +7,13 @@ from typing import Dict, Optional
 
 import paddle
 
-from paddlevideo_fast.assembly.callbacks import callbacks_of, evaluate_split
+from paddlevideo_fast.assembly.callbacks import callbacks_of, evaluate_split, metric_of
 from paddlevideo_fast.assembly.data import Split, data_identity, split_of
 from paddlevideo_fast.assembly.distribution import distribution_of
 from paddlevideo_fast.assembly.output import checkpoint_to_resume, open_output
 from paddlevideo_fast.assembly.parts import TRAINING_SECTIONS, require, training_parts
 from paddlevideo_fast.assembly.precision import precision_of
+from paddlevideo_fast.assembly.results import Evaluated, naming_of, write_test
 from paddlevideo_fast.assembly.runtime import describe_runtime, require_runtime
 from paddlevideo_fast.config import Config, RunSettings
 from paddlevideo_fast.engine import Checkpoint, CheckpointStore, Distribution, ReadOnlyStore, Trainer
@@ -98,11 +99,17 @@ def _test(cfg: Config, settings: RunSettings, weights: str, distribution: Distri
     model = build_model(cfg["MODEL"], load_pretrained=False)
     logger.info(load_weights(model, weights, strict=True).summary())
     split = split_of(cfg, "test", store.folder, model.layout, distribution)
+    metric = metric_of(cfg)
     with contextlib.closing(split.loader):
-        metrics = evaluate_split(cfg, settings, model, split, precision, distribution)
+        naming = naming_of(cfg, model.num_classes, split.loader.dataset)  # before the hours of an evaluation
+        metrics = evaluate_split(cfg, settings, model, split, precision, distribution, metric=metric)
     if not metrics["num_samples"]:
         raise BadSampleShareError(f"none of the {metrics['num_failed']} samples of DATASET.test decodes")
-    logger.info("test %s", "  ".join(f"{name}: {_shown(value)}" for name, value in metrics.items()))
+    try:
+        if distribution.is_main and metric.predictions is not None:
+            write_test(cfg, Evaluated(metrics, metric.predictions, naming, split.loader.dataset))
+    finally:  # the numbers are told even where the files cannot be written
+        logger.info("test %s", "  ".join(f"{name}: {_shown(value)}" for name, value in metrics.items()))
     return metrics
 
 

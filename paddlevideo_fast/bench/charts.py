@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 from pathlib import Path
-from typing import Any, Iterator, Mapping
+from typing import Any, Mapping
 
-from paddlevideo_fast.errors import MissingExtraError, PaddleVideoFastError
+from paddlevideo_fast.errors import MissingExtraError
+from paddlevideo_fast.report.files import whole
+
+__all__ = ["draw", "pyplot", "save_json", "whole"]
 
 _READING, _TRAINING, _GAIN = "C1", "C0", "C2"
 
@@ -21,18 +22,6 @@ def save_json(result: Mapping[str, Any], path: Path) -> None:
     """
     with whole(path) as partial:
         partial.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-
-
-@contextlib.contextmanager
-def whole(path: Path) -> Iterator[Path]:
-    """A file to write, which takes its place when it is complete."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        yield partial
-        os.replace(partial, path)
-    except OSError as error:
-        raise PaddleVideoFastError(f"{path}: cannot be written: {error.strerror or error}") from error
 
 
 def pyplot(purpose: str) -> Any:

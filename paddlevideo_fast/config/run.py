@@ -54,7 +54,8 @@ class RunSettings:
         amp_level: what computes in 16 bits. O1: convolutions and linear layers, and what follows them without
             harm; O2: all but norms and the loss.
         amp_dtype: the 16-bit format; null for float16 on a GPU and bfloat16 on a CPU.
-        use_visualdl: write the curves for VisualDL.
+        use_visualdl: write curves, clips and settings for VisualDL.
+        report: write `report.html` at the end of training and of a test.
     """
 
     model_name: str
@@ -82,6 +83,7 @@ class RunSettings:
     amp_level: Literal["O1", "O2"] = "O1"
     amp_dtype: Optional[Literal["float16", "bfloat16"]] = None
     use_visualdl: bool = True
+    report: bool = True
 
     ignored_arguments: ClassVar[Dict[str, str]] = {
         "use_gpu": "the device is chosen by what the installed Paddle offers",
@@ -118,6 +120,7 @@ class DatasetSettings:
         stall_timeout_sec: when no batch has come for so many seconds, a warning names the files that the
             workers are at.
         stall_limit_sec: when no batch has come for so many seconds, the run stops; null for never.
+        class_names: text file with the name of each class, one a line; null for their numbers.
         max_bad_share: share of the files of a list that may fail to decode before the run stops.
     """
 
@@ -130,6 +133,7 @@ class DatasetSettings:
     worker_affinity: Optional[Literal["spread"]] = None
     stall_timeout_sec: Annotated[float, Range(0.1)] = 60.0
     stall_limit_sec: Optional[Annotated[float, Range(0.1)]] = None
+    class_names: Optional[str] = None
     max_bad_share: Share = 0.1
 
     ignored_arguments: ClassVar[Dict[str, str]] = {

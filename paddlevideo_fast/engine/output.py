@@ -12,7 +12,7 @@ from paddlevideo_fast.log import get_logger
 
 logger = get_logger(__name__)
 
-_RUN_FILES = ("metrics.jsonl", "train.log", "config.yaml", "bad_samples.txt", "vdl")
+_RUN_FILES = ("metrics.jsonl", "train.log", "config.yaml", "bad_samples.txt", "vdl", "report.html", "test")
 
 
 def move_earlier_run_aside(folder: Path, name: str) -> None:

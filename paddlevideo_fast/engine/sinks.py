@@ -7,11 +7,11 @@ import datetime
 import json
 import os
 from pathlib import Path
-from typing import IO, Any, Optional
+from typing import IO, Optional
 
+from paddlevideo_fast.engine.board import VisualDLSink
 from paddlevideo_fast.engine.callbacks.recorder import Record, Sink
 from paddlevideo_fast.engine.output import writing
-from paddlevideo_fast.errors import PaddleVideoFastError
 from paddlevideo_fast.log import get_logger
 
 __all__ = ["ConsoleSink", "JsonLinesSink", "Sink", "VisualDLSink"]
@@ -73,42 +73,6 @@ class JsonLinesSink:
             with contextlib.suppress(OSError):  # what could not be flushed was reported when it was written
                 self._file.close()
             self._file = None
-
-
-class VisualDLSink:
-    """Scalars for `visualdl --logdir <output>/vdl`, by optimizer step.
-
-    Args:
-        folder: VisualDL's log folder.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._writer: Any = None
-
-    def open(self, step: int, epoch: int) -> None:
-        """Starts a new event file; VisualDL shows all of a folder as one curve."""
-        try:
-            from visualdl import LogWriter
-        except ImportError as exc:
-            raise PaddleVideoFastError(
-                f"VisualDL cannot be imported ({exc}): type  pip install visualdl  or set "
-                "-o use_visualdl=false"
-            ) from exc
-        with writing(self.folder):
-            self._writer = LogWriter(logdir=str(self.folder), display_name="", file_name="")
-
-    def write(self, record: Record) -> None:
-        """Adds each number under `kind/name`."""
-        for name, value in record.items():
-            if isinstance(value, (int, float)) and name not in ("step", "epochs", "step_in_epoch", "eta_sec"):
-                self._writer.add_scalar(f"{record['kind']}/{name}", float(value), int(record["step"]))
-
-    def close(self) -> None:
-        """Flushes and closes the event file."""
-        if self._writer is not None:
-            self._writer.close()
-            self._writer = None
 
 
 def _is_until(line: str, step: int, epoch: int) -> bool:

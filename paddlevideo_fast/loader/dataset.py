@@ -71,8 +71,8 @@ class ClipDataset:
         seed: of all randomness.
         training: whether a substitute is drawn.
         num_retries: records that are tried in training before a sample is given up.
-        num_ensemble_views: spans of a video that an evaluation sees; more than one needs a DecodeSampler with
-            `test_mode`.
+        num_ensemble_views: clips of a video that an evaluation sees; more than one needs a DecodeSampler with
+            `test_mode`, or a Sampler in `valid_mode` that takes segments.
         num_spatial_crops: crops of a span, each a view of its own; None: those that the transforms make.
             Where both are None, all clips of a video are one view.
 
@@ -129,7 +129,8 @@ class ClipDataset:
         if num_ensemble_views > 1 and not getattr(self.pipeline.sample, "test_mode", False):
             raise LoaderError(
                 f"{type(self).__name__}: num_ensemble_views is {num_ensemble_views}, but the sampler takes "
-                "the same frames for each; use DecodeSampler with test_mode: True"
+                "the same frames for each; use a DecodeSampler with test_mode: true, or a Sampler with "
+                "valid_mode: true that takes segments"
             )
 
     def __len__(self) -> int:
@@ -202,8 +203,8 @@ class VideoDataset(ClipDataset):
         data_prefix: folder that relative paths start from.
         suffix: ending added to paths that lack it.
         num_retries: records that are tried in training before a sample is given up.
-        num_ensemble_views: spans of a video that a test sees; more than one needs a DecodeSampler with
-            `test_mode`.
+        num_ensemble_views: clips of a video that a test sees; more than one needs a DecodeSampler with
+            `test_mode`, or a Sampler in `valid_mode` that takes segments.
         num_spatial_crops: crops of a span, each a view of its own; null: those that the transforms make.
             Where both are null, all clips of a video are one view.
 
@@ -245,7 +246,8 @@ class SFVideoDataset(VideoDataset):
         data_prefix: folder that relative paths start from.
         suffix: ending added to paths that lack it.
         num_retries: records that are tried in training before a sample is given up.
-        num_ensemble_views: spans of a video; more than one needs a DecodeSampler with `test_mode`.
+        num_ensemble_views: clips of a video; more than one needs a DecodeSampler with `test_mode`, or a
+            Sampler in `valid_mode` that takes segments.
         num_spatial_crops: crops of a span; null: those that the transforms make.
 
     Raises:
@@ -281,8 +283,8 @@ class FrameDataset(ClipDataset):
         data_prefix: folder that relative paths start from.
         suffix: format string from a frame's number, from 1, to its file name.
         num_retries: records that are tried in training before a sample is given up.
-        num_ensemble_views: spans of a video that a test sees; more than one needs a DecodeSampler with
-            `test_mode`.
+        num_ensemble_views: clips of a video that a test sees; more than one needs a DecodeSampler with
+            `test_mode`, or a Sampler in `valid_mode` that takes segments.
         num_spatial_crops: crops of a span, each a view of its own; null: those that the transforms make.
             Where both are null, all clips of a video are one view.
 

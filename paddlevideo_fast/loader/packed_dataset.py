@@ -29,8 +29,8 @@ class PackedFrameDataset(ClipDataset):
         num_retries: records that are tried in training before a sample is given up.
         split_by: what is dealt to the ranks: "sample": videos, anew in each epoch; "shard": whole shards,
             once, so that a rank reads the same files in all epochs, which the memory of its machine may hold.
-        num_ensemble_views: spans of a video that a test sees; more than one needs a DecodeSampler with
-            `test_mode`.
+        num_ensemble_views: clips of a video that a test sees; more than one needs a DecodeSampler with
+            `test_mode`, or a Sampler in `valid_mode` that takes segments.
         num_spatial_crops: crops of a span, each a view of its own; null: those that the transforms make.
             Where both are null, all clips of a video are one view.
 

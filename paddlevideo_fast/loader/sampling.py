@@ -31,6 +31,9 @@ class Sampler:
         training    xx    xx  xx       xx     a random start in each
         valid       xx    xx    xx    xx      the middle of each
 
+    Of V views in valid mode, view v starts at the share (v + ½) / V of each segment: one view in the middle,
+    two at a quarter and at three quarters.
+
     Args:
         num_seg: segments.
         seg_len: consecutive frames from a segment.
@@ -44,6 +47,7 @@ class Sampler:
 
     Attributes:
         num_clips: clips that `sample` returns one after the other.
+        test_mode: a request's view says which frames.
 
     Reference: TSN, arXiv:1608.00859, section 3.1 (segments); TSM, arXiv:1811.08383, section 5.1 (dense).
     """
@@ -73,6 +77,7 @@ class Sampler:
         self.linspace_sample = linspace_sample
         self._dense = dense_sample and not (frame_interval or linspace_sample or select_left)
         self.num_clips = _DENSE_CLIPS if self._dense and valid_mode else 1
+        self.test_mode = valid_mode and not (self._dense or linspace_sample)
 
     def sample(
         self, num_frames: int, avg_fps: float, request: ClipRequest, rng: np.random.Generator
@@ -82,18 +87,20 @@ class Sampler:
         Args:
             num_frames: length of the video, ≥ 1.
             avg_fps: its frames a second; not used.
-            request: `num_frames` and `sampling_rate` replace the sampler's own where they are set.
+            request: `num_frames` and `sampling_rate` replace the sampler's own where they are set; in valid
+                mode `view` and `num_views` say where in the segments.
             rng: the only source of randomness.
 
         Returns:
             int64 [num_clips * frames of a clip], each in [0, num_frames).
         """
         num_seg, seg_len = self.num_seg, self.seg_len
+        place = (request.view + 0.5) / request.num_views
         if self.frame_interval is not None:
             if request.num_frames:
                 seg_len = max(1, request.num_frames // num_seg)
             interval = max(1, round(request.sampling_rate or self.frame_interval))
-            starts = self._interval_starts(num_frames, num_seg, seg_len * interval, rng)
+            starts = self._interval_starts(num_frames, num_seg, seg_len * interval, place, rng)
             indices = starts[:, None] + np.arange(seg_len) * interval
             return indices.reshape(-1) % num_frames
         if request.num_frames:
@@ -101,19 +108,19 @@ class Sampler:
         if self.linspace_sample:
             return np.linspace(0, num_frames - 1, num_seg).astype(np.int64)
         if self.select_left:
-            return self._one_a_segment(num_frames, num_seg, rng)
+            return self._one_a_segment(num_frames, num_seg, place, rng)
         if self._dense:
             return self._windows(num_frames, num_seg, rng)
-        starts = self._segment_starts(num_frames, num_seg, seg_len, rng)
+        starts = self._segment_starts(num_frames, num_seg, seg_len, place, rng)
         return (starts[:, None] + np.arange(seg_len)).reshape(-1) % num_frames
 
     def _interval_starts(
-        self, num_frames: int, num_seg: int, span: int, rng: np.random.Generator
+        self, num_frames: int, num_seg: int, span: int, place: float, rng: np.random.Generator
     ) -> np.ndarray:
         room = num_frames - span + 1  # starts from which a segment fits
         if self.valid_mode:
             step = max(room, 0) / num_seg
-            return (np.arange(num_seg) * step + step / 2).astype(np.int64)
+            return (np.arange(num_seg) * step + step * place).astype(np.int64)
         step = room // num_seg
         if step > 0:
             return np.arange(num_seg) * step + rng.integers(step, size=num_seg)
@@ -123,12 +130,14 @@ class Sampler:
             return np.around(np.arange(num_seg) * (room / num_seg)).astype(np.int64)
         return np.zeros(num_seg, np.int64)
 
-    def _one_a_segment(self, num_frames: int, num_seg: int, rng: np.random.Generator) -> np.ndarray:
+    def _one_a_segment(
+        self, num_frames: int, num_seg: int, place: float, rng: np.random.Generator
+    ) -> np.ndarray:
         if self.valid_mode:
             if num_frames <= num_seg:
                 return np.zeros(num_seg, np.int64)
             length = num_frames / num_seg
-            return (length / 2 + length * np.arange(num_seg)).astype(np.int64)
+            return (length * place + length * np.arange(num_seg)).astype(np.int64)
         step = num_frames // num_seg
         if step == 0:
             return np.zeros(num_seg, np.int64)
@@ -144,7 +153,7 @@ class Sampler:
         return (starts[:, None] + np.arange(num_seg) * stride).reshape(-1) % num_frames
 
     def _segment_starts(
-        self, num_frames: int, num_seg: int, seg_len: int, rng: np.random.Generator
+        self, num_frames: int, num_seg: int, seg_len: int, place: float, rng: np.random.Generator
     ) -> np.ndarray:
         step = num_frames // num_seg
         segments = np.arange(num_seg)
@@ -153,7 +162,7 @@ class Sampler:
         if step < seg_len:
             return segments * step
         if self.valid_mode:
-            return segments * step + (step - 1) // 2
+            return segments * step + int((step - 1) * place)
         return segments * step + rng.integers(step - seg_len + 1, size=num_seg)
 
 

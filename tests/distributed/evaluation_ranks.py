@@ -11,7 +11,7 @@ import paddlevideo_fast  # isort: skip  # noqa: F401  before Paddle 2.6
 import numpy as np
 import paddle
 
-from paddlevideo_fast.assembly.callbacks import evaluate_split
+from paddlevideo_fast.assembly.callbacks import evaluate_split, metric_of
 from paddlevideo_fast.assembly.data import split_of
 from paddlevideo_fast.config import RunSettings, load_config
 from paddlevideo_fast.engine import Distribution, FleetDistribution, Precision, population_statistics
@@ -23,16 +23,19 @@ from paddlevideo_fast.modeling import build_model
 def metrics_of(
     config: Path, distribution: Distribution, check_stop: Optional[Callable[[], None]] = None
 ) -> Dict[str, Any]:
-    """What an evaluation gives, and the files that each rank knows not to decode; or its error."""
+    """What an evaluation gives, with the scores of each video, and the files that each rank knows not to
+    decode; or its error.
+    """
     cfg = load_config(str(config))
     paddle.seed(3)
     model = build_model(cfg["MODEL"], load_pretrained=False)
     split = split_of(cfg, "test", config.parent, model.layout, distribution)
-    settings = RunSettings.from_config(cfg)
+    settings, metric = RunSettings.from_config(cfg), metric_of(cfg)
     try:
-        metrics = evaluate_split(cfg, settings, model, split, Precision(), distribution, check_stop)
+        metrics = evaluate_split(cfg, settings, model, split, Precision(), distribution, check_stop, metric)
     except PaddleVideoFastError as error:
         return {"error": [type(error).__name__, str(error)]}
+    metrics["predictions"] = {name: array.tolist() for name, array in metric.predictions._asdict().items()}
     return {**metrics, "bad": sorted(Path(path).name for path in split.bad_samples.causes)}
 
 

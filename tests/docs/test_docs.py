@@ -34,7 +34,7 @@ RUN_PAGES = ["README.md", *(f"docs/en/{name}.md" for name in ("install", "quick_
 RUN_PAGES += ["docs/en/packed_frames.md", "docs/en/prepared_videos.md", "docs/en/custom_dataset.md"]
 RUN_PAGES += ["docs/en/performance.md", "docs/en/runtime.md", "docs/en/precision.md"]
 RUN_PAGES += ["docs/en/multigrid.md", "docs/en/scaling.md", "docs/en/distributed.md"]
-RUN_PAGES += ["docs/en/weights.md"]
+RUN_PAGES += ["docs/en/weights.md", "docs/en/evaluation.md"]
 
 _BLOCK = re.compile(
     r"(?:<!-- (?P<mark>test|file)(?:: (?P<text>.*?))? -->\n\n)?^```(?P<lang>\w*)\n(?P<code>.*?)^```$",

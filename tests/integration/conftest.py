@@ -49,6 +49,7 @@ epochs: 2
 log_interval: 1
 save_interval: 1
 validate: true
+report: false
 """
 
 

@@ -12,7 +12,7 @@ import pytest
 from paddlevideo_fast.config import check_config
 from paddlevideo_fast.config.sections import ROOT, Group
 from paddlevideo_fast.errors import ConfigError
-from paddlevideo_fast.loader import LoaderError, build_dataset, build_loader
+from paddlevideo_fast.loader import ClipRequest, LoaderError, build_dataset, build_loader
 from paddlevideo_fast.metrics import MultiCropMetric
 
 # PaddleVideo's slowfast.yaml, data paths aside
@@ -212,3 +212,62 @@ def test_folders_of_frames_have_views_too(rawframes_dataset):
     )  # the second span of 12 frames
     for crop, left in enumerate((0, 32, 64)):
         np.testing.assert_array_equal(batch.clips[3 + crop], frames[:, 16:32, left : left + 16])
+
+
+def segments(num_frames, num_seg, view, num_views, sampler):
+    """Start frames by the definition, one segment after the other."""
+    if sampler.select_left:
+        length = num_frames / num_seg
+        return [int(length * (view + 0.5) / num_views + length * segment) for segment in range(num_seg)]
+    step = num_frames // num_seg
+    return [segment * step + int((step - 1) * (view + 0.5) / num_views) for segment in range(num_seg)]
+
+
+@pytest.mark.parametrize(
+    ("select_left", "crops", "num_crops"),
+    [(True, {"TenCrop": {"target_size": 48}}, 10), (False, {"UniformCrop": {"target_size": 64}}, 3)],
+)
+def test_views_of_segments_show_the_frames_and_places_they_say(
+    small, frame_number, select_left, crops, num_crops
+):
+    sampler = {"name": "Sampler", "num_seg": 3, "seg_len": 1, "valid_mode": True, "select_left": select_left}
+    dataset = build_dataset(
+        {**small["DATASET"]["train"], "num_ensemble_views": 5, "num_spatial_crops": num_crops},
+        {"decode": {"name": "VideoDecoder"}, "sample": sampler, "transform": [crops]},
+        training=False,
+        seed=3,
+    )
+    batches = list(loader_of(dataset, batch_size=2).epoch(0))
+    clips = np.concatenate([batch.clips for batch in batches])
+    side = clips.shape[2]
+    assert clips.shape == (3 * 5 * num_crops, 3, side, side, 3)
+    assert np.concatenate([batch.views for batch in batches]).tolist() == list(range(5 * num_crops)) * 3
+    whole = dataset.pipeline.decode.open(dataset.records[2])
+    for view in range(5):
+        wanted = segments(40, 3, view, 5, dataset.pipeline.sample)
+        frames = whole.read(wanted)
+        assert [frame_number(frame) for frame in frames] == wanted
+        if num_crops == 10:  # corners and centre of 96×64, each also mirrored
+            places = [(x, y) for y in (0, 16) for x in (0, 48)] + [(24, 8)]
+            expected = [frames[:, y : y + 48, x : x + 48] for x, y in places]
+            expected = [mirrored for crop in expected for mirrored in (crop, crop[:, :, ::-1])]
+        else:
+            expected = [frames[:, :, x : x + 64] for x in (0, 32, 16)]
+        first = (2 * 5 + view) * num_crops
+        for crop, pixels in enumerate(expected):
+            np.testing.assert_array_equal(clips[first + crop], pixels)
+
+
+def test_one_view_of_segments_is_the_validation(small):
+    section = small["DATASET"]["train"]
+    for options in ({"select_left": True}, {}, {"frame_interval": 2}):
+        sampler = {"name": "Sampler", "num_seg": 3, "seg_len": 2, "valid_mode": True, **options}
+        pipeline = {"decode": {"name": "VideoDecoder"}, "sample": sampler, "transform": []}
+        sample = build_dataset(section, pipeline, training=False, seed=3).pipeline.sample
+        whole = sample.sample(40, 30.0, ClipRequest(0, 0), np.random.default_rng(0))
+        views = [
+            sample.sample(40, 30.0, ClipRequest(0, 0, view, 3), np.random.default_rng(0)) for view in range(3)
+        ]
+        np.testing.assert_array_equal(views[1], whole)
+        starts = [view[0] for view in views]
+        assert starts == sorted(set(starts))

@@ -1,0 +1,26 @@
+"""Files that appear whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+from typing import Iterator
+
+from paddlevideo_fast.errors import PaddleVideoFastError
+
+
+@contextlib.contextmanager
+def whole(path: Path) -> Iterator[Path]:
+    """A file to write, which takes its place when it is complete.
+
+    Raises:
+        PaddleVideoFastError: it cannot be written.
+    """
+    partial = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield partial
+        os.replace(partial, path)
+    except OSError as error:
+        raise PaddleVideoFastError(f"{path}: cannot be written: {error.strerror or error}") from error

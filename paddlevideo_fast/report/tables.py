@@ -1,0 +1,139 @@
+"""The tables of an evaluation: predictions, classes, confusion, hardest videos."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence
+
+import numpy as np
+
+from paddlevideo_fast.errors import AnnotationError
+from paddlevideo_fast.metrics import Predictions, class_results, confusion_matrix, hardest
+from paddlevideo_fast.report.files import whole
+
+NUM_TOP = 5
+NUM_HARDEST = 100
+
+
+class Naming(NamedTuple):
+    """What numbers stand for.
+
+    Attributes:
+        classes: name of each class; its number where nothing says.
+        paths: path of each video of the list.
+    """
+
+    classes: Sequence[str]
+    paths: Sequence[str]
+
+    @classmethod
+    def of(cls, class_names: Optional[str], num_classes: int, paths: Sequence[str]) -> Naming:
+        """From a text file with one class a line; without it they are numbers.
+
+        Raises:
+            AnnotationError: the file cannot be read, or has another number of lines.
+        """
+        if class_names is None:
+            return cls([str(label) for label in range(num_classes)], paths)
+        try:
+            lines = Path(class_names).read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise AnnotationError(f"DATASET.class_names {class_names}: cannot be read: {error}") from error
+        names = [line.strip() for line in lines if line.strip()]
+        if len(names) != num_classes:
+            raise AnnotationError(
+                f"DATASET.class_names {class_names}: has {len(names)} names, the model {num_classes} classes"
+            )
+        return cls(names, paths)
+
+
+def write_tables(folder: Path, predictions: Predictions, naming: Naming) -> None:
+    """Writes predictions.jsonl, per_class.csv, confusion.csv and worst.csv.
+
+    Raises:
+        PaddleVideoFastError: one cannot be written.
+    """
+    with whole(folder / "predictions.jsonl") as partial:
+        lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in prediction_rows(predictions, naming))
+        partial.write_text("".join(lines), encoding="utf-8")
+    _write_csv(folder / "per_class.csv", class_rows(predictions, naming))
+    _write_csv(folder / "worst.csv", hardest_rows(predictions, naming, NUM_HARDEST))
+    names = list(naming.classes)
+    with whole(folder / "confusion.csv") as partial, partial.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["label \\ predicted", *names])
+        writer.writerows([name, *row] for name, row in zip(names, confusion_matrix(predictions).tolist()))
+
+
+def prediction_rows(predictions: Predictions, naming: Naming) -> Iterator[Dict[str, Any]]:
+    """For each video its path, label, views, and its highest classes with their scores."""
+    for place, best in enumerate(predictions.ranking()[:, :NUM_TOP].tolist()):
+        label = int(predictions.labels[place])
+        yield {
+            "path": naming.paths[predictions.ids[place]],
+            "label": label,
+            "name": naming.classes[label],
+            "num_views": int(predictions.num_views[place]),
+            "top": [
+                {
+                    "label": top,
+                    "name": naming.classes[top],
+                    "score": round(float(predictions.scores[place, top]), 6),
+                }
+                for top in best
+            ],
+        }
+
+
+def class_rows(predictions: Predictions, naming: Naming) -> List[Dict[str, Any]]:
+    """For each class how its videos came out; empty where it has none."""
+    rows = []
+    for result in class_results(predictions):
+        other = result.confused_with
+        rows.append(
+            {
+                "label": result.label,
+                "name": naming.classes[result.label],
+                "videos": result.num_videos,
+                "predicted": result.num_predicted,
+                "top1": _rounded(result.top1),
+                "top5": _rounded(result.top5),
+                "precision": _rounded(result.precision),
+                "confused_with": "" if other is None else naming.classes[other],
+            }
+        )
+    return rows
+
+
+def hardest_rows(predictions: Predictions, naming: Naming, count: int) -> List[Dict[str, Any]]:
+    """The videos whose own class has the lowest score, the lowest first."""
+    ranking, own = predictions.ranking(), predictions.own_scores()
+    rows = []
+    for place in hardest(predictions, count):
+        label, best = int(predictions.labels[place]), int(ranking[place, 0])
+        rows.append(
+            {
+                "path": naming.paths[predictions.ids[place]],
+                "label": label,
+                "name": naming.classes[label],
+                "score": round(float(own[place]), 6),
+                "rank": 1 + int(np.flatnonzero(ranking[place] == label)[0]),
+                "predicted": best,
+                "predicted_name": naming.classes[best],
+                "predicted_score": round(float(predictions.scores[place, best]), 6),
+            }
+        )
+    return rows
+
+
+def _rounded(share: float) -> Any:
+    return "" if np.isnan(share) else round(share, 5)
+
+
+def _write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    with whole(path) as partial, partial.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)

@@ -1,0 +1,298 @@
+"""--test and the reports, through the command line on real encoded clips, and in a browser."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import av
+import numpy as np
+import paddle
+import pytest
+from browser import Browser
+from visualdl import LogReader
+
+from paddlevideo_fast import cli
+from paddlevideo_fast.config import load_config
+from paddlevideo_fast.modeling import build_model, load_weights
+
+ANALYTICS = "*hm.baidu.com*"  # VisualDL's page asks for it, and does without it
+CLASSES = ["left", "right", "up", "down"]
+
+
+def run(config, *overrides, test=None):
+    """The exit code of tools/main.py."""
+    arguments = ["-c", str(config), *(part for override in overrides for part in ("-o", override))]
+    return cli.main([*arguments, *(["--test", "-w", str(test)] if test else [])])
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory, motion_data, tiny_text):
+    """The output folder of a run of two epochs, tested on its best weights, and the config."""
+    root = tmp_path_factory.mktemp("evaluation")
+    config = root / "tiny.yaml"
+    config.write_text(tiny_text.format(data=motion_data, output=root / "out"))
+    options = (f"DATASET.class_names={motion_data / 'classes.txt'}", "report=true")
+    assert run(config, *options) == 0
+    assert run(config, *options, test=root / "out/tiny_best.pdparams") == 0
+    return root / "out", config
+
+
+def read_csv(path):
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def test_a_test_leaves_its_files(trained, motion_data):
+    folder = trained[0] / "test"
+    names = {"confusion.csv", "confusion.png", "metrics.json", "per_class.csv", "predictions.jsonl"}
+    assert {path.name for path in folder.iterdir()} == {*names, "report.html", "vdl", "worst.csv"}
+    metrics = json.loads((folder / "metrics.json").read_text())
+    rows = [json.loads(line) for line in (folder / "predictions.jsonl").read_text().splitlines()]
+    lines = [line.split() for line in (motion_data / "valid.list").read_text().splitlines()]
+    assert [row["path"] for row in rows] == [str(motion_data / path) for path, _ in lines]
+    assert [row["label"] for row in rows] == [int(label) for _, label in lines]
+    assert [row["name"] for row in rows] == [CLASSES[row["label"]] for row in rows]
+    assert metrics["top1"] == np.mean([row["top"][0]["label"] == row["label"] for row in rows])
+    classes = read_csv(folder / "per_class.csv")
+    assert [row["name"] for row in classes] == CLASSES
+    assert metrics["mean_class_acc"] == pytest.approx(np.mean([float(row["top1"]) for row in classes]))
+    assert (folder / "confusion.png").read_bytes().startswith(b"\x89PNG")
+    valid = [json.loads(line) for line in (trained[0] / "metrics.jsonl").read_text().splitlines()]
+    best = max((record for record in valid if record["kind"] == "valid"), key=lambda record: record["top1"])
+    for name in ("top1", "top5", "mean_class_acc"):  # the same weights on the same videos
+        assert metrics[name] == best[name]
+
+
+def test_the_reports_show_the_run(trained):
+    training = (trained[0] / "report.html").read_text(encoding="utf-8")
+    records = [json.loads(line) for line in (trained[0] / "metrics.jsonl").read_text().splitlines()]
+    for kind, name in (("train", "loss"), ("train_epoch", "top1"), ("valid", "top1"), ("train", "lr")):
+        path = re.search(rf'<g id="curve-{kind}-{name}">\s*<path d="([^"]*)"', training)
+        points = len(re.findall(r"[ML] ", path[1]))
+        # matplotlib leaves points out that lie on the line between their neighbours
+        assert 2 <= points <= sum(record["kind"] == kind for record in records)
+    for text in (training, (trained[0] / "test/report.html").read_text(encoding="utf-8")):
+        assert text.count("<figure>") == 8  # the clips of the 8 videos
+        assert text.count("data:image/jpeg;base64,") == 8
+        assert text.count("data:image/png;base64,") == 1
+        for word in ("CenterCropMetric", "mean_class_acc", paddle.__version__, *CLASSES):
+            assert word in text
+
+
+def test_visualdl_has_scalars_clips_curves_and_hyperparameters(trained):
+    for folder, kind, pictures, number in (
+        (trained[0] / "vdl", "valid", {"train", "valid"}, 2),
+        (trained[0] / "test/vdl", "test", {"test"}, 1),
+    ):
+        (file,) = folder.glob("vdlrecords.*")
+        reader = LogReader(file_path=str(file))
+        tags = reader.get_tags()
+        assert len(reader.get_data("scalar", f"{kind}/top1")) == number
+        assert f"{kind}/mean_class_acc" in tags["scalar"]
+        assert {tag.partition("/")[0] for tag in tags["image"]} == pictures
+        assert sorted(tags["pr_curve"]) == sorted(f"{kind}/{name}" for name in ("all classes", *CLASSES))
+        curve = reader.get_data("pr_curve", f"{kind}/all classes")[-1].pr_curve
+        assert (curve.TP[0], curve.FP[0]) == (8, 8 * 3)  # at threshold 0 all is taken
+        assert curve.recall[0] == 1
+
+
+def test_an_earlier_test_is_moved_aside(trained, tmp_path):
+    out, config = trained
+    before = (out / "test/predictions.jsonl").read_text()
+    options = (f"output_dir={tmp_path}", "use_visualdl=false")
+    for _ in range(2):
+        assert run(config, *options, test=out / "tiny_best.pdparams") == 0
+    assert not (tmp_path / "test/report.html").exists()
+    assert not (tmp_path / "test/vdl").exists()
+    assert (tmp_path / "earlier-1/test/predictions.jsonl").exists()
+    assert (out / "test/predictions.jsonl").read_text() == before
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("one\ntwo\n", "has 2 names, the model 4 classes"),
+        (None, "cannot be read"),
+    ],
+)
+def test_wrong_class_names_are_found_at_the_start(trained, tmp_path, capfd, text, words):
+    out, config = trained
+    if text:
+        (tmp_path / "names.txt").write_text(text)
+    options = (f"DATASET.class_names={tmp_path / 'names.txt'}", f"output_dir={tmp_path / 'out'}")
+    for test in (None, out / "tiny_best.pdparams"):
+        assert run(config, *options, test=test) == 2
+        assert words in "".join(capfd.readouterr())
+        assert not (tmp_path / "out/metrics.jsonl").exists()
+        assert not (tmp_path / "out/test").exists()
+
+
+def read_all(path):
+    """uint8 [T, H, W, 3] of a whole video, frame after frame."""
+    with av.open(str(path)) as container:
+        return np.stack([frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)])
+
+
+def softmax(logits):
+    exponents = np.exp(logits.astype(np.float64) - logits.max(-1, keepdims=True))
+    return exponents / exponents.sum(-1, keepdims=True)
+
+
+VIEWS = {
+    # name: transforms, the crops they make of 48×36, views, DATASET.test arguments
+    "25x10": (["TenCrop: {target_size: 28}"], 10, 25),
+    "10x3": (["MultiCenterCrop: {target_size: 28}"], 3, 10),
+    "1x1": (["CenterCrop: {target_size: 28}"], 1, 1),
+}
+
+
+@pytest.fixture(scope="module")
+def videos(tmp_path_factory, make_clip):
+    """Two videos of 53 and 54 frames, 48×36, and their list."""
+    root = tmp_path_factory.mktemp("videos")
+    paths = [make_clip(root / f"{number}.mp4", 53 + number, size=(48, 36)) for number in range(2)]
+    (root / "test.list").write_text("".join(f"{path} {number}\n" for number, path in enumerate(paths)))
+    return root, paths
+
+
+def crops_of(frames, kind):
+    """All crops of the frames, by slices."""
+    high, wide = frames.shape[1] - 28, frames.shape[2] - 28
+    places = {
+        "25x10": [(x, y) for y in (0, high // 4 * 4) for x in (0, wide // 4 * 4)]
+        + [(wide // 4 * 2, high // 4 * 2)],
+        "10x3": [(wide // 2, high // 2), (0, high // 2), (wide, high // 2)],
+        "1x1": [(wide // 2, high // 2)],
+    }[kind]
+    for x, y in places:
+        crop = frames[:, y : y + 28, x : x + 28]
+        yield crop
+        if kind == "25x10":
+            yield crop[:, :, ::-1]
+
+
+@pytest.mark.parametrize("kind", VIEWS)
+def test_views_and_crops_against_brute_force(trained, videos, tmp_path, kind):
+    """Scores of the command line, and of every frame decoded, cropped and averaged by hand."""
+    out, config = trained
+    root, paths = videos
+    transforms, num_crops, num_views = VIEWS[kind]
+    weights = out / "tiny_best.pdparams"
+    dataset = (
+        f"DATASET.test={{format: VideoDataset, file_path: {root / 'test.list'}, "
+        f"num_ensemble_views: {num_views}, num_spatial_crops: {num_crops}}}"
+    )
+    transform = f"PIPELINE.test.transform=[{{{transforms[0]}}}, Image2Array: ]"
+    options = (
+        f"output_dir={tmp_path}",
+        "METRIC={name: MultiCropMetric}",
+        "use_visualdl=false",
+    )
+    assert run(config, dataset, transform, *options, test=weights) == 0
+    rows = [json.loads(line) for line in (tmp_path / "test/predictions.jsonl").read_text().splitlines()]
+
+    model = build_model(load_config(str(config))["MODEL"], load_pretrained=False)
+    load_weights(model, weights, strict=True)
+    model.eval()
+    for path, row in zip(paths, rows):
+        frames = read_all(path)
+        length = len(frames) / 4
+        scores = []
+        for view in range(num_views):
+            indices = [int(length * (view + 0.5) / num_views + length * segment) for segment in range(4)]
+            clips = np.stack(list(crops_of(frames[indices], kind)))
+            clips = (clips / 255 - [0.485, 0.456, 0.406]) / [0.229, 0.224, 0.225]
+            with paddle.no_grad():
+                logits = model(paddle.to_tensor(clips.transpose(0, 1, 4, 2, 3).astype("float32")))
+            scores += list(softmax(logits.numpy()))
+        assert row["num_views"] == len(scores) == num_views * num_crops
+        expected = np.mean(scores, axis=0)
+        assert {top["label"]: top["score"] for top in row["top"]} == pytest.approx(
+            dict(enumerate(expected)), abs=2e-5
+        )
+
+
+def test_the_reports_in_a_browser(trained, tmp_path):
+    with Browser(tmp_path / "profile") as browser:
+        for page, curves in ((trained[0] / "report.html", 9), (trained[0] / "test/report.html", 0)):
+            browser.open(page.as_uri())
+            lengths = browser.value(
+                "[...document.querySelectorAll('svg g[id^=curve-] path')].map(p => p.getTotalLength())"
+            )
+            drawn = browser.value("document.querySelectorAll('svg g[id^=curve-]').length")
+            assert drawn == curves
+            assert sum(length > 10 for length in lengths) >= curves
+            pictures = browser.value("[...document.images].map(i => i.complete && i.naturalWidth > 50)")
+            assert pictures == [True] * 9
+            box = browser.value("document.documentElement.scrollWidth <= window.innerWidth")
+            assert box, "the page is wider than the window"
+        assert browser.problems == []
+
+
+@pytest.fixture
+def visualdl(trained):
+    """The address of VisualDL's server on the run."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "visualdl.server.app", "--logdir", str(trained[0] / "vdl")]
+    server = subprocess.Popen(
+        [*command, "--host", "127.0.0.1", "--port", str(port)],
+        start_new_session=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        deadline = time.monotonic() + 90
+        while not is_listening(port):
+            if server.poll() is not None or time.monotonic() > deadline:
+                os.killpg(server.pid, signal.SIGKILL)
+                pytest.fail(f"VisualDL did not start:\n{server.communicate()[0][-2000:]}")
+            time.sleep(0.2)
+        yield f"http://127.0.0.1:{port}/app"
+    finally:
+        if server.poll() is None:
+            os.killpg(server.pid, signal.SIGKILL)
+        server.wait()
+
+
+def is_listening(port):
+    with socket.socket() as client:
+        return client.connect_ex(("127.0.0.1", port)) == 0
+
+
+# pixels of a chart that are neither white nor grey: its curves and their points
+COLOURED = """
+[...document.querySelectorAll('canvas')].filter(canvas => {
+    if (!canvas.width || !canvas.height) return false;
+    const data = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
+    let count = 0;
+    for (let i = 0; i < data.length; i += 4) {
+        const high = Math.max(data[i], data[i + 1], data[i + 2]);
+        if (data[i + 3] > 50 && high - Math.min(data[i], data[i + 1], data[i + 2]) > 60) count++;
+    }
+    return count > 50;
+}).length
+"""
+
+
+def test_visualdl_in_a_browser(visualdl, tmp_path):
+    with Browser(tmp_path / "profile", blocked=ANALYTICS) as browser:
+        browser.open(f"{visualdl}/scalar")
+        browser.wait_for(f"{COLOURED} >= 3")
+        browser.open(f"{visualdl}/pr-curve")
+        browser.wait_for(f"{COLOURED} >= 3")
+        browser.open(f"{visualdl}/image")
+        browser.wait_for("[...document.images].filter(i => i.complete && i.naturalWidth > 200).length >= 4")
+        browser.open(f"{visualdl}/hyper-parameter")
+        browser.wait_for("document.body.innerText.includes('MODEL.backbone.depth')")
+        assert browser.problems == []

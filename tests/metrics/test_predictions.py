@@ -1,0 +1,158 @@
+"""Predictions of videos, and what follows from them, against plain counting."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import paddle
+import pytest
+
+from paddlevideo_fast.metrics import (
+    CenterCropMetric,
+    MultiCropMetric,
+    PredictionMetric,
+    Predictions,
+    class_results,
+    confusion_matrix,
+    hardest,
+    mean_class_accuracy,
+    precision_recall,
+)
+
+NUM_CLASSES = 7
+
+
+def update(metric, logits, labels, ids, views):
+    metric.update(paddle.to_tensor(np.asarray(logits, "float32")), paddle.to_tensor(labels), ids, views)
+
+
+@pytest.fixture(scope="module")
+def views():
+    """Logits of 30 videos × 4 views, their labels; class 5 has no video."""
+    rng = np.random.default_rng(4)
+    labels = rng.choice([0, 1, 2, 3, 4, 6], 30, p=[0.4, 0.2, 0.1, 0.1, 0.1, 0.1])
+    logits = rng.normal(size=(30, 4, NUM_CLASSES)).astype("float32")
+    logits[np.arange(30), :, labels] += 1.0
+    return logits, labels
+
+
+def means(logits):
+    exponents = np.exp(logits.astype(np.float64))
+    return (exponents / exponents.sum(-1, keepdims=True)).mean(1)
+
+
+def seen_by(views, videos, batch_size=7):
+    """A metric that has seen all views of some videos."""
+    logits, labels = views
+    metric = PredictionMetric(MultiCropMetric(topk=(1, 5)))
+    keys = [(video, view) for video in videos for view in range(4)]
+    for start in range(0, len(keys), batch_size):
+        ids, numbers = (list(part) for part in zip(*keys[start : start + batch_size]))
+        update(metric, logits[ids, numbers], labels[ids], ids, numbers)
+    return metric
+
+
+@pytest.mark.smoke
+def test_scores_are_the_means_of_the_views(views):
+    logits, labels = views
+    metric = seen_by(views, range(30))
+    values = metric.accumulate()
+    predictions = metric.predictions
+    np.testing.assert_allclose(predictions.scores, means(logits), atol=1e-6)
+    assert predictions.ids.tolist() == list(range(30))
+    assert (predictions.labels == labels).all()
+    assert (predictions.num_views == 4).all()
+    assert values["top1"] == (predictions.ranking()[:, 0] == labels).mean()
+    assert values["top5"] == (predictions.ranking()[:, :5] == labels[:, None]).any(1).mean()
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("shares", [3, 30])
+def test_any_sharing_out_gives_the_same_to_the_bit(views, shares):
+    alone = seen_by(views, range(30))
+    expected = alone.accumulate()
+    ranks = [seen_by(views, range(rank, 30, shares), batch_size=5) for rank in range(shares)]
+    ranks.append(seen_by(views, []))  # a rank without videos
+    ranks.append(seen_by(views, [3, 17]))  # and one whose videos others have, too
+    states = [rank.state() for rank in ranks]
+    for rank in ranks:
+        assert rank.accumulate(states) == expected
+        for name, array in rank.predictions._asdict().items():
+            np.testing.assert_array_equal(array, getattr(alone.predictions, name))
+
+
+def test_a_view_that_comes_again_counts_once_and_reset_forgets(views):
+    logits, labels = views
+    metric = seen_by(views, [0, 1])
+    once = metric.accumulate()
+    update(metric, logits[[0], [2]], labels[[0]], [0], [2])
+    assert metric.accumulate() == once
+    metric.reset()
+    assert metric.predictions is not None  # of the last pass
+    update(metric, logits[[9], [0]], labels[[9]], [9], [0])
+    metric.accumulate()
+    assert metric.predictions.ids.tolist() == [9]
+    assert metric.predictions.num_views.tolist() == [1]
+
+
+def test_it_stands_beside_any_metric():
+    metric = PredictionMetric(CenterCropMetric(topk=(1, 2)))
+    update(metric, [[2.0, 0.0, 1.0], [0.0, 3.0, 1.0]], np.array([0, 2]), [0, 1], [0, 0])
+    assert metric.accumulate() == {"top1": 0.5, "top2": 1.0, "mean_class_acc": 0.5}
+
+
+def test_counts_of_classes(views):
+    metric = seen_by(views, range(30))
+    metric.accumulate()
+    predictions = metric.predictions
+    predicted = predictions.scores.argmax(1)
+    expected = np.zeros((NUM_CLASSES, NUM_CLASSES), int)
+    for label, other in zip(predictions.labels, predicted):
+        expected[label, other] += 1
+    np.testing.assert_array_equal(confusion_matrix(predictions), expected)
+    recalls = []
+    for result in class_results(predictions):
+        own = predictions.labels == result.label
+        assert result.num_videos == own.sum()
+        assert result.num_predicted == (predicted == result.label).sum()
+        if not own.any():
+            assert math.isnan(result.top1)
+            assert math.isnan(result.top5)
+            assert result.confused_with is None
+            continue
+        recalls.append((predicted[own] == result.label).mean())
+        assert result.top1 == pytest.approx(recalls[-1])
+        best = np.argsort(-predictions.scores[own], axis=1)[:, :5]
+        assert result.top5 == pytest.approx((best == result.label).any(1).mean())
+        wrong = predicted[own & (predicted != predictions.labels)]
+        if len(wrong):
+            assert (wrong == result.confused_with).sum() == np.bincount(wrong).max()
+    assert len(recalls) == 6
+    assert mean_class_accuracy(predictions) == pytest.approx(np.mean(recalls))
+
+
+def test_the_hardest_have_the_lowest_scores_of_their_class():
+    scores = np.array([[0.9, 0.1], [0.2, 0.8], [0.5, 0.5], [0.4, 0.6]], np.float32)
+    predictions = Predictions(np.arange(4), np.array([1, 1, 0, 0]), scores, np.ones(4, int))
+    assert hardest(predictions, 3).tolist() == [0, 3, 2]
+    assert predictions.ranking()[2].tolist() == [0, 1]  # of equal scores the lower class
+    assert len(hardest(predictions, 10)) == 4
+
+
+def test_precision_and_recall_at_every_threshold():
+    rng = np.random.default_rng(0)
+    scores = np.concatenate([rng.uniform(size=200), [0.0, 1.0, 0.5]])
+    right = rng.uniform(size=203) < scores
+    curve = precision_recall(right, scores, num_thresholds=11)
+    for place in range(11):
+        taken = scores * 10 >= place
+        expected = (
+            (taken & right).sum(),
+            (taken & ~right).sum(),
+            (~taken & ~right).sum(),
+            (~taken & right).sum(),
+        )
+        assert tuple(count[place] for count in curve) == expected
+        assert curve.recall[place] == pytest.approx(expected[0] / right.sum())
+        assert curve.precision[place] == pytest.approx(expected[0] / max(taken.sum(), 1))

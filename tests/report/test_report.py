@@ -1,0 +1,219 @@
+"""Tables, pictures and the page: what is in them is what was given."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import json
+import re
+from html.parser import HTMLParser
+
+import cv2
+import numpy as np
+import pytest
+
+from paddlevideo_fast.errors import AnnotationError, PaddleVideoFastError
+from paddlevideo_fast.metrics import Predictions, confusion_matrix
+from paddlevideo_fast.report import (
+    Example,
+    Naming,
+    Page,
+    class_rows,
+    confusion_picture,
+    contact_sheet,
+    curve_figures,
+    hardest_rows,
+    render,
+    write_tables,
+)
+
+NASTY = "<script>alert('x')</script> & \"co\""
+
+
+@pytest.fixture
+def predictions():
+    """20 videos of a list of 40, 6 classes, the last without videos."""
+    rng = np.random.default_rng(2)
+    scores = rng.dirichlet(np.ones(6), 20).astype(np.float32)
+    ids = np.sort(rng.choice(40, 20, replace=False))
+    return Predictions(ids, rng.integers(0, 5, 20), scores, np.full(20, 3))
+
+
+@pytest.fixture
+def naming():
+    return Naming(
+        ["run", "jump", NASTY, "跳舞", "swim, fast", "none"], [f"videos/{i}.mp4" for i in range(40)]
+    )
+
+
+def read_csv(path):
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.reader(file))
+
+
+class Elements(HTMLParser):
+    """All elements with their attributes, the text, and a check that all that is opened is closed."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.found, self.text, self.open = [], [], []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.found.append((tag, dict(attrs)))
+        if tag not in ("meta", "link", "img", "br"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.found.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+    def all(self, tag):
+        return [attrs for name, attrs in self.found if name == tag]
+
+
+def test_tables_hold_every_video_and_class(tmp_path, predictions, naming):
+    write_tables(tmp_path / "new", predictions, naming)
+    lines = (tmp_path / "new/predictions.jsonl").read_text(encoding="utf-8").splitlines()
+    rows = [json.loads(line) for line in lines]
+    assert [row["path"] for row in rows] == [f"videos/{i}.mp4" for i in predictions.ids]
+    for row, scores, label in zip(rows, predictions.scores, predictions.labels):
+        best = np.argsort(-scores)[:5]
+        assert [top["label"] for top in row["top"]] == best.tolist()
+        assert [top["score"] for top in row["top"]] == pytest.approx(scores[best].tolist(), abs=1e-6)
+        assert (row["label"], row["name"], row["num_views"]) == (label, naming.classes[label], 3)
+    head, *confusion = read_csv(tmp_path / "new/confusion.csv")
+    assert head[1:] == [row[0] for row in confusion] == list(naming.classes)
+    counts = np.array([[int(cell) for cell in row[1:]] for row in confusion])
+    np.testing.assert_array_equal(counts, confusion_matrix(predictions))
+    head, *classes = read_csv(tmp_path / "new/per_class.csv")
+    assert len(classes) == 6
+    assert [int(row[head.index("videos")]) for row in classes] == counts.sum(1).tolist()
+    assert classes[5][head.index("top1")] == ""  # it has no video
+    head, *worst = read_csv(tmp_path / "new/worst.csv")
+    own = [float(row[head.index("score")]) for row in worst]
+    assert len(worst) == 20
+    assert own == sorted(own)
+    first = worst[0][head.index("path")]
+    assert first == f"videos/{predictions.ids[predictions.own_scores().argmin()]}.mp4"
+    ranks = [int(row[head.index("rank")]) for row in worst]
+    assert sum(rank == 1 for rank in ranks) == counts.trace()
+    assert [path.name for path in (tmp_path / "new").iterdir() if path.name.startswith(".")] == []
+
+
+def test_a_folder_that_cannot_be_written_is_one_error(tmp_path, predictions, naming):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(PaddleVideoFastError, match="predictions.jsonl: cannot be written"):
+        write_tables(tmp_path / "file", predictions, naming)
+
+
+def test_names_of_classes(tmp_path):
+    path = tmp_path / "names.txt"
+    path.write_text("running\n打\n\n", encoding="utf-8")
+    assert Naming.of(str(path), 2, []).classes == ["running", "打"]
+    assert Naming.of(None, 3, []).classes == ["0", "1", "2"]
+    with pytest.raises(AnnotationError, match=r"names.txt: has 2 names, the model 3 classes"):
+        Naming.of(str(path), 3, [])
+    with pytest.raises(AnnotationError, match=r"DATASET.class_names .*nowhere.txt: cannot be read"):
+        Naming.of(str(tmp_path / "nowhere.txt"), 3, [])
+    path.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(AnnotationError, match="cannot be read"):
+        Naming.of(str(path), 1, [])
+
+
+@pytest.mark.parametrize("num_frames", [1, 3, 8, 33])
+def test_a_contact_sheet_shows_frames_of_the_whole_clip(num_frames):
+    clip = np.repeat(np.arange(num_frames, dtype=np.uint8) * 7, 40 * 60 * 3).reshape(num_frames, 40, 60, 3)
+    sheet = contact_sheet(clip, height_px=20)
+    count = min(num_frames, 8)
+    assert sheet.shape == (20, 30 * count, 3)
+    shown = sheet[10, 15::30, 0] // 7
+    assert shown[0] == 0
+    assert shown[-1] == num_frames - 1
+    assert len(set(np.diff(shown))) <= 2  # equally far apart, rounded
+
+
+def test_a_confusion_matrix_is_a_readable_picture():
+    small = cv2.imdecode(np.frombuffer(confusion_picture(np.eye(3, dtype=int) * 4, "abc"), np.uint8), 1)
+    assert min(small.shape[:2]) >= 300
+    dark = (small.astype(int).sum(-1) < 330).sum()
+    none = confusion_picture(np.zeros((3, 3), int), "abc")
+    assert dark > (cv2.imdecode(np.frombuffer(none, np.uint8), 1).astype(int).sum(-1) < 330).sum() + 1000
+    many = [str(number) for number in range(400)]
+    large = cv2.imdecode(np.frombuffer(confusion_picture(np.eye(400, dtype=int), many), np.uint8), 1)
+    assert max(large.shape[:2]) <= 1300
+
+
+def test_curves_have_a_point_for_every_record():
+    records = [
+        {"kind": "train", "step": step, "loss": 1 / step, "lr": 0.1, "ips": 4.0} for step in range(1, 31)
+    ]
+    records += [
+        {"kind": kind, "step": 10 * epoch, "loss": 0.5 / epoch, "top1": 0.2 * epoch}
+        for epoch in (1, 2, 3)
+        for kind in ("train_epoch", "valid")
+    ]
+    figures = curve_figures(records)
+    assert list(figures) == ["Loss", "Top-1", "Learning rate", "Clips a second"]
+    points = {}
+    for svg in figures.values():
+        for gid, path in re.findall(r'<g id="(curve-[^"]*)">\s*<path d="([^"]*)"', svg):
+            points[gid] = len(re.findall(r"[ML] ", path))
+    assert points["curve-train-loss"] == 30
+    assert points["curve-valid-loss"] == points["curve-train_epoch-top1"] == points["curve-valid-top1"] == 3
+    assert curve_figures([]) == {}
+
+
+def test_the_page_holds_everything_and_nothing_else(predictions, naming):
+    sheet = np.random.default_rng(0).integers(0, 255, (32, 64, 3), dtype=np.uint8)
+    page = Page(
+        "Training of " + NASTY,
+        {"data": "a & b"},
+        {"top1": 0.123456},
+        curve_figures([{"kind": "valid", "step": step, "loss": 1.0 * step} for step in (1, 2)]),
+        confusion_picture(confusion_matrix(predictions), naming.classes),
+        class_rows(predictions, naming),
+        hardest_rows(predictions, naming, 7),
+        [Example("a.mp4", "run", NASTY, 0.5, sheet), Example("b.mp4", "run", "run", 0.987, sheet)],
+        "MODEL:\n  name: <x>\n",
+    )
+    text = render(page)
+    found = Elements(text)
+    assert found.open == []
+    words = "".join(found.text)
+    for expected in (
+        "a & b",
+        "0.12346",
+        "name: <x>",
+        "50.0 %",
+        "98.7 %",
+        "跳舞",
+        "paddlevideo_fast",
+        "videos/",
+    ):
+        assert expected in words
+    assert words.count(NASTY) >= 4
+    assert found.all("script") == []
+    pictures = [attrs["src"] for attrs in found.all("img")]
+    assert len(pictures) == 3
+    for source in pictures:
+        kind, _, data = source.partition(";base64,")
+        assert kind in ("data:image/png", "data:image/jpeg")
+        assert cv2.imdecode(np.frombuffer(base64.b64decode(data), np.uint8), 1) is not None
+    # nothing is loaded from elsewhere
+    for _, attrs in found.found:
+        for key in ("src", "href", "xlink:href"):
+            assert attrs.get(key, "#").startswith(("data:", "#"))
+    assert "url(http" not in text
+    assert "@import" not in text
+
+
+def test_what_is_not_there_has_no_heading():
+    found = Elements(render(Page("Empty")))
+    assert [attrs["id"] for attrs in found.all("h2")] == ["versions"]
