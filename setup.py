@@ -33,6 +33,8 @@ setup(
         # decord is optional at run time; its wheels exist for x86-64 Linux and Windows only
         'decord; platform_machine == "x86_64" and platform_system != "Darwin"',
         "visualdl",
+        "jinja2",
+        "matplotlib",
         "tqdm",
     ],
     extras_require={
