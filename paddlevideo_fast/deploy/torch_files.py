@@ -20,7 +20,7 @@ from typing import Any, Callable, Dict, List, Mapping, Tuple, Union
 
 import numpy as np
 
-from paddlevideo_fast.modeling.array_pickles import array_of, array_table, tuple_of
+from paddlevideo_fast.modeling.array_pickles import array_of, array_table, check_layout, tuple_of
 from paddlevideo_fast.modeling.pickles import Buildable, PickleError, read_pickle, settle
 
 _MAGIC_NUMBER = 0x1950A86A20F9469CFC6C
@@ -103,12 +103,15 @@ class _Content:
         return table
 
     def _storage(self, identity: Any) -> _Storage:
+        if not isinstance(identity, tuple) or len(identity) not in (5, 6):
+            raise PickleError("refers to data outside of it in an unknown way")
         kind, storage_type, key, _, num_elements, *view = identity
         storage_type = getattr(storage_type, "call", None)
         if kind != "storage" or not isinstance(storage_type, _StorageType) or any(view):
             raise PickleError("refers to data outside of it in an unknown way")
         if not isinstance(key, str) or not isinstance(num_elements, int):
             raise PickleError("refers to a storage without a name or size")
+        check_layout((num_elements,), (), 0)
         known = self.storages.setdefault(key, _Storage(storage_type, num_elements))
         if (known.type, known.num_elements) != (storage_type, num_elements):
             raise PickleError(f"says different things about the storage '{key}'")
@@ -121,11 +124,10 @@ class _Content:
             or not isinstance(strides, tuple)
         ):
             raise PickleError("has a tensor without a storage or shape")
-        self._elements_left -= math.prod(max(size, 0) for size in shape)
+        check_layout(shape, strides, offset)
+        self._elements_left -= math.prod(shape)
         if self._elements_left < 0:
-            raise PickleError(
-                f"has a tensor of shape {str(list(shape))[:60]}: more than the file has data for"
-            )
+            raise PickleError(f"has a tensor of shape {list(shape)}: more than the file has data for")
         return _Tensor(storage, offset, shape, strides)
 
 
@@ -144,7 +146,12 @@ def read_torch_zip(path: Union[str, Path]) -> Any:
     try:
         with zipfile.ZipFile(path) as archive:
             return _archived(archive, os.path.getsize(path))
-    except (zipfile.BadZipFile, EOFError, NotImplementedError, OSError, RuntimeError, struct.error) as exc:
+    except PickleError:
+        raise
+    except (
+        *(zipfile.BadZipFile, EOFError, NotImplementedError, OSError, OverflowError, RuntimeError),
+        *(ValueError, struct.error),  # among them a name that is not UTF-8
+    ) as exc:
         raise PickleError(f"is a damaged zip archive: {exc}") from exc
 
 
@@ -203,9 +210,12 @@ def read_torch_pickles(file: mmap.mmap) -> Any:
         raise PickleError("was written on a big-endian machine")
     content = _Content(len(file))
     unsettled = content.read(file)
-    for key in read_pickle(file, {}):
-        storage = content.storages.get(key)
+    keys = read_pickle(file, {})
+    if not isinstance(keys, list):
+        raise PickleError("has no list of its storages")
+    for key in keys:
+        storage = content.storages.get(key) if isinstance(key, str) else None
         if storage is None or file.read(8) != struct.pack("<q", storage.num_elements):
-            raise PickleError(f"has other storages than its tensors need: {str(key)[:40]}")
+            raise PickleError("has other storages than its tensors need")
         storage.data = file.read(storage.num_elements * storage.type.item_bytes)
     return settle(unsettled)

@@ -10,6 +10,8 @@ import numpy as np
 
 from paddlevideo_fast.modeling.pickles import Buildable, PickleError, dict_of
 
+_MAX_AXES = 32  # of NumPy 1
+_MAX_ELEMENTS = 2**48
 _NUMBERS = re.compile(r"[<>|=]?(b1|[iu][1248]|f[248]|c8|c16)")
 
 
@@ -28,9 +30,7 @@ def array_of(
     Raises:
         PickleError: shape, strides or offset reach out of `data`.
     """
-    numbers = (*shape, *strides, offset)
-    if not all(isinstance(number, int) and 0 <= number < 2**48 for number in numbers) or len(shape) > 32:
-        raise PickleError(f"has a tensor of shape {list(shape)[:8]}, which none can have")
+    check_layout(shape, strides, offset)
     held, count = len(data) // dtype.itemsize, math.prod(shape)
     strides = tuple(strides) or tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
     last = offset + sum((size - 1) * stride for size, stride in zip(shape, strides))
@@ -41,10 +41,26 @@ def array_of(
     return np.lib.stride_tricks.as_strided(flat, shape, steps) if count else np.zeros(shape, dtype)
 
 
+def check_layout(shape: Sequence[int], strides: Sequence[int], offset: int) -> None:
+    """Checks numbers of a file before anything is computed with them.
+
+    Raises:
+        PickleError: no tensor can have them. What they are instead is not shown: the text of a few nested
+            lists can be of any length.
+    """
+    numbers = (*shape[:_MAX_AXES], *strides[:_MAX_AXES], offset)
+    if (
+        max(len(shape), len(strides)) > _MAX_AXES
+        or not all(isinstance(number, int) and 0 <= number < _MAX_ELEMENTS for number in numbers)
+        or math.prod(size or 1 for size in shape) >= _MAX_ELEMENTS
+    ):
+        raise PickleError("has a tensor with a shape, strides or an offset that none can have")
+
+
 class _Dtype(Buildable):
     def __init__(self, code: Any, *_: Any) -> None:
         if not isinstance(code, str) or not _NUMBERS.fullmatch(code):
-            raise PickleError(f"has an array of {str(code)[:20]!r}, not of numbers")
+            raise PickleError("has an array that is not of numbers")
         self.dtype = np.dtype(code)
 
     def build(self, state: Any) -> None:

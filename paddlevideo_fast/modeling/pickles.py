@@ -17,6 +17,8 @@ from typing import IO, Any, Callable, Dict, Iterable, List, Mapping, Optional, T
 
 _MAX_INSTRUCTIONS = 1_000_000  # an optimizer's state of 500 tensors has 20,000
 _MAX_DEPTH = 100
+_MAX_ARGUMENTS = 16
+_MAX_BITS = 256  # a generator's state in a checkpoint has 128
 
 Stream = Union[io.BytesIO, mmap.mmap]
 
@@ -125,6 +127,8 @@ class _Machine:
     def _step(self, name: str, argument: Any) -> None:
         stack = self._stack
         if name in _LITERALS:
+            if isinstance(argument, int) and argument.bit_length() > _MAX_BITS:
+                raise PickleError(f"has a number of {argument.bit_length():,} bits")
             stack.append(argument)
         elif name in _CONSTANTS:
             stack.append(_CONSTANTS[name]())
@@ -143,7 +147,9 @@ class _Machine:
             raise PickleError(f"has the instruction {name}, which no file of weights needs")
 
     def _global(self, module: str, name: str) -> _Global:
-        if not (isinstance(module, str) and isinstance(name, str)) or (module, name) not in self._table:
+        if not (isinstance(module, str) and isinstance(name, str)):
+            raise PickleError("refers to something that has no name")
+        if (module, name) not in self._table:
             raise PickleError(f"refers to '{module}.{name}', which no file of weights needs")
         return _Global(f"{module}.{name}", self._table[module, name])
 
@@ -164,12 +170,13 @@ class _Machine:
         arguments, function = self._stack.pop(), self._stack.pop()
         if not isinstance(function, _Global) or not isinstance(arguments, tuple):
             raise PickleError("calls something that is no function")
-        result = function.call(*arguments)
-        if isinstance(result, (dict, tuple)):  # a call costs an instruction, whatever the size of its result
-            self._num_items += len(result)
+        if len(arguments) > _MAX_ARGUMENTS:
+            raise PickleError(f"calls '{function.name}' with {len(arguments):,} arguments")
+        # a call costs an instruction, whatever the size of the containers that it goes through
+        self._num_items += sum(len(value) for value in arguments if isinstance(value, (dict, list, tuple)))
         if self._num_items > _MAX_INSTRUCTIONS:
             raise PickleError("copies a container over and over")
-        self._stack.append(result)
+        self._stack.append(function.call(*arguments))
 
     def _build(self) -> None:
         state, target = self._stack.pop(), self._stack[-1]

@@ -76,9 +76,24 @@ def repeated(call: bytes, times: int, payload: int) -> bytes:
     return start + (call + b"h\x00X\x06\x00\x00\x00latin1\x86R") * times + b"l."
 
 
-def pairs_copied(times: int) -> bytes:
+def leaves(levels: int) -> bytes:
+    """The list of `doubling` as a value inside of another pickle: its text would have 2**levels zeros."""
+    made = b"".join(b"](h%ch%ceq%c0" % (i, i, i + 1) for i in range(levels))
+    return b"]K\x00aq\x000" + made + b"h%c" % levels
+
+
+def many(times: int, each: bytes = b"K\x01") -> bytes:
+    """A tuple of `times` values."""
+    return b"(" + each * times + b"t"
+
+
+def wide_number(num_bytes: int) -> bytes:
+    return b"\x8b" + struct.pack("<i", num_bytes) + b"\x01" * num_bytes
+
+
+def pairs_copied(times: int, num_keys: int = 5000) -> bytes:
     """A list of 5,000 pairs, and dicts that are made of it again and again."""
-    pairs = b"\x80\x02](" + b"".join(number(i) + b"N\x86" for i in range(5000)) + b"eq\x00("
+    pairs = b"\x80\x02](" + b"".join(number(i % num_keys) + b"N\x86" for i in range(5000)) + b"eq\x00("
     return pairs + b"ccollections\nOrderedDict\nh\x00\x85R" * times + b"l."
 
 
@@ -110,6 +125,18 @@ HOSTILE_PICKLES: Dict[str, Callable[[], bytes]] = {
     "encode of a number": lambda: b"\x80\x02c_codecs\nencode\n" + number(2**40) + b"\x85R.",
     "tuple of text": lambda: b"\x80\x02cbuiltins\ntuple\nX\x04\x00\x00\x00abcd\x85R.",
     "one list copied": lambda: pairs_copied(500),
+    "one list of equal keys copied": lambda: pairs_copied(5000, num_keys=1),
+    "40,000 arguments": lambda: b"\x80\x02ccollections\nOrderedDict\n" + many(40_000) + b"R.",
+    "doubling list for a type": lambda: b"\x80\x02cnumpy\ndtype\n" + leaves(60) + b"\x85R.",
+    "doubling list for a name": lambda: b"\x80\x04" + leaves(60) + b"h\x01\x93.",
+    "doubling list in a shape": lambda: (
+        b"\x80\x02}" + text("a") + array_of([1], b"abcd").replace(numbers([1]), leaves(60) + b"\x85") + b"s."
+    ),
+    "nested 20,000 deep for a type": lambda: (
+        b"\x80\x02cnumpy\ndtype\n" + b"]" * 20_000 + b"a" * 19_999 + b"\x85R."
+    ),
+    "number of 80,000 bits as a name": lambda: b"\x80\x02}" + wide_number(10_000) + b"Ns.",
+    "huge empty shape": lambda: b"\x80\x02}" + text("a") + array_of([0, 2**40, 2**40], b"") + b"s.",
     "huge shape": lambda: b"\x80\x02}" + text("a") + array_of([2**20, 2**20], b"abcd") + b"s.",
     "overflowing shape": lambda: b"\x80\x02}" + text("a") + array_of([2**33, 2**31], b"abcd") + b"s.",
     "negative shape": lambda: b"\x80\x02}" + text("a") + array_of([-1], b"abcd") + b"s.",
@@ -141,6 +168,24 @@ def tensor_with(offset: int = 0, shape: Any = (6,), strides: Any = (1,), num_ele
     storage = text("storage") + b"ctorch\nFloatStorage\n" + text("0") + text("cpu") + number(num_elements)
     made = b"((" + storage + b"tQ" + number(offset) + numbers(shape) + numbers(strides) + b"\x89NtR"
     return b"\x80\x02}" + text("a") + b"ctorch._utils\n_rebuild_tensor_v2\n" + made + b"s."
+
+
+def with_shape(shape: bytes) -> bytes:
+    """`tensor_with` and a shape that is no tuple of small numbers."""
+    plain = numbers((6,))
+    assert tensor_with().count(plain) == 1
+    return tensor_with().replace(plain, shape)
+
+
+def not_utf8(path: Path) -> Path:
+    """An archive with a member's name that says it is UTF-8 and is not."""
+    zip_of(path, {"archive/data.pkl": tensor_with(), "archive/é": b"x"})
+    return changed(path, "é".encode(), b"\xff\xff")
+
+
+def legacy(path: Path, state: bytes, keys: bytes) -> Path:
+    machine = pickle.dumps({"little_endian": True}, protocol=2)
+    return written(path, legacy_header() + machine + state + keys + struct.pack("<q", 6) + ARRAY.tobytes())
 
 
 def changed(path: Path, old: bytes, new: bytes) -> Path:
@@ -238,11 +283,24 @@ HOSTILE_TORCH_FILES: Dict[str, Callable[[Path], Path]] = {
     "negative offset": lambda p: torch_zip(p, tensor_with(offset=-3)),
     "negative strides": lambda p: torch_zip(p, tensor_with(strides=[-1])),
     "strides of 0": lambda p: torch_zip(p, tensor_with(shape=[1000, 1000], strides=[0, 0])),
+    "40,000 axes": lambda p: torch_zip(p, with_shape(many(40_000, wide_number(30)))),
+    "axis of 80,000 bits": lambda p: torch_zip(p, with_shape(many(2, wide_number(10_000)))),
+    "huge empty tensor": lambda p: torch_zip(p, tensor_with(shape=[0, 2**40, 2**40], strides=[1, 1, 1])),
+    "persistent id of 40,000": lambda p: torch_zip(p, b"\x80\x02" + many(40_000) + b"Q."),
+    "name that is not UTF-8": not_utf8,
     "tar archive": tar_of,
     "legacy: os.system": lambda p: written(p, legacy_header() + calls(os.system, f"touch {TRACE}")),
     "legacy: cut off": lambda p: written(p, write_pickles(p, {"a": ARRAY}).read_bytes()[:-9]),
     "legacy: size of a storage": lambda p: changed(
         write_pickles(p, {"a": ARRAY}), struct.pack("<q", 6) + ARRAY.tobytes(), struct.pack("<q", 2**40)
+    ),
+    "legacy: storage of 2**70": lambda p: legacy(
+        p, tensor_with().replace(number(6) + b"tQ", wide_number(9) + b"tQ"), pickle.dumps(["0"], protocol=2)
+    ),
+    "legacy: no list of keys": lambda p: legacy(p, tensor_with(), pickle.dumps(5, protocol=2)),
+    "legacy: list as a key": lambda p: legacy(p, tensor_with(), pickle.dumps([["0"]], protocol=2)),
+    "legacy: key nested 20,000 deep": lambda p: legacy(
+        p, tensor_with(), b"\x80\x02])" + b"\x85" * 20_000 + b"a."
     ),
     "safetensors: header of 2**62": lambda p: written(p, struct.pack("<Q", 2**62) + b"{}"),
     "safetensors: nested": lambda p: written(p, struct.pack("<Q", 100_000) + b'{"a":' * 100_000),
