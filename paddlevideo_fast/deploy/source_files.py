@@ -13,7 +13,7 @@ from paddlevideo_fast.deploy.torch_files import read_torch_pickles, read_torch_z
 from paddlevideo_fast.errors import WeightError
 from paddlevideo_fast.modeling.array_pickles import array_of
 from paddlevideo_fast.modeling.pickles import PickleError
-from paddlevideo_fast.modeling.weights import map_file, read_paddle
+from paddlevideo_fast.modeling.weights import map_file, read_arrays
 
 _STATES = ("state_dict", "model_state", "model_state_dict", "model", "blobs")
 _WRAPPERS = ("module.", "_orig_mod.", "model.")
@@ -64,7 +64,7 @@ def _content(file: mmap.mmap, path: Union[str, Path]) -> Any:
         raise PickleError("is a tar archive, as PyTorch wrote until 2017")
     if file[8:9] == b"{":
         return _safetensors(file)
-    return read_paddle(file, path)
+    return read_arrays(file)
 
 
 def _state(content: Any) -> Mapping[Any, Any]:

@@ -86,7 +86,7 @@ def read_pickle(
     except PickleError:
         raise
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, struct.error) as exc:
-        raise PickleError(f"damaged: {exc or type(exc).__name__}") from exc
+        raise PickleError(f"cannot be followed: {exc or type(exc).__name__}") from exc
 
 
 def settle(content: Any) -> Any:
@@ -122,7 +122,7 @@ class _Machine:
             if opcode.name == "STOP":
                 return self._stack.pop()
             self._step(opcode.name, argument)
-        raise PickleError("damaged: it has no end")
+        raise PickleError("has no end")
 
     def _step(self, name: str, argument: Any) -> None:
         stack = self._stack

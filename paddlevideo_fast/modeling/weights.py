@@ -33,8 +33,17 @@ def read_weights(path: Union[str, Path]) -> Dict[str, Any]:
     Raises:
         WeightError: missing, not such a file, or one that asks for code to be run.
     """
-    with map_file(path) as file:
-        return read_paddle(file, path)
+    try:
+        with map_file(path) as file:
+            content = read_arrays(file)
+    except PickleError as exc:
+        raise WeightError(
+            f"{path}: is not a Paddle weight file, or a damaged one: it {exc}; nothing of it was run. Save "
+            "weights with paddle.save(model.state_dict(), path)"
+        ) from exc
+    if not isinstance(content, dict):
+        raise WeightError(f"{path}: holds a {type(content).__name__}, not a dict of names to arrays")
+    return {str(name): value for name, value in content.items() if name != _NAME_TABLE}
 
 
 @contextlib.contextmanager
@@ -55,18 +64,13 @@ def map_file(path: Union[str, Path]) -> Iterator[mmap.mmap]:
         yield mapped
 
 
-def read_paddle(file: mmap.mmap, path: Union[str, Path]) -> Dict[str, Any]:
-    """`read_weights` of an open file; `path` is for messages."""
-    try:
-        content = settle(read_pickle(file, array_table()))
-    except PickleError as exc:
-        raise WeightError(
-            f"{path}: is not a Paddle weight file, or a damaged one: it {exc}; nothing of it was run. Save "
-            "weights with paddle.save(model.state_dict(), path)"
-        ) from exc
-    if not isinstance(content, dict):
-        raise WeightError(f"{path}: holds a {type(content).__name__}, not a dict of names to arrays")
-    return {str(name): value for name, value in content.items() if name != _NAME_TABLE}
+def read_arrays(file: mmap.mmap) -> Any:
+    """The content of a pickle of arrays, as Paddle and Caffe2 write.
+
+    Raises:
+        PickleError: it is damaged, no pickle, or refers to anything but arrays.
+    """
+    return settle(read_pickle(file, array_table()))
 
 
 @dataclass
