@@ -8,6 +8,7 @@ import time
 import numpy as np
 import pytest
 
+from paddlevideo_fast import cli
 from paddlevideo_fast.cli import main
 from paddlevideo_fast.config import load_config
 from paddlevideo_fast.engine import CheckpointStore, load_checkpoint
@@ -185,3 +186,16 @@ def test_a_full_disk_at_the_start(run, out, capfd, monkeypatch):
     monkeypatch.setattr(os, "replace", full)
     assert run("-o", "epochs=1", "-o", "resume=auto") == 2
     assert "cannot be written: No space left on device" in capfd.readouterr().out
+
+
+def test_flags_are_keys_of_the_config():
+    """A seed of 0 is a seed, and a path is text, also where YAML would read a number or a truth value."""
+    given = ["-w", "no", "-p", "batch_range=[1,2]", "--validate", "--amp", "--amp_level", "O2", "--seed", "0"]
+    assert cli._flags_as_overrides(cli.build_parser().parse_args(["-c", "x.yaml", *given])) == [
+        'weights="no"',
+        'profiler_options="batch_range=[1,2]"',
+        "validate=true",
+        "amp=true",
+        'amp_level="O2"',
+        "seed=0",
+    ]
