@@ -22,7 +22,7 @@ VARIANTS: Dict[str, Tuple[Callable[[float, Devices], float], bool]] = {
     "hierarchical_overlapped": (hierarchical_sec, True),
 }
 
-Positive = Annotated[float, Range(1e-9)]
+Positive = Annotated[float, Range(1e-9, 1e9)]
 
 
 @dataclass(frozen=True)

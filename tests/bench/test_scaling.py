@@ -178,7 +178,8 @@ def test_a_cluster_from_a_file(scaling, config, tmp_path):
     [
         ("name: x\n", "devices_per_node: missing"),
         ("nam: x\n", "nam: unknown key"),
-        ("link_gb_per_sec: -1\n", "link_gb_per_sec=-1: expected float, at least 1e-09"),
+        ("link_gb_per_sec: -1\n", "link_gb_per_sec=-1: expected float, from 1e-09 to 1e+09"),
+        ("storage_gb_per_sec: .inf\n", "storage_gb_per_sec=inf: expected float"),
         ("- 1\n", "expected keys and values: name, devices_per_node"),
         ("a: [\n", "not valid YAML"),
     ],
