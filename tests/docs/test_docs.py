@@ -152,6 +152,14 @@ def test_configs_and_overrides_of_the_commands_are_accepted(working_copy):
     assert checked >= 10
 
 
+def test_decisions_have_numbers_of_their_own():
+    pages = sorted((ROOT / "docs/adr").glob("[0-9]*.md"))
+    numbers = [int(page.name[:4]) for page in pages]
+    assert numbers == list(range(1, len(pages) + 1))
+    for number, page in zip(numbers, pages):
+        assert page.read_text(encoding="utf-8").startswith(f"# {number}. ")
+
+
 def test_the_readme_says_what_make_quickstart_does():
     recipe = (ROOT / "Makefile").read_text().partition("\nquickstart:")[2].partition("\n\n")[0]
     expected = re.findall(r"\$\(BIN\)/(python .+)", recipe)
