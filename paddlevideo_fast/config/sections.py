@@ -147,7 +147,7 @@ ROOT = Group(
             settings=DistributedSettings, purpose="How the processes of a run work together."
         ),
         "RUNTIME": Group(settings=RuntimeSettings, purpose="How Paddle uses the machine."),
-        "INFERENCE": Unsupported("training and testing do not use it"),
+        "INFERENCE": Unsupported("prediction reads videos as PIPELINE.valid says"),
     },
     RunSettings,
     required=("MODEL", "DATASET", "PIPELINE"),

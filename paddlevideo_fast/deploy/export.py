@@ -15,7 +15,7 @@ from paddle import nn
 from paddle.static import InputSpec
 
 from paddlevideo_fast.config import Config
-from paddlevideo_fast.deploy.program import Program
+from paddlevideo_fast.deploy.program import PROGRAM_SUFFIXES, Program
 from paddlevideo_fast.deploy.settings import FREE, ProgramSettings, Recipe, Split, read_recipe, recipe_of
 from paddlevideo_fast.errors import ProgramError
 from paddlevideo_fast.loader import ClipRequest, VideoRecord
@@ -23,7 +23,6 @@ from paddlevideo_fast.loader.randomness import Middle
 from paddlevideo_fast.modeling import Preprocess, build_model, load_weights
 
 TOLERANCE = 1e-4  # of the largest logit
-PROGRAM_SUFFIX = ".pdmodel" if paddle.__version__.startswith("2.") else ".json"
 
 
 @dataclass(frozen=True)
@@ -164,4 +163,6 @@ def _check_logits(
 
 
 def _files(prefix: Path) -> ExportedFiles:
-    return ExportedFiles(*(Path(f"{prefix}{ending}") for ending in (PROGRAM_SUFFIX, ".pdiparams", ".yaml")))
+    return ExportedFiles(
+        *(Path(f"{prefix}{ending}") for ending in (PROGRAM_SUFFIXES[0], ".pdiparams", ".yaml"))
+    )

@@ -12,6 +12,23 @@ from paddle import inference
 
 from paddlevideo_fast.errors import ProgramError
 
+# The one that the installed Paddle writes comes first.
+PROGRAM_SUFFIXES = (".pdmodel", ".json") if paddle.__version__.startswith("2.") else (".json", ".pdmodel")
+
+
+def find_program(model_file: Union[str, Path]) -> Path:
+    """The file of a program, whose ending may be left out."""
+    path = Path(model_file)
+    if path.suffix in PROGRAM_SUFFIXES:
+        return path
+    candidates = [Path(f"{path}{suffix}") for suffix in PROGRAM_SUFFIXES]
+    return next((candidate for candidate in candidates if candidate.is_file()), path)
+
+
+def settings_file(model_file: Union[str, Path]) -> Path:
+    """Where export puts what prediction needs to know of a program."""
+    return find_program(model_file).with_suffix(".yaml")
+
 
 @dataclass(frozen=True)
 class ProgramOptions:
@@ -52,8 +69,8 @@ class Program:
     """An exported network with one input and one output.
 
     Args:
-        model_file: .json of Paddle 3 or .pdmodel of Paddle 2 (3 reads both).
-        params_file: .pdiparams.
+        model_file: .json of Paddle 3 or .pdmodel of Paddle 2; the ending may be left out.
+        params_file: .pdiparams; None: next to the program.
         options: how it is run.
 
     Raises:
@@ -63,16 +80,17 @@ class Program:
     def __init__(
         self,
         model_file: Union[str, Path],
-        params_file: Union[str, Path],
+        params_file: Optional[Union[str, Path]] = None,
         options: Optional[ProgramOptions] = None,
     ) -> None:
-        self.model_file = Path(model_file)
-        for path in (self.model_file, Path(params_file)):
+        self.model_file = find_program(model_file)
+        params_file = Path(params_file or self.model_file.with_suffix(".pdiparams"))
+        for path in (self.model_file, params_file):
             if not path.is_file():
                 raise ProgramError(f"{path}: there is no such file; tools/export_model.py writes it")
-        if self.model_file.suffix not in (".json", ".pdmodel"):
+        if self.model_file.suffix not in PROGRAM_SUFFIXES or not _looks_right(self.model_file):
             raise ProgramError(f"{model_file}: is no program; expected a .json or .pdmodel file")
-        config = _config(self.model_file, Path(params_file), options or ProgramOptions())
+        config = _config(self.model_file, params_file, options or ProgramOptions())
         try:
             self._predictor = inference.create_predictor(config)
         except Exception as error:  # whatever a damaged file leads to
@@ -108,6 +126,12 @@ class Program:
             raise ProgramError(
                 f"{self.model_file}: does not run on {clips.dtype} {list(clips.shape)}: {_last_line(error)}"
             ) from error
+
+
+def _looks_right(model_file: Path) -> bool:
+    """Paddle crashes on a .pdmodel that is no protocol buffer; a program begins with the tag of field 1."""
+    with open(model_file, "rb") as file:
+        return model_file.suffix != ".pdmodel" or file.read(1) == b"\x0a"
 
 
 def _config(model_file: Path, params_file: Path, options: ProgramOptions) -> Any:

@@ -43,3 +43,12 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Trained
         return made[name]
 
     return make
+
+
+@pytest.fixture(scope="session")
+def motion_videos(tmp_path_factory: pytest.TempPathFactory, run_script: Callable[..., Any]) -> Path:
+    """A motion data set: 8 validation clips of 64×64, 16 frames, in a folder with `valid.list`."""
+    root = tmp_path_factory.mktemp("motion") / "set"
+    options = {"train": 8, "valid": 8, "size": 64, "frames": 16, "workers": 1}
+    run_script("data/make_motion_dataset.py", "--output", root, *(f"--{k}={v}" for k, v in options.items()))
+    return root

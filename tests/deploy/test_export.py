@@ -11,13 +11,14 @@ import paddle
 import pytest
 
 from paddlevideo_fast.config import load_config
-from paddlevideo_fast.deploy.export import PROGRAM_SUFFIX, ExportOptions, clip_shape, export_model
-from paddlevideo_fast.deploy.program import Program, ProgramOptions
+from paddlevideo_fast.deploy.export import ExportOptions, clip_shape, export_model
+from paddlevideo_fast.deploy.program import PROGRAM_SUFFIXES, Program, ProgramOptions
 from paddlevideo_fast.deploy.settings import read_recipe, recipe_of
 from paddlevideo_fast.errors import ConfigError, PaddleVideoFastError, ProgramError, WeightError
 from paddlevideo_fast.modeling import Preprocess
 
 ROOT = Path(__file__).resolve().parents[2]
+PROGRAM_SUFFIX = PROGRAM_SUFFIXES[0]
 
 
 def run_tool(*words):
@@ -137,6 +138,12 @@ def test_wrong_programs_are_one_error(trained, tmp_path):
     files = export_model(run.cfg, run.weights, tmp_path)
     with pytest.raises(ProgramError, match="no such file"):
         Program(tmp_path / "missing.json", files.params)
+    (tmp_path / "damaged.json").write_bytes(files.program.read_bytes()[:-40])
+    (tmp_path / "text.pdmodel").write_text("no program")
+    with pytest.raises(ProgramError, match="cannot load it"):
+        Program(tmp_path / "damaged.json", files.params)
+    with pytest.raises(ProgramError, match="no program"):
+        Program(tmp_path / "text.pdmodel", files.params)
     with pytest.raises(ProgramError, match="no program"):
         Program(files.settings, files.params)
     with pytest.raises(ProgramError, match="does not run on"):

@@ -34,7 +34,7 @@ RUN_PAGES = ["README.md", *(f"docs/en/{name}.md" for name in ("install", "quick_
 RUN_PAGES += ["docs/en/packed_frames.md", "docs/en/prepared_videos.md", "docs/en/custom_dataset.md"]
 RUN_PAGES += ["docs/en/performance.md", "docs/en/runtime.md", "docs/en/precision.md"]
 RUN_PAGES += ["docs/en/multigrid.md", "docs/en/scaling.md", "docs/en/distributed.md"]
-RUN_PAGES += ["docs/en/weights.md", "docs/en/evaluation.md"]
+RUN_PAGES += ["docs/en/weights.md", "docs/en/evaluation.md", "docs/en/inference.md"]
 
 _BLOCK = re.compile(
     r"(?:<!-- (?P<mark>test|file)(?:: (?P<text>.*?))? -->\n\n)?^```(?P<lang>\w*)\n(?P<code>.*?)^```$",
@@ -254,7 +254,7 @@ def test_the_commands_leave_what_the_pages_say(followed, working_copy):
     assert sorted(line.rsplit(" ", 1)[1] for line in lines) == ["0", "1"]
 
 
-@pytest.mark.parametrize("page", ["docs/en/python_api.md", "CONTRIBUTING.md"])
+@pytest.mark.parametrize("page", ["docs/en/python_api.md", "docs/en/inference.md", "CONTRIBUTING.md"])
 def test_python_examples_run(page, followed, working_copy):
     code = "\n".join(block.code for block in blocks(ROOT / page) if block.lang == "python")
     script = working_copy / f"{Path(page).stem}.py"

@@ -1,0 +1,214 @@
+"""Exported programs on real encoded videos."""
+
+from __future__ import annotations
+
+import copy
+import importlib.util
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import paddle
+import pytest
+
+from paddlevideo_fast.deploy.export import ExportOptions, export_model
+from paddlevideo_fast.deploy.predictor import Prediction, Predictor, Unread, find_videos
+from paddlevideo_fast.loader import build_dataset, build_loader
+from paddlevideo_fast.modeling import Preprocess
+
+ROOT = Path(__file__).resolve().parents[2]
+FLOAT32, UINT8 = ExportOptions("float32"), ExportOptions("uint8")
+
+
+@pytest.fixture(scope="module")
+def exported(trained, tmp_path_factory):
+    """Function from a network's name and options to the files of its export, each made once."""
+    made = {}
+
+    def make(name, options=FLOAT32):
+        if (name, options) not in made:
+            run = trained(name)
+            folder = tmp_path_factory.mktemp("program")
+            made[name, options] = export_model(run.cfg, run.weights, folder, options=options)
+        return made[name, options]
+
+    return make
+
+
+@pytest.fixture
+def predict(capsys):
+    """Function that runs tools/predict.py: (exit code, stdout, stderr)."""
+    spec = importlib.util.spec_from_file_location("predict", ROOT / "tools" / "predict.py")
+    tool = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tool)
+
+    def run(*words):
+        code = tool.main([str(word) for word in words])
+        return (code, *capsys.readouterr())
+
+    return run
+
+
+def validated(run, data, split="valid"):
+    """Paths of DATASET.`split`, and the logits [N, V, num_classes] that an evaluation sees for them."""
+    section = {**run.cfg["DATASET"][split], "file_path": str(data / "valid.list"), "data_prefix": str(data)}
+    dataset = build_dataset(section, run.cfg["PIPELINE"][split], training=False, seed=0)
+    loader = build_loader(dataset, batch_size=5, num_workers=0, shuffle=False, drop_last=False, seed=0)
+    preprocess = Preprocess(*dataset.pipeline.normalization, run.model.layout)
+    logits = [[] for _ in dataset.records]
+    with paddle.no_grad():
+        for batch in loader.epoch(0):
+            for number, row in zip(batch.ids, run.model(preprocess(batch.clips)).numpy()):
+                logits[number].append(row)
+    return [record.path for record in dataset.records], np.array(logits)
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("network", ["tsm", "slowfast"])
+@pytest.mark.parametrize("options", [FLOAT32, UINT8], ids=lambda options: options.input_dtype)
+def test_prediction_is_validation(trained, exported, motion_videos, network, options):
+    paths, expected = validated(trained(network), motion_videos)
+    predictor = Predictor(exported(network, options).program)
+    predictions = list(predictor.predict(paths, batch_size=3))
+    assert [prediction.path for prediction in predictions] == paths
+    logits = np.array([prediction.logits for prediction in predictions])
+    assert logits.shape == expected.shape == (8, 1, 8)
+    assert np.abs(logits - expected).max() <= 1e-4 * np.abs(expected).max()
+    best = [prediction.top(1)[0].class_id for prediction in predictions]
+    assert best == expected[:, 0].argmax(axis=1).tolist()
+    assert [time.num_files for time in predictor.times] == [3, 3, 2]
+
+
+def test_several_views_are_averaged_as_in_a_test(trained, tmp_path, motion_videos):
+    run = trained("slowfast")
+    cfg = copy.deepcopy(run.cfg)
+    cfg["DATASET"]["test"].update(num_ensemble_views=2, num_spatial_crops=3)
+    cfg["PIPELINE"]["test"]["decode_sampler"].update(test_mode=True, num_frames=8, sampling_rate=1)
+    cfg["PIPELINE"]["test"]["transform"][0] = {"Scale": {"short_size": 48}}
+    cfg["PIPELINE"]["test"]["transform"][1] = {"MultiCrop": {"target_size": 40, "test_mode": True}}
+    files = export_model(cfg, run.weights, tmp_path, options=ExportOptions(split="test"))
+    paths, expected = validated(run._replace(cfg=cfg), motion_videos, "test")
+    predictions = list(Predictor(files.program).predict(paths[:3], batch_size=2))
+    assert expected.shape == (8, 6, 8)
+    for prediction, logits in zip(predictions, expected):
+        assert np.abs(prediction.logits - logits).max() <= 1e-4 * np.abs(logits).max()
+        scores = paddle.nn.functional.softmax(paddle.to_tensor(logits), axis=1).numpy().mean(axis=0)
+        assert np.allclose(prediction.scores, scores, rtol=1e-4)
+        assert prediction.top(1)[0].class_id == scores.argmax()
+
+
+def test_a_program_of_free_shape_takes_videos_of_several_sizes(trained, tmp_path, make_clip):
+    run = trained("tsm")
+    cfg = copy.deepcopy(run.cfg)
+    cfg["PIPELINE"]["valid"]["transform"][0] = {"Scale": {"short_size": 48, "fixed_ratio": False}}
+    videos = [
+        make_clip(tmp_path / f"{number}.mp4", 12, size)
+        for number, size in enumerate(((64, 48), (96, 48), (64, 48)))
+    ]
+    options = ExportOptions(input_shape=[8, -1, -1])
+    together = Predictor(export_model(cfg, run.weights, tmp_path / "free", options=options).program)
+    alone = [next(together.predict([video])).logits for video in videos]
+    for prediction, logits in zip(together.predict(videos, batch_size=3), alone):
+        assert np.allclose(prediction.logits, logits, rtol=1e-4, atol=1e-6)
+    fixed = Predictor(export_model(cfg, run.weights, tmp_path / "fixed").program)
+    result = next(fixed.predict(videos[:1]))
+    assert isinstance(result, Unread)
+    assert "the program takes [8, 48, 48]" in str(result.error)
+
+
+def test_the_command_on_real_clips(exported, predict, real_clips_dir):
+    program = exported("tsm").program
+    code, out, err = predict("-i", real_clips_dir, "--model_file", program, "--json", "-b", "4")
+    entries = json.loads(out)
+    assert [entry["path"] for entry in entries] == [str(path) for path in find_videos(real_clips_dir)]
+    for entry in entries:
+        if Path(entry["path"]).name == "corrupted.mp4":
+            assert "cannot be decoded" in entry["error"]
+        else:
+            scores = [score["score"] for score in entry["top"]]
+            assert len(scores) == 5
+            assert scores == sorted(scores, reverse=True)
+            assert 0 < sum(scores) <= 1.0001
+    assert code == 2
+    assert err.count("VideoDecodeError") == 1
+    code, out, err = predict("-i", real_clips_dir / "mma_demo.mp4", "--model_file", program)
+    assert (code, len(out.splitlines()), err) == (0, 6, "")
+
+
+def test_a_bad_file_is_one_error_and_the_others_go_on(exported, predict, make_clip, broken_videos, tmp_path):
+    program = exported("tsm").program
+    make_clip(tmp_path / "a.mp4", 12, (64, 64))
+    make_clip(tmp_path / "sub" / "c.AVI", 12, (64, 64), codec="mpeg4")
+    (tmp_path / "b.mp4").write_bytes(broken_videos["text"].read_bytes())
+    (tmp_path / "notes.txt").write_text("no video")
+    code, out, err = predict("-i", tmp_path, "--model_file", program, "--batch_size", "3", "--top_k", "2")
+    assert code == 2
+    assert [line for line in out.splitlines() if line[0] != " "] == [
+        str(tmp_path / "a.mp4"),
+        str(tmp_path / "sub" / "c.AVI"),
+    ]
+    assert len(out.splitlines()) == 6
+    assert err.count("Error") == 1
+    assert f"{tmp_path / 'b.mp4'}: cannot be decoded" in err
+    for name in ("missing", "text", "truncated", "empty"):
+        code, out, err = predict("-i", broken_videos[name], "--model_file", program)
+        assert (code, out) == (2, ""), name
+        assert len(err.splitlines()) == 1, name
+        assert str(broken_videos[name]) in err
+    assert predict("-i", broken_videos["folder"], "--model_file", program)[0] == 2  # an empty one
+    small = make_clip(tmp_path / "small.mp4", 12, (32, 32))
+    code, _, err = predict("-i", small, "--model_file", program)
+    assert (code, err.count("TransformError")) == (2, 1)
+
+
+def test_class_names_and_a_config_in_place_of_the_settings(
+    trained, exported, predict, motion_videos, tmp_path
+):
+    files = exported("tsm")
+    video = sorted(motion_videos.glob("valid/*.mp4"))[0]
+    names = motion_videos / "classes.txt"
+    words = ["-i", video, "--model_file", files.program, "--top_k", "8"]
+    code, named, _ = predict(*words, "--class_names", names)
+    assert code == 0
+    assert {line.split()[-1] for line in named.splitlines()[1:]} == set(names.read_text().split())
+    expected = predict(*words)[1]
+    moved = [tmp_path / file.name for file in files[:2]]  # a program without the file next to it
+    for source, target in zip(files, moved):
+        target.write_bytes(source.read_bytes())
+    words[3] = moved[0].with_suffix("")  # the ending may be left out
+    code, _, err = predict(*words)
+    assert (code, err.count("ConfigError")) == (2, 1)
+    code, out, _ = predict(*words, "--config", ROOT / "configs/quickstart/tsm_motion.yaml", "--use_gpu=False")
+    assert (code, out) == (0, expected)
+    assert predict(*words, "--config", ROOT / "configs/quickstart/slowfast_motion.yaml")[0] == 2
+
+
+def test_benchmark_and_a_list_of_files(exported, predict, motion_videos, tmp_path):
+    program = exported("tsm").program
+    videos = sorted(motion_videos.glob("valid/*.mp4"))
+    words = ["--model_file", program, "--enable_benchmark", "True", "-b", "2"]
+    code, out, _ = predict("-i", videos[0], *words)
+    assert code == 0
+    assert re.fullmatch(
+        r"preprocess_time\(ms\): [\d.]+, inference_time\(ms\): [\d.]+: median of 5 batches of 2 files\n", out
+    )
+    (tmp_path / "files.txt").write_text("".join(f"{video}\n" for video in videos))
+    listed = ["-i", tmp_path / "files.txt", "--time_test_file", "True"]
+    assert "median of 1 batches of 2 files" in predict(*listed, *words)[1]
+    assert predict("-i", videos[0], "--time_test_file", "True", *words)[0] == 2
+
+
+def test_flags_of_other_devices_are_refused(exported, predict, motion_videos):
+    words = ["-i", motion_videos, "--model_file", exported("tsm").program]
+    for flag in ("--use_tensorrt=True", "--use_xpu=True", "--precision=int8", "--enable_mkldnn=perhaps"):
+        with pytest.raises(SystemExit) as ended:
+            predict(*words, flag)
+        assert ended.value.code == 2
+    if not paddle.is_compiled_with_cuda():
+        assert predict(*words, "--use_gpu", "True")[0] == 2
+
+
+def test_a_prediction_names_the_best_classes():
+    prediction = Prediction("v.mp4", np.array([0.2, 0.5, 0.3], "float32"), np.zeros((1, 3)), ["a", "b", "c"])
+    assert [(i, name) for i, name, _ in prediction.top(2)] == [(1, "b"), (2, "c")]
