@@ -11,7 +11,7 @@ def distribution_of(cfg: Config) -> Distribution:
     """One process, or those that a launcher has started.
 
     Raises:
-        DistributionError: the launcher's variables make no sense.
+        DistributionError: DISTRIBUTED does not fit the number of processes.
     """
     _, world_size = launched_rank()
     if world_size == 1:

@@ -67,7 +67,9 @@ def _train(cfg: Config, settings: RunSettings, plan: RunPlan, distribution: Dist
     )
     if checkpoint is not None:
         restore(trainer, checkpoint)
-    # Only now, when all of the above has worked: a wrong config leaves the folder as it was.
+    # Only now, when all of the above has worked on all ranks: a wrong config leaves the folder as it was, and
+    # weights that are read from it stay in place until the last rank has them.
+    distribution.barrier()
     if distribution.is_main:
         open_output(cfg, store, trainer, checkpoint)
     _describe(trainer, cfg, settings, split, checkpoint)

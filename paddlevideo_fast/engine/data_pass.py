@@ -75,8 +75,12 @@ def visit_batches(
     finally:
         if was_training:
             model.train()
-    for rank, (failures, replaced) in enumerate(told):
-        if on_failures is not None and rank != distribution.rank and (failures or replaced):
-            on_failures(failures, replaced)
+
+    def hear_of_others() -> None:
+        for rank, (failures, replaced) in enumerate(told):
+            if on_failures is not None and rank != distribution.rank and (failures or replaced):
+                on_failures(failures, replaced)
+
+    distribution.gather_from(hear_of_others)
     all_failures, all_replaced = (list(itertools.chain(*parts)) for parts in zip(*told))
     return all_failures, all_replaced

@@ -114,6 +114,10 @@ class Distribution:
         """
         return [work()]
 
+    def is_shared(self, error: Exception) -> bool:
+        """Whether all ranks raise this error here; else the others do not wait for what follows it."""
+        return True
+
     def neighbours(self, num_ranks: int) -> Optional[Neighbours]:
         """This rank and those beside it, who add up tensors among themselves; all must ask for it.
 
@@ -198,6 +202,7 @@ class FleetDistribution(Distribution):
         else:
             dist.init_parallel_env()
         self._neighbours: Dict[int, Optional[Neighbours]] = {1: None}
+        self._shared_error: Optional[Exception] = None
 
     @property
     def _sharded(self) -> bool:
@@ -253,12 +258,13 @@ class FleetDistribution(Distribution):
         except Exception as exc:
             own = exc
         outcomes = self.gather((result, own and _for_others(own, self.rank)))
-        if own is not None:
-            raise own
-        for _, problem in outcomes:
-            if problem is not None:
-                raise problem
+        self._shared_error = own or next((problem for _, problem in outcomes if problem is not None), None)
+        if self._shared_error is not None:
+            raise self._shared_error
         return [result for result, _ in outcomes]
+
+    def is_shared(self, error: Exception) -> bool:
+        return error is self._shared_error
 
     def neighbours(self, num_ranks: int) -> Optional[Neighbours]:
         if num_ranks not in self._neighbours:

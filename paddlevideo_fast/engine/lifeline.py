@@ -18,6 +18,7 @@ import os
 import resource
 import secrets
 import selectors
+import signal
 import socket
 import sys
 import threading
@@ -32,7 +33,7 @@ logger = get_logger(__name__)
 _CONNECT_SEC = 60
 _HELLO_SEC = 5
 _VERDICT_SEC = 10
-# A rank that is hurt by a death may speak up before the death itself is seen.
+# A rank that is hurt by a death may speak up before the death itself is seen, which is told at once.
 _SETTLE_SEC = 0.3
 # A machine that goes without a word is missed after 10 + 4 * 5 seconds.
 _KEEPALIVE = {"SO_KEEPALIVE": 1, "TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4}
@@ -62,7 +63,8 @@ class EarlyEnd:
 class Lifeline:
     """Context manager around the work of a rank. All ranks enter it together, and leave it together.
 
-    An exception that leaves the block of one rank ends the processes of all others, with its exit code.
+    An exception that leaves the block of one rank ends the processes of all others, with its exit code. That
+    rank ignores SIGTERM from then on, as it is about to end.
 
     Args:
         rank: of this process.
@@ -106,6 +108,8 @@ class Lifeline:
     def __exit__(self, kind: Any, error: Optional[BaseException], traceback: Any) -> None:
         end: Optional[EarlyEnd] = None
         if error is not None and not isinstance(error, self._orderly):
+            # The launcher sends it when it sees others end, and its exit code would hide this one's.
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
             self._error = f"{type(error).__name__}: {error}"
             end = EarlyEnd(self.rank, self._host, self._error, exit_code(error))
         with contextlib.suppress(OSError):  # the hub is gone, as the thread sees as well
@@ -172,7 +176,7 @@ class _Hub:
         with selectors.DefaultSelector() as selector:
             for member in self._members.values():
                 selector.register(member.line, selectors.EVENT_READ, member)
-            while selector.get_map():
+            while selector.get_map() and all(end.error for end in failures):
                 ready = selector.select(_SETTLE_SEC if failures else None)
                 if not ready:
                     break

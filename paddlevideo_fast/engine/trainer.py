@@ -177,8 +177,8 @@ class Trainer:
     def _end_epoch(self) -> None:
         """Counts the epoch and calls the hooks that evaluate, record and save it.
 
-        Where one of them fails or is interrupted, the epoch's training is saved first; a resumed run begins
-        with these hooks.
+        Where one of them fails or is interrupted, on all ranks, the epoch's training is saved first; a
+        resumed run begins with these hooks.
         """
         self.drain()
         if not self.state.epoch_averages:
@@ -191,10 +191,11 @@ class Trainer:
             self._call("epoch_end")
         except CheckpointError:
             raise  # there is nowhere to save
-        except Exception:
-            self.state.epoch -= 1
-            self.state.step_in_epoch = self.steps_per_epoch
-            self._call("interrupted")
+        except Exception as error:
+            if self.distribution.is_shared(error):  # all ranks must save together
+                self.state.epoch -= 1
+                self.state.step_in_epoch = self.steps_per_epoch
+                self._call("interrupted")
             raise
 
     def _train_epoch(self, loader: Any) -> None:

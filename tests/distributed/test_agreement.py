@@ -143,6 +143,8 @@ for name, problem in (("known", PaddleVideoFastError("the disk is full")), ("bug
         distribution.gather_from(fail)
     except Exception as exc:
         report[name] = f"{type(exc).__name__}: {exc}"
+        report[f"{name} is shared"] = distribution.is_shared(exc)
+report["another is shared"] = distribution.is_shared(KeyError("frame"))
 report["values"] = distribution.gather_from(lambda: rank + 1)
 report["sum"] = distribution.all_sum([rank, 2.5]).tolist()
 json.dump(report, open(f"{folder}/report_{rank}.json", "w"))
@@ -224,6 +226,10 @@ def test_what_one_rank_raises_is_raised_on_all(run):
     assert first["known"] == second["known"] == "PaddleVideoFastError: the disk is full"
     assert first["bug"] == "DistributionError: rank 1 failed: KeyError: 'frame'"
     assert second["bug"] == "KeyError: 'frame'"
+    for report in run[1]:
+        assert report["known is shared"]
+        assert report["bug is shared"]
+        assert not report["another is shared"]
 
 
 def test_values_of_all_ranks(run):

@@ -81,6 +81,8 @@ def end(rank):
             work(rank)
     except Exception as exc:
         print("raised", type(exc).__name__, flush=True)
+        if not isinstance(exc, Stopped):
+            os.kill(os.getpid(), signal.SIGTERM)  # of the launcher, which has seen another rank end
         os._exit(exit_code(exc))
     os._exit(0)
 

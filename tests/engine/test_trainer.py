@@ -4,7 +4,7 @@ import numpy as np
 import paddle
 import pytest
 
-from paddlevideo_fast.engine import CheckpointStore, TrainingInterrupted, load_checkpoint
+from paddlevideo_fast.engine import CheckpointStore, Distribution, TrainingInterrupted, load_checkpoint
 from paddlevideo_fast.engine.callbacks import (
     Callback,
     Checkpointing,
@@ -164,6 +164,24 @@ def test_a_mid_epoch_checkpoint_refuses_another_epoch_length(make_trainer, tmp_p
     restore(other, load_checkpoint(store.latest()))
     with pytest.raises(CheckpointError, match="step 2 of an epoch of 6, which now has 3"):
         other.fit()
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_an_epoch_whose_end_fails_is_saved_where_all_ranks_fail(make_trainer, tmp_path, shared):
+    class Ranks(Distribution):
+        def is_shared(self, error):
+            return shared
+
+    class Failing(Callback):
+        def epoch_end(self, trainer):
+            raise ZeroDivisionError
+
+    saving = Checkpointing(CheckpointStore(tmp_path, "m"))
+    trainer = make_trainer([Failing(), saving], distribution=Ranks())
+    with pytest.raises(ZeroDivisionError):
+        trainer.fit()
+    saved = [step for step, *_ in saving.store.complete()]
+    assert saved == ([trainer.steps_per_epoch] if shared else [])
 
 
 def test_the_moving_average_is_the_formula(make_trainer):
