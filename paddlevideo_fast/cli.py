@@ -13,7 +13,12 @@ import warnings
 from typing import Callable, Iterator, List, Optional, Sequence
 
 from paddlevideo_fast.config.load import load_config
-from paddlevideo_fast.errors import EXIT_USER_ERROR, MissingExtraError, PaddleVideoFastError
+from paddlevideo_fast.errors import (
+    EXIT_USER_ERROR,
+    DistributionError,
+    MissingExtraError,
+    PaddleVideoFastError,
+)
 from paddlevideo_fast.log import setup_logging
 from paddlevideo_fast.process import prepare_process
 
@@ -39,7 +44,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--fleet",
         action="store_true",
-        help="this is one of several processes; said by python -m paddle.distributed.launch, too",
+        help="refuse to run unless a launcher has started this process; one that did is noticed without it",
     )
     parser.add_argument("--multigrid", action="store_true", help="train in the schedule of MULTIGRID")
     parser.add_argument("--amp", action="store_true", help="compute in mixed precision")
@@ -110,6 +115,11 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
+    if args.fleet and "PADDLE_TRAINERS_NUM" not in os.environ:
+        raise DistributionError(
+            "--fleet: no launcher has started this process; type  python tools/launch.py --nproc_per_node N "
+            "tools/main.py ...  or leave the flag out"
+        )
     overrides = args.override + _flags_as_overrides(args)
     prepare_process(args.config, overrides)
     with quiet_import():
@@ -134,13 +144,27 @@ def _rank() -> int:
 
 
 def _flags_as_overrides(args: argparse.Namespace) -> List[str]:
-    """The flags that were given, as KEY=VALUE; text as JSON, which YAML takes for nothing but text."""
-    keys = [
-        *("weights", "profiler_options", "validate", "train_dali", "multigrid"),
-        *("amp", "amp_level", "amp_dtype", "seed", "max_iters"),
-    ]
-    given = ((key, getattr(args, key)) for key in keys)
-    return [f"{key}={json.dumps(value)}" for key, value in given if value is not None and value is not False]
+    flags = []
+    if args.weights is not None:
+        flags.append(f"weights={json.dumps(args.weights)}")  # a path is text, whatever YAML would make of it
+    if args.profiler_options is not None:
+        flags.append(f"profiler_options={json.dumps(args.profiler_options)}")
+    if args.validate:
+        flags.append("validate=true")
+    if args.train_dali:
+        flags.append("train_dali=true")
+    if args.multigrid:
+        flags.append("multigrid=true")
+    if args.amp:
+        flags.append("amp=true")
+    for key in ("amp_level", "amp_dtype"):
+        if getattr(args, key) is not None:
+            flags.append(f"{key}={getattr(args, key)}")
+    if args.seed is not None:
+        flags.append(f"seed={args.seed}")
+    if args.max_iters is not None:
+        flags.append(f"max_iters={args.max_iters}")
+    return flags
 
 
 @contextlib.contextmanager

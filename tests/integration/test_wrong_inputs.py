@@ -105,6 +105,11 @@ def three_problems_at_once(c):
     c.set("epochs=0", "DATASET.batch_size=many", "log_level=LOUD")
 
 
+@case(r"--fleet: no launcher has started this process")
+def one_of_many_processes_alone(c):
+    c.arguments.append("--fleet")
+
+
 @case(r"-o #1")
 def override_without_value(c):
     c.set("epochs")
