@@ -106,23 +106,10 @@ class Job:
     def __exit__(self, *exc_info: object) -> None:
         self.end()
 
-    def send(self, number: Union[int, signal.Signals], rank: Optional[int] = None) -> None:
-        """Sends a signal to one rank, or to every process of the job."""
-        if self.with_launcher and rank is not None:
-            os.kill(self._pid(rank), number)
-            return
-        for process in self.processes if rank is None else [self.processes[rank]]:
+    def send(self, number: Union[int, signal.Signals]) -> None:
+        """Sends a signal to the processes that the job has started itself."""
+        for process in self.processes:
             os.killpg(process.pid, number)
-
-    def _pid(self, rank: int) -> int:
-        """Of a rank that a launcher has started; its own children, with the same variables, come after it."""
-        for pid in _descendants(self.processes[0].pid):
-            with contextlib.suppress(OSError):
-                if f"PADDLE_TRAINER_ID={rank}".encode() in Path(f"/proc/{pid}/environ").read_bytes().split(
-                    b"\0"
-                ):
-                    return pid
-        raise AssertionError(f"rank {rank} does not run\n{self.report()}")
 
     def wait(self, timeout_sec: float = 120) -> List[int]:
         """The exit codes of the processes, when all have ended.
