@@ -144,27 +144,13 @@ def _rank() -> int:
 
 
 def _flags_as_overrides(args: argparse.Namespace) -> List[str]:
-    flags = []
-    if args.weights is not None:
-        flags.append(f"weights={json.dumps(args.weights)}")  # a path is text, whatever YAML would make of it
-    if args.profiler_options is not None:
-        flags.append(f"profiler_options={json.dumps(args.profiler_options)}")
-    if args.validate:
-        flags.append("validate=true")
-    if args.train_dali:
-        flags.append("train_dali=true")
-    if args.multigrid:
-        flags.append("multigrid=true")
-    if args.amp:
-        flags.append("amp=true")
-    for key in ("amp_level", "amp_dtype"):
-        if getattr(args, key) is not None:
-            flags.append(f"{key}={getattr(args, key)}")
-    if args.seed is not None:
-        flags.append(f"seed={args.seed}")
-    if args.max_iters is not None:
-        flags.append(f"max_iters={args.max_iters}")
-    return flags
+    """The flags that were given, as KEY=VALUE; text as JSON, which YAML takes for nothing but text."""
+    keys = [
+        *("weights", "profiler_options", "validate", "train_dali", "multigrid"),
+        *("amp", "amp_level", "amp_dtype", "seed", "max_iters"),
+    ]
+    given = ((key, getattr(args, key)) for key in keys)
+    return [f"{key}={json.dumps(value)}" for key, value in given if value is not None and value is not False]
 
 
 @contextlib.contextmanager
