@@ -48,8 +48,11 @@ class Buildable:
     """A value of a pickle that gets its content after it was made."""
 
     def build(self, state: Any) -> None:
-        """Takes the content; raises ValueError or TypeError where it is not of the expected form."""
-        raise NotImplementedError
+        """Takes the content; raises ValueError or TypeError where it is not of the expected form.
+
+        As it stands here, for a value that is complete when it is made, it takes none.
+        """
+        raise PickleError("sets attributes of a value that has none")
 
     def value(self) -> Any:
         """What stands in the result for this."""

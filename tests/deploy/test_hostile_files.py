@@ -297,6 +297,9 @@ HOSTILE_TORCH_FILES: Dict[str, Callable[[Path], Path]] = {
     "legacy: storage of 2**70": lambda p: legacy(
         p, tensor_with().replace(number(6) + b"tQ", wide_number(9) + b"tQ"), pickle.dumps(["0"], protocol=2)
     ),
+    "legacy: attributes of a tensor": lambda p: legacy(
+        p, tensor_with().replace(b"tRs.", b"tR}bs."), pickle.dumps(["0"], protocol=2)
+    ),
     "legacy: no list of keys": lambda p: legacy(p, tensor_with(), pickle.dumps(5, protocol=2)),
     "legacy: list as a key": lambda p: legacy(p, tensor_with(), pickle.dumps([["0"]], protocol=2)),
     "legacy: key nested 20,000 deep": lambda p: legacy(
