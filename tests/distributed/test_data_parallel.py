@@ -86,11 +86,12 @@ def train(distribution, batch_size, accumulate_steps):
     return {**values, "loss": trainer.state.epoch_averages["loss"].mean, "held": held}
 
 
+SMALL_BUFFERS = {"comm_buffer_size": 0.01, "last_comm_buffer_size": 0.001, "find_unused_parameters": True}
 RUNS = {
     1: [("alone", 8, 1, None), ("alone_accumulated", 4, 2, None)],
     2: [
         ("plain", 4, 1, {}),
-        ("accumulated", 2, 2, {"comm_buffer_size": 0.01, "last_comm_buffer_size": 0.001}),
+        ("accumulated", 2, 2, SMALL_BUFFERS),
         ("bfloat16", 4, 1, {"allreduce_dtype": "bfloat16", "comm_buffer_size": 0.005}),
         ("sharded", 4, 1, {"sharding_degree": 2}),
         ("sharded_accumulated", 2, 2, {"sharding_degree": 2}),
