@@ -82,22 +82,7 @@ def callbacks_of(
     metric = None
     if valid is not None:
         metric = metric_of(cfg)
-        callbacks.append(
-            Evaluation(
-                run=lambda trainer: evaluate_split(
-                    cfg,
-                    settings,
-                    model,
-                    valid,
-                    trainer.precision,
-                    trainer.distribution,
-                    trainer.interrupt.raise_if_requested,
-                    metric,
-                ),
-                interval=settings.val_interval,
-                save_best=lambda trainer: store.save_weights("best", trainer.model.state_dict()),
-            )
-        )
+        callbacks.append(_evaluation(cfg, settings, store, valid, metric))
     main = parts.distribution.is_main
     sinks: List[Sink] = [ConsoleSink(), JsonLinesSink(store.folder / "metrics.jsonl")] if main else []
     board = None
@@ -123,6 +108,29 @@ def callbacks_of(
     if _is_on_terminal(parts.distribution):
         callbacks.append(ProgressBar())
     return callbacks
+
+
+def _evaluation(
+    cfg: Config, settings: RunSettings, store: CheckpointStore, valid: Split, metric: Any
+) -> Evaluation:
+    """What validates between epochs and keeps the best weights."""
+
+    def run(trainer: Trainer) -> Dict[str, float]:
+        return evaluate_split(
+            cfg,
+            settings,
+            trainer.model,
+            valid,
+            trainer.precision,
+            trainer.distribution,
+            trainer.interrupt.raise_if_requested,
+            metric,
+        )
+
+    def save_best(trainer: Trainer) -> None:
+        store.save_weights("best", trainer.model.state_dict())
+
+    return Evaluation(run, settings.val_interval, save_best)
 
 
 def _population_measure(
