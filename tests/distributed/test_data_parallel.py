@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from launching import Job, fleet_runs
+from launching import fleet_runs, run_alone_and_in_pairs
 
 SCRIPT = '''
 import sys
@@ -123,11 +123,7 @@ ALONE = {
 def runs(tmp_path_factory):
     """Function from the name of a run and a rank to the parameters it ended with."""
     folder = tmp_path_factory.mktemp("parallel")
-    script = folder / "train.py"
-    script.write_text(SCRIPT)
-    with Job([script, folder], 1, folder / "one") as one, Job([script, folder], 2, folder / "two") as two:
-        one.succeed()
-        two.succeed()
+    run_alone_and_in_pairs(SCRIPT, folder)
 
     def load(name, rank):
         refused = folder / f"{name}_{rank}.txt"

@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 import pytest
-from launching import Job
+from launching import run_alone_and_in_pairs
 
 SCRIPT = '''
 import json
@@ -87,11 +87,7 @@ for dtype, scale in (("bfloat16", None), ("float16", 2.0**20)):
 def runs(tmp_path_factory):
     """Function from a format, the number of processes and a rank to the parameters and [skipped, scale]."""
     folder = tmp_path_factory.mktemp("precision")
-    script = folder / "train.py"
-    script.write_text(SCRIPT)
-    with Job([script, folder], 1, folder / "one") as one, Job([script, folder], 2, folder / "two") as two:
-        one.succeed()
-        two.succeed()
+    run_alone_and_in_pairs(SCRIPT, folder)
 
     def result(dtype, world_size, rank):
         path = folder / f"{dtype}_{world_size}_{rank}"
