@@ -46,7 +46,7 @@ test: lint
 
 test-paddle26:
 	test -x $(PADDLE26_VENV)/bin/python || $(PYTHON) -m venv $(PADDLE26_VENV)
-	$(PADDLE26_VENV)/bin/python -m pip install -q "paddlepaddle==2.6.2" "protobuf<7" setuptools -e ".[test]"
+	$(PADDLE26_VENV)/bin/python -m pip install -q "paddlepaddle==2.6.2" "protobuf<7" setuptools -e ".[dev]"
 	$(PADDLE26_VENV)/bin/python -m pytest -n 2 $(PYTEST_ARGS)
 
 bench: setup-test

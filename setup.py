@@ -12,9 +12,6 @@ from setuptools import find_packages, setup
 ROOT = Path(__file__).parent
 VERSION = re.search(r'__version__ = "(.+)"', (ROOT / "paddlevideo_fast/__init__.py").read_text()).group(1)
 
-TEST = ["pytest>=7", "pytest-xdist", "hypothesis"]
-LINT = ["ruff>=0.6", "mypy>=1.8", "import-linter>=2", "types-PyYAML"]
-
 setup(
     name="paddlevideo_fast",
     version=VERSION,
@@ -43,8 +40,15 @@ setup(
         "dali110": ["nvidia-dali-cuda110==1.34.0"],
         "dali120": ["nvidia-dali-cuda120>=1.53"],
         "dali130": ["nvidia-dali-cuda130>=1.53"],
-        "test": [*TEST, *LINT],
-        "dev": [*TEST, *LINT, "matplotlib"],
+        "dev": [
+            "pytest>=7",
+            "pytest-xdist",
+            "hypothesis",
+            "ruff>=0.6",
+            "mypy>=1.8",
+            "import-linter>=2",
+            "types-PyYAML",
+        ],
     },
     entry_points={"console_scripts": ["paddlevideo-fast=paddlevideo_fast.cli:main"]},
 )

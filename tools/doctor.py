@@ -22,7 +22,7 @@ from paddlevideo_fast.cli import (
     timed_progress,
 )
 from paddlevideo_fast.config.load import load_config
-from paddlevideo_fast.errors import MissingExtraError, PaddleVideoFastError
+from paddlevideo_fast.errors import PaddleVideoFastError
 from paddlevideo_fast.process import prepare_process
 
 _DATA_TOOLS = Path(__file__).resolve().parent.parent / "data"
@@ -53,14 +53,10 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     try:
         prepare_process(args.config, args.override)
         with quiet_import():
-            from paddlevideo_fast.bench import charts, doctor
+            from paddlevideo_fast.bench import doctor, findings
         result = doctor.examine(load_config(args.config, args.override), args.steps, _DATA_TOOLS, progress)
         print(json.dumps(result, indent=1) if args.json else doctor.report(result))
-        charts.save_json(result, args.output / "doctor.json")
-        try:
-            charts.draw(result, args.output / "doctor.png")
-        except MissingExtraError as error:
-            progress(f"no chart: {error}")
+        findings.save(result, args.output, "doctor", doctor.draw)
     except PaddleVideoFastError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return EXIT_USER_ERROR

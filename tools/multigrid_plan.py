@@ -22,7 +22,7 @@ from paddlevideo_fast.cli import (
     timed_progress,
 )
 from paddlevideo_fast.config.load import load_config
-from paddlevideo_fast.errors import MissingExtraError, PaddleVideoFastError
+from paddlevideo_fast.errors import PaddleVideoFastError
 from paddlevideo_fast.process import prepare_process
 
 
@@ -76,18 +76,14 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     try:
         prepare_process(args.config, overrides)
         with quiet_import():
-            from paddlevideo_fast.bench import charts, multigrid_plan, multigrid_report
+            from paddlevideo_fast.bench import findings, multigrid_plan, multigrid_report
         options = multigrid_plan.PlanOptions(
             args.clips, args.frame_size, 0 if args.no_measure else args.steps, args.limit
         )
         plan = multigrid_plan.make_plan(load_config(args.config, overrides), options, progress)
         print(json.dumps(plan, indent=1) if args.json else multigrid_report.report(plan))
         if args.output:
-            charts.save_json(plan, args.output / "multigrid_plan.json")
-            try:
-                multigrid_report.draw(plan, args.output / "multigrid_plan.png")
-            except MissingExtraError as error:
-                progress(f"no picture: {error}")
+            findings.save(plan, args.output, "multigrid_plan", multigrid_report.draw)
             progress(f"written to {args.output}")
     except PaddleVideoFastError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)

@@ -14,7 +14,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # runs from a clone, installed or not
 
-from paddlevideo_fast.errors import MissingExtraError, PaddleVideoFastError
+from paddlevideo_fast.errors import PaddleVideoFastError
 
 
 class Run(NamedTuple):
@@ -58,8 +58,12 @@ def read_run(folder: Path, label: Optional[str] = None) -> Run:
     path = folder / "metrics.jsonl"
     if not path.is_file():
         raise PaddleVideoFastError(f"{path}: there is no such file; give the output folders of runs")
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise PaddleVideoFastError(f"{path}: cannot be read: {error}") from error
     records: Dict[str, List[Dict[str, Any]]] = {}
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(lines, 1):
         try:
             record = json.loads(line)
             records.setdefault(record["kind"], []).append(record)
@@ -77,32 +81,24 @@ def draw(runs: Sequence[Run], output: Path, chance: Optional[float], smooth: int
     """Writes the picture; its ending chooses the format.
 
     Raises:
-        MissingExtraError: matplotlib is not installed.
+        PaddleVideoFastError: the ending is unknown, or the file cannot be written.
     """
-    try:
-        import matplotlib
-    except ImportError as error:
-        raise MissingExtraError("matplotlib", "dev", "tools/plot_run.py") from error
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
+    from paddlevideo_fast.report import picture
 
-    figure, (left, right) = pyplot.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
-    for run, color in zip(runs, [f"C{number % 10}" for number in range(len(runs))]):
-        steps, losses = run.curve("train", "loss")
-        left.plot(steps, losses, color=color, alpha=0.25, linewidth=1)
-        left.plot(steps, running_mean(losses, smooth), color=color, label=run.label)
-        right.plot(*run.curve("valid", "top1"), color=color, marker="o", label=run.label)
-    if chance is not None:
-        right.axhline(chance, color="0.5", linestyle="--", linewidth=1, label="chance")
-    left.set(title="training loss", xlabel="step")
-    right.set(title="validation top-1", xlabel="step", ylim=(0, 1))
-    for axes in (left, right):
-        axes.set_xlim(left=0)
-        axes.grid(alpha=0.3)
-        axes.legend()
-    output.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(output, dpi=110)
-    pyplot.close(figure)
+    with picture(output, 1, 2, figsize=(9, 3.4)) as (_, (left, right)):
+        for run, color in zip(runs, [f"C{number % 10}" for number in range(len(runs))]):
+            steps, losses = run.curve("train", "loss")
+            left.plot(steps, losses, color=color, alpha=0.25, linewidth=1)
+            left.plot(steps, running_mean(losses, smooth), color=color, label=run.label)
+            right.plot(*run.curve("valid", "top1"), color=color, marker="o", label=run.label)
+        if chance is not None:
+            right.axhline(chance, color="0.5", linestyle="--", linewidth=1, label="chance")
+        left.set(title="training loss", xlabel="step")
+        right.set(title="validation top-1", xlabel="step", ylim=(0, 1))
+        for axes in (left, right):
+            axes.set_xlim(left=0)
+            axes.grid(alpha=0.3)
+            axes.legend()
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
@@ -114,7 +110,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
             for folder, label in zip(args.runs, args.labels or [None] * len(args.runs))
         ]
         draw(runs, args.output, args.chance, args.smooth)
-    except (PaddleVideoFastError, OSError) as error:
+    except PaddleVideoFastError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     print(f"{args.output}: {len(runs)} runs")

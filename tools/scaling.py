@@ -25,7 +25,7 @@ from paddlevideo_fast.cli import (
     timed_progress,
 )
 from paddlevideo_fast.config.load import load_config
-from paddlevideo_fast.errors import MissingExtraError, PaddleVideoFastError
+from paddlevideo_fast.errors import PaddleVideoFastError
 from paddlevideo_fast.process import prepare_process
 
 
@@ -85,7 +85,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         if args.config:
             prepare_process(args.config, args.override)
         with quiet_import():
-            from paddlevideo_fast.bench import charts, scaling_report
+            from paddlevideo_fast.bench import findings, scaling_report
             from paddlevideo_fast.bench.scaling_plan import ScalingOptions, plan_scaling
         cfg = load_config(args.config, args.override) if args.config else None
         options = ScalingOptions(
@@ -99,11 +99,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         result = plan_scaling(cfg, options)
         print(json.dumps(result, indent=1) if args.json else scaling_report.report(result))
         if args.output:
-            charts.save_json(result, args.output / "scaling.json")
-            try:
-                scaling_report.draw(result, args.output / "scaling.png")
-            except MissingExtraError as error:
-                progress(f"no picture: {error}")
+            findings.save(result, args.output, "scaling", scaling_report.draw)
             progress(f"written to {args.output}")
     except PaddleVideoFastError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)

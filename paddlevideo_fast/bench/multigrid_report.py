@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Tuple
 
-from paddlevideo_fast.bench.charts import pyplot, whole
+from paddlevideo_fast.report import picture
 
 
 def report(plan: Mapping[str, Any]) -> str:
@@ -65,26 +65,21 @@ def draw(plan: Mapping[str, Any], path: Path) -> None:
     """Draws frames, crop, batch and learning rate over the epochs.
 
     Raises:
-        MissingExtraError: matplotlib is not installed.
         PaddleVideoFastError: the file cannot be written.
     """
-    plot = pyplot("the picture of the schedule")
-    figure, axes = plot.subplots(4, 1, figsize=(8, 7), sharex=True, layout="constrained")
-    phases = plan["phases"]
-    edges = [phase["start_epoch"] for phase in phases] + [plan["max_epoch"]]
-    titles = {"num_frames": "frames", "crop_size": "crop (px)", "batch_size": "clips a batch"}
-    for axis, color, (key, title) in zip(axes, ("C0", "C1", "C2"), titles.items()):
-        axis.stairs([phase[key] for phase in phases], edges, fill=True, alpha=0.6, color=color)
-        first = [phase["shapes"][0][key] for phase in phases]
-        axis.stairs(first, edges, color="0.2", linestyle=":", baseline=None)
-        axis.set(ylabel=title, ylim=(0, 1.1 * max(*first, *(phase[key] for phase in phases))))
-    epochs = f"{plan['max_epoch']} epochs in place of {plan['plain']['end_epoch']}"
-    axes[0].set_title(f"{epochs}; dotted: the first step of a short cycle")
-    axes[3].plot(range(plan["max_epoch"]), plan["lr_at_epoch"], color="C3")
-    axes[3].set(yscale="log", ylabel="learning rate", xlabel="epoch")
-    with whole(path) as partial:
-        figure.savefig(partial, dpi=110, format="png")
-    plot.close(figure)
+    with picture(path, 4, 1, figsize=(8, 7), sharex=True) as (_, axes):
+        phases = plan["phases"]
+        edges = [phase["start_epoch"] for phase in phases] + [plan["max_epoch"]]
+        titles = {"num_frames": "frames", "crop_size": "crop (px)", "batch_size": "clips a batch"}
+        for axis, color, (key, title) in zip(axes, ("C0", "C1", "C2"), titles.items()):
+            axis.stairs([phase[key] for phase in phases], edges, fill=True, alpha=0.6, color=color)
+            first = [phase["shapes"][0][key] for phase in phases]
+            axis.stairs(first, edges, color="0.2", linestyle=":", baseline=None)
+            axis.set(ylabel=title, ylim=(0, 1.1 * max(*first, *(phase[key] for phase in phases))))
+        epochs = f"{plan['max_epoch']} epochs in place of {plan['plain']['end_epoch']}"
+        axes[0].set_title(f"{epochs}; dotted: the first step of a short cycle")
+        axes[3].plot(range(plan["max_epoch"]), plan["lr_at_epoch"], color="C3")
+        axes[3].set(yscale="log", ylabel="learning rate", xlabel="epoch")
 
 
 def _amount(num_bytes: float) -> str:

@@ -18,10 +18,10 @@ from typing import Any, Callable, Dict, List, Mapping, Sequence
 
 import paddle
 
-from paddlevideo_fast.bench.charts import pyplot, save_json, whole
 from paddlevideo_fast.cli import add_config_arguments, count, timed_progress
 from paddlevideo_fast.config import Config, load_config
 from paddlevideo_fast.errors import ConfigError, PaddleVideoFastError
+from paddlevideo_fast.report import picture, save_json
 
 PLAIN, MULTIGRID, CUT = "plain", "multigrid", "plain, cut"
 ROWS: Dict[str, Sequence[str]] = {
@@ -201,19 +201,14 @@ def draw(result: Mapping[str, Any], path: Path) -> None:
     """Draws top-1 against the time in training, means over seeds.
 
     Raises:
-        MissingExtraError: matplotlib is not installed.
         PaddleVideoFastError: the file cannot be written.
     """
-    plot = pyplot("the picture of the learning curves")
-    figure, axes = plot.subplots(figsize=(7, 4), layout="constrained")
-    for name, row in result["rows"].items():
-        points = [[mean(axis) for axis in zip(*epoch)] for epoch in zip(*row["curves"])]
-        style = "--" if name == CUT else "-"
-        axes.plot(*zip(*points), style, marker="o", markersize=3, label=name)
-    axes.set(xlabel="seconds of training", ylabel="validation top-1", ylim=(0, 1))
-    axes.set_xlim(left=0)
-    axes.grid(alpha=0.3)
-    axes.legend()
-    with whole(path) as partial:
-        figure.savefig(partial, dpi=110, format="png")
-    plot.close(figure)
+    with picture(path, figsize=(7, 4)) as (_, axes):
+        for name, row in result["rows"].items():
+            points = [[mean(axis) for axis in zip(*epoch)] for epoch in zip(*row["curves"])]
+            style = "--" if name == CUT else "-"
+            axes.plot(*zip(*points), style, marker="o", markersize=3, label=name)
+        axes.set(xlabel="seconds of training", ylabel="validation top-1", ylim=(0, 1))
+        axes.set_xlim(left=0)
+        axes.grid(alpha=0.3)
+        axes.legend()

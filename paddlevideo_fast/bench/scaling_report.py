@@ -6,8 +6,8 @@ import math
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Sequence
 
-from paddlevideo_fast.bench.charts import pyplot, whole
 from paddlevideo_fast.bench.scaling import MAX_DEVICES, VARIANTS
+from paddlevideo_fast.report import picture
 
 _HEADS = {name: name.replace("_", ", ") for name in VARIANTS}
 _STYLES = {"ring": ":", "ring_overlapped": "-.", "hierarchical": "--", "hierarchical_overlapped": "-"}
@@ -62,30 +62,25 @@ def draw(result: Mapping[str, Any], path: Path) -> None:
     """Draws throughput by network and efficiency by variant, over the devices.
 
     Raises:
-        MissingExtraError: matplotlib is not installed.
         PaddleVideoFastError: the file cannot be written.
     """
-    plot = pyplot("the picture of the scaling")
     networks = result["networks"]
     num_rows = (len(networks) + 2) // 2
-    figure, axes = plot.subplots(
-        num_rows, 2, figsize=(10, 3.6 * num_rows), layout="constrained", squeeze=False
-    )
-    rates, *shares = axes.flat
-    _draw_rates(rates, result)
-    lowest = []
-    for color, (axis, network) in enumerate(zip(shares, networks)):
-        lowest.append(_draw_shares(axis, network, f"C{color}"))
-    if result["published"]:
-        published = result["published"][0]["published"]
-        lowest.append(published)
-        shares[0].plot([MAX_DEVICES], [published], "k*", markersize=9, label="published, against one node")
-    for axis in shares[: len(networks)]:
-        axis.set_ylim(math.floor(10 * min(lowest)) / 10, 1.01)
-        axis.legend(fontsize="x-small", loc="lower left")
-    with whole(path) as partial:
-        figure.savefig(partial, dpi=110, format="png")
-    plot.close(figure)
+    with picture(path, num_rows, 2, figsize=(10, 3.6 * num_rows), squeeze=False) as (_, axes):
+        rates, *shares = axes.flat
+        _draw_rates(rates, result)
+        lowest = []
+        for color, (axis, network) in enumerate(zip(shares, networks)):
+            lowest.append(_draw_shares(axis, network, f"C{color}"))
+        if result["published"]:
+            published = result["published"][0]["published"]
+            lowest.append(published)
+            shares[0].plot(
+                [MAX_DEVICES], [published], "k*", markersize=9, label="published, against one node"
+            )
+        for axis in shares[: len(networks)]:
+            axis.set_ylim(math.floor(10 * min(lowest)) / 10, 1.01)
+            axis.legend(fontsize="x-small", loc="lower left")
 
 
 def _draw_rates(axis: Any, result: Mapping[str, Any]) -> None:

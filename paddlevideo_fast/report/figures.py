@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
-from typing import Any, Dict, Mapping, Sequence, Tuple
+from pathlib import Path
+from typing import Any, Dict, Iterator, Mapping, Sequence, Tuple
 
 import numpy as np
+
+from paddlevideo_fast.errors import PaddleVideoFastError
+from paddlevideo_fast.report.files import whole
 
 Record = Mapping[str, Any]
 
@@ -29,6 +34,32 @@ def pyplot() -> Any:
     from matplotlib import pyplot as plot
 
     return plot
+
+
+@contextlib.contextmanager
+def picture(path: Path, *grid: int, **options: Any) -> Iterator[Tuple[Any, Any]]:
+    """A figure and its axes, drawn by the body and written to `path`; its ending chooses the format.
+
+    Args:
+        path: the file.
+        grid: rows and columns of axes.
+        options: of pyplot's `subplots`.
+
+    Raises:
+        PaddleVideoFastError: the format is unknown, or the file cannot be written.
+    """
+    plot = pyplot()
+    figure, axes = plot.subplots(*grid, layout="constrained", **options)
+    try:
+        ending = path.suffix[1:]
+        known = figure.canvas.get_supported_filetypes()
+        if ending not in known:
+            raise PaddleVideoFastError(f"{path}: the name of a picture ends in one of .{', .'.join(known)}")
+        yield figure, axes
+        with whole(path) as partial:
+            figure.savefig(partial, dpi=110, format=ending)
+    finally:
+        plot.close(figure)
 
 
 def curve_figures(records: Sequence[Record]) -> Dict[str, str]:

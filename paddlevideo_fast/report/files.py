@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 from pathlib import Path
-from typing import Iterator
+from typing import Any, Iterator, Mapping
 
 from paddlevideo_fast.errors import PaddleVideoFastError
 
@@ -24,3 +25,13 @@ def whole(path: Path) -> Iterator[Path]:
         os.replace(partial, path)
     except OSError as error:
         raise PaddleVideoFastError(f"{path}: cannot be written: {error.strerror or error}") from error
+
+
+def save_json(result: Mapping[str, Any], path: Path) -> None:
+    """Writes `result`.
+
+    Raises:
+        PaddleVideoFastError: it cannot be written.
+    """
+    with whole(path) as partial:
+        partial.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
 from paddlevideo_fast.assembly import training_parts
-from paddlevideo_fast.bench import charts, doctor
+from paddlevideo_fast.bench import doctor
 from paddlevideo_fast.bench.doctor import diagnosis, remedy, substitutes
 from paddlevideo_fast.bench.doctor.reading import ReadingCost, time_reading, time_transport
 from paddlevideo_fast.bench.doctor.step_model import StepCost
@@ -170,7 +169,7 @@ def test_time_that_nothing_explains_is_told(result):
 
 
 def test_the_chart_is_a_picture(result, tmp_path):
-    charts.draw(result, tmp_path / "new" / "doctor.png")
+    doctor.draw(result, tmp_path / "new" / "doctor.png")
     assert (tmp_path / "new" / "doctor.png").read_bytes().startswith(b"\x89PNG")
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["doctor.png"]
 
@@ -218,17 +217,6 @@ def test_the_command_writes_what_it_prints(config, command, capsys, tmp_path):
     assert json.loads(printed.out) == json.loads((tmp_path / "out" / "doctor.json").read_text())
     assert (tmp_path / "out" / "doctor.png").read_bytes().startswith(b"\x89PNG")
     assert "training 2 steps on the real loader" in printed.err
-
-
-def test_without_matplotlib_there_is_all_but_the_chart(config, command, capsys, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    arguments = ["-c", str(config()), "--steps", "2", "--output", str(tmp_path / "out")]
-    assert command("doctor").main(arguments) == 0
-    printed = capsys.readouterr()
-    assert "no chart: " in printed.err
-    assert "pip install" in printed.err
-    assert "limits this run" in printed.out
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["doctor.json"]
 
 
 def test_wrong_input_is_one_message(config, command, capsys, tmp_path):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -178,15 +177,6 @@ def test_steps_that_would_take_too_long_are_not_timed(plan):
     assert "no step is timed: that would take about" in err
     assert "Predicted" not in out
     assert "forward FLOPs" in out
-
-
-def test_without_matplotlib_there_is_everything_else(plan, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    code, _, err = plan("--no-measure", "--output", str(tmp_path))
-    assert code == 0
-    assert "no picture: the picture of the schedule needs the package" in err
-    assert 'pip install -e ".[dev]"' in err
-    assert [path.name for path in tmp_path.iterdir()] == ["multigrid_plan.json"]
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import paddle
@@ -214,11 +213,3 @@ def test_the_parser_refuses(scaling, arguments):
     with pytest.raises(SystemExit) as stopped:
         scaling(*arguments)
     assert stopped.value.code == 2
-
-
-def test_without_matplotlib_there_is_everything_else(scaling, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    code, _, err = scaling("--devices", "6", "--output", str(tmp_path))
-    assert code == 0
-    assert "no picture: the picture of the scaling needs the package" in err
-    assert [path.name for path in tmp_path.iterdir()] == ["scaling.json"]

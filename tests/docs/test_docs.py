@@ -263,15 +263,13 @@ def test_python_examples_run(page, followed, working_copy):
     assert result.returncode == 0, result.stderr
 
 
-def test_a_picture_without_matplotlib_names_the_command(followed, working_copy):
-    code = (
-        "import sys; sys.modules['matplotlib'] = None; sys.path.insert(0, 'tools'); import plot_run;"
-        "sys.exit(plot_run.main(['output/TSM_motion']))"
-    )
-    result = run_in(working_copy, ["python", "-c", code])
+def test_a_picture_of_an_unknown_format_is_refused(followed, working_copy):
+    command = ["python", "tools/plot_run.py", "output/TSM_motion", "--output", "run.xyz"]
+    result = run_in(working_copy, command)
     assert result.returncode == 2
-    assert 'pip install -e ".[dev]"' in result.stderr
+    assert "run.xyz: the name of a picture ends in one of" in result.stderr
     assert "Traceback" not in result.stderr
+    assert not (working_copy / "run.xyz").exists()
 
 
 def test_a_picture_of_no_run_is_refused(working_copy):
