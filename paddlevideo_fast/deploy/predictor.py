@@ -4,66 +4,26 @@ from __future__ import annotations
 
 import itertools
 import time
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Union
+from typing import Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Union
 
 import numpy as np
 
+from paddlevideo_fast.decode import VideoReader
+from paddlevideo_fast.deploy.prediction import BatchTime, Prediction, Score, Unread
 from paddlevideo_fast.deploy.program import Program, ProgramOptions, settings_file
 from paddlevideo_fast.deploy.settings import FREE, Recipe, read_recipe
+from paddlevideo_fast.deploy.windows import PartDecoder, Window, WindowedPrediction, Windowing, join
 from paddlevideo_fast.errors import PaddleVideoFastError, ProgramError, VideoDecodeError
 from paddlevideo_fast.loader import ClipRequest
 from paddlevideo_fast.loader.collate import make_batch
+from paddlevideo_fast.loader.dataset import ClipDataset
 from paddlevideo_fast.modeling import Preprocess
 
+__all__ = ["Prediction", "Predictor", "Score", "Unread", "WindowedPrediction", "find_videos"]
+
+Progress = Callable[[Sequence[Sequence[Window]]], Iterable[Sequence[Window]]]
 VIDEO_SUFFIXES = (".avi", ".flv", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".webm", ".wmv")
-
-
-class Score(NamedTuple):
-    """A class and its probability; the name is its number where nobody gave one."""
-
-    class_id: int
-    name: str
-    score: float
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """What a video shows.
-
-    Attributes:
-        path: the file.
-        scores: float32 [num_classes], probabilities: the mean over the video's views.
-        logits: float32 [V, num_classes], of each view.
-        class_names: by number, where they are known.
-    """
-
-    path: str
-    scores: np.ndarray
-    logits: np.ndarray
-    class_names: Optional[Sequence[str]] = None
-
-    def top(self, num_classes: int) -> List[Score]:
-        """The most probable classes, the best first."""
-        best = np.argsort(-self.scores, kind="stable")[:num_classes].tolist()
-        names = self.class_names
-        return [Score(i, names[i] if names else str(i), float(self.scores[i])) for i in best]
-
-
-class Unread(NamedTuple):
-    """A file that no clip can be made of."""
-
-    path: str
-    error: PaddleVideoFastError
-
-
-class BatchTime(NamedTuple):
-    """What the files of one batch took, in seconds."""
-
-    num_files: int
-    preprocess_sec: float
-    inference_sec: float
 
 
 class Predictor:
@@ -118,17 +78,57 @@ class Predictor:
         while batch := [str(path) for path in itertools.islice(remaining, batch_size)]:
             yield from self._predict_batch(batch)
 
+    def predict_windows(
+        self,
+        paths: Iterable[Union[str, Path]],
+        windowing: Windowing,
+        batch_size: int = 1,
+        progress: Progress = iter,
+    ) -> Iterator[Union[WindowedPrediction, Unread]]:
+        """Predictions of long videos, each read window by window as `predict` reads a whole video.
+
+        Args:
+            paths: video files.
+            windowing: how they are cut.
+            batch_size: windows that go through the network at a time, each with all its views.
+            progress: called for each video with the batches of its windows, which it hands on one by one;
+                such as `tqdm`.
+
+        Yields:
+            `Unread` for a file that does not decode, cannot be cut, or is not for this program; the others
+            go on.
+        """
+        for path in map(str, paths):
+            try:
+                with self.open(path) as video:
+                    yield self._predict_windows(video, windowing, batch_size, progress)
+            except PaddleVideoFastError as error:
+                yield Unread(path, error)
+
+    def open(self, path: Union[str, Path]) -> VideoReader:
+        """A reader of a video's frames, which are those that predictions are made of.
+
+        Raises:
+            VideoDecodeError: it cannot be read.
+        """
+        dataset = self.recipe.dataset([str(path)])
+        return dataset.pipeline.decode.open(dataset.records[0])
+
     def clips_of(self, path: Union[str, Path]) -> np.ndarray:
         """The views of a video, as the program takes them: [V, ...].
 
         Raises:
             PaddleVideoFastError: it does not decode, or its clips are not for this program.
         """
-        dataset = self.recipe.dataset([str(path)])
+        return self._clips(self.recipe.dataset([str(path)]))
+
+    def _clips(self, dataset: ClipDataset) -> np.ndarray:
+        """As `clips_of`, of a data set's one record."""
+        path = dataset.records[0].path
         requests = [ClipRequest(0, 0, view, dataset.num_views) for view in range(dataset.num_views)]
         batch = make_batch(dataset, requests)
         for _, cause in batch.failures:
-            raise VideoDecodeError(str(path), cause)
+            raise VideoDecodeError(path, cause)
         settings = self.recipe.settings
         shape = batch.clips.shape[1:4]
         if any(size not in (FREE, own) for size, own in zip(settings.input_shape, shape)):
@@ -150,22 +150,40 @@ class Predictor:
         read = time.perf_counter()
         for shape in {item.shape[1:] for item in clips.values()}:
             same = [number for number, item in clips.items() if item.shape[1:] == shape]
-            ends = np.cumsum([len(clips[number]) for number in same])
-            logits = self._run(np.concatenate([clips[number] for number in same]))
-            for number, views in zip(same, np.split(logits, ends[:-1])):
-                results[number] = Prediction(paths[number], _mean_softmax(views), views, self.class_names)
+            predictions = self._run([paths[number] for number in same], [clips[number] for number in same])
+            results.update(zip(same, predictions))
         self.times.append(BatchTime(len(paths), read - began, time.perf_counter() - read))
         return [results[number] for number in range(len(paths))]
 
-    def _run(self, clips: np.ndarray) -> np.ndarray:
-        logits = self.program.run(clips)
-        num_classes = self.recipe.settings.num_classes
-        if logits.shape != (len(clips), num_classes):
+    def _predict_windows(
+        self, video: VideoReader, windowing: Windowing, batch_size: int, progress: Progress
+    ) -> WindowedPrediction:
+        windows = windowing.cut(video.path, video.num_frames, video.avg_fps)
+        batches = [windows[place : place + batch_size] for place in range(0, len(windows), batch_size)]
+        dataset = self.recipe.dataset([video.path])
+        parts: List[Prediction] = []
+        for batch in progress(batches):
+            clips = []
+            for window in batch:
+                dataset.pipeline.decode = PartDecoder(video, window)
+                clips.append(self._clips(dataset))
+            parts += self._run([video.path] * len(batch), clips)
+        return join(parts, windows, video)
+
+    def _run(self, paths: Sequence[str], clips: Sequence[np.ndarray]) -> List[Prediction]:
+        """Predictions of videos, or windows, whose views [V, ...] have one shape."""
+        logits = self.program.run(np.concatenate(clips))
+        num_clips, num_classes = sum(map(len, clips)), self.recipe.settings.num_classes
+        if logits.shape != (num_clips, num_classes):
             raise ProgramError(
-                f"{self.program.model_file}: gives {list(logits.shape)} for {len(clips)} clips and "
+                f"{self.program.model_file}: gives {list(logits.shape)} for {num_clips} clips and "
                 f"{num_classes} classes; it was exported from another config"
             )
-        return logits
+        ends = np.cumsum([len(views) for views in clips])
+        return [
+            Prediction(path, _mean_softmax(views), views, self.class_names)
+            for path, views in zip(paths, np.split(logits, ends[:-1]))
+        ]
 
 
 def find_videos(path: Union[str, Path]) -> List[Path]:

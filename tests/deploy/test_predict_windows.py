@@ -1,0 +1,196 @@
+"""Long videos window by window, on real encoded videos."""
+
+from __future__ import annotations
+
+import av
+import numpy as np
+import pytest
+
+from paddlevideo_fast.decode import open_video
+from paddlevideo_fast.decode.part import VideoPart
+from paddlevideo_fast.deploy.export import export_model
+from paddlevideo_fast.deploy.prediction import Prediction
+from paddlevideo_fast.deploy.predictor import Predictor, Unread
+from paddlevideo_fast.deploy.windows import Window, WindowedPrediction, Windowing
+from paddlevideo_fast.errors import PaddleVideoFastError, ProgramError, VideoDecodeError
+from paddlevideo_fast.loader import ClipRequest
+
+REQUEST = ClipRequest(0, 0)
+
+
+@pytest.fixture(scope="module")
+def program(trained, tmp_path_factory):
+    run = trained("tsm")
+    return export_model(run.cfg, run.weights, tmp_path_factory.mktemp("program")).program
+
+
+@pytest.fixture
+def seen(monkeypatch):
+    """The frames, uint8 [T, H, W, 3], of each read of a part of a video, while a test runs."""
+    reads = []
+    read = VideoPart.read
+
+    def noted(self, indices, box=None):
+        reads.append(read(self, indices))
+        return read(self, indices, box)
+
+    monkeypatch.setattr(VideoPart, "read", noted)
+    return reads
+
+
+@pytest.mark.parametrize(
+    ("num_frames", "fps", "windowing", "firsts", "length"),
+    [
+        (100, 25.0, Windowing(1), [0, 25, 50, 75], 25),
+        (110, 25.0, Windowing(1), [0, 25, 50, 75, 85], 25),
+        (11, 1.0, Windowing(4, 3), [0, 3, 6, 7], 4),
+        (20, 25.0, Windowing(1), [0], 20),
+        (25, 25.0, Windowing(1), [0], 25),
+        (26, 25.0, Windowing(1, 0.04), [0, 1], 25),
+        (100, 10.0, Windowing(1, 4), [0, 40, 80, 90], 10),
+        (2398, 29.97, Windowing(10), [0, 300, 599, 899, 1199, 1498, 1798, 2098], 300),
+    ],
+)
+def test_windows_cover_the_video(num_frames, fps, windowing, firsts, length):
+    windows = windowing.cut("v.mp4", num_frames, fps)
+    assert windows == [Window(first, first + length) for first in firsts]
+    assert windows[-1].stop == num_frames
+
+
+def test_wrong_lengths_are_refused():
+    for values in ((0,), (-1,), (float("nan"),), (float("inf"),), (1, 0), (1, -2)):
+        with pytest.raises(PaddleVideoFastError, match=r"_sec is .*, expected a number of seconds above 0"):
+            Windowing(*values)
+    with pytest.raises(ProgramError, match=r"v.mp4: a window of 0.03 s is shorter than one of its frames"):
+        Windowing(0.03).cut("v.mp4", 100, 25.0)
+    with pytest.raises(ProgramError, match="a stride of 0.01 s"):
+        Windowing(1, 0.01).cut("v.mp4", 100, 25.0)
+    with pytest.raises(ProgramError, match="says no frame rate"):
+        Windowing(1).cut("v.mp4", 100, 0.0)
+
+
+def windowed(tops, windows, num_frames, fps):
+    """A prediction with the class and the score of each window, out of three classes."""
+    parts = []
+    for class_id, score in tops:
+        scores = np.full(3, (1 - score) / 2, np.float32)
+        scores[class_id] = score
+        parts.append(Prediction("v.mp4", scores, np.zeros((1, 3), np.float32), ["a", "b", "c"]))
+    return WindowedPrediction(parts[0], windows, parts, num_frames, fps)
+
+
+def test_each_moment_is_of_the_window_with_the_nearest_middle():
+    cases = [
+        (100, Windowing(2.5), [0, 25, 50, 75, 100]),
+        (11, Windowing(0.4, 0.3), None),
+        (100, Windowing(1, 4), None),
+        (7, Windowing(0.3, 0.1), None),
+        (30, Windowing(5), [0, 30]),
+    ]
+    for num_frames, windowing, expected in cases:
+        windows = windowing.cut("v.mp4", num_frames, 10.0)
+        edges = windowed([(0, 0.9)] * len(windows), windows, num_frames, 10.0).edges
+        assert expected in (None, edges)
+        for number, (start, stop) in enumerate(zip(edges, edges[1:])):
+            assert start < stop
+            for frame in range(start, stop):
+                distances = [abs(frame + 0.5 - (first + end) / 2) for first, end in windows]
+                assert distances[number] == min(distances)
+
+
+def test_windows_of_one_class_are_merged():
+    windows = Windowing(1).cut("v.mp4", 45, 10.0)
+    tops = [(2, 0.5), (2, 0.75), (0, 0.5), (2, 0.75), (2, 0.5)]
+    segments = windowed(tops, windows, 45, 10.0).segments()
+    assert [(s.start_sec, s.end_sec, s.best.name, s.best.score) for s in segments] == [
+        (0.0, 2.0, "c", 0.625),
+        (2.0, 3.0, "a", 0.5),
+        (3.0, 4.5, "c", 0.625),
+    ]
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("bframes", [0, 2])
+def test_a_part_of_a_video_has_its_frames(make_clip, frame_number, tmp_path, bframes):
+    with open_video(make_clip(tmp_path / "v.mp4", 60, gop=13, bframes=bframes)) as video:
+        for first, stop in ((20, 37), (0, 60), (59, 60)):
+            with VideoPart(video, first, stop) as part:
+                assert (part.num_frames, part.width, part.height) == (stop - first, 80, 48)
+                wanted = [stop - first - 1, 0, (stop - first) // 2]
+                assert [frame_number(picture) for picture in part.read(wanted)] == [first + i for i in wanted]
+                assert [frame_number(picture) for picture in part] == list(range(first, stop))
+                with pytest.raises(VideoDecodeError, match="out of range"):
+                    part.read([stop - first])
+            with pytest.raises(VideoDecodeError, match="closed"):
+                part.read([0])
+        assert frame_number(video.read([41])[0]) == 41  # still open
+        for first, stop in ((-1, 4), (4, 4), (50, 61)):
+            with pytest.raises(ValueError):
+                VideoPart(video, first, stop)
+
+
+def test_replaced_frames_of_a_part_are_counted(broken_videos):
+    with open_video(broken_videos["damaged"], on_corrupt="nearest") as video:
+        video.read(range(40))
+        total = video.num_replaced
+        assert total > 0
+        parts = [VideoPart(video, first, first + 10) for first in range(0, 40, 10)]
+        for part in parts:
+            part.read(range(10))
+        assert sum(part.num_replaced for part in parts) == total
+
+
+@pytest.mark.smoke
+def test_each_window_is_read_as_validation_reads_a_video(program, make_clip, frame_number, tmp_path, seen):
+    predictor = Predictor(program)
+    sample = predictor.recipe.dataset().pipeline.sample
+    long = make_clip(tmp_path / "long.mp4", 100, (96, 64), gop=30, bframes=2)
+    (result,) = predictor.predict_windows([long], Windowing(1.2, 1), batch_size=3)
+    assert result.windows == [Window(0, 30), Window(25, 55), Window(50, 80), Window(70, 100)]
+    for window, frames in zip(result.windows, seen):
+        expected = window.first + sample.sample(30, 25.0, REQUEST, None)
+        assert [frame_number(picture) for picture in frames] == expected.tolist()
+
+
+def joined_packets(clips, path):
+    """Writes clips of one encoder one after the other, as they are compressed."""
+    with av.open(str(path), "w") as output:
+        stream, ticks = None, 0
+        for clip in clips:
+            with av.open(str(clip)) as source:
+                track = source.streams.video[0]
+                stream = stream or output.add_stream_from_template(track)
+                packets = [packet for packet in source.demux(track) if packet.size]
+                for packet in packets:
+                    packet.pts, packet.dts, packet.stream = packet.pts + ticks, packet.dts + ticks, stream
+                    output.mux(packet)
+                ticks += track.duration
+    return path
+
+
+def test_windows_of_joined_clips_are_the_clips(program, motion_videos, tmp_path):
+    clips = sorted(motion_videos.glob("valid/*.mp4"))[:3]
+    joined = joined_packets(clips, tmp_path / "joined.mp4")
+    predictor = Predictor(program)
+    (result,) = predictor.predict_windows([joined], Windowing(16 / 24), batch_size=2)
+    alone = list(predictor.predict(clips))
+    assert result.windows == [Window(0, 16), Window(16, 32), Window(32, 48)]
+    for part, expected in zip(result.parts, alone):
+        assert np.array_equal(part.logits, expected.logits)
+    assert np.allclose(result.whole.scores, np.mean([one.scores for one in alone], axis=0), atol=1e-5)
+    assert result.scores.shape == result.whole.logits.shape == (3, 8)
+
+
+def test_one_window_is_the_whole_video_and_a_bad_file_is_told(program, motion_videos, broken_videos):
+    predictor = Predictor(program)
+    clip = next(motion_videos.glob("valid/*.mp4"))
+    bad = [broken_videos[name] for name in ("missing", "text", "truncated", "damaged")]
+    results = list(predictor.predict_windows([*bad, clip], Windowing(60)))
+    for path, result in zip(bad, results):
+        assert isinstance(result, Unread)
+        assert str(path) in str(result.error)
+    whole = next(predictor.predict([clip]))
+    assert np.array_equal(results[-1].whole.scores, whole.scores)
+    assert results[-1].windows == [Window(0, 16)]
+    (result,) = predictor.predict_windows([clip], Windowing(0.001))
+    assert "shorter than one of its frames" in str(result.error)
