@@ -83,6 +83,10 @@ class NonFiniteLossError(PaddleVideoFastError):
     """The loss turned NaN or infinite."""
 
 
+class NonFiniteScoreError(PaddleVideoFastError):
+    """A network's scores are NaN or infinite."""
+
+
 class NonFiniteGradientError(PaddleVideoFastError):
     """No loss scale keeps the gradients of a 16-bit format finite."""
 

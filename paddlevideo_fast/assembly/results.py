@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, List, Mapping
+from typing import Any, Dict, List, Mapping, Optional
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from paddlevideo_fast.config import Config, DatasetSettings, RunSettings
 from paddlevideo_fast.config.yaml_source import dump
 from paddlevideo_fast.engine.output import move_aside
 from paddlevideo_fast.engine.sinks import VisualDLSink
+from paddlevideo_fast.errors import NonFiniteScoreError
 from paddlevideo_fast.loader import ClipRequest
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.metrics import Predictions, confusion_matrix
@@ -98,13 +99,25 @@ def sheets(dataset: Any, indices: List[int]) -> Dict[str, np.ndarray]:
     return found
 
 
+def _require_finite(evaluated: Evaluated, weights: Optional[str]) -> None:
+    broken = np.flatnonzero(~np.isfinite(evaluated.predictions.scores).all(axis=1))
+    if len(broken):
+        first = evaluated.naming.paths[evaluated.predictions.ids[broken[0]]]
+        raise NonFiniteScoreError(
+            f"{weights}: the scores of {len(broken)} videos are not finite, such as those of {first}; "
+            "test weights of an earlier epoch"
+        )
+
+
 def write_test(cfg: Config, evaluated: Evaluated) -> None:
     """Writes `<output>/test/`; an earlier test is moved aside.
 
     Raises:
+        NonFiniteScoreError: there are scores that say nothing.
         PaddleVideoFastError: a file cannot be written.
     """
     settings = RunSettings.from_config(cfg)
+    _require_finite(evaluated, settings.weights)
     output = Path(settings.output_dir)
     folder = output / "test"
     if folder.exists():

@@ -71,6 +71,21 @@ def test_a_test_leaves_its_files(trained, motion_data):
         assert metrics[name] == best[name]
 
 
+def test_scores_that_are_no_numbers_make_no_tables(trained, tmp_path, capfd):
+    output, config = trained
+    weights = paddle.load(str(output / "tiny_best.pdparams"))
+    weights["head.fc.bias"] = paddle.full_like(weights["head.fc.bias"], float("nan"))
+    paddle.save(weights, str(tmp_path / "diverged.pdparams"))
+    options = ("report=false", f"output_dir={tmp_path / 'out'}")
+    assert run(config, *options, test=tmp_path / "diverged.pdparams") == 2
+    told = "".join(capfd.readouterr())
+    assert "top1: 0.0" in told  # a NaN is never right
+    assert re.search(
+        r"diverged.pdparams: the scores of \d+ videos are not finite, such as those of .*mp4", told
+    )
+    assert not (tmp_path / "out/test").exists()
+
+
 def test_the_reports_show_the_run(trained):
     training = (trained[0] / "report.html").read_text(encoding="utf-8")
     records = [json.loads(line) for line in (trained[0] / "metrics.jsonl").read_text().splitlines()]
