@@ -15,6 +15,7 @@ from paddlevideo_fast.loader import BadSamples, WorkerOptions, build_dataset, bu
 from paddlevideo_fast.loader.dali import DaliOptions, to_tensor
 from paddlevideo_fast.machine import gpu_number
 from paddlevideo_fast.modeling import Preprocess
+from paddlevideo_fast.registry import RECOGNIZERS
 
 
 @dataclass
@@ -40,9 +41,8 @@ def split_of(
     dataset = build_dataset(
         cfg["DATASET"][name], cfg["PIPELINE"][name], training=training, seed=settings.seed
     )
-    num_classes = cfg["MODEL"].get("head", {}).get("num_classes")
-    if num_classes is not None:
-        check_labels(dataset.records, num_classes, cfg["DATASET"][name]["file_path"])
+    recognizer: Any = RECOGNIZERS.get(cfg["MODEL"]["framework"])
+    check_labels(dataset.records, recognizer.classes_of(cfg["MODEL"]), cfg["DATASET"][name]["file_path"])
     dali = dali_options(settings, name, layout)
     drop_last = training and len(dataset) >= data.batch_size * distribution.world_size
     loader = loader_of(cfg, name, dataset, dali, drop_last, distribution)

@@ -101,7 +101,7 @@ def recipe_of(
         class_names: file with the names of the classes, one a line.
 
     Raises:
-        ConfigError: the config has no such pipeline, or does not say how many classes there are.
+        ConfigError: the config has no such pipeline.
         ProgramError: see `read_class_names`.
     """
     section = (cfg.get("PIPELINE") or {}).get(split)
@@ -109,10 +109,8 @@ def recipe_of(
         raise ConfigError([f"{cfg.path}  PIPELINE.{split}: prediction reads videos as this section says"])
     if section.get("decode") and section["decode"]["name"] != "VideoDecoder":  # a list of frame folders
         section = {**section, "decode": {"name": "VideoDecoder"}}
-    num_classes = cfg["MODEL"].get("head", {}).get("num_classes")
-    if num_classes is None:
-        raise ConfigError([f"{cfg.path}  MODEL.head.num_classes: is missing"])
     recognizer: Any = RECOGNIZERS.get(cfg["MODEL"]["framework"])
+    num_classes = recognizer.classes_of(cfg["MODEL"])
     settings = ProgramSettings(
         model_name=cfg["model_name"],
         num_classes=num_classes,

@@ -92,6 +92,15 @@ def test_variants_inherit_the_rest():
     assert curve.at(10) == pytest.approx(0.02 * (1 + math.cos(math.pi / 10)) / 2)
 
 
+@pytest.mark.parametrize("num_frames", [8, 16])
+def test_the_recipe_of_pptsm_v2(num_frames):
+    config, curve = curve_of(f"pptsm/v2/pptsm_lcnet_k400_{num_frames}frames_uniform.yaml")
+    assert config["MODEL"]["backbone"]["num_seg"] == num_frames
+    assert RunSettings.from_config(config).epochs == 120
+    assert [curve.at(epoch) for epoch in (0, 120)] == pytest.approx([0.005, 0], abs=1e-9)
+    assert curve.at(60) == pytest.approx(0.005)
+
+
 def test_slowfast_recipe_of_kinetics():
     config, curve = curve_of("slowfast/slowfast_8x8.yaml")
     corners = {0: 0.01, 34: 0.05 * (1 + math.cos(math.pi * 34 / 196)), 98: 0.05, 196: 0.0}

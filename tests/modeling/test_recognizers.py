@@ -8,6 +8,7 @@ import pytest
 
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.modeling import build_model
+from paddlevideo_fast.modeling.recognizers import Recognizer2D
 
 PAIRS = [
     ("ResNet", "TSNHead"),
@@ -124,6 +125,65 @@ def test_wrong_parts_are_refused_with_the_right_value(section):
         build_model(section(depth=20))
     with pytest.raises(ConfigError, match="num_classes=0"):
         build_model(section(num_classes=0))
+
+
+LIGHT = [
+    {"name": "PPTSM_MobileNetV2"},
+    {"name": "PPTSM_MobileNetV3"},
+    {"name": "PPTSM_v2"},
+    {"name": "PPTSM_v2", "use_temporal_att": True},
+]
+
+
+def light_section(backbone, **arguments):
+    backbone = {"scale": 0.25, "class_num": 3, "num_seg": 4, **backbone, **arguments}
+    return {"framework": "Recognizer2D", "backbone": backbone, "head": {"name": "MoViNetHead"}}
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("backbone", LIGHT)
+def test_light_networks_train_and_average_views(backbone):
+    paddle.seed(0)
+    model = build_model(light_section(backbone))
+    assert model.num_classes == type(model).classes_of(light_section(backbone)) == 3
+    loss = model.loss(model(clips(2, 4)), paddle.to_tensor([0, 2]))
+    loss.backward()
+    trained = [value for value in model.parameters() if not value.stop_gradient]
+    assert all(value.grad is not None for value in trained)
+    model.eval()
+    two_views = clips(2, 8)
+    apart = [model(two_views[:, start : start + 4]).numpy() for start in (0, 4)]
+    np.testing.assert_allclose(model(two_views).numpy(), np.mean(apart, axis=0), rtol=1e-4, atol=1e-6)
+
+
+def test_the_attention_over_frames_learns_faster():
+    model = build_model(light_section(LIGHT[3]))
+    fast = {"backbone.global_attention.fc.weight": 5.0, "backbone.global_attention.fc.bias": 10.0}
+    assert model.lr_multipliers == fast
+    assert fast.keys() <= dict(model.named_parameters()).keys()
+    assert build_model(light_section(LIGHT[2])).lr_multipliers == {}
+
+
+def test_the_shift_of_light_networks_is_paddlevideos():
+    assert build_model(light_section(LIGHT[2], num_seg=16)).backbone.shift_ratio == 1 / 16
+    assert build_model(light_section(LIGHT[2], shift_ratio=0.125)).backbone.shift_ratio == 0.125
+
+
+def test_classes_of_a_light_network_have_a_default():
+    section = light_section(LIGHT[0])
+    del section["backbone"]["class_num"]
+    assert Recognizer2D.classes_of(section) == 400
+
+
+def test_features_and_logits_need_heads_of_their_own(section):
+    wrong = section()
+    wrong["head"] = {"name": "MoViNetHead"}
+    with pytest.raises(ConfigError, match="ResNetTSM gives features; take a head with num_classes"):
+        build_model(wrong)
+    wrong = light_section(LIGHT[0])
+    wrong["head"] = {"name": "TSMHead", "num_classes": 3, "in_channels": 3}
+    with pytest.raises(ConfigError, match="PPTSM_MobileNetV2 gives logits; take MoViNetHead"):
+        build_model(wrong)
 
 
 def test_partial_bn_keeps_all_statistics_but_the_first(make_model):

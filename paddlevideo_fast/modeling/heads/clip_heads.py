@@ -8,7 +8,7 @@ import paddle
 from paddle import nn
 
 from paddlevideo_fast.config.types import NonNegative, PositiveInt, Share
-from paddlevideo_fast.modeling.heads.base import Head
+from paddlevideo_fast.modeling.heads.base import LinearHead
 from paddlevideo_fast.registry import HEADS
 
 _SLOW_CHANNELS = 32  # of the last stage, for one channel of the stem
@@ -20,7 +20,7 @@ def _pooled(features: Sequence[paddle.Tensor]) -> paddle.Tensor:
 
 
 @HEADS.register()
-class SlowFastHead(Head):
+class SlowFastHead(LinearHead):
     """SlowFast's head. Its outputs are logits, in training and in evaluation.
 
     Args:
@@ -64,7 +64,7 @@ class SlowFastHead(Head):
 
 
 @HEADS.register()
-class I3DHead(Head):
+class I3DHead(LinearHead):
     """The head of I3D and Slow-only.
 
     Args:

@@ -8,14 +8,14 @@ import paddle
 from paddle import nn
 
 from paddlevideo_fast.config.types import NonNegative, PositiveInt, Share
-from paddlevideo_fast.modeling.heads.base import Head
+from paddlevideo_fast.modeling.heads.base import Head, LinearHead
 from paddlevideo_fast.registry import HEADS
 
 _FC_LR_MULTIPLIERS = {"fc.weight": 5.0, "fc.bias": 10.0}
 
 
-class FrameHead(Head):
-    """What the registered heads share; see `Head` for the other arguments.
+class FrameHead(LinearHead):
+    """What the registered heads share; see `LinearHead` for the other arguments.
 
     Args:
         std: standard deviation of the linear layer's first weights.
@@ -145,3 +145,22 @@ class ppTSMHead(FrameHead):
         ls_eps: Share = 0.0,
     ) -> None:
         super().__init__(num_classes, in_channels, loss_cfg, drop_ratio, std, data_format, fclr5, ls_eps)
+
+
+@HEADS.register()
+class MoViNetHead(Head):
+    """The mean over frames, for backbones that classify them; it has no parameters.
+
+    Args:
+        loss_cfg: the loss; null: cross entropy.
+        ls_eps: label smoothing; in training only.
+    """
+
+    data_format = "NCHW"
+
+    def __init__(self, loss_cfg: Optional[nn.Layer] = None, ls_eps: Share = 0.0) -> None:
+        super().__init__(None, None, loss_cfg, ls_eps)
+
+    def forward(self, logits: paddle.Tensor, num_frames: int) -> paddle.Tensor:
+        """Logits of frames [N*T, num_classes] to those of clips [N, num_classes]; T is `num_frames`."""
+        return logits.reshape([-1, num_frames, logits.shape[-1]]).mean(axis=1)

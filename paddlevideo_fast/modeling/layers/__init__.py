@@ -1,6 +1,7 @@
 """Building blocks shared by the networks."""
 
-from paddlevideo_fast.modeling.layers.conv_bn import ConvBN
+from paddlevideo_fast.modeling.layers.conv_bn import ConvBN, ConvBNPlain
+from paddlevideo_fast.modeling.layers.squeeze_excitation import SqueezeExcitation
 from paddlevideo_fast.modeling.layers.sub_batchnorm import (
     SubBatchNorm2D,
     SubBatchNorm3D,
@@ -14,6 +15,8 @@ from paddlevideo_fast.modeling.layers.temporal_shift import temporal_shift, temp
 
 __all__ = [
     "ConvBN",
+    "ConvBNPlain",
+    "SqueezeExcitation",
     "SubBatchNorm2D",
     "SubBatchNorm3D",
     "restart_splits",

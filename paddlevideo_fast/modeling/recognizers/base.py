@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Dict, List, Literal, Optional, Tuple, Union
+from typing import Any, ClassVar, Dict, List, Literal, Mapping, Optional, Tuple, Union
 
 import paddle
 from paddle import nn
 
+from paddlevideo_fast.config.types import arguments_of
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.modeling.mix import MixedLabels
 from paddlevideo_fast.modeling.weights import WeightReport, load_weights
@@ -51,7 +52,12 @@ class Recognizer(nn.Layer):
             other = "Recognizer3D" if backbone.data_format == "NCDHW" else "Recognizer2D"
             return [f"MODEL.framework={type(self).__name__}: {name} is no network for it; use {other}"]
         problems = []
-        if head.in_channels != backbone.out_channels:
+        classifies = getattr(backbone, "num_classes", None) is not None
+        if classifies != (head.num_classes is None):
+            backbone_name, head_name = type(backbone).__name__, type(head).__name__
+            made, other = ("logits", "MoViNetHead") if classifies else ("features", "a head with num_classes")
+            problems.append(f"MODEL.head.name={head_name}: {backbone_name} gives {made}; take {other} for it")
+        elif not classifies and head.in_channels != backbone.out_channels:
             problems.append(
                 f"MODEL.head.in_channels={head.in_channels}: set it to {backbone.out_channels}, "
                 "the channels that the backbone gives"
@@ -65,13 +71,26 @@ class Recognizer(nn.Layer):
 
     @property
     def num_classes(self) -> int:
-        """Classes of the head."""
-        return self.head.num_classes
+        """Length of the logits."""
+        return self.backbone.num_classes if self.head.num_classes is None else self.head.num_classes
+
+    @classmethod
+    def classes_of(cls, section: Mapping[str, Any]) -> int:
+        """`num_classes` of the network that a checked MODEL section describes, without building it."""
+        backbone, head = section["backbone"], section["head"]
+        if "num_classes" in arguments_of(HEADS.get(head["name"])):
+            return head["num_classes"]
+        default = arguments_of(BACKBONES.get(backbone["name"]))["class_num"].default
+        return backbone.get("class_num", default)
 
     @property
     def lr_multipliers(self) -> Dict[str, float]:
-        """Structured parameter name to the factor on the learning rate that the head asks for."""
-        return {f"head.{name}": factor for name, factor in self.head.lr_multipliers.items()}
+        """Structured parameter name to the factor on the learning rate that its part asks for."""
+        return {
+            f"{part}.{name}": factor
+            for part in ("backbone", "head")
+            for name, factor in getattr(getattr(self, part), "lr_multipliers", {}).items()
+        }
 
     def loss(self, logits: paddle.Tensor, labels: Union[paddle.Tensor, MixedLabels]) -> paddle.Tensor:
         """Scalar loss of logits [N, num_classes] and labels (int64 [N] or `MixedLabels`)."""

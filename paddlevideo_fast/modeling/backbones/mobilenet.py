@@ -1,0 +1,235 @@
+"""MobileNetV2 and MobileNetV3 with the temporal shift: the small networks of ppTSM."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Optional, Type
+
+import paddle
+import paddle.nn.functional as F
+from paddle import nn
+
+from paddlevideo_fast.config.types import PositiveInt, Range, Share
+from paddlevideo_fast.modeling.backbones.blocks import ShiftRatio
+from paddlevideo_fast.modeling.backbones.frame_classifier import (
+    FrameClassifier,
+    TemporalShift,
+    make_divisible,
+)
+from paddlevideo_fast.modeling.layers import ConvBN, ConvBNPlain, SqueezeExcitation
+from paddlevideo_fast.registry import BACKBONES
+
+Scale = Annotated[float, Range(0.1)]
+
+# expansion, channels, blocks, stride of the first one; table 2 of the paper
+_V2_STAGES = (
+    (1, 16, 1, 1),
+    (6, 24, 2, 2),
+    (6, 32, 3, 2),
+    (6, 64, 4, 2),
+    (6, 96, 3, 1),
+    (6, 160, 3, 2),
+    (6, 320, 1, 1),
+)
+
+# kernel, inner channels, channels, squeeze-and-excitation, activation, stride; table 1 of the paper
+_V3_BLOCKS = (
+    (3, 16, 16, False, "relu", 1),
+    (3, 64, 24, False, "relu", 2),
+    (3, 72, 24, False, "relu", 1),
+    (5, 72, 40, True, "relu", 2),
+    (5, 120, 40, True, "relu", 1),
+    (5, 120, 40, True, "relu", 1),
+    (3, 240, 80, False, "hardswish", 2),
+    (3, 200, 80, False, "hardswish", 1),
+    (3, 184, 80, False, "hardswish", 1),
+    (3, 184, 80, False, "hardswish", 1),
+    (3, 480, 112, True, "hardswish", 1),
+    (3, 672, 112, True, "hardswish", 1),
+    (5, 672, 160, True, "hardswish", 2),
+    (5, 960, 160, True, "hardswish", 1),
+    (5, 960, 160, True, "hardswish", 1),
+)
+
+
+def _hard_sigmoid(x: paddle.Tensor) -> paddle.Tensor:
+    """With the slope that PaddleClas trained with; the paper has 1/6."""
+    return F.hardsigmoid(x, slope=0.2, offset=0.5)
+
+
+class InvertedResidual(nn.Layer):
+    """1x1 to more channels, a depthwise convolution, 1x1 back without activation.
+
+    Where the block keeps its shape, its input is added to the output, and the convolutions see it shifted
+    in time.
+
+    Args:
+        in_channels, inner_channels, out_channels: channels.
+        kernel_size: of the depthwise convolution.
+        stride: of the depthwise convolution.
+        act: name of a function in `paddle.nn.functional`.
+        shift: the temporal shift.
+        squeeze: channel attention behind the depthwise convolution.
+
+    Reference: Sandler et al., "MobileNetV2: Inverted Residuals and Linear Bottlenecks", arXiv 1801.04381,
+    section 3.3.
+    """
+
+    conv_bn: ClassVar[Type[ConvBN]] = ConvBN
+    prefix: ClassVar[str] = "_"
+
+    def __init__(
+        self,
+        in_channels: int,
+        inner_channels: int,
+        out_channels: int,
+        kernel_size: int,
+        stride: int,
+        act: str,
+        shift: TemporalShift,
+        squeeze: bool = False,
+    ) -> None:
+        super().__init__()
+        self._shift = shift if stride == 1 and in_channels == out_channels else None
+        layers = {
+            "expand_conv": self.conv_bn(in_channels, inner_channels, 1, act=act),
+            "bottleneck_conv": self.conv_bn(
+                inner_channels, inner_channels, kernel_size, stride, act, groups=inner_channels
+            ),
+        }
+        if squeeze:
+            layers["mid_se"] = SqueezeExcitation(inner_channels, _hard_sigmoid)
+        layers["linear_conv"] = self.conv_bn(inner_channels, out_channels, 1)
+        self._names = [f"{self.prefix}{name}" for name in layers]
+        for name, layer in zip(self._names, layers.values()):
+            self.add_sublayer(name, layer)
+
+    def forward(self, x: paddle.Tensor) -> paddle.Tensor:
+        """[N*T, C, H, W] to the same with `out_channels` and the stride."""
+        y = x if self._shift is None else self._shift(x)
+        for name in self._names:
+            y = getattr(self, name)(y)
+        return y if self._shift is None else x + y
+
+
+class _Stage(nn.Layer):
+    """Blocks of MobileNetV2 under PaddleVideo's names: `_first_block`, `conv3_2`, ..."""
+
+    def __init__(
+        self, name: str, in_channels: int, expansion: int, channels: int, num_blocks: int, stride: int,
+        shift: TemporalShift,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self._names = ["_first_block", *(f"{name}_{number}" for number in range(2, num_blocks + 1))]
+        for block_name in self._names:
+            inner = round(in_channels * expansion)
+            block = InvertedResidual(in_channels, inner, channels, 3, stride, "relu6", shift)
+            self.add_sublayer(block_name, block)
+            in_channels, stride = channels, 1
+
+    def forward(self, x: paddle.Tensor) -> paddle.Tensor:
+        for name in self._names:
+            x = getattr(self, name)(x)
+        return x
+
+
+@BACKBONES.register()
+class PPTSM_MobileNetV2(FrameClassifier):
+    """MobileNetV2 whose residual blocks shift their input along time; it ends in its own classifier and
+    takes `MoViNetHead`. See `FrameClassifier` for the other arguments.
+
+    Args:
+        scale: factor on the channels of all layers but the last convolution.
+
+    References:
+        Sandler et al., "MobileNetV2: Inverted Residuals and Linear Bottlenecks", arXiv 1801.04381, table 2.
+        Lin, Gan, Han, "TSM: Temporal Shift Module for Efficient Video Understanding", arXiv 1811.08383.
+    """
+
+    def __init__(
+        self,
+        pretrained: Optional[str] = None,
+        num_seg: PositiveInt = 8,
+        class_num: PositiveInt = 400,
+        scale: Scale = 1.0,
+        shift_ratio: Optional[ShiftRatio] = None,
+    ) -> None:
+        super().__init__(pretrained, num_seg, class_num, shift_ratio)
+        channels = int(32 * scale)
+        self.conv1 = ConvBN(3, channels, 3, stride=2, act="relu6")
+        self._stage_names = []
+        for number, (expansion, width, num_blocks, stride) in enumerate(_V2_STAGES, 2):
+            name, out_channels = f"conv{number}", int(width * scale)
+            stage = _Stage(name, channels, expansion, out_channels, num_blocks, stride, self.shift)
+            self.add_sublayer(name, stage)
+            self._stage_names.append(name)
+            channels = out_channels
+        last_channels = int(1280 * max(scale, 1.0))
+        self.conv9 = ConvBN(channels, last_channels, 1, act="relu6")
+        self.out = nn.Linear(last_channels, class_num)
+
+    def forward(self, frames: paddle.Tensor) -> paddle.Tensor:
+        """Frames [N*T, 3, H, W] to their logits [N*T, class_num]."""
+        x = self.conv1(frames)
+        for name in self._stage_names:
+            x = getattr(self, name)(x)
+        return self.out(self.conv9(x).mean(axis=[2, 3]))
+
+
+class _PlainResidual(InvertedResidual):
+    """The block of MobileNetV3, under PaddleClas' names."""
+
+    conv_bn = ConvBNPlain
+    prefix = ""
+
+
+@BACKBONES.register()
+class PPTSM_MobileNetV3(FrameClassifier):
+    """MobileNetV3-Large whose residual blocks shift their input along time; it ends in its own classifier
+    and takes `MoViNetHead`. See `FrameClassifier` for the other arguments.
+
+    Args:
+        scale: factor on the channels of all layers but the last convolution.
+        class_expand: channels of the last convolution.
+        dropout_prob: dropout before the classifier.
+
+    References:
+        Howard et al., "Searching for MobileNetV3", arXiv 1905.02244, table 1.
+        Lin, Gan, Han, "TSM: Temporal Shift Module for Efficient Video Understanding", arXiv 1811.08383.
+    """
+
+    def __init__(
+        self,
+        pretrained: Optional[str] = None,
+        num_seg: PositiveInt = 8,
+        class_num: PositiveInt = 400,
+        scale: Scale = 1.0,
+        class_expand: PositiveInt = 1280,
+        dropout_prob: Share = 0.2,
+        shift_ratio: Optional[ShiftRatio] = None,
+    ) -> None:
+        super().__init__(pretrained, num_seg, class_num, shift_ratio)
+        channels = make_divisible(16 * scale)
+        self.conv = ConvBNPlain(3, channels, 3, stride=2, act="hardswish")
+        blocks = []
+        for kernel_size, inner, width, squeeze, act, stride in _V3_BLOCKS:
+            sizes = channels, make_divisible(inner * scale), make_divisible(width * scale)
+            blocks.append(_PlainResidual(*sizes, kernel_size, stride, act, self.shift, squeeze))
+            channels = sizes[-1]
+        self.blocks = nn.Sequential(*blocks)
+        squeezed = make_divisible(960 * scale)
+        self.last_second_conv = ConvBNPlain(channels, squeezed, 1, act="hardswish")
+        self.last_conv = nn.Conv2D(
+            squeezed,
+            class_expand,
+            1,
+            weight_attr=paddle.ParamAttr(initializer=nn.initializer.KaimingNormal()),
+            bias_attr=False,
+        )
+        self.dropout = nn.Dropout(dropout_prob, mode="downscale_in_infer")
+        self.fc = nn.Linear(class_expand, class_num)
+
+    def forward(self, frames: paddle.Tensor) -> paddle.Tensor:
+        """Frames [N*T, 3, H, W] to their logits [N*T, class_num]."""
+        x = self.last_second_conv(self.blocks(self.conv(frames)))
+        x = F.hardswish(self.last_conv(x.mean(axis=[2, 3], keepdim=True)))
+        return self.fc(self.dropout(x).flatten(1))

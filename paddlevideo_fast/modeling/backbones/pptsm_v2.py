@@ -1,0 +1,187 @@
+"""PP-TSMv2: PP-LCNetV2 with the temporal shift and an attention over frames."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Dict, NamedTuple, Optional
+
+import paddle
+import paddle.nn.functional as F
+from paddle import nn
+
+from paddlevideo_fast.config.types import PositiveInt, Share
+from paddlevideo_fast.modeling.backbones.blocks import ShiftRatio
+from paddlevideo_fast.modeling.backbones.frame_classifier import FrameClassifier, make_divisible
+from paddlevideo_fast.modeling.backbones.mobilenet import Scale
+from paddlevideo_fast.modeling.layers import ConvBNPlain, SqueezeExcitation
+from paddlevideo_fast.registry import BACKBONES
+
+
+class _StageStyle(NamedTuple):
+    """What the blocks of a stage have in common."""
+
+    kernel_size: int = 3
+    split_pointwise: bool = False
+    branches: bool = False
+    squeeze: bool = False
+    shortcut: bool = False
+
+
+# channels, blocks, style of each stage
+_STAGES = (
+    (128, 2, _StageStyle()),
+    (256, 2, _StageStyle()),
+    (512, 6, _StageStyle(5, split_pointwise=True, branches=True, squeeze=True)),
+    (1024, 2, _StageStyle(5, branches=True, shortcut=True)),
+)
+_SHIFTED_STAGE = 2
+
+
+class DepthwiseSeparable(nn.Layer):
+    """A depthwise convolution, or several of falling size side by side, and one or two 1x1 convolutions.
+
+    Args:
+        in_channels, out_channels: channels.
+        stride: of the depthwise convolution.
+        style: of its stage.
+
+    References:
+        PP-LCNetV2, PaddleClas: https://github.com/PaddlePaddle/PaddleClas.
+        Ding et al., "RepVGG: Making VGG-style ConvNets Great Again", arXiv 2101.03697, for the branches.
+    """
+
+    def __init__(self, in_channels: int, out_channels: int, stride: int, style: _StageStyle) -> None:
+        super().__init__()
+        self._has_shortcut = style.shortcut and stride == 1 and in_channels == out_channels
+        if style.branches:
+            self.dw_conv_list = nn.LayerList(
+                ConvBNPlain(in_channels, in_channels, size, stride, groups=in_channels)
+                for size in range(style.kernel_size, 0, -2)
+                if size > 1 or stride == 1
+            )
+        else:
+            self.dw_conv = ConvBNPlain(
+                in_channels, in_channels, style.kernel_size, stride, "relu", groups=in_channels
+            )
+        self._has_branches = style.branches
+        self.se = SqueezeExcitation(in_channels, F.sigmoid) if style.squeeze else None
+        self._has_two = style.split_pointwise
+        if style.split_pointwise:
+            self.pw_conv_1 = ConvBNPlain(in_channels, out_channels // 2, 1, act="relu")
+            self.pw_conv_2 = ConvBNPlain(out_channels // 2, out_channels, 1, act="relu")
+        else:
+            self.pw_conv = ConvBNPlain(in_channels, out_channels, 1, act="relu")
+
+    def forward(self, x: paddle.Tensor) -> paddle.Tensor:
+        """[N*T, C, H, W] to the same with `out_channels` and the stride."""
+        if self._has_branches:
+            y = F.relu(paddle.add_n([branch(x) for branch in self.dw_conv_list]))
+        else:
+            y = self.dw_conv(x)
+        if self.se is not None:
+            y = self.se(y)
+        y = self.pw_conv_2(self.pw_conv_1(y)) if self._has_two else self.pw_conv(y)
+        return x + y if self._has_shortcut else y
+
+
+class FrameAttention(nn.Layer):
+    """Scales each frame of a clip by a number that the means of all its frames decide.
+
+    Args:
+        num_seg: frames of a clip.
+
+    Attributes:
+        lr_multipliers: as a head's.
+    """
+
+    lr_multipliers: ClassVar[Dict[str, float]] = {"fc.weight": 5.0, "fc.bias": 10.0}
+
+    def __init__(self, num_seg: int) -> None:
+        super().__init__()
+        self._num_seg = num_seg
+        self.fc = nn.Linear(num_seg, num_seg)
+
+    def forward(self, frames: paddle.Tensor) -> paddle.Tensor:
+        """[N*T, C, H, W] to the same."""
+        means = frames.mean(axis=[1, 2, 3]).reshape([-1, self._num_seg])
+        return frames * F.sigmoid(self.fc(means)).reshape([-1, 1, 1, 1])
+
+
+@BACKBONES.register()
+class PPTSM_v2(FrameClassifier):
+    """PP-LCNetV2 with one temporal shift, before its third stage; it ends in its own classifier and takes
+    `MoViNetHead`. See `FrameClassifier` for the other arguments.
+
+    Weights of PaddleVideo and PaddleClas fit. They also hold `dw_conv.weight` and `.bias` of the blocks with
+    branches, room for the sum of these that nothing computes with; the network here lacks it.
+
+    Args:
+        use_temporal_att: an attention over the frames before the shift.
+        scale: factor on the channels of all layers but the last convolution.
+        class_expand: channels of the last convolution.
+        dropout_prob: dropout before the classifier.
+
+    References:
+        PP-TSMv2, PaddleVideo: https://github.com/PaddlePaddle/PaddleVideo.
+        Lin, Gan, Han, "TSM: Temporal Shift Module for Efficient Video Understanding", arXiv 1811.08383.
+    """
+
+    ignored_arguments: ClassVar[Dict[str, str]] = {
+        "use_ssld": "`pretrained` names the file",
+    }
+
+    def __init__(
+        self,
+        pretrained: Optional[str] = None,
+        num_seg: PositiveInt = 8,
+        class_num: PositiveInt = 400,
+        use_temporal_att: bool = False,
+        scale: Scale = 1.0,
+        class_expand: PositiveInt = 1280,
+        dropout_prob: Share = 0.2,
+        shift_ratio: Optional[ShiftRatio] = None,
+    ) -> None:
+        super().__init__(pretrained, num_seg, class_num, shift_ratio)
+        channels = make_divisible(64 * scale)
+        narrow = make_divisible(32 * scale)
+        self.stem = nn.Sequential(
+            ConvBNPlain(3, narrow, 3, stride=2, act="relu"),
+            DepthwiseSeparable(narrow, channels, 1, _StageStyle()),
+        )
+        self.stages = nn.LayerList()
+        for width, num_blocks, style in _STAGES:
+            blocks = []
+            for index in range(num_blocks):
+                out_channels = make_divisible(width * scale)
+                blocks.append(DepthwiseSeparable(channels, out_channels, 1 if index else 2, style))
+                channels = out_channels
+            self.stages.append(nn.Sequential(*blocks))
+        self.last_conv = nn.Conv2D(
+            channels,
+            class_expand,
+            1,
+            weight_attr=paddle.ParamAttr(initializer=nn.initializer.KaimingNormal()),
+            bias_attr=False,
+        )
+        self.dropout = nn.Dropout(dropout_prob, mode="downscale_in_infer")
+        self.fc = nn.Linear(class_expand, class_num)
+        self.global_attention = FrameAttention(num_seg) if use_temporal_att else None
+
+    @property
+    def lr_multipliers(self) -> Dict[str, float]:
+        """Structured parameter name to factor on the learning rate."""
+        if self.global_attention is None:
+            return {}
+        factors = self.global_attention.lr_multipliers
+        return {f"global_attention.{name}": factor for name, factor in factors.items()}
+
+    def forward(self, frames: paddle.Tensor) -> paddle.Tensor:
+        """Frames [N*T, 3, H, W] to their logits [N*T, class_num]."""
+        x = self.stem(frames)
+        for index, stage in enumerate(self.stages):
+            if index == _SHIFTED_STAGE:
+                if self.global_attention is not None:
+                    x = self.global_attention(x)
+                x = self.shift(x)
+            x = stage(x)
+        x = F.relu(self.last_conv(x.mean(axis=[2, 3], keepdim=True)))
+        return self.fc(self.dropout(x).flatten(1))
