@@ -19,17 +19,6 @@ def videos(make_clip, tmp_path_factory):
     return root
 
 
-@pytest.fixture
-def ucf101(tmp_path):
-    folder = tmp_path / "annotations"
-    folder.mkdir()
-    (folder / "classInd.txt").write_text("1 Run\n2 Jump\n")
-    for split in (1, 2, 3):
-        (folder / f"trainlist{split:02d}.txt").write_text("Run/v_Run_g01.avi 1\nJump/v_Jump_g02.avi 2\n")
-        (folder / f"testlist{split:02d}.txt").write_text("Jump/v_Jump_g01.avi\nRun/v_Run_g77.avi\n")
-    return folder
-
-
 def test_class_folders(videos, run_script, tmp_path):
     options = [videos, "--format=videos", "--relative", "--valid-share=0.34", "--shuffle", "--seed=3"]
     for name in ("a", "b"):
@@ -43,55 +32,30 @@ def test_class_folders(videos, run_script, tmp_path):
     assert (tmp_path / "a/classes.txt").read_text() == "Jump\nRun\n"
 
 
-def test_ucf101_splits(videos, ucf101, run_script, tmp_path):
-    done = run_script(BUILD, videos, "--format=videos", "--annotations", ucf101, "--out_list_path", tmp_path)
-    assert (tmp_path / "ucf101_train_split_1_videos.txt").read_text().splitlines() == [
-        f"{videos}/Run/v_Run_g01.avi 0",
-        f"{videos}/Jump/v_Jump_g02.avi 1",
+def test_frames_and_given_class_names(rawframes_dataset, run_script, tmp_path):
+    (tmp_path / "names.txt").write_text("class2\nclass0\nclass1\nnobody\n")
+    (tmp_path / "out").mkdir()
+    options = ["--valid-share=0", "--relative", "--classes", tmp_path / "names.txt"]
+    run_script(BUILD, rawframes_dataset.root, *options, "--out_list_path", tmp_path / "out")
+    assert (tmp_path / "out/train.list").read_text().splitlines() == [
+        "class2/clip2 12 0",
+        "class2/clip5 12 0",
+        "class0/clip0 12 1",
+        "class0/clip3 12 1",
+        "class1/clip1 12 2",
+        "class1/clip4 12 2",
     ]
-    assert (tmp_path / "ucf101_val_split_3_videos.txt").read_text() == f"{videos}/Jump/v_Jump_g01.avi 1\n"
-    assert "1 of 2 are not on the disk, such as Run/v_Run_g77" in done.stderr
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"train.list", "classes.txt"}
 
 
-def test_ucf101_rawframes(rawframes_dataset, run_script, tmp_path):
-    (tmp_path / "classInd.txt").write_text("1 class0\n2 class1\n3 class2\n")
-    (tmp_path / "trainlist01.txt").write_text("class0/clip0.avi 1\nclass2/clip5.avi 3\n")
-    (tmp_path / "testlist01.txt").write_text("class1/clip1.avi\n")
-    options = ["--num_split=1", "--relative", "--annotations", tmp_path, "--out_list_path", tmp_path]
-    run_script(BUILD, rawframes_dataset.root, *options)
-    lists = [(tmp_path / f"ucf101_{name}_split_1_rawframes.txt").read_text() for name in ("train", "val")]
-    assert lists == ["class0/clip0 12 0\nclass2/clip5 12 2\n", "class1/clip1 12 1\n"]
-
-
-def test_kinetics(videos, run_script, tmp_path):
-    shutil.copy(videos / "Run/v_Run_g01.avi", tmp_path / "abc_000010_000020.avi")
-    shutil.copy(videos / "Run/v_Run_g01.avi", tmp_path / "xyz_000001_000011.avi")
-    header = "label,youtube_id,time_start,time_end,split\n"
-    (tmp_path / "train.csv").write_text(header + "tap dancing,abc,10,20,train\n")
-    (tmp_path / "val.csv").write_text(header + '"archery",xyz,1,11,validate\n')
-    files = ["--annotations", tmp_path / "train.csv", tmp_path / "val.csv"]
-    run_script(BUILD, tmp_path, "--level=1", "--format=videos", "--relative", "--output", tmp_path, *files)
-    assert (tmp_path / "train.list").read_text() == "abc_000010_000020.avi 1\n"
-    assert (tmp_path / "validate.list").read_text() == "xyz_000001_000011.avi 0\n"
-    assert (tmp_path / "classes.txt").read_text() == "archery\ntap dancing\n"
-
-
-def test_wrong_inputs(videos, ucf101, run_script, tmp_path):
-    (tmp_path / "bad.csv").write_text("a,b\n1,2\n")
+def test_wrong_inputs(videos, run_script, tmp_path):
+    (tmp_path / "names.txt").write_text("Run\n")
     cases = [
         ([tmp_path / "none"], "no such folder"),
-        ([videos], "no rawframes at --level 2"),
-        ([videos, "--format=videos", "--level=1"], "no videos at --level 1"),
+        ([videos], "no rawframes in the folders in it"),
+        ([videos / "Run", "--format=videos"], "no videos in the folders in it"),
         ([videos, "--format=videos", "--valid-share=1"], "--valid-share"),
-        ([videos, "--format=videos", "--annotations", tmp_path], "classInd.txt: no such file"),
-        (
-            [videos, "--format=videos", "--annotations", ucf101, "--num_split=4"],
-            "trainlist04.txt: no such file",
-        ),
-        (
-            [videos, "--format=videos", "--annotations", tmp_path / "bad.csv"],
-            "bad.csv:2: expected the columns",
-        ),
+        ([videos, "--format=videos", "--classes", tmp_path / "names.txt"], "lacks the class folders Jump"),
     ]
     for options, message in cases:
         done = run_script(BUILD, *options, "--output", tmp_path / "out", check=False)

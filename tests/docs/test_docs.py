@@ -7,6 +7,7 @@ repository.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -31,10 +32,12 @@ TWINS = [(ROOT / "README.md", ROOT / "README_cn.md")]
 TWINS += [(DOCS / "en" / name, DOCS / "zh-CN" / name) for name in NAMES]
 # In the order a reader takes, so that what one command writes is there for the next.
 RUN_PAGES = ["README.md", *(f"docs/en/{name}.md" for name in ("install", "quick_start", "data_preparation"))]
+RUN_PAGES += ["docs/en/ucf101.md", "docs/en/k400.md", "docs/en/ssv2.md"]
 RUN_PAGES += ["docs/en/packed_frames.md", "docs/en/prepared_videos.md", "docs/en/custom_dataset.md"]
 RUN_PAGES += ["docs/en/performance.md", "docs/en/runtime.md", "docs/en/precision.md"]
 RUN_PAGES += ["docs/en/multigrid.md", "docs/en/scaling.md", "docs/en/distributed.md"]
 RUN_PAGES += ["docs/en/weights.md", "docs/en/evaluation.md", "docs/en/inference.md"]
+SETS = ("k400", "ucf101", "ssv2")
 
 _BLOCK = re.compile(
     r"(?:<!-- (?P<mark>test|file)(?:: (?P<text>.*?))? -->\n\n)?^```(?P<lang>\w*)\n(?P<code>.*?)^```$",
@@ -182,27 +185,31 @@ def working_copy(tmp_path_factory, make_clip):
     """Scripts and configs of the repository, what pages have one write, and the videos they expect."""
     root = tmp_path_factory.mktemp("copy")
     for folder in ("configs", "tools", "data"):
-        kept = shutil.ignore_patterns("motion", "k400", "ucf101", "__pycache__")
+        kept = shutil.ignore_patterns("motion", *SETS, "__pycache__")
         shutil.copytree(ROOT / folder, root / folder, ignore=kept)
+    for name in SETS:  # without what a developer may have downloaded
+        (root / "data" / name).mkdir()
+        shutil.copy(ROOT / "data" / name / "build_lists.py", root / "data" / name)
     for page in RUN_PAGES:
         for block in blocks(ROOT / page):
             if block.mark == "file":
                 (root / block.text).write_text(block.code)
     names = {"my_videos": ("{c}/{c} {i}.mp4", 5), "data/k400/videos": ("{c}/{c}_{i}.mp4", 2)}
     names["data/ucf101/videos"] = ("{c}/v_{c}_g01_c{i}.avi", 2)
+    names["data/ssv2/videos"] = ("{c}_{i}.webm", 2)
     for folder, (pattern, count) in names.items():
         for name in ("run", "walk"):
             for i in range(count):
-                codec = "mpeg4" if pattern.endswith("avi") else "libx264"
+                codec = {"avi": "mpeg4", "webm": "libvpx"}.get(pattern.rpartition(".")[2], "libx264")
                 make_clip(root / folder / pattern.format(c=name, i=i), 8, codec=codec)
     _write_annotations(root)
     return root
 
 
 def _write_annotations(root: Path) -> None:
-    ucf101, k400 = root / "data/ucf101/annotations", root / "data/k400/annotations"
-    ucf101.mkdir()
-    k400.mkdir()
+    k400, ucf101, ssv2 = (root / "data" / name / "annotations" for name in SETS)
+    for folder in (k400, ucf101, ssv2):
+        folder.mkdir()
     (ucf101 / "classInd.txt").write_text("1 run\n2 walk\n")
     columns = "label,youtube_id,time_start,time_end,split\n"
     for i, (official, split) in enumerate((("train", "train"), ("test", "validate"))):
@@ -211,6 +218,9 @@ def _write_annotations(root: Path) -> None:
             (ucf101 / f"{official}list{number:02d}.txt").write_text("".join(lines))
         rows = "".join(f"{name},{name}_{i},0,10,{split}\n" for name in ("run", "walk"))
         (k400 / f"{split}.csv").write_text(columns + rows)
+        entries = [{"id": f"{name}_{i}", "template": f"[{name}]"} for name in ("run", "walk")]
+        (ssv2 / ("train.json", "validation.json")[i]).write_text(json.dumps(entries))
+    (ssv2 / "labels.json").write_text(json.dumps({"run": "0", "walk": "1"}))
 
 
 def run_in(root: Path, words: List[str]) -> subprocess.CompletedProcess:
@@ -250,6 +260,10 @@ def test_the_commands_leave_what_the_pages_say(followed, working_copy):
     for split in ("train", "val"):
         for form in ("videos", "rawframes"):
             assert (working_copy / f"data/ucf101/ucf101_{split}_split_1_{form}.txt").is_file()
+        for name in ("k400", "ssv2"):
+            for kind in ("", "_frames"):
+                listed = (working_copy / f"data/{name}/{split}{kind}.list").read_text()
+                assert [line.rsplit(" ", 1)[1] for line in listed.splitlines()] == ["0", "1"]
     lines = (working_copy / "my_lists" / "valid.list").read_text().splitlines()
     assert sorted(line.rsplit(" ", 1)[1] for line in lines) == ["0", "1"]
 
