@@ -2,19 +2,24 @@
 
 0: all files were predicted. 2: a file could not be read, or the input is wrong; each is told in one message.
 
-Example:
+Examples:
     python tools/predict.py -i video.mp4 --model_file inference/TSM_motion
+    python tools/predict.py -i film.mp4 --model_file inference/TSM_motion --window_sec 4 --timeline film.png
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Dict, Iterable, List, Optional, Sequence
+
+from tqdm import tqdm
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # runs from a clone, installed or not
 
@@ -49,6 +54,27 @@ def parse_args(argv: Optional[Sequence[str]]) -> argparse.Namespace:
     parser.add_argument("--top_k", type=count(1), default=5, help="classes to show (default 5)")
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
     parser.add_argument("-b", "--batch_size", type=count(1), default=1, help="files at a time (default 1)")
+    parser.add_argument(
+        "--window_sec",
+        type=float,
+        metavar="S",
+        help="predict windows of S seconds, not each video as a whole",
+    )
+    parser.add_argument(
+        "--stride_sec",
+        type=float,
+        metavar="S",
+        help="seconds from one window to the next (default: --window_sec)",
+    )
+    parser.add_argument(
+        "--timeline", metavar="PATH", help="draw the classes over time: a .png file, or a folder of them"
+    )
+    parser.add_argument(
+        "--annotated", metavar="DIR", help="write the videos with their classes on the frames"
+    )
+    parser.add_argument(
+        "--annotated_format", choices=("mp4", "gif"), default="mp4", help="of them (default mp4)"
+    )
     parser.add_argument("--use_gpu", type=_truth, help="True or False (default: what Paddle has)")
     parser.add_argument("--gpu_mem", type=count(1), default=8000, help="MB to take at once (default 8000)")
     parser.add_argument("--precision", choices=("fp32", "fp16"), default="fp32", help="fp16: on a GPU only")
@@ -66,6 +92,11 @@ def parse_args(argv: Optional[Sequence[str]]) -> argparse.Namespace:
     for name in ("use_tensorrt", "use_xpu", "use_npu"):
         if getattr(args, name):
             parser.error(f"--{name}: not supported; programs run on a CPU or on a GPU, without TensorRT")
+    for name in ("stride_sec", "timeline"):
+        if getattr(args, name) is not None and args.window_sec is None:
+            parser.error(f"--{name}: needs --window_sec")
+    if args.enable_benchmark and (args.window_sec is not None or args.annotated):
+        parser.error("--enable_benchmark: times whole files; leave out --window_sec and --annotated")
     return args
 
 
@@ -124,10 +155,29 @@ def files_of(args: argparse.Namespace) -> List[Path]:
     return files * _BENCHMARK_FILES if args.enable_benchmark and len(files) == 1 else files
 
 
-def table(prediction: Any, top_k: int) -> str:
-    """A file and its most probable classes."""
-    rows = [f"  {score:8.5f}  {name}" for _, name, score in prediction.top(top_k)]
-    return "\n".join([prediction.path, *rows])
+def make_pictures(args: argparse.Namespace, predictor: Any, files: Sequence[Path]) -> Any:
+    """What writes the annotated videos and timelines that the command line asks for."""
+    from paddlevideo_fast.assembly.predicting import PredictionPictures, Wanted
+
+    root = Path(args.input_file)
+    if not root.is_dir():
+        root = Path(os.path.commonpath([file.absolute().parent for file in files])) if files else root
+    timeline, annotated = (Path(path) if path else None for path in (args.timeline, args.annotated))
+    wanted = Wanted(annotated, args.annotated_format, timeline)
+    return PredictionPictures(predictor, files, root, wanted)
+
+
+def results(args: argparse.Namespace, predictor: Any, files: Sequence[Path]) -> Iterable[Any]:
+    """Predictions of the files, of windows where the command line asks for them."""
+    from paddlevideo_fast.deploy.windows import Windowing
+
+    bar = partial(tqdm, leave=False, disable=None)
+    if args.window_sec is None:
+        found = predictor.predict(files, args.batch_size)
+    else:
+        windowing = Windowing(args.window_sec, args.stride_sec)
+        found = predictor.predict_windows(files, windowing, args.batch_size, partial(bar, desc="windows"))
+    return bar(found, total=len(files), desc="videos") if args.json else found
 
 
 def timing(predictor: Any) -> str:
@@ -142,34 +192,43 @@ def timing(predictor: Any) -> str:
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
-    """Predicts; 2: a file or the input is wrong."""
+    """Predicts; 2: a file or the input is wrong. 130: interrupted; what is written by then stays."""
     args = parse_args(argv)
-    unread = 0
     entries: List[Dict[str, Any]] = []
+    code = 0
     try:
         prepare_process(args.config, args.override)
         with quiet_import():
+            from paddlevideo_fast.deploy.listing import entry_of, table
             from paddlevideo_fast.deploy.predictor import Unread
         predictor = make_predictor(args)
-        for result in predictor.predict(files_of(args), args.batch_size):
-            if isinstance(result, Unread):
-                unread += 1
-                print(f"{type(result.error).__name__}: {result.error}", file=sys.stderr)
-                entries.append({"path": result.path, "error": str(result.error)})
-                continue
-            entries.append(
-                {"path": result.path, "top": [score._asdict() for score in result.top(args.top_k)]}
-            )
-            if not (args.json or args.enable_benchmark):
-                print(table(result, args.top_k))
-        if args.json:
-            print(json.dumps(entries, indent=1, ensure_ascii=False))
+        files = files_of(args)
+        pictures = make_pictures(args, predictor, files) if args.annotated or args.timeline else None
+        for result in results(args, predictor, files):
+            entries.append({"path": result.path})
+            try:
+                if isinstance(result, Unread):
+                    raise result.error
+                entries[-1] = entry_of(result, args.top_k)
+                if not (args.json or args.enable_benchmark):
+                    print(table(entries[-1]), flush=True)
+                if pictures is not None:
+                    pictures.write(result)
+            except PaddleVideoFastError as error:
+                code = EXIT_USER_ERROR
+                entries[-1]["error"] = str(error)
+                print(f"{type(error).__name__}: {error}", file=sys.stderr)
         if args.enable_benchmark:
             print(timing(predictor), file=sys.stderr if args.json else sys.stdout)
     except PaddleVideoFastError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return EXIT_USER_ERROR
-    return EXIT_USER_ERROR if unread else 0
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        code = 130
+    if args.json:
+        print(json.dumps(entries, indent=1, ensure_ascii=False))
+    return code
 
 
 if __name__ == "__main__":

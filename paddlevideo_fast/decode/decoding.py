@@ -25,6 +25,7 @@ class PictureDecoder:
         shown: the labels of the frames, in the order they are shown.
         avg_fps: frames a second; 0.0 where nothing says.
         size: (width, height) of a frame as it is shown; None where only a decoded frame tells.
+        pixel_aspect: width of a pixel over its height, before the frame is turned.
         codec: FFmpeg's name of the compression, such as "h264".
         damage: why the first packet that did not decode did not; empty while all did.
 
@@ -47,6 +48,7 @@ class PictureDecoder:
             self.codec = self._codec.codec.canonical_name
             self._recovers = self._codec.name == "h264"
             self.avg_fps = float(stream.average_rate or stream.guessed_rate or 0.0)
+            self.pixel_aspect = float(stream.sample_aspect_ratio or 1)
             self._packets = demux(source, self._container, stream, allow_cut)
             index = index_packets(self._packets, stream)
             for place, packet in enumerate(self._packets):

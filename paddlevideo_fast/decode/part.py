@@ -30,6 +30,11 @@ class VideoPart(VideoReader):
         """See `VideoReader`."""
         return self._video.quarter_turns
 
+    @property
+    def pixel_aspect(self) -> float:
+        """See `VideoReader`."""
+        return self._video.pixel_aspect
+
     def _shown_size(self) -> Tuple[int, int]:
         self._require_open()
         return self._video.width, self._video.height

@@ -51,6 +51,12 @@ class PyAVReader(VideoReader):
         self._shown_size()  # decodes a frame where the header hints at a rotation
         return self._to_rgb.quarter_turns
 
+    @property
+    def pixel_aspect(self) -> float:
+        """See `VideoReader`."""
+        aspect = self._decoder.pixel_aspect
+        return 1 / aspect if self.quarter_turns % 2 else aspect
+
     def close(self) -> None:
         """See `VideoReader`."""
         super().close()

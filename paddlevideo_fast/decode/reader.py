@@ -55,6 +55,11 @@ class VideoReader(ABC):
         return 0
 
     @property
+    def pixel_aspect(self) -> float:
+        """Width of a pixel over its height, as it is shown; frames are read as they are, whatever it is."""
+        return 1.0
+
+    @property
     def height(self) -> int:
         """Height of a frame as it is shown, in pixels."""
         return self._shown_size()[1]

@@ -25,6 +25,9 @@ def whole(path: Path) -> Iterator[Path]:
         os.replace(partial, path)
     except OSError as error:
         raise PaddleVideoFastError(f"{path}: cannot be written: {error.strerror or error}") from error
+    finally:
+        with contextlib.suppress(OSError):  # the folder itself may be what cannot be written
+            partial.unlink()
 
 
 def save_json(result: Mapping[str, Any], path: Path) -> None:

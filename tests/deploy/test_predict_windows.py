@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
+import json
+from pathlib import Path
+
 import av
 import numpy as np
 import pytest
@@ -14,7 +18,9 @@ from paddlevideo_fast.deploy.predictor import Predictor, Unread
 from paddlevideo_fast.deploy.windows import Window, WindowedPrediction, Windowing
 from paddlevideo_fast.errors import PaddleVideoFastError, ProgramError, VideoDecodeError
 from paddlevideo_fast.loader import ClipRequest
+from paddlevideo_fast.report.captions import CaptionPainter
 
+ROOT = Path(__file__).resolve().parents[2]
 REQUEST = ClipRequest(0, 0)
 
 
@@ -194,3 +200,171 @@ def test_one_window_is_the_whole_video_and_a_bad_file_is_told(program, motion_vi
     assert results[-1].windows == [Window(0, 16)]
     (result,) = predictor.predict_windows([clip], Windowing(0.001))
     assert "shorter than one of its frames" in str(result.error)
+
+
+@pytest.fixture
+def predict(program, capsys):
+    """Function that runs tools/predict.py: (exit code, stdout, stderr)."""
+    spec = importlib.util.spec_from_file_location("predict", ROOT / "tools" / "predict.py")
+    tool = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tool)
+
+    def run(*words):
+        code = tool.main([str(word) for word in ("--model_file", program, *words)])
+        return (code, *capsys.readouterr())
+
+    return run
+
+
+def test_the_command_lists_windows_and_segments(predict, make_clip, tmp_path):
+    clip = make_clip(tmp_path / "clip.mp4", 60, (64, 64))
+    words = ["-i", clip, "--window_sec", "1", "--stride_sec", "0.4", "--top_k", "3", "--batch_size", "2"]
+    code, out, err = predict(*words, "--json")
+    (entry,) = json.loads(out)
+    assert (code, err) == (0, "")
+    spans = [(window["start_sec"], window["end_sec"]) for window in entry["windows"]]
+    assert spans == [(0.0, 1.0), (0.4, 1.4), (0.8, 1.8), (1.2, 2.2), (1.4, 2.4)]
+    assert {len(window["top"]) for window in entry["windows"]} == {3}
+    assert len(entry["top"]) == 3
+    ends = [segment["end_sec"] for segment in entry["segments"]]
+    assert [segment["start_sec"] for segment in entry["segments"]] == [0.0, *ends[:-1]]
+    assert ends[-1] == 2.4
+    lines = predict(*words)[1].splitlines()
+    assert lines[0] == str(clip)
+    assert lines[4] == "  windows"
+    best = entry["windows"][4]["top"][0]
+    assert lines[9].split() == ["1.40", "-", "2.40", "s", f"{best['score']:.5f}", best["name"]]
+    assert lines[10] == "  segments"
+    assert len(lines) == 11 + len(entry["segments"])
+
+
+def test_pictures_of_a_folder_keep_its_folders(predict, make_clip, broken_videos, tmp_path):
+    folder = tmp_path / "in"
+    make_clip(folder / "a.mp4", 30, (64, 64))
+    make_clip(folder / "sub" / "a.avi", 30, (64, 64), codec="mpeg4")
+    (folder / "b.mp4").write_bytes(broken_videos["text"].read_bytes())
+    words = ["-i", folder, "--window_sec", "0.5"]
+    code, out, err = predict(*words, "--annotated", tmp_path / "out", "--timeline", tmp_path / "times")
+    assert (code, err.count("Error"), out.count("segments")) == (2, 1, 2)
+    for folder_out, ending in ((tmp_path / "out", "mp4"), (tmp_path / "times", "png")):
+        files = sorted(path.relative_to(folder_out).as_posix() for path in folder_out.rglob("*.*"))
+        assert files == [f"a.{ending}", f"sub/a.{ending}"]
+    with open_video(tmp_path / "out" / "sub" / "a.mp4") as video:
+        assert (video.num_frames, video.avg_fps, video.width) == (30, 25.0, 240)
+    code, out, err = predict(*words, "--annotated", folder)  # nothing runs
+    assert (code, out) == (2, "")
+    assert "a.mp4: is an input, which is never overwritten" in err
+    assert predict(*words, "--timeline", tmp_path / "one.png")[0] == 2
+    (tmp_path / "file").write_text("")
+    code, out, err = predict(*words, "--annotated", tmp_path / "file" / "below")
+    assert (code, out, err.count("cannot be made")) == (2, "", 1)
+
+
+def test_frames_carry_the_class_of_their_time(predict, motion_videos, tmp_path, monkeypatch):
+    drawn = []
+    draw = CaptionPainter.draw
+
+    def noted(self, frame, text):
+        drawn.append(text)
+        draw(self, frame, text)
+
+    monkeypatch.setattr(CaptionPainter, "draw", noted)
+    clips = sorted(motion_videos.glob("valid/*.mp4"))[:2]
+    film = joined_packets(clips, tmp_path / "film.mp4")
+    words = ["-i", film, "--annotated", tmp_path / "out", "--class_names", motion_videos / "classes.txt"]
+    (entry,) = json.loads(predict(*words, "--window_sec", 16 / 24, "--json")[1])
+    best = [window["top"][0] for window in entry["windows"]]
+    assert drawn == [f"{top['name']}  {top['score']:.2f}" for top in best for _ in range(16)]
+    drawn.clear()
+    (entry,) = json.loads(predict(*words, "--annotated_format", "gif", "--json")[1])
+    top = entry["top"][0]
+    assert drawn == [f"{top['name']}  {top['score']:.2f}"] * 11
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["film.gif", "film.mp4"]
+
+
+def test_real_clips_one_by_one_and_together(predict, real_clips_dir, broken_videos, tmp_path):
+    words = ["--window_sec", "2", "--stride_sec", "2.5", "--json", "-b", "4"]
+    out = tmp_path / "out"
+    code, text, err = predict("-i", real_clips_dir, *words, "--timeline", out, "--annotated", out)
+    entries = json.loads(text)
+    intact = [Path(entry["path"]).stem for entry in entries if "error" not in entry]
+    assert {Path(entry["path"]).name for entry in entries if "error" in entry} == {"corrupted.mp4"}
+    assert (code, err.count("VideoDecodeError"), len(err.splitlines())) == (2, 1, 1)
+    assert sorted(path.name for path in out.iterdir()) == sorted(
+        f"{stem}.{ending}" for stem in intact for ending in ("mp4", "png")
+    )
+    for entry in entries:
+        if "error" in entry:
+            continue
+        assert entry["windows"][0]["start_sec"] == 0.0
+        with open_video(entry["path"]) as video, open_video(out / f"{Path(entry['path']).stem}.mp4") as copy:
+            assert entry["windows"][-1]["end_sec"] == video.num_frames / video.avg_fps
+            assert copy.num_frames == video.num_frames
+            assert copy.avg_fps == pytest.approx(video.avg_fps, rel=1e-3)
+            assert (copy.width > copy.height) == (video.width > video.height)
+    for name in ("missing", "text", "truncated", "empty", "picture_png", "audio_only"):
+        one = ["-i", broken_videos[name], "--window_sec", "1", "--timeline", tmp_path / "t.png"]
+        code, text, err = predict(*one, "--annotated", tmp_path / "none")
+        assert (code, text, len(err.splitlines())) == (2, "", 1), name
+        assert str(broken_videos[name]) in err
+    assert not (tmp_path / "t.png").exists()
+
+
+def test_a_frame_that_only_the_annotated_video_needs_is_damaged(predict, make_clip, tmp_path):
+    clip = make_clip(tmp_path / "clip.mp4", 40, (64, 64), gop=1)
+    with av.open(str(clip)) as source:
+        packet = [packet for packet in source.demux(video=0) if packet.size][20]
+    data = bytearray(clip.read_bytes())
+    data[packet.pos : packet.pos + packet.size] = bytes(packet.size)
+    clip.write_bytes(data)
+    words = ["-i", clip, "--json"]
+    assert predict(*words)[0] == 0
+    code, out, err = predict(*words, "--annotated", tmp_path / "out")
+    (entry,) = json.loads(out)
+    assert (code, len(entry["top"])) == (2, 5)
+    assert "frame 20 is damaged or missing" in entry["error"]
+    assert err.count(entry["error"]) == 1
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_an_interrupted_run_keeps_what_is_done(predict, make_clip, tmp_path, monkeypatch):
+    for name in ("a", "b"):
+        make_clip(tmp_path / "in" / f"{name}.mp4", 12, (64, 64))
+    read = VideoPart.read
+
+    def interrupted(self, *args):
+        if self.path.endswith("b.mp4"):
+            raise KeyboardInterrupt
+        return read(self, *args)
+
+    monkeypatch.setattr(VideoPart, "read", interrupted)
+    words = ["-i", tmp_path / "in", "--window_sec", "1", "--annotated", tmp_path / "out", "--json"]
+    code, out, err = predict(*words)
+    assert (code, err) == (130, "interrupted\n")
+    assert [Path(entry["path"]).name for entry in json.loads(out)] == ["a.mp4"]
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["a.mp4"]
+
+
+def test_flags_that_do_not_fit_are_refused(predict, make_clip, tmp_path, capsys):
+    clip = make_clip(tmp_path / "clip.mp4", 12, (64, 64))
+    for flags in (
+        ["--stride_sec", "1"],
+        ["--timeline", "t.png"],
+        ["--window_sec", "two"],
+        ["--annotated_format", "avi"],
+        ["--window_sec", "1", "--enable_benchmark", "True"],
+    ):
+        with pytest.raises(SystemExit) as ended:
+            predict("-i", clip, *flags)
+        assert ended.value.code == 2
+        assert "usage" in capsys.readouterr().err
+    for flags in (
+        ["-1"],
+        ["0"],
+        ["nan"],
+        ["1", "--stride_sec", "0"],
+        ["0.01"],
+        ["1", "--stride_sec", "0.01"],
+    ):
+        code, out, err = predict("-i", clip, "--window_sec", *flags)
+        assert (code, out, len(err.splitlines())) == (2, "", 1), flags

@@ -1,0 +1,110 @@
+"""Pictures and videos of predictions."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from pathlib import Path
+from typing import Dict, List, NamedTuple, Optional, Sequence, Union
+
+from tqdm import tqdm
+
+from paddlevideo_fast.deploy.predictor import Prediction, Predictor, WindowedPrediction
+from paddlevideo_fast.errors import PaddleVideoFastError
+from paddlevideo_fast.report import AnnotatedFormat, Caption, annotate, draw_timeline, lettering, targets
+
+
+class Wanted(NamedTuple):
+    """What is written of each video.
+
+    Attributes:
+        annotated: folder for videos with the class on their frames; None: none.
+        form: their format.
+        timeline: folder for timelines, or for one video a file that ends in .png; None: none.
+    """
+
+    annotated: Optional[Path] = None
+    form: AnnotatedFormat = "mp4"
+    timeline: Optional[Path] = None
+
+
+class PredictionPictures:
+    """Writes annotated videos and timelines of predictions.
+
+    Args:
+        predictor: that makes them.
+        sources: the videos.
+        root: relative paths of the results start here.
+        wanted: what is written.
+
+    Raises:
+        PaddleVideoFastError: a result would overwrite a source or another result, or cannot be written.
+    """
+
+    def __init__(self, predictor: Predictor, sources: Sequence[Path], root: Path, wanted: Wanted) -> None:
+        self._predictor = predictor
+        self._form = wanted.form
+        self._videos: Dict[str, Path] = {}
+        self._timelines: Dict[str, Path] = {}
+        paths = [str(source) for source in sources]
+        if wanted.annotated:
+            found = targets(sources, root, wanted.annotated, f".{wanted.form}")
+            self._videos = dict(zip(paths, _writable(found)))
+        if wanted.timeline:
+            found = [wanted.timeline]
+            if wanted.timeline.suffix != ".png":
+                found = targets(sources, root, wanted.timeline, ".png")
+            elif len(sources) > 1:
+                raise PaddleVideoFastError(
+                    f"{wanted.timeline}: is one picture, and there are {len(sources)} videos; name a folder"
+                )
+            self._timelines = dict(zip(paths, _writable(found)))
+        if self._videos or self._timelines:
+            settings = predictor.recipe.settings
+            names = predictor.class_names or [str(number) for number in range(settings.num_classes)]
+            self._letters = lettering(names)
+
+    def write(self, prediction: Union[Prediction, WindowedPrediction]) -> None:
+        """Writes what is wanted of one video.
+
+        Raises:
+            PaddleVideoFastError: a frame of it does not decode, or a file cannot be written.
+        """
+        if prediction.path in self._timelines and isinstance(prediction, WindowedPrediction):
+            edges_sec = [edge / prediction.fps for edge in prediction.edges]
+            target = self._timelines[prediction.path]
+            title = os.path.basename(prediction.path)
+            draw_timeline(target, title, edges_sec, prediction.scores, self._letters)
+        if prediction.path in self._videos:
+            target = self._videos[prediction.path]
+            with self._predictor.open(prediction.path) as video:
+                progress = partial(
+                    tqdm, total=video.num_frames, desc=target.name, leave=False, disable=None, unit="frame"
+                )
+                captions = self._captions(prediction)
+                annotate(video, captions, self._letters.font_file, target, self._form, progress)
+
+    def _captions(self, prediction: Union[Prediction, WindowedPrediction]) -> List[Caption]:
+        if isinstance(prediction, Prediction):
+            return [Caption(0, self._text(prediction))]
+        return [Caption(first, self._text(part)) for first, part in zip(prediction.edges, prediction.parts)]
+
+    def _text(self, prediction: Prediction) -> str:
+        best = prediction.top(1)[0]
+        return f"{self._letters.names[best.class_id]}  {best.score:.2f}"
+
+
+def _writable(files: List[Path]) -> List[Path]:
+    """Makes the folders of files, so that a long prediction does not end in vain.
+
+    Raises:
+        PaddleVideoFastError: one cannot be made, or not be written to.
+    """
+    for folder in {file.parent for file in files}:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise PaddleVideoFastError(f"{folder}: cannot be made: {error.strerror or error}") from error
+        if not os.access(folder, os.W_OK):
+            raise PaddleVideoFastError(f"{folder}: no permission to write there")
+    return files

@@ -1,0 +1,57 @@
+"""Predictions as text and for JSON."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Union
+
+from paddlevideo_fast.deploy.prediction import Prediction
+from paddlevideo_fast.deploy.windows import WindowedPrediction
+
+Entry = Dict[str, Any]
+
+
+def entry_of(prediction: Union[Prediction, WindowedPrediction], top_k: int) -> Entry:
+    """A prediction for JSON.
+
+    Args:
+        prediction: of a video.
+        top_k: classes to list.
+
+    Returns:
+        `path` and `top`, a list of class_id, name and score, the best first. Where there are windows, also
+        `windows`, each with start_sec, end_sec and `top`, and `segments`, each with start_sec, end_sec,
+        class_id, name and score.
+    """
+    if isinstance(prediction, Prediction):
+        return {"path": prediction.path, "top": _tops(prediction, top_k)}
+    fps = prediction.fps
+    windows = [
+        {"start_sec": first / fps, "end_sec": stop / fps, "top": _tops(part, top_k)}
+        for (first, stop), part in zip(prediction.windows, prediction.parts)
+    ]
+    segments = [
+        {"start_sec": segment.start_sec, "end_sec": segment.end_sec, **segment.best._asdict()}
+        for segment in prediction.segments()
+    ]
+    return {**entry_of(prediction.whole, top_k), "windows": windows, "segments": segments}
+
+
+def table(entry: Entry) -> str:
+    """A file of `entry_of`, its most probable classes, and the best one of each window and segment."""
+    lines = [entry["path"], *(_row("", top) for top in entry["top"])]
+    if "windows" in entry:
+        lines += ["  windows", *(_row(_span(window), window["top"][0]) for window in entry["windows"])]
+        lines += ["  segments", *(_row(_span(segment), segment) for segment in entry["segments"])]
+    return "\n".join(lines)
+
+
+def _tops(prediction: Prediction, top_k: int) -> List[Entry]:
+    return [score._asdict() for score in prediction.top(top_k)]
+
+
+def _row(span: str, best: Entry) -> str:
+    return f"{span}  {best['score']:8.5f}  {best['name']}"
+
+
+def _span(part: Entry) -> str:
+    return f"  {part['start_sec']:8.2f} - {part['end_sec']:8.2f} s"
