@@ -11,8 +11,17 @@ import paddle
 
 from paddlevideo_fast.config import Config, DatasetSettings, RunSettings
 from paddlevideo_fast.engine import Distribution
-from paddlevideo_fast.loader import BadSamples, WorkerOptions, build_dataset, build_loader, check_labels
+from paddlevideo_fast.errors import ConfigError
+from paddlevideo_fast.loader import (
+    BadSamples,
+    Pipeline,
+    WorkerOptions,
+    build_dataset,
+    build_loader,
+    check_labels,
+)
 from paddlevideo_fast.loader.dali import DaliOptions, to_tensor
+from paddlevideo_fast.loader.transforms import RandomFlip
 from paddlevideo_fast.machine import gpu_number
 from paddlevideo_fast.modeling import Preprocess
 from paddlevideo_fast.registry import RECOGNIZERS
@@ -42,7 +51,9 @@ def split_of(
         cfg["DATASET"][name], cfg["PIPELINE"][name], training=training, seed=settings.seed
     )
     recognizer: Any = RECOGNIZERS.get(cfg["MODEL"]["framework"])
-    check_labels(dataset.records, recognizer.classes_of(cfg["MODEL"]), cfg["DATASET"][name]["file_path"])
+    num_classes = recognizer.classes_of(cfg["MODEL"])
+    check_labels(dataset.records, num_classes, cfg["DATASET"][name]["file_path"])
+    _check_mirrored_labels(dataset.pipeline, num_classes, f"PIPELINE.{name}.transform")
     dali = dali_options(settings, name, layout)
     drop_last = training and len(dataset) >= data.batch_size * distribution.world_size
     loader = loader_of(cfg, name, dataset, dali, drop_last, distribution)
@@ -50,6 +61,16 @@ def split_of(
     bad = BadSamples(listed, total=len(dataset), max_share=data.max_bad_share)
     preprocess = to_tensor if dali else Preprocess(*dataset.pipeline.normalization, layout)
     return Split(loader, preprocess, bad)
+
+
+def _check_mirrored_labels(pipeline: Pipeline, num_classes: int, key: str) -> None:
+    """A flip may give a clip a label that no line of the list has."""
+    for step in pipeline.geometric:
+        largest = max(step.swapped_labels, default=0) if isinstance(step, RandomFlip) else 0
+        if largest >= num_classes:
+            raise ConfigError(
+                [f"{key}: RandomFlip.swapped_labels: label {largest} with num_classes {num_classes}"]
+            )
 
 
 def loader_of(

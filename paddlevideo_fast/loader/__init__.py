@@ -11,7 +11,7 @@ from paddlevideo_fast.loader.errors import LoaderError, TransformError
 from paddlevideo_fast.loader.packed_dataset import PackedFrameDataset
 from paddlevideo_fast.loader.pipeline import Pipeline
 from paddlevideo_fast.loader.request import ClipRequest
-from paddlevideo_fast.loader.sampling import DecodeSampler, Sampler
+from paddlevideo_fast.loader.sampling import DecodeSampler, Sampler, UniformSampler
 from paddlevideo_fast.loader.workers import WorkerOptions
 
 __all__ = [
@@ -30,6 +30,7 @@ __all__ = [
     "Sample",
     "Sampler",
     "TransformError",
+    "UniformSampler",
     "VideoDataset",
     "VideoRecord",
     "WorkerOptions",

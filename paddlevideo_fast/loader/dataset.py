@@ -25,7 +25,7 @@ class Sample:
 
     Attributes:
         clip: uint8 [V * T, H, W, 3]; None where nothing decoded.
-        label: the class of the record that was delivered.
+        label: the class of what was delivered: the record's, or that of its mirror image.
         index: its number; in training it differs from the request's where that did not decode.
         view: the request's.
         failures: (path, cause) of each record that did not decode.
@@ -157,12 +157,21 @@ class ClipDataset:
             if self.on_record is not None:
                 self.on_record(attempt.request.index)
             try:
-                clip, num_replaced = self.pipeline(*attempt, out)
+                clip = self.pipeline(*attempt, out)
             except VideoDecodeError as error:
                 failures.append(failure_of(attempt.record, error))
                 continue
-            return self._sample(attempt.request, clip, failures, num_replaced)
-        return self._sample(request, None, failures)
+            return Sample(
+                clip.pixels,
+                clip.label,
+                attempt.request.index,
+                request.view,
+                tuple(failures),
+                self.num_crops,
+                clip.num_replaced,
+            )
+        label = self.records[request.index].label
+        return Sample(None, label, request.index, request.view, tuple(failures), self.num_crops)
 
     def attempts(self, request: ClipRequest) -> Iterator[Attempt]:
         """The record of a request, and in training the substitutes drawn for it should it not decode."""
@@ -173,16 +182,6 @@ class ClipDataset:
                 index = int(generator(SUBSTITUTE, *key, attempt).integers(len(self.records)))
             rng = generator(CLIP, *key, attempt) if self.training else Middle()
             yield Attempt(self.records[index], replace(request, index=index), rng)
-
-    def _sample(
-        self,
-        request: ClipRequest,
-        clip: Optional[np.ndarray],
-        failures: List[Failure],
-        num_replaced: int = 0,
-    ) -> Sample:
-        label = self.records[request.index].label
-        return Sample(clip, label, request.index, request.view, tuple(failures), self.num_crops, num_replaced)
 
 
 def failure_of(record: VideoRecord, error: VideoDecodeError) -> Failure:

@@ -39,10 +39,12 @@ class Clip(NamedTuple):
     Attributes:
         pixels: uint8 [V * T, H, W, 3], RGB; for each crop the sampler's clips one after the other.
         num_replaced: frames that did not decode and had another in their place.
+        label: class of what is shown.
     """
 
     pixels: np.ndarray
     num_replaced: int
+    label: int
 
 
 class VideoSize(Protocol):
@@ -133,7 +135,7 @@ class Pipeline:
         pixels = resample.render(frames, out)
         for step in self.pixelwise:
             step.apply(pixels, rng)
-        return Clip(pixels, num_replaced)
+        return Clip(pixels, num_replaced, plan.geometry.label)
 
     def plan(
         self, video: VideoSize, record: VideoRecord, request: ClipRequest, rng: np.random.Generator
@@ -156,7 +158,7 @@ class Pipeline:
         self, video: VideoSize, record: VideoRecord, request: ClipRequest, rng: np.random.Generator
     ) -> ClipGeometry:
         factor = request.crop_size / self.crop_size if request.crop_size else 1.0
-        geometry = ClipGeometry(video.width, video.height, factor)
+        geometry = ClipGeometry(video.width, video.height, factor, record.label)
         for step in self.geometric:
             try:
                 step.apply(geometry, rng)

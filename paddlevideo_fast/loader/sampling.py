@@ -167,6 +167,49 @@ class Sampler:
 
 
 @SAMPLERS.register()
+class UniformSampler:
+    """One frame of each of `num_frames` equal parts of the whole video.
+
+    The parts need not be whole frames, so nothing of the video is left out, and a short one repeats frames.
+    3D networks read Something-Something in this way. 4 frames of a video of 10:
+
+        frame     0 1 2 3 4 5 6 7 8 9
+        part      |-0--|-1--|-2--|-3--|
+        training  x       x x        x    a random place in each
+        valid       x   x     x   x       the middle of each
+
+    Args:
+        num_frames: frames of the clip.
+
+    Attributes:
+        num_clips: clips that `sample` returns.
+    """
+
+    num_clips = 1
+
+    def __init__(self, num_frames: PositiveInt) -> None:
+        self.num_frames = num_frames
+
+    def sample(
+        self, num_frames: int, avg_fps: float, request: ClipRequest, rng: np.random.Generator
+    ) -> np.ndarray:
+        """Frame indices of the clip.
+
+        Args:
+            num_frames: length of the video, ≥ 1.
+            avg_fps: its frames a second; not used.
+            request: `num_frames` replaces the sampler's own where it is set.
+            rng: draws the places.
+
+        Returns:
+            int64 [frames of the clip], each in [0, num_frames), ascending.
+        """
+        count = request.num_frames or self.num_frames
+        places = np.arange(count) + rng.uniform(0.0, 1.0, count)
+        return np.minimum((places * num_frames / count).astype(np.int64), num_frames - 1)
+
+
+@SAMPLERS.register()
 class DecodeSampler:
     """Frames of one span of time, as PaddleVideo's and PySlowFast's SlowFast take them.
 

@@ -47,7 +47,7 @@ def both_ways(path, steps, request, seed):
     """The pipeline's clip, and the one rendered from whole frames with the same draws."""
     pipeline = Pipeline(VideoDecoder(), Sampler(3, 1), steps)
     record = VideoRecord(path, 0)
-    pixels, num_replaced = pipeline(record, request, np.random.default_rng(seed))
+    pixels, num_replaced, _ = pipeline(record, request, np.random.default_rng(seed))
     assert num_replaced == 0
     rng = np.random.default_rng(seed)
     with open_video(path) as reader:

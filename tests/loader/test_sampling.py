@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paddlevideo_fast.loader import ClipRequest, DecodeSampler, LoaderError, Sampler
+from paddlevideo_fast.loader import ClipRequest, DecodeSampler, LoaderError, Sampler, UniformSampler
 from paddlevideo_fast.loader.randomness import Middle
 
 lengths = st.integers(1, 400)
@@ -242,3 +242,19 @@ def test_a_random_clip_draws_a_rate_up_to_the_requests():
 def test_nothing_to_sample():
     with pytest.raises(LoaderError, match="sampling_rate 0"):
         DecodeSampler(num_frames=4, sampling_rate=0)
+
+
+@given(lengths, st.sampled_from([8, 32, 64]), st.integers(0, 99))
+def test_one_frame_of_each_part_of_the_whole_video(num_frames, count, seed):
+    result = indices(UniformSampler(count), num_frames, seed=seed)
+    part = num_frames / count
+    for number, index in enumerate(result):
+        assert int(number * part) <= index <= (number + 1) * part
+    assert indices(UniformSampler(64), num_frames, ClipRequest(0, 0, num_frames=count), seed) == result
+
+
+@given(lengths, st.sampled_from([8, 32, 64]))
+def test_validation_takes_the_middle_of_each_part_as_pyslowfast_does(num_frames, count):
+    result = UniformSampler(count).sample(num_frames, 12.0, ClipRequest(0, 0), Middle())
+    edges = np.round(np.arange(count + 1) * ((num_frames - 1) / count)).astype(int)
+    assert np.abs(result - (edges[:-1] + edges[1:]) // 2).max() <= 1

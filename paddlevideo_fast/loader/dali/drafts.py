@@ -58,6 +58,12 @@ class Draft:
         assert self.plan is not None
         return len(self.plan.frames), self.plan.geometry.height, self.plan.geometry.width
 
+    @property
+    def label(self) -> int:
+        """Class of the clip."""
+        assert self.plan is not None
+        return self.plan.geometry.label
+
     def next(self) -> Optional[Attempt]:
         """Goes on to the next record."""
         self.attempt = next(self._attempts, None)

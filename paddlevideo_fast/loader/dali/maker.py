@@ -122,10 +122,8 @@ class BatchMaker:
     def _batch(self, drafts: Sequence[Draft], clips: Any) -> Batch:
         num_crops = self._drafter.dataset.num_crops
         samples = [
-            Sample(
-                None, attempt.record.label, attempt.request.index, attempt.request.view, num_crops=num_crops
-            )
-            for attempt in (draft.attempt for draft in drafts)
+            Sample(None, draft.label, attempt.request.index, attempt.request.view, num_crops=num_crops)
+            for draft, attempt in ((draft, draft.attempt) for draft in drafts)
             if attempt is not None
         ]
         if clips is not None:  # views lie one after the other

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import List, Optional, Sequence, Tuple
+from typing import Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -180,12 +180,28 @@ class RandomFlip(Geometric):
 
     Args:
         p: how often.
+        swapped_labels: pairs of classes of which each is the other's mirror image, such as pulling something
+            from left to right, and from right to left. The label of a mirrored clip changes with it.
+
+    Raises:
+        LoaderError: a class is in more than one pair.
     """
 
-    def __init__(self, p: Share = 0.5) -> None:
+    def __init__(
+        self, p: Share = 0.5, swapped_labels: Optional[Sequence[Tuple[Count, Count]]] = None
+    ) -> None:
         self.p = p
+        self.swapped_labels: Dict[int, int] = {}
+        for first, second in swapped_labels or ():
+            if first == second or {first, second} & set(self.swapped_labels):
+                raise LoaderError(
+                    f"RandomFlip: swapped_labels {list(swapped_labels or ())}: a class has one mirror image, "
+                    "which is another class; classes that stay the same are not listed"
+                )
+            self.swapped_labels.update({first: second, second: first})
 
     def apply(self, geometry: ClipGeometry, rng: np.random.Generator) -> None:
         """See `Geometric`."""
         if rng.random() < self.p:
             geometry.flip()
+            geometry.label = self.swapped_labels.get(geometry.label, geometry.label)

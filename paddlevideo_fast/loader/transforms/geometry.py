@@ -24,17 +24,22 @@ class ClipGeometry:
         source_height: their height.
         size_factor: what the sizes that transforms ask for are multiplied with; 1 unless the request has a
             crop size of its own.
+        label: class of the video.
 
     Attributes:
         width: current width of the output in pixels.
         height: current height.
         views: the boxes; more than one after a multi-crop.
+        label: class of what is shown, which a mirror may change.
     """
 
-    def __init__(self, source_width: int, source_height: int, size_factor: float = 1.0) -> None:
+    def __init__(
+        self, source_width: int, source_height: int, size_factor: float = 1.0, label: int = 0
+    ) -> None:
         self.source_width = source_width
         self.source_height = source_height
         self.size_factor = size_factor
+        self.label = label
         self.width = source_width
         self.height = source_height
         self.views = [View(0.0, 0.0, float(source_width), float(source_height))]

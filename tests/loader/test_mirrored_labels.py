@@ -1,0 +1,76 @@
+"""A clip whose mirror image is another class has that class as its label when it is mirrored."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from paddlevideo_fast.assembly.data import split_of
+from paddlevideo_fast.config import load_config
+from paddlevideo_fast.errors import ConfigError
+from paddlevideo_fast.loader import ClipRequest, LoaderError, build_dataset
+from paddlevideo_fast.loader.transforms import RandomFlip
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+PAIRS = [[0, 1], [2, 3]]
+
+
+@pytest.fixture
+def list_of_videos(motion_dataset, tmp_path):
+    """One video of each of the classes left, right, up and a class that no pair has."""
+    path = tmp_path / "videos.list"
+    names = [line.rsplit(None, 1)[0] for line in motion_dataset.train_list.read_text().splitlines()]
+    labels = (0, 1, 2, 7)
+    path.write_text("".join(f"{motion_dataset.root / names[place]} {labels[place]}\n" for place in range(4)))
+    return path
+
+
+def sections(path, *transforms):
+    pipeline = {
+        "decode": {"name": "VideoDecoder"},
+        "sample": {"name": "Sampler", "num_seg": 4, "seg_len": 1, "valid_mode": True},
+        "transform": list(transforms),
+    }
+    return {"format": "VideoDataset", "file_path": str(path)}, pipeline
+
+
+@pytest.mark.smoke
+def test_the_label_is_the_mirror_class_where_and_only_where_the_clip_is_mirrored(list_of_videos):
+    plain = build_dataset(*sections(list_of_videos), training=True, seed=3)
+    flip = {"RandomFlip": {"swapped_labels": PAIRS}}
+    flipping = build_dataset(*sections(list_of_videos, flip), training=True, seed=3)
+    seen = set()
+    for epoch in range(12):
+        for index, (own, other) in enumerate([(0, 1), (1, 0), (2, 3), (7, 7)]):
+            shown = plain[ClipRequest(index, epoch)].clip
+            sample = flipping[ClipRequest(index, epoch)]
+            mirrored = np.array_equal(sample.clip, shown[:, :, ::-1])
+            assert mirrored != np.array_equal(sample.clip, shown)
+            assert sample.label == (other if mirrored else own)
+            seen.add((index, mirrored))
+    assert len(seen) == 8, "each clip comes both ways"
+
+
+def test_twice_mirrored_is_not_mirrored_and_validation_mirrors_nothing(list_of_videos):
+    always = {"RandomFlip": {"p": 1.0, "swapped_labels": PAIRS}}
+    twice = build_dataset(*sections(list_of_videos, always, always), training=True, seed=0)
+    assert [twice[ClipRequest(index, 0)].label for index in range(4)] == [0, 1, 2, 7]
+    half = {"RandomFlip": {"swapped_labels": PAIRS}}
+    valid = build_dataset(*sections(list_of_videos, half), training=False, seed=0)
+    assert [valid[ClipRequest(index, 0)].label for index in range(4)] == [0, 1, 2, 7]
+
+
+@pytest.mark.parametrize("pairs", [[[0, 1], [1, 2]], [[4, 4]]])
+def test_a_class_has_one_mirror_image(pairs):
+    with pytest.raises(LoaderError, match="a class has one mirror image, which is another class"):
+        RandomFlip(swapped_labels=pairs)
+
+
+def test_a_mirror_class_beyond_the_classes_of_the_head_is_an_error(list_of_videos):
+    config = load_config(REPOSITORY / "configs" / "quickstart" / "tsm_motion.yaml")
+    flip = {"RandomFlip": {"swapped_labels": [[0, 8]]}}
+    config["DATASET"]["train"], config["PIPELINE"]["train"] = sections(list_of_videos, flip)
+    with pytest.raises(ConfigError, match=r"PIPELINE.train.transform: .* label 8 with num_classes 8"):
+        split_of(config, "train", None, "NTCHW")

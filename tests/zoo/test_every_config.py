@@ -1,0 +1,141 @@
+"""Every YAML of configs/ trains two steps and validates: its own network, on real files, in small pictures.
+
+Only paths, batch sizes, sizes in pixels and the length of the run change. Nothing is saved.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Dict, List, NamedTuple
+
+import cv2
+import pytest
+
+from paddlevideo_fast import assembly
+from paddlevideo_fast.assembly import run
+from paddlevideo_fast.bench.numbered_clips import draw
+from paddlevideo_fast.config import load_config
+from paddlevideo_fast.engine import ReadOnlyStore
+from paddlevideo_fast.loader import ClipRequest, build_dataset
+from paddlevideo_fast.planning import RunPlan, plan_run
+
+CONFIGS_DIR = Path(__file__).resolve().parents[2] / "configs"
+CONFIGS = sorted(CONFIGS_DIR.glob("[!_]*/**/*.yaml"))
+WIDTH_PX, HEIGHT_PX, NUM_FRAMES = 80, 64, 40
+SHRINKAGE = 7  # of the sizes in pixels: 224 becomes 32, the smallest that a ResNet halves five times
+SIZES = ("short_size", "target_size", "min_size", "max_size", "crop_size")
+SMALL_ENOUGH_PX = 64
+
+
+class Files(NamedTuple):
+    """Lists of the same clips as videos and as folders of frames.
+
+    Attributes:
+        lists: by "train" or "valid", then by whether it is of folders.
+    """
+
+    root: Path
+    lists: Dict[str, Dict[bool, Path]]
+
+
+@pytest.fixture(scope="session")
+def files(tmp_path_factory: pytest.TempPathFactory, make_clip: Any) -> Files:
+    """Two classes of one clip each; the training lists have them again and again."""
+    root = tmp_path_factory.mktemp("zoo")
+    lines: Dict[bool, List[str]] = {False: [], True: []}
+    for label in (0, 1):
+        make_clip(root / f"{label}.mp4", NUM_FRAMES, (WIDTH_PX, HEIGHT_PX))
+        (root / f"{label}").mkdir()
+        for number in range(NUM_FRAMES):
+            bgr = cv2.cvtColor(draw(number, WIDTH_PX, HEIGHT_PX), cv2.COLOR_RGB2BGR)
+            assert cv2.imwrite(str(root / f"{label}" / f"img_{number + 1:05}.jpg"), bgr)
+        lines[False].append(f"{label}.mp4 {label}\n")
+        lines[True].append(f"{label} {NUM_FRAMES} {label}\n")
+    lists: Dict[str, Dict[bool, Path]] = {"train": {}, "valid": {}}
+    for part, repeats in (("train", 32), ("valid", 1)):
+        for of_folders, text in lines.items():
+            path = root / f"{part}_{'frames' if of_folders else 'videos'}.list"
+            path.write_text("".join(text * repeats))
+            lists[part][of_folders] = path
+    return Files(root, lists)
+
+
+def small(path: Path, files: Files, folder: Path) -> Any:
+    """The config, with less of everything but the network."""
+    config = load_config(path)
+    config.update(
+        output_dir=str(folder), max_iters=2, validate=True, val_interval=1, report=False, use_visualdl=False
+    )
+    config["log_interval"] = 1
+    config["DATASET"].update(
+        batch_size=1, valid_batch_size=1, test_batch_size=1, num_workers=0, valid_num_workers=0
+    )
+    for name in ("train", "valid", "test"):
+        section = config["DATASET"][name]
+        of_folders = section["format"] == "FrameDataset"
+        section.pop("suffix", None)
+        listed = files.lists["train" if name == "train" else "valid"][of_folders]
+        section.update(data_prefix=str(files.root), file_path=str(listed))
+        shrink(config["PIPELINE"][name]["transform"])
+    for part in parts_of(config["MODEL"]):
+        part.pop("pretrained", None)
+    if "MULTIGRID" in config:
+        config["MULTIGRID"]["bn_base_size"] = 1  # as the batches have one clip
+    return config
+
+
+def parts_of(section: Any) -> List[Any]:
+    """A section and all mappings in it."""
+    inside = [part for value in section.values() if isinstance(value, dict) for part in parts_of(value)]
+    return [section, *inside]
+
+
+def shrink(transforms: List[Dict[str, Any]]) -> None:
+    steps = [arguments for step in transforms for arguments in step.values() if arguments]
+    sizes = [(step, name) for step in steps for name in SIZES if name in step]
+    if max(step[name] for step, name in sizes) > SMALL_ENOUGH_PX:
+        for step, name in sizes:
+            step[name] = math.ceil(step[name] / SHRINKAGE)
+
+
+def first_epoch(config: Any, world_size: int = 1) -> RunPlan:
+    """The plan of a run, cut off after an epoch."""
+    plan = plan_run(config, world_size)
+    return replace(plan, phases=[replace(plan.phases[0], end_epoch=1)])
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_it_trains_two_steps_and_validates(path, files, tmp_path, monkeypatch):
+    monkeypatch.setattr(run, "CheckpointStore", ReadOnlyStore)  # as a rank that writes no weights
+    monkeypatch.setattr(run, "plan_run", first_epoch)
+    config = small(path, files, tmp_path)
+    assembly.train(config)
+    records = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    steps = [record for record in records if record["kind"] == "train"]
+    assert len(steps) == 2
+    assert all(math.isfinite(record["loss"]) for record in steps)
+    (valid,) = [record for record in records if record["kind"] == "valid"]
+    assert valid["num_samples"] == 2
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_what_it_tests_with_fits_its_network(path, files):
+    config = small(path, files, Path("unused"))
+    parts = config["DATASET"]["test"], config["PIPELINE"]["test"]
+    dataset = build_dataset(*parts, training=False, seed=0)
+    for view in {0, dataset.num_views - 1}:
+        sample = dataset[ClipRequest(0, 0, view, dataset.num_views)]
+        num_frames, height, width, channels = sample.clip.shape
+        assert (height, channels) == (width, 3)
+        assert num_frames % (sample.num_crops * config["MODEL"]["backbone"].get("num_seg", 1)) == 0
+
+
+def test_all_networks_have_all_data_sets():
+    """Six networks, three data sets each."""
+    found = {path.stem for path in CONFIGS}
+    for network in ("tsn", "tsm", "pptsm", "slowfast", "slow", "i3d"):
+        for data in ("ucf101", "ssv2"):
+            assert f"{network}_{data}_videos" in found
