@@ -52,9 +52,12 @@ def here(tmp_path, monkeypatch):
     return tmp_path
 
 
-def write(path, text, **options):
+def write(path, text, windows=False):
+    """Writes a file, `windows` with a byte order mark and that system's line ends."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding=options.pop("encoding", "utf-8"), **options)
+    if windows:
+        text = "\ufeff" + text.replace("\n", "\r\n")
+    path.write_bytes(text.encode())
 
 
 def put(clip, *paths):
@@ -101,7 +104,6 @@ def test_k400_in_flat_folders(here, scripts, clip, capsys):
         "data/k400/videos/val/bbbbbbbbbb0_000001_000011.mp4",
         "data/k400/videos/test/cccccccccc0_000001_000011.mp4",
     )
-    put(clip, "data/k400/videos/val/._bbbbbbbbbb0_000001_000011.mp4")
     assert scripts["k400"]([]) == 0
     assert lines("data/k400/class_names.txt") == [
         "answering, or not",
@@ -177,8 +179,8 @@ def test_k400_a_split_alone_and_what_a_later_run_leaves(here, scripts, clip, cap
 
 def test_k400_bom_windows_line_ends_and_quoted_everything(here, scripts, clip):
     rows = '"label","youtube_id","time_start","time_end"\n"zumba","aaaaaaaaaa0","10","20"\n\n'
-    write(Path("data/k400/annotations/train.csv"), rows, encoding="utf-8-sig", newline="\r\n")
-    write(Path("data/k400/annotations/val.csv"), rows.replace("aaa0", "aaa1"), newline="\r\n")
+    write(Path("data/k400/annotations/train.csv"), rows, windows=True)
+    write(Path("data/k400/annotations/val.csv"), rows.replace("aaa0", "aaa1"), windows=True)
     put(clip, "data/k400/videos/aaaaaaaaaa0.mp4", "data/k400/videos/aaaaaaaaaa1.mp4")
     assert scripts["k400"]([]) == 0
     assert lines("data/k400/val.list") == ["aaaaaaaaaa1.mp4 0"]
@@ -224,7 +226,8 @@ def test_k400_wrong_folders(here, scripts, clip):
     assert problem() == "data/k400/videos: no such folder"
     Path("data/k400/videos").mkdir()
     assert problem().endswith("expected aaaaaaaaaa0_000010_000020.*, found nothing")
-    put(clip, "data/k400/videos/one.mp4")
+    put(clip, "data/k400/videos/one.mp4", "data/k400/videos/.two.mp4", "data/k400/videos/.cache/three.mp4")
+    put(clip, "data/k400/videos/four/folders/are too/deep.mp4")
     assert problem().endswith("found 1 others, such as data/k400/videos/one.mp4")
     put_frames("data/k400/rawframes/one")
     assert "expected aaaaaaaaaa0_000010_000020/img_00001.jpg, found 1 others" in problem("--frames")
@@ -238,17 +241,18 @@ def test_k400_wrong_folders(here, scripts, clip):
 # --- UCF101
 
 
-def ucf101_annotations(root=Path("data/ucf101/annotations"), **options):
-    write(root / "classInd.txt", "1 Hammering\n2 HammerThrow\n", **options)
+def ucf101_annotations(windows=False):
+    root = Path("data/ucf101/annotations")
+    write(root / "classInd.txt", "1 Hammering\n2 HammerThrow\n", windows)
     for split in (1, 2, 3):
         train = [f"Hammering/v_Hammering_g0{split}_c01.avi 1\n", "HammerThrow/v_HammerThrow_g04_c01.avi 2\n"]
-        write(root / f"trainlist0{split}.txt", "".join(train), **options)
-        write(root / f"testlist0{split}.txt", f"Hammering/v_Hammering_g0{split}_c02.avi\n", **options)
+        write(root / f"trainlist0{split}.txt", "".join(train), windows)
+        write(root / f"testlist0{split}.txt", f"Hammering/v_Hammering_g0{split}_c02.avi\n", windows)
 
 
 @pytest.mark.parametrize("folder", ["videos/", "videos/UCF-101/"])
 def test_ucf101(here, scripts, clip, folder, capsys):
-    ucf101_annotations(newline="\r\n", encoding="utf-8-sig")
+    ucf101_annotations(windows=True)
     for name in (
         "Hammering/v_Hammering_g01_c01",
         "Hammering/v_Hammering_g01_c02",
@@ -330,7 +334,8 @@ TEMPLATES = [
 ]
 
 
-def ssv2_annotations(prefix="something-something-v2-", root=Path("data/ssv2/annotations")):
+def ssv2_annotations(prefix):
+    root = Path("data/ssv2/annotations")
     names = [template.replace("[", "").replace("]", "") for template in TEMPLATES]
     # Not in the order of the numbers: the numbers decide.
     write(root / f"{prefix}labels.json", json.dumps({names[2]: "2", names[0]: "0", names[1]: "1"}))
@@ -355,6 +360,23 @@ def test_ssv2(here, scripts, clip, prefix):
         "Putting something, something and something on the table",
         "Poking something so lightly that it doesn't or almost doesn't move",
     ]
+
+
+def test_ssv2_elsewhere_behind_links_and_shuffled(here, scripts, clip):
+    ssv2_annotations("")
+    put(clip, *(f"disk/{name}.webm" for name in (100, 101, 102, 200)))
+    Path("data/ssv2/videos").mkdir()
+    Path("data/ssv2/videos/part").symlink_to(here / "disk")
+    assert scripts["ssv2"]([]) == 0
+    plain = lines("data/ssv2/train.list")
+    assert plain == ["part/102.webm 2", "part/100.webm 0", "part/101.webm 1"]
+    shuffled = []
+    for output in ("a", "b", "c", "d"):
+        assert scripts["ssv2"](["--shuffle", f"--output={output}"]) == 0
+        shuffled.append(lines(f"{output}/train.list"))
+    assert shuffled == [shuffled[0]] * 4
+    assert shuffled[0] != plain
+    assert sorted(shuffled[0]) == sorted(plain)
 
 
 def test_ssv2_frames(here, scripts):
