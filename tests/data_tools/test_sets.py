@@ -355,6 +355,10 @@ def test_ssv2(here, scripts, clip, prefix):
     assert lines("data/ssv2/train.list") == ["100.webm 0", "101.webm 1"]
     assert lines("data/ssv2/train_missing.txt") == ["102"]
     assert lines("data/ssv2/val.list") == ["200.webm 1"]
+    cfg = load_config(CONFIGS / "tsm_ssv2_videos.yaml")
+    dataset = build_dataset(cfg["DATASET"]["train"], cfg["PIPELINE"]["train"], training=True, seed=0)
+    assert [record.label for record in dataset.records] == [0, 1]
+    assert dataset[ClipRequest(index=0, epoch=0)].clip.shape == (8, 224, 224, 3)
     assert lines("data/ssv2/class_names.txt") == [
         "Pretending to put something into something",
         "Putting something, something and something on the table",
@@ -385,6 +389,9 @@ def test_ssv2_frames(here, scripts):
     assert scripts["ssv2"](["--frames"]) == 0
     assert lines("data/ssv2/train_frames.list") == ["101 5 1"]
     assert lines("data/ssv2/val_frames.list") == ["200 5 1"]
+    cfg = load_config(CONFIGS / "tsm_ssv2_frames.yaml")
+    dataset = build_dataset(cfg["DATASET"]["valid"], cfg["PIPELINE"]["valid"], training=False, seed=0)
+    assert [(record.num_frames, record.label) for record in dataset.records] == [(5, 1)]
 
 
 @pytest.mark.parametrize(
