@@ -1,6 +1,6 @@
 """Writes a trained network as a program for Paddle Inference, and what tools/predict.py needs beside it.
 
-The program is kept only where its logits are those of the network.
+With --onnx there is a program for onnxruntime, too. Both are kept only where their logits are the network's.
 
 Example:
     python tools/export_model.py -c configs/quickstart/tsm_motion.yaml -p best.pdparams -o inference
@@ -15,10 +15,12 @@ from typing import List, Optional, Sequence
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # runs from a clone, installed or not
 
-from paddlevideo_fast.cli import EXIT_USER_ERROR, quiet_import
+from paddlevideo_fast.cli import EXIT_USER_ERROR, count, quiet_import
 from paddlevideo_fast.config.load import load_config
 from paddlevideo_fast.errors import PaddleVideoFastError
 from paddlevideo_fast.process import prepare_process
+
+_OPSET_VERSION = 13
 
 
 def parse_args(argv: Optional[Sequence[str]]) -> argparse.Namespace:
@@ -51,7 +53,16 @@ def parse_args(argv: Optional[Sequence[str]]) -> argparse.Namespace:
         help="the pipeline and views that prediction takes (default valid)",
     )
     parser.add_argument("--class_names", metavar="FILE", help="names of the classes, one a line")
-    return parser.parse_args(argv)
+    parser.add_argument("--onnx", action="store_true", help="write the program as ONNX, too")
+    parser.add_argument(
+        "--opset_version",
+        type=count(7),
+        help="of --onnx; later where an operator needs it (default 13)",
+    )
+    args = parser.parse_args(argv)
+    if args.opset_version and not args.onnx:
+        parser.error("--opset_version: is of ONNX; give --onnx, too")
+    return args
 
 
 def _shape(text: str) -> List[int]:
@@ -76,13 +87,14 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
             input_shape=args.input_shape,
             split=args.split,
             class_names=args.class_names,
+            onnx_opset=(args.opset_version or _OPSET_VERSION) if args.onnx else None,
         )
         cfg = load_config(args.config, args.override)
         files = export_model(cfg, args.pretrained_params, args.output_path, args.save_name, options)
     except PaddleVideoFastError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return EXIT_USER_ERROR
-    for file in files:
+    for file in files.all:
         print(file)
     return 0
 

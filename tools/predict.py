@@ -41,7 +41,9 @@ def parse_args(argv: Optional[Sequence[str]]) -> argparse.Namespace:
     )
     parser.add_argument("-i", "--input_file", required=True, help="a video, or a folder of videos")
     parser.add_argument(
-        "--model_file", required=True, help="the program, with its ending .json or .pdmodel or without it"
+        "--model_file",
+        required=True,
+        help="the program, with its ending .json, .pdmodel or .onnx or without it",
     )
     parser.add_argument("--params_file", help="its parameters (default: next to the program)")
     parser.add_argument(
@@ -108,7 +110,7 @@ def _truth(text: str) -> bool:
 
 def recipe(args: argparse.Namespace) -> Any:
     """How the program is fed: as export wrote it down, or as --config says."""
-    from paddlevideo_fast.deploy.program import settings_file
+    from paddlevideo_fast.deploy.program_files import settings_file
     from paddlevideo_fast.deploy.settings import read_recipe, recipe_of
 
     beside = settings_file(args.model_file)
@@ -118,7 +120,7 @@ def recipe(args: argparse.Namespace) -> Any:
     if not beside.is_file():  # a program of PaddleVideo
         return found
     known = read_recipe(beside).settings
-    kept = {name: getattr(known, name) for name in ("input_dtype", "input_shape", "class_names")}
+    kept = {name: getattr(known, name) for name in ("input_dtype", "input_shape", "class_names", "checksums")}
     return found._replace(settings=replace(found.settings, **kept))
 
 

@@ -1,4 +1,4 @@
-"""From a checkpoint to a program that Paddle Inference runs without this package's code."""
+"""From a checkpoint to a program that runs without this package's code."""
 
 from __future__ import annotations
 
@@ -15,12 +15,20 @@ from paddle import nn
 from paddle.static import InputSpec
 
 from paddlevideo_fast.config import Config
-from paddlevideo_fast.deploy.program import PROGRAM_SUFFIXES, Program
+from paddlevideo_fast.deploy.onnx_conversion import write_onnx
+from paddlevideo_fast.deploy.program_files import (
+    ONNX_SUFFIX,
+    PADDLE_SUFFIXES,
+    PARAMS_SUFFIX,
+    checksums_of,
+    open_program,
+)
 from paddlevideo_fast.deploy.settings import FREE, ProgramSettings, Recipe, Split, read_recipe, recipe_of
 from paddlevideo_fast.errors import ProgramError
 from paddlevideo_fast.loader import ClipRequest, VideoRecord
 from paddlevideo_fast.loader.randomness import Middle
 from paddlevideo_fast.modeling import Preprocess, build_model, load_weights
+from paddlevideo_fast.modeling.layers import portable_operators
 
 TOLERANCE = 1e-4  # of the largest logit
 
@@ -35,12 +43,14 @@ class ExportOptions:
             clips is always free.
         split: the pipeline that prediction follows.
         class_names: file with the names of the classes, one a line.
+        onnx_opset: write the program as ONNX, too, with this version of its operators or a later one.
     """
 
     input_dtype: Literal["uint8", "float32"] = "float32"
     input_shape: Optional[Sequence[int]] = None
     split: Split = "valid"
     class_names: Optional[Union[str, Path]] = None
+    onnx_opset: Optional[int] = None
 
 
 class ExportedFiles(NamedTuple):
@@ -49,6 +59,17 @@ class ExportedFiles(NamedTuple):
     program: Path
     params: Path
     settings: Path
+    onnx: Optional[Path] = None
+
+    @property
+    def programs(self) -> List[Path]:
+        """The network, in each form that was written."""
+        return [self.program] if self.onnx is None else [self.program, self.onnx]
+
+    @property
+    def all(self) -> List[Path]:
+        """Every file."""
+        return [*self.programs, self.params, self.settings]
 
 
 class _Exported(nn.Layer):
@@ -91,23 +112,34 @@ def export_model(
     model = build_model(cfg["MODEL"], load_pretrained=False)
     load_weights(model, weights, strict=True)
     model.eval()
+    if options.onnx_opset is not None and getattr(model.backbone, "data_format", "NCHW") == "NHWC":
+        raise ProgramError(
+            f"{cfg.path}  MODEL: paddle2onnx converts channels first only; set data_format to NCHW in "
+            "MODEL.backbone and MODEL.head, which changes no weight"
+        )
     preprocess = Preprocess(*recipe.dataset().pipeline.normalization, settings.layout)
-    network = _Exported(model, preprocess if settings.input_dtype == "uint8" else None)
+    inside = preprocess if settings.input_dtype == "uint8" else None
     folder = Path(folder)
     try:
         # On the folder's own disk, so that the files need only be renamed.
         near = next(path for path in (folder, *folder.absolute().parents) if path.is_dir())
         with tempfile.TemporaryDirectory(prefix=".export.", dir=near) as temporary:
-            files = _files(Path(temporary) / (name or settings.model_name))
-            _write(network, files.program.with_suffix(""), shape, settings)
+            files = _files(Path(temporary) / (name or settings.model_name), options)
+            _write(_Exported(model, inside), files.program, shape, settings)
+            if options.onnx_opset is not None:
+                portable = _files(Path(temporary) / "portable", options)
+                with portable_operators():
+                    _write(_Exported(model, inside), portable.program, shape, settings)
+                write_onnx(portable.program, files.program.with_suffix(ONNX_SUFFIX), options.onnx_opset)
+            settings = replace(settings, checksums=checksums_of([*files.programs, files.params]))
             recipe._replace(settings=settings).save(files.settings)
             _check_logits(files, model, preprocess, [m if s == FREE else s for s, m in zip(shape, made)])
             folder.mkdir(parents=True, exist_ok=True)
-            for file in files:
+            for file in files.all:
                 os.replace(file, folder / file.name)
     except OSError as error:
         raise ProgramError(f"{folder}: cannot be written: {error}") from error
-    return _files(folder / (name or settings.model_name))
+    return _files(folder / (name or settings.model_name), options)
 
 
 class _AnyVideo(NamedTuple):
@@ -134,35 +166,39 @@ def _check_shape(shape: Sequence[int], layout: str) -> None:
         raise ProgramError("input_shape: a 3D network's program is for one number of frames; give T a number")
 
 
-def _write(network: nn.Layer, prefix: Path, shape: Sequence[int], settings: ProgramSettings) -> None:
+def _write(network: _Exported, file: Path, shape: Sequence[int], settings: ProgramSettings) -> None:
     num_frames, height, width = (None if size == FREE else size for size in shape)
     axes = {"N": None, "C": 3, "T": num_frames, "H": height, "W": width}
     order = "NTHWC" if settings.input_dtype == "uint8" else settings.layout
     spec = InputSpec([axes[axis] for axis in order], settings.input_dtype, name="clips")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of Paddle about its own static graphs
-        paddle.jit.save(paddle.jit.to_static(network, input_spec=[spec], full_graph=True), str(prefix))
+        static = paddle.jit.to_static(network, input_spec=[spec], full_graph=True)
+        paddle.jit.save(static, str(file.with_suffix("")))
 
 
 def _check_logits(
     files: ExportedFiles, model: nn.Layer, preprocess: Preprocess, shape: Sequence[int]
 ) -> None:
-    """Compares the program with the network on two random clips of `shape`, [T, H, W]."""
+    """Compares the programs with the network on two random clips of `shape`, [T, H, W]."""
     clips = np.random.default_rng(0).integers(0, 256, (2, *shape, 3), np.uint8)
     normalised = preprocess.in_numpy(clips)
     with paddle.no_grad():
         expected = model(paddle.to_tensor(normalised)).numpy()
-    takes_pixels = read_recipe(files.settings).settings.input_dtype == "uint8"
-    logits = Program(files.program, files.params).run(clips if takes_pixels else normalised)
-    deviation = np.abs(logits - expected).max() / max(np.abs(expected).max(), 1e-12)
-    if not deviation <= TOLERANCE:  # nor where it is NaN
-        raise ProgramError(
-            f"{files.program.name}: its logits are not the network's (relative deviation {deviation:.1e}, "
-            f"allowed {TOLERANCE:.0e}); nothing was written"
-        )
+    settings = read_recipe(files.settings).settings
+    for path in files.programs:
+        program = open_program(path, checksums=settings.checksums)
+        logits = program.run(clips if settings.input_dtype == "uint8" else normalised)
+        deviation = np.abs(logits - expected).max() / max(np.abs(expected).max(), 1e-12)
+        if not deviation <= TOLERANCE:  # nor where it is NaN
+            raise ProgramError(
+                f"{path.name}: its logits are not the network's (relative deviation {deviation:.1e}, "
+                f"allowed {TOLERANCE:.0e}); nothing was written"
+            )
 
 
-def _files(prefix: Path) -> ExportedFiles:
-    return ExportedFiles(
-        *(Path(f"{prefix}{ending}") for ending in (PROGRAM_SUFFIXES[0], ".pdiparams", ".yaml"))
-    )
+def _files(prefix: Path, options: ExportOptions) -> ExportedFiles:
+    endings = [PADDLE_SUFFIXES[0], PARAMS_SUFFIX, ".yaml"]
+    if options.onnx_opset is not None:
+        endings.append(ONNX_SUFFIX)
+    return ExportedFiles(*(Path(f"{prefix}{ending}") for ending in endings))

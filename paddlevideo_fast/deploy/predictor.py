@@ -11,7 +11,8 @@ import numpy as np
 
 from paddlevideo_fast.decode import VideoReader
 from paddlevideo_fast.deploy.prediction import BatchTime, Prediction, Score, Unread
-from paddlevideo_fast.deploy.program import Program, ProgramOptions, settings_file
+from paddlevideo_fast.deploy.program import ProgramOptions
+from paddlevideo_fast.deploy.program_files import open_program, settings_file
 from paddlevideo_fast.deploy.settings import FREE, Recipe, read_recipe
 from paddlevideo_fast.deploy.windows import PartDecoder, Window, WindowedPrediction, Windowing, join
 from paddlevideo_fast.errors import PaddleVideoFastError, ProgramError, VideoDecodeError
@@ -51,9 +52,9 @@ class Predictor:
         class_names: Optional[Sequence[str]] = None,
         options: Optional[ProgramOptions] = None,
     ) -> None:
-        self.program = Program(model_file, params_file, options)
         self.recipe = recipe or read_recipe(settings_file(model_file))
         settings = self.recipe.settings
+        self.program = open_program(model_file, params_file, options, settings.checksums)
         self.class_names = class_names or settings.class_names
         mean_and_std = self.recipe.dataset().pipeline.normalization
         self._preprocess = Preprocess(*mean_and_std, settings.layout)

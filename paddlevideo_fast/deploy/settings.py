@@ -36,6 +36,7 @@ class ProgramSettings:
         num_ensemble_views: spans of a video that are looked at.
         num_spatial_crops: crops of a span, each a view of its own; null: those that the transforms make.
             Where both are null, all clips of a video are one view.
+        checksums: CRC-32 of the program's files, by their endings; null for programs that are not checked.
     """
 
     model_name: str
@@ -46,6 +47,7 @@ class ProgramSettings:
     class_names: Optional[List[str]] = None
     num_ensemble_views: Optional[PositiveInt] = None
     num_spatial_crops: Optional[PositiveInt] = None
+    checksums: Optional[Dict[str, int]] = None
 
 
 _PIPELINE = cast(Group, ROOT.members["PIPELINE"]).members["valid"]

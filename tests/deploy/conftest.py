@@ -2,16 +2,47 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
-from typing import Any, Callable, NamedTuple, Tuple
+from typing import Any, Callable, Dict, NamedTuple, Tuple
 
 import paddle
 import pytest
 
 from paddlevideo_fast.config import Config, load_config
+from paddlevideo_fast.deploy.export import ExportedFiles, ExportOptions, export_model
 from paddlevideo_fast.modeling import build_model
 
 ROOT = Path(__file__).resolve().parents[2]
+_SMALL_3D = "width_per_group: 4, stage_blocks: [1, 1, 1, 1]"
+# The quick start's config that a network is in, and what it has otherwise.
+NETWORKS: Dict[str, Tuple[str, Tuple[str, ...]]] = {
+    "tsm": ("tsm", ()),
+    "slowfast": ("slowfast", ()),
+    "tsn": ("tsn", ()),
+    "pptsm": ("tsm", ("MODEL.backbone.name=ResNetTweaksTSM", "MODEL.head.name=ppTSMHead")),
+    "pptsn": (
+        "tsn",
+        (
+            "MODEL.backbone={name: ResNetTweaksTSN, layers: 18, width: 8, stage_blocks: [1, 1, 1, 1]}",
+            "MODEL.head={name: ppTSNHead, num_classes: 8, in_channels: 64}",
+        ),
+    ),
+    "i3d": (
+        "slowfast",
+        (
+            f"MODEL.backbone={{name: ResNetI3D, {_SMALL_3D}}}",
+            "MODEL.head={name: I3DHead, num_classes: 8, in_channels: 128}",
+        ),
+    ),
+    "slow": (
+        "slowfast",
+        (
+            f"MODEL.backbone={{name: ResNetSlow, {_SMALL_3D}}}",
+            "MODEL.head={name: I3DHead, num_classes: 8, in_channels: 128}",
+        ),
+    ),
+}
 
 
 class Trained(NamedTuple):
@@ -23,13 +54,14 @@ class Trained(NamedTuple):
 
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Trained]:
-    """Function from "tsm" or "slowfast" to the quick start's network; its weights are random, none is 0."""
+    """Function from a key of `NETWORKS` to the network; its weights are random, none is 0."""
     folder = tmp_path_factory.mktemp("trained")
     made = {}
 
     def make(name: str) -> Trained:
         if name not in made:
-            cfg = load_config(str(ROOT / f"configs/quickstart/{name}_motion.yaml"))
+            config, overrides = NETWORKS[name]
+            cfg = load_config(str(ROOT / f"configs/quickstart/{config}_motion.yaml"), overrides)
             paddle.seed(7)
             model = build_model(cfg["MODEL"], load_pretrained=False)
             for parameter in model.parameters():
@@ -46,9 +78,38 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Trained
 
 
 @pytest.fixture(scope="session")
+def exported(
+    trained: Callable[[str], Trained], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str, ExportOptions], ExportedFiles]:
+    """Function from a network and options to the files of its export, each made once."""
+    made: Dict[Tuple[str, ExportOptions], ExportedFiles] = {}
+
+    def make(name: str, options: ExportOptions) -> ExportedFiles:
+        if (name, options) not in made:
+            run, folder = trained(name), tmp_path_factory.mktemp("program")
+            made[name, options] = export_model(run.cfg, run.weights, folder, options=options)
+        return made[name, options]
+
+    return make
+
+
+@pytest.fixture
+def run_tool() -> Callable[..., int]:
+    """Function that runs a script of tools/ in this process: name, then words; gives the exit code."""
+
+    def run(name: str, *words: Any) -> int:
+        spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
+        tool = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(tool)
+        return tool.main([str(word) for word in words])
+
+    return run
+
+
+@pytest.fixture(scope="session")
 def motion_videos(tmp_path_factory: pytest.TempPathFactory, run_script: Callable[..., Any]) -> Path:
-    """A motion data set: 8 validation clips of 64×64, 16 frames, in a folder with `valid.list`."""
+    """A motion data set: 20 validation clips of 64×64, 16 frames, in a folder with `valid.list`."""
     root = tmp_path_factory.mktemp("motion") / "set"
-    options = {"train": 8, "valid": 8, "size": 64, "frames": 16, "workers": 1}
+    options = {"train": 8, "valid": 20, "size": 64, "frames": 16, "workers": 1}
     run_script("data/make_motion_dataset.py", "--output", root, *(f"--{k}={v}" for k, v in options.items()))
     return root

@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 import copy
-import importlib.util
+import shutil
 from pathlib import Path
 
 import numpy as np
 import paddle
 import pytest
+import yaml
+from onnx_packages import OPSET_VERSION
 
 from paddlevideo_fast.config import load_config
 from paddlevideo_fast.deploy.export import ExportOptions, clip_shape, export_model
-from paddlevideo_fast.deploy.program import PROGRAM_SUFFIXES, Program, ProgramOptions
+from paddlevideo_fast.deploy.paddle_program import PaddleProgram
+from paddlevideo_fast.deploy.predictor import Predictor
+from paddlevideo_fast.deploy.program import ProgramOptions
+from paddlevideo_fast.deploy.program_files import PADDLE_SUFFIXES, open_program
 from paddlevideo_fast.deploy.settings import read_recipe, recipe_of
 from paddlevideo_fast.errors import ConfigError, PaddleVideoFastError, ProgramError, WeightError
 from paddlevideo_fast.modeling import Preprocess
 
 ROOT = Path(__file__).resolve().parents[2]
-PROGRAM_SUFFIX = PROGRAM_SUFFIXES[0]
-
-
-def run_tool(*words):
-    spec = importlib.util.spec_from_file_location("export_model", ROOT / "tools" / "export_model.py")
-    tool = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(tool)
-    return tool.main([str(word) for word in words])
+PROGRAM_SUFFIX = PADDLE_SUFFIXES[0]
 
 
 def logits_of(model, clips):
@@ -40,13 +38,12 @@ def close(actual, expected):
 @pytest.mark.smoke
 @pytest.mark.parametrize("network", ["tsm", "slowfast"])
 @pytest.mark.parametrize("input_dtype", ["uint8", "float32"])
-def test_the_program_gives_the_logits_of_the_network(trained, tmp_path, network, input_dtype):
+def test_the_program_gives_the_logits_of_the_network(trained, exported, network, input_dtype):
     run = trained(network)
-    files = export_model(run.cfg, run.weights, tmp_path, options=ExportOptions(input_dtype=input_dtype))
-    assert [file.suffix for file in files] == [PROGRAM_SUFFIX, ".pdiparams", ".yaml"]
+    files = exported(network, ExportOptions(input_dtype, onnx_opset=OPSET_VERSION))
     clips = np.random.default_rng(5).integers(0, 256, (3, 8, 40, 40, 3), np.uint8)
     preprocess = Preprocess(*run.normalization, run.model.layout)
-    program = Program(files.program, files.params)
+    program = open_program(files.program, files.params)
     logits = program.run(clips if input_dtype == "uint8" else preprocess.in_numpy(clips))
     expected = logits_of(run.model, preprocess.in_numpy(clips))
     assert logits.shape == (3, 8)
@@ -59,7 +56,7 @@ def test_free_axes_take_other_shapes(trained, tmp_path):
     options = ExportOptions(input_shape=[-1, -1, -1])
     files = export_model(run.cfg, run.weights, tmp_path, options=options)
     clips = np.random.default_rng(6).standard_normal((1, 16, 3, 48, 64)).astype("float32")
-    assert close(Program(files.program, files.params).run(clips), logits_of(run.model, clips))
+    assert close(open_program(files.program, files.params).run(clips), logits_of(run.model, clips))
     slowfast = trained("slowfast")
     with pytest.raises(ProgramError, match="give T a number"):
         export_model(slowfast.cfg, slowfast.weights, tmp_path, options=options)
@@ -79,6 +76,7 @@ def test_the_settings_say_what_prediction_needs(trained, tmp_path):
     )
     assert settings.class_names == [f"class {number}" for number in range(8)]
     assert settings.input_shape == [8, 40, 40]
+    assert {path.suffix for path in tmp_path.iterdir()} == {PROGRAM_SUFFIX, ".pdiparams", ".txt", ".yaml"}
     assert settings.num_ensemble_views == 1  # the default of SFVideoDataset
     assert recipe.section == run.cfg["PIPELINE"]["valid"]
     assert recipe.dataset().pipeline.normalization == run.normalization
@@ -105,8 +103,8 @@ def test_the_shape_is_that_of_one_view(config, split, shape):
 
 def test_a_program_with_other_logits_is_not_kept(trained, tmp_path, monkeypatch):
     run = trained("tsm")
-    intact = Program.run
-    monkeypatch.setattr(Program, "run", lambda self, clips: intact(self, clips) * 1.001)
+    intact = PaddleProgram.run
+    monkeypatch.setattr(PaddleProgram, "run", lambda self, clips: intact(self, clips) * 1.001)
     with pytest.raises(ProgramError, match="not the network's"):
         export_model(run.cfg, run.weights, tmp_path / "new" / "folder")
     assert list(tmp_path.iterdir()) == []
@@ -137,29 +135,52 @@ def test_wrong_programs_are_one_error(trained, tmp_path):
     run = trained("tsm")
     files = export_model(run.cfg, run.weights, tmp_path)
     with pytest.raises(ProgramError, match="no such file"):
-        Program(tmp_path / "missing.json", files.params)
+        open_program(tmp_path / "missing.json", files.params)
     (tmp_path / "damaged.json").write_bytes(files.program.read_bytes()[:-40])
     (tmp_path / "text.pdmodel").write_text("no program")
     with pytest.raises(ProgramError, match="cannot load it"):
-        Program(tmp_path / "damaged.json", files.params)
+        open_program(tmp_path / "damaged.json", files.params)
     with pytest.raises(ProgramError, match="no program"):
-        Program(tmp_path / "text.pdmodel", files.params)
+        open_program(tmp_path / "text.pdmodel", files.params)
     with pytest.raises(ProgramError, match="no program"):
-        Program(files.settings, files.params)
+        open_program(files.settings, files.params)
     with pytest.raises(ProgramError, match="does not run on"):
-        Program(files.program, files.params).run(np.zeros((1, 8, 5, 56, 56), "float32"))
+        open_program(files.program, files.params).run(np.zeros((1, 8, 5, 56, 56), "float32"))
     if not paddle.is_compiled_with_cuda():
         for options in (ProgramOptions(use_gpu=True), ProgramOptions(precision="fp16")):
             with pytest.raises(PaddleVideoFastError, match="GPU"):
-                Program(files.program, files.params, options)
+                open_program(files.program, files.params, options)
 
 
-def test_the_command(trained, tmp_path, capsys):
+def test_damaged_and_mixed_files_are_refused(trained, tmp_path):
+    run = trained("tsm")
+    files = export_model(run.cfg, run.weights, tmp_path / "a")
+    other = export_model(run.cfg, run.weights, tmp_path / "b", options=ExportOptions("uint8"))
+    intact = files.params.read_bytes()
+    assert Predictor(files.program, shutil.copy(files.params, tmp_path / "elsewhere.pdiparams"))
+    changed = bytearray(intact)
+    changed[len(intact) // 2] ^= 1
+    for content in (intact[: len(intact) // 2], bytes(changed)):
+        files.params.write_bytes(content)
+        with pytest.raises(ProgramError, match=r"a/TSM_motion\.pdiparams: is damaged, or of another export"):
+            Predictor(files.program)
+    files.params.write_bytes(intact)
+    files.program.write_bytes(other.program.read_bytes())
+    with pytest.raises(ProgramError, match="is damaged, or of another export"):
+        Predictor(files.program)
+    settings = yaml.safe_load(files.settings.read_text())
+    assert set(settings.pop("checksums")) == {PROGRAM_SUFFIX, ".pdiparams"}
+    settings["input_dtype"] = "uint8"
+    files.settings.write_text(yaml.safe_dump(settings))  # as exports before the checksums wrote it
+    assert Predictor(files.program)
+
+
+def test_the_command(trained, tmp_path, capsys, run_tool):
     run = trained("tsm")
     words = ["-c", ROOT / "configs/quickstart/tsm_motion.yaml", "-p", run.weights, "-o", tmp_path / "out"]
-    assert run_tool(*words, "--save_name", "net", "--override", "seed=1") == 0
+    assert run_tool("export_model", *words, "--save_name", "net", "--override", "seed=1") == 0
     written = capsys.readouterr().out.split()
     assert [Path(path).name for path in written] == [f"net{PROGRAM_SUFFIX}", "net.pdiparams", "net.yaml"]
     assert all(Path(path).is_file() for path in written)
-    assert run_tool(*words[:3], tmp_path / "missing.pdparams") == 2
+    assert run_tool("export_model", *words[:3], tmp_path / "missing.pdparams") == 2
     assert "missing.pdparams: there is no such file" in capsys.readouterr().err

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import importlib.util
 import json
 import re
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import paddle
 import pytest
+from onnx_packages import OPSET_VERSION, needs_onnx
 
 from paddlevideo_fast.deploy.export import ExportOptions, export_model
 from paddlevideo_fast.deploy.predictor import Prediction, Predictor, Unread, find_videos
@@ -18,33 +18,15 @@ from paddlevideo_fast.loader import build_dataset, build_loader
 from paddlevideo_fast.modeling import Preprocess
 
 ROOT = Path(__file__).resolve().parents[2]
-FLOAT32, UINT8 = ExportOptions("float32"), ExportOptions("uint8")
-
-
-@pytest.fixture(scope="module")
-def exported(trained, tmp_path_factory):
-    """Function from a network's name and options to the files of its export, each made once."""
-    made = {}
-
-    def make(name, options=FLOAT32):
-        if (name, options) not in made:
-            run = trained(name)
-            folder = tmp_path_factory.mktemp("program")
-            made[name, options] = export_model(run.cfg, run.weights, folder, options=options)
-        return made[name, options]
-
-    return make
+FLOAT32, UINT8 = (ExportOptions(dtype, onnx_opset=OPSET_VERSION) for dtype in ("float32", "uint8"))
 
 
 @pytest.fixture
-def predict(capsys):
+def predict(capsys, run_tool):
     """Function that runs tools/predict.py: (exit code, stdout, stderr)."""
-    spec = importlib.util.spec_from_file_location("predict", ROOT / "tools" / "predict.py")
-    tool = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(tool)
 
     def run(*words):
-        code = tool.main([str(word) for word in words])
+        code = run_tool("predict", *words)
         return (code, *capsys.readouterr())
 
     return run
@@ -67,17 +49,18 @@ def validated(run, data, split="valid"):
 @pytest.mark.smoke
 @pytest.mark.parametrize("network", ["tsm", "slowfast"])
 @pytest.mark.parametrize("options", [FLOAT32, UINT8], ids=lambda options: options.input_dtype)
-def test_prediction_is_validation(trained, exported, motion_videos, network, options):
+@pytest.mark.parametrize("form", ["program", pytest.param("onnx", marks=needs_onnx)])
+def test_prediction_is_validation(trained, exported, motion_videos, network, options, form):
     paths, expected = validated(trained(network), motion_videos)
-    predictor = Predictor(exported(network, options).program)
+    predictor = Predictor(getattr(exported(network, options), form))
     predictions = list(predictor.predict(paths, batch_size=3))
     assert [prediction.path for prediction in predictions] == paths
     logits = np.array([prediction.logits for prediction in predictions])
-    assert logits.shape == expected.shape == (8, 1, 8)
+    assert logits.shape == expected.shape == (20, 1, 8)
     assert np.abs(logits - expected).max() <= 1e-4 * np.abs(expected).max()
     best = [prediction.top(1)[0].class_id for prediction in predictions]
     assert best == expected[:, 0].argmax(axis=1).tolist()
-    assert [time.num_files for time in predictor.times] == [3, 3, 2]
+    assert [time.num_files for time in predictor.times] == [3] * 6 + [2]
 
 
 def test_several_views_are_averaged_as_in_a_test(trained, tmp_path, motion_videos):
@@ -90,7 +73,7 @@ def test_several_views_are_averaged_as_in_a_test(trained, tmp_path, motion_video
     files = export_model(cfg, run.weights, tmp_path, options=ExportOptions(split="test"))
     paths, expected = validated(run._replace(cfg=cfg), motion_videos, "test")
     predictions = list(Predictor(files.program).predict(paths[:3], batch_size=2))
-    assert expected.shape == (8, 6, 8)
+    assert expected.shape == (20, 6, 8)
     for prediction, logits in zip(predictions, expected):
         assert np.abs(prediction.logits - logits).max() <= 1e-4 * np.abs(logits).max()
         scores = paddle.nn.functional.softmax(paddle.to_tensor(logits), axis=1).numpy().mean(axis=0)
@@ -118,7 +101,7 @@ def test_a_program_of_free_shape_takes_videos_of_several_sizes(trained, tmp_path
 
 
 def test_the_command_on_real_clips(exported, predict, real_clips_dir):
-    program = exported("tsm").program
+    program = exported("tsm", FLOAT32).program
     code, out, err = predict("-i", real_clips_dir, "--model_file", program, "--json", "-b", "4")
     entries = json.loads(out)
     assert [entry["path"] for entry in entries] == [str(path) for path in find_videos(real_clips_dir)]
@@ -137,7 +120,7 @@ def test_the_command_on_real_clips(exported, predict, real_clips_dir):
 
 
 def test_a_bad_file_is_one_error_and_the_others_go_on(exported, predict, make_clip, broken_videos, tmp_path):
-    program = exported("tsm").program
+    program = exported("tsm", FLOAT32).program
     make_clip(tmp_path / "a.mp4", 12, (64, 64))
     make_clip(tmp_path / "sub" / "c.AVI", 12, (64, 64), codec="mpeg4")
     (tmp_path / "b.mp4").write_bytes(broken_videos["text"].read_bytes())
@@ -165,7 +148,7 @@ def test_a_bad_file_is_one_error_and_the_others_go_on(exported, predict, make_cl
 def test_class_names_and_a_config_in_place_of_the_settings(
     trained, exported, predict, motion_videos, tmp_path
 ):
-    files = exported("tsm")
+    files = exported("tsm", FLOAT32)
     video = sorted(motion_videos.glob("valid/*.mp4"))[0]
     names = motion_videos / "classes.txt"
     words = ["-i", video, "--model_file", files.program, "--top_k", "8"]
@@ -185,7 +168,7 @@ def test_class_names_and_a_config_in_place_of_the_settings(
 
 
 def test_benchmark_and_a_list_of_files(exported, predict, motion_videos, tmp_path):
-    program = exported("tsm").program
+    program = exported("tsm", FLOAT32).program
     videos = sorted(motion_videos.glob("valid/*.mp4"))
     words = ["--model_file", program, "--enable_benchmark", "True", "-b", "2"]
     code, out, _ = predict("-i", videos[0], *words)
@@ -195,12 +178,12 @@ def test_benchmark_and_a_list_of_files(exported, predict, motion_videos, tmp_pat
     )
     (tmp_path / "files.txt").write_text("".join(f"{video}\n" for video in videos))
     listed = ["-i", tmp_path / "files.txt", "--time_test_file", "True"]
-    assert "median of 1 batches of 2 files" in predict(*listed, *words)[1]
+    assert "median of 7 batches of 2 files" in predict(*listed, *words)[1]
     assert predict("-i", videos[0], "--time_test_file", "True", *words)[0] == 2
 
 
 def test_flags_of_other_devices_are_refused(exported, predict, motion_videos):
-    words = ["-i", motion_videos, "--model_file", exported("tsm").program]
+    words = ["-i", motion_videos, "--model_file", exported("tsm", FLOAT32).program]
     for flag in ("--use_tensorrt=True", "--use_xpu=True", "--precision=int8", "--enable_mkldnn=perhaps"):
         with pytest.raises(SystemExit) as ended:
             predict(*words, flag)

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Optional
 
 import paddle
-import paddle.nn.functional as F
 from paddle import nn
 
 from paddlevideo_fast.config.types import Range
-from paddlevideo_fast.modeling.layers import ConvBN, temporal_shift
+from paddlevideo_fast.modeling.layers import ConvBN, activation, temporal_shift
 
 ShiftRatio = Annotated[float, Range(0.0, 0.5)]
 
@@ -52,7 +51,7 @@ class ResidualBlock(nn.Layer):
     ) -> None:
         super().__init__()
         self._style = style
-        self._act = getattr(F, style.act)
+        self._act = activation(style.act)
         self._add_convolutions(in_channels, channels, stride)
         self.short = None
         if project:

@@ -1,6 +1,7 @@
 """Building blocks shared by the networks."""
 
 from paddlevideo_fast.modeling.layers.conv_bn import ConvBN, ConvBNPlain
+from paddlevideo_fast.modeling.layers.portable import activation, portable_operators
 from paddlevideo_fast.modeling.layers.squeeze_excitation import SqueezeExcitation
 from paddlevideo_fast.modeling.layers.sub_batchnorm import (
     SubBatchNorm2D,
@@ -19,6 +20,8 @@ __all__ = [
     "SqueezeExcitation",
     "SubBatchNorm2D",
     "SubBatchNorm3D",
+    "activation",
+    "portable_operators",
     "restart_splits",
     "set_num_splits",
     "set_split_statistics",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import ClassVar, Optional
 
 import paddle
-import paddle.nn.functional as F
 from paddle import nn
 
+from paddlevideo_fast.modeling.layers.portable import activation
 from paddlevideo_fast.modeling.layers.sub_batchnorm import SubBatchNorm2D
 
 
@@ -55,7 +55,7 @@ class ConvBN(nn.Layer):
         )
         self.add_sublayer(self.conv_name, convolution)
         self.add_sublayer(self.norm_name, SubBatchNorm2D(out_channels, data_format=data_format))
-        self._act = getattr(F, act) if act else None
+        self._act = activation(act) if act else None
         self._pool = nn.AvgPool2D(2, stride=2, ceil_mode=True, data_format=data_format) if pool else None
 
     def forward(self, x: paddle.Tensor) -> paddle.Tensor:

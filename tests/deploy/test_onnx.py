@@ -1,0 +1,216 @@
+"""Checkpoints to ONNX, and onnxruntime's answers; `test_predict.py` has them on encoded videos."""
+
+from __future__ import annotations
+
+import copy
+import importlib.metadata
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+import paddle
+import pytest
+from onnx_packages import OPSET_VERSION, needs_onnx
+
+from paddlevideo_fast.deploy.export import ExportOptions, export_model
+from paddlevideo_fast.deploy.onnx_conversion import write_onnx
+from paddlevideo_fast.deploy.onnx_program import OnnxProgram
+from paddlevideo_fast.deploy.predictor import Predictor
+from paddlevideo_fast.deploy.program import ProgramOptions
+from paddlevideo_fast.deploy.program_files import find_program, open_program
+from paddlevideo_fast.errors import ConfigError, MissingExtraError, ProgramError
+from paddlevideo_fast.modeling import Preprocess
+
+ROOT = Path(__file__).resolve().parents[2]
+FLOAT32, UINT8 = (ExportOptions(dtype, onnx_opset=OPSET_VERSION) for dtype in ("float32", "uint8"))
+
+
+def logits_of(model, clips):
+    with paddle.no_grad():
+        return model(paddle.to_tensor(clips)).numpy()
+
+
+def close(actual, expected):
+    return actual.shape == expected.shape and np.abs(actual - expected).max() <= 1e-4 * np.abs(expected).max()
+
+
+def deviates_nowhere(run, path, sizes, input_dtype):
+    """Compares an .onnx file with the network on random clips: `sizes` are their N, T, H, W."""
+    program = open_program(path)
+    preprocess = Preprocess(*run.normalization, run.model.layout)
+    rng = np.random.default_rng(3)
+    for size in sizes:
+        pixels = rng.integers(0, 256, (*size, 3), np.uint8)
+        clips = preprocess.in_numpy(pixels)
+        expected = logits_of(run.model, clips)
+        assert len({tuple(row) for row in expected.round(4).tolist()}) == size[0]  # the clips differ
+        assert close(program.run(pixels if input_dtype == "uint8" else clips), expected), size
+
+
+@needs_onnx
+@pytest.mark.smoke
+@pytest.mark.parametrize(("network", "side"), [("tsm", 56), ("slowfast", 40)])
+@pytest.mark.parametrize("options", [FLOAT32, UINT8], ids=lambda options: options.input_dtype)
+def test_onnxruntime_gives_the_networks_logits_for_any_number_of_clips(
+    exported, trained, network, side, options
+):
+    files = exported(network, options)
+    assert files.onnx == files.program.with_suffix(".onnx")
+    sizes = [(num_clips, 8, side, side) for num_clips in (1, 2, 3, 5)]
+    deviates_nowhere(trained(network), files.onnx, sizes, options.input_dtype)
+
+
+@needs_onnx
+@pytest.mark.smoke
+def test_free_axes_are_free_in_onnx(trained, tmp_path):
+    options = ExportOptions("uint8", input_shape=[-1, -1, -1], onnx_opset=OPSET_VERSION)
+    files = export_model(trained("tsm").cfg, trained("tsm").weights, tmp_path, options=options)
+    sizes = [(1, 8, 56, 56), (2, 16, 48, 64), (3, 8, 33, 57), (5, 8, 64, 48)]
+    deviates_nowhere(trained("tsm"), files.onnx, sizes, "uint8")
+
+
+@needs_onnx
+@pytest.mark.parametrize("network", ["tsn", "pptsm", "pptsn", "i3d", "slow"])
+def test_every_kind_of_network_converts(trained, tmp_path, network):
+    run = trained(network)
+    files = export_model(run.cfg, run.weights, tmp_path, options=FLOAT32)
+    deviates_nowhere(
+        run, files.onnx, [(1, 8, *([40, 40] if network in ("i3d", "slow") else [56, 56]))], "float32"
+    )
+
+
+def test_channels_last_are_refused_with_the_way_out(trained, tmp_path):
+    run = trained("tsm")
+    cfg = copy.deepcopy(run.cfg)
+    cfg["MODEL"]["backbone"]["data_format"] = cfg["MODEL"]["head"]["data_format"] = "NHWC"
+    with pytest.raises(ProgramError, match="set data_format to NCHW .* changes no weight"):
+        export_model(cfg, run.weights, tmp_path, options=ExportOptions(onnx_opset=13))
+    assert list(tmp_path.iterdir()) == []
+
+
+@needs_onnx
+def test_threads_and_optimization_are_onnxruntimes(exported, trained):
+    path = exported("tsm", FLOAT32).onnx
+
+    def threads_with(num_threads):
+        before = len(os.listdir("/proc/self/task"))
+        program = open_program(path, options=ProgramOptions(cpu_threads=num_threads, optimize=False))
+        clips = np.random.default_rng(1).standard_normal((2, 8, 3, 56, 56)).astype("float32")
+        assert close(program.run(clips), logits_of(trained("tsm").model, clips))
+        return len(os.listdir("/proc/self/task")) - before
+
+    assert (threads_with(1), threads_with(4)) == (0, 3)  # besides the calling one
+
+
+@needs_onnx
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (ProgramOptions(use_gpu=True), "use_gpu"),
+        (ProgramOptions(precision="fp16"), "precision fp16"),
+        (ProgramOptions(use_mkldnn=True), "enable_mkldnn"),
+    ],
+)
+def test_options_without_a_meaning_are_refused(exported, options, told):
+    with pytest.raises(ProgramError, match=f"{told}: an .onnx program runs in 32 bits"):
+        open_program(exported("tsm", FLOAT32).onnx, options=options)
+
+
+@needs_onnx
+def test_wrong_onnx_files_are_one_error(exported, tmp_path):
+    files = exported("tsm", FLOAT32)
+    content = files.onnx.read_bytes()
+    wrong = {
+        "short": content[: len(content) // 2],
+        "empty": b"",
+        "text": b"no program\n" * 9,
+        "changed": content[9:],
+    }
+    for name, data in wrong.items():
+        path = tmp_path / f"{name}.onnx"
+        path.write_bytes(data)
+        with pytest.raises(ProgramError, match=rf"{name}\.onnx: onnxruntime [\d.]+ cannot load it") as caught:
+            open_program(path)
+        assert len(str(caught.value).splitlines()) == 1
+    with pytest.raises(ProgramError, match="no such file"):
+        open_program(tmp_path / "missing.onnx")
+    with pytest.raises(ProgramError, match="has its weights in it"):
+        open_program(files.onnx, files.params)
+    with pytest.raises(ProgramError, match=r"does not run on float32 \[1, 8, 5, 56, 56\]"):
+        open_program(files.onnx).run(np.zeros((1, 8, 5, 56, 56), "float32"))
+    alone = tmp_path / "alone.onnx"
+    alone.write_bytes(content)
+    with pytest.raises(ConfigError, match=r"alone\.yaml"):
+        Predictor(alone)
+
+
+@needs_onnx
+def test_the_files_of_two_exports_are_not_mixed(exported, trained, tmp_path):
+    for path in exported("tsm", UINT8).all:
+        shutil.copy(path, tmp_path)
+    model = tmp_path / exported("tsm", UINT8).onnx.name
+    assert isinstance(Predictor(model).program, OnnxProgram)
+    assert find_program(model.with_suffix("")).suffix != ".onnx"  # without an ending it is Paddle's
+    content = bytearray(model.read_bytes())
+    content[-5] ^= 1
+    model.write_bytes(content)
+    with pytest.raises(ProgramError, match=r"\.onnx: is damaged, or of another export"):
+        Predictor(model)
+    export_model(trained("tsm").cfg, trained("tsm").weights, tmp_path)  # float32, without ONNX
+    with pytest.raises(ProgramError, match=r"\.onnx: .*\.yaml is of an export that wrote .* only"):
+        Predictor(model)
+    for path in tmp_path.iterdir():
+        if path.suffix not in (".onnx", ".yaml"):
+            path.unlink()
+    assert find_program(model.with_suffix("")) == model
+
+
+@needs_onnx
+def test_an_onnx_program_with_other_logits_is_not_kept(trained, tmp_path, monkeypatch):
+    run, intact = trained("tsm"), OnnxProgram.run
+    monkeypatch.setattr(OnnxProgram, "run", lambda self, clips: intact(self, clips) * 1.001)
+    with pytest.raises(ProgramError, match=r"\.onnx: its logits are not the network's"):
+        export_model(run.cfg, run.weights, tmp_path / "out", options=FLOAT32)
+    assert list(tmp_path.iterdir()) == []
+
+
+@needs_onnx
+@pytest.mark.smoke
+def test_the_command_writes_onnx_or_says_why_not(trained, tmp_path, run_tool, capfd):
+    words = ["-c", ROOT / "configs/quickstart/tsm_motion.yaml", "-p", trained("tsm").weights, "--onnx"]
+    assert run_tool("export_model", *words, "-o", tmp_path / "bad", "--opset_version", "99") == 2
+    out, err = capfd.readouterr()  # of the converter's process, too
+    assert (out, err.count("ProgramError")) == ("", 1)
+    assert "cannot write it with opset_version 99" in err
+    assert (
+        "the conversion is aborted" in err.splitlines()[-1] or "exporting is aborted" in err.splitlines()[-1]
+    )
+    assert not (tmp_path / "bad").exists()
+    assert run_tool("export_model", *words, "-o", tmp_path / "good") == 0
+    written = [Path(line) for line in capfd.readouterr().out.split()]
+    assert sorted(written) == sorted((tmp_path / "good").iterdir())
+    assert {path.name for path in written} >= {"TSM_motion.onnx", "TSM_motion.yaml"}
+    with pytest.raises(SystemExit):
+        run_tool("export_model", *words[:-1], "--opset_version", "11")
+
+
+def test_a_missing_or_unfit_package_is_named(monkeypatch, tmp_path):
+    (tmp_path / "net.onnx").write_bytes(b"")
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(MissingExtraError, match=r"onnxruntime.*paddlevideo_fast\[onnx\]"):
+        open_program(tmp_path / "net.onnx")
+
+    def missing(name):
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", missing)
+    with pytest.raises(MissingExtraError, match=r"paddle2onnx.*paddlevideo_fast\[onnx\]"):
+        write_onnx(tmp_path / "net.json", tmp_path / "net.onnx", 13)
+    unfit, needed = (
+        ("2.1.0", "paddle2onnx<2") if paddle.__version__.startswith("2.") else ("1.3.1", "paddle2onnx>=2")
+    )
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: unfit)
+    with pytest.raises(ProgramError, match=f'paddle2onnx {unfit} does not read .* pip install "{needed}"'):
+        write_onnx(tmp_path / "net.json", tmp_path / "net.onnx", 13)
