@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, List, Set, Tuple
 
 import yaml
 
 from paddlevideo_fast.config.types import KeyPath
 from paddlevideo_fast.errors import ConfigError
+from paddlevideo_fast.log import get_logger, warn_once
+
+_LOGGER = get_logger(__name__)
 
 _FLOAT = "tag:yaml.org,2002:float"
 _TIMESTAMP = "tag:yaml.org,2002:timestamp"
@@ -60,7 +63,8 @@ def parse(text: str, name: str) -> Source:
         name: what problems call it, a path or `-o #1`.
 
     Raises:
-        ConfigError: bad syntax, a key that occurs twice, a key that is no str, or a tag that builds objects.
+        ConfigError: bad syntax, a key that occurs twice with different values, a key that is no str, or a
+            tag that builds objects.
     """
     loader = _Loader(text)
     try:
@@ -97,6 +101,7 @@ class _Reader:
         self.name = name
         self.lines: Dict[KeyPath, int] = {}
         self.problems: List[str] = []
+        self.examined: Set[int] = set()
 
     def read(self, node: yaml.Node, path: KeyPath, above: Tuple[yaml.Node, ...]) -> Any:
         if any(node is parent for parent in above):
@@ -125,19 +130,29 @@ class _Reader:
         return data
 
     def _find_duplicates(self, node: yaml.MappingNode, path: KeyPath) -> None:
-        first: Dict[str, int] = {}
-        for key_node, _ in node.value:
-            line = key_node.start_mark.line + 1
+        """A key that comes again is a slip. With an equal value it cannot matter which one counts."""
+        if id(node) in self.examined:  # through an alias; merging has changed its keys since
+            return
+        self.examined.add(id(node))
+        first: Dict[str, Tuple[int, yaml.Node]] = {}
+        for key_node, value_node in node.value:
             if not isinstance(key_node, yaml.ScalarNode) or key_node.tag == "tag:yaml.org,2002:merge":
                 continue
-            if key_node.value in first:
-                message = f"written twice, first in line {first[key_node.value]}; keep one"
-                self._problem(key_node, (*path, key_node.value), message)
-            first.setdefault(key_node.value, line)
+            line, earlier = first.setdefault(key_node.value, (key_node.start_mark.line + 1, value_node))
+            if earlier is value_node:
+                continue
+            where, here = self._where(key_node), (*path, key_node.value)
+            if yaml.serialize(earlier, canonical=True) == yaml.serialize(value_node, canonical=True):
+                warn_once(_LOGGER, f"{where}  {dotted(here)}: written twice, alike, first in line {line}")
+            else:
+                message = f"written twice, with another value first in line {line}; keep one"
+                self._problem(key_node, here, message)
+
+    def _where(self, node: yaml.Node) -> str:
+        return f"{self.name}:{node.start_mark.line + 1}"
 
     def _problem(self, node: yaml.Node, path: KeyPath, message: str) -> None:
-        where = f"{self.name}:{node.start_mark.line + 1}"
-        self.problems.append(f"{where}  {dotted(path)}: {message}")
+        self.problems.append(f"{self._where(node)}  {dotted(path)}: {message}")
 
 
 def dotted(path: KeyPath) -> str:

@@ -189,6 +189,6 @@ def warnings(monkeypatch):
     """The warnings of the config check, as if the process had just started."""
     seen: List[str] = []
     monkeypatch.setattr(log, "_warned", set())
-    for module in ("schema", "dali"):
+    for module in ("schema", "dali", "yaml_source"):
         monkeypatch.setattr(f"paddlevideo_fast.config.{module}._LOGGER.warning", seen.append)
     return seen

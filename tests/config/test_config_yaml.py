@@ -67,11 +67,25 @@ def test_aliases_are_copies_and_merge_keys_yield_to_own_keys():
     assert data["base"]["x"] == [1]
 
 
+def test_an_alias_of_a_mapping_that_merges_is_a_copy_of_the_whole():
+    data = parse("a: &a {k: 1}\nb: &b {<<: *a, k: 2}\nc: *b\n", "t").data
+    assert data["b"] == data["c"] == {"k": 2}
+
+
+def test_a_key_that_comes_again_alike_is_a_warning(warnings):
+    text = "a: {x: 1, y: 'z'}\nb: 1\na:\n  x: 1\n  y: z\n"
+    assert parse(text, "t").data == {"a": {"x": 1, "y": "z"}, "b": 1}
+    assert warnings == ["t:3  a: written twice, alike, first in line 1"]
+    with pytest.raises(ConfigError, match="t:3  a: written twice, with another value first in line 1"):
+        parse(text.replace("x: 1\n", "x: true\n"), "t")  # True == 1 in Python
+
+
 @pytest.mark.parametrize(
     ("text", "problems"),
     [
-        ("a: 1\nb:\n  c: 1\n  c: 2\na: 3\n", ["t:5  a: written twice, first in line 1; keep one",
-                                             "t:4  b.c: written twice, first in line 3; keep one"]),
+        ("a: 1\nb:\n  c: 1\n  c: 2\na: 3\n", [
+            "t:5  a: written twice, with another value first in line 1; keep one",
+            "t:4  b.c: written twice, with another value first in line 3; keep one"]),
         ("a: [1\nb: 2", [
             "t:2  not valid YAML: while parsing a flow sequence, expected ',' or ']', but got ':'"]),
         ("x: 1\na: !!python/object/apply:os.system [ls]", [
