@@ -157,7 +157,9 @@ def _schedule(cfg: Config, grid: MultigridSettings, steps: Sequence[float]) -> S
 
 def _check_frames(cfg: Config, num_frames: int) -> None:
     """SlowFast's slow pathway takes every alpha-th frame; I3D pools pairs of frames."""
-    backbone = cfg["MODEL"]["backbone"]
+    backbone = cfg["MODEL"].get("backbone")
+    if backbone is None:  # the networks of a distillation look at single frames
+        return
     alpha = backbone.get("alpha", 1)
     least: int = getattr(BACKBONES.get(backbone["name"]), "least_frames", 1)
     problem = ""

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, List, Mapping, Optional, Sequence, Set
+from typing import Any, List, Mapping, Optional, Sequence, Set, Union
 
-from paddlevideo_fast.config.sections import parts_of, tag_of
+from paddlevideo_fast.config.sections import (
+    Component,
+    Group,
+    ListOf,
+    NamedListOf,
+    Section,
+    parts_of,
+    tag_of,
+)
 from paddlevideo_fast.config.types import arguments_of, describe
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.registry import Registry, did_you_mean
@@ -42,7 +50,7 @@ def build_named(
     parts = parts_of(cls)
     ignored = getattr(cls, "ignored_arguments", {})
     built = {
-        key: build(parts[key], value) if key in parts and isinstance(value, Mapping) else value
+        key: _part(parts[key], value) if key in parts else value
         for key, value in (arguments or {}).items()
         if key not in ignored
     }
@@ -50,6 +58,23 @@ def build_named(
     if problems:
         raise ConfigError(problems)
     return cls(**built, **extra)
+
+
+def _part(part: Union[Registry, Section], value: Any) -> Any:
+    """What an argument that is or holds components becomes; a named list becomes pairs."""
+    if isinstance(part, (Registry, Component)):
+        registry = part if isinstance(part, Registry) else part.registry
+        return build(registry, value) if isinstance(value, Mapping) else value
+    if isinstance(part, ListOf):
+        return [_part(part.item, item) for item in value]
+    if isinstance(part, NamedListOf):
+        return [(name, _part(part.item, item)) for pair in value for name, item in pair.items()]
+    if isinstance(part, Group):
+        unknown = sorted(set(value) - set(part.members))
+        if unknown:
+            raise ConfigError([f"{key}: unknown key{did_you_mean(key, part.members)}" for key in unknown])
+        return {name: _part(part.members[name], item) for name, item in value.items()}
+    return value
 
 
 def _problems(cls: type, given: Set[str]) -> List[str]:

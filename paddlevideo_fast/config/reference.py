@@ -8,13 +8,15 @@ from __future__ import annotations
 import argparse
 import inspect
 import re
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, Tuple, Union
 
 from paddlevideo_fast.config.sections import (
     ROOT,
     Component,
     ComponentList,
     Group,
+    ListOf,
+    NamedListOf,
     Section,
     Unsupported,
     parts_of,
@@ -30,9 +32,12 @@ _ENGLISH = {
     "An argument without a default has to be given.",
     "chosen by": "Names the component with the key `{tag}`:",
     "list": "A list; each item is the name of a component with its arguments below it:",
+    "list of": "A list; each item has:",
+    "named list of": "A list; each item is a name of your choice with the following below it:",
     "columns": "| argument | type | default | meaning |",
     "required": "required",
     "part": "a {kind}, see below",
+    "section": "see below",
     "none": "It has no arguments.",
     "ignored": "Accepted without effect:",
     "refused": "Not accepted:",
@@ -47,9 +52,12 @@ _CHINESE = {
     "参数说明取自代码中的英文文档。",
     "chosen by": "用键 `{tag}` 指定组件：",
     "list": "列表，每一项是一个组件名，其参数缩进写在下面：",
+    "list of": "列表，每一项包含：",
+    "named list of": "列表，每一项是一个自选的名称，下面缩进写：",
     "columns": "| 参数 | 类型 | 默认值 | 说明 |",
     "required": "必填",
     "part": "一个组件（{kind}），见下文",
+    "section": "见下文",
     "none": "没有参数。",
     "ignored": "可以写，但不起作用：",
     "refused": "不能写：",
@@ -127,6 +135,10 @@ class _Writer:
             yield from (self.text["unsupported"].format(reason=section.reason), "")
         elif isinstance(section, Group):
             yield from self.group(section, path)
+        elif isinstance(section, (ListOf, NamedListOf)):
+            named = isinstance(section, NamedListOf)
+            yield from (section.purpose, "", self.text["named list of" if named else "list of"], "")
+            yield from self.section(section.item, path)
         else:
             yield from self.components(section, path)
 
@@ -148,14 +160,18 @@ class _Writer:
             yield from (self.text["same as"].format(path=self.written[id(registry)]), "")
             return
         self.written[id(registry)] = ".".join(path)
-        parts: Dict[str, Registry] = {}
+        parts: Dict[str, Union[Registry, Section]] = {}
         for name in registry.names():
             cls = registry.get(name)
             yield from (f"{'#' * (len(path) + 2)} {name}", "", *_summary(cls), *self.table(cls, injected))
             parts.update(parts_of(cls))
         for name, part in parts.items():
-            yield from (_heading((*path, name)), "", self.text["parts of"].format(name=name), "")
-            yield from self.registry(part, (*path, name))
+            yield from (_heading((*path, name)), "")
+            if isinstance(part, Registry):
+                yield from (self.text["parts of"].format(name=name), "")
+                yield from self.registry(part, (*path, name))
+            else:
+                yield from self.section(part, (*path, name))
 
     def table(self, cls: type, injected: Tuple[str, ...] = ()) -> Iterator[str]:
         arguments = [item for item in arguments_of(cls).values() if item.name not in injected]
@@ -175,9 +191,9 @@ class _Writer:
                 yield ""
 
     def row(self, cls: type, argument: Argument, meaning: str) -> str:
-        part: Optional[Registry] = parts_of(cls).get(argument.name)
-        kind = describe(argument.hint)
-        if part:
+        part = parts_of(cls).get(argument.name)
+        kind = self.text["section"] if part else describe(argument.hint)
+        if isinstance(part, Registry):
             component = self.text["part"].format(kind=part.kind)
             kind = " / ".join([*plain_alternatives(argument.hint), component])
         default = self.text["required"] if argument.required else f"`{_yaml(argument.default)}`"

@@ -11,7 +11,7 @@ from __future__ import annotations
 import reprlib
 from collections.abc import Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 from paddlevideo_fast.config.sections import (
     NEEDS,
@@ -19,6 +19,8 @@ from paddlevideo_fast.config.sections import (
     Component,
     ComponentList,
     Group,
+    ListOf,
+    NamedListOf,
     Section,
     Unsupported,
     parts_of,
@@ -138,6 +140,11 @@ class _Checker:
             self.unused(path, dotted(path), section.reason)
         elif isinstance(section, ComponentList):
             self.component_list(section, value, path)
+        elif isinstance(section, ListOf):
+            self.list_of(section, value, path)
+        elif isinstance(section, NamedListOf):
+            for name, item, here in self.named_items(value, path):
+                self.section(section.item, item, (*here, name))
         elif not isinstance(value, Mapping):
             self.wrong_value(path, value, "a mapping")
         elif isinstance(section, Component):
@@ -176,20 +183,30 @@ class _Checker:
             self.arguments(cls, arguments, path, injected=injected)
 
     def component_list(self, section: ComponentList, value: Any, path: KeyPath) -> None:
-        if not isinstance(value, list):
-            self.wrong_value(path, value, "a list of one-key mappings")
-            return
-        for index, item in enumerate(value):
-            here = (*path, index)
-            if not isinstance(item, Mapping) or len(item) != 1:
-                self.wrong_value(here, item, "one name, with its arguments indented below it")
-                continue
-            name, arguments = next(iter(item.items()))
+        for name, arguments, here in self.named_items(value, path):
             cls = self.lookup(section.registry, name, here)
             if cls is not None and not isinstance(arguments, (Mapping, type(None))):
                 self.wrong_value((*here, name), arguments, "a mapping of arguments")
             elif cls is not None:
                 self.arguments(cls, arguments or {}, (*here, name))
+
+    def list_of(self, section: ListOf, value: Any, path: KeyPath) -> None:
+        if not isinstance(value, list):
+            self.wrong_value(path, value, "a list")
+            return
+        for index, item in enumerate(value):
+            self.section(section.item, item, (*path, index))
+
+    def named_items(self, value: Any, path: KeyPath) -> Iterator[Tuple[Any, Any, KeyPath]]:
+        """Name, content and path of each item of a list of one-key mappings; notes what is none."""
+        if not isinstance(value, list):
+            self.wrong_value(path, value, "a list of one-key mappings")
+            return
+        for index, item in enumerate(value):
+            if isinstance(item, Mapping) and len(item) == 1:
+                yield (*next(iter(item.items())), (*path, index))
+            else:
+                self.wrong_value((*path, index), item, "one name, with its arguments indented below it")
 
     def lookup(self, registry: Registry, name: Any, path: KeyPath) -> Optional[type]:
         if not isinstance(name, str):
@@ -230,15 +247,18 @@ class _Checker:
                 self.problem((*path, name), f"missing{owner}; expected {describe(argument.hint)}")
 
     def argument(self, cls: type, argument: Argument, value: Any, path: KeyPath) -> None:
-        registry = parts_of(cls).get(argument.name)
+        part = parts_of(cls).get(argument.name)
+        if part is not None and not isinstance(part, Registry):
+            self.section(part, value, path)
+            return
         found = list(mismatches(value, argument.hint))
-        if registry is None:
+        if part is None:
             for item in found:
                 self.wrong_value((*path, *item.path), item.value, item.expected)
         elif isinstance(value, Mapping):
-            self.component(registry, value, path)
+            self.component(part, value, path)
         elif found:  # a plain number may do for a learning rate
-            allowed = [*plain_alternatives(argument.hint), f"a mapping with '{tag_of(registry)}'"]
+            allowed = [*plain_alternatives(argument.hint), f"a mapping with '{tag_of(part)}'"]
             self.wrong_value(path, value, " or ".join(allowed))
 
     def unused(self, path: KeyPath, owner: str, reason: str) -> None:

@@ -28,11 +28,12 @@ def tag_of(kind: Registry) -> str:
     return _TAGS.get(kind.kind, "name")
 
 
-def parts_of(cls: type) -> Mapping[str, Registry]:
-    """The constructor arguments of a class that are components themselves, and where each is looked up.
+def parts_of(cls: type) -> Mapping[str, Union[Registry, Section]]:
+    """The constructor arguments of a class that are, or hold, components themselves.
 
-    A registered class says so in its attribute `parts`. In YAML such an argument is a mapping with a name of
-    its own; the constructor receives the built component.
+    A registered class says so in its attribute `parts`. With a registry, such an argument is a mapping in
+    YAML with a name of its own; with a section, what that section is. The constructor receives the
+    components built.
     """
     return getattr(cls, "parts", {})
 
@@ -66,6 +67,32 @@ class ComponentList:
 
 
 @dataclass(frozen=True)
+class ListOf:
+    """A list, each of whose items is the same section.
+
+    Args:
+        item: the section.
+        purpose: one sentence for the reference.
+    """
+
+    item: Section
+    purpose: str = ""
+
+
+@dataclass(frozen=True)
+class NamedListOf:
+    """A list of one-key mappings from a name of the user's choice to a section.
+
+    Args:
+        item: the section.
+        purpose: one sentence for the reference.
+    """
+
+    item: Section
+    purpose: str = ""
+
+
+@dataclass(frozen=True)
 class Group:
     """A mapping of settings and further sections.
 
@@ -95,7 +122,7 @@ class Unsupported:
     reason: str
 
 
-Section = Union[Component, ComponentList, Group, Unsupported]
+Section = Union[Component, ComponentList, ListOf, NamedListOf, Group, Unsupported]
 
 _DATASET = Component(
     registry.DATASETS,

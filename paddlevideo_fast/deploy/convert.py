@@ -30,6 +30,10 @@ def convert_state(kind: str, state: Mapping[str, np.ndarray], model: nn.Layer) -
     """
     if kind not in CONVERTERS:
         raise WeightError(f"no converter '{kind}'{did_you_mean(kind, CONVERTERS)}")
+    if not hasattr(model, "backbone"):
+        raise WeightError(
+            "the config has several networks; give the config of the one that the weights are of"
+        )
     result = convert(CONVERTERS[kind](state, Network(model)))
     if not result.weights:
         raise WeightError(

@@ -38,7 +38,7 @@ class Precision:
         """Puts what `wrap` makes of the loss scaler in its place: all ranks must leave the same steps out."""
 
     def forward(self, model: Any, clips: Any) -> Any:
-        """The logits of `model`, float32: the loss is computed in full precision."""
+        """What `model` gives, logits or a tuple of them, float32: the loss is computed in full precision."""
         return model(clips)
 
     def backward(self, loss: Any) -> None:
@@ -101,8 +101,10 @@ class MixedPrecision(Precision):
 
     def forward(self, model: Any, clips: Any) -> Any:
         with self.operators(model), _low_parameters(model, self.low_layers, self.cast):
-            logits = model(clips)
-        return logits.astype("float32")
+            outputs = model(clips)
+        if isinstance(outputs, tuple):
+            return tuple(logits.astype("float32") for logits in outputs)
+        return outputs.astype("float32")
 
     def cast(self, tensor: Any) -> Any:
         """A float32 tensor in 16 bits."""

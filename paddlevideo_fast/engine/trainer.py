@@ -30,7 +30,8 @@ class Trainer:
     stops after any step and goes on from its checkpoint takes the same steps as one that never stopped.
 
     Args:
-        model: `model(clips)` gives logits [N, num_classes]; `model.loss(logits, labels)` a scalar.
+        model: `model(clips)` gives logits [N, num_classes], or a tuple of such, the first of which count;
+            `model.loss(logits, labels)` a scalar.
         optimizer: a `paddle.optimizer.Optimizer` with a float learning rate.
         make_loader: gives the loader of a phase, which takes the place of the one before; a loader has
             `epoch(epoch, start_batch)`, an iterator of `loader.Batch`, and a length in batches.
@@ -260,14 +261,15 @@ class Trainer:
                 rng = np.random.default_rng((self.seed, self.state.step, micro, self.distribution.rank))
                 clips, labels = self.mix(clips, labels, rng)
             with self.distribution.accumulating(self._step_model, last=micro == len(batches) - 1):
-                logits = self.precision.forward(self._step_model, clips)
-                loss = self.model.loss(logits, labels)
+                outputs = self.precision.forward(self._step_model, clips)
+                loss = self.model.loss(outputs, labels)
                 # the mean over ranks of the sums over batches is then the mean over all clips of the step
                 weight = len(batch.labels) * self.distribution.world_size / self.num_clips
                 if weight != 1:
                     loss = loss * weight
                 self.precision.backward(loss)
             losses.append(loss.detach())
+            logits = outputs[0] if isinstance(outputs, tuple) else outputs
             logits_list.append(logits.detach())
         if not self.precision.optimizer_step(self._step_optimizer):
             self.state.num_skipped += 1

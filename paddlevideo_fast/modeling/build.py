@@ -17,18 +17,19 @@ def build_model(section: Mapping[str, Any], load_pretrained: bool = True) -> nn.
     """Builds the recognizer that MODEL describes.
 
     Args:
-        section: `framework` (the recognizer's name), `backbone`, `head`; each a mapping with `name`.
-        load_pretrained: read the backbone's `pretrained` file. Turn it off where all weights are loaded
-            anyway.
+        section: `framework` (the recognizer's name) and its arguments, `backbone` and `head` for most, each
+            a mapping with `name`.
+        load_pretrained: read the files that backbones name in `pretrained`. Turn it off where all weights
+            are loaded anyway.
 
     Returns:
-        A layer with `forward(clips) -> logits`, `loss(logits, labels)` and `load_report`.
+        A layer with `forward(clips) -> logits` and `loss(logits, labels)`.
 
     Raises:
         ConfigError: the parts do not fit.
         WeightError: see `load_weights`.
     """
     model = build(RECOGNIZERS, section)
-    if load_pretrained and model.load_pretrained() is not None:
-        logger.info(model.load_report.summary())
+    for report in model.load_pretrained() if load_pretrained else ():
+        logger.info(report.summary())
     return model

@@ -6,6 +6,7 @@ import re
 from typing import List, Sequence
 
 _BACKBONE = "backbone."
+_STUDENT = "Student."
 
 
 def candidate_names(key: str, block_names: Sequence[str]) -> List[str]:
@@ -17,15 +18,24 @@ def candidate_names(key: str, block_names: Sequence[str]) -> List[str]:
 
     Returns:
         `key` itself, without a wrapper's "_layers.", PaddleClas' newer names in ours, and the name in the
-        slow pathway of a 3D network; each with and without "backbone.".
+        slow pathway of a 3D network; each with and without "backbone.". Of the student of a distillation,
+        also the names in the student alone.
     """
-    key = key[len("_layers.") :] if key.startswith("_layers.") else key
+    key = _from_sequential(key[len("_layers.") :] if key.startswith("_layers.") else key)
     names = []
     frames_name = _from_paddleclas(key, block_names)
     for name in (key, frames_name, _in_slow_pathway(frames_name)):
         bare = name[len(_BACKBONE) :] if name.startswith(_BACKBONE) else name
         names += [name, bare, _BACKBONE + bare]
+    if key.startswith(_STUDENT):
+        names += candidate_names(key[len(_STUDENT) :], block_names)
     return list(dict.fromkeys(names))
+
+
+def _from_sequential(key: str) -> str:
+    """PaddleVideo's distillation numbers the parts of a network: `Student.0.` is `Student.backbone.` here."""
+    found = re.fullmatch(r"(Teacher\.|Student\.|)([01])\.(.*)", key)
+    return f"{found[1]}{('backbone', 'head')[int(found[2])]}.{found[3]}" if found else key
 
 
 def _from_paddleclas(key: str, block_names: Sequence[str]) -> str:

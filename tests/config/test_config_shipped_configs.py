@@ -20,8 +20,10 @@ def test_every_config_is_complete_and_without_leftovers(path, warnings):
     config = load_config(path)
     assert warnings == []
     samplers = [part.get("decode_sampler") or part["sample"] for part in config["PIPELINE"].values()]
-    if "num_seg" in config["MODEL"]["backbone"]:
-        assert {sampler["num_seg"] for sampler in samplers} == {config["MODEL"]["backbone"]["num_seg"]}
+    named = [parts for item in config["MODEL"].get("models", []) for parts in item.values()]
+    for network in named or [config["MODEL"]]:
+        if "num_seg" in network["backbone"]:
+            assert {sampler["num_seg"] for sampler in samplers} == {network["backbone"]["num_seg"]}
     if config["MODEL"]["framework"] == "Recognizer3D":
         assert len({(sampler["num_frames"], sampler.get("sampling_rate")) for sampler in samplers}) == 1
 

@@ -44,7 +44,7 @@ class Network:
     Attributes:
         shapes: of its parameters and buffers, by name.
         blocks: names of the residual blocks of a 2D network, in order.
-        classifier: name of the head's linear layer, such as "head.fc".
+        classifier: name of the linear layer that gives the logits, such as "head.fc".
         shift_ratio: share of the channels in a fold of the temporal shift; 0: there is no shift.
         slow_frames, stem_strides: as of `ResNetSlowFast` and `ResNetI3D`; None: it is neither.
     """
@@ -57,7 +57,7 @@ class Network:
         self.classifier = next(
             name[: -len(".weight")]
             for name, shape in self.shapes.items()
-            if name.startswith("head.") and name.endswith(".weight") and len(shape) == 2
+            if name.endswith(".weight") and len(shape) == 2 and shape[1] == model.num_classes
         )
         self.shift_ratio: float = getattr(model.backbone, "shift_ratio", 0.0)
         self.slow_frames: Optional[str] = getattr(model.backbone, "slow_frames", None)

@@ -96,12 +96,13 @@ class Recognizer(nn.Layer):
         """Scalar loss of logits [N, num_classes] and labels (int64 [N] or `MixedLabels`)."""
         return self.head.loss(logits, labels)
 
-    def load_pretrained(self) -> Optional[WeightReport]:
-        """Loads the file that the backbone's `pretrained` names, if any.
+    def load_pretrained(self) -> List[WeightReport]:
+        """Loads the file that the backbone's `pretrained` names, if any, and tells what became of it.
 
         Raises:
             WeightError: the file cannot be had or read, or nothing in it fits.
         """
-        if self.backbone.pretrained:
-            self.load_report = load_weights(self.backbone, self.backbone.pretrained)
-        return self.load_report
+        if not self.backbone.pretrained:
+            return []
+        self.load_report = load_weights(self.backbone, self.backbone.pretrained)
+        return [self.load_report]
