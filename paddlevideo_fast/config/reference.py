@@ -32,7 +32,7 @@ _ENGLISH = {
     "An argument without a default has to be given.",
     "chosen by": "Names the component with the key `{tag}`:",
     "list": "A list; each item is the name of a component with its arguments below it:",
-    "list of": "A list; each item has:",
+    "list of": "A list; each item:",
     "named list of": "A list; each item is a name of your choice with the following below it:",
     "columns": "| argument | type | default | meaning |",
     "required": "required",
@@ -52,7 +52,7 @@ _CHINESE = {
     "参数说明取自代码中的英文文档。",
     "chosen by": "用键 `{tag}` 指定组件：",
     "list": "列表，每一项是一个组件名，其参数缩进写在下面：",
-    "list of": "列表，每一项包含：",
+    "list of": "列表，每一项：",
     "named list of": "列表，每一项是一个自选的名称，下面缩进写：",
     "columns": "| 参数 | 类型 | 默认值 | 说明 |",
     "required": "必填",
@@ -137,7 +137,7 @@ class _Writer:
             yield from self.group(section, path)
         elif isinstance(section, (ListOf, NamedListOf)):
             named = isinstance(section, NamedListOf)
-            yield from (section.purpose, "", self.text["named list of" if named else "list of"], "")
+            yield from (self.text["named list of" if named else "list of"], "")
             yield from self.section(section.item, path)
         else:
             yield from self.components(section, path)

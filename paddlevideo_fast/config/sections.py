@@ -72,11 +72,9 @@ class ListOf:
 
     Args:
         item: the section.
-        purpose: one sentence for the reference.
     """
 
     item: Section
-    purpose: str = ""
 
 
 @dataclass(frozen=True)
@@ -85,11 +83,9 @@ class NamedListOf:
 
     Args:
         item: the section.
-        purpose: one sentence for the reference.
     """
 
     item: Section
-    purpose: str = ""
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from paddlevideo_fast.modeling.weights import WeightReport
 from paddlevideo_fast.registry import BACKBONES, DISTILLATION_LOSSES, HEADS, RECOGNIZERS, did_you_mean
 
 STUDENT = "Student"
+_NETWORK = Group({"backbone": Component(BACKBONES), "head": Component(HEADS)}, required=("backbone", "head"))
 _LOSSES = ListOf(Component(DISTILLATION_LOSSES))
 
 
@@ -46,13 +47,8 @@ class RecognizerDistillation(nn.Layer):
 
     layout = "NTCHW"
     parts: ClassVar[Dict[str, Section]] = {
-        "models": NamedListOf(
-            Group(
-                {"backbone": Component(BACKBONES), "head": Component(HEADS)}, required=("backbone", "head")
-            ),
-            "The networks.",
-        ),
-        "loss": Group({"Train": _LOSSES, "Val": _LOSSES}, required=("Train", "Val"), purpose="The losses."),
+        "models": NamedListOf(_NETWORK),
+        "loss": Group({"Train": _LOSSES, "Val": _LOSSES}, required=("Train", "Val")),
     }
     ignored_arguments: ClassVar[Dict[str, str]] = Recognizer2D.ignored_arguments
 
@@ -68,16 +64,8 @@ class RecognizerDistillation(nn.Layer):
         problems = _problems(names, loss, frozen)
         if problems:
             raise ConfigError(problems)
-        for index, (name, network) in enumerate(models):
-            try:
-                self.add_sublayer(name, Recognizer2D(**network))
-            except ConfigError as error:
-                raise ConfigError(
-                    [f"MODEL.models.{index}.{name}: {text}" for text in error.problems]
-                ) from None
-        if len({getattr(self, name).num_classes for name in names}) > 1:
-            classes = ", ".join(f"{name} {getattr(self, name).num_classes}" for name in names)
-            raise ConfigError([f"MODEL.models: have different numbers of classes: {classes}"])
+        for name, network in zip(names, _networks(models)):
+            self.add_sublayer(name, network)
         # the student's logits come first in what `forward` gives
         self._names = [STUDENT, *(name for name in names if name != STUDENT)]
         self._frozen = [name for name, is_frozen in zip(names, frozen) if is_frozen]
@@ -136,6 +124,21 @@ class RecognizerDistillation(nn.Layer):
     def load_pretrained(self) -> List[WeightReport]:
         """Loads the files that the backbones' `pretrained` name; see `Recognizer.load_pretrained`."""
         return [report for name in self._names for report in getattr(self, name).load_pretrained()]
+
+
+def _networks(models: Sequence[Tuple[str, Mapping[str, nn.Layer]]]) -> List[Recognizer2D]:
+    networks, problems = [], []
+    for index, (name, parts) in enumerate(models):
+        try:
+            networks.append(Recognizer2D(**parts))
+        except ConfigError as error:
+            problems += [f"MODEL.models.{index}.{name}: {text}" for text in error.problems]
+    if not problems and len({network.num_classes for network in networks}) > 1:
+        counts = [f"{name} {network.num_classes}" for (name, _), network in zip(models, networks)]
+        problems.append(f"MODEL.models: have different numbers of classes: {', '.join(counts)}")
+    if problems:
+        raise ConfigError(problems)
+    return networks
 
 
 def _freeze(model: nn.Layer) -> None:
