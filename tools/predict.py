@@ -10,6 +10,7 @@ Examples:
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import os
 import statistics
@@ -193,33 +194,41 @@ def timing(predictor: Any) -> str:
     return f"{shown}: median of {len(times)} batches of {times[0].num_files} files"
 
 
+def handle(result: Any, args: argparse.Namespace, pictures: Any) -> Dict[str, Any]:
+    """Shows and draws a result; gives its entry for JSON, with `error` where that failed."""
+    from paddlevideo_fast.deploy.listing import entry_of, table
+    from paddlevideo_fast.deploy.predictor import Unread
+
+    entry: Dict[str, Any] = {"path": result.path}
+    try:
+        if isinstance(result, Unread):
+            raise result.error
+        entry = entry_of(result, args.top_k)
+        if not (args.json or args.enable_benchmark):
+            print(table(entry), flush=True)
+        if pictures is not None:
+            pictures.write(result)
+    except PaddleVideoFastError as error:
+        entry["error"] = str(error)
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+    return entry
+
+
 def main(argv: Optional[Sequence[str]] = None) -> int:
     """Predicts; 2: a file or the input is wrong. 130: interrupted; what is written by then stays."""
     args = parse_args(argv)
     entries: List[Dict[str, Any]] = []
-    code = 0
+    interrupted = False
     try:
         prepare_process(args.config, args.override)
         with quiet_import():
-            from paddlevideo_fast.deploy.listing import entry_of, table
-            from paddlevideo_fast.deploy.predictor import Unread
+            importlib.import_module("paddlevideo_fast.deploy.predictor")
         predictor = make_predictor(args)
         files = files_of(args)
+        found = results(args, predictor, files)
         pictures = make_pictures(args, predictor, files) if args.annotated or args.timeline else None
-        for result in results(args, predictor, files):
-            entries.append({"path": result.path})
-            try:
-                if isinstance(result, Unread):
-                    raise result.error
-                entries[-1] = entry_of(result, args.top_k)
-                if not (args.json or args.enable_benchmark):
-                    print(table(entries[-1]), flush=True)
-                if pictures is not None:
-                    pictures.write(result)
-            except PaddleVideoFastError as error:
-                code = EXIT_USER_ERROR
-                entries[-1]["error"] = str(error)
-                print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        for result in found:
+            entries.append(handle(result, args, pictures))
         if args.enable_benchmark:
             print(timing(predictor), file=sys.stderr if args.json else sys.stdout)
     except PaddleVideoFastError as error:
@@ -227,10 +236,12 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         return EXIT_USER_ERROR
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
-        code = 130
+        interrupted = True
     if args.json:
         print(json.dumps(entries, indent=1, ensure_ascii=False))
-    return code
+    if interrupted:
+        return 130
+    return EXIT_USER_ERROR if any("error" in entry for entry in entries) else 0
 
 
 if __name__ == "__main__":

@@ -12,6 +12,8 @@ import cv2
 import numpy as np
 
 from paddlevideo_fast.decode import VideoReader
+from paddlevideo_fast.decode.container import explain
+from paddlevideo_fast.errors import PaddleVideoFastError
 from paddlevideo_fast.report.captions import CaptionPainter
 from paddlevideo_fast.report.files import whole
 
@@ -69,9 +71,13 @@ def annotate(
                 painter.draw(picture, captions[bisect_right(firsts, number) - 1].text)
                 yield number, picture
 
+    write = _write_mp4 if form == "mp4" else _write_gif
     with whole(path) as partial:
-        write = _write_mp4 if form == "mp4" else _write_gif
-        write(partial, pictures, (width, height), fps, video.num_frames)
+        try:
+            write(partial, pictures, (width, height), fps, video.num_frames)
+        except av.FFmpegError as error:
+            cause = f"{form.upper()} of {width}×{height} pixels: {explain(error)}"
+            raise PaddleVideoFastError(f"{path}: cannot be written as {cause}") from error
 
 
 def _size(video: VideoReader, form: AnnotatedFormat) -> Tuple[int, int]:

@@ -141,6 +141,12 @@ def test_a_file_is_written_whole_or_not_at_all(make_clip, broken_videos, tmp_pat
         written(clip, out / "below_a_file.mp4")
 
 
+def test_a_size_that_the_encoder_cannot_write_is_told(make_clip, tmp_path):
+    ribbon = make_clip(tmp_path / "ribbon.mp4", 2, (1200, 16))
+    with pytest.raises(PaddleVideoFastError, match=r"cannot be written as MP4 of 18000×240 pixels"):
+        written(ribbon, tmp_path / "out.mp4")
+
+
 def test_a_long_text_is_cut_and_stays_inside():
     frame = np.full((240, 256, 3), 100, np.uint8)
     CaptionPainter(FONT, 256, 240).draw(frame, "a name that goes on and on, " * 10 + "0.91")
