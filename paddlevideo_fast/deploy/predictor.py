@@ -21,7 +21,7 @@ from paddlevideo_fast.loader.collate import make_batch
 from paddlevideo_fast.loader.dataset import ClipDataset
 from paddlevideo_fast.modeling import Preprocess
 
-__all__ = ["Prediction", "Predictor", "Score", "Unread", "WindowedPrediction", "find_videos"]
+__all__ = ["Prediction", "Predictor", "Score", "Unread", "WindowedPrediction", "Windowing", "find_videos"]
 
 Progress = Callable[[Sequence[Sequence[Window]]], Iterable[Sequence[Window]]]
 VIDEO_SUFFIXES = (".avi", ".flv", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".webm", ".wmv")

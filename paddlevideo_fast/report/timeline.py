@@ -17,6 +17,7 @@ _OTHER_COLOR = "0.75"
 _NAME_LENGTH = 28
 _STEPS_SEC = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600)
 _NUM_TICKS = 12
+_NUM_STEPS = 400
 _LONGEST_IN_SEC = 120
 
 
@@ -26,7 +27,8 @@ def draw_timeline(
     """Draws the probabilities of the classes that matter most, and below them the best class, over time.
 
     Up to eight classes have a curve: those that are the best for the longest time, and where these are less
-    than three, those with the highest mean. The best class is "others" where it has none.
+    than three, those with the highest mean. The best class is "others" where it has none. More than 400
+    windows are averaged in groups, so that a long video can be read.
 
     Args:
         path: the picture; its ending chooses the format.
@@ -40,7 +42,9 @@ def draw_timeline(
     """
     from matplotlib.font_manager import FontProperties  # see figures.pyplot
 
-    edges = np.asarray(edges_sec, np.float64)
+    group = -(-len(scores) // _NUM_STEPS)
+    edges = np.asarray([*edges_sec[:-1:group], edges_sec[-1]], np.float64)
+    scores = np.stack([scores[place : place + group].mean(axis=0) for place in range(0, len(scores), group)])
     best = scores.argmax(axis=1)
     shown = shown_classes(edges, scores)
     colors = dict(zip(shown, _COLORS))
@@ -60,7 +64,8 @@ def draw_timeline(
             strip.axvspan(edges[start], edges[stop], color=color, linewidth=0)
         if not set(best.tolist()) <= set(shown):
             curves.plot([], [], color=_OTHER_COLOR, linewidth=6, label="others (below)")
-        curves.set(ylabel="probability", ylim=(0, 1.02), xlim=(edges[0], edges[-1]))
+        unit = "probability" if group == 1 else f"probability (mean of {group} windows)"
+        curves.set(ylabel=unit, ylim=(0, 1.02), xlim=(edges[0], edges[-1]))
         curves.grid(alpha=0.3)
         legend = curves.legend(loc="upper left", bbox_to_anchor=(1.005, 1.02), borderaxespad=0, prop=font)
         for text in (curves.set_title(title, fontproperties=font), *legend.get_texts()):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import matplotlib.colors
 import numpy as np
 import pytest
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from PIL import Image
 
@@ -21,7 +22,7 @@ def scores_of(best, num_classes, score=0.9):
 
 @pytest.fixture
 def drawn(monkeypatch):
-    """The figures that are saved while a test runs, as (texts, labels of the time axis)."""
+    """Of the figures that are saved while a test runs: title, legend, label and ticks of the time axis."""
     seen = []
     save = Figure.savefig
 
@@ -62,6 +63,7 @@ def test_of_many_classes_only_those_that_matter_are_shown(tmp_path, drawn):
     edges = np.arange(len(best) + 1) * 10.0
     scores = scores_of(best, 400)
     order = rng.permutation(400)
+    assert len(best) == 465
     names = [f"class of a rather long name, number {number}" for number in range(400)]
     draw_timeline(tmp_path / "t.png", "film.mp4", edges, scores[:, order], lettering(names))
     ((_, legend, axis, ticks),) = drawn
@@ -72,6 +74,25 @@ def test_of_many_classes_only_those_that_matter_are_shown(tmp_path, drawn):
     assert max(map(len, legend)) == 28
     assert axis == "time (h:min:s)"
     assert "1:00:00" in ticks
+
+
+def test_many_windows_are_averaged(tmp_path, monkeypatch):
+    seen = []
+    stairs = Axes.stairs
+
+    def noted(self, values, edges, **options):
+        seen.append((np.asarray(values), np.asarray(edges), self))
+        return stairs(self, values, edges, **options)
+
+    monkeypatch.setattr(Axes, "stairs", noted)
+    scores = scores_of(np.arange(1001) % 2, 2)  # averaged by three
+    draw_timeline(tmp_path / "t.png", "film.mp4", np.arange(1002) * 2.0, scores, lettering(["a", "b"]))
+    values, edges, axes = seen[0]
+    assert axes.get_ylabel() == "probability (mean of 3 windows)"
+    assert values.shape == (334,)
+    assert edges.tolist() == [*range(0, 2003 - 4, 6), 2002]
+    assert np.allclose(values[:2], [(0.9 + 0.1 + 0.9) / 3, (0.1 + 0.9 + 0.1) / 3])
+    assert np.allclose(values[-1], (0.1 + 0.9) / 2)
 
 
 def test_few_best_classes_are_joined_by_the_next_ones():
