@@ -88,9 +88,10 @@ def small(path: Path, files: Files, folder: Path) -> Any:
 
 
 def parts_of(section: Any) -> List[Any]:
-    """A section and all mappings in it."""
-    inside = [part for value in section.values() if isinstance(value, dict) for part in parts_of(value)]
-    return [section, *inside]
+    """All mappings in a section, itself included."""
+    values = section.values() if isinstance(section, dict) else section
+    inside = [part for value in values if isinstance(value, (dict, list)) for part in parts_of(value)]
+    return [section, *inside] if isinstance(section, dict) else inside
 
 
 def shrink(transforms: List[Dict[str, Any]]) -> None:
@@ -124,13 +125,13 @@ def test_it_trains_two_steps_and_validates(path, files, tmp_path, monkeypatch):
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_what_it_tests_with_fits_its_network(path, files):
     config = small(path, files, Path("unused"))
-    parts = config["DATASET"]["test"], config["PIPELINE"]["test"]
-    dataset = build_dataset(*parts, training=False, seed=0)
+    dataset = build_dataset(config["DATASET"]["test"], config["PIPELINE"]["test"], training=False, seed=0)
+    segments = {part["num_seg"] for part in parts_of(config["MODEL"]) if "num_seg" in part}
     for view in {0, dataset.num_views - 1}:
         sample = dataset[ClipRequest(0, 0, view, dataset.num_views)]
         num_frames, height, width, channels = sample.clip.shape
         assert (height, channels) == (width, 3)
-        assert num_frames % (sample.num_crops * config["MODEL"]["backbone"].get("num_seg", 1)) == 0
+        assert all(num_frames % (sample.num_crops * num_seg) == 0 for num_seg in segments)
 
 
 def test_all_networks_have_all_data_sets():
