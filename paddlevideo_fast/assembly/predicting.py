@@ -44,25 +44,14 @@ class PredictionPictures:
     def __init__(self, predictor: Predictor, sources: Sequence[Path], root: Path, wanted: Wanted) -> None:
         self._predictor = predictor
         self._form = wanted.form
-        self._videos: Dict[str, Path] = {}
-        self._timelines: Dict[str, Path] = {}
+        videos = targets(sources, root, wanted.annotated, f".{wanted.form}") if wanted.annotated else []
+        timelines = _timelines(sources, root, wanted.timeline) if wanted.timeline else []
+        _make_folders([*videos, *timelines])
         paths = [str(source) for source in sources]
-        if wanted.annotated:
-            found = targets(sources, root, wanted.annotated, f".{wanted.form}")
-            self._videos = dict(zip(paths, _writable(found)))
-        if wanted.timeline:
-            found = [wanted.timeline]
-            if wanted.timeline.suffix != ".png":
-                found = targets(sources, root, wanted.timeline, ".png")
-            elif len(sources) > 1:
-                raise PaddleVideoFastError(
-                    f"{wanted.timeline}: is one picture, and there are {len(sources)} videos; name a folder"
-                )
-            self._timelines = dict(zip(paths, _writable(found)))
-        if self._videos or self._timelines:
-            settings = predictor.recipe.settings
-            names = predictor.class_names or [str(number) for number in range(settings.num_classes)]
-            self._letters = lettering(names)
+        self._videos: Dict[str, Path] = dict(zip(paths, videos))
+        self._timelines: Dict[str, Path] = dict(zip(paths, timelines))
+        num_classes = predictor.recipe.settings.num_classes
+        self._letters = lettering(predictor.class_names or [str(number) for number in range(num_classes)])
 
     def write(self, prediction: Union[Prediction, WindowedPrediction]) -> None:
         """Writes what is wanted of one video.
@@ -73,8 +62,7 @@ class PredictionPictures:
         if prediction.path in self._timelines and isinstance(prediction, WindowedPrediction):
             edges_sec = [edge / prediction.fps for edge in prediction.edges]
             target = self._timelines[prediction.path]
-            title = os.path.basename(prediction.path)
-            draw_timeline(target, title, edges_sec, prediction.scores, self._letters)
+            draw_timeline(target, edges_sec, prediction.scores, self._letters)
         if prediction.path in self._videos:
             target = self._videos[prediction.path]
             with self._predictor.open(prediction.path) as video:
@@ -94,7 +82,17 @@ class PredictionPictures:
         return f"{self._letters.names[best.class_id]}  {best.score:.2f}"
 
 
-def _writable(files: List[Path]) -> List[Path]:
+def _timelines(sources: Sequence[Path], root: Path, path: Path) -> List[Path]:
+    if path.suffix != ".png":
+        return targets(sources, root, path, ".png")
+    if len(sources) != 1:
+        raise PaddleVideoFastError(
+            f"{path}: is one picture, and there are {len(sources)} videos; name a folder"
+        )
+    return [path]
+
+
+def _make_folders(files: Sequence[Path]) -> None:
     """Makes the folders of files, so that a long prediction does not end in vain.
 
     Raises:
@@ -107,4 +105,3 @@ def _writable(files: List[Path]) -> List[Path]:
             raise PaddleVideoFastError(f"{folder}: cannot be made: {error.strerror or error}") from error
         if not os.access(folder, os.W_OK):
             raise PaddleVideoFastError(f"{folder}: no permission to write there")
-    return files

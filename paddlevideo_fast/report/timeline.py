@@ -21,9 +21,7 @@ _NUM_STEPS = 400
 _LONGEST_IN_SEC = 120
 
 
-def draw_timeline(
-    path: Path, title: str, edges_sec: Sequence[float], scores: np.ndarray, letters: Lettering
-) -> None:
+def draw_timeline(path: Path, edges_sec: Sequence[float], scores: np.ndarray, letters: Lettering) -> None:
     """Draws the probabilities of the classes that matter most, and below them the best class, over time.
 
     Up to eight classes have a curve: those that are the best for the longest time, and where these are less
@@ -32,7 +30,6 @@ def draw_timeline(
 
     Args:
         path: the picture; its ending chooses the format.
-        title: above it.
         edges_sec: [N + 1], where windows begin and the last one ends.
         scores: [N, num_classes], probabilities.
         letters: of the classes.
@@ -68,7 +65,7 @@ def draw_timeline(
         curves.set(ylabel=unit, ylim=(0, 1.02), xlim=(edges[0], edges[-1]))
         curves.grid(alpha=0.3)
         legend = curves.legend(loc="upper left", bbox_to_anchor=(1.005, 1.02), borderaxespad=0, prop=font)
-        for text in (curves.set_title(title, fontproperties=font), *legend.get_texts()):
+        for text in legend.get_texts():
             text.set_parse_math(False)  # a name may have a dollar sign
         strip.set(ylabel="best", yticks=[])
         _set_time_axis(strip, float(edges[-1]))

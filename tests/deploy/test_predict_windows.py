@@ -254,7 +254,10 @@ def test_pictures_of_a_folder_keep_its_folders(predict, make_clip, broken_videos
     code, out, err = predict(*words, "--annotated", folder)  # nothing runs
     assert (code, out) == (2, "")
     assert "a.mp4: is an input, which is never overwritten" in err
-    assert predict(*words, "--timeline", tmp_path / "one.png")[0] == 2
+    code, out, err = predict(*words, "--annotated", tmp_path / "none", "--timeline", tmp_path / "one.png")
+    assert (code, out) == (2, "")
+    assert "is one picture, and there are 3 videos" in err
+    assert not (tmp_path / "none").exists()
     (tmp_path / "file").write_text("")
     code, out, err = predict(*words, "--annotated", tmp_path / "file" / "below")
     assert (code, out, err.count("cannot be made")) == (2, "", 1)

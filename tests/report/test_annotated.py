@@ -11,6 +11,7 @@ import pytest
 from PIL import Image, ImageFont
 
 from paddlevideo_fast.decode import open_video
+from paddlevideo_fast.decode.part import VideoPart
 from paddlevideo_fast.errors import PaddleVideoFastError, VideoDecodeError
 from paddlevideo_fast.report import Caption, annotate, fonts, lettering, targets
 from paddlevideo_fast.report.captions import CaptionPainter
@@ -94,29 +95,20 @@ def test_small_and_turned_videos_and_wide_pixels(make_clip, tmp_path):
     assert frames_of(written(odd, tmp_path / "even.mp4"))[0].shape == (2, 256, 300, 3)
 
 
-def write_wide_pixels(path):
-    with av.open(str(path), "w") as output:
-        stream = output.add_stream("libx264", rate=25)
-        stream.width, stream.height, stream.pix_fmt = 240, 240, "yuv420p"
-        stream.codec_context.sample_aspect_ratio = Fraction(4, 3)
-        for _ in range(3):
-            output.mux(
-                stream.encode(av.VideoFrame.from_ndarray(np.full((240, 240, 3), 90, np.uint8), "rgb24"))
-            )
-        output.mux(stream.encode())
-    return path
-
-
-def test_pixels_that_are_not_square_become_square(tmp_path):
-    wide = write_wide_pixels(tmp_path / "wide.mp4")
-    with open_video(wide) as video:
-        assert (video.width, video.height, video.pixel_aspect) == (240, 240, pytest.approx(4 / 3))
-    for form in ("mp4", "gif"):
-        path = written(wide, tmp_path / f"square.{form}", form=form)
-        with av.open(str(path)) as result:
-            track = result.streams.video[0]
-            assert (track.width, track.height) == (320, 240)
-            assert track.sample_aspect_ratio in (None, 0, 1)
+def test_pixels_that_are_not_square_become_square(make_clip, tmp_path):
+    for turns, aspect, size in ((0, 4 / 3, (320, 240)), (90, 3 / 4, (240, 320))):
+        wide = make_clip(
+            tmp_path / f"{turns}.mp4", 3, (240, 240), options={"x264-params": "sar=4/3"}, rotation=turns
+        )
+        with open_video(wide) as video, VideoPart(video, 1, 2) as part:
+            assert (part.width, part.height) == (video.width, video.height) == (240, 240)
+            assert part.pixel_aspect == video.pixel_aspect == pytest.approx(aspect)
+        for form in ("mp4", "gif"):
+            path = written(wide, tmp_path / f"square.{form}", form=form)
+            with av.open(str(path)) as result:
+                track = result.streams.video[0]
+                assert (track.width, track.height) == size
+                assert track.sample_aspect_ratio in (None, 0, 1)
 
 
 def test_a_file_is_written_whole_or_not_at_all(make_clip, broken_videos, tmp_path):

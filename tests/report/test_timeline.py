@@ -22,7 +22,7 @@ def scores_of(best, num_classes, score=0.9):
 
 @pytest.fixture
 def drawn(monkeypatch):
-    """Of the figures that are saved while a test runs: title, legend, label and ticks of the time axis."""
+    """Of the figures that are saved while a test runs: legend, label and ticks of the time axis."""
     seen = []
     save = Figure.savefig
 
@@ -30,7 +30,7 @@ def drawn(monkeypatch):
         save(self, *args, **options)
         legend = [text.get_text() for text in self.axes[0].get_legend().get_texts()]
         ticks = [tick.get_text() for tick in self.axes[1].get_xticklabels()]
-        seen.append((self.axes[0].get_title(), legend, self.axes[1].get_xlabel(), ticks))
+        seen.append((legend, self.axes[1].get_xlabel(), ticks))
 
     monkeypatch.setattr(Figure, "savefig", noted)
     return seen
@@ -40,9 +40,9 @@ def test_the_strip_has_the_color_of_the_best_class(tmp_path, drawn):
     path = tmp_path / "new" / "t.png"
     edges = [0, 10, 20, 30, 60, 80]
     letters = lettering(["left", "right $x$", "_up", "down"])
-    draw_timeline(path, "a $x.mp4", edges, scores_of([0, 0, 1, 2, 0], 4), letters)
-    ((title, legend, axis, ticks),) = drawn
-    assert (title, legend, axis) == ("a $x.mp4", ["left", " _up", "right $x$"], "time (s)")
+    draw_timeline(path, edges, scores_of([0, 0, 1, 2, 0], 4), letters)
+    ((legend, axis, ticks),) = drawn
+    assert (legend, axis) == (["left", " _up", "right $x$"], "time (s)")
     assert {"0", "20", "80"} <= set(ticks)
     pixels = np.asarray(Image.open(path).convert("RGB"))
     assert pixels.shape[0] < pixels.shape[1]
@@ -65,8 +65,8 @@ def test_of_many_classes_only_those_that_matter_are_shown(tmp_path, drawn):
     order = rng.permutation(400)
     assert len(best) == 465
     names = [f"class of a rather long name, number {number}" for number in range(400)]
-    draw_timeline(tmp_path / "t.png", "film.mp4", edges, scores[:, order], lettering(names))
-    ((_, legend, axis, ticks),) = drawn
+    draw_timeline(tmp_path / "t.png", edges, scores[:, order], lettering(names))
+    ((legend, axis, ticks),) = drawn
     places = np.argsort(order)
     assert shown_classes(edges, scores[:, order]) == places[29:21:-1].tolist()
     assert len(legend) == 9
@@ -86,7 +86,7 @@ def test_many_windows_are_averaged(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Axes, "stairs", noted)
     scores = scores_of(np.arange(1001) % 2, 2)  # averaged by three
-    draw_timeline(tmp_path / "t.png", "film.mp4", np.arange(1002) * 2.0, scores, lettering(["a", "b"]))
+    draw_timeline(tmp_path / "t.png", np.arange(1002) * 2.0, scores, lettering(["a", "b"]))
     values, edges, axes = seen[0]
     assert axes.get_ylabel() == "probability (mean of 3 windows)"
     assert values.shape == (334,)
@@ -103,13 +103,13 @@ def test_few_best_classes_are_joined_by_the_next_ones():
 
 def test_one_window_and_wrong_paths(tmp_path, drawn):
     letters = lettering(["a", "b"])
-    draw_timeline(tmp_path / "t.png", "v.mp4", [0, 0.04], scores_of([1], 2), letters)
-    draw_timeline(tmp_path / "t.png", "v.mp4", [0, 200.0], scores_of([1], 2), letters)
-    assert drawn[1][2] == "time (min:s)"
-    assert "3:20" in drawn[1][3]
+    draw_timeline(tmp_path / "t.png", [0, 0.04], scores_of([1], 2), letters)
+    draw_timeline(tmp_path / "t.png", [0, 200.0], scores_of([1], 2), letters)
+    assert drawn[1][1] == "time (min:s)"
+    assert "3:20" in drawn[1][2]
     (tmp_path / "file").write_text("")
     with pytest.raises(PaddleVideoFastError, match="cannot be written"):
-        draw_timeline(tmp_path / "file" / "t.png", "v.mp4", [0, 1], scores_of([1], 2), letters)
+        draw_timeline(tmp_path / "file" / "t.png", [0, 1], scores_of([1], 2), letters)
 
 
 def test_times_as_on_a_clock():
