@@ -90,7 +90,7 @@ class RunSettings:
         "use_npu": "only CPU and GPU are supported",
         "use_xpu": "only CPU and GPU are supported",
         "inference_model_dir": "training and testing do not use it",
-        "quant_output_dir": "quantization is not supported yet",
+        "quant_output_dir": "quantization is not done here",
     }
 
     def __post_init__(self) -> None:
@@ -139,6 +139,11 @@ class DatasetSettings:
     ignored_arguments: ClassVar[Dict[str, str]] = {
         "shuffle_valid": "the order does not change the result of an evaluation",
     }
+    refused_arguments: ClassVar[Dict[str, str]] = dict.fromkeys(
+        ("quant", "batch_nums"),
+        "this is a config of post-training quantization, for a program that is exported already. It is "
+        "not done here, and there is nothing to train; take the config that the program was trained with",
+    )
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> DatasetSettings:

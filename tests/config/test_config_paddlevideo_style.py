@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from paddlevideo_fast.config import PreciseBNSettings, RunSettings, accumulation_of, load_config
+from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.modeling import build_model
 from paddlevideo_fast.solver import build_optimizer
 
@@ -47,3 +48,37 @@ def test_model_and_optimizer_come_from_it():
     optimizer, curve = build_optimizer(config["OPTIMIZER"], model)
     assert model.num_classes == 101
     assert optimizer.get_lr() == pytest.approx(curve.at(0)) == pytest.approx(0.005)
+
+
+def test_a_section_that_is_there_twice_loads(tmp_path, warnings):
+    """As in PaddleVideo's config of the MobileNetV2."""
+    text = FLAT.read_text()
+    path = tmp_path / "twice.yaml"
+    repeated = text[text.index("INFERENCE:") :].split("\n\n")[0]
+    path.write_text(f"{text}\n{repeated}\n")
+    assert load_config(path) == load_config(FLAT)
+    (twice,) = [line for line in warnings if "written twice" in line]
+    first, again = (text.count("\n", 0, text.index("INFERENCE:")) + 1, text.count("\n") + 2)
+    assert twice == f"{path}:{again}  INFERENCE: written twice, alike, first in line {first}"
+
+
+QUANTIZATION = """
+DATASET:
+    batch_size: 1
+    batch_nums: 10
+    num_workers: 0
+    quant: {format: "FrameDataset", data_prefix: "rawframes", file_path: "val.list"}
+PIPELINE:
+    quant:
+        decode: {name: "FrameDecoder"}
+inference_model_dir: "../../inference/ppTSM"
+quant_output_dir: "../../inference/ppTSM/quant_model"
+model_name: "ppTSM"
+"""
+
+
+def test_a_config_of_quantization_is_told_what_it_is(tmp_path):
+    path = tmp_path / "quantization.yaml"
+    path.write_text(QUANTIZATION)
+    with pytest.raises(ConfigError, match=r"yaml:6  DATASET.quant: this is a config of post-training quant"):
+        load_config(path)
