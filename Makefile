@@ -1,5 +1,6 @@
 # Two commands matter: `make quickstart` and `make test`. VENV and PYTHON choose another environment,
-# TEST_EXTRAS what of setup.py the tests get: with dali120 those of the DALI loader run as well.
+# TEST_EXTRAS what of setup.py the tests get: with dali120 those of the DALI loader run as well, with onnx
+# those of ONNX.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -46,7 +47,7 @@ test: lint
 
 test-paddle26:
 	test -x $(PADDLE26_VENV)/bin/python || $(PYTHON) -m venv $(PADDLE26_VENV)
-	$(PADDLE26_VENV)/bin/python -m pip install -q "paddlepaddle==2.6.2" "protobuf<7" setuptools -e ".[dev]"
+	$(PADDLE26_VENV)/bin/python -m pip install -q "paddlepaddle==2.6.2" "protobuf<7" "paddle2onnx<2" setuptools -e ".[dev,onnx]"
 	$(PADDLE26_VENV)/bin/python -m pytest -n 2 $(PYTEST_ARGS)
 
 bench: setup-test
