@@ -21,13 +21,6 @@ NETWORKS: Dict[str, Tuple[str, Tuple[str, ...]]] = {
     "slowfast": ("slowfast", ()),
     "tsn": ("tsn", ()),
     "pptsm": ("tsm", ("MODEL.backbone.name=ResNetTweaksTSM", "MODEL.head.name=ppTSMHead")),
-    "pptsn": (
-        "tsn",
-        (
-            "MODEL.backbone={name: ResNetTweaksTSN, layers: 18, width: 8, stage_blocks: [1, 1, 1, 1]}",
-            "MODEL.head={name: ppTSNHead, num_classes: 8, in_channels: 64}",
-        ),
-    ),
     "i3d": (
         "slowfast",
         (
