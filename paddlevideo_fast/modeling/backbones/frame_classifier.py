@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Optional
+from typing import Annotated, Optional
 
 import paddle
 from paddle import nn
 
+from paddlevideo_fast.config.types import Range
 from paddlevideo_fast.modeling.layers import temporal_shift
+
+Scale = Annotated[float, Range(0.1)]
 
 
 def make_divisible(value: float, divisor: int = 8) -> int:

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Optional, Type
+from typing import ClassVar, Optional, Type
 
 import paddle
 import paddle.nn.functional as F
 from paddle import nn
 
-from paddlevideo_fast.config.types import PositiveInt, Range, Share
+from paddlevideo_fast.config.types import PositiveInt, Share
 from paddlevideo_fast.modeling.backbones.blocks import ShiftRatio
 from paddlevideo_fast.modeling.backbones.frame_classifier import (
     FrameClassifier,
+    Scale,
     TemporalShift,
     make_divisible,
 )
 from paddlevideo_fast.modeling.layers import ConvBN, ConvBNPlain, SqueezeExcitation
 from paddlevideo_fast.registry import BACKBONES
-
-Scale = Annotated[float, Range(0.1)]
 
 # expansion, channels, blocks, stride of the first one; table 2 of the paper
 _V2_STAGES = (

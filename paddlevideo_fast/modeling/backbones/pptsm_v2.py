@@ -10,8 +10,7 @@ from paddle import nn
 
 from paddlevideo_fast.config.types import PositiveInt, Share
 from paddlevideo_fast.modeling.backbones.blocks import ShiftRatio
-from paddlevideo_fast.modeling.backbones.frame_classifier import FrameClassifier, make_divisible
-from paddlevideo_fast.modeling.backbones.mobilenet import Scale
+from paddlevideo_fast.modeling.backbones.frame_classifier import FrameClassifier, Scale, make_divisible
 from paddlevideo_fast.modeling.layers import ConvBNPlain, SqueezeExcitation
 from paddlevideo_fast.registry import BACKBONES
 
