@@ -83,7 +83,9 @@ def parse_args(argv: Optional[Sequence[str]]) -> argparse.Namespace:
     parser.add_argument("--precision", choices=("fp32", "fp16"), default="fp32", help="fp16: on a GPU only")
     parser.add_argument("--cpu_threads", type=count(1), help="of the network (default: Paddle's choice)")
     parser.add_argument("--enable_mkldnn", type=_truth, default=False, help="oneDNN on a CPU")
-    parser.add_argument("--ir_optim", type=_truth, default=True, help="let Paddle rewrite the program")
+    parser.add_argument(
+        "--ir_optim", type=_truth, default=True, help="let Paddle, or onnxruntime, rewrite it"
+    )
     parser.add_argument("--enable_benchmark", type=_truth, default=False, help="time it, and show no classes")
     parser.add_argument(
         "--time_test_file", type=_truth, default=False, help="--input_file is a list of videos, one a line"

@@ -109,14 +109,7 @@ def export_model(
     shape = list(options.input_shape or made)
     _check_shape(shape, recipe.settings.layout)
     settings = replace(recipe.settings, input_shape=shape)
-    model = build_model(cfg["MODEL"], load_pretrained=False)
-    load_weights(model, weights, strict=True)
-    model.eval()
-    if options.onnx_opset is not None and getattr(model.backbone, "data_format", "NCHW") == "NHWC":
-        raise ProgramError(
-            f"{cfg.path}  MODEL: paddle2onnx converts channels first only; set data_format to NCHW in "
-            "MODEL.backbone and MODEL.head, which changes no weight"
-        )
+    model = _trained(cfg, weights, options)
     preprocess = Preprocess(*recipe.dataset().pipeline.normalization, settings.layout)
     inside = preprocess if settings.input_dtype == "uint8" else None
     folder = Path(folder)
@@ -127,10 +120,10 @@ def export_model(
             files = _files(Path(temporary) / (name or settings.model_name), options)
             _write(_Exported(model, inside), files.program, shape, settings)
             if options.onnx_opset is not None:
-                portable = _files(Path(temporary) / "portable", options)
+                portable = Path(temporary) / "portable" / files.program.name
                 with portable_operators():
-                    _write(_Exported(model, inside), portable.program, shape, settings)
-                write_onnx(portable.program, files.program.with_suffix(ONNX_SUFFIX), options.onnx_opset)
+                    _write(_Exported(model, inside), portable, shape, settings)
+                write_onnx(portable, files.program.with_suffix(ONNX_SUFFIX), options.onnx_opset)
             settings = replace(settings, checksums=checksums_of([*files.programs, files.params]))
             recipe._replace(settings=settings).save(files.settings)
             _check_logits(files, model, preprocess, [m if s == FREE else s for s, m in zip(shape, made)])
@@ -140,6 +133,18 @@ def export_model(
     except OSError as error:
         raise ProgramError(f"{folder}: cannot be written: {error}") from error
     return _files(folder / (name or settings.model_name), options)
+
+
+def _trained(cfg: Config, weights: Union[str, Path], options: ExportOptions) -> nn.Layer:
+    model = build_model(cfg["MODEL"], load_pretrained=False)
+    load_weights(model, weights, strict=True)
+    model.eval()
+    if options.onnx_opset is not None and getattr(model.backbone, "data_format", "NCHW") == "NHWC":
+        raise ProgramError(
+            f"{cfg.path}  MODEL: paddle2onnx converts channels first only; set data_format to NCHW in "
+            "MODEL.backbone and MODEL.head, which changes no weight"
+        )
+    return model
 
 
 class _AnyVideo(NamedTuple):

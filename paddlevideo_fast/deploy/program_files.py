@@ -78,9 +78,12 @@ def checksums_of(files: Iterable[Path]) -> Dict[str, int]:
 
 def _checksum(path: Path) -> int:
     value = 0
-    with open(path, "rb") as file:
-        while part := file.read(1 << 20):
-            value = zlib.crc32(part, value)
+    try:
+        with open(path, "rb") as file:
+            while part := file.read(1 << 20):
+                value = zlib.crc32(part, value)
+    except OSError as error:
+        raise ProgramError(f"{path}: cannot be read: {error.strerror or error}") from error
     return value
 
 

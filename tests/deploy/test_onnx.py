@@ -74,11 +74,11 @@ def test_the_command_writes_onnx_with_free_axes_or_says_why_not(trained, tmp_pat
     assert "cannot write it with opset_version 99" in err
     assert "is aborted" in err.splitlines()[-1]
     assert not (tmp_path / "bad").exists()
-    assert run_tool("export_model", *words, "-o", tmp_path / "good") == 0
+    assert run_tool("export_model", *words, "-o", tmp_path / "good", "--save_name", "portable") == 0
     written = [Path(line) for line in capfd.readouterr().out.split()]
     assert sorted(written) == sorted((tmp_path / "good").iterdir())
     sizes = [(1, 8, 56, 56), (2, 16, 48, 64), (3, 8, 33, 57), (5, 8, 64, 48)]
-    deviates_nowhere(trained("tsm"), tmp_path / "good" / "TSM_motion.onnx", sizes, "uint8")
+    deviates_nowhere(trained("tsm"), tmp_path / "good" / "portable.onnx", sizes, "uint8")
     with pytest.raises(SystemExit):
         run_tool("export_model", *words[:-1], "--opset_version", "11")
 

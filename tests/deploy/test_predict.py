@@ -167,6 +167,29 @@ def test_class_names_and_a_config_in_place_of_the_settings(
     assert predict(*words, "--config", ROOT / "configs/quickstart/slowfast_motion.yaml")[0] == 2
 
 
+@needs_onnx
+@pytest.mark.smoke
+def test_the_command_takes_onnx(exported, predict, motion_videos):
+    files = exported("tsm", FLOAT32)
+    words = [
+        "-i",
+        sorted(motion_videos.glob("valid/*.mp4"))[0],
+        "--json",
+        "--cpu_threads",
+        "1",
+        "--model_file",
+    ]
+    (expected,), (found,) = (json.loads(predict(*words, path)[1]) for path in files.programs)
+    assert [score["name"] for score in found["top"]] == [score["name"] for score in expected["top"]]
+    assert [score["score"] for score in found["top"]] == pytest.approx(
+        [score["score"] for score in expected["top"]], rel=1e-4
+    )
+    for flags in (["--use_gpu", "True"], ["--enable_mkldnn", "True"], ["--params_file", files.params]):
+        code, out, err = predict(*words, files.onnx, *flags)
+        assert (code, out, len(err.splitlines())) == (2, "", 1)
+        assert flags[0].strip("-") in err
+
+
 def test_benchmark_and_a_list_of_files(exported, predict, motion_videos, tmp_path):
     program = exported("tsm", FLOAT32).program
     videos = sorted(motion_videos.glob("valid/*.mp4"))
