@@ -76,6 +76,8 @@ def _config(model_file: Path, params_file: Path, options: ProgramOptions) -> Any
         config.set_cpu_math_library_num_threads(options.cpu_threads)
     if options.use_mkldnn:
         config.enable_mkldnn()
+        # Paddle 3.3.1 crashes in this pass on a convolution with a leaky ReLU (ppTSM); Paddle 2 has none.
+        config.delete_pass("conv_activation_onednn_fuse_pass")
     elif hasattr(config, "disable_mkldnn"):  # Paddle 3 turns it on by itself
         config.disable_mkldnn()
     return config

@@ -1,0 +1,155 @@
+"""Training, evaluation, export, prediction: each stage is run where those that it needs went well."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Dict, Iterator, List, NamedTuple, Optional
+
+from test_tipc.tipc import commands
+from test_tipc.tipc.places import Place, places_of
+from test_tipc.tipc.running import Session
+from test_tipc.tipc.text import Text, TipcError
+
+OUTPUT = Path("test_tipc/output")
+
+
+class Branch(NamedTuple):
+    """One training, and what follows it.
+
+    Attributes:
+        name: of its files.
+        trainer: what trains.
+        place: on what.
+        amp: words of the training that choose its precision.
+        use_gpu: words of training and evaluation that choose the device, where the text has an option for it.
+    """
+
+    name: str
+    trainer: commands.Trainer
+    place: Place
+    amp: List[str]
+    use_gpu: List[str]
+
+
+def run_pipeline(text: Text, mode: str, gpu: Optional[str] = None) -> int:
+    """Runs all stages of a mode and returns the exit code.
+
+    Args:
+        text: what to run.
+        mode: one of MODES but benchmark_train.
+        gpu: the GPU of whole_infer; None: all that there are.
+
+    Raises:
+        TipcError: the text is wrong, or nothing of it can run on this machine.
+    """
+    session = Session.open(text, OUTPUT / text.model_name / mode)
+    if mode == "whole_infer":
+        _infer_given_models(session, gpu)
+    else:
+        _train_and_infer(session, mode)
+    if not session.num_run:
+        raise TipcError(
+            f"{text.path}: nothing was run: all of it is skipped on this machine; "
+            "gpu_list:-1 and --use_gpu:False ask for the CPU"
+        )
+    failed = f", {len(session.failures)} failed" if session.failures else ""
+    print(f"{session.num_run} commands{failed}: {session.status}")
+    return session.exit_code
+
+
+def branches(text: Text) -> Iterator[Branch]:
+    """The trainings of a text: each entry of gpu_list with each precision and trainer."""
+    trainers = commands.trainers(text)
+    for number, place in enumerate(places_of(text["gpu_list"])):
+        use_gpu = commands.use_gpu_words(text, number)
+        for auto_cast in text["auto_cast"].choices:
+            amp = commands.amp_words(text["auto_cast"], auto_cast)
+            for trainer in trainers:
+                name = f"{trainer.name}_gpus_{place.name}_autocast_{auto_cast}_nodes_{place.num_nodes}"
+                yield Branch(name, trainer, place, amp, use_gpu)
+
+
+def train(session: Session, mode: str, branch: Branch) -> Optional[Path]:
+    """Trains and returns the weights; None where that failed, or where they are on another machine.
+
+    Args:
+        session: to run in.
+        mode: decides how much is trained.
+        branch: what is trained.
+    """
+    place, folder = branch.place, session.folder / branch.name
+    words = commands.train_words(session.text, mode, branch.trainer.words, folder)
+    command = [*place.launcher(f"{folder}_workers"), *words, *branch.amp, *branch.use_gpu]
+    environment = {} if place.launched else place.environment
+    if not session.run(command, session.folder / f"{branch.name}.log", environment):
+        return None
+    if place.node:
+        session.skip(f"what follows {branch.name}", f"its weights are on the first machine, {place.ips[0]}")
+        return None
+    weights = _newest_weights(session.text, folder)
+    if weights is None:
+        session.fail(f"Run failed - {session.text.model_name} - {branch.name}: no weights in {folder}")
+    return weights
+
+
+def _train_and_infer(session: Session, mode: str) -> None:
+    for branch in branches(session.text):
+        obstacle = branch.place.obstacle(session.machine.num_gpus)
+        if obstacle:
+            session.skip(branch.name, obstacle)
+            continue
+        failures = len(session.failures)
+        weights = train(session, mode, branch)
+        if weights is not None:
+            _use_weights(session, mode, branch, weights)
+        elif len(session.failures) > failures:
+            session.drop(f"evaluation, export and prediction of {branch.name}", "its training failed")
+
+
+def _use_weights(session: Session, mode: str, branch: Branch, weights: Path) -> None:
+    """What follows a training. The export does not need the evaluation."""
+    name, environment = branch.name, branch.place.environment
+    folder = session.folder / name
+    evaluation = commands.eval_words(session.text, mode, weights, folder)
+    if evaluation:
+        session.run([*evaluation, *branch.use_gpu], session.folder / f"{name}_eval.log", environment)
+    export = commands.export_words(session.text, branch.trainer.export, weights, folder)
+    if not export:
+        return
+    if session.run(export, session.folder / f"{name}_export.log", environment):
+        _predict(session, folder, name, {} if branch.place.on_cpu else environment)
+    else:
+        session.drop(f"prediction of {name}", "its export failed")
+
+
+def _infer_given_models(session: Session, gpu: Optional[str]) -> None:
+    environment = {} if gpu is None else {"CUDA_VISIBLE_DEVICES": gpu}
+    for number, (model, export) in enumerate(commands.infer_models(session.text)):
+        if not model.exists():
+            raise TipcError(
+                f"{session.text['infer_model'].place}: {model}: no such file; run prepare.sh, or put it there"
+            )
+        name, folder = f"model_{number}", model
+        if export is not None:
+            folder = session.folder / name
+            words = commands.export_words(session.text, export, model, folder)
+            if not session.run(words, session.folder / f"export_{number}.log", environment):
+                session.drop(f"prediction of {model}", "its export failed")
+                continue
+        _predict(session, folder, name, environment)
+
+
+def _predict(session: Session, folder: Path, name: str, environment: Dict[str, str]) -> None:
+    num_gpus = session.machine.num_gpus
+    for prediction in commands.predictions(session.text, folder, num_gpus, f"python_infer_{name}"):
+        if prediction.skipped:
+            session.skip(prediction.name, prediction.skipped)
+        else:
+            session.run(prediction.words, session.folder / f"{prediction.name}.log", environment)
+
+
+def _newest_weights(text: Text, folder: Path) -> Optional[Path]:
+    """What the text names, else the checkpoint of the last epoch."""
+    line = text["train_model_name"]
+    pattern = line.value if line.given else "*_epoch_*.pdparams"
+    return max(folder.glob(pattern), default=None)

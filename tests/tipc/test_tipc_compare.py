@@ -1,0 +1,116 @@
+"""test_tipc/compare_results.py on logs as tools/predict.py writes them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from test_tipc.compare_results import main, read_stored, stored_text
+
+SCORES = {"a.mp4": {3: 0.75, 1: 0.25}, "b.mp4": {1: 0.6, 3: 0.4}}
+
+
+@pytest.fixture
+def write_log(tmp_path):
+    """`write_log(name, scores)`: a log with a warning before the predictions and the times behind them."""
+
+    def write(name, scores):
+        entries = [
+            {"path": path, "top": [{"class_id": k, "name": str(k), "score": v} for k, v in classes.items()]}
+            for path, classes in scores.items()
+        ]
+        text = f"WARNING: [x]\n{json.dumps(entries, indent=1)}\npreprocess_time(ms): 1.0\n"
+        (tmp_path / name).write_text(text)
+
+    return write
+
+
+@pytest.fixture
+def compare(tmp_path, capsys):
+    """Runs the script on all logs of the folder; exit code and what it printed."""
+
+    def run(*words):
+        code = main(
+            [f"--gt_file={tmp_path}/results_*.txt", f"--log_file={tmp_path}/python_infer_*.log", *words]
+        )
+        return code, "".join(capsys.readouterr())
+
+    return run
+
+
+def test_what_is_written_is_what_is_read(tmp_path):
+    path = tmp_path / "x.txt"
+    path.write_text(stored_text(SCORES))
+    assert read_stored(path) == SCORES
+    assert path.read_text().startswith("Current video file: a.mp4\n\ttop-1 class: 3\n\ttop-1 score: 0.75")
+
+
+def test_results_are_compared_within_tolerances(tmp_path, write_log, compare):
+    (tmp_path / "results_fp32.txt").write_text(stored_text(SCORES))
+    write_log("python_infer_1_precision_fp32.log", SCORES)
+    assert compare()[0] == 0
+    write_log("python_infer_2_precision_fp32.log", {**SCORES, "b.mp4": {1: 0.6, 3: 0.402}})
+    code, shown = compare()
+    assert code == 1
+    assert "python_infer_1_precision_fp32.log and" in shown
+    assert "b.mp4: class 3: 0.400000 stored, 0.402000 predicted" in shown
+    assert compare("--atol=0.01")[0] == 0
+    assert compare("--atol=0", "--rtol=0.01")[0] == 0
+    write_log("python_infer_2_precision_fp32.log", {"a.mp4": {3: float("nan")}})
+    code, shown = compare()
+    assert code == 1
+    assert "class 1: 0.250000 stored, not among the predicted classes" in shown
+    assert "class 3: 0.750000 stored, nan predicted" in shown
+    assert "b.mp4: no prediction" in shown
+
+
+def test_a_top_1_file_of_paddlevideo_is_read(tmp_path, write_log, compare):
+    lines = "Current video file: a.mp4\n\ttop-1 class: 3\n\ttop-1 score: 0.7500001\n"
+    (tmp_path / "results_fp32.txt").write_text(lines)
+    write_log("python_infer_precision_fp32.log", SCORES)
+    assert compare()[0] == 0
+
+
+def test_precisions_are_kept_apart(tmp_path, write_log, compare):
+    (tmp_path / "results_fp16.txt").write_text(stored_text(SCORES))
+    write_log("python_infer_precision_fp32.log", SCORES)
+    code, shown = compare()
+    assert code == 2
+    assert "Skipped: no stored results of fp32" in shown
+    assert "nothing was compared" in shown
+
+
+def test_results_are_stored(tmp_path, write_log, compare):
+    write_log("python_infer_precision_fp32.log", SCORES)
+    target = tmp_path / "new/results_fp32.txt"
+    words = [f"--gt_file={target}", f"--log_file={tmp_path}/*.log"]
+    assert main([*words, "--write"]) == 0
+    assert read_stored(target) == SCORES
+    assert main(words) == 0
+
+
+@pytest.mark.parametrize(
+    ("log", "expected"),
+    [
+        ("no predictions here", "has no predictions; the text's inference line needs --json"),
+        ('[\n {"path": "a", "error": "damaged"}\n]\n', "is no log of complete predictions"),
+        (None, "python_infer_*.log: no such file"),
+    ],
+)
+def test_logs_without_results_end_with_2(tmp_path, compare, log, expected):
+    (tmp_path / "results_fp32.txt").write_text(stored_text(SCORES))
+    if log is not None:
+        (tmp_path / "python_infer_precision_fp32.log").write_text(log)
+    code, shown = compare()
+    assert code == 2
+    assert expected in shown
+
+
+def test_stored_results_that_are_none_end_with_2(tmp_path, write_log, compare):
+    write_log("python_infer_precision_fp32.log", SCORES)
+    for text, expected in (("", "has no lines `top-1 class"), ("top-1 class: x", "invalid literal")):
+        (tmp_path / "results_fp32.txt").write_text(text)
+        code, shown = compare()
+        assert code == 2
+        assert expected in shown
