@@ -23,9 +23,11 @@ from paddlevideo_fast.config import load_config
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
+_TIPC_PAGES = ("README.md", "docs/test_train_inference_python.md", "docs/benchmark_train.md")
 PAGES = [
     *(ROOT / name for name in ("README.md", "README_cn.md", "CHANGELOG.md", "CONTRIBUTING.md")),
     *sorted(DOCS.rglob("*.md")),
+    *((ROOT / "test_tipc" / name) for name in _TIPC_PAGES),
 ]
 NAMES = sorted(page.name for page in (DOCS / "en").glob("*.md"))
 TWINS = [(ROOT / "README.md", ROOT / "README_cn.md")]
@@ -137,7 +139,7 @@ def test_flags_of_the_commands_exist():
     seen: Dict[str, List[str]] = {}
     for page in PAGES:
         for words in map(started, commands(page)):
-            if words[0] == "python" and words[1].startswith(("tools/", "data/")):
+            if words[0] == "python" and words[1].startswith(("tools/", "data/", "test_tipc/")):
                 used = [word.split("=")[0] for word in words[2:] if re.match(r"--?[a-zA-Z]", word)]
                 unknown = set(used) - set(flags_of(words[1:], seen))
                 assert not unknown, f"{name_of(page)}: {' '.join(words)}"

@@ -38,7 +38,7 @@ if stage == "train":
     for step in range(int(os.environ.get("FAKE_STEPS", "0"))):
         ips = 1.0 if step < 5 else 10.0 + 10.0 * (step % 2)
         loss = 2 - step / 10
-        print(f"epoch:[1/1] train step:{step:<4d} loss: {loss:7.5f} lr: 0.1 ips: {ips:.5f} instance/sec, eta: 0")
+        print(f"epoch:[1/1] train step:{step:<4d} loss: {loss:7.5f} lr: 0.1 ips: {ips:.5f} instance/sec")
 """
 
 
