@@ -56,6 +56,7 @@ bench: setup-test
 docs: setup-test
 	$(BIN)/python -m paddlevideo_fast.config.reference --lang en > docs/en/config_reference.md
 	$(BIN)/python -m paddlevideo_fast.config.reference --lang zh-CN > docs/zh-CN/config_reference.md
+	$(BIN)/python tools/model_zoo.py
 
 clean:
 	rm -rf $(VENV) $(PADDLE26_VENV) output .pytest_cache .mypy_cache .ruff_cache

@@ -32,6 +32,7 @@ setup(
         "visualdl",
         "jinja2",
         "matplotlib",
+        "pillow",
         "tqdm",
     ],
     extras_require={
