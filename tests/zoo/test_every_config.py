@@ -82,6 +82,8 @@ def small(path: Path, files: Files, folder: Path) -> Any:
         part.pop("pretrained", None)
     if "MULTIGRID" in config:
         config["MULTIGRID"]["bn_base_size"] = 1  # as the batches have one clip
+    if "PRECISEBN" in config:
+        config["PRECISEBN"]["num_iters_preciseBN"] = 2
     return config
 
 
