@@ -202,11 +202,24 @@ def loss_of(part, *pairs):
         ({"models": [{"Teacher": TEACHER}, {"Pupil": STUDENT}]}, "none of Teacher, Pupil is called Student"),
         ({"models": [{"Student": TEACHER}, {"Student": STUDENT}]}, r"models.1.Student: a network cannot"),
         ({"models": [{"loss": TEACHER}, {"Student": STUDENT}]}, r"models.0.loss: a network cannot"),
+        ({"models": [{"training": TEACHER}, {"Student": STUDENT}]}, r"models.0.training: a network cannot"),
+        ({"models": [{"_names": TEACHER}, {"Student": STUDENT}]}, r"models.0._names: a network cannot"),
         ({"freeze_params_list": [True]}, "has 1 items for 2 models"),
         ({"freeze_params_list": [False, True]}, "freezes Student"),
         (loss_of("Train", ["Techer", "GroundTruth"]), r"Train.0.*no Techer in it; did you mean 'Teacher'"),
         (loss_of("Val", ["Teacher", "GroundTruth"]), r"Val.0.*no Teacher in it"),
         (loss_of("Train"), "Train: is empty"),
+        (loss_of("Train", ["Student", "GroundTruth"]), "Train: has no loss of Teacher"),
+        (loss_of("Train", ["Teacher", "GroundTruth"]), "Train: has no loss of Student"),
+        (
+            {
+                "models": [
+                    {"Teacher": {**TEACHER, "head": {**TEACHER["head"], "ls_eps": 0.1}}},
+                    {"Student": STUDENT},
+                ]
+            },
+            r"models.0.Teacher.head.ls_eps: the losses are in MODEL.loss",
+        ),
         (loss_of("Train", ["Student", "Teacher"]), r"expected \[a model, GroundTruth\]"),
         (
             {"models": [{"Teacher": TEACHER}, {"Student": {**STUDENT, "head": TEACHER["head"]}}]},

@@ -178,6 +178,8 @@ def test_classes_of_a_light_network_have_a_default():
 def test_features_and_logits_need_heads_of_their_own(section):
     wrong = section()
     wrong["head"] = {"name": "MoViNetHead"}
+    with pytest.raises(ConfigError, match="take a head with num_classes"):
+        Recognizer2D.classes_of(wrong)
     with pytest.raises(ConfigError, match="ResNetTSM gives features; take a head with num_classes"):
         build_model(wrong)
     wrong = light_section(LIGHT[0])

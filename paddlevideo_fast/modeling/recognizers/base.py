@@ -54,9 +54,7 @@ class Recognizer(nn.Layer):
         problems = []
         classifies = getattr(backbone, "num_classes", None) is not None
         if classifies != (head.num_classes is None):
-            backbone_name, head_name = type(backbone).__name__, type(head).__name__
-            made, other = ("logits", "MoViNetHead") if classifies else ("features", "a head with num_classes")
-            problems.append(f"MODEL.head.name={head_name}: {backbone_name} gives {made}; take {other} for it")
+            problems.append(_wrong_head(type(backbone).__name__, type(head).__name__, classifies))
         elif not classifies and head.in_channels != backbone.out_channels:
             problems.append(
                 f"MODEL.head.in_channels={head.in_channels}: set it to {backbone.out_channels}, "
@@ -76,12 +74,18 @@ class Recognizer(nn.Layer):
 
     @classmethod
     def classes_of(cls, section: Mapping[str, Any]) -> int:
-        """`num_classes` of the network that a checked MODEL section describes, without building it."""
+        """`num_classes` of the network that a checked MODEL section describes, without building it.
+
+        Raises:
+            ConfigError: neither the backbone nor the head has classes.
+        """
         backbone, head = section["backbone"], section["head"]
         if "num_classes" in arguments_of(HEADS.get(head["name"])):
             return head["num_classes"]
-        default = arguments_of(BACKBONES.get(backbone["name"]))["class_num"].default
-        return backbone.get("class_num", default)
+        classes = arguments_of(BACKBONES.get(backbone["name"])).get("class_num")
+        if classes is None:
+            raise ConfigError([_wrong_head(backbone["name"], head["name"], classifies=False)])
+        return backbone.get("class_num", classes.default)
 
     @property
     def lr_multipliers(self) -> Dict[str, float]:
@@ -106,3 +110,8 @@ class Recognizer(nn.Layer):
             return []
         self.load_report = load_weights(self.backbone, self.backbone.pretrained)
         return [self.load_report]
+
+
+def _wrong_head(backbone_name: str, head_name: str, classifies: bool) -> str:
+    made, other = ("logits", "MoViNetHead") if classifies else ("features", "a head with num_classes")
+    return f"MODEL.head.name={head_name}: {backbone_name} gives {made}; take {other} for it"

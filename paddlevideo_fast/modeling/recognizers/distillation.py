@@ -27,7 +27,7 @@ class RecognizerDistillation(nn.Layer):
     run. A checkpoint holds all of them; the plain config of the student takes its weights from there.
 
     Args:
-        models: the networks by name; one is called `Student`.
+        models: the networks by name; one is called `Student`. The losses of their heads are not used.
         loss: what is minimised in training (`Train`), a sum, and shown in validation (`Val`), where the
             student is the only network.
         freeze_params_list: for each network, whether its parameters and statistics stay as they are; null:
@@ -37,8 +37,8 @@ class RecognizerDistillation(nn.Layer):
         layout: of the clips that `forward` takes.
 
     Raises:
-        ConfigError: there is no student, a loss names a network that is not there, or the parts of one do
-            not fit.
+        ConfigError: there is no student, a loss names a network that is not there, a network is in no loss of
+            the training, or the parts of one do not fit.
 
     References:
         Hinton et al., "Distilling the Knowledge in a Neural Network", arXiv 1503.02531.
@@ -61,7 +61,7 @@ class RecognizerDistillation(nn.Layer):
         super().__init__()
         names = [name for name, _ in models]
         frozen = list(freeze_params_list or [False] * len(names))
-        problems = _problems(names, loss, frozen)
+        problems = _problems(names, loss, frozen, taken=dir(self))
         if problems:
             raise ConfigError(problems)
         for name, network in zip(names, _networks(models)):
@@ -129,6 +129,10 @@ class RecognizerDistillation(nn.Layer):
 def _networks(models: Sequence[Tuple[str, Mapping[str, nn.Layer]]]) -> List[Recognizer2D]:
     networks, problems = [], []
     for index, (name, parts) in enumerate(models):
+        if parts["head"].ls_eps:
+            problems.append(
+                f"MODEL.models.{index}.{name}.head.ls_eps: the losses are in MODEL.loss; leave it out"
+            )
         try:
             networks.append(Recognizer2D(**parts))
         except ConfigError as error:
@@ -154,12 +158,15 @@ def _no_student(names: Iterable[str]) -> str:
 
 
 def _problems(
-    names: Sequence[str], loss: Mapping[str, Sequence[nn.Layer]], frozen: Sequence[bool]
+    names: Sequence[str],
+    loss: Mapping[str, Sequence[nn.Layer]],
+    frozen: Sequence[bool],
+    taken: Sequence[str],
 ) -> List[str]:
     problems = [
         f"MODEL.models.{index}.{name}: a network cannot be called so; take another name"
         for index, name in enumerate(names)
-        if not name.isidentifier() or hasattr(RecognizerDistillation, name) or name in names[:index]
+        if not name.isidentifier() or name.startswith("_") or name in taken or name in names[:index]
     ]
     if STUDENT not in names:
         problems.append(_no_student(names))
@@ -176,4 +183,10 @@ def _problems(
             for name in item.models
             if name not in known
         ]
+    learning = {name for item in loss["Train"] for name in item.models}
+    problems += [
+        f"MODEL.loss.Train: has no loss of {name}; add one, or leave the network out"
+        for name in names
+        if loss["Train"] and name not in learning
+    ]
     return problems
