@@ -66,8 +66,8 @@ def parse(text: str, name: str) -> Source:
         ConfigError: bad syntax, a key that occurs twice with different values, a key that is no str, or a
             tag that builds objects.
     """
-    loader = _Loader(text)
     try:
+        loader = _Loader(text)
         node = loader.get_single_node()
         reader = _Reader(loader, name)
         source = Source(None, reader.lines)
@@ -80,9 +80,9 @@ def parse(text: str, name: str) -> Source:
         cause = ", ".join(text for text in (error.context, error.problem) if text)
         raise ConfigError([f"{where}  not valid YAML: {cause}"]) from None
     except (yaml.YAMLError, ValueError) as error:
-        raise ConfigError([f"{name}  not valid YAML: {error}"]) from None
-    finally:
-        loader.dispose()
+        raise ConfigError([f"{name}  not valid YAML: {' '.join(str(error).split())}"]) from None
+    except RecursionError:
+        raise ConfigError([f"{name}  not valid YAML: lists or mappings are nested too deeply"]) from None
     if reader.problems:
         raise ConfigError(reader.problems)
     return source

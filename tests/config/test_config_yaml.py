@@ -96,6 +96,10 @@ def test_a_key_that_comes_again_alike_is_a_warning(warnings):
         ("a: 1\n---\nb: 1", [
             "t:2  not valid YAML: expected a single document in the stream, but found another document"]),
         ("a: *nothing", ["t:1  not valid YAML: found undefined alias 'nothing'"]),
+        ("a: \0", [
+            "t  not valid YAML: unacceptable character #x0000: special characters are not allowed "
+            'in "<unicode string>", position 3']),
+        ("[" * 1000, ["t  not valid YAML: lists or mappings are nested too deeply"]),
     ],
 )  # fmt: skip
 def test_problems_name_file_and_line(text, problems):
