@@ -105,6 +105,9 @@ def export_model(
     """
     options = options or ExportOptions()
     recipe = recipe_of(cfg, options.split, options.input_dtype, options.class_names)
+    name = name or recipe.settings.model_name
+    if name != Path(name).name or name == "..":
+        raise ProgramError(f"{name!r} is no name of a file; give one without a folder as --save_name")
     made = clip_shape(recipe)
     shape = list(options.input_shape or made)
     _check_shape(shape, recipe.settings.layout)
@@ -117,7 +120,7 @@ def export_model(
         # On the folder's own disk, so that the files need only be renamed.
         near = next(path for path in (folder, *folder.absolute().parents) if path.is_dir())
         with tempfile.TemporaryDirectory(prefix=".export.", dir=near) as temporary:
-            files = _files(Path(temporary) / (name or settings.model_name), options)
+            files = _files(Path(temporary) / name, options)
             _write(_Exported(model, inside), files.program, shape, settings)
             if options.onnx_opset is not None:
                 portable = Path(temporary) / "portable" / files.program.name
@@ -132,7 +135,7 @@ def export_model(
                 os.replace(file, folder / file.name)
     except OSError as error:
         raise ProgramError(f"{folder}: cannot be written: {error}") from error
-    return _files(folder / (name or settings.model_name), options)
+    return _files(folder / name, options)
 
 
 def _trained(cfg: Config, weights: Union[str, Path], options: ExportOptions) -> nn.Layer:

@@ -124,6 +124,9 @@ def test_wrong_input_is_one_error(trained, tmp_path):
     for expected, weights, options in cases:
         with pytest.raises(expected):
             export_model(run.cfg, weights, tmp_path / "out", options=options)
+    for name in ("a/b", "../b", str(tmp_path / "b"), ".."):
+        with pytest.raises(ProgramError, match="no name of a file"):
+            export_model(run.cfg, run.weights, tmp_path / "out", name)
     cfg = copy.deepcopy(run.cfg)
     del cfg["PIPELINE"]["valid"]
     with pytest.raises(ConfigError, match=r"PIPELINE\.valid"):
