@@ -10,12 +10,8 @@ Examples:
 from __future__ import annotations
 
 import argparse
-import importlib
 import json
-import os
-import statistics
 import sys
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Dict, Iterable, List, Optional, Sequence
@@ -29,8 +25,8 @@ from paddlevideo_fast.config.load import load_config
 from paddlevideo_fast.errors import PaddleVideoFastError
 from paddlevideo_fast.process import prepare_process
 
+_EXIT_INTERRUPTED = 130
 _BENCHMARK_FILES = 15  # so often one file is read to time it
-_WARMUP_BATCHES = 3
 
 
 def parse_args(argv: Optional[Sequence[str]]) -> argparse.Namespace:
@@ -100,6 +96,8 @@ def parse_args(argv: Optional[Sequence[str]]) -> argparse.Namespace:
     for name in ("stride_sec", "timeline"):
         if getattr(args, name) is not None and args.window_sec is None:
             parser.error(f"--{name}: needs --window_sec")
+    if args.override and args.config is None:
+        parser.error("--override: sets a key of --config, which is missing")
     if args.enable_benchmark and (args.window_sec is not None or args.annotated):
         parser.error("--enable_benchmark: times whole files; leave out --window_sec and --annotated")
     return args
@@ -111,27 +109,12 @@ def _truth(text: str) -> bool:
     return text.lower() in ("true", "t", "1")
 
 
-def recipe(args: argparse.Namespace) -> Any:
-    """How the program is fed: as export wrote it down, or as --config says."""
-    from paddlevideo_fast.deploy.program_files import settings_file
-    from paddlevideo_fast.deploy.settings import read_recipe, recipe_of
-
-    beside = settings_file(args.model_file)
-    if args.config is None:
-        return read_recipe(beside)
-    found = recipe_of(load_config(args.config, args.override))
-    if not beside.is_file():  # a program of PaddleVideo
-        return found
-    known = read_recipe(beside).settings
-    kept = {name: getattr(known, name) for name in ("input_dtype", "input_shape", "class_names", "checksums")}
-    return found._replace(settings=replace(found.settings, **kept))
-
-
 def make_predictor(args: argparse.Namespace) -> Any:
     """The predictor that the command line describes."""
     from paddlevideo_fast.deploy.predictor import Predictor
     from paddlevideo_fast.deploy.program import ProgramOptions
-    from paddlevideo_fast.deploy.settings import read_class_names
+    from paddlevideo_fast.deploy.program_files import settings_file
+    from paddlevideo_fast.deploy.settings import read_class_names, read_recipe, recipe_in_place
 
     options = ProgramOptions(
         use_gpu=args.use_gpu,
@@ -141,35 +124,34 @@ def make_predictor(args: argparse.Namespace) -> Any:
         use_mkldnn=args.enable_mkldnn,
         optimize=args.ir_optim,
     )
-    fed = recipe(args)
-    names = read_class_names(args.class_names, fed.settings.num_classes) if args.class_names else None
-    return Predictor(args.model_file, args.params_file, fed, names, options)
+    beside = settings_file(args.model_file)
+    if args.config is None:
+        recipe = read_recipe(beside)
+    else:
+        recipe = recipe_in_place(beside, load_config(args.config, args.override))
+    names = read_class_names(args.class_names, recipe.settings.num_classes) if args.class_names else None
+    return Predictor(args.model_file, args.params_file, recipe, names, options)
 
 
 def files_of(args: argparse.Namespace) -> List[Path]:
     """What is predicted; when one file is timed, it often."""
-    from paddlevideo_fast.deploy.predictor import find_videos
+    from paddlevideo_fast.deploy.inputs import find_videos, listed_videos
 
     if args.time_test_file:
-        try:
-            lines = Path(args.input_file).read_text(encoding="utf-8").splitlines()
-        except (OSError, UnicodeDecodeError) as error:
-            raise PaddleVideoFastError(f"{args.input_file}: is no list of videos: {error}") from error
-        return [Path(line.strip()) for line in lines if line.strip()]
+        return listed_videos(args.input_file)
     files = find_videos(args.input_file)
     return files * _BENCHMARK_FILES if args.enable_benchmark and len(files) == 1 else files
 
 
 def make_pictures(args: argparse.Namespace, predictor: Any, files: Sequence[Path]) -> Any:
-    """What writes the annotated videos and timelines that the command line asks for."""
+    """What writes the annotated videos and timelines that are asked for; None: none are."""
     from paddlevideo_fast.assembly.predicting import PredictionPictures, Wanted
 
-    root = Path(args.input_file)
-    if not root.is_dir():
-        root = Path(os.path.commonpath([file.absolute().parent for file in files])) if files else root
     timeline, annotated = (Path(path) if path else None for path in (args.timeline, args.annotated))
+    if timeline is None and annotated is None:
+        return None
     wanted = Wanted(annotated, args.annotated_format, timeline)
-    return PredictionPictures(predictor, files, root, wanted)
+    return PredictionPictures(predictor, files, Path(args.input_file), wanted)
 
 
 def results(args: argparse.Namespace, predictor: Any, files: Sequence[Path]) -> Iterable[Any]:
@@ -185,65 +167,40 @@ def results(args: argparse.Namespace, predictor: Any, files: Sequence[Path]) -> 
     return bar(found, total=len(files), desc="videos") if args.json else found
 
 
-def timing(predictor: Any) -> str:
-    """Medians over the batches, the first ones left out."""
-    times = predictor.times[_WARMUP_BATCHES:] or predictor.times
-    medians: Dict[str, float] = {
-        "preprocess_time(ms)": statistics.median(time.preprocess_sec for time in times) * 1e3,
-        "inference_time(ms)": statistics.median(time.inference_sec for time in times) * 1e3,
-    }
-    shown = ", ".join(f"{name}: {value:.1f}" for name, value in medians.items())
-    return f"{shown}: median of {len(times)} batches of {times[0].num_files} files"
-
-
-def handle(result: Any, args: argparse.Namespace, pictures: Any) -> Dict[str, Any]:
-    """Shows and draws a result; gives its entry for JSON, with `error` where that failed."""
-    from paddlevideo_fast.deploy.listing import entry_of, table
-    from paddlevideo_fast.deploy.predictor import Unread
-
-    entry: Dict[str, Any] = {"path": result.path}
-    try:
-        if isinstance(result, Unread):
-            raise result.error
-        entry = entry_of(result, args.top_k)
-        if not (args.json or args.enable_benchmark):
-            print(table(entry), flush=True)
-        if pictures is not None:
-            pictures.write(result)
-    except PaddleVideoFastError as error:
-        entry["error"] = str(error)
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
-    return entry
+def show_error(error: PaddleVideoFastError) -> None:
+    """What went wrong, in one message."""
+    print(f"{type(error).__name__}: {error}", file=sys.stderr)
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
     """Predicts; 2: a file or the input is wrong. 130: interrupted; what is written by then stays."""
     args = parse_args(argv)
     entries: List[Dict[str, Any]] = []
-    interrupted = False
     try:
         prepare_process(args.config, args.override)
         with quiet_import():
-            importlib.import_module("paddlevideo_fast.deploy.predictor")
+            from paddlevideo_fast.assembly.predicting import entries_of
+            from paddlevideo_fast.deploy.listing import table, timing
         predictor = make_predictor(args)
         files = files_of(args)
         found = results(args, predictor, files)
-        pictures = make_pictures(args, predictor, files) if args.annotated or args.timeline else None
-        for result in found:
-            entries.append(handle(result, args, pictures))
+        pictures = make_pictures(args, predictor, files)
+        is_quiet = args.json or args.enable_benchmark
+        show = (lambda entry: None) if is_quiet else (lambda entry: print(table(entry), flush=True))
+        for entry in entries_of(found, args.top_k, pictures, show, show_error):
+            entries.append(entry)
         if args.enable_benchmark:
-            print(timing(predictor), file=sys.stderr if args.json else sys.stdout)
+            print(timing(predictor.times), file=sys.stderr if args.json else sys.stdout)
+        code = EXIT_USER_ERROR if any("error" in entry for entry in entries) else 0
     except PaddleVideoFastError as error:
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
-        return EXIT_USER_ERROR
+        show_error(error)
+        code = EXIT_USER_ERROR
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
-        interrupted = True
-    if args.json:
+        code = _EXIT_INTERRUPTED
+    if args.json and (entries or code != EXIT_USER_ERROR):
         print(json.dumps(entries, indent=1, ensure_ascii=False))
-    if interrupted:
-        return 130
-    return EXIT_USER_ERROR if any("error" in entry for entry in entries) else 0
+    return code
 
 
 if __name__ == "__main__":

@@ -1,17 +1,26 @@
-"""Pictures and videos of predictions."""
+"""What becomes of predictions: entries of a list, pictures and videos."""
 
 from __future__ import annotations
 
 import os
 from functools import partial
 from pathlib import Path
-from typing import Dict, List, NamedTuple, Optional, Sequence, Union
+from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Union
 
 from tqdm import tqdm
 
-from paddlevideo_fast.deploy.predictor import Prediction, Predictor, WindowedPrediction
+from paddlevideo_fast.deploy.listing import Entry, entry_of
+from paddlevideo_fast.deploy.predictor import Prediction, Predictor, Unread, WindowedPrediction
 from paddlevideo_fast.errors import PaddleVideoFastError
-from paddlevideo_fast.report import AnnotatedFormat, Caption, annotate, draw_timeline, lettering, targets
+from paddlevideo_fast.report import (
+    AnnotatedFormat,
+    Caption,
+    annotate,
+    draw_timeline,
+    lettering,
+    refuse_inputs,
+    targets,
+)
 
 
 class Wanted(NamedTuple):
@@ -34,7 +43,7 @@ class PredictionPictures:
     Args:
         predictor: that makes them.
         sources: the videos.
-        root: relative paths of the results start here.
+        root: relative paths of the results start here; where it is no folder, where all sources are.
         wanted: what is written.
 
     Raises:
@@ -44,6 +53,8 @@ class PredictionPictures:
     def __init__(self, predictor: Predictor, sources: Sequence[Path], root: Path, wanted: Wanted) -> None:
         self._predictor = predictor
         self._form = wanted.form
+        if not root.is_dir():
+            root = Path(os.path.commonpath([source.absolute().parent for source in sources]))
         videos = targets(sources, root, wanted.annotated, f".{wanted.form}") if wanted.annotated else []
         timelines = _timelines(sources, root, wanted.timeline) if wanted.timeline else []
         _make_folders([*videos, *timelines])
@@ -82,13 +93,48 @@ class PredictionPictures:
         return f"{self._letters.names[best.class_id]}  {best.score:.2f}"
 
 
+def entries_of(
+    results: Iterable[Union[Prediction, WindowedPrediction, Unread]],
+    top_k: int,
+    pictures: Optional[PredictionPictures],
+    show: Callable[[Entry], None],
+    tell: Callable[[PaddleVideoFastError], None],
+) -> Iterator[Entry]:
+    """Goes through the results of a predictor and writes what is wanted of each.
+
+    Args:
+        results: of files, in order.
+        top_k: classes to list.
+        pictures: what is written; None: nothing.
+        show: called with the entry of a prediction before anything of it is written, which may take long.
+        tell: called with what went wrong with a file; the others go on.
+
+    Yields:
+        See `entry_of`; with `error` where the file was not read or something of it was not written.
+    """
+    for result in results:
+        entry: Entry = {"path": result.path}
+        try:
+            if isinstance(result, Unread):
+                raise result.error
+            entry = entry_of(result, top_k)
+            show(entry)
+            if pictures is not None:
+                pictures.write(result)
+        except PaddleVideoFastError as error:
+            entry["error"] = str(error)
+            tell(error)
+        yield entry
+
+
 def _timelines(sources: Sequence[Path], root: Path, path: Path) -> List[Path]:
-    if path.suffix != ".png":
+    if path.suffix.lower() != ".png":
         return targets(sources, root, path, ".png")
     if len(sources) != 1:
         raise PaddleVideoFastError(
             f"{path}: is one picture, and there are {len(sources)} videos; name a folder"
         )
+    refuse_inputs([path], sources)
     return [path]
 
 

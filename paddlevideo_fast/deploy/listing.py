@@ -1,13 +1,16 @@
-"""Predictions as text and for JSON."""
+"""Predictions, and what they took, as text and for JSON."""
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Union
+import statistics
+from typing import Any, Dict, List, Sequence, Union
 
-from paddlevideo_fast.deploy.prediction import Prediction
+from paddlevideo_fast.deploy.prediction import BatchTime, Prediction
 from paddlevideo_fast.deploy.windows import WindowedPrediction
 
 Entry = Dict[str, Any]
+
+_WARMUP_BATCHES = 3
 
 
 def entry_of(prediction: Union[Prediction, WindowedPrediction], top_k: int) -> Entry:
@@ -43,6 +46,17 @@ def table(entry: Entry) -> str:
         lines += ["  windows", *(_row(_span(window), window["top"][0]) for window in entry["windows"])]
         lines += ["  segments", *(_row(_span(segment), segment) for segment in entry["segments"])]
     return "\n".join(lines)
+
+
+def timing(times: Sequence[BatchTime]) -> str:
+    """Medians over the batches of a prediction, the first ones left out."""
+    times = times[_WARMUP_BATCHES:] or times
+    preprocess_ms = statistics.median(time.preprocess_sec for time in times) * 1e3
+    inference_ms = statistics.median(time.inference_sec for time in times) * 1e3
+    return (
+        f"preprocess_time(ms): {preprocess_ms:.1f}, inference_time(ms): {inference_ms:.1f}: "
+        f"median of {len(times)} batches of {times[0].num_files} files"
+    )
 
 
 def _tops(prediction: Prediction, top_k: int) -> List[Entry]:

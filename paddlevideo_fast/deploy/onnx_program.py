@@ -19,7 +19,7 @@ class OnnxProgram(Program):
         options: how it is run.
 
     Raises:
-        ProgramError: onnxruntime cannot load it, it has other inputs, or it cannot run in this way.
+        ProgramError: onnxruntime cannot load it, it has other inputs or outputs, or it cannot run so.
         MissingExtraError: onnxruntime is not installed.
     """
 
@@ -41,6 +41,11 @@ class OnnxProgram(Program):
             raise ProgramError(
                 f"{model_file}: onnxruntime {onnxruntime.__version__} cannot load it: {_one_line(error)}"
             ) from error
+        outputs = self._session.get_outputs()
+        if not outputs or not outputs[0].type.startswith("tensor(float"):
+            raise ProgramError(
+                f"{model_file}: its first output is no logits, which are floating-point numbers"
+            )
         names = [value.name for value in self._session.get_inputs()]
         if len(names) != 1:
             raise ProgramError(

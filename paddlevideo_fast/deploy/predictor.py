@@ -21,10 +21,9 @@ from paddlevideo_fast.loader.collate import make_batch
 from paddlevideo_fast.loader.dataset import ClipDataset
 from paddlevideo_fast.modeling import Preprocess
 
-__all__ = ["Prediction", "Predictor", "Score", "Unread", "WindowedPrediction", "Windowing", "find_videos"]
+__all__ = ["Prediction", "Predictor", "Score", "Unread", "WindowedPrediction", "Windowing"]
 
 Progress = Callable[[Sequence[Sequence[Window]]], Iterable[Sequence[Window]]]
-VIDEO_SUFFIXES = (".avi", ".flv", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".webm", ".wmv")
 
 
 class Predictor:
@@ -56,6 +55,11 @@ class Predictor:
         settings = self.recipe.settings
         self.program = open_program(model_file, params_file, options, settings.checksums)
         self.class_names = class_names or settings.class_names
+        if self.class_names and len(self.class_names) != settings.num_classes:
+            raise ProgramError(
+                f"{self.program.model_file}: has {settings.num_classes} classes, and there are "
+                f"{len(self.class_names)} class_names"
+            )
         mean_and_std = self.recipe.dataset().pipeline.normalization
         self._preprocess = Preprocess(*mean_and_std, settings.layout)
         self.times: List[BatchTime] = []
@@ -73,8 +77,9 @@ class Predictor:
             `Unread` for a file that does not decode or that the pipeline cannot use; the others go on.
 
         Raises:
-            ProgramError: the program does not take the clips.
+            ProgramError: the program does not take the clips, or its logits are not finite.
         """
+        _check_batch_size(batch_size)
         remaining = iter(paths)
         while batch := [str(path) for path in itertools.islice(remaining, batch_size)]:
             yield from self._predict_batch(batch)
@@ -99,6 +104,7 @@ class Predictor:
             `Unread` for a file that does not decode, cannot be cut, or is not for this program; the others
             go on.
         """
+        _check_batch_size(batch_size)
         for path in map(str, paths):
             try:
                 with self.open(path) as video:
@@ -180,6 +186,10 @@ class Predictor:
                 f"{self.program.model_file}: gives {list(logits.shape)} for {num_clips} clips and "
                 f"{num_classes} classes; it was exported from another config"
             )
+        if not np.isfinite(logits).all():
+            raise ProgramError(
+                f"{self.program.model_file}: gives logits that are not finite; in fp16, try fp32"
+            )
         ends = np.cumsum([len(views) for views in clips])
         return [
             Prediction(path, _mean_softmax(views), views, self.class_names)
@@ -187,21 +197,9 @@ class Predictor:
         ]
 
 
-def find_videos(path: Union[str, Path]) -> List[Path]:
-    """A file, or the videos in a folder and the folders in it, in the order of their names.
-
-    Raises:
-        ProgramError: there is no such file, or no video in the folder.
-    """
-    path = Path(path)
-    if not path.is_dir():
-        if not path.exists():
-            raise ProgramError(f"{path}: there is no such file or folder")
-        return [path]
-    found = sorted(file for file in path.rglob("*") if file.suffix.lower() in VIDEO_SUFFIXES)
-    if not found:
-        raise ProgramError(f"{path}: has no video; looked for {', '.join(VIDEO_SUFFIXES)}")
-    return found
+def _check_batch_size(batch_size: int) -> None:
+    if batch_size < 1:
+        raise PaddleVideoFastError(f"batch_size is {batch_size}, expected 1 or more")
 
 
 def _mean_softmax(logits: np.ndarray) -> np.ndarray:

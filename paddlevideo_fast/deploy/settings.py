@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Dict, List, Literal, Mapping, NamedTuple, Optional, Sequence, Union, cast
 
@@ -19,6 +19,7 @@ from paddlevideo_fast.registry import DATASETS, RECOGNIZERS
 
 Split = Literal["valid", "test"]
 FREE = -1
+_OF_EXPORT = ("input_dtype", "input_shape", "class_names", "checksums")
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,24 @@ def read_recipe(path: Union[str, Path]) -> Recipe:
     """
     content = load_with_schema(path, (), _FILE)
     return Recipe(settings_from(ProgramSettings, content), content["PIPELINE"])
+
+
+def recipe_in_place(path: Union[str, Path], cfg: Config) -> Recipe:
+    """As `recipe_of` a config, but with what only the export of a program knows of it.
+
+    Args:
+        path: what export wrote next to the program; it may be missing, as for programs of PaddleVideo.
+        cfg: says how videos are read.
+
+    Raises:
+        PaddleVideoFastError: see `recipe_of` and `read_recipe`.
+    """
+    recipe = recipe_of(cfg)
+    if not Path(path).is_file():
+        return recipe
+    known = read_recipe(path).settings
+    kept = {name: getattr(known, name) for name in _OF_EXPORT}
+    return recipe._replace(settings=replace(recipe.settings, **kept))
 
 
 def recipe_of(

@@ -7,7 +7,7 @@ from paddlevideo_fast.report.fonts import Lettering, lettering
 from paddlevideo_fast.report.page import Example, Page, render
 from paddlevideo_fast.report.sheets import contact_sheet
 from paddlevideo_fast.report.tables import Naming, class_rows, hardest_rows, write_tables
-from paddlevideo_fast.report.targets import targets
+from paddlevideo_fast.report.targets import refuse_inputs, targets
 from paddlevideo_fast.report.timeline import draw_timeline
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "hardest_rows",
     "lettering",
     "picture",
+    "refuse_inputs",
     "render",
     "save_json",
     "targets",

@@ -51,7 +51,7 @@ def picture(path: Path, *grid: int, **options: Any) -> Iterator[Tuple[Any, Any]]
     plot = pyplot()
     figure, axes = plot.subplots(*grid, layout="constrained", **options)
     try:
-        ending = path.suffix[1:]
+        ending = path.suffix[1:].lower()
         known = figure.canvas.get_supported_filetypes()
         if ending not in known:
             raise PaddleVideoFastError(f"{path}: the name of a picture ends in one of .{', .'.join(known)}")

@@ -27,15 +27,23 @@ def targets(sources: Sequence[Path], root: Path, folder: Path, ending: str) -> L
     places = [Path(os.path.relpath(source, root)) for source in sources]
     stems = Counter(place.with_suffix("") for place in places)
     made_of: Dict[Path, Path] = {}
-    originals = {source.resolve(): source for source in sources}
     for source, place in zip(sources, places):
         stem = place.stem if stems[place.with_suffix("")] == 1 else place.name
         target = folder / place.parent / f"{stem}{ending}"
-        if target.resolve() in originals:
-            raise PaddleVideoFastError(
-                f"{target}: is an input, which is never overwritten; give another folder"
-            )
         if target in made_of:
             raise PaddleVideoFastError(f"{target}: would be written for both {made_of[target]} and {source}")
         made_of[target] = source
+    refuse_inputs(list(made_of), sources)
     return list(made_of)
+
+
+def refuse_inputs(files: Sequence[Path], sources: Sequence[Path]) -> None:
+    """Checks what is going to be written.
+
+    Raises:
+        PaddleVideoFastError: a file would take the place of a source.
+    """
+    originals = {source.resolve() for source in sources}
+    for file in files:
+        if file.resolve() in originals:
+            raise PaddleVideoFastError(f"{file}: is an input, which is never overwritten; give another place")

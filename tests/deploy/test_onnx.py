@@ -37,6 +37,31 @@ def close(actual, expected):
     return actual.shape == expected.shape and np.abs(actual - expected).max() <= 1e-4 * np.abs(expected).max()
 
 
+def protobuf(*fields):
+    """A message of pairs of number and value, all short."""
+    encoded = b""
+    for number, value in fields:
+        if isinstance(value, int):
+            encoded += bytes([number << 3, value])
+        else:
+            value = value.encode() if isinstance(value, str) else value
+            encoded += bytes([number << 3 | 2, len(value)]) + value
+    return encoded
+
+
+def program_of_sizes():
+    """A valid .onnx file whose output, int64, is the shape of its input."""
+    float32, int64 = 1, 7
+
+    def value(name, kind):
+        shape = protobuf((1, protobuf((1, 2))))
+        return protobuf((1, name), (2, protobuf((1, protobuf((1, kind), (2, shape))))))
+
+    node = protobuf((1, "clips"), (2, "sizes"), (4, "Shape"))
+    graph = protobuf((1, node), (2, "graph"), (11, value("clips", float32)), (12, value("sizes", int64)))
+    return protobuf((1, 8), (7, graph), (8, protobuf((2, OPSET_VERSION))))
+
+
 def deviates_nowhere(run, path, sizes, input_dtype):
     """Compares an .onnx file with the network on random clips: `sizes` are their N, T, H, W."""
     program = open_program(path)
@@ -152,6 +177,9 @@ def test_wrong_onnx_files_are_one_error(exported, tmp_path):
         open_program(files.onnx, files.params)
     with pytest.raises(ProgramError, match=r"does not run on float32 \[1, 8, 5, 56, 56\]"):
         open_program(files.onnx).run(np.zeros((1, 8, 5, 56, 56), "float32"))
+    (tmp_path / "sizes.onnx").write_bytes(program_of_sizes())
+    with pytest.raises(ProgramError, match=r"sizes\.onnx: its first output is no logits"):
+        open_program(tmp_path / "sizes.onnx")
     alone = tmp_path / "alone.onnx"
     alone.write_bytes(content)
     with pytest.raises(ConfigError, match=r"alone\.yaml"):

@@ -13,7 +13,10 @@ import pytest
 from onnx_packages import OPSET_VERSION, needs_onnx
 
 from paddlevideo_fast.deploy.export import ExportOptions, export_model
-from paddlevideo_fast.deploy.predictor import Prediction, Predictor, Unread, find_videos
+from paddlevideo_fast.deploy.inputs import find_videos
+from paddlevideo_fast.deploy.paddle_program import PaddleProgram
+from paddlevideo_fast.deploy.predictor import Prediction, Predictor, Unread, Windowing
+from paddlevideo_fast.errors import PaddleVideoFastError, ProgramError
 from paddlevideo_fast.loader import build_dataset, build_loader
 from paddlevideo_fast.modeling import Preprocess
 
@@ -203,16 +206,51 @@ def test_benchmark_and_a_list_of_files(exported, predict, motion_videos, tmp_pat
     listed = ["-i", tmp_path / "files.txt", "--time_test_file", "True"]
     assert "median of 7 batches of 2 files" in predict(*listed, *words)[1]
     assert predict("-i", videos[0], "--time_test_file", "True", *words)[0] == 2
+    (tmp_path / "files.txt").write_text("\n")
+    code, out, err = predict(*listed, *words)
+    assert (code, out) == (2, "")
+    assert "files.txt: lists no video" in err
 
 
 def test_flags_of_other_devices_are_refused(exported, predict, motion_videos):
     words = ["-i", motion_videos, "--model_file", exported("tsm", FLOAT32).program]
-    for flag in ("--use_tensorrt=True", "--use_xpu=True", "--precision=int8", "--enable_mkldnn=perhaps"):
+    device = ("--use_tensorrt=True", "--use_xpu=True", "--precision=int8", "--enable_mkldnn=perhaps")
+    for flag in (*device, "--override=model_name=x"):  # the last one changes a --config, which is missing
         with pytest.raises(SystemExit) as ended:
             predict(*words, flag)
         assert ended.value.code == 2
     if not paddle.is_compiled_with_cuda():
         assert predict(*words, "--use_gpu", "True")[0] == 2
+
+
+def test_wrong_arguments_of_a_predictor_are_one_error(exported, motion_videos):
+    program = exported("tsm", FLOAT32).program
+    with pytest.raises(ProgramError, match="has 8 classes, and there are 2 class_names"):
+        Predictor(program, class_names=["a", "b"])
+    videos = sorted(motion_videos.glob("valid/*.mp4"))
+    predictor = Predictor(program)
+    for results in (predictor.predict(videos, 0), predictor.predict_windows(videos, Windowing(1.0), 0)):
+        with pytest.raises(PaddleVideoFastError, match="batch_size is 0"):
+            next(results)
+
+
+def test_logits_that_are_not_finite_are_no_prediction(exported, predict, motion_videos, monkeypatch):
+    program = exported("tsm", FLOAT32).program
+    intact, calls = PaddleProgram.run, []
+
+    def overflown(self, clips):
+        calls.append(len(clips))
+        return intact(self, clips) if len(calls) == 1 else np.full((len(clips), 8), np.nan, "float32")
+
+    monkeypatch.setattr(PaddleProgram, "run", overflown)
+    code, out, err = predict("-i", motion_videos / "valid", "--model_file", program, "--json")
+    assert (code, err.count("logits that are not finite")) == (2, 1)
+    assert len(json.loads(out)) == 1  # what was predicted before is not lost
+
+
+def test_folders_that_are_named_like_videos_are_searched(make_clip, tmp_path):
+    clip = make_clip(tmp_path / "frames.mp4" / "a.mp4", 12, (64, 64))
+    assert find_videos(tmp_path) == [clip]
 
 
 def test_a_prediction_names_the_best_classes():
