@@ -84,6 +84,15 @@ def test_training_clips_are_those_of_the_video_loader(root):
     assert min(difference(dali[0], mirrored), difference(dali[0], later)) > 3 * TOLERANCE
 
 
+def test_a_mirrored_clip_has_the_label_of_its_mirror_image(root):
+    dataset = dataset_of(root, transform=[CROPS[0], {"RandomFlip": {"swapped_labels": [[0, 1]]}}])
+    dali, _ = check_same(dataset)
+    own = [dataset.records[index].label for batch in dali for index in batch.ids]
+    given = [label for batch in dali for label in batch.labels]
+    assert any(label != before for label, before in zip(given, own))
+    assert all(label == before for label, before in zip(given, own) if before == 2)
+
+
 @pytest.mark.parametrize(
     ("sample", "transform"),
     [
