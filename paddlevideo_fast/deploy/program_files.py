@@ -21,16 +21,25 @@ PROGRAM_SUFFIXES = (*PADDLE_SUFFIXES, ONNX_SUFFIX)
 
 
 def find_program(model_file: Union[str, Path]) -> Path:
-    """The file of a program, whose ending may be left out; Paddle's comes before ONNX."""
+    """The file of a program, whose ending may be left out; Paddle's comes before ONNX.
+
+    Raises:
+        ProgramError: there is none.
+    """
     path = Path(model_file)
-    if path.suffix in PROGRAM_SUFFIXES:
-        return path
-    candidates = [Path(f"{path}{suffix}") for suffix in PROGRAM_SUFFIXES]
-    return next((candidate for candidate in candidates if candidate.is_file()), path)
+    with_endings = [] if path.suffix in PROGRAM_SUFFIXES else [f"{path}{end}" for end in PROGRAM_SUFFIXES]
+    for candidate in (*map(Path, with_endings), path):
+        if candidate.is_file():
+            return candidate
+    raise ProgramError(f"{path}: there is no such file; tools/export_model.py writes it")
 
 
 def settings_file(model_file: Union[str, Path]) -> Path:
-    """Where export puts what prediction needs to know of a program."""
+    """Where export puts what prediction needs to know of a program.
+
+    Raises:
+        ProgramError: there is no such program.
+    """
     return find_program(model_file).with_suffix(".yaml")
 
 
@@ -53,17 +62,16 @@ def open_program(
         MissingExtraError: onnxruntime is needed and not installed.
     """
     model_file, options = find_program(model_file), options or ProgramOptions()
+    if model_file.suffix not in PROGRAM_SUFFIXES:
+        raise ProgramError(f"{model_file}: is no program; expected one of {', '.join(PROGRAM_SUFFIXES)}")
     params = None
     if model_file.suffix != ONNX_SUFFIX:
         params = Path(params_file or model_file.with_suffix(PARAMS_SUFFIX))
     elif params_file is not None:
         raise ProgramError(f"params_file {params_file}: {model_file} has its weights in it; leave it out")
     files = [model_file] if params is None else [model_file, params]
-    for path in files:
-        if not path.is_file():
-            raise ProgramError(f"{path}: there is no such file; tools/export_model.py writes it")
-    if model_file.suffix not in PROGRAM_SUFFIXES:
-        raise ProgramError(f"{model_file}: is no program; expected one of {', '.join(PROGRAM_SUFFIXES)}")
+    if params is not None and not params.is_file():
+        raise ProgramError(f"{params}: there is no such file; tools/export_model.py writes it")
     if checksums is not None:
         _check_files(files, checksums)
     if params is None:

@@ -165,6 +165,9 @@ def test_class_names_and_a_config_in_place_of_the_settings(
     words[3] = moved[0].with_suffix("")  # the ending may be left out
     code, _, err = predict(*words)
     assert (code, err.count("ConfigError")) == (2, 1)
+    for missing in (tmp_path / "other", tmp_path, ""):
+        code, _, err = predict("-i", video, "--model_file", missing)
+        assert (code, err.count("there is no such file; tools/export_model.py writes it")) == (2, 1)
     code, out, _ = predict(*words, "--config", ROOT / "configs/quickstart/tsm_motion.yaml", "--use_gpu=False")
     assert (code, out) == (0, expected)
     assert predict(*words, "--config", ROOT / "configs/quickstart/slowfast_motion.yaml")[0] == 2

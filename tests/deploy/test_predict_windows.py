@@ -361,10 +361,10 @@ def test_flags_that_do_not_fit_are_refused(predict, make_clip, tmp_path, capsys)
             predict("-i", clip, *flags)
         assert ended.value.code == 2
         assert "usage" in capsys.readouterr().err
-    as_picture = (tmp_path / "clip.png").absolute()
+    as_picture = (tmp_path / "clip.PNG").absolute()
     as_picture.write_bytes(clip.read_bytes())
     code, _, err = predict("-i", as_picture, "--window_sec", "1", "--timeline", as_picture)
-    assert (code, err.count("clip.png: is an input, which is never overwritten")) == (2, 1)
+    assert (code, err.count("clip.PNG: is an input, which is never overwritten")) == (2, 1)
     assert as_picture.read_bytes() == clip.read_bytes()
     for flags in (
         ["-1"],
