@@ -1,6 +1,7 @@
 """What the shell scripts of this folder start: python test_tipc/run.py ACTION TEXT MODE [DETAIL].
 
 0: all went well. 1: a command failed; the others were run where they do not need it. 2: wrong input.
+128 + n: ended by signal n, and so were the commands.
 """
 
 from __future__ import annotations
@@ -59,6 +60,9 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     except PaddleVideoFastError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return EXIT_USER_ERROR
+    except OSError as error:  # outputs that cannot be written
+        print(f"Run failed - {error}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         return 130
 

@@ -35,11 +35,13 @@ class Trainer(NamedTuple):
 
     Attributes:
         name: as in the text.
+        line: of the training.
         words: of the training.
         export: the line of the export.
     """
 
     name: str
+    line: Line
     words: List[str]
     export: Line
 
@@ -84,10 +86,11 @@ def trainers(text: Text) -> List[Trainer]:
     for name, export in _EXPORTS.items():
         line = text[name]
         if line.given:
-            known.setdefault(line.key, Trainer(line.key, script_words(line), text[export]))
+            known.setdefault(line.key, Trainer(line.key, line, script_words(line), text[export]))
     if "to_static_train" in text.lines:
-        words = [*script_words(text["trainer_1"]), *text["to_static_train"].words()]
-        known["to_static_train"] = Trainer("to_static_train", words, text["norm_export"])
+        line = text["trainer_1"]
+        words = [*script_words(line), *text["to_static_train"].words()]
+        known["to_static_train"] = Trainer("to_static_train", line, words, text["norm_export"])
     line = text["trainer"]
     missing = [name for name in line.choices if name not in known]
     if missing:
@@ -148,11 +151,13 @@ def export_words(text: Text, export: Line, weights: Path, folder: Path) -> List[
 def predictions(text: Text, folder: Path, num_gpus: int, prefix: str) -> Iterator[Prediction]:
     """All combinations of the values between bars, those that cannot run here with the reason.
 
+    There are none where the text has no command that predicts.
+
     Raises:
         TipcError: `--use_gpu` has a value that says neither CPU nor GPU.
     """
     line = text["use_gpu"]
-    for use_gpu in line.choices:
+    for use_gpu in line.choices if text["inference"].given else ():
         if use_gpu in _FALSE:
             yield from _on_cpu(text, folder, f"{prefix}_cpu", use_gpu)
         elif use_gpu in _TRUE:

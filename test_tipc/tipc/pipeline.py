@@ -42,6 +42,7 @@ def run_pipeline(text: Text, mode: str, gpu: Optional[str] = None) -> int:
     Raises:
         TipcError: the text is wrong, or nothing of it can run on this machine.
     """
+    _check(text, mode)
     session = Session.open(text, OUTPUT / text.model_name / mode)
     if mode == "whole_infer":
         _infer_given_models(session, gpu)
@@ -81,15 +82,39 @@ def train(session: Session, mode: str, branch: Branch) -> Optional[Path]:
     words = commands.train_words(session.text, mode, branch.trainer.words, folder)
     command = [*place.launcher(f"{folder}_workers"), *words, *branch.amp, *branch.use_gpu]
     environment = {} if place.launched else place.environment
+    before = _checkpoints(session.text, folder)
     if not session.run(command, session.folder / f"{branch.name}.log", environment):
         return None
     if place.node:
         session.skip(f"what follows {branch.name}", f"its weights are on the first machine, {place.ips[0]}")
         return None
-    weights = _newest_weights(session.text, folder)
+    written = (path for path, time in _checkpoints(session.text, folder).items() if before.get(path) != time)
+    weights = max(written, default=None)
     if weights is None:
-        session.fail(f"Run failed - {session.text.model_name} - {branch.name}: no weights in {folder}")
+        session.fail(f"Run failed - {session.text.model_name} - {branch.name}: wrote no weights to {folder}")
     return weights
+
+
+def _check(text: Text, mode: str) -> None:
+    """Makes all commands of a mode once: what is wrong with one is told before any is run.
+
+    Raises:
+        TipcError: a command cannot be made, or the weights of whole_infer are missing.
+    """
+    if mode == "whole_infer":
+        exports = []
+        for model, export in commands.infer_models(text):
+            if not model.exists():
+                place = text["infer_model"].place
+                raise TipcError(f"{place}: {model}: no such file; run prepare.sh, or put it there")
+            exports += [export] if export else []
+    else:
+        exports = [branch.trainer.export for branch in branches(text)]
+        commands.eval_words(text, mode, OUTPUT, OUTPUT)
+    for export in exports:
+        commands.export_words(text, export, OUTPUT, OUTPUT)
+    any_gpus = 1
+    list(commands.predictions(text, OUTPUT, any_gpus, ""))
 
 
 def _train_and_infer(session: Session, mode: str) -> None:
@@ -125,10 +150,6 @@ def _use_weights(session: Session, mode: str, branch: Branch, weights: Path) -> 
 def _infer_given_models(session: Session, gpu: Optional[str]) -> None:
     environment = {} if gpu is None else {"CUDA_VISIBLE_DEVICES": gpu}
     for number, (model, export) in enumerate(commands.infer_models(session.text)):
-        if not model.exists():
-            raise TipcError(
-                f"{session.text['infer_model'].place}: {model}: no such file; run prepare.sh, or put it there"
-            )
         name, folder = f"model_{number}", model
         if export is not None:
             folder = session.folder / name
@@ -148,8 +169,8 @@ def _predict(session: Session, folder: Path, name: str, environment: Dict[str, s
             session.run(prediction.words, session.folder / f"{prediction.name}.log", environment)
 
 
-def _newest_weights(text: Text, folder: Path) -> Optional[Path]:
-    """What the text names, else the checkpoint of the last epoch."""
+def _checkpoints(text: Text, folder: Path) -> Dict[Path, int]:
+    """When the weights that the text names, else those of all epochs, were written."""
     line = text["train_model_name"]
     pattern = line.value if line.given else "*_epoch_*.pdparams"
-    return max(folder.glob(pattern), default=None)
+    return {path: path.stat().st_mtime_ns for path in folder.glob(pattern)}

@@ -49,7 +49,7 @@ def _needed_files(text: Text, mode: str, lists_of: str) -> Iterator[Tuple[Path, 
     if lists_of != "whole_infer":
         for trainer in commands.trainers(text):
             words = commands.train_words(text, lists_of, trainer.words, OUTPUT)
-            yield from _lists(text["trainer_1"], words, ("train", "valid"))
+            yield from _lists(trainer.line, words, ("train", "valid"))
     if mode not in ("whole_infer", "benchmark_train"):
         yield from _lists(text["eval"], commands.eval_words(text, mode, Path("x"), OUTPUT), ("test",))
     if mode != "benchmark_train" and text["input_file"].given:

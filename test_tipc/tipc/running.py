@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shlex
@@ -81,7 +82,7 @@ class Session:
         command = [self.python, *words]
         log.parent.mkdir(parents=True, exist_ok=True)
         shown = " ".join(f"{name}={shlex.quote(value)}" for name, value in variables.items())
-        shown = f"{shown} {shlex.join(command)} > {log} 2>&1".lstrip()
+        shown = f"{shown} {shlex.join(command)} > {shlex.quote(str(log))} 2>&1".lstrip()
         code = _run(command, log, {**os.environ, **variables})
         self.num_run += 1
         outcome = f"command - {self.text.model_name} - {shown} - {log}"
@@ -143,10 +144,11 @@ def _run(command: List[str], log: Path, environment: Dict[str, str]) -> int:
     try:
         return process.wait()
     except BaseException:
-        process.terminate()
         try:
-            process.wait(_GRACE_SEC)
-        except subprocess.TimeoutExpired:
+            process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_GRACE_SEC)
+        finally:  # a second signal cuts the grace short
             process.kill()
             process.wait()
         raise

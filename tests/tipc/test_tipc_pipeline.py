@@ -80,7 +80,31 @@ def test_a_training_without_weights_has_failed(workplace):
     workplace.change("train_model_name", "best.pdparams")
     assert train_infer(workplace) == 1
     assert workplace.stages() == ["train"]
-    assert any(line.startswith("Run failed - TSM") and "no weights in" in line for line in status(workplace))
+    assert any(
+        line.startswith("Run failed - TSM") and "wrote no weights" in line for line in status(workplace)
+    )
+
+
+def test_weights_of_an_earlier_run_are_not_taken_for_new_ones(workplace):
+    assert train_infer(workplace) == 0
+    folder = workplace.root / f"test_tipc/output/TSM/{LITE}/norm_train_gpus_-1_autocast_null_nodes_1"
+    (folder / "Net_epoch_00009.pdparams").write_text("of a longer training")
+    assert train_infer(workplace) == 0
+    assert "Net_epoch_00002.pdparams" in workplace.calls()[-10]
+    workplace.change("train_model_name", "Net_epoch_00009.pdparams")
+    assert train_infer(workplace) == 1
+
+
+def test_a_text_without_a_prediction_ends_with_the_export(workplace):
+    workplace.change("inference", "null")
+    assert train_infer(workplace) == 0
+    assert workplace.stages() == GOOD[:3]
+
+
+def test_outputs_that_cannot_be_written_end_with_1(workplace, capsys):
+    (workplace.root / "test_tipc").write_text("a file where a folder should be")
+    assert train_infer(workplace) == 1
+    assert re.match(r"Run failed - .*test_tipc/output/TSM", capsys.readouterr().err)
 
 
 def test_a_failure_of_one_training_leaves_the_others(workplace):
@@ -160,6 +184,8 @@ def test_processes_and_machines_go_through_the_launcher(workplace, monkeypatch):
         (None, [LITE[:-1]], "invalid choice: 'lite_train_lite_infe'"),
         (None, [LITE, "0"], "lite_train_lite_infer takes nothing more: 0"),
         (None, [], "the following arguments are required: mode"),
+        (("inference", "tools/none.py"), [LITE], "tsm.txt:40: tools/none.py: no such file"),
+        (("Global.auto_cast", "null|int8"), [LITE], "tsm.txt:6: int8: expected null, fp32 or fp16"),
         (("gpu_list", "0|0,1"), [LITE], "nothing was run: all of it is skipped on this machine"),
         (("gpu_lst", "0"), [LITE], "tsm.txt:4: key gpu_lst: expected gpu_list"),
         (("python", "python3.77"), [LITE], "tsm.txt:3: python3.77: no such program; set the variable PYTHON"),

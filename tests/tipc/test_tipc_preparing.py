@@ -101,6 +101,11 @@ def test_arguments_that_no_tool_takes_end_with_2(place, capsys):
     place.change("norm_train", "tools/main.py --validat -c x.yaml --quick")
     assert prepare(place) == 2
     assert "tsm.txt:16: tools/main.py does not take these arguments" in capsys.readouterr().err
+    place.change("trainer", "pact_train")
+    place.change("pact_train", "tools/main.py --quick -c x.yaml")
+    assert prepare(place) == 2
+    assert "tsm.txt:17: tools/main.py does not take" in capsys.readouterr().err
+    place.change("trainer", "norm_train")
     place.change("norm_train", "tools/main.py -c missing.yaml")
     assert prepare(place) == 2
     assert "missing.yaml" in capsys.readouterr().err
