@@ -16,7 +16,7 @@ import json
 import re
 import sys
 from pathlib import Path
-from typing import Dict, List, Optional, Sequence
+from typing import Dict, List, Optional, Sequence, Tuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # runs from a clone, installed or not
 
@@ -77,7 +77,7 @@ def read_stored(path: Path) -> Results:
     """
     results: Results = {}
     number, video = None, ""
-    for line in path.read_text(encoding="utf-8").splitlines():
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         name, _, value = (part.strip() for part in line.partition(":"))
         try:
             if name == "Current video file":
@@ -131,13 +131,18 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
             print(f"results of {logs[0]} written to {target}")
             return 0
         return _compare(_files(args.gt_file), logs, args.atol, args.rtol)
-    except TipcError as error:
+    except (TipcError, OSError) as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return EXIT_USER_ERROR
 
 
 def _compare(stored_files: List[Path], logs: List[Path], atol: float, rtol: float) -> int:
-    stored = {_precision(path): (path, read_stored(path)) for path in stored_files}
+    stored: Dict[str, Tuple[Path, Results]] = {}
+    for path in stored_files:
+        precision = _precision(path)
+        if precision in stored:
+            raise TipcError(f"{path}, {stored[precision][0]}: both have results of {precision}; name one")
+        stored[precision] = (path, read_stored(path))
     num_compared = num_wrong = 0
     for log in logs:
         if _precision(log) not in stored:

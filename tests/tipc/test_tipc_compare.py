@@ -81,6 +81,15 @@ def test_precisions_are_kept_apart(tmp_path, write_log, compare):
     assert "nothing was compared" in shown
 
 
+def test_two_files_of_one_precision_end_with_2(tmp_path, write_log, compare):
+    write_log("python_infer_precision_fp32.log", SCORES)
+    for name in ("results_fp32.txt", "results_old_fp32.txt"):
+        (tmp_path / name).write_text(stored_text(SCORES))
+    code, shown = compare()
+    assert code == 2
+    assert "both have results of fp32; name one" in shown
+
+
 def test_results_are_stored(tmp_path, write_log, compare):
     write_log("python_infer_precision_fp32.log", SCORES)
     target = tmp_path / "new/results_fp32.txt"
@@ -109,8 +118,18 @@ def test_logs_without_results_end_with_2(tmp_path, compare, log, expected):
 
 def test_stored_results_that_are_none_end_with_2(tmp_path, write_log, compare):
     write_log("python_infer_precision_fp32.log", SCORES)
-    for text, expected in (("", "has no lines `top-1 class"), ("top-1 class: x", "invalid literal")):
-        (tmp_path / "results_fp32.txt").write_text(text)
+    path = tmp_path / "results_fp32.txt"
+    for content, expected in (
+        (b"", "has no lines `top-1 class"),
+        (b"\xff\x00", "has no lines `top-1 class"),
+        (b"top-1 class: x", "invalid literal"),
+    ):
+        path.write_bytes(content)
         code, shown = compare()
         assert code == 2
         assert expected in shown
+    path.unlink()
+    path.mkdir()
+    code, shown = compare()
+    assert code == 2
+    assert "results_fp32.txt" in shown
