@@ -13,10 +13,15 @@ import av
 import cv2
 import numpy as np
 import pytest
+from hypothesis import settings
 
 from paddlevideo_fast.bench.numbered_clips import draw, read_number, write_clip
 
 REPO = Path(__file__).resolve().parent.parent
+
+# No test is about time, and a run of the suite can be had again.
+settings.register_profile("suite", deadline=None, derandomize=True)
+settings.load_profile("suite")
 
 
 @pytest.fixture(autouse=True)
