@@ -142,7 +142,8 @@ def _trained(cfg: Config, weights: Union[str, Path], options: ExportOptions) -> 
     model = build_model(cfg["MODEL"], load_pretrained=False)
     load_weights(model, weights, strict=True)
     model.eval()
-    if options.onnx_opset is not None and getattr(model.backbone, "data_format", "NCHW") == "NHWC":
+    formats = {getattr(layer, "data_format", None) for layer in model.sublayers()}
+    if options.onnx_opset is not None and "NHWC" in formats:
         raise ProgramError(
             f"{cfg.path}  MODEL: paddle2onnx converts channels first only; set data_format to NCHW in "
             "MODEL.backbone and MODEL.head, which changes no weight"

@@ -15,6 +15,18 @@ from paddlevideo_fast.modeling import build_model
 
 ROOT = Path(__file__).resolve().parents[2]
 _SMALL_3D = "width_per_group: 4, stage_blocks: [1, 1, 1, 1]"
+_LEARNER = "{name: PPTSM_v2, num_seg: 8, scale: 0.125, class_num: 8}"
+_TEACHER = "{name: ResNetTSM, depth: 18, num_seg: 8, width: 4, stage_blocks: [1, 1, 1, 1]}"
+_TWO_NETWORKS = f"""
+models: [
+  Student: {{backbone: {_LEARNER}, head: {{name: MoViNetHead}}}},
+  Teacher: {{backbone: {_TEACHER}, head: {{name: TSMHead, num_classes: 8, in_channels: 32}}}},
+],
+loss: {{
+  Train: [{{name: DistillationDMLLoss, model_name_pairs: [Student, Teacher]}}],
+  Val: [{{name: DistillationCELoss, model_name_pairs: [Student, GroundTruth]}}],
+}}
+"""
 # The quick start's config that a network is in, and what it has otherwise.
 NETWORKS: Dict[str, Tuple[str, Tuple[str, ...]]] = {
     "tsm": ("tsm", ()),
@@ -35,6 +47,7 @@ NETWORKS: Dict[str, Tuple[str, Tuple[str, ...]]] = {
             "MODEL.head={name: I3DHead, num_classes: 8, in_channels: 128}",
         ),
     ),
+    "distillation": ("tsm", (f"MODEL={{framework: RecognizerDistillation, {_TWO_NETWORKS}}}",)),
 }
 
 

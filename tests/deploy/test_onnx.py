@@ -109,7 +109,7 @@ def test_the_command_writes_onnx_with_free_axes_or_says_why_not(trained, tmp_pat
 
 
 @needs_onnx
-@pytest.mark.parametrize("network", ["tsn", "pptsm", "i3d", "slow"])
+@pytest.mark.parametrize("network", ["tsn", "pptsm", "i3d", "slow", "distillation"])
 def test_every_kind_of_network_converts(trained, tmp_path, network):
     run = trained(network)
     files = export_model(run.cfg, run.weights, tmp_path, options=FLOAT32)
