@@ -17,6 +17,7 @@ from paddlevideo_fast.log import get_logger, warn_once
 
 _LOGGER = get_logger(__name__)
 
+_MAX_VALUES = 100_000  # aliases of aliases can stand for any number in a few lines
 _FLOAT = "tag:yaml.org,2002:float"
 _TIMESTAMP = "tag:yaml.org,2002:timestamp"
 _EXPONENT = re.compile(r"[-+]?(\d[\d_]*\.?[\d_]*|\.\d[\d_]*)[eE][-+]?\d+$")
@@ -63,8 +64,8 @@ def parse(text: str, name: str) -> Source:
         name: what problems call it, a path or `-o #1`.
 
     Raises:
-        ConfigError: bad syntax, a key that occurs twice with different values, a key that is no str, or a
-            tag that builds objects.
+        ConfigError: bad syntax, a key that occurs twice with different values, a key that is no str, a tag
+            that builds objects, or more values than a config can have.
     """
     try:
         loader = _Loader(text)
@@ -108,6 +109,9 @@ class _Reader:
             self._problem(node, path, "an alias that contains itself")
             return None
         self.lines.setdefault(path, node.start_mark.line + 1)
+        if len(self.lines) > _MAX_VALUES:
+            text = f"more than {_MAX_VALUES:,} values; do aliases contain aliases?"
+            raise ConfigError([f"{self._where(node)}  {text}"])
         if node.tag in ("tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"):
             if isinstance(node, yaml.MappingNode):
                 return self._mapping(node, path, (*above, node))

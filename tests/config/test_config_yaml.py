@@ -99,6 +99,10 @@ def test_a_key_that_comes_again_alike_is_a_warning(warnings):
         ("a: \0", [
             "t  not valid YAML: unacceptable character #x0000: special characters are not allowed "
             'in "<unicode string>", position 3']),
+        ("a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
+            f"{name}: &{name} [{', '.join(f'*{before}' for _ in range(10))}]\n"
+            for before, name in zip("abcdefgh", "bcdefghi")
+        ), ["t:1  more than 100,000 values; do aliases contain aliases?"]),
         ("[" * 1000, ["t  not valid YAML: lists or mappings are nested too deeply"]),
     ],
 )  # fmt: skip
