@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Optional
 
 import paddle
+import paddle.nn.functional as F
 from paddle import nn
 
 from paddlevideo_fast.config.types import Range
@@ -62,3 +63,20 @@ class FrameClassifier(nn.Layer):
         self.num_classes = self.out_channels = class_num
         self.shift_ratio = 1 / num_seg if shift_ratio is None else shift_ratio
         self.shift = TemporalShift(num_seg, self.shift_ratio)
+
+
+class WideClassifier(FrameClassifier):
+    """A `FrameClassifier` that ends in a wide layer, under the names `last_conv` and `fc`."""
+
+    def add_classifier(self, channels: int, width: int, act: str, dropout_prob: float) -> None:
+        """Adds the last layers, which take `channels` channels and have `width` inside."""
+        init = paddle.ParamAttr(initializer=nn.initializer.KaimingNormal())
+        self.last_conv = nn.Conv2D(channels, width, 1, weight_attr=init, bias_attr=False)
+        self.last_act = getattr(F, act)
+        self.dropout = nn.Dropout(dropout_prob, mode="downscale_in_infer")
+        self.fc = nn.Linear(width, self.num_classes)
+
+    def classify(self, x: paddle.Tensor) -> paddle.Tensor:
+        """Features [N*T, channels, H, W] to logits [N*T, class_num]."""
+        x = self.last_act(self.last_conv(x.mean(axis=[2, 3], keepdim=True)))
+        return self.fc(self.dropout(x).flatten(1))

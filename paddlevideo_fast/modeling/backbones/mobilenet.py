@@ -14,6 +14,7 @@ from paddlevideo_fast.modeling.backbones.frame_classifier import (
     FrameClassifier,
     Scale,
     TemporalShift,
+    WideClassifier,
     make_divisible,
 )
 from paddlevideo_fast.modeling.layers import ConvBN, ConvBNPlain, SqueezeExcitation
@@ -182,7 +183,7 @@ class _PlainResidual(InvertedResidual):
 
 
 @BACKBONES.register()
-class PPTSM_MobileNetV3(FrameClassifier):
+class PPTSM_MobileNetV3(WideClassifier):
     """MobileNetV3-Large whose residual blocks shift their input along time; it ends in its own classifier
     and takes `MoViNetHead`. See `FrameClassifier` for the other arguments.
 
@@ -217,18 +218,8 @@ class PPTSM_MobileNetV3(FrameClassifier):
         self.blocks = nn.Sequential(*blocks)
         squeezed = make_divisible(960 * scale)
         self.last_second_conv = ConvBNPlain(channels, squeezed, 1, act="hardswish")
-        self.last_conv = nn.Conv2D(
-            squeezed,
-            class_expand,
-            1,
-            weight_attr=paddle.ParamAttr(initializer=nn.initializer.KaimingNormal()),
-            bias_attr=False,
-        )
-        self.dropout = nn.Dropout(dropout_prob, mode="downscale_in_infer")
-        self.fc = nn.Linear(class_expand, class_num)
+        self.add_classifier(squeezed, class_expand, "hardswish", dropout_prob)
 
     def forward(self, frames: paddle.Tensor) -> paddle.Tensor:
         """Frames [N*T, 3, H, W] to their logits [N*T, class_num]."""
-        x = self.last_second_conv(self.blocks(self.conv(frames)))
-        x = F.hardswish(self.last_conv(x.mean(axis=[2, 3], keepdim=True)))
-        return self.fc(self.dropout(x).flatten(1))
+        return self.classify(self.last_second_conv(self.blocks(self.conv(frames))))

@@ -10,7 +10,7 @@ from paddle import nn
 
 from paddlevideo_fast.config.types import PositiveInt, Share
 from paddlevideo_fast.modeling.backbones.blocks import ShiftRatio
-from paddlevideo_fast.modeling.backbones.frame_classifier import FrameClassifier, Scale, make_divisible
+from paddlevideo_fast.modeling.backbones.frame_classifier import Scale, WideClassifier, make_divisible
 from paddlevideo_fast.modeling.layers import ConvBNPlain, SqueezeExcitation
 from paddlevideo_fast.registry import BACKBONES
 
@@ -106,7 +106,7 @@ class FrameAttention(nn.Layer):
 
 
 @BACKBONES.register()
-class PPTSM_v2(FrameClassifier):
+class PPTSM_v2(WideClassifier):
     """PP-LCNetV2 with one temporal shift, before its third stage; it ends in its own classifier and takes
     `MoViNetHead`. See `FrameClassifier` for the other arguments.
 
@@ -154,15 +154,7 @@ class PPTSM_v2(FrameClassifier):
                 blocks.append(DepthwiseSeparable(channels, out_channels, 1 if index else 2, style))
                 channels = out_channels
             self.stages.append(nn.Sequential(*blocks))
-        self.last_conv = nn.Conv2D(
-            channels,
-            class_expand,
-            1,
-            weight_attr=paddle.ParamAttr(initializer=nn.initializer.KaimingNormal()),
-            bias_attr=False,
-        )
-        self.dropout = nn.Dropout(dropout_prob, mode="downscale_in_infer")
-        self.fc = nn.Linear(class_expand, class_num)
+        self.add_classifier(channels, class_expand, "relu", dropout_prob)
         self.global_attention = FrameAttention(num_seg) if use_temporal_att else None
 
     @property
@@ -182,5 +174,4 @@ class PPTSM_v2(FrameClassifier):
                     x = self.global_attention(x)
                 x = self.shift(x)
             x = stage(x)
-        x = F.relu(self.last_conv(x.mean(axis=[2, 3], keepdim=True)))
-        return self.fc(self.dropout(x).flatten(1))
+        return self.classify(x)
