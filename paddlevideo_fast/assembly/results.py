@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional
@@ -26,6 +25,7 @@ from paddlevideo_fast.report import (
     contact_sheet,
     hardest_rows,
     render,
+    save_json,
     whole,
     write_tables,
 )
@@ -126,8 +126,7 @@ def write_test(cfg: Config, evaluated: Evaluated) -> None:
     write_tables(folder, predictions, naming)
     with whole(folder / "confusion.png") as partial:
         partial.write_bytes(confusion_picture(confusion_matrix(predictions), naming.classes))
-    with whole(folder / "metrics.json") as partial:
-        partial.write_text(json.dumps({"weights": settings.weights, **metrics}, indent=1) + "\n")
+    save_json({"weights": settings.weights, **metrics}, folder / "metrics.json")
     examples = evaluated.examples()
     if settings.use_visualdl:
         board = VisualDLSink(folder / "vdl")

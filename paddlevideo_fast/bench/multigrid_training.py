@@ -18,6 +18,7 @@ from typing import Any, Callable, Dict, List, Mapping, Sequence
 
 import paddle
 
+from paddlevideo_fast.bench import findings
 from paddlevideo_fast.cli import add_config_arguments, count, timed_progress
 from paddlevideo_fast.config import Config, load_config
 from paddlevideo_fast.errors import ConfigError, PaddleVideoFastError
@@ -52,9 +53,8 @@ def main(args: argparse.Namespace) -> int:
     """Runs the benchmark, prints the table and writes it as JSON and as a picture."""
     plain = args.plain or args.config
     result = run(args.config, plain, args.override, args.seeds, args.beside, args.output, timed_progress())
-    save_json(result, args.output / "multigrid_training.json")
     print(table(result))
-    draw(result, args.output / "multigrid_training.png")
+    findings.save(result, args.output, "multigrid_training", draw)
     return 0
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Annotated, Optional
 
 import paddle
-import paddle.nn.functional as F
 from paddle import nn
 
 from paddlevideo_fast.config.types import Range
-from paddlevideo_fast.modeling.layers import temporal_shift
+from paddlevideo_fast.modeling.layers import activation, temporal_shift
 
 Scale = Annotated[float, Range(0.1)]
 
@@ -72,7 +71,7 @@ class WideClassifier(FrameClassifier):
         """Adds the last layers, which take `channels` channels and have `width` inside."""
         init = paddle.ParamAttr(initializer=nn.initializer.KaimingNormal())
         self.last_conv = nn.Conv2D(channels, width, 1, weight_attr=init, bias_attr=False)
-        self.last_act = getattr(F, act)
+        self.last_act = activation(act)
         self.dropout = nn.Dropout(dropout_prob, mode="downscale_in_infer")
         self.fc = nn.Linear(width, self.num_classes)
 
