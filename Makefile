@@ -5,15 +5,18 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 PADDLE26_VENV ?= .venv-paddle26
+PADDLE_GPU_VENV ?= .venv-paddle-gpu
 TEST_EXTRAS ?= cpu,dev
 
-.PHONY: help setup setup-test quickstart lint test test-paddle26 bench docs clean
+.PHONY: help setup setup-test quickstart lint test test-paddle26 test-paddle-gpu compare bench docs clean
 
 help:
 	@echo "make setup          virtual environment $(VENV) with the CPU build"
 	@echo "make quickstart     setup, write the motion data set, train TSM, validate, print top-1"
 	@echo "make test           setup with the test extras, lint, tests"
 	@echo "make test-paddle26  the suite on paddlepaddle 2.6.2, in $(PADDLE26_VENV)"
+	@echo "make test-paddle-gpu  its smoke tests on paddlepaddle-gpu 2.6.2, in $(PADDLE_GPU_VENV)"
+	@echo "make compare REV=x  losses, parameters and metrics of this tree and of revision x, bit for bit"
 	@echo "make lint | bench | docs | clean"
 
 $(BIN)/python:
@@ -50,6 +53,15 @@ test-paddle26:
 	$(PADDLE26_VENV)/bin/python -m pip install -q "paddlepaddle==2.6.2" "protobuf<7" "paddle2onnx<2" setuptools -e ".[dev,onnx]"
 	$(PADDLE26_VENV)/bin/python -m pytest -n 2 $(PYTEST_ARGS)
 
+# A GPU build of Paddle on a machine without a GPU computes on the CPU.
+test-paddle-gpu:
+	test -x $(PADDLE_GPU_VENV)/bin/python || $(PYTHON) -m venv $(PADDLE_GPU_VENV)
+	$(PADDLE_GPU_VENV)/bin/python -m pip install -q "paddlepaddle-gpu==2.6.2" "protobuf<7" setuptools -e ".[dev]"
+	$(PADDLE_GPU_VENV)/bin/python -m pytest -n 2 -m smoke $(PYTEST_ARGS)
+
+compare: setup-test
+	$(BIN)/python tests/compare_revisions.py $(REV)
+
 bench: setup-test
 	for name in exactness reader loader shift trainer; do $(BIN)/python tools/benchmark.py $$name || exit 1; done
 
@@ -57,6 +69,7 @@ docs: setup-test
 	$(BIN)/python -m paddlevideo_fast.config.reference --lang en > docs/en/config_reference.md
 	$(BIN)/python -m paddlevideo_fast.config.reference --lang zh-CN > docs/zh-CN/config_reference.md
 	$(BIN)/python tools/model_zoo.py
+	$(BIN)/python tools/benchmark.py tables
 
 clean:
-	rm -rf $(VENV) $(PADDLE26_VENV) output .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(PADDLE26_VENV) $(PADDLE_GPU_VENV) output .pytest_cache .mypy_cache .ruff_cache

@@ -54,6 +54,11 @@ class VideoDecodeError(PaddleVideoFastError):
         self.cause = cause
         super().__init__(f"{self.path}: cannot be decoded: {cause}")
 
+    def cause_in(self, clip: str) -> str:
+        """The cause, for a report that names `clip`; it begins with the image where `clip` is its folder."""
+        inside = "" if self.path == clip else f"{self.path}: "
+        return " ".join(f"{inside}{self.cause}".split())
+
 
 class ShardError(PaddleVideoFastError):
     """A shard of packed frames that is missing, unfinished, altered or of another version."""
@@ -103,6 +108,14 @@ class MissingExtraError(PaddleVideoFastError):
             f"{purpose} needs the package '{package}', which is not installed: "
             f'type  pip install "paddlevideo_fast[{extra}]"  (in a clone: pip install -e ".[{extra}]")'
         )
+
+
+class LoaderError(PaddleVideoFastError):
+    """A loader that cannot deliver: a set-up that does not fit the data, or a worker process that died."""
+
+
+class TransformError(LoaderError):
+    """A transform that does not fit the frames it gets, such as a crop larger than the frame."""
 
 
 def _restored(cls: Type[PaddleVideoFastError], args: Tuple[Any, ...], attributes: Dict[str, Any]) -> Any:

@@ -55,8 +55,8 @@ class _QuietFileHandler(logging.FileHandler):
         logger.warning("%s cannot be written and ends here: %s", self.baseFilename, sys.exc_info()[1])
 
 
-def warn_once(logger: logging.Logger, message: str) -> None:
-    """Logs a warning the first time this process sees it."""
+def warn_once(logger: logging.Logger, message: str, level: int = logging.WARNING) -> None:
+    """Logs a warning, or a message of another level, the first time this process has it to say."""
     if message not in _warned:
         _warned.add(message)
-        logger.warning(message)
+        logger.log(level, message)

@@ -1,4 +1,4 @@
-"""What has to be settled before Paddle is imported: it reads threads and flags once, at its import."""
+"""Threads, cores and flags of this process, set before Paddle is imported: Paddle reads them once, then."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import os
 from typing import Any, List, Mapping, Optional, Sequence
 
 from paddlevideo_fast.config.load import load_config
-from paddlevideo_fast.config.run import RunSettings
-from paddlevideo_fast.config.runtime import RuntimeSettings
+from paddlevideo_fast.config.settings import RunSettings, RuntimeSettings
 from paddlevideo_fast.config.types import arguments_of, mismatches
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.machine import available_cores
@@ -16,9 +15,9 @@ from paddlevideo_fast.machine import available_cores
 def prepare_process(config: Optional[str] = None, overrides: Sequence[str] = ()) -> None:
     """Gives this process the cores, threads and flags of a config; must run before Paddle is imported.
 
-    A variable that the environment has already wins: `OMP_NUM_THREADS` over `num_threads`, `FLAGS_x` over
-    `RUNTIME.x`. Values of a wrong kind are left to the check of the config, which imports Paddle and tells
-    all problems at once.
+    A variable that is set already wins: `OMP_NUM_THREADS` over `num_threads`, `FLAGS_x` over `RUNTIME.x`.
+    Values of a wrong kind are skipped: the check of the config, which imports Paddle, reports all problems at
+    once.
 
     Args:
         config: path of the config; None for the default settings.
@@ -42,13 +41,13 @@ def prepare_process(config: Optional[str] = None, overrides: Sequence[str] = ())
 
 
 def cores_of_process(settings: RuntimeSettings, cores: Sequence[int]) -> List[int]:
-    """The cores that are this process's part, in a row, when the processes of the machine share evenly.
+    """This process's share of the cores, in a row; the processes of the machine share evenly.
 
     With fewer cores than processes, some processes have the same one.
 
     Args:
-        settings: their `cpu_affinity` names the cores to share; else all are.
-        cores: those that this process may use.
+        settings: `cpu_affinity` names the cores to share; null: all.
+        cores: numbers of the cores that this process may use.
 
     Raises:
         ConfigError: `cpu_affinity` names another core, or none.
@@ -59,13 +58,10 @@ def cores_of_process(settings: RuntimeSettings, cores: Sequence[int]) -> List[in
             allowed = ", ".join(map(str, cores))
             raise ConfigError([f"RUNTIME.cpu_affinity={wanted}: this process may use the cores {allowed}"])
         cores = sorted(set(wanted))
-    # as paddle.distributed.launch tells its processes
-    rank, size = (int(os.environ.get(f"PADDLE_LOCAL_{name}", default)) for name, default in _ALONE)
+    # set by paddle.distributed.launch
+    rank, size = int(os.environ.get("PADDLE_LOCAL_RANK", 0)), int(os.environ.get("PADDLE_LOCAL_SIZE", 1))
     begin, end = rank * len(cores) // size, (rank + 1) * len(cores) // size
     return list(cores[begin : max(end, begin + 1)])
-
-
-_ALONE = (("RANK", 0), ("SIZE", 1))
 
 
 def _fitting(cls: type, section: Mapping[str, Any]) -> Mapping[str, Any]:

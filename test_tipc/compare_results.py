@@ -70,10 +70,10 @@ def read_log(path: Path) -> Results:
 
 
 def read_stored(path: Path) -> Results:
-    """Stored results.
+    """Reads stored results.
 
     Raises:
-        TipcError: the file has none.
+        TipcError: the file has no results.
     """
     results: Results = {}
     number, video = None, ""
@@ -94,7 +94,7 @@ def read_stored(path: Path) -> Results:
 
 
 def stored_text(results: Results) -> str:
-    """Results as they are stored."""
+    """The text of a file of stored results."""
     lines: List[str] = []
     for video, scores in results.items():
         lines.append(f"Current video file: {video}")
@@ -159,7 +159,7 @@ def _compare(stored_files: List[Path], logs: List[Path], atol: float, rtol: floa
 
 
 def _precision(path: Path) -> str:
-    """As the name of a file says; fp32 where it does not."""
+    """The precision in the name of a file; fp32 where there is none."""
     return next((precision for precision in _PRECISIONS if precision in path.name), _PRECISIONS[0])
 
 

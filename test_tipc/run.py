@@ -1,7 +1,7 @@
-"""What the shell scripts of this folder start: python test_tipc/run.py ACTION TEXT MODE [DETAIL].
+"""The program behind the shell scripts of this folder: python test_tipc/run.py ACTION TEXT MODE [DETAIL].
 
-0: all went well. 1: a command failed; the others were run where they do not need it. 2: wrong input.
-128 + n: ended by signal n, and so were the commands.
+Exit codes: 0, all commands succeeded; 1, a command failed, and the commands that do not need it were run; 2,
+wrong input; 128 + n, ended by signal n together with its commands.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, Callable, Dict, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, NamedTuple, Optional, Tuple
 
 import av
 import cv2
@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
-from paddlevideo_fast.bench.numbered_clips import draw, read_number, write_clip
+from tests.support.forking import Fresh, Template
+from tests.support.numbered_clips import draw, read_number, write_clip
 
 REPO = Path(__file__).resolve().parent.parent
 
@@ -62,6 +63,23 @@ def make_clip() -> Callable[..., Path]:
 def frame_number() -> Callable[[np.ndarray], Optional[int]]:
     """Function from a decoded frame of `make_clip` to its number; None where it is unclear."""
     return read_number
+
+
+@pytest.fixture(scope="session")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fresh]:
+    """Forks processes that have imported Paddle already, on one thread, from this tree.
+
+    Paddle 2 starts a thread when it is imported, which a fork would lose: there, processes start anew.
+    """
+    environment = {**os.environ, "PYTHONPATH": str(REPO), "OMP_NUM_THREADS": "1"}
+    import paddlevideo_fast  # noqa: F401, I001  Paddle 2.6 must come after it
+    import paddle
+
+    if paddle.__version__.startswith("2."):
+        yield Fresh(environment)
+        return
+    with Template(tmp_path_factory.mktemp("template"), environment) as process:
+        yield process
 
 
 @pytest.fixture(scope="session")

@@ -9,14 +9,13 @@ from typing import Optional, Sequence
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # runs from a clone, installed or not
 
 from paddlevideo_fast.cli import (
-    EXIT_USER_ERROR,
     add_config_arguments,
     quiet_import,
+    run_command,
 )
-from paddlevideo_fast.errors import PaddleVideoFastError
 from paddlevideo_fast.process import prepare_process
 
-# Modules of paddlevideo_fast/bench with `add_arguments(parser)` and `main(args)`. Each is imported when it is
+# Modules of benchmarks/ with `add_arguments(parser)` and `main(args)`. Each is imported when it is
 # asked for, so none needs what another one needs.
 BENCHMARKS = {
     "dali": "training clips through NVIDIA DALI on a CPU, and through our own reader",
@@ -27,6 +26,7 @@ BENCHMARKS = {
     "reader": "CPU time and wrong frames: OpenCV, decord, PyAV in sequence, ours, ours on prepared videos",
     "scale": "training steps of one process and of several, and the share of time in communication",
     "shift": "the temporal shift, ours and Paddle's, against the one of pad, slice and concat",
+    "tables": "no measurement: writes the tables of the documentation from benchmarks/results",
     "threads": "a training step on one CPU thread, and with the threads that a run has by default",
     "train": "training steps of a config, on its clips or on made-up batches",
     "trainer": "what the trainer costs over a bare Paddle loop",
@@ -44,19 +44,18 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     )
     parser.add_argument("benchmark", choices=BENCHMARKS)
     parser.add_argument("options", nargs=argparse.REMAINDER)
-    chosen = parser.parse_args(argv)
-    try:
-        _prepare(chosen.options)
-        with quiet_import():
-            module = importlib.import_module(f"paddlevideo_fast.bench.{chosen.benchmark}")
-        command = argparse.ArgumentParser(
-            prog=f"{parser.prog} {chosen.benchmark}", description=module.__doc__
-        )
-        module.add_arguments(command)
-        return int(module.main(command.parse_args(chosen.options)))
-    except PaddleVideoFastError as error:
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
-        return EXIT_USER_ERROR
+    return run_command(_run, parser.parse_args(argv))
+
+
+def _run(chosen: argparse.Namespace) -> None:
+    _prepare(chosen.options)
+    with quiet_import():
+        module = importlib.import_module(f"benchmarks.{chosen.benchmark}")
+    command = argparse.ArgumentParser(
+        prog=f"tools/benchmark.py {chosen.benchmark}", description=module.__doc__
+    )
+    module.add_arguments(command)
+    module.main(command.parse_args(chosen.options))
 
 
 def _prepare(options: Sequence[str]) -> None:

@@ -14,9 +14,8 @@ from typing import Optional, Sequence
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # runs from a clone, installed or not
 
-from paddlevideo_fast.cli import EXIT_USER_ERROR, add_config_arguments, quiet_import
+from paddlevideo_fast.cli import add_config_arguments, quiet_import, run_command
 from paddlevideo_fast.config.load import load_config
-from paddlevideo_fast.errors import PaddleVideoFastError
 
 # the keys of deploy.converters.CONVERTERS, known before Paddle is imported
 KINDS = ("mit-tsm", "mmaction2", "pyslowfast", "pytorchvideo", "torchvision", "paddlevideo")
@@ -43,21 +42,19 @@ def parse_args(argv: Optional[Sequence[str]]) -> argparse.Namespace:
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
     """Converts; 2: wrong input, told in one message."""
-    args = parse_args(argv)
-    try:
-        with quiet_import():
-            from paddlevideo_fast.deploy.convert import convert_file
-            from paddlevideo_fast.modeling import build_model
-        model = build_model(load_config(args.config, args.override)["MODEL"], load_pretrained=False)
-        result = convert_file(args.kind, args.src, model, args.to, args.partial)
-    except PaddleVideoFastError as error:
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
-        return EXIT_USER_ERROR
+    return run_command(_run, parse_args(argv))
+
+
+def _run(args: argparse.Namespace) -> None:
+    with quiet_import():
+        from paddlevideo_fast.deploy.convert import convert_file
+        from paddlevideo_fast.modeling import build_model
+    model = build_model(load_config(args.config, args.override)["MODEL"], load_pretrained=False)
+    result = convert_file(args.kind, args.src, model, args.to, args.partial)
     print(result.table())
     for line in result.differences:
         print(line)
     print(f"{result.summary()}; written to {args.to}")
-    return 0
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ Example:
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 from typing import Optional, Sequence
@@ -15,17 +14,15 @@ from typing import Optional, Sequence
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # runs from a clone, installed or not
 
 from paddlevideo_fast.cli import (
-    EXIT_USER_ERROR,
     add_config_arguments,
     count,
     quiet_import,
+    run_command,
+    show_result,
     timed_progress,
 )
 from paddlevideo_fast.config.load import load_config
-from paddlevideo_fast.errors import PaddleVideoFastError
 from paddlevideo_fast.process import prepare_process
-
-_DATA_TOOLS = Path(__file__).resolve().parent.parent / "data"
 
 
 def parse_args(argv: Optional[Sequence[str]]) -> argparse.Namespace:
@@ -48,20 +45,17 @@ def parse_args(argv: Optional[Sequence[str]]) -> argparse.Namespace:
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
     """Runs the doctor; 2: wrong input, told in one message."""
-    args = parse_args(argv)
+    return run_command(_run, parse_args(argv))
+
+
+def _run(args: argparse.Namespace) -> None:
     progress = timed_progress()
-    try:
-        prepare_process(args.config, args.override)
-        with quiet_import():
-            from paddlevideo_fast.bench import doctor, findings
-        result = doctor.examine(load_config(args.config, args.override), args.steps, _DATA_TOOLS, progress)
-        print(json.dumps(result, indent=1) if args.json else doctor.report(result))
-        findings.save(result, args.output, "doctor", doctor.draw)
-    except PaddleVideoFastError as error:
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
-        return EXIT_USER_ERROR
+    prepare_process(args.config, args.override)
+    with quiet_import():
+        from paddlevideo_fast import doctor
+    result = doctor.examine(load_config(args.config, args.override), args.steps, progress)
+    show_result(result, args, doctor.report, "doctor", doctor.draw)
     progress(f"written to {args.output}")
-    return 0
 
 
 if __name__ == "__main__":

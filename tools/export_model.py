@@ -1,6 +1,6 @@
-"""Writes a trained network as a program for Paddle Inference, and what tools/predict.py needs beside it.
+"""Writes a trained network as a program for Paddle Inference, with the settings that tools/predict.py needs.
 
-With --onnx there is a program for onnxruntime, too. Both are kept only where their logits are the network's.
+--onnx also writes a program for onnxruntime. Programs are kept only if they give the network's logits.
 
 Example:
     python tools/export_model.py -c configs/quickstart/tsm_motion.yaml -p best.pdparams -o inference
@@ -15,9 +15,8 @@ from typing import List, Optional, Sequence
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # runs from a clone, installed or not
 
-from paddlevideo_fast.cli import EXIT_USER_ERROR, count, quiet_import
+from paddlevideo_fast.cli import count, quiet_import, run_command
 from paddlevideo_fast.config.load import load_config
-from paddlevideo_fast.errors import PaddleVideoFastError
 from paddlevideo_fast.process import prepare_process
 
 _OPSET_VERSION = 13
@@ -44,24 +43,24 @@ def parse_args(argv: Optional[Sequence[str]]) -> argparse.Namespace:
         "--input_shape",
         type=_shape,
         metavar="T,H,W",
-        help="of the clips, -1 for free (default: what the pipeline makes)",
+        help="shape of the clips, -1 for a free axis (default: the shape that the pipeline makes)",
     )
     parser.add_argument(
         "--split",
         choices=("valid", "test"),
         default="valid",
-        help="the pipeline and views that prediction takes (default valid)",
+        help="whose pipeline and views prediction follows (default valid)",
     )
     parser.add_argument("--class_names", metavar="FILE", help="names of the classes, one a line")
     parser.add_argument("--onnx", action="store_true", help="write the program as ONNX, too")
     parser.add_argument(
         "--opset_version",
         type=count(7),
-        help="of --onnx; later where an operator needs it (default 13)",
+        help="version of ONNX's operators; a later one where an operator needs it (default 13)",
     )
     args = parser.parse_args(argv)
     if args.opset_version and not args.onnx:
-        parser.error("--opset_version: is of ONNX; give --onnx, too")
+        parser.error("--opset_version: has no effect without --onnx")
     return args
 
 
@@ -77,26 +76,24 @@ def _shape(text: str) -> List[int]:
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
     """Exports; 2: wrong input, or a program that does not give the network's logits, told in one message."""
-    args = parse_args(argv)
-    try:
-        prepare_process(args.config, args.override)
-        with quiet_import():
-            from paddlevideo_fast.deploy.export import ExportOptions, export_model
-        options = ExportOptions(
-            input_dtype="uint8" if args.uint8 else "float32",
-            input_shape=args.input_shape,
-            split=args.split,
-            class_names=args.class_names,
-            onnx_opset=(args.opset_version or _OPSET_VERSION) if args.onnx else None,
-        )
-        cfg = load_config(args.config, args.override)
-        files = export_model(cfg, args.pretrained_params, args.output_path, args.save_name, options)
-    except PaddleVideoFastError as error:
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
-        return EXIT_USER_ERROR
+    return run_command(_run, parse_args(argv))
+
+
+def _run(args: argparse.Namespace) -> None:
+    prepare_process(args.config, args.override)
+    with quiet_import():
+        from paddlevideo_fast.deploy.export import ExportOptions, export_model
+    options = ExportOptions(
+        input_dtype="uint8" if args.uint8 else "float32",
+        input_shape=args.input_shape,
+        split=args.split,
+        class_names=args.class_names,
+        onnx_opset=(args.opset_version or _OPSET_VERSION) if args.onnx else None,
+    )
+    cfg = load_config(args.config, args.override)
+    files = export_model(cfg, args.pretrained_params, args.output_path, args.save_name, options)
     for file in files.all:
         print(file)
-    return 0
 
 
 if __name__ == "__main__":

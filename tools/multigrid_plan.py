@@ -7,7 +7,6 @@ Example:
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 from typing import Optional, Sequence, Tuple
@@ -15,14 +14,14 @@ from typing import Optional, Sequence, Tuple
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # runs from a clone, installed or not
 
 from paddlevideo_fast.cli import (
-    EXIT_USER_ERROR,
     add_config_arguments,
     count,
     quiet_import,
+    run_command,
+    show_result,
     timed_progress,
 )
 from paddlevideo_fast.config.load import load_config
-from paddlevideo_fast.errors import PaddleVideoFastError
 from paddlevideo_fast.process import prepare_process
 
 
@@ -70,25 +69,22 @@ def _frame_size(text: str) -> Tuple[int, int]:
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
     """Prints the plan of a config; 2: wrong input, told in one message."""
-    args = parse_args(argv)
+    return run_command(_run, parse_args(argv))
+
+
+def _run(args: argparse.Namespace) -> None:
     progress = timed_progress()
     overrides = [*args.override, "multigrid=true"]  # a MULTIGRID section is planned, whether it is on or not
-    try:
-        prepare_process(args.config, overrides)
-        with quiet_import():
-            from paddlevideo_fast.bench import findings, multigrid_plan, multigrid_report
-        options = multigrid_plan.PlanOptions(
-            args.clips, args.frame_size, 0 if args.no_measure else args.steps, args.limit
-        )
-        plan = multigrid_plan.make_plan(load_config(args.config, overrides), options, progress)
-        print(json.dumps(plan, indent=1) if args.json else multigrid_report.report(plan))
-        if args.output:
-            findings.save(plan, args.output, "multigrid_plan", multigrid_report.draw)
-            progress(f"written to {args.output}")
-    except PaddleVideoFastError as error:
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
-        return EXIT_USER_ERROR
-    return 0
+    prepare_process(args.config, overrides)
+    with quiet_import():
+        from paddlevideo_fast.doctor import multigrid
+    options = multigrid.PlanOptions(
+        args.clips, args.frame_size, 0 if args.no_measure else args.steps, args.limit
+    )
+    plan = multigrid.make_plan(load_config(args.config, overrides), options, progress)
+    show_result(plan, args, multigrid.report, "multigrid_plan", multigrid.draw)
+    if args.output:
+        progress(f"written to {args.output}")
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # runs from a clone, installed or not
 
+from paddlevideo_fast.cli import run_command
 from paddlevideo_fast.errors import PaddleVideoFastError
 
 
@@ -102,19 +103,15 @@ def draw(runs: Sequence[Run], output: Path, chance: Optional[float], smooth: int
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
-    """Runs the script; returns the exit code."""
-    args = parse_args(argv)
-    try:
-        runs = [
-            read_run(folder, label)
-            for folder, label in zip(args.runs, args.labels or [None] * len(args.runs))
-        ]
-        draw(runs, args.output, args.chance, args.smooth)
-    except PaddleVideoFastError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    """Runs the script; 2: wrong input, told in one message."""
+    return run_command(_run, parse_args(argv))
+
+
+def _run(args: argparse.Namespace) -> None:
+    labels = args.labels or [None] * len(args.runs)
+    runs = [read_run(folder, label) for folder, label in zip(args.runs, labels)]
+    draw(runs, args.output, args.chance, args.smooth)
     print(f"{args.output}: {len(runs)} runs")
-    return 0
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
-"""Says what videos show, with a program that tools/export_model.py wrote.
+"""Predicts the classes of videos with a program that tools/export_model.py wrote.
 
-0: all files were predicted. 2: a file could not be read, or the input is wrong; each is told in one message.
+Exit codes: 0, all files were predicted; 2, a file could not be read, or the input is wrong, with one message
+for each.
 
 Examples:
     python tools/predict.py -i video.mp4 --model_file inference/TSM_motion
@@ -20,13 +21,12 @@ from tqdm import tqdm
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # runs from a clone, installed or not
 
-from paddlevideo_fast.cli import EXIT_USER_ERROR, count, quiet_import
+from paddlevideo_fast.cli import EXIT_USER_ERROR, count, quiet_import, run_command
 from paddlevideo_fast.config.load import load_config
 from paddlevideo_fast.errors import PaddleVideoFastError
 from paddlevideo_fast.process import prepare_process
 
-_EXIT_INTERRUPTED = 130
-_BENCHMARK_FILES = 15  # so often one file is read to time it
+_BENCHMARK_FILES = 15  # how often a single file is read to time it
 
 
 def parse_args(argv: Optional[Sequence[str]]) -> argparse.Namespace:
@@ -40,7 +40,7 @@ def parse_args(argv: Optional[Sequence[str]]) -> argparse.Namespace:
     parser.add_argument(
         "--model_file",
         required=True,
-        help="the program, with its ending .json, .pdmodel or .onnx or without it",
+        help="the program; its ending .json, .pdmodel or .onnx may be left out",
     )
     parser.add_argument("--params_file", help="its parameters (default: next to the program)")
     parser.add_argument(
@@ -72,17 +72,22 @@ def parse_args(argv: Optional[Sequence[str]]) -> argparse.Namespace:
         "--annotated", metavar="DIR", help="write the videos with their classes on the frames"
     )
     parser.add_argument(
-        "--annotated_format", choices=("mp4", "gif"), default="mp4", help="of them (default mp4)"
+        "--annotated_format",
+        choices=("mp4", "gif"),
+        default="mp4",
+        help="format of the --annotated videos (default mp4)",
     )
-    parser.add_argument("--use_gpu", type=_truth, help="True or False (default: what Paddle has)")
-    parser.add_argument("--gpu_mem", type=count(1), default=8000, help="MB to take at once (default 8000)")
-    parser.add_argument("--precision", choices=("fp32", "fp16"), default="fp32", help="fp16: on a GPU only")
-    parser.add_argument("--cpu_threads", type=count(1), help="of the network (default: Paddle's choice)")
-    parser.add_argument("--enable_mkldnn", type=_truth, default=False, help="oneDNN on a CPU")
+    parser.add_argument("--use_gpu", type=_truth, help="True or False (default: Paddle's device)")
     parser.add_argument(
-        "--ir_optim", type=_truth, default=True, help="let Paddle, or onnxruntime, rewrite it"
+        "--gpu_mem", type=count(1), default=8000, help="MB of GPU memory to take (default 8000)"
     )
-    parser.add_argument("--enable_benchmark", type=_truth, default=False, help="time it, and show no classes")
+    parser.add_argument("--precision", choices=("fp32", "fp16"), default="fp32", help="fp16: on a GPU only")
+    parser.add_argument("--cpu_threads", type=count(1), help="CPU threads (default: Paddle's choice)")
+    parser.add_argument("--enable_mkldnn", type=_truth, default=False, help="use oneDNN on a CPU")
+    parser.add_argument(
+        "--ir_optim", type=_truth, default=True, help="let Paddle or onnxruntime optimize the program"
+    )
+    parser.add_argument("--enable_benchmark", type=_truth, default=False, help="print times, no classes")
     parser.add_argument(
         "--time_test_file", type=_truth, default=False, help="--input_file is a list of videos, one a line"
     )
@@ -112,9 +117,9 @@ def _truth(text: str) -> bool:
 def make_predictor(args: argparse.Namespace) -> Any:
     """The predictor that the command line describes."""
     from paddlevideo_fast.deploy.predictor import Predictor
-    from paddlevideo_fast.deploy.program import ProgramOptions
-    from paddlevideo_fast.deploy.program_files import settings_file
-    from paddlevideo_fast.deploy.settings import read_class_names, read_recipe, recipe_in_place
+    from paddlevideo_fast.deploy.program import ProgramOptions, settings_file
+    from paddlevideo_fast.deploy.recipe import read_recipe, recipe_in_place
+    from paddlevideo_fast.loader import read_class_names
 
     options = ProgramOptions(
         use_gpu=args.use_gpu,
@@ -134,8 +139,8 @@ def make_predictor(args: argparse.Namespace) -> Any:
 
 
 def files_of(args: argparse.Namespace) -> List[Path]:
-    """What is predicted; when one file is timed, it often."""
-    from paddlevideo_fast.deploy.inputs import find_videos, listed_videos
+    """The files to predict; a single file is repeated to time it."""
+    from paddlevideo_fast.deploy.predictor import find_videos, listed_videos
 
     if args.time_test_file:
         return listed_videos(args.input_file)
@@ -144,19 +149,19 @@ def files_of(args: argparse.Namespace) -> List[Path]:
 
 
 def make_pictures(args: argparse.Namespace, predictor: Any, files: Sequence[Path]) -> Any:
-    """What writes the annotated videos and timelines that are asked for; None: none are."""
-    from paddlevideo_fast.assembly.predicting import PredictionPictures, Wanted
+    """The writer of annotated videos and timelines; None where the command line asks for none."""
+    from paddlevideo_fast.report.predictions import PredictionPictures
 
     timeline, annotated = (Path(path) if path else None for path in (args.timeline, args.annotated))
     if timeline is None and annotated is None:
         return None
-    wanted = Wanted(annotated, args.annotated_format, timeline)
-    return PredictionPictures(predictor, files, Path(args.input_file), wanted)
+    root = Path(args.input_file)
+    return PredictionPictures(predictor, files, root, annotated, args.annotated_format, timeline)
 
 
 def results(args: argparse.Namespace, predictor: Any, files: Sequence[Path]) -> Iterable[Any]:
     """Predictions of the files, of windows where the command line asks for them."""
-    from paddlevideo_fast.deploy.windows import Windowing
+    from paddlevideo_fast.deploy.prediction import Windowing
 
     bar = partial(tqdm, leave=False, disable=None)
     if args.window_sec is None:
@@ -168,7 +173,7 @@ def results(args: argparse.Namespace, predictor: Any, files: Sequence[Path]) -> 
 
 
 def show_error(error: PaddleVideoFastError) -> None:
-    """What went wrong, in one message."""
+    """Prints what went wrong with a file, in one message."""
     print(f"{type(error).__name__}: {error}", file=sys.stderr)
 
 
@@ -176,31 +181,29 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     """Predicts; 2: a file or the input is wrong. 130: interrupted; what is written by then stays."""
     args = parse_args(argv)
     entries: List[Dict[str, Any]] = []
-    try:
-        prepare_process(args.config, args.override)
-        with quiet_import():
-            from paddlevideo_fast.assembly.predicting import entries_of
-            from paddlevideo_fast.deploy.listing import table, timing
-        predictor = make_predictor(args)
-        files = files_of(args)
-        found = results(args, predictor, files)
-        pictures = make_pictures(args, predictor, files)
-        is_quiet = args.json or args.enable_benchmark
-        show = (lambda entry: None) if is_quiet else (lambda entry: print(table(entry), flush=True))
-        for entry in entries_of(found, args.top_k, pictures, show, show_error):
-            entries.append(entry)
-        if args.enable_benchmark:
-            print(timing(predictor.times), file=sys.stderr if args.json else sys.stdout)
-        code = EXIT_USER_ERROR if any("error" in entry for entry in entries) else 0
-    except PaddleVideoFastError as error:
-        show_error(error)
-        code = EXIT_USER_ERROR
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        code = _EXIT_INTERRUPTED
+    code = run_command(lambda args: _run(args, entries), args)
     if args.json and (entries or code != EXIT_USER_ERROR):
         print(json.dumps(entries, indent=1, ensure_ascii=False))
     return code
+
+
+def _run(args: argparse.Namespace, entries: List[Dict[str, Any]]) -> Optional[int]:
+    """Predicts the files; adds what becomes of each to `entries`."""
+    prepare_process(args.config, args.override)
+    with quiet_import():
+        from paddlevideo_fast.deploy.prediction import table, timing
+        from paddlevideo_fast.report.predictions import entries_of
+    predictor = make_predictor(args)
+    files = files_of(args)
+    found = results(args, predictor, files)
+    pictures = make_pictures(args, predictor, files)
+    is_quiet = args.json or args.enable_benchmark
+    show = (lambda entry: None) if is_quiet else (lambda entry: print(table(entry), flush=True))
+    for entry in entries_of(found, args.top_k, pictures, show, show_error):
+        entries.append(entry)
+    if args.enable_benchmark:
+        print(timing(predictor.times), file=sys.stderr if args.json else sys.stdout)
+    return EXIT_USER_ERROR if any("error" in entry for entry in entries) else 0
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ Example:
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 from typing import List, Optional, Sequence
@@ -18,14 +17,14 @@ from typing import List, Optional, Sequence
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # runs from a clone, installed or not
 
 from paddlevideo_fast.cli import (
-    EXIT_USER_ERROR,
     add_config_arguments,
     count,
     quiet_import,
+    run_command,
+    show_result,
     timed_progress,
 )
 from paddlevideo_fast.config.load import load_config
-from paddlevideo_fast.errors import PaddleVideoFastError
 from paddlevideo_fast.process import prepare_process
 
 
@@ -79,32 +78,29 @@ def _counts(text: str) -> List[int]:
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
     """Prints the prediction; 2: wrong input, told in one message."""
-    args = parse_args(argv)
+    return run_command(_run, parse_args(argv))
+
+
+def _run(args: argparse.Namespace) -> None:
     progress = timed_progress()
-    try:
-        if args.config:
-            prepare_process(args.config, args.override)
-        with quiet_import():
-            from paddlevideo_fast.bench import findings, scaling_report
-            from paddlevideo_fast.bench.scaling_plan import ScalingOptions, plan_scaling
-        cfg = load_config(args.config, args.override) if args.config else None
-        options = ScalingOptions(
-            cluster=args.cluster,
-            counts=args.devices,
-            step_sec=args.step_ms and args.step_ms / 1e3,
-            num_steps=args.steps,
-            clip_bytes=args.clip_kb and args.clip_kb * 1e3,
-            read_sec=args.read_ms and args.read_ms / 1e3,
-        )
-        result = plan_scaling(cfg, options)
-        print(json.dumps(result, indent=1) if args.json else scaling_report.report(result))
-        if args.output:
-            findings.save(result, args.output, "scaling", scaling_report.draw)
-            progress(f"written to {args.output}")
-    except PaddleVideoFastError as error:
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
-        return EXIT_USER_ERROR
-    return 0
+    if args.config:
+        prepare_process(args.config, args.override)
+    with quiet_import():
+        from benchmarks import scaling_report
+        from benchmarks.scaling_plan import ScalingOptions, plan_scaling
+    cfg = load_config(args.config, args.override) if args.config else None
+    options = ScalingOptions(
+        cluster=args.cluster,
+        counts=args.devices,
+        step_sec=args.step_ms and args.step_ms / 1e3,
+        num_steps=args.steps,
+        clip_bytes=args.clip_kb and args.clip_kb * 1e3,
+        read_sec=args.read_ms and args.read_ms / 1e3,
+    )
+    result = plan_scaling(cfg, options)
+    show_result(result, args, scaling_report.report, "scaling", scaling_report.draw)
+    if args.output:
+        progress(f"written to {args.output}")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 from paddlevideo_fast.assembly.data import Split
 from paddlevideo_fast.assembly.parts import TrainingParts, training_parts
-from paddlevideo_fast.assembly.precision import precision_of
+from paddlevideo_fast.assembly.plan import RunPlan, plan_run
 from paddlevideo_fast.assembly.run import test, train
 
-__all__ = ["Split", "TrainingParts", "precision_of", "test", "train", "training_parts"]
+__all__ = ["RunPlan", "Split", "TrainingParts", "plan_run", "test", "train", "training_parts"]

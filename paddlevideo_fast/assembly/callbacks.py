@@ -1,29 +1,21 @@
-"""What happens around the steps of a run, in which order."""
+"""Builds the callbacks of a run, in the order in which they run, and the evaluator that they share."""
 
 from __future__ import annotations
 
-import contextlib
 import sys
-from typing import Any, Callable, Dict, List, Optional
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Dict, List, Optional, Tuple
 
-from paddlevideo_fast.assembly.data import Split, dali_options, loader_of
+from paddlevideo_fast.assembly.data import Split, make_loader
 from paddlevideo_fast.assembly.parts import TrainingParts
-from paddlevideo_fast.assembly.reporting import Reporting, hyperparameters
-from paddlevideo_fast.config import (
-    Config,
-    DistributedSettings,
-    EmaSettings,
-    PreciseBNSettings,
-    RunSettings,
-    build,
-)
+from paddlevideo_fast.config import PreciseBNSettings, RunSpec, build
+from paddlevideo_fast.config.yaml_source import dump
 from paddlevideo_fast.engine import (
     CheckpointStore,
     Distribution,
+    Evaluator,
     Precision,
-    Trainer,
-    evaluate,
-    population_statistics,
 )
 from paddlevideo_fast.engine.callbacks import (
     BatchNormSplits,
@@ -40,18 +32,17 @@ from paddlevideo_fast.engine.callbacks import (
     Recorder,
 )
 from paddlevideo_fast.engine.sinks import ConsoleSink, JsonLinesSink, Sink, VisualDLSink
-from paddlevideo_fast.metrics import PredictionMetric
+from paddlevideo_fast.loader.dataset import ClipDataset
+from paddlevideo_fast.metrics import VideoMetric
 from paddlevideo_fast.modeling import MacCounter
 from paddlevideo_fast.registry import METRICS
+from paddlevideo_fast.report import Naming, ReportedRun
+from paddlevideo_fast.report.results import Reporting, hyperparameters
+
+_COMPARED = ("MODEL", "OPTIMIZER", "MIX", "EMA", "MULTIGRID", "DISTRIBUTED")
 
 
-def callbacks_of(
-    cfg: Config,
-    settings: RunSettings,
-    store: CheckpointStore,
-    parts: TrainingParts,
-    valid: Optional[Split],
-) -> List[Callback]:
+def callbacks_of(parts: TrainingParts, store: CheckpointStore, valid: Optional[Split]) -> List[Callback]:
     """The run's callbacks, in order.
 
     What a clip costs is counted in the first step only. The rate is set before a step and the average follows
@@ -61,139 +52,115 @@ def callbacks_of(
     when all else is saved. The profiler, which may end the run, comes behind all that keeps a step. The bar
     is last, below the lines.
     """
-    model = parts.model
+    spec, model, distribution = parts.spec, parts.model, parts.distribution
+    run, main = spec.run, distribution.is_main
     callbacks: List[Callback] = [
         Complexity(MacCounter(model)),
         BatchNormSplits(model),
         LearningRate(parts.curve),
     ]
-    ema = EmaSettings.from_config(cfg)
-    if ema is not None:
-        callbacks.append(ExponentialMovingAverage(model, ema.decay))
-    precise = PreciseBNSettings.from_config(cfg)
-    if precise is not None:
-        callbacks.append(
-            PreciseBatchNorm(
-                measure=_population_measure(cfg, settings, precise, parts),
-                interval=precise.preciseBN_interval,
-                averaged=ema is not None,
-            )
-        )
+    if spec.ema is not None:
+        callbacks.append(ExponentialMovingAverage(model, spec.ema.decay))
+    if spec.precise_bn is not None:
+        evaluator = _statistics_evaluator(parts, spec.precise_bn)
+        interval = spec.precise_bn.preciseBN_interval
+        callbacks.append(PreciseBatchNorm(evaluator, interval, averaged=spec.ema is not None))
     metric = None
     if valid is not None:
-        metric = metric_of(cfg)
-        callbacks.append(_evaluation(cfg, settings, store, valid, metric))
-    main = parts.distribution.is_main
-    sinks: List[Sink] = [ConsoleSink(), JsonLinesSink(store.folder / "metrics.jsonl")] if main else []
-    board = None
-    if settings.use_visualdl and main:
-        numbers = ["train_epoch/loss", *(["valid/top1"] if valid else [])]
-        board = VisualDLSink(store.folder / "vdl", hyperparameters(cfg), numbers)
-        sinks.append(board)
-    one_process_ips = DistributedSettings.from_config(cfg).one_process_ips
-    callbacks.append(Recorder(sinks, settings.log_interval, one_process_ips))
-    callbacks.append(
-        Checkpointing(
-            store,
-            interval=settings.save_interval,
-            every_steps=settings.save_every_steps,
-            keep_last=settings.keep_last,
-        )
-    )
+        metric = make_metric(spec)
+        evaluator = make_evaluator(spec, valid, parts.plan.precision, distribution)
+        callbacks.append(Evaluation(evaluator, metric, run.val_interval, store))
+    sinks, board = _sinks(spec, store.folder, valid is not None) if main else ([], None)
+    callbacks.append(Recorder(sinks, run.log_interval, spec.distributed.one_process_ips))
+    callbacks.append(Checkpointing(store, run.save_interval, run.save_every_steps, run.keep_last))
     if main:
-        callbacks.append(Reporting(parts, store.folder, valid, metric, board))
-    if settings.profiler_options is not None:
-        options = ProfilerOptions.parse(settings.profiler_options)
-        callbacks.append(Profiling(options, store.folder / "profile", parts.distribution.rank))
-    if _is_on_terminal(parts.distribution):
+        trained = parts.split.loader.dataset
+        evaluated = valid.loader.dataset if valid else trained
+        naming = make_naming(spec, model.num_classes, evaluated)
+        callbacks.append(Reporting(reported_run(spec), trained, evaluated, naming, metric, board))
+    if run.profiler_options is not None:
+        options = ProfilerOptions.parse(run.profiler_options)
+        callbacks.append(Profiling(options, store.folder / "profile", distribution.rank))
+    if _is_on_terminal(distribution):
         callbacks.append(ProgressBar())
     return callbacks
 
 
-def _evaluation(
-    cfg: Config, settings: RunSettings, store: CheckpointStore, valid: Split, metric: Any
-) -> Evaluation:
-    """What validates between epochs and keeps the best weights."""
-
-    def run(trainer: Trainer) -> Dict[str, float]:
-        return evaluate_split(
-            cfg,
-            settings,
-            trainer.model,
-            valid,
-            trainer.precision,
-            trainer.distribution,
-            trainer.interrupt.raise_if_requested,
-            metric,
-        )
-
-    def save_best(trainer: Trainer) -> None:
-        store.save_weights("best", trainer.model.state_dict())
-
-    return Evaluation(run, settings.val_interval, save_best)
+def _sinks(spec: RunSpec, folder: Path, validates: bool) -> Tuple[List[Sink], Optional[VisualDLSink]]:
+    """The sinks of a run's records, and which of them is VisualDL's board."""
+    sinks: List[Sink] = [ConsoleSink(), JsonLinesSink(folder / "metrics.jsonl")]
+    if not spec.run.use_visualdl:
+        return sinks, None
+    numbers = ["train_epoch/loss", *(["valid/top1"] if validates else [])]
+    board = VisualDLSink(folder / "vdl", hyperparameters(_compared(spec)), numbers)
+    return [*sinks, board], board
 
 
-def _population_measure(
-    cfg: Config, settings: RunSettings, precise: PreciseBNSettings, parts: TrainingParts
-) -> Callable[[Trainer], Any]:
-    """What takes the batch-norm statistics of a run, over its training data with the last, smaller batch.
+def _compared(spec: RunSpec) -> Dict[str, Any]:
+    """The settings in which runs differ, for VisualDL's table of runs."""
+    return {
+        "epochs": spec.run.epochs,
+        "seed": spec.run.seed,
+        "accumulate_steps": spec.run.accumulate_steps,
+        "DATASET.batch_size": spec.data.batch_size,
+        **{name: spec.config.get(name) for name in _COMPARED},
+    }
 
-    The clips have the configured shape in every phase. Their workers end with each pass.
+
+def _statistics_evaluator(parts: TrainingParts, settings: PreciseBNSettings) -> Evaluator:
+    """Runs precise BN over the training data, the last, smaller batch included.
+
+    The clips have the configured shape in every phase.
     """
-    split, model = parts.split, parts.model
-    dali = dali_options(settings, "train", model.layout)
-    loader = loader_of(
-        cfg, "train", split.loader.dataset, dali, drop_last=False, distribution=parts.distribution, pad=False
-    )
-
-    def measure(trainer: Trainer) -> Any:
-        with contextlib.closing(loader):
-            return population_statistics(
-                model,
-                loader,
-                split.preprocess,
-                epoch=trainer.state.epoch,
-                max_batches=min(precise.num_iters_preciseBN, settings.max_iters or sys.maxsize),
-                on_failures=split.bad_samples.add,
-                show_progress=_is_on_terminal(parts.distribution),
-                check_stop=trainer.interrupt.raise_if_requested,
-                precision=trainer.precision,
-                distribution=parts.distribution,
-            )
-
-    return measure
+    spec, split, distribution = parts.spec, parts.split, parts.distribution
+    loader = make_loader(spec, "train", split.loader.dataset, distribution, pad=False)
+    num_batches = min(settings.num_iters_preciseBN, spec.run.max_iters or sys.maxsize)
+    split = replace(split, loader=loader)
+    return make_evaluator(spec, split, parts.plan.precision, distribution, num_batches)
 
 
-def metric_of(cfg: Config) -> PredictionMetric:
-    """The configured metric, and beside it the predictions that it judged."""
-    return PredictionMetric(build(METRICS, cfg["METRIC"]))
-
-
-def evaluate_split(
-    cfg: Config,
-    settings: RunSettings,
-    model: Any,
+def make_evaluator(
+    spec: RunSpec,
     split: Split,
     precision: Precision,
     distribution: Distribution,
-    check_stop: Optional[Callable[[], None]] = None,
-    metric: Optional[PredictionMetric] = None,
-) -> Dict[str, float]:
-    """The metrics of a model on one part of the data; see `engine.evaluate`.
-
-    Where a `metric` is given, it holds the predictions afterwards.
-    """
-    return evaluate(
-        model,
+    max_batches: Optional[int] = None,
+) -> Evaluator:
+    """Runs a model over one part of the data: at most `max_batches` batches; None: `max_iters`."""
+    return Evaluator(
         split.loader,
         split.preprocess,
-        metric or metric_of(cfg),
-        on_failures=split.bad_samples.add,
-        max_iters=settings.max_iters,
+        precision,
+        distribution,
+        on_incidents=split.bad_samples.add,
+        max_batches=spec.run.max_iters if max_batches is None else max_batches,
         show_progress=_is_on_terminal(distribution),
-        check_stop=check_stop,
-        distribution=distribution,
-        precision=precision,
+    )
+
+
+def make_metric(spec: RunSpec) -> VideoMetric:
+    """The configured metric."""
+    return build(METRICS, spec.metric or {})
+
+
+def make_naming(spec: RunSpec, num_classes: int, dataset: ClipDataset) -> Naming:
+    """Names of the classes and paths of the videos.
+
+    Raises:
+        AnnotationError: the file of names does not fit.
+    """
+    paths = [record.path for record in dataset.records]
+    return Naming.of(spec.data.class_names, num_classes, paths)
+
+
+def reported_run(spec: RunSpec) -> ReportedRun:
+    """What the reports of a run say of it."""
+    return ReportedRun(
+        spec.run.model_name,
+        Path(spec.run.output_dir),
+        dump(dict(spec.config)),
+        with_page=spec.run.report,
+        with_board=spec.run.use_visualdl,
     )
 
 

@@ -7,63 +7,67 @@ from typing import Dict, Optional
 
 import paddle
 
-from paddlevideo_fast.assembly.callbacks import callbacks_of, evaluate_split, metric_of
-from paddlevideo_fast.assembly.data import Split, data_identity, split_of
-from paddlevideo_fast.assembly.distribution import distribution_of
-from paddlevideo_fast.assembly.output import checkpoint_to_resume, open_output
-from paddlevideo_fast.assembly.parts import TRAINING_SECTIONS, require, training_parts
-from paddlevideo_fast.assembly.precision import precision_of
-from paddlevideo_fast.assembly.results import Evaluated, naming_of, write_test
-from paddlevideo_fast.assembly.runtime import describe_runtime, require_runtime
-from paddlevideo_fast.config import Config, RunSettings
+from paddlevideo_fast.assembly.callbacks import (
+    callbacks_of,
+    make_evaluator,
+    make_metric,
+    make_naming,
+    reported_run,
+)
+from paddlevideo_fast.assembly.consistency import check_sections
+from paddlevideo_fast.assembly.data import data_identity, make_split
+from paddlevideo_fast.assembly.environment import (
+    check_environment,
+    describe_environment,
+    make_distribution,
+    make_precision,
+)
+from paddlevideo_fast.assembly.parts import TrainingParts, training_parts
+from paddlevideo_fast.assembly.plan import RunPlan, plan_run
+from paddlevideo_fast.config import Config, RunSpec
 from paddlevideo_fast.engine import Checkpoint, CheckpointStore, Distribution, ReadOnlyStore, Trainer
 from paddlevideo_fast.engine.callbacks import ProfilingFinished, restore
+from paddlevideo_fast.engine.checkpoint import writing
 from paddlevideo_fast.engine.distribution import launched_rank
-from paddlevideo_fast.errors import BadSampleShareError, ConfigError
-from paddlevideo_fast.log import get_logger
+from paddlevideo_fast.engine.output import checkpoint_to_resume, make_room
+from paddlevideo_fast.errors import BadSampleShareError
+from paddlevideo_fast.log import add_log_file, get_logger
 from paddlevideo_fast.modeling import build_model, count_parameters, load_weights
-from paddlevideo_fast.planning import RunPlan, plan_run
+from paddlevideo_fast.report import Evaluated, write_test
 
 logger = get_logger(__name__)
 
 
 def train(cfg: Config) -> Trainer:
-    """Trains as a config says and returns the trainer at the end of the run.
+    """Trains as a checked config says and returns the trainer at the end of the run.
 
     Raises:
         PaddleVideoFastError: as its message says.
         TrainingInterrupted: a signal came and the run saved.
     """
-    settings = RunSettings.from_config(cfg)
-    require(cfg, "training", *TRAINING_SECTIONS)  # before there is an output folder
-    require_runtime(cfg)
-    if settings.validate:
-        require(cfg, "validate", "DATASET.valid")
-    plan = plan_run(cfg, launched_rank()[1])
-    precision_of(cfg)
-    distribution = distribution_of(cfg)
-    with distribution.lifeline():
-        return _train(cfg, settings, plan, distribution)
+    with cfg.placing():
+        plan = plan_run(RunSpec.for_training(cfg), launched_rank()[1])  # before there is an output folder
+        distribution = make_distribution(plan.spec.distributed)
+        with distribution.lifeline():
+            return _train(plan, distribution)
 
 
-def _train(cfg: Config, settings: RunSettings, plan: RunPlan, distribution: Distribution) -> Trainer:
-    store = (CheckpointStore if distribution.is_main else ReadOnlyStore)(
-        settings.output_dir, settings.model_name
-    )
+def _train(plan: RunPlan, distribution: Distribution) -> Trainer:
+    spec, run = plan.spec, plan.spec.run
+    store = (CheckpointStore if distribution.is_main else ReadOnlyStore)(run.output_dir, run.model_name)
     distribution.gather_from(store.prepare)
-    checkpoint = checkpoint_to_resume(settings, store, distribution)
-    load_pretrained = not (checkpoint or settings.weights)
-    parts = training_parts(cfg, store.folder, load_pretrained, distribution, plan)
-    if settings.weights and checkpoint is None:
-        logger.info(load_weights(parts.model, settings.weights, strict=True).summary())
-    split = parts.split
-    valid = (
-        split_of(cfg, "valid", store.folder, parts.model.layout, distribution) if settings.validate else None
-    )
+    checkpoint = checkpoint_to_resume(store, run.resume, run.resume_epoch, distribution)
+    load_pretrained = not (checkpoint or run.weights)
+    parts = training_parts(plan, store.folder, load_pretrained, distribution)
+    if run.weights and checkpoint is None:
+        logger.info(load_weights(parts.model, run.weights, strict=True).summary())
+    valid = None
+    if run.validate:
+        valid = make_split(spec, "valid", parts.model.layout, distribution, store.folder)
     trainer = parts.trainer(
         parts.phase_loader(),
-        callbacks_of(cfg, settings, store, parts, valid),
-        data_identity=data_identity(cfg, split),
+        callbacks_of(parts, store, valid),
+        data_identity=data_identity(spec, parts.split),
     )
     if checkpoint is not None:
         restore(trainer, checkpoint)
@@ -71,10 +75,10 @@ def _train(cfg: Config, settings: RunSettings, plan: RunPlan, distribution: Dist
     # weights that are read from it stay in place until the last rank has them.
     distribution.barrier()
     if distribution.is_main:
-        open_output(cfg, store, trainer, checkpoint)
-    _describe(trainer, cfg, settings, split, checkpoint)
+        _open_output(spec.config, store, trainer, checkpoint)
+    _describe(trainer, parts, checkpoint)
     with contextlib.ExitStack() as stack:
-        for used in (split, valid):
+        for used in (parts.split, valid):
             if used is not None:
                 stack.callback(used.loader.close)
         stack.enter_context(trainer.interrupt)
@@ -85,61 +89,77 @@ def _train(cfg: Config, settings: RunSettings, plan: RunPlan, distribution: Dist
 
 def test(cfg: Config) -> Dict[str, float]:
     """Evaluates `weights` on DATASET.test and returns the metrics; see `engine.evaluate`."""
-    settings = RunSettings.from_config(cfg)
-    require(cfg, "--test", "DATASET.test")
-    require_runtime(cfg)
-    if not settings.weights:
-        raise ConfigError(["weights: --test needs a weight file; give it with -w FILE"])
-    distribution = distribution_of(cfg)
-    with distribution.lifeline():
-        return _test(cfg, settings, settings.weights, distribution)
+    with cfg.placing():
+        cfg.require("--test", "DATASET.test")
+        spec = RunSpec.of(cfg)
+        check_environment(spec)
+        check_sections(spec, "test")
+        if not spec.run.weights:
+            raise cfg.error("weights", "--test needs a weight file; give it with -w FILE")
+        distribution = make_distribution(spec.distributed)
+        with distribution.lifeline():
+            return _test(spec, spec.run.weights, distribution)
 
 
-def _test(cfg: Config, settings: RunSettings, weights: str, distribution: Distribution) -> Dict[str, float]:
-    store = CheckpointStore(settings.output_dir, settings.model_name)
-    precision = precision_of(cfg)
-    model = build_model(cfg["MODEL"], load_pretrained=False)
+def _test(spec: RunSpec, weights: str, distribution: Distribution) -> Dict[str, float]:
+    store = CheckpointStore(spec.run.output_dir, spec.run.model_name)
+    precision = make_precision(spec)
+    model = build_model(spec.model, load_pretrained=False)
     logger.info(load_weights(model, weights, strict=True).summary())
-    split = split_of(cfg, "test", store.folder, model.layout, distribution)
-    metric = metric_of(cfg)
+    split = make_split(spec, "test", model.layout, distribution, store.folder)
+    metric = make_metric(spec)
     with contextlib.closing(split.loader):
-        naming = naming_of(cfg, model.num_classes, split.loader.dataset)  # before the hours of an evaluation
-        metrics = evaluate_split(cfg, settings, model, split, precision, distribution, metric=metric)
+        naming = make_naming(spec, model.num_classes, split.loader.dataset)  # before hours of evaluation
+        metrics = make_evaluator(spec, split, precision, distribution).run(model, metric)
     if not metrics["num_samples"]:
         raise BadSampleShareError(f"none of the {metrics['num_failed']} samples of DATASET.test decodes")
     try:
         if distribution.is_main and metric.predictions is not None:
-            write_test(cfg, Evaluated(metrics, metric.predictions, naming, split.loader.dataset))
+            evaluated = Evaluated(metrics, metric.predictions, naming, split.loader.dataset)
+            write_test(reported_run(spec), weights, evaluated)
     finally:  # the numbers are told even where the files cannot be written
         logger.info("test %s", "  ".join(f"{name}: {_shown(value)}" for name, value in metrics.items()))
     return metrics
 
 
-def _describe(
-    trainer: Trainer, cfg: Config, settings: RunSettings, split: Split, checkpoint: Optional[Checkpoint]
+def _open_output(
+    cfg: Config, store: CheckpointStore, trainer: Trainer, checkpoint: Optional[Checkpoint]
 ) -> None:
+    """Makes room in the output folder, and opens the run's log and config there."""
+    make_room(store, trainer.state, checkpoint)
+    # what belongs to this start alone is left out: loading the file gives the run from its beginning
+    start = ("resume", "resume_epoch", "weights", "profiler_options")
+    with writing(store.folder):
+        add_log_file(store.folder / "train.log")
+        Config({key: value for key, value in cfg.items() if key not in start}).save(
+            store.folder / "config.yaml"
+        )
+
+
+def _describe(trainer: Trainer, parts: TrainingParts, checkpoint: Optional[Checkpoint]) -> None:
+    run = parts.spec.run
     if checkpoint is not None:
         done, step = trainer.state.epoch, trainer.state.step_in_epoch
         logger.info("resumed %s: epoch %d, step %d of it", checkpoint.prefix, done + 1, step)
         if done >= trainer.num_epochs:
             logger.info("nothing is left to train: %d of %d epochs are done", done, trainer.num_epochs)
-    if cfg.get("MULTIGRID") and not settings.multigrid:
+    if parts.spec.config.get("MULTIGRID") and not run.multigrid:
         logger.info("MULTIGRID has no effect: add --multigrid to train in its schedule")
     logger.info(
         "%s: %.2f M parameters, %d clips an epoch in %d batches, %d epochs, paddle %s on %s in %s, seed %d, "
         "to %s",
-        settings.model_name,
+        run.model_name,
         count_parameters(trainer.model) / 1e6,
-        len(split.loader.dataset),
+        len(parts.split.loader.dataset),
         len(trainer.make_loader(trainer.phase_of(trainer.state.epoch))),
         trainer.num_epochs,
         paddle.__version__,
         paddle.device.get_device(),
         trainer.precision.name,
-        settings.seed,
-        settings.output_dir,
+        run.seed,
+        run.output_dir,
     )
-    logger.info(describe_runtime())
+    logger.info(describe_environment())
 
 
 def _shown(value: float) -> str:

@@ -1,20 +1,19 @@
 """Configs: YAML with inheritance and overrides, checked against the constructors of the components."""
 
-from paddlevideo_fast.config.build import build, build_list, build_named
-from paddlevideo_fast.config.distributed import DistributedSettings
-from paddlevideo_fast.config.load import Config, load_config
-from paddlevideo_fast.config.multigrid import MultigridSettings
-from paddlevideo_fast.config.run import (
+from paddlevideo_fast.config.document import Config
+from paddlevideo_fast.config.load import check_config, load_config
+from paddlevideo_fast.config.sections import build, build_list, build_named
+from paddlevideo_fast.config.settings import (
     DatasetSettings,
+    DistributedSettings,
     EmaSettings,
     GradientAccumulation,
+    MultigridSettings,
     PreciseBNSettings,
     RunSettings,
-    accumulation_of,
-    clips_of_update,
+    RuntimeSettings,
 )
-from paddlevideo_fast.config.runtime import RuntimeSettings
-from paddlevideo_fast.config.schema import check_config
+from paddlevideo_fast.config.spec import RunSpec, SplitSpec
 
 __all__ = [
     "Config",
@@ -25,12 +24,12 @@ __all__ = [
     "MultigridSettings",
     "PreciseBNSettings",
     "RunSettings",
+    "RunSpec",
     "RuntimeSettings",
-    "accumulation_of",
+    "SplitSpec",
     "build",
     "build_list",
     "build_named",
     "check_config",
-    "clips_of_update",
     "load_config",
 ]

@@ -1,59 +1,20 @@
-"""A YAML file, its bases and the overrides become one plain dict that knows where each value was written."""
+"""A YAML file, its bases and the overrides become one checked config."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
-from typing import Any, Dict, Mapping, Optional, Sequence, Union
+from typing import Optional, Sequence, Union
 
-from paddlevideo_fast.config.dali import expand_dali_data
-from paddlevideo_fast.config.inherit import forget, read_with_bases
-from paddlevideo_fast.config.override import apply_overrides
-from paddlevideo_fast.config.schema import drop_unused, examine, place_of
-from paddlevideo_fast.config.sections import ROOT, Group
-from paddlevideo_fast.config.types import KeyPath
-from paddlevideo_fast.config.yaml_source import dump
+from paddlevideo_fast.config.document import Config
+from paddlevideo_fast.config.findings import Findings
+from paddlevideo_fast.config.layers import apply_overrides, read_with_bases
+from paddlevideo_fast.config.schema import ROOT
+from paddlevideo_fast.config.sections import Group
+from paddlevideo_fast.config.settings import DaliData, settings_from
 from paddlevideo_fast.errors import ConfigError
+from paddlevideo_fast.log import get_logger, warn_once
 
-
-class Config(dict):
-    """The nested plain data of a config.
-
-    Args:
-        data: the content.
-        origins: key path to "file:line" or "-o #n"; () is the file as a whole.
-        path: the file it was read from.
-    """
-
-    def __init__(
-        self,
-        data: Optional[Mapping[str, Any]] = None,
-        origins: Optional[Dict[KeyPath, str]] = None,
-        path: Optional[str] = None,
-    ) -> None:
-        super().__init__(data or {})
-        self.origins = dict(origins or {})
-        self.path = path
-
-    def where(self, path: KeyPath) -> str:
-        """Where the value at `path`, or else the nearest section around it, was written."""
-        return place_of(self, path)
-
-    def forget(self, path: KeyPath) -> None:
-        """Drops the origins of `path` and of everything below it."""
-        forget(self.origins, path)
-
-    def save(self, path: Union[str, Path]) -> None:
-        """Writes the resolved config as YAML; loading it gives an equal config.
-
-        The file appears whole or not at all. Its folder must exist.
-        """
-        temporary = f"{path}.{os.getpid()}.tmp"
-        with open(temporary, "w", encoding="utf-8") as file:
-            file.write(dump(dict(self)))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
+_LOGGER = get_logger(__name__)
 
 
 def load_config(path: Union[str, Path], overrides: Sequence[str] = (), check: bool = True) -> Config:
@@ -72,15 +33,45 @@ def load_config(path: Union[str, Path], overrides: Sequence[str] = (), check: bo
 
 def load_with_schema(path: Union[str, Path], overrides: Sequence[str], root: Optional[Group]) -> Config:
     """See `load_config`; `root` is the schema, None to leave the content unchecked."""
-    data, origins = read_with_bases(str(path))
-    config = Config(data, origins, str(path))
+    config = read_with_bases(str(path))
     problems = apply_overrides(config, overrides, (root or ROOT).members)
-    found = examine(config, root) if root else None
-    if found:
-        problems += found.problems
-    if problems:
+    if root is not None:
+        check_config(config, root, problems)
+        _expand_dali_data(config)
+    elif problems:
         raise ConfigError(problems)
-    if found:
-        drop_unused(config, found.unused)
-        expand_dali_data(config)
     return config
+
+
+def check_config(config: Config, root: Group = ROOT, problems: Sequence[str] = ()) -> None:
+    """Checks a config and takes out of it what has no effect, with one warning each.
+
+    Args:
+        config: the config; without origins, its problems carry no file and line.
+        root: the schema.
+        problems: those found before, to be told together with the new ones.
+
+    Raises:
+        ConfigError: with all problems; the config is then unchanged.
+    """
+    found = Findings(config, [*problems])
+    root.check(config, (), found)
+    found.settle()
+
+
+def _expand_dali_data(config: Config) -> None:
+    """Puts what DALI_LOADER describes into DATASET and PIPELINE, with `train_dali`.
+
+    The section is gone afterwards, so that the saved config says the same once only. Without `train_dali` it
+    goes, too, with a warning: the training data are those of DATASET.train.
+    """
+    section = config.pop("DALI_LOADER", None)
+    if section is None:
+        return
+    if not config.get("train_dali"):
+        text = "has no effect without --train_dali (train_dali: True)"
+        warn_once(_LOGGER, config.problem("DALI_LOADER", text))
+        return
+    data = settings_from(DaliData, section)
+    config["DATASET"] = {**config["DATASET"], "batch_size": data.batch_size, "train": data.dataset()}
+    config["PIPELINE"] = {**config["PIPELINE"], "train": data.pipeline()}

@@ -8,21 +8,11 @@ from __future__ import annotations
 import argparse
 import inspect
 import re
-from typing import Any, Dict, Iterator, List, Mapping, Tuple, Union
+from typing import Any, Dict, Iterator, List, Mapping, Tuple
 
-from paddlevideo_fast.config.sections import (
-    ROOT,
-    Component,
-    ComponentList,
-    Group,
-    ListOf,
-    NamedListOf,
-    Section,
-    Unsupported,
-    parts_of,
-    tag_of,
-)
-from paddlevideo_fast.config.types import Argument, arguments_of, describe, plain_alternatives
+from paddlevideo_fast.config.schema import ROOT
+from paddlevideo_fast.config.sections import Group, Lines, Section, parts_of
+from paddlevideo_fast.config.types import Argument, arguments_of, describe
 from paddlevideo_fast.registry import Registry
 
 _ENGLISH = {
@@ -77,8 +67,8 @@ def reference(lang: str = "en", root: Group = ROOT) -> str:
         lang: `en` or `zh-CN`, the language of headings and frame; what arguments mean stays English.
         root: the schema.
     """
-    writer = _Writer(_TEXTS[lang])
-    lines = [f"# {writer.text['title']}", "", writer.text["intro"], "", *writer.group(root, ())]
+    page = _Page(_TEXTS[lang])
+    lines = [f"# {page.text['title']}", "", page.text["intro"], "", *root.describe(page, ())]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -89,9 +79,7 @@ def argument_texts(cls: type) -> Dict[str, str]:
         constructor = vars(owner).get("__init__")
         for document in (vars(owner).get("__doc__"), getattr(constructor, "__doc__", None)):
             for name, text in _parse_arguments(document or ""):
-                if not (
-                    name in texts and text.startswith("see ")
-                ):  # "see Base" stands in for the base's text
+                if name not in texts or not text.startswith("see "):  # "see Base": the base's text stays
                     texts[name] = text
     return texts
 
@@ -110,76 +98,38 @@ def _parse_arguments(document: str) -> Iterator[Tuple[str, str]]:
     yield from ((name, " ".join(words)) for name in names)
 
 
-class _Writer:
-    """Turns the section tree into lines; a registry that several sections share is written out once."""
+class _Page:
+    """Collects what the sections say of themselves; a registry that several of them share is written once."""
 
     def __init__(self, text: Mapping[str, str]) -> None:
         self.text = text
         self.written: Dict[int, str] = {}
 
-    def group(self, group: Group, path: Tuple[str, ...]) -> Iterator[str]:
-        if group.purpose:
-            yield from (group.purpose, "")
-        if group.settings:
-            yield from self.table(group.settings)
-        names_of: Dict[int, List[str]] = {}  # train, valid and test are one section under three keys
-        for name, section in group.members.items():
-            names_of.setdefault(id(section), []).append(name)
-        for names in names_of.values():
-            section, here = group.members[names[0]], (*path, " / ".join(names))
-            yield from (_heading(here), "")
-            yield from self.section(section, here)
+    def heading(self, path: Tuple[str, ...]) -> Lines:
+        yield from (f"{'#' * (len(path) + 1)} {'.'.join(path)}", "")
 
-    def section(self, section: Section, path: Tuple[str, ...]) -> Iterator[str]:
-        if isinstance(section, Unsupported):
-            yield from (self.text["unsupported"].format(reason=section.reason), "")
-        elif isinstance(section, Group):
-            yield from self.group(section, path)
-        elif isinstance(section, (ListOf, NamedListOf)):
-            named = isinstance(section, NamedListOf)
-            yield from (self.text["named list of" if named else "list of"], "")
-            yield from self.section(section.item, path)
-        else:
-            yield from self.components(section, path)
-
-    def components(self, section: Any, path: Tuple[str, ...]) -> Iterator[str]:
-        if section.purpose:
-            yield from (section.purpose, "")
-        injected: Tuple[str, ...] = ()
-        if isinstance(section, ComponentList):
-            yield from (self.text["list"], "")
-        elif isinstance(section, Component):
-            injected = section.injected
-            yield from (self.text["chosen by"].format(tag=tag_of(section.registry)), "")
-        yield from self.registry(section.registry, path, injected)
-
-    def registry(
-        self, registry: Registry, path: Tuple[str, ...], injected: Tuple[str, ...] = ()
-    ) -> Iterator[str]:
+    def components(self, registry: Registry, path: Tuple[str, ...], injected: Tuple[str, ...] = ()) -> Lines:
         if id(registry) in self.written:
             yield from (self.text["same as"].format(path=self.written[id(registry)]), "")
             return
         self.written[id(registry)] = ".".join(path)
-        parts: Dict[str, Union[Registry, Section]] = {}
+        parts: Dict[str, Section] = {}
         for name in registry.names():
             cls = registry.get(name)
-            yield from (f"{'#' * (len(path) + 2)} {name}", "", *_summary(cls), *self.table(cls, injected))
+            yield from (f"{'#' * (len(path) + 2)} {name}", "", *_summary(cls))
+            yield from self.arguments(cls, injected)
             parts.update(parts_of(cls))
         for name, part in parts.items():
-            yield from (_heading((*path, name)), "")
-            if isinstance(part, Registry):
-                yield from (self.text["parts of"].format(name=name), "")
-                yield from self.registry(part, (*path, name))
-            else:
-                yield from self.section(part, (*path, name))
+            yield from self.heading((*path, name))
+            yield from part.describe(self, (*path, name))
 
-    def table(self, cls: type, injected: Tuple[str, ...] = ()) -> Iterator[str]:
+    def arguments(self, cls: type, injected: Tuple[str, ...] = ()) -> Lines:
         arguments = [item for item in arguments_of(cls).values() if item.name not in injected]
         meanings = argument_texts(cls)
         if arguments:
             yield from (self.text["columns"], "|---|---|---|---|")
             for argument in arguments:
-                yield self.row(cls, argument, meanings.get(argument.name, ""))
+                yield self._row(cls, argument, meanings.get(argument.name, ""))
         else:
             yield self.text["none"]
         yield ""
@@ -190,19 +140,12 @@ class _Writer:
                 yield from (f"- `{name}`: {reason}" for name, reason in reasons.items())
                 yield ""
 
-    def row(self, cls: type, argument: Argument, meaning: str) -> str:
+    def _row(self, cls: type, argument: Argument, meaning: str) -> str:
         part = parts_of(cls).get(argument.name)
-        kind = self.text["section"] if part else describe(argument.hint)
-        if isinstance(part, Registry):
-            component = self.text["part"].format(kind=part.kind)
-            kind = " / ".join([*plain_alternatives(argument.hint), component])
+        kind = part.describe_argument(argument.hint, self) if part else describe(argument.hint)
         default = self.text["required"] if argument.required else f"`{_yaml(argument.default)}`"
         cells = [f"`{argument.name}`", kind, default, meaning]
         return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
-
-
-def _heading(path: Tuple[str, ...]) -> str:
-    return f"{'#' * (len(path) + 1)} {'.'.join(path)}"
 
 
 def _summary(cls: type) -> List[str]:

@@ -1,26 +1,25 @@
-"""Which section of a config holds what: the tree that the check, the builder and the reference walk."""
+"""The kinds of sections that a config is made of. Each one checks, builds and describes what it holds.
+
+The constructor of a registered class is the schema of its section. A class may say more about its arguments:
+
+    parts               which of them are, or hold, components themselves, as a registry or a section
+    injected            which of them code passes, so that no config can set them
+    ignored_arguments   arguments of other toolkits that have no effect here, each with the reason
+    refused_arguments   arguments of other toolkits that would mean something else here, with what to do
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Dict, Optional, Tuple, Union
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Protocol, Sequence, Set, Tuple
 
-from paddlevideo_fast import registry
-from paddlevideo_fast.config.dali import DaliData
-from paddlevideo_fast.config.distributed import DistributedSettings
-from paddlevideo_fast.config.multigrid import MultigridSettings
-from paddlevideo_fast.config.run import (
-    DatasetSettings,
-    EmaSettings,
-    GradientAccumulation,
-    PreciseBNSettings,
-    RunSettings,
-)
-from paddlevideo_fast.config.runtime import RuntimeSettings
-from paddlevideo_fast.registry import Registry
+from paddlevideo_fast.config.findings import Findings
+from paddlevideo_fast.config.types import KeyPath, arguments_of, describe, mismatches, plain_alternatives
+from paddlevideo_fast.errors import ConfigError
+from paddlevideo_fast.registry import Registry, did_you_mean
 
 _TAGS = {"recognizer": "framework", "dataset": "format"}
+Lines = Iterator[str]
 
 
 def tag_of(kind: Registry) -> str:
@@ -28,18 +27,51 @@ def tag_of(kind: Registry) -> str:
     return _TAGS.get(kind.kind, "name")
 
 
-def parts_of(cls: type) -> Mapping[str, Union[Registry, Section]]:
-    """The constructor arguments of a class that are, or hold, components themselves.
+class Page(Protocol):
+    """The page of the config reference that sections describe themselves on.
 
-    A registered class says so in its attribute `parts`. With a registry, such an argument is a mapping in
-    YAML with a name of its own; with a section, what that section is. The constructor receives the
-    components built.
+    Attributes:
+        text: fixed texts in the language of the page.
     """
-    return getattr(cls, "parts", {})
+
+    text: Mapping[str, str]
+
+    def heading(self, path: Tuple[str, ...]) -> Lines:
+        """The heading of the section at `path`."""
+
+    def arguments(self, cls: type, injected: Tuple[str, ...] = ()) -> Lines:
+        """The table of what a config may set of a class."""
+
+    def components(self, registry: Registry, path: Tuple[str, ...], injected: Tuple[str, ...] = ()) -> Lines:
+        """All classes of a registry and their arguments; the second time, where they were written."""
+
+
+class Section:
+    """What may stand at a key of a config."""
+
+    def check(self, value: Any, path: KeyPath, found: Findings) -> None:
+        """Notes everything about the `value` at `path` that is wrong or has no effect."""
+        raise NotImplementedError
+
+    def check_argument(self, value: Any, hint: Any, path: KeyPath, found: Findings) -> None:
+        """Checks an argument with the annotation `hint` whose value is this section."""
+        self.check(value, path, found)
+
+    def build(self, value: Any) -> Any:
+        """What a constructor receives for a checked `value`."""
+        return value
+
+    def describe(self, page: Page, path: Tuple[str, ...]) -> Lines:
+        """Lines of the reference, below the heading of `path`."""
+        raise NotImplementedError
+
+    def describe_argument(self, hint: Any, page: Page) -> str:
+        """Type, in a table, of an argument with the annotation `hint` whose value is this section."""
+        return page.text["section"]
 
 
 @dataclass(frozen=True)
-class Component:
+class Component(Section):
     """A mapping that names a registered class and has its arguments beside the name.
 
     Args:
@@ -52,9 +84,69 @@ class Component:
     injected: Tuple[str, ...] = ()
     purpose: str = ""
 
+    def check(self, value: Any, path: KeyPath, found: Findings) -> None:
+        tag = tag_of(self.registry)
+        if not isinstance(value, Mapping):
+            found.wrong_value(path, value, "a mapping")
+        elif tag not in value:
+            found.problem(path, f"'{tag}' is missing; known: {', '.join(self.registry.names())}")
+        else:
+            cls = _look_up(self.registry, value[tag], (*path, tag), found)
+            if cls is not None:
+                given = {key: item for key, item in value.items() if key != tag}
+                for key in self._not_shared(cls, given, path, found):
+                    found.leave_out((*path, tag), value[tag], key)
+                    del given[key]
+                check_arguments(cls, given, path, found, self.injected)
+
+    def check_argument(self, value: Any, hint: Any, path: KeyPath, found: Findings) -> None:
+        if isinstance(value, Mapping):
+            self.check(value, path, found)
+        elif list(mismatches(value, hint)):  # a plain number may do for a learning rate
+            allowed = [*plain_alternatives(hint), f"a mapping with '{tag_of(self.registry)}'"]
+            found.wrong_value(path, value, " or ".join(allowed))
+
+    def _not_shared(self, cls: type, given: Mapping[str, Any], path: KeyPath, found: Findings) -> List[str]:
+        """Arguments that were written for another component, and that `cls` has not or means differently.
+
+        An argument with another default is another argument: the `suffix` of a FrameDataset names frames,
+        that of a VideoDataset is the ending of a file.
+        """
+        arguments, parts, others = arguments_of(cls), parts_of(cls), []
+        for key, value in given.items():
+            earlier = found.config.inherited.get((*path, key))
+            if earlier is None or key in parts:
+                continue
+            known = arguments_of(self.registry.get(earlier)) if earlier in self.registry else {}
+            shared = key in arguments and key in known and known[key].default == arguments[key].default
+            if not shared or list(mismatches(value, arguments[key].hint)):
+                others.append(key)
+        return others
+
+    def build(self, value: Any) -> Any:
+        return build(self.registry, value) if isinstance(value, Mapping) else value
+
+    def describe(self, page: Page, path: Tuple[str, ...]) -> Lines:
+        if self.purpose:
+            yield from (self.purpose, "")
+        yield from (page.text["chosen by"].format(tag=tag_of(self.registry)), "")
+        yield from page.components(self.registry, path, self.injected)
+
+    def describe_argument(self, hint: Any, page: Page) -> str:
+        return " / ".join([*plain_alternatives(hint), page.text["part"].format(kind=self.registry.kind)])
+
 
 @dataclass(frozen=True)
-class ComponentList:
+class PartComponent(Component):
+    """The component of an argument whose class says so by a registry alone."""
+
+    def describe(self, page: Page, path: Tuple[str, ...]) -> Lines:
+        yield from (page.text["parts of"].format(name=path[-1]), "")
+        yield from page.components(self.registry, path)
+
+
+@dataclass(frozen=True)
+class ComponentList(Section):
     """A list of one-key mappings from a registered name to its arguments, null for none.
 
     Args:
@@ -65,9 +157,26 @@ class ComponentList:
     registry: Registry
     purpose: str = ""
 
+    def check(self, value: Any, path: KeyPath, found: Findings) -> None:
+        for name, arguments, here in _named_items(value, path, found):
+            cls = _look_up(self.registry, name, here, found)
+            if cls is not None and not isinstance(arguments, (Mapping, type(None))):
+                found.wrong_value((*here, name), arguments, "a mapping of arguments")
+            elif cls is not None:
+                check_arguments(cls, arguments or {}, (*here, name), found)
+
+    def build(self, value: Any) -> Any:
+        return build_list(self.registry, value)
+
+    def describe(self, page: Page, path: Tuple[str, ...]) -> Lines:
+        if self.purpose:
+            yield from (self.purpose, "")
+        yield from (page.text["list"], "")
+        yield from page.components(self.registry, path)
+
 
 @dataclass(frozen=True)
-class ListOf:
+class ListOf(Section):
     """A list, each of whose items is the same section.
 
     Args:
@@ -76,10 +185,24 @@ class ListOf:
 
     item: Section
 
+    def check(self, value: Any, path: KeyPath, found: Findings) -> None:
+        if not isinstance(value, list):
+            found.wrong_value(path, value, "a list")
+            return
+        for index, item in enumerate(value):
+            self.item.check(item, (*path, index), found)
+
+    def build(self, value: Any) -> Any:
+        return [self.item.build(item) for item in value]
+
+    def describe(self, page: Page, path: Tuple[str, ...]) -> Lines:
+        yield from (page.text["list of"], "")
+        yield from self.item.describe(page, path)
+
 
 @dataclass(frozen=True)
-class NamedListOf:
-    """A list of one-key mappings from a name of the user's choice to a section.
+class NamedListOf(Section):
+    """A list of one-key mappings from a name of the user's choice to a section; pairs for a constructor.
 
     Args:
         item: the section.
@@ -87,9 +210,20 @@ class NamedListOf:
 
     item: Section
 
+    def check(self, value: Any, path: KeyPath, found: Findings) -> None:
+        for name, item, here in _named_items(value, path, found):
+            self.item.check(item, (*here, name), found)
+
+    def build(self, value: Any) -> Any:
+        return [(name, self.item.build(item)) for pair in value for name, item in pair.items()]
+
+    def describe(self, page: Page, path: Tuple[str, ...]) -> Lines:
+        yield from (page.text["named list of"], "")
+        yield from self.item.describe(page, path)
+
 
 @dataclass(frozen=True)
-class Group:
+class Group(Section):
     """A mapping of settings and further sections.
 
     Args:
@@ -97,6 +231,7 @@ class Group:
         settings: dataclass whose fields are the plain keys, or None.
         required: members that must be there.
         replaced_by: required member -> member that takes its place; the two exclude each other.
+        needs: dotted key of a section -> those it is of no use without; for the whole config.
         purpose: one sentence for the reference.
     """
 
@@ -104,11 +239,55 @@ class Group:
     settings: Optional[type] = None
     required: Tuple[str, ...] = ()
     replaced_by: Mapping[str, str] = field(default_factory=dict)
+    needs: Mapping[str, Tuple[str, ...]] = field(default_factory=dict)
     purpose: str = ""
+
+    def check(self, value: Any, path: KeyPath, found: Findings) -> None:
+        if not isinstance(value, Mapping):
+            found.wrong_value(path, value, "a mapping")
+            return
+        for name in self.required:
+            other = self.replaced_by.get(name)
+            replaced = other is not None and value.get(other) is not None
+            if value.get(name) is None and not replaced:
+                found.problem((*path, name), "this section is missing")
+            elif value.get(name) is not None and replaced:
+                found.problem((*path, name), f"{other} stands for it; keep one of the two")
+        settings = {key: item for key, item in value.items() if key not in self.members}
+        if self.settings:
+            check_arguments(self.settings, settings, path, found, known=self.members, owner="")
+        else:
+            for key in settings:
+                found.problem((*path, key), f"unknown key{did_you_mean(key, self.members)}")
+        for name, section in self.members.items():
+            if value.get(name) is not None:  # null turns off what a base turned on
+                section.check(value[name], (*path, name), found)
+        for having, needed in self.needs.items():
+            if found.config.holds(having):
+                found.problems += found.config.missing(having, *needed)
+
+    def build(self, value: Any) -> Any:
+        unknown = sorted(set(value) - set(self.members))
+        if unknown:
+            raise ConfigError([f"{key}: unknown key{did_you_mean(key, self.members)}" for key in unknown])
+        return {name: self.members[name].build(item) for name, item in value.items()}
+
+    def describe(self, page: Page, path: Tuple[str, ...]) -> Lines:
+        if self.purpose:
+            yield from (self.purpose, "")
+        if self.settings:
+            yield from page.arguments(self.settings)
+        names_of: Dict[int, List[str]] = {}  # train, valid and test are one section under three keys
+        for name, section in self.members.items():
+            names_of.setdefault(id(section), []).append(name)
+        for names in names_of.values():
+            here = (*path, " / ".join(names))
+            yield from page.heading(here)
+            yield from self.members[names[0]].describe(page, here)
 
 
 @dataclass(frozen=True)
-class Unsupported:
+class Unsupported(Section):
     """A section that is accepted and left out with a warning.
 
     Args:
@@ -117,72 +296,144 @@ class Unsupported:
 
     reason: str
 
+    def check(self, value: Any, path: KeyPath, found: Findings) -> None:
+        found.has_no_effect(path, ".".join(map(str, path)), self.reason)
 
-Section = Union[Component, ComponentList, ListOf, NamedListOf, Group, Unsupported]
-
-_DATASET = Component(
-    registry.DATASETS,
-    injected=("pipeline", "seed", "training"),
-    purpose="An annotation list and where its files lie.",
-)
-_PIPELINE = Group(
-    {
-        "decode": Component(registry.DECODERS, purpose="How a file is opened."),
-        "sample": Component(registry.SAMPLERS, purpose="Which frames of it are read."),
-        "decode_sampler": Component(
-            registry.SAMPLERS, purpose="Stands for `sample`, and for `decode` with a VideoDecoder."
-        ),
-        "transform": ComponentList(registry.TRANSFORMS, purpose="What happens to the frames, in this order."),
-    },
-    required=("decode", "sample", "transform"),
-    replaced_by={"decode": "decode_sampler", "sample": "decode_sampler"},
-    purpose="From a file to a clip.",
-)
+    def describe(self, page: Page, path: Tuple[str, ...]) -> Lines:
+        yield from (page.text["unsupported"].format(reason=self.reason), "")
 
 
-def _splits(section: Section) -> Dict[str, Section]:
-    return dict.fromkeys(("train", "valid", "test"), section)
+def parts_of(cls: type) -> Mapping[str, Section]:
+    """The constructor arguments of a class that are, or hold, components; it receives them built."""
+    parts = getattr(cls, "parts", {})
+    return {name: PartComponent(part) if isinstance(part, Registry) else part for name, part in parts.items()}
 
 
-ROOT = Group(
-    {
-        "MODEL": Component(registry.RECOGNIZERS, purpose="The network."),
-        "DATASET": Group(_splits(_DATASET), DatasetSettings, purpose="The data, and how it becomes batches."),
-        "PIPELINE": Group(_splits(_PIPELINE), purpose="What is done to a sample, for each part of the data."),
-        "OPTIMIZER": Component(registry.OPTIMIZERS, purpose="How the weights are updated."),
-        "METRIC": Component(registry.METRICS, purpose="What an evaluation measures."),
-        "MIX": Component(registry.MIXES, purpose="Mixing of the samples of a training batch."),
-        "EMA": Group(settings=EmaSettings, purpose="A moving average of the weights."),
-        "GRADIENT_ACCUMULATION": Group(
-            settings=GradientAccumulation, purpose="Several steps for one update of the weights."
-        ),
-        "DALI_LOADER": Group(
-            settings=DaliData, purpose="Training data in PaddleVideo's short form; used with `train_dali`."
-        ),
-        "PRECISEBN": Group(
-            settings=PreciseBNSettings, purpose="Batch-norm statistics of the training data as a whole."
-        ),
-        "MULTIGRID": Group(
-            settings=MultigridSettings,
-            purpose="Small clips in large batches first; used with `multigrid` or the flag `--multigrid`.",
-        ),
-        "DISTRIBUTED": Group(
-            settings=DistributedSettings, purpose="How the processes of a run work together."
-        ),
-        "RUNTIME": Group(settings=RuntimeSettings, purpose="How Paddle uses the machine."),
-        "INFERENCE": Unsupported("prediction reads videos as PIPELINE.valid says"),
-    },
-    RunSettings,
-    required=("MODEL", "DATASET", "PIPELINE"),
-    purpose="Settings of the run, at the top level of the file.",
-)
+def check_arguments(
+    cls: type,
+    given: Mapping[str, Any],
+    path: KeyPath,
+    found: Findings,
+    injected: Tuple[str, ...] = (),
+    known: Iterable[str] = (),
+    owner: Optional[str] = None,
+) -> None:
+    """Compares the keys `given` at `path` with the constructor of `cls`.
 
-# A section on the left is of no use without the one on the right.
-NEEDS = [
-    (("DATASET", "train"), ("PIPELINE", "train")),
-    (("DATASET", "valid"), ("PIPELINE", "valid")),
-    (("DATASET", "test"), ("PIPELINE", "test")),
-    (("DATASET", "train"), ("OPTIMIZER",)),
-    (("DATASET", "valid"), ("METRIC",)),
-    (("DATASET", "test"), ("METRIC",)),
-]
+    Args:
+        cls: the class.
+        given: its arguments.
+        path: their section.
+        found: collects what is wrong.
+        injected: arguments that code passes.
+        known: other keys of the section, for suggestions.
+        owner: what messages say of the class; None: its name.
+    """
+    arguments = {name: item for name, item in arguments_of(cls).items() if name not in injected}
+    parts = parts_of(cls)
+    ignored: Mapping[str, str] = getattr(cls, "ignored_arguments", {})
+    refused: Mapping[str, str] = getattr(cls, "refused_arguments", {})
+    owner = f" for {cls.__name__}" if owner is None else owner
+    for key, value in given.items():
+        here = (*path, key)
+        if key in arguments and key in parts:
+            parts[key].check_argument(value, arguments[key].hint, here, found)
+        elif key in arguments:
+            for item in mismatches(value, arguments[key].hint):
+                found.wrong_value((*here, *item.path), item.value, item.expected)
+        elif key in ignored:
+            found.has_no_effect(here, cls.__name__, ignored[key])
+        elif key in refused:
+            found.problem(here, refused[key])
+        else:
+            found.problem(here, f"unknown key{owner}{did_you_mean(key, [*arguments, *known])}")
+    for name, argument in arguments.items():
+        if argument.required and name not in given:
+            found.problem((*path, name), f"missing{owner}; expected {describe(argument.hint)}")
+
+
+def _named_items(value: Any, path: KeyPath, found: Findings) -> Iterator[Tuple[Any, Any, KeyPath]]:
+    """Name, content and path of each item of a list of one-key mappings; notes what is none."""
+    if not isinstance(value, list):
+        found.wrong_value(path, value, "a list of one-key mappings")
+        return
+    for index, item in enumerate(value):
+        if isinstance(item, Mapping) and len(item) == 1:
+            yield (*next(iter(item.items())), (*path, index))
+        else:
+            found.wrong_value((*path, index), item, "one name, with its arguments indented below it")
+
+
+def _look_up(registry: Registry, name: Any, path: KeyPath, found: Findings) -> Optional[type]:
+    if not isinstance(name, str):
+        found.wrong_value(path, name, f"the name of a {registry.kind}")
+        return None
+    try:
+        return registry.get(name)
+    except KeyError as error:
+        found.problem(path, str(error.args[0]))
+        return None
+
+
+def build(registry: Registry, section: Mapping[str, Any], **extra: Any) -> Any:
+    """Builds the component that `section` names.
+
+    Arguments without effect are left out. Arguments that are components (see `parts_of`) are built first.
+
+    Args:
+        registry: where the name is looked up.
+        section: the arguments, and the name under `name` (`framework` for a recognizer, `format` for a
+            dataset).
+        extra: further constructor arguments, which code and not a config provides.
+
+    Raises:
+        ConfigError: the name, or an argument, is missing or unknown.
+    """
+    tag = tag_of(registry)
+    if tag not in section:
+        raise ConfigError([f"a {registry.kind} needs '{tag}' in its section {dict(section)!r}"])
+    arguments = {key: value for key, value in section.items() if key != tag}
+    return build_named(registry, section[tag], arguments, **extra)
+
+
+def build_named(
+    registry: Registry, name: str, arguments: Optional[Mapping[str, Any]] = None, **extra: Any
+) -> Any:
+    """Builds the component called `name`; see `build`."""
+    try:
+        cls = registry.get(name)
+    except KeyError as error:
+        raise ConfigError([str(error.args[0])]) from None
+    parts = parts_of(cls)
+    ignored = getattr(cls, "ignored_arguments", {})
+    built = {
+        key: parts[key].build(value) if key in parts else value
+        for key, value in (arguments or {}).items()
+        if key not in ignored
+    }
+    problems = _wrong_names(cls, {*built, *extra})
+    if problems:
+        raise ConfigError(problems)
+    return cls(**built, **extra)
+
+
+def build_list(
+    registry: Registry, items: Sequence[Mapping[str, Optional[Mapping[str, Any]]]], **extra: Any
+) -> List[Any]:
+    """Builds a list of one-key mappings `{name: arguments}`, as in `PIPELINE.train.transform`."""
+    return [build_named(registry, *next(iter(item.items())), **extra) for item in items]
+
+
+def _wrong_names(cls: type, given: Set[str]) -> List[str]:
+    """What a check would say about the names of the arguments; a section that code wrote has met none."""
+    arguments = arguments_of(cls)
+    known = {*arguments, *getattr(cls, "injected", ())}
+    unknown = [
+        f"{key}: unknown key for {cls.__name__}{did_you_mean(key, arguments)}"
+        for key in sorted(given - known)
+    ]
+    return unknown + [
+        f"{name}: missing for {cls.__name__}; expected {describe(argument.hint)}"
+        for name, argument in arguments.items()
+        if argument.required and name not in given
+    ]

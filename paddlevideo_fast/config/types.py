@@ -2,18 +2,21 @@
 
 YAML has null, bool, int, float, str, list and mapping. The annotations of constructors are compared with
 those: `Sequence`, `List` and `Tuple` are lists, `Dict` and `Mapping` are mappings, a bool is no int, an int
-is a float, a number in quotes is a str and nothing else.
+is a float, a number in quotes is a str and nothing else; `int | None` is `Optional[int]`. An annotation of
+another kind is an error of the program: it raises TypeError, so that no value goes unchecked.
 """
 
 from __future__ import annotations
 
 import collections.abc
 import inspect
+import types
 import typing
 from dataclasses import dataclass
 from typing import Annotated, Any, Dict, Iterator, List, Literal, Optional, Sequence, Tuple, Union
 
 KeyPath = Tuple[Union[str, int], ...]
+_UNIONS = (Union, getattr(types, "UnionType", Union))  # the second one is `int | None`, from Python 3.10 on
 
 
 @dataclass(frozen=True)
@@ -87,26 +90,34 @@ class Argument:
 
 
 def arguments_of(cls: type) -> Dict[str, Argument]:
-    """The named arguments of a constructor in their order, without those listed in the class's `injected`."""
-    constructor: Any = inspect.getattr_static(cls, "__init__")
-    hints = typing.get_type_hints(constructor, include_extras=True)
-    hidden = {"self", *getattr(cls, "injected", ())}
+    """The named arguments of a constructor in their order.
+
+    Left out are those that code provides (the class's `injected`) or that it ignores (`ignored_arguments`).
+    A constructor that ends in `**shared` passes these on to its base class, so it also has the arguments of
+    that class's constructor. Where both name an argument, the derived class's type and default count.
+    """
+    hidden = {"self", *getattr(cls, "injected", ()), *getattr(cls, "ignored_arguments", ())}
     named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    return {
-        name: Argument(name, hints.get(name, Any), parameter.default)
-        for name, parameter in inspect.signature(constructor).parameters.items()
-        if name not in hidden and parameter.kind in named
-    }
+    found: Dict[str, Argument] = {}
+    for constructor in (vars(owner)["__init__"] for owner in cls.__mro__ if "__init__" in vars(owner)):
+        hints = typing.get_type_hints(constructor, include_extras=True)
+        parameters = inspect.signature(constructor).parameters
+        for name, parameter in parameters.items():
+            if name not in hidden and parameter.kind in named:
+                found.setdefault(name, Argument(name, hints.get(name, Any), parameter.default))
+        if all(parameter.kind is not inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
+            break
+    return found
 
 
 def mismatches(value: Any, hint: Any) -> Iterator[Mismatch]:
-    """Everything about `value` that does not fit `hint`, each at its own place where that can be told."""
+    """Everything in `value` that does not fit `hint`, with its place inside the value where possible."""
     origin, parameters = typing.get_origin(hint), typing.get_args(hint)
     if hint is Any or isinstance(hint, typing.TypeVar):
         return
     if origin is Annotated:
         yield from _annotated(value, hint, parameters)
-    elif origin is Union:
+    elif origin in _UNIONS:
         yield from _union(value, hint, parameters)
     elif origin is Literal:
         if not any(value == option and type(value) is type(option) for option in parameters):
@@ -131,7 +142,7 @@ def describe(hint: Any) -> str:
     if origin is Annotated:
         limits = [str(extra) for extra in parameters[1:] if isinstance(extra, Range)]
         return ", ".join([describe(parameters[0]), *limits])
-    if origin is Union:
+    if origin in _UNIONS:
         words = [describe(option) for option in parameters if option is not type(None)]
         return " or ".join(words + ["null"] * (type(None) in parameters))
     if origin is Literal:
@@ -142,12 +153,12 @@ def describe(hint: Any) -> str:
         return f"list of {describe(parameters[0])}" if parameters else "list"
     if _is_mapping_hint(hint):
         return "mapping"
-    return "null" if hint is type(None) else getattr(hint, "__name__", str(hint))
+    return "null" if hint is type(None) else _plain_type(hint).__name__
 
 
 def plain_alternatives(hint: Any) -> List[str]:
-    """What a component's argument may be instead of a component, in words: a learning rate may be a float."""
-    options = typing.get_args(hint) if typing.get_origin(hint) is Union else (hint,)
+    """Plain types that a component argument may have instead, in words: a learning rate may be a float."""
+    options = typing.get_args(hint) if typing.get_origin(hint) in _UNIONS else (hint,)
     return [describe(option) for option in options if _bare(option) in (bool, int, float, str)]
 
 
@@ -215,4 +226,10 @@ def _is_plain(value: Any, hint: Any) -> bool:
         return isinstance(value, (int, float)) and not isinstance(value, bool)
     if hint is int:
         return isinstance(value, int) and not isinstance(value, bool)
-    return isinstance(value, hint) if isinstance(hint, type) else True
+    return isinstance(value, _plain_type(hint))
+
+
+def _plain_type(hint: Any) -> type:
+    if not isinstance(hint, type):
+        raise TypeError(f"the check of configs does not know what fits the annotation {hint!r}")
+    return hint

@@ -147,7 +147,8 @@ class _Reader:
                 continue
             where, here = self._where(key_node), (*path, key_node.value)
             if yaml.serialize(earlier, canonical=True) == yaml.serialize(value_node, canonical=True):
-                warn_once(_LOGGER, f"{where}  {dotted(here)}: written twice, alike, first in line {line}")
+                message = f"{where}  {dotted(here)}: written twice, alike, first in line {line}"
+                warn_once(_LOGGER, message)
             else:
                 message = f"written twice, with another value first in line {line}; keep one"
                 self._problem(key_node, here, message)

@@ -1,7 +1,7 @@
 """From a file to exact frames. Knows nothing of training, and imports no Paddle."""
 
+from paddlevideo_fast.decode.backends import BACKENDS, VIDEO_EXTENSIONS, check_video, open_video
 from paddlevideo_fast.decode.frames import FrameFolderReader, open_frames
-from paddlevideo_fast.decode.opening import BACKENDS, VIDEO_EXTENSIONS, check_video, open_video
 from paddlevideo_fast.decode.packed import PackedReader, PackedShard, open_shards
 from paddlevideo_fast.decode.reader import Box, OnCorrupt, VideoReader
 from paddlevideo_fast.decode.source import Source

@@ -1,4 +1,4 @@
-"""Opens a file with libav and turns what can go wrong into one readable cause."""
+"""Opens a file with libav: its packets, what its headers tell, and one readable cause where that fails."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Dict, List, Optional, Tuple
 import av
 from av.bitstream import BitStreamFilterContext
 
-from paddlevideo_fast.decode.bitstream import holds_two_pictures
+from paddlevideo_fast.decode.packets import holds_two_pictures
 from paddlevideo_fast.decode.source import VideoSource
 from paddlevideo_fast.errors import VideoDecodeError
 
@@ -37,7 +37,7 @@ def explain(error: BaseException) -> str:
 
 
 def open_container(source: VideoSource, allow_cut: bool = False) -> Tuple[Any, Any]:
-    """Opens a video.
+    """Opens a video. The source keeps the handle for its headers open until it is released.
 
     Args:
         source: where it is read from.
@@ -49,19 +49,21 @@ def open_container(source: VideoSource, allow_cut: bool = False) -> Tuple[Any, A
     Raises:
         VideoDecodeError: the file is missing, empty, not a video, cut off, or has no video stream.
     """
-    present = source.check()
-    announced = None if allow_cut else announced_bytes(source.read_at(0, 4096))
-    if announced is not None and present + _SLACK_BYTES < announced:
-        cause = f"cut off: has {present} of the {announced} bytes its header announces"
-        raise VideoDecodeError(source.name, cause)
+    container = None
     try:
+        present = source.check()
+        announced = None if allow_cut else announced_bytes(source.read_at(0, 4096))
+        if announced is not None and present + _SLACK_BYTES < announced:
+            cause = f"cut off: has {present} of the {announced} bytes its header announces"
+            raise VideoDecodeError(source.name, cause)
         container = av.open(source.open(), **LENIENT)
-    except LIBAV_ERRORS as error:
-        raise VideoDecodeError(source.name, f"not a video, or cut off: {explain(error)}") from error
-    try:
         return container, _video_stream(source, container)
-    except BaseException:
-        container.close()
+    except BaseException as error:
+        source.release()
+        if container is not None:
+            container.close()
+        elif isinstance(error, LIBAV_ERRORS):
+            raise VideoDecodeError(source.name, f"not a video, or cut off: {explain(error)}") from error
         raise
 
 
@@ -120,3 +122,44 @@ def _unpack(packets: List[Any], stream: Any) -> List[Any]:
     """One picture a packet, where old AVI writers put a B picture into the packet of the next P picture."""
     unpacker = BitStreamFilterContext("mpeg4_unpack_bframes", stream)
     return [part for packet in [*packets, None] for part in unpacker.filter(packet)]
+
+
+# 16.16 and 2.30 fixed point, as an MP4 header writes the matrix of a picture that stays as it is.
+_UPRIGHT = bytes.fromhex("00010000 00000000 00000000 00000000 00010000 00000000 00000000 00000000 40000000")
+
+# Supplemental information "display orientation" (payload 47) in H.264 and HEVC.
+_ORIENTATION = {"h264": b"\x06\x2f", "hevc": b"\x4e\x01\x2f"}
+
+# Matroska's elements around the angle.
+_PROJECTION = b"\x76\x70"
+
+_HEAD_BYTES = 16384
+
+
+def may_be_rotated(source: VideoSource, stream: Any, first_packet: Any) -> bool:
+    """False only if frames are surely not rotated. PyAV gives the angle with a decoded frame only."""
+    mark = _ORIENTATION.get(stream.codec_context.name)
+    if mark is not None and mark in bytes(first_packet):
+        return True
+    format_name = stream.container.format.name
+    if "mp4" in format_name:
+        header = _movie_header(source)
+        return header.count(_UPRIGHT) < header.count(b"tkhd") + header.count(b"mvhd") or not header
+    return "matroska" in format_name and _PROJECTION in source.read_at(0, _HEAD_BYTES)
+
+
+def _movie_header(source: VideoSource) -> bytes:
+    """The box 'moov' of an MP4 file; empty where it has none."""
+    at = 0
+    while True:
+        head = source.read_at(at, 16)
+        if len(head) < 8:
+            return b""
+        size = int.from_bytes(head[:4], "big")
+        if size == 1:
+            size = int.from_bytes(head[8:16], "big")
+        if head[4:8] == b"moov":
+            return source.read_at(at, size) if size >= 8 else b""
+        if size < 8:
+            return b""
+        at += size

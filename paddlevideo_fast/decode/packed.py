@@ -13,23 +13,20 @@ from typing import Callable, Iterator, List, Optional, Tuple, Union
 
 import numpy as np
 
-from paddlevideo_fast.decode.images import decode_image
-from paddlevideo_fast.decode.packed_format import FRAME, Directory, FormatError, read_directory
+from paddlevideo_fast.decode.frames import decode_image
+from paddlevideo_fast.decode.packed_format import (
+    FRAME,
+    Directory,
+    FormatError,
+    data_path,
+    index_path,
+    read_directory,
+)
 from paddlevideo_fast.decode.reader import VideoReader
 from paddlevideo_fast.errors import ShardError, VideoDecodeError
 
 # Each map keeps a file handle, of which a process often may have 1024, and a large set has more shards.
 _MAX_MAPS = 256
-
-
-def index_path(folder: Union[str, Path], shard: int) -> str:
-    """The index of shard number `shard`."""
-    return os.path.join(folder, f"{shard:05d}.index")
-
-
-def data_path(folder: Union[str, Path], shard: int) -> str:
-    """The data file of shard number `shard`."""
-    return os.path.join(folder, f"{shard:05d}.data")
 
 
 class Maps:
@@ -66,7 +63,7 @@ class PackedShard:
 
     Attributes:
         path: its data file.
-        directory: what it holds.
+        directory: its videos and settings.
 
     Raises:
         ShardError: a file is missing, cut off, altered or of another version.
@@ -117,7 +114,7 @@ class PackedShard:
             data = self._maps.get(self.path, self.directory.data_size)
         except (OSError, ValueError) as error:  # ValueError: shorter than when it was opened
             raise ShardError(f"{self.path}: cannot be read any more: {error}") from error
-        # The files as they are now: to touch what is no more there would end the process.
+        # Touching mapped bytes that were cut off since would end the process, so look at the sizes first.
         if index.size() < len(index):
             raise ShardError(f"{self._index}: was cut off while it was in use")
         end = min(len(data), data.size())

@@ -29,11 +29,15 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import zlib
 from dataclasses import dataclass
-from typing import BinaryIO, List, Sequence, Tuple
+from pathlib import Path
+from typing import Any, BinaryIO, Iterable, List, Sequence, Tuple, Union
 
 import numpy as np
+
+from paddlevideo_fast.files import all_whole
 
 MAGIC = b"PVFPACKD"
 VERSION = 1
@@ -70,6 +74,16 @@ FRAME = np.dtype([("offset", "<u8"), ("size", "<u4"), ("crc32", "<u4")])
 _CRC_FROM = 16
 
 
+def index_path(folder: Union[str, Path], shard: int) -> str:
+    """The index of shard number `shard`."""
+    return os.path.join(folder, f"{shard:05d}.index")
+
+
+def data_path(folder: Union[str, Path], shard: int) -> str:
+    """The data file of shard number `shard`."""
+    return os.path.join(folder, f"{shard:05d}.data")
+
+
 @dataclass(frozen=True)
 class PackSettings:
     """What a shard is made with.
@@ -79,7 +93,7 @@ class PackSettings:
         num_shards: of the set.
         short_side: longest allowed short side of a stored frame in pixels; 0: as the source.
         quality: of the JPEG files, 1 to 100.
-        plan: 16 bytes that say what the shard is made from; one with the same bytes need not be made again.
+        plan: 16 bytes, a digest of the sources and settings; a shard with the same digest is up to date.
     """
 
     shard: int
@@ -94,7 +108,7 @@ class Directory:
     """An index without its frame table.
 
     Attributes:
-        settings: what the shard was made with.
+        settings: of the shard.
         videos: [num_videos] VIDEO.
         names: of the videos, as the list had them.
         failures: (name, cause) of those that could not be packed.
@@ -179,3 +193,86 @@ def read_directory(index: BinaryIO) -> Directory:
     return Directory(
         settings, videos, text["names"], failures, num_frames, frames_offset, int(header["data_size"])
     )
+
+
+class ShardWriter:
+    """Writes one shard; it counts as there when the `with` block ends without an exception, and not before.
+
+    A shard of the same number is replaced.
+
+    Args:
+        folder: of the set; it is made where it is missing.
+        settings: number, size and quality.
+
+    Example:
+        with ShardWriter(folder, settings) as shard:
+            shard.add("walk/0.mp4", 3, 25.0, (340, 256), jpeg_files)
+    """
+
+    def __init__(self, folder: Union[str, Path], settings: PackSettings) -> None:
+        self._settings = settings
+        self._index = index_path(folder, settings.shard)
+        self._data = data_path(folder, settings.shard)
+        self._videos: List[Tuple[int, int, int, int, int, float]] = []
+        self._names: List[str] = []
+        self._failures: List[Tuple[str, str]] = []
+        self._frames: List[Tuple[int, int, int]] = []
+        self._num_bytes = 0
+
+    def __enter__(self) -> ShardWriter:
+        self._both = all_whole(self._data, self._index)  # a data file without an index is no shard
+        data, self._partial_index = self._both.__enter__()
+        self._file = open(data, "wb")  # until the block ends
+        return self
+
+    def add(self, name: str, label: int, fps: float, size: Tuple[int, int], images: Iterable[bytes]) -> None:
+        """Adds a video. Where `images` raises, nothing of the video stays, and the writer goes on.
+
+        Args:
+            name: what the list calls it.
+            label: number of its class.
+            fps: frames a second; 0.0 where unknown.
+            size: (width, height) of the frames in pixels.
+            images: the JPEG file of each frame.
+        """
+        first_byte, first_frame = self._num_bytes, len(self._frames)
+        try:
+            for image in images:
+                self._file.write(image)
+                self._frames.append((self._num_bytes, len(image), zlib.crc32(image)))
+                self._num_bytes += len(image)
+            if len(self._frames) == first_frame:
+                raise ValueError(f"{name}: there are no frames to pack")
+        except BaseException:
+            self._file.seek(first_byte)
+            self._file.truncate()
+            self._num_bytes = first_byte
+            del self._frames[first_frame:]
+            raise
+        self._videos.append((first_frame, len(self._frames) - first_frame, *size, label, fps))
+        self._names.append(name)
+
+    def add_failure(self, name: str, cause: str) -> None:
+        """Notes a video that could not be packed."""
+        self._failures.append((name, cause))
+
+    def __exit__(self, *exc_info: Any) -> None:
+        try:
+            self._file.close()
+            if exc_info[0] is None:
+                self._partial_index.write_bytes(self._encoded_index())
+        except BaseException:
+            exc_info = sys.exc_info()
+            raise
+        finally:  # gives both files their names, or takes them away
+            self._both.__exit__(*exc_info)
+
+    def _encoded_index(self) -> bytes:
+        return encode_index(
+            self._settings,
+            np.array(self._videos, VIDEO),
+            self._names,
+            self._failures,
+            np.array(self._frames, FRAME),
+            self._num_bytes,
+        )

@@ -29,7 +29,7 @@ class VideoReader(ABC):
     forked process may use its copy. All problems of the file are raised as `VideoDecodeError`.
 
     Attributes:
-        path: what was opened.
+        path: of the video; a name in brackets for bytes and file objects.
         num_frames: how many frames can be asked for.
         avg_fps: frames a second, on average; 0.0 where nothing says.
         num_replaced: frames that were read, did not decode and had another in their place.
@@ -130,9 +130,11 @@ class VideoReader(ABC):
             part = picture if box is None else _cut(picture, box)
             if not clip.size:
                 clip = np.empty((len(order), *part.shape), np.uint8)
-            first, *repeats = slots[index]
+            first, *repeats = slots.pop(index)
             clip[first] = part
             clip[repeats] = clip[first]
+        if slots:
+            raise VideoDecodeError(self.path, f"frame {min(slots)} is missing: the decoder does not give it")
         return clip
 
     def __iter__(self) -> Iterator[np.ndarray]:
@@ -167,3 +169,40 @@ def _integer(frame: Any) -> int:
         return as_integer(frame)
     except TypeError:
         raise TypeError(f"frame numbers are integers, found {frame!r}") from None
+
+
+class VideoPart(VideoReader):
+    """Frames `first` to `stop` - 1 of a video, counted from 0. Closing it leaves the video open.
+
+    Args:
+        video: an open reader.
+        first: number of the first frame.
+        stop: number of the frame after the last, at most the video's number of frames.
+    """
+
+    def __init__(self, video: VideoReader, first: int, stop: int) -> None:
+        if not 0 <= first < stop <= video.num_frames:
+            raise ValueError(f"[{first}, {stop}) is no part of {video.num_frames} frames")
+        self._video, self._first = video, first
+        self.path, self.codec, self.avg_fps = video.path, video.codec, video.avg_fps
+        self.num_frames = stop - first
+
+    @property
+    def quarter_turns(self) -> int:
+        """See `VideoReader`."""
+        return self._video.quarter_turns
+
+    @property
+    def pixel_aspect(self) -> float:
+        """See `VideoReader`."""
+        return self._video.pixel_aspect
+
+    def _shown_size(self) -> Tuple[int, int]:
+        self._require_open()
+        return self._video.width, self._video.height
+
+    def _decode(self, wanted: List[int]) -> Iterator[Tuple[int, np.ndarray]]:
+        replaced_before = self._video.num_replaced
+        for index, picture in self._video._decode([self._first + index for index in wanted]):
+            yield index - self._first, picture
+        self.num_replaced += self._video.num_replaced - replaced_before

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import stat
 from typing import Any, BinaryIO, Optional, Union
 
 from paddlevideo_fast.errors import PaddleVideoFastError, VideoDecodeError
@@ -12,9 +13,10 @@ Source = Union[str, "os.PathLike[str]", bytes, bytearray, memoryview, BinaryIO]
 
 
 class VideoSource:
-    """Opens what a video is read from, and names it in messages.
+    """A path, bytes or file object that holds a video, with a name for messages.
 
-    A file object stays the caller's: it is read from its beginning, and left open.
+    A file object stays the caller's: it is read from its beginning, and left open. Of a file on disk, one
+    look and one handle serve for all that its headers tell, until `release`.
 
     Args:
         source: a path, the bytes of a file, or a file object that reads bytes and can seek.
@@ -29,6 +31,7 @@ class VideoSource:
 
     def __init__(self, source: Source) -> None:
         self.path: Optional[str] = None
+        self._headers: Optional[BinaryIO] = None
         self._object: Any = source
         if isinstance(source, (str, os.PathLike)):
             self.name = self.path = str(os.fspath(source))
@@ -56,8 +59,7 @@ class VideoSource:
             VideoDecodeError: it is not a readable file with something in it.
         """
         if self.path is not None:
-            check_file(self.path)
-            return os.path.getsize(self.path)
+            return self._check_path(self.path)
         file = self.open()
         size = file.seek(0, os.SEEK_END)
         if size == 0:
@@ -67,13 +69,39 @@ class VideoSource:
 
     def read_at(self, offset: int, num_bytes: int) -> bytes:
         """A part of the file; shorter at its end."""
-        if self.path is not None:
-            with open(self.path, "rb") as file:
-                file.seek(offset)
-                return file.read(num_bytes)
-        file = self.open()
+        file = self.open() if self.path is None else self._open_headers(self.path)
         file.seek(offset)
         return bytes(file.read(num_bytes))
+
+    def release(self) -> None:
+        """Closes the handle that headers were read with; another one is opened where more is read."""
+        if self._headers is not None:
+            self._headers.close()
+            self._headers = None
+
+    def _check_path(self, path: str) -> int:
+        try:
+            status = os.stat(path)
+        except (OSError, ValueError):
+            raise VideoDecodeError(path, "no such file") from None
+        if stat.S_ISDIR(status.st_mode):
+            raise VideoDecodeError(path, "is a folder, not a video file")
+        if not stat.S_ISREG(status.st_mode):
+            raise VideoDecodeError(path, "is not a regular file")
+        if status.st_size == 0:
+            raise VideoDecodeError(path, "the file is empty (0 bytes)")
+        self._open_headers(path)
+        return status.st_size
+
+    def _open_headers(self, path: str) -> BinaryIO:
+        if self._headers is None:
+            try:
+                self._headers = open(path, "rb")  # noqa: SIM115  # until `release`
+            except PermissionError:
+                raise VideoDecodeError(path, "no permission to read it") from None
+            except OSError as error:
+                raise VideoDecodeError(path, f"cannot be read: {error.strerror or error}") from None
+        return self._headers
 
 
 def path_of(source: Source, backend: str) -> str:
@@ -88,20 +116,6 @@ def path_of(source: Source, backend: str) -> str:
             f"backend '{backend}' reads from a path only; 'pyav' also reads bytes and file objects"
         )
     return path
-
-
-def check_file(path: str) -> None:
-    """Raises `VideoDecodeError` where `path` is not a readable file with something in it."""
-    if not os.path.exists(path):
-        raise VideoDecodeError(path, "no such file")
-    if os.path.isdir(path):
-        raise VideoDecodeError(path, "is a folder, not a video file")
-    if not os.path.isfile(path):
-        raise VideoDecodeError(path, "is not a regular file")
-    if not os.access(path, os.R_OK):
-        raise VideoDecodeError(path, "no permission to read it")
-    if os.path.getsize(path) == 0:
-        raise VideoDecodeError(path, "the file is empty (0 bytes)")
 
 
 def _name_of(source: Any) -> str:

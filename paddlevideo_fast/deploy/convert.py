@@ -1,20 +1,160 @@
-"""Files of weights of other toolkits to files that load here."""
+"""Converts weight files of other toolkits, and reports what became of every tensor."""
 
 from __future__ import annotations
 
-import os
+import collections
+import re
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Mapping, Union
+from typing import Dict, List, Mapping, Optional, Set, Tuple, Union
 
 import numpy as np
 import paddle
 from paddle import nn
 
-from paddlevideo_fast.deploy.conversion import Conversion, convert
-from paddlevideo_fast.deploy.converters import CONVERTERS, Network
+from paddlevideo_fast.deploy.converters import CONVERTERS, Converter, Network, Place
 from paddlevideo_fast.deploy.source_files import read_source
 from paddlevideo_fast.errors import WeightError
+from paddlevideo_fast.files import whole
+from paddlevideo_fast.modeling.backbones.resnet import STAGE_BLOCKS
+from paddlevideo_fast.modeling.weights import candidate_names, inflated
 from paddlevideo_fast.registry import did_you_mean
+
+_IGNORED = re.compile(r"(.+\.)?num_batches_tracked|lr|model_iter|.+_momentum")  # the last three: of Caffe2
+
+
+@dataclass(frozen=True)
+class Row:
+    """What became of one tensor.
+
+    Attributes:
+        source: its name in the file; "" where the file has none.
+        target: our name; "" where there is none.
+        shape: shape in the file, or in our network where the file lacks the tensor.
+        outcome: a key of `OUTCOMES`.
+        detail: how the tensor was changed, or why it was not taken.
+    """
+
+    source: str
+    target: str
+    shape: Tuple[int, ...]
+    outcome: str
+    detail: str = ""
+
+    def __str__(self) -> str:
+        names = " -> ".join(filter(None, (self.source, self.target)))
+        detail = f": {self.detail}" if self.detail else ""
+        return f"{self.outcome:<11} {names} {list(self.shape)}{detail}"
+
+
+# Outcome to whether a conversion with such a row is complete.
+OUTCOMES = {
+    "converted": True,
+    "added": True,  # the network here computes with it, the other without
+    "ignored": True,
+    "other shape": False,
+    "left over": False,
+    "missing": False,
+}
+
+
+@dataclass
+class Conversion:
+    """The weights of a file under our names, and a report of every tensor.
+
+    Attributes:
+        weights: our names to float32 arrays (integers stay what they are).
+        rows: every tensor of the file and every tensor that the file lacks, in their order.
+        differences: how the file's network differs from the config's, a line each.
+    """
+
+    weights: Dict[str, np.ndarray] = field(default_factory=dict)
+    rows: List[Row] = field(default_factory=list)
+    differences: List[str] = field(default_factory=list)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every tensor found its place and every place its tensor."""
+        return not self.differences and all(OUTCOMES[row.outcome] for row in self.rows)
+
+    def table(self) -> str:
+        """The report, a line for each tensor."""
+        return "\n".join(map(str, self.rows))
+
+    def summary(self) -> str:
+        """How many tensors had which outcome, in one line."""
+        counts = collections.Counter(row.outcome for row in self.rows)
+        return ", ".join(f"{counts[outcome]} {outcome}" for outcome in OUTCOMES if counts[outcome])
+
+    def problems(self, limit: int = 8) -> str:
+        """What does not fit: the differences, and the first rows of each outcome."""
+        lines = [f"  {line}" for line in self.differences]
+        for outcome, is_whole in OUTCOMES.items():
+            rows = [row for row in self.rows if row.outcome == outcome and not is_whole]
+            lines += [f"  {row}" for row in rows[:limit]]
+            if len(rows) > limit:
+                lines.append(f"  {outcome:<11} ... {len(rows) - limit} more")
+        return "\n".join(lines)
+
+
+def convert(converter: Converter) -> Conversion:
+    """Renames and changes the tensors of a file so that they fit the network.
+
+    A file for a 2D network gives weights for a 3D one: a kernel over T frames becomes T copies of the 2D one,
+    each divided by T.
+    """
+    network, result = converter.network, Conversion()
+    placed: Dict[str, Tuple[int, ...]] = {}  # names and shapes of ours that the file is meant for
+    for source, value in converter.state.items():
+        place = None if _IGNORED.fullmatch(source) else converter.place(source)
+        if place is not None and (place.name.startswith("backbone.") or not converter.backbone_only):
+            placed[place.name] = value.shape
+        result.rows.append(_settled(source, place, value, converter, result.weights))
+    for name, value in converter.added().items():
+        if name in network.shapes and name not in result.weights:
+            result.weights[name] = value
+            result.rows.append(Row("", name, value.shape, "added", "the other network computes without"))
+    taken = {row.target for row in result.rows}
+    for name, shape in network.shapes.items():
+        if name not in taken and (name.startswith("backbone.") or not converter.backbone_only):
+            result.rows.append(Row("", name, shape, "missing"))
+    result.differences = [*converter.differences(), *differences(placed, network)]
+    return result
+
+
+def _settled(
+    source: str,
+    place: Optional[Place],
+    value: np.ndarray,
+    converter: Converter,
+    weights: Dict[str, np.ndarray],
+) -> Row:
+    """The row of one tensor of the file; what fits goes into `weights`."""
+    network = converter.network
+    if _IGNORED.fullmatch(source):
+        return Row(source, "", value.shape, "ignored", "of training only")
+    if place is None:
+        return Row(source, "", value.shape, "left over", "this converter knows no such name")
+    if converter.backbone_only and not place.name.startswith("backbone."):
+        return Row(source, "", value.shape, "ignored", "the classifier of another task")
+    name = next(
+        (name for name in candidate_names(place.name, network.blocks) if name in network.shapes), None
+    )
+    if name is None or name in weights:
+        reason = "has it already" if name else "has no such tensor"
+        return Row(source, "", value.shape, "left over", f"'{name or place.name}': the network {reason}")
+    labels, wanted, array = [], network.shapes[name], value
+    if value.ndim in (len(wanted), len(wanted) - 1):  # else the steps may ask for an axis that is not there
+        for step in place.steps:
+            array = step.apply(array)
+            labels.append(step.label)
+    three_dimensional = inflated(array, wanted)
+    if three_dimensional is not array:
+        labels.append(f"inflated to {wanted[2]} frames")
+    if three_dimensional.shape != wanted:
+        return Row(source, name, value.shape, "other shape", f"the network has {list(wanted)}")
+    weights[name] = np.ascontiguousarray(three_dimensional, "float32")
+    return Row(source, name, value.shape, "converted", ", ".join(labels))
 
 
 def convert_state(kind: str, state: Mapping[str, np.ndarray], model: nn.Layer) -> Conversion:
@@ -26,7 +166,7 @@ def convert_state(kind: str, state: Mapping[str, np.ndarray], model: nn.Layer) -
         model: a recognizer.
 
     Raises:
-        WeightError: there is no such converter, or nothing of it fits.
+        WeightError: there is no such converter, or no tensor fits.
     """
     if kind not in CONVERTERS:
         raise WeightError(f"no converter '{kind}'{did_you_mean(kind, CONVERTERS)}")
@@ -55,16 +195,16 @@ def convert_file(
     Args:
         kind: a key of `CONVERTERS`.
         source: a file of PyTorch (.pth, .pt, .pyth), safetensors, Caffe2 or Paddle.
-        model: the recognizer that is to load the new file; its own weights stay what they are.
+        model: the recognizer that the new file is for; its own weights do not change.
         target: path of the new file.
         partial: write what fits even where something is left over, missing or of another shape.
 
     Returns:
-        What was written, and the report.
+        The written weights, and the report.
 
     Raises:
-        WeightError: the file cannot be read, or the map is not whole and `partial` is off. Nothing is written
-            then.
+        WeightError: the file cannot be read, or not everything fits and `partial` is off. Then nothing is
+            written.
     """
     try:
         result = convert_state(kind, read_source(source), model)
@@ -81,11 +221,77 @@ def convert_file(
 
 
 def _write(weights: Mapping[str, np.ndarray], target: Path) -> None:
-    unfinished = target.with_name(target.name + ".part")
     try:
-        paddle.save(dict(weights), str(unfinished))
-        os.replace(unfinished, target)
+        with whole(target) as partial:
+            paddle.save(dict(weights), str(partial))
     except OSError as exc:
         raise WeightError(f"{target}: cannot be written: {exc.strerror or exc}") from exc
-    finally:
-        unfinished.unlink(missing_ok=True)
+
+
+Shapes = Mapping[str, Tuple[int, ...]]
+_BLOCK_2D = re.compile(r"backbone\.res([2-5])([a-z])(\d*)\.(\w+)\.")
+_BLOCK_3D = re.compile(r"backbone\.s([2-5])\.pathway([01])_res(\d+)\.(\w+(?:\.\w)?)")
+
+
+def differences(file: Shapes, network: Network) -> List[str]:
+    """How the file's network differs from the config's: a line each, with the key to change.
+
+    Args:
+        file: shapes of the file's tensors, under our names.
+        network: the config's network.
+    """
+    ours = network.shapes
+    found = [
+        _difference("blocks in its stages", _depth(file), _depth(ours), "MODEL.backbone.depth"),
+        _difference("pathways", _pathways(file), _pathways(ours), "MODEL.backbone.name"),
+        _difference("classes", _classes(file, network), _classes(ours, network), "MODEL.head.num_classes"),
+    ]
+    if _pathways(file) == _pathways(ours) == "2":
+        what, key = "batch norm between the pathways", "MODEL.backbone.fuse_bn_relu"
+        found.append(_difference(what, _lateral_norm(file), _lateral_norm(ours), key))
+    return [line for line in found if line]
+
+
+def _difference(what: str, theirs: str, ours: str, key: str) -> str:
+    if not theirs or not ours or theirs == ours:
+        return ""
+    return f"{what}: the file has {theirs}, the config's network {ours}; see {key}"
+
+
+def _depth(shapes: Shapes) -> str:
+    blocks: Dict[int, Set[int]] = {}
+    is_bottleneck = False
+    for name in shapes:
+        found = _block(name)
+        if found is not None:
+            stage, index, layer = found
+            blocks.setdefault(stage, set()).add(index)
+            is_bottleneck |= layer in ("conv2", "branch2.c")
+    counts = [len(blocks[stage]) for stage in sorted(blocks)]
+    known = [depth for depth, each in STAGE_BLOCKS.items() if list(each) == counts]
+    names = [f"ResNet-{depth}" for depth in known if (depth >= 50) == is_bottleneck]
+    kind = f" {'bottleneck' if is_bottleneck else 'basic'} blocks" + "".join(f" ({name})" for name in names)
+    return ", ".join(map(str, counts)) + kind if counts else ""
+
+
+def _block(name: str) -> Optional[Tuple[int, int, str]]:
+    """(stage, index, layer) of a block's tensor; None for the fast pathway and for other tensors."""
+    found = _BLOCK_2D.match(name)
+    if found:
+        return int(found[1]), int(found[3]) if found[3] else ord(found[2]) - ord("a"), found[4]
+    found = _BLOCK_3D.match(name)
+    return (int(found[1]), int(found[3]), found[4]) if found and found[2] == "0" else None
+
+
+def _pathways(shapes: Shapes) -> str:
+    numbers = {found[1] for found in (re.search(r"\.pathway([01])_", name) for name in shapes) if found}
+    return str(len(numbers)) if numbers else ""
+
+
+def _classes(shapes: Shapes, network: Network) -> str:
+    shape = shapes.get(f"{network.classifier}.bias")
+    return str(shape[0]) if shape else ""
+
+
+def _lateral_norm(shapes: Shapes) -> str:
+    return "one" if any(re.search(r"_fuse\._bn\.", name) for name in shapes) else "none"

@@ -1,13 +1,16 @@
-"""From a checkpoint to a program that runs without this package's code."""
+"""Writes a trained network as a program that runs without this package's code, also as ONNX."""
 
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import tempfile
 import warnings
 from dataclasses import dataclass, replace
+from importlib import metadata
 from pathlib import Path
-from typing import List, Literal, NamedTuple, Optional, Sequence, Union
+from typing import List, Literal, NamedTuple, Optional, Sequence, Tuple, Union
 
 import numpy as np
 import paddle
@@ -15,18 +18,17 @@ from paddle import nn
 from paddle.static import InputSpec
 
 from paddlevideo_fast.config import Config
-from paddlevideo_fast.deploy.onnx_conversion import write_onnx
-from paddlevideo_fast.deploy.program_files import (
+from paddlevideo_fast.deploy.program import (
     ONNX_SUFFIX,
     PADDLE_SUFFIXES,
     PARAMS_SUFFIX,
     checksums_of,
     open_program,
 )
-from paddlevideo_fast.deploy.settings import FREE, ProgramSettings, Recipe, Split, read_recipe, recipe_of
-from paddlevideo_fast.errors import ProgramError
+from paddlevideo_fast.deploy.recipe import FREE, ProgramSettings, Recipe, Split, read_recipe, recipe_of
+from paddlevideo_fast.errors import MissingExtraError, ProgramError
 from paddlevideo_fast.loader import ClipRequest, VideoRecord
-from paddlevideo_fast.loader.randomness import Middle
+from paddlevideo_fast.loader.request import Middle
 from paddlevideo_fast.modeling import Preprocess, build_model, load_weights
 from paddlevideo_fast.modeling.layers import portable_operators
 
@@ -35,13 +37,13 @@ TOLERANCE = 1e-4  # of the largest logit
 
 @dataclass(frozen=True)
 class ExportOptions:
-    """What the program looks like.
+    """What the exported program looks like.
 
     Args:
         input_dtype: "uint8": it takes pixels and normalises them; "float32": it takes normalised clips.
-        input_shape: [T, H, W] of its clips; -1 leaves one free; None: what the pipeline makes. The number of
-            clips is always free.
-        split: the pipeline that prediction follows.
+        input_shape: [T, H, W] of its clips; -1 leaves an axis free; None: what the pipeline makes. The number
+            of clips is always free.
+        split: the split whose pipeline and views prediction follows.
         class_names: file with the names of the classes, one a line.
         onnx_opset: write the program as ONNX, too, with this version of its operators or a later one.
     """
@@ -54,7 +56,7 @@ class ExportOptions:
 
 
 class ExportedFiles(NamedTuple):
-    """What an export wrote."""
+    """The files of an export."""
 
     program: Path
     params: Path
@@ -63,7 +65,7 @@ class ExportedFiles(NamedTuple):
 
     @property
     def programs(self) -> List[Path]:
-        """The network, in each form that was written."""
+        """The program in each format that was written."""
         return [self.program] if self.onnx is None else [self.program, self.onnx]
 
     @property
@@ -73,7 +75,7 @@ class ExportedFiles(NamedTuple):
 
 
 class _Exported(nn.Layer):
-    """A network behind its normalisation, where the program is to have it."""
+    """A network, and its normalisation where the program includes it."""
 
     def __init__(self, model: nn.Layer, preprocess: Optional[Preprocess]) -> None:
         super().__init__()
@@ -91,13 +93,13 @@ def export_model(
     name: Optional[str] = None,
     options: Optional[ExportOptions] = None,
 ) -> ExportedFiles:
-    """Writes program, parameters and what prediction needs, if the program's logits are the network's.
+    """Writes a trained network as a program, if the program gives the network's logits.
 
     Args:
         cfg: the config of the training.
-        weights: its weights, a path or an URL.
-        folder: where the files go; it is made where it is missing.
-        name: of the files; None: `model_name`.
+        weights: the trained weights, a path or a URL.
+        folder: folder of the files; it is made where it is missing.
+        name: name of the files; None: `model_name`.
         options: what the program looks like.
 
     Raises:
@@ -152,7 +154,7 @@ def _trained(cfg: Config, weights: Union[str, Path], options: ExportOptions) -> 
 
 
 class _AnyVideo(NamedTuple):
-    """One that is larger and longer than any clip, so that a pipeline says which shape its clips have."""
+    """A video that is larger and longer than any clip, so that a pipeline shows the shape of its clips."""
 
     num_frames: int = 100_000
     avg_fps: float = 30.0
@@ -161,7 +163,7 @@ class _AnyVideo(NamedTuple):
 
 
 def clip_shape(recipe: Recipe) -> List[int]:
-    """[T, H, W] of a clip as the network gets it."""
+    """[T, H, W] of the clips that the pipeline makes for the network."""
     dataset = recipe.dataset()
     plan = dataset.pipeline.plan(_AnyVideo(), VideoRecord("a video", 0), ClipRequest(0, 0), Middle())
     num_frames, height, width, _ = plan.geometry.plan().shape(len(plan.frames))
@@ -211,3 +213,63 @@ def _files(prefix: Path, options: ExportOptions) -> ExportedFiles:
     if options.onnx_opset is not None:
         endings.append(ONNX_SUFFIX)
     return ExportedFiles(*(Path(f"{prefix}{ending}") for ending in endings))
+
+
+_TIMEOUT_SEC = 900  # a ResNet-101 takes seconds
+
+
+def write_onnx(model_file: Path, target: Path, opset_version: int) -> None:
+    """Converts a program by paddle2onnx.
+
+    paddle2onnx aborts its process when it meets an unknown operator, so it runs in a process of its own.
+
+    Args:
+        model_file: a program as the installed Paddle writes it, its parameters next to it.
+        target: the .onnx file.
+        opset_version: version of ONNX's operators; paddle2onnx takes a later one where an operator needs it.
+
+    Raises:
+        MissingExtraError: paddle2onnx is not installed.
+        ProgramError: the installed paddle2onnx is not for this Paddle, or it cannot convert the program.
+    """
+    version, options = _converter()
+    words = [
+        *("--model_dir", model_file.parent, "--model_filename", model_file.name, "--save_file", target),
+        *("--params_filename", model_file.with_suffix(PARAMS_SUFFIX).name, "--opset_version", opset_version),
+    ]
+    command = [sys.executable, "-m", "paddle2onnx.command", *map(str, words), *options]
+    try:
+        done = subprocess.run(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=_TIMEOUT_SEC
+        )
+    except subprocess.TimeoutExpired as error:
+        raise ProgramError(f"paddle2onnx {version}: was not done after {_TIMEOUT_SEC} s") from error
+    if done.returncode or not target.is_file() or not target.stat().st_size:
+        raise ProgramError(
+            f"{target.name}: paddle2onnx {version} cannot write it with opset_version {opset_version}: "
+            f"{_reason(done.stdout)}; nothing was written"
+        )
+
+
+def _converter() -> Tuple[str, List[str]]:
+    """The version of the installed paddle2onnx, and the flags that this version needs."""
+    try:
+        version = metadata.version("paddle2onnx")
+    except metadata.PackageNotFoundError as error:
+        raise MissingExtraError("paddle2onnx", "onnx", "export to ONNX") from error
+    for_paddle2 = int(version.partition(".")[0]) < 2
+    if for_paddle2 != paddle.__version__.startswith("2."):
+        needed = "paddle2onnx>=2" if for_paddle2 else "paddle2onnx<2"
+        raise ProgramError(
+            f"paddle2onnx {version} does not read programs of Paddle {paddle.__version__}: "
+            f'type  pip install "{needed}"'
+        )
+    # Without the flag it folds constants, which onnxruntime does anyway, and may install packages for that.
+    return version, [] if for_paddle2 else ["--optimize_tool", "None"]
+
+
+def _reason(output: str) -> str:
+    """What went wrong; paddle2onnx prints it before a C++ stack."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    told = [line for line in lines if line.startswith("[ERROR]") or "Oops" in line]
+    return " ".join(told or lines[-1:]) or "it says nothing"

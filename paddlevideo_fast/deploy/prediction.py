@@ -1,17 +1,23 @@
-"""What predictors give."""
+"""Predictions of videos and of windows of long videos, and how they are shown."""
 
 from __future__ import annotations
 
+import itertools
+import math
+import statistics
 from dataclasses import dataclass
-from typing import List, NamedTuple, Optional, Sequence
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Union
 
 import numpy as np
 
-from paddlevideo_fast.errors import PaddleVideoFastError
+from paddlevideo_fast.decode import VideoReader
+from paddlevideo_fast.decode.reader import VideoPart
+from paddlevideo_fast.errors import PaddleVideoFastError, ProgramError
+from paddlevideo_fast.loader import VideoRecord
 
 
 class Score(NamedTuple):
-    """A class and its probability; the name is its number where nobody gave one."""
+    """A class and its probability. A class without a name has its number as the name."""
 
     class_id: int
     name: str
@@ -20,13 +26,13 @@ class Score(NamedTuple):
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a video shows, or a window of it.
+    """The classes of a video, or of a window of it.
 
     Attributes:
         path: the file.
         scores: float32 [num_classes], probabilities: the mean over the views.
-        logits: float32 [V, num_classes], of each view.
-        class_names: by number, where they are known.
+        logits: float32 [V, num_classes], the logits of each view.
+        class_names: names by number, where they are known.
     """
 
     path: str
@@ -40,20 +46,236 @@ class Prediction:
         return [Score(number, self.name_of(number), float(self.scores[number])) for number in best]
 
     def name_of(self, class_id: int) -> str:
-        """Name of a class; its number where nobody gave one."""
+        """Name of a class, or its number where there are no names."""
         return self.class_names[class_id] if self.class_names else str(class_id)
 
 
 class Unread(NamedTuple):
-    """A file that no clip can be made of."""
+    """A file that gave no prediction, and why."""
 
     path: str
     error: PaddleVideoFastError
 
 
 class BatchTime(NamedTuple):
-    """What the files of one batch took, in seconds."""
+    """How long the files of one batch took."""
 
     num_files: int
     preprocess_sec: float
     inference_sec: float
+
+
+class Window(NamedTuple):
+    """The frames `first` to `stop` - 1 of a video."""
+
+    first: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class Windowing:
+    """How a video is cut into windows.
+
+    The last window ends with the video and is as long as the others, so it may begin earlier than one stride
+    after the window before it. A video shorter than a window is one window. For example, 11 frames in windows
+    of 4 with a stride of 3:
+
+        frame     0  1  2  3  4  5  6  7  8  9  10
+        windows   |--------|
+                           |--------|
+                                    |--------|
+                                       |--------|
+
+    Args:
+        window_sec: length of a window, in seconds.
+        stride_sec: from the beginning of a window to the beginning of the next; None: `window_sec`.
+
+    Raises:
+        PaddleVideoFastError: a length is not above 0.
+    """
+
+    window_sec: float
+    stride_sec: Optional[float] = None
+
+    def __post_init__(self) -> None:
+        for name in ("window_sec", "stride_sec"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < math.inf:
+                raise PaddleVideoFastError(f"{name} is {value}, expected a number of seconds above 0")
+
+    def cut(self, path: str, num_frames: int, fps: float) -> List[Window]:
+        """The windows of a video, in order.
+
+        Args:
+            path: the video, for messages.
+            num_frames: frames of the video.
+            fps: frames a second of the video.
+
+        Raises:
+            ProgramError: the frame rate is unknown, or the window or the stride is shorter than a frame.
+        """
+        if not fps:
+            raise ProgramError(f"{path}: says no frame rate, so it cannot be cut into windows of seconds")
+        stride_sec = self.window_sec if self.stride_sec is None else self.stride_sec
+        for name, value in (("window", self.window_sec), ("stride", stride_sec)):
+            if value * fps < 1:
+                raise ProgramError(
+                    f"{path}: a {name} of {value:g} s is shorter than one of its frames ({1 / fps:.4f} s)"
+                )
+        length = min(round(self.window_sec * fps), num_frames)
+        last = num_frames - length
+        regular = (round(number * stride_sec * fps) for number in itertools.count())
+        firsts = [*itertools.takewhile(lambda first: first < last, regular), last]
+        return [Window(first, first + length) for first in firsts]
+
+
+class PartDecoder:
+    """Opens windows of a video that is open already; the `place` of a record says which frames."""
+
+    def __init__(self, video: VideoReader) -> None:
+        self._video = video
+
+    def open(self, record: VideoRecord) -> VideoPart:
+        """The window."""
+        return VideoPart(self._video, *record.place)
+
+
+class Segment(NamedTuple):
+    """Consecutive windows with the same best class.
+
+    Attributes:
+        start_sec: beginning of the segment.
+        end_sec: beginning of the next segment, or end of the video.
+        best: the best class, with its mean probability over the windows.
+    """
+
+    start_sec: float
+    end_sec: float
+    best: Score
+
+
+@dataclass(frozen=True)
+class WindowedPrediction:
+    """The classes of a long video over time.
+
+    Times are frame numbers divided by the average frame rate.
+
+    Attributes:
+        whole: the mean over the windows; its logits are the logits of all windows, in order.
+        windows: the windows, in order.
+        parts: the prediction of each window.
+        num_frames: frames of the video.
+        fps: average frames a second.
+    """
+
+    whole: Prediction
+    windows: Sequence[Window]
+    parts: Sequence[Prediction]
+    num_frames: int
+    fps: float
+
+    @property
+    def path(self) -> str:
+        """The file."""
+        return self.whole.path
+
+    @property
+    def scores(self) -> np.ndarray:
+        """float32 [num_windows, num_classes], probabilities."""
+        return np.stack([part.scores for part in self.parts])
+
+    @property
+    def edges(self) -> List[int]:
+        """Frame numbers [num_windows + 1]: frame f belongs to window k where edges[k] <= f < edges[k + 1].
+
+        A frame belongs to the window whose middle is nearest; windows may overlap or leave gaps.
+        """
+        inner = [
+            (one.first + one.stop + other.first + other.stop + 1) // 4
+            for one, other in zip(self.windows, self.windows[1:])
+        ]
+        return [0, *inner, self.num_frames]
+
+    def segments(self) -> List[Segment]:
+        """The whole video in segments: consecutive windows with the same best class are one segment."""
+        segments = []
+        edges = self.edges
+        places = range(len(self.parts))
+        for class_id, run in itertools.groupby(places, lambda place: self.parts[place].top(1)[0].class_id):
+            members = list(run)
+            mean = float(np.mean([self.parts[place].scores[class_id] for place in members]))
+            best = Score(class_id, self.whole.name_of(class_id), mean)
+            start, stop = edges[members[0]], edges[members[-1] + 1]
+            segments.append(Segment(start / self.fps, stop / self.fps, best))
+        return segments
+
+
+def join(parts: Sequence[Prediction], windows: Sequence[Window], video: VideoReader) -> WindowedPrediction:
+    """Joins the predictions of a video's windows to the prediction of the video."""
+    scores = np.stack([part.scores for part in parts]).mean(axis=0, dtype=np.float64).astype(np.float32)
+    logits = np.concatenate([part.logits for part in parts])
+    whole = Prediction(video.path, scores, logits, parts[0].class_names)
+    return WindowedPrediction(whole, windows, parts, video.num_frames, video.avg_fps)
+
+
+Entry = Dict[str, Any]
+
+_WARMUP_BATCHES = 3
+
+
+def entry_of(prediction: Union[Prediction, WindowedPrediction], top_k: int) -> Entry:
+    """A prediction as JSON values.
+
+    Args:
+        prediction: the prediction of a video.
+        top_k: classes to list.
+
+    Returns:
+        `path` and `top`, a list of class_id, name and score, the best first. With windows also `windows`,
+        each with start_sec, end_sec and `top`, and `segments`, each with start_sec, end_sec, class_id, name
+        and score.
+    """
+    if isinstance(prediction, Prediction):
+        return {"path": prediction.path, "top": _tops(prediction, top_k)}
+    fps = prediction.fps
+    windows = [
+        {"start_sec": first / fps, "end_sec": stop / fps, "top": _tops(part, top_k)}
+        for (first, stop), part in zip(prediction.windows, prediction.parts)
+    ]
+    segments = [
+        {"start_sec": segment.start_sec, "end_sec": segment.end_sec, **segment.best._asdict()}
+        for segment in prediction.segments()
+    ]
+    return {**entry_of(prediction.whole, top_k), "windows": windows, "segments": segments}
+
+
+def table(entry: Entry) -> str:
+    """An entry of `entry_of` as text: the best classes of the file, of each window and of each segment."""
+    lines = [entry["path"], *(_row("", top) for top in entry["top"])]
+    if "windows" in entry:
+        lines += ["  windows", *(_row(_span(window), window["top"][0]) for window in entry["windows"])]
+        lines += ["  segments", *(_row(_span(segment), segment) for segment in entry["segments"])]
+    return "\n".join(lines)
+
+
+def timing(times: Sequence[BatchTime]) -> str:
+    """Median times of the batches of a prediction, without the first few."""
+    times = times[_WARMUP_BATCHES:] or times
+    preprocess_ms = statistics.median(time.preprocess_sec for time in times) * 1e3
+    inference_ms = statistics.median(time.inference_sec for time in times) * 1e3
+    return (
+        f"preprocess_time(ms): {preprocess_ms:.1f}, inference_time(ms): {inference_ms:.1f}: "
+        f"median of {len(times)} batches of {times[0].num_files} files"
+    )
+
+
+def _tops(prediction: Prediction, top_k: int) -> List[Entry]:
+    return [score._asdict() for score in prediction.top(top_k)]
+
+
+def _row(span: str, best: Entry) -> str:
+    return f"{span}  {best['score']:8.5f}  {best['name']}"
+
+
+def _span(part: Entry) -> str:
+    return f"  {part['start_sec']:8.2f} - {part['end_sec']:8.2f} s"

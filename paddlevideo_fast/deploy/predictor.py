@@ -1,4 +1,4 @@
-"""Classes of video files, from an exported program."""
+"""Predicts the classes of video files with an exported program."""
 
 from __future__ import annotations
 
@@ -9,35 +9,78 @@ from typing import Callable, Dict, Iterable, Iterator, List, Optional, Sequence,
 
 import numpy as np
 
-from paddlevideo_fast.decode import VideoReader
-from paddlevideo_fast.deploy.prediction import BatchTime, Prediction, Score, Unread
-from paddlevideo_fast.deploy.program import ProgramOptions
-from paddlevideo_fast.deploy.program_files import open_program, settings_file
-from paddlevideo_fast.deploy.settings import FREE, Recipe, read_recipe
-from paddlevideo_fast.deploy.windows import PartDecoder, Window, WindowedPrediction, Windowing, join
+from paddlevideo_fast.decode import VIDEO_EXTENSIONS, VideoReader
+from paddlevideo_fast.deploy.prediction import (
+    BatchTime,
+    PartDecoder,
+    Prediction,
+    Score,
+    Unread,
+    WindowedPrediction,
+    Windowing,
+    join,
+)
+from paddlevideo_fast.deploy.program import ProgramOptions, open_program, settings_file
+from paddlevideo_fast.deploy.recipe import FREE, Recipe, read_recipe
 from paddlevideo_fast.errors import PaddleVideoFastError, ProgramError, VideoDecodeError
-from paddlevideo_fast.loader import ClipRequest
+from paddlevideo_fast.loader import ClipRequest, VideoRecord
 from paddlevideo_fast.loader.collate import make_batch
 from paddlevideo_fast.loader.dataset import ClipDataset
 from paddlevideo_fast.modeling import Preprocess
 
 __all__ = ["Prediction", "Predictor", "Score", "Unread", "WindowedPrediction", "Windowing"]
 
-Progress = Callable[[Sequence[Sequence[Window]]], Iterable[Sequence[Window]]]
+Progress = Callable[[Sequence[Sequence[int]]], Iterable[Sequence[int]]]
+
+
+def find_videos(path: Union[str, Path]) -> List[Path]:
+    """The given file, or all videos below the given folder, sorted by name.
+
+    Names that begin with a dot are left out, such as temporary files of this package.
+
+    Raises:
+        PaddleVideoFastError: there is no such file, or the folder has no video.
+    """
+    path = Path(path)
+    if not path.is_dir():
+        if not path.exists():
+            raise PaddleVideoFastError(f"{path}: there is no such file or folder")
+        return [path]
+    named_so = (file for file in path.rglob("[!.]*") if file.suffix.lower() in VIDEO_EXTENSIONS)
+    found = sorted(file for file in named_so if not file.is_dir())
+    if not found:
+        raise PaddleVideoFastError(f"{path}: has no video; looked for {', '.join(VIDEO_EXTENSIONS)}")
+    return found
+
+
+def listed_videos(path: Union[str, Path]) -> List[Path]:
+    """The videos that a text file lists, one a line.
+
+    Raises:
+        PaddleVideoFastError: the list cannot be read, or is empty.
+    """
+    try:
+        lines = Path(path).read_text(encoding="utf-8-sig").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise PaddleVideoFastError(f"{path}: is no list of videos: {error}") from error
+    found = [Path(line.strip()) for line in lines if line.strip()]
+    if not found:
+        raise PaddleVideoFastError(f"{path}: lists no video; write one a line")
+    return found
 
 
 class Predictor:
-    """An exported network and the code that validation reads videos with.
+    """Predicts videos with an exported network. Videos are read as validation reads them.
 
     Args:
         model_file: the program; its ending may be left out.
-        params_file: its parameters; None: next to it.
-        recipe: how it is fed; None: as export wrote it next to it.
-        class_names: by number; None: those of the recipe.
-        options: how the program is run.
+        params_file: the program's parameters; None: next to it.
+        recipe: how the program is fed; None: the recipe that export wrote next to it.
+        class_names: names by number; None: the recipe's names.
+        options: how to run the program.
 
     Attributes:
-        times: of the batches so far.
+        times: how long each batch took so far.
 
     Raises:
         PaddleVideoFastError: a file is missing or wrong, or the pipeline makes clips of another shape.
@@ -67,14 +110,14 @@ class Predictor:
     def predict(
         self, paths: Iterable[Union[str, Path]], batch_size: int = 1
     ) -> Iterator[Union[Prediction, Unread]]:
-        """Predictions of files, in their order.
+        """Predicts files, in order.
 
         Args:
             paths: video files.
             batch_size: files that go through the network at a time, each with all its views.
 
         Yields:
-            `Unread` for a file that does not decode or that the pipeline cannot use; the others go on.
+            `Unread` for a file that does not decode or that the pipeline cannot use; the other files go on.
 
         Raises:
             ProgramError: the program does not take the clips, or its logits are not finite.
@@ -91,18 +134,17 @@ class Predictor:
         batch_size: int = 1,
         progress: Progress = iter,
     ) -> Iterator[Union[WindowedPrediction, Unread]]:
-        """Predictions of long videos, each read window by window as `predict` reads a whole video.
+        """Predicts long videos window by window; each window is read as `predict` reads a whole video.
 
         Args:
             paths: video files.
-            windowing: how they are cut.
+            windowing: how the videos are cut.
             batch_size: windows that go through the network at a time, each with all its views.
-            progress: called for each video with the batches of its windows, which it hands on one by one;
-                such as `tqdm`.
+            progress: wraps the batches of each video's windows, for a progress bar such as `tqdm`.
 
         Yields:
-            `Unread` for a file that does not decode, cannot be cut, or is not for this program; the others
-            go on.
+            `Unread` for a file that does not decode, cannot be cut, or does not fit the program; the other
+            files go on.
         """
         _check_batch_size(batch_size)
         for path in map(str, paths):
@@ -113,26 +155,26 @@ class Predictor:
                 yield Unread(path, error)
 
     def open(self, path: Union[str, Path]) -> VideoReader:
-        """A reader of a video's frames, which are those that predictions are made of.
+        """Opens a video as `predict` does.
 
         Raises:
-            VideoDecodeError: it cannot be read.
+            VideoDecodeError: the video cannot be read.
         """
         dataset = self.recipe.dataset([str(path)])
-        return dataset.pipeline.decode.open(dataset.records[0])
+        return dataset.open(dataset.records[0])
 
     def clips_of(self, path: Union[str, Path]) -> np.ndarray:
-        """The views of a video, as the program takes them: [V, ...].
+        """The views of a video, ready for the program: [V, ...].
 
         Raises:
-            PaddleVideoFastError: it does not decode, or its clips are not for this program.
+            PaddleVideoFastError: the video does not decode, or its clips do not fit the program.
         """
         return self._clips(self.recipe.dataset([str(path)]))
 
-    def _clips(self, dataset: ClipDataset) -> np.ndarray:
-        """As `clips_of`, of a data set's one record."""
-        path = dataset.records[0].path
-        requests = [ClipRequest(0, 0, view, dataset.num_views) for view in range(dataset.num_views)]
+    def _clips(self, dataset: ClipDataset, index: int = 0) -> np.ndarray:
+        """As `clips_of`, of one record of a data set."""
+        path = dataset.records[index].path
+        requests = [ClipRequest(index, 0, view, dataset.num_views) for view in range(dataset.num_views)]
         batch = make_batch(dataset, requests)
         for _, cause in batch.failures:
             raise VideoDecodeError(path, cause)
@@ -166,19 +208,18 @@ class Predictor:
         self, video: VideoReader, windowing: Windowing, batch_size: int, progress: Progress
     ) -> WindowedPrediction:
         windows = windowing.cut(video.path, video.num_frames, video.avg_fps)
-        batches = [windows[place : place + batch_size] for place in range(0, len(windows), batch_size)]
-        dataset = self.recipe.dataset([video.path])
+        numbers = range(len(windows))
+        batches = [numbers[first : first + batch_size] for first in numbers[::batch_size]]
+        records = [VideoRecord(video.path, 0, place=window) for window in windows]
+        dataset = self.recipe.dataset_of(records, PartDecoder(video))
         parts: List[Prediction] = []
         for batch in progress(batches):
-            clips = []
-            for window in batch:
-                dataset.pipeline.decode = PartDecoder(video, window)
-                clips.append(self._clips(dataset))
+            clips = [self._clips(dataset, number) for number in batch]
             parts += self._run([video.path] * len(batch), clips)
         return join(parts, windows, video)
 
     def _run(self, paths: Sequence[str], clips: Sequence[np.ndarray]) -> List[Prediction]:
-        """Predictions of videos, or windows, whose views [V, ...] have one shape."""
+        """Predicts videos, or windows, whose views [V, ...] have the same shape."""
         logits = self.program.run(np.concatenate(clips))
         num_clips, num_classes = sum(map(len, clips)), self.recipe.settings.num_classes
         if logits.shape != (num_clips, num_classes):
@@ -203,6 +244,6 @@ def _check_batch_size(batch_size: int) -> None:
 
 
 def _mean_softmax(logits: np.ndarray) -> np.ndarray:
-    """Mean of the views' probabilities, as `MultiCropMetric` takes it: [V, num_classes] to [num_classes]."""
+    """Mean probabilities of the views, as in `MultiCropMetric`: [V, num_classes] to [num_classes]."""
     powers = np.exp(logits.astype(np.float64) - logits.max(axis=1, keepdims=True))
     return (powers / powers.sum(axis=1, keepdims=True)).mean(axis=0).astype(np.float32)

@@ -1,18 +1,37 @@
-"""Files of weights of any toolkit to names and arrays."""
+"""Reads weight files of any toolkit without PyTorch, and without running anything that is in them.
+
+PyTorch 1.6 and later writes a zip: one folder with `data.pkl`, a pickle that refers to storages by persistent
+id, and `data/<key>`, the numbers of each storage, uncompressed. Earlier versions wrote five pickles (a magic
+number, a version, facts about the machine, the content, the keys of the storages) and then, for each key, the
+number of elements and the elements.
+"""
 
 from __future__ import annotations
 
+import io
 import json
+import math
 import mmap
-from pathlib import Path
-from typing import Any, Dict, Mapping, Union
+import os
+import struct
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, Callable, Dict, List, Mapping, Tuple, Union
 
 import numpy as np
 
-from paddlevideo_fast.deploy.torch_files import read_torch_pickles, read_torch_zip, starts_as_torch_pickle
 from paddlevideo_fast.errors import WeightError
-from paddlevideo_fast.modeling.array_pickles import array_of
-from paddlevideo_fast.modeling.pickles import PickleError
+from paddlevideo_fast.modeling.pickles import (
+    Buildable,
+    PickleError,
+    array_of,
+    array_table,
+    check_layout,
+    read_pickle,
+    settle,
+    tuple_of,
+)
 from paddlevideo_fast.modeling.weights import map_file, read_arrays
 
 _STATES = ("state_dict", "model_state", "model_state_dict", "model", "blobs")
@@ -29,14 +48,14 @@ _SAFETENSORS = {
 
 
 def read_source(path: Union[str, Path]) -> Dict[str, np.ndarray]:
-    """Names to arrays of a file of weights, told apart by its content, and nothing in it is run.
+    """Reads the arrays of a weight file by name, without running anything in it.
 
-    It may be PyTorch's zip or pickles, safetensors, or a pickle of arrays as Paddle and Caffe2 write; a whole
-    checkpoint (`state_dict`, `model_state`, ...) or the weights alone. A wrapper's prefix that all names have
-    (`module.`) is taken away.
+    The content tells which kind of file it is: PyTorch's zip or pickles, safetensors, or a pickle of arrays
+    as Paddle and Caffe2 write them. It may be a whole checkpoint (`state_dict`, `model_state`, ...) or the
+    weights alone. Where all names have a wrapper's prefix (`module.`), it is removed.
 
     Raises:
-        WeightError: missing, damaged, of another kind, or it refers to anything but arrays.
+        WeightError: the file is missing, damaged or of another kind, or it refers to anything but arrays.
     """
     with map_file(path) as file:
         try:
@@ -87,7 +106,7 @@ def _safetensors(file: mmap.mmap) -> Dict[str, np.ndarray]:
     """A JSON header (its length first) with type, shape and place of each tensor, then the numbers.
 
     Raises:
-        PickleError: a header that is not so, or tensors that reach out of the file or share data.
+        PickleError: the header has another form, or tensors reach out of the file or share data.
     """
     start = 8 + int.from_bytes(file[:8], "little")
     try:
@@ -111,3 +130,202 @@ def _safetensors(file: mmap.mmap) -> Dict[str, np.ndarray]:
     except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as exc:
         raise PickleError(f"has a damaged header: {exc or type(exc).__name__}") from exc
     return arrays
+
+
+_MAGIC_NUMBER = 0x1950A86A20F9469CFC6C
+_BFLOAT16 = "bfloat16"
+_STORAGES = {
+    "DoubleStorage": "<f8",
+    "FloatStorage": "<f4",
+    "HalfStorage": "<f2",
+    "BFloat16Storage": _BFLOAT16,
+    "LongStorage": "<i8",
+    "IntStorage": "<i4",
+    "ShortStorage": "<i2",
+    "CharStorage": "|i1",
+    "ByteStorage": "|u1",
+    "BoolStorage": "|b1",
+}
+
+
+@dataclass(frozen=True)
+class _StorageType:
+    """The type of a storage in a persistent id. Calling it is an error."""
+
+    dtype: str
+
+    def __call__(self, *_: Any) -> None:
+        raise PickleError("makes a storage in a way that PyTorch does not")
+
+    @property
+    def item_bytes(self) -> int:
+        return 2 if self.dtype == _BFLOAT16 else np.dtype(self.dtype).itemsize
+
+
+@dataclass
+class _Storage:
+    type: _StorageType
+    num_elements: int
+    data: bytes = b""
+
+
+class _Tensor(Buildable):
+    """A tensor: part of a storage, whose data may come after the pickle."""
+
+    def __init__(
+        self, storage: _Storage, offset: int, shape: Tuple[int, ...], strides: Tuple[int, ...]
+    ) -> None:
+        self.storage, self.offset, self.shape, self.strides = storage, offset, shape, strides
+
+    def value(self) -> np.ndarray:
+        dtype, data = self.storage.type.dtype, self.storage.data
+        if dtype != _BFLOAT16:
+            return array_of(data, np.dtype(dtype), self.shape, self.strides, self.offset)
+        upper_half = array_of(data, np.dtype("<u2"), self.shape, self.strides, self.offset)
+        return np.left_shift(upper_half, 16, dtype="<u4").view("<f4")
+
+
+class _Content:
+    """The storages and tensors that the pickle of a PyTorch file refers to.
+
+    Args:
+        num_bytes: size of the file. The tensors together may not have more elements, even where some share a
+            storage.
+    """
+
+    def __init__(self, num_bytes: int) -> None:
+        self.storages: Dict[str, _Storage] = {}
+        self._elements_left = num_bytes
+
+    def read(self, stream: Any) -> Any:
+        """The content of one pickle, whose tensors still lack their data."""
+        return read_pickle(stream, self._table(), self._storage)
+
+    def _table(self) -> Dict[Tuple[str, str], Callable[..., Any]]:
+        table = array_table()
+        table["torch._utils", "_rebuild_tensor_v2"] = self._tensor
+        table["torch._utils", "_rebuild_tensor"] = self._tensor
+        table["torch._utils", "_rebuild_parameter"] = _parameter
+        table["torch", "Size"] = tuple_of
+        for name, dtype in _STORAGES.items():
+            for module in ("torch", "torch.cuda"):
+                table[module, name] = _StorageType(dtype)  # a name that is no function: calling it fails
+        return table
+
+    def _storage(self, identity: Any) -> _Storage:
+        if not isinstance(identity, tuple) or len(identity) not in (5, 6):
+            raise PickleError("refers to data outside of it in an unknown way")
+        kind, storage_type, key, _, num_elements, *view = identity
+        storage_type = getattr(storage_type, "call", None)
+        if kind != "storage" or not isinstance(storage_type, _StorageType) or any(view):
+            raise PickleError("refers to data outside of it in an unknown way")
+        if not isinstance(key, str) or not isinstance(num_elements, int):
+            raise PickleError("refers to a storage without a name or size")
+        check_layout((num_elements,), (), 0)
+        known = self.storages.setdefault(key, _Storage(storage_type, num_elements))
+        if (known.type, known.num_elements) != (storage_type, num_elements):
+            raise PickleError(f"says different things about the storage '{key}'")
+        return known
+
+    def _tensor(self, storage: Any, offset: Any, shape: Any, strides: Any, *_: Any) -> _Tensor:
+        if (
+            not isinstance(storage, _Storage)
+            or not isinstance(shape, tuple)
+            or not isinstance(strides, tuple)
+        ):
+            raise PickleError("has a tensor without a storage or shape")
+        check_layout(shape, strides, offset)
+        self._elements_left -= math.prod(shape)
+        if self._elements_left < 0:
+            raise PickleError(f"has a tensor of shape {list(shape)}: more than the file has data for")
+        return _Tensor(storage, offset, shape, strides)
+
+
+def _parameter(tensor: Any, *_: Any) -> _Tensor:
+    if not isinstance(tensor, _Tensor):
+        raise PickleError("has a parameter without a tensor")
+    return tensor
+
+
+def read_torch_zip(path: Union[str, Path]) -> Any:
+    """Reads a file of PyTorch 1.6 or later, with numpy arrays for tensors; bfloat16 becomes float32.
+
+    Raises:
+        PickleError: the file is damaged or of another kind, or it refers to anything but tensors.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return _archived(archive, os.path.getsize(path))
+    except PickleError:
+        raise
+    except (
+        *(zipfile.BadZipFile, EOFError, NotImplementedError, OSError, OverflowError, RuntimeError),
+        *(ValueError, struct.error),  # among them a name that is not UTF-8
+    ) as exc:
+        raise PickleError(f"is a damaged zip archive: {exc}") from exc
+
+
+def _archived(archive: zipfile.ZipFile, num_bytes: int) -> Any:
+    root = _checked_root(archive.infolist(), num_bytes)
+    names = set(archive.namelist())
+    if f"{root}/constants.pkl" in names:
+        raise PickleError("is a TorchScript program, not weights")
+    if f"{root}/byteorder" in names and archive.read(f"{root}/byteorder") != b"little":
+        raise PickleError("was written on a big-endian machine")
+    content = _Content(num_bytes)
+    unsettled = content.read(io.BytesIO(archive.read(f"{root}/data.pkl")))
+    for key, storage in content.storages.items():
+        member = f"{root}/data/{key}"
+        if member not in names:
+            raise PickleError(f"lacks the member '{member[:80]}'")
+        storage.data = archive.read(member)
+    return settle(unsettled)
+
+
+def _checked_root(members: List[zipfile.ZipInfo], num_bytes: int) -> str:
+    """The folder that holds all members."""
+    roots = {member.filename.partition("/")[0] for member in members}
+    for member in members:
+        path = PurePosixPath(member.filename)
+        if path.is_absolute() or ".." in path.parts or "\\" in member.filename or len(roots) != 1:
+            raise PickleError(
+                f"is an archive with the member '{member.filename[:80]}': not what PyTorch writes"
+            )
+        if member.compress_type != zipfile.ZIP_STORED or member.flag_bits & 1:
+            raise PickleError(
+                f"is an archive whose member '{member.filename[:80]}' is compressed or encrypted, unlike "
+                "PyTorch's"
+            )
+    if sum(member.file_size for member in members) > num_bytes:
+        raise PickleError("is an archive whose members are larger than itself")
+    root = roots.pop() if roots else ""
+    if f"{root}/data.pkl" not in {member.filename for member in members}:
+        raise PickleError("is a zip archive without data.pkl, so not of PyTorch")
+    return root
+
+
+def starts_as_torch_pickle(file: mmap.mmap) -> bool:
+    """Whether the file begins with the number that PyTorch before 1.6 wrote first."""
+    number = _MAGIC_NUMBER.to_bytes(10, "little")
+    return file[:16].partition(number)[1] == number
+
+
+def read_torch_pickles(file: mmap.mmap) -> Any:
+    """Reads a file that PyTorch before 1.6 wrote; see `read_torch_zip`."""
+    for expected in (_MAGIC_NUMBER, 1001):
+        if read_pickle(file, {}) != expected:
+            raise PickleError("has a header that PyTorch does not write")
+    machine = read_pickle(file, {})
+    if not isinstance(machine, Mapping) or machine.get("little_endian") is not True:
+        raise PickleError("was written on a big-endian machine")
+    content = _Content(len(file))
+    unsettled = content.read(file)
+    keys = read_pickle(file, {})
+    if not isinstance(keys, list):
+        raise PickleError("has no list of its storages")
+    for key in keys:
+        storage = content.storages.get(key) if isinstance(key, str) else None
+        if storage is None or file.read(8) != struct.pack("<q", storage.num_elements):
+            raise PickleError("has other storages than its tensors need")
+        storage.data = file.read(storage.num_elements * storage.type.item_bytes)
+    return settle(unsettled)

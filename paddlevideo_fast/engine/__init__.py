@@ -1,12 +1,11 @@
 """Training and evaluation."""
 
 from paddlevideo_fast.engine.checkpoint import Checkpoint, CheckpointStore, ReadOnlyStore, load_checkpoint
-from paddlevideo_fast.engine.distribution import Distribution, FleetDistribution, GradientExchange
-from paddlevideo_fast.engine.evaluator import evaluate
+from paddlevideo_fast.engine.distribution import Distribution, FleetDistribution
+from paddlevideo_fast.engine.evaluator import Evaluator, evaluate
 from paddlevideo_fast.engine.interrupt import TrainingInterrupted
 from paddlevideo_fast.engine.precise_bn import population_statistics
-from paddlevideo_fast.engine.precision import MixedPrecision, Precision
-from paddlevideo_fast.engine.rounding import RoundedPrecision
+from paddlevideo_fast.engine.precision import MixedPrecision, Precision, RoundedPrecision
 from paddlevideo_fast.engine.state import TrainerState
 from paddlevideo_fast.engine.trainer import Trainer
 
@@ -14,8 +13,8 @@ __all__ = [
     "Checkpoint",
     "CheckpointStore",
     "Distribution",
+    "Evaluator",
     "FleetDistribution",
-    "GradientExchange",
     "MixedPrecision",
     "Precision",
     "ReadOnlyStore",

@@ -2,36 +2,38 @@
 
 A checkpoint called P is
 
-    P.pdparams    the model's state dict; PaddleVideo reads it, and its files are read here
-    P.pdopt       the optimizer's state, by structured parameter names (see `engine.optimizer_state`)
+    P.pdparams    the model's state dict, exchangeable with PaddleVideo
+    P.pdopt       the optimizer's state, by structured parameter names (see `portable_state`)
     P.pdstates    tensors of callbacks (the moving average); only where there are any
     P.json        position, best, averages, callback state, and the size and SHA-256 of the files above
 
-Every file is written aside, synced and renamed, and the JSON last: it is the mark that the others are whole.
-A checkpoint that is written again loses its mark first. So a process that dies at any moment leaves either a
-checkpoint that loads or none of that name.
+Every file is written aside, synced and renamed. The JSON comes last: it is the mark that the others are
+complete (`files.all_whole`). When a checkpoint is overwritten, its old mark is removed first. So a process
+that dies at any moment leaves either a checkpoint that loads or no checkpoint of that name.
 """
 
 from __future__ import annotations
 
-import functools
+import contextlib
 import hashlib
 import json
-import os
 import re
+import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, Union
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple, Union
 
 import numpy as np
 import paddle
 
-from paddlevideo_fast.engine.output import writing
 from paddlevideo_fast.errors import CheckpointError, WeightError
+from paddlevideo_fast.files import all_whole, sweep, whole
+from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.modeling.weights import read_weights
 
+logger = get_logger(__name__)
+
 _FORMAT = 1
-_ASIDE = ".saving-"
 
 
 @dataclass
@@ -50,10 +52,10 @@ class CheckpointStore:
 
     Args:
         folder: the run's output folder.
-        name: the model's name, which the files start with.
+        name: the model's name, with which the names of the files start.
 
     Raises:
-        CheckpointError: the name cannot start a file's name.
+        CheckpointError: the name cannot be part of a file name.
     """
 
     def __init__(self, folder: Union[str, Path], name: str) -> None:
@@ -64,19 +66,16 @@ class CheckpointStore:
         self._mark = re.compile(re.escape(name) + r"_(epoch|step)_\d+\.json")
 
     def prepare(self) -> None:
-        """Makes the folder, and sweeps up what processes that died while they saved have left.
+        """Makes the folder, and removes temporary files of processes that died while they saved.
 
         Raises:
             CheckpointError: the folder cannot be made or written to.
         """
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            for stale in self.folder.glob(f"{_ASIDE}*"):
-                if not _is_running(stale.name[len(_ASIDE) :].partition("-")[0]):
-                    stale.unlink()
-            probe = self._aside("probe")
-            probe.touch()
-            probe.unlink()
+            sweep(self.folder)
+            with tempfile.TemporaryFile(dir=self.folder):
+                pass
         except OSError as exc:
             raise CheckpointError(
                 f"output folder '{self.folder}' cannot be written: {exc.strerror or exc}; "
@@ -98,33 +97,19 @@ class CheckpointStore:
         """Writes a checkpoint and returns its prefix.
 
         Raises:
-            CheckpointError: it cannot be written (disk full, say); earlier checkpoints are whole.
+            CheckpointError: a file cannot be written (disk full, say); earlier checkpoints are whole.
         """
         prefix = self.prefix(tag)
-        payloads = {".pdparams": weights, ".pdopt": optimizer}
-        if tensors:
-            payloads[".pdstates"] = tensors
-        aside: Dict[str, Path] = {}
+        payloads = {".pdparams": weights, ".pdopt": optimizer, **({".pdstates": tensors} if tensors else {})}
         try:
-            for ending, payload in payloads.items():
-                write = functools.partial(_write_tensors, dict(payload))
-                aside[ending] = self._write_aside(prefix.name + ending, write)
-            record = {
-                "format": _FORMAT,
-                **state,
-                "files": {ending: _fingerprint(path) for ending, path in aside.items()},
-            }
-            text = json.dumps(record, indent=1)
-            aside[".json"] = self._write_aside(
-                prefix.name + ".json", lambda path: path.write_text(text, encoding="utf-8")
-            )
-            _with_ending(prefix, ".json").unlink(missing_ok=True)
-            for ending, path in aside.items():
-                os.replace(path, _with_ending(prefix, ending))
-            _sync_folder(self.folder)
+            with all_whole(*(_with_ending(prefix, ending) for ending in (*payloads, ".json"))) as partials:
+                files = {}
+                for (ending, payload), partial in zip(payloads.items(), partials):
+                    paddle.save(dict(payload), str(partial))
+                    files[ending] = _fingerprint(partial)
+                mark = {"format": _FORMAT, **state, "files": files}
+                partials[-1].write_text(json.dumps(mark, indent=1), encoding="utf-8")
         except OSError as exc:
-            for ending in (*payloads, ".json"):
-                self._aside(prefix.name + ending).unlink(missing_ok=True)
             raise CheckpointError(
                 f"checkpoint '{prefix}' cannot be written: {exc.strerror or exc}; "
                 f"earlier checkpoints in '{self.folder}' are whole. Make room and go on with -o resume=auto"
@@ -132,19 +117,15 @@ class CheckpointStore:
         return str(prefix)
 
     def save_weights(self, tag: str, weights: Mapping[str, Any]) -> None:
-        """Writes the weights alone, atomically: what testing and export need of the best epoch."""
-        name = self.prefix(tag).name + ".pdparams"
-        try:
-            with writing(self.folder / name):
-                path = self._write_aside(name, functools.partial(_write_tensors, dict(weights)))
-                os.replace(path, self.folder / name)
-        finally:
-            self._aside(name).unlink(missing_ok=True)
+        """Writes the weights alone, which is all that testing and export need of the best epoch."""
+        path = _with_ending(self.prefix(tag), ".pdparams")
+        with writing(path), whole(path) as partial:
+            paddle.save(dict(weights), str(partial))
 
     def complete(self) -> List[Tuple[int, int, str]]:
-        """(step, epoch, prefix) of the checkpoints that carry their mark, oldest first.
+        """(step, epoch, prefix) of the checkpoints that have their mark, oldest first.
 
-        One at the end of an epoch is newer than one before the evaluation that ends it.
+        At the same step, a checkpoint after the evaluation of an epoch is newer than one before it.
         """
         found = []
         for path in self.folder.iterdir() if self.folder.is_dir() else ():
@@ -160,32 +141,22 @@ class CheckpointStore:
         return found[-1][-1] if found else None
 
     def remove_all_but(self, num_kept: int) -> None:
-        """Removes all checkpoints but the newest ones."""
+        """Removes all checkpoints but the `num_kept` newest."""
         for *_, old in self.complete()[:-num_kept]:
             for path in self.files(old):
                 path.unlink()
 
     def files(self, prefix: str) -> List[Path]:
-        """The files of a checkpoint that are there, its mark first."""
+        """The existing files of a checkpoint, its mark first."""
         paths = [Path(prefix + ending) for ending in (".json", ".pdstates", ".pdopt", ".pdparams")]
         return [path for path in paths if path.exists()]
 
-    def _aside(self, name: str) -> Path:
-        return self.folder / f"{_ASIDE}{os.getpid()}-{name}"
-
-    def _write_aside(self, name: str, write: Callable[[Path], Any]) -> Path:
-        path = self._aside(name)
-        write(path)
-        with open(path, "rb+") as file:
-            os.fsync(file.fileno())
-        return path
-
 
 class ReadOnlyStore(CheckpointStore):
-    """The checkpoints of a run whose files another process writes."""
+    """The checkpoints of a run on a rank that only reads them: rank 0 writes."""
 
     def prepare(self) -> None:
-        """The writing process does it."""
+        """Rank 0 does it."""
 
     def save(
         self,
@@ -195,14 +166,14 @@ class ReadOnlyStore(CheckpointStore):
         tensors: Mapping[str, Any],
         state: Mapping[str, Any],
     ) -> str:
-        """The prefix of what the writing process writes."""
+        """The prefix of the checkpoint that rank 0 writes."""
         return str(self.prefix(tag))
 
     def save_weights(self, tag: str, weights: Mapping[str, Any]) -> None:
-        """The writing process does it."""
+        """Rank 0 does it."""
 
     def remove_all_but(self, num_kept: int) -> None:
-        """The writing process does it."""
+        """Rank 0 does it."""
 
 
 def load_checkpoint(prefix: str) -> Checkpoint:
@@ -211,10 +182,10 @@ def load_checkpoint(prefix: str) -> Checkpoint:
     PaddleVideo's own checkpoints have no JSON; they load with an empty `state`.
 
     Args:
-        prefix: path without ending; a path to any of its files is understood.
+        prefix: path without ending, or the path of any of its files.
 
     Raises:
-        CheckpointError: missing, unreadable or altered; names the file.
+        CheckpointError: a file is missing, unreadable or altered; names the file.
     """
     prefix = re.sub(r"\.(pdparams|pdopt|pdstates|json)$", "", str(prefix))
     if not Path(prefix + ".pdparams").is_file():
@@ -252,8 +223,55 @@ def load_checkpoint(prefix: str) -> Checkpoint:
     )
 
 
-def _write_tensors(tensors: Dict[str, Any], path: Path) -> None:
-    paddle.save(tensors, str(path))
+@contextlib.contextmanager
+def writing(path: Union[str, Path]) -> Iterator[None]:
+    """Context that turns an error of the file system while `path` is written into one that a user can act on.
+
+    Raises:
+        CheckpointError: names the file and the cause (disk full, say).
+    """
+    try:
+        yield
+    except OSError as exc:
+        raise CheckpointError(
+            f"'{exc.filename or path}' cannot be written: {exc.strerror or exc}; earlier checkpoints are "
+            "whole. Make room, or choose another folder with -o output_dir=..., and go on with -o resume=auto"
+        ) from exc
+
+
+def portable_state(optimizer: Any, model: Any) -> Dict[str, Any]:
+    """The optimizer's state under structured parameter names in place of Paddle's generated names.
+
+    Paddle counts the layers that a process builds and names accumulators after the count, such as
+    `conv2d_7.w_0_velocity_0`. Such a state fits only a process that built the same layers in the same order.
+    """
+    names = {parameter.name: structured for structured, parameter in model.named_parameters()}
+    state = {}
+    for key, value in optimizer.state_dict().items():
+        name = _renamed(key, names, ".")
+        if name is None:
+            raise CheckpointError(f"the optimizer holds '{key}', of a parameter that the model does not have")
+        state[name] = value
+    return state
+
+
+def restore_optimizer(optimizer: Any, model: Any, state: Mapping[str, Any]) -> None:
+    """Restores what `portable_state` gave; ignores names of another toolkit, with a warning."""
+    names = {structured: parameter.name for structured, parameter in model.named_parameters()}
+    renamed = {_renamed(key, names, "_"): value for key, value in state.items()}
+    known = {key: value for key, value in renamed.items() if key is not None}
+    if state and not known:
+        logger.warning("the optimizer state is under names of another toolkit: the optimizer starts afresh")
+        return
+    optimizer.set_state_dict({key: paddle.to_tensor(value) for key, value in known.items()})
+
+
+def _renamed(key: str, names: Mapping[str, str], separator: str) -> Optional[str]:
+    """`key` with the name of its parameter replaced. The longest name that fits is the parameter's."""
+    for cut in range(len(key), 0, -1):
+        if key[:cut] in names and key[cut : cut + 1] in ("_", "."):
+            return f"{names[key[:cut]]}{separator}{key[cut + 1 :]}"
+    return None
 
 
 def _with_ending(prefix: Path, ending: str) -> Path:
@@ -274,30 +292,9 @@ def _read_mark(path: Path) -> Optional[Dict[str, Any]]:
         return None
 
 
-def _is_running(pid: str) -> bool:
-    """Whether the process that wrote an aside file still lives; this one's own files are left-overs."""
-    if not pid.isdigit() or int(pid) == os.getpid():
-        return False
-    try:
-        os.kill(int(pid), 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
-
-
 def _fingerprint(path: Path) -> Dict[str, Any]:
     digest = hashlib.sha256()
     with open(path, "rb") as file:
         while block := file.read(1 << 20):
             digest.update(block)
     return {"size": path.stat().st_size, "sha256": digest.hexdigest()}
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -1,37 +1,60 @@
-"""Training over many processes as an object whose plain form, one process, does nothing."""
+"""Training over many processes: an object whose plain form, one process, does nothing.
+
+Gradients travel by `paddle.DataParallel`, by `_averaging` in 16 bits, or by fleet's sharded optimizer.
+
+Reference: Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models",
+arXiv 1910.02054.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import pickle
-from dataclasses import dataclass
-from typing import Any, Callable, ContextManager, Dict, List, Literal, Mapping, Optional, Tuple, TypeVar
+from typing import (
+    Any,
+    Callable,
+    ContextManager,
+    Dict,
+    Iterator,
+    List,
+    Mapping,
+    Optional,
+    Sequence,
+    Tuple,
+    TypeVar,
+)
 
 import numpy as np
 import paddle
 import paddle.distributed as dist
+from paddle import nn
+from paddle.amp import GradScaler
+from paddle.distributed import fleet
+from paddle.optimizer import Optimizer
+from paddle.regularizer import WeightDecayRegularizer
 
-from paddlevideo_fast.engine.gradients import averaging
+from paddlevideo_fast.config import DistributedSettings
 from paddlevideo_fast.engine.interrupt import TrainingInterrupted
 from paddlevideo_fast.engine.lifeline import Lifeline
-from paddlevideo_fast.engine.sharding import shard, start_sharding
 from paddlevideo_fast.errors import DistributionError, PaddleVideoFastError
 
 Value = TypeVar("Value")
 
+_BYTES_OF_16_BITS = 2
+
 
 class Neighbours:
-    """Ranks in a row that add up tensors among themselves.
+    """A group of consecutive ranks that all_reduce tensors among themselves.
 
-    On GPUs they have a group of `paddle.distributed` of their own. Groups of gloo that form at the same time
-    take each other's addresses (Paddle 2.6 and 3.3), so on CPUs all ranks exchange one message, in which each
-    group has a row.
+    On GPUs the group is a process group of `paddle.distributed`. Groups of gloo that form at the same time
+    take each other's addresses (Paddle 2.6 and 3.3). So on CPUs all ranks all_reduce one message, in which
+    each group has a row.
 
     Args:
         rank: of this process.
         world_size: processes of the job.
-        num_ranks: of a group, a divisor of the world size.
+        num_ranks: size of a group, a divisor of the world size.
 
     Attributes:
         is_everyone: whether there is one group.
@@ -40,14 +63,14 @@ class Neighbours:
     def __init__(self, rank: int, world_size: int, num_ranks: int) -> None:
         self.is_everyone = num_ranks == world_size
         self._row, self._num_rows = rank // num_ranks, world_size // num_ranks
-        self._group: Optional[Any] = None
+        self._group: Optional[dist.communication.group.Group] = None
         if paddle.is_compiled_with_cuda() and not self.is_everyone:
             starts = range(0, world_size, num_ranks)
             groups = [dist.new_group(list(range(start, start + num_ranks))) for start in starts]
             self._group = groups[self._row]
             self._row, self._num_rows = 0, 1
 
-    def all_sum(self, values: Any) -> Any:
+    def all_sum(self, values: paddle.Tensor) -> paddle.Tensor:
         """The sum of a tensor [M] over the ranks of the group."""
         rows = paddle.zeros([self._num_rows, *values.shape], values.dtype)
         rows[self._row] = values
@@ -73,32 +96,32 @@ class Distribution:
         """Whether this is the process that writes files and the log."""
         return self.rank == 0
 
-    def wrap(self, model: Any, optimizer: Any) -> Tuple[Any, Any]:
-        """What a training step calls in place of the model, and what it steps in place of the optimizer.
+    def wrap(self, model: nn.Layer, optimizer: Optimizer) -> Tuple[nn.Layer, Optimizer]:
+        """Wraps model and optimizer for training. Returns the pair that the training step uses.
 
-        Model and optimizer themselves stay what callbacks, evaluation and checkpoints use.
+        Callbacks, evaluation and checkpoints go on using model and optimizer themselves.
         """
         return model, optimizer
 
-    def accumulating(self, model: Any, last: bool) -> ContextManager[Any]:
-        """Wraps forward and backward of one of the batches that make an optimizer step.
+    def accumulating(self, model: nn.Layer, last: bool) -> ContextManager[Any]:
+        """Context for forward and backward of one micro-batch of an optimizer step.
 
         Args:
-            model: what `wrap` gave.
-            last: gradients are exchanged behind the last one only.
+            model: the wrapped model.
+            last: whether it is the last micro-batch of the step; only behind it gradients are exchanged.
         """
         return contextlib.nullcontext()
 
-    def wrap_scaler(self, scaler: Any) -> Any:
-        """What scales the loss in place of a `paddle.amp.GradScaler`: all ranks must skip the same steps."""
+    def wrap_scaler(self, scaler: GradScaler) -> GradScaler:
+        """Wraps a `paddle.amp.GradScaler`, so that all ranks skip the same steps."""
         return scaler
 
     def whole(self, state: Mapping[str, Any]) -> Dict[str, Any]:
-        """The state of an optimizer of which each rank may have only a part."""
+        """Consolidates the state of an optimizer of which each rank may hold a shard."""
         return dict(state)
 
     def all_sum(self, values: Any) -> np.ndarray:
-        """The element-wise sum over ranks of an array that has one shape and dtype on all of them."""
+        """The element-wise sum over ranks of an array that has the same shape and dtype on all of them."""
         return np.asarray(values)
 
     def gather(self, value: Value) -> List[Value]:
@@ -106,23 +129,24 @@ class Distribution:
         return [value]
 
     def gather_from(self, work: Callable[[], Value]) -> List[Value]:
-        """Runs `work`, which must not wait for other ranks, on each rank and gathers what it returns.
+        """Runs `work`, which must not wait for other ranks, on each rank and gathers the results.
 
         Raises:
-            Exception: what a user can act upon is raised on all ranks alike, so that none waits for one that
-                left. Any other error is itself on its own rank and a `DistributionError` on the others.
+            Exception: an error of one rank is raised on all ranks, so that none waits for a rank that left.
+                An error that a user can act upon is the same on all. Any other error is a `DistributionError`
+                on the ranks where it did not happen.
         """
         return [work()]
 
     def is_shared(self, error: Exception) -> bool:
-        """Whether all ranks raise this error here; else the others do not wait for what follows it."""
+        """Whether all ranks raise this error here, so that what follows may wait for other ranks."""
         return True
 
     def neighbours(self, num_ranks: int) -> Optional[Neighbours]:
-        """This rank and those beside it, who add up tensors among themselves; all must ask for it.
+        """The group of `num_ranks` consecutive ranks that this rank belongs to; all ranks must call it.
 
         Args:
-            num_ranks: in a group, a divisor of the world size: ranks 0 to num_ranks - 1 make the first.
+            num_ranks: size of a group, a divisor of the world size: ranks 0 to num_ranks - 1 are the first.
 
         Returns:
             None where each rank is alone.
@@ -133,72 +157,32 @@ class Distribution:
         """Waits for all ranks."""
 
     def lifeline(self) -> ContextManager[Any]:
-        """Ends all ranks where one of them fails or dies in the block; see `Lifeline`."""
+        """Context in which all ranks end when one of them fails or dies; see `Lifeline`."""
         return contextlib.nullcontext()
-
-
-@dataclass(frozen=True)
-class GradientExchange:
-    """How gradients travel between processes.
-
-    Attributes:
-        comm_buffer_size: MB of gradients in one message.
-        last_comm_buffer_size: MB of the last message of a step, behind which no computation hides.
-        find_unused_parameters: look for parameters that a step does not use, at each step.
-        allreduce_dtype: of gradients while they travel.
-        sharding_degree: processes that share one copy of the optimizer's state.
-    """
-
-    comm_buffer_size: float = 25.0
-    last_comm_buffer_size: float = 1.0
-    find_unused_parameters: bool = False
-    allreduce_dtype: Literal["float32", "bfloat16", "float16"] = "float32"
-    sharding_degree: int = 1
-
-    def check(self, world_size: int) -> None:
-        """Checks the settings against each other and the number of processes.
-
-        Raises:
-            DistributionError: names the key of DISTRIBUTED.
-        """
-        key = f"DISTRIBUTED.sharding_degree={self.sharding_degree}"
-        if world_size % self.sharding_degree:
-            raise DistributionError(f"{key} does not divide the {world_size} processes")
-        if 1 < self.sharding_degree < world_size and not paddle.is_compiled_with_cuda():
-            raise DistributionError(
-                f"{key}: on CPUs Paddle's gloo does not connect parts of a job; use {world_size}, or 1"
-            )
-        if self.allreduce_dtype == "float32":
-            return
-        key = f"DISTRIBUTED.allreduce_dtype={self.allreduce_dtype}"
-        if self.sharding_degree > 1:
-            raise DistributionError(f"{key}: gradients of a sharded optimizer travel in float32")
-        if self.allreduce_dtype == "float16" and not paddle.is_compiled_with_cuda():
-            raise DistributionError(f"{key}: Paddle 3.3 adds float16 wrongly on CPUs; use bfloat16")
 
 
 class FleetDistribution(Distribution):
     """The processes that `paddle.distributed.launch` or `fleetrun` has started: NCCL on GPUs, gloo on CPUs.
 
     Args:
-        exchange: of gradients.
+        settings: how gradients travel between the processes.
 
     Raises:
-        DistributionError: this is one process alone, or the exchange does not fit the number of processes.
+        DistributionError: this is one process alone, or the settings do not fit the number of processes.
     """
 
-    def __init__(self, exchange: Optional[GradientExchange] = None) -> None:
+    def __init__(self, settings: Optional[DistributedSettings] = None) -> None:
         self.rank, self.world_size = launched_rank()
-        self.exchange = exchange or GradientExchange()
+        self.settings = settings or DistributedSettings()
         if self.world_size < 2:
             raise DistributionError(
                 "this is one process alone: start several with python -m paddle.distributed.launch"
             )
-        self.exchange.check(self.world_size)
+        _check(self.settings, self.world_size)
         if not paddle.is_compiled_with_cuda():
             os.environ.setdefault("PADDLE_DISTRI_BACKEND", "gloo")  # as the launcher says it
         if self._sharded:
-            start_sharding(self.exchange.sharding_degree, self.world_size)
+            _start_sharding(self.settings.sharding_degree, self.world_size)
         else:
             dist.init_parallel_env()
         self._neighbours: Dict[int, Optional[Neighbours]] = {1: None}
@@ -206,33 +190,33 @@ class FleetDistribution(Distribution):
 
     @property
     def _sharded(self) -> bool:
-        return self.exchange.sharding_degree > 1
+        return self.settings.sharding_degree > 1
 
-    def wrap(self, model: Any, optimizer: Any) -> Tuple[Any, Any]:
+    def wrap(self, model: nn.Layer, optimizer: Optimizer) -> Tuple[nn.Layer, Optimizer]:
         if self._sharded:
-            return shard(model, optimizer)
+            return _shard(model, optimizer)
         wrapped = paddle.DataParallel(
             model,
-            comm_buffer_size=self.exchange.comm_buffer_size,
-            last_comm_buffer_size=self.exchange.last_comm_buffer_size,
-            find_unused_parameters=self.exchange.find_unused_parameters,
+            comm_buffer_size=self.settings.comm_buffer_size,
+            last_comm_buffer_size=self.settings.last_comm_buffer_size,
+            find_unused_parameters=self.settings.find_unused_parameters,
         )
         return wrapped, optimizer
 
-    def accumulating(self, model: Any, last: bool) -> ContextManager[Any]:
+    def accumulating(self, model: nn.Layer, last: bool) -> ContextManager[Any]:
         if self._sharded:  # gradients travel in the optimizer's step
             return contextlib.nullcontext()
-        if self.exchange.allreduce_dtype == "float32":
+        if self.settings.allreduce_dtype == "float32":
             return contextlib.nullcontext() if last else model.no_sync()
         stack = contextlib.ExitStack()
         if last:
-            dtype, size = self.exchange.allreduce_dtype, self.exchange.comm_buffer_size
-            stack.enter_context(averaging(model.parameters(), self.world_size, dtype, size))
+            dtype, size = self.settings.allreduce_dtype, self.settings.comm_buffer_size
+            stack.enter_context(_averaging(model.parameters(), self.world_size, dtype, size))
         stack.enter_context(model.no_sync())
         return stack
 
-    def wrap_scaler(self, scaler: Any) -> Any:
-        return dist.fleet.distributed_scaler(scaler) if self._sharded else scaler
+    def wrap_scaler(self, scaler: GradScaler) -> GradScaler:
+        return fleet.distributed_scaler(scaler) if self._sharded else scaler
 
     def whole(self, state: Mapping[str, Any]) -> Dict[str, Any]:
         if not self._sharded:
@@ -283,10 +267,134 @@ def launched_rank() -> Tuple[int, int]:
     return int(os.environ.get("PADDLE_TRAINER_ID", "0")), int(os.environ.get("PADDLE_TRAINERS_NUM", "1"))
 
 
+def _check(settings: DistributedSettings, world_size: int) -> None:
+    """Checks the settings against each other and the number of processes.
+
+    Raises:
+        DistributionError: names the key of DISTRIBUTED.
+    """
+    key = f"DISTRIBUTED.sharding_degree={settings.sharding_degree}"
+    if world_size % settings.sharding_degree:
+        raise DistributionError(f"{key} does not divide the {world_size} processes")
+    if 1 < settings.sharding_degree < world_size and not paddle.is_compiled_with_cuda():
+        raise DistributionError(
+            f"{key}: on CPUs Paddle's gloo does not connect parts of a job; use {world_size}, or 1"
+        )
+    if settings.allreduce_dtype == "float32":
+        return
+    key = f"DISTRIBUTED.allreduce_dtype={settings.allreduce_dtype}"
+    if settings.sharding_degree > 1:
+        raise DistributionError(f"{key}: gradients of a sharded optimizer travel in float32")
+    if settings.allreduce_dtype == "float16" and not paddle.is_compiled_with_cuda():
+        raise DistributionError(f"{key}: Paddle 3.3 adds float16 wrongly on CPUs; use bfloat16")
+
+
 def _for_others(problem: Exception, rank: int) -> Exception:
-    """What the other ranks raise for it; an error of the program has its traceback on its own rank."""
+    """What the other ranks raise where `rank` has a problem; its own rank has the traceback."""
     if isinstance(problem, (PaddleVideoFastError, TrainingInterrupted)):
         with contextlib.suppress(Exception):
             pickle.loads(pickle.dumps(problem))
             return problem
     return DistributionError(f"rank {rank} failed: {type(problem).__name__}: {problem}")
+
+
+@contextlib.contextmanager
+def _averaging(
+    parameters: Sequence[paddle.Tensor], world_size: int, dtype: str, buffer_size: float
+) -> Iterator[None]:
+    """Averages the gradients over all processes when the block ends, in 16 bits.
+
+    `paddle.DataParallel` sends gradients in their own type only. These messages leave when the backward pass
+    is over, so no computation hides them.
+
+    Args:
+        parameters: the same on all processes. A parameter without a gradient is skipped.
+        world_size: number of processes.
+        dtype: type of the gradients in the messages.
+        buffer_size: MB of one message.
+    """
+    yield
+    with paddle.no_grad():
+        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+        for bucket in _buckets(gradients, int(buffer_size * 2**20)):
+            # divided first: a sum of float16 could leave its range
+            together = paddle.concat([gradient.flatten() / world_size for gradient in bucket]).astype(dtype)
+            dist.all_reduce(together)
+            parts = paddle.split(together, [gradient.size for gradient in bucket])
+            for gradient, part in zip(bucket, parts):
+                paddle.assign(part.astype(gradient.dtype).reshape(gradient.shape), gradient)
+
+
+def _buckets(gradients: Sequence[paddle.Tensor], num_bytes: int) -> Iterator[List[paddle.Tensor]]:
+    """Groups gradients into messages of at most `num_bytes`; a larger gradient is a message of its own."""
+    bucket: List[paddle.Tensor] = []
+    size = 0
+    for gradient in gradients:
+        if bucket and size + gradient.size * _BYTES_OF_16_BITS > num_bytes:
+            yield bucket
+            bucket, size = [], 0
+        bucket.append(gradient)
+        size += gradient.size * _BYTES_OF_16_BITS
+    if bucket:
+        yield bucket
+
+
+def _start_sharding(degree: int, world_size: int) -> None:
+    """Connects the processes in groups of `degree`, each of which shares one copy of the optimizer's state.
+
+    This is stage 1 of ZeRO: each process of a group updates a part of the parameters, keeps the optimizer's
+    state of this part only, and sends the updated parameters to the others.
+
+    Raises:
+        DistributionError: this Paddle's fleet does not run with the protobuf that is installed.
+    """
+    strategy = fleet.DistributedStrategy()
+    try:
+        strategy.hybrid_configs = {
+            "dp_degree": world_size // degree,
+            "mp_degree": 1,
+            "pp_degree": 1,
+            "sharding_degree": degree,
+        }
+    except TypeError as exc:  # Paddle 2.6 reads an attribute that protobuf 7 has dropped
+        raise DistributionError(
+            f"DISTRIBUTED.sharding_degree={degree}: the fleet of Paddle {paddle.__version__} does not run "
+            'with the protobuf that is installed: type  pip install "protobuf<7"'
+        ) from exc
+    fleet.init(is_collective=True, strategy=strategy, log_level="WARNING")
+
+
+def _shard(model: nn.Layer, optimizer: Optimizer) -> Tuple[nn.Layer, Optimizer]:
+    """Wraps model and optimizer for sharded training. Returns the pair that the training step uses."""
+    state = optimizer.state_dict()
+    parameters = model.parameters()
+    decays = {each.name: each.regularizer for each in parameters if each.regularizer is not None}
+    if decays:
+        for parameter in parameters:
+            parameter.regularizer = None
+        optimizer.regularization = _DecayByParameter(decays)
+    wrapped = fleet.distributed_optimizer(optimizer)
+    if state:  # a resumed run: from here on each process keeps its shard only
+        wrapped.set_state_dict(state)
+    return fleet.distributed_model(model), wrapped
+
+
+class _DecayByParameter(WeightDecayRegularizer):
+    """Weight decay by parameter, in the only form that fleet's sharding accepts.
+
+    Fleet refuses parameters with a regularizer of their own, but calls the optimizer's for each parameter.
+
+    Args:
+        decays: regularizers by the name of the parameter; other parameters do not decay.
+    """
+
+    def __init__(self, decays: Mapping[str, WeightDecayRegularizer]) -> None:
+        super().__init__()
+        self._decays = dict(decays)
+
+    def __call__(self, param: paddle.Tensor, grad: paddle.Tensor, block: Any) -> paddle.Tensor:
+        decay = self._decays.get(param.name)
+        return paddle.zeros_like(grad) if decay is None else decay(param, grad, block)
+
+    def __str__(self) -> str:
+        return f"decay of {len(self._decays)} parameters"

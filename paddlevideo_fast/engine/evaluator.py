@@ -1,94 +1,195 @@
-"""One pass over a loader without gradients."""
+"""Passes over data without training: validation, tests and the statistics of precise batch norm."""
 
 from __future__ import annotations
 
-import functools
+import itertools
 import math
-from typing import Any, Callable, Dict, Optional
+from typing import Any, Callable, Dict, List, Optional
 
 import numpy as np
 import paddle
+from tqdm import tqdm
 
-from paddlevideo_fast.engine.data_pass import visit_batches
 from paddlevideo_fast.engine.distribution import Distribution
 from paddlevideo_fast.engine.precision import Precision
+from paddlevideo_fast.engine.prefetch import to_device
+from paddlevideo_fast.engine.protocols import BatchLoader, Preprocess, VideoModel
+from paddlevideo_fast.loader import Batch, Incident
+from paddlevideo_fast.metrics import Metric
+
+
+class Evaluator:
+    """Runs models over one set of data, in eval mode and without gradients.
+
+    Ranks share the data. They may have different numbers of batches, as none waits for another before the
+    end of a pass. An error on one rank is raised on all.
+
+    Args:
+        loader: on each rank its own share, which may be empty.
+        preprocess: uint8 clips [N, T, H, W, C] to the model's float32 input.
+        precision: as the `Trainer`'s.
+        distribution: the processes that share the data.
+        on_incidents: called with the incidents of each batch that has any; may raise where they are too many.
+            At the end each rank has called it with the incidents of all ranks.
+        max_batches: ends a pass after so many batches, counted on all ranks together; None: all.
+        show_progress: draws a bar; for a terminal.
+    """
+
+    def __init__(
+        self,
+        loader: BatchLoader,
+        preprocess: Preprocess,
+        precision: Optional[Precision] = None,
+        distribution: Optional[Distribution] = None,
+        on_incidents: Optional[Callable[[List[Incident]], None]] = None,
+        max_batches: Optional[int] = None,
+        show_progress: bool = False,
+    ) -> None:
+        self.loader = loader
+        self.preprocess = preprocess
+        self.precision = precision or Precision()
+        self.distribution = distribution or Distribution()
+        self.on_incidents = on_incidents or (lambda incidents: None)
+        self.max_batches = max_batches
+        self.show_progress = show_progress
+
+    def run(
+        self, model: VideoModel, metric: Metric, check_stop: Optional[Callable[[], None]] = None
+    ) -> Dict[str, float]:
+        """Evaluates a model.
+
+        A sample that does not decode is left out of the means and counted: never replaced, never silent.
+        Where ranks share the data, the result equals that of one process to the last bit.
+
+        Args:
+            model: its train or eval mode is the same afterwards.
+            metric: is reset first.
+            check_stop: called before each batch; what it raises ends the evaluation.
+
+        Returns:
+            The metric's values and, the same on all ranks:
+            "loss": the mean over clips;
+            "num_samples", "num_failed": samples that were evaluated or did not decode, each counted once,
+            however many views of it there are;
+            "num_replaced": frames that did not decode and were replaced by others.
+        """
+        clips, losses = [np.empty((0, 2), np.int64)], [np.empty(0, np.float32)]
+        metric.reset()
+
+        def visit(batch: Batch, logits: paddle.Tensor) -> None:
+            labels = paddle.to_tensor(batch.labels)
+            clips.append(np.stack([batch.ids, batch.views], axis=1))
+            losses.append(_loss_of_each(model, logits, labels))
+            metric.update(logits, labels, batch.ids, batch.views)
+
+        incidents = self.visit(model, visit, "evaluation", check_stop=check_stop)
+        shares = self.distribution.gather((np.concatenate(clips), np.concatenate(losses), metric.state()))
+        seen, each_loss = (np.concatenate(parts) for parts in list(zip(*shares))[:2])
+        counts: Dict[str, float] = {
+            "num_samples": len(np.unique(seen[:, 0])),
+            "num_failed": len({incident.path for incident in incidents if incident.kind == "failed"}),
+            "num_replaced": sum(incident.num_frames for incident in incidents),
+        }
+        if not len(seen):
+            return counts
+        _, first = np.unique(seen, axis=0, return_index=True)  # a clip that comes again counts once
+        loss = math.fsum(each_loss[first]) / len(first)  # rounded once, so the order makes no difference
+        return {**metric.accumulate([state for *_, state in shares]), "loss": loss, **counts}
+
+    def visit(
+        self,
+        model: VideoModel,
+        visit: Callable[[Batch, Any], None],
+        title: str,
+        epoch: int = 0,
+        check_stop: Optional[Callable[[], None]] = None,
+    ) -> List[Incident]:
+        """Calls `visit` with each batch that has clips and with what the model gives for it.
+
+        Args:
+            model: its train or eval mode is the same afterwards.
+            visit: must not wait for other ranks.
+            title: of the bar.
+            epoch: of the loader.
+            check_stop: called before each batch; what it raises ends the pass.
+
+        Returns:
+            The incidents of all ranks.
+        """
+        was_training = model.training
+        model.eval()
+        try:
+            with paddle.no_grad():
+                by_rank = self.distribution.gather_from(
+                    lambda: self._own_pass(model, visit, title, epoch, check_stop)
+                )
+        finally:
+            if was_training:
+                model.train()
+        self.distribution.gather_from(lambda: self._hear_of_others(by_rank))
+        return list(itertools.chain(*by_rank))
+
+    def _own_pass(
+        self,
+        model: VideoModel,
+        visit: Callable[[Batch, Any], None],
+        title: str,
+        epoch: int,
+        check_stop: Optional[Callable[[], None]],
+    ) -> List[Incident]:
+        incidents: List[Incident] = []
+        num_batches = self._num_batches()
+        batches = itertools.islice(to_device(self.loader.epoch(epoch)), num_batches)
+        for batch in tqdm(batches, title, num_batches, leave=False, disable=not self.show_progress):
+            if check_stop is not None:
+                check_stop()
+            incidents += batch.incidents
+            if batch.incidents:
+                self.on_incidents(batch.incidents)
+            if len(batch):
+                visit(batch, self.precision.forward(model, self.preprocess(batch.clips)))
+        return incidents
+
+    def _num_batches(self) -> int:
+        """Batches of a pass on this rank."""
+        if self.max_batches is None:
+            return len(self.loader)
+        each, rest = divmod(self.max_batches, self.distribution.world_size)
+        return min(len(self.loader), each + int(self.distribution.rank < rest))
+
+    def _hear_of_others(self, by_rank: List[List[Incident]]) -> None:
+        for rank, incidents in enumerate(by_rank):
+            if incidents and rank != self.distribution.rank:
+                self.on_incidents(incidents)
 
 
 def evaluate(
-    model: Any,
-    loader: Any,
-    preprocess: Callable[[Any], Any],
-    metric: Any,
-    on_failures: Optional[Callable[[Any, Any], None]] = None,
+    model: VideoModel,
+    loader: BatchLoader,
+    preprocess: Preprocess,
+    metric: Metric,
+    on_incidents: Optional[Callable[[List[Incident]], None]] = None,
     max_iters: Optional[int] = None,
-    show_progress: bool = False,
-    check_stop: Optional[Callable[[], None]] = None,
-    distribution: Optional[Distribution] = None,
     precision: Optional[Precision] = None,
 ) -> Dict[str, float]:
-    """Evaluates a model.
-
-    A sample that does not decode is left out of the means and counted: never replaced, never silent. Where
-    ranks share out the batches, the result is what one process gets, to the last bit.
+    """Evaluates a model in this process; see `Evaluator.run`.
 
     Args:
-        model: as the `Trainer`'s; its train or eval mode is the same afterwards.
-        loader: every sample once, in order; on each rank its own share, which may be empty.
+        model: its train or eval mode is the same afterwards.
+        loader: every sample once, in order.
         preprocess: uint8 clips [N, T, H, W, C] to the model's float32 input.
-        metric: `reset()`, `update(logits, labels, ids, views)`, `state()` of this process and
-            `accumulate(states)` of all.
-        on_failures: called with the `failures` and `replaced` of each batch that has any; may raise past a
-            share. In the end each rank has called it with those of all.
-        max_iters: stops after so many batches, counted on all ranks together, for trials.
-        show_progress: draws a bar; for a terminal.
-        check_stop: called before each batch; what it raises ends the evaluation.
-        distribution: the processes that share the samples; what one of them raises is raised on all.
+        metric: is reset first.
+        on_incidents: called with the incidents of each batch that has any.
+        max_iters: stops after so many batches, for trials.
         precision: as the `Trainer`'s.
-
-    Returns:
-        The metric's values, "loss" (the mean over clips), "num_samples" and "num_failed", which count a
-        sample once, however many views of it there are, and "num_replaced", the frames that did not decode
-        and were replaced by others. The same on all ranks.
     """
-    distribution = distribution or Distribution()
-    forward = functools.partial((precision or Precision()).forward, model)
-    clips, losses = [np.empty((0, 2), np.int64)], [np.empty(0, np.float32)]
-    metric.reset()
-
-    def visit(batch: Any) -> None:
-        labels = paddle.to_tensor(batch.labels)
-        logits = forward(preprocess(batch.clips))
-        clips.append(np.stack([batch.ids, batch.views], axis=1))
-        losses.append(_loss_of_each(model, logits, labels))
-        metric.update(logits, labels, batch.ids, batch.views)
-
-    failures, replaced = visit_batches(
-        visit,
-        model,
-        loader,
-        0,
-        max_iters,
-        "evaluation",
-        on_failures,
-        show_progress,
-        check_stop,
-        distribution,
+    evaluator = Evaluator(
+        loader, preprocess, precision=precision, on_incidents=on_incidents, max_batches=max_iters
     )
-    shares = distribution.gather((np.concatenate(clips), np.concatenate(losses), metric.state()))
-    seen, each_loss = (np.concatenate(parts) for parts in list(zip(*shares))[:2])
-    _, first = np.unique(seen, axis=0, return_index=True)  # a clip that comes again counts once
-    counts: Dict[str, float] = {
-        "num_samples": len(np.unique(seen[:, 0])),
-        "num_failed": len({path for path, _ in failures}),
-        "num_replaced": sum(num_frames for _, num_frames in replaced),
-    }
-    if not len(seen):
-        return counts
-    loss = math.fsum(each_loss[first]) / len(first)  # rounded once, so the order makes no difference
-    return {**metric.accumulate([state for *_, state in shares]), "loss": loss, **counts}
+    return evaluator.run(model, metric)
 
 
-def _loss_of_each(model: Any, logits: Any, labels: Any) -> np.ndarray:
-    """float32 [N]: their mean can be taken over clips of other batches, too."""
+def _loss_of_each(model: VideoModel, logits: paddle.Tensor, labels: paddle.Tensor) -> np.ndarray:
+    """float32 [N]; unlike the loss of a batch, each may be averaged with the losses of other batches."""
     pairs = zip(logits.split(len(labels)), labels.split(len(labels)))
     return paddle.stack([model.loss(*pair) for pair in pairs]).astype("float32").numpy().reshape(-1)

@@ -1,6 +1,7 @@
-"""Ctrl-C and SIGTERM: finish the step, save, leave. A second signal leaves at once, but not a second SIGTERM.
+"""Ctrl-C and SIGTERM: finish the step, save and leave. A second Ctrl-C leaves at once.
 
-Paddle's launcher sends SIGTERM three times within half a second, and kills what is left after 30 s.
+A second SIGTERM is ignored: Paddle's launcher sends SIGTERM three times within half a second, and kills the
+processes that are left after 30 s.
 """
 
 from __future__ import annotations
@@ -17,23 +18,23 @@ class TrainingInterrupted(Exception):
     """A signal ended the run after it had saved.
 
     Attributes:
-        signal_number: which one; the exit code is 128 plus it.
+        signal_number: the exit code is 128 plus this number.
     """
 
     def __init__(self, signal_number: int) -> None:
         self.signal_number = signal_number
         super().__init__(f"stopped by {signal.Signals(signal_number).name}")
 
-    def __reduce__(self):  # made from a number, so that it crosses a process boundary
+    def __reduce__(self):  # pickles as its number, not as its message
         return type(self), (self.signal_number,)
 
 
 class InterruptGuard:
-    """Context manager that turns the first signal into a request the loop sees between two steps.
+    """Context manager that turns the first signal into a request, which the loop sees between two steps.
 
-    The handlers are in place only inside the `with` block and only in the process that entered it: a forked
-    worker that inherits them dies of a second signal like any other process. After a SIGTERM, later ones are
-    ignored for good.
+    The handlers work only inside the `with` block and only in the process that entered it. A forked worker,
+    which inherits them, dies of a signal like any other process. After a SIGTERM, later ones are ignored for
+    good.
     """
 
     def __init__(self) -> None:

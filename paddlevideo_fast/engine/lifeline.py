@@ -1,13 +1,13 @@
-"""A line between the ranks of a run: where one fails or dies, all say so and end.
+"""A line between the ranks of a run: when one rank fails or dies, all ranks say so and end.
 
-A rank that waits in an all-reduce for one that is gone waits for ever, or gets an error that names neither
-the rank nor its trouble. So each rank has a connection of its own, beside Paddle's, to a hub in rank 0:
+A rank that waits in an all_reduce for a rank that is gone waits for ever, or gets an error that names neither
+the rank nor its problem. So each rank has a connection to a hub in rank 0, beside Paddle's own connections:
 
     rank 1 fails    rank 1 --"ValueError: ..."--> hub --"rank 1 failed: ValueError: ..."--> all
     rank 1 dies     rank 1 --(the system closes it)--> hub --"rank 1 died"--> all
     rank 0 dies     its hub with it: all see their connection closed
 
-A thread waits for the hub's word and ends the process: its main thread may never come back.
+On each rank a thread waits for the hub's message and ends the process, as the main thread may never return.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ logger = get_logger(__name__)
 _CONNECT_SEC = 60
 _HELLO_SEC = 5
 _VERDICT_SEC = 10
-# A rank that is hurt by a death may speak up before the death itself is seen, which is told at once.
+# A rank that fails because another died may report its failure before the hub sees the death.
 _SETTLE_SEC = 0.3
-# A machine that goes without a word is missed after 10 + 4 * 5 seconds.
+# The loss of a machine is noticed after 10 + 4 * 5 seconds.
 _KEEPALIVE = {"SO_KEEPALIVE": 1, "TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4}
 
 
@@ -44,10 +44,10 @@ class EarlyEnd:
     """How a rank ended before its work was done.
 
     Attributes:
-        rank: which one.
+        rank: of the process that ended.
         host: where it ran.
-        error: what it failed of; None: it died without a word.
-        exit_code: for all ranks.
+        error: the error that it failed with; None: it died without a message.
+        exit_code: with which all ranks end.
     """
 
     rank: int
@@ -61,14 +61,14 @@ class EarlyEnd:
 
 
 class Lifeline:
-    """Context manager around the work of a rank. All ranks enter it together, and leave it together.
+    """Context manager around the work of a rank. All ranks enter and leave it together.
 
-    An exception that leaves the block of one rank ends the processes of all others, with its exit code. That
-    rank ignores SIGTERM from then on, as it is about to end.
+    An exception that leaves the block on one rank ends the processes of all other ranks with its exit code.
+    The rank itself ignores SIGTERM from then on, as it is about to end.
 
     Args:
         rank: of this process.
-        gather: gives the values of all ranks, by rank.
+        gather: returns the values of all ranks, by rank.
         orderly: exceptions that are no failure; all ranks leave with them.
     """
 
@@ -93,7 +93,7 @@ class Lifeline:
         try:
             self._line = socket.create_connection((host, port), timeout=_CONNECT_SEC)
             _send(self._line, {"token": token, "rank": self.rank, "host": self._host})
-            _receive(self._line)  # the hub has heard all ranks
+            _receive(self._line)  # the hub has heard from all ranks
         except OSError as exc:
             raise DistributionError(
                 f"rank {self.rank} on {self._host} finds no line to rank 0 at {host}:{port}: {exc}; "
@@ -108,17 +108,17 @@ class Lifeline:
     def __exit__(self, kind: Any, error: Optional[BaseException], traceback: Any) -> None:
         end: Optional[EarlyEnd] = None
         if error is not None and not isinstance(error, self._orderly):
-            # The launcher sends it when it sees others end, and its exit code would hide this one's.
+            # The launcher sends SIGTERM when it sees others end; its exit code would hide this rank's.
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             self._error = f"{type(error).__name__}: {error}"
             end = EarlyEnd(self.rank, self._host, self._error, exit_code(error))
-        with contextlib.suppress(OSError):  # the hub is gone, as the thread sees as well
+        with contextlib.suppress(OSError):  # the hub is gone; the thread sees that, too
             _send(self._line, end and asdict(end))
         self._thread.join(None if end is None else _VERDICT_SEC)
         self._line.close()
 
     def _wait(self, hub_host: str) -> None:
-        """Runs in a thread: returns where all have done their work, or the failure is this rank's own."""
+        """Runs in a thread; returns when all ranks have done their work, or when this rank itself failed."""
         try:
             word = _receive(self._line)
             if word is None:
@@ -144,10 +144,10 @@ class _Member:
 
 
 class _Hub:
-    """Rank 0's thread that hears how each rank ends, and tells all of them once.
+    """A thread of rank 0 that learns how each rank ends, and then tells all ranks once.
 
     Attributes:
-        address: host, port and a password that keeps strangers out.
+        address: host, port and a password, without which a connection is refused.
     """
 
     def __init__(self) -> None:
@@ -157,7 +157,7 @@ class _Hub:
         self._members: Dict[int, _Member] = {}
 
     def start(self, world_size: int) -> None:
-        """Starts to wait for so many ranks; each takes a file descriptor, and 1,024 is a common limit."""
+        """Starts to wait for all ranks; each takes a file descriptor, and 1,024 is a common limit."""
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
         threading.Thread(target=self._run, args=(world_size,), daemon=True).start()
@@ -185,7 +185,7 @@ class _Hub:
                     end = _end_of(key.data)
                     if end is not None:
                         failures.append(end)
-        # The dead first: what others failed of may be no more than that.
+        # A death first: the failures of other ranks may only be its consequence.
         return min(failures, key=lambda end: end.error is not None, default=None)
 
     def _tell(self, message: Any) -> None:
@@ -209,7 +209,7 @@ class _Hub:
 
 
 def _end_of(member: _Member) -> Optional[EarlyEnd]:
-    """A member's last word: None where its work is done."""
+    """How a member ended; None where its work is done."""
     try:
         word = _receive(member.line)
     except OSError:
@@ -222,7 +222,7 @@ def _send(line: socket.socket, message: Any) -> None:
 
 
 def _receive(line: socket.socket) -> Any:
-    """The other side's next message; each side waits for an answer before it sends another one."""
+    """The next message. Neither side sends a second message before it has an answer to the first."""
     text = b""
     while not text.endswith(b"\n"):
         block = line.recv(4096)

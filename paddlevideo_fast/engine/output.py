@@ -1,12 +1,14 @@
-"""The output folder: an earlier run's files are never overwritten by a new one."""
+"""The output folder: where a run goes on from, and how earlier runs make room; nothing is overwritten."""
 
 from __future__ import annotations
 
-import contextlib
 import re
 from pathlib import Path
-from typing import Iterator, Optional, Sequence, Union
+from typing import Optional, Sequence
 
+from paddlevideo_fast.engine.checkpoint import Checkpoint, CheckpointStore, load_checkpoint, writing
+from paddlevideo_fast.engine.distribution import Distribution
+from paddlevideo_fast.engine.state import TrainerState
 from paddlevideo_fast.errors import CheckpointError
 from paddlevideo_fast.log import get_logger
 
@@ -15,11 +17,73 @@ logger = get_logger(__name__)
 _RUN_FILES = ("metrics.jsonl", "train.log", "config.yaml", "bad_samples.txt", "vdl", "report.html", "test")
 
 
+def checkpoint_to_resume(
+    store: CheckpointStore, resume: Optional[str], resume_epoch: Optional[int], distribution: Distribution
+) -> Optional[Checkpoint]:
+    """The checkpoint that a run goes on from; rank 0 chooses it for all ranks.
+
+    Args:
+        store: of the run.
+        resume: "auto" for the newest of the store, a folder for its newest, or a checkpoint.
+        resume_epoch: the store's checkpoint after so many epochs; goes before `resume`.
+        distribution: the ranks.
+
+    Returns:
+        None where the run starts anew.
+
+    Raises:
+        CheckpointError: the checkpoint is missing or damaged, on any rank.
+    """
+    prefix = distribution.gather_from(lambda: _prefix_to_resume(store, resume, resume_epoch))[0]
+    return None if prefix is None else load_checkpoint(prefix)
+
+
+def _prefix_to_resume(
+    store: CheckpointStore, resume: Optional[str], resume_epoch: Optional[int]
+) -> Optional[str]:
+    if resume_epoch:
+        return str(store.prefix(f"epoch_{resume_epoch:05d}"))
+    if not resume:
+        return None
+    if resume == "auto":
+        latest = store.latest()
+        if latest is None:
+            logger.info("resume=auto: '%s' holds no checkpoint yet, the run starts anew", store.folder)
+        return latest
+    if not Path(resume).is_dir():
+        return resume
+    latest = CheckpointStore(resume, store.name).latest()
+    if latest is None:
+        raise CheckpointError(f"no checkpoint of '{store.name}' in '{resume}'")
+    return latest
+
+
+def make_room(store: CheckpointStore, state: TrainerState, checkpoint: Optional[Checkpoint]) -> None:
+    """Moves aside what a run must not write over or mix with its own files.
+
+    Args:
+        store: of the run.
+        state: where the run begins or goes on.
+        checkpoint: that it goes on from. Where it is one of the store, checkpoints behind it belong to a
+            branch that is left, and `resume=auto` must not take them. Else all files of the earlier run go.
+
+    Raises:
+        CheckpointError: the files cannot be moved.
+    """
+    if checkpoint is None or Path(checkpoint.prefix).resolve().parent != store.folder.resolve():
+        move_earlier_run_aside(store.folder, store.name)
+        return
+    later = [prefix for step, epoch, prefix in store.complete() if (step, epoch) > (state.step, state.epoch)]
+    target = move_aside(store.folder, [path for prefix in later for path in store.files(prefix)])
+    if target is not None:
+        logger.info("%d checkpoints after the resumed one were moved to '%s'", len(later), target)
+
+
 def move_earlier_run_aside(folder: Path, name: str) -> None:
     """Moves the files of an earlier run of this name to `folder/earlier-<n>/`; other files stay.
 
     Raises:
-        CheckpointError: they cannot be moved.
+        CheckpointError: the files cannot be moved.
     """
     pattern = re.compile(
         re.escape(name) + r"_((epoch|step)_\d+|best)\.(pdparams|pdopt|pdstates|json)"
@@ -37,7 +101,7 @@ def move_aside(folder: Path, paths: Sequence[Path]) -> Optional[Path]:
     """Moves files to a new `folder/earlier-<n>/`, which is returned; None where there is nothing to move.
 
     Raises:
-        CheckpointError: they cannot be moved.
+        CheckpointError: the files cannot be moved.
     """
     if not paths:
         return None
@@ -49,19 +113,3 @@ def move_aside(folder: Path, paths: Sequence[Path]) -> Optional[Path]:
         for path in paths:
             path.rename(target / path.name)
     return target
-
-
-@contextlib.contextmanager
-def writing(path: Union[str, Path]) -> Iterator[None]:
-    """Turns what goes wrong while `path` is written into an error that a user can act on.
-
-    Raises:
-        CheckpointError: names the file and the cause (disk full, say).
-    """
-    try:
-        yield
-    except OSError as exc:
-        raise CheckpointError(
-            f"'{exc.filename or path}' cannot be written: {exc.strerror or exc}; earlier checkpoints are "
-            "whole. Make room, or choose another folder with -o output_dir=..., and go on with -o resume=auto"
-        ) from exc

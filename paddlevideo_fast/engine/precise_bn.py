@@ -1,54 +1,41 @@
-"""Batch-norm statistics of the data as a whole, in place of averages that lag behind the weights."""
+"""Precise batch norm: statistics of the training data in place of running averages, which lag behind."""
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import math
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
+from typing import Callable, Dict, Iterator, List, Mapping, Optional, Tuple
 
 import paddle
 import paddle.nn.functional as F
 from paddle import nn
 
-from paddlevideo_fast.engine.data_pass import visit_batches
 from paddlevideo_fast.engine.distribution import Distribution
-from paddlevideo_fast.engine.precision import Precision
+from paddlevideo_fast.engine.evaluator import Evaluator
+from paddlevideo_fast.engine.protocols import VideoModel
 from paddlevideo_fast.errors import BadSampleShareError
 
-Statistics = Dict[str, Tuple[Any, Any]]
+Statistics = Dict[str, Tuple[paddle.Tensor, paddle.Tensor]]
 
 
 def population_statistics(
-    model: Any,
-    loader: Any,
-    preprocess: Callable[[Any], Any],
+    evaluator: Evaluator,
+    model: VideoModel,
     epoch: int = 0,
-    max_batches: Optional[int] = None,
-    on_failures: Optional[Callable[[Any, Any], None]] = None,
-    show_progress: bool = False,
     check_stop: Optional[Callable[[], None]] = None,
-    precision: Optional[Precision] = None,
-    distribution: Optional[Distribution] = None,
 ) -> Statistics:
-    """Mean and variance of what reaches each batch norm, over all batches and ranks; changes nothing.
+    """Mean and variance of the inputs of each batch norm, over all batches and ranks. Changes nothing.
 
-    Every batch is normalised by its own statistics, as in training but as one part, without dropout. The
-    variance is that of the population, E[x²] − E[x]², not the mean of the batches' variances, and a batch
-    weighs as much as it has values. Batch norms that training does not update, either, are left out.
+    Every batch is normalised by its own statistics, as in training, but without splits and without dropout.
+    The variance is the variance of the population, E[x²] − E[x]², not the mean of the batches' variances. A
+    batch has the weight of its number of values. Batch norms that training does not update are left out.
 
     Args:
-        model: `model(clips)`; its train or eval mode is the same afterwards.
-        loader: of clips as the trained model will meet them; on each rank its own share.
-        preprocess: uint8 clips [N, T, H, W, C] to the model's float32 input.
-        epoch: of the loader.
-        max_batches: stops after so many, counted on all ranks together; None: all.
-        on_failures: called with the `failures` and `replaced` of each batch that has any. In the end each
-            rank has called it with those of all.
-        show_progress: draws a bar; for a terminal.
+        evaluator: over clips as the trained model will meet them. The statistics are float32 with every
+            precision.
+        model: its train or eval mode is the same afterwards.
+        epoch: of the evaluator's loader.
         check_stop: called before each batch; what it raises ends the pass.
-        precision: as the `Trainer`'s; the statistics are float32 with all of them.
-        distribution: the processes that share the data; what one of them raises is raised on all.
 
     Returns:
         (mean, variance), each float64 [C], by the structured names of the batch norms.
@@ -58,26 +45,13 @@ def population_statistics(
 
     Reference: Wu and Johnson, "Rethinking 'Batch' in BatchNorm", arXiv 2105.07576, section 3.
     """
-    distribution = distribution or Distribution()
-    forward = functools.partial((precision or Precision()).forward, model)
     with paddle.no_grad(), _moments(model) as moments:
-        visit_batches(
-            lambda batch: forward(preprocess(batch.clips)),
-            model,
-            loader,
-            epoch,
-            max_batches,
-            "precise BN",
-            on_failures,
-            show_progress,
-            check_stop,
-            distribution,
-        )
-        return _of_all_ranks(moments, distribution)
+        evaluator.visit(model, lambda batch, outputs: None, "precise BN", epoch, check_stop)
+        return _of_all_ranks(moments, evaluator.distribution)
 
 
-def put_statistics(model: Any, statistics: Statistics) -> Statistics:
-    """Gives batch norms the running statistics of these names, and returns those they had."""
+def put_statistics(model: VideoModel, statistics: Statistics) -> Statistics:
+    """Sets the running statistics of the named batch norms, and returns the statistics they had before."""
     layers = dict(model.named_sublayers())
     earlier = {}
     with paddle.no_grad():
@@ -97,8 +71,10 @@ class _Moments:
         self.mean = paddle.zeros([num_channels], "float64")
         self.squares = paddle.zeros([num_channels], "float64")
 
-    def __call__(self, layer: Any, inputs: Tuple[Any, ...], output: Any) -> Any:
-        """A hook behind the layer: takes the batch's moments, and normalises the batch by them."""
+    def __call__(
+        self, layer: nn.Layer, inputs: Tuple[paddle.Tensor, ...], output: paddle.Tensor
+    ) -> paddle.Tensor:
+        """Runs after the layer's forward: adds the batch's moments, and normalises the batch by them."""
         x = inputs[0]
         channels = 1 if layer._data_format[1] == "C" else x.ndim - 1
         axes = [axis for axis in range(x.ndim) if axis != channels]
@@ -117,8 +93,8 @@ class _Moments:
             data_format=layer._data_format,
         )
 
-    def _add(self, count: int, mean: Any, variance: Any) -> None:
-        # sums of squares in float32 would cancel; deviations from the means so far do not
+    def _add(self, count: int, mean: paddle.Tensor, variance: paddle.Tensor) -> None:
+        # sums of squares would cancel; deviations from the mean so far do not (Chan et al., 1979)
         total = self.count + count
         step = mean.astype("float64") - self.mean
         self.squares += variance.astype("float64") * count + step.square() * (self.count * count / total)
@@ -127,8 +103,8 @@ class _Moments:
 
 
 @contextlib.contextmanager
-def _moments(model: Any) -> Iterator[Mapping[str, _Moments]]:
-    """Collects the moments of every batch norm that is trained."""
+def _moments(model: VideoModel) -> Iterator[Mapping[str, _Moments]]:
+    """Context that collects the moments of every batch norm that is trained, by the layer's name."""
     layers = {
         name: layer
         for name, layer in model.named_sublayers()
@@ -148,7 +124,7 @@ def _of_all_ranks(moments: Mapping[str, _Moments], distribution: Distribution) -
     if not each:
         return {}
 
-    def summed(tensors: List[Any]) -> List[Any]:
+    def summed(tensors: List[paddle.Tensor]) -> List[paddle.Tensor]:
         """Sums over ranks, in one message."""
         together = distribution.all_sum(paddle.concat(tensors).numpy())
         return paddle.split(paddle.to_tensor(together), [tensor.shape[0] for tensor in tensors])

@@ -1,4 +1,4 @@
-"""The next batch goes to the device while the current one trains."""
+"""Copies the next batch to the device while the current one trains."""
 
 from __future__ import annotations
 
@@ -9,28 +9,27 @@ from typing import Any, Callable, Deque, Iterator, Tuple, TypeVar
 
 import paddle
 
+from paddlevideo_fast.loader import Batch
 from paddlevideo_fast.machine import gpu_number
 
 Item = TypeVar("Item")
 Prepared = TypeVar("Prepared")
 
 
-def to_device(batches: Iterator[Any]) -> Iterator[Any]:
+def to_device(batches: Iterator[Batch]) -> Iterator[Batch]:
     """The same batches, with their clips on the device.
 
     On a GPU a thread takes each batch from the loader and starts its copy one step ahead. The copy comes from
-    pinned memory, so the host does not wait for it, nor for what the device still computes: the time that the
-    next batch takes to come is the time that the step waits for data. On a CPU the batches pass as they are.
-
-    Args:
-        batches: of `loader.Batch`.
+    pinned memory, so the host waits neither for the copy nor for the computations of the device: the time
+    until the next batch is here is the time that the step waits for data. On a CPU the batches pass as they
+    are.
     """
     number = gpu_number(paddle.get_device())
     return batches if number is None else one_ahead(batches, DeviceCopy(number))
 
 
 def one_ahead(items: Iterator[Item], prepare: Callable[[Item], Prepared]) -> Iterator[Prepared]:
-    """Prepares each item in a thread while the consumer works on the one before it.
+    """Prepares each item in a thread while the consumer works on the previous one.
 
     Errors of `items` and `prepare` come in their turn. A consumer that leaves waits for the item that is
     being prepared.
@@ -61,10 +60,10 @@ class DeviceCopy:
 
     def __init__(self, number: int) -> None:
         self.number = number
-        self._under_way: Deque[Tuple[Any, Any]] = deque()  # an event behind each copy, and what it reads
+        self._under_way: Deque[Tuple[Any, Any]] = deque()  # an event after each copy, and its source
 
-    def __call__(self, batch: Any) -> Any:
-        """The batch, with clips that the device has as soon as it gets there."""
+    def __call__(self, batch: Batch) -> Batch:
+        """The batch with its clips on the device; the copy is complete before the device uses them."""
         while self._under_way and self._under_way[0][0].query():
             self._under_way.popleft()
         if not len(batch):

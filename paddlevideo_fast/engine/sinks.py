@@ -4,19 +4,41 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import io
 import json
-import os
+import struct
+import time
 from pathlib import Path
-from typing import IO, Optional
+from typing import IO, Any, Dict, Iterator, Mapping, Optional, Protocol, Sequence, Union
 
-from paddlevideo_fast.engine.board import VisualDLSink
-from paddlevideo_fast.engine.callbacks.recorder import Record, Sink
-from paddlevideo_fast.engine.output import writing
+import numpy as np
+
+from paddlevideo_fast.engine.checkpoint import writing
+from paddlevideo_fast.errors import PaddleVideoFastError
+from paddlevideo_fast.files import sweep, whole, write_text_whole
 from paddlevideo_fast.log import get_logger
-
-__all__ = ["ConsoleSink", "JsonLinesSink", "Sink", "VisualDLSink"]
+from paddlevideo_fast.metrics import Predictions, precision_recall
 
 logger = get_logger(__name__)
+
+Record = Dict[str, Any]
+
+_NO_SCALARS = ("step", "epochs", "step_in_epoch", "eta_sec")
+_NUM_CURVES = 10
+_LENGTH = struct.Struct("<Q")  # of the record behind it, in VisualDL's files
+
+
+class Sink(Protocol):
+    """A place where the records of a run go."""
+
+    def open(self, step: int, epoch: int) -> None:
+        """Prepares to go on after `step` optimizer steps and `epoch` whole epochs."""
+
+    def write(self, record: Record) -> None:
+        """Takes one record."""
+
+    def close(self) -> None:
+        """Flushes and releases."""
 
 
 class ConsoleSink:
@@ -34,12 +56,12 @@ class ConsoleSink:
 
 
 class JsonLinesSink:
-    """One JSON object a line, `metrics.jsonl`.
+    """Writes one JSON object a line: `metrics.jsonl`.
 
-    A resumed run takes the lines of the steps it is about to repeat out first, so each step stands once.
+    A resumed run first removes the lines of the steps that it will repeat, so each step has one line.
 
     Args:
-        path: appended to.
+        path: the file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -55,9 +77,7 @@ class JsonLinesSink:
         if self.path.exists():
             lines = self.path.read_text(encoding="utf-8").splitlines(keepends=True)
             kept = "".join(line for line in lines if _is_until(line, step, epoch))
-            aside = self.path.with_name(f".saving-{self.path.name}")
-            aside.write_text(kept, encoding="utf-8")
-            os.replace(aside, self.path)
+            write_text_whole(self.path, kept)
         self._file = self.path.open("a", encoding="utf-8")
 
     def write(self, record: Record) -> None:
@@ -70,9 +90,153 @@ class JsonLinesSink:
     def close(self) -> None:
         """Closes the file."""
         if self._file is not None:
-            with contextlib.suppress(OSError):  # what could not be flushed was reported when it was written
+            with contextlib.suppress(OSError):  # `write` has reported it
                 self._file.close()
             self._file = None
+
+
+class VisualDLSink:
+    """Writes curves, pictures and hyper-parameters for `visualdl --logdir <output>/vdl`.
+
+    Args:
+        folder: VisualDL's log folder.
+        hyperparameters: values of VisualDL's table of runs.
+        compared: tags of scalars, `kind/name`, that the table shows beside them.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        hyperparameters: Optional[Mapping[str, Union[str, int, float]]] = None,
+        compared: Sequence[str] = (),
+    ) -> None:
+        self.folder = folder
+        self.hyperparameters = dict(hyperparameters or {})
+        self.compared = list(compared)
+        self._writer: Any = None
+
+    def open(self, step: int, epoch: int) -> None:
+        """Goes on with the curves of the first `step` steps and of the first `epoch` epochs.
+
+        VisualDL shows one event file of a folder, the newest. So all that is kept goes into one file.
+        """
+        try:
+            from visualdl import LogWriter
+        except ImportError as exc:
+            raise PaddleVideoFastError(
+                f"VisualDL cannot be imported ({exc}): type  pip install visualdl  or set "
+                "-o use_visualdl=false"
+            ) from exc
+        # LogWriter prints that the file is there already
+        with writing(self.folder), contextlib.redirect_stdout(io.StringIO()):
+            name = _keep_events(self.folder, step, epoch)
+            self._writer = LogWriter(logdir=str(self.folder), display_name="", file_name=name)
+        if self.hyperparameters:
+            self._writer.add_hparams(self.hyperparameters, self.compared)
+
+    def write(self, record: Record) -> None:
+        """Adds each number under `kind/name`."""
+        for name, value in record.items():
+            if isinstance(value, (int, float)) and name not in _NO_SCALARS:
+                self._writer.add_scalar(f"{record['kind']}/{name}", float(value), int(record["step"]))
+
+    def add_clips(self, tag: str, step: int, sheets: Mapping[str, np.ndarray]) -> None:
+        """Adds pictures.
+
+        Args:
+            tag: what they are.
+            step: optimizer step.
+            sheets: name → uint8 [H, W, 3].
+        """
+        for name, sheet in sheets.items():
+            self._writer.add_image(f"{tag}/{name}", sheet, step)
+
+    def add_predictions(
+        self, tag: str, step: int, predictions: Predictions, class_names: Sequence[str]
+    ) -> None:
+        """Adds curves of precision and recall: of all classes together, and of the largest classes."""
+        right = predictions.labels[:, None] == np.arange(predictions.scores.shape[1])
+        self._add_curve(f"{tag}/all classes", step, right.reshape(-1), predictions.scores.reshape(-1))
+        for label in np.argsort(-right.sum(axis=0), kind="stable")[:_NUM_CURVES]:
+            if right[:, label].any():
+                name = class_names[label].replace("%", " percent")  # VisualDL refuses the sign
+                self._add_curve(f"{tag}/{name}", step, right[:, label], predictions.scores[:, label])
+
+    def _add_curve(self, tag: str, step: int, right: np.ndarray, scores: np.ndarray) -> None:
+        # LogWriter.add_pr_curve of VisualDL 2.5 needs np.float, which NumPy removed in 1.24.
+        from visualdl.component.base_component import pr_curve_raw
+
+        curve = precision_recall(right, scores)
+        counts = [count.tolist() for count in curve]
+        numbers = dict(zip(("tp", "fp", "tn", "fn"), counts))
+        record = pr_curve_raw(
+            tag,
+            **numbers,
+            precision=curve.precision.tolist(),
+            recall=curve.recall.tolist(),
+            step=step,
+            walltime=round(time.time() * 1000),
+        )
+        self._writer._get_file_writer().add_record(record)
+
+    def close(self) -> None:
+        """Flushes and closes the event file."""
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+
+def _keep_events(folder: Path, step: int, epoch: int) -> str:
+    """Puts the events that a resumed run does not repeat into one file.
+
+    Returns:
+        The file's name; empty where there is no event file yet.
+    """
+    sweep(folder)  # VisualDL would read them, too
+    files = sorted(folder.glob("vdlrecords.*"))
+    if not files:
+        return ""
+    # a process that died between the two steps below has left events in two files
+    events = dict.fromkeys(event for file in files for event in _events_in(file.read_bytes()))
+    kept = _kept_events(list(events), step, epoch)
+    with whole(files[-1]) as partial:
+        partial.write_bytes(b"".join(_LENGTH.pack(len(event)) + event for event in kept))
+    for file in files[:-1]:
+        file.unlink()
+    return files[-1].name
+
+
+def _kept_events(events: Sequence[bytes], step: int, epoch: int) -> Iterator[bytes]:
+    from visualdl.proto.record_pb2 import Record as Event
+
+    values = [Event.FromString(event).values[0] for event in events]
+    tags = [value.tag.replace("%", "/") for value in values]
+    kinds = [tag.partition("/")[0] for tag in tags]
+    # records after an epoch are repeated with its hooks; the number of the epoch is a curve of its own
+    repeated = {
+        value.id
+        for value, tag in zip(values, tags)
+        if tag in ("train_epoch/epoch", "valid/epoch") and value.value > epoch
+    }
+    has_head = False
+    for event, value, kind in zip(events, values, kinds):
+        content = value.WhichOneof("one_value")
+        if content == "meta_data":  # the head of a file
+            if not has_head:
+                yield event
+            has_head = True
+        elif content != "hparam" and value.id <= step and (kind == "train" or value.id not in repeated):
+            yield event
+
+
+def _events_in(data: bytes) -> Iterator[bytes]:
+    """The records of an event file. The last may be cut short; zeros after a power failure are no record."""
+    start = 0
+    while start + _LENGTH.size <= len(data):
+        end = start + _LENGTH.size + _LENGTH.unpack_from(data, start)[0]
+        if start + _LENGTH.size < end <= len(data):
+            yield data[start + _LENGTH.size : end]
+        start = end
 
 
 def _is_until(line: str, step: int, epoch: int) -> bool:

@@ -11,12 +11,13 @@ import paddle
 
 from paddlevideo_fast.engine.distribution import Distribution
 from paddlevideo_fast.errors import NonFiniteLossError
-from paddlevideo_fast.metrics.center_crop import rank_of_label
+from paddlevideo_fast.loader import Batch, Incident
+from paddlevideo_fast.metrics import rank_of_label
 
 
 @dataclass
 class Average:
-    """A running mean over samples, in plain Python floats so that a resumed run adds in the same order."""
+    """A running mean over samples, in Python floats: a resumed run adds the same numbers in one order."""
 
     total: float = 0.0
     count: int = 0
@@ -35,13 +36,13 @@ class TrainerState:
     """Position and history of a run.
 
     Attributes:
-        epoch: the epoch under way, from 0; equal to the number of finished epochs between two of them.
+        epoch: the epoch under way, from 0; between two epochs the number of finished ones.
         step_in_epoch: optimizer steps done in that epoch.
         step: optimizer steps done in all.
-        best: value of the best validation so far and the epoch (from 1) it came after.
+        best: value of the best validation so far, and its epoch (from 1).
         epoch_averages: means of the epoch under way, by name ("loss", "top1", "top5").
         num_replaced: frames of the epoch under way that did not decode and were replaced by others.
-        num_skipped: optimizer steps of the epoch under way that were left out: their gradients overflowed.
+        num_skipped: optimizer steps of the epoch under way that were left out as their gradients overflowed.
         last_validation: the newest validation's metrics.
     """
 
@@ -70,51 +71,46 @@ class StepRecord:
     """One optimizer step whose values are still on the device."""
 
     step: int
-    loss: Any
-    logits: List[Any]
-    labels: List[Any]
+    loss: paddle.Tensor
+    logits: List[paddle.Tensor]
+    labels: List[np.ndarray]
     ids: List[int]
 
 
 @dataclass
 class StepNews:
-    """What a rank tells the others before a step.
+    """What a rank tells the other ranks before a step.
 
     Attributes:
-        sizes: clips of each of its batches.
-        failures, replaced: of its batches; see `loader.Batch`.
-        num_replaced: frames of its batches that did not decode and were replaced by others.
-        signal_number: that asks it to stop.
+        sizes: clips in each of its batches.
+        incidents: of its batches.
+        signal_number: a signal that asks it to stop.
     """
 
     sizes: List[int]
-    failures: List[Any]
-    replaced: List[Any]
-    num_replaced: int
+    incidents: List[Incident]
     signal_number: Optional[int]
 
     @classmethod
-    def of(cls, batches: Sequence[Any], signal_number: Optional[int]) -> StepNews:
+    def of(cls, batches: Sequence[Batch], signal_number: Optional[int]) -> StepNews:
         """The news of the batches of a step."""
         return cls(
-            sizes=[len(batch.labels) for batch in batches],
-            failures=[failure for batch in batches for failure in batch.failures],
-            replaced=[clip for batch in batches for clip in batch.replaced],
-            num_replaced=sum(batch.num_replaced for batch in batches),
+            sizes=[len(batch) for batch in batches],
+            incidents=[incident for batch in batches for incident in batch.incidents],
             signal_number=signal_number,
         )
 
     @property
     def is_news(self) -> bool:
-        """Whether there is anything that the others do not expect."""
-        return bool(self.failures or self.replaced or not all(self.sizes) or self.signal_number is not None)
+        """Whether there is anything that the other ranks do not expect."""
+        return bool(self.incidents or not all(self.sizes) or self.signal_number is not None)
 
 
 class StepWindow:
-    """Losses and logits of the steps since the last look, left on the device until someone needs them.
+    """Keeps losses and logits of the newest steps on the device until someone needs their values.
 
-    Reading a value makes the host wait for the device, so it happens once a window and not once a step. The
-    check for a loss that is not finite happens then, too: before anything is logged, evaluated or saved.
+    Reading a value makes the host wait for the device, so it happens once a window and not once a step. A
+    loss that is not finite is found then: before anything is logged, evaluated or saved.
 
     Args:
         distribution: all ranks look at the same steps, and see the values of all.
@@ -128,14 +124,14 @@ class StepWindow:
         self._records.append(record)
 
     def drain(self, averages: Dict[str, Average], last_good: Optional[str]) -> Dict[str, float]:
-        """Moves the window into the running averages and forgets it.
+        """Adds the steps of the window to the running averages, and empties the window.
 
         Args:
             averages: of the epoch; updated in place.
             last_good: the newest checkpoint, for the error's message.
 
         Returns:
-            The newest step's loss, top1 and top5; empty where the window is.
+            The newest step's loss, top1 and top5; nothing where the window is empty.
 
         Raises:
             NonFiniteLossError: a loss is NaN or infinite; names the step, the clips and the last checkpoint.
@@ -158,7 +154,7 @@ class StepWindow:
 
 
 class _Share(NamedTuple):
-    """What a step came to on one rank; the mean of the ranks' losses is that of all clips."""
+    """The values of a step on one rank; the mean of the ranks' losses is the mean over all clips."""
 
     loss: float
     num_top1: int
@@ -167,7 +163,7 @@ class _Share(NamedTuple):
 
 
 def _read(record: StepRecord, last_good: Optional[str]) -> _Share:
-    """A step's values, by the rule of the evaluation.
+    """The values of a step on this rank; top-k by the same rule as in an evaluation.
 
     Raises:
         NonFiniteLossError: see `StepWindow.drain`.

@@ -1,4 +1,4 @@
-"""The one training loop: it knows steps, not models, not data, not features."""
+"""The one training loop and its hooks: it knows steps, not models, not data, not features."""
 
 from __future__ import annotations
 
@@ -9,52 +9,112 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optio
 import numpy as np
 import paddle
 
-from paddlevideo_fast.engine.callbacks.base import Callback
 from paddlevideo_fast.engine.distribution import Distribution
 from paddlevideo_fast.engine.interrupt import InterruptGuard, TrainingInterrupted
 from paddlevideo_fast.engine.precision import Precision
 from paddlevideo_fast.engine.prefetch import to_device
+from paddlevideo_fast.engine.protocols import BatchLoader, Mix, Preprocess, VideoModel
 from paddlevideo_fast.engine.state import StepNews, StepRecord, StepWindow, TrainerState
 from paddlevideo_fast.errors import BadSampleShareError, CheckpointError
+from paddlevideo_fast.loader import Batch, Incident
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.schedule.phases import Phase
 
 logger = get_logger(__name__)
 
 
+class Callback:
+    """Something that happens around the steps; a hook does nothing unless a subclass overrides it.
+
+    Hooks run in list order. `fit_end` runs after the last epoch only, `close` always, also after an error.
+    """
+
+    def fit_begin(self, trainer: Trainer) -> None:
+        """Before the first step; a resumed run has its state already."""
+
+    def phase_begin(self, trainer: Trainer) -> None:
+        """`trainer.phase` is the new phase."""
+
+    def epoch_begin(self, trainer: Trainer) -> None:
+        """Before the first step of an epoch, or of the part of it that a resumed run still trains."""
+
+    def step_begin(self, trainer: Trainer) -> None:
+        """Before the forward pass of an optimizer step."""
+
+    def step_end(self, trainer: Trainer) -> None:
+        """After the optimizer step; `trainer.state` counts it already."""
+
+    def epoch_end(self, trainer: Trainer) -> None:
+        """`trainer.state.epoch` counts the finished epoch already."""
+
+    def before_evaluation(self, trainer: Trainer) -> None:
+        """Puts in place the weights to evaluate."""
+
+    def after_evaluation(self, trainer: Trainer) -> None:
+        """Puts back the weights to train; also where an error came before `before_evaluation`."""
+
+    def before_checkpoint(self, trainer: Trainer) -> None:
+        """Makes the state of the run the same on all ranks, before rank 0 writes it."""
+
+    def phase_end(self, trainer: Trainer) -> None:
+        """After the phase's last epoch."""
+
+    def interrupted(self, trainer: Trainer) -> None:
+        """A signal asked the run to stop between two steps."""
+
+    def fit_end(self, trainer: Trainer) -> None:
+        """After the last epoch."""
+
+    def close(self) -> None:
+        """Releases files; also after an error."""
+
+    def state_dict(self) -> Dict[str, Any]:
+        """JSON values a checkpoint must hold."""
+        return {}
+
+    def set_state_dict(self, state: Dict[str, Any]) -> None:
+        """Takes back what `state_dict` gave."""
+
+    def tensors(self) -> Dict[str, Any]:
+        """Tensors a checkpoint must hold, by the structured name of the parameter they belong to."""
+        return {}
+
+    def set_tensors(self, tensors: Dict[str, Any]) -> None:
+        """Takes back, as arrays, what `tensors` gave."""
+
+
 class Trainer:
     """Trains a model over phases of epochs.
 
     Everything else (learning rate, evaluation, checkpoints, logs) is a callback. Randomness on the device is
-    a function of (seed, step, rank) and that of a sample one of (seed, epoch, index, view), so a run that
-    stops after any step and goes on from its checkpoint takes the same steps as one that never stopped.
+    a function of (seed, step, rank), randomness of a sample a function of (seed, epoch, index, view). So a
+    run that stops after any step and goes on from its checkpoint takes the same steps as a run that never
+    stopped.
 
     Args:
-        model: `model(clips)` gives logits [N, num_classes], or a tuple of such, the first of which count;
-            `model.loss(logits, labels)` a scalar.
-        optimizer: a `paddle.optimizer.Optimizer` with a float learning rate.
-        make_loader: gives the loader of a phase, which takes the place of the one before; a loader has
-            `epoch(epoch, start_batch)`, an iterator of `loader.Batch`, and a length in batches.
+        model: see `VideoModel`.
+        optimizer: with a plain number as its learning rate.
+        make_loader: gives the loader of a phase, which takes the place of the last phase's loader.
         preprocess: uint8 clips [N, T, H, W, C] to the model's float32 input, on the device.
         phases: one for ordinary training.
-        callbacks: in the order their hooks run.
-        mix: optional, `mix(clips, labels, rng)` to mixed clips and labels.
+        callbacks: in the order in which their hooks run.
+        mix: mixes the clips and labels of a batch, such as `modeling.Mixup`.
         precision: casts and loss scaling.
         distribution: the other processes of the run; each has its share of every step's clips.
         seed: of everything random on the device.
         accumulate_steps: batches whose gradients are averaged in one optimizer step.
         max_iters: ends each epoch after so many optimizer steps, as PaddleVideo's flag does.
-        on_failures: called with the `failures` and `replaced` of each batch that has any.
+        on_incidents: called with the incidents of each batch that has any.
         data_identity: JSON values that decide, with the phase, which samples a step sees (batch size, the
-            list); a run that is resumed inside an epoch must have the same.
+            list). A run must have the same values to be resumed inside an epoch.
 
     Attributes:
         state: where the run stands; the same on all ranks.
         phase: the phase under way.
         steps_per_epoch: optimizer steps of an epoch of the phase under way.
         total_steps: optimizer steps of the run.
-        reader_cost_sec, batch_cost_sec: wait for data on the device, and whole time, of the newest step, in
-            seconds. The device may still be at work at the end of a step; see `Recorder`.
+        reader_cost_sec, batch_cost_sec: of the newest step, the wait for data on the device, and the whole
+            time. The device may still be at work at the end of a step; see `Recorder`.
         epoch_cost_sec: training time of the newest epoch, without what follows it.
         num_clips, num_own_clips: of the newest step, on all ranks and on this one.
         last_checkpoint: set by the checkpoint callback; named when the loss is not finite.
@@ -62,19 +122,19 @@ class Trainer:
 
     def __init__(
         self,
-        model: Any,
-        optimizer: Any,
-        make_loader: Callable[[Phase], Any],
-        preprocess: Callable[[Any], Any],
+        model: VideoModel,
+        optimizer: paddle.optimizer.Optimizer,
+        make_loader: Callable[[Phase], BatchLoader],
+        preprocess: Preprocess,
         phases: Sequence[Phase],
         callbacks: Sequence[Callback] = (),
-        mix: Optional[Callable[..., Any]] = None,
+        mix: Optional[Mix] = None,
         precision: Optional[Precision] = None,
         distribution: Optional[Distribution] = None,
         seed: int = 0,
         accumulate_steps: int = 1,
         max_iters: Optional[int] = None,
-        on_failures: Optional[Callable[[Any, Any], None]] = None,
+        on_incidents: Optional[Callable[[List[Incident]], None]] = None,
         data_identity: Optional[Mapping[str, Any]] = None,
     ) -> None:
         self.model = model
@@ -89,7 +149,7 @@ class Trainer:
         self.seed = seed
         self.accumulate_steps = accumulate_steps
         self.max_iters = max_iters
-        self.on_failures = on_failures
+        self.on_incidents = on_incidents
         self.data_identity = dict(data_identity or {})
         self.state = TrainerState()
         self.window = StepWindow(self.distribution)
@@ -136,7 +196,7 @@ class Trainer:
                 callback.close()
         return self.state
 
-    def steps_in_epoch(self, loader: Any) -> int:
+    def steps_in_epoch(self, loader: BatchLoader) -> int:
         """Optimizer steps of an epoch over `loader`."""
         steps = -(-len(loader) // self.accumulate_steps)
         return steps if self.max_iters is None else min(steps, self.max_iters)
@@ -178,8 +238,8 @@ class Trainer:
     def _end_epoch(self) -> None:
         """Counts the epoch and calls the hooks that evaluate, record and save it.
 
-        Where one of them fails or is interrupted, on all ranks, the epoch's training is saved first; a
-        resumed run begins with these hooks.
+        Where a hook fails or is interrupted on all ranks, the training of the epoch is saved before the run
+        ends. A resumed run begins with the hooks.
         """
         self.drain()
         if not self.state.epoch_averages:
@@ -199,7 +259,7 @@ class Trainer:
                 self._call("interrupted")
             raise
 
-    def _train_epoch(self, loader: Any) -> None:
+    def _train_epoch(self, loader: BatchLoader) -> None:
         start_batch = self.state.step_in_epoch * self.accumulate_steps
         self.model.train()
         epoch_began = began = time.perf_counter()
@@ -217,11 +277,11 @@ class Trainer:
             began = time.perf_counter()
         self.epoch_cost_sec = time.perf_counter() - epoch_began
 
-    def _agreed(self, batches: List[Any]) -> List[Any]:
-        """What this rank trains on in the next step, after the ranks have told each other what is new.
+    def _agreed(self, batches: List[Batch]) -> List[Batch]:
+        """The batches that this rank trains on in the next step, once the ranks know each other's news.
 
-        They add up two numbers at each step. Only where one of them has news (a signal, a file that does not
-        decode, an empty batch) do they tell each other what it is, and all act upon it alike.
+        The ranks add up two numbers at each step. Only where a rank has news (a signal, a file that does not
+        decode, an empty batch) do they gather the news, and all act upon it alike.
 
         Raises:
             TrainingInterrupted: a signal came, on any rank; the callbacks have saved.
@@ -237,17 +297,17 @@ class Trainer:
             self._call("interrupted")
             raise TrainingInterrupted(signals[0])
         for news in told:
-            self.state.num_replaced += news.num_replaced
-            if self.on_failures is not None and (news.failures or news.replaced):
-                self.on_failures(news.failures, news.replaced)
+            self.state.num_replaced += sum(incident.num_frames for incident in news.incidents)
+            if self.on_incidents is not None and news.incidents:
+                self.on_incidents(news.incidents)
         # a batch that is empty on one rank is left out on all: none may wait for the gradients of another
-        kept = [place for place in range(len(batches)) if all(news.sizes[place] for news in told)]
-        self.num_clips = sum(news.sizes[place] for news in told for place in kept)
-        self.num_own_clips = sum(own.sizes[place] for place in kept)
-        return [batches[place] for place in kept]
+        kept = [index for index in range(len(batches)) if all(news.sizes[index] for news in told)]
+        self.num_clips = sum(news.sizes[index] for news in told for index in kept)
+        self.num_own_clips = sum(own.sizes[index] for index in kept)
+        return [batches[index] for index in kept]
 
-    def train_step(self, batches: List[Any]) -> None:
-        """One optimizer step over the mean gradient of the clips of `batches` and those of the other ranks.
+    def train_step(self, batches: List[Batch]) -> None:
+        """Takes one optimizer step over the mean gradient of the clips of all ranks.
 
         Nothing is read back from the device, but for Paddle's check for an overflow of float16 gradients.
         """
@@ -284,7 +344,7 @@ class Trainer:
         )
 
     def drain(self) -> Dict[str, float]:
-        """Reads the steps since the last call back into the epoch's averages; see `StepWindow.drain`."""
+        """Adds the steps since the last call to the epoch's averages; see `StepWindow.drain`."""
         return self.window.drain(self.state.epoch_averages, self.last_checkpoint)
 
     def _call(self, hook: str) -> None:
@@ -297,7 +357,7 @@ def step_seed(seed: int, step: int, rank: int = 0) -> int:
     return int(np.random.SeedSequence((seed, step, rank)).generate_state(1)[0])
 
 
-def _grouped(batches: Iterable[Any], size: int) -> Iterator[List[Any]]:
+def _grouped(batches: Iterable[Batch], size: int) -> Iterator[List[Batch]]:
     """Lists of `size` batches; the last may be shorter."""
     iterator = iter(batches)
     while group := list(itertools.islice(iterator, size)):

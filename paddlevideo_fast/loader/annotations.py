@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Iterator, List, Optional, Sequence, Tuple
+from pathlib import Path
+from typing import Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
 from paddlevideo_fast.errors import AnnotationError
 
@@ -26,7 +27,8 @@ class VideoRecord:
         num_frames: frames in the folder; None for a video.
         frames_suffix: format string of the frames' file names; None for a video.
         line: line number in the list, from 1; 0 where the record is from no list.
-        place: of packed frames: number of the shard, and of the video in it.
+        place: where in an open file: of packed frames, the shard's number and the video's in it; of a window
+            of a video, its first frame and the frame after its last.
     """
 
     path: str
@@ -85,6 +87,31 @@ def read_frame_list(
     return _not_empty(records, file_path, "folder num_frames label")
 
 
+def require_files(
+    records: List[VideoRecord], file_path: str, data_prefix: Optional[str] = None
+) -> List[VideoRecord]:
+    """The records, once a file below `data_prefix` is found; a list of other files is not looked through.
+
+    Raises:
+        AnnotationError: none of the files that the list has below `data_prefix` is there.
+    """
+    below = [record.path for record in records if data_prefix and record.path.startswith(data_prefix)]
+    folders: Dict[str, bool] = {}  # where a folder is missing, its files need not be looked for
+
+    def is_there(path: str) -> bool:
+        folder = os.path.dirname(path) or "."
+        if folder not in folders:
+            folders[folder] = os.path.isdir(folder)
+        return folders[folder] and os.path.exists(path)
+
+    if below and not any(map(is_there, below)):
+        raise AnnotationError(
+            f"{file_path}: none of its {len(below)} files is below data_prefix '{data_prefix}'; the first "
+            f"would be {below[0]}; check data_prefix and suffix in DATASET"
+        )
+    return records
+
+
 def check_labels(records: Sequence[VideoRecord], num_classes: int, file: str) -> None:
     """Checks that every label is below `num_classes`.
 
@@ -98,6 +125,32 @@ def check_labels(records: Sequence[VideoRecord], num_classes: int, file: str) ->
                 f"{where}: label {record.label} with num_classes {num_classes}: "
                 f"labels go from 0 to {num_classes - 1}; correct the list or the head's num_classes"
             )
+
+
+def read_class_names(file_path: Union[str, Path], num_classes: int, key: str = "") -> List[str]:
+    """Names of the classes from a UTF-8 text file: one a line, in the order of the labels.
+
+    A byte-order mark, line ends of Windows, blank lines and spaces around a name are no part of the names.
+
+    Args:
+        file_path: the file.
+        num_classes: how many names the file has to have.
+        key: the config key that names the file, for messages.
+
+    Raises:
+        AnnotationError: the file cannot be read, or has another number of names.
+    """
+    where = f"{key} {file_path}".strip()
+    try:
+        lines = Path(file_path).read_text(encoding="utf-8-sig").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise AnnotationError(f"{where}: cannot be read: {error}") from error
+    names = [line.strip() for line in lines if line.strip()]
+    if len(names) != num_classes:
+        raise AnnotationError(
+            f"{where}: has {len(names)} names, the model {num_classes} classes; write one name a line"
+        )
+    return names
 
 
 def _lines(file_path: str, num_fields: int, expected: str) -> Iterator[Tuple[int, List[str]]]:

@@ -10,9 +10,8 @@ from typing import List, Optional, Sequence, Union
 
 import numpy as np
 
-from paddlevideo_fast.loader.errors import LoaderError
-from paddlevideo_fast.loader.randomness import ORDER, generator
-from paddlevideo_fast.loader.request import ClipRequest
+from paddlevideo_fast.errors import LoaderError
+from paddlevideo_fast.loader.request import ORDER, ClipRequest, generator
 
 
 @dataclass(frozen=True)
@@ -36,7 +35,7 @@ class ClipBatchSampler:
     """Batches of requests, the share of one rank.
 
     Rank r takes the samples at places r, r + world_size, … of the epoch's order, so the batches of all ranks
-    at one step are together what a single process with the whole batch would see.
+    at one step together make the batch that a single process would have.
 
     Where samples are not shuffled, for evaluation, whole batches are dealt: those of a single process with
     the same `batch_size`, so that none is computed otherwise for the number of ranks. All views of a sample

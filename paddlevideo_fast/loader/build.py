@@ -4,35 +4,47 @@ from __future__ import annotations
 
 from typing import Any, Literal, Mapping, Optional, Sequence, Union
 
-from paddlevideo_fast.config.build import build, build_list
+from paddlevideo_fast.config import build, build_list
+from paddlevideo_fast.errors import LoaderError
 from paddlevideo_fast.loader.batches import BatchShape, ClipBatchSampler
 from paddlevideo_fast.loader.clip_loader import ClipLoader
 from paddlevideo_fast.loader.dali import DaliLoader, DaliOptions
-from paddlevideo_fast.loader.dataset import ClipDataset
-from paddlevideo_fast.loader.errors import LoaderError
+from paddlevideo_fast.loader.dataset import ClipDataset, Decoder
 from paddlevideo_fast.loader.pipeline import Pipeline
 from paddlevideo_fast.loader.workers import WorkerOptions
+from paddlevideo_fast.log import get_logger, warn_once
 from paddlevideo_fast.registry import DATASETS, DECODERS, SAMPLERS, TRANSFORMS
 
 
 def build_pipeline(section: Mapping[str, Any]) -> Pipeline:
-    """A pipeline from `PIPELINE.train`, `.valid` or `.test`.
-
-    `decode_sampler` alone stands for both `decode: {name: VideoDecoder}` and `sample`.
+    """A pipeline from `sample` and `transform` of `PIPELINE.train`, `.valid` or `.test`.
 
     Raises:
         LoaderError: `decode` or `sample` is missing.
     """
+    section = _whole_section(section)
+    return Pipeline(
+        build(SAMPLERS, section["sample"]), build_list(TRANSFORMS, section.get("transform") or [])
+    )
+
+
+def build_decoder(section: Mapping[str, Any]) -> Decoder:
+    """What opens files, from `decode` of `PIPELINE.train`, `.valid` or `.test`.
+
+    Raises:
+        LoaderError: `decode` or `sample` is missing.
+    """
+    return build(DECODERS, _whole_section(section)["decode"])
+
+
+def _whole_section(section: Mapping[str, Any]) -> Mapping[str, Any]:
+    """`decode_sampler` alone stands for both `decode: {name: VideoDecoder}` and `sample`."""
     if section.get("decode_sampler"):
         section = {**section, "decode": {"name": "VideoDecoder"}, "sample": section["decode_sampler"]}
     for key in ("decode", "sample"):
         if not section.get(key):
             raise LoaderError(f"a pipeline needs '{key}'; it has {', '.join(section) or 'nothing'}")
-    return Pipeline(
-        build(DECODERS, section["decode"]),
-        build(SAMPLERS, section["sample"]),
-        build_list(TRANSFORMS, section.get("transform") or []),
-    )
+    return section
 
 
 def build_dataset(
@@ -43,8 +55,26 @@ def build_dataset(
     Raises:
         AnnotationError: the list is missing, empty or malformed.
     """
-    pipeline = build_pipeline(pipeline_section)
-    return build(DATASETS, dataset_section, pipeline=pipeline, seed=seed, training=training)
+    pipeline, decoder = build_pipeline(pipeline_section), build_decoder(pipeline_section)
+    _tell_what_has_no_effect(pipeline, training)
+    return build(DATASETS, dataset_section, pipeline=pipeline, decoder=decoder, seed=seed, training=training)
+
+
+def _tell_what_has_no_effect(pipeline: Pipeline, training: bool) -> None:
+    if not pipeline.is_normalized:
+        mean, std = pipeline.normalization
+        warn_once(
+            get_logger(),
+            f"a pipeline has no Normalization: clips are normalised by ImageNet's mean {list(mean)} and std "
+            f"{list(std)}",
+        )
+    for step in [] if training else [*pipeline.geometric, *pipeline.pixelwise]:
+        if getattr(step, "p", 1.0) < 1.0:
+            warn_once(
+                get_logger(),
+                f"{type(step).__name__} has no effect in evaluation, where nothing is drawn at random; p: 1 "
+                "applies it to every clip",
+            )
 
 
 def build_loader(

@@ -1,17 +1,53 @@
-"""Samples become batches: each clip is put into its place of the batch's array."""
+"""Samples become batches: each clip is put into its place of the array of its batch."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Callable, List, Optional, Sequence, Tuple
+from typing import Any, Callable, List, Optional, Protocol, Sequence, Tuple
 
 import numpy as np
 
-from paddlevideo_fast.loader.dataset import Failure, Sample
-from paddlevideo_fast.loader.errors import LoaderError
+from paddlevideo_fast.errors import LoaderError
+from paddlevideo_fast.loader.annotations import VideoRecord
+from paddlevideo_fast.loader.incidents import Incident, failures_of
 from paddlevideo_fast.loader.request import ClipRequest
 
 Allocate = Callable[[Tuple[int, ...]], np.ndarray]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What a data set returns for a request.
+
+    Attributes:
+        clip: uint8 [V * T, H, W, 3]; None where nothing decoded.
+        label: class of the clip: the record's, or the class of its mirror image.
+        index: number of the record; in training it differs from the request's where that did not decode.
+        view: the request's.
+        incidents: the records that did not decode, and this one where some of its frames were replaced.
+        num_crops: how many clips of the batch `clip` makes, one after the other; each is a view of its own.
+    """
+
+    clip: Optional[np.ndarray]
+    label: int
+    index: int
+    view: int
+    incidents: Tuple[Incident, ...] = ()
+    num_crops: int = 1
+
+
+class ClipSource(Protocol):
+    """What a loader asks of a data set; `ClipDataset` is one."""
+
+    file_path: str
+    on_record: Optional[Callable[[int], None]]
+
+    @property
+    def records(self) -> Sequence[VideoRecord]:
+        """The records that requests name by their index."""
+
+    def load(self, request: ClipRequest, out: Optional[np.ndarray] = None) -> Sample:
+        """The sample of a request, its clip in `out` where it fits."""
 
 
 @dataclass
@@ -21,20 +57,18 @@ class Batch:
     Attributes:
         clips: uint8 [N, V * T, H, W, 3]. A sample of several crops is several clips here, and samples without
             a clip are left out, so N may differ from the batch size; where none has one, the shape is
-            [0, 0, 0, 0, 3]. A loader that normalises by itself gives float32 as the network takes them.
+            [0, 0, 0, 0, 3]. A numpy array, or a tensor where DALI decodes on a GPU.
         labels: int64 [N].
         ids: int64 [N], numbers of the records in the dataset.
         views: int64 [N].
-        failures: (path, cause) of each file that did not decode.
-        replaced: (path, frames) of each clip in which frames that do not decode were replaced by others.
+        incidents: the files that did not decode, as a whole or in parts.
     """
 
     clips: Any
     labels: np.ndarray
     ids: np.ndarray
     views: np.ndarray
-    failures: List[Failure] = field(default_factory=list)
-    replaced: List[Tuple[str, int]] = field(default_factory=list)
+    incidents: List[Incident] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -42,7 +76,12 @@ class Batch:
     @property
     def num_replaced(self) -> int:
         """Frames that do not decode and were replaced by others of their file."""
-        return sum(count for _, count in self.replaced)
+        return sum(incident.num_frames for incident in self.incidents)
+
+    @property
+    def failures(self) -> List[Tuple[str, str]]:
+        """(path, cause) of each file that did not decode."""
+        return failures_of(self.incidents)
 
 
 def private_array(shape: Tuple[int, ...]) -> np.ndarray:
@@ -50,24 +89,26 @@ def private_array(shape: Tuple[int, ...]) -> np.ndarray:
     return np.empty(shape, np.uint8)
 
 
-def make_batch(dataset: Any, requests: Sequence[ClipRequest], allocate: Allocate = private_array) -> Batch:
+def make_batch(
+    dataset: ClipSource, requests: Sequence[ClipRequest], allocate: Allocate = private_array
+) -> Batch:
     """Makes the samples of a batch one after the other, in place.
 
     Args:
         dataset: makes a sample of a request, and puts its clip in a given place where it can.
-        requests: what the batch is made of.
+        requests: the clips of the batch.
         allocate: gives the uint8 array of a shape, which the clips are written to.
 
     Raises:
         LoaderError: the clips have different shapes.
     """
     samples: List[Sample] = []
-    failures: List[Failure] = []
+    incidents: List[Incident] = []
     clips: Optional[np.ndarray] = None
     for request in requests:
         place = None if clips is None else clips[len(samples)]
         sample = dataset.load(request, place)
-        failures += sample.failures
+        incidents += sample.incidents
         if sample.clip is None:
             continue
         if clips is None:  # the first clip says how large they are
@@ -75,26 +116,17 @@ def make_batch(dataset: Any, requests: Sequence[ClipRequest], allocate: Allocate
         if sample.clip is not place:
             clips[len(samples)] = _checked(sample.clip, clips)
         samples.append(sample)
-    replaced = [
-        (dataset.records[sample.index].path, sample.num_replaced) for sample in samples if sample.num_replaced
-    ]
-    return batch_of(samples, None if clips is None else clips[: len(samples)], failures, replaced)
+    return batch_of(samples, None if clips is None else clips[: len(samples)], incidents)
 
 
-def batch_of(
-    samples: Sequence[Sample],
-    clips: Any,
-    failures: List[Failure],
-    replaced: Sequence[Tuple[str, int]] = (),
-) -> Batch:
+def batch_of(samples: Sequence[Sample], clips: Any, incidents: List[Incident]) -> Batch:
     """The batch of samples whose clips lie in one array.
 
     Args:
         samples: those that have a clip; their `clip` is not looked at.
         clips: an array or a tensor [N, V * T, …], where a sample has its crops one after the other; None:
             there is no sample.
-        failures: of the batch.
-        replaced: of the batch.
+        incidents: of the batch.
     """
     num_crops = samples[0].num_crops if samples else 1
     return Batch(
@@ -104,8 +136,7 @@ def batch_of(
         views=np.array(
             [sample.view * num_crops + crop for sample in samples for crop in range(num_crops)], np.int64
         ),
-        failures=failures,
-        replaced=list(replaced),
+        incidents=incidents,
     )
 
 

@@ -2,44 +2,98 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Callable, ClassVar, Dict, Iterator, List, NamedTuple, Optional, Tuple
+import os
+from dataclasses import replace
+from typing import (
+    Any,
+    Callable,
+    ClassVar,
+    Dict,
+    Iterator,
+    List,
+    Literal,
+    NamedTuple,
+    Optional,
+    Protocol,
+    Sequence,
+    Tuple,
+)
 
 import numpy as np
 
 from paddlevideo_fast.config.types import PositiveInt
-from paddlevideo_fast.errors import VideoDecodeError
-from paddlevideo_fast.loader.annotations import VideoRecord, read_frame_list, read_video_list
-from paddlevideo_fast.loader.errors import LoaderError
+from paddlevideo_fast.decode import PackedShard, VideoReader, open_frames, open_shards, open_video
+from paddlevideo_fast.errors import AnnotationError, LoaderError, VideoDecodeError
+from paddlevideo_fast.loader.annotations import (
+    VideoRecord,
+    read_frame_list,
+    read_video_list,
+    require_files,
+)
+from paddlevideo_fast.loader.collate import Sample
+from paddlevideo_fast.loader.incidents import Incident
 from paddlevideo_fast.loader.pipeline import Pipeline
-from paddlevideo_fast.loader.randomness import CLIP, SUBSTITUTE, Middle, generator
-from paddlevideo_fast.loader.request import ClipRequest
-from paddlevideo_fast.registry import DATASETS
-
-Failure = Tuple[str, str]
+from paddlevideo_fast.loader.request import CLIP, SUBSTITUTE, ClipRequest, Middle, generator
+from paddlevideo_fast.log import get_logger
+from paddlevideo_fast.registry import DATASETS, DECODERS
 
 
-@dataclass(frozen=True)
-class Sample:
-    """What a dataset returns for a request.
+class Decoder(Protocol):
+    """What `decode` in a pipeline's section becomes: it says how the files of a data set are opened."""
 
-    Attributes:
-        clip: uint8 [V * T, H, W, 3]; None where nothing decoded.
-        label: the class of what was delivered: the record's, or that of its mirror image.
-        index: its number; in training it differs from the request's where that did not decode.
-        view: the request's.
-        failures: (path, cause) of each record that did not decode.
-        num_crops: how many clips of the batch `clip` makes, one after the other; each is a view of its own.
-        num_replaced: frames of the record that do not decode and were replaced by others of it.
+    def open(self, record: VideoRecord) -> VideoReader:
+        """A reader of the record's frames; raises VideoDecodeError."""
+
+
+@DECODERS.register()
+class VideoDecoder:
+    """Opens video files.
+
+    Args:
+        backend: the reader: "pyav" is exact and the fastest; "decord" and "cv2" are there to compare with.
+        on_corrupt: what becomes of a frame that does not decode: "raise" makes its file a bad sample;
+            "nearest" shows the nearest frame that does, and counts it. "pyav" offers both.
     """
 
-    clip: Optional[np.ndarray]
-    label: int
-    index: int
-    view: int
-    failures: Tuple[Failure, ...] = ()
-    num_crops: int = 1
-    num_replaced: int = 0
+    ignored_arguments: ClassVar[Dict[str, str]] = {
+        "mode": "the sampler decides what is random",
+        "sampling_rate": "the sampler decides which frames are read",
+        "num_seg": "the sampler decides which frames are read",
+        "num_clips": "the sampler decides which frames are read",
+        "target_fps": "the sampler decides which frames are read",
+    }
+
+    def __init__(
+        self,
+        backend: Literal["auto", "pyav", "decord", "cv2"] = "pyav",
+        on_corrupt: Literal["raise", "nearest"] = "raise",
+    ) -> None:
+        if on_corrupt != "raise" and backend not in ("auto", "pyav"):
+            raise LoaderError(f"VideoDecoder: on_corrupt: {on_corrupt} needs backend: pyav, not {backend}")
+        self.backend = backend
+        self.on_corrupt = on_corrupt
+
+    def open(self, record: VideoRecord) -> VideoReader:
+        """A reader of the record's frames.
+
+        Raises:
+            VideoDecodeError: the file cannot be decoded.
+        """
+        return open_video(record.path, backend=self.backend, on_corrupt=self.on_corrupt)
+
+
+@DECODERS.register()
+class FrameDecoder:
+    """Opens folders of images."""
+
+    def open(self, record: VideoRecord) -> VideoReader:
+        """A reader of the record's frames.
+
+        Raises:
+            VideoDecodeError: the folder or its first image cannot be read.
+        """
+        suffix = record.frames_suffix or "img_{:05}.jpg"
+        return open_frames(record.path, suffix=suffix, num_frames=record.num_frames)
 
 
 class Attempt(NamedTuple):
@@ -64,32 +118,42 @@ class ClipDataset:
     A file that does not decode raises nothing. In training another record takes its place, drawn from the
     same key as the sample's randomness; in evaluation the sample has no clip. Both report the file.
 
+    All data sets share this constructor. A data set says which records there are (`read_records`) and, where
+    `decoder` does not know, how one is opened (`open`). One that has more arguments takes those and passes
+    the rest on as `**shared`, which the config check follows.
+
     Args:
-        records: what there is.
-        file_path: the list they are from, for messages.
+        file_path: the list.
         pipeline: makes the clips.
         seed: of all randomness.
-        training: whether a substitute is drawn.
+        training: whether another record takes the place of one that does not decode.
+        data_prefix: folder that relative paths start from.
+        suffix: ending added to paths that lack it.
         num_retries: records that are tried in training before a sample is given up.
-        num_ensemble_views: clips of a video that an evaluation sees; more than one needs a DecodeSampler with
+        num_ensemble_views: clips of a video that a test sees; more than one needs a DecodeSampler with
             `test_mode`, or a Sampler in `valid_mode` that takes segments.
-        num_spatial_crops: crops of a span, each a view of its own; None: those that the transforms make.
-            Where both are None, all clips of a video are one view.
+        num_spatial_crops: crops of a span, each a view of its own; null: those that the transforms make.
+            Where both are null, all clips of a video are one view.
+        decoder: opens the records; None: as files of this data set usually are.
+        records: what there is, where no list says so.
 
     Raises:
+        AnnotationError: the list is missing, empty or malformed, or none of its files is there.
         LoaderError: the sampler or the transforms make other views.
 
     Attributes:
         num_views: requests that one record is evaluated with.
         num_crops: clips that one request makes, each a view of its own.
-        on_record: called with the number of each record before it is opened; a worker tells so where it is.
+        on_record: called with the index of a record before the record is opened. Workers report progress
+            through it; it may raise to cancel.
         groups: for each record, the number of the group that one rank reads; None: any rank reads any record.
     """
 
     num_views = 1
     num_crops = 1
     groups: Optional[List[int]] = None
-    injected: ClassVar[Tuple[str, ...]] = ("pipeline", "seed", "training")
+    usual_decoder: ClassVar[Callable[[], Decoder]] = VideoDecoder
+    injected: ClassVar[Tuple[str, ...]] = ("pipeline", "seed", "training", "decoder", "records")
     ignored_arguments: ClassVar[Dict[str, str]] = {
         "test_mode": "the section (train, valid, test) says it",
         "num_samples_precise_bn": "the population statistics have a section of their own",
@@ -97,26 +161,49 @@ class ClipDataset:
 
     def __init__(
         self,
-        records: List[VideoRecord],
         file_path: str,
+        *,
         pipeline: Pipeline,
         seed: int,
         training: bool,
-        num_retries: int = 5,
-        num_ensemble_views: Optional[int] = None,
-        num_spatial_crops: Optional[int] = None,
+        data_prefix: Optional[str] = None,
+        suffix: str = "",
+        num_retries: PositiveInt = 5,
+        num_ensemble_views: Optional[PositiveInt] = None,
+        num_spatial_crops: Optional[PositiveInt] = None,
+        decoder: Optional[Decoder] = None,
+        records: Optional[Sequence[VideoRecord]] = None,
     ) -> None:
         if num_retries < 1:
             raise LoaderError(f"num_retries is {num_retries}, expected 1 or more")
-        self.records = records
         self.file_path = file_path
+        self.data_prefix = data_prefix
+        self.suffix = suffix
         self.pipeline = pipeline
+        self.decoder = decoder or type(self).usual_decoder()
         self.seed = seed
         self.training = training
         self.num_attempts = num_retries if training else 1
         self.on_record: Optional[Callable[[int], None]] = None
+        self.records = self.read_records() if records is None else list(records)
         if num_ensemble_views or num_spatial_crops:
             self._set_views(num_ensemble_views or 1, num_spatial_crops)
+
+    def read_records(self) -> List[VideoRecord]:
+        """The records of the list at `file_path`.
+
+        Raises:
+            AnnotationError: the list is missing, empty or malformed, or none of its files is there.
+        """
+        raise NotImplementedError
+
+    def open(self, record: VideoRecord) -> VideoReader:
+        """A reader of a record's frames.
+
+        Raises:
+            VideoDecodeError: it cannot be decoded.
+        """
+        return self.decoder.open(record)
 
     def _set_views(self, num_ensemble_views: int, num_spatial_crops: Optional[int]) -> None:
         self.num_views = num_ensemble_views
@@ -136,11 +223,6 @@ class ClipDataset:
     def __len__(self) -> int:
         return len(self.records)
 
-    @property
-    def num_classes_seen(self) -> int:
-        """One more than the largest label."""
-        return 1 + max(record.label for record in self.records)
-
     def __getitem__(self, request: ClipRequest) -> Sample:
         return self.load(request)
 
@@ -152,26 +234,22 @@ class ClipDataset:
             out: contiguous uint8 [V * T, H, W, 3], such as a place in a batch. The clip is written into it,
                 and is this very array, unless it has another shape.
         """
-        failures: List[Failure] = []
+        incidents: List[Incident] = []
         for attempt in self.attempts(request):
+            index = attempt.request.index
             if self.on_record is not None:
-                self.on_record(attempt.request.index)
+                self.on_record(index)
             try:
-                clip = self.pipeline(*attempt, out)
+                with self.open(attempt.record) as reader:
+                    clip = self.pipeline(reader, *attempt, out)
             except VideoDecodeError as error:
-                failures.append(failure_of(attempt.record, error))
+                incidents.append(Incident.failed(attempt.record.path, error))
                 continue
-            return Sample(
-                clip.pixels,
-                clip.label,
-                attempt.request.index,
-                request.view,
-                tuple(failures),
-                self.num_crops,
-                clip.num_replaced,
-            )
+            if clip.num_replaced:
+                incidents.append(Incident.replaced(attempt.record.path, clip.num_replaced))
+            return Sample(clip.pixels, clip.label, index, request.view, tuple(incidents), self.num_crops)
         label = self.records[request.index].label
-        return Sample(None, label, request.index, request.view, tuple(failures), self.num_crops)
+        return Sample(None, label, request.index, request.view, tuple(incidents), self.num_crops)
 
     def attempts(self, request: ClipRequest) -> Iterator[Attempt]:
         """The record of a request, and in training the substitutes drawn for it should it not decode."""
@@ -184,49 +262,13 @@ class ClipDataset:
             yield Attempt(self.records[index], replace(request, index=index), rng)
 
 
-def failure_of(record: VideoRecord, error: VideoDecodeError) -> Failure:
-    """A record that did not decode: a folder of frames is one, whichever of its images is damaged."""
-    inside = "" if error.path == record.path else f"{error.path}: "
-    return record.path, inside + error.cause
-
-
 @DATASETS.register()
 class VideoDataset(ClipDataset):
-    """Video files from a list with lines `path label`.
+    """Video files from a list with lines `path label`."""
 
-    Args:
-        file_path: the list.
-        pipeline: makes the clips.
-        seed: of all randomness.
-        training: whether a file that does not decode is replaced.
-        data_prefix: folder that relative paths start from.
-        suffix: ending added to paths that lack it.
-        num_retries: records that are tried in training before a sample is given up.
-        num_ensemble_views: clips of a video that a test sees; more than one needs a DecodeSampler with
-            `test_mode`, or a Sampler in `valid_mode` that takes segments.
-        num_spatial_crops: crops of a span, each a view of its own; null: those that the transforms make.
-            Where both are null, all clips of a video are one view.
-
-    Raises:
-        AnnotationError: the list is missing, empty or malformed.
-        LoaderError: the sampler or the transforms make other views.
-    """
-
-    def __init__(
-        self,
-        file_path: str,
-        pipeline: Pipeline,
-        seed: int,
-        training: bool,
-        data_prefix: Optional[str] = None,
-        suffix: str = "",
-        num_retries: PositiveInt = 5,
-        num_ensemble_views: Optional[PositiveInt] = None,
-        num_spatial_crops: Optional[PositiveInt] = None,
-    ) -> None:
-        records = read_video_list(file_path, data_prefix, suffix)
-        views = num_ensemble_views, num_spatial_crops
-        super().__init__(records, file_path, pipeline, seed, training, num_retries, *views)
+    def read_records(self) -> List[VideoRecord]:
+        records = read_video_list(self.file_path, self.data_prefix, self.suffix)
+        return require_files(records, self.file_path, self.data_prefix)
 
 
 @DATASETS.register()
@@ -238,36 +280,13 @@ class SFVideoDataset(VideoDataset):
     spans holds B * `num_spatial_crops` clips.
 
     Args:
-        file_path: the list.
-        pipeline: makes the clips.
-        seed: of all randomness.
-        training: whether a file that does not decode is replaced.
-        data_prefix: folder that relative paths start from.
-        suffix: ending added to paths that lack it.
-        num_retries: records that are tried in training before a sample is given up.
         num_ensemble_views: clips of a video; more than one needs a DecodeSampler with `test_mode`, or a
             Sampler in `valid_mode` that takes segments.
         num_spatial_crops: crops of a span; null: those that the transforms make.
-
-    Raises:
-        AnnotationError: the list is missing, empty or malformed.
-        LoaderError: the sampler or the transforms make other views.
     """
 
-    def __init__(
-        self,
-        file_path: str,
-        pipeline: Pipeline,
-        seed: int,
-        training: bool,
-        data_prefix: Optional[str] = None,
-        suffix: str = "",
-        num_retries: PositiveInt = 5,
-        num_ensemble_views: PositiveInt = 1,
-        num_spatial_crops: Optional[PositiveInt] = None,
-    ) -> None:
-        views = num_ensemble_views, num_spatial_crops
-        super().__init__(file_path, pipeline, seed, training, data_prefix, suffix, num_retries, *views)
+    def __init__(self, file_path: str, *, num_ensemble_views: PositiveInt = 1, **shared: Any) -> None:
+        super().__init__(file_path, num_ensemble_views=num_ensemble_views, **shared)
 
 
 @DATASETS.register()
@@ -275,35 +294,101 @@ class FrameDataset(ClipDataset):
     """Folders of images from a list with lines `folder num_frames label`.
 
     Args:
-        file_path: the list.
-        pipeline: makes the clips.
-        seed: of all randomness.
-        training: whether a folder that does not decode is replaced.
-        data_prefix: folder that relative paths start from.
         suffix: format string from a frame's number, from 1, to its file name.
-        num_retries: records that are tried in training before a sample is given up.
-        num_ensemble_views: clips of a video that a test sees; more than one needs a DecodeSampler with
-            `test_mode`, or a Sampler in `valid_mode` that takes segments.
-        num_spatial_crops: crops of a span, each a view of its own; null: those that the transforms make.
-            Where both are null, all clips of a video are one view.
+    """
+
+    usual_decoder = FrameDecoder
+
+    def __init__(self, file_path: str, *, suffix: str = "img_{:05}.jpg", **shared: Any) -> None:
+        super().__init__(file_path, suffix=suffix, **shared)
+
+    def read_records(self) -> List[VideoRecord]:
+        records = read_frame_list(self.file_path, self.data_prefix, self.suffix)
+        return require_files(records, self.file_path, self.data_prefix)
+
+
+@DATASETS.register()
+class PackedFrameDataset(ClipDataset):
+    """Videos that data/pack_frames.py packed into shards. `decode` of the pipeline has no effect.
+
+    Args:
+        file_path: the folder of the shards: all of their videos, with the labels they were packed with. Or a
+            list with lines `name label`, names as in the list that was packed: these videos and labels.
+        data_prefix: with a list: the folder of the shards.
+        split_by: how ranks share the data: "sample": by videos, anew in each epoch; "shard": by whole
+            shards, so that a rank reads the same files in all epochs, and they may stay in its memory.
 
     Raises:
-        AnnotationError: the list is missing, empty or malformed.
+        ShardError: a shard is missing, unfinished, altered or of another version.
+        AnnotationError: the list is missing, empty or malformed, or names a video that is not packed.
         LoaderError: the sampler or the transforms make other views.
     """
 
+    ignored_arguments: ClassVar[Dict[str, str]] = {
+        **ClipDataset.ignored_arguments,
+        "suffix": "videos have the names that they were packed with",
+    }
+
     def __init__(
-        self,
-        file_path: str,
-        pipeline: Pipeline,
-        seed: int,
-        training: bool,
-        data_prefix: Optional[str] = None,
-        suffix: str = "img_{:05}.jpg",
-        num_retries: PositiveInt = 5,
-        num_ensemble_views: Optional[PositiveInt] = None,
-        num_spatial_crops: Optional[PositiveInt] = None,
+        self, file_path: str, *, split_by: Literal["sample", "shard"] = "sample", **shared: Any
     ) -> None:
-        records = read_frame_list(file_path, data_prefix, suffix)
-        views = num_ensemble_views, num_spatial_crops
-        super().__init__(records, file_path, pipeline, seed, training, num_retries, *views)
+        super().__init__(file_path, **shared)
+        if split_by == "shard":
+            self.groups = [record.place[0] for record in self.records]
+
+    def read_records(self) -> List[VideoRecord]:
+        if os.path.isdir(self.file_path):
+            self.shards = open_shards(self.file_path)
+            records = _all_records(self.shards)
+        else:
+            listed = read_video_list(self.file_path)
+            if not self.data_prefix:
+                raise AnnotationError(
+                    f"{self.file_path}: is a list, so data_prefix must be the folder of its shards"
+                )
+            self.shards = open_shards(self.data_prefix)
+            records = _listed_records(self.shards, listed, self.file_path)
+        if not records:
+            raise AnnotationError(
+                f"{self.file_path}: no video of it could be packed; see failures.txt of the shards"
+            )
+        return records
+
+    def open(self, record: VideoRecord) -> VideoReader:
+        shard, video = record.place
+        return self.shards[shard].open(video)
+
+
+def _all_records(shards: Sequence[PackedShard]) -> List[VideoRecord]:
+    return [
+        VideoRecord(shard.path_of(video), label, place=(number, video))
+        for number, shard in enumerate(shards)
+        for video, label in enumerate(shard.directory.videos["label"].tolist())
+    ]
+
+
+def _listed_records(
+    shards: Sequence[PackedShard], listed: Sequence[VideoRecord], file_path: str
+) -> List[VideoRecord]:
+    places = {
+        name: (number, video)
+        for number, shard in enumerate(shards)
+        for video, name in enumerate(shard.directory.names)
+    }
+    failed = {name for shard in shards for name, _ in shard.directory.failures}
+    records, num_failed = [], 0
+    for record in listed:
+        # a frame list has the number of frames between name and label
+        names = (record.path, record.path.rsplit(None, 1)[0])
+        name = next((name for name in names if name in places or name in failed), None)
+        if name is None:
+            raise AnnotationError(f"{file_path}:{record.line}: '{record.path}' is not in the packed frames")
+        if name in failed:
+            num_failed += 1
+            continue
+        number, video = places[name]
+        path = shards[number].path_of(video)
+        records.append(VideoRecord(path, record.label, line=record.line, place=(number, video)))
+    if num_failed:
+        get_logger().warning(f"{file_path}: {num_failed} videos are left out: they could not be packed")
+    return records

@@ -1,4 +1,4 @@
-"""From a record to a uint8 clip."""
+"""From an open video to a uint8 clip."""
 
 from __future__ import annotations
 
@@ -7,30 +7,14 @@ from typing import NamedTuple, Optional, Protocol, Sequence, Tuple, Union
 import numpy as np
 
 from paddlevideo_fast.decode import VideoReader
+from paddlevideo_fast.errors import TransformError
 from paddlevideo_fast.loader.annotations import VideoRecord
-from paddlevideo_fast.loader.errors import TransformError
 from paddlevideo_fast.loader.request import ClipRequest
+from paddlevideo_fast.loader.sampling import FrameSampler
 from paddlevideo_fast.loader.transforms import ClipGeometry, Descriptive, Geometric, Normalization, Pixelwise
 
 Transform = Union[Geometric, Pixelwise, Descriptive]
-
-
-class Decoder(Protocol):
-    """What `decode` in a pipeline must offer."""
-
-    def open(self, record: VideoRecord) -> VideoReader:
-        """A reader of the record's frames; raises VideoDecodeError."""
-
-
-class FrameSampler(Protocol):
-    """What `sample` in a pipeline must offer."""
-
-    num_clips: int
-
-    def sample(
-        self, num_frames: int, avg_fps: float, request: ClipRequest, rng: np.random.Generator
-    ) -> np.ndarray:
-        """int64 frame indices in [0, num_frames), `num_clips` clips one after the other."""
+IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # mean and std of its channels
 
 
 class Clip(NamedTuple):
@@ -39,7 +23,7 @@ class Clip(NamedTuple):
     Attributes:
         pixels: uint8 [V * T, H, W, 3], RGB; for each crop the sampler's clips one after the other.
         num_replaced: frames that did not decode and had another in their place.
-        label: class of what is shown.
+        label: class of the clip; mirroring may change it.
     """
 
     pixels: np.ndarray
@@ -52,7 +36,7 @@ class VideoSize(Protocol):
 
     @property
     def num_frames(self) -> int:
-        """Frames of it."""
+        """Number of frames."""
 
     @property
     def avg_fps(self) -> float:
@@ -68,11 +52,11 @@ class VideoSize(Protocol):
 
 
 class ClipPlan(NamedTuple):
-    """What becomes of a video, settled before a frame of it is decoded.
+    """Which frames to read and how to crop and resize them, chosen before anything is decoded.
 
     Attributes:
         frames: int64 [T], the frames that are read.
-        geometry: what is shown of them, at which size.
+        geometry: the region to show, and its output size.
     """
 
     frames: np.ndarray
@@ -80,34 +64,33 @@ class ClipPlan(NamedTuple):
 
 
 class Pipeline:
-    """Opens a record, reads the frames that the sampler wants and renders them once.
+    """Reads the frames that the sampler wants and renders them once.
 
     Args:
-        decode: opens records.
         sample: says which frames.
         transforms: in the order of the config. Colour changes come after all geometry, on the small clip.
 
     Attributes:
-        normalization: (mean, std) of the channels for pixel values in 0 to 1.
-        num_views: clips in one result: those of the sampler times those of the crops.
+        normalization: (mean, std) of the channels for pixel values in 0 to 1; ImageNet's where no transform
+            says.
+        is_normalized: whether a transform says.
+        num_views: clips that one call makes: clips of the sampler times crops of the transforms.
     """
 
-    def __init__(self, decode: Decoder, sample: FrameSampler, transforms: Sequence[Transform]) -> None:
-        self.decode = decode
+    def __init__(self, sample: FrameSampler, transforms: Sequence[Transform]) -> None:
         self.sample = sample
         self.geometric = [step for step in transforms if isinstance(step, Geometric)]
         self.pixelwise = [step for step in transforms if isinstance(step, Pixelwise)]
-        self.normalization: Tuple[Tuple[float, ...], Tuple[float, ...]] = (
-            (0.485, 0.456, 0.406),
-            (0.229, 0.224, 0.225),
-        )
+        self.is_normalized = False
+        self.normalization: Tuple[Tuple[float, ...], Tuple[float, ...]] = IMAGENET
         for step in transforms:
             if isinstance(step, Normalization):
-                self.normalization = (step.mean, step.std)
+                self.is_normalized, self.normalization = True, (step.mean, step.std)
         self.num_views = sample.num_clips * int(np.prod([step.num_views for step in self.geometric]))
 
     def __call__(
         self,
+        reader: VideoReader,
         record: VideoRecord,
         request: ClipRequest,
         rng: np.random.Generator,
@@ -116,36 +99,35 @@ class Pipeline:
         """Makes the clip. Only that part of the frames is read which it shows.
 
         Args:
-            record: what is opened.
-            request: which clip of it, and its shape.
+            reader: the record's video.
+            record: says its label.
+            request: which clip of the video, and its shape.
             rng: the only source of randomness.
             out: contiguous uint8 array to write the clip into; one of another shape is left alone.
 
         Raises:
-            VideoDecodeError: the file does not decode.
+            VideoDecodeError: a frame does not decode.
             TransformError: a transform does not fit the frames.
         """
-        with self.decode.open(record) as reader:
-            plan = self.plan(reader, record, request, rng)
-            resample = plan.geometry.plan()
-            frames = reader.read(plan.frames.tolist(), resample.box)
-            num_replaced = reader.num_replaced
+        plan = self.plan(reader, record, request, rng)
+        resample = plan.geometry.plan()
+        frames = reader.read(plan.frames.tolist(), resample.box)
         if out is not None and out.shape != resample.shape(len(frames)):
             out = None
         pixels = resample.render(frames, out)
         for step in self.pixelwise:
             step.apply(pixels, rng)
-        return Clip(pixels, num_replaced, plan.geometry.label)
+        return Clip(pixels, reader.num_replaced, plan.geometry.label)
 
     def plan(
         self, video: VideoSize, record: VideoRecord, request: ClipRequest, rng: np.random.Generator
     ) -> ClipPlan:
-        """Settles what a call reads and shows; a loader may decode and resample by other means.
+        """Chooses frames and regions without reading them, for loaders that decode by other means (DALI).
 
         Args:
             video: size and length of the record's video.
-            record: what is opened.
-            request: which clip of it, and its shape.
+            record: says its label.
+            request: which clip of the video, and its shape.
             rng: the only source of randomness; the pixelwise transforms draw from it afterwards.
 
         Raises:

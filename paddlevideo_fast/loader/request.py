@@ -1,9 +1,11 @@
-"""What a batch sampler asks a dataset for."""
+"""Requests for clips, and random generators that depend on nothing but their key."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Optional
+from typing import Any, Optional
+
+import numpy as np
 
 
 @dataclass(frozen=True)
@@ -15,10 +17,10 @@ class ClipRequest:
         epoch: the epoch the clip is for; part of the key of its randomness.
         view: which of several clips of the record, for multi-view evaluation.
         num_views: how many those are.
-        num_frames: frames of the clip; None: what the sampler says.
+        num_frames: frames of the clip; None: as configured for the sampler.
         sampling_rate: source frames from one clip frame to the next, at most: a random clip draws a rate
-            between the sampler's own and this one; None: what the sampler says.
-        crop_size: height and width of the clip in pixels; None: what the transforms say.
+            between the sampler's own and this one; None: as configured for the sampler.
+        crop_size: height and width of the clip in pixels; None: as configured for the transforms.
     """
 
     index: int
@@ -28,3 +30,48 @@ class ClipRequest:
     num_frames: Optional[int] = None
     sampling_rate: Optional[float] = None
     crop_size: Optional[int] = None
+
+
+CLIP, ORDER, SUBSTITUTE = 1, 2, 3
+
+
+def generator(purpose: int, *key: int) -> np.random.Generator:
+    """A generator that is a pure function of its key.
+
+    Args:
+        purpose: one of `CLIP` (what happens to a sample), `ORDER` (the shuffle of an epoch) and `SUBSTITUTE`
+            (which record replaces one that does not decode).
+        key: integers ≥ 0, such as (seed, epoch, index, view).
+    """
+    # numpy pads short keys with zeros, so (1, 2) and (1, 2, 0) would be one stream: the length goes in, too
+    return np.random.Generator(np.random.Philox(np.random.SeedSequence((purpose, len(key), *key))))
+
+
+class Middle(np.random.Generator):
+    """Draws the middle of what could be drawn: random crops become centre crops, and nothing flips.
+
+    Evaluation uses it, so that its clips are those a random draw has on average, the same in each epoch.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(np.random.PCG64(0))
+
+    def integers(self, low: Any, high: Any = None, size: Any = None, *args: Any, **kwargs: Any) -> Any:
+        """The middle of the range, the lower of two."""
+        first, stop = (0, low) if high is None else (low, high)
+        middle = (first + stop - 1) // 2
+        return middle if size is None else np.full(size, middle)
+
+    def uniform(self, low: Any = 0.0, high: Any = 1.0, size: Any = None) -> Any:
+        """The middle of the range."""
+        middle = (low + high) / 2
+        return middle if size is None else np.full(size, middle)
+
+    def random(self, size: Any = None, *args: Any, **kwargs: Any) -> Any:
+        """The largest number below 1: what happens with a probability below 1 does not happen."""
+        largest = np.nextafter(1.0, 0.0)
+        return float(largest) if size is None else np.full(size, largest)
+
+    def permutation(self, x: Any, axis: int = 0) -> Any:
+        """The order as it is."""
+        return np.arange(x) if isinstance(x, (int, np.integer)) else np.array(x)

@@ -5,19 +5,46 @@ All indices count from 0, for videos and frame folders alike.
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Dict, Optional
+from typing import Annotated, ClassVar, Dict, Optional, Protocol
 
 import numpy as np
 
 from paddlevideo_fast.config.types import PositiveInt, Range
-from paddlevideo_fast.loader.errors import LoaderError
+from paddlevideo_fast.errors import LoaderError
 from paddlevideo_fast.loader.request import ClipRequest
+from paddlevideo_fast.log import get_logger, warn_once
 from paddlevideo_fast.registry import SAMPLERS
 
 _DENSE_WINDOW = 64
 _DENSE_CLIPS = 10
 
 AboveZero = Annotated[float, Range(1e-3)]
+
+
+class FrameSampler(Protocol):
+    """Chooses the frames of a clip.
+
+    Attributes:
+        num_clips: clips that `sample` returns, one after the other.
+    """
+
+    num_clips: int
+
+    def sample(
+        self, num_frames: int, avg_fps: float, request: ClipRequest, rng: np.random.Generator
+    ) -> np.ndarray:
+        """Frame indices of `num_clips` clips.
+
+        Args:
+            num_frames: length of the video, at least 1.
+            avg_fps: frames a second of the video; 0 if unknown.
+            request: `num_frames` and `sampling_rate` replace the sampler's own if they are set; `view` of
+                `num_views` chooses the part of the video where nothing is drawn at random.
+            rng: the only source of randomness.
+
+        Returns:
+            int64 [num_clips * frames of a clip], each in [0, num_frames).
+        """
 
 
 @SAMPLERS.register()
@@ -45,7 +72,10 @@ class Sampler:
             windows.
         linspace_sample: `num_seg` frames from the first to the last, equally far apart.
 
+    Of `frame_interval`, `linspace_sample`, `select_left` and `dense_sample` the first that is set counts.
+
     Attributes:
+        num_frames: frames of a clip.
         num_clips: clips that `sample` returns one after the other.
         test_mode: a request's view says which frames.
 
@@ -75,25 +105,24 @@ class Sampler:
         self.select_left = select_left
         self.dense_sample = dense_sample
         self.linspace_sample = linspace_sample
-        self._dense = dense_sample and not (frame_interval or linspace_sample or select_left)
+        ways = {
+            "frame_interval": frame_interval,
+            "linspace_sample": linspace_sample,
+            "select_left": select_left,
+            "dense_sample": dense_sample,
+        }
+        taken, *others = [name for name, value in ways.items() if value] or [""]
+        if others:
+            warn_once(get_logger(), f"Sampler: {' and '.join(others)} without effect: {taken} comes first")
+        self._dense = taken == "dense_sample"
+        self.num_frames = num_seg * seg_len if taken in ("", "frame_interval") else num_seg
         self.num_clips = _DENSE_CLIPS if self._dense and valid_mode else 1
         self.test_mode = valid_mode and not (self._dense or linspace_sample)
 
     def sample(
         self, num_frames: int, avg_fps: float, request: ClipRequest, rng: np.random.Generator
     ) -> np.ndarray:
-        """Frame indices of the clip, or of `num_clips` clips.
-
-        Args:
-            num_frames: length of the video, ≥ 1.
-            avg_fps: its frames a second; not used.
-            request: `num_frames` and `sampling_rate` replace the sampler's own where they are set; in valid
-                mode `view` and `num_views` say where in the segments.
-            rng: the only source of randomness.
-
-        Returns:
-            int64 [num_clips * frames of a clip], each in [0, num_frames).
-        """
+        """See `FrameSampler`."""
         num_seg, seg_len = self.num_seg, self.seg_len
         place = (request.view + 0.5) / request.num_views
         if self.frame_interval is not None:
@@ -180,9 +209,6 @@ class UniformSampler:
 
     Args:
         num_frames: frames of the clip.
-
-    Attributes:
-        num_clips: clips that `sample` returns.
     """
 
     num_clips = 1
@@ -193,17 +219,7 @@ class UniformSampler:
     def sample(
         self, num_frames: int, avg_fps: float, request: ClipRequest, rng: np.random.Generator
     ) -> np.ndarray:
-        """Frame indices of the clip.
-
-        Args:
-            num_frames: length of the video, ≥ 1.
-            avg_fps: its frames a second; not used.
-            request: `num_frames` replaces the sampler's own where it is set.
-            rng: draws the places.
-
-        Returns:
-            int64 [frames of the clip], each in [0, num_frames), ascending.
-        """
+        """See `FrameSampler`."""
         count = request.num_frames or self.num_frames
         places = np.arange(count) + rng.uniform(0.0, 1.0, count)
         return np.minimum((places * num_frames / count).astype(np.int64), num_frames - 1)
@@ -235,9 +251,6 @@ class DecodeSampler:
             rate (folders of images) are taken to have this one.
         test_mode: one of the request's equally spaced views, not a random start.
 
-    Attributes:
-        num_clips: clips that `sample` returns.
-
     Reference: SlowFast, arXiv:1812.03982, section 4 (training and inference).
     """
 
@@ -266,18 +279,7 @@ class DecodeSampler:
     def sample(
         self, num_frames: int, avg_fps: float, request: ClipRequest, rng: np.random.Generator
     ) -> np.ndarray:
-        """Frame indices of the clip.
-
-        Args:
-            num_frames: length of the video, ≥ 1.
-            avg_fps: its frames a second; 0 where nothing says.
-            request: `num_frames` replaces the sampler's own where it is set, `sampling_rate` is the highest
-                rate to draw; in test mode `view` and `num_views` say which part of the video.
-            rng: draws the rate, where there is one to draw, and the start.
-
-        Returns:
-            int64 [frames of the clip], each in [0, num_frames), ascending.
-        """
+        """See `FrameSampler`."""
         count = request.num_frames or self.num_frames
         rate = self.sampling_rate
         if request.sampling_rate not in (None, rate):

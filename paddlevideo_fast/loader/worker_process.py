@@ -1,28 +1,175 @@
-"""What a worker process does: it takes tasks from a pipe and writes batches into shared arrays."""
+"""The worker process: its main loop, the shared memory for its batches, and the board of its progress."""
 
 from __future__ import annotations
 
 import ctypes
+import mmap
 import os
+import pickle
 import signal
 import sys
+import tempfile
+import time
 import traceback
 from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
 from threading import Thread
-from typing import Any, List, Optional, Sequence, Set, Tuple
+from typing import IO, List, Optional, Sequence, Set, Tuple
 
 import cv2
 import numpy as np
 
-from paddlevideo_fast.errors import PaddleVideoFastError
-from paddlevideo_fast.loader.activity import Board
-from paddlevideo_fast.loader.collate import Batch, make_batch
-from paddlevideo_fast.loader.errors import LoaderError
+from paddlevideo_fast.errors import LoaderError, PaddleVideoFastError
+from paddlevideo_fast.loader.annotations import VideoRecord
+from paddlevideo_fast.loader.collate import Batch, ClipSource, make_batch
 from paddlevideo_fast.loader.request import ClipRequest
-from paddlevideo_fast.loader.shared import SharedBuffer
+from paddlevideo_fast.log import get_logger
+
+
+class SharedBuffer:
+    """An array that grows, written by one process and read by another.
+
+    Made before the fork; each process then maps it for itself. The memory belongs to a file without a name
+    and goes back to the system with the last process that has it, however that ends. Where the system has
+    memfd (Linux 3.17 and a Python built for it) the size of /dev/shm is no limit.
+    """
+
+    def __init__(self) -> None:
+        self._file = _unnamed_file()
+        self._mapping = mmap.mmap(-1, 1)
+
+    def array(self, shape: Tuple[int, ...]) -> np.ndarray:
+        """The first bytes as a uint8 array; a view of a 1-D array that nothing else refers to.
+
+        Raises:
+            LoaderError: there is not enough shared memory.
+        """
+        size = int(np.prod(shape))
+        if len(self._mapping) < size:
+            if os.fstat(self._file.fileno()).st_size < size:
+                self._grow(size)
+            self._mapping = mmap.mmap(self._file.fileno(), size)
+        return np.frombuffer(self._mapping, np.uint8, size).reshape(shape)
+
+    def _grow(self, size: int) -> None:
+        try:
+            # without its pages, a write past what the system has would end the process by SIGBUS
+            os.posix_fallocate(self._file.fileno(), 0, size)
+        except OSError as error:
+            raise LoaderError(
+                f"no shared memory for a batch of {size / 2**20:.0f} MiB ({error.strerror}): look at "
+                "df -h /dev/shm and free -m (a container: docker run --shm-size 8g); lower num_workers or "
+                "batch_size"
+            ) from error
+
+
+def _unnamed_file() -> IO[bytes]:
+    if hasattr(os, "memfd_create"):
+        return os.fdopen(os.memfd_create("paddlevideo_fast"), "r+b", buffering=0)
+    folder = "/dev/shm" if os.path.isdir("/dev/shm") else None
+    return tempfile.TemporaryFile(dir=folder, buffering=0)
+
+
+_IDLE = -1
+
+
+class Board:
+    """Which record each worker is at and since when, and which run its work is for.
+
+    Every number is written by one process alone and in one piece, so the board needs no lock.
+
+    Args:
+        num_workers: rows of the board.
+    """
+
+    def __init__(self, num_workers: int) -> None:
+        self.num_workers = num_workers
+        self._run = np.frombuffer(mmap.mmap(-1, 8), np.int64)
+        self._index = np.frombuffer(mmap.mmap(-1, 8 * num_workers), np.int64)
+        self._since = np.frombuffer(mmap.mmap(-1, 8 * num_workers), np.float64)
+        self._index[:] = _IDLE
+
+    @property
+    def run(self) -> int:
+        """Number of the run that is under way; work for another one is not wanted any more."""
+        return int(self._run[0])
+
+    def next_run(self) -> int:
+        """Ends the run under way and gives the number of the next."""
+        self._run[0] += 1
+        return self.run
+
+    def begin(self, worker: int, index: int) -> None:
+        """The worker has turned to a record."""
+        self._since[worker] = time.monotonic()  # one clock for all processes
+        self._index[worker] = index
+
+    def rest(self, worker: int) -> None:
+        """The worker has nothing to do."""
+        self._index[worker] = _IDLE
+
+    def describe(self, worker: int, records: Sequence[VideoRecord]) -> str:
+        """The worker's row in words.
+
+        Args:
+            worker: its number.
+            records: of the dataset; an item has a `path`.
+        """
+        index = int(self._index[worker])
+        if index == _IDLE:
+            return f"worker {worker} has nothing to do"
+        seconds = time.monotonic() - self._since[worker]
+        return f"worker {worker} has been at {records[index].path} for {seconds:.0f} s"
+
+
+class Watchdog:
+    """Warns with the files that workers are reading if a batch takes too long; stops the run at the limit.
+
+    Args:
+        board: the workers' progress.
+        records: of the dataset.
+        timeout_sec: wait after which a warning comes, and another one each time it has passed again.
+        limit_sec: wait after which the run stops; None for never.
+    """
+
+    def __init__(
+        self, board: Board, records: Sequence[VideoRecord], timeout_sec: float, limit_sec: Optional[float]
+    ) -> None:
+        self.board = board
+        self.records = records
+        self.timeout_sec = timeout_sec
+        self.limit_sec = limit_sec
+        self.begin_wait()
+
+    def begin_wait(self) -> None:
+        """The wait for a batch begins now."""
+        self._began = time.monotonic()
+        self._warn_at_sec = self.timeout_sec
+
+    @property
+    def patience_sec(self) -> float:
+        """Seconds until `check` has something to say."""
+        at = self._warn_at_sec if self.limit_sec is None else min(self._warn_at_sec, self.limit_sec)
+        return max(self._began + at - time.monotonic(), 0.0)
+
+    def check(self) -> None:
+        """Warns or gives up if it is time to.
+
+        Raises:
+            LoaderError: the wait has reached its limit.
+        """
+        waited = time.monotonic() - self._began
+        told = "; ".join(
+            self.board.describe(worker, self.records) for worker in range(self.board.num_workers)
+        )
+        if self.limit_sec is not None and waited >= self.limit_sec:
+            raise LoaderError(f"no batch for {waited:.0f} s, the limit of DATASET.stall_limit_sec: {told}")
+        if waited >= self._warn_at_sec:
+            self._warn_at_sec += self.timeout_sec
+            get_logger().warning(f"no batch for {waited:.0f} s: {told}")
+
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
@@ -35,7 +182,7 @@ class Task:
         run: the run that it is for.
         number: its place in the run.
         slot: the shared array to write to.
-        requests: what it is made of.
+        requests: the clips of the batch.
     """
 
     run: int
@@ -68,7 +215,7 @@ class _Unwanted(Exception):
 
 
 def serve(
-    dataset: Any,
+    dataset: ClipSource,
     board: Board,
     buffers: Sequence[SharedBuffer],
     pipe: Connection,
@@ -80,7 +227,7 @@ def serve(
 
     Args:
         dataset: makes the samples.
-        board: where the worker says what it is at.
+        board: where the worker reports its progress.
         buffers: the slots.
         pipe: tasks come from it, answers go to it.
         worker: number of this worker.
@@ -119,20 +266,28 @@ def _begin(board: Board, worker: int, run: int, index: int) -> None:
     board.begin(worker, index)
 
 
-def _answer(dataset: Any, buffer: SharedBuffer, task: Task) -> Answer:
+def _answer(dataset: ClipSource, buffer: SharedBuffer, task: Task) -> Answer:
     answer = Answer(task.run, task.number, task.slot)
     try:
         batch = make_batch(dataset, task.requests, buffer.array)
     except _Unwanted:
         return answer
-    # as text: an exception of any kind need not survive the way, and its traceback does not
     except PaddleVideoFastError as error:
-        return replace(answer, error=LoaderError(str(error)))
-    except Exception:
+        return replace(answer, error=_fit_to_send(error))
+    except Exception:  # as text: any exception need not survive the way, and its traceback does not
         text = f"error in a loader worker:\n{traceback.format_exc()}"
         return replace(answer, error=RuntimeError(text))
     shape = batch.clips.shape if len(batch) else None
     return replace(answer, batch=replace(batch, clips=np.empty((0, 0, 0, 0, 3), np.uint8)), shape=shape)
+
+
+def _fit_to_send(error: PaddleVideoFastError) -> PaddleVideoFastError:
+    """The error itself; its text as a LoaderError where it holds what another process cannot have."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        return LoaderError(str(error))
+    return error
 
 
 def end_with(parent: int) -> None:

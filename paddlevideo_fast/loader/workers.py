@@ -13,12 +13,10 @@ from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
 from typing import Any, Deque, Dict, Iterator, List, Literal, Optional, Sequence, Set, Tuple
 
-from paddlevideo_fast.loader.activity import Board, Watchdog
-from paddlevideo_fast.loader.collate import Batch
-from paddlevideo_fast.loader.errors import LoaderError
+from paddlevideo_fast.errors import LoaderError
+from paddlevideo_fast.loader.collate import Batch, ClipSource
 from paddlevideo_fast.loader.request import ClipRequest
-from paddlevideo_fast.loader.shared import SharedBuffer
-from paddlevideo_fast.loader.worker_process import Answer, Task, serve
+from paddlevideo_fast.loader.worker_process import Answer, Board, SharedBuffer, Task, Watchdog, serve
 from paddlevideo_fast.machine import available_cores
 
 NUM_AHEAD = 2  # batches that a worker has been asked for: it goes on while the answer to one is on its way
@@ -58,7 +56,9 @@ class WorkerPool:
         options: how they are run.
     """
 
-    def __init__(self, dataset: Any, num_workers: int, options: Optional[WorkerOptions] = None) -> None:
+    def __init__(
+        self, dataset: ClipSource, num_workers: int, options: Optional[WorkerOptions] = None
+    ) -> None:
         options = options or WorkerOptions()
         self.num_workers = num_workers
         self._board = Board(num_workers)
@@ -106,8 +106,8 @@ class WorkerPool:
             batches: the requests of each.
 
         Raises:
-            LoaderError: what a user can mend; a worker that died; a wait past its limit; a run that was
-                ended by another one.
+            PaddleVideoFastError: an error that the user can fix, as the worker raised it.
+            LoaderError: a worker that died; a wait past its limit; a run that was ended by another one.
             RuntimeError: any other error of a worker, with the worker's traceback.
         """
         run = self._next_run()
@@ -129,7 +129,7 @@ class WorkerPool:
                 self._next_run()
 
     def _next_run(self) -> int:
-        """Ends the run under way: its answers are dropped, and what was asked for is not wanted any more."""
+        """Ends the current run: its answers are dropped and its open tasks cancelled."""
         self._free.extend(answer.slot for answer in self._done.values())
         self._done.clear()
         return self._board.next_run()
@@ -139,7 +139,7 @@ class WorkerPool:
         while todo and self._free and min(self._asked) < NUM_AHEAD:
             worker = self._asked.index(min(self._asked))
             number, requests = todo.popleft()
-            with contextlib.suppress(ConnectionError):  # the worker has died: `_receive` tells it
+            with contextlib.suppress(ConnectionError):  # the worker has died: `_receive` reports it
                 self._pipes[worker].send(Task(run, number, self._free.popleft(), requests))
             self._asked[worker] += 1
 

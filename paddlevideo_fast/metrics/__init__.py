@@ -1,10 +1,15 @@
 """Metrics of an evaluation. Importing this package registers them."""
 
-from paddlevideo_fast.metrics.center_crop import CenterCropMetric
-from paddlevideo_fast.metrics.multi_crop import MultiCropMetric
+from paddlevideo_fast.metrics.accuracy import (
+    CenterCropMetric,
+    Metric,
+    MultiCropMetric,
+    VideoMetric,
+    VideoScores,
+    rank_of_label,
+)
 from paddlevideo_fast.metrics.predictions import (
     ClassResult,
-    PredictionMetric,
     Predictions,
     class_results,
     confusion_matrix,
@@ -16,12 +21,15 @@ from paddlevideo_fast.metrics.predictions import (
 __all__ = [
     "CenterCropMetric",
     "ClassResult",
+    "Metric",
     "MultiCropMetric",
-    "PredictionMetric",
     "Predictions",
     "class_results",
     "confusion_matrix",
     "hardest",
     "mean_class_accuracy",
+    "VideoMetric",
+    "VideoScores",
     "precision_recall",
+    "rank_of_label",
 ]

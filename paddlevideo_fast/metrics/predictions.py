@@ -1,11 +1,10 @@
-"""What a model said of each video, and what follows from it: pure arrays, no state of a run."""
+"""The scores of videos and the tables that follow from them: pure functions of arrays."""
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import List, NamedTuple, Optional
 
 import numpy as np
-import paddle
 
 
 class Predictions(NamedTuple):
@@ -15,7 +14,7 @@ class Predictions(NamedTuple):
         ids: int64 [N], numbers of the videos in their list, ascending.
         labels: int64 [N].
         scores: float32 [N, num_classes], softmax, the mean over the views of a video.
-        num_views: int64 [N], how many views that were.
+        num_views: int64 [N], how many views a video has.
     """
 
     ids: np.ndarray
@@ -24,25 +23,25 @@ class Predictions(NamedTuple):
     num_views: np.ndarray
 
     def ranking(self) -> np.ndarray:
-        """int64 [N, num_classes], classes by falling score; of equal ones the lower class comes first."""
+        """int64 [N, num_classes], classes by falling score; of equal scores the lower class comes first."""
         return np.argsort(-self.scores, axis=1, kind="stable")
 
     def own_scores(self) -> np.ndarray:
-        """float32 [N], of the right class."""
+        """float32 [N], the score of the right class of each video."""
         return np.take_along_axis(self.scores, self.labels[:, None], axis=1)[:, 0]
 
 
 class ClassResult(NamedTuple):
-    """How a class came out.
+    """The results of one class. A share of no videos is NaN.
 
     Attributes:
-        label: its number.
-        num_videos: that are of it.
-        num_predicted: videos taken for it.
-        top1: share of its videos taken for it; NaN where there are none. The others likewise.
-        top5: share of its videos with it among the five highest.
-        precision: share of right ones among the videos taken for it.
-        confused_with: the class that most of its other videos were taken for; None: there are none.
+        label: number of the class.
+        num_videos: videos of the class.
+        num_predicted: videos predicted as the class.
+        top1: share of its videos that are predicted as the class.
+        top5: share of its videos with the class among the five highest scores.
+        precision: share of right predictions among the videos predicted as the class.
+        confused_with: the class that most of its other videos are predicted as; None: there are none.
     """
 
     label: int
@@ -55,14 +54,14 @@ class ClassResult(NamedTuple):
 
 
 def confusion_matrix(predictions: Predictions) -> np.ndarray:
-    """int64 [num_classes, num_classes]: videos of the class of the row taken for that of the column."""
+    """int64 [num_classes, num_classes]: row, the right class; column, the predicted class."""
     num_classes = predictions.scores.shape[1]
     cells = predictions.labels * num_classes + predictions.ranking()[:, 0]
     return np.bincount(cells, minlength=num_classes**2).reshape(num_classes, num_classes)
 
 
 def class_results(predictions: Predictions) -> List[ClassResult]:
-    """One result a class."""
+    """The result of each class."""
     confusion = confusion_matrix(predictions)
     in_top5 = (predictions.ranking()[:, :5] == predictions.labels[:, None]).any(axis=1)
     results = []
@@ -85,19 +84,19 @@ def class_results(predictions: Predictions) -> List[ClassResult]:
 
 
 def mean_class_accuracy(predictions: Predictions) -> float:
-    """The mean of the classes' top-1, over the classes that have videos: rare ones count like common ones."""
+    """The mean of top-1 over the classes that have videos: rare classes count as much as common ones."""
     confusion = confusion_matrix(predictions)
     num_videos = confusion.sum(axis=1)
     return float((confusion.diagonal() / num_videos.clip(1))[num_videos > 0].mean())
 
 
 def hardest(predictions: Predictions, count: int) -> np.ndarray:
-    """int64 [≤ count], places of the videos whose right class has the lowest score, the lowest first."""
+    """int64 [≤ count], indices of the videos whose right class has the lowest scores, the lowest first."""
     return np.argsort(predictions.own_scores(), kind="stable")[:count]
 
 
 class PrecisionRecall(NamedTuple):
-    """Right and wrong decisions at T thresholds from 0 to 1, equally far apart; each int64 [T].
+    """Counts of right and wrong decisions at T thresholds, evenly spaced from 0 to 1; each int64 [T].
 
     Attributes:
         true_positives, false_positives: at or above the threshold.
@@ -111,7 +110,7 @@ class PrecisionRecall(NamedTuple):
 
     @property
     def precision(self) -> np.ndarray:
-        """float64 [T], 0 where nothing is taken."""
+        """float64 [T], 0 where no score reaches the threshold."""
         return self.true_positives / (self.true_positives + self.false_positives).clip(1)
 
     @property
@@ -121,7 +120,7 @@ class PrecisionRecall(NamedTuple):
 
 
 def precision_recall(right: np.ndarray, scores: np.ndarray, num_thresholds: int = 101) -> PrecisionRecall:
-    """How well scores tell what is right, by the threshold from which on they are believed.
+    """Precision and recall of the scores at every threshold.
 
     Args:
         right: bool [M].
@@ -132,81 +131,6 @@ def precision_recall(right: np.ndarray, scores: np.ndarray, num_thresholds: int 
     positives = np.bincount(buckets[right], minlength=num_thresholds)[::-1].cumsum()[::-1]
     negatives = np.bincount(buckets[~right], minlength=num_thresholds)[::-1].cumsum()[::-1]
     return PrecisionRecall(positives, negatives, negatives[0] - negatives, positives[0] - positives)
-
-
-class PredictionMetric:
-    """Another metric, and beside it the predictions that its videos had.
-
-    It adds "mean_class_acc", the mean accuracy of the classes. After `accumulate`, `predictions` holds the
-    videos of all processes, however they were shared out.
-
-    Args:
-        metric: the other one.
-    """
-
-    def __init__(self, metric: Any) -> None:
-        self.metric = metric
-        self.predictions: Optional[Predictions] = None
-        self._clear()
-
-    def reset(self) -> None:
-        """Forgets all videos; the predictions of the last pass stay until the next ones are there."""
-        self.metric.reset()
-        self._clear()
-
-    def _clear(self) -> None:
-        self._seen: Set[Tuple[int, int]] = set()
-        self._labels: Dict[int, int] = {}
-        self._sums: Dict[int, np.ndarray] = {}
-        self._num_views: Dict[int, int] = {}
-
-    def update(
-        self, logits: paddle.Tensor, labels: paddle.Tensor, ids: Sequence[int], views: Sequence[int]
-    ) -> None:
-        """Adds a batch; see `MultiCropMetric`."""
-        self.metric.update(logits, labels, ids, views)
-        scores = paddle.nn.functional.softmax(logits.astype("float32"), axis=1).numpy().astype(np.float64)
-        keys = zip(np.asarray(ids).tolist(), np.asarray(views).tolist())
-        for key, label, score in zip(keys, labels.numpy().tolist(), scores):
-            if key not in self._seen:
-                self._seen.add(key)
-                video = key[0]
-                self._labels[video] = label
-                self._sums[video] = self._sums.get(video, 0.0) + score
-                self._num_views[video] = self._num_views.get(video, 0) + 1
-
-    def state(self) -> Tuple[Any, Optional[Predictions]]:
-        """What this process knows since `reset`, for `accumulate` in any process."""
-        if not self._sums:
-            return self.metric.state(), None
-        num_views = np.array(list(self._num_views.values()))
-        scores = np.stack(list(self._sums.values())) / num_views[:, None]
-        own = Predictions(
-            np.array(list(self._sums)),
-            np.array([self._labels[video] for video in self._sums]),
-            scores.astype(np.float32),
-            num_views,
-        )
-        return self.metric.state(), own
-
-    def accumulate(
-        self, states: Optional[Sequence[Tuple[Any, Optional[Predictions]]]] = None
-    ) -> Dict[str, float]:
-        """The other metric's values and "mean_class_acc".
-
-        Args:
-            states: of all processes; None: of this one alone.
-
-        Raises:
-            PaddleVideoFastError: there is no video.
-        """
-        states = states or [self.state()]
-        values = self.metric.accumulate([inner for inner, _ in states])
-        parts = [own for _, own in states if own is not None]
-        together = [np.concatenate(arrays) for arrays in zip(*parts)]
-        _, first = np.unique(together[0], return_index=True)
-        self.predictions = Predictions(*(array[first] for array in together))
-        return {**values, "mean_class_acc": mean_class_accuracy(self.predictions)}
 
 
 def _share(part: int, whole: int) -> float:

@@ -1,9 +1,8 @@
 """Networks: layers, backbones, heads, losses, recognizers, their input and their weights."""
 
-from paddlevideo_fast.modeling.build import build_model
 from paddlevideo_fast.modeling.complexity import MacCounter, count_parameters
-from paddlevideo_fast.modeling.mix import MixedLabels, Mixup
-from paddlevideo_fast.modeling.preprocess import Preprocess
+from paddlevideo_fast.modeling.preprocess import MixedLabels, Mixup, Preprocess
+from paddlevideo_fast.modeling.recognizers import build_model
 from paddlevideo_fast.modeling.weights import WeightReport, load_weights, read_weights
 
 __all__ = [

@@ -11,7 +11,7 @@ _CONVOLUTIONS = (nn.Conv2D, nn.Conv3D)
 
 
 def count_parameters(model: nn.Layer) -> int:
-    """Trainable numbers, and those that are frozen; statistics of batch norms are none."""
+    """The number of parameters, frozen ones included; statistics of batch norms do not count."""
     return sum(
         parameter.size
         for name, parameter in model.named_parameters()
@@ -20,15 +20,15 @@ def count_parameters(model: nn.Layer) -> int:
 
 
 class MacCounter:
-    """Counts multiply-adds of convolutions and linear layers in the forward passes within its block.
+    """Counts the multiply-adds of convolutions and linear layers in forward passes.
 
-    The field calls them FLOPs. It looks on and computes nothing itself:
+    Papers call them FLOPs. The counter watches the layers and computes nothing itself:
 
         with MacCounter(model) as counter:
             model(clips)
         print(counter.macs / len(clips))
 
-    `start` and `stop` do the same where the passes are not in one block.
+    Use `start` and `stop` where the passes are not in one block.
 
     Attributes:
         macs: multiply-adds so far.
@@ -40,13 +40,13 @@ class MacCounter:
         self._hooks: List[Any] = []
 
     def start(self) -> None:
-        """Begins to count."""
+        """Starts counting."""
         for layer in self._model.sublayers():
             if isinstance(layer, (*_CONVOLUTIONS, nn.Linear)):
                 self._hooks.append(layer.register_forward_post_hook(self._count))
 
     def stop(self) -> None:
-        """Takes all traces of itself from the model."""
+        """Stops counting and removes its hooks from the model."""
         for hook in self._hooks:
             hook.remove()
         self._hooks = []

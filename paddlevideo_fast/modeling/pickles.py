@@ -1,19 +1,23 @@
-"""Pickles read without running anything that is in them.
+"""Reads pickles of arrays without running anything that is in them.
 
-A pickle is a program for a small stack machine. This one has the instructions that files of weights need; a
-global is looked up in a table of the caller's, never imported, and nothing but an entry of that table is ever
-called. Time and memory follow the size of the file: a length is checked against what is left of the file
-before anything of it is made, and the number of instructions has a bound.
+A pickle is a program for a small stack machine. The machine here has only the instructions that weight files
+need. It looks a global up in a table of its caller, never imports anything, and calls nothing but the
+functions of that table. Time and memory grow with the size of the file: a length is checked against the rest
+of the file before memory is taken, and the number of instructions is limited.
 """
 
 from __future__ import annotations
 
 import io
+import math
 import mmap
 import pickletools
+import re
 import struct
 from dataclasses import dataclass
-from typing import IO, Any, Callable, Dict, Iterable, List, Mapping, Optional, Tuple, Union, cast
+from typing import IO, Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union, cast
+
+import numpy as np
 
 _MAX_INSTRUCTIONS = 1_000_000  # an optimizer's state of 500 tensors has 20,000
 _MAX_DEPTH = 100
@@ -41,21 +45,21 @@ _FETCHES = {"GET", "BINGET", "LONG_BINGET"}
 
 
 class PickleError(ValueError):
-    """A pickle that is damaged, or asks for something that no file of weights needs."""
+    """A pickle that is damaged, or asks for something that no weight file needs."""
 
 
 class Buildable:
-    """A value of a pickle that gets its content after it was made."""
+    """A value of a pickle that may get its content after it was made."""
 
     def build(self, state: Any) -> None:
-        """Takes the content; raises ValueError or TypeError where it is not of the expected form.
+        """Takes the content; raises ValueError or TypeError where it has another form than expected.
 
-        As it stands here, for a value that is complete when it is made, it takes none.
+        This one refuses any content, for values that are complete when they are made.
         """
         raise PickleError("sets attributes of a value that has none")
 
     def value(self) -> Any:
-        """What stands in the result for this."""
+        """The value that takes this object's place in the result."""
         raise NotImplementedError
 
 
@@ -70,19 +74,19 @@ def read_pickle(
     table: Mapping[Tuple[str, str], Callable[..., Any]],
     load_persistent: Optional[Callable[[Any], Any]] = None,
 ) -> Any:
-    """Reads one pickle and leaves the stream behind it.
+    """Reads one pickle and leaves the stream behind its end.
 
     Args:
-        stream: of known length, whose `read` never sets up more memory than what is left needs.
-        table: (module, name) to the function that is called in place of that global. It must check its
+        stream: a stream of known length, whose `read` takes no more memory than the rest of the file needs.
+        table: (module, name) of a global to the function that is called instead. The function must check its
             arguments.
-        load_persistent: gives the object of a persistent id; None: the pickle may have none.
+        load_persistent: gives the object of a persistent id; None: the pickle may have no persistent id.
 
     Returns:
         None, numbers, text, bytes, tuples, lists, dicts, and what the functions of `table` return.
 
     Raises:
-        PickleError: see there.
+        PickleError: the pickle is damaged, or asks for something that no weight file needs.
     """
     try:
         return _Machine(table, load_persistent).run(stream)
@@ -93,9 +97,9 @@ def read_pickle(
 
 
 def settle(content: Any) -> Any:
-    """A copy of what was read with the value of each `Buildable` in its place.
+    """A copy of `content` with each `Buildable` replaced by its value.
 
-    Containers that are in several places are one object in the copy as well.
+    A container that is in several places is one object in the copy, too.
 
     Raises:
         PickleError: the content is nested too deeply, or contains itself.
@@ -217,10 +221,10 @@ class _Machine:
 
 
 def dict_of(pairs: Iterable[Tuple[Any, Any]]) -> Dict[Any, Any]:
-    """A dict whose keys are numbers, text or None; hashing a deeply nested tuple would overrun the stack.
+    """A dict whose keys are numbers, text or None. Hashing a deeply nested tuple would overflow the stack.
 
     Raises:
-        PickleError: another kind of key.
+        PickleError: a key of another kind.
     """
     result = {}
     for key, value in pairs:
@@ -231,7 +235,7 @@ def dict_of(pairs: Iterable[Tuple[Any, Any]]) -> Dict[Any, Any]:
 
 
 class _Settling:
-    """Puts the values of `Buildable`s in their places."""
+    """Replaces every `Buildable` by its value."""
 
     def __init__(self) -> None:
         self._settled: Dict[int, Any] = {}  # by identity, so that shared containers cost their time once
@@ -269,3 +273,140 @@ _METHODS: Dict[str, Callable[[_Machine], Any]] = {
     "BUILD": _Machine._build,
     "BINPERSID": _Machine._persistent,
 }
+
+
+_MAX_AXES = 32  # of NumPy 1
+_MAX_ELEMENTS = 2**48
+_NUMBERS = re.compile(r"[<>|=]?(b1|[iu][1248]|f[248]|c8|c16)")
+
+
+def array_of(
+    data: bytes, dtype: np.dtype, shape: Sequence[int], strides: Sequence[int] = (), offset: int = 0
+) -> np.ndarray:
+    """A view of a part of `data`; a copy would let a small file ask for many large arrays of the same bytes.
+
+    Args:
+        data: numbers, one after the other.
+        dtype: type of the numbers.
+        shape: shape of the array; no two of its elements may share an element of `data`.
+        strides: stride of each axis, in elements; empty: C order.
+        offset: place of the first element, in elements.
+
+    Raises:
+        PickleError: shape, strides or offset reach out of `data`.
+    """
+    check_layout(shape, strides, offset)
+    held, count = len(data) // dtype.itemsize, math.prod(shape)
+    strides = tuple(strides) or tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+    last = offset + sum((size - 1) * stride for size, stride in zip(shape, strides))
+    if len(strides) != len(shape) or count > held or (count and last >= held):
+        raise PickleError(f"has a tensor of shape {list(shape)} and data of {held} numbers for it")
+    flat = np.frombuffer(data, dtype, held)[offset:]
+    steps = [stride * dtype.itemsize for stride in strides]
+    return np.lib.stride_tricks.as_strided(flat, shape, steps) if count else np.zeros(shape, dtype)
+
+
+def check_layout(shape: Sequence[int], strides: Sequence[int], offset: int) -> None:
+    """Checks the layout of a tensor before anything is computed with its numbers.
+
+    Raises:
+        PickleError: no tensor can have these numbers. The message does not show them: the text of a few
+            nested lists can have any length.
+    """
+    numbers = (*shape[:_MAX_AXES], *strides[:_MAX_AXES], offset)
+    if (
+        max(len(shape), len(strides)) > _MAX_AXES
+        or not all(isinstance(number, int) and 0 <= number < _MAX_ELEMENTS for number in numbers)
+        or math.prod(size or 1 for size in shape) >= _MAX_ELEMENTS
+    ):
+        raise PickleError("has a tensor with a shape, strides or an offset that none can have")
+
+
+class _Dtype(Buildable):
+    def __init__(self, code: Any, *_: Any) -> None:
+        if not isinstance(code, str) or not _NUMBERS.fullmatch(code):
+            raise PickleError("has an array that is not of numbers")
+        self.dtype = np.dtype(code)
+
+    def build(self, state: Any) -> None:
+        order = state[1]
+        if not isinstance(order, str) or order not in "<>|=" or any(state[2:5]):
+            raise PickleError("has an array that is not of plain numbers")
+        if order in "<>":
+            self.dtype = np.dtype(order + self.dtype.str[1:])
+
+    def value(self) -> np.dtype:
+        return self.dtype
+
+
+class _Encoder:
+    """Encodes text as Latin-1, each text once."""
+
+    def __init__(self) -> None:
+        self._encoded: Dict[int, Tuple[str, bytes]] = {}  # by identity; the text stays alive
+
+    def __call__(self, text: Any, encoding: Any = "latin1") -> bytes:
+        if not isinstance(text, str) or encoding != "latin1":
+            raise PickleError("has an array of objects, not of numbers")
+        if id(text) not in self._encoded:
+            self._encoded[id(text)] = text, text.encode("latin1")
+        return self._encoded[id(text)][1]
+
+
+class _Array(Buildable):
+    def __init__(self, encode: _Encoder) -> None:
+        self._encode = encode
+        self.array = np.zeros(0)
+
+    def build(self, state: Any) -> None:
+        _, shape, dtype, is_fortran, data = state
+        if not isinstance(data, bytes):  # text: written by Python 2
+            data = self._encode(data)
+        if not isinstance(dtype, _Dtype) or not isinstance(shape, tuple):
+            raise PickleError("has a damaged array")
+        array = array_of(data, dtype.dtype, shape[::-1] if is_fortran else shape)
+        self.array = array.T if is_fortran else array
+
+    def value(self) -> np.ndarray:
+        return self.array
+
+
+def tuple_of(items: Any = ()) -> Any:
+    """A list or tuple as a tuple. Paddle writes a tensor as tuple((name, array)); this gives the array."""
+    if not isinstance(items, (list, tuple)):
+        raise PickleError(f"has a tuple of a {type(items).__name__}")
+    if len(items) == 2 and isinstance(items[1], _Array):
+        return items[1]
+    return tuple(items)
+
+
+def _ordered_dict(pairs: Any = ()) -> Dict[Any, Any]:
+    return dict_of(pairs.items() if isinstance(pairs, dict) else pairs)
+
+
+def _name_only(*_: Any) -> None:
+    raise PickleError("makes an array in a way that no file of weights does")
+
+
+def array_table() -> Dict[Tuple[str, str], Callable[..., Any]]:
+    """A table for one `read_pickle`: arrays, under the names of NumPy 1 and later, and their containers."""
+    encode = _Encoder()
+
+    def array(*_: Any) -> _Array:  # of a made-up shape and type: build() brings the real ones
+        return _Array(encode)
+
+    def scalar(dtype: Any, data: Any) -> Any:
+        return array_of(data if isinstance(data, bytes) else encode(data), dtype.dtype, ())[()]
+
+    table: Dict[Tuple[str, str], Callable[..., Any]] = {
+        ("numpy", "ndarray"): _name_only,
+        ("numpy", "dtype"): _Dtype,
+        ("_codecs", "encode"): encode,  # protocol 2 writes bytes as (text, "latin1")
+        ("collections", "OrderedDict"): _ordered_dict,
+    }
+    for core in ("core", "_core"):
+        table[f"numpy.{core}.multiarray", "_reconstruct"] = array
+        table[f"numpy.{core}.multiarray", "scalar"] = scalar
+    for module in ("builtins", "__builtin__"):
+        table[module, "tuple"] = tuple_of
+    return table

@@ -1,26 +1,30 @@
-"""From the loader's pixels to the network's input."""
+"""What happens to a batch of clips before the network: normalisation and mixup."""
 
 from __future__ import annotations
 
-from typing import Literal, Sequence, Union
+from dataclasses import dataclass
+from typing import Literal, Sequence, Tuple, Union
 
 import numpy as np
 import paddle
 from paddle import nn
+
+from paddlevideo_fast.errors import ConfigError
+from paddlevideo_fast.registry import MIXES
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 
 
 class Preprocess(nn.Layer):
-    """Normalises uint8 clips and puts the channels where the network wants them.
+    """Normalises uint8 clips and brings the axes into the network's order.
 
-    Training, validation, export and prediction share it. A batch in host memory of a CPU run goes through
-    numpy, which is many times faster there than broadcasting tensors; everything else through Paddle on
-    the device. Both give the same values to 1e-6.
+    Training, validation, export and prediction share it. On a CPU, batches in host memory go through numpy,
+    which is many times faster there than broadcasting tensors. Everything else goes through Paddle on the
+    device. Both give the same values to 1e-6.
 
     Args:
-        mean, std: of each channel, for pixels scaled to [0, 1].
+        mean, std: mean and standard deviation of each channel, for pixels scaled to [0, 1].
         layout: "NTCHW" for 2D networks, "NCTHW" for 3D ones.
     """
 
@@ -54,7 +58,7 @@ class Preprocess(nn.Layer):
         return self.in_paddle(paddle.to_tensor(clips) if isinstance(clips, np.ndarray) else clips)
 
     def in_numpy(self, clips: np.ndarray) -> np.ndarray:
-        """`forward` in host memory."""
+        """Like `forward`, in host memory."""
         out = np.empty([clips.shape[axis] for axis in self._order], dtype="float32")
         channel_first = out if self.layout == "NCTHW" else out.transpose(0, 2, 1, 3, 4)
         for channel, table in enumerate(self._table):
@@ -62,7 +66,58 @@ class Preprocess(nn.Layer):
         return out
 
     def in_paddle(self, clips: paddle.Tensor) -> paddle.Tensor:
-        """`forward` on the tensor's device; the one that export traces."""
+        """Like `forward`, on the tensor's device; export traces this function."""
         scale = paddle.to_tensor(self._scale, dtype="float32")
         shift = paddle.to_tensor(self._shift, dtype="float32")
         return (clips.astype("float32") * scale + shift).transpose(list(self._order))
+
+
+@dataclass(frozen=True)
+class MixedLabels:
+    """Two labels for each clip: `a` with weight `lam`, `b` with weight 1 - `lam`.
+
+    Attributes:
+        a, b: int64 tensors [N].
+        lam: one number in [0, 1] for the batch.
+    """
+
+    a: paddle.Tensor
+    b: paddle.Tensor
+    lam: float
+
+
+@MIXES.register()
+class Mixup:
+    """Blends each clip with another one of its batch.
+
+    Args:
+        alpha: parameter of the Beta(alpha, alpha) distribution that draws the share; > 0.
+
+    Raises:
+        ConfigError: alpha is not positive.
+
+    Reference: Zhang et al., "mixup: Beyond Empirical Risk Minimization", arXiv 1710.09412.
+    """
+
+    def __init__(self, alpha: float = 0.2) -> None:
+        if alpha <= 0:
+            raise ConfigError([f"MIX.alpha={alpha}: must be > 0"])
+        self.alpha = alpha
+
+    def __call__(
+        self, clips: paddle.Tensor, labels: paddle.Tensor, rng: np.random.Generator
+    ) -> Tuple[paddle.Tensor, MixedLabels]:
+        """Mixes a batch.
+
+        Args:
+            clips: float [N, ...].
+            labels: int64 [N].
+            rng: the only source of randomness.
+
+        Returns:
+            lam * clips + (1 - lam) * clips in another order, and the labels of both orders.
+        """
+        lam = float(rng.beta(self.alpha, self.alpha))
+        order = paddle.to_tensor(rng.permutation(clips.shape[0]).astype("int64"), place=clips.place)
+        others = paddle.index_select(clips, order)
+        return clips * lam + others * (1 - lam), MixedLabels(labels, paddle.index_select(labels, order), lam)

@@ -1,9 +1,10 @@
-"""Weight files: read without running anything that is in them, fitted by name, reported."""
+"""Weight files: read without running anything that is in them, matched by name, reported."""
 
 from __future__ import annotations
 
 import contextlib
 import mmap
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Sequence, Tuple, Union
@@ -13,25 +14,22 @@ import paddle
 from paddle import nn
 
 from paddlevideo_fast.errors import WeightError
-from paddlevideo_fast.modeling.array_pickles import array_table
-from paddlevideo_fast.modeling.pickles import PickleError, read_pickle, settle
-from paddlevideo_fast.modeling.weight_names import candidate_names
+from paddlevideo_fast.modeling.pickles import PickleError, array_table, read_pickle, settle
 
 _NAME_TABLE = "StructuredToParameterName@@"
 
 
 def read_weights(path: Union[str, Path]) -> Dict[str, Any]:
-    """Reads what `paddle.save` wrote (.pdparams, .pdopt) and runs nothing that is in the file.
+    """Reads a file that `paddle.save` wrote (.pdparams, .pdopt), without running anything in it.
 
     Args:
         path: the file.
 
     Returns:
-        Name to numpy array, not writable; the state of an optimizer also has numbers and nested dicts of the
-        same.
+        Name to read-only numpy array; the state of an optimizer also has numbers and nested dicts.
 
     Raises:
-        WeightError: missing, not such a file, or one that asks for code to be run.
+        WeightError: the file is missing, of another kind, or asks for code to be run.
     """
     try:
         with map_file(path) as file:
@@ -48,10 +46,10 @@ def read_weights(path: Union[str, Path]) -> Dict[str, Any]:
 
 @contextlib.contextmanager
 def map_file(path: Union[str, Path]) -> Iterator[mmap.mmap]:
-    """The bytes of a file, not copied; what is read from the map never reaches past the file's end.
+    """Maps the bytes of a file into memory without a copy; reads never reach past the file's end.
 
     Raises:
-        WeightError: missing, empty or unreadable.
+        WeightError: the file is missing, empty or unreadable.
     """
     try:
         with open(path, "rb") as file:
@@ -65,10 +63,10 @@ def map_file(path: Union[str, Path]) -> Iterator[mmap.mmap]:
 
 
 def read_arrays(file: mmap.mmap) -> Any:
-    """The content of a pickle of arrays, as Paddle and Caffe2 write.
+    """Reads a pickle of arrays, as Paddle and Caffe2 write it.
 
     Raises:
-        PickleError: it is damaged, no pickle, or refers to anything but arrays.
+        PickleError: the file is damaged, no pickle, or refers to anything but arrays.
     """
     return settle(read_pickle(file, array_table()))
 
@@ -79,10 +77,10 @@ class WeightReport:
 
     Attributes:
         path: the file.
-        loaded: names of the network that got their value.
-        missing: names of the network that the file lacks; they keep their first values.
-        unexpected: names of the file that the network lacks.
-        mismatched: (name in the network, shape in the file, shape in the network); not loaded.
+        loaded: names in the network that got their value from the file.
+        missing: names in the network that the file lacks; they keep their first values.
+        unexpected: names in the file that the network lacks.
+        mismatched: (name in the network, shape in the file, shape in the network) of what was not loaded.
     """
 
     path: str
@@ -92,7 +90,7 @@ class WeightReport:
     mismatched: List[Tuple[str, Tuple[int, ...], Tuple[int, ...]]] = field(default_factory=list)
 
     def summary(self) -> str:
-        """A table for the log: one line a kind, the names of what did not fit."""
+        """A table for the log: one line for each outcome, with the names of what did not fit."""
         shapes = [f"{name} (file {list(a)}, network {list(b)})" for name, a, b in self.mismatched]
         rows = [
             ("loaded", len(self.loaded), ""),
@@ -107,21 +105,21 @@ class WeightReport:
 def load_weights(
     model: nn.Layer, source: Union[str, Path], prefix: str = "", strict: bool = False
 ) -> WeightReport:
-    """Loads weights of our, PaddleVideo's or PaddleClas' naming into a network.
+    """Loads weights with our, PaddleVideo's or PaddleClas' names into a network.
 
-    Names fit with or without "backbone.", so a backbone takes a whole model's file and the other way round.
-    A 3D network takes those of a 2D ResNet: a kernel over T frames becomes T copies of the 2D one, each
-    divided by T.
+    Names match with or without "backbone.", so a backbone takes the file of a whole model and the other way
+    round. A 3D network takes the weights of a 2D ResNet: a kernel over T frames becomes T copies of the 2D
+    kernel, each divided by T.
 
     Args:
         model: a recognizer or a backbone.
         source: path or http(s) URL of a .pdparams file.
-        prefix: put before the file's names.
-        strict: every parameter of the network must be in the file, in its shape.
+        prefix: text put before the file's names.
+        strict: every parameter of the network must be in the file with the right shape.
 
     Raises:
-        WeightError: the file cannot be had or read, or nothing in it fits, or (strict) not all of it does.
-            Nothing is loaded then.
+        WeightError: the file cannot be downloaded or read, nothing in it fits, or (strict) something is
+            missing or has another shape. Then nothing is loaded.
     """
     path = fetch_weights(source)
     target = model.state_dict()
@@ -148,9 +146,9 @@ def load_weights(
 
 
 def inflated(value: np.ndarray, shape: Sequence[int]) -> np.ndarray:
-    """A 2D kernel [out, in, H, W] for a 3D convolution; anything else as it is.
+    """A 2D kernel [out, in, H, W] as the kernel of a 3D convolution; anything else unchanged.
 
-    On a clip of equal frames the 3D network then gives what the 2D one gives on one of them.
+    On a clip of equal frames, the 3D network then gives what the 2D network gives on one frame.
 
     Reference: Carreira, Zisserman, "Quo Vadis, Action Recognition?", arXiv 1705.07750, section 2.4.
     """
@@ -160,7 +158,7 @@ def inflated(value: np.ndarray, shape: Sequence[int]) -> np.ndarray:
 
 
 def fetch_weights(source: Union[str, Path]) -> str:
-    """Path of a weight file; a URL is downloaded once, into Paddle's cache.
+    """The path of a weight file. A URL is downloaded once, into Paddle's cache.
 
     Raises:
         WeightError: the download failed.
@@ -178,9 +176,8 @@ def fetch_weights(source: Union[str, Path]) -> str:
 
 def _check_fit(report: WeightReport, strict: bool) -> None:
     if not report.loaded:
-        raise WeightError(
-            f"{report.path}: nothing in it fits this network; check its architecture\n{report.summary()}"
-        )
+        advice = "check the file against MODEL.backbone (name, pretrained)"
+        raise WeightError(f"{report.path}: nothing in it fits this network; {advice}\n{report.summary()}")
     if strict and (report.missing or report.mismatched):
         advice = "check MODEL.backbone (name, depth) and MODEL.head.num_classes against the file"
         if report.mismatched and all(".fc." in f".{name}" for name, _, _ in report.mismatched):
@@ -203,3 +200,70 @@ def _numpy_dtype(tensor: paddle.Tensor) -> Any:
 def _shortened(names: List[str], limit: int = 6) -> str:
     shown = ", ".join(names[:limit])
     return f"{shown}, ... ({len(names) - limit} more)" if len(names) > limit else shown
+
+
+_BACKBONE = "backbone."
+_STUDENT = "Student."
+
+
+def candidate_names(key: str, block_names: Sequence[str]) -> List[str]:
+    """The names that our network may have for the weight that a file calls `key`, the likeliest first.
+
+    Args:
+        key: name in the file.
+        block_names: names of the network's residual blocks, in order.
+
+    Returns:
+        `key` itself, without a wrapper's "_layers."; our name for PaddleClas' newer name; and the name in the
+        slow pathway of a 3D network; each with and without "backbone.". For the student of a distillation
+        also the names in the student alone.
+    """
+    key = _from_sequential(key[len("_layers.") :] if key.startswith("_layers.") else key)
+    names = []
+    frames_name = _from_paddleclas(key, block_names)
+    for name in (key, frames_name, _in_slow_pathway(frames_name)):
+        bare = name[len(_BACKBONE) :] if name.startswith(_BACKBONE) else name
+        names += [name, bare, _BACKBONE + bare]
+    if key.startswith(_STUDENT):
+        names += candidate_names(key[len(_STUDENT) :], block_names)
+    return list(dict.fromkeys(names))
+
+
+def _from_sequential(key: str) -> str:
+    """PaddleVideo's distillation numbers the parts of a network: `Student.0.` is `Student.backbone.` here."""
+    found = re.fullmatch(r"(Teacher\.|Student\.|)([01])\.(.*)", key)
+    return f"{found[1]}{('backbone', 'head')[int(found[2])]}.{found[3]}" if found else key
+
+
+def _from_paddleclas(key: str, block_names: Sequence[str]) -> str:
+    """PaddleClas since 2.1: `stem.0.conv.weight`, `blocks.3.conv1.bn._mean` counted over all stages."""
+    found = re.fullmatch(r"(stem|blocks)\.(\d+)\.((?:conv\d|short)\.)?(conv|bn)\.(\w+)", key)
+    if not found:
+        return key
+    part, number, layer, kind, leaf = found.groups()
+    inner = f"{layer or ''}{'_conv' if kind == 'conv' else '_batch_norm'}.{leaf}"
+    if part == "stem":
+        three_convolutions = any(name.startswith("bb_") for name in block_names)
+        return f"conv1_{int(number) + 1}.{inner}" if three_convolutions else f"conv.{inner}"
+    return f"{block_names[int(number)]}.{inner}" if int(number) < len(block_names) else key
+
+
+_LAYERS_3D = {
+    "conv0": ("branch2.a", "branch2.a_bn"),
+    "conv1": ("branch2.b", "branch2.b_bn"),
+    "conv2": ("branch2.c", "branch2.c_bn"),
+    "short": ("branch1", "branch1_bn"),
+}
+
+
+def _in_slow_pathway(name: str) -> str:
+    """`res4b1.conv0._conv.weight` of a 2D ResNet is `s4.pathway0_res1.branch2.a.weight` in a 3D one."""
+    stem = re.fullmatch(r"(?:backbone\.)?conv1?\._(conv|batch_norm)\.(\w+)", name)
+    if stem:
+        return f"s1.pathway0_stem.{'_conv' if stem[1] == 'conv' else '_bn'}.{stem[2]}"
+    block = re.fullmatch(r"(?:backbone\.)?res(\d)([a-z])(\d*)\.(\w+)\._(conv|batch_norm)\.(\w+)", name)
+    if not block or block[4] not in _LAYERS_3D:
+        return name
+    index = int(block[3]) if block[3] else ord(block[2]) - ord("a")
+    layer = _LAYERS_3D[block[4]][block[5] == "batch_norm"]
+    return f"s{block[1]}.pathway0_res{index}.{layer}.{block[6]}"

@@ -10,12 +10,62 @@ from typing import Any, Callable, Dict, Iterable, Iterator, Literal, NamedTuple,
 import av
 import cv2
 import numpy as np
+from PIL import Image, ImageDraw, ImageFont
 
 from paddlevideo_fast.decode import VideoReader
 from paddlevideo_fast.decode.container import explain
 from paddlevideo_fast.errors import PaddleVideoFastError
-from paddlevideo_fast.report.captions import CaptionPainter
-from paddlevideo_fast.report.files import whole
+from paddlevideo_fast.report.output import whole
+
+_LINES_A_SIDE = 14  # of text, in the short side of a frame
+_LEAST_HEIGHT_PX = 9
+_SHADE = 0.35  # what the box leaves of the picture behind the text
+
+
+class CaptionPainter:
+    """Writes one line into the upper left corner, white on a dark box.
+
+    Args:
+        font_file: the font.
+        width: width of the frames, in pixels.
+        height: height of the frames, in pixels.
+    """
+
+    def __init__(self, font_file: Path, width: int, height: int) -> None:
+        self._font_file = str(font_file)
+        self._width = width
+        self._text_px = max(_LEAST_HEIGHT_PX, min(width, height) // _LINES_A_SIDE)
+        self._text = ""
+        self._opacity = np.zeros((0, 0, 1), np.float32)
+
+    def draw(self, frame: np.ndarray, text: str) -> None:
+        """Changes a frame, uint8 [H, W, 3], in place. A long text is made smaller, then cut."""
+        if text != self._text:
+            self._text, self._opacity = text, self._render(text)
+        height, width = self._opacity.shape[:2]
+        box = frame[:height, :width]
+        opacity = self._opacity[: box.shape[0]]
+        box[:] = _SHADE * box * (1 - opacity) + 255 * opacity
+
+    def _render(self, text: str) -> np.ndarray:
+        """The text in a box that is no wider than a frame: float32 [h, w, 1] from 0 to 1."""
+        margin = self._text_px // 2
+        room = self._width - 2 * margin
+        font = ImageFont.truetype(self._font_file, self._text_px)
+        if font.getlength(text) > room:
+            smaller_px = max(_LEAST_HEIGHT_PX, int(self._text_px * room / font.getlength(text)))
+            font = ImageFont.truetype(self._font_file, smaller_px)
+        if font.getlength(text) > room:
+            length = len(text)
+            while length and font.getlength(text[:length] + "…") > room:
+                length -= 1
+            text = text[:length] + "…"
+        ascent, descent = font.getmetrics()
+        size = min(self._width, int(font.getlength(text)) + 2 * margin), ascent + descent + margin
+        canvas = Image.new("L", size)
+        ImageDraw.Draw(canvas).text((margin, margin // 2), text, fill=255, font=font)
+        return np.asarray(canvas, np.float32)[..., None] / 255
+
 
 AnnotatedFormat = Literal["mp4", "gif"]
 Progress = Callable[[Iterable[np.ndarray]], Iterable[np.ndarray]]
@@ -49,11 +99,11 @@ def annotate(
 
     Args:
         video: an open reader.
-        captions: in order, the first from frame 0 on.
-        font_file: has the characters of the captions.
+        captions: captions in order, the first from frame 0 on.
+        font_file: a font that has the characters of the captions.
         path: the file to write.
-        form: its format.
-        progress: called with the frames, which it hands on; such as `tqdm`.
+        form: format of the file.
+        progress: wraps the frames, for a progress bar such as `tqdm`.
 
     Raises:
         VideoDecodeError: a frame does not decode.
@@ -137,11 +187,11 @@ def _stream(
 
 
 class _Palettes:
-    """Gives each picture the 256 colours that suit it, so that no other has to be known.
+    """Gives each picture its own 256 colours, so that pictures can be written one by one.
 
     Args:
-        width: of the pictures.
-        height: of the pictures.
+        width: width of the pictures.
+        height: height of the pictures.
     """
 
     def __init__(self, width: int, height: int) -> None:
@@ -160,7 +210,7 @@ class _Palettes:
         graph.configure()
 
     def __call__(self, picture: Any) -> Iterator[Any]:
-        """Takes a picture, or None after the last; gives those that are ready."""
+        """Takes a picture, or None after the last; gives the pictures that are ready."""
         self._source.push(picture)
         while True:
             try:

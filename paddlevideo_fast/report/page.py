@@ -1,4 +1,4 @@
-"""One HTML page with everything in it: it can be mailed, and opens without a network."""
+"""The HTML report: one page with everything in it, which can be mailed and opens without a network."""
 
 from __future__ import annotations
 
@@ -8,26 +8,142 @@ from dataclasses import dataclass, field
 from importlib import metadata
 from typing import Any, Dict, Mapping, Optional, Sequence
 
+import cv2
 import numpy as np
 from jinja2 import Environment, StrictUndefined
 
 from paddlevideo_fast import __version__
-from paddlevideo_fast.report.sheets import jpeg
-from paddlevideo_fast.report.template import TEMPLATE
+
+_NUM_FRAMES = 8
+
+
+def contact_sheet(clip: np.ndarray, height_px: int = 96) -> np.ndarray:
+    """Up to eight frames of a clip side by side, equally far apart.
+
+    Args:
+        clip: uint8 [T, H, W, 3].
+        height_px: height of the sheet.
+
+    Returns:
+        uint8 [height_px, width, 3].
+    """
+    places = np.linspace(0, len(clip) - 1, min(len(clip), _NUM_FRAMES)).round().astype(int)
+    width_px = max(1, round(clip.shape[2] * height_px / clip.shape[1]))
+    method = cv2.INTER_AREA if height_px < clip.shape[1] else cv2.INTER_LINEAR
+    frames = [cv2.resize(clip[place], (width_px, height_px), interpolation=method) for place in places]
+    return np.concatenate(frames, axis=1)
+
+
+def jpeg(picture: np.ndarray) -> bytes:
+    """A JPEG of a picture, uint8 [H, W, 3], RGB."""
+    _, data = cv2.imencode(".jpg", np.ascontiguousarray(picture[:, :, ::-1]), [cv2.IMWRITE_JPEG_QUALITY, 85])
+    return data.tobytes()
+
+
+TEMPLATE = """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<link rel="icon" href="data:,">
+<title>{{ page.title }}</title>
+<style>
+body { font: 15px/1.5 system-ui, sans-serif; color: #222; max-width: 70rem; margin: 0 auto; }
+body { padding: 1rem 2rem 4rem; }
+h1 { font-size: 1.6rem; } h2 { font-size: 1.2rem; margin-top: 2.2rem; border-bottom: 1px solid #ddd; }
+table { border-collapse: collapse; } th, td { padding: .15rem .8rem .15rem 0; text-align: left; }
+th { font-weight: 600; color: #555; }
+td.number { text-align: right; font-variant-numeric: tabular-nums; }
+tbody tr:nth-child(odd) { background: #f6f7f9; } .scrolls { max-height: 26rem; overflow: auto; }
+.curves { display: flex; flex-wrap: wrap; gap: 1rem; } .curves svg { max-width: 100%; height: auto; }
+figure { margin: 0 0 1rem; } figure img, .confusion { max-width: 100%; } figcaption { font-size: .85rem; }
+.right { color: #1a7f37; } .wrong { color: #b3261e; }
+pre { background: #f6f7f9; padding: 1rem; overflow: auto; }
+</style>
+</head>
+<body>
+<h1>{{ page.title }}</h1>
+{% macro pairs(values) %}
+<table>
+{% for name, value in values.items() %}
+<tr><th>{{ name }}</th><td>{{ value | shown }}</td></tr>
+{% endfor %}
+</table>
+{% endmacro %}
+{% macro rows(values) %}
+<div class="scrolls"><table>
+<thead><tr>{% for name in values[0] %}<th>{{ name.replace("_", " ") }}</th>{% endfor %}</tr></thead>
+<tbody>
+{% for row in values %}
+<tr>
+{% for value in row.values() %}
+<td{% if value is number %} class="number"{% endif %}>{{ value | shown }}</td>
+{% endfor %}
+</tr>
+{% endfor %}
+</tbody>
+</table></div>
+{% endmacro %}
+{{ pairs(page.facts) }}
+{% if page.metrics %}
+<h2 id="metrics">Metrics</h2>
+{{ pairs(page.metrics) }}
+{% endif %}
+{% if page.curves %}
+<h2 id="curves">Curves</h2>
+<div class="curves">
+{% for svg in page.curves.values() %}
+{{ svg | safe }}
+{% endfor %}
+</div>
+{% endif %}
+{% if page.confusion_png %}
+<h2 id="confusion">Confusion matrix</h2>
+<img class="confusion" alt="confusion matrix" src="{{ page.confusion_png | png }}">
+{% endif %}
+{% if page.examples %}
+<h2 id="examples">Example clips</h2>
+{% for example in page.examples %}
+<figure>
+<img alt="frames of {{ example.path }}" src="{{ example.sheet | jpeg }}">
+<figcaption>{{ example.path }}: {{ example.label }}; predicted
+<span class="{{ "right" if example.predicted == example.label else "wrong" }}">{{ example.predicted }}</span>
+({{ "%.1f" | format(100 * example.score) }} %)</figcaption>
+</figure>
+{% endfor %}
+{% endif %}
+{% if page.hardest %}
+<h2 id="hardest">Worst videos</h2>
+{{ rows(page.hardest) }}
+{% endif %}
+{% if page.classes %}
+<h2 id="classes">Classes</h2>
+{{ rows(page.classes) }}
+{% endif %}
+{% if page.config %}
+<h2 id="config">Config</h2>
+<details open><summary>as it was used</summary><pre>{{ page.config }}</pre></details>
+{% endif %}
+<h2 id="versions">Versions</h2>
+{{ pairs(versions) }}
+</body>
+</html>
+"""
+
 
 _PACKAGES = ("paddlepaddle", "paddlepaddle-gpu", "numpy", "av", "opencv-python-headless", "visualdl")
 
 
 @dataclass(frozen=True)
 class Example:
-    """A clip with what the model made of it.
+    """A clip and its prediction.
 
     Attributes:
-        path: of the video.
+        path: path of the video.
         label: name of its class.
         predicted: name of the class with the highest score.
-        score: of that class.
-        sheet: its contact sheet, uint8 [H, W, 3].
+        score: the highest score.
+        sheet: contact sheet of the clip, uint8 [H, W, 3].
     """
 
     path: str
@@ -39,10 +155,10 @@ class Example:
 
 @dataclass(frozen=True)
 class Page:
-    """What a page shows; what is empty is left out.
+    """The content of a page. Empty parts are left out.
 
     Attributes:
-        title: of the page.
+        title: title of the page.
         facts: name → value, in the first table.
         metrics: name → number.
         curves: title → SVG.
@@ -76,7 +192,7 @@ def render(page: Page) -> str:
 
 
 def versions() -> Dict[str, str]:
-    """Of this package, Python, and what computes and reads."""
+    """Versions of this package, Python, and the packages that compute and decode."""
     found = {"paddlevideo_fast": __version__, "Python": platform.python_version()}
     for name in _PACKAGES:
         try:

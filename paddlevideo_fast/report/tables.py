@@ -9,19 +9,19 @@ from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Seq
 
 import numpy as np
 
-from paddlevideo_fast.errors import AnnotationError
+from paddlevideo_fast.loader import read_class_names
 from paddlevideo_fast.metrics import Predictions, class_results, confusion_matrix, hardest
-from paddlevideo_fast.report.files import whole
+from paddlevideo_fast.report.output import whole
 
 NUM_TOP = 5
 NUM_HARDEST = 100
 
 
 class Naming(NamedTuple):
-    """What numbers stand for.
+    """The names that stand for numbers in tables.
 
     Attributes:
-        classes: name of each class; its number where nothing says.
+        classes: name of each class, or its number where there are no names.
         paths: path of each video of the list.
     """
 
@@ -30,30 +30,21 @@ class Naming(NamedTuple):
 
     @classmethod
     def of(cls, class_names: Optional[str], num_classes: int, paths: Sequence[str]) -> Naming:
-        """From a text file with one class a line; without it they are numbers.
+        """Takes the names of the classes from a file, or their numbers where there is no file.
 
         Raises:
-            AnnotationError: the file cannot be read, or has another number of lines.
+            AnnotationError: see `read_class_names`.
         """
         if class_names is None:
             return cls([str(label) for label in range(num_classes)], paths)
-        try:
-            lines = Path(class_names).read_text(encoding="utf-8").splitlines()
-        except (OSError, UnicodeDecodeError) as error:
-            raise AnnotationError(f"DATASET.class_names {class_names}: cannot be read: {error}") from error
-        names = [line.strip() for line in lines if line.strip()]
-        if len(names) != num_classes:
-            raise AnnotationError(
-                f"DATASET.class_names {class_names}: has {len(names)} names, the model {num_classes} classes"
-            )
-        return cls(names, paths)
+        return cls(read_class_names(class_names, num_classes, "DATASET.class_names"), paths)
 
 
 def write_tables(folder: Path, predictions: Predictions, naming: Naming) -> None:
     """Writes predictions.jsonl, per_class.csv, confusion.csv and worst.csv.
 
     Raises:
-        PaddleVideoFastError: one cannot be written.
+        PaddleVideoFastError: a file cannot be written.
     """
     with whole(folder / "predictions.jsonl") as partial:
         lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in prediction_rows(predictions, naming))
@@ -68,7 +59,7 @@ def write_tables(folder: Path, predictions: Predictions, naming: Naming) -> None
 
 
 def prediction_rows(predictions: Predictions, naming: Naming) -> Iterator[Dict[str, Any]]:
-    """For each video its path, label, views, and its highest classes with their scores."""
+    """Path, label, number of views and best classes with their scores of each video."""
     for place, best in enumerate(predictions.ranking()[:, :NUM_TOP].tolist()):
         label = int(predictions.labels[place])
         yield {
@@ -88,7 +79,7 @@ def prediction_rows(predictions: Predictions, naming: Naming) -> Iterator[Dict[s
 
 
 def class_rows(predictions: Predictions, naming: Naming) -> List[Dict[str, Any]]:
-    """For each class how its videos came out; empty where it has none."""
+    """Results of each class; a cell is empty where the class has no videos."""
     rows = []
     for result in class_results(predictions):
         other = result.confused_with

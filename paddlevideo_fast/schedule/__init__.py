@@ -1,6 +1,6 @@
 """What changes over a run, as pure functions: learning rates and phases. No Paddle here."""
 
-from paddlevideo_fast.schedule.learning_rate import cosine, linear_warmup, piecewise, relative_steps
+from paddlevideo_fast.schedule.curves import cosine, linear_warmup, piecewise
 from paddlevideo_fast.schedule.multigrid import Baseline, RateStep, Schedule, multigrid_schedule
 from paddlevideo_fast.schedule.phases import Phase, ShortShape, plain_phases
 
@@ -15,5 +15,4 @@ __all__ = [
     "multigrid_schedule",
     "piecewise",
     "plain_phases",
-    "relative_steps",
 ]

@@ -1,7 +1,7 @@
-"""The multigrid schedule: when a run trains on clips of which shape, how many of them, and at which rate.
+"""The multigrid schedule: shapes of clips, batch sizes and learning rates over the epochs of a run.
 
-Reference: Wu et al., "A Multigrid Method for Efficiently Training Video Models", arXiv 1912.00998, section 3;
-the rounding and the fine-tuning are those of PySlowFast.
+Reference: Wu et al., "A Multigrid Method for Efficiently Training Video Models", arXiv 1912.00998, section 3.
+Rounding and fine-tuning follow PySlowFast.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from paddlevideo_fast.schedule.phases import Phase, ShortShape
 
 @dataclass(frozen=True)
 class Baseline:
-    """The plain training that a multigrid run takes the place of.
+    """The plain training that a multigrid run replaces.
 
     Attributes:
-        epochs: how many it has.
-        steps: epochs at which its learning rate changes; the first is 0.
+        epochs: of the training.
+        steps: epochs at which the learning rate changes; the first is 0.
         num_frames: frames of a clip.
-        crop_size: its side in pixels.
+        crop_size: side of a clip in pixels.
         sampling_rate: frames of the video from one frame of the clip to the next.
     """
 
@@ -36,7 +36,7 @@ class Baseline:
 
 @dataclass(frozen=True)
 class RateStep:
-    """From `epoch` on, the learning rate is that of the baseline's `stage` times `multiplier`."""
+    """From `epoch` on, the learning rate is the rate of the baseline's `stage` times `multiplier`."""
 
     epoch: int
     stage: int
@@ -45,11 +45,11 @@ class RateStep:
 
 @dataclass(frozen=True)
 class Schedule:
-    """What a multigrid run does.
+    """Phases and learning rate of a multigrid run.
 
     Attributes:
         phases: spans of epochs at one shape of the long cycle.
-        rate_steps: the learning rate.
+        rate_steps: steps of the learning rate.
     """
 
     phases: List[Phase]
@@ -62,19 +62,19 @@ def multigrid_schedule(
     short_factors: Sequence[float],
     epoch_factor: float,
 ) -> Schedule:
-    """The schedule of both cycles, or of one of them.
+    """The schedule of a run with a long cycle, a short cycle or both.
 
-    A clip of T frames and S² pixels comes in batches T0·S0² / (T·S²) times as large, so that every step costs
-    about the same. In each stage of the learning rate all shapes of the long cycle get the same number of
-    steps. The last stage trains at the last shape alone, the first half of it at the rate before.
+    Clips of T frames and S² pixels come in batches T0·S0² / (T·S²) times as large as the baseline's, so every
+    step costs about the same. In each stage of the learning rate all shapes of the long cycle get the same
+    number of steps. The last stage trains at the last shape alone; its first half keeps the previous rate.
 
     Args:
         baseline: the plain training.
         long_factors: (share of the frames, share of the side) of the long cycle's shapes, small to large;
-            none: no long cycle.
-        short_factors: shares of the baseline's side that a short cycle passes before the phase's own side;
-            none: no short cycle.
-        epoch_factor: epochs of the run for one of the baseline.
+            empty: no long cycle.
+        short_factors: shares of the baseline's side through which a short cycle goes before the phase's own
+            side; empty: no short cycle.
+        epoch_factor: epochs of the run for each epoch of the baseline.
 
     Raises:
         ScheduleError: the steps do not rise, or a shape has no frames or no pixels, or a phase no epoch.
@@ -109,12 +109,12 @@ def multigrid_schedule(
 
 
 class _Shape:
-    """A shape of the long cycle and, below it, those of the short cycle.
+    """A shape of the long cycle, with the smaller shapes of the short cycle.
 
     Attributes:
-        batch: its batch, in batches of the baseline.
-        mean_batch: the mean of that over a short cycle.
-        short_cycle: the smaller sides that come before its own.
+        batch: its batch size as a multiple of the baseline's.
+        mean_batch: the mean of this multiple over a short cycle.
+        short_cycle: the smaller sides that come before its own side.
     """
 
     def __init__(
@@ -159,7 +159,7 @@ class _Shape:
 
 
 def _long_cycle(baseline: Baseline, shapes: Sequence[_Shape]) -> List[Tuple[int, _Shape, float]]:
-    """Stage, shape and epochs of each phase, for an epoch factor that is yet to be applied."""
+    """Stage, shape and epochs of each phase, before the epoch factor."""
     steps = baseline.steps
     cycle = sum(shape.mean_batch for shape in shapes)
     spans = [
@@ -176,5 +176,9 @@ def _long_cycle(baseline: Baseline, shapes: Sequence[_Shape]) -> List[Tuple[int,
 def _short_cycle_alone(baseline: Baseline, short_factors: Sequence[float], epoch_factor: float) -> Schedule:
     """One phase at the baseline's shape; its epochs are cut to whole ones."""
     shape = _Shape(baseline, 1.0, 1.0, short_factors)
+    epochs = int(baseline.epochs * epoch_factor)
+    if not epochs:
+        text = f"epoch_factor {epoch_factor:g} leaves none of the {baseline.epochs} epochs; raise it"
+        raise ScheduleError(text)
     rate_steps = [RateStep(int(step * epoch_factor), stage, 1) for stage, step in enumerate(baseline.steps)]
-    return Schedule([shape.phase(0, int(baseline.epochs * epoch_factor))], rate_steps)
+    return Schedule([shape.phase(0, epochs)], rate_steps)

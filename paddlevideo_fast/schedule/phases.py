@@ -30,10 +30,10 @@ class Phase:
         num_frames: frames of a clip; None: as configured.
         crop_size: side of the crop in pixels; None: as configured.
         sampling_rate: frames of the video from one frame of the clip to the next; None: as configured.
-        short_cycle: shapes that steps take in turn, before one at the phase's own; empty: all at its own.
+        short_cycle: shapes that steps take in turn before a step at the phase's own shape; empty: all steps
+            have the phase's own shape.
         bn_splits: parts of a device's batch that batch norms treat as batches of their own.
-        bn_sync_devices: devices, neighbours in the order of their numbers, whose batches batch norms treat as
-            one.
+        bn_sync_devices: how many devices, consecutive in rank, batch norms treat as one.
 
     Raises:
         ValueError: the span is empty or starts before 0, a number is below 1, or batch norms would split
@@ -58,7 +58,7 @@ class Phase:
 
     @property
     def shape(self) -> str:
-        """What its batches are made of, in words."""
+        """The shapes of its batches, in words."""
         if self.num_frames is None:
             return "as configured"
         crops = ", ".join(

@@ -1,7 +1,6 @@
 """Optimizers, their parameter groups, and learning-rate curves."""
 
-from paddlevideo_fast.solver.groups import ParameterGroup, group_parameters
 from paddlevideo_fast.solver.learning_rate import Constant, LearningRate
-from paddlevideo_fast.solver.optimizer import build_optimizer
+from paddlevideo_fast.solver.optimizer import ParameterGroup, build_optimizer, group_parameters
 
 __all__ = ["Constant", "LearningRate", "ParameterGroup", "build_optimizer", "group_parameters"]

@@ -1,4 +1,4 @@
-"""The learning-rate curves that configs name. Epochs count from 0 and may be fractions."""
+"""The learning-rate schedules that configs name. Epochs count from 0 and may be fractions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import ClassVar, Dict, Sequence
 from paddlevideo_fast.config.types import NonNegative
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.registry import LEARNING_RATES
-from paddlevideo_fast.schedule.learning_rate import cosine, linear_warmup, piecewise, relative_steps
+from paddlevideo_fast.schedule.curves import cosine, linear_warmup, piecewise
 from paddlevideo_fast.schedule.multigrid import RateStep
 
 _KEY = "OPTIMIZER.learning_rate"
@@ -21,10 +21,10 @@ _IGNORED = {
 
 
 class LearningRate:
-    """A curve over epochs.
+    """A learning rate as a function of the epoch.
 
     Args:
-        iter_step: follow the curve in each step; otherwise an epoch keeps the value of its start.
+        iter_step: follow the curve at each step; else an epoch keeps the value of its start.
     """
 
     ignored_arguments: ClassVar[Dict[str, str]] = _IGNORED
@@ -34,14 +34,18 @@ class LearningRate:
         self._factor = 1.0
 
     def times(self, factor: float) -> LearningRate:
-        """The same curve with all its rates, those of the warm-up included, times `factor`."""
+        """The same curve with all rates multiplied by `factor`, also during the warm-up."""
         other = copy.copy(self)
         other._factor *= factor
         return other
 
     def at(self, epoch: float) -> float:
-        """The learning rate at `epoch`, a whole number of epochs plus the share done of the one under way."""
+        """The learning rate at `epoch`: 2.5 is in the middle of the third epoch."""
         return self._factor * self._value(epoch if self.iter_step else math.floor(epoch))
+
+    def misfit(self, epochs: int) -> str:
+        """Why a run of `epochs` epochs does not go along the whole curve, in words; empty where it does."""
+        return ""
 
     def _value(self, epoch: float) -> float:
         raise NotImplementedError
@@ -91,6 +95,10 @@ class PiecewiseDecay(LearningRate):
         self.boundaries = list(boundaries)
         self.values = [float(value) for value in values]
 
+    def misfit(self, epochs: int) -> str:
+        last = self.boundaries[-1] if self.boundaries else 0
+        return f"has its last value from epoch {last:g} on" if last >= epochs else ""
+
     def _value(self, epoch: float) -> float:
         return piecewise(epoch, self.boundaries, self.values)
 
@@ -125,6 +133,9 @@ class CosineAnnealingDecay(LearningRate):
         self.eta_min = eta_min
         self.warmup_epochs = warmup_epochs
         self.warmup_start_lr = warmup_start_lr
+
+    def misfit(self, epochs: int) -> str:
+        return _other_end(self.num_epochs, epochs)
 
     def _cosine(self, epoch: float) -> float:
         return cosine(min(epoch, self.num_epochs), self.learning_rate, self.num_epochs, self.eta_min)
@@ -204,8 +215,11 @@ class CustomWarmupPiecewiseDecay(LearningRate):
         self.steps = list(steps)
         self.max_epoch = max_epoch
 
+    def misfit(self, epochs: int) -> str:
+        return _other_end(self.max_epoch, epochs)
+
     def along(self, rate_steps: Sequence[RateStep], max_epoch: float) -> CustomWarmupPiecewiseDecay:
-        """The same rates, from the same warm-up, at the epochs of a schedule that runs to `max_epoch`.
+        """The same rates and warm-up, with the steps of a multigrid schedule that runs to `max_epoch`.
 
         Raises:
             ConfigError: the warm-up is longer than the schedule.
@@ -223,9 +237,16 @@ class CustomWarmupPiecewiseDecay(LearningRate):
 
     def _value(self, epoch: float) -> float:
         if epoch < self.warmup_epochs:
-            end = relative_steps(self.warmup_epochs, self.step_base_lr, self.lrs, self.steps)
+            end = self._step(self.warmup_epochs)
             return linear_warmup(epoch, self.warmup_start_lr, end, self.warmup_epochs)
-        return relative_steps(epoch, self.step_base_lr, self.lrs, self.steps)
+        return self._step(epoch)
+
+    def _step(self, epoch: float) -> float:
+        return self.step_base_lr * piecewise(epoch, self.steps[1:], self.lrs)
+
+
+def _other_end(end: float, epochs: int) -> str:
+    return "" if end == epochs else f"ends at epoch {end:g}"
 
 
 def _check_rising(name: str, epochs: Sequence[float]) -> None:

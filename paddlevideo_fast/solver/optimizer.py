@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Dict, List, Mapping, Optional, Tuple, Union
+from dataclasses import dataclass, fields
+from typing import Annotated, Any, ClassVar, Dict, List, Mapping, Optional, Sequence, Tuple, Type, Union
 
 import paddle
 from paddle import nn
 from paddle.regularizer import L1Decay, L2Decay
 
-from paddlevideo_fast.config.build import build
+from paddlevideo_fast.config import build
 from paddlevideo_fast.config.types import NonNegative, PositiveInt, Range, Share
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.registry import LEARNING_RATES, OPTIMIZERS, Registry
-from paddlevideo_fast.solver.groups import ParameterGroup, group_parameters
 from paddlevideo_fast.solver.learning_rate import Constant, LearningRate
 
 Decay = Annotated[float, Range(0.0, below=1.0)]
@@ -23,6 +22,58 @@ _CLIPS = {
     "clipgradbynorm": nn.ClipGradByNorm,
     "clipgradbyvalue": nn.ClipGradByValue,
 }
+
+
+@dataclass(frozen=True)
+class ParameterGroup:
+    """Parameters under one rule.
+
+    Attributes:
+        names: structured names, in the model's order.
+        decay: weight decay applies.
+        lr_multiplier: factor on the learning rate.
+    """
+
+    names: Tuple[str, ...]
+    decay: bool
+    lr_multiplier: float
+
+
+def group_parameters(
+    shapes: Mapping[str, Sequence[int]],
+    lr_multipliers: Mapping[str, float],
+    decay_one_dimensional: bool = False,
+    no_decay_words: Sequence[str] = (),
+) -> List[ParameterGroup]:
+    """Puts each parameter into exactly one group.
+
+    Args:
+        shapes: structured name to shape.
+        lr_multipliers: name, or start of names up to a dot ("head.fc"), to factor. The longest entry that
+            fits a name counts; without one the factor is 1.
+        decay_one_dimensional: weight decay also on biases and batch norms (all parameters of one dimension).
+        no_decay_words: no weight decay on parameters with one of these words in their name.
+
+    Returns:
+        Groups in the order of their first parameters.
+
+    Raises:
+        KeyError: an entry of `lr_multipliers` fits no parameter; the argument is the entry.
+    """
+    for key in lr_multipliers:
+        if not any(_covers(key, name) for name in shapes):
+            raise KeyError(key)
+    members: Dict[Tuple[bool, float], List[str]] = {}
+    for name, shape in shapes.items():
+        decay = (len(shape) > 1 or decay_one_dimensional) and not any(word in name for word in no_decay_words)
+        fitting = [key for key in lr_multipliers if _covers(key, name)]
+        factor = lr_multipliers[max(fitting, key=len)] if fitting else 1.0
+        members.setdefault((decay, float(factor)), []).append(name)
+    return [ParameterGroup(tuple(names), *rule) for rule, names in members.items()]
+
+
+def _covers(key: str, name: str) -> bool:
+    return name == key or name.startswith(f"{key}.")
 
 
 @dataclass
@@ -52,11 +103,12 @@ class OptimizerRecipe:
     multi_precision: bool = False
     base_batch_size: Optional[PositiveInt] = None
 
+    paddle_class: ClassVar[Type[paddle.optimizer.Optimizer]]
     parts: ClassVar[Dict[str, Registry]] = {"learning_rate": LEARNING_RATES}
     ignored_arguments: ClassVar[Dict[str, str]] = {}
 
     def groups(self, model: nn.Layer) -> List[ParameterGroup]:
-        """The model's parameters by rule, each in exactly one group.
+        """The model's parameters in groups of one rule each; every parameter is in exactly one group.
 
         Raises:
             ConfigError: an entry of `lr_multipliers` fits no parameter.
@@ -79,8 +131,8 @@ class OptimizerRecipe:
     def make(self, model: nn.Layer) -> Tuple[paddle.optimizer.Optimizer, LearningRate]:
         """The optimizer of the model's parameters, and the curve of its learning rate, not yet scaled.
 
-        The rules go onto the parameters one by one. Paddle's own parameter groups would clip the norm of
-        each group for itself, which is not the global norm.
+        Each parameter carries its own rule. Paddle's parameter groups would clip each group by the norm of
+        that group instead of the global norm.
         """
         rate = self.learning_rate
         curve = rate if isinstance(rate, LearningRate) else Constant(rate)
@@ -90,11 +142,12 @@ class OptimizerRecipe:
             for name in group.names:
                 parameters[name].regularizer = regularizer if group.decay else None
                 parameters[name].optimize_attr["learning_rate"] = group.lr_multiplier
-        optimizer = self._make(
-            model,
+        optimizer = self.paddle_class(
+            **self._own_arguments(model),
             learning_rate=curve.at(0),
             parameters=list(parameters.values()),
             grad_clip=_grad_clip(self.grad_clip),
+            multi_precision=self.multi_precision,
         )
         return optimizer, curve
 
@@ -104,8 +157,10 @@ class OptimizerRecipe:
             return None
         return L1Decay(value) if kind == "L1" else L2Decay(value)
 
-    def _make(self, model: nn.Layer, **common: Any) -> paddle.optimizer.Optimizer:
-        raise NotImplementedError
+    def _own_arguments(self, model: nn.Layer) -> Dict[str, Any]:
+        """What Paddle's optimizer takes beside the arguments that all optimizers have."""
+        shared = {field.name for field in fields(OptimizerRecipe)}
+        return {field.name: getattr(self, field.name) for field in fields(self) if field.name not in shared}
 
 
 @OPTIMIZERS.register()
@@ -123,14 +178,7 @@ class Momentum(OptimizerRecipe):
     use_nesterov: bool = False
     use_multi_tensor: bool = False
 
-    def _make(self, model: nn.Layer, **common: Any) -> paddle.optimizer.Optimizer:
-        return paddle.optimizer.Momentum(
-            momentum=self.momentum,
-            use_nesterov=self.use_nesterov,
-            use_multi_tensor=self.use_multi_tensor,
-            multi_precision=self.multi_precision,
-            **common,
-        )
+    paddle_class = paddle.optimizer.Momentum
 
 
 @OPTIMIZERS.register()
@@ -138,8 +186,7 @@ class Momentum(OptimizerRecipe):
 class SGD(OptimizerRecipe):
     """Plain gradient descent; see `OptimizerRecipe` for the arguments."""
 
-    def _make(self, model: nn.Layer, **common: Any) -> paddle.optimizer.Optimizer:
-        return paddle.optimizer.SGD(multi_precision=self.multi_precision, **common)
+    paddle_class = paddle.optimizer.SGD
 
 
 @OPTIMIZERS.register()
@@ -161,15 +208,7 @@ class Adam(OptimizerRecipe):
     epsilon: NonNegative = 1e-8
     use_multi_tensor: bool = False
 
-    def _make(self, model: nn.Layer, **common: Any) -> paddle.optimizer.Optimizer:
-        return paddle.optimizer.Adam(
-            beta1=self.beta1,
-            beta2=self.beta2,
-            epsilon=self.epsilon,
-            use_multi_tensor=self.use_multi_tensor,
-            multi_precision=self.multi_precision,
-            **common,
-        )
+    paddle_class = paddle.optimizer.Adam
 
 
 @OPTIMIZERS.register()
@@ -189,10 +228,12 @@ class AdamW(OptimizerRecipe):
     beta2: Decay = 0.999
     epsilon: NonNegative = 1e-8
 
+    paddle_class = paddle.optimizer.AdamW
+
     def _regularizer(self) -> Any:
         return None
 
-    def _make(self, model: nn.Layer, **common: Any) -> paddle.optimizer.Optimizer:
+    def _own_arguments(self, model: nn.Layer) -> Dict[str, Any]:
         kind, value = _decay(self.weight_decay)
         if kind == "L1":
             raise ConfigError(
@@ -200,15 +241,8 @@ class AdamW(OptimizerRecipe):
             )
         decayed = {name for group in self.groups(model) if group.decay for name in group.names}
         names = {parameter.name for name, parameter in _trained(model).items() if name in decayed}
-        return paddle.optimizer.AdamW(
-            beta1=self.beta1,
-            beta2=self.beta2,
-            epsilon=self.epsilon,
-            weight_decay=value,
-            apply_decay_param_fun=names.__contains__,
-            multi_precision=self.multi_precision,
-            **common,
-        )
+        decay = {"weight_decay": value, "apply_decay_param_fun": names.__contains__}
+        return {**super()._own_arguments(model), **decay}
 
 
 def build_optimizer(
@@ -222,8 +256,8 @@ def build_optimizer(
         extra: more arguments, such as `multi_precision`.
 
     Returns:
-        The optimizer, which holds a plain number as its learning rate, and the curve: before each step call
-        `optimizer.set_lr(curve.at(epoch))`.
+        The optimizer, whose learning rate is a plain number, and the curve that the number follows: call
+        `optimizer.set_lr(curve.at(epoch))` before each step.
 
     Raises:
         ConfigError: an argument makes no sense; names it.
@@ -234,7 +268,7 @@ def build_optimizer(
 def _trained(model: nn.Layer) -> Dict[str, Any]:
     """Structured name to parameter, without the running statistics that Paddle counts among the parameters.
 
-    Parameters that are frozen for now are among them: the optimizer passes over them while they are.
+    Frozen parameters are included: the optimizer skips them as long as they are frozen.
     """
     return {
         name: parameter

@@ -1,4 +1,4 @@
-"""benchmark_train: how many clips a second a training takes, in the files that TIPC's benchmarks read."""
+"""benchmark_train: measures the speed of a training and writes the files that TIPC's benchmarks read."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _CASE = re.compile(r"(dynamic|dynamicTostatic)_bs(\d+)_(fp32|fp16|null)_DP_N1C(\
 
 
 class Case(NamedTuple):
-    """One training that is timed.
+    """One timed training.
 
     Attributes:
         to_static: whether the network is traced into a program.
-        batch_size: of one process.
+        batch_size: clips a step of one process.
         precision: fp32 or fp16.
-        num_devices: processes.
+        num_devices: number of processes.
     """
 
     to_static: bool
@@ -39,11 +39,11 @@ class Case(NamedTuple):
 
     @property
     def device_num(self) -> str:
-        """As TIPC writes it."""
+        """The number of devices as TIPC writes it."""
         return f"N1C{self.num_devices}"
 
     def model(self, text: Text) -> str:
-        """The model's name with what distinguishes the case."""
+        """The model's name, batch size and precision."""
         return f"{text.model_name}_bs{self.batch_size}_{self.precision}_DP"
 
     def file(self, text: Text, kind: str) -> str:
@@ -53,11 +53,11 @@ class Case(NamedTuple):
 
 
 class Speed(NamedTuple):
-    """What the log of a training says.
+    """The results in the log of a training.
 
     Attributes:
         ips: clips a second of all processes, over all steps but the first ones.
-        loss: of the last step.
+        loss: loss of the last step.
     """
 
     ips: float
@@ -97,7 +97,7 @@ def run_benchmark(text: Text, params: Optional[str] = None) -> int:
 
 
 def cases(text: Text, params: Optional[str]) -> Iterator[Case]:
-    """Those of the text on one device, or the one of `dynamic_bs8_fp32_DP_N1C1`.
+    """The cases of the text on one device, or the one case that `dynamic_bs8_fp32_DP_N1C1` names.
 
     Raises:
         TipcError: `params` is none of these forms, or the text asks for an unknown precision.
@@ -122,9 +122,9 @@ def cases(text: Text, params: Optional[str]) -> Iterator[Case]:
 
 
 def read_speed(log: Path) -> Optional[Speed]:
-    """The speed of a training from its log, a line for each step; None where it has too few.
+    """The speed of a training from its log, which has a line for each step; None where it has too few.
 
-    Batches are equally large, so clips over time is the harmonic mean of the steps' clips a second.
+    Batches are equally large, so the speed is the harmonic mean of the steps' clips a second.
     """
     lines = log.read_text(encoding="utf-8", errors="replace")
     steps = re.findall(r"train step:\d+ .*?loss: +(\S+) .*?ips: ([\d.]+) instance/sec", lines)
@@ -161,7 +161,7 @@ def _flags(text: Text) -> Dict[str, str]:
     """The variables of the line `flags`, `A=1;B=2`.
 
     Raises:
-        TipcError: one is not of this form.
+        TipcError: a variable is not of this form.
     """
     line = text["flags"]
     variables = {}
@@ -174,7 +174,7 @@ def _flags(text: Text) -> Dict[str, str]:
 
 
 def _profile(session: Session, words: List[str], log: Path, variables: Dict[str, str]) -> None:
-    """A run under the profiler, which would slow down the timed one; PROFILING_TIMER_ONLY=no leaves it out.
+    """Runs once more under the profiler, which would slow down the timed run, unless PROFILING_TIMER_ONLY=no.
 
     Raises:
         TipcError: PROFILING_TIMER_ONLY is none of True, False, no.
@@ -191,7 +191,7 @@ def _profile(session: Session, words: List[str], log: Path, variables: Dict[str,
 def _record(
     session: Session, case: Case, place: Place, speed: Speed, duration_sec: float
 ) -> Dict[str, object]:
-    """What TIPC's benchmarks read, under their names, and the device."""
+    """The fields that TIPC's benchmarks read, and the device."""
     return {
         "model_branch": _git("rev-parse", "--abbrev-ref", "HEAD"),
         "model_commit": _git("rev-parse", "HEAD"),
@@ -213,7 +213,7 @@ def _record(
 
 
 def _git(*words: str) -> str:
-    """One line of git's; empty where there is no repository."""
+    """The first line of a git command's output; empty where there is no repository."""
     try:
         done = subprocess.run(["git", *words], capture_output=True, text=True, check=False)
     except FileNotFoundError:

@@ -31,13 +31,13 @@ _TRUE, _FALSE = ("True", "gpu"), ("False", "cpu")
 
 
 class Trainer(NamedTuple):
-    """A command that trains, and the one that exports what it has trained.
+    """A training command, and the export command for its weights.
 
     Attributes:
-        name: as in the text.
-        line: of the training.
-        words: of the training.
-        export: the line of the export.
+        name: name of the trainer in the text.
+        line: line of the training in the text.
+        words: words of the training command.
+        export: line of the export.
     """
 
     name: str
@@ -50,9 +50,9 @@ class Prediction(NamedTuple):
     """A way to predict.
 
     Attributes:
-        name: of its log.
-        words: of the command; empty where it is skipped.
-        skipped: why it is; None: it is not.
+        name: name of its log.
+        words: words of the command; empty where the prediction is skipped.
+        skipped: why it is skipped; None where it is not.
     """
 
     name: str
@@ -77,10 +77,10 @@ def script_words(line: Line) -> List[str]:
 
 
 def trainers(text: Text) -> List[Trainer]:
-    """Those that the line `trainer` chooses.
+    """The trainers that the line `trainer` chooses.
 
     Raises:
-        TipcError: it names one that the text does not have.
+        TipcError: the line names a trainer that the text does not have.
     """
     known: Dict[str, Trainer] = {}
     for name, export in _EXPORTS.items():
@@ -101,10 +101,10 @@ def trainers(text: Text) -> List[Trainer]:
 
 
 def amp_words(line: Line, choice: str) -> List[str]:
-    """What a precision adds to a training.
+    """The words that a precision adds to a training command.
 
     Raises:
-        TipcError: it is none of null, fp32, fp16.
+        TipcError: the precision is none of null, fp32, fp16.
     """
     if choice not in (NULL, "fp32", "fp16"):
         raise TipcError(f"{line.place}: {choice}: expected {NULL}, fp32 or fp16")
@@ -112,14 +112,14 @@ def amp_words(line: Line, choice: str) -> List[str]:
 
 
 def use_gpu_words(text: Text, number: int) -> List[str]:
-    """The option of training and evaluation for entry `number` of gpu_list, where the text has one."""
+    """The option that chooses the device of entry `number` of gpu_list, where the text has such an option."""
     line = text["train_use_gpu"]
     choices = line.choices
     return line.option(choices[min(number, len(choices) - 1)])
 
 
 def train_words(text: Text, mode: str, words: List[str], folder: Path) -> List[str]:
-    """A training whose output goes to `folder`: small, or in whole_train modes as its config says."""
+    """A training that writes to `folder`: small, except in whole_train modes."""
     result = [*words, *text["output_dir"].option(folder), *text["pretrained"].option()]
     if not mode.startswith("whole_train"):
         for name in ("epochs", "train_batch_size", "train_option", "lite_data"):
@@ -130,7 +130,7 @@ def train_words(text: Text, mode: str, words: List[str], folder: Path) -> List[s
 
 
 def eval_words(text: Text, mode: str, weights: Path, folder: Path) -> List[str]:
-    """The evaluation; none where the text has none. In lite_infer modes it reads the small data."""
+    """The evaluation command; None where the text has none. In lite_infer modes it reads the small data."""
     words = script_words(text["eval"])
     if words:
         words += [*text["eval_weights"].option(weights), *text["output_dir"].option(folder)]
@@ -139,7 +139,7 @@ def eval_words(text: Text, mode: str, weights: Path, folder: Path) -> List[str]:
 
 
 def export_words(text: Text, export: Line, weights: Path, folder: Path) -> List[str]:
-    """The export; none where the text has none. The program has the name that the prediction looks for."""
+    """The export command; None where the text has none. The prediction looks for the program by this name."""
     words = script_words(export)
     if words:
         words += [*text["export_weights"].option(weights), *text["export_folder"].option(folder)]
@@ -149,9 +149,9 @@ def export_words(text: Text, export: Line, weights: Path, folder: Path) -> List[
 
 
 def predictions(text: Text, folder: Path, num_gpus: int, prefix: str) -> Iterator[Prediction]:
-    """All combinations of the values between bars, those that cannot run here with the reason.
+    """All combinations of the values between bars; a combination that cannot run here has the reason.
 
-    There are none where the text has no command that predicts.
+    Empty where the text has no prediction command.
 
     Raises:
         TipcError: `--use_gpu` has a value that says neither CPU nor GPU.
@@ -170,7 +170,7 @@ def infer_models(text: Text) -> List[Tuple[Path, Optional[Line]]]:
     """The weights of whole_infer and the export of each; without one the path is a folder with a program.
 
     Raises:
-        TipcError: there are none, or they are quantised.
+        TipcError: the text names no weights, or the weights are quantised.
     """
     line, exports, quant = text["infer_model"], text["infer_export"], text["infer_quant"]
     if not line.given:
@@ -188,7 +188,7 @@ def infer_models(text: Text) -> List[Tuple[Path, Optional[Line]]]:
 
 
 def _program(text: Text) -> Path:
-    """The value of --model_file without its ending, which depends on the version of Paddle."""
+    """The value of --model_file without its ending, because the ending depends on the version of Paddle."""
     line = text["model_file"]
     if not line.given:
         raise TipcError(f"{line.place}: {line.key}: give the name of the exported program, such as inference")

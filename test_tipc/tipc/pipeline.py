@@ -1,4 +1,4 @@
-"""Training, evaluation, export, prediction: each stage is run where those that it needs went well."""
+"""Training, evaluation, export, prediction: a stage runs where the stages that it needs succeeded."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class Branch(NamedTuple):
     """One training, and what follows it.
 
     Attributes:
-        name: of its files.
-        trainer: what trains.
-        place: on what.
-        amp: words of the training that choose its precision.
-        use_gpu: words of training and evaluation that choose the device, where the text has an option for it.
+        name: name of its files.
+        trainer: the training command.
+        place: devices that it trains on.
+        amp: words that choose the precision of the training.
+        use_gpu: words that choose the device of training and evaluation, where the text has an option for it.
     """
 
     name: str
@@ -36,11 +36,11 @@ def run_pipeline(text: Text, mode: str, gpu: Optional[str] = None) -> int:
 
     Args:
         text: what to run.
-        mode: one of MODES but benchmark_train.
-        gpu: the GPU of whole_infer; None: all that there are.
+        mode: one of MODES, except benchmark_train.
+        gpu: the GPU of whole_infer; None: all GPUs.
 
     Raises:
-        TipcError: the text is wrong, or nothing of it can run on this machine.
+        TipcError: the text is wrong, or no part of it can run on this machine.
     """
     _check(text, mode)
     session = Session.open(text, OUTPUT / text.model_name / mode)
@@ -59,7 +59,7 @@ def run_pipeline(text: Text, mode: str, gpu: Optional[str] = None) -> int:
 
 
 def branches(text: Text) -> Iterator[Branch]:
-    """The trainings of a text: each entry of gpu_list with each precision and trainer."""
+    """The trainings of a text: every entry of gpu_list with every precision and trainer."""
     trainers = commands.trainers(text)
     for number, place in enumerate(places_of(text["gpu_list"])):
         use_gpu = commands.use_gpu_words(text, number)
@@ -71,12 +71,12 @@ def branches(text: Text) -> Iterator[Branch]:
 
 
 def train(session: Session, mode: str, branch: Branch) -> Optional[Path]:
-    """Trains and returns the weights; None where that failed, or where they are on another machine.
+    """Trains and returns the weights; None where the training failed, or the weights are on another machine.
 
     Args:
-        session: to run in.
+        session: runs the command.
         mode: decides how much is trained.
-        branch: what is trained.
+        branch: the training.
     """
     place, folder = branch.place, session.folder / branch.name
     words = commands.train_words(session.text, mode, branch.trainer.words, folder)
@@ -96,7 +96,7 @@ def train(session: Session, mode: str, branch: Branch) -> Optional[Path]:
 
 
 def _check(text: Text, mode: str) -> None:
-    """Makes all commands of a mode once: what is wrong with one is told before any is run.
+    """Makes all commands of a mode once, so that a wrong command is an error before any of them runs.
 
     Raises:
         TipcError: a command cannot be made, or the weights of whole_infer are missing.
@@ -132,7 +132,7 @@ def _train_and_infer(session: Session, mode: str) -> None:
 
 
 def _use_weights(session: Session, mode: str, branch: Branch, weights: Path) -> None:
-    """What follows a training. The export does not need the evaluation."""
+    """Evaluates, exports and predicts after a training. The export does not need the evaluation."""
     name, environment = branch.name, branch.place.environment
     folder = session.folder / name
     evaluation = commands.eval_words(session.text, mode, weights, folder)
@@ -170,7 +170,7 @@ def _predict(session: Session, folder: Path, name: str, environment: Dict[str, s
 
 
 def _checkpoints(text: Text, folder: Path) -> Dict[Path, int]:
-    """When the weights that the text names, else those of all epochs, were written."""
+    """When the weights that the text names, or else the weights of all epochs, were written."""
     line = text["train_model_name"]
     pattern = line.value if line.given else "*_epoch_*.pdparams"
     return {path: path.stat().st_mtime_ns for path in folder.glob(pattern)}

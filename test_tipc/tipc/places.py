@@ -23,9 +23,9 @@ class Place:
     """Devices of one training.
 
     Attributes:
-        devices: one for each process of a machine: numbers of GPUs, or -1, the CPU.
-        ips: addresses of the machines; empty: this one.
-        node: which of them this one is.
+        devices: device of each process of a machine: number of a GPU, or -1 for the CPU.
+        ips: addresses of the machines; empty: this machine alone.
+        node: place of this machine in `ips`.
     """
 
     devices: Tuple[str, ...]
@@ -39,12 +39,12 @@ class Place:
 
     @property
     def num_nodes(self) -> int:
-        """Machines."""
+        """Number of machines."""
         return max(1, len(self.ips))
 
     @property
     def name(self) -> str:
-        """As part of a file's name."""
+        """The devices as part of a file's name."""
         return ",".join(self.devices)
 
     @property
@@ -54,11 +54,11 @@ class Place:
 
     @property
     def environment(self) -> Dict[str, str]:
-        """Variables of a command that no launcher starts: which GPU it sees."""
+        """Environment variables that choose the GPU of a command that no launcher starts."""
         return {"CUDA_VISIBLE_DEVICES": "" if self.on_cpu else self.devices[0]}
 
     def obstacle(self, num_gpus: int) -> Optional[str]:
-        """Why this cannot run where Paddle finds so many GPUs; None where it can."""
+        """Why this place cannot be used where Paddle finds so many GPUs; None where it can."""
         if self.on_cpu and self.launched and num_gpus:
             return "processes of one run on the CPU need Paddle's CPU build"
         if self.on_cpu or max(map(int, self.devices)) < num_gpus:
@@ -82,7 +82,7 @@ def places_of(line: Line) -> List[Place]:
     """The entries of a text's gpu_list.
 
     Raises:
-        TipcError: one is none, or names machines of which this is none.
+        TipcError: an entry is malformed, or names machines and this machine is not among them.
     """
     places = []
     for entry in line.choices:
@@ -98,7 +98,7 @@ def places_of(line: Line) -> List[Place]:
 
 
 def _node(line: Line, ips: Tuple[str, ...]) -> int:
-    """Which of the addresses is this machine's: the first that a socket can be bound to."""
+    """Place of this machine among the addresses: the first address that a socket can be bound to."""
     for number, ip in enumerate(ips):
         with socket.socket() as own:
             try:

@@ -1,4 +1,4 @@
-"""What a mode needs before it runs: annotation lists, a video, weights. What can be made is made."""
+"""Makes what a mode needs before it runs, where that is possible: annotation lists, a video, weights."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def prepare(text: Text, mode: str) -> int:
     """Makes what is missing and returns the exit code.
 
     Raises:
-        TipcError: something is missing that cannot be made.
+        TipcError: something is missing and cannot be made.
         ConfigError: the config of a command is wrong.
     """
     session = Session.open(text, OUTPUT / text.model_name / f"prepare_{mode}")
@@ -74,10 +74,10 @@ def _lists(line: Line, words: List[str], splits: Tuple[str, ...]) -> Iterator[Tu
 
 
 def _generate(session: Session, path: Path, needed_by: Line) -> bool:
-    """Makes the folder that `path` is in; returns whether that went well.
+    """Makes the data set that has `path`; returns whether that succeeded.
 
     Raises:
-        TipcError: it is in none that can be made, or the folder is there without it.
+        TipcError: no data set that can be made has `path`, or the folder is there without it.
     """
     folder: Optional[Path] = next((made for made in _GENERATED if made in (path, *path.parents)), None)
     if folder is None:
@@ -94,10 +94,10 @@ def _generate(session: Session, path: Path, needed_by: Line) -> bool:
 
 
 def _train_weights(session: Session, model: Path) -> bool:
-    """Trains as lite_train does and puts the weights to `model`; returns whether that went well.
+    """Trains as lite_train does and writes the weights to `model`; returns whether that succeeded.
 
     Raises:
-        TipcError: they are the user's to bring, or nothing can be trained here.
+        TipcError: the user has to provide the weights, or nothing can be trained here.
     """
     line = session.text["infer_model"]
     if _DATA not in model.parents:

@@ -1,4 +1,4 @@
-"""Runs commands one after the other and keeps a log of what became of each."""
+"""Runs commands one after the other and logs the result of each."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ print(json.dumps([paddle.device.cuda.device_count(), paddle.__version__, paddle.
 
 
 class Machine(NamedTuple):
-    """What commands run on.
+    """The machine that commands run on.
 
     Attributes:
-        num_gpus: that Paddle can use.
-        paddle_version: of Paddle.
-        paddle_commit: of its source.
+        num_gpus: number of GPUs that Paddle can use.
+        paddle_version: version of Paddle.
+        paddle_commit: commit of its source.
     """
 
     num_gpus: int
@@ -41,13 +41,13 @@ class Session:
     """The commands of one run of a script.
 
     Attributes:
-        text: that they come from.
-        folder: of their logs.
-        status: the log with a line for each.
-        python: the interpreter that they run with.
-        machine: what they run on.
-        num_run: commands that were run.
-        failures: what went wrong.
+        text: text that the commands come from.
+        folder: folder of their logs.
+        status: log with a line for each command.
+        python: interpreter that the commands run with.
+        machine: machine that they run on.
+        num_run: number of commands that were run.
+        failures: causes of what failed.
     """
 
     text: Text
@@ -73,7 +73,7 @@ class Session:
 
     @property
     def exit_code(self) -> int:
-        """1 where something went wrong, else 0."""
+        """1 where something failed, else 0."""
         return 1 if self.failures else 0
 
     def run(self, words: List[str], log: Path, environment: Optional[Dict[str, str]] = None) -> bool:
@@ -95,30 +95,30 @@ class Session:
         return False
 
     def fail(self, line: str) -> None:
-        """Takes down that something went wrong."""
+        """Logs a failure."""
         self.failures.append(line)
         self.say(line)
 
     def skip(self, what: str, why: str) -> None:
-        """Takes down what is not run on this machine; nothing is wrong with that."""
+        """Logs a command that this machine cannot run, which is no failure."""
         self.say(f"Skipped - {self.text.model_name} - {what}: {why}")
 
     def drop(self, what: str, why: str) -> None:
-        """Takes down what is not run because something before it went wrong."""
+        """Logs a command that is not run because a command before it failed."""
         self.say(f"Not run - {self.text.model_name} - {what}: {why}")
 
     def say(self, line: str) -> None:
-        """A line for the console and the status log."""
+        """Writes a line to the console and the status log."""
         print(line, flush=True)
         with self.status.open("a", encoding="utf-8") as file:
             file.write(f"{line}\n")
 
 
 def interpreter(text: Text) -> str:
-    """The Python of the commands: the environment variable PYTHON, else the text's.
+    """The interpreter of the commands: the environment variable PYTHON, else the interpreter of the text.
 
     Raises:
-        TipcError: it is not there.
+        TipcError: there is no such interpreter.
     """
     line = text["python"]
     chosen = os.environ.get("PYTHON") or line.value
@@ -138,7 +138,7 @@ def _ask(python: str) -> Machine:
 
 
 def _run(command: List[str], log: Path, environment: Dict[str, str]) -> int:
-    """The exit code; whatever ends this process ends the command first."""
+    """Runs a command and returns its exit code; the command ends with this process, whatever ends it."""
     with log.open("wb") as output:
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=environment)
     try:

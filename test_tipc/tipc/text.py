@@ -1,7 +1,7 @@
 """The text format of TIPC: sections of `key:value` lines, whose meaning comes from their order.
 
-Many keys are the option that a value is given with (`-o epochs:2` becomes `-o epochs=2`), so its place in the
-section says what a line is. The other keys are fixed, and show a line that is missing or in the wrong place.
+Many keys are the option that a value is given with (`-o epochs:2` becomes `-o epochs=2`), so the meaning of a
+line is its place in the section. The other keys are fixed, and reveal a line that is missing or misplaced.
 """
 
 from __future__ import annotations

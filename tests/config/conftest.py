@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import textwrap
 from typing import Annotated, Any, ClassVar, Dict, List, Literal, Mapping, Optional, Sequence, Tuple, Union
 
 import pytest
 
 import paddlevideo_fast.log as log
-from paddlevideo_fast.config.run import DatasetSettings, RunSettings
 from paddlevideo_fast.config.sections import Component, ComponentList, Group, Unsupported
+from paddlevideo_fast.config.settings import DatasetSettings, RunSettings
 from paddlevideo_fast.config.types import Range
 from paddlevideo_fast.registry import Registry
 
@@ -35,6 +36,12 @@ class ResNet:
     def __init__(self, depth: int, pretrained: Optional[str] = None) -> None:
         self.depth = depth
         self.pretrained = pretrained
+
+
+@BACKBONES.register()
+class Wide:
+    def __init__(self, depth: str = "deep") -> None:
+        self.depth = depth
 
 
 @BACKBONES.register()
@@ -126,6 +133,7 @@ ROOT = Group(
     },
     RunSettings,
     required=("MODEL", "DATASET", "PIPELINE"),
+    needs={"DATASET.train": ("PIPELINE.train", "OPTIMIZER")},
 )
 
 GOOD = """\
@@ -185,10 +193,43 @@ def write(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def warnings(monkeypatch):
-    """The warnings of the config check, as if the process had just started."""
-    seen: List[str] = []
+def logged(monkeypatch):
+    """Level and text of all that the config check logs, as if the process had just started."""
+    seen: List[Tuple[int, str]] = []
     monkeypatch.setattr(log, "_warned", set())
-    for module in ("schema", "dali", "yaml_source"):
-        monkeypatch.setattr(f"paddlevideo_fast.config.{module}._LOGGER.warning", seen.append)
+    checks = ("config.findings", "config.load", "config.yaml_source", "assembly.consistency", "assembly.plan")
+    for module in checks:
+        logger = f"paddlevideo_fast.{module}._LOGGER"
+        monkeypatch.setattr(f"{logger}.log", lambda level, text: seen.append((level, text)))
     return seen
+
+
+class Messages:
+    """The texts of one level, as a list that grows."""
+
+    def __init__(self, logged: List[Tuple[int, str]], level: int) -> None:
+        self.logged, self.level = logged, level
+
+    def __iter__(self):
+        return iter([text for level, text in self.logged if level == self.level])
+
+    def __eq__(self, other):
+        return list(self) == list(other)
+
+    def __repr__(self):
+        return repr(list(self))
+
+    def clear(self) -> None:
+        self.logged.clear()
+
+
+@pytest.fixture
+def warnings(logged):
+    """The warnings of the config check."""
+    return Messages(logged, logging.WARNING)
+
+
+@pytest.fixture
+def told(logged):
+    """What the config check says of arguments that it left out."""
+    return Messages(logged, logging.INFO)

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from paddlevideo_fast.config import RunSettings, load_config
+from paddlevideo_fast.config import RunSpec, load_config
 from paddlevideo_fast.errors import ConfigError, MissingExtraError
 
 # The keys and the layout of PaddleVideo's tsn_dali.yaml: data for testing only, training data in DALI_LOADER.
@@ -53,7 +53,7 @@ def path(tmp_path):
 @pytest.mark.smoke
 def test_it_becomes_the_usual_sections(path, tmp_path, warnings):
     config = load_config(path, ["train_dali=true", "DALI_LOADER.file_path=mine.list", "DALI_LOADER.seglen=2"])
-    assert RunSettings.from_config(config).train_dali
+    assert RunSpec.of(config).run.train_dali
     assert config["DATASET"]["train"] == {"format": "VideoDataset", "file_path": "mine.list"}
     assert config["DATASET"]["batch_size"] == 32
     assert config["DATASET"]["test"]["file_path"] == "val.list"
@@ -71,7 +71,8 @@ def test_it_becomes_the_usual_sections(path, tmp_path, warnings):
 def test_without_the_flag_it_has_no_effect(path, warnings):
     config = load_config(path)
     assert "train" not in config["DATASET"]
-    assert warnings == ["DALI_LOADER: has no effect without --train_dali (train_dali: True)"]
+    text = "DALI_LOADER: has no effect without --train_dali (train_dali: True)"
+    assert warnings == [f"{path}:6  {text}"]
 
 
 def test_its_keys_are_checked(path):
@@ -82,7 +83,7 @@ def test_its_keys_are_checked(path):
 
 
 def test_a_missing_dali_is_named_with_its_extra(monkeypatch):
-    from paddlevideo_fast.loader.dali.versions import import_dali
+    from paddlevideo_fast.loader.dali.graph import import_dali
 
     monkeypatch.setitem(sys.modules, "nvidia.dali", None)
     with pytest.raises(MissingExtraError, match=r"nvidia-dali-cuda1[123]0.*paddlevideo_fast\[dali1[123]0\]"):

@@ -59,7 +59,7 @@ def test_a_file_may_be_inherited_twice(write):
     assert load_config("top.yaml", check=False) == {"A": 1, "B": 1, "C": 1}
 
 
-def test_a_new_name_drops_plain_arguments_and_keeps_parts(write, root):
+def test_a_new_name_keeps_what_both_components_share(write, root, told):
     write("base.yaml")
     text = """\
         _BASE_: base.yaml
@@ -72,9 +72,51 @@ def test_a_new_name_drops_plain_arguments_and_keeps_parts(write, root):
         """
     config = load_with_schema(write("top.yaml", text), (), root)
     assert config["MODEL"] == {"framework": "Recognizer3D", "backbone": {"name": "Swin"}}
-    assert list(config["OPTIMIZER"]) == ["learning_rate", "weight_decay", "name"]
-    assert ("MODEL", "backbone", "depth") not in config.origins
+    assert set(config["OPTIMIZER"]) == {"name", "learning_rate", "weight_decay"}
     assert config.origins["OPTIMIZER", "learning_rate", "values"] == "base.yaml:23"
+    assert told == [
+        "top.yaml:5  MODEL.backbone.name=Swin: left out what was written for ResNet: depth",
+        "top.yaml:7  OPTIMIZER.name=Adam: left out what was written for Momentum: momentum",
+    ]
+
+
+def test_an_override_of_a_name_does_what_a_file_does(write, root, told):
+    write("base.yaml")
+    write("top.yaml", "_BASE_: base.yaml\nOPTIMIZER: {name: Adam, beta: 0.5}\n")
+    by_file = load_with_schema("top.yaml", (), root)
+    by_override = load_with_schema("base.yaml", ["OPTIMIZER.name=Adam", "OPTIMIZER.beta=0.5"], root)
+    assert by_file == by_override
+    assert [line.partition(": ")[2] for line in told] == [
+        "left out what was written for Momentum: momentum"
+    ] * 2
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_what_is_written_for_the_new_name_is_checked(write, root, order):
+    overrides = ["OPTIMIZER.momentum=0.5", "OPTIMIZER.name=Adam"][::order]
+    with pytest.raises(ConfigError) as caught:
+        load_with_schema(write("a.yaml"), overrides, root)
+    number = 1 if order == 1 else 2
+    assert caught.value.problems == [
+        f"-o #{number}  OPTIMIZER.momentum: unknown key for Adam; known: beta, learning_rate, weight_decay"
+    ]
+
+
+def test_a_shared_argument_that_does_not_fit_goes(write, root):
+    """It has one name and another meaning."""
+    write("base.yaml")
+    overrides = ["MODEL.backbone.name=Wide"]
+    assert load_with_schema("base.yaml", overrides, root)["MODEL"]["backbone"] == {"name": "Wide"}
+
+
+def test_names_that_change_twice(write, root, told):
+    write("base.yaml")
+    write("middle.yaml", "_BASE_: base.yaml\nOPTIMIZER: {name: Adam, beta: 0.5}\n")
+    write("top.yaml", "_BASE_: middle.yaml\nOPTIMIZER: {name: Momentum}\n")
+    optimizer = load_with_schema("top.yaml", (), root)["OPTIMIZER"]
+    assert "beta" not in optimizer
+    assert optimizer["momentum"] == 0.9, "it was written for a Momentum"
+    assert told == ["top.yaml:2  OPTIMIZER.name=Momentum: left out what was written for Adam: beta"]
 
 
 def test_the_same_name_keeps_arguments(write, root):
@@ -132,3 +174,19 @@ def test_saved_config_gives_the_same_run(write, root, tmp_path):
     assert again["OPTIMIZER"]["weight_decay"]["value"] == 5e-05
     assert list(again) == list(config)
     assert sorted(file.name for file in tmp_path.iterdir()) == ["base.yaml", "saved.yaml", "top.yaml"]
+
+
+def test_a_problem_that_a_component_raises_gets_its_place(write, root):
+    config = load_with_schema(write("a.yaml"), ["MODEL.backbone.depth=18"], root)
+    raised = [
+        "MODEL.backbone.depth=18: too few: 5",
+        "OPTIMIZER.weight_decay.name=L1: not for it",
+        "DATASET.train: RandomFlip: no",
+        "list.txt: is empty",
+        "a recognizer needs 'framework'",
+        "a.yaml:3  MODEL.backbone: has its place already",
+    ]
+    with pytest.raises(ConfigError) as caught, config.placing():
+        raise ConfigError(raised)
+    places = ["-o #1  ", "a.yaml:25  ", "a.yaml:8  ", "", "", ""]
+    assert caught.value.problems == [place + problem for place, problem in zip(places, raised)]

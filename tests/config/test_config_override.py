@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paddlevideo_fast.config import Config
+from paddlevideo_fast.config.layers import apply_overrides
 from paddlevideo_fast.config.load import load_with_schema
-from paddlevideo_fast.config.override import apply_overrides
 from paddlevideo_fast.config.yaml_source import dump
 from paddlevideo_fast.errors import ConfigError
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from paddlevideo_fast.config import PreciseBNSettings, RunSettings, accumulation_of, load_config
+from paddlevideo_fast.config import PreciseBNSettings, RunSpec, load_config
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.modeling import build_model
 from paddlevideo_fast.solver import build_optimizer
@@ -28,10 +28,10 @@ def test_it_loads_and_names_what_has_no_effect(warnings):
     ]
     assert config["OPTIMIZER"]["weight_decay"]["value"] == 1e-4
     assert config["PIPELINE"]["valid"]["decode"] == {"name": "VideoDecoder", "backend": "decord"}
-    assert RunSettings.from_config(config).output_dir == "output/ppTSM"
-    assert accumulation_of(config) == 4
-    precise = PreciseBNSettings.from_config(config)
-    assert (precise.preciseBN_interval, precise.num_iters_preciseBN) == (5, 200)
+    spec = RunSpec.of(config)
+    assert spec.run.output_dir == "output/ppTSM"
+    assert spec.accumulate_steps() == 4
+    assert spec.precise_bn == PreciseBNSettings(preciseBN_interval=5, num_iters_preciseBN=200)
 
 
 def test_the_saved_form_has_nothing_left_to_warn_about(tmp_path, warnings):

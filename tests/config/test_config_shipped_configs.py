@@ -5,13 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from paddlevideo_fast.config import RunSettings, build, clips_of_update, load_config
+from paddlevideo_fast.assembly.plan import plan_phases
+from paddlevideo_fast.config import RunSpec, build, load_config
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.loader import build_pipeline
-from paddlevideo_fast.planning import plan_run
 from paddlevideo_fast.registry import LEARNING_RATES
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+QUICKSTART = REPOSITORY / "configs" / "quickstart"
 CONFIGS = sorted((REPOSITORY / "configs").glob("[!_]*/**/*.yaml"))
 
 
@@ -65,7 +66,7 @@ def test_a_large_learning_rate_is_allowed():
 def test_tsm_recipe_of_kinetics():
     config, curve = curve_of("tsm/tsm_k400_frames.yaml")
     assert [curve.at(epoch) for epoch in (0, 19.9, 20, 39.9, 40)] == [0.02, 0.02, 0.002, 0.002, 0.0002]
-    assert RunSettings.from_config(config).epochs == 50
+    assert RunSpec.of(config).run.epochs == 50
     assert config["DATASET"]["batch_size"] == 16
     assert config["MODEL"]["head"]["drop_ratio"] == 0.5
     assert config["OPTIMIZER"]["weight_decay"] == {"name": "L2", "value": 1e-4}
@@ -75,7 +76,7 @@ def test_tsm_recipe_of_kinetics():
 def test_tsm_recipe_of_ucf101():
     config, curve = curve_of("tsm/tsm_ucf101_videos.yaml")
     assert [curve.at(epoch) for epoch in (0, 10, 20)] == [0.001, 0.0001, 0.00001]
-    assert RunSettings.from_config(config).epochs == 25
+    assert RunSpec.of(config).run.epochs == 25
     assert config["MODEL"]["head"]["drop_ratio"] == 0.8
     assert config["MODEL"]["head"]["num_classes"] == 101
     assert config["MODEL"]["backbone"]["partial_bn"] is True
@@ -98,7 +99,7 @@ def test_variants_inherit_the_rest():
 def test_the_recipe_of_pptsm_v2(num_frames):
     config, curve = curve_of(f"pptsm/v2/pptsm_lcnet_k400_{num_frames}frames_uniform.yaml")
     assert config["MODEL"]["backbone"]["num_seg"] == num_frames
-    assert RunSettings.from_config(config).epochs == 120
+    assert RunSpec.of(config).run.epochs == 120
     assert [curve.at(epoch) for epoch in (0, 120)] == pytest.approx([0.005, 0], abs=1e-9)
     assert curve.at(60) == pytest.approx(0.005)
 
@@ -107,7 +108,7 @@ def test_slowfast_recipe_of_kinetics():
     config, curve = curve_of("slowfast/slowfast_8x8.yaml")
     corners = {0: 0.01, 34: 0.05 * (1 + math.cos(math.pi * 34 / 196)), 98: 0.05, 196: 0.0}
     assert {epoch: curve.at(epoch) for epoch in corners} == pytest.approx(corners)
-    assert RunSettings.from_config(config).epochs == 196
+    assert RunSpec.of(config).run.epochs == 196
     assert config["DATASET"]["batch_size"] == 8
     assert config["DATASET"]["test"]["num_ensemble_views"] == 10
     assert config["OPTIMIZER"]["use_nesterov"] is True
@@ -143,7 +144,7 @@ def test_3d_networks_and_their_clips(name, backbone, frames, rate):
 
 
 def test_the_quick_multigrid_run_has_three_phases():
-    plan = plan_run(load_config(REPOSITORY / "configs/quickstart/slowfast_motion_multigrid.yaml"))
+    plan = plan_phases(RunSpec.of(load_config(QUICKSTART / "slowfast_motion_multigrid.yaml")))
     assert [
         (phase.end_epoch, phase.batch_multiplier, phase.num_frames, phase.crop_size, phase.bn_splits)
         for phase in plan.phases
@@ -155,9 +156,9 @@ def test_the_large_batch_recipe_grows_with_the_clips_of_an_update():
     config, curve = curve_of("tsm/tsm_k400_largebatch.yaml")
     rate = 0.00125 * (1 + math.cos(math.pi * 5 / 100)) / 2
     assert [curve.at(epoch) for epoch in (0, 2.5, 5, 100)] == pytest.approx([0, rate / 2, rate, 0])
-    factor = clips_of_update(config, world_size=1536) / config["OPTIMIZER"]["base_batch_size"]
+    factor = RunSpec.of(config).clips_of_update(world_size=1536) / config["OPTIMIZER"]["base_batch_size"]
     assert curve.times(factor).at(50) == pytest.approx(1.92 / 2)
-    assert RunSettings.from_config(config).epochs == 100
+    assert RunSpec.of(config).run.epochs == 100
     assert config["MODEL"]["head"]["drop_ratio"] == 0
     assert config["OPTIMIZER"]["weight_decay"] == {"name": "L2", "value": 1e-4}
     assert config["OPTIMIZER"]["decay_bn_bias"] is False

@@ -1,6 +1,20 @@
 from __future__ import annotations
 
-from typing import Annotated, Any, Dict, List, Literal, Mapping, Optional, Sequence, Tuple, Union
+import sys
+from typing import (
+    Annotated,
+    Any,
+    Callable,
+    Dict,
+    List,
+    Literal,
+    Mapping,
+    Optional,
+    Sequence,
+    Set,
+    Tuple,
+    Union,
+)
 
 import pytest
 
@@ -96,3 +110,40 @@ def test_arguments_come_from_the_constructor():
     assert arguments["depth"].required
     assert arguments["width"].default is None
     assert list(arguments_of(Child)) == ["depth"]
+
+
+def test_arguments_that_are_passed_on_belong_to_the_base_class():
+    class Root:
+        def __init__(self, seed: int = 0) -> None:
+            self.seed = seed
+
+    class Base(Root):
+        def __init__(self, depth: int, width: Optional[float] = None) -> None:
+            super().__init__()
+
+    class Child(Base):
+        def __init__(self, height: int, width: float = 2.0, **shared: Any) -> None:
+            super().__init__(width=width, **shared)
+
+    arguments = arguments_of(Child)
+    assert list(arguments) == ["height", "width", "depth"]
+    assert (arguments["width"].default, arguments["width"].hint) == (2.0, float)
+    assert arguments["depth"].required
+
+
+@pytest.mark.skipif(sys.version_info < (3, 10), reason="`int | None` is Python 3.10")
+def test_a_bar_means_what_optional_means():
+    hint = eval("int | None")
+    assert list(mismatches(None, hint)) == list(mismatches(3, hint)) == []
+    (problem,) = mismatches("x", hint)
+    assert problem.expected == describe(hint) == "int or null"
+    inside = eval("list[int | None] | float")
+    assert [found.path for found in mismatches([1, None, "x"], inside)] == [(2,)]
+
+
+@pytest.mark.parametrize("hint", [Callable[[int], int], Set[int], "int"])
+def test_an_annotation_that_is_not_known_is_an_error_of_the_program(hint):
+    with pytest.raises(TypeError, match="does not know what fits the annotation"):
+        list(mismatches(3, hint))
+    with pytest.raises(TypeError, match="does not know what fits the annotation"):
+        describe(hint)

@@ -11,12 +11,12 @@ from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 import av
 import numpy as np
 
-from paddlevideo_fast.bench.exact_corpus import write_corpus_clip
-from paddlevideo_fast.bench.isolated import Lost, map_isolated
-from paddlevideo_fast.bench.numbered_clips import read_number
+from benchmarks.isolated import Lost, map_isolated
 from paddlevideo_fast.decode import VideoReader, open_video
 from paddlevideo_fast.decode.container import LENIENT
 from paddlevideo_fast.errors import VideoDecodeError
+from tests.support.exact_corpus import write_corpus_clip
+from tests.support.numbered_clips import read_number
 
 _MEMORY_BYTES = 6 << 30
 _MOST_FRAMES = 400

@@ -12,9 +12,9 @@ from typing import Any, List, NamedTuple, Sequence
 import numpy as np
 import pytest
 
-from paddlevideo_fast.bench.exact_corpus import CORPUS, write_corpus_clip
-from paddlevideo_fast.bench.numbered_clips import read_number
 from paddlevideo_fast.decode import open_video
+from tests.support.exact_corpus import CORPUS, write_corpus_clip
+from tests.support.numbered_clips import read_number
 
 NUM_READS = 10_000
 _REAL_SHARE = 0.03  # of the reads: they take much longer
@@ -91,11 +91,13 @@ def check(result: Endurance) -> None:
     assert abs(last / second - 1) < 0.05
 
 
+@pytest.mark.slow
 def test_reads_in_one_process(sources):
     with multiprocessing.get_context("spawn").Pool(1) as pool:  # one whose memory nothing else uses
         check(pool.apply_async(endure, (sources, NUM_READS, 0)).get(timeout=300))
 
 
+@pytest.mark.slow
 def test_reads_in_two_workers(sources):
     with multiprocessing.get_context("fork").Pool(2) as pool:
         halves = [(sources, NUM_READS // 2, seed) for seed in (1, 2)]

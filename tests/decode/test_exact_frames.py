@@ -10,9 +10,9 @@ import av
 import numpy as np
 import pytest
 
-from paddlevideo_fast.bench.exact_corpus import CORPUS, OPEN_GOP, write_corpus_clip
 from paddlevideo_fast.decode import open_video
 from paddlevideo_fast.decode.colour import RgbConverter
+from tests.support.exact_corpus import CORPUS, OPEN_GOP, write_corpus_clip
 
 CLIPS = [*((name, 34) for name in CORPUS), ("mpeg4.avi", 2)]  # name in the corpus, and frames
 

@@ -13,9 +13,9 @@ import av
 import numpy as np
 import pytest
 
-from paddlevideo_fast.bench.exact_corpus import CORPUS, Clip, write_corpus_clip
-from paddlevideo_fast.bench.numbered_clips import NUMBERS, draw, read_number
 from paddlevideo_fast.decode import VideoReader, open_video
+from tests.support.exact_corpus import CORPUS, Clip, write_corpus_clip
+from tests.support.numbered_clips import NUMBERS, draw, read_number
 
 # One of each way to find a frame: by timestamp, across open groups, through an edit list, by counting.
 _WAYS = (

@@ -13,10 +13,9 @@ import numpy as np
 import pytest
 
 from paddlevideo_fast.decode import Box, open_frames, open_shards
-from paddlevideo_fast.decode.images import decode_image, jpeg_size
+from paddlevideo_fast.decode.frames import decode_image, jpeg_size
 from paddlevideo_fast.decode.packed import PackedShard
-from paddlevideo_fast.decode.packed_format import FRAME, HEADER, PackSettings
-from paddlevideo_fast.decode.packed_writer import ShardWriter
+from paddlevideo_fast.decode.packed_format import FRAME, HEADER, PackSettings, ShardWriter
 from paddlevideo_fast.errors import ShardError, VideoDecodeError
 
 NAMES = ["walk/clip 0.mp4", "läuft.mp4"]

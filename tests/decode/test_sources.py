@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import builtins
 import gc
 import io
+import os
 import weakref
 
+import av
 import numpy as np
 import pytest
 
-from paddlevideo_fast.decode import decoding, open_video, pyav_reader
+from paddlevideo_fast.decode import open_video, pyav_reader
 from paddlevideo_fast.errors import PaddleVideoFastError, VideoDecodeError
 
 
@@ -75,22 +78,42 @@ def test_the_size_is_known_without_decoding(name, make_clip, tmp_path, monkeypat
     def no_decoding(*args):
         raise AssertionError("something is decoded")
 
-    monkeypatch.setattr(decoding.PictureDecoder, "pictures", no_decoding)
+    monkeypatch.setattr(pyav_reader.PictureDecoder, "pictures", no_decoding)
     with open_video(path) as reader:
         assert (reader.width, reader.height, reader.num_frames) == (84, 50, 12)
         assert reader.avg_fps == pytest.approx(25, rel=1e-2)
 
 
+@pytest.mark.parametrize("name", ["clip.mp4", "clip.mkv", "clip.avi"])
+def test_a_file_is_looked_at_once_and_its_headers_take_one_handle(name, make_clip, tmp_path, monkeypatch):
+    path = str(make_clip(tmp_path / name, 12))
+    handles, looks = [], []
+    opened, looked = builtins.open, os.stat
+
+    def open_counted(*args):
+        handles.append(opened(*args))
+        return handles[-1]
+
+    monkeypatch.setattr(builtins, "open", open_counted)
+    monkeypatch.setattr(os, "stat", lambda *args, **kwargs: looks.append(args) or looked(*args, **kwargs))
+    reader = pyav_reader.PyAVReader(path)
+    monkeypatch.undo()
+    assert [args for args in looks if args[0] == path] == [(path,)]
+    assert [handle.closed for handle in handles] == [True]
+    assert (reader.width, reader.num_frames) == (80, 12)
+    reader.close()
+
+
 def test_packets_nobody_needs_do_not_reach_the_decoder(make_clip, tmp_path, monkeypatch):
     fed = []
-    needed = decoding.PictureDecoder._needed
+    needed = pyav_reader.PictureDecoder._needed
 
     def spy(self, span, wanted):
         places = list(needed(self, span, wanted))
         fed.extend(places)
         return iter(places)
 
-    monkeypatch.setattr(decoding.PictureDecoder, "_needed", spy)
+    monkeypatch.setattr(pyav_reader.PictureDecoder, "_needed", spy)
     for name, options in (("clip.mp4", {"bframes": 2}), ("clip.avi", {"bframes": 2, "codec": "mpeg4"})):
         options.setdefault(
             "options", {"x264-params": "b-pyramid=none:b-adapt=0"} if name == "clip.mp4" else {}
@@ -100,6 +123,52 @@ def test_packets_nobody_needs_do_not_reach_the_decoder(make_clip, tmp_path, monk
         with open_video(path) as reader:
             reader.read([35])
         assert 12 <= len(fed) <= 16, name  # every third, and the last group whole
+
+
+def test_pictures_that_nobody_needs_are_left_out_of_hevc(make_clip, tmp_path):
+    """Libavcodec leaves them out, so fewer pictures come out; the frames asked for are the same."""
+    options = {"x265-params": "log-level=none:temporal-layers=2:b-adapt=0"}
+    path = make_clip(tmp_path / "clip.mp4", 36, gop=36, codec="libx265", bframes=3, options=options)
+    with open_video(path) as reader:
+        whole = np.stack(list(reader))
+    decoder = pyav_reader.PictureDecoder(pyav_reader.VideoSource(str(path)), allow_cut=False)
+    for wanted in ([35], [3, 30], [17, 18, 19]):
+        given = [picture.pts for picture in decoder.pictures({decoder.shown[index] for index in wanted})]
+        assert {decoder.shown[index] for index in wanted} <= set(given)
+        assert len(given) < 0.8 * len(
+            list(decoder.pictures({decoder.shown[index] for index in range(max(wanted))}))
+        )
+        with open_video(path) as reader:
+            assert np.array_equal(reader.read(wanted), whole[wanted])
+            assert np.array_equal(np.stack(list(reader)), whole)  # and nothing is left out of a whole pass
+    left = decoder.pictures({decoder.shown[35]})
+    next(left)  # while frames are left out
+    left.close()
+    assert len(list(decoder.pictures())) == 36
+    decoder.close()
+
+
+def test_hevc_layers_whose_pictures_only_higher_layers_need(make_clip, tmp_path):
+    """Libavcodec takes them for non-reference frames; leaving them out is noticed, and frames stay exact."""
+    tsa_n, tsa_r, middle = 2, 3, 2
+    options = {"x265-params": "log-level=none:temporal-layers=3:b-adapt=0"}
+    path = make_clip(tmp_path / "clip.mp4", 36, gop=36, codec="libx265", bframes=7, options=options)
+    data, num_changed = bytearray(path.read_bytes()), 0
+    with av.open(str(path)) as container:
+        for packet in container.demux(video=0):
+            unit, at = bytes(packet), 0
+            while at + 5 < len(unit):
+                if unit[at + 4] >> 1 == tsa_r and unit[at + 5] & 7 == middle:
+                    data[packet.pos + at + 4] = tsa_n << 1
+                    num_changed += 1
+                at += 4 + int.from_bytes(unit[at : at + 4], "big")
+    path.write_bytes(data)
+    assert num_changed
+    with open_video(path) as reader:
+        whole = np.stack(list(reader))
+        for index in range(36):
+            assert np.array_equal(reader.read([index])[0], whole[index])
+        assert reader.num_replaced == 0
 
 
 def test_frees_its_file_without_being_closed(make_clip, tmp_path):

@@ -11,12 +11,11 @@ import numpy as np
 import paddle
 import pytest
 import yaml
-from torch_writer import write_pickles, write_zip
 
-from paddlevideo_fast.deploy.convert import convert_file, convert_state
-from paddlevideo_fast.deploy.converters import CONVERTERS
+from paddlevideo_fast.deploy.convert import CONVERTERS, convert_file, convert_state
 from paddlevideo_fast.errors import WeightError
 from paddlevideo_fast.modeling import build_model, load_weights
+from tests.support.torch_writer import write_pickles, write_zip
 
 ROOT = Path(__file__).resolve().parents[2]
 TOOL = ROOT / "tools" / "convert_weights.py"

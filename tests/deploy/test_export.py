@@ -10,17 +10,21 @@ import numpy as np
 import paddle
 import pytest
 import yaml
-from onnx_packages import OPSET_VERSION
 
 from paddlevideo_fast.config import load_config
 from paddlevideo_fast.deploy.export import ExportOptions, clip_shape, export_model
-from paddlevideo_fast.deploy.paddle_program import PaddleProgram
 from paddlevideo_fast.deploy.predictor import Predictor
-from paddlevideo_fast.deploy.program import ProgramOptions
-from paddlevideo_fast.deploy.program_files import PADDLE_SUFFIXES, open_program
-from paddlevideo_fast.deploy.settings import read_recipe, recipe_of
-from paddlevideo_fast.errors import ConfigError, PaddleVideoFastError, ProgramError, WeightError
+from paddlevideo_fast.deploy.program import PADDLE_SUFFIXES, PaddleProgram, ProgramOptions, open_program
+from paddlevideo_fast.deploy.recipe import read_recipe, recipe_of
+from paddlevideo_fast.errors import (
+    AnnotationError,
+    ConfigError,
+    PaddleVideoFastError,
+    ProgramError,
+    WeightError,
+)
 from paddlevideo_fast.modeling import Preprocess
+from tests.support.onnx_packages import OPSET_VERSION
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM_SUFFIX = PADDLE_SUFFIXES[0]
@@ -65,7 +69,7 @@ def test_free_axes_take_other_shapes(trained, tmp_path):
 def test_the_settings_say_what_prediction_needs(trained, tmp_path):
     run = trained("slowfast")
     names = tmp_path / "classes.txt"
-    names.write_text("".join(f"class {number}\n" for number in range(8)))
+    names.write_bytes("\ufeff".encode() + b"".join(b"class %d\r\n" % number for number in range(8)))
     options = ExportOptions("uint8", class_names=names)
     recipe = read_recipe(export_model(run.cfg, run.weights, tmp_path, "net", options).settings)
     settings = recipe.settings
@@ -117,8 +121,8 @@ def test_wrong_input_is_one_error(trained, tmp_path):
     cases = [
         (WeightError, tmp_path / "missing.pdparams", ExportOptions()),
         (WeightError, trained("slowfast").weights, ExportOptions()),
-        (ProgramError, run.weights, ExportOptions(class_names=names)),
-        (ProgramError, run.weights, ExportOptions(class_names=tmp_path / "missing.txt")),
+        (AnnotationError, run.weights, ExportOptions(class_names=names)),
+        (AnnotationError, run.weights, ExportOptions(class_names=tmp_path / "missing.txt")),
         (ProgramError, run.weights, ExportOptions(input_shape=[8, 0, 56])),
     ]
     for expected, weights, options in cases:

@@ -15,12 +15,12 @@ from typing import Any, Callable, Dict
 
 import numpy as np
 import pytest
-import torch_writer
-from torch_writer import number, numbers, text, write_pickles, write_zip
 
 from paddlevideo_fast.deploy.source_files import read_source
 from paddlevideo_fast.errors import WeightError
 from paddlevideo_fast.modeling import pickles, read_weights
+from tests.support import torch_writer
+from tests.support.torch_writer import number, numbers, text, write_pickles, write_zip
 
 LARGEST_BYTES = 30 << 20
 MAX_INSTRUCTIONS = 50_000  # in place of a million, which take seconds

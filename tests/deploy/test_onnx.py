@@ -12,17 +12,14 @@ from pathlib import Path
 import numpy as np
 import paddle
 import pytest
-from onnx_packages import OPSET_VERSION, needs_onnx
 
 from paddlevideo_fast.deploy import export
-from paddlevideo_fast.deploy.export import ExportOptions, export_model
-from paddlevideo_fast.deploy.onnx_conversion import write_onnx
-from paddlevideo_fast.deploy.onnx_program import OnnxProgram
+from paddlevideo_fast.deploy.export import ExportOptions, export_model, write_onnx
 from paddlevideo_fast.deploy.predictor import Predictor
-from paddlevideo_fast.deploy.program import ProgramOptions
-from paddlevideo_fast.deploy.program_files import find_program, open_program
+from paddlevideo_fast.deploy.program import OnnxProgram, ProgramOptions, find_program, open_program
 from paddlevideo_fast.errors import ConfigError, MissingExtraError, ProgramError
 from paddlevideo_fast.modeling import Preprocess
+from tests.support.onnx_packages import OPSET_VERSION, needs_onnx
 
 ROOT = Path(__file__).resolve().parents[2]
 FLOAT32, UINT8 = (ExportOptions(dtype, onnx_opset=OPSET_VERSION) for dtype in ("float32", "uint8"))

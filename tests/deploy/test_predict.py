@@ -10,15 +10,15 @@ from pathlib import Path
 import numpy as np
 import paddle
 import pytest
-from onnx_packages import OPSET_VERSION, needs_onnx
 
 from paddlevideo_fast.deploy.export import ExportOptions, export_model
-from paddlevideo_fast.deploy.inputs import find_videos
-from paddlevideo_fast.deploy.paddle_program import PaddleProgram
-from paddlevideo_fast.deploy.predictor import Prediction, Predictor, Unread, Windowing
+from paddlevideo_fast.deploy.prediction import BatchTime, timing
+from paddlevideo_fast.deploy.predictor import Prediction, Predictor, Unread, Windowing, find_videos
+from paddlevideo_fast.deploy.program import PaddleProgram
 from paddlevideo_fast.errors import PaddleVideoFastError, ProgramError
 from paddlevideo_fast.loader import build_dataset, build_loader
 from paddlevideo_fast.modeling import Preprocess
+from tests.support.onnx_packages import OPSET_VERSION, needs_onnx
 
 ROOT = Path(__file__).resolve().parents[2]
 FLOAT32, UINT8 = (ExportOptions(dtype, onnx_opset=OPSET_VERSION) for dtype in ("float32", "uint8"))
@@ -146,6 +146,14 @@ def test_a_bad_file_is_one_error_and_the_others_go_on(exported, predict, make_cl
     small = make_clip(tmp_path / "small.mp4", 12, (32, 32))
     code, _, err = predict("-i", small, "--model_file", program)
     assert (code, err.count("TransformError")) == (2, 1)
+
+
+def test_the_first_batches_do_not_count_in_times():
+    slow, fast = BatchTime(2, 9.0, 9.0), BatchTime(2, 0.002, 0.004)
+    assert timing([slow] * 3 + [fast] * 2) == (
+        "preprocess_time(ms): 2.0, inference_time(ms): 4.0: median of 2 batches of 2 files"
+    )
+    assert "inference_time(ms): 9000.0: median of 3 batches" in timing([slow] * 3)  # no others
 
 
 def test_class_names_and_a_config_in_place_of_the_settings(

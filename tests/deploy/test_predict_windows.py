@@ -11,14 +11,13 @@ import numpy as np
 import pytest
 
 from paddlevideo_fast.decode import open_video
-from paddlevideo_fast.decode.part import VideoPart
+from paddlevideo_fast.decode.reader import VideoPart
 from paddlevideo_fast.deploy.export import export_model
-from paddlevideo_fast.deploy.prediction import Prediction
+from paddlevideo_fast.deploy.prediction import Prediction, Window, WindowedPrediction, Windowing
 from paddlevideo_fast.deploy.predictor import Predictor, Unread
-from paddlevideo_fast.deploy.windows import Window, WindowedPrediction, Windowing
 from paddlevideo_fast.errors import PaddleVideoFastError, ProgramError, VideoDecodeError
 from paddlevideo_fast.loader import ClipRequest
-from paddlevideo_fast.report.captions import CaptionPainter
+from paddlevideo_fast.report.annotated import CaptionPainter
 
 ROOT = Path(__file__).resolve().parents[2]
 REQUEST = ClipRequest(0, 0)

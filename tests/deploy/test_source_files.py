@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from torch_writer import write_pickles, write_zip
 
 from paddlevideo_fast.deploy.source_files import read_source
 from paddlevideo_fast.errors import WeightError
+from tests.support.torch_writer import write_pickles, write_zip
 
 DATA = Path(__file__).parent.parent / "data"
 

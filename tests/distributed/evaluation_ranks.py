@@ -11,10 +11,16 @@ import paddlevideo_fast  # isort: skip  # noqa: F401  before Paddle 2.6
 import numpy as np
 import paddle
 
-from paddlevideo_fast.assembly.callbacks import evaluate_split, metric_of
-from paddlevideo_fast.assembly.data import split_of
-from paddlevideo_fast.config import RunSettings, load_config
-from paddlevideo_fast.engine import Distribution, FleetDistribution, Precision, population_statistics
+from paddlevideo_fast.assembly.callbacks import make_evaluator, make_metric
+from paddlevideo_fast.assembly.data import make_split
+from paddlevideo_fast.config import RunSpec, load_config
+from paddlevideo_fast.engine import (
+    Distribution,
+    Evaluator,
+    FleetDistribution,
+    Precision,
+    population_statistics,
+)
 from paddlevideo_fast.errors import ConfigError, PaddleVideoFastError
 from paddlevideo_fast.loader import Batch
 from paddlevideo_fast.modeling import build_model
@@ -26,13 +32,14 @@ def metrics_of(
     """What an evaluation gives, with the scores of each video, and the files that each rank knows not to
     decode; or its error.
     """
-    cfg = load_config(str(config))
+    spec = RunSpec.of(load_config(str(config)))
     paddle.seed(3)
-    model = build_model(cfg["MODEL"], load_pretrained=False)
-    split = split_of(cfg, "test", config.parent, model.layout, distribution)
-    settings, metric = RunSettings.from_config(cfg), metric_of(cfg)
+    model = build_model(spec.model, load_pretrained=False)
+    split = make_split(spec, "test", model.layout, distribution, config.parent)
+    metric = make_metric(spec)
     try:
-        metrics = evaluate_split(cfg, settings, model, split, Precision(), distribution, check_stop, metric)
+        evaluator = make_evaluator(spec, split, Precision(), distribution)
+        metrics = evaluator.run(model, metric, check_stop)
     except PaddleVideoFastError as error:
         return {"error": [type(error).__name__, str(error)]}
     metrics["predictions"] = {name: array.tolist() for name, array in metric.predictions._asdict().items()}
@@ -61,9 +68,8 @@ def statistics_of(distribution: Distribution, max_batches: Optional[int]) -> Dic
     """Population statistics of the batches."""
     model = paddle.nn.Sequential(paddle.nn.BatchNorm1D(3))
     share = Share(distribution.rank, distribution.world_size)
-    mean, variance = population_statistics(
-        model, share, paddle.to_tensor, max_batches=max_batches, distribution=distribution
-    )["0"]
+    evaluator = Evaluator(share, paddle.to_tensor, distribution=distribution, max_batches=max_batches)
+    mean, variance = population_statistics(evaluator, model)["0"]
     return {"mean": mean.numpy().tolist(), "variance": variance.numpy().tolist()}
 
 

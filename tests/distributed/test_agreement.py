@@ -7,9 +7,9 @@ import json
 import numpy as np
 import paddle
 import pytest
-from launching import Job, fleet_runs
 
 from paddlevideo_fast.engine import load_checkpoint
+from tests.support.launching import Job, fleet_runs
 
 SCRIPT = '''
 import json
@@ -20,17 +20,19 @@ import numpy as np
 import paddle
 from paddle.amp import grad_scaler
 
+from paddlevideo_fast.config import DistributedSettings
 from paddlevideo_fast.engine import (
-    CheckpointStore, FleetDistribution, GradientExchange, ReadOnlyStore, Trainer, TrainingInterrupted,
+    CheckpointStore, FleetDistribution, ReadOnlyStore, Trainer, TrainingInterrupted,
     load_checkpoint, MixedPrecision,
 )
 from paddlevideo_fast.engine.callbacks import Callback, Checkpointing, restore
 from paddlevideo_fast.errors import DistributionError, PaddleVideoFastError
-from paddlevideo_fast.loader import Batch
+from paddlevideo_fast.loader import Batch, Incident
+from paddlevideo_fast.loader.incidents import failures_of
 from paddlevideo_fast.schedule.phases import plain_phases
 
 folder, sharding_degree = sys.argv[1], int(sys.argv[2])
-distribution = FleetDistribution(GradientExchange(sharding_degree=sharding_degree))
+distribution = FleetDistribution(DistributedSettings(sharding_degree=sharding_degree))
 rank = distribution.rank
 SIZES = [[3, 4, 0, 2, 4, 4], [4, 1, 3, 2, 4, 4]]  # clips of each rank's batches
 CLIPS = np.random.default_rng(0).normal(size=(8 * 6, 6)).astype("float32")
@@ -48,8 +50,8 @@ class Loader:
     def epoch(self, epoch, start_batch=0):
         for step in range(start_batch, 6):
             ids = ids_of(step, rank)
-            bad = [("lost.mp4", "no such file")] if (rank, step) == (1, 3) else []
-            yield Batch(CLIPS[ids], LABELS[ids], ids, np.zeros_like(ids), failures=bad)
+            bad = [Incident("lost.mp4", "failed", "no such file")] if (rank, step) == (1, 3) else []
+            yield Batch(CLIPS[ids], LABELS[ids], ids, np.zeros_like(ids), incidents=bad)
 
 
 class Net(paddle.nn.Layer):
@@ -83,7 +85,7 @@ def make(name, *callbacks):
     trainer = Trainer(
         model, optimizer, lambda phase: loader, paddle.to_tensor, plain_phases(1),
         [*callbacks, Checkpointing(store)], distribution=distribution,
-        on_failures=lambda failures, replaced: seen.extend(failures),
+        on_incidents=lambda incidents: seen.extend(failures_of(incidents)),
     )
     return trainer, seen
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from paddlevideo_fast.config import load_config
+from paddlevideo_fast.assembly.plan import plan_phases
+from paddlevideo_fast.config import RunSpec, load_config
 from paddlevideo_fast.errors import ConfigError
-from paddlevideo_fast.planning import plan_run
 from paddlevideo_fast.schedule.phases import Phase
 
 
@@ -15,7 +15,7 @@ def plan(world_size, *overrides, config="slowfast_motion_multigrid", multigrid=T
     cfg = load_config(
         f"configs/quickstart/{config}.yaml", [f"multigrid={str(multigrid).lower()}", *overrides]
     )
-    return plan_run(cfg, world_size).phases
+    return plan_phases(RunSpec.of(cfg), world_size).phases
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 4, 8, 16])

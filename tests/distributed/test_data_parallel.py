@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from launching import fleet_runs, run_alone_and_in_pairs
+
+from tests.support.launching import fleet_runs, run_alone_and_in_pairs
 
 SCRIPT = '''
 import sys
@@ -13,7 +14,8 @@ import paddlevideo_fast
 import numpy as np
 import paddle
 
-from paddlevideo_fast.engine import Distribution, FleetDistribution, GradientExchange, Trainer
+from paddlevideo_fast.config import DistributedSettings
+from paddlevideo_fast.engine import Distribution, FleetDistribution, Trainer
 from paddlevideo_fast.engine.distribution import launched_rank
 from paddlevideo_fast.engine.callbacks import BatchNormSplits
 from paddlevideo_fast.errors import DistributionError
@@ -102,7 +104,8 @@ rank, world_size = launched_rank()
 for name, batch_size, accumulate_steps, exchange in RUNS[world_size]:
     path = f"{folder}/{name}_{rank}"
     try:
-        distribution = Distribution() if exchange is None else FleetDistribution(GradientExchange(**exchange))
+        alone = exchange is None
+        distribution = Distribution() if alone else FleetDistribution(DistributedSettings(**exchange))
     except DistributionError as exc:
         open(path + ".txt", "w").write(str(exc))
         continue

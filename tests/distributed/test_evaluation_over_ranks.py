@@ -7,9 +7,9 @@ from pathlib import Path
 
 import evaluation_ranks as ranks
 import pytest
-from launching import Job
 
 from paddlevideo_fast.engine import Distribution
+from tests.support.launching import Job
 
 NUM_RANKS = 3
 

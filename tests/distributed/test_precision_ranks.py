@@ -6,7 +6,8 @@ import json
 
 import numpy as np
 import pytest
-from launching import run_alone_and_in_pairs
+
+from tests.support.launching import run_alone_and_in_pairs
 
 SCRIPT = '''
 import json

@@ -7,10 +7,10 @@ from pathlib import Path
 import batch_norm_ranks as ranks
 import numpy as np
 import pytest
-from launching import Job
 
 from paddlevideo_fast.engine import Distribution
 from paddlevideo_fast.schedule.phases import Phase
+from tests.support.launching import Job
 
 TOLERANCES = {
     "float64": {"rtol": 1e-10, "atol": 1e-10},

@@ -104,6 +104,23 @@ def test_latest_is_by_step_and_skips_what_has_no_mark(store):
     assert store.latest() == str(store.prefix("epoch_00010"))
 
 
+@pytest.mark.parametrize(
+    ("step", "epoch", "complete"), [(0, 0, 1), (1, 0, 1), (-1, 0, 0), (0, -1, 0), ("?", 0, 0)]
+)
+def test_a_mark_says_where_the_run_stood(store, step, epoch, complete):
+    """A run may stop before its first step; a position below 0 is no position."""
+    save(store, step=step, epoch=epoch)
+    assert store.complete() == [(step, epoch, str(store.prefix("epoch_00001")))] * complete
+
+
+@pytest.mark.parametrize("num_kept", [1, 2, 3, 4])
+def test_the_newest_are_kept(store, num_kept):
+    prefixes = [save(store, f"epoch_{epoch:05d}", step=epoch, epoch=epoch) for epoch in (3, 1, 2)]
+    store.remove_all_but(num_kept)
+    newest = [prefixes[1], prefixes[2], prefixes[0]]
+    assert [prefix for *_, prefix in store.complete()] == newest[-num_kept:]
+
+
 def test_an_altered_file_is_named(store):
     prefix = save(store)
     with open(prefix + ".pdparams", "r+b") as file:
@@ -147,6 +164,20 @@ def test_keep_last(make_trainer, store):
     make_trainer([Checkpointing(store, keep_last=2)], epochs=4).fit()
     assert [os.path.basename(prefix) for *_, prefix in store.complete()] == ["m_epoch_00003", "m_epoch_00004"]
     assert not list(store.folder.glob("m_epoch_00001*"))
+
+
+@pytest.mark.parametrize(
+    ("interval", "every_steps", "tags"),
+    [
+        (1, None, ["epoch_00001", "epoch_00002", "epoch_00003"]),
+        (2, None, ["epoch_00002", "epoch_00003"]),
+        (5, None, ["epoch_00003"]),
+        (5, 6, ["step_00000006", "step_00000012", "step_00000018", "epoch_00003"]),
+    ],
+)
+def test_when_checkpoints_are_written(make_trainer, store, interval, every_steps, tags):
+    make_trainer([Checkpointing(store, interval, every_steps)], epochs=3).fit()
+    assert [prefix.rpartition("m_")[2] for *_, prefix in store.complete()] == tags
 
 
 def test_another_models_checkpoint_is_refused(make_trainer, store):

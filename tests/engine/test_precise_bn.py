@@ -9,6 +9,7 @@ from paddle import nn
 
 from paddlevideo_fast.engine import (
     CheckpointStore,
+    Evaluator,
     TrainingInterrupted,
     load_checkpoint,
     population_statistics,
@@ -21,7 +22,7 @@ from paddlevideo_fast.engine.callbacks import (
     restore,
 )
 from paddlevideo_fast.errors import BadSampleShareError
-from paddlevideo_fast.loader import Batch
+from paddlevideo_fast.loader import Batch, Incident
 from paddlevideo_fast.modeling.layers import SubBatchNorm2D, SubBatchNorm3D, set_num_splits, split_statistics
 
 SIZES = [5, 5, 1, 3]
@@ -30,20 +31,34 @@ SIZES = [5, 5, 1, 3]
 class Clips:
     """Batches of unequal sizes with unequal contents; one of them is empty: nothing of it decoded."""
 
-    def __init__(self, sizes=SIZES):
+    def __init__(self, sizes=SIZES, on_epoch=None):
         self.sizes = [*sizes[:2], 0, *sizes[2:]]
         self.epochs = []
+        self.on_epoch = on_epoch
+        self.is_open = False
 
     def __len__(self):
         return len(self.sizes)
 
     def epoch(self, epoch, start_batch=0):
         self.epochs.append(epoch)
+        self.is_open = True
+        if self.on_epoch is not None:
+            self.on_epoch()
         rng = np.random.default_rng(epoch)
         for index, size in enumerate(self.sizes):
             clips = rng.normal(100 + 5 * index, 1 + index, (size, 2, 4, 4, 3))
             ids = np.arange(size)
-            yield Batch(clips, ids % 3, ids, np.zeros_like(ids), [("bad.mp4", "cut")] if not size else [])
+            yield Batch(
+                clips,
+                ids % 3,
+                ids,
+                np.zeros_like(ids),
+                [Incident("bad.mp4", "failed", "cut")] if not size else [],
+            )
+
+    def close(self):
+        self.is_open = False
 
 
 class Net(nn.Layer):
@@ -116,27 +131,25 @@ def make_net(kind, num_splits=1):
 @pytest.mark.parametrize("num_splits", [1, 4])
 @pytest.mark.parametrize("kind", ["2d", "3d", "nhwc", "plain"])
 def test_it_equals_brute_force_over_the_whole_set_and_changes_nothing(kind, num_splits):
-    net, failures = make_net(kind, num_splits), []
+    net, incidents = make_net(kind, num_splits), []
     net.train()
     before = {name: value.numpy() for name, value in {**net.state_dict(), **split_statistics(net)}.items()}
-    found = population_statistics(
-        net, Clips(), layout_of(kind), on_failures=lambda failed, replaced: failures.extend(failed)
-    )
+    found = population_statistics(Evaluator(Clips(), layout_of(kind), on_incidents=incidents.extend), net)
     check(found, by_hand(Clips(), net))
-    assert failures == [("bad.mp4", "cut")]
+    assert incidents == [Incident("bad.mp4", "failed", "cut")]
     assert net.training
     assert net.second.training
     after = {**net.state_dict(), **split_statistics(net)}
     for name, value in before.items():
         np.testing.assert_array_equal(after[name].numpy(), value, err_msg=name)
     net.eval()
-    check(population_statistics(net, Clips(), layout_of(kind)), by_hand(Clips(), net))
+    check(population_statistics(Evaluator(Clips(), layout_of(kind)), net), by_hand(Clips(), net))
     assert not net.training
 
 
 def test_some_batches_of_another_epoch():
     net, loader = make_net("3d"), Clips()
-    found = population_statistics(net, loader, layout_of("3d"), epoch=7, max_batches=2)
+    found = population_statistics(Evaluator(loader, layout_of("3d"), max_batches=2), net, epoch=7)
     assert loader.epochs == [7]
     check(found, by_hand(Clips(), net, epoch=7, num_batches=2))
 
@@ -144,16 +157,29 @@ def test_some_batches_of_another_epoch():
 def test_batch_norms_that_are_not_trained_are_left_out():
     net = make_net("2d")
     net.second._use_global_stats = True
-    assert list(population_statistics(net, Clips(), layout_of("2d"))) == ["first"]
+    assert list(population_statistics(Evaluator(Clips(), layout_of("2d")), net)) == ["first"]
 
 
 def test_no_clip_decodes():
     with pytest.raises(BadSampleShareError, match="no clip of the batches for precise BN decodes"):
-        population_statistics(make_net("3d"), Clips([0, 0]), layout_of("3d"))
+        population_statistics(Evaluator(Clips([0, 0]), layout_of("3d")), make_net("3d"))
 
 
-def measure(trainer):
-    return population_statistics(trainer.model, Clips(), layout_of("3d"), epoch=trainer.state.epoch)
+def precise(interval, averaged=False, on_epoch=None):
+    return PreciseBatchNorm(Evaluator(Clips(on_epoch=on_epoch), layout_of("3d")), interval, averaged)
+
+
+class FakeEvaluator:
+    def __init__(self, look=lambda model: None):
+        self.look = look
+
+    def run(self, model, metric, check_stop=None):
+        self.look(model)
+        return {"top1": 0.5}
+
+
+def interrupt():
+    raise TrainingInterrupted(signal.SIGTERM)
 
 
 @pytest.fixture
@@ -175,24 +201,27 @@ def running(model):
 
 
 def test_it_comes_every_interval_and_at_the_end_for_every_split(make_run, tmp_path):
-    trainer = make_run(PreciseBatchNorm(measure, interval=2))
+    callback = precise(interval=2)
+    trainer = make_run(callback)
     trainer.fit()
+    assert callback.evaluator.loader.epochs == [2, 3]
+    assert not callback.evaluator.loader.is_open  # its workers would stand idle until the next pass
     check(running(trainer.model), by_hand(Clips(), trainer.model, epoch=3))
     for name, value in split_statistics(trainer.model).items():
         layer, kind = name.split(".")
         own = getattr(getattr(trainer.model, layer), kind).numpy()
         np.testing.assert_array_equal(value.numpy(), np.stack([own, own]))
-    for epoch, precise in ((1, False), (2, True), (3, True)):
+    for epoch, is_precise in ((1, False), (2, True), (3, True)):
         net = make_net("3d")
         net.set_state_dict(load_checkpoint(str(tmp_path / f"m_epoch_{epoch:05d}")).weights)
         mean = by_hand(Clips(), net, epoch=epoch)["second"][0]
-        assert np.allclose(net.second._mean.numpy(), mean, rtol=1e-4) == precise
+        assert np.allclose(net.second._mean.numpy(), mean, rtol=1e-4) == is_precise
 
 
 def test_a_resumed_run_takes_the_same_steps(make_run, tmp_path):
-    whole = make_run(PreciseBatchNorm(measure, interval=1))
+    whole = make_run(precise(interval=1))
     whole.fit()
-    resumed = make_run(PreciseBatchNorm(measure, interval=1))
+    resumed = make_run(precise(interval=1))
     restore(resumed, load_checkpoint(str(tmp_path / "m_epoch_00001")))
     resumed.fit()
     assert resumed.state.step == whole.state.step
@@ -201,15 +230,12 @@ def test_a_resumed_run_takes_the_same_steps(make_run, tmp_path):
 
 
 def test_a_run_that_was_stopped_in_the_pass_repeats_it(make_run):
-    def stopped(trainer):
-        raise TrainingInterrupted(signal.SIGTERM)
-
-    whole = make_run(PreciseBatchNorm(measure, interval=2))
+    whole = make_run(precise(interval=2))
     whole.fit()
-    first = make_run(PreciseBatchNorm(stopped, interval=2))
+    first = make_run(precise(interval=2, on_epoch=interrupt))
     with pytest.raises(TrainingInterrupted):
         first.fit()
-    resumed = make_run(PreciseBatchNorm(measure, interval=2))
+    resumed = make_run(precise(interval=2))
     restore(resumed, load_checkpoint(first.last_checkpoint))
     assert resumed.state.epoch == 1
     resumed.fit()
@@ -221,16 +247,15 @@ def test_a_run_that_was_stopped_in_the_pass_repeats_it(make_run):
 def test_averaged_weights_are_evaluated_with_statistics_of_their_own(make_run):
     seen = []
 
-    def evaluate(trainer):
-        check(running(trainer.model), by_hand(Clips(), trainer.model, epoch=trainer.state.epoch))
-        seen.append(trainer.model.first.weight.numpy())
-        return {"top1": 0.5}
+    def look(model):
+        check(running(model), by_hand(Clips(), model, epoch=trainer.state.epoch))
+        seen.append(model.first.weight.numpy())
 
     trainer = make_run(epochs=2)
     trainer.callbacks[:0] = [
         ExponentialMovingAverage(trainer.model, 0.9),
-        PreciseBatchNorm(measure, interval=1, averaged=True),
-        Evaluation(evaluate),
+        precise(interval=1, averaged=True),
+        Evaluation(FakeEvaluator(look), metric=None),
     ]
     trainer.fit()
     assert len(seen) == 2
@@ -241,17 +266,16 @@ def test_averaged_weights_are_evaluated_with_statistics_of_their_own(make_run):
 def test_an_interruption_before_the_evaluation_puts_the_trained_weights_back(make_run, tmp_path):
     calls = []
 
-    def interrupted(trainer):
+    def on_epoch():
         calls.append(trainer.model.fc.weight.numpy())
         if len(calls) == 2:  # the averaged weights are in place
-            raise TrainingInterrupted(signal.SIGTERM)
-        return measure(trainer)
+            interrupt()
 
     trainer = make_run()
     trainer.callbacks[:0] = [
         ExponentialMovingAverage(trainer.model, 0.9),
-        PreciseBatchNorm(interrupted, interval=1, averaged=True),
-        Evaluation(lambda trainer: {"top1": 0.5}),
+        precise(interval=1, averaged=True, on_epoch=on_epoch),
+        Evaluation(FakeEvaluator(), metric=None),
     ]
     with pytest.raises(TrainingInterrupted):
         trainer.fit()

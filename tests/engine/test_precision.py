@@ -12,6 +12,7 @@ from paddle import nn
 from paddlevideo_fast.engine import (
     CheckpointStore,
     Distribution,
+    Evaluator,
     MixedPrecision,
     Precision,
     RoundedPrecision,
@@ -27,7 +28,7 @@ from paddlevideo_fast.engine.callbacks import (
     Recorder,
     restore,
 )
-from paddlevideo_fast.engine.rounding import nearest
+from paddlevideo_fast.engine.precision import nearest
 from paddlevideo_fast.engine.sinks import ConsoleSink, JsonLinesSink
 from paddlevideo_fast.errors import NonFiniteGradientError, NonFiniteLossError
 from paddlevideo_fast.metrics import CenterCropMetric
@@ -434,7 +435,7 @@ def test_evaluation_and_statistics_are_of_the_rounded_network(make_trainer):
     assert plain["loss"] != low["loss"]
     assert low["loss"] == pytest.approx(plain["loss"], rel=0.02)
 
-    found = population_statistics(model, loader, trainer.preprocess, precision=precision)["norm"]
+    found = population_statistics(Evaluator(loader, trainer.preprocess, precision), model)["norm"]
     reached = []
     hook = model.norm.register_forward_pre_hook(lambda _, inputs: reached.append(inputs[0].numpy()))
     evaluate(model, loader, trainer.preprocess, CenterCropMetric(), precision=precision)

@@ -14,6 +14,7 @@ from paddlevideo_fast.engine import Distribution, evaluate
 from paddlevideo_fast.engine.callbacks import Recorder
 from paddlevideo_fast.engine.sinks import ConsoleSink, JsonLinesSink, VisualDLSink
 from paddlevideo_fast.engine.state import StepRecord, StepWindow
+from paddlevideo_fast.loader import Incident
 from paddlevideo_fast.metrics import CenterCropMetric
 
 
@@ -80,6 +81,62 @@ def test_visualdl_gets_every_number(make_trainer, tmp_path):
     assert [point.id for point in reader.get_data("scalar", "train/loss")] == [1, 4]
 
 
+def curves_in(folder):
+    """Tag → [(step, value)] of the one event file of a folder, as VisualDL reads it."""
+    from visualdl import LogReader
+
+    (path,) = folder.glob("vdlrecords*")
+    reader = LogReader(file_path=str(path))
+    assert reader.get_tags()["hyper_parameters"] == ["hparam"]
+    assert len(reader.get_data("hyper_parameters", "hparam")) == 1
+    assert len(reader.get_data("meta_data", "meta_data_tag")) >= 1
+    return {
+        tag: [(point.id, point.value) for point in reader.get_data("scalar", tag)]
+        for tag in reader.get_tags()["scalar"]
+    }
+
+
+def write_board(folder, start, position, steps, ends=(), value=0.0):
+    """A start of a run: opens its board at a position, and writes steps and ends of epochs."""
+    board = VisualDLSink(folder, {"seed": 1}, ["valid/top1"])
+    board.open(*position)
+    for step in steps:
+        board.write({"kind": "train", "step": step, "epoch": 1, "loss": step + value})
+    for epoch, step in ends:
+        board.write({"kind": "valid", "step": step, "epoch": epoch, "top1": epoch + value})
+        board.add_clips("valid", step, {"a.mp4": np.zeros((2, 2, 3), np.uint8)})
+    board.close()
+    for path in folder.glob("vdlrecords*"):  # the names are in seconds; a new start would have another one
+        path.rename(folder / f"vdlrecords.{start:010d}.log")
+
+
+@pytest.mark.parametrize(("cut", "zeros"), [(0, 0), (5, 0), (0, 20)])
+def test_visualdl_repeats_and_loses_no_point_after_a_resume(tmp_path, cut, zeros):
+    write_board(tmp_path, 1, (0, 0), range(1, 8), [(1, 3), (2, 6)])
+    (path,) = tmp_path.iterdir()
+    path.write_bytes(path.read_bytes()[: path.stat().st_size - cut] + bytes(zeros))  # killed while it wrote
+    (tmp_path / f".saving-99999999-{path.name}").write_bytes(path.read_bytes())  # and one while it merged
+    # the second epoch's checkpoint was not written: its last step stays, its validation comes again
+    write_board(tmp_path, 2, (6, 1), [7, 8], [(2, 6)], value=0.5)
+    curves = curves_in(tmp_path)
+    assert curves["train/loss"] == [*((step, float(step)) for step in range(1, 7)), (7, 7.5), (8, 8.5)]
+    assert curves["valid/top1"] == [(3, 1.0), (6, 2.5)]
+    assert len(list(tmp_path.iterdir())) == 1  # VisualDL takes any file with vdlrecords in its name
+
+
+def test_event_files_of_earlier_versions_become_one(tmp_path):
+    """They began a new file at each start, and VisualDL shows only the newest."""
+    for start, steps in ((1, [1, 2, 3]), (2, [3, 4])):
+        write_board(tmp_path / str(start), start, (0, 0), steps)
+    for path in tmp_path.glob("*/vdlrecords*"):
+        path.rename(tmp_path / path.name)
+    both = sorted(tmp_path.glob("vdlrecords*"))
+    assert len(both) == 2
+    both[1].write_bytes(both[1].read_bytes() + both[0].read_bytes())  # a start died while it merged
+    write_board(tmp_path, 3, (2, 0), [3])
+    assert [step for step, _ in curves_in(tmp_path)["train/loss"]] == [1, 2, 3]
+
+
 def test_window_accuracy_against_brute_force():
     rng = np.random.default_rng(3)
     logits, labels = rng.standard_normal((64, 9)).astype("float32"), rng.integers(0, 9, 64)
@@ -102,21 +159,25 @@ def test_evaluation_counts_what_does_not_decode(make_trainer):
 
         def epoch(self, epoch, start_batch=0):
             for number, batch in enumerate(loader.epoch(epoch)):
-                batch.failures = [(f"bad{number}.mp4", "cut short")]
-                batch.replaced = [("damaged.mp4", 2)]
+                failed = Incident(f"bad{number}.mp4", "failed", "cut short")
+                batch.incidents = [failed, Incident.replaced("damaged.mp4", 2)]
                 yield batch
-                batch.replaced = []
+                batch.incidents = [failed]
                 yield batch  # another view
             none = batch.ids[:0]
-            yield type(batch)(batch.clips[:0], batch.labels[:0], none, none, [("worse.mp4", "empty")])
+            worse = Incident("worse.mp4", "failed", "empty")
+            yield type(batch)(batch.clips[:0], batch.labels[:0], none, none, [worse])
 
     metrics = evaluate(
         trainer.model, WithFailures(), trainer.preprocess, CenterCropMetric(),
-        lambda *bad: seen.append(bad),
+        seen.append,
     )  # fmt: skip
     assert (metrics["num_samples"], metrics["num_failed"], metrics["num_replaced"]) == (24, 7, 12)
-    assert seen[0] == ([("bad0.mp4", "cut short")], [("damaged.mp4", 2)])
-    assert seen[-1] == ([("worse.mp4", "empty")], [])
+    assert [(path, kind) for path, kind, *_ in seen[0]] == [
+        ("bad0.mp4", "failed"),
+        ("damaged.mp4", "replaced"),
+    ]
+    assert seen[-1] == [("worse.mp4", "failed", "empty", 0)]
     logits = trainer.model(trainer.preprocess(loader.clips)).numpy()
     assert metrics["top1"] == pytest.approx(np.mean(logits.argmax(1) == loader.labels))
     assert trainer.model.training
@@ -124,9 +185,7 @@ def test_evaluation_counts_what_does_not_decode(make_trainer):
 
 def test_replaced_frames_are_counted_and_shown_once_an_epoch(make_trainer, caplog):
     seen = []
-    trainer = make_trainer(
-        [Recorder([ConsoleSink()])], on_failures=lambda failures, replaced: seen.extend(replaced)
-    )
+    trainer = make_trainer([Recorder([ConsoleSink()])], on_incidents=seen.extend)
     loader = trainer.make_loader(None)
 
     class Damaged:
@@ -135,7 +194,9 @@ def test_replaced_frames_are_counted_and_shown_once_an_epoch(make_trainer, caplo
 
         def epoch(self, epoch, start_batch=0):
             for batch in loader.epoch(epoch, start_batch):
-                yield replace(batch, replaced=[("a.mp4", 1 + epoch), ("b.mp4", 1)])
+                yield replace(
+                    batch, incidents=[Incident.replaced("a.mp4", 1 + epoch), Incident.replaced("b.mp4", 1)]
+                )
 
     trainer.make_loader = lambda phase: Damaged()
     logging.getLogger("paddlevideo_fast").propagate = True
@@ -143,7 +204,11 @@ def test_replaced_frames_are_counted_and_shown_once_an_epoch(make_trainer, caplo
         trainer.fit()
     ends = [record.getMessage() for record in caplog.records if "END epoch" in record.getMessage()]
     assert [re.search(r"sec, (\d+) damaged frames replaced$", line).group(1) for line in ends] == ["12", "18"]
-    assert set(seen) == {("a.mp4", 1), ("a.mp4", 2), ("b.mp4", 1)}
+    assert {(incident.path, incident.num_frames) for incident in seen} == {
+        ("a.mp4", 1),
+        ("a.mp4", 2),
+        ("b.mp4", 1),
+    }
 
 
 class Clock:

@@ -14,6 +14,7 @@ from paddlevideo_fast.engine.callbacks import (
 )
 from paddlevideo_fast.engine.trainer import step_seed
 from paddlevideo_fast.errors import CheckpointError, NonFiniteLossError
+from paddlevideo_fast.schedule import Phase
 
 
 def weights(trainer):
@@ -134,6 +135,48 @@ def test_hooks_run_in_order(make_trainer):
     make_trainer([trace]).fit()
     epoch = ["epoch_begin", "epoch_end"]
     assert trace.calls == ["fit_begin", "phase_begin", *epoch, *epoch, "phase_end", "fit_end"]
+
+
+class Phases(Callback):
+    """Which phase each hook sees."""
+
+    def __init__(self):
+        self.seen = []
+
+    def phase_begin(self, trainer):
+        self.seen.append(("begin", trainer.phases.index(trainer.phase)))
+
+    def epoch_begin(self, trainer):
+        self.seen.append((trainer.state.epoch, trainer.phases.index(trainer.phase)))
+
+
+@pytest.mark.parametrize(
+    ("epoch", "expected"),
+    [
+        (0, [("begin", 0), (0, 0), (1, 0), ("begin", 1), (2, 1)]),
+        (1, [("begin", 0), (1, 0), ("begin", 1), (2, 1)]),
+        (2, [("begin", 1), (2, 1)]),  # the first phase is over and does not begin again
+        (3, []),
+    ],
+)
+def test_a_run_goes_through_the_phases_that_are_left(make_trainer, epoch, expected):
+    phases = Phases()
+    trainer = make_trainer([phases])
+    trainer.phases = [Phase(0, 2), Phase(2, 3)]
+    trainer.state.epoch = epoch
+    trainer.fit()
+    assert phases.seen == expected
+
+
+def test_positions_in_phases_of_different_length(make_trainer):
+    trainer = make_trainer(accumulate_steps=4)
+    trainer.phases = [Phase(0, 2), Phase(2, 3, batch_multiplier=2)]
+    loaders = {1: range(9), 2: range(4)}  # 3 steps an epoch, then 1
+    trainer.make_loader = lambda phase: loaders[phase.batch_multiplier]
+    assert [trainer.steps_before(epoch) for epoch in range(4)] == [0, 3, 6, 7]
+    assert [trainer.phases.index(trainer.phase_of(epoch)) for epoch in range(5)] == [0, 0, 1, 1, 1]
+    trainer.max_iters = 2
+    assert [trainer.steps_before(epoch) for epoch in range(4)] == [0, 2, 4, 5]
 
 
 def test_a_loss_that_is_not_finite_names_step_clips_and_checkpoint(make_trainer, tmp_path):

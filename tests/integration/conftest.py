@@ -13,6 +13,8 @@ from typing import Any, Callable, Dict, Iterator, List
 
 import pytest
 
+from tests.support.forking import Fresh
+
 ROOT = Path(__file__).resolve().parents[2]
 
 TINY = """
@@ -101,10 +103,18 @@ def main_command() -> Callable[..., List[str]]:
 
 
 @pytest.fixture
-def run_main(main_command: Callable[..., List[str]], environment: Dict[str, str]) -> Callable[..., Any]:
-    """Runs tools/main.py to its end; the result has returncode, stdout and stderr."""
+def run_main(
+    main_command: Callable[..., List[str]], environment: Dict[str, str], template: Fresh
+) -> Callable[..., Any]:
+    """Runs tools/main.py to its end; the result has returncode, stdout and stderr.
 
-    def run(config: Any, *arguments: str, timeout: float = 120, **options: Any) -> Any:
+    The process is forked from `template`. With `fresh=True`, Python starts anew, for what is settled before
+    Paddle is imported. So it does with options of `subprocess.run`.
+    """
+
+    def run(config: Any, *arguments: str, timeout: float = 120, fresh: bool = False, **options: Any) -> Any:
+        if not fresh and not options:
+            return template.run(main_command(config, *arguments)[1:], ROOT, timeout=timeout)
         return subprocess.run(
             main_command(config, *arguments),
             env=environment,
@@ -120,23 +130,13 @@ def run_main(main_command: Callable[..., List[str]], environment: Dict[str, str]
 
 
 @pytest.fixture
-def start(
-    main_command: Callable[..., List[str]], environment: Dict[str, str]
-) -> Iterator[Callable[..., Any]]:
+def start(main_command: Callable[..., List[str]], template: Fresh) -> Iterator[Callable[..., Any]]:
     """Starts tools/main.py in a process group of its own, which does not outlive the test."""
     processes: List[Any] = []
 
     def run(*arguments: Any) -> Any:
-        process = subprocess.Popen(
-            main_command(*arguments),
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-        processes.append(process)
-        return process
+        processes.append(template.start(main_command(*arguments)[1:], ROOT))
+        return processes[-1]
 
     yield run
     for process in processes:

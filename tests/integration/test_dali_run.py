@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from dali_codecs import clip_for_dali, has_dali
 
 from paddlevideo_fast.engine import load_checkpoint
+from tests.support.dali_codecs import clip_for_dali, has_dali
 
 CONFIG = """
 MODEL:
@@ -68,6 +68,7 @@ def config(data, tmp_path):
 needs_dali = pytest.mark.skipif(not has_dali(), reason="DALI is not installed: pip install -e '.[dali120]'")
 
 
+@pytest.mark.slow
 @needs_dali
 def test_train_validate_resume_and_test(run_main, config, tmp_path, records):
     """A run that is resumed in the middle of an epoch has the same clips, so the same weights."""
@@ -98,7 +99,7 @@ def test_without_dali_the_flag_names_the_extra(run_main, config, monkeypatch, en
     (tmp_path / "nvidia").mkdir()
     (tmp_path / "nvidia" / "__init__.py").write_text("")  # hides an installed one
     monkeypatch.setitem(environment, "PYTHONPATH", f"{tmp_path}:{environment['PYTHONPATH']}")
-    done = run_main(config, "--train_dali")
+    done = run_main(config, "--train_dali", fresh=True)
     assert done.returncode == 2
     assert "MissingExtraError: reading videos with DALI needs the package 'nvidia-dali-cuda" in done.stdout
     assert not (tmp_path / "out" / "train.log").exists()

@@ -68,6 +68,7 @@ def write(tiny_text, motion_data, tmp_path):
     return write_config
 
 
+@pytest.mark.slow
 def test_from_training_to_prediction(write, motion_data, tmp_path):
     model = yaml.safe_load(MODEL)
     config = load_config(write(model, "both"), ["max_iters=2", "epochs=1"])

@@ -6,22 +6,26 @@ import csv
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import av
 import numpy as np
 import paddle
 import pytest
-from browser import Browser
 from visualdl import LogReader
 
 from paddlevideo_fast import cli
 from paddlevideo_fast.config import load_config
+from paddlevideo_fast.engine.state import TrainerState
 from paddlevideo_fast.modeling import build_model, load_weights
+from paddlevideo_fast.report.results import ReportedRun, Reporting
+from tests.support.browser import Browser
 
 ANALYTICS = "*hm.baidu.com*"  # VisualDL's page asks for it, and does without it
 CLASSES = ["left", "right", "up", "down"]
@@ -80,9 +84,7 @@ def test_scores_that_are_no_numbers_make_no_tables(trained, tmp_path, capfd):
     assert run(config, *options, test=tmp_path / "diverged.pdparams") == 2
     told = "".join(capfd.readouterr())
     assert "top1: 0.0" in told  # a NaN is never right
-    assert re.search(
-        r"diverged.pdparams: the scores of \d+ videos are not finite, such as those of .*mp4", told
-    )
+    assert re.search(r"diverged.pdparams: the scores of \d+ videos, such as .*mp4, are not finite", told)
     assert not (tmp_path / "out/test").exists()
 
 
@@ -102,6 +104,32 @@ def test_the_reports_show_the_run(trained):
             assert word in text
 
 
+def test_resume_of_a_finished_run_leaves_its_report(trained, motion_data, tmp_path):
+    out, config = trained
+    shutil.copytree(out, tmp_path / "out")
+    report = tmp_path / "out/report.html"
+    before = report.stat().st_mtime_ns, report.read_bytes()
+    options = (f"DATASET.class_names={motion_data / 'classes.txt'}", "report=true", "resume=auto")
+    assert run(config, *options, f"output_dir={tmp_path / 'out'}") == 0
+    assert (report.stat().st_mtime_ns, report.read_bytes()) == before
+    report.unlink()  # as after a kill between the last checkpoint and the report
+    assert run(config, *options, f"output_dir={tmp_path / 'out'}") == 0
+    assert "Training of tiny" in report.read_text(encoding="utf-8")
+
+
+def test_a_run_that_was_stopped_in_its_last_evaluation_gets_a_new_report(trained, tmp_path):
+    """A finished run went on for more epochs. The last start takes no step, and ends an epoch."""
+    shutil.copy(trained[0] / "metrics.jsonl", tmp_path)
+    (tmp_path / "report.html").write_text("of the first epochs", encoding="utf-8")
+    data = SimpleNamespace(file_path="train.list")
+    reporting = Reporting(ReportedRun("tiny", tmp_path, "", True, False), data, data, None, None, None)
+    trainer = SimpleNamespace(state=TrainerState(epoch=3, step=8, step_in_epoch=2))
+    reporting.fit_begin(trainer)
+    trainer.state.epoch, trainer.state.step_in_epoch = 4, 0
+    reporting.fit_end(trainer)
+    assert "Training of tiny" in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
 def test_visualdl_has_scalars_clips_curves_and_hyperparameters(trained):
     for folder, kind, pictures, number in (
         (trained[0] / "vdl", "valid", {"train", "valid"}, 2),
@@ -117,6 +145,30 @@ def test_visualdl_has_scalars_clips_curves_and_hyperparameters(trained):
         curve = reader.get_data("pr_curve", f"{kind}/all classes")[-1].pr_curve
         assert (curve.TP[0], curve.FP[0]) == (8, 8 * 3)  # at threshold 0 all is taken
         assert curve.recall[0] == 1
+
+
+def test_visualdl_has_each_point_once_after_a_resume(trained, motion_data, tmp_path):
+    """After a kill between the second epoch's records and its checkpoint, and with nothing left to train."""
+    shutil.copytree(trained[0], tmp_path / "out")
+    for path in (tmp_path / "out").glob("tiny_epoch_00002.*"):
+        path.unlink()
+    options = (f"DATASET.class_names={motion_data / 'classes.txt'}", "report=false", "resume=auto")
+
+    def points(folder):
+        (file,) = folder.glob("vdlrecords.*")
+        reader = LogReader(file_path=str(file))
+        times = ("ips", "batch_cost", "reader_cost", "sec")
+        return {
+            tag: [(point.id, point.value) for point in reader.get_data("scalar", tag)]
+            for tag in reader.get_tags()["scalar"]
+            if tag.rpartition("/")[2] not in times
+        }
+
+    before = points(trained[0] / "vdl")
+    assert len(before["valid/top1"]) == 2
+    for _ in range(2):
+        assert run(trained[1], *options, f"output_dir={tmp_path / 'out'}") == 0
+        assert points(tmp_path / "out/vdl") == before
 
 
 def test_an_earlier_test_is_moved_aside(trained, tmp_path):

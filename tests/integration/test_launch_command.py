@@ -9,11 +9,11 @@ import time
 
 import pytest
 
-from paddlevideo_fast.launch import main
+from paddlevideo_fast.cli.launch import main
 
 START = """
 import sys
-from paddlevideo_fast.launch import start
+from paddlevideo_fast.cli.launch import start
 sys.exit(start(["sh", "-c", sys.argv[1]], 2))
 """
 

@@ -7,10 +7,10 @@ import signal
 
 import numpy as np
 import pytest
-from launching import ROOT, Job, free_ports
 from test_multigrid_run import CONFIG as MULTIGRID
 
 from paddlevideo_fast.engine import load_checkpoint
+from tests.support.launching import ROOT, Job, free_ports
 
 MAIN = ROOT / "tools" / "main.py"
 
@@ -95,6 +95,7 @@ def test_what_a_rank_fails_of_is_said_on_the_console(job, tiny_config, tmp_path)
     assert "Traceback" in logs[1]
 
 
+@pytest.mark.slow
 def test_a_killed_rank_has_the_run_start_again_and_end_as_if_nothing_had_been(
     job, tiny_config, train_list, tmp_path
 ):
@@ -162,6 +163,7 @@ assert cli.main(["-c", tsm, "-w", weights, "-o", "epochs=1"]) == 0
 """
 
 
+@pytest.mark.slow
 def test_two_nodes_train_tsm_and_slowfast_in_multigrid_and_begin_anew_beside_the_weights(
     job, tiny_config, motion_data, train_list, tmp_path, records
 ):

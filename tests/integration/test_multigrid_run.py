@@ -11,7 +11,7 @@ import pytest
 from paddlevideo_fast.cli import main
 from paddlevideo_fast.engine import load_checkpoint
 from paddlevideo_fast.loader import DecodeSampler
-from paddlevideo_fast.modeling.recognizers.recognizer3d import Recognizer3D
+from paddlevideo_fast.modeling.recognizers import Recognizer3D
 
 # PaddleVideo's slowfast_multigrid.yaml with smaller numbers: 8 frames of 28 pixels, a narrow network
 CONFIG = """
@@ -148,6 +148,7 @@ def test_the_plain_run_of_the_same_file(config, monkeypatch, capfd):
     assert "MULTIGRID has no effect: add --multigrid" in capfd.readouterr().out
 
 
+@pytest.mark.slow
 def test_the_learning_rate_follows_the_shapes(config, tmp_path, run_main, records):
     done = run_main(config, *cycles(True, True))
     assert done.returncode == 0, done.stdout + done.stderr
@@ -176,6 +177,7 @@ def assert_same_run(records, one, other):
     assert records(one) == records(other)
 
 
+@pytest.mark.slow
 @pytest.mark.smoke
 @pytest.mark.parametrize(
     ("workers", "extra", "step", "step_in_epoch"),

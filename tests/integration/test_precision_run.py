@@ -5,9 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from paddlevideo_fast.assembly import precision_of
+from paddlevideo_fast.assembly.environment import make_precision
 from paddlevideo_fast.cli import main
-from paddlevideo_fast.config import load_config
+from paddlevideo_fast.config import RunSpec, load_config
 from paddlevideo_fast.engine import MixedPrecision, Precision, RoundedPrecision, load_checkpoint
 from paddlevideo_fast.errors import ConfigError
 
@@ -97,7 +97,7 @@ def test_wrong_flags_are_told_before_anything_is_written(run, tmp_path, capfd, f
 
 def test_the_default_format_follows_the_device(tiny_config, monkeypatch):
     def precision(*overrides):
-        return precision_of(load_config(str(tiny_config), overrides))
+        return make_precision(RunSpec.of(load_config(str(tiny_config), overrides)))
 
     assert type(precision()) is Precision
     assert type(precision("amp=false", "amp_level=O2", "amp_dtype=float16")) is Precision

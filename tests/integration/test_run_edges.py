@@ -8,8 +8,7 @@ import time
 import numpy as np
 import pytest
 
-from paddlevideo_fast import cli
-from paddlevideo_fast.cli import main
+from paddlevideo_fast.cli import main, train
 from paddlevideo_fast.config import load_config
 from paddlevideo_fast.engine import CheckpointStore, load_checkpoint
 
@@ -81,9 +80,8 @@ def test_a_signal_during_validation_saves_at_once(
     wait_for_step(out, 6, process)
     time.sleep(0.3)
     process.send_signal(signal.SIGTERM)
-    began = time.monotonic()
     stdout, stderr = process.communicate(timeout=60)
-    assert time.monotonic() - began < 8, "the validation of 16,000 clips was waited for"
+    assert '"valid"' not in (out / "metrics.jsonl").read_text(), "the validation went on to its end"
     assert process.returncode == 128 + signal.SIGTERM, stdout + stderr
     assert position(out / "tiny_step_00000006") == (0, 6)
     assert stdout.count("train step:") == 6
@@ -191,7 +189,7 @@ def test_a_full_disk_at_the_start(run, out, capfd, monkeypatch):
 def test_flags_are_keys_of_the_config():
     """A seed of 0 is a seed, and a path is text, also where YAML would read a number or a truth value."""
     given = ["-w", "no", "-p", "batch_range=[1,2]", "--validate", "--amp", "--amp_level", "O2", "--seed", "0"]
-    assert cli._flags_as_overrides(cli.build_parser().parse_args(["-c", "x.yaml", *given])) == [
+    assert train._flags_as_overrides(train.build_parser().parse_args(["-c", "x.yaml", *given])) == [
         'weights="no"',
         'profiler_options="batch_range=[1,2]"',
         "validate=true",

@@ -15,9 +15,9 @@ import paddle
 import pytest
 
 from paddlevideo_fast import process
-from paddlevideo_fast.assembly import runtime
+from paddlevideo_fast.assembly.environment import check_environment, with_static_graph
 from paddlevideo_fast.cli import main
-from paddlevideo_fast.config import RunSettings, RuntimeSettings, load_config
+from paddlevideo_fast.config import RunSpec, RuntimeSettings, load_config
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.machine import available_cores
 
@@ -206,7 +206,7 @@ def test_cores_that_are_not_there(tiny_config, capfd, cores):
 def test_an_option_for_gpus_is_refused_on_a_cpu(own_environment, tiny_config, tmp_path, name):
     cfg = load_config(str(tiny_config), section(**{name: FLAGS[name][0]}))
     with pytest.raises(ConfigError) as error:
-        runtime.require_runtime(cfg)
+        check_environment(RunSpec.of(cfg))
     assert error.value.problems == [
         f"-o #1  RUNTIME.{name}: it is for GPUs, and Paddle computes on the CPU here; take it out"
     ]
@@ -218,7 +218,7 @@ def test_a_flag_that_paddle_has_not_got(own_environment, monkeypatch, tiny_confi
     overrides = section(fraction_of_gpu_memory_to_use=0.5, cudnn_exhaustive_search=True, tf32=False)
     cfg = load_config(str(tiny_config), overrides)
     with pytest.raises(ConfigError) as error:
-        runtime.require_runtime(cfg)
+        check_environment(RunSpec.of(cfg))
     late = "Paddle reads it at its import, which came first; start through tools/main.py, or set"
     assert [problem.partition("  ")[2] for problem in error.value.problems] == [
         f"RUNTIME.fraction_of_gpu_memory_to_use: {late} FLAGS_fraction_of_gpu_memory_to_use in the "
@@ -229,13 +229,13 @@ def test_a_flag_that_paddle_has_not_got(own_environment, monkeypatch, tiny_confi
         f"RUNTIME.tf32: {late} NVIDIA_TF32_OVERRIDE in the environment",
     ]
     process.prepare_process(str(tiny_config), overrides)
-    runtime.require_runtime(
-        load_config(str(tiny_config), section(fraction_of_gpu_memory_to_use=0.5, tf32=False))
-    )
+    overrides = section(fraction_of_gpu_memory_to_use=0.5, tf32=False)
+    check_environment(RunSpec.of(load_config(str(tiny_config), overrides)))
 
 
 def test_what_is_in_force_is_told_at_the_start(run_main, tiny_config):
-    done = run_main(tiny_config, "-o", "epochs=1", "-o", "RUNTIME.allocator_strategy=naive_best_fit")
+    overrides = ("-o", "epochs=1", "-o", "RUNTIME.allocator_strategy=naive_best_fit")
+    done = run_main(tiny_config, *overrides, fresh=True)
     assert done.returncode == 0, done.stderr
     cores = ",".join(map(str, available_cores()))
     assert f"1 CPU threads on cores {cores}; flags: FLAGS_allocator_strategy=naive_best_fit" in done.stdout
@@ -267,12 +267,12 @@ def test_the_switches_of_a_static_graph_reach_paddle(tiny_config, monkeypatch):
     monkeypatch.setattr(paddle.jit, "to_static", lambda layer, **how: calls.append(how) or layer)
     monkeypatch.setattr(paddle, "is_compiled_with_cinn", lambda: True)
     overrides = ["to_static=true", *section(build_strategy={"enable_addto": True}, cinn=True)]
-    cfg = load_config(str(tiny_config), overrides)
-    runtime.require_runtime(cfg)
+    spec = RunSpec.of(load_config(str(tiny_config), overrides))
+    check_environment(spec)
     model = object()
-    assert runtime.with_static_graph(cfg, model) is model
-    assert runtime.with_static_graph(load_config(str(tiny_config), ["to_static=true"]), model) is model
-    assert runtime.with_static_graph(load_config(str(tiny_config)), model) is model
+    assert with_static_graph(spec, model) is model
+    for others in (["to_static=true"], []):
+        assert with_static_graph(RunSpec.of(load_config(str(tiny_config), others)), model) is model
     switched, plain = calls
     assert (switched["build_strategy"].enable_addto, plain["build_strategy"].enable_addto) == (True, False)
     assert (switched["backend"], plain["backend"]) == ("CINN", None)
@@ -313,9 +313,5 @@ def test_the_switches_of_a_static_graph_reach_paddle(tiny_config, monkeypatch):
 )
 def test_what_a_static_graph_does_not_go_with(tiny_config, overrides, problem):
     with pytest.raises(ConfigError) as error:
-        runtime.require_runtime(load_config(str(tiny_config), overrides))
+        check_environment(RunSpec.of(load_config(str(tiny_config), overrides)))
     assert [found.partition("  ")[2] for found in error.value.problems] == [problem]
-
-
-def test_to_static_is_a_setting():
-    assert RunSettings.from_config({"model_name": "x", "epochs": 1, "to_static": True}).to_static

@@ -4,7 +4,7 @@ import pytest
 
 from paddlevideo_fast.errors import AnnotationError
 from paddlevideo_fast.loader import VideoRecord, check_labels
-from paddlevideo_fast.loader.annotations import read_frame_list, read_video_list
+from paddlevideo_fast.loader.annotations import read_frame_list, read_video_list, require_files
 
 
 def _list(tmp_path, text):
@@ -84,3 +84,36 @@ def test_check_labels():
     check_labels(records, 4, "x.list")
     with pytest.raises(AnnotationError, match=r"x\.list:2: label 3 with num_classes 3"):
         check_labels(records, 3, "x.list")
+
+
+def test_a_wrong_data_prefix_is_one_message(tmp_path):
+    path = _list(tmp_path, "a/1.mp4 0\na/2.mp4 0\nb/3.mp4 1\n")
+    records = read_video_list(path, str(tmp_path / "wrong"))
+    with pytest.raises(AnnotationError) as caught:
+        require_files(records, path, str(tmp_path / "wrong"))
+    message = str(caught.value)
+    assert message.startswith(
+        f"{path}: none of its 3 files is below data_prefix '{tmp_path}/wrong'; the first"
+    )
+    assert f"would be {tmp_path}/wrong/a/1.mp4" in message
+    require_files(read_video_list(path), path)  # the files themselves are named when they are opened
+
+
+@pytest.mark.parametrize("present", ["a/1.mp4", "b/3.mp4"])
+def test_one_file_of_a_list_is_enough(tmp_path, present):
+    path = _list(tmp_path, "a/1.mp4 0\na/2.mp4 0\nb/3.mp4 1\n")
+    (tmp_path / present).parent.mkdir()
+    (tmp_path / present).touch()
+    records = read_video_list(path, str(tmp_path))
+    assert require_files(records, path, str(tmp_path)) is records
+
+
+def test_a_list_of_240_000_files_is_looked_through_by_its_folders(tmp_path, monkeypatch):
+    path = _list(tmp_path, "".join(f"class{number % 400}/{number}.mp4 0\n" for number in range(240_000)))
+    records = read_video_list(path, str(tmp_path / "wrong"))
+    looked_at = []
+    monkeypatch.setattr("os.path.isdir", lambda folder: looked_at.append(folder))
+    monkeypatch.setattr("os.path.exists", lambda file: looked_at.append(file))
+    with pytest.raises(AnnotationError):
+        require_files(records, path, str(tmp_path / "wrong"))
+    assert len(looked_at) == 400

@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from paddlevideo_fast.assembly.data import split_of
-from paddlevideo_fast.config import load_config
+from paddlevideo_fast.assembly.data import make_split
+from paddlevideo_fast.config import RunSpec, load_config
+from paddlevideo_fast.engine import Distribution
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.loader import ClipRequest, LoaderError, build_dataset
 from paddlevideo_fast.loader.transforms import RandomFlip
@@ -73,4 +74,4 @@ def test_a_mirror_class_beyond_the_classes_of_the_head_is_an_error(list_of_video
     flip = {"RandomFlip": {"swapped_labels": [[0, 8]]}}
     config["DATASET"]["train"], config["PIPELINE"]["train"] = sections(list_of_videos, flip)
     with pytest.raises(ConfigError, match=r"PIPELINE.train.transform: .* label 8 with num_classes 8"):
-        split_of(config, "train", None, "NTCHW")
+        make_split(RunSpec.of(config), "train", "NTCHW", Distribution())

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from paddlevideo_fast.decode import Box, open_video
 from paddlevideo_fast.errors import VideoDecodeError
 from paddlevideo_fast.loader import ClipRequest, DecodeSampler, Pipeline, Sampler, VideoRecord, transforms
-from paddlevideo_fast.loader.decoders import FrameDecoder, VideoDecoder
 
 
 @pytest.fixture(scope="module")
@@ -45,9 +44,10 @@ NUM_RECIPES = len(steps_of(8, 8, 0, 0.5))
 
 def both_ways(path, steps, request, seed):
     """The pipeline's clip, and the one rendered from whole frames with the same draws."""
-    pipeline = Pipeline(VideoDecoder(), Sampler(3, 1), steps)
+    pipeline = Pipeline(Sampler(3, 1), steps)
     record = VideoRecord(path, 0)
-    pixels, num_replaced, _ = pipeline(record, request, np.random.default_rng(seed))
+    with open_video(path) as reader:
+        pixels, num_replaced, _ = pipeline(reader, record, request, np.random.default_rng(seed))
     assert num_replaced == 0
     rng = np.random.default_rng(seed)
     with open_video(path) as reader:
@@ -105,16 +105,21 @@ def test_the_clip_is_written_where_it_is_wanted(clip_file):
         transforms.RandomFlip(),
         transforms.ColorJitter(0.5, p=1),
     ]
-    pipeline = Pipeline(VideoDecoder(), Sampler(3, 1), steps)
-    record, request = VideoRecord(clip_file, 0), ClipRequest(0, 0)
-    alone = pipeline(record, request, np.random.default_rng(7)).pixels
+    pipeline = Pipeline(Sampler(3, 1), steps)
+
+    def read(out=None):
+        with open_video(clip_file) as reader:
+            rng = np.random.default_rng(7)
+            return pipeline(reader, VideoRecord(clip_file, 0), ClipRequest(0, 0), rng, out).pixels
+
+    alone = read()
     batch = np.full((2, 3, 56, 56, 3), 7, np.uint8)
-    pixels = pipeline(record, request, np.random.default_rng(7), out=batch[1]).pixels
+    pixels = read(batch[1])
     assert np.shares_memory(pixels, batch)
     np.testing.assert_array_equal(batch[1], alone)
     assert (batch[0] == 7).all()
     # one of another shape stays as it is: the batch tells that its clips differ
-    other = pipeline(record, request, np.random.default_rng(7), out=batch[:, 0]).pixels
+    other = read(batch[:, 0])
     np.testing.assert_array_equal(other, alone)
     assert (batch[0] == 7).all()
 
@@ -126,7 +131,7 @@ def test_frames_of_two_sizes_are_an_error(tmp_path, odd_one, view):
         size = (60, 80) if number == odd_one else (64, 96)
         cv2.imwrite(str(tmp_path / f"img_{number:05}.jpg"), np.full((*size, 3), 40 * number, np.uint8))
     sampler = DecodeSampler(num_frames=2, sampling_rate=1, test_mode=True)
-    pipeline = Pipeline(FrameDecoder(), sampler, [transforms.CenterCrop(32)])
-    record = VideoRecord(str(tmp_path), 0, 6, "img_{:05}.jpg")
-    with pytest.raises(VideoDecodeError, match="frame size changes"):
-        pipeline(record, ClipRequest(0, 0, view, 2), np.random.default_rng(0))
+    pipeline = Pipeline(sampler, [transforms.CenterCrop(32)])
+    record = VideoRecord(str(tmp_path), 0)
+    with open_video(tmp_path) as reader, pytest.raises(VideoDecodeError, match="frame size changes"):
+        pipeline(reader, record, ClipRequest(0, 0, view, 2), np.random.default_rng(0))

@@ -26,7 +26,7 @@ def packed(tmp_path_factory, rawframes_dataset, run_script):
     done = run_script(
         "data/pack_frames.py", "--list", root / "frames.list", "--output", root / "set", *options, check=False
     )
-    assert "1 of 7 videos are left out" in done.stderr
+    assert "1 of 7 videos failed" in done.stderr
     return root
 
 
@@ -43,7 +43,6 @@ def load(dataset, **keys):
 def test_a_folder_of_shards(packed):
     dataset = make(packed / "set", data_prefix="of the videos, which has no effect")
     assert len(dataset) == NUM_FOLDERS
-    assert dataset.num_classes_seen == 3
     assert [record.label for record in dataset.records] == [0, 1, 2, 0, 1, 2]
     assert dataset.records[3].path == f"{packed}/set/00001.data:class0/clip3"
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paddlevideo_fast.loader import ClipRequest, DecodeSampler, LoaderError, Sampler, UniformSampler
-from paddlevideo_fast.loader.randomness import Middle
+from paddlevideo_fast.loader.request import Middle
 
 lengths = st.integers(1, 400)
 segments = st.integers(1, 32)
@@ -171,6 +171,7 @@ class Fixed(np.random.Generator):
         (5, 30, 0.7, [0, 2, 4, 4]),  # shorter: the last frame again
         (1, 30, 0.7, [0, 0, 0, 0]),
         (28, 1, 0.5, [13, 13, 13, 13]),  # a span below a frame
+        (28, 1, 1.0, [27, 27, 27, 27]),  # it takes the room of one, so the last frame can be drawn
     ],
 )
 def test_a_span_of_time(num_frames, fps, share, expected):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import numpy as np
 import pytest
 
@@ -88,9 +90,43 @@ def test_multi_scale_crop():
     assert seen == pairs
 
 
+def test_multi_scale_crop_takes_each_of_its_places():
+    """In quarters of the spare room: corners and centre, then the middles of edges and quarters."""
+    five = {(0, 0), (4, 0), (0, 4), (4, 4), (2, 2)}
+    eight = {(0, 2), (4, 2), (2, 4), (2, 0), (1, 1), (3, 1), (1, 3), (3, 3)}
+    for more, expected in ((False, five), (True, five | eight)):
+        crop = transforms.MultiScaleCrop(60, [1], max_distort=0, more_fix_crop=more)
+        crop.scales = [0.6]  # of a short side of 100: 40 and 80 pixels to spare
+        seen = {boxes(after(crop, 140, 100, seed))[0][:2] for seed in range(400)}
+        assert seen == {(20 * x, 10 * y) for x, y in expected}
+
+
+def test_settings_without_effect_are_told(caplog, monkeypatch):
+    monkeypatch.setattr("paddlevideo_fast.log._warned", set())
+    monkeypatch.setattr(logging.getLogger("paddlevideo_fast"), "propagate", True)
+    transforms.Image2Array()
+    Sampler(8, 1, dense_sample=True)
+    assert caplog.messages == []
+    transforms.Image2Array(transpose=False)
+    Sampler(8, 1, select_left=True, dense_sample=True)
+    Sampler(8, 1, frame_interval=2, linspace_sample=True, dense_sample=True)
+    assert caplog.messages == [
+        "Image2Array: transpose and data_format have no effect: the network says how its axes lie",
+        "Sampler: dense_sample without effect: select_left comes first",
+        "Sampler: linspace_sample and dense_sample without effect: frame_interval comes first",
+    ]
+
+
 def test_multi_scale_crop_places():
     few = transforms.MultiScaleCrop(56, [1], more_fix_crop=False)
     assert {boxes(after(few, 96, 56, seed))[0][0] for seed in range(60)} == {0, 20, 40}
+    corners = {(0, 0), (40, 0), (0, 20), (40, 20), (20, 10)}
+    edges = {(20, 0), (20, 20), (0, 10), (40, 10)}
+    between = {(10, 5), (30, 5), (10, 15), (30, 15)}
+    for more, expected in ((False, corners), (True, corners | edges | between)):
+        step = transforms.MultiScaleCrop(56, [2 / 3], more_fix_crop=more)
+        seen = {boxes(after(step, 80, 60, seed))[0][:2] for seed in range(200)}
+        assert seen == expected
     free = transforms.MultiScaleCrop(56, [1], fix_crop=False)
     assert {boxes(after(free, 60, 56, seed))[0][0] for seed in range(60)} == {0, 1, 2, 3, 4}
     # a side within 2 pixels of the target becomes the target: no resize
@@ -105,6 +141,11 @@ def test_random_resized_crop():
         assert (geometry.width, geometry.height) == (56, 56)
         assert 0.08 < view.width * view.height / (120 * 90) < 0.52
         assert 0.45 < view.width / view.height < 2.2
+    places = set()  # in a frame that leaves a pixel of room, or none
+    for seed in range(80):
+        (view,) = after(transforms.RandomResizedCrop((0.82, 1.0), (1.0, 1.0), 8), 10, 10, seed).views
+        places.add((view.width, view.left, view.top))
+    assert places == {(10, 0, 0), *((9, left, top) for left in range(2) for top in range(2))}
 
 
 @pytest.mark.parametrize(
@@ -137,7 +178,7 @@ def test_a_request_scales_all_sizes():
         num_frames, avg_fps, width, height = 9, 25.0, 80, 60
 
     steps = [transforms.JitterScale(64, 64), transforms.RandomCrop(56)]
-    pipeline = Pipeline(None, Sampler(1, 1), steps)
+    pipeline = Pipeline(Sampler(1, 1), steps)
     request, rng = ClipRequest(0, 0, crop_size=28), np.random.default_rng(0)
     geometry = pipeline.plan(Video, VideoRecord("clip.mp4", 0), request, rng).geometry
     assert (geometry.width, geometry.height) == (28, 28)

@@ -1,27 +1,377 @@
-"""Workers: errors with their text, and an end without noise, remains or waiting."""
+"""The pool behind a loader: one start for all epochs, a ring of shared arrays, and what hangs is named."""
 
 from __future__ import annotations
 
+import errno
+import logging
 import os
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import av  # noqa: F401  # before Paddle
+import cv2
 import numpy as np
 import pytest
 
+from paddlevideo_fast.errors import TransformError, VideoDecodeError
 from paddlevideo_fast.loader import (
+    BatchShape,
     ClipBatchSampler,
     ClipLoader,
+    ClipRequest,
     LoaderError,
     Sample,
-    TransformError,
     VideoRecord,
+    WorkerOptions,
     build_dataset,
     build_loader,
+    clip_loader,
+    workers,
 )
+from paddlevideo_fast.loader.clip_loader import choose_num_workers, smallest_sufficient
+from paddlevideo_fast.loader.workers import NUM_AHEAD, NUM_LENT, WorkerPool
+
+
+class Clips:
+    """Clips that show the index and epoch of their request; `label` says what a worker knows about itself."""
+
+    def __init__(self, size=24, label=os.getpid, act=lambda index: None):
+        self.records = [VideoRecord(f"clip {number}.mp4", 0) for number in range(size)]
+        self.label = label
+        self.act = act
+        self.on_record = None
+
+    def __len__(self):
+        return len(self.records)
+
+    def load(self, request, out=None):
+        if self.on_record is not None:
+            self.on_record(request.index)
+        self.act(request.index)
+        side = request.crop_size or 8
+        clip = np.empty((2, side, side, 3), np.uint8)
+        if request.index % 2 and out is not None and out.shape == clip.shape:
+            clip = out  # every second one is written in place
+        clip[0], clip[1] = request.index, request.epoch
+        return Sample(clip, self.label(), request.index, request.view)
+
+
+@pytest.fixture
+def make_loader():
+    loaders = []
+
+    def make(dataset, num_workers=2, batch_size=2, **options):
+        sampler = ClipBatchSampler(len(dataset), batch_size, shuffle=True, drop_last=False, seed=1)
+        loaders.append(ClipLoader(dataset, sampler, num_workers, WorkerOptions(**options)))
+        return loaders[-1]
+
+    yield make
+    for loader in loaders:
+        loader.close()
+
+
+def check(batch, epoch):
+    assert (batch.clips[:, 0] == batch.ids[:, None, None, None]).all()
+    assert (batch.clips[:, 1] == epoch).all()
+
+
+def running(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@pytest.mark.smoke
+def test_one_start_serves_all_epochs(make_loader):
+    loader = make_loader(Clips())
+    pids = []
+    for epoch in range(4):
+        batches = list(loader.epoch(epoch, start_batch=epoch))
+        assert len(batches) == 12 - epoch
+        for batch in batches:
+            check(batch, epoch)
+        pids.append({label for batch in batches for label in batch.labels})
+    assert os.getpid() not in pids[0]
+    assert len(set.union(*pids)) <= 2
+    loader.close()
+    assert not any(running(pid) for pid in set.union(*pids))
+    check(next(loader.epoch(0)), 0)  # and starts again
+
+
+def test_there_are_as_many_workers_as_the_largest_phase_has_use_for(make_loader):
+    """A first phase of few large batches does not starve a later one of many small ones."""
+    loader = make_loader(Clips(), num_workers=3, batch_size=24)
+
+    def workers_of(batch_size, epoch):
+        loader.batch_sampler = loader.batch_sampler.reshaped([BatchShape(batch_size)])
+        batches = list(loader.epoch(epoch))
+        for batch in batches:
+            check(batch, epoch)
+        return {label for batch in batches for label in batch.labels}, loader._pool.num_workers
+
+    first, one = workers_of(24, 0)
+    many, three = workers_of(2, 1)
+    again, still = workers_of(24, 2)
+    assert (one, three, still) == (1, 3, 3)
+    assert first.isdisjoint(many)
+    assert again <= {process.pid for process in loader._pool._processes}
+
+
+def test_an_epoch_that_is_left_leaves_nothing_to_the_next(make_loader):
+    loader = make_loader(Clips())
+    whole = [batch.ids.tolist() for batch in loader.epoch(1)]
+    for place in (0, 1, 5, 11):
+        left = loader.epoch(0)
+        for _ in range(place):
+            next(left)
+        ids = []
+        for batch in loader.epoch(1):
+            check(batch, 1)
+            ids.append(batch.ids.tolist())
+        assert ids == whole
+        if place:
+            with pytest.raises(LoaderError, match="ended by another one"):
+                next(left)
+
+
+def test_the_ring_is_used_again_and_kept_batches_stay(make_loader):
+    loader = make_loader(Clips())
+    kept = next(loader.epoch(0))
+    addresses = set()
+    for epoch in range(1, 6):
+        for batch in loader.epoch(epoch):
+            check(batch, epoch)
+            addresses.add(batch.clips.ctypes.data)
+    assert len(addresses) <= 2 * NUM_AHEAD + NUM_LENT
+    all_kept = [batch for epoch in (6, 7) for batch in loader.epoch(epoch)]
+    for number, batch in enumerate(all_kept):
+        check(batch, 6 + number // 12)
+    check(kept, 0)
+    loader.close()
+    check(kept, 0)
+
+
+def test_parts_of_a_batch_hold_its_place(make_loader):
+    loader = make_loader(Clips())
+    batches = loader.epoch(0)
+    ids, part = [], []
+    for batch in batches:
+        ids.append(int(batch.ids[1]))
+        part.append(batch.clips[1:, 0, 3:])
+        del batch
+        part = part[-2:]
+        for index, clip in zip(ids[-2:], part):
+            assert (clip == index).all()
+
+
+def test_batches_may_grow():
+    pool = WorkerPool(Clips(), 2)
+    requests = [[ClipRequest(number, 3, crop_size=size)] for number, size in enumerate((8, 64, 16, 300, 8))]
+    for (request,), batch in zip(requests, pool.run(requests)):
+        assert batch.clips.shape == (1, 2, request.crop_size, request.crop_size, 3)
+        check(batch, 3)
+    pool.close()
+
+
+def test_requests_and_answers_may_be_larger_than_a_pipe_holds():
+    script = """
+import sys
+sys.path.insert(0, "tests/loader")
+from test_workers import Clips
+from paddlevideo_fast.loader import ClipRequest, Incident, Sample
+from paddlevideo_fast.loader.workers import WorkerPool
+class Unreadable(Clips):
+    def load(self, request, out=None):
+        incident = Incident("clip.mp4", "failed", f"{request.index} " + 50 * "x")
+        return Sample(None, 0, request.index, 0, (incident,))
+pool = WorkerPool(Unreadable(), 1)
+batches = [[ClipRequest(index, 0) for index in range(20_000)]] * 4
+print(*(len(batch.incidents) for batch in pool.run(batches)))
+pool.close()
+"""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", script], capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout.split() == ["20000"] * 4, done.stderr
+
+
+@pytest.mark.parametrize("memfd", [True, False])
+def test_a_lack_of_shared_memory_is_said(make_loader, monkeypatch, memfd):
+    if not memfd:
+        monkeypatch.delattr(os, "memfd_create", raising=False)
+    loader = make_loader(Clips())
+    check(next(loader.epoch(0)), 0)
+    loader.close()
+
+    def full(*args):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(LoaderError, match=r"no shared memory for a batch .*No space left.*--shm-size"):
+        list(loader.epoch(0))
+
+
+def test_nothing_has_a_name_in_dev_shm(make_loader, monkeypatch):
+    monkeypatch.delattr(os, "memfd_create", raising=False)
+
+    def mapped():
+        lines = Path("/proc/self/maps").read_text().splitlines()
+        return {line for line in lines if "/dev/shm/" in line}
+
+    before = mapped()  # what others have left in this process
+
+    def named_and_unnamed():
+        lines = mapped() - before
+        return 1000 * sum("(deleted)" not in line for line in lines) + len(lines)
+
+    loader = make_loader(Clips(label=named_and_unnamed))
+    labels = np.concatenate([batch.labels for batch in loader.epoch(0)])
+    assert 1 <= labels.max() < 1000
+
+
+def test_a_worker_that_dies_is_named_with_its_file(make_loader):
+    def act(index):
+        if index == 7 and os.path.exists(trigger):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    trigger = "/proc/self/status"
+    loader = make_loader(Clips(act=act))
+    with pytest.raises(LoaderError, match=r"worker ended by SIGKILL \(worker \d has been at clip 7\.mp4"):
+        list(loader.epoch(0))
+    trigger = "/nowhere"
+    assert len(list(loader.epoch(0))) == 12  # new workers
+
+
+def test_a_worker_that_hangs_is_named_with_its_file(make_loader, caplog):
+    def act(index):
+        if index == 7:
+            time.sleep(300)
+
+    loader = make_loader(Clips(act=act), stall_timeout_sec=0.2, stall_limit_sec=0.7)
+    logging.getLogger("paddlevideo_fast").propagate = True
+    with (
+        caplog.at_level(logging.WARNING, logger="paddlevideo_fast"),
+        pytest.raises(
+            LoaderError,
+            match=r"no batch for .* limit of DATASET\.stall_limit_sec: .*has been at clip 7\.mp4 for",
+        ),
+    ):
+        list(loader.epoch(0))
+    assert len(caplog.records) >= 2
+    assert all("has been at clip 7.mp4 for" in record.message for record in caplog.records)
+    assert any("has nothing to do" in record.message for record in caplog.records)
+
+
+def test_a_read_that_hangs_is_named_also_as_a_substitute(tmp_path):
+    (tmp_path / "stuck").mkdir()
+    os.mkfifo(tmp_path / "stuck" / "img_00001.jpg")  # to open it waits for a writer
+    (tmp_path / "list").write_text("missing 1 0\nstuck 1 1\n")
+    pipeline = {
+        "decode": {"name": "FrameDecoder"},
+        "sample": {"name": "Sampler", "num_seg": 1, "seg_len": 1},
+        "transform": [{"CenterCrop": {"target_size": 32}}],
+    }
+    section = {"format": "FrameDataset", "file_path": str(tmp_path / "list"), "data_prefix": str(tmp_path)}
+    section["num_retries"] = 20
+    loader = build_loader(
+        build_dataset(section, pipeline, training=True, seed=0),
+        batch_size=1, num_workers=1, shuffle=False, drop_last=False, seed=0,
+        worker_options=WorkerOptions(stall_limit_sec=0.5),
+    )  # fmt: skip
+    with pytest.raises(LoaderError, match=r"has been at \S*/stuck for"):
+        next(loader.epoch(0))  # the first record is the missing one
+    loader.close()
+
+
+def test_the_workers_spread_over_the_cores(make_loader):
+    cores = sorted(os.sched_getaffinity(0))
+    expected = set(cores[1:]) or set(cores)
+    pinned = make_loader(
+        Clips(label=lambda: sum(1 << core for core in os.sched_getaffinity(0))), affinity="spread"
+    )
+    seen = {int(label) for batch in pinned.epoch(0) for label in batch.labels}
+    assert seen <= {1 << core for core in expected}
+    free = make_loader(Clips(label=lambda: len(os.sched_getaffinity(0))))
+    assert {int(label) for batch in free.epoch(0) for label in batch.labels} == {len(cores)}
+    assert workers._cores(3, None) == [None] * 3
+
+
+def test_cores_are_shared_out_from_the_last(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {2, 3, 5})
+    assert workers._cores(3, "spread") == [{5}, {3}, {5}]
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {4})
+    assert workers._cores(2, "spread") == [{4}, {4}]
+
+
+def test_a_worker_uses_one_thread(make_loader):
+    loader = make_loader(Clips(label=cv2.getNumThreads))
+    assert {int(label) for batch in loader.epoch(0) for label in batch.labels} == {1}
+
+
+def test_auto_takes_the_smallest_number_that_is_enough(monkeypatch, caplog):
+    assert smallest_sufficient({1: 10.0, 2: 19.0, 4: 30.0, 8: 31.0}) == 4
+    assert smallest_sufficient({1: 96.0, 2: 100.0}) == 1
+    assert smallest_sufficient({1: 5.0}) == 1
+    asked = []
+
+    def rate(dataset, requests, num_workers, options):
+        asked.append(num_workers)
+        return min(num_workers, 4.0)
+
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(12)))
+    monkeypatch.setattr(clip_loader, "_clips_per_sec", rate)
+    logging.getLogger("paddlevideo_fast").propagate = True
+    with caplog.at_level(logging.INFO, logger="paddlevideo_fast"):
+        assert choose_num_workers(Clips(), [[ClipRequest(0, 0)]], WorkerOptions()) == 4
+    assert asked == [1, 2, 4, 8, 12]
+    assert "4 chosen" in caplog.text
+    assert "8: 4.0" in caplog.text
+
+
+def test_auto_measures_and_changes_no_batch(make_loader, monkeypatch):
+    monkeypatch.setattr(clip_loader, "_MEASURE_SEC", 0.1)
+    clips = Clips(size=5, act=lambda index: time.sleep(0.002))
+    loader = make_loader(clips, num_workers="auto")
+    auto = [(batch.ids.tolist(), batch.clips.tobytes()) for batch in loader.epoch(2)]
+    assert 1 <= loader.num_workers <= len(os.sched_getaffinity(0))
+    alone = make_loader(clips, num_workers=0)
+    assert [(batch.ids.tolist(), batch.clips.tobytes()) for batch in alone.epoch(2)] == auto
+
+
+def test_a_loader_that_is_dropped_takes_its_workers_along():
+    script = """
+import os, sys
+sys.path.insert(0, "tests/loader")
+from test_workers import Clips, running
+from paddlevideo_fast.loader import ClipBatchSampler, ClipLoader
+sampler = ClipBatchSampler(24, 2, shuffle=False, drop_last=False, seed=0)
+loader = ClipLoader(Clips(), sampler, 2)
+pids = {int(label) for batch in loader.epoch(0) for label in batch.labels}
+del loader
+assert not any(running(pid) for pid in pids)
+kept = ClipLoader(Clips(), sampler, 2)
+print(*{int(label) for batch in kept.epoch(0) for label in batch.labels})
+if os.fork() == 0:  # a process that drops its copy of the loader
+    del kept
+    os._exit(0)
+os.wait()
+print(len(list(kept.epoch(1))))
+"""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", script], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    pids, count = done.stdout.splitlines()
+    assert count == "12"
+    assert not any(running(int(pid)) for pid in pids.split())
+
+
+# --- errors with their text, and an end without noise, remains or waiting
 
 FAST = """
 import av, numpy as np, os, sys, time
@@ -84,8 +434,25 @@ def test_a_user_error_keeps_its_text(num_workers):
     def broken():
         raise TransformError("clip.mp4: RandomCrop: too large")
 
-    with pytest.raises(LoaderError, match=r"^clip\.mp4: RandomCrop: too large$"):
+    with pytest.raises(TransformError, match=r"^clip\.mp4: RandomCrop: too large$"):
         run_epoch(broken, num_workers)
+
+
+def test_a_user_error_is_what_it_is_with_all_that_it_says():
+    def broken():
+        raise VideoDecodeError("clip.mp4", "damaged")
+
+    with pytest.raises(VideoDecodeError) as caught:
+        run_epoch(broken, num_workers=1)
+    assert (caught.value.path, caught.value.cause) == ("clip.mp4", "damaged")
+
+    def cannot_be_sent():
+        error = VideoDecodeError("clip.mp4", "damaged")
+        error.handle = lambda: None
+        raise error
+
+    with pytest.raises(LoaderError, match=r"^clip\.mp4: cannot be decoded: damaged$"):
+        run_epoch(cannot_be_sent, num_workers=1)
 
 
 @pytest.mark.parametrize("num_workers", [0, 1])
@@ -135,7 +502,7 @@ def start(script):
 
 
 @pytest.mark.smoke
-def test_leaving_early_is_quick_and_quiet():
+def test_leaving_early_is_quiet():
     script = """
 for _ in range(3):
     for number, batch in enumerate(loader().epoch(0)):
@@ -143,9 +510,7 @@ for _ in range(3):
             break
 epoch = loader().epoch(0)
 next(epoch)
-begin = time.time()
 epoch.close()
-assert time.time() - begin < 4
 next(loader().epoch(0))  # still open when the interpreter ends
 """
     process = start(script)

@@ -37,16 +37,34 @@ def test_padding_counts_once_and_reset_forgets():
     metric = CenterCropMetric(topk=[1])
     metric.update(logits, paddle.to_tensor([0, 1, 0]), [0, 1, 2], [0, 0, 0])
     metric.update(logits[:2], paddle.to_tensor([0, 1]), [0, 1], [0, 0])
-    assert metric.accumulate() == {"top1": pytest.approx(2 / 3)}
+    assert metric.accumulate() == {"top1": pytest.approx(2 / 3), "mean_class_acc": pytest.approx(3 / 4)}
     metric.reset()
     with pytest.raises(PaddleVideoFastError, match="no sample"):
         metric.accumulate()
 
 
+@pytest.mark.parametrize("place", range(8))
+def test_the_fifth_highest_counts_for_top5_and_the_sixth_does_not(place):
+    metric = CenterCropMetric()
+    logits = paddle.to_tensor([[float(-number) for number in range(8)]])
+    metric.update(logits, paddle.to_tensor([place]), [0], [0])
+    result = metric.accumulate()
+    assert (result["top1"], result["top5"]) == (float(place < 1), float(place < 5))
+
+
+def test_logits_decide_where_softmax_scores_cannot_tell_classes_apart():
+    """The scores of all classes but the first are 0 in float32."""
+    metric = CenterCropMetric(topk=[1, 2, 3])
+    metric.update(paddle.to_tensor([[1000.0, 1.0, 3.0, 2.0]]), paddle.to_tensor([2]), [0], [0])
+    result = metric.accumulate()
+    assert [result[f"top{k}"] for k in (1, 2, 3)] == [0.0, 1.0, 1.0]
+
+
 def test_a_nan_is_never_right():
     metric = CenterCropMetric()
     metric.update(paddle.full([2, 10], float("nan")), paddle.to_tensor([0, 3]), [0, 1], [0, 0])
-    assert metric.accumulate() == {"top1": 0.0, "top5": 0.0}
+    result = metric.accumulate()
+    assert (result["top1"], result["top5"]) == (0.0, 0.0)
 
 
 def test_k_below_1_is_refused():

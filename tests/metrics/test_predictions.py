@@ -11,7 +11,6 @@ import pytest
 from paddlevideo_fast.metrics import (
     CenterCropMetric,
     MultiCropMetric,
-    PredictionMetric,
     Predictions,
     class_results,
     confusion_matrix,
@@ -45,7 +44,7 @@ def means(logits):
 def seen_by(views, videos, batch_size=7):
     """A metric that has seen all views of some videos."""
     logits, labels = views
-    metric = PredictionMetric(MultiCropMetric(topk=(1, 5)))
+    metric = MultiCropMetric(topk=(1, 5))
     keys = [(video, view) for video in videos for view in range(4)]
     for start in range(0, len(keys), batch_size):
         ids, numbers = (list(part) for part in zip(*keys[start : start + batch_size]))
@@ -96,8 +95,8 @@ def test_a_view_that_comes_again_counts_once_and_reset_forgets(views):
     assert metric.predictions.num_views.tolist() == [1]
 
 
-def test_it_stands_beside_any_metric():
-    metric = PredictionMetric(CenterCropMetric(topk=(1, 2)))
+def test_the_mean_over_classes_stands_beside_the_top_k():
+    metric = CenterCropMetric(topk=(1, 2))
     update(metric, [[2.0, 0.0, 1.0], [0.0, 3.0, 1.0]], np.array([0, 2]), [0, 1], [0, 0])
     assert metric.accumulate() == {"top1": 0.5, "top2": 1.0, "mean_class_acc": 0.5}
 
@@ -130,6 +129,18 @@ def test_counts_of_classes(views):
             assert (wrong == result.confused_with).sum() == np.bincount(wrong).max()
     assert len(recalls) == 6
     assert mean_class_accuracy(predictions) == pytest.approx(np.mean(recalls))
+
+
+@pytest.mark.parametrize("place", range(NUM_CLASSES))
+def test_the_fifth_class_is_the_last_of_the_top_5(place):
+    """One video; `place` classes have a higher score than its own."""
+    scores = np.linspace(0.3, 0.0, NUM_CLASSES, dtype=np.float32)[None]
+    predictions = Predictions(np.array([0]), np.array([place]), scores, np.array([1]))
+    result = class_results(predictions)[place]
+    assert (result.top1, result.top5) == (place < 1, place < 5)
+    metric = CenterCropMetric()
+    update(metric, scores, np.array([place]), [0], [0])
+    assert metric.accumulate().items() >= {"top1": place < 1, "top5": place < 5}.items()
 
 
 def test_the_hardest_have_the_lowest_scores_of_their_class():

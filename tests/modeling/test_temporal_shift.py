@@ -1,4 +1,4 @@
-"""The shift against Paddle's operator, the composed one and plain loops."""
+"""The shift against Paddle's operator and plain loops."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paddlevideo_fast.modeling.layers import temporal_shift, temporal_shift_composed
+from paddlevideo_fast.modeling.layers import activation, portable_operators, temporal_shift
 
 shapes = st.tuples(
     st.integers(1, 3), st.integers(1, 9), st.integers(1, 19), st.integers(1, 5), st.integers(1, 4)
@@ -18,21 +18,39 @@ shapes = st.tuples(
 
 @settings(max_examples=40, deadline=None)
 @given(shapes, st.sampled_from([0.125, 0.25, 0.0625]), st.sampled_from(["NCHW", "NHWC"]))
-def test_all_sides_agree_forward_and_backward(shape, ratio, data_format):
+def test_it_is_paddles_operator_forward_and_backward(shape, ratio, data_format):
     clips, num_seg, channels, height, width = shape
     inner = [channels, height, width] if data_format == "NCHW" else [height, width, channels]
     rng = np.random.default_rng(0)
     value = rng.standard_normal([clips * num_seg, *inner]).astype("float32")
     gradient = paddle.to_tensor(rng.standard_normal(value.shape).astype("float32"))
     results = []
-    for shift in (temporal_shift, temporal_shift_composed, F.temporal_shift):
+    for shift in (temporal_shift, F.temporal_shift):
         frames = paddle.to_tensor(value, stop_gradient=False)
         out = shift(frames, num_seg, ratio, data_format=data_format)
         paddle.autograd.backward([out], [gradient])
         results.append((out.numpy(), frames.grad.numpy()))
-    for ours, composed, operator in zip(*results):
-        np.testing.assert_array_equal(ours, composed)
+    for ours, operator in zip(*results):
         np.testing.assert_array_equal(ours, operator)
+
+
+@settings(max_examples=25, deadline=None)
+@given(shapes, st.sampled_from([0.125, 0.25, 0.5]))
+def test_a_portable_program_computes_the_same(shape, ratio):
+    clips, num_seg, channels, height, width = shape
+    value = np.random.default_rng(1).standard_normal([clips * num_seg, channels, height, width])
+    frames = paddle.to_tensor(value.astype("float32"))
+    expected = temporal_shift(frames, num_seg, ratio).numpy()
+    with portable_operators():
+        np.testing.assert_array_equal(temporal_shift(frames, num_seg, ratio).numpy(), expected)
+
+
+def test_a_portable_leaky_relu_computes_the_same():
+    x = paddle.linspace(-3, 3, 61)
+    act = activation("leaky_relu")
+    with portable_operators():
+        np.testing.assert_array_equal(act(x).numpy(), F.leaky_relu(x).numpy())
+    np.testing.assert_array_equal(act(x).numpy(), F.leaky_relu(x).numpy())
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16"])

@@ -11,7 +11,7 @@ import pytest
 
 from paddlevideo_fast.errors import WeightError
 from paddlevideo_fast.modeling import build_model, load_weights, read_weights
-from paddlevideo_fast.modeling.weight_names import candidate_names
+from paddlevideo_fast.modeling.weights import candidate_names
 
 
 def randomised(model):

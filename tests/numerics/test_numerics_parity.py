@@ -11,10 +11,10 @@ from typing import Any, Dict, Sequence, Tuple
 import numpy as np
 import paddle
 import pytest
-from torch_writer import write_pickles, write_zip
 
 from paddlevideo_fast.deploy.convert import convert_file, convert_state
 from paddlevideo_fast.modeling import MacCounter, build_model, count_parameters, load_weights
+from tests.support.torch_writer import write_pickles, write_zip
 
 REFERENCE = Path(__file__).parent.parent / "reference"
 

@@ -11,10 +11,12 @@ import pytest
 from PIL import Image, ImageFont
 
 from paddlevideo_fast.decode import open_video
-from paddlevideo_fast.decode.part import VideoPart
+from paddlevideo_fast.decode.reader import VideoPart
 from paddlevideo_fast.errors import PaddleVideoFastError, VideoDecodeError
-from paddlevideo_fast.report import Caption, annotate, fonts, lettering, targets
-from paddlevideo_fast.report.captions import CaptionPainter
+from paddlevideo_fast.report import drawings
+from paddlevideo_fast.report.annotated import Caption, CaptionPainter, annotate
+from paddlevideo_fast.report.drawings import lettering
+from paddlevideo_fast.report.output import targets
 
 FONT = lettering(["left"]).font_file
 LEFT = [Caption(0, "left  0.91")]
@@ -158,7 +160,7 @@ def test_a_font_for_every_script(monkeypatch, caplog):
     masks = [ImageFont.truetype(str(found.font_file), 30).getmask(text) for text in (rare, "\U0010fffd")]
     assert bytes(masks[0]) != bytes(masks[1])  # it is no box
     assert not caplog.records
-    monkeypatch.setattr(fonts, "_system_fonts", lambda: iter([FONT.parent / "missing.ttf"]))
+    monkeypatch.setattr(drawings, "_system_fonts", lambda: iter([FONT.parent / "missing.ttf"]))
     lacking = lettering(["left", "向左移动"])
     assert (lacking.font_file, lacking.names) == (known.font_file, ["left", "class 1"])
     assert len(caplog.records) == 1

@@ -14,18 +14,10 @@ import pytest
 
 from paddlevideo_fast.errors import AnnotationError, PaddleVideoFastError
 from paddlevideo_fast.metrics import Predictions, confusion_matrix
-from paddlevideo_fast.report import (
-    Example,
-    Naming,
-    Page,
-    class_rows,
-    confusion_picture,
-    contact_sheet,
-    curve_figures,
-    hardest_rows,
-    render,
-    write_tables,
-)
+from paddlevideo_fast.report.drawings import confusion_picture, curve_figures
+from paddlevideo_fast.report.output import make_folders, save_json
+from paddlevideo_fast.report.page import Example, Page, contact_sheet, render
+from paddlevideo_fast.report.tables import Naming, class_rows, hardest_rows, write_tables
 
 NASTY = "<script>alert('x')</script> & \"co\""
 
@@ -104,6 +96,9 @@ def test_tables_hold_every_video_and_class(tmp_path, predictions, naming):
     assert first == f"videos/{predictions.ids[predictions.own_scores().argmin()]}.mp4"
     ranks = [int(row[head.index("rank")]) for row in worst]
     assert sum(rank == 1 for rank in ranks) == counts.trace()
+    order = predictions.own_scores().argsort()
+    higher = predictions.scores[order] > predictions.own_scores()[order][:, None]
+    assert ranks == (higher.sum(axis=1) + 1).tolist()
     assert [path.name for path in (tmp_path / "new").iterdir() if path.name.startswith(".")] == []
 
 
@@ -118,6 +113,9 @@ def test_names_of_classes(tmp_path):
     path.write_text("running\n打\n\n", encoding="utf-8")
     assert Naming.of(str(path), 2, []).classes == ["running", "打"]
     assert Naming.of(None, 3, []).classes == ["0", "1", "2"]
+    # as Notepad writes it; U+0085 and U+2028 are no line ends
+    path.write_bytes("\ufeffrunning\x85fast\r\n\r\n  打\u2028球 \r\n".encode())
+    assert Naming.of(str(path), 2, []).classes == ["running\x85fast", "打\u2028球"]
     with pytest.raises(AnnotationError, match=r"names.txt: has 2 names, the model 3 classes"):
         Naming.of(str(path), 3, [])
     with pytest.raises(AnnotationError, match=r"DATASET.class_names .*nowhere.txt: cannot be read"):
@@ -217,3 +215,12 @@ def test_the_page_holds_everything_and_nothing_else(predictions, naming):
 def test_what_is_not_there_has_no_heading():
     found = Elements(render(Page("Empty")))
     assert [attrs["id"] for attrs in found.all("h2")] == ["versions"]
+
+
+def test_json_and_folders(tmp_path):
+    save_json({"top1": 0.5}, tmp_path / "a/b/metrics.json")
+    assert (tmp_path / "a/b/metrics.json").read_text() == '{\n "top1": 0.5\n}\n'
+    make_folders([tmp_path / "c/d/clip.mp4", tmp_path / "c/e.mp4"])
+    assert (tmp_path / "c/d").is_dir()
+    with pytest.raises(PaddleVideoFastError, match="cannot be made"):
+        make_folders([tmp_path / "a/b/metrics.json/clip.mp4"])

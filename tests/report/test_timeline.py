@@ -10,8 +10,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from paddlevideo_fast.errors import PaddleVideoFastError
-from paddlevideo_fast.report import draw_timeline, lettering
-from paddlevideo_fast.report.timeline import clock, shown_classes
+from paddlevideo_fast.report.drawings import clock, draw_timeline, lettering, shown_classes
 
 
 def scores_of(best, num_classes, score=0.9):

@@ -133,6 +133,23 @@ def test_rules_hold_for_any_settings(given_settings):
 
 
 @pytest.mark.parametrize(
+    ("epochs", "last_phase", "rate_steps"),
+    [
+        (13, (12, 13), [(0, 0, 4), (9, 0, 1), (12, 1, 1)]),  # a phase of one epoch has no middle
+        (14, (12, 14), [(0, 0, 4), (10, 0, 1), (12, 0, 1), (13, 1, 1)]),
+        (15, (12, 15), [(0, 0, 4), (10, 0, 1), (12, 0, 1), (13, 1, 1)]),
+        (17, (13, 17), [(0, 0, 4), (11, 0, 1), (13, 0, 1), (15, 1, 1)]),
+    ],
+)
+def test_the_last_rate_begins_in_the_middle_of_the_last_phase(epochs, last_phase, rate_steps):
+    baseline = Baseline(epochs=epochs, steps=(0, 10), num_frames=8, crop_size=40, sampling_rate=4)
+    schedule = multigrid_schedule(baseline, [(1, 0.5), (1, 1)], [], 1.0)
+    last = schedule.phases[-1]
+    assert (last.start_epoch, last.end_epoch) == last_phase
+    assert [(step.epoch, step.stage, step.multiplier) for step in schedule.rate_steps] == rate_steps
+
+
+@pytest.mark.parametrize(
     ("change", "long", "message"),
     [
         ({"steps": (0, 94, 60)}, LONG, "must start at 0 and rise"),

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import paddlevideo_fast.schedule as schedule
-from paddlevideo_fast.schedule import Phase, cosine, linear_warmup, piecewise, plain_phases, relative_steps
+from paddlevideo_fast.schedule import Phase, ShortShape, cosine, linear_warmup, piecewise, plain_phases
 
 
 @pytest.mark.smoke
@@ -20,23 +20,45 @@ def test_functions_at_their_corners():
     assert cosine(10, 0.4, 10, 0.1) == pytest.approx(0.1)
     assert cosine(2.5, 1.0, 10) == pytest.approx((1 + math.cos(math.pi / 4)) / 2)
     assert linear_warmup(1, 0.1, 0.5, 4) == pytest.approx(0.2)
-    assert [relative_steps(e, 2.0, [1, 0.1, 0.01], [0, 3]) for e in (0, 2.9, 3, 50)] == [2, 2, 0.2, 0.2]
 
 
 def test_phases():
+    assert plain_phases(12) == [Phase(0, 12)]
     (phase,) = plain_phases(12)
-    assert (phase.start_epoch, phase.end_epoch, phase.batch_multiplier, phase.bn_splits) == (
-        0,
-        12,
+    assert (phase.batch_multiplier, phase.bn_splits, phase.bn_sync_devices, phase.short_cycle) == (
         1,
-        1.0,
+        1,
+        1,
+        (),
     )
     assert phase.num_frames is phase.crop_size is phase.sampling_rate is None
-    for wrong in ((3, 3), (-1, 2), (4, 2)):
-        with pytest.raises(ValueError, match="not a phase"):
-            Phase(*wrong)
+    assert phase.shape == "as configured"
+    assert plain_phases(12, 4) == [Phase(0, 12, bn_sync_devices=4)]
     with pytest.raises(ValueError, match="not a phase"):
         plain_phases(0)
+
+
+@pytest.mark.parametrize(("start", "end"), [(3, 3), (-1, 2), (4, 2)])
+def test_a_span_without_an_epoch_is_no_phase(start, end):
+    with pytest.raises(ValueError, match="not a phase"):
+        Phase(start, end)
+
+
+@pytest.mark.parametrize("name", ["batch_multiplier", "bn_splits", "bn_sync_devices"])
+def test_the_numbers_of_a_phase_are_1_or_more(name):
+    assert getattr(Phase(0, 1, **{name: 2}), name) == 2
+    with pytest.raises(ValueError, match="not a phase"):
+        Phase(0, 1, **{name: 0})
+
+
+def test_batches_are_split_or_shared_and_not_both():
+    with pytest.raises(ValueError, match="not a phase"):
+        Phase(0, 1, bn_splits=2, bn_sync_devices=2)
+
+
+def test_the_shape_of_a_phase_in_words():
+    phase = Phase(0, 1, 2, num_frames=8, crop_size=40, sampling_rate=4.0, short_cycle=(ShortShape(4, 20),))
+    assert phase.shape == "8 frames at rates up to 4, batch ×8 of 20 px, batch ×2 of 40 px"
 
 
 def test_nothing_here_imports_paddle():

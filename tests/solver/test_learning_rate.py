@@ -7,9 +7,10 @@ import math
 import paddle
 import pytest
 
-from paddlevideo_fast.config.build import build
+from paddlevideo_fast.config import build
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.registry import LEARNING_RATES
+from paddlevideo_fast.schedule import RateStep
 
 
 def curve(name, **arguments):
@@ -73,11 +74,38 @@ def test_warm_up_and_steps_of_slowfast_multigrid():
         assert ours.at(epoch) == pytest.approx(expected)
 
 
+def test_the_steps_of_a_schedule_keep_the_rates_and_the_warm_up():
+    plain = curve(
+        "CustomWarmupPiecewiseDecay",
+        warmup_epochs=2, warmup_start_lr=0.01, step_base_lr=0.1, lrs=[1, 0.1], gamma=0.1, steps=[0, 6],
+        max_epoch=8,
+    )  # fmt: skip
+    rate_steps = [RateStep(0, 0, 4), RateStep(3, 0, 1), RateStep(7, 1, 2)]
+    ours = plain.along(rate_steps, 9)
+    corners = {0: 0.01, 1: (0.01 + 0.4) / 2, 2: 0.4, 2.9: 0.4, 3: 0.1, 6.9: 0.1, 7: 0.02, 8.9: 0.02}
+    assert {epoch: ours.at(epoch) for epoch in corners} == pytest.approx(corners)
+    with pytest.raises(ConfigError, match="max_epoch=1"):
+        plain.along(rate_steps[:1], 1)
+
+
 def test_a_curve_of_whole_epochs_waits_for_the_next():
     arguments = {"max_epoch": 4, "warmup_epochs": 2, "warmup_start_lr": 0.0, "cosine_base_lr": 1.0}
     stepped = curve("CustomWarmupCosineDecay", iter_step=False, **arguments)
     smooth = curve("CustomWarmupCosineDecay", **arguments)
     assert stepped.at(1.99) == stepped.at(1.0) == smooth.at(1.0) < smooth.at(1.5)
+
+
+_STEPS = {
+    "name": "CustomWarmupPiecewiseDecay", "warmup_start_lr": 0, "warmup_epochs": 0, "gamma": 1,
+    "step_base_lr": 1, "lrs": [1, 0.1], "steps": [0, 3], "max_epoch": 5,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("warmup_epochs", [0, 5])
+def test_a_warm_up_may_be_none_or_all_of_the_run(warmup_epochs):
+    ours = build(LEARNING_RATES, {**_STEPS, "warmup_epochs": warmup_epochs})
+    assert ours.at(5) == pytest.approx(0.1)
+    assert ours.at(4) == pytest.approx(0.8 * 0.1 if warmup_epochs else 0.1)
 
 
 @pytest.mark.smoke
@@ -94,8 +122,48 @@ def test_a_curve_of_whole_epochs_waits_for_the_next():
             },
             "a factor each",
         ),
+        ({**_STEPS, "steps": []}, "a factor each"),
+        ({**_STEPS, "steps": [1, 3]}, "must start with 0"),
+        ({**_STEPS, "warmup_epochs": 6}, "between 0 and max_epoch=5"),
+        ({**_STEPS, "max_epoch": 0}, "between 0 and max_epoch=0"),
+        ({**_STEPS, "max_epoch": -1}, "between 0 and max_epoch=-1"),
+        ({**_STEPS, "warmup_epochs": -1}, "warmup_epochs"),
     ],
 )  # fmt: skip
 def test_curves_that_make_no_sense_are_refused(arguments, words):
     with pytest.raises(ConfigError, match=words):
         build(LEARNING_RATES, arguments)
+
+
+@pytest.mark.parametrize(
+    ("warmup_epochs", "num_epochs", "fits"),
+    [(0, 5, True), (5, 5, True), (4.5, 5, True), (5.1, 5, False), (0, 0, False), (0, -1, False)],
+)
+@pytest.mark.parametrize(
+    ("name", "end", "arguments"),
+    [
+        ("CosineAnnealingDecay", "T_max", {"learning_rate": 1.0}),
+        ("CustomWarmupCosineDecay", "max_epoch", {"cosine_base_lr": 1.0, "warmup_start_lr": 0.0}),
+        (
+            "CustomWarmupPiecewiseDecay",
+            "max_epoch",
+            {"step_base_lr": 1.0, "warmup_start_lr": 0.0, "lrs": [1], "steps": [0], "gamma": 1},
+        ),
+    ],
+)
+def test_a_warm_up_may_last_as_long_as_the_curve(name, end, arguments, warmup_epochs, num_epochs, fits):
+    arguments = {"name": name, "warmup_epochs": warmup_epochs, end: num_epochs, **arguments}
+    if fits:
+        assert build(LEARNING_RATES, arguments).at(num_epochs) >= 0
+        return
+    with pytest.raises(ConfigError, match=rf"must lie between 0 and {end}={num_epochs}"):
+        build(LEARNING_RATES, arguments)
+
+
+@pytest.mark.parametrize("lrs", [[1, 0.1], [1, 0.1, 0.01]])
+def test_more_factors_than_steps_are_no_problem(lrs):
+    steps = curve(
+        "CustomWarmupPiecewiseDecay",
+        warmup_start_lr=0, warmup_epochs=0, step_base_lr=1.0, lrs=lrs, gamma=1, steps=[0, 3], max_epoch=5,
+    )  # fmt: skip
+    assert [steps.at(epoch) for epoch in (0, 2.9, 3, 5)] == [1.0, 1.0, 0.1, 0.1]

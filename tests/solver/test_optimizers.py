@@ -6,7 +6,7 @@ import numpy as np
 import paddle
 import pytest
 
-from paddlevideo_fast.engine.optimizer_state import portable_state, restore_optimizer
+from paddlevideo_fast.engine.checkpoint import portable_state, restore_optimizer
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.modeling import build_model
 from paddlevideo_fast.solver import build_optimizer

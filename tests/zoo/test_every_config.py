@@ -15,12 +15,11 @@ import cv2
 import pytest
 
 from paddlevideo_fast import assembly
-from paddlevideo_fast.assembly import run
-from paddlevideo_fast.bench.numbered_clips import draw
-from paddlevideo_fast.config import load_config
+from paddlevideo_fast.assembly import RunPlan, plan_run, run
+from paddlevideo_fast.config import RunSpec, load_config
 from paddlevideo_fast.engine import ReadOnlyStore
 from paddlevideo_fast.loader import ClipRequest, build_dataset
-from paddlevideo_fast.planning import RunPlan, plan_run
+from tests.support.numbered_clips import draw
 
 CONFIGS_DIR = Path(__file__).resolve().parents[2] / "configs"
 CONFIGS = sorted(CONFIGS_DIR.glob("[!_]*/**/*.yaml"))
@@ -102,9 +101,9 @@ def shrink(transforms: List[Dict[str, Any]]) -> None:
             step[name] = math.ceil(step[name] / SHRINKAGE)
 
 
-def first_epoch(config: Any, world_size: int = 1) -> RunPlan:
+def first_epoch(spec: RunSpec, world_size: int = 1) -> RunPlan:
     """The plan of a run, cut off after an epoch."""
-    plan = plan_run(config, world_size)
+    plan = plan_run(spec, world_size)
     return replace(plan, phases=[replace(plan.phases[0], end_epoch=1)])
 
 

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from paddlevideo_fast.config import load_config
-from paddlevideo_fast.deploy.converters import CONVERTERS
+from paddlevideo_fast.deploy.convert import CONVERTERS
 from paddlevideo_fast.registry import RECOGNIZERS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -34,7 +34,7 @@ RESULTS = model_zoo.read_metafiles()
 def warnings(monkeypatch):
     """The warnings of the config check."""
     seen = []
-    monkeypatch.setattr("paddlevideo_fast.config.schema._LOGGER.warning", seen.append)
+    monkeypatch.setattr("paddlevideo_fast.config.findings._LOGGER.log", lambda _, text: seen.append(text))
     return seen
 
 

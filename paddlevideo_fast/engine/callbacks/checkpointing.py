@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional
 
-from paddlevideo_fast.engine.callbacks.base import Callback
-from paddlevideo_fast.engine.checkpoint import Checkpoint, CheckpointStore
-from paddlevideo_fast.engine.optimizer_state import portable_state, restore_optimizer
+from paddlevideo_fast.engine.checkpoint import Checkpoint, CheckpointStore, portable_state, restore_optimizer
+from paddlevideo_fast.engine.trainer import Callback, Trainer
 from paddlevideo_fast.errors import CheckpointError
 from paddlevideo_fast.log import get_logger
-
-if TYPE_CHECKING:
-    from paddlevideo_fast.engine.trainer import Trainer
 
 logger = get_logger(__name__)
 
 
 class Checkpointing(Callback):
-    """Saves every `interval` epochs, after the last, on interruption and, if asked to, every `every_steps`.
+    """Saves every `interval` epochs, after the last epoch, on interruption and every `every_steps` steps.
 
     Args:
-        store: where to.
+        store: where checkpoints are written.
         interval: in epochs.
-        every_steps: also inside an epoch, every so many optimizer steps of the run.
-        keep_last: older checkpoints of this run are removed; None keeps all.
+        every_steps: optimizer steps of the run, also inside an epoch; None: only at the ends of epochs.
+        keep_last: how many checkpoints of the run stay; None: all.
     """
 
     def __init__(
@@ -69,7 +65,7 @@ class Checkpointing(Callback):
         self._steps_per_epoch = state["steps_per_epoch"]
 
     def save(self, trainer: Trainer, tag: str) -> str:
-        """Writes the run's whole state; returns the checkpoint's prefix."""
+        """Writes the state of the run; returns the checkpoint's prefix."""
         trainer.drain()  # a loss that is not finite must not reach the disk
         for callback in trainer.callbacks:
             callback.before_checkpoint(trainer)
@@ -101,7 +97,7 @@ class Checkpointing(Callback):
 
 
 def restore(trainer: Trainer, checkpoint: Checkpoint) -> None:
-    """Puts a run where the checkpoint stands.
+    """Puts a run where it stood when the checkpoint was written.
 
     Raises:
         CheckpointError: the weights do not fit the model, or a part of the state is missing.
@@ -138,7 +134,7 @@ def restore(trainer: Trainer, checkpoint: Checkpoint) -> None:
 
 
 def run_identity(trainer: Trainer, epoch: int) -> Dict[str, Any]:
-    """What must be the same for a run that is resumed in `epoch` to take the same steps."""
+    """The values that must be equal for a run resumed in `epoch` to take the same steps."""
     return {
         "optimizer": type(trainer.optimizer).__name__,
         "precision": trainer.precision.name,
@@ -171,7 +167,7 @@ def _check_identity(trainer: Trainer, checkpoint: Checkpoint) -> None:
 
 
 def _restore_position_from_name(trainer: Trainer, prefix: str) -> None:
-    """PaddleVideo's checkpoints hold no position; their name has the number of epochs."""
+    """Takes the number of finished epochs from the name, as PaddleVideo's checkpoints hold no position."""
     found = re.search(r"_epoch_(\d+)$", prefix)
     trainer.state.epoch = int(found.group(1)) if found else 0
     trainer.state.step = trainer.steps_before(trainer.state.epoch)

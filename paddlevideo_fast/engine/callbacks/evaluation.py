@@ -1,15 +1,21 @@
-"""Validation between epochs."""
+"""Validation between epochs, and the weights and batch-norm statistics that it sees."""
 
 from __future__ import annotations
 
+import contextlib
 import math
-from typing import TYPE_CHECKING, Callable, Dict, Optional
+from typing import Any, Dict, Optional
 
-from paddlevideo_fast.engine.callbacks.base import Callback
+import paddle
+
+from paddlevideo_fast.engine.checkpoint import CheckpointStore
+from paddlevideo_fast.engine.evaluator import Evaluator
+from paddlevideo_fast.engine.precise_bn import Statistics, population_statistics, put_statistics
+from paddlevideo_fast.engine.protocols import VideoModel
+from paddlevideo_fast.engine.trainer import Callback, Trainer
 from paddlevideo_fast.log import get_logger
-
-if TYPE_CHECKING:
-    from paddlevideo_fast.engine.trainer import Trainer
+from paddlevideo_fast.metrics import Metric
+from paddlevideo_fast.modeling.layers import restart_splits
 
 logger = get_logger(__name__)
 
@@ -18,21 +24,23 @@ class Evaluation(Callback):
     """Validates after every `interval`-th epoch and after the last, and remembers the best.
 
     Args:
-        run: gives the metrics of the trainer's model as it stands; the first that begins with "top" decides
-            which is best.
+        evaluator: over the validation data.
+        metric: the first of its values that begins with "top" decides which epoch is best.
         interval: in epochs.
-        save_best: called with the trainer while the evaluated weights are in place.
+        store: where the best weights are saved; None: nowhere.
     """
 
     def __init__(
         self,
-        run: Callable[[Trainer], Dict[str, float]],
+        evaluator: Evaluator,
+        metric: Metric,
         interval: int = 1,
-        save_best: Optional[Callable[[Trainer], None]] = None,
+        store: Optional[CheckpointStore] = None,
     ) -> None:
-        self.run = run
+        self.evaluator = evaluator
+        self.metric = metric
         self.interval = interval
-        self.save_best = save_best
+        self.store = store
 
     def epoch_end(self, trainer: Trainer) -> None:
         epoch = trainer.state.epoch
@@ -41,7 +49,7 @@ class Evaluation(Callback):
         try:
             for callback in trainer.callbacks:
                 callback.before_evaluation(trainer)
-            metrics = self.run(trainer)
+            metrics = self.evaluator.run(trainer.model, self.metric, trainer.interrupt.raise_if_requested)
             trainer.state.last_validation = {**metrics, "epoch": epoch}
             name = next((name for name in metrics if name.startswith("top")), None)
             if not math.isfinite(metrics.get("loss", 0.0)):
@@ -56,6 +64,104 @@ class Evaluation(Callback):
                 callback.after_evaluation(trainer)
 
     def _save_best(self, trainer: Trainer) -> None:
-        save = self.save_best
-        if save is not None:
-            trainer.distribution.gather_from(lambda: save(trainer))
+        store = self.store
+        if store is not None:
+            weights = trainer.model.state_dict()
+            trainer.distribution.gather_from(lambda: store.save_weights("best", weights))
+
+
+class ExponentialMovingAverage(Callback):
+    """Keeps a moving average of the trained parameters, which is evaluated in their place.
+
+    After step t the average is decay_t · average + (1 − decay_t) · parameter with
+    decay_t = min(decay, (1 + t) / (10 + t)), so that the first steps soon lose their weight. Batch-norm
+    statistics are averages already and stay as they are.
+
+    Args:
+        model: whose parameters are averaged.
+        decay: between 0 and 1, such as 0.9998.
+
+    Reference:
+        Polyak and Juditsky, Acceleration of stochastic approximation by averaging, 1992.
+    """
+
+    def __init__(self, model: VideoModel, decay: float) -> None:
+        self.decay = decay
+        self._parameters = {
+            name: parameter for name, parameter in model.named_parameters() if not parameter.stop_gradient
+        }
+        self._average = {name: parameter.detach().clone() for name, parameter in self._parameters.items()}
+        self._trained: Dict[str, Any] = {}
+        self._restored = False
+
+    @paddle.no_grad()
+    def fit_begin(self, trainer: Trainer) -> None:
+        if not self._restored:  # weights may have been loaded since
+            for name, parameter in self._parameters.items():
+                paddle.assign(parameter, self._average[name])
+
+    @paddle.no_grad()
+    def step_end(self, trainer: Trainer) -> None:
+        step = trainer.state.step
+        decay = min(self.decay, (1 + step) / (10 + step))
+        for name, parameter in self._parameters.items():
+            average = self._average[name]
+            paddle.assign(average * decay + parameter * (1 - decay), average)
+
+    @paddle.no_grad()
+    def before_evaluation(self, trainer: Trainer) -> None:
+        self._trained = {name: parameter.clone() for name, parameter in self._parameters.items()}
+        for name, parameter in self._parameters.items():
+            paddle.assign(self._average[name], parameter)
+
+    @paddle.no_grad()
+    def after_evaluation(self, trainer: Trainer) -> None:
+        for name, value in self._trained.items():
+            paddle.assign(value, self._parameters[name])
+        self._trained = {}
+
+    def tensors(self) -> Dict[str, Any]:
+        return self._average
+
+    def set_tensors(self, tensors: Dict[str, Any]) -> None:
+        for name, average in self._average.items():
+            average.set_value(tensors[name])
+        self._restored = True
+
+
+class PreciseBatchNorm(Callback):
+    """Replaces running statistics of batch norms by population statistics, before evaluation and checkpoint.
+
+    Args:
+        evaluator: over the training data.
+        interval: in epochs; the last epoch always counts.
+        averaged: evaluation uses averaged weights, for which the statistics are measured once more.
+    """
+
+    def __init__(self, evaluator: Evaluator, interval: int, averaged: bool = False) -> None:
+        self.evaluator = evaluator
+        self.interval = interval
+        self.averaged = averaged
+        self._trained: Statistics = {}
+
+    def epoch_end(self, trainer: Trainer) -> None:
+        if self._is_due(trainer):
+            put_statistics(trainer.model, self._measure(trainer))
+            restart_splits(trainer.model)
+
+    def before_evaluation(self, trainer: Trainer) -> None:
+        if self.averaged and self._is_due(trainer):
+            self._trained = put_statistics(trainer.model, self._measure(trainer))
+
+    def after_evaluation(self, trainer: Trainer) -> None:
+        put_statistics(trainer.model, self._trained)
+        self._trained = {}
+
+    def _is_due(self, trainer: Trainer) -> bool:
+        return trainer.state.epoch % self.interval == 0 or trainer.state.epoch == trainer.num_epochs
+
+    def _measure(self, trainer: Trainer) -> Statistics:
+        with contextlib.closing(self.evaluator.loader):  # its workers end with each pass
+            return population_statistics(
+                self.evaluator, trainer.model, trainer.state.epoch, trainer.interrupt.raise_if_requested
+            )

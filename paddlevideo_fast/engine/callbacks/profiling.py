@@ -1,4 +1,4 @@
-"""Paddle's profiler around some steps: PaddleVideo's `-p`."""
+"""Paddle's profiler around some steps: `-p`, as in PaddleVideo."""
 
 from __future__ import annotations
 
@@ -6,20 +6,18 @@ import contextlib
 import io
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, Literal, Optional, Tuple, get_args, get_origin, get_type_hints
+from typing import Any, Dict, Literal, Optional, Tuple, get_args, get_origin, get_type_hints
 
 import paddle
 from paddle import profiler
 
-from paddlevideo_fast.engine.callbacks.base import Callback
-from paddlevideo_fast.engine.output import writing
+from paddlevideo_fast.engine.checkpoint import writing
+from paddlevideo_fast.engine.trainer import Callback, Trainer
 from paddlevideo_fast.errors import ConfigError
+from paddlevideo_fast.files import whole
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.machine import gpu_number
 from paddlevideo_fast.registry import did_you_mean
-
-if TYPE_CHECKING:
-    from paddlevideo_fast.engine.trainer import Trainer
 
 logger = get_logger(__name__)
 
@@ -30,22 +28,22 @@ _BOOLEANS = {
 
 
 class ProfilingFinished(Exception):
-    """The steps are measured and the run was to end there."""
+    """The steps are measured, and the options say that the run ends there."""
 
 
 @dataclass(frozen=True)
 class ProfilerOptions:
-    """What is measured, and where it goes.
+    """Which steps are measured, and where the results are written.
 
     Args:
-        batch_range: the first step, counted from 0 at the start of this run, and the one behind the last.
-        state: what is looked at; "GPU" alone leaves the operators' calls out.
+        batch_range: the first step and the step after the last, counted from 0 at the start of this run.
+        state: the device that is traced; "GPU" leaves out the operators' calls on the CPU.
         sorted_key: order of the summary, by time on the device that `state` names.
-        tracer_option: "Default" sums up operators, "OpDetail" also what they call, "AllOpDetail" also keeps
-            the shapes of their inputs in the trace.
+        tracer_option: "Default" sums up operators, "OpDetail" also the kernels that they call, "AllOpDetail"
+            also keeps the shapes of their inputs in the trace.
         profile_path: the trace is `<profile_path>.json`, the summary `<profile_path>.txt`; empty for
             `profile` in the output folder.
-        exit_on_finished: the run ends with the last of these steps, and saves no checkpoint.
+        exit_on_finished: the run ends after these steps, without a checkpoint.
         timer_only: no trace and no summary, only the mean time of a step.
     """
 
@@ -62,7 +60,7 @@ class ProfilerOptions:
         """The options of a string such as "batch_range=[10,20];state=CPU".
 
         Raises:
-            ConfigError: with all that is wrong in it.
+            ConfigError: with all problems of the string.
         """
         names = [field.name for field in fields(cls)]
         values: Dict[str, Any] = {}
@@ -88,12 +86,12 @@ class ProfilerOptions:
 class Profiling(Callback):
     """Measures some steps, writes a trace for chrome://tracing and a table, and logs the table.
 
-    A run that ends within these steps gives what there was until then.
+    Where the run ends earlier, the results cover the steps until then.
 
     Args:
-        options: see there.
+        options: see `ProfilerOptions`.
         prefix: path of both files without their endings, where the options name none.
-        rank: of this process; each has files of its own.
+        rank: of this process; each rank has its own files.
     """
 
     def __init__(self, options: ProfilerOptions, prefix: Path, rank: int = 0) -> None:
@@ -112,7 +110,7 @@ class Profiling(Callback):
         if self._running is None:
             return
         last = self._num_steps == self._options.batch_range[1]
-        if self._options.timer_only or not last:  # the trace would begin another step
+        if self._options.timer_only or not last:  # else the trace would begin another step
             self._running.step(trainer.num_clips)
         if last:
             self._finish()
@@ -153,11 +151,8 @@ class Profiling(Callback):
 
     def _keep_trace(self, running: profiler.Profiler) -> None:
         trace = Path(f"{self._prefix}.json")
-        with writing(trace):
-            trace.parent.mkdir(parents=True, exist_ok=True)
-            unfinished = trace.with_name(f"{trace.name}.tmp")
-            running.export(str(unfinished), "json")
-            unfinished.replace(trace)
+        with writing(trace), whole(trace) as partial:
+            running.export(str(partial), "json")
 
     def _order(self) -> Any:
         device = "GPU" if self._options.state == "GPU" else "CPU"
@@ -166,7 +161,7 @@ class Profiling(Callback):
 
 
 def _converted(hint: Any, text: str) -> Any:
-    """The value that an option's text stands for; a ValueError says what would be one."""
+    """The value of an option's text. The message of a ValueError says what is expected."""
     if hint is bool:
         if text.lower() not in _BOOLEANS:
             raise ValueError("True or False")

@@ -1,41 +1,33 @@
-"""Turns a run's numbers into records and hands them to sinks."""
+"""What a run shows of itself: records for the sinks, a bar on a terminal, the cost of a clip."""
 
 from __future__ import annotations
 
+import contextlib
 import time
-from typing import TYPE_CHECKING, Any, Dict, Optional, Protocol, Sequence
+from typing import Any, Optional, Sequence
 
-from paddlevideo_fast.engine.callbacks.base import Callback
+from tqdm import tqdm
+from tqdm.contrib.logging import logging_redirect_tqdm
 
-if TYPE_CHECKING:
-    from paddlevideo_fast.engine.trainer import Trainer
+from paddlevideo_fast.engine.sinks import Record, Sink
+from paddlevideo_fast.engine.trainer import Callback, Trainer
+from paddlevideo_fast.log import get_logger
+from paddlevideo_fast.modeling.complexity import MacCounter
 
-Record = Dict[str, Any]
-
-
-class Sink(Protocol):
-    """A place records go to; see `engine.sinks`."""
-
-    def open(self, step: int, epoch: int) -> None:
-        """Prepares to go on after `step` optimizer steps and `epoch` whole epochs."""
-
-    def write(self, record: Record) -> None:
-        """Takes one record."""
-
-    def close(self) -> None:
-        """Flushes and releases."""
+logger = get_logger(__name__)
 
 
 class Recorder(Callback):
-    """Writes a "train" record every `interval` steps, "train_epoch" and "valid" ones after epochs.
+    """Writes "train" records every `interval` steps, and "train_epoch" and "valid" records after epochs.
 
-    Between two records nothing is read back from the device. Costs are means over the steps since the last
-    record, in seconds; what the device still has to do at the record is part of them.
+    Nothing is read back from the device between two records. Costs are means over the steps since the last
+    record, in seconds. They include the time in which the host waits for the device at the record.
 
     Args:
         sinks: get every record, in order.
-        interval: in optimizer steps, counted from the first of each epoch.
-        one_process_ips: clips a second of one process alone, for the efficiency; None: it is left out.
+        interval: in optimizer steps, counted from the first step of each epoch.
+        one_process_ips: clips a second of one process alone, which efficiency is a share of; None: records
+            have no efficiency.
     """
 
     def __init__(
@@ -79,7 +71,7 @@ class Recorder(Callback):
         state = trainer.state
         steps_left = max(trainer.total_steps - state.step, 0)
         began = time.perf_counter()
-        latest = trainer.drain()  # the device ends the steps that it has only been told of
+        latest = trainer.drain()  # waits until the device has ended all steps
         self._batch_sec += time.perf_counter() - began
         if not latest:
             return  # nothing decoded since the last record
@@ -111,3 +103,68 @@ class Recorder(Callback):
     def _reset_costs(self) -> None:
         self._steps = self._clips = 0
         self._batch_sec = self._reader_sec = 0.0
+
+
+class ProgressBar(Callback):
+    """One bar an epoch, below the log lines; for a terminal only."""
+
+    def __init__(self) -> None:
+        self._bar: Optional[Any] = None
+        self._stack = contextlib.ExitStack()
+
+    def fit_begin(self, trainer: Trainer) -> None:
+        self._stack.enter_context(logging_redirect_tqdm(loggers=[get_logger()]))
+
+    def epoch_begin(self, trainer: Trainer) -> None:
+        self._bar = tqdm(
+            total=trainer.steps_per_epoch,
+            initial=trainer.state.step_in_epoch,
+            desc=f"epoch {trainer.state.epoch + 1}/{trainer.num_epochs}",
+            unit="step",
+            leave=False,
+            dynamic_ncols=True,
+        )
+
+    def step_end(self, trainer: Trainer) -> None:
+        if self._bar is not None:
+            self._bar.update()
+
+    def epoch_end(self, trainer: Trainer) -> None:
+        self._close_bar()
+
+    def close(self) -> None:
+        self._close_bar()
+        self._stack.close()
+
+    def _close_bar(self) -> None:
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None
+
+
+class Complexity(Callback):
+    """Logs the multiply-adds of a clip, counted in the first step.
+
+    Args:
+        counter: counts in the model that is trained.
+    """
+
+    def __init__(self, counter: MacCounter) -> None:
+        self._counter = counter
+        self._done = False
+
+    def fit_begin(self, trainer: Trainer) -> None:
+        self._counter.start()
+
+    def step_end(self, trainer: Trainer) -> None:
+        if self._done or not trainer.num_own_clips:
+            return
+        self._done = True
+        self._counter.stop()
+        logger.info(
+            "%.2f GFLOPs (multiply-adds) a clip of the first step",
+            self._counter.macs / trainer.num_own_clips / 1e9,
+        )
+
+    def close(self) -> None:
+        self._counter.stop()

@@ -6,14 +6,13 @@ from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 import numpy as np
 
-from paddlevideo_fast.errors import VideoDecodeError
+from paddlevideo_fast.errors import LoaderError, VideoDecodeError
 from paddlevideo_fast.loader.annotations import VideoRecord
 from paddlevideo_fast.loader.dali import graph
-from paddlevideo_fast.loader.dali.versions import import_dali, require_codec
-from paddlevideo_fast.loader.dataset import Attempt, ClipDataset, Failure, failure_of
-from paddlevideo_fast.loader.decoders import VideoDecoder
-from paddlevideo_fast.loader.errors import LoaderError
-from paddlevideo_fast.loader.pipeline import ClipPlan, Pipeline
+from paddlevideo_fast.loader.dali.graph import import_dali, require_codec
+from paddlevideo_fast.loader.dataset import Attempt, ClipDataset, PackedFrameDataset, VideoDecoder
+from paddlevideo_fast.loader.incidents import Incident
+from paddlevideo_fast.loader.pipeline import ClipPlan
 from paddlevideo_fast.loader.request import ClipRequest
 from paddlevideo_fast.loader.transforms import ColorJitter
 
@@ -28,11 +27,11 @@ class VideoFacts(NamedTuple):
 
 
 class Draft:
-    """A sample under way: the record that is tried now, and the failures before it.
+    """A sample under way: the record that is tried now, and the incidents before it.
 
     Attributes:
-        request: what was asked for.
-        failures: (path, cause) of the records that did not decode.
+        request: the request as the loader got it.
+        incidents: the records that did not decode.
         attempt: the record that is tried; None: no one is left.
         plan: frames and geometry of its clip.
         inputs: arrays for `ClipGraph`.
@@ -40,7 +39,7 @@ class Draft:
 
     def __init__(self, request: ClipRequest, attempts: Iterator[Attempt]) -> None:
         self.request = request
-        self.failures: List[Failure] = []
+        self.incidents: List[Incident] = []
         self.attempt: Optional[Attempt] = None
         self.plan: Optional[ClipPlan] = None
         self.inputs: Dict[str, np.ndarray] = {}
@@ -72,7 +71,7 @@ class Draft:
     def fail(self, error: VideoDecodeError) -> None:
         """Notes that the record does not decode."""
         assert self.attempt is not None
-        self.failures.append(failure_of(self.attempt.record, error))
+        self.incidents.append(Incident.failed(self.attempt.record.path, error))
 
 
 class Drafter:
@@ -94,7 +93,7 @@ class Drafter:
         self.dataset = dataset
         self.device = device
         self._dali = import_dali()
-        self._jitters = _jitters_of(dataset.pipeline)
+        self._jitters = _jitters_of(dataset)
         self._facts: Dict[str, VideoFacts] = {}
         self.num_changes = sum(len(jitter.steps) for jitter in self._jitters)
 
@@ -128,7 +127,7 @@ class Drafter:
         """Size and length, from our reader's index; a file is opened for them once."""
         facts = self._facts.get(record.path)
         if facts is None:
-            with self.dataset.pipeline.decode.open(record) as reader:
+            with self.dataset.open(record) as reader:
                 require_codec(self._dali, self.device, reader.codec, record.path)
                 facts = VideoFacts(reader.num_frames, reader.avg_fps, reader.width, reader.height)
                 if reader.quarter_turns:
@@ -152,10 +151,11 @@ class Drafter:
         return rows
 
 
-def _jitters_of(pipeline: Pipeline) -> List[ColorJitter]:
-    decode = pipeline.decode
-    if not isinstance(decode, VideoDecoder):
-        raise LoaderError(f"DALI reads video files; {type(decode).__name__} opens something else")
+def _jitters_of(dataset: ClipDataset) -> List[ColorJitter]:
+    decode = dataset.decoder
+    if isinstance(dataset, PackedFrameDataset) or not isinstance(decode, VideoDecoder):
+        opens = dataset if isinstance(dataset, PackedFrameDataset) else decode
+        raise LoaderError(f"DALI reads video files; {type(opens).__name__} opens something else")
     if decode.backend not in ("auto", "pyav"):
         raise LoaderError(
             f"DALI needs the frame index of the reader 'pyav'; decode.backend is '{decode.backend}'"
@@ -163,7 +163,7 @@ def _jitters_of(pipeline: Pipeline) -> List[ColorJitter]:
     if decode.on_corrupt != "raise":
         raise LoaderError(f"DALI cannot replace single frames; decode.on_corrupt is '{decode.on_corrupt}'")
     jitters = []
-    for step in pipeline.pixelwise:
+    for step in dataset.pipeline.pixelwise:
         if not isinstance(step, ColorJitter):
             raise LoaderError(
                 f"{type(step).__name__} cannot be done inside DALI (brightness, contrast, saturation and hue "

@@ -1,32 +1,121 @@
-"""The DALI pipeline: encoded videos and what we decided about them go in, clips come out."""
+"""The DALI pipeline: encoded videos and our decisions go in, clips come out; and what each DALI can do."""
 
 from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass
-from typing import Any, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, FrozenSet, List, Mapping, Optional, Tuple
 
 import numpy as np
 
-from paddlevideo_fast.loader.dali.versions import generation_of, import_dali
+from paddlevideo_fast.errors import LoaderError, MissingExtraError
+
+DEVICES = {"cpu": "a CPU", "gpu": "a GPU"}
+
+
+@dataclass(frozen=True)
+class Generation:
+    """DALI from one version on.
+
+    Args:
+        since: (major, minor) of the first version.
+        cpu: codecs that it decodes on a CPU, tried with files of each.
+        gpu: codecs that it decodes on a GPU, from its documentation; not run.
+        selects_frames: its decoder takes frame numbers. The others decode whole videos.
+    """
+
+    since: Tuple[int, int]
+    cpu: FrozenSet[str]
+    gpu: FrozenSet[str]
+    selects_frames: bool
+
+    def codecs(self, device: str) -> FrozenSet[str]:
+        """The codecs for "cpu" or "gpu"."""
+        return self.cpu if device == "cpu" else self.gpu
+
+
+_NVDEC = frozenset({"h264", "hevc", "vp8", "vp9", "mjpeg", "av1", "mpeg4"})
+GENERATIONS = (
+    Generation((1, 34), frozenset({"h264", "hevc"}), frozenset({"h264", "hevc"}), selects_frames=False),
+    Generation((1, 53), frozenset({"h264", "hevc", "vp8", "vp9", "mjpeg"}), _NVDEC, selects_frames=True),
+    Generation((2, 0), frozenset({"vp8", "vp9", "mjpeg"}), _NVDEC, selects_frames=True),
+)
+
+
+def import_dali() -> Any:
+    """The module `nvidia.dali`.
+
+    Raises:
+        MissingExtraError: it is not installed.
+        LoaderError: it is older than what this loader knows.
+    """
+    try:
+        import nvidia.dali as dali
+        import nvidia.dali.fn
+        import nvidia.dali.types  # noqa: F401
+    except ImportError as error:
+        if not (error.name or "").startswith("nvidia"):
+            raise
+        extra = extra_for_cuda()
+        package = f"nvidia-dali-cuda{extra[-3:]}"
+        raise MissingExtraError(package, extra, "reading videos with DALI") from error
+    if version_of(dali) < GENERATIONS[0].since:
+        raise LoaderError(f"DALI {dali.__version__} is too old: 1.34 is the first that can be used")
+    return dali
+
+
+def extra_for_cuda() -> str:
+    """The extra of setup.py whose DALI fits the CUDA that Paddle was built for."""
+    import paddle
+
+    major = str(paddle.version.cuda()).partition(".")[0]
+    return {"11": "dali110", "13": "dali130"}.get(major, "dali120")
+
+
+def version_of(dali: Any) -> Tuple[int, int]:
+    """(major, minor) of an imported DALI."""
+    major, minor = dali.__version__.split(".")[:2]
+    return int(major), int(minor)
+
+
+def generation_of(dali: Any) -> Generation:
+    """What an imported DALI can do."""
+    return [item for item in GENERATIONS if item.since <= version_of(dali)][-1]
+
+
+def require_codec(dali: Any, device: str, codec: str, path: str) -> None:
+    """Checks that this DALI decodes a codec on this device; a file of another can end its process.
+
+    Raises:
+        LoaderError: it does not; the message says which would.
+    """
+    able = generation_of(dali).codecs(device)
+    if codec in able:
+        return
+    others = _who_decodes(codec)
+    raise LoaderError(
+        f"{path}: DALI {dali.__version__} does not decode {codec} on {DEVICES[device]}, only "
+        f"{', '.join(sorted(able))}; {codec} is decoded by {others or 'no DALI'}, and by the loader "
+        "that is used without --train_dali"
+    )
+
+
+def _who_decodes(codec: str) -> str:
+    found: Dict[str, list] = {device: [] for device in DEVICES}
+    for number, item in enumerate(GENERATIONS):
+        last = number + 1 == len(GENERATIONS)
+        name = f"{item.since[0]}.{item.since[1]}" + (" and newer" if last else "")
+        for device, names in found.items():
+            if codec in item.codecs(device):
+                names.append(name)
+    return " and ".join(
+        f"DALI {', '.join(names)} on {DEVICES[device]}" for device, names in found.items() if names
+    )
+
 
 # A change of colour is a row of four numbers; this one changes nothing.
 HUE_DEGREES, SATURATION, BRIGHTNESS, CONTRAST = range(4)
 NO_CHANGE = (0.0, 1.0, 1.0, 1.0)
-
-
-@dataclass(frozen=True)
-class Normalized:
-    """Clips as the network takes them.
-
-    Args:
-        mean, std: of each channel, for pixels scaled to 0 to 1.
-        layout: "NTCHW" or "NCTHW".
-    """
-
-    mean: Sequence[float]
-    std: Sequence[float]
-    layout: str
 
 
 @dataclass(frozen=True)
@@ -39,7 +128,6 @@ class GraphShape:
         device_id: the GPU; None: the CPU.
         num_views: views of each video.
         num_changes: changes of colour of each clip.
-        normalized: how the clips are normalised; None: they stay uint8 [T, H, W, 3].
     """
 
     batch_size: int
@@ -47,7 +135,6 @@ class GraphShape:
     device_id: Optional[int]
     num_views: int
     num_changes: int
-    normalized: Optional[Normalized]
 
 
 class ClipGraph:
@@ -85,8 +172,8 @@ class ClipGraph:
         """Waits for the batch.
 
         Returns:
-            The clips [N, V, ...], a numpy array, on a GPU a Paddle tensor; and the shapes of the decoded
-            frames, int64 [N, 4].
+            The clips, uint8 [N, V, T, H, W, 3], a numpy array, on a GPU a Paddle tensor; and the shapes of
+            the decoded frames, int64 [N, 4].
 
         Raises:
             RuntimeError: from DALI.
@@ -113,8 +200,7 @@ class ClipGraph:
         """A copy on the device; which DALI hands a tensor out over DLPack depends on its version."""
         import paddle
 
-        dtype = "uint8" if self.shape.normalized is None else "float32"
-        out = paddle.empty(tensor.shape(), dtype=dtype)
+        out = paddle.empty(tensor.shape(), dtype="uint8")
         tensor.copy_to_external(ctypes.c_void_p(out.data_ptr()))
         return out
 
@@ -157,7 +243,7 @@ class ClipGraph:
         clip = self._dali.fn.resize(frames, roi_start=first, roi_end=last, size=size)
         for place in range(self.shape.num_changes):
             clip = self._recolor(clip, [changes[place, column] for column in range(len(NO_CHANGE))])
-        return clip if self.shape.normalized is None else self._normalize(clip, self.shape.normalized)
+        return clip
 
     def _recolor(self, clip: Any, change: List[Any]) -> Any:
         fn, types = self._dali.fn, self._dali.types
@@ -166,15 +252,6 @@ class ClipGraph:
         grey = fn.color_space_conversion(clip, image_type=types.RGB, output_type=types.GRAY)
         mean = fn.reductions.mean(grey, axis_names="HWC", keep_dims=True)
         return fn.reshape(fn.cast(clip * contrast + mean * (1 - contrast), dtype=types.UINT8), layout="FHWC")
-
-    def _normalize(self, clip: Any, normalized: Normalized) -> Any:
-        return self._dali.fn.crop_mirror_normalize(
-            clip,
-            mean=[255 * value for value in normalized.mean],
-            std=[255 * value for value in normalized.std],
-            dtype=self._dali.types.FLOAT,
-            output_layout={"NTCHW": "FCHW", "NCTHW": "CFHW"}[normalized.layout],
-        )
 
 
 def cause_of(error: BaseException) -> str:

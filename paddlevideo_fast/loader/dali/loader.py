@@ -1,47 +1,167 @@
-"""Batches of clips through DALI."""
+"""Batches of clips from DALI: drafts run through it, and those that fail are found and replaced."""
 
 from __future__ import annotations
 
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Deque, Generator, Iterator, List, Literal, Optional, Union
+from typing import Any, Deque, Generator, Iterator, List, Literal, Optional, Sequence, Union
 
 import numpy as np
 
+from paddlevideo_fast.errors import LoaderError, VideoDecodeError
 from paddlevideo_fast.loader.batches import ClipBatchSampler
-from paddlevideo_fast.loader.collate import Batch
+from paddlevideo_fast.loader.collate import Batch, batch_of
 from paddlevideo_fast.loader.dali.drafts import Draft, Drafter
-from paddlevideo_fast.loader.dali.graph import GraphShape, Normalized
-from paddlevideo_fast.loader.dali.maker import BatchMaker
-from paddlevideo_fast.loader.dataset import ClipDataset
-from paddlevideo_fast.loader.errors import LoaderError
+from paddlevideo_fast.loader.dali.graph import ClipGraph, GraphShape, cause_of
+from paddlevideo_fast.loader.dataset import ClipDataset, Sample
 from paddlevideo_fast.loader.request import ClipRequest
 from paddlevideo_fast.machine import num_cores
+
+
+class BatchMaker:
+    """Makes one batch at a time.
+
+    One damaged file fails the whole batch in DALI, and the pipeline with it. The samples then run one by one
+    in new pipelines; each that fails moves on to its substitute, and the batch runs again.
+
+    Args:
+        drafter: moves drafts on.
+        shape: of the pipelines.
+    """
+
+    def __init__(self, drafter: Drafter, shape: GraphShape) -> None:
+        self._drafter = drafter
+        self._shape = shape
+        self._graph = ClipGraph(shape)
+        self._drafts: List[Draft] = []
+        self._error: Optional[RuntimeError] = None
+
+    def start(self, drafts: List[Draft]) -> None:
+        """Begins with a batch; returns at once.
+
+        Raises:
+            LoaderError: its clips have different shapes.
+        """
+        self._drafts, self._error = drafts, None
+        try:
+            self._feed(_usable(drafts))
+        except RuntimeError as error:
+            self._error = error  # told by `finish`, as what fails later is
+
+    def finish(self) -> Optional[Batch]:
+        """Waits for the batch; None where none was begun.
+
+        Raises:
+            LoaderError: DALI fails although each of the files decodes by itself.
+        """
+        if not self._drafts:
+            return None
+        drafts, self._drafts = self._drafts, []
+        clips = None
+        try:
+            if self._error is not None:
+                raise self._error
+            clips = self._collect(_usable(drafts))
+        except RuntimeError as error:
+            clips = self._recover(drafts, error)
+        return self._batch(drafts, clips)
+
+    def close(self) -> None:
+        """Ends DALI's threads."""
+        self._graph.close()
+
+    def _renew(self) -> None:
+        self._graph.close()
+        self._graph = ClipGraph(self._shape)
+
+    def _recover(self, drafts: List[Draft], error: RuntimeError) -> Any:
+        self._renew()
+        num_incidents = sum(len(draft.incidents) for draft in drafts)
+        for draft in drafts:
+            self._settle(draft)
+        if num_incidents == sum(len(draft.incidents) for draft in drafts):
+            raise LoaderError(f"DALI fails on a batch whose files decode one by one: {cause_of(error)}")
+        try:
+            return self._run(_usable(drafts))
+        except RuntimeError as again:
+            raise LoaderError(
+                f"DALI fails on a batch whose files decode one by one: {cause_of(again)}"
+            ) from again
+
+    def _settle(self, draft: Draft) -> None:
+        """Moves a draft on until it decodes by itself, or no record is left."""
+        while draft.attempt is not None:
+            try:
+                self._run([draft])
+                return
+            except RuntimeError as error:
+                self._renew()
+                draft.fail(VideoDecodeError(draft.attempt.record.path, f"DALI: {cause_of(error)}"))
+                self._drafter.go_on(draft)
+
+    def _run(self, drafts: Sequence[Draft]) -> Any:
+        self._feed(drafts)
+        return self._collect(drafts)
+
+    def _feed(self, drafts: Sequence[Draft]) -> None:
+        if not drafts:
+            return
+        shapes = sorted({draft.clip_size for draft in drafts})
+        if len(shapes) > 1:
+            raise LoaderError(
+                f"clips of different shapes {shapes} in one batch: end the transforms with a crop to one size"
+            )
+        self._graph.start({name: [draft.inputs[name] for draft in drafts] for name in drafts[0].inputs})
+
+    def _collect(self, drafts: Sequence[Draft]) -> Any:
+        if not drafts:
+            return None
+        clips, shapes = self._graph.finish()
+        for draft, (_, height, width, _) in zip(drafts, shapes):
+            if (height, width) != draft.frame_size:
+                raise RuntimeError(
+                    f"its frames decode to {width}×{height}, not to the {draft.frame_size[1]}×"
+                    f"{draft.frame_size[0]} that its crop was chosen for"
+                )
+        return clips
+
+    def _batch(self, drafts: Sequence[Draft], clips: Any) -> Batch:
+        num_crops = self._drafter.dataset.num_crops
+        samples = [
+            Sample(None, draft.label, attempt.request.index, attempt.request.view, num_crops=num_crops)
+            for draft, attempt in ((draft, draft.attempt) for draft in drafts)
+            if attempt is not None
+        ]
+        if clips is not None:  # views lie one after the other
+            clips = clips.reshape((len(samples), -1, *clips.shape[3:]))
+        return batch_of(samples, clips, [incident for draft in drafts for incident in draft.incidents])
+
+
+def _usable(drafts: Sequence[Draft]) -> List[Draft]:
+    return [draft for draft in drafts if draft.attempt is not None]
+
 
 _BATCHES_AHEAD = 2  # read from disk and planned while DALI works on another
 
 
 @dataclass(frozen=True)
 class DaliOptions:
-    """Where DALI works, and what comes out.
+    """Where DALI works.
 
     Args:
         device_id: the GPU; None: the CPU.
-        layout: the network's, "NTCHW" or "NCTHW": clips are float32 and normalised by the pipeline's mean and
-            std. None: they stay uint8 [N, V * T, H, W, 3].
     """
 
     device_id: Optional[int] = None
-    layout: Optional[str] = None
 
 
 class DaliLoader:
     """Iterates over the batches of an epoch, as `ClipLoader` does, with the same samples for the same seed.
 
     Our sampler, datasets and transforms decide which record, which frames, which region, mirrored or not,
-    and which change of colour; DALI decodes, resamples, jitters and normalises. While the trainer works on a
-    batch, DALI makes the next one, and threads read and index the files after it.
+    and which change of colour; DALI decodes, resamples and jitters, and the clips stay uint8. While the
+    trainer works on a batch, DALI makes the next one, and threads read and index the files after it.
 
     A batch that DALI cannot decode is taken apart: the samples run one by one, each that fails is replaced by
     its substitute, in evaluation left out, and the rest runs again.
@@ -50,7 +170,7 @@ class DaliLoader:
         dataset: video files and their pipeline.
         batch_sampler: says which.
         num_threads: of DALI in host memory, and as many that open files; 0 is 1, "auto" one for each core.
-        options: where, and what comes out.
+        options: where DALI works.
 
     Raises:
         LoaderError: the pipeline asks for something that DALI does not do.
@@ -72,17 +192,12 @@ class DaliLoader:
         self._drafter = Drafter(dataset, "cpu" if options.device_id is None else "gpu")
         pipeline = dataset.pipeline
         num_views = int(np.prod([step.num_views for step in pipeline.geometric]))
-        if options.layout == "NCTHW" and num_views != dataset.num_crops:
-            raise LoaderError(
-                "a 3D network takes several views as clips of their own: set the format SFVideoDataset"
-            )
         self._shape = GraphShape(
             batch_size=batch_sampler.batch_size,
             num_threads=self.num_threads,
             device_id=options.device_id,
             num_views=num_views,
             num_changes=self._drafter.num_changes,
-            normalized=Normalized(*pipeline.normalization, options.layout) if options.layout else None,
         )
 
     def __len__(self) -> int:
@@ -92,7 +207,7 @@ class DaliLoader:
         """The batches of an epoch, from `start_batch` on. An epoch ends where the next one begins.
 
         Raises:
-            PaddleVideoFastError: what a user can mend, such as a codec that this DALI does not decode.
+            PaddleVideoFastError: an error that the user can fix, such as a codec unknown to this DALI.
         """
         self.close()
         self._running = _batches(self._drafter, self._shape, self.batch_sampler.batches(epoch, start_batch))
@@ -139,10 +254,3 @@ def _drafted(
             yield [future.result() for future in waiting.popleft()]
     for futures in waiting:
         yield [future.result() for future in futures]
-
-
-def to_tensor(clips: Any) -> Any:
-    """Clips that DALI has normalised as the network's input; takes the place of `modeling.Preprocess`."""
-    import paddle
-
-    return paddle.to_tensor(clips) if isinstance(clips, np.ndarray) else clips

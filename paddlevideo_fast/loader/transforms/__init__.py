@@ -6,9 +6,11 @@ only describe what the device does.
 
 from __future__ import annotations
 
-from paddlevideo_fast.loader.transforms.base import Descriptive, Geometric, Pixelwise
 from paddlevideo_fast.loader.transforms.color import (
     ColorJitter,
+    Image2Array,
+    Normalization,
+    PackOutput,
     RandomBrightness,
     RandomGamma,
     RandomHue,
@@ -16,13 +18,15 @@ from paddlevideo_fast.loader.transforms.color import (
 )
 from paddlevideo_fast.loader.transforms.crop import (
     CenterCrop,
+    GroupResize,
+    JitterScale,
     MultiScaleCrop,
     RandomCrop,
     RandomFlip,
     RandomResizedCrop,
+    Scale,
 )
-from paddlevideo_fast.loader.transforms.description import Image2Array, Normalization, PackOutput
-from paddlevideo_fast.loader.transforms.geometry import ClipGeometry
+from paddlevideo_fast.loader.transforms.geometry import ClipGeometry, Descriptive, Geometric, Pixelwise
 from paddlevideo_fast.loader.transforms.multi_view import (
     GroupFullResSample,
     MultiCenterCrop,
@@ -31,7 +35,6 @@ from paddlevideo_fast.loader.transforms.multi_view import (
     UniformCrop,
 )
 from paddlevideo_fast.loader.transforms.resample import Resample, View
-from paddlevideo_fast.loader.transforms.resize import GroupResize, JitterScale, Scale
 
 __all__ = [
     "CenterCrop",

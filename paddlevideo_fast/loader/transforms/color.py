@@ -1,19 +1,78 @@
-"""Transforms that change colours, on the finished uint8 clip.
+"""Transforms that change colours, on the finished uint8 clip, and those that describe the device's part.
 
 PaddleVideo draws anew for each frame; here a clip keeps one draw, so that the change does not flicker.
 """
 
 from __future__ import annotations
 
-from typing import ClassVar, Dict, List, Sequence, Tuple, Union
+from typing import ClassVar, Dict, List, Literal, Sequence, Tuple, Union
 
 import cv2
 import numpy as np
 
-from paddlevideo_fast.config.types import Share
-from paddlevideo_fast.loader.errors import LoaderError
-from paddlevideo_fast.loader.transforms.base import Pixelwise
+from paddlevideo_fast.config.types import PositiveInt, Share
+from paddlevideo_fast.errors import LoaderError
+from paddlevideo_fast.loader.transforms.geometry import Descriptive, Pixelwise
+from paddlevideo_fast.log import get_logger, warn_once
 from paddlevideo_fast.registry import TRANSFORMS
+
+
+@TRANSFORMS.register()
+class Image2Array(Descriptive):
+    """The layout of the array. Clips leave the loader as uint8 [T, H, W, C]; the network says what it takes.
+
+    Args:
+        transpose: PaddleVideo's order of the axes; it has no effect.
+        data_format: likewise.
+    """
+
+    def __init__(self, transpose: bool = True, data_format: Literal["tchw", "cthw"] = "tchw") -> None:
+        if not transpose or data_format != "tchw":
+            warn_once(
+                get_logger(),
+                "Image2Array: transpose and data_format have no effect: the network says how its axes lie",
+            )
+
+
+@TRANSFORMS.register()
+class Normalization(Descriptive):
+    """Mean and standard deviation of the channels R, G, B.
+
+    Args:
+        mean: of pixel values in 0 to 1; with `inplace`, in 0 to 255.
+        std: likewise.
+        inplace: PaddleVideo's variant without the division by 255.
+    """
+
+    ignored_arguments: ClassVar[Dict[str, str]] = {"tensor_shape": "the axis of the channels is known here"}
+
+    def __init__(
+        self,
+        mean: Sequence[float],
+        std: Sequence[float],
+        inplace: bool = False,
+    ) -> None:
+        if len(mean) != 3 or len(std) != 3:
+            raise LoaderError(f"Normalization: mean {list(mean)} and std {list(std)} need 3 numbers each")
+        if min(std) <= 0:
+            raise LoaderError(f"Normalization: std {list(std)} must be above 0")
+        unit = 255.0 if inplace else 1.0
+        self.mean: Tuple[float, ...] = tuple(value / unit for value in mean)
+        self.std: Tuple[float, ...] = tuple(value / unit for value in std)
+
+
+@TRANSFORMS.register()
+class PackOutput(Descriptive):
+    """SlowFast's two pathways; the network takes the slow one out of the fast one by itself.
+
+    Args:
+        alpha: frames of the fast pathway for one of the slow pathway, as the backbone has it. It has no
+            effect of its own.
+    """
+
+    def __init__(self, alpha: PositiveInt) -> None:
+        self.alpha = alpha
+
 
 Strength = Union[float, Sequence[float]]
 

@@ -1,12 +1,47 @@
-"""What all crops, resizes and flips of a pipeline do to a clip together."""
+"""The kinds of transform, and what all crops, resizes and flips of a pipeline do to a clip together."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import List, Sequence, Tuple
+from typing import ClassVar, Dict, List, Sequence, Tuple
 
-from paddlevideo_fast.loader.errors import TransformError
+import numpy as np
+
+from paddlevideo_fast.errors import TransformError
 from paddlevideo_fast.loader.transforms.resample import Resample, View
+
+BACKEND_IGNORED = {"backend": "all transforms of a pipeline are one OpenCV resample here"}
+
+
+class Geometric:
+    """Adds to the geometry of the clip; touches no pixel.
+
+    Attributes:
+        num_views: views it makes of each view.
+    """
+
+    ignored_arguments: ClassVar[Dict[str, str]] = BACKEND_IGNORED
+    num_views = 1
+
+    def apply(self, geometry: ClipGeometry, rng: np.random.Generator) -> None:
+        """Changes `geometry`.
+
+        Raises:
+            TransformError: the frame is too small for it.
+        """
+        raise NotImplementedError
+
+
+class Pixelwise:
+    """Changes the values of the finished clip."""
+
+    def apply(self, clip: np.ndarray, rng: np.random.Generator) -> None:
+        """Changes `clip`, uint8 [T, H, W, 3], in place; all frames in the same way."""
+        raise NotImplementedError
+
+
+class Descriptive:
+    """Describes what the device does with the clip. The loader itself does nothing."""
 
 
 class ClipGeometry:
@@ -22,15 +57,14 @@ class ClipGeometry:
     Args:
         source_width: width of the decoded frames in pixels.
         source_height: their height.
-        size_factor: what the sizes that transforms ask for are multiplied with; 1 unless the request has a
-            crop size of its own.
+        size_factor: factor for the sizes in the config; not 1 if the request has a crop size of its own.
         label: class of the video.
 
     Attributes:
         width: current width of the output in pixels.
         height: current height.
         views: the boxes; more than one after a multi-crop.
-        label: class of what is shown, which a mirror may change.
+        label: class of the clip; mirroring may change it.
     """
 
     def __init__(

@@ -8,10 +8,9 @@ from typing import ClassVar, Dict, Tuple, Union
 import numpy as np
 
 from paddlevideo_fast.config.types import PositiveInt
-from paddlevideo_fast.loader.errors import TransformError
-from paddlevideo_fast.loader.transforms.base import Geometric
+from paddlevideo_fast.errors import TransformError
 from paddlevideo_fast.loader.transforms.crop import RandomCrop
-from paddlevideo_fast.loader.transforms.geometry import ClipGeometry
+from paddlevideo_fast.loader.transforms.geometry import ClipGeometry, Geometric
 from paddlevideo_fast.registry import TRANSFORMS
 
 Size = Union[PositiveInt, Tuple[PositiveInt, PositiveInt]]

@@ -124,7 +124,9 @@ def _plan_axis(start: float, length: float, size: int, source_size: int, shrink:
 
 
 def _meet(edge: float, step: float, source_size: int) -> Tuple[int, int]:
-    """Output pixels to grow by from `edge`, and the whole source coordinate met there."""
+    """How far to extend the crop, in output pixels, so that its edge falls on an integer source pixel; and
+    that pixel.
+    """
     inside = _TOLERANCE_PX < edge < source_size - _TOLERANCE_PX
     # enlarging reads half a pixel over the edge
     first = 1 if inside and abs(step) < 1 else 0

@@ -2,10 +2,8 @@
 
 from paddlevideo_fast.modeling.backbones.mobilenet import PPTSM_MobileNetV2, PPTSM_MobileNetV3
 from paddlevideo_fast.modeling.backbones.pptsm_v2 import PPTSM_v2
-from paddlevideo_fast.modeling.backbones.resnet import ResNet
+from paddlevideo_fast.modeling.backbones.resnet import ResNet, ResNetTSM, ResNetTweaksTSM, ResNetTweaksTSN
 from paddlevideo_fast.modeling.backbones.resnet3d import ResNetI3D, ResNetSlow, ResNetSlowFast
-from paddlevideo_fast.modeling.backbones.resnet_tsm import ResNetTSM
-from paddlevideo_fast.modeling.backbones.resnet_tweaks import ResNetTweaksTSM, ResNetTweaksTSN
 
 __all__ = [
     "PPTSM_MobileNetV2",

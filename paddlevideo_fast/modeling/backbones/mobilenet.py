@@ -1,24 +1,118 @@
-"""MobileNetV2 and MobileNetV3 with the temporal shift: the small networks of ppTSM."""
+"""MobileNetV2 and MobileNetV3 with the temporal shift, and what all light networks share."""
 
 from __future__ import annotations
 
-from typing import ClassVar, Optional, Type
+from typing import Annotated, Any, ClassVar, Optional, Type
 
 import paddle
 import paddle.nn.functional as F
 from paddle import nn
 
-from paddlevideo_fast.config.types import PositiveInt, Share
-from paddlevideo_fast.modeling.backbones.blocks import ShiftRatio
-from paddlevideo_fast.modeling.backbones.frame_classifier import (
-    FrameClassifier,
-    Scale,
-    TemporalShift,
-    WideClassifier,
-    make_divisible,
+from paddlevideo_fast.config.types import PositiveInt, Range, Share
+from paddlevideo_fast.modeling.backbones.resnet import ShiftRatio
+from paddlevideo_fast.modeling.layers import (
+    ConvBN,
+    ConvBNPlain,
+    SqueezeExcitation,
+    activation,
+    temporal_shift,
 )
-from paddlevideo_fast.modeling.layers import ConvBN, ConvBNPlain, SqueezeExcitation
 from paddlevideo_fast.registry import BACKBONES
+
+Scale = Annotated[float, Range(0.1)]
+
+
+def make_divisible(value: float, divisor: int = 8) -> int:
+    """The multiple of `divisor` nearest to `value`, but at least 0.9 times `value`.
+
+    Reference: Howard et al., "Searching for MobileNetV3", arXiv 1905.02244.
+    """
+    rounded = max(divisor, int(value + divisor / 2) // divisor * divisor)
+    return rounded if rounded >= 0.9 * value else rounded + divisor
+
+
+class TemporalShift(nn.Layer):
+    """The temporal shift as a layer without parameters; see `layers.temporal_shift`."""
+
+    def __init__(self, num_seg: int, shift_ratio: float) -> None:
+        super().__init__()
+        self._num_seg = num_seg
+        self._shift_ratio = shift_ratio
+
+    def forward(self, frames: paddle.Tensor) -> paddle.Tensor:
+        """[N*T, C, H, W] to the same."""
+        return temporal_shift(frames, self._num_seg, self._shift_ratio)
+
+
+class FrameClassifier(nn.Layer):
+    """A backbone whose outputs are the logits of frames, for `MoViNetHead`, which takes their mean.
+
+    Args:
+        pretrained: path or URL of weights; null: random weights.
+        num_seg: frames of a clip.
+        class_num: classes.
+        shift_ratio: share of the channels in each fold of the temporal shift; null: 1/num_seg, as
+            PaddleVideo trained these networks.
+
+    Attributes:
+        num_classes: length of the logits.
+        out_channels: the same number.
+        shift: the temporal shift, without parameters.
+    """
+
+    data_format = "NCHW"
+
+    def __init__(
+        self,
+        pretrained: Optional[str] = None,
+        num_seg: PositiveInt = 8,
+        class_num: PositiveInt = 400,
+        shift_ratio: Optional[ShiftRatio] = None,
+    ) -> None:
+        super().__init__()
+        self.pretrained = pretrained
+        self.num_seg = num_seg
+        self.num_classes = self.out_channels = class_num
+        self.shift_ratio = 1 / num_seg if shift_ratio is None else shift_ratio
+        self.shift = TemporalShift(num_seg, self.shift_ratio)
+
+
+class WideClassifier(FrameClassifier):
+    """A `FrameClassifier` that ends in a wide layer, under the names `last_conv` and `fc`.
+
+    Args:
+        scale: factor on the channels of all layers but the last convolution.
+        class_expand: channels of the last convolution.
+        dropout_prob: dropout before the classifier.
+    """
+
+    def __init__(
+        self,
+        scale: Scale = 1.0,
+        class_expand: PositiveInt = 1280,
+        dropout_prob: Share = 0.2,
+        **shared: Any,
+    ) -> None:
+        super().__init__(**shared)
+        self._scale, self._width, self._dropout_prob = scale, class_expand, dropout_prob
+
+    def channels(self, channels: int) -> int:
+        """The channels that a layer has at this network's scale."""
+        return make_divisible(channels * self._scale)
+
+    def add_classifier(self, channels: int, act: str) -> None:
+        """Adds the last layers, which take `channels` channels."""
+        init = paddle.ParamAttr(initializer=nn.initializer.KaimingNormal())
+        self.last_conv = nn.Conv2D(channels, self._width, 1, weight_attr=init, bias_attr=False)
+        self.last_act = activation(act)
+        self.dropout = nn.Dropout(self._dropout_prob, mode="downscale_in_infer")
+        self.fc = nn.Linear(self._width, self.num_classes)
+
+    def classify(self, x: paddle.Tensor) -> paddle.Tensor:
+        """Features [N*T, channels, H, W] to logits [N*T, class_num]."""
+        x = self.last_act(self.last_conv(x.mean(axis=[2, 3], keepdim=True)))
+        return self.fc(self.dropout(x).flatten(1))
+
 
 # expansion, channels, blocks, stride of the first one; table 2 of the paper
 _V2_STAGES = (
@@ -59,13 +153,13 @@ def _hard_sigmoid(x: paddle.Tensor) -> paddle.Tensor:
 class InvertedResidual(nn.Layer):
     """1x1 to more channels, a depthwise convolution, 1x1 back without activation.
 
-    Where the block keeps its shape, its input is added to the output, and the convolutions see it shifted
-    in time.
+    Where the block keeps its shape, its input is added to the output, and the convolutions see the input
+    shifted in time.
 
     Args:
         in_channels, inner_channels, out_channels: channels.
-        kernel_size: of the depthwise convolution.
-        stride: of the depthwise convolution.
+        kernel_size: kernel size of the depthwise convolution.
+        stride: stride of the depthwise convolution.
         act: name of a function in `paddle.nn.functional`.
         shift: the temporal shift.
         squeeze: channel attention behind the depthwise convolution.
@@ -134,8 +228,8 @@ class _Stage(nn.Layer):
 
 @BACKBONES.register()
 class PPTSM_MobileNetV2(FrameClassifier):
-    """MobileNetV2 whose residual blocks shift their input along time; it ends in its own classifier and
-    takes `MoViNetHead`. See `FrameClassifier` for the other arguments.
+    """MobileNetV2 whose residual blocks shift their input along time. It ends in its own classifier and
+    takes `MoViNetHead`.
 
     Args:
         scale: factor on the channels of all layers but the last convolution.
@@ -145,15 +239,8 @@ class PPTSM_MobileNetV2(FrameClassifier):
         Lin, Gan, Han, "TSM: Temporal Shift Module for Efficient Video Understanding", arXiv 1811.08383.
     """
 
-    def __init__(
-        self,
-        pretrained: Optional[str] = None,
-        num_seg: PositiveInt = 8,
-        class_num: PositiveInt = 400,
-        scale: Scale = 1.0,
-        shift_ratio: Optional[ShiftRatio] = None,
-    ) -> None:
-        super().__init__(pretrained, num_seg, class_num, shift_ratio)
+    def __init__(self, scale: Scale = 1.0, **shared: Any) -> None:
+        super().__init__(**shared)
         channels = int(32 * scale)
         self.conv1 = ConvBN(3, channels, 3, stride=2, act="relu6")
         self._stage_names = []
@@ -165,7 +252,7 @@ class PPTSM_MobileNetV2(FrameClassifier):
             channels = out_channels
         last_channels = int(1280 * max(scale, 1.0))
         self.conv9 = ConvBN(channels, last_channels, 1, act="relu6")
-        self.out = nn.Linear(last_channels, class_num)
+        self.out = nn.Linear(last_channels, self.num_classes)
 
     def forward(self, frames: paddle.Tensor) -> paddle.Tensor:
         """Frames [N*T, 3, H, W] to their logits [N*T, class_num]."""
@@ -184,41 +271,27 @@ class _PlainResidual(InvertedResidual):
 
 @BACKBONES.register()
 class PPTSM_MobileNetV3(WideClassifier):
-    """MobileNetV3-Large whose residual blocks shift their input along time; it ends in its own classifier
-    and takes `MoViNetHead`. See `FrameClassifier` for the other arguments.
-
-    Args:
-        scale: factor on the channels of all layers but the last convolution.
-        class_expand: channels of the last convolution.
-        dropout_prob: dropout before the classifier.
+    """MobileNetV3-Large whose residual blocks shift their input along time. It ends in its own classifier
+    and takes `MoViNetHead`.
 
     References:
         Howard et al., "Searching for MobileNetV3", arXiv 1905.02244, table 1.
         Lin, Gan, Han, "TSM: Temporal Shift Module for Efficient Video Understanding", arXiv 1811.08383.
     """
 
-    def __init__(
-        self,
-        pretrained: Optional[str] = None,
-        num_seg: PositiveInt = 8,
-        class_num: PositiveInt = 400,
-        scale: Scale = 1.0,
-        class_expand: PositiveInt = 1280,
-        dropout_prob: Share = 0.2,
-        shift_ratio: Optional[ShiftRatio] = None,
-    ) -> None:
-        super().__init__(pretrained, num_seg, class_num, shift_ratio)
-        channels = make_divisible(16 * scale)
+    def __init__(self, **shared: Any) -> None:
+        super().__init__(**shared)
+        channels = self.channels(16)
         self.conv = ConvBNPlain(3, channels, 3, stride=2, act="hardswish")
         blocks = []
         for kernel_size, inner, width, squeeze, act, stride in _V3_BLOCKS:
-            sizes = channels, make_divisible(inner * scale), make_divisible(width * scale)
+            sizes = channels, self.channels(inner), self.channels(width)
             blocks.append(_PlainResidual(*sizes, kernel_size, stride, act, self.shift, squeeze))
             channels = sizes[-1]
         self.blocks = nn.Sequential(*blocks)
-        squeezed = make_divisible(960 * scale)
+        squeezed = self.channels(960)
         self.last_second_conv = ConvBNPlain(channels, squeezed, 1, act="hardswish")
-        self.add_classifier(squeezed, class_expand, "hardswish", dropout_prob)
+        self.add_classifier(squeezed, "hardswish")
 
     def forward(self, frames: paddle.Tensor) -> paddle.Tensor:
         """Frames [N*T, 3, H, W] to their logits [N*T, class_num]."""

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Dict, NamedTuple, Optional
+from typing import Any, ClassVar, Dict, NamedTuple
 
 import paddle
 import paddle.nn.functional as F
 from paddle import nn
 
-from paddlevideo_fast.config.types import PositiveInt, Share
-from paddlevideo_fast.modeling.backbones.blocks import ShiftRatio
-from paddlevideo_fast.modeling.backbones.frame_classifier import Scale, WideClassifier, make_divisible
+from paddlevideo_fast.modeling.backbones.mobilenet import WideClassifier
 from paddlevideo_fast.modeling.layers import ConvBNPlain, SqueezeExcitation
 from paddlevideo_fast.registry import BACKBONES
 
@@ -40,8 +38,8 @@ class DepthwiseSeparable(nn.Layer):
 
     Args:
         in_channels, out_channels: channels.
-        stride: of the depthwise convolution.
-        style: of its stage.
+        stride: stride of the depthwise convolution.
+        style: style of its stage.
 
     References:
         PP-LCNetV2, PaddleClas: https://github.com/PaddlePaddle/PaddleClas.
@@ -83,7 +81,7 @@ class DepthwiseSeparable(nn.Layer):
 
 
 class FrameAttention(nn.Layer):
-    """Scales each frame of a clip by a number that the means of all its frames decide.
+    """Attention over frames: scales each frame of a clip by a number computed from the means of all frames.
 
     Args:
         num_seg: frames of a clip.
@@ -107,17 +105,14 @@ class FrameAttention(nn.Layer):
 
 @BACKBONES.register()
 class PPTSM_v2(WideClassifier):
-    """PP-LCNetV2 with one temporal shift, before its third stage; it ends in its own classifier and takes
-    `MoViNetHead`. See `FrameClassifier` for the other arguments.
+    """PP-LCNetV2 with one temporal shift, before its third stage. It ends in its own classifier and takes
+    `MoViNetHead`.
 
-    Weights of PaddleVideo and PaddleClas fit. They also hold `dw_conv.weight` and `.bias` of the blocks with
-    branches, room for the sum of these that nothing computes with; the network here lacks it.
+    Weights of PaddleVideo and PaddleClas fit. Their files also have `dw_conv.weight` and `.bias` for the
+    blocks with branches. No network computes with these, and the network here lacks them.
 
     Args:
         use_temporal_att: an attention over the frames before the shift.
-        scale: factor on the channels of all layers but the last convolution.
-        class_expand: channels of the last convolution.
-        dropout_prob: dropout before the classifier.
 
     References:
         PP-TSMv2, PaddleVideo: https://github.com/PaddlePaddle/PaddleVideo.
@@ -128,20 +123,9 @@ class PPTSM_v2(WideClassifier):
         "use_ssld": "`pretrained` names the file",
     }
 
-    def __init__(
-        self,
-        pretrained: Optional[str] = None,
-        num_seg: PositiveInt = 8,
-        class_num: PositiveInt = 400,
-        use_temporal_att: bool = False,
-        scale: Scale = 1.0,
-        class_expand: PositiveInt = 1280,
-        dropout_prob: Share = 0.2,
-        shift_ratio: Optional[ShiftRatio] = None,
-    ) -> None:
-        super().__init__(pretrained, num_seg, class_num, shift_ratio)
-        channels = make_divisible(64 * scale)
-        narrow = make_divisible(32 * scale)
+    def __init__(self, use_temporal_att: bool = False, **shared: Any) -> None:
+        super().__init__(**shared)
+        channels, narrow = self.channels(64), self.channels(32)
         self.stem = nn.Sequential(
             ConvBNPlain(3, narrow, 3, stride=2, act="relu"),
             DepthwiseSeparable(narrow, channels, 1, _StageStyle()),
@@ -150,12 +134,12 @@ class PPTSM_v2(WideClassifier):
         for width, num_blocks, style in _STAGES:
             blocks = []
             for index in range(num_blocks):
-                out_channels = make_divisible(width * scale)
+                out_channels = self.channels(width)
                 blocks.append(DepthwiseSeparable(channels, out_channels, 1 if index else 2, style))
                 channels = out_channels
             self.stages.append(nn.Sequential(*blocks))
-        self.add_classifier(channels, class_expand, "relu", dropout_prob)
-        self.global_attention = FrameAttention(num_seg) if use_temporal_att else None
+        self.add_classifier(channels, "relu")
+        self.global_attention = FrameAttention(self.num_seg) if use_temporal_att else None
 
     @property
     def lr_multipliers(self) -> Dict[str, float]:

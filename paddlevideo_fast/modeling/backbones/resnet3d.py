@@ -1,15 +1,276 @@
-"""The 3D networks: SlowFast, Slow-only and I3D."""
+"""3D ResNets: SlowFast, Slow-only and I3D.
+
+Layers have PaddleVideo's and PySlowFast's names: `s1.pathway0_stem`, `s2.pathway0_res0.branch2.a`, `s2_fuse`.
+"""
 
 from __future__ import annotations
 
-from typing import ClassVar, Dict, List, Literal, Optional, Sequence
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar, Dict, List, Literal, Optional, Sequence, Tuple
 
 import paddle
+import paddle.nn.functional as F
+from paddle import nn
 
 from paddlevideo_fast.config.types import PositiveInt
 from paddlevideo_fast.errors import ConfigError
-from paddlevideo_fast.modeling.backbones.pathways import Fusion, Pathway, PathwayResNet
+from paddlevideo_fast.modeling.backbones.resnet import STAGE_BLOCKS
+from paddlevideo_fast.modeling.layers import SubBatchNorm3D
 from paddlevideo_fast.registry import BACKBONES
+
+Kernel = Tuple[int, int, int]
+_EXPANSION = 4
+
+
+@dataclass(frozen=True)
+class Pathway:
+    """What one pathway looks like.
+
+    Attributes:
+        width: channels of its stem; every stage scales with it.
+        stem_frames: frames that the stem's convolution spans.
+        stage_frames: for each of the four stages, the frames that its blocks span, in turn, over and over.
+        inflate: which convolution of a block spans frames: the first, 1×1 in space ("3x1x1"), or the 3×3
+            convolution in the middle ("3x3x3").
+        stem_strides: strides in time of the stem's convolution and its pooling.
+    """
+
+    width: int
+    stem_frames: int
+    stage_frames: Sequence[Sequence[int]]
+    inflate: str = "3x1x1"
+    stem_strides: Tuple[int, int] = (1, 1)
+
+    def kernels(self, stage: int, index: int) -> Tuple[Kernel, Kernel]:
+        """Kernels (T, H, W) of the first and the second convolution of block `index` in `stage`."""
+        frames = self.stage_frames[stage][index % len(self.stage_frames[stage])]
+        return ((frames, 1, 1), (1, 3, 3)) if self.inflate == "3x1x1" else ((1, 1, 1), (frames, 3, 3))
+
+
+@dataclass(frozen=True)
+class Fusion:
+    """How the fast pathway's features join the slow pathway.
+
+    Attributes:
+        alpha: fast frames for one slow frame; the stride in time.
+        kernel_frames: frames that the convolution spans.
+        ratio: channels that the convolution gives for each fast channel.
+        normalize: batch norm and ReLU after it.
+    """
+
+    alpha: int
+    kernel_frames: int
+    ratio: int = 2
+    normalize: bool = True
+
+
+def conv3d(in_channels: int, out_channels: int, kernel: Kernel, stride: Kernel = (1, 1, 1)) -> nn.Conv3D:
+    """A 3D convolution without bias whose padding keeps the size; first weights as in He et al."""
+    std = math.sqrt(2 / (out_channels * math.prod(kernel)))
+    return nn.Conv3D(
+        in_channels,
+        out_channels,
+        kernel,
+        stride=stride,
+        padding=tuple(size // 2 for size in kernel),
+        weight_attr=paddle.ParamAttr(initializer=nn.initializer.Normal(0.0, std)),
+        bias_attr=False,
+    )
+
+
+class Stem(nn.Layer):
+    """Convolution, batch norm, ReLU and pooling in space: [N, 3, T, H, W] to [N, width, T', H/4, W/4].
+
+    T' is T, unless the pathway's stem has strides in time.
+    """
+
+    def __init__(self, pathway: Pathway) -> None:
+        super().__init__()
+        conv_stride, self._pool_stride = pathway.stem_strides
+        self._conv = conv3d(3, pathway.width, (pathway.stem_frames, 7, 7), (conv_stride, 2, 2))
+        self._bn = SubBatchNorm3D(pathway.width)
+
+    def forward(self, x: paddle.Tensor) -> paddle.Tensor:
+        x = F.relu(self._bn(self._conv(x)))
+        strides = (self._pool_stride, 2, 2)
+        return F.max_pool3d(x, kernel_size=(1, 3, 3), stride=strides, padding=(0, 1, 1))
+
+
+class Branch(nn.Layer):
+    """The three convolutions of a bottleneck block; its last batch norm starts at 0, adding nothing."""
+
+    def __init__(self, in_channels: int, channels: int, kernels: Tuple[Kernel, Kernel], stride: int) -> None:
+        super().__init__()
+        first, second = kernels
+        out_channels = channels * _EXPANSION
+        self.a = conv3d(in_channels, channels, first)
+        self.a_bn = SubBatchNorm3D(channels)
+        self.b = conv3d(channels, channels, second, (1, stride, stride))
+        self.b_bn = SubBatchNorm3D(channels)
+        self.c = conv3d(channels, out_channels, (1, 1, 1))
+        zero = paddle.ParamAttr(initializer=nn.initializer.Constant(0.0))
+        self.c_bn = SubBatchNorm3D(out_channels, weight_attr=zero)
+
+    def forward(self, x: paddle.Tensor) -> paddle.Tensor:
+        x = F.relu(self.a_bn(self.a(x)))
+        x = F.relu(self.b_bn(self.b(x)))
+        return self.c_bn(self.c(x))
+
+
+class Block(nn.Layer):
+    """A bottleneck block; its shortcut is a convolution where the number of channels or the size changes."""
+
+    def __init__(self, in_channels: int, channels: int, kernels: Tuple[Kernel, Kernel], stride: int) -> None:
+        super().__init__()
+        out_channels = channels * _EXPANSION
+        self.branch1: Optional[nn.Layer] = None
+        if in_channels != out_channels or stride != 1:
+            self.branch1 = conv3d(in_channels, out_channels, (1, 1, 1), (1, stride, stride))
+            self.branch1_bn = SubBatchNorm3D(out_channels)
+        self.branch2 = Branch(in_channels, channels, kernels, stride)
+
+    def forward(self, x: paddle.Tensor) -> paddle.Tensor:
+        short = x if self.branch1 is None else self.branch1_bn(self.branch1(x))
+        return F.relu(short + self.branch2(x))
+
+
+class Stage(nn.Layer):
+    """Layers that each pathway passes on its own."""
+
+    def __init__(self, pathways: Sequence[Sequence[Tuple[str, nn.Layer]]]) -> None:
+        super().__init__()
+        self._names: List[List[str]] = []
+        for number, layers in enumerate(pathways):
+            self._names.append([f"pathway{number}_{name}" for name, _ in layers])
+            for name, layer in layers:
+                self.add_sublayer(f"pathway{number}_{name}", layer)
+
+    def forward(self, tensors: Sequence[paddle.Tensor]) -> List[paddle.Tensor]:
+        results = []
+        for names, x in zip(self._names, tensors):
+            for name in names:
+                x = getattr(self, name)(x)
+            results.append(x)
+        return results
+
+
+class FuseFastToSlow(nn.Layer):
+    """Joins the fast pathway's features, strided in time, to the slow pathway's channels."""
+
+    def __init__(self, channels: int, fusion: Fusion) -> None:
+        super().__init__()
+        out_channels = channels * fusion.ratio
+        self._conv_f2s = conv3d(channels, out_channels, (fusion.kernel_frames, 1, 1), (fusion.alpha, 1, 1))
+        self._bn = SubBatchNorm3D(out_channels) if fusion.normalize else None
+
+    def forward(self, tensors: Sequence[paddle.Tensor]) -> List[paddle.Tensor]:
+        slow, fast = tensors
+        lateral = self._conv_f2s(fast)
+        if self._bn is not None:
+            lateral = F.relu(self._bn(lateral))
+        return [paddle.concat([slow, lateral], axis=1), fast]
+
+
+class PathwayResNet(nn.Layer):
+    """Stem, four stages, and fusions between them; what the registered 3D networks share.
+
+    Args:
+        pathways: the slow one first.
+        fusion: after the stem and all stages but the last; None for one pathway.
+        halve_frames: pool pairs of frames after the first stage (I3D).
+        depth: 50 or 101.
+        stage_blocks: blocks in each of the four stages; null: what the depth says.
+        pretrained: weights to start from: of this network, or of a 2D ResNet, which are inflated.
+
+    Attributes:
+        out_channels: channels of the feature maps, all pathways together.
+        least_frames: the fewest frames that a clip may have.
+
+    Raises:
+        ConfigError: a depth that does not exist.
+    """
+
+    data_format = "NCDHW"
+    least_frames: ClassVar[int] = 1
+
+    injected: ClassVar[Tuple[str, ...]] = ("pathways", "fusion", "halve_frames")
+
+    def __init__(
+        self,
+        pathways: Sequence[Pathway],
+        fusion: Optional[Fusion] = None,
+        halve_frames: bool = False,
+        depth: int = 50,
+        stage_blocks: Optional[Sequence[PositiveInt]] = None,
+        pretrained: Optional[str] = None,
+    ) -> None:
+        super().__init__()
+        if depth not in (50, 101):
+            raise ConfigError([f"MODEL.backbone.depth={depth}: the 3D networks have depth 50 or 101"])
+        self.pretrained = pretrained
+        self._fusion = fusion
+        self._halve_frames = halve_frames
+        self.s1 = Stage([[("stem", Stem(pathway))] for pathway in pathways])
+        channels = [pathway.width for pathway in pathways]
+        for stage, num_blocks in enumerate(stage_blocks or STAGE_BLOCKS[depth]):
+            if fusion is not None:
+                slow, fast = channels
+                self.add_sublayer(f"s{stage + 1}_fuse", FuseFastToSlow(fast, fusion))
+                channels = [slow + fast * fusion.ratio, fast]
+            self.add_sublayer(f"s{stage + 2}", _residual_stage(pathways, channels, stage, num_blocks))
+            channels = [pathway.width * 2**stage * _EXPANSION for pathway in pathways]
+        self.out_channels = sum(channels)
+
+    def forward(self, clips: paddle.Tensor) -> List[paddle.Tensor]:
+        """Clips to features.
+
+        Args:
+            clips: float [N, 3, T, H, W].
+
+        Returns:
+            For each pathway [N, channels, T', H/32, W/32].
+
+        Raises:
+            ConfigError: the clip's frames are too few, or do not divide into the pathways.
+        """
+        tensors = self.s1(self._split(clips))
+        for stage in range(4):
+            if self._fusion is not None:
+                tensors = getattr(self, f"s{stage + 1}_fuse")(tensors)
+            tensors = getattr(self, f"s{stage + 2}")(tensors)
+            if stage == 0 and self._halve_frames:
+                tensors = [F.max_pool3d(x, kernel_size=(2, 1, 1), stride=(2, 1, 1)) for x in tensors]
+        return tensors
+
+    def _split(self, clips: paddle.Tensor) -> List[paddle.Tensor]:
+        num_frames = clips.shape[2]
+        if num_frames < self.least_frames:
+            raise ConfigError(
+                [
+                    f"MODEL.backbone: clips have {num_frames} frame, and {type(self).__name__} needs "
+                    f"{self.least_frames}; change num_frames of the sampler in PIPELINE"
+                ]
+            )
+        return [clips]
+
+
+def _residual_stage(
+    pathways: Sequence[Pathway], in_channels: Sequence[int], stage: int, num_blocks: int
+) -> Stage:
+    layers = []
+    for pathway, channels_in in zip(pathways, in_channels):
+        blocks: List[Tuple[str, nn.Layer]] = []
+        channels = pathway.width * 2**stage
+        for index in range(num_blocks):
+            stride = 2 if index == 0 and stage > 0 else 1
+            blocks.append(
+                (f"res{index}", Block(channels_in, channels, pathway.kernels(stage, index), stride))
+            )
+            channels_in = channels * _EXPANSION
+        layers.append(blocks)
+    return Stage(layers)
+
 
 _SLOW_FRAMES = ((1,), (1,), (3,), (3,))
 _FAST_FRAMES = ((3,), (3,), (3,), (3,))
@@ -20,20 +281,17 @@ _EVERY_OTHER = ((3,), (3, 1), (3, 1), (1, 3))
 class ResNetSlowFast(PathwayResNet):
     """SlowFast: few frames with many channels, many frames with few, and connections from fast to slow.
 
-    It takes the fast pathway's clip; the slow pathway sees one in alpha of its frames.
+    The clip is the fast pathway's; the slow pathway sees one in alpha of its frames.
 
     Args:
         alpha: fast frames for one slow frame; the clips' frames must be a multiple of it.
         beta: slow channels for one fast channel.
-        depth: 50 or 101.
         width_per_group: channels of the slow stem.
         fusion_kernel_sz: frames that the connections' convolutions span.
         fusion_conv_channel_ratio: channels that a connection gives for each fast channel.
         fuse_bn_relu: batch norm and ReLU in the connections; MMAction2's networks have neither.
         slow_frames: "spread" takes the slow pathway's frames from the first to the last; "strided" every
             alpha-th one, as MMAction2's networks do.
-        stage_blocks: blocks in each of the four stages; null: what the depth says.
-        pretrained: weights to start from.
 
     Reference: Feichtenhofer et al., "SlowFast Networks for Video Recognition", arXiv 1812.03982, section 3.
     """
@@ -48,14 +306,12 @@ class ResNetSlowFast(PathwayResNet):
         self,
         alpha: PositiveInt,
         beta: PositiveInt,
-        depth: int = 50,
         width_per_group: PositiveInt = 64,
         fusion_kernel_sz: PositiveInt = 7,
         fusion_conv_channel_ratio: PositiveInt = 2,
         fuse_bn_relu: bool = True,
         slow_frames: Literal["spread", "strided"] = "spread",
-        stage_blocks: Optional[Sequence[PositiveInt]] = None,
-        pretrained: Optional[str] = None,
+        **shared: Any,
     ) -> None:
         if width_per_group % beta:
             raise ConfigError(
@@ -66,10 +322,8 @@ class ResNetSlowFast(PathwayResNet):
                 Pathway(width_per_group, 1, _SLOW_FRAMES),
                 Pathway(width_per_group // beta, 5, _FAST_FRAMES),
             ],
-            depth,
-            stage_blocks,
             Fusion(alpha, fusion_kernel_sz, fusion_conv_channel_ratio, fuse_bn_relu),
-            pretrained=pretrained,
+            **shared,
         )
         self.alpha = alpha
         self.slow_frames = slow_frames
@@ -96,23 +350,13 @@ class ResNetSlow(PathwayResNet):
     """Slow-only: SlowFast's slow pathway alone.
 
     Args:
-        depth: 50 or 101.
         width_per_group: channels of the stem.
-        stage_blocks: blocks in each of the four stages; null: what the depth says.
-        pretrained: weights to start from: of this network, or of a 2D ResNet, which are inflated.
 
     Reference: Feichtenhofer et al., "SlowFast Networks for Video Recognition", arXiv 1812.03982, section 4.1.
     """
 
-    def __init__(
-        self,
-        depth: int = 50,
-        width_per_group: PositiveInt = 64,
-        stage_blocks: Optional[Sequence[PositiveInt]] = None,
-        pretrained: Optional[str] = None,
-    ) -> None:
-        pathway = Pathway(width_per_group, 1, _SLOW_FRAMES)
-        super().__init__([pathway], depth, stage_blocks, pretrained=pretrained)
+    def __init__(self, width_per_group: PositiveInt = 64, **shared: Any) -> None:
+        super().__init__([Pathway(width_per_group, 1, _SLOW_FRAMES)], **shared)
 
 
 @BACKBONES.register()
@@ -120,14 +364,11 @@ class ResNetI3D(PathwayResNet):
     """I3D on a ResNet: 2D convolutions inflated to 3D, and pairs of frames pooled after the first stage.
 
     Args:
-        depth: 50 or 101.
         inflate: "3x1x1" spans frames in a block's first, 1×1 convolution; "3x3x3" in its 3×3 one.
         inflate_all: all blocks span frames, not every other one from the second stage on.
         width_per_group: channels of the stem.
-        stage_blocks: blocks in each of the four stages; null: what the depth says.
         conv1_stride_t, pool1_stride_t: stride in time of the stem's convolution and pooling; 2 in MMAction2's
             networks.
-        pretrained: weights to start from: of this network, or of a 2D ResNet, which are inflated.
 
     Reference: Carreira, Zisserman, "Quo Vadis, Action Recognition?", arXiv 1705.07750, section 2.4; the two
     inflations: Wang et al., "Non-local Neural Networks", arXiv 1711.07971, section 4.1.
@@ -137,17 +378,15 @@ class ResNetI3D(PathwayResNet):
 
     def __init__(
         self,
-        depth: int = 50,
         inflate: Literal["3x1x1", "3x3x3"] = "3x1x1",
         inflate_all: bool = False,
         width_per_group: PositiveInt = 64,
-        stage_blocks: Optional[Sequence[PositiveInt]] = None,
         conv1_stride_t: PositiveInt = 1,
         pool1_stride_t: PositiveInt = 1,
-        pretrained: Optional[str] = None,
+        **shared: Any,
     ) -> None:
         frames = _FAST_FRAMES if inflate_all else _EVERY_OTHER
         stem_strides = (conv1_stride_t, pool1_stride_t)
         pathway = Pathway(width_per_group, 5, frames, inflate, stem_strides)
-        super().__init__([pathway], depth, stage_blocks, halve_frames=True, pretrained=pretrained)
+        super().__init__([pathway], halve_frames=True, **shared)
         self.stem_strides = stem_strides

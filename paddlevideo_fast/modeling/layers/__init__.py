@@ -1,9 +1,6 @@
 """Building blocks shared by the networks."""
 
-from paddlevideo_fast.modeling.layers.conv_bn import ConvBN, ConvBNPlain
-from paddlevideo_fast.modeling.layers.portable import activation, portable_operators
-from paddlevideo_fast.modeling.layers.squeeze_excitation import SqueezeExcitation
-from paddlevideo_fast.modeling.layers.sub_batchnorm import (
+from paddlevideo_fast.modeling.layers.batch_norm import (
     SubBatchNorm2D,
     SubBatchNorm3D,
     restart_splits,
@@ -12,7 +9,12 @@ from paddlevideo_fast.modeling.layers.sub_batchnorm import (
     set_sync_group,
     split_statistics,
 )
-from paddlevideo_fast.modeling.layers.temporal_shift import temporal_shift, temporal_shift_composed
+from paddlevideo_fast.modeling.layers.conv_bn import ConvBN, ConvBNPlain, SqueezeExcitation
+from paddlevideo_fast.modeling.layers.operators import (
+    activation,
+    portable_operators,
+    temporal_shift,
+)
 
 __all__ = [
     "ConvBN",
@@ -28,5 +30,4 @@ __all__ = [
     "set_sync_group",
     "split_statistics",
     "temporal_shift",
-    "temporal_shift_composed",
 ]

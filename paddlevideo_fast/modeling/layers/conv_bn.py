@@ -1,14 +1,15 @@
-"""Convolution, batch norm, activation: what every 2D network here is made of."""
+"""What the 2D networks are made of: convolution with batch norm and activation, channel attention."""
 
 from __future__ import annotations
 
-from typing import ClassVar, Optional
+from typing import Callable, ClassVar, Optional
 
 import paddle
+import paddle.nn.functional as F
 from paddle import nn
 
-from paddlevideo_fast.modeling.layers.portable import activation
-from paddlevideo_fast.modeling.layers.sub_batchnorm import SubBatchNorm2D
+from paddlevideo_fast.modeling.layers.batch_norm import SubBatchNorm2D
+from paddlevideo_fast.modeling.layers.operators import activation
 
 
 class ConvBN(nn.Layer):
@@ -20,9 +21,9 @@ class ConvBN(nn.Layer):
     Args:
         in_channels, out_channels: channels.
         kernel_size: odd; the padding keeps the size.
-        stride: of the convolution.
+        stride: stride of the convolution.
         act: name of a function in `paddle.nn.functional`, or None.
-        groups: of the convolution; as many as channels make it a depthwise one.
+        groups: groups of the convolution; a depthwise convolution has as many as channels.
         pool: average 2x2 pixels, stride 2, before the convolution (the ResNet-D shortcut).
         data_format: "NCHW" or "NHWC".
     """
@@ -67,7 +68,39 @@ class ConvBN(nn.Layer):
 
 
 class ConvBNPlain(ConvBN):
-    """The same under the names of PaddleClas since 2.1, `conv` and `bn`."""
+    """`ConvBN` with PaddleClas' names since 2.1, `conv` and `bn`."""
 
     conv_name = "conv"
     norm_name = "bn"
+
+
+class SqueezeExcitation(nn.Layer):
+    """Channel attention: scales each channel of a frame by a number computed from all its channels.
+
+    The sublayers are called as in PaddleClas (`conv1`, `conv2`).
+
+    Args:
+        channels: channels of the input.
+        gate: maps a tensor to numbers between 0 and 1.
+        reduction: input channels per channel of the inner layer.
+
+    Reference: Hu et al., "Squeeze-and-Excitation Networks", arXiv 1709.01507, section 3.
+    """
+
+    def __init__(
+        self, channels: int, gate: Callable[[paddle.Tensor], paddle.Tensor], reduction: int = 4
+    ) -> None:
+        super().__init__()
+        self.conv1 = _pointwise(channels, channels // reduction)
+        self.conv2 = _pointwise(channels // reduction, channels)
+        self._gate = gate
+
+    def forward(self, x: paddle.Tensor) -> paddle.Tensor:
+        """[N, C, H, W] to the same."""
+        squeezed = x.mean(axis=[2, 3], keepdim=True)
+        return x * self._gate(self.conv2(F.relu(self.conv1(squeezed))))
+
+
+def _pointwise(in_channels: int, out_channels: int) -> nn.Conv2D:
+    initializer = nn.initializer.KaimingNormal()
+    return nn.Conv2D(in_channels, out_channels, 1, weight_attr=paddle.ParamAttr(initializer=initializer))

@@ -1,0 +1,1 @@
+"""Measurements beside the toolkit: what is measured against what; `tools/benchmark.py` starts them."""

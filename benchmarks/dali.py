@@ -1,0 +1,157 @@
+"""CPU time of training clips: NVIDIA DALI on a CPU against our own reader."""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, Dict, List, Optional, Sequence
+
+import av
+import cv2
+import numpy as np
+
+from benchmarks.measuring import add_output_arguments, in_turn, show
+from benchmarks.pipeline import RECIPES, Recipe
+from paddlevideo_fast.cli import count
+from paddlevideo_fast.decode import open_video
+from paddlevideo_fast.loader import Pipeline, VideoDataset, build_loader
+from paddlevideo_fast.loader.dali import DaliOptions
+from paddlevideo_fast.loader.dali.graph import generation_of, import_dali
+
+OURS, CPU, GPU = "ours", "DALI on CPU", "DALI on GPU"
+_ENCODERS = {
+    "h264": ("libx264", {"crf": "20"}),
+    "vp9": ("libvpx-vp9", {"crf": "24", "b": "0", "cpu-used": "5"}),
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds this benchmark's options."""
+    parser.add_argument("clips", nargs="+", help="videos; encoded again where this DALI does not decode them")
+    parser.add_argument("--recipe", choices=RECIPES, action="append", help="measure only this recipe")
+    parser.add_argument("--batch-size", type=int, default=4, help="clips in a batch, all from one video")
+    parser.add_argument("--rounds", type=count(1), default=9, help="batches to measure on each side")
+    parser.add_argument("--seed", type=int, default=0, help="seed of frames and crops")
+    add_output_arguments(parser)
+
+
+def main(args: argparse.Namespace) -> None:
+    """Runs the benchmark and prints it."""
+    result = run(args.clips, args.recipe, args.batch_size, args.rounds, args.seed)
+    show(result, args, table)
+
+
+def run(
+    clips: Sequence[str],
+    recipes: Optional[Sequence[str]] = None,
+    batch_size: int = 4,
+    rounds: int = 9,
+    seed: int = 0,
+) -> Dict[str, Any]:
+    """Measures the CPU time of a clip, with one decoding thread on each side.
+
+    Args:
+        clips: video files.
+        recipes: names from `pipeline.RECIPES`; None: all.
+        batch_size: clips in a batch.
+        rounds: batches to measure on each side.
+        seed: of frames and crops; both sides draw the same ones.
+
+    Returns:
+        "dali", its version; "rounds", "batch_size", "seed"; "rows": for each recipe, video and side "codec",
+        "ms" (the median; None: not measured), "spread" (its quartiles), "ratio", our time over this
+        one, and "difference", the mean difference of the pixels from ours.
+
+    Raises:
+        MissingExtraError: DALI is not installed.
+    """
+    dali = import_dali()
+    codecs = generation_of(dali).cpu
+    cv2.setNumThreads(1)
+    rows: List[Dict[str, Any]] = []
+    with tempfile.TemporaryDirectory() as folder:
+        for number, clip in enumerate(clips):
+            file, codec = _decodable(clip, codecs, Path(folder) / f"{number}.mkv")
+            for name in recipes or RECIPES:
+                measured = _compare(RECIPES[name], file, batch_size, rounds, seed)
+                rows += [
+                    {"recipe": name, "clip": Path(clip).name, "codec": codec, "side": side, **row}
+                    for side, row in measured.items()
+                ]
+    return {"dali": dali.__version__, "rounds": rounds, "batch_size": batch_size, "seed": seed, "rows": rows}
+
+
+def table(result: Dict[str, Any]) -> str:
+    """The result of `run` as text."""
+    lines = [
+        f"CPU time of a training clip, DALI {result['dali']}, medians of {result['rounds']} batches of "
+        f"{result['batch_size']}, seed {result['seed']}",
+        f"{'recipe':<10}{'video':<20}{'codec':<7}{'through':<13}{'ms':>8}  {'quartiles':<18}"
+        f"{'speed':>7}{'pixels':>8}",
+    ]
+    for row in result["rows"]:
+        line = f"{row['recipe']:<10}{row['clip']:<20}{row['codec']:<7}{row['side']:<13}"
+        if row["ms"] is None:
+            lines.append(f"{line}not measured")
+            continue
+        low, high = row["spread"]
+        quartiles = f"{low:.1f} to {high:.1f}"
+        lines.append(
+            f"{line}{row['ms']:>8.1f}  {quartiles:<18}{row['ratio']:>6.2f}x{row['difference']:>8.2f}"
+        )
+    return "\n".join(lines)
+
+
+def _decodable(clip: str, codecs: Any, path: Path) -> Any:
+    """(file, codec): the clip itself where DALI decodes it, else a copy that is encoded again."""
+    with open_video(clip, backend="pyav") as reader:
+        if reader.codec in codecs:
+            return clip, reader.codec
+        codec = next(name for name in _ENCODERS if name in codecs)
+        encoder, options = _ENCODERS[codec]
+        with av.open(str(path), "w") as container:
+            stream = container.add_stream(encoder, rate=round(reader.avg_fps) or 25, options=options)
+            stream.width, stream.height = reader.width // 2 * 2, reader.height // 2 * 2
+            stream.pix_fmt = "yuv420p"
+            for frame in reader:
+                picture = np.ascontiguousarray(frame[: stream.height, : stream.width])
+                container.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
+            container.mux(stream.encode())
+    return str(path), codec
+
+
+def _compare(recipe: Recipe, file: str, batch_size: int, rounds: int, seed: int) -> Dict[str, Dict[str, Any]]:
+    loaders = {OURS: _loader(recipe, file, batch_size, seed, None)}
+    loaders[CPU] = _loader(recipe, file, batch_size, seed, DaliOptions())
+    first = {side: next(iter(loader.epoch(0))).clips for side, loader in loaders.items()}
+    difference = float(np.abs(first[CPU].astype(np.int16) - first[OURS]).mean())
+    times: Dict[str, List[float]] = {side: [] for side in loaders}
+    for turn, side in in_turn(loaders, rounds):
+        began = time.process_time()
+        for _ in loaders[side].epoch(turn + 1):
+            pass
+        times[side].append(1000 * (time.process_time() - began) / batch_size)
+    middle = {side: statistics.median(found) for side, found in times.items()}
+    rows: Dict[str, Dict[str, Any]] = {}
+    for side, found in times.items():
+        low, _, high = statistics.quantiles(found, n=4)
+        rows[side] = {
+            "ms": middle[side],
+            "spread": [low, high],
+            "ratio": middle[OURS] / middle[side],
+            "difference": difference if side == CPU else 0.0,
+        }
+    return {**rows, GPU: {"ms": None, "spread": None, "ratio": None, "difference": None}}
+
+
+def _loader(recipe: Recipe, file: str, batch_size: int, seed: int, dali: Optional[DaliOptions]) -> Any:
+    with tempfile.NamedTemporaryFile("w", suffix=".list") as listing:
+        listing.write(f"{Path(file).resolve()} 0\n" * batch_size)
+        listing.flush()
+        dataset = VideoDataset(listing.name, pipeline=Pipeline(*recipe), seed=seed, training=True)
+    return build_loader(
+        dataset, batch_size=batch_size, num_workers=0, shuffle=False, drop_last=False, seed=seed, dali=dali
+    )

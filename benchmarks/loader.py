@@ -1,0 +1,266 @@
+"""Batches a second of our loader with uint8 against Paddle's loader with float32."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import itertools
+import resource
+import statistics
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
+
+import numpy as np
+import paddle
+
+from benchmarks.measuring import add_output_arguments, in_turn, show, write_clips
+from paddlevideo_fast.cli import count
+from paddlevideo_fast.errors import BadSampleShareError
+from paddlevideo_fast.loader import (
+    ClipBatchSampler,
+    ClipLoader,
+    ClipRequest,
+    Sample,
+    VideoRecord,
+    build_dataset,
+)
+from paddlevideo_fast.loader.dataset import ClipDataset
+from paddlevideo_fast.modeling import Preprocess
+
+PIPELINE: Dict[str, Any] = {
+    "decode": {"name": "VideoDecoder"},
+    "sample": {"name": "Sampler", "num_seg": 8, "seg_len": 1},
+    "transform": [
+        {"Scale": {"short_size": 256}},
+        {"MultiScaleCrop": {"target_size": 224}},
+        {"RandomFlip": None},
+    ],
+}
+MEAN = np.array([0.485, 0.456, 0.406], np.float32).reshape(1, 3, 1, 1)
+STD = np.array([0.229, 0.224, 0.225], np.float32).reshape(1, 3, 1, 1)
+WORKERS = (0, 1, 2, 4)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds this benchmark's options."""
+    parser.add_argument("--clips", nargs="+", metavar="FILE", help="videos to read (default: generated ones)")
+    parser.add_argument("--workers", type=count(0), nargs="+", default=WORKERS, help="worker counts to try")
+    parser.add_argument("--batch-size", type=count(1), default=8, help="clips of 8 x 224 x 224 (default 8)")
+    parser.add_argument("--batches", type=count(2), default=12, help="batches in a round (default 12)")
+    parser.add_argument("--rounds", type=count(1), default=5, help="rounds of each side (default 5)")
+    add_output_arguments(parser)
+
+
+def main(args: argparse.Namespace) -> None:
+    """Runs the benchmark and prints it."""
+    with tempfile.TemporaryDirectory() as folder:
+        clips = [Path(clip) for clip in args.clips or ()] or write_clips(Path(folder))
+        result = run(clips, args.workers, args.batch_size, args.batches, args.rounds)
+    show(result, args, table)
+
+
+def run(
+    clips: Sequence[Path],
+    workers: Sequence[int] = WORKERS,
+    batch_size: int = 8,
+    num_batches: int = 12,
+    rounds: int = 5,
+) -> Dict[str, Any]:
+    """Reads epochs of the same clips with the same transforms on all sides in turn.
+
+    The sides: "float32" normalises in the worker and sends CHW float32 through `paddle.io.DataLoader`;
+    "uint8 paddle" sends our clips the same way; "uint8" is our loader, and "uint8 + norm" our loader with the
+    normalisation that a run on a CPU does in the training process. On "made" batches the workers have the
+    clip already: what is left is stacking, transport and, for float32, normalisation.
+
+    Returns:
+        "paddle", "clips", "batch_size", "num_batches", "rounds" and "rows": one a source ("read" or "made"),
+        number of workers and side. A row has medians: "batches_per_sec" once all workers are at work, with
+        "spread", its lowest and highest; "cpu_ms" a batch, of all processes; "ratio" and "cpu_ratio", how
+        many times more batches than float32 in the same time and in the same CPU time, of neighbouring
+        rounds; "start_ms" and "again_ms", until the first batch of the first and of the next epoch.
+
+    Raises:
+        BadSampleShareError: the first clip does not decode.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        dataset = _dataset(clips, num_batches * batch_size, Path(folder))
+        sample = dataset[ClipRequest(0, epoch=0)]
+        if sample.clip is None:
+            raise BadSampleShareError(f"{sample.incidents[0].path}: {sample.incidents[0].cause}")
+        rows = [
+            {"source": source, "workers": num_workers, **row}
+            for source, data in (("read", dataset), ("made", _Made(sample, len(dataset))))
+            for num_workers in workers
+            for row in _compare(data, batch_size, num_workers, rounds)
+        ]
+    return {
+        "paddle": paddle.__version__,
+        "clips": [clip.name for clip in clips],
+        "batch_size": batch_size,
+        "num_batches": num_batches,
+        "rounds": rounds,
+        "rows": rows,
+    }
+
+
+def table(result: Dict[str, Any]) -> str:
+    """The result of `run` as text."""
+    lines = [
+        f"loader, Paddle {result['paddle']}: {result['rounds']} rounds of {result['num_batches']} batches of "
+        f"{result['batch_size']} clips of 8 frames of 224 x 224, from {', '.join(result['clips'])}",
+        f"{'source':<8}{'workers':>7}  {'side':<14}{'batches/s':>10}{'spread':>22}{'ratio':>9}"
+        f"{'CPU ms':>9}{'ratio':>8}{'start ms':>10}{'again ms':>10}",
+    ]
+    for row in result["rows"]:
+        low, high = row["spread"]
+        lines.append(
+            f"{row['source']:<8}{row['workers']:>7}  {row['side']:<14}{row['batches_per_sec']:>10.2f}"
+            f"{f'{low:.2f} to {high:.2f}':>22}{row['ratio']:>8.2f}x{row['cpu_ms']:>9.1f}"
+            f"{row['cpu_ratio']:>7.2f}x{row['start_ms']:>10.1f}{row['again_ms']:>10.1f}"
+        )
+    return "\n".join(lines)
+
+
+def _dataset(clips: Sequence[Path], size: int, folder: Path) -> ClipDataset:
+    lines = [f"{clip.resolve()} 0\n" for _, clip in zip(range(size), itertools.cycle(clips))]
+    (folder / "clips.list").write_text("".join(lines), encoding="utf-8")
+    section = {"format": "VideoDataset", "file_path": str(folder / "clips.list")}
+    return build_dataset(section, PIPELINE, training=True, seed=0)
+
+
+@dataclass(frozen=True)
+class _Round:
+    batches_per_sec: float
+    cpu_ms: float
+    start_ms: float
+    again_ms: float
+
+
+def _compare(dataset: Any, batch_size: int, num_workers: int, rounds: int) -> List[Dict[str, Any]]:
+    found: Dict[str, List[_Round]] = {name: [] for name in SIDES}
+    for _, name in in_turn(SIDES, rounds):
+        found[name].append(_time_epoch(SIDES[name](dataset, batch_size, num_workers), num_workers))
+    classic = found["float32"]
+    return [_row(name, mine, classic) for name, mine in found.items()]
+
+
+def _row(name: str, mine: List[_Round], classic: List[_Round]) -> Dict[str, Any]:
+    rates = [one.batches_per_sec for one in mine]
+    return {
+        "side": name,
+        "batches_per_sec": statistics.median(rates),
+        "spread": [min(rates), max(rates)],
+        "ratio": statistics.median(a.batches_per_sec / b.batches_per_sec for a, b in zip(mine, classic)),
+        "cpu_ms": statistics.median(one.cpu_ms for one in mine),
+        "cpu_ratio": statistics.median(b.cpu_ms / a.cpu_ms for a, b in zip(mine, classic)),
+        "start_ms": statistics.median(one.start_ms for one in mine),
+        "again_ms": statistics.median(one.again_ms for one in mine),
+    }
+
+
+def _time_epoch(side: Any, num_workers: int) -> _Round:
+    cpu_began, began = _cpu_sec(), time.perf_counter()
+    arrivals = [time.perf_counter() for _ in side.epoch()]
+    again_began = time.perf_counter()
+    again = side.epoch()
+    next(again)
+    again_sec = time.perf_counter() - again_began
+    for _ in again:
+        pass  # to its end: Paddle's workers are then counted among the ended ones
+    side.close()
+    all_working = min(max(num_workers, 1), len(arrivals) - 1)
+    return _Round(
+        batches_per_sec=(len(arrivals) - all_working) / (arrivals[-1] - arrivals[all_working - 1]),
+        cpu_ms=(_cpu_sec() - cpu_began) / (2 * len(arrivals)) * 1e3,
+        start_ms=(arrivals[0] - began) * 1e3,
+        again_ms=again_sec * 1e3,
+    )
+
+
+def _cpu_sec() -> float:
+    """CPU time of this process and of its children that have ended."""
+    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
+
+
+class _Made:
+    """A data set that returns one clip, decoded beforehand."""
+
+    def __init__(self, sample: Sample, size: int) -> None:
+        self.sample = sample
+        self.records = [VideoRecord("a clip that is made already", sample.label)] * size
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def load(self, request: ClipRequest, out: Optional[np.ndarray] = None) -> Sample:
+        return self.sample
+
+
+class _Classic:
+    """A map-style data set that returns clip and label, as PaddleVideo's do."""
+
+    def __init__(self, dataset: Any, normalise: bool) -> None:
+        self.dataset = dataset
+        self.normalise = normalise
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, index: int) -> Any:
+        sample = self.dataset.load(ClipRequest(index, epoch=0))
+        clip = sample.clip
+        if self.normalise:  # Image2Array and Normalization as they are there
+            clip = clip.astype(np.float32).transpose(0, 3, 1, 2) / 255.0
+            clip -= MEAN
+            clip /= STD
+        return clip, np.array([sample.label], np.int64)
+
+
+class _PaddleSide:
+    """Epochs of `paddle.io.DataLoader` as PaddleVideo sets it up; each epoch starts new workers."""
+
+    def __init__(self, dataset: Any, batch_size: int, num_workers: int, normalise: bool) -> None:
+        self.loader = paddle.io.DataLoader(
+            _Classic(dataset, normalise),
+            batch_size=batch_size,
+            num_workers=num_workers,
+            places=paddle.CPUPlace(),
+            return_list=True,
+        )
+
+    def epoch(self) -> Iterator[Any]:
+        return iter(self.loader)
+
+    def close(self) -> None:
+        """Does nothing: the workers ended with the epoch."""
+
+
+class _OurSide:
+    """Epochs of `ClipLoader`."""
+
+    def __init__(
+        self, dataset: Any, batch_size: int, num_workers: int, consume: Optional[Callable[[Any], Any]] = None
+    ) -> None:
+        sampler = ClipBatchSampler(len(dataset), batch_size, shuffle=False, drop_last=False, seed=0)
+        self.loader = ClipLoader(dataset, sampler, num_workers)
+        self.consume = consume
+
+    def epoch(self) -> Iterator[Any]:
+        for batch in self.loader.epoch(0):
+            yield batch if self.consume is None else self.consume(batch.clips)
+
+    def close(self) -> None:
+        self.loader.close()
+
+
+SIDES: Dict[str, Callable[[Any, int, int], Any]] = {
+    "float32": functools.partial(_PaddleSide, normalise=True),
+    "uint8 paddle": functools.partial(_PaddleSide, normalise=False),
+    "uint8": _OurSide,
+    "uint8 + norm": functools.partial(_OurSide, consume=Preprocess().in_numpy),
+}

@@ -1,0 +1,214 @@
+"""Multigrid against plain training, in real runs one after the other.
+
+A run that is complete is kept and not repeated, so a benchmark that was stopped goes on where it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+from statistics import mean
+from typing import Any, Callable, Dict, List, Mapping, Sequence
+
+import paddle
+
+from benchmarks.measuring import ROOT
+from paddlevideo_fast.cli import add_config_arguments, count, timed_progress
+from paddlevideo_fast.config import Config, load_config
+from paddlevideo_fast.errors import ConfigError, PaddleVideoFastError
+from paddlevideo_fast.report import picture, save_json
+
+PLAIN, MULTIGRID, CUT = "plain", "multigrid", "plain, cut"
+ROWS: Dict[str, Sequence[str]] = {
+    PLAIN: ("multigrid=false",),
+    MULTIGRID: ("multigrid=true",),
+    "long cycle": ("multigrid=true", "MULTIGRID.SHORT_CYCLE=false"),
+    "short cycle": ("multigrid=true", "MULTIGRID.LONG_CYCLE=false"),
+}
+COSTS = ("train_sec", "wall_sec", "cpu_sec")
+_MAIN = ROOT / "tools" / "main.py"
+_RATE = "OPTIMIZER.learning_rate"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds this benchmark's options."""
+    add_config_arguments(parser)
+    parser.add_argument(
+        "--plain", help="config of the plain training (default: the config of -c, without multigrid)"
+    )
+    parser.add_argument("--seeds", type=count(1), default=3, help="runs of plain and multigrid (default 3)")
+    parser.add_argument("--beside", type=count(1), default=1, help="runs of the other rows (default 1)")
+    parser.add_argument(
+        "--output", type=Path, default=Path("output/multigrid_training"), help="folder of runs and results"
+    )
+
+
+def main(args: argparse.Namespace) -> None:
+    """Runs the benchmark, prints the table and writes it as JSON and as a picture."""
+    plain = args.plain or args.config
+    result = run(args.config, plain, args.override, args.seeds, args.beside, args.output, timed_progress())
+    print(table(result))
+    save_json(result, args.output / "multigrid_training.json")
+    draw(result, args.output / "multigrid_training.png")
+
+
+def run(
+    config: str,
+    plain: str,
+    overrides: Sequence[str],
+    num_seeds: int,
+    num_beside: int,
+    output: Path,
+    progress: Callable[[str], None] = lambda text: None,
+) -> Dict[str, Any]:
+    """Trains plain and multigrid with every seed, and the other rows with the first seeds.
+
+    The last row is the plain training cut to the time of multigrid: so many epochs as take it at least, with
+    the steps of the learning rate at the same share of them.
+
+    Args:
+        config: a file with a MULTIGRID section.
+        plain: the file of the plain training; its learning rate has steps.
+        overrides: KEY=VALUE for both, as in `tools/main.py`.
+        num_seeds: number of seeds, from 0.
+        num_beside: number of seeds of the other rows.
+        output: the folder of the runs, each in a folder of its own.
+        progress: called with the name of each run that starts.
+
+    Returns:
+        "config", "plain", "device", "paddle" and "rows", by name: "epochs" and "steps" of the first seed;
+        "top1" after the last epoch, "train_sec" (epochs without what follows them), "wall_sec" and "cpu_sec"
+        (the whole process with its workers), lists over seeds; and "curves", for each seed [train_sec, top1]
+        after each epoch.
+
+    Raises:
+        PaddleVideoFastError: a run fails, or the folder has a run of another config.
+    """
+    plain_cfg = load_config(plain, overrides)
+    if not load_config(config, overrides).get("MULTIGRID"):
+        raise ConfigError([f"{config}  MULTIGRID: the comparison needs this section"])
+    rate = plain_cfg["OPTIMIZER"]["learning_rate"]
+    if not isinstance(rate, Mapping) or "steps" not in rate:
+        raise ConfigError([f"{plain}  {_RATE}: the comparison needs steps, to cut the plain training"])
+    runs: Dict[str, List[Dict[str, Any]]] = {name: [] for name in (*ROWS, CUT)}
+    for seed in range(num_seeds):
+        for name in runs if seed < num_beside else (PLAIN, MULTIGRID):
+            row = ROWS[name] if name in ROWS else _cut(plain_cfg, runs)
+            folder = output / f"{name.replace(', ', '_').replace(' ', '_')}_{seed}"
+            progress(f"seed {seed}, {name}")
+            common = [f"seed={seed}", f"output_dir={json.dumps(str(folder))}", "validate=true"]
+            source = plain if name in (PLAIN, CUT) else config
+            runs[name].append(_finished_run(source, [*overrides, *row, *common], folder))
+    return {
+        "config": config,
+        "plain": plain,
+        "device": paddle.get_device(),
+        "paddle": paddle.__version__,
+        "rows": {name: _row(rows) for name, rows in runs.items()},
+    }
+
+
+def _cut(cfg: Config, runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> List[str]:
+    """Overrides that cut the plain training to the time that multigrid took with the first seed."""
+    rate, epochs = cfg["OPTIMIZER"]["learning_rate"], cfg["epochs"]
+    share = runs[MULTIGRID][0]["train_sec"] / runs[PLAIN][0]["train_sec"]
+    fewer = min(math.ceil(epochs * share), epochs)
+    steps = [step * fewer / epochs for step in rate["steps"]]
+    return [
+        *ROWS[PLAIN],
+        f"epochs={fewer}",
+        f"{_RATE}.max_epoch={fewer}",
+        f"{_RATE}.steps={json.dumps(steps)}",
+        f"{_RATE}.warmup_epochs={rate['warmup_epochs'] * fewer / epochs}",
+    ]
+
+
+def _finished_run(config: str, overrides: Sequence[str], folder: Path) -> Dict[str, Any]:
+    """The result of a run; the run starts unless its folder has a result."""
+    kept = folder / "result.json"
+    resolved = json.loads(json.dumps(load_config(config, overrides)))
+    if kept.is_file():
+        result: Dict[str, Any] = json.loads(kept.read_text(encoding="utf-8"))
+        if result.pop("config") != resolved:
+            raise PaddleVideoFastError(f"{kept}: is of another config; remove it or choose another --output")
+        return result
+    folder.mkdir(parents=True, exist_ok=True)
+    flags = [part for override in overrides for part in ("-o", override)]
+    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    with (folder / "console.log").open("wb") as log:
+        code = subprocess.call([sys.executable, str(_MAIN), "-c", config, *flags], stdout=log, stderr=log)
+    wall_sec, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
+    if code:
+        raise PaddleVideoFastError(f"{folder}/console.log: the run ended with {code}; its last lines say why")
+    cpu_sec = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    result = {"wall_sec": wall_sec, "cpu_sec": cpu_sec, **_read(folder / "metrics.jsonl")}
+    save_json({**result, "config": resolved}, kept)
+    return result
+
+
+def _read(path: Path) -> Dict[str, Any]:
+    """Time, steps and curve of a run, from its metrics.jsonl."""
+    train_sec, steps, curve = 0.0, 0, []
+    for record in map(json.loads, path.read_text(encoding="utf-8").splitlines()):
+        if record["kind"] == "train_epoch":
+            train_sec += record["sec"]
+            steps = record["step"]
+        elif record["kind"] == "valid":
+            curve.append([train_sec, record["top1"]])
+    return {
+        "train_sec": train_sec,
+        "epochs": len(curve),
+        "steps": steps,
+        "top1": curve[-1][1],
+        "curve": curve,
+    }
+
+
+def _row(runs: Sequence[Mapping[str, Any]]) -> Dict[str, Any]:
+    over_seeds = {key: [one[key] for one in runs] for key in ("top1", *COSTS)}
+    counts = {key: runs[0][key] for key in ("epochs", "steps")}
+    return {**counts, **over_seeds, "curves": [one["curve"] for one in runs]}
+
+
+def table(result: Mapping[str, Any]) -> str:
+    """The result as a Markdown table; costs are relative to the plain runs with the same seeds."""
+    plain = result["rows"][PLAIN]
+    lines = [
+        "| row | epochs | steps | top-1, mean | each seed | training | whole run | CPU time |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for name, row in result["rows"].items():
+        each = ", ".join(f"{100 * top1:.1f}" for top1 in row["top1"])
+        shares = " | ".join(f"{mean(row[cost]) / mean(plain[cost][: len(row[cost])]):.2f}" for cost in COSTS)
+        top1 = f"{100 * mean(row['top1']):.1f} %"
+        lines.append(f"| {name} | {row['epochs']} | {row['steps']} | {top1} | {each} | {shares} |")
+    seconds = ", ".join(
+        f"{text} {mean(plain[cost]):.0f} s"
+        for cost, text in zip(COSTS, ("training", "whole run", "CPU time"))
+    )
+    return "\n".join(
+        [*lines, "", f"The plain run: {seconds}. {result['device']}, Paddle {result['paddle']}."]
+    )
+
+
+def draw(result: Mapping[str, Any], path: Path) -> None:
+    """Draws top-1 against the time in training, means over seeds.
+
+    Raises:
+        PaddleVideoFastError: the file cannot be written.
+    """
+    with picture(path, figsize=(7, 4)) as (_, axes):
+        for name, row in result["rows"].items():
+            points = [[mean(axis) for axis in zip(*epoch)] for epoch in zip(*row["curves"])]
+            style = "--" if name == CUT else "-"
+            axes.plot(*zip(*points), style, marker="o", markersize=3, label=name)
+        axes.set(xlabel="seconds of training", ylabel="validation top-1", ylim=(0, 1))
+        axes.set_xlim(left=0)
+        axes.grid(alpha=0.3)
+        axes.legend()

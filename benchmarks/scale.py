@@ -1,0 +1,181 @@
+"""Clips a second of one process and of several on this machine, and where the lost time goes."""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, Callable, Dict, List
+
+import paddle
+
+from benchmarks.measuring import ROOT, add_output_arguments, in_turn, show
+from paddlevideo_fast.cli import count
+from paddlevideo_fast.doctor.timing import SyntheticLoader
+from paddlevideo_fast.engine import Distribution, FleetDistribution, Trainer
+from paddlevideo_fast.errors import DistributionError
+from paddlevideo_fast.modeling import Preprocess, build_model, count_parameters
+from paddlevideo_fast.schedule.phases import plain_phases
+from paddlevideo_fast.solver import build_optimizer
+
+NUM_FRAMES, SIZE, NUM_CLASSES = 8, 56, 100
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+OPTIMIZER = {"name": "Momentum", "momentum": 0.9, "learning_rate": 0.0, "weight_decay": 1e-4}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds this benchmark's options."""
+    parser.add_argument("--processes", type=count(2), default=2, help="single-threaded processes (default 2)")
+    parser.add_argument("--batch-size", type=count(1), default=8, help="clips of 8 x 56 x 56 a process")
+    parser.add_argument(
+        "--width", type=count(1), default=32, help="width of the TSM ResNet-18; its own is 64"
+    )
+    parser.add_argument("--steps", type=count(1), default=4, help="optimizer steps in a round")
+    parser.add_argument("--rounds", type=count(1), default=9, help="rounds of each kind")
+    add_output_arguments(parser)
+
+
+def main(args: argparse.Namespace) -> None:
+    """Runs the benchmark and prints it."""
+    result = run(args.processes, args.batch_size, args.width, args.steps, args.rounds)
+    show(result, args, table)
+
+
+def run(processes: int, batch_size: int, width: int, steps: int, rounds: int) -> Dict[str, Any]:
+    """Starts processes of one thread, which train in three ways in turn.
+
+    "one": rank 0 trains alone, the others wait. "silent": all train and keep their gradients to themselves.
+    "all": they train as a run does. So every comparison is between neighbours in time.
+
+    Returns:
+        "clips_per_sec" of "one" and of "all", "speedup" between them, "efficiency", which is the speedup
+        over the number of processes, "communication", the share of the time of "all" that the exchange of
+        gradients takes, and "machine", the share that goes to sharing the machine and to waiting for the
+        slowest; medians over rounds.
+
+    Raises:
+        DistributionError: the processes do not come to their end; the message has their output.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        results = Path(folder, "result.json")
+        launcher = ["paddle.distributed.launch", "--nproc_per_node", str(processes), "--log_dir", folder]
+        ranks = [sys.executable, "-m", __name__, batch_size, width, steps, rounds, results]
+        done = subprocess.run(
+            [sys.executable, "-m", *launcher, *map(str, ranks)],
+            env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            raise DistributionError(f"the processes ended with code {done.returncode}:\n{done.stdout}")
+        seconds = json.loads(results.read_text())
+    one, silent, together = (seconds[kind] for kind in ("one", "silent", "all"))
+    speedups = [processes * alone / full for alone, full in zip(one, together)]
+    speedup = statistics.median(speedups)
+    return {
+        "device": paddle.get_device(),
+        "paddle": paddle.__version__,
+        "processes": processes,
+        "batch_size": batch_size,
+        "parameters": seconds["parameters"],
+        "rounds": rounds,
+        "steps": steps,
+        "clips_per_sec": {
+            "one": batch_size * steps / statistics.median(one),
+            "all": processes * batch_size * steps / statistics.median(together),
+        },
+        "speedup": speedup,
+        "speedup_spread": [min(speedups), max(speedups)],
+        "efficiency": speedup / processes,
+        "communication": statistics.median(1 - quiet / full for quiet, full in zip(silent, together)),
+        "machine": statistics.median(
+            (quiet - alone) / full for alone, quiet, full in zip(one, silent, together)
+        ),
+    }
+
+
+def table(result: Dict[str, Any]) -> str:
+    """The result of `run` as text."""
+    num, rates, (low, high) = result["processes"], result["clips_per_sec"], result["speedup_spread"]
+    return (
+        f"TSM ResNet-18 with {result['parameters'] / 1e6:.1f} M parameters, {result['batch_size']} clips a "
+        f"process, one thread each, {result['device']}, Paddle {result['paddle']}, "
+        f"{result['rounds']} rounds of {result['steps']} steps\n"
+        f"  1 process    {rates['one']:8.2f} clips/s\n"
+        f"  {num} processes  {rates['all']:8.2f} clips/s\n"
+        f"  speed-up {result['speedup']:.2f} (rounds from {low:.2f} to {high:.2f}), "
+        f"efficiency {result['efficiency']:.1%}\n"
+        f"  of the time of {num} processes: communication {result['communication']:.1%}, "
+        f"sharing the machine and waiting for the slowest {result['machine']:.1%}"
+    )
+
+
+def train_rounds(batch_size: int, width: int, steps: int, rounds: int) -> Dict[str, Any]:
+    """The part of one rank: the seconds of each round of each kind, and the number of parameters."""
+    distribution = FleetDistribution()
+    with distribution.lifeline():
+        model = _model(width)
+        loops = {
+            "one": _loop(model, Distribution(), batch_size, steps),
+            "silent": _loop(model, distribution, batch_size, steps, silent=True),
+            "all": _loop(model, distribution, batch_size, steps),
+        }
+        seconds: Dict[str, List[float]] = {name: [] for name in loops}
+        for turn, name in in_turn(loops, rounds, warmup=1):
+            distribution.barrier()
+            began = time.perf_counter()
+            if name != "one" or distribution.is_main:
+                loops[name]()
+            if turn >= 0:
+                seconds[name].append(time.perf_counter() - began)
+    return {**seconds, "parameters": count_parameters(build_model(model))}
+
+
+def _model(width: int) -> Dict[str, Any]:
+    backbone = {"name": "ResNetTSM", "depth": 18, "num_seg": NUM_FRAMES, "width": width}
+    head = {"name": "TSMHead", "num_classes": NUM_CLASSES, "in_channels": 8 * width, "drop_ratio": 0.5}
+    return {"framework": "Recognizer2D", "backbone": backbone, "head": head}
+
+
+def _loop(
+    config: Dict[str, Any], distribution: Distribution, batch_size: int, steps: int, silent: bool = False
+) -> Callable[[], None]:
+    """A function that trains a model of its own for `steps` steps whenever it is called."""
+    paddle.seed(0)
+    model = build_model(config)
+    optimizer, _ = build_optimizer(OPTIMIZER, model)
+    loader = SyntheticLoader(batch_size, (NUM_FRAMES, SIZE, SIZE, 3), NUM_CLASSES)
+    wrapped = distribution.wrap(model, optimizer)
+    fixed = copy.copy(distribution)
+    vars(fixed)["wrap"] = lambda *both: wrapped  # Paddle can wrap a model once only
+    if silent:
+        vars(fixed)["accumulating"] = lambda model, last: distribution.accumulating(model, last=False)
+
+    def loop() -> None:
+        Trainer(
+            model=model,
+            optimizer=optimizer,
+            make_loader=lambda phase: loader,
+            preprocess=Preprocess(MEAN, STD),
+            phases=plain_phases(1),
+            distribution=fixed,
+            max_iters=steps,
+        ).fit()
+
+    return loop
+
+
+if __name__ == "__main__":
+    *sizes, target = sys.argv[1:]
+    measured = train_rounds(*map(int, sizes))
+    if int(os.environ["PADDLE_TRAINER_ID"]) == 0:
+        Path(target).write_text(json.dumps(measured))

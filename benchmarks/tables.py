@@ -1,0 +1,441 @@
+"""Writes the tables of the documentation and the chart of the README from the files in benchmarks/results.
+
+A table lies between `<!-- results: NAME -->` and `<!-- end -->` in a page of docs/en or docs/zh-CN; NAME is a
+key of `TABLES`. A result file has the values that a benchmark returned ("result"), how they were measured
+("command", "environment") and when ("date", and "revision", the commit that brought the numbers).
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Mapping, Sequence
+
+from benchmarks.chart import CHART, RECIPES, draw_speed
+from benchmarks.measuring import ROOT, load
+from paddlevideo_fast.files import write_text_whole
+
+_BLOCK = re.compile(r"(<!-- results: (\w+) -->\n)\n(?:\|.*\n)*\n?(?=<!-- end -->)")
+_VIDEOS = ("mma_demo.mp4", "nasa.mp4", "pancake.mkv")
+
+# What the tables say, in English and in Chinese.
+_WORDS: Dict[str, str] = {
+    "side": "实现",
+    "steps a second": "步/秒",
+    "cost": "开销",
+    "spread over rounds": "各轮范围",
+    "bare loop": "裸循环",
+    "trainer": "训练器",
+    "shape (N·T, C, H, W)": "形状（N·T, C, H, W）",
+    "pass": "计算",
+    "forward": "前向",
+    "forward+backward": "前向 + 反向",
+    "ours": "本工具",
+    "paddle": "飞桨",
+    "composed": "组合实现",
+    "speed-up": "加速比",
+    "seed {}": "种子 {}",
+    "mean": "平均",
+    "baseline": "基准",
+    "against it": "对比",
+    "ratio": "比值",
+    "rounds": "各轮",
+    "one process, {} clips a second": "单进程，每秒 {} 个片段",
+    "two processes": "两个进程",
+    "one thread, {} s a step": "单线程，每步 {} 秒",
+    "the default, {} threads": "默认设置，{} 个线程",
+    "{} to {}": "{} 至 {}",
+    "decoder": "解码库",
+    "version": "版本",
+    "sparse-8": "sparse-8",
+    "sparse-8, one stream": "sparse-8，单一视频流",
+    "32×2": "32×2",
+    "32×2, one stream": "32×2，单一视频流",
+    "wrong + not given, of {} frames": "{} 帧中的错帧 + 未给出",
+    "OpenCV": "OpenCV",
+    "decord (baseline)": "decord（基准）",
+    "decord2 (through ours)": "decord2（经本工具折算）",
+    "PyAV, in sequence": "PyAV 顺序解码",
+    "ours, prepared videos": "本工具，预处理视频",
+    "video": "视频",
+    "pattern": "取帧方式",
+    "decord, ms": "decord，毫秒",
+    "ours, ms": "本工具，毫秒",
+    "quartiles": "四分位数",
+    "data": "数据格式",
+    "bytes": "字节数",
+    "clip": "片段",
+    "ms a clip (mma_demo, nasa, pancake)": "每个片段毫秒（mma_demo、nasa、pancake）",
+    "speed-up, geometric mean": "加速比，几何平均",
+    "quartiles of each video": "各视频的四分位数",
+    "raw video, classic path (baseline)": "原视频，传统方式（基准）",
+    "raw video": "原视频",
+    "prepared, `sparse`": "预处理，`sparse`",
+    "prepared, `dense`": "预处理，`dense`",
+    "JPEG files, quality 90": "JPEG 文件，质量 90",
+    "packed, quality 90": "打包帧，质量 90",
+    "clips": "片段",
+    "workers": "num_workers",
+    "transport": "传输",
+    "batches/s": "批次/秒",
+    "spread": "范围",
+    "CPU ms a batch": "每批 CPU 毫秒",
+    "CPU speed-up": "CPU 加速比",
+    "read": "读取",
+    "synthetic": "合成",
+    "float32 (baseline)": "float32（基准）",
+    "uint8, Paddle's loader": "uint8，飞桨加载器",
+    "uint8, ours": "uint8，本工具",
+    "uint8, ours, and normalising": "uint8，本工具，含归一化",
+    "ours, CPU ms": "本工具，CPU 毫秒",
+    "DALI on CPU, ms": "DALI（CPU），毫秒",
+    "DALI on a GPU": "DALI（GPU）",
+    "not measured": "未测量",
+    "for": "适用于",
+    "8 sparse frames": "8 个稀疏帧",
+    "window of 32×2": "32×2 窗口",
+    "TSM clip": "TSM 片段",
+    "SlowFast clip": "SlowFast 片段",
+    "(original)": "（原文件）",
+    "TSN, TSM: a few frames from all over a video": "TSN、TSM：从整个视频中取少数几帧",
+    "SlowFast, I3D: windows of neighbouring frames": "SlowFast、I3D：相邻帧的窗口",
+    "any single frame, at any cost of disk": "任意单帧，不计磁盘代价",
+    "what is read": "读取内容",
+    "TSM clip (8 frames)": "TSM 片段（8 帧）",
+    "SlowFast clip (32×2)": "SlowFast 片段（32×2）",
+    "videos, the classic way": "视频，传统方式",
+    "videos": "视频",
+    "packed frames": "打包帧",
+    "CPU time": "CPU 时间",
+    "wall time": "实际时间",
+}
+
+Word = Callable[..., str]
+Table = Callable[[Word], List[List[str]]]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """There are no options."""
+
+
+def main(args: argparse.Namespace) -> None:
+    """Writes all pages and the chart."""
+    for page in pages():
+        write_text_whole(page, updated(page))
+    draw_speed(CHART)
+
+
+def pages() -> List[Path]:
+    """The pages with a marked table."""
+    found = sorted((ROOT / "docs").glob("*/*.md"))
+    return [page for page in found if "<!-- results: " in page.read_text(encoding="utf-8")]
+
+
+def updated(page: Path) -> str:
+    """The text of a page with the tables of the results."""
+
+    def word(text: str, *values: Any) -> str:
+        return (_WORDS[text] if page.parent.name == "zh-CN" else text).format(*values)
+
+    def block(match: re.Match[str]) -> str:
+        if match[2] not in TABLES:
+            return match[0]  # tools/model_zoo.py writes it
+        head, *rows = TABLES[match[2]](word)
+        lines = [head, ["---"] * len(head), *rows]
+        return f"{match[1]}\n{''.join(map(_line, lines))}\n"
+
+    return _BLOCK.sub(block, page.read_text(encoding="utf-8"))
+
+
+def _line(cells: Sequence[str]) -> str:
+    if set(cells) == {"---"}:
+        return f"|{'|'.join(cells)}|\n"
+    return f"| {' | '.join(cells)} |\n"
+
+
+def _trainer(word: Word) -> List[List[str]]:
+    found = load("trainer")
+    low, high = (f"{value:+.1%}" for value in found["cost_spread"])
+    return [
+        [word("side"), word("steps a second"), word("cost"), word("spread over rounds")],
+        [word("bare loop"), f"{found['bare_steps_per_sec']:.2f}", "", ""],
+        [
+            word("trainer"),
+            f"{found['trainer_steps_per_sec']:.2f}",
+            _signed(f"{found['cost']:+.2%}"),
+            _signed(word("{} to {}", low, high)),
+        ],
+    ]
+
+
+def _signed(text: str) -> str:
+    """With a minus sign, and a space before the per cent sign."""
+    return text.replace("-", "−").replace("%", " %")
+
+
+def _shift(word: Word) -> List[List[str]]:
+    rows = [[word("shape (N·T, C, H, W)"), word("pass"), word("side"), "ms", word("speed-up"), "MiB"]]
+    for row in load("shift")["rows"]:
+        first = row["side"] == "ours"
+        rows.append(
+            [
+                "×".join(map(str, row["shape"])) if first else "",
+                word(row["pass"]) if first else "",
+                word(row["side"]),
+                f"{row['ms']:.2f}" if row["ms"] < 100 else f"{row['ms']:.0f}",
+                f"{row['speedup']:.1f}×",
+                f"{row['mib']:.1f}" if row["mib"] < 100 else f"{row['mib']:.0f}",
+            ]
+        )
+    return rows
+
+
+def _precision(word: Word) -> List[List[str]]:
+    formats = ("float32", "bfloat16 O1", "bfloat16 O2")
+    found = load("precision")["top1_percent"]
+    means = {key: sum(row[key] for row in found) / len(found) for key in formats}
+    rows = [["", *formats]]
+    for name, row in [*((word("seed {}", row["seed"]), row) for row in found), (word("mean"), means)]:
+        cells = [f"{row[key]:.2f} %" for key in formats]
+        for place, key in enumerate(formats[1:], 1):
+            cells[place] += f" ({row[key] - row['float32']:+.2f})".replace("-", "−")
+        rows.append([name, *cells])
+    return rows
+
+
+def _processes(word: Word) -> List[List[str]]:
+    scale, threads = load("scale"), load("threads")
+    low, high = scale["speedup_spread"]
+    return [
+        [word("baseline"), word("against it"), word("ratio"), word("rounds")],
+        [
+            word("one process, {} clips a second", f"{scale['clips_per_sec']['one']:.2f}"),
+            word("two processes"),
+            f"{scale['speedup']:.2f}×",
+            word("{} to {}", f"{low:.2f}×", f"{high:.2f}×"),
+        ],
+        [
+            word("one thread, {} s a step", f"{threads['one_sec']:.2f}"),
+            word("the default, {} threads", threads["default_threads"]),
+            f"{threads['speedup']:.2f}×",
+            "",
+        ],
+    ]
+
+
+_READERS = {
+    "OpenCV": "OpenCV",
+    "decord": "decord (baseline)",
+    "decord2": "decord2 (through ours)",
+    "PyAV in sequence": "PyAV, in sequence",
+    "ours": "ours",
+    "ours, prepared": "ours, prepared videos",
+}
+
+
+def _decoders(word: Word) -> List[List[str]]:
+    found, exact = load("reader"), load("exactness")
+    columns = [("sparse-8", "as_is"), ("sparse-8", "one_stream"), ("32x2", "as_is"), ("32x2", "one_stream")]
+    names = ("sparse-8", "sparse-8, one stream", "32×2", "32×2, one stream")
+    wrong = word("wrong + not given, of {} frames", f"{exact['num_frames']:,}")
+    rows = [[word("decoder"), word("version"), *map(word, names), wrong]]
+    for reader, name in _READERS.items():
+        means = [f"{found['means'][pattern][group][reader]:.2f}" for pattern, group in columns]
+        tally = exact["sums"].get({"OpenCV": "cv2 sequence"}.get(reader, reader))
+        cell = "" if tally is None else f"{tally['wrong']:,}"
+        if tally and tally["errors"]:
+            cell += f" + {tally['errors']:,}"
+        rows.append([word(name), found["versions"][reader], *means, cell])
+    return rows
+
+
+def _videos(word: Word) -> List[List[str]]:
+    names = ("video", "pattern", "decord, ms", "ours, ms", "ratio", "quartiles")
+    cells: Dict[Any, Dict[str, Any]] = {}
+    for row in load("reader")["rows"]:
+        cells.setdefault((row["clip"], row["pattern"]), {})[row["reader"]] = row
+    return [list(map(word, names))] + [
+        [
+            clip,
+            pattern.replace("x", "×"),
+            f"{readers['decord']['ms']:.1f}",
+            f"{readers['ours']['ms']:.1f}",
+            f"{readers['ours']['ratio']:.2f}",
+            _span(word, readers["ours"]["spread"], 2),
+        ]
+        for (clip, pattern), readers in cells.items()
+    ]
+
+
+def _span(word: Word, spread: Sequence[float], digits: int) -> str:
+    low, high = (f"{value:.{digits}f}" for value in spread)
+    return word("{} to {}", low, high)
+
+
+_KINDS = {
+    "classic": "raw video, classic path (baseline)",
+    "video": "raw video",
+    "prepared": "prepared, `sparse`",
+    "jpeg": "JPEG files, quality 90",
+    "packed": "packed, quality 90",
+    "dense": "prepared, `dense`",
+}
+
+
+def _formats(word: Word) -> List[List[str]]:
+    names = (
+        *("data", "bytes", "clip", "ms a clip (mma_demo, nasa, pancake)", "speed-up, geometric mean"),
+        "quartiles of each video",
+    )
+    found = load("pipeline")["rows"]
+    found += [{**row, "kind": "dense"} for row in load("pipeline_dense")["rows"]]
+    rows = [list(map(word, names))]
+    for row in found:
+        videos = [row["clips"][name] for name in _VIDEOS]
+        spreads = [_span(word, video["spread"], 2) for video in videos if "spread" in video]
+        rows.append(
+            [
+                word(_KINDS[row["kind"]]),
+                f"{row['bytes']:,}",
+                RECIPES[row["recipe"]],
+                ", ".join(f"{video['ms']:.2f}" for video in videos),
+                f"{row['ratio']:.2f}×",
+                "; ".join(spreads),
+            ]
+        )
+    return rows
+
+
+_PRESETS = {
+    "original": "",
+    "sparse": "TSN, TSM: a few frames from all over a video",
+    "dense": "SlowFast, I3D: windows of neighbouring frames",
+    "intra": "any single frame, at any cost of disk",
+}
+
+
+def _presets(word: Word) -> List[List[str]]:
+    names = ("for", "bytes", "8 sparse frames", "window of 32×2", "TSM clip", "SlowFast clip")
+    kinds = {"original": ("pipeline", "video"), "sparse": ("pipeline", "prepared")}
+    kinds["dense"] = ("pipeline_dense", "prepared")
+    rows = [["`--preset`", *map(word, names)]]
+    for row in load("presets")["rows"]:
+        preset, clips = row["preset"], ["", ""]
+        if preset in kinds:
+            clips = [f"{ratio:.1f}×" for ratio in _clip_ratios(*kinds[preset])]
+        rows.append(
+            [
+                word("(original)") if preset == "original" else f"`{preset}`",
+                word(_PRESETS[preset]) if _PRESETS[preset] else "",
+                f"{row['bytes']:.2f}" if preset != "original" else "1",
+                f"{row['sparse-8']:.1f}×",
+                f"{row['32x2']:.1f}×",
+                *clips,
+            ]
+        )
+    return rows
+
+
+def _clip_ratios(name: str, kind: str) -> List[float]:
+    """How many times less CPU time a TSM clip and a SlowFast clip of this kind take than the classic way."""
+    rows = {row["recipe"]: row["ratio"] for row in load(name)["rows"] if row["kind"] == kind}
+    return [rows[recipe] for recipe in RECIPES]
+
+
+def _packed(word: Word) -> List[List[str]]:
+    sizes = {row["kind"]: row["bytes"] for row in load("pipeline")["rows"]}
+    rows = [list(map(word, ("what is read", "TSM clip (8 frames)", "SlowFast clip (32×2)", "bytes")))]
+    names = {"classic": "videos, the classic way", "video": "videos", "packed": "packed frames"}
+    for kind, name in names.items():
+        ratios = [f"{ratio:.1f}×" for ratio in _clip_ratios("pipeline", kind)]
+        rows.append([word(name), *ratios, f"{sizes[kind] / sizes['classic']:.1f}"])
+    return rows
+
+
+_SIDES = {
+    "float32": "float32 (baseline)",
+    "uint8 paddle": "uint8, Paddle's loader",
+    "uint8": "uint8, ours",
+    "uint8 + norm": "uint8, ours, and normalising",
+}
+
+
+def _loader(word: Word) -> List[List[str]]:
+    names = (
+        *("clips", "workers", "transport", "batches/s", "spread", "speed-up", "CPU ms a batch"),
+        "CPU speed-up",
+    )
+    return [list(map(word, names))] + [
+        [
+            word("read" if row["source"] == "read" else "synthetic"),
+            str(row["workers"]),
+            word(_SIDES[row["side"]]),
+            f"{row['batches_per_sec']:.2f}",
+            _span(word, row["spread"], 2),
+            f"{row['ratio']:.2f}×",
+            f"{row['cpu_ms']:.1f}",
+            f"{row['cpu_ratio']:.2f}×",
+        ]
+        for row in load("loader")["rows"]
+    ]
+
+
+def _dali(word: Word) -> List[List[str]]:
+    names = ("clip", "video", "ours, CPU ms", "DALI on CPU, ms", "speed-up", "DALI on a GPU")
+    cells: Dict[Any, Dict[str, Any]] = {}
+    for row in load("dali")["rows"]:
+        video = f"{row['clip']}, {row['codec'].upper()}"
+        cells.setdefault((row["recipe"], video), {})[row["side"]] = row
+    return [list(map(word, names))] + [
+        [
+            RECIPES[recipe],
+            video,
+            *(f"{row['ms']:.1f} ({_span(word, row['spread'], 1)})" for row in sides.values()),
+            f"{sides['DALI on CPU']['ratio']:.2f}×",
+            word("not measured"),
+        ]
+        for (recipe, video), sides in cells.items()
+    ]
+
+
+def _paddlevideo(word: Word) -> List[List[str]]:
+    rows = [list(map(word, ("clip", "video", "CPU time", "wall time")))]
+    return rows + [
+        [RECIPES[row["recipe"]], row["clip"], f"{row['cpu_ratio']:.1f}×", f"{row['wall_ratio']:.1f}×"]
+        for row in load("paddlevideo")["rows"]
+    ]
+
+
+def _multigrid(word: Word) -> List[List[str]]:
+    """The table that `multigrid_training` prints, in English on both pages."""
+    rows = [["row", "epochs", "steps", "top-1, mean", "each seed", "training", "whole run", "CPU time"]]
+    for name, row in load("multigrid_training")["rows"].items():
+        rows.append(
+            [
+                name,
+                f"{row['epochs']}",
+                f"{row['steps']}",
+                f"{row['mean_top1_percent']:.1f} %",
+                ", ".join(f"{top1:.1f}" for top1 in row["top1_percent"]),
+                *(f"{row['shares'][cost]:.2f}" for cost in ("train_sec", "wall_sec", "cpu_sec")),
+            ]
+        )
+    return rows
+
+
+TABLES: Mapping[str, Table] = {
+    "multigrid": _multigrid,
+    "trainer": _trainer,
+    "shift": _shift,
+    "precision": _precision,
+    "processes": _processes,
+    "paddlevideo": _paddlevideo,
+    "decoders": _decoders,
+    "videos": _videos,
+    "formats": _formats,
+    "presets": _presets,
+    "packed": _packed,
+    "loader": _loader,
+    "dali": _dali,
+}

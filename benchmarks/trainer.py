@@ -1,0 +1,166 @@
+"""What the trainer costs over a bare Paddle loop on the same model and batches."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import logging
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterator, List
+
+import numpy as np
+import paddle
+
+from benchmarks.measuring import add_output_arguments, in_turn, show
+from paddlevideo_fast.cli import count
+from paddlevideo_fast.engine import Trainer
+from paddlevideo_fast.engine.callbacks import Callback, LearningRate, Recorder
+from paddlevideo_fast.engine.sinks import ConsoleSink, JsonLinesSink
+from paddlevideo_fast.loader import Batch
+from paddlevideo_fast.modeling import Preprocess, build_model
+from paddlevideo_fast.schedule.phases import plain_phases
+from paddlevideo_fast.solver import build_optimizer
+
+MODEL = {
+    "framework": "Recognizer2D",
+    "backbone": {"name": "ResNetTSM", "depth": 18, "num_seg": 8, "width": 16, "stage_blocks": [1, 1, 1, 1]},
+    "head": {"name": "TSMHead", "num_classes": 8, "in_channels": 128, "drop_ratio": 0.5, "std": 0.01},
+}
+OPTIMIZER = {"name": "Momentum", "momentum": 0.9, "learning_rate": 0.01, "weight_decay": 1e-4}
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds this benchmark's options."""
+    parser.add_argument("--steps", type=count(1), default=10, help="optimizer steps in a round")
+    parser.add_argument("--rounds", type=count(1), default=9, help="rounds of each side")
+    parser.add_argument("--batch-size", type=count(1), default=8, help="clips of 8 x 56 x 56")
+    add_output_arguments(parser)
+
+
+def main(args: argparse.Namespace) -> None:
+    """Runs the benchmark and prints it."""
+    result = run(args.steps, args.rounds, args.batch_size)
+    show(result, args, table)
+
+
+def run(steps: int = 10, rounds: int = 9, batch_size: int = 8) -> Dict[str, Any]:
+    """Times rounds of both loops in turn.
+
+    Both take uint8 batches through the same `Preprocess`, forward, loss, backward and optimizer step; ours
+    adds what a run adds: the learning-rate curve, device seeds, records every 10 steps and `metrics.jsonl`.
+
+    Returns:
+        "device", "paddle", each side's median steps a second, and "cost": the share of time that the
+        trainer adds, the median over rounds of neighbouring pairs.
+    """
+    # the log lines are formatted and written, but to memory: they are part of the cost, not of the output
+    logger = logging.getLogger("paddlevideo_fast")
+    logger.handlers, logger.propagate = [logging.StreamHandler(io.StringIO())], False
+    logger.setLevel(logging.INFO)
+    batches = _batches(steps, batch_size)
+    bare = _bare_loop(batches)
+    with tempfile.TemporaryDirectory() as folder:
+        ours = _trainer_loop(batches, Path(folder))
+        sides: Dict[str, Callable[[], None]] = {"bare": bare, "trainer": ours}
+        seconds: Dict[str, List[float]] = {name: [] for name in sides}
+        for call in sides.values():
+            call()  # warms up
+        for _, name in in_turn(sides, rounds):
+            began = time.perf_counter()
+            sides[name]()
+            seconds[name].append(time.perf_counter() - began)
+    ratios = [ours / bare for ours, bare in zip(seconds["trainer"], seconds["bare"])]
+    return {
+        "device": paddle.get_device(),
+        "paddle": paddle.__version__,
+        "steps": steps,
+        "rounds": rounds,
+        "bare_steps_per_sec": steps / statistics.median(seconds["bare"]),
+        "trainer_steps_per_sec": steps / statistics.median(seconds["trainer"]),
+        "cost": statistics.median(ratios) - 1,
+        "cost_spread": [min(ratios) - 1, max(ratios) - 1],
+    }
+
+
+def table(result: Dict[str, Any]) -> str:
+    """The result of `run` as text."""
+    low, high = result["cost_spread"]
+    return (
+        f"trainer against a bare loop on {result['device']}, Paddle {result['paddle']}, "
+        f"{result['rounds']} rounds of {result['steps']} steps\n"
+        f"  bare loop  {result['bare_steps_per_sec']:8.3f} steps/s\n"
+        f"  trainer    {result['trainer_steps_per_sec']:8.3f} steps/s\n"
+        f"  cost of the trainer: {result['cost']:+.2%} (rounds from {low:+.2%} to {high:+.2%})"
+    )
+
+
+def _batches(steps: int, batch_size: int) -> List[Batch]:
+    rng = np.random.default_rng(0)
+    return [
+        Batch(
+            clips=rng.integers(0, 256, (batch_size, 8, 56, 56, 3), dtype=np.uint8),
+            labels=rng.integers(0, 8, batch_size),
+            ids=np.arange(batch_size),
+            views=np.zeros(batch_size, np.int64),
+        )
+        for _ in range(steps)
+    ]
+
+
+def _bare_loop(batches: List[Batch]) -> Callable[[], None]:
+    model, preprocess = build_model(MODEL), Preprocess(MEAN, STD)
+    optimizer = paddle.optimizer.Momentum(0.01, 0.9, parameters=model.parameters(), weight_decay=1e-4)
+
+    def loop() -> None:
+        model.train()
+        for batch in batches:
+            logits = model(preprocess(batch.clips))
+            loss = paddle.nn.functional.cross_entropy(logits, paddle.to_tensor(batch.labels))
+            loss.backward()
+            optimizer.step()
+            optimizer.clear_grad()
+        float(loss)  # waits for the device
+
+    return loop
+
+
+def _trainer_loop(batches: List[Batch], folder: Path) -> Callable[[], None]:
+    model = build_model(MODEL)
+    optimizer, curve = build_optimizer(OPTIMIZER, model)
+    loader = _FixedLoader(batches)
+
+    def loop() -> None:
+        callbacks: List[Callback] = [
+            LearningRate(curve),
+            Recorder([ConsoleSink(), JsonLinesSink(folder / "metrics.jsonl")], interval=10),
+        ]
+        Trainer(
+            model=model,
+            optimizer=optimizer,
+            make_loader=lambda phase: loader,
+            preprocess=Preprocess(MEAN, STD),
+            phases=plain_phases(1),
+            callbacks=callbacks,
+        ).fit()
+
+    return loop
+
+
+class _FixedLoader:
+    """Gives the same batches in each epoch, so that reading costs nothing."""
+
+    def __init__(self, batches: List[Batch]) -> None:
+        self.batches = batches
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def epoch(self, epoch: int, start_batch: int = 0) -> Iterator[Batch]:
+        return iter(self.batches[start_batch:])
+
+    def close(self) -> None:
+        """There are no workers to end."""

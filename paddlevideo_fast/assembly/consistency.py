@@ -1,0 +1,148 @@
+"""Do the sections of a config fit each other?
+
+An error is what is certainly wrong: a network that shifts 8 frames, and clips of 16. A warning is what may be
+meant and is more often a slip: validation at 112 pixels, and a test at 224.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Iterator, Mapping, Tuple
+
+from paddlevideo_fast.config import RunSpec, build
+from paddlevideo_fast.config.settings import SplitName
+from paddlevideo_fast.config.types import arguments_of
+from paddlevideo_fast.errors import ConfigError
+from paddlevideo_fast.loader import TransformError, build_pipeline
+from paddlevideo_fast.log import get_logger, warn_once
+from paddlevideo_fast.registry import BACKBONES, HEADS, LEARNING_RATES, SAMPLERS
+
+_LOGGER = get_logger(__name__)
+_USUAL_GROWTH = 1.5  # a test at 256 pixels after training at 224 is usual
+
+
+def check_sections(spec: RunSpec, *names: SplitName) -> None:
+    """Compares what is done to the clips of `names` with the network, and the epochs with the learning rate.
+
+    What may be meant is told in the log, once.
+
+    Raises:
+        ConfigError: with all that cannot be meant.
+    """
+    names = tuple(name for name in names if name in spec.splits)
+    problems = [text for name in names for text in (*_frames(spec, name), *_pathways(spec, name))]
+    if problems:
+        raise ConfigError(problems)
+    doubts = [*_several_clips(spec, names), *_sizes(spec, names)]
+    if "train" in names:
+        doubts += _unfinished_rate(spec)
+    for text in doubts:
+        warn_once(_LOGGER, f"{text}; is that meant?")
+
+
+def frames_problem(spec: RunSpec, num_frames: int) -> str:
+    """Why the network cannot take clips of `num_frames` frames, to be read after these words; else empty.
+
+    SlowFast's slow pathway takes every alpha-th frame; I3D pools pairs of frames.
+    """
+    for key, name, arguments in _parts(spec, "backbone"):
+        alpha = arguments.get("alpha", 1)
+        least: int = getattr(BACKBONES.get(name), "least_frames", 1)
+        if num_frames % alpha:
+            return f"do not divide into {key}.alpha={alpha}"
+        if num_frames < least:
+            return f"are too few for {name}, which needs {least}"
+    return ""
+
+
+def _frames(spec: RunSpec, name: SplitName) -> Iterator[str]:
+    """Clips whose frames the network cannot take."""
+    key, num_frames = _clip(spec, name)
+    problem = frames_problem(spec, num_frames)
+    if problem:
+        yield spec.config.problem(key, f"clips of {num_frames} frames {problem}")
+    for network, num_seg in _fixed_frames(spec):
+        # an evaluation may look at several clips of num_seg frames, one after the other
+        if num_frames % num_seg or (name == "train" and num_frames != num_seg):
+            text = f"clips have {num_frames} frames, and {_placed(spec, network)} is {num_seg}"
+            yield spec.config.problem(key, f"{text}; give both the same")
+
+
+def _pathways(spec: RunSpec, name: SplitName) -> Iterator[str]:
+    """A PackOutput that divides the frames between SlowFast's pathways in another way than the network."""
+    for index, item in enumerate(spec.splits[name].pipeline.get("transform") or ()):
+        alpha = (item.get("PackOutput") or {}).get("alpha")
+        for network, _, arguments in _parts(spec, "backbone"):
+            if alpha is not None and arguments.get("alpha", alpha) != alpha:
+                text = f"{_placed(spec, f'{network}.alpha')} is {arguments['alpha']}; give both the same"
+                yield spec.config.problem(f"PIPELINE.{name}.transform.{index}.PackOutput.alpha={alpha}", text)
+
+
+def _several_clips(spec: RunSpec, names: Tuple[SplitName, ...]) -> Iterator[str]:
+    for name in names:
+        key, num_frames = _clip(spec, name)
+        for network, num_seg in _fixed_frames(spec):
+            if num_frames != num_seg:
+                text = f"clips have {num_frames} frames, and {_placed(spec, network)} is {num_seg}"
+                yield spec.config.problem(key, f"{text}: {num_frames // num_seg} clips to the network")
+
+
+def _sizes(spec: RunSpec, names: Tuple[SplitName, ...]) -> Iterator[str]:
+    """Evaluation at another size than the part before it: training, validation, test."""
+    pairs: Tuple[Tuple[SplitName, SplitName], ...] = (("train", "valid"), ("valid", "test"))
+    for before, after in pairs:
+        if before in names or after in names:
+            sizes = _crop_size(spec, before), _crop_size(spec, after)
+            if all(sizes) and not sizes[0] <= sizes[1] <= sizes[0] * _USUAL_GROWTH:
+                text = f"makes clips of {sizes[1]} pixels, and PIPELINE.{before} of {sizes[0]}"
+                yield spec.config.problem(f"PIPELINE.{after}.transform", text)
+
+
+def _crop_size(spec: RunSpec, name: SplitName) -> int:
+    """Side of the clips of a part, in pixels; 0 where there is no such part, or no transform sets a size."""
+    try:
+        return build_pipeline(spec.splits[name].pipeline).crop_size if name in spec.splits else 0
+    except TransformError:
+        return 0
+
+
+def _unfinished_rate(spec: RunSpec) -> Iterator[str]:
+    rate = (spec.optimizer or {}).get("learning_rate")
+    misfit = build(LEARNING_RATES, rate).misfit(spec.run.epochs) if isinstance(rate, Mapping) else ""
+    if misfit:
+        text = f"{_placed(spec, 'OPTIMIZER.learning_rate')} {misfit}"
+        yield spec.config.problem(f"epochs={spec.run.epochs}", text)
+
+
+def _clip(spec: RunSpec, name: SplitName) -> Tuple[str, int]:
+    """The frames of a clip, and the key that says so."""
+    pipeline = spec.splits[name].pipeline
+    part = "decode_sampler" if pipeline.get("decode_sampler") else "sample"
+    named = [key for key in ("num_seg", "num_frames") if key in pipeline[part]]
+    return ".".join(["PIPELINE", name, part, *named]), build(SAMPLERS, pipeline[part]).num_frames
+
+
+def _parts(spec: RunSpec, part: str) -> Iterator[Tuple[str, str, Dict[str, Any]]]:
+    """Key, name and arguments (with defaults) of the `part` of each network; a distillation has several."""
+    networks = [("MODEL", spec.model)]
+    for index, item in enumerate(spec.model.get("models") or ()):
+        networks += [(f"MODEL.models.{index}.{name}", parts) for name, parts in item.items()]
+    registry = {"backbone": BACKBONES, "head": HEADS}[part]
+    for key, network in networks:
+        section = network.get(part)
+        if section:
+            known = arguments_of(registry.get(section["name"])).values()
+            arguments = {item.name: section.get(item.name, item.default) for item in known}
+            yield f"{key}.{part}", section["name"], arguments
+
+
+def _fixed_frames(spec: RunSpec) -> Iterator[Tuple[str, int]]:
+    """Key and value of each `num_seg` that a network is built for, as those that mix frames are."""
+    for part in ("backbone", "head"):
+        for key, _, arguments in _parts(spec, part):
+            if arguments.get("num_seg"):
+                yield f"{key}.num_seg", arguments["num_seg"]
+
+
+def _placed(spec: RunSpec, key: str) -> str:
+    """A key, and where it was written."""
+    return f"{key} ({spec.config.where(key)})"

@@ -1,0 +1,221 @@
+"""Plans a run from its spec: phases, learning rate and precision, before any data is read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import List, Mapping, NamedTuple, Optional, Sequence
+
+from paddlevideo_fast.assembly.consistency import check_sections, frames_problem
+from paddlevideo_fast.assembly.environment import check_environment, make_precision
+from paddlevideo_fast.config import MultigridSettings, RunSpec, build
+from paddlevideo_fast.config.settings import SplitName
+from paddlevideo_fast.engine import Precision
+from paddlevideo_fast.errors import ScheduleError
+from paddlevideo_fast.loader import BatchShape, DecodeSampler, TransformError, build_pipeline
+from paddlevideo_fast.log import get_logger, warn_once
+from paddlevideo_fast.registry import LEARNING_RATES
+from paddlevideo_fast.schedule import Baseline, Phase, Schedule, multigrid_schedule, plain_phases
+from paddlevideo_fast.solver.learning_rate import CustomWarmupPiecewiseDecay, LearningRate
+
+_LOGGER = get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """A training run that passed all checks; nothing of it is built yet.
+
+    Attributes:
+        spec: of the run.
+        phases: spans of epochs at one shape of clips; one for ordinary training.
+        curve: the learning-rate schedule; None: the configured one.
+        precision: of the training steps.
+    """
+
+    spec: RunSpec
+    phases: List[Phase]
+    curve: Optional[LearningRate]
+    precision: Precision
+
+
+def plan_run(spec: RunSpec, world_size: int = 1) -> RunPlan:
+    """Plans the training of a spec on `world_size` processes.
+
+    Raises:
+        ConfigError: sections do not fit each other or this machine.
+    """
+    check_environment(spec)
+    schedule = plan_phases(spec, world_size)
+    names: List[SplitName] = ["train", "valid"] if spec.run.validate else ["train"]
+    check_sections(spec, *names)
+    return RunPlan(spec, schedule.phases, schedule.curve, make_precision(spec))
+
+
+class PhasePlan(NamedTuple):
+    """What a run does in each epoch.
+
+    Attributes:
+        phases: one for ordinary training.
+        curve: the learning-rate schedule; None: the configured one.
+    """
+
+    phases: List[Phase]
+    curve: Optional[LearningRate] = None
+
+
+def plan_phases(spec: RunSpec, world_size: int = 1) -> PhasePlan:
+    """The phases of a run: those of multigrid training with `multigrid`, else one.
+
+    Raises:
+        ConfigError: MULTIGRID is missing or does not fit the data, the learning rate, the network or the
+            processes.
+    """
+    sync_bn = spec.distributed.sync_bn
+    plain = PhasePlan(plain_phases(spec.run.epochs, bn_sync_devices=world_size if sync_bn else 1))
+    if not spec.run.multigrid:
+        return plain
+    grid = _checked_grid(spec)
+    if not (grid.long_factors or grid.short_factors):
+        text = "has no effect: MULTIGRID turns on neither LONG_CYCLE nor SHORT_CYCLE"
+        warn_once(_LOGGER, spec.config.problem("multigrid", text))
+        return plain
+    if sync_bn:
+        raise spec.config.error(
+            "DISTRIBUTED.sync_bn",
+            "multigrid training shares statistics where MULTIGRID.bn_base_size asks for it; leave it out",
+        )
+    plan = _multigrid(spec, grid)
+    for num_frames in {phase.num_frames for phase in plan.phases if phase.num_frames}:
+        problem = frames_problem(spec, num_frames)
+        if problem:
+            text = f"clips of {num_frames} frames {problem}"
+            raise spec.config.error("MULTIGRID.long_cycle_factors", text)
+    return PhasePlan([_with_batch_norm(spec, phase, grid, world_size) for phase in plan.phases], plan.curve)
+
+
+class ClipShape(NamedTuple):
+    """What a clip is made of.
+
+    Attributes:
+        num_frames: number of frames.
+        crop_size: side of a frame in pixels.
+        sampling_rate: frames of the video from one frame of the clip to the next.
+    """
+
+    num_frames: int
+    crop_size: int
+    sampling_rate: float
+
+
+def plain_clip(spec: RunSpec) -> ClipShape:
+    """The clip of plain training, without multigrid.
+
+    Raises:
+        ConfigError: the pipeline has no sampling rate or no crop size.
+    """
+    pipeline = build_pipeline(spec.splits["train"].pipeline)
+    sampler = pipeline.sample
+    if not isinstance(sampler, DecodeSampler):
+        raise spec.config.error("PIPELINE.train", "multigrid training needs a DecodeSampler")
+    try:
+        return ClipShape(sampler.num_frames, pipeline.crop_size, sampler.sampling_rate)
+    except TransformError as error:
+        raise spec.config.error("PIPELINE.train.transform", str(error)) from None
+
+
+def batch_shapes(phase: Phase, batch_size: int, num_batches: int = 1) -> List[BatchShape]:
+    """The shapes that the batches of a phase take in turn.
+
+    Args:
+        phase: of the run.
+        batch_size: the configured one, of one process.
+        num_batches: batches of one optimizer step, which have one shape.
+    """
+    batch_size *= phase.batch_multiplier
+    own = BatchShape(batch_size, phase.num_frames, phase.sampling_rate, phase.crop_size)
+    shapes = [
+        replace(own, batch_size=batch_size * short.batch_multiplier, crop_size=short.crop_size)
+        for short in phase.short_cycle
+    ]
+    return [shape for shape in (*shapes, own) for _ in range(num_batches)]
+
+
+def _checked_grid(spec: RunSpec) -> MultigridSettings:
+    config = spec.config
+    config.require("multigrid training", "MULTIGRID")
+    if spec.run.train_dali:
+        raise config.error("train_dali", "multigrid training reads through our own loader; leave it out")
+    assert spec.multigrid is not None  # required above
+    grid = spec.multigrid
+    if grid.LONG_CYCLE and not grid.long_cycle_factors:
+        raise config.error("MULTIGRID.long_cycle_factors", "LONG_CYCLE needs at least one")
+    if grid.SHORT_CYCLE and not grid.short_cycle_factors:
+        raise config.error("MULTIGRID.short_cycle_factors", "SHORT_CYCLE needs at least one")
+    for entry in grid.long_cycle_factors:
+        if isinstance(entry, Mapping) and list(entry) != ["value"]:
+            text = f"{dict(entry)} must have the one key 'value'"
+            raise config.error("MULTIGRID.long_cycle_factors", text)
+    return grid
+
+
+def _multigrid(spec: RunSpec, grid: MultigridSettings) -> PhasePlan:
+    spec.config.require("multigrid training", "OPTIMIZER")
+    assert spec.optimizer is not None  # required above
+    rate = spec.optimizer["learning_rate"]
+    curve = build(LEARNING_RATES, rate) if isinstance(rate, Mapping) else None
+    if not isinstance(curve, CustomWarmupPiecewiseDecay):
+        return PhasePlan(_schedule(spec, grid, _steps_without_stages(spec, grid)).phases)
+    if curve.max_epoch != spec.run.epochs:
+        raise spec.config.error(
+            "epochs",
+            f"{spec.run.epochs}, but OPTIMIZER.learning_rate.max_epoch is {curve.max_epoch}; both describe "
+            "the plain training that the schedule takes the place of",
+        )
+    schedule = _schedule(spec, grid, curve.steps)
+    return PhasePlan(schedule.phases, curve.along(schedule.rate_steps, schedule.phases[-1].end_epoch))
+
+
+def _steps_without_stages(spec: RunSpec, grid: MultigridSettings) -> Sequence[float]:
+    """Any other learning rate is one stage; a short cycle alone runs through it for as many epochs."""
+    name = CustomWarmupPiecewiseDecay.__name__
+    if grid.long_factors:
+        text = f"LONG_CYCLE needs the steps of a {name}"
+        raise spec.config.error("OPTIMIZER.learning_rate", text)
+    if grid.epoch_factor != 1:
+        text = f"only a {name} follows it; set it to 1, and epochs and the curve as you need them"
+        raise spec.config.error("MULTIGRID.epoch_factor", text)
+    return (0,)
+
+
+def _schedule(spec: RunSpec, grid: MultigridSettings, steps: Sequence[float]) -> Schedule:
+    try:
+        baseline = Baseline(spec.run.epochs, steps, *plain_clip(spec))
+        return multigrid_schedule(baseline, grid.long_factors, grid.short_factors, grid.epoch_factor)
+    except ScheduleError as error:
+        raise spec.config.error("MULTIGRID", str(error)) from None
+
+
+def _with_batch_norm(spec: RunSpec, phase: Phase, grid: MultigridSettings, world_size: int) -> Phase:
+    """The phase with batch norms that take their statistics over `bn_base_size` clips.
+
+    A larger batch is split, smaller batches of several processes are put together. Where all processes
+    together have fewer clips, they share one statistic.
+    """
+    batch_size, base = spec.data.batch_size, grid.bn_base_size
+    batch = batch_size * phase.batch_multiplier
+    a_batch = f"a batch of {batch} clips, {phase.batch_multiplier} times DATASET.batch_size {batch_size}"
+    key = "MULTIGRID.bn_base_size"
+    if batch >= base:
+        if batch % base:
+            raise spec.config.error(key, f"{base} does not divide {a_batch}")
+        return replace(phase, bn_splits=batch // base)
+    if batch * world_size <= base:
+        return replace(phase, bn_sync_devices=world_size)
+    num_devices, rest = divmod(base, batch)
+    if rest:
+        raise spec.config.error(key, f"{base} is no multiple of {a_batch}")
+    if world_size % num_devices:
+        raise spec.config.error(
+            key,
+            f"{base} clips are the batches of {num_devices} processes, and {world_size} make no such groups",
+        )
+    return replace(phase, bn_sync_devices=num_devices)

@@ -1,0 +1,26 @@
+"""The command line: what tools/*.py start."""
+
+from paddlevideo_fast.cli.command import (
+    EXIT_INTERRUPTED,
+    add_config_arguments,
+    count,
+    quiet_import,
+    run_command,
+    show_result,
+    timed_progress,
+)
+from paddlevideo_fast.cli.train import build_parser, main
+from paddlevideo_fast.errors import EXIT_USER_ERROR
+
+__all__ = [
+    "EXIT_INTERRUPTED",
+    "EXIT_USER_ERROR",
+    "add_config_arguments",
+    "build_parser",
+    "count",
+    "main",
+    "quiet_import",
+    "run_command",
+    "show_result",
+    "timed_progress",
+]

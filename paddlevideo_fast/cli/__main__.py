@@ -1,0 +1,8 @@
+"""`python -m paddlevideo_fast.cli`: the same as tools/main.py."""
+
+import sys
+
+from paddlevideo_fast.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

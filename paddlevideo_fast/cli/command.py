@@ -1,0 +1,139 @@
+"""What the commands share: arguments, exit codes, progress, and an import of Paddle that keeps quiet."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import sys
+import tempfile
+import time
+import warnings
+from pathlib import Path
+from typing import Any, Callable, Iterator, Mapping, Optional
+
+from paddlevideo_fast.errors import EXIT_USER_ERROR, MissingExtraError, PaddleVideoFastError
+
+EXIT_INTERRUPTED = 130
+
+
+def say(text: str) -> None:
+    """Prints a line on stderr."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def run_command(
+    work: Callable[[argparse.Namespace], Optional[int]],
+    args: argparse.Namespace,
+    tell: Callable[[str], None] = say,
+) -> int:
+    """Runs a command and returns its exit code.
+
+    Args:
+        work: does the command's work; it may return an exit code.
+        args: the parsed command line, which `work` gets.
+        tell: called with the message of wrong input.
+
+    Returns:
+        What `work` returned, or 0. 2: wrong input, told in one message. 130: interrupted by Ctrl-C.
+    """
+    try:
+        return work(args) or 0
+    except PaddleVideoFastError as error:
+        tell(f"{type(error).__name__}: {error}")
+        return EXIT_USER_ERROR
+    except KeyboardInterrupt:
+        tell("interrupted")
+        return EXIT_INTERRUPTED
+
+
+def add_config_arguments(parser: argparse.ArgumentParser, required: bool = True) -> None:
+    """Adds -c and -o, which mean the same in every tool that reads a config."""
+    parser.add_argument("-c", "--config", required=required, help="YAML file")
+    parser.add_argument(
+        "-o",
+        "--override",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="sets a key of the config; may be given more than once",
+    )
+
+
+def count(lowest: int) -> Callable[[str], int]:
+    """An argparse type: a whole number from `lowest` on."""
+
+    def convert(text: str) -> int:
+        if not text.isdigit() or int(text) < lowest:
+            raise argparse.ArgumentTypeError(f"{text!r} is no whole number from {lowest} on")
+        return int(text)
+
+    return convert
+
+
+def show_result(
+    result: Mapping[str, Any],
+    args: argparse.Namespace,
+    as_text: Callable[[Mapping[str, Any]], str],
+    name: str,
+    draw: Callable[[Mapping[str, Any], Path], None],
+) -> None:
+    """Prints what a measurement found, as text or JSON, and writes it with a picture to the output folder.
+
+    Args:
+        result: JSON values.
+        args: a command line with `json` and `output`, a folder or None.
+        as_text: gives the text.
+        name: of the files in the folder, NAME.json and NAME.png.
+        draw: draws the picture.
+
+    Raises:
+        PaddleVideoFastError: a file cannot be written.
+    """
+    print(json.dumps(result, indent=1) if args.json else as_text(result))
+    if args.output:
+        from paddlevideo_fast.report import save_json
+
+        save_json(result, args.output / f"{name}.json")
+        draw(result, args.output / f"{name}.png")
+
+
+def timed_progress() -> Callable[[str], None]:
+    """A function that prints the progress of a measurement on stderr, with the seconds since this call."""
+    began = time.monotonic()
+
+    def progress(text: str) -> None:
+        print(f"[{time.monotonic() - began:3.0f} s] {text}", file=sys.stderr, flush=True)
+
+    return progress
+
+
+@contextlib.contextmanager
+def quiet_import() -> Iterator[None]:
+    """Keeps what Paddle prints while it is imported off the console, and shows it if the import fails.
+
+    C++ code writes part of it straight to file descriptor 2, so it is caught there.
+
+    Raises:
+        MissingExtraError: Paddle is not installed.
+    """
+    warnings.filterwarnings("ignore", module=r"paddle\..*")
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with tempfile.TemporaryFile() as caught:
+        os.dup2(caught.fileno(), 2)
+        try:
+            yield
+        except ModuleNotFoundError as exc:
+            if exc.name == "paddle":
+                raise MissingExtraError("paddlepaddle", "cpu", "paddlevideo_fast") from exc
+            raise
+        except BaseException:
+            caught.seek(0)
+            os.write(kept, caught.read())
+            raise
+        finally:
+            sys.stderr.flush()
+            os.dup2(kept, 2)
+            os.close(kept)

@@ -1,0 +1,82 @@
+"""`tools/launch.py`: Paddle's launcher, started again where a run fails.
+
+The launcher's own --max_restart needs an etcd server; see decision 15.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import subprocess
+import sys
+from types import FrameType
+from typing import Optional, Sequence
+
+from paddlevideo_fast.cli.command import count, say
+from paddlevideo_fast.errors import EXIT_USER_ERROR
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of `tools/launch.py`."""
+    parser = argparse.ArgumentParser(
+        prog="tools/launch.py",
+        description="Starts the processes of a run on this machine, and again where one fails or dies.",
+        epilog="All other options are those of `python -m paddle.distributed.launch`, which does the work.",
+        usage="%(prog)s [--max_restart N] [options of the launcher] tools/main.py -c CONFIG ...",
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "--max_restart",
+        type=count(0),
+        default=0,
+        help="restarts; they need -o resume=auto (default 0)",
+    )
+    return parser
+
+
+def main(argv: Optional[Sequence[str]] = None) -> int:
+    """Runs the command line, with restarts, and returns the exit code of its last start.
+
+    0: done. 2: wrong input, after which a restart would not help. 128 + n: stopped by signal n.
+    """
+    parser = build_parser()
+    args, rest = parser.parse_known_args(argv)
+    if not rest:
+        parser.error("nothing to start: give a script, such as tools/main.py -c CONFIG")
+    if args.max_restart and not any(word.endswith("resume=auto") for word in rest):
+        parser.error("--max_restart needs -o resume=auto: without it a restart begins anew")
+    return start([sys.executable, "-m", "paddle.distributed.launch", *rest], args.max_restart)
+
+
+def start(command: Sequence[str], max_restart: int) -> int:
+    """Runs a command, and restarts it at most `max_restart` times; signals are forwarded to it."""
+    process: Optional[subprocess.Popen] = None
+    stopped_by = 0
+
+    def forward(number: int, frame: Optional[FrameType]) -> None:
+        nonlocal stopped_by
+        stopped_by = number
+        if process is not None:
+            process.send_signal(number)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, forward)
+    for restarts_left in range(max_restart, -1, -1):
+        process = subprocess.Popen(command, start_new_session=True)  # Ctrl-C would reach it twice otherwise
+        if stopped_by:  # between two starts
+            process.send_signal(stopped_by)
+        code = process.wait()
+        if stopped_by:
+            return 128 + stopped_by
+        if code < 0:
+            _say(f"signal {-code} ended the launcher itself; its processes may still run: no restart")
+            return 128 - code
+        if code in (0, EXIT_USER_ERROR):
+            break
+        if restarts_left:
+            _say(f"exit code {code}: restart {max_restart - restarts_left + 1} of {max_restart}")
+    return code
+
+
+def _say(text: str) -> None:
+    say(f"tools/launch.py: {text}")

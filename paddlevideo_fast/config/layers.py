@@ -1,0 +1,166 @@
+"""What a config is put together from: the files that it inherits with `_BASE_`, the file, and `-o`.
+
+A later layer wins over an earlier one. Mappings merge, lists and plain values replace. Where a layer changes
+the `name` of a component, those arguments of the earlier component stay that the new one shares. The check
+leaves out the others and says so (`Config.inherited`).
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, Collection, Dict, List, Mapping, Sequence, Tuple
+
+from paddlevideo_fast.config.document import Config
+from paddlevideo_fast.config.types import KeyPath
+from paddlevideo_fast.config.yaml_source import Source, dotted, parse
+from paddlevideo_fast.errors import ConfigError
+from paddlevideo_fast.registry import did_you_mean
+
+BASE = "_BASE_"
+_TAGS = ("name", "format", "framework")
+
+
+def read_with_bases(path: str, trail: Tuple[str, ...] = ()) -> Config:
+    """Reads a file and everything it inherits.
+
+    `_BASE_` is a path relative to the file that has it, or a list of paths of which later ones win over
+    earlier ones; the file's own content wins over all.
+
+    Args:
+        path: the file.
+        trail: the files that led here, to find circles.
+
+    Raises:
+        ConfigError: a file is missing, is no YAML mapping, or inherits from itself.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        cause = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise ConfigError([f"{path}  the file cannot be read: {cause}"]) from None
+    source = parse(text, path)
+    data = {} if source.data is None else source.data
+    if not isinstance(data, dict):
+        raise ConfigError([f"{path}  the file is not a mapping of sections such as MODEL and DATASET"])
+    origins = {key: f"{path}:{line}" for key, line in source.lines.items() if key[:1] != (BASE,)}
+    origins[()] = path
+    where = f"{path}:{source.lines.get((BASE,), 1)}"
+
+    merged = Config(path=path)
+    for base in _base_paths(data.pop(BASE, []), where):
+        target = os.path.normpath(os.path.join(os.path.dirname(path), base))
+        chain = (*trail, path)
+        if os.path.realpath(target) in [os.path.realpath(seen) for seen in chain]:
+            circle = " -> ".join((*chain, target))
+            raise ConfigError([f"{where}  {BASE}: files inherit in a circle: {circle}"])
+        if not os.path.isfile(target):
+            raise ConfigError([f"{where}  {BASE}={base!r}: there is no file {target}"])
+        merge(merged, read_with_bases(target, chain))
+    merge(merged, Config(data, origins))
+    return merged
+
+
+def merge(base: Config, over: Config) -> None:
+    """Puts `over` on top of `base`, in place."""
+    if () in over.origins:
+        base.origins[()] = over.origins[()]
+    _merge_mapping(base, over, base, over, ())
+    base.inherited.update(over.inherited)
+
+
+def _merge_mapping(
+    base: Config, over: Config, old: Dict[str, Any], new: Mapping[str, Any], path: KeyPath
+) -> None:
+    """Merges the mapping `new` of `over` into the mapping `old` of `base`; both are at `path`."""
+    for tag in _TAGS:
+        if tag in old and tag in new and old[tag] != new[tag]:
+            for key in old:
+                if key != tag:
+                    base.inherited.setdefault((*path, key), str(old[tag]))
+    for key, value in new.items():
+        here = (*path, key)
+        if isinstance(value, dict) and isinstance(old.get(key), dict):
+            base.inherited.pop(here, None)
+            base.origins[here] = over.origins[here]
+            _merge_mapping(base, over, old[key], value, here)
+            continue
+        base.forget(here)
+        old[key] = value
+        base.origins.update({k: v for k, v in over.origins.items() if k[: len(here)] == here})
+
+
+def _base_paths(value: Any, where: str) -> List[str]:
+    paths = [value] if isinstance(value, str) else value
+    if not isinstance(paths, list) or not all(isinstance(path, str) for path in paths):
+        raise ConfigError([f"{where}  {BASE}={value!r}: expected a path or a list of paths"])
+    return paths
+
+
+def apply_overrides(config: Config, overrides: Sequence[str], sections: Collection[str] = ()) -> List[str]:
+    """Applies each override in order and returns the problems of those that cannot be applied.
+
+    The key is split from the value at the first `=` and at each dot; a number steps into a list. The value
+    is YAML, so `1e-4` is a float and `[1, 2]` a list, and nothing is ever executed. The last key may be new;
+    those before it must exist, or be one of `sections` at the top level. A mapping as value replaces the
+    whole section.
+    """
+    problems: List[str] = []
+    for number, text in enumerate(overrides, 1):
+        name = f"-o #{number}"
+        try:
+            path, source = _read(text, name)
+            if path[0] in sections and len(path) > 1:
+                config.setdefault(path[0], {})
+            _set(config, path, source, name)
+        except ConfigError as error:
+            problems += error.problems
+    return problems
+
+
+def _read(text: str, name: str) -> Tuple[List[str], Source]:
+    key, equals, value = text.partition("=")
+    path = key.strip().split(".")
+    if not equals or not all(path):
+        example = "OPTIMIZER.learning_rate.values.0=0.1"
+        raise ConfigError([f"{name}  {text!r}: expected KEY=VALUE, for example {example}"])
+    try:
+        return path, parse(value, name)
+    except ConfigError as error:
+        cause = error.problems[0].partition("  ")[2]
+        raise ConfigError([f"{name}  {key.strip()}={value!r}: {cause}"]) from None
+
+
+def _set(config: Config, path: Sequence[str], source: Source, name: str) -> None:
+    container: Any = config
+    done: KeyPath = ()
+    for part in path[:-1]:
+        key = _key(container, part, done, name)
+        if isinstance(container, dict) and key not in container:
+            hint = did_you_mean(part, container)
+            raise ConfigError([f"{name}  {dotted((*done, key))}: there is no such section{hint}"])
+        if container[key] is None:  # `- RandomFlip:` is a component without arguments
+            container[key] = {}
+        container, done = container[key], (*done, key)
+        config.inherited.pop(done, None)
+    key = _key(container, path[-1], done, name)
+    here = (*done, key)
+    if key in _TAGS and container.get(key, source.data) != source.data:
+        for other in container:
+            if not config.where((*done, other)).startswith("-o "):
+                config.inherited.setdefault((*done, other), str(container[key]))
+    container[key] = source.data
+    config.forget(here)
+    config.origins.update({(*here, *below): name for below in source.lines})
+
+
+def _key(container: Any, part: str, done: KeyPath, name: str) -> Any:
+    """`part` as a key of `container`, or a ConfigError that says why it is none."""
+    if isinstance(container, dict):
+        return part
+    if not isinstance(container, list):
+        raise ConfigError([f"{name}  {dotted(done)}={container!r}: is a value, '{part}' cannot be set in it"])
+    if not part.isdecimal() or int(part) >= len(container):
+        span = f"0 to {len(container) - 1}" if container else "none, it is empty"
+        raise ConfigError([f"{name}  {dotted((*done, part))}: '{part}' is no index of this list ({span})"])
+    return int(part)

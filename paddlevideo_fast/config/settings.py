@@ -1,0 +1,381 @@
+"""The settings of a run: a dataclass for every section of a config that names no component.
+
+The fields are the schema, as the constructor of a component is, and their texts are in the config reference.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    Dict,
+    List,
+    Literal,
+    Mapping,
+    Optional,
+    Sequence,
+    Tuple,
+    Type,
+    TypeVar,
+    Union,
+)
+
+from paddlevideo_fast.config.types import Count, PositiveInt, Range, Share
+
+Settings = TypeVar("Settings")
+SplitName = Literal["train", "valid", "test"]
+NumWorkers = Union[Count, Literal["auto"]]
+_FOLLOWS = "it follows from DATASET and PIPELINE"
+
+
+def settings_from(cls: Type[Settings], section: Optional[Mapping[str, Any]]) -> Settings:
+    """The dataclass `cls` of a checked section; keys that are no fields of it are left out."""
+    names = {field.name for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    return cls(**{key: value for key, value in (section or {}).items() if key in names})
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """What a run does besides its model and its data: keys at the top level of a config.
+
+    Args:
+        model_name: names the output folder and the checkpoint files.
+        epochs: how many epochs to train.
+        output_dir: folder of checkpoints, logs and the resolved config; empty for `output/<model_name>`.
+        seed: seed of weights, shuffling, sampling and augmentation.
+        log_interval: training steps between two log lines.
+        log_level: the least severe level that is shown.
+        validate: evaluate on DATASET.valid while training.
+        val_interval: epochs between two evaluations; the last epoch is always evaluated.
+        save_interval: epochs between two checkpoints; the last epoch is always saved.
+        save_every_steps: also save after this many training steps, within the epoch; null for never.
+        keep_last: how many checkpoints stay on disk, the best weights not counted; null for all.
+        resume: `auto` continues from the newest checkpoint of the output folder, if there is one; a path
+            continues from that checkpoint; null starts anew.
+        resume_epoch: continue after this epoch of the output folder; 0 starts anew.
+        weights: weight file to start from, or to evaluate; a path or an URL.
+        max_iters: stop each epoch and each evaluation after this many steps; null for no limit.
+        accumulate_steps: batches whose gradients are averaged in one update of the weights.
+        num_threads: CPU threads of the process that computes; null for one on each of its cores.
+        to_static: train the network as a static graph, which Paddle builds from its code.
+        profiler_options: measure the operators of some steps, as the flag `-p` does; null for never.
+        train_dali: read the clips of training and validation through NVIDIA DALI, on the device that
+            computes.
+        multigrid: train in the schedule that MULTIGRID describes; without it that section has no effect.
+        amp: train and evaluate in mixed precision, as `amp_level` and `amp_dtype` say.
+        amp_level: what computes in 16 bits. O1: convolutions and linear layers, and what follows them without
+            harm; O2: all but norms and the loss.
+        amp_dtype: the 16-bit format; null for float16 on a GPU and bfloat16 on a CPU.
+        use_visualdl: write curves, clips and settings for VisualDL.
+        report: write `report.html` at the end of training and of a test.
+    """
+
+    model_name: str
+    epochs: PositiveInt
+    output_dir: str = ""
+    seed: Annotated[int, Range(0, 2**31 - 1)] = 1234
+    log_interval: PositiveInt = 10
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    validate: bool = False
+    val_interval: PositiveInt = 1
+    save_interval: PositiveInt = 10
+    save_every_steps: Optional[PositiveInt] = None
+    keep_last: Optional[PositiveInt] = None
+    resume: Optional[str] = None
+    resume_epoch: Count = 0
+    weights: Optional[str] = None
+    max_iters: Optional[PositiveInt] = None
+    accumulate_steps: PositiveInt = 1
+    num_threads: Optional[PositiveInt] = None
+    to_static: bool = False
+    profiler_options: Optional[str] = None
+    train_dali: bool = False
+    multigrid: bool = False
+    amp: bool = False
+    amp_level: Literal["O1", "O2"] = "O1"
+    amp_dtype: Optional[Literal["float16", "bfloat16"]] = None
+    use_visualdl: bool = True
+    report: bool = True
+
+    ignored_arguments: ClassVar[Dict[str, str]] = {
+        "use_gpu": "the device is chosen by what the installed Paddle offers",
+        "use_npu": "only CPU and GPU are supported",
+        "use_xpu": "only CPU and GPU are supported",
+        "inference_model_dir": "training and testing do not use it",
+        "quant_output_dir": "quantization is not done here",
+    }
+
+    def __post_init__(self) -> None:
+        if not self.output_dir:
+            object.__setattr__(self, "output_dir", f"output/{self.model_name}")
+
+
+@dataclass(frozen=True)
+class DatasetSettings:
+    """How clips become batches: the keys of DATASET beside its `train`, `valid` and `test`.
+
+    Args:
+        batch_size: clips a training step and process.
+        valid_batch_size: clips a step when evaluating during training; null for `batch_size`.
+        test_batch_size: clips a step when testing.
+        num_workers: processes that decode for each training process; 0 decodes in the process itself, `auto`
+            measures at the start how many are of use. With `train_dali`: threads of DALI.
+        valid_num_workers: the same when evaluating during training; null for `num_workers`.
+        test_num_workers: the same when testing; null for `num_workers`.
+        worker_affinity: `spread` pins each worker to a core of its own and leaves the first core to the
+            training process; null leaves it to the system.
+        stall_timeout_sec: seconds without a batch after which a warning names the files that the workers are
+            reading.
+        stall_limit_sec: seconds without a batch after which the run stops; null for never.
+        class_names: text file with the name of each class, one a line; null for their numbers.
+        max_bad_share: share of the files of a list that may fail to decode before the run stops.
+    """
+
+    batch_size: PositiveInt = 8
+    valid_batch_size: Optional[PositiveInt] = None
+    test_batch_size: PositiveInt = 8
+    num_workers: NumWorkers = 0
+    valid_num_workers: Optional[NumWorkers] = None
+    test_num_workers: Optional[NumWorkers] = None
+    worker_affinity: Optional[Literal["spread"]] = None
+    stall_timeout_sec: Annotated[float, Range(0.1)] = 60.0
+    stall_limit_sec: Optional[Annotated[float, Range(0.1)]] = None
+    class_names: Optional[str] = None
+    max_bad_share: Share = 0.1
+
+    ignored_arguments: ClassVar[Dict[str, str]] = {
+        "shuffle_valid": "the order does not change the result of an evaluation",
+    }
+    refused_arguments: ClassVar[Dict[str, str]] = dict.fromkeys(
+        ("quant", "batch_nums"),
+        "this is a config of post-training quantization, for a program that is exported already. It is "
+        "not done here, and there is nothing to train; take the config that the program was trained with",
+    )
+
+    def batch_size_of(self, split: SplitName) -> int:
+        """Clips a step for "train", "valid" or "test"."""
+        valid = self.batch_size if self.valid_batch_size is None else self.valid_batch_size
+        return {"train": self.batch_size, "valid": valid, "test": self.test_batch_size}[split]
+
+    def num_workers_of(self, split: SplitName) -> NumWorkers:
+        """Decoding processes for "train", "valid" or "test"."""
+        own = {"train": None, "valid": self.valid_num_workers, "test": self.test_num_workers}[split]
+        return self.num_workers if own is None else own
+
+
+@dataclass(frozen=True)
+class EmaSettings:
+    """Evaluation and checkpoints of a moving average of the weights: the EMA section.
+
+    Args:
+        decay: share of the average that is kept at a step.
+    """
+
+    decay: Annotated[float, Range(0.0, 1.0)] = 0.9999
+
+
+@dataclass(frozen=True)
+class PreciseBNSettings:
+    """Batch-norm statistics of the training data as a whole: the PRECISEBN section.
+
+    Args:
+        preciseBN_interval: epochs between two measurements; the last epoch is always followed by one.
+        num_iters_preciseBN: batches of one measurement; at most the training data once.
+    """
+
+    preciseBN_interval: PositiveInt = 5
+    num_iters_preciseBN: PositiveInt = 200
+
+
+@dataclass(frozen=True)
+class GradientAccumulation:
+    """Gradient accumulation, given by the clips of one update of the weights: GRADIENT_ACCUMULATION.
+
+    Args:
+        global_batch_size: clips that one update of the weights is made of, over all processes.
+    """
+
+    global_batch_size: PositiveInt
+
+    ignored_arguments: ClassVar[Dict[str, str]] = {
+        "num_iters": "it follows from global_batch_size, DATASET.batch_size and the number of processes",
+    }
+
+
+@dataclass(frozen=True)
+class RuntimeSettings:
+    """How Paddle uses the machine; null leaves an option as Paddle has it. See the page on the runtime.
+
+    Args:
+        cpu_affinity: CPU cores of the training processes of this machine, dealt out evenly: a list of their
+            numbers, or `spread` for all that the processes may use.
+        allocator_strategy: `auto_growth` takes memory as it is needed, `naive_best_fit` in large pieces.
+        fraction_of_gpu_memory_to_use: size of a large piece, as a share of the GPU's memory; GPU only.
+        cudnn_exhaustive_search: time cuDNN's algorithms for each new shape and keep the fastest; GPU only.
+        conv_workspace_size_limit: MiB that a cuDNN algorithm may use on the side; GPU only.
+        cudnn_batchnorm_spatial_persistent: cuDNN's faster batch norm, which may overflow; GPU only.
+        enable_cublas_tensor_op_math: tensor cores in cuBLAS, with their rounding; GPU only.
+        tf32: false makes cuBLAS and cuDNN compute float32 in float32; GPU only.
+        build_strategy: switches of `paddle.static.BuildStrategy`, with `to_static`.
+        cinn: compile the static graph by CINN, with `to_static`.
+    """
+
+    cpu_affinity: Optional[Union[Literal["spread"], List[Count]]] = None
+    allocator_strategy: Optional[Literal["auto_growth", "naive_best_fit"]] = None
+    fraction_of_gpu_memory_to_use: Optional[Share] = None
+    cudnn_exhaustive_search: Optional[bool] = None
+    conv_workspace_size_limit: Optional[PositiveInt] = None
+    cudnn_batchnorm_spatial_persistent: Optional[bool] = None
+    enable_cublas_tensor_op_math: Optional[bool] = None
+    tf32: Optional[bool] = None
+    build_strategy: Optional[Dict[str, bool]] = None
+    cinn: bool = False
+
+    paddle_flags: ClassVar[Tuple[str, ...]] = (
+        "allocator_strategy",
+        "fraction_of_gpu_memory_to_use",
+        "cudnn_exhaustive_search",
+        "conv_workspace_size_limit",
+        "cudnn_batchnorm_spatial_persistent",
+        "enable_cublas_tensor_op_math",
+    )
+    gpu_only: ClassVar[Tuple[str, ...]] = (*paddle_flags[1:], "tf32")
+
+    def environment(self) -> Dict[str, str]:
+        """The options that Paddle and the libraries below it read from the environment, as its variables."""
+        variables = {
+            f"FLAGS_{name}": str(getattr(self, name))
+            for name in self.paddle_flags
+            if getattr(self, name) is not None
+        }
+        if self.tf32 is not None:
+            variables["NVIDIA_TF32_OVERRIDE"] = str(int(self.tf32))
+        return variables
+
+
+@dataclass(frozen=True)
+class MultigridSettings:
+    """How a run trains on small clips in large batches before it trains on clips as configured.
+
+    Args:
+        LONG_CYCLE: train whole epochs at each shape of `long_cycle_factors` in turn, once per stage of the
+            learning-rate schedule.
+        SHORT_CYCLE: change the side from step to step, through `short_cycle_factors` and the full side.
+        epoch_factor: epochs of the run for each epoch of the plain training, which `epochs` and the learning
+            rate describe.
+        bn_base_size: clips over which a batch norm takes its statistics. Larger batches are split; smaller
+            batches of several processes are put together.
+        long_cycle_factors: for each shape, from small to large, the share of the frames and the share of the
+            side: `[0.25, 0.7071]`, or `value: [0.25, 0.7071]` as PaddleVideo writes it.
+        short_cycle_factors: shares of the side.
+    """
+
+    LONG_CYCLE: bool = False
+    SHORT_CYCLE: bool = False
+    epoch_factor: Annotated[float, Range(0.01)] = 1.0
+    bn_base_size: PositiveInt = 8
+    long_cycle_factors: Sequence[Union[Tuple[Share, Share], Dict[str, Tuple[Share, Share]]]] = (
+        (0.25, 0.5**0.5),
+        (0.5, 0.5**0.5),
+        (0.5, 1.0),
+        (1.0, 1.0),
+    )
+    short_cycle_factors: Sequence[Share] = (0.5, 0.5**0.5)
+
+    ignored_arguments: ClassVar[Dict[str, str]] = {
+        "default_batch_size": _FOLLOWS,
+        "default_temporal_size": _FOLLOWS,
+        "default_crop_size": _FOLLOWS,
+        "long_cycle_sampling_rate": "it follows from the phase's frames, so that clips last as long",
+        "EVAL_FREQ": "val_interval says when to evaluate",
+    }
+
+    @property
+    def long_factors(self) -> List[Tuple[float, float]]:
+        """(share of the frames, share of the side) of each shape of the long cycle; none without one."""
+        pairs = [item["value"] if isinstance(item, Mapping) else item for item in self.long_cycle_factors]
+        return [(frames, side) for frames, side in pairs] if self.LONG_CYCLE else []
+
+    @property
+    def short_factors(self) -> List[float]:
+        """Shares of the side that a short cycle passes; none without one."""
+        return list(self.short_cycle_factors) if self.SHORT_CYCLE else []
+
+
+@dataclass(frozen=True)
+class DistributedSettings:
+    """How the processes of a run work together; without effect on one process.
+
+    Args:
+        comm_buffer_size: MB of gradients that travel in one message.
+        last_comm_buffer_size: MB of the last message of a step, which no computation hides.
+        find_unused_parameters: look at each step for parameters that the loss does not depend on; only a
+            network that leaves some of them out needs it.
+        allreduce_dtype: format of the gradients in all_reduce. 16 bits halve the messages, and these are sent
+            after the backward pass instead of during it.
+        sharding_degree: processes that share one copy of the optimizer's state; 1 keeps a copy on each.
+        sync_bn: batch norms take the statistics of a step over the clips of all processes.
+        one_process_ips: clips a second of one process alone. With it the log shows the scaling efficiency:
+            the run's clips a second over those of as many independent processes.
+    """
+
+    comm_buffer_size: Annotated[float, Range(0.001)] = 25.0
+    last_comm_buffer_size: Annotated[float, Range(0.001)] = 1.0
+    find_unused_parameters: bool = False
+    allreduce_dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    sharding_degree: PositiveInt = 1
+    sync_bn: bool = False
+    one_process_ips: Optional[Annotated[float, Range(0.001)]] = None
+
+    refused_arguments: ClassVar[Dict[str, str]] = {
+        "fp16_allreduce": "Paddle's strategy of this name changes static graphs only; use allreduce_dtype",
+        "localsgd": "Paddle has local SGD for static graphs only, and training runs in dynamic mode",
+    }
+
+
+@dataclass(frozen=True)
+class DaliData:
+    """Training data as PaddleVideo's `tsn_dali.yaml` describes them; used with `train_dali` alone.
+
+    It then takes the place of `DATASET.train`, `PIPELINE.train` and `DATASET.batch_size`: segments of each
+    video, its shorter side scaled, a random square of it, mirrored at random, normalised.
+
+    Args:
+        batch_size: clips a training step and process.
+        file_path: list of videos with lines `path label`.
+        num_seg: segments of a video.
+        seglen: consecutive frames from a segment.
+        short_size: of the shorter side in pixels.
+        target_size: side of the square in pixels.
+        mean: of the channels, for pixel values in 0 to 1.
+        std: likewise.
+    """
+
+    batch_size: PositiveInt
+    file_path: str
+    num_seg: PositiveInt
+    seglen: PositiveInt = 1
+    short_size: PositiveInt = 256
+    target_size: PositiveInt = 224
+    mean: Sequence[float] = (0.485, 0.456, 0.406)
+    std: Sequence[float] = (0.229, 0.224, 0.225)
+
+    def dataset(self) -> Dict[str, Any]:
+        """`DATASET.train`."""
+        return {"format": "VideoDataset", "file_path": self.file_path}
+
+    def pipeline(self) -> Dict[str, Any]:
+        """`PIPELINE.train`."""
+        return {
+            "decode": {"name": "VideoDecoder"},
+            "sample": {"name": "Sampler", "num_seg": self.num_seg, "seg_len": self.seglen},
+            "transform": [
+                {"Scale": {"short_size": self.short_size, "fixed_ratio": False}},
+                {"RandomCrop": {"target_size": self.target_size}},
+                {"RandomFlip": None},
+                {"Normalization": {"mean": list(self.mean), "std": list(self.std)}},
+            ],
+        }

@@ -1,0 +1,143 @@
+"""What a config says, parsed once: a frozen record with a typed field for every section."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Dict, Mapping, Optional
+
+from paddlevideo_fast.config.document import Config
+from paddlevideo_fast.config.settings import (
+    DatasetSettings,
+    DistributedSettings,
+    EmaSettings,
+    GradientAccumulation,
+    MultigridSettings,
+    PreciseBNSettings,
+    RunSettings,
+    RuntimeSettings,
+    SplitName,
+    settings_from,
+)
+
+ComponentSection = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class SplitSpec:
+    """One part of the data.
+
+    Attributes:
+        name: "train", "valid" or "test".
+        dataset: its section in DATASET; empty where there is none.
+        pipeline: its section in PIPELINE.
+    """
+
+    name: SplitName
+    dataset: ComponentSection
+    pipeline: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """What a run does, section by section.
+
+    Sections that name a component stay mappings, from which `build` makes it; settings are dataclasses. What
+    a config leaves out is None, or the defaults where a section only changes defaults.
+
+    Attributes:
+        config: where it all was written; it is saved with the run, and it places problems.
+        run: the keys at the top level.
+        data: the plain keys of DATASET.
+        splits: the parts of the data that have a pipeline.
+        model, optimizer, metric, mix: the sections MODEL, OPTIMIZER, METRIC and MIX.
+        ema: the moving average of the weights.
+        precise_bn: batch-norm statistics of the training data as a whole.
+        accumulation: the clips that an update of the weights has to reach.
+        multigrid: the section MULTIGRID; without `run.multigrid` it has no effect.
+        distributed: how the processes work together.
+        runtime: how Paddle uses the machine.
+    """
+
+    config: Config
+    run: RunSettings
+    data: DatasetSettings
+    splits: Mapping[SplitName, SplitSpec]
+    model: ComponentSection
+    optimizer: Optional[ComponentSection]
+    metric: Optional[ComponentSection]
+    mix: Optional[ComponentSection]
+    ema: Optional[EmaSettings]
+    precise_bn: Optional[PreciseBNSettings]
+    accumulation: Optional[GradientAccumulation]
+    multigrid: Optional[MultigridSettings]
+    distributed: DistributedSettings
+    runtime: RuntimeSettings
+
+    @classmethod
+    def of(cls, config: Config) -> RunSpec:
+        """Parses a checked config."""
+
+        def optional(settings: type, name: str) -> Any:
+            section = config.get(name)
+            return None if section is None else settings_from(settings, section)
+
+        return cls(
+            config=config,
+            run=settings_from(RunSettings, config),
+            data=settings_from(DatasetSettings, config.get("DATASET")),
+            splits=_splits(config),
+            model=config["MODEL"],
+            optimizer=config.get("OPTIMIZER"),
+            metric=config.get("METRIC"),
+            mix=config.get("MIX"),
+            ema=optional(EmaSettings, "EMA"),
+            precise_bn=optional(PreciseBNSettings, "PRECISEBN"),
+            accumulation=optional(GradientAccumulation, "GRADIENT_ACCUMULATION"),
+            multigrid=optional(MultigridSettings, "MULTIGRID"),
+            distributed=settings_from(DistributedSettings, config.get("DISTRIBUTED")),
+            runtime=settings_from(RuntimeSettings, config.get("RUNTIME")),
+        )
+
+    @classmethod
+    def for_training(cls, config: Config) -> RunSpec:
+        """The spec of a config that is to be trained.
+
+        Raises:
+            ConfigError: training, or the validation that belongs to it, lacks a section.
+        """
+        config.require("training", "OPTIMIZER", "DATASET.train")
+        spec = cls.of(config)
+        if spec.run.validate:
+            config.require("validate", "DATASET.valid")
+        return spec
+
+    def accumulate_steps(self, world_size: int = 1) -> int:
+        """How many steps of `world_size` processes add up to one update of the weights.
+
+        Raises:
+            ConfigError: both ways to say it are used, or the clips of an update are no multiple of those of a
+                step.
+        """
+        if self.accumulation is None:
+            return self.run.accumulate_steps
+        key = "GRADIENT_ACCUMULATION.global_batch_size"
+        if "accumulate_steps" in self.config:
+            raise self.config.error(key, "accumulate_steps is set too; keep one of the two")
+        wanted, clips = self.accumulation.global_batch_size, self.data.batch_size * world_size
+        if wanted % clips:
+            raise self.config.error(
+                f"{key}={wanted}",
+                f"no multiple of the {clips} clips of one step "
+                f"(DATASET.batch_size {self.data.batch_size} on {world_size} processes)",
+            )
+        return wanted // clips
+
+    def clips_of_update(self, world_size: int = 1) -> int:
+        """How many clips one update of the weights is made of, over all processes and accumulated batches."""
+        return self.data.batch_size * world_size * self.accumulate_steps(world_size)
+
+
+def _splits(config: Config) -> Dict[SplitName, SplitSpec]:
+    data, pipelines = config.get("DATASET") or {}, config.get("PIPELINE") or {}
+    names: Any = [name for name in ("train", "valid", "test") if pipelines.get(name)]
+    return {name: SplitSpec(name, data.get(name) or {}, pipelines[name]) for name in names}

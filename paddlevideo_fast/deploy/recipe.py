@@ -1,0 +1,159 @@
+"""What prediction has to know besides the program: a small config, which export writes next to it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Dict, List, Literal, Mapping, NamedTuple, Optional, Sequence, Union
+
+from paddlevideo_fast.config import Config
+from paddlevideo_fast.config.load import load_with_schema
+from paddlevideo_fast.config.schema import PIPELINE
+from paddlevideo_fast.config.sections import Group
+from paddlevideo_fast.config.settings import settings_from
+from paddlevideo_fast.config.types import PositiveInt, arguments_of
+from paddlevideo_fast.loader import VideoRecord, build_decoder, build_pipeline, read_class_names
+from paddlevideo_fast.loader.dataset import ClipDataset, Decoder
+from paddlevideo_fast.registry import DATASETS, RECOGNIZERS
+
+Split = Literal["valid", "test"]
+FREE = -1
+_OF_EXPORT = ("input_dtype", "input_shape", "class_names", "checksums")
+
+
+@dataclass(frozen=True)
+class ProgramSettings:
+    """The plain keys of the settings file. Its section PIPELINE says how videos are read.
+
+    Args:
+        model_name: model name of the exported config.
+        num_classes: length of the logits.
+        layout: axes of a float32 input.
+        input_dtype: "uint8": pixels [N, T, H, W, 3], the program normalises them; "float32": normalised, in
+            `layout`.
+        input_shape: [T, H, W] of the clips, -1 where the program takes any.
+        class_names: names by number; null where they are unknown.
+        num_ensemble_views: spans of a video, each a view of its own.
+        num_spatial_crops: crops of a span, each a view of its own; null: the crops that the transforms make.
+            Where both are null, all clips of a video are one view.
+        checksums: CRC-32 of the program's files, by their endings; null for programs that are not checked.
+    """
+
+    model_name: str
+    num_classes: PositiveInt
+    layout: Literal["NTCHW", "NCTHW"]
+    input_dtype: Literal["uint8", "float32"]
+    input_shape: Sequence[int] = (FREE, FREE, FREE)
+    class_names: Optional[List[str]] = None
+    num_ensemble_views: Optional[PositiveInt] = None
+    num_spatial_crops: Optional[PositiveInt] = None
+    checksums: Optional[Dict[str, int]] = None
+
+
+_FILE = Group({"PIPELINE": PIPELINE}, ProgramSettings, required=("PIPELINE",))
+
+
+class Recipe(NamedTuple):
+    """How a program is fed.
+
+    Attributes:
+        settings: the plain keys.
+        section: the section PIPELINE.
+    """
+
+    settings: ProgramSettings
+    section: Mapping[str, Any]
+
+    def dataset(self, paths: Sequence[str] = ()) -> ClipDataset:
+        """A data set of video files that gives the same clips as an evaluation."""
+        return self.dataset_of([VideoRecord(path, 0) for path in paths], build_decoder(self.section))
+
+    def dataset_of(self, records: Sequence[VideoRecord], decoder: Decoder) -> ClipDataset:
+        """Like `dataset`, for records that another decoder opens."""
+        return ClipDataset(
+            "",
+            pipeline=build_pipeline(self.section),
+            seed=0,
+            training=False,
+            num_ensemble_views=self.settings.num_ensemble_views,
+            num_spatial_crops=self.settings.num_spatial_crops,
+            decoder=decoder,
+            records=records,
+        )
+
+    def save(self, path: Union[str, Path]) -> None:
+        """Writes the settings file, which `read_recipe` reads."""
+        Config({**asdict(self.settings), "PIPELINE": dict(self.section)}).save(path)
+
+
+def read_recipe(path: Union[str, Path]) -> Recipe:
+    """Reads the settings file that export wrote next to a program.
+
+    Raises:
+        ConfigError: the file is missing or wrong.
+    """
+    content = load_with_schema(path, (), _FILE)
+    return Recipe(settings_from(ProgramSettings, content), content["PIPELINE"])
+
+
+def recipe_in_place(path: Union[str, Path], cfg: Config) -> Recipe:
+    """The recipe of a config, with the keys that only the export of a program knows.
+
+    Args:
+        path: the settings file next to the program; it may be missing, as for programs of PaddleVideo.
+        cfg: says how videos are read.
+
+    Raises:
+        PaddleVideoFastError: see `recipe_of` and `read_recipe`.
+    """
+    recipe = recipe_of(cfg)
+    if not Path(path).is_file():
+        return recipe
+    known = read_recipe(path).settings
+    kept = {name: getattr(known, name) for name in _OF_EXPORT}
+    return recipe._replace(settings=replace(recipe.settings, **kept))
+
+
+def recipe_of(
+    cfg: Config,
+    split: Split = "valid",
+    input_dtype: Literal["uint8", "float32"] = "float32",
+    class_names: Optional[Union[str, Path]] = None,
+) -> Recipe:
+    """The recipe that reads video files as a training config reads DATASET.`split`.
+
+    Args:
+        cfg: a checked config.
+        split: the split whose pipeline and views are taken.
+        input_dtype: input dtype of the program.
+        class_names: file with the names of the classes, one a line.
+
+    Raises:
+        ConfigError: the config has no such pipeline.
+        AnnotationError: see `read_class_names`.
+    """
+    section = (cfg.get("PIPELINE") or {}).get(split)
+    if not section:
+        raise cfg.error(f"PIPELINE.{split}", "prediction reads videos as this section says")
+    if section.get("decode") and section["decode"]["name"] != "VideoDecoder":  # a list of frame folders
+        section = {**section, "decode": {"name": "VideoDecoder"}}
+    recognizer: Any = RECOGNIZERS.get(cfg["MODEL"]["framework"])
+    num_classes = recognizer.classes_of(cfg["MODEL"])
+    settings = ProgramSettings(
+        model_name=cfg["model_name"],
+        num_classes=num_classes,
+        layout=recognizer.layout,
+        input_dtype=input_dtype,
+        class_names=read_class_names(class_names, num_classes) if class_names else None,
+        **_views((cfg.get("DATASET") or {}).get(split) or {}),
+    )
+    return Recipe(settings, section)
+
+
+def _views(section: Mapping[str, Any]) -> Dict[str, Any]:
+    """How many views the data set of a section makes of a video."""
+    arguments = arguments_of(DATASETS.get(section.get("format", "VideoDataset")))
+    return {
+        name: section.get(name, arguments[name].default if name in arguments else None)
+        for name in ("num_ensemble_views", "num_spatial_crops")
+    }

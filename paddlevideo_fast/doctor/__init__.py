@@ -1,0 +1,8 @@
+"""Where the time of a training run goes, what would help, and what a multigrid run would cost."""
+
+from paddlevideo_fast.doctor import multigrid
+from paddlevideo_fast.doctor.diagnosis import examine, limit
+from paddlevideo_fast.doctor.report import draw, report, summary
+from paddlevideo_fast.doctor.timing import training_rate
+
+__all__ = ["draw", "examine", "limit", "multigrid", "report", "summary", "training_rate"]

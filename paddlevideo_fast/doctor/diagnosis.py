@@ -1,0 +1,318 @@
+"""Measures a training run, finds what limits it, and tries what would make it faster.
+
+It times the run's trainer on its own loader, the trainer on made-up batches, and the reader alone. A model of
+a training step predicts from these what a change would gain:
+
+    no workers:   step = train + read
+    W workers:    step = max(train, read / W, (train_cpu + read) / cores)
+
+`train` is a step on made-up batches. `read` is the time in which one process makes the batch of a step, and
+with workers also hands it over. `train_cpu` is the CPU time of `train` over all its threads: the last term is
+the machine, whose cores training and reading share.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
+
+import paddle
+
+from paddlevideo_fast.assembly import TrainingParts, plan_run, training_parts
+from paddlevideo_fast.config import Config, RunSpec
+from paddlevideo_fast.doctor.reading import (
+    ReadingCost,
+    other_forms,
+    share_of_cost,
+    time_reading,
+    time_transport,
+)
+from paddlevideo_fast.doctor.report import summary
+from paddlevideo_fast.doctor.timing import (
+    StepTimes,
+    SyntheticLoader,
+    require_own_loader,
+    time_steps,
+    time_training_stages,
+)
+from paddlevideo_fast.engine import MixedPrecision, Precision
+from paddlevideo_fast.errors import PaddleVideoFastError
+from paddlevideo_fast.loader.dataset import ClipDataset, VideoDecoder
+from paddlevideo_fast.machine import num_cores
+
+WORTH_IT = 1.1
+_MAX_CLIPS = 64
+_TRIAL_STEPS, _TRIAL_SEC = 5, 6.0
+_MOSTLY, _SOME = 0.5, 0.1
+
+
+@dataclass(frozen=True)
+class StepCost:
+    """The terms of the model, in seconds a step.
+
+    Attributes:
+        train_sec: normalise, forward, backward and optimizer.
+        train_cpu_sec: CPU time of these, over all threads.
+        read_sec: one process makes a batch.
+        transport_sec: a worker hands the batch to the trainer.
+        num_workers: processes that read; 0: the training process reads.
+        num_cores: CPU cores that the run may use.
+    """
+
+    train_sec: float
+    train_cpu_sec: float
+    read_sec: float
+    transport_sec: float
+    num_workers: int
+    num_cores: int
+
+    @property
+    def step_sec(self) -> float:
+        """The predicted step."""
+        if self.num_workers == 0:
+            return self.train_sec + self.read_sec
+        read_sec = self.read_sec + self.transport_sec
+        return max(
+            self.train_sec,
+            read_sec / self.num_workers,
+            (self.train_cpu_sec + read_sec) / self.num_cores,
+        )
+
+    def gain(self, **changes: Any) -> float:
+        """How many times faster a step becomes when fields change."""
+        return self.step_sec / max(replace(self, **changes).step_sec, 1e-9)
+
+    def best_num_workers(self) -> int:
+        """The fewest workers, up to the number of cores, within 3 % of the fastest step."""
+        steps = {number: replace(self, num_workers=number).step_sec for number in range(self.num_cores + 1)}
+        fastest = min(steps.values())
+        return next(number for number, step_sec in steps.items() if step_sec <= 1.03 * fastest)
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """A change of the run and its predicted gain.
+
+    Attributes:
+        name: of the change.
+        gain: clips a second with the change over clips a second without; None: unknown.
+        basis: "model": predicted from measured stages; "measured": the change was tried; else the reason why
+            the gain is unknown.
+        how: what the user does for it.
+    """
+
+    name: str
+    gain: Optional[float]
+    basis: str
+    how: str
+
+    @property
+    def helps(self) -> bool:
+        """Whether the gain is known and worth the trouble."""
+        return self.gain is not None and self.gain >= WORTH_IT
+
+
+@dataclass(frozen=True)
+class Run:
+    """What was measured of a run.
+
+    Attributes:
+        parts: model, optimizer and data.
+        cost: of a step.
+        reading: of a clip.
+        batch_size: clips of a batch.
+    """
+
+    parts: TrainingParts
+    cost: StepCost
+    reading: ReadingCost
+    batch_size: int
+
+    @property
+    def dataset(self) -> ClipDataset:
+        return self.parts.split.loader.dataset
+
+
+def examine(cfg: Config, steps: int = 20, progress: Callable[[str], None] = print) -> Dict[str, Any]:
+    """Measures the training that a config describes. Nothing is learned, and nothing is kept.
+
+    Args:
+        cfg: a checked config.
+        steps: optimizer steps to time; fewer where they take long.
+        progress: called with a line about each measurement that starts.
+
+    Returns:
+        The values of doctor.json, which docs/en/performance.md describes.
+
+    Raises:
+        PaddleVideoFastError: as training does; also where DATASET.train is missing, where no clip decodes and
+            where DALI reads.
+    """
+    if cfg.get("train_dali"):
+        raise cfg.error("train_dali", "the doctor times our own reader only; set -o train_dali=false")
+    parts = training_parts(plan_run(RunSpec.for_training(cfg)), load_pretrained=False)
+    loader = parts.split.loader
+    require_own_loader(loader)
+    batch_size = loader.batch_sampler.batch_size
+    progress(f"training {steps} steps on the real loader")
+    with contextlib.closing(loader):
+        real = time_steps(parts, loader, steps)
+    progress("reading alone, stage by stage")
+    requests = [request for batch in loader.batch_sampler.batches(epoch=1) for request in batch]
+    reading = time_reading(loader.dataset, requests[:_MAX_CLIPS])
+    transport_sec = time_transport(reading.clip_shape, batch_size)
+    progress(f"training {steps} steps on made-up batches")
+    made_up = SyntheticLoader(batch_size, reading.clip_shape, parts.model.num_classes)
+    synthetic = time_steps(parts, made_up, steps)
+    training = time_training_stages(parts, made_up, max(steps // 2, 2))
+    clips_a_step = synthetic.num_clips / synthetic.num_steps
+    cost = StepCost(
+        train_sec=synthetic.step_sec,
+        train_cpu_sec=synthetic.cpu_sec / synthetic.num_steps,
+        read_sec=clips_a_step * reading.total_sec,
+        transport_sec=clips_a_step * transport_sec,
+        num_workers=loader.num_workers,
+        num_cores=num_cores(),
+    )
+    run = Run(parts, cost, reading, batch_size)
+    found = sorted(remedies(run, progress), key=lambda remedy: -(remedy.gain or 0.0))
+    sent_sec = cost.transport_sec if cost.num_workers else 0.0
+    result: Dict[str, Any] = {
+        **_circumstances(cfg, run),
+        "real": _steps(real),
+        "synthetic": {**_steps(synthetic), "cpu_sec": cost.train_cpu_sec},
+        "stages_sec": {
+            "reading": {**_times(clips_a_step, reading.stages), "transport": sent_sec},
+            "training": training,
+        },
+        "augment_sec": _times(clips_a_step, reading.augment_steps),
+        "model": {**asdict(cost), "step_sec": cost.step_sec},
+        "remedies": [{**asdict(remedy), "helps": remedy.helps} for remedy in found],
+    }
+    result["limit"] = limit(result)
+    result["summary"] = summary(result)
+    return result
+
+
+def _circumstances(cfg: Config, run: Run) -> Dict[str, Any]:
+    """What was measured, and on which machine."""
+    return {
+        "config": cfg.path,
+        "device": paddle.get_device(),
+        "paddle": paddle.__version__,
+        "num_cores": run.cost.num_cores,
+        "num_threads": os.environ.get("OMP_NUM_THREADS", "1"),
+        "num_workers": run.cost.num_workers,
+        "batch_size": run.batch_size,
+        "clip_shape": list(run.reading.clip_shape),
+    }
+
+
+def _times(factor: float, stages: Mapping[str, float]) -> Dict[str, float]:
+    return {name: factor * sec for name, sec in stages.items()}
+
+
+def _steps(times: StepTimes) -> Dict[str, Any]:
+    return {name: getattr(times, name) for name in ("num_steps", "step_sec", "wait_share", "clips_per_sec")}
+
+
+def limit(result: Mapping[str, Any]) -> Dict[str, Any]:
+    """What limits the run.
+
+    Reading does where the run waits for most of a step, however fast the reader was alone (its files may have
+    been in memory by then). Else the larger term of the model does, where reading costs the run anything.
+
+    Returns:
+        "part": "reading" or "training"; "stage": the part's longest stage; "share": of the part's time.
+    """
+    real, model = result["real"], result["model"]
+    read_sec, train_sec = model["read_sec"], model["train_sec"]
+    if model["num_workers"]:
+        read_sec = (read_sec + model["transport_sec"]) / model["num_workers"]
+        if model["step_sec"] > max(read_sec, train_sec):  # the cores are what is short: who uses them?
+            read_sec, train_sec = read_sec * model["num_workers"], model["train_cpu_sec"]
+    lost = 1 - result["synthetic"]["step_sec"] / real["step_sec"]
+    reading = real["wait_share"] > _MOSTLY or (lost > _SOME and read_sec > train_sec)
+    part = "reading" if reading else "training"
+    stages = result["stages_sec"][part]
+    stage = max(stages, key=stages.__getitem__)
+    return {"part": part, "stage": stage, "share": stages[stage] / sum(stages.values())}
+
+
+def remedies(run: Run, progress: Callable[[str], None]) -> Iterator[Remedy]:
+    """The changes that apply to the run. A change that could not gain a tenth even at best is not tried.
+
+    Args:
+        run: what was measured.
+        progress: called with a line about each trial.
+    """
+    cost = run.cost
+    best = cost.best_num_workers()
+    if best > cost.num_workers:
+        how = f"-o DATASET.num_workers={best}"
+        yield Remedy("more workers", cost.gain(num_workers=best), "model", how)
+    clips_a_step = cost.read_sec / run.reading.total_sec
+    source_sec = clips_a_step * run.reading.source_sec
+    if cost.gain(read_sec=cost.read_sec - source_sec) >= WORTH_IT:
+        yield from _cheaper_forms(run, source_sec, progress)
+    augment_sec = clips_a_step * run.reading.stages["augment"]
+    if augment_sec:
+        worst = max(run.reading.augment_steps, key=lambda name: run.reading.augment_steps[name])
+        gain = cost.gain(read_sec=cost.read_sec - augment_sec)
+        how = f"leave transforms that change pixels out, {worst} first, or lower its probability"
+        yield Remedy("fewer transforms", gain, "model", how)
+    if cost.gain(train_sec=0.0, train_cpu_sec=0.0) >= WORTH_IT:
+        yield from _faster_training(run, progress)
+
+
+def _cheaper_forms(run: Run, source_sec: float, progress: Callable[[str], None]) -> Iterator[Remedy]:
+    for form in other_forms(run.dataset):
+        progress(f"trying {form.name} on a few of the clips")
+        try:
+            share = share_of_cost(run.dataset, form)
+        except PaddleVideoFastError as error:
+            yield Remedy(form.name, None, f"unknown: {error}", form.how)
+            continue
+        gain = run.cost.gain(read_sec=run.cost.read_sec - (1 - share) * source_sec)
+        yield Remedy(form.name, gain, "measured", form.how)
+    if paddle.get_device() != "cpu" and isinstance(run.dataset.decoder, VideoDecoder):
+        yield Remedy("DALI", None, "unknown: decoding on the GPU was not tried", "--train_dali")
+
+
+def _faster_training(run: Run, progress: Callable[[str], None]) -> Iterator[Remedy]:
+    shape = run.reading.clip_shape
+    side = shape[1] * 3 // 4
+    smaller = (shape[0], side, shape[2] * 3 // 4, 3)
+    larger = f"-o DATASET.batch_size={2 * run.batch_size}, with the learning rate that belongs to it"
+    trials: List[Tuple[str, int, Tuple[int, ...], Optional[Precision], str]] = [
+        ("larger batch", 2, shape, None, larger),
+        ("smaller input", 1, smaller, None, f"crops of {side} pixels; may cost accuracy"),
+    ]
+    if paddle.get_device() != "cpu" and not run.parts.spec.run.amp:  # a CPU has no kernels for it
+        mixed = MixedPrecision("O1", "bfloat16")
+        trials.insert(0, ("mixed precision", 1, shape, mixed, "--amp --amp_dtype bfloat16"))
+    plain = SyntheticLoader(run.batch_size, shape, run.parts.model.num_classes)
+    for name, factor, size, precision, how in trials:
+        progress(f"trying {name}")
+        loader = SyntheticLoader(factor * run.batch_size, size, run.parts.model.num_classes)
+        try:
+            # each beside the plain step, so that other programs on the machine slow both
+            base = time_steps(run.parts, plain, _TRIAL_STEPS, 1, _TRIAL_SEC / 2)
+            times = time_steps(run.parts, loader, _TRIAL_STEPS, 1, _TRIAL_SEC, precision)
+        except Exception as error:  # whatever the device, its memory or the network has against it
+            first_line = (str(error).strip() or repr(error)).splitlines()[0]
+            yield Remedy(name, None, f"unknown: it fails here: {first_line}", how)
+            continue
+        changed = replace(
+            run.cost,
+            train_sec=run.cost.train_sec * times.step_sec / base.step_sec,
+            train_cpu_sec=run.cost.train_cpu_sec * times.step_sec / base.step_sec,
+            read_sec=factor * run.cost.read_sec,
+            transport_sec=factor * run.cost.transport_sec,
+        )
+        yield Remedy(name, factor * run.cost.step_sec / changed.step_sec, "measured", how)
+    yield Remedy(
+        "smaller network", None, "unknown: it depends on the network", "less depth or width in MODEL.backbone"
+    )

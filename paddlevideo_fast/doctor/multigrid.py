@@ -1,0 +1,315 @@
+"""Plans a multigrid run before it starts: its phases, and its costs beside those of the plain run."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+
+import paddle
+
+from paddlevideo_fast.assembly.plan import ClipShape, batch_shapes, plain_clip, plan_phases
+from paddlevideo_fast.config import Config, RunSpec, build
+from paddlevideo_fast.doctor.shape_cost import ShapeCosts
+from paddlevideo_fast.loader import ClipBatchSampler, build_dataset
+from paddlevideo_fast.registry import LEARNING_RATES
+from paddlevideo_fast.report import picture
+from paddlevideo_fast.schedule import Phase, plain_phases
+from paddlevideo_fast.solver.learning_rate import Constant, LearningRate
+
+FRAME_SIZE = (340, 256)
+_YUV_BYTES = 1.5
+_SUMS = ("iterations", "clips", "flops", "decoded_bytes", "clip_bytes", "train_sec")
+_SECTIONS = ("MODEL", "MULTIGRID", "OPTIMIZER", "PIPELINE")
+
+
+@dataclass(frozen=True)
+class PlanOptions:
+    """What a plan assumes and measures.
+
+    Attributes:
+        num_clips: length of the training list; None: counted, where the list exists.
+        frame_size: (width, height) of the videos.
+        num_steps: optimizer steps to time at each shape; 0: none.
+        limit_sec: no step is timed where timing all shapes would take longer.
+    """
+
+    num_clips: Optional[int] = None
+    frame_size: Tuple[int, int] = FRAME_SIZE
+    num_steps: int = 3
+    limit_sec: float = 120.0
+
+
+def make_plan(
+    cfg: Config, options: PlanOptions, progress: Callable[[str], None] = lambda text: None
+) -> Dict[str, Any]:
+    """Plans the run of a config with `multigrid` on, for one process.
+
+    Args:
+        cfg: a checked config.
+        options: what to assume and measure.
+        progress: called with a line about each measurement that starts.
+
+    Returns:
+        The values of multigrid_plan.json, which docs/en/multigrid.md describes.
+
+    Raises:
+        ConfigError: as training does; also where the MULTIGRID section is missing.
+        AnnotationError: the training list exists and cannot be read.
+        LoaderError: a batch of some phase has more clips than the list.
+    """
+    cfg.require("a multigrid plan", *_SECTIONS)
+    spec = RunSpec.of(cfg)
+    run = plan_phases(spec)
+    curve = run.curve or _configured_curve(spec)
+    (plain,) = plain_phases(spec.run.epochs)
+    max_epoch = run.phases[-1].end_epoch
+    rates = [curve.at(epoch) for epoch in range(max_epoch)]
+    num_clips = options.num_clips or _listed_clips(spec)
+    pricing = _Pricing(spec, replace(options, num_clips=num_clips), progress)
+    pricing.measure([plain, *run.phases])
+    described, plain_run = [pricing.describe(phase) for phase in run.phases], pricing.describe(plain)
+    multigrid_run = {key: sum(phase[key] for phase in described) for key in _SUMS if key in plain_run}
+    speed_up = None
+    if "train_sec" in plain_run:
+        speed_up = plain_run["train_sec"] / multigrid_run["train_sec"]
+    return {
+        "config": cfg.path,
+        "device": paddle.get_device(),
+        "paddle": paddle.__version__,
+        "num_clips": num_clips,
+        "frame_size": list(options.frame_size),
+        "max_epoch": max_epoch,
+        "lr_at_epoch": rates,
+        "phases": described,
+        "plain": plain_run,
+        "multigrid": multigrid_run,
+        "speed_up": speed_up,
+    }
+
+
+def _configured_curve(spec: RunSpec) -> LearningRate:
+    rate = (spec.optimizer or {})["learning_rate"]
+    return build(LEARNING_RATES, rate) if isinstance(rate, Mapping) else Constant(rate)
+
+
+def _listed_clips(spec: RunSpec) -> Optional[int]:
+    """The length of the training list; None where the list does not exist."""
+    train = spec.splits["train"]
+    if not Path(train.dataset.get("file_path") or "").is_file():
+        return None
+    return len(build_dataset(train.dataset, train.pipeline, training=True, seed=0))
+
+
+class _Pricing:
+    """Describes phases and their costs as JSON values."""
+
+    def __init__(self, spec: RunSpec, options: PlanOptions, progress: Callable[[str], None]) -> None:
+        self._options = options
+        self._progress = progress
+        self._batch_size = spec.data.batch_size
+        self._accumulation = spec.accumulate_steps()
+        self._clip = plain_clip(spec)
+        self._costs = ShapeCosts(spec, options.num_steps)
+        self._timed = False
+
+    def measure(self, phases: Sequence[Phase]) -> None:
+        """Measures all shapes of the phases, and reports progress."""
+        steps = sorted(
+            {
+                (batch_size, clip.num_frames, clip.crop_size, phase.bn_splits)
+                for phase in phases
+                for batch_size, clip in self._in_turn(phase)
+            }
+        )
+        clips = sorted({step[1:3] for step in steps})
+        for number, (num_frames, crop_size) in enumerate(clips, 1):
+            self._progress(f"counting FLOPs, shape {number} of {len(clips)}: {num_frames}×{crop_size}²")
+            self._costs.of_clip(num_frames, crop_size)
+        if not self._options.num_steps:
+            return
+        expected_sec = sum(self._costs.timing_sec(*step[:3]) for step in steps)
+        if expected_sec > self._options.limit_sec:
+            minutes = f"{max(expected_sec / 60, 1):.0f} min"
+            self._progress(f"no step is timed: that would take about {minutes}; raise --limit for a speed-up")
+            return
+        self._timed = True
+        for number, (batch_size, num_frames, crop_size, bn_splits) in enumerate(steps, 1):
+            clip = f"{num_frames}×{crop_size}²"
+            self._progress(f"timing steps, shape {number} of {len(steps)}: {batch_size} clips of {clip}")
+            self._costs.step_sec(batch_size, num_frames, crop_size, bn_splits)
+
+    def describe(self, phase: Phase) -> Dict[str, Any]:
+        """A phase and its costs."""
+        in_turn = self._in_turn(phase)
+        batch_size, clip = in_turn[-1]
+        shapes = [self._shape(*shape, phase.bn_splits) for shape in in_turn]
+        values = {
+            "start_epoch": phase.start_epoch,
+            "end_epoch": phase.end_epoch,
+            "batch_multiplier": phase.batch_multiplier,
+            **clip._asdict(),
+            "bn_splits": phase.bn_splits,
+            "lr_multiplier": phase.batch_multiplier,
+            "batch_size": batch_size,
+            "shapes": shapes,
+            "activation_bytes": max(shape["activation_bytes"] for shape in shapes),
+        }
+        if self._options.num_clips:
+            values.update(self._sums(phase, clip, shapes, self._options.num_clips))
+        return values
+
+    def _in_turn(self, phase: Phase) -> List[Tuple[int, ClipShape]]:
+        """Batch size and clip of the steps that a phase takes in turn, its own last."""
+        return [
+            (
+                shape.batch_size,
+                ClipShape(
+                    shape.num_frames or self._clip.num_frames,
+                    shape.crop_size or self._clip.crop_size,
+                    shape.sampling_rate or self._clip.sampling_rate,
+                ),
+            )
+            for shape in batch_shapes(phase, self._batch_size)
+        ]
+
+    def _shape(self, batch_size: int, clip: ClipShape, bn_splits: int) -> Dict[str, Any]:
+        cost = self._costs.of_clip(clip.num_frames, clip.crop_size)
+        values: Dict[str, Any] = {
+            "batch_size": batch_size,
+            "num_frames": clip.num_frames,
+            "crop_size": clip.crop_size,
+            "flops": cost.flops * batch_size,
+            "activation_bytes": cost.activation_bytes * batch_size,
+        }
+        if self._timed:
+            values["step_sec"] = self._costs.step_sec(batch_size, clip.num_frames, clip.crop_size, bn_splits)
+        return values
+
+    def _sums(
+        self, phase: Phase, clip: ClipShape, shapes: Sequence[Mapping[str, Any]], num_clips: int
+    ) -> Dict[str, float]:
+        """The costs of all epochs of a phase."""
+        epochs = phase.end_epoch - phase.start_epoch
+        in_turn = batch_shapes(phase, self._batch_size, self._accumulation)
+        sampler = ClipBatchSampler(num_clips, in_turn, shuffle=True, drop_last=True, seed=0)
+        turns = Counter(batch // self._accumulation % len(shapes) for batch in range(sampler.num_batches))
+
+        def total(of_batch: Callable[[Mapping[str, Any]], float]) -> float:
+            return epochs * sum(turns[turn] * of_batch(shape) for turn, shape in enumerate(shapes))
+
+        clips = total(lambda shape: shape["batch_size"])
+        span_frames = clip.num_frames * (self._clip.sampling_rate + clip.sampling_rate) / 2  # the mean one
+        width, height = self._options.frame_size
+        sums = {
+            "iterations": epochs * -(-sampler.num_batches // self._accumulation),
+            "clips": clips,
+            "flops": total(lambda shape: shape["flops"]),
+            "decoded_bytes": clips * span_frames * width * height * _YUV_BYTES,
+            "clip_bytes": total(
+                lambda shape: shape["batch_size"] * shape["num_frames"] * shape["crop_size"] ** 2 * 3
+            ),
+        }
+        if self._timed:
+            sums["train_sec"] = total(lambda shape: shape["step_sec"]) / self._accumulation
+        return sums
+
+
+def report(plan: Mapping[str, Any]) -> str:
+    """The plan as text."""
+    lines = [
+        f"{plan['config']} on {plan['device']}, Paddle {plan['paddle']}",
+        f"{plan['max_epoch']} epochs in place of {plan['plain']['end_epoch']}",
+        "",
+        f"{'epochs':<11}{'batch':>13}{'frames':>8}{'crop':>13}{'rate':>8}{'BN splits':>11}"
+        f"{'learning rate':>17}{'activations':>13}",
+        *(_line(phase, plan) for phase in plan["phases"]),
+        "",
+        *_comparison(plan),
+    ]
+    return "\n".join(lines)
+
+
+def _line(phase: Mapping[str, Any], plan: Mapping[str, Any]) -> str:
+    shapes, rates = phase["shapes"], plan["lr_at_epoch"][phase["start_epoch"] : phase["end_epoch"]]
+    lowest, highest = plan["plain"]["sampling_rate"], phase["sampling_rate"]
+
+    def in_turn(key: str) -> str:
+        return "/".join(str(shape[key]) for shape in shapes)
+
+    def span(first: float, last: float) -> str:
+        return f"{first:.4g}" if first == last else f"{first:.4g} to {last:.4g}"
+
+    epochs = f"{phase['start_epoch'] + 1} to {phase['end_epoch']}"
+    return (
+        f"{epochs:<11}{in_turn('batch_size'):>13}{phase['num_frames']:>8}{in_turn('crop_size'):>13}"
+        f"{span(lowest, highest):>8}{phase['bn_splits']:>11}{span(rates[0], rates[-1]):>17}"
+        f"{_amount(phase['activation_bytes']):>13}"
+    )
+
+
+def _comparison(plan: Mapping[str, Any]) -> List[str]:
+    plain, multigrid = plan["plain"], plan["multigrid"]
+    if not multigrid:
+        return ["The training list is not there: give --clips for the costs against the plain run."]
+    lines = [f"{plan['num_clips']:,} clips{'plain':>19}{'multigrid':>14}{'plain / multigrid':>20}"]
+    for key, (name, shown) in _ROWS.items():
+        if key in multigrid:
+            ratio = plain[key] / multigrid[key]
+            lines.append(f"{name:<16}{shown(plain[key]):>14}{shown(multigrid[key]):>14}{ratio:>20.2f}")
+    width, height = plan["frame_size"]
+    frames = f"{width}×{height}, YUV 4:2:0"
+    lines += ["", f"decoded: all frames from the first to the last of each clip, {frames}."]
+    if plan["speed_up"] is not None:
+        lines.append(
+            f"Predicted: {plan['speed_up']:.2f} times as fast as the plain run, where reading keeps up with "
+            "training."
+        )
+    return lines
+
+
+def draw(plan: Mapping[str, Any], path: Path) -> None:
+    """Draws frames, crop, batch and learning rate over the epochs.
+
+    Raises:
+        PaddleVideoFastError: the file cannot be written.
+    """
+    with picture(path, 4, 1, figsize=(8, 7), sharex=True) as (_, axes):
+        phases = plan["phases"]
+        edges = [phase["start_epoch"] for phase in phases] + [plan["max_epoch"]]
+        titles = {"num_frames": "frames", "crop_size": "crop (px)", "batch_size": "clips a batch"}
+        for axis, color, (key, title) in zip(axes, ("C0", "C1", "C2"), titles.items()):
+            axis.stairs([phase[key] for phase in phases], edges, fill=True, alpha=0.6, color=color)
+            first = [phase["shapes"][0][key] for phase in phases]
+            axis.stairs(first, edges, color="0.2", linestyle=":", baseline=None)
+            axis.set(ylabel=title, ylim=(0, 1.1 * max(*first, *(phase[key] for phase in phases))))
+        epochs = f"{plan['max_epoch']} epochs in place of {plan['plain']['end_epoch']}"
+        axes[0].set_title(f"{epochs}; dotted: the first step of a short cycle")
+        axes[3].plot(range(plan["max_epoch"]), plan["lr_at_epoch"], color="C3")
+        axes[3].set(yscale="log", ylabel="learning rate", xlabel="epoch")
+
+
+def _amount(num_bytes: float) -> str:
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if num_bytes < 1000:
+            return f"{num_bytes:.3g} {unit}"
+        num_bytes /= 1000
+    return f"{num_bytes:,.3g} PB"
+
+
+def _duration(sec: float) -> str:
+    for unit, length in (("days", 86400), ("h", 3600), ("min", 60)):
+        if sec >= 2 * length:
+            return f"{sec / length:.1f} {unit}"
+    return f"{sec:.1f} s"
+
+
+_ROWS: Dict[str, Tuple[str, Callable[[Any], str]]] = {
+    "iterations": ("steps", "{:,}".format),
+    "clips": ("clips", "{:,}".format),
+    "flops": ("forward FLOPs", "{:.3g}".format),
+    "decoded_bytes": ("decoded", _amount),
+    "clip_bytes": ("in clips", _amount),
+    "train_sec": ("training", _duration),
+}

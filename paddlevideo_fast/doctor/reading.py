@@ -1,0 +1,278 @@
+"""Times the reader alone: a clip stage by stage, its way out of a worker, and clips in another form."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import tempfile
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
+
+import cv2
+import numpy as np
+
+from paddlevideo_fast.decode.packed_format import PackSettings
+from paddlevideo_fast.doctor.timing import Stopwatch
+from paddlevideo_fast.errors import BadSampleShareError, PaddleVideoFastError, VideoDecodeError
+from paddlevideo_fast.loader import ClipBatchSampler, ClipLoader, ClipRequest, Sample, VideoRecord
+from paddlevideo_fast.loader.collate import make_batch
+from paddlevideo_fast.loader.dataset import ClipDataset, FrameDecoder, PackedFrameDataset, VideoDecoder
+from paddlevideo_fast.loader.transforms.resample import Resample
+from paddlevideo_fast.preparation import packing
+from paddlevideo_fast.preparation.encoding import Settings
+from paddlevideo_fast.preparation.videos import Task, work
+
+_BATCH = 8
+_NUM_CLIPS, _NUM_CANDIDATES, _NUM_READS = 3, 12, 24
+_MAX_PIXELS = 400_000_000  # of all frames of the clips that are converted: about ten seconds of work
+_READ_SEC = 3.0
+_SHORT_SIDE_PX, _TARGET_PSNR_DB, _JPEG_QUALITY = 256, 37.0, 90  # as data/prepare_videos.py and pack_frames.py
+
+
+@dataclass
+class ReadingCost:
+    """Seconds that one process takes for a clip.
+
+    Attributes:
+        stages: "open", "decode", "resample", "augment" (transforms that change pixels), "other" (choosing
+            frames and geometry, closing files), "collate".
+        augment_steps: the part of "augment" that each transform takes, by class name.
+        clip_shape: (T, H, W, 3).
+    """
+
+    stages: Dict[str, float]
+    augment_steps: Dict[str, float]
+    clip_shape: Tuple[int, ...]
+
+    @property
+    def source_sec(self) -> float:
+        """The stages that depend on how the clips are stored."""
+        return sum(self.stages[name] for name in ("open", "decode", "resample"))
+
+    @property
+    def total_sec(self) -> float:
+        """All stages."""
+        return sum(self.stages.values())
+
+
+def time_reading(
+    dataset: ClipDataset, requests: Sequence[ClipRequest], budget_sec: float = 8.0
+) -> ReadingCost:
+    """Reads clips in this process on one thread, and times each stage.
+
+    Args:
+        dataset: makes the clips.
+        requests: the clips; the first one is read twice, to warm up.
+        budget_sec: no batch starts after so many seconds.
+
+    Raises:
+        BadSampleShareError: none of the clips decodes.
+    """
+    requests = [*requests[:1], *requests]
+    failures: List[Tuple[str, str]] = []
+    shape: Tuple[int, ...] = ()
+    num_clips, began = 0, time.perf_counter()
+    with _one_thread(), Stopwatch() as watch:
+        _wrap(watch, dataset)
+        failures += make_batch(dataset, requests[:1]).failures
+        watch.seconds.clear()
+        for first in range(1, len(requests), _BATCH):
+            with watch.stage("collate"):
+                batch = make_batch(dataset, requests[first : first + _BATCH])
+            num_clips += len(batch)
+            failures += batch.failures
+            shape = batch.clips.shape[1:] if len(batch) else shape
+            if num_clips and time.perf_counter() - began > budget_sec:
+                break
+    if not num_clips:
+        path, cause = failures[0]
+        raise BadSampleShareError(f"no clip of {dataset.file_path} decodes; {path}: {cause}")
+    costs = {name: sec / num_clips for name, sec in watch.seconds.items()}
+    augment = {name.split()[1]: sec for name, sec in costs.items() if name.startswith("augment ")}
+    names = ("open", "decode", "resample", "augment", "other", "collate")
+    stages = {name: costs.get(name, 0.0) for name in names}
+    stages["augment"] = sum(augment.values())
+    return ReadingCost(stages, augment, shape)
+
+
+def time_transport(clip_shape: Sequence[int], batch_size: int, num_batches: int = 8) -> float:
+    """Seconds that a clip takes from a worker to this process, without making it.
+
+    A worker process sends batches of a clip that is made already.
+    """
+    dataset: Any = _Ready(clip_shape, batch_size * (num_batches + 2))
+    sampler = ClipBatchSampler(len(dataset), batch_size, shuffle=False, drop_last=True, seed=0)
+    with contextlib.closing(ClipLoader(dataset, sampler, num_workers=1)) as loader:
+        batches = loader.epoch(0)
+        for _ in range(2):  # the worker starts
+            next(batches)
+        began = time.perf_counter()
+        for _ in batches:
+            pass
+        sent_sec = (time.perf_counter() - began) / num_batches
+    with Stopwatch() as watch, watch.stage("made"):
+        make_batch(dataset, [ClipRequest(0, epoch=0)] * batch_size)
+    return max(sent_sec - watch.seconds["made"], 0.0) / batch_size
+
+
+class _Ready:
+    """A dataset whose clips are made already, each in its place in the batch."""
+
+    def __init__(self, clip_shape: Sequence[int], size: int) -> None:
+        self.clip = np.zeros(tuple(clip_shape), np.uint8)
+        self.records = [VideoRecord("made up", 0)] * size
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def load(self, request: ClipRequest, out: Optional[np.ndarray] = None) -> Sample:
+        return Sample(self.clip if out is None else out, label=0, index=0, view=0)
+
+
+def _wrap(watch: Stopwatch, dataset: ClipDataset) -> None:
+    opened = watch.timed("open", dataset.open)
+
+    def open_timed(record: VideoRecord) -> Any:
+        reader = opened(record)
+        reader.read = watch.timed("decode", reader.read)
+        return reader
+
+    watch.wrap(dataset, "load", "other")  # what is left of it when the stages inside are taken out
+    watch.replace(dataset, "open", open_timed)
+    watch.wrap(Resample, "render", "resample")
+    for step in dataset.pipeline.pixelwise:
+        watch.wrap(step, "apply", f"augment {type(step).__name__}")
+
+
+@contextlib.contextmanager
+def _one_thread() -> Iterator[None]:
+    """OpenCV on one thread, as it is in a worker."""
+    threads = cv2.getNumThreads()
+    cv2.setNumThreads(0)
+    try:
+        yield
+    finally:
+        cv2.setNumThreads(threads)
+
+
+@dataclass(frozen=True)
+class Form:
+    """A form in which clips can be stored or decoded.
+
+    Attributes:
+        name: for the report.
+        how: what the user does for all clips.
+        convert: makes the clips of a small dataset in this form, in an empty folder; returns their dataset.
+    """
+
+    name: str
+    how: str
+    convert: Callable[[ClipDataset, Path], ClipDataset]
+
+
+class TrialError(PaddleVideoFastError):
+    """A form could not be tried; the message says why."""
+
+
+def other_forms(dataset: ClipDataset) -> List[Form]:
+    """The forms that a dataset's clips could take and do not have yet.
+
+    Args:
+        dataset: reads video files or folders of images; for any other there is no other form.
+    """
+    decode = dataset.decoder
+    forms: List[Form] = []
+    if isinstance(dataset, PackedFrameDataset):
+        return forms
+    if getattr(decode, "backend", "pyav") in ("cv2", "decord"):
+        forms.append(Form("another decoder", "backend: pyav under PIPELINE.train.decode", _with_pyav))
+    if isinstance(decode, VideoDecoder):
+        how = f"data/prepare_videos.py --preset {_preset(dataset)}"
+        forms.append(Form("prepared videos", how, _prepared))
+    if isinstance(decode, (VideoDecoder, FrameDecoder)):
+        how = "data/pack_frames.py, then format: PackedFrameDataset"
+        forms.append(Form("packed frames", how, _packed))
+    return forms
+
+
+def share_of_cost(dataset: ClipDataset, form: Form) -> float:
+    """The cost of opening, decoding and resampling a clip in another form, as a share of the cost now.
+
+    The same frames of the same few clips are read in both forms.
+
+    Raises:
+        PaddleVideoFastError: the clips are too long to try it, or cannot be converted.
+    """
+    few = _few_clips(dataset)
+    with tempfile.TemporaryDirectory() as folder:
+        other = form.convert(few, Path(folder))
+        if len(other) != len(few):
+            raise TrialError(f"{len(few) - len(other)} of {len(few)} clips could not be converted")
+        before, after = (_clip_sec(each) for each in (few, other))
+    return after / before
+
+
+def _clip_sec(dataset: ClipDataset) -> float:
+    places = range(_NUM_READS + 1)
+    requests = [ClipRequest(place % len(dataset), epoch=place // len(dataset)) for place in places]
+    return time_reading(dataset, requests, _READ_SEC).source_sec
+
+
+def _few_clips(dataset: ClipDataset) -> ClipDataset:
+    """The dataset with a few of its records: the shortest of some that are drawn."""
+    chosen = np.random.default_rng(0).permutation(len(dataset))[:_NUM_CANDIDATES]
+    sizes: List[Tuple[int, int]] = []
+    for number in chosen.tolist():
+        try:
+            with dataset.open(dataset.records[number]) as reader:
+                sizes.append((reader.num_frames * reader.width * reader.height, number))
+        except VideoDecodeError:
+            continue  # the run itself names such files
+    kept, total_px = [], 0
+    for pixels, number in sorted(sizes)[:_NUM_CLIPS]:
+        total_px += pixels
+        if total_px <= _MAX_PIXELS:
+            kept.append(dataset.records[number])
+    if not kept:
+        raise TrialError("the clips are too long to convert one now; see --estimate of the tool")
+    return _with_records(dataset, kept)
+
+
+def _with_records(dataset: ClipDataset, records: Sequence[VideoRecord]) -> ClipDataset:
+    """A copy with other records."""
+    other = copy.copy(dataset)
+    other.records = list(records)
+    return other
+
+
+def _preset(dataset: ClipDataset) -> str:
+    """The preset of data/prepare_videos.py for the distance between the sampler's frames."""
+    indices = dataset.pipeline.sample.sample(300, 25.0, ClipRequest(0, epoch=0), np.random.default_rng(0))
+    return "dense" if len(indices) > 1 and np.median(np.abs(np.diff(indices))) <= 4 else "sparse"
+
+
+def _with_pyav(few: ClipDataset, folder: Path) -> ClipDataset:
+    other = _with_records(few, few.records)
+    other.decoder = VideoDecoder("pyav")
+    return other
+
+
+def _prepared(few: ClipDataset, folder: Path) -> ClipDataset:
+    settings = Settings(_preset(few), _SHORT_SIDE_PX, _TARGET_PSNR_DB)
+    kept = []
+    for number, record in enumerate(few.records):
+        if work(Task(record.path, str(folder), f"{number}.mp4", settings)).prepared is not None:
+            kept.append(replace(record, path=str(folder / f"{number}.mp4")))
+    return _with_records(few, kept)
+
+
+def _packed(few: ClipDataset, folder: Path) -> ClipDataset:
+    sources = [
+        packing.Source(f"{number}", record.path, record.label, record.num_frames, record.frames_suffix)
+        for number, record in enumerate(few.records)
+    ]
+    settings = PackSettings(0, 1, _SHORT_SIDE_PX, _JPEG_QUALITY, bytes(16))
+    packing.pack_shard(packing.Task(str(folder), settings, sources))
+    return PackedFrameDataset(str(folder), pipeline=few.pipeline, seed=few.seed, training=few.training)

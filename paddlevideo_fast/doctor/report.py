@@ -1,0 +1,144 @@
+"""What the doctor found, as a paragraph, as text for a terminal and as a picture."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+from typing import Any, Mapping
+
+from paddlevideo_fast.report import picture
+
+_STAGE_WORDS = {
+    "open": "opening files",
+    "decode": "decoding",
+    "resample": "cropping and resizing",
+    "augment": "the transforms that change pixels",
+    "collate": "stacking clips",
+    "transport": "the way from worker to trainer",
+    "normalise": "normalising",
+    "mix": "mixing clips",
+    "forward": "the forward pass",
+    "backward": "the backward pass",
+    "optimizer": "the optimizer",
+    "other": "everything between",
+}
+
+
+def summary(result: Mapping[str, Any]) -> str:
+    """What limits the run and what would help, as one paragraph."""
+    real, synthetic, found = result["real"], result["synthetic"], result["limit"]
+    step_sec = real["step_sec"]
+    sentences = [
+        f"{found['part'].capitalize()} limits this run: a step takes {_ms(step_sec)} and waits "
+        f"{real['wait_share']:.0%} of its time for clips; on made-up batches it takes "
+        f"{_ms(synthetic['step_sec'])}.",
+        _of_reading(result) if found["part"] == "reading" else _of_training(result),
+    ]
+    beyond = 1 - result["model"]["step_sec"] / step_sec
+    if beyond > 0.25:
+        sentences.append(
+            f"{beyond:.0%} of a step is explained by none of this: other programs on the machine, files that "
+            "come slowly the first time, or short epochs that start again."
+        )
+    helping = [
+        f"{remedy['name']} ({remedy['gain']:.1f}×)" for remedy in result["remedies"] if remedy["helps"]
+    ]
+    unknown = [remedy["name"] for remedy in result["remedies"] if remedy["gain"] is None]
+    sentences.append(
+        f"What would help, with the predicted gain of each alone: {', '.join(helping)}."
+        if helping
+        else "Nothing that was tried would gain a tenth."
+    )
+    if unknown:
+        sentences.append(f"May help, gain unknown: {', '.join(unknown)}.")
+    return " ".join(sentences)
+
+
+def report(result: Mapping[str, Any]) -> str:
+    """All findings as text for a terminal."""
+    frames, height, width, _ = result["clip_shape"]
+    lines = [
+        f"{result['config']} on {result['device']}, Paddle {result['paddle']}: {result['num_cores']} cores, "
+        f"{result['num_threads']} threads, {result['num_workers']} workers, "
+        f"{result['batch_size']} clips of {frames}×{height}×{width} a batch",
+        "",
+        f"{'':<28}{'ms a step':>12}{'clips/s':>10}{'waiting':>10}",
+    ]
+    for name, key in (("training on the real loader", "real"), ("on made-up batches", "synthetic")):
+        row = result[key]
+        lines.append(
+            f"{name:<28}{row['step_sec'] * 1e3:>12.1f}{row['clips_per_sec']:>10.1f}{row['wait_share']:>10.0%}"
+        )
+    for part, title in (("reading", "reading, in one process"), ("training", "training, stage by stage")):
+        stages = result["stages_sec"][part]
+        lines += ["", f"{title:<28}{sum(stages.values()) * 1e3:>12.1f}"]
+        lines += [f"  {name:<26}{sec * 1e3:>12.1f}{_bar(sec, stages)}" for name, sec in stages.items() if sec]
+        if part == "reading":
+            lines += [f"    {name:<24}{sec * 1e3:>12.1f}" for name, sec in result["augment_sec"].items()]
+    lines += ["", f"{'change':<28}{'predicted':>12}"]
+    for remedy in result["remedies"]:
+        gain = "unknown" if remedy["gain"] is None else f"{remedy['gain']:.2f}×"
+        lines.append(f"{remedy['name']:<28}{gain:>12}  {remedy['how']}")
+        lines += [] if remedy["gain"] else [f"{'':<42}({remedy['basis'][:150]})"]
+    return "\n".join([*lines, "", textwrap.fill(result["summary"], 100)])
+
+
+def draw(result: Mapping[str, Any], path: Path) -> None:
+    """Draws the stages of a step, and the predicted gain of each change.
+
+    Raises:
+        PaddleVideoFastError: the file cannot be written.
+    """
+    with picture(path, 1, 2, figsize=(11, 4.2)) as (_, (left, right)):
+        bars = [
+            (f"{stage}", sec * 1e3, color)
+            for part, color in (("reading", "C1"), ("training", "C0"))
+            for stage, sec in result["stages_sec"][part].items()
+        ]
+        places = range(len(bars))[::-1]
+        left.barh(places, [bar[1] for bar in bars], color=[bar[2] for bar in bars])
+        left.set_yticks(places, [bar[0] for bar in bars])
+        left.set(title="one step, in one process", xlabel="ms")
+        for key, style in (("real", "-"), ("synthetic", ":")):
+            label = "a step" if key == "real" else "a step on made-up batches"
+            left.axvline(result[key]["step_sec"] * 1e3, color="0.3", linestyle=style, label=label)
+        left.legend()
+        gains = [("as it is", 1.0)] + [(r["name"], r["gain"]) for r in result["remedies"] if r["gain"]]
+        speed = result["real"]["clips_per_sec"]
+        places = range(len(gains))[::-1]
+        drawn = right.barh(
+            places, [gain * speed for _, gain in gains], color=["0.6", *["C2"] * (len(gains) - 1)]
+        )
+        right.bar_label(drawn, [f"{gain:.2f}×" for _, gain in gains], padding=3)
+        right.set_yticks(places, [name for name, _ in gains])
+        right.margins(x=0.15)
+        right.set(title="predicted, each change alone", xlabel="clips a second")
+
+
+def _of_reading(result: Mapping[str, Any]) -> str:
+    model, found, workers = result["model"], result["limit"], result["num_workers"]
+    each = "the training process makes the batches itself"
+    if workers:
+        each = "one worker does that" if workers == 1 else f"{workers} workers share that"
+    return (
+        f"One process needs {_ms(model['read_sec'])} to make the clips of a step, "
+        f"{found['share']:.0%} of it for {_STAGE_WORDS[found['stage']]}; {each}."
+    )
+
+
+def _of_training(result: Mapping[str, Any]) -> str:
+    stages, found, workers = result["stages_sec"]["training"], result["limit"], result["num_workers"]
+    readers = "there is 1 worker" if workers == 1 else f"there are {workers or 'no'} workers"
+    return (
+        f"Of that, {_STAGE_WORDS[found['stage']]} takes {_ms(stages[found['stage']])}; one process makes "
+        f"the clips of a step in {_ms(result['model']['read_sec'])}, and {readers}."
+    )
+
+
+def _bar(sec: float, stages: Mapping[str, float]) -> str:
+    share = sec / sum(stages.values())
+    return f"{share:>8.0%}  {'█' * round(20 * share)}".rstrip()
+
+
+def _ms(sec: float) -> str:
+    return f"{sec * 1e3:.0f} ms" if sec >= 0.01 else f"{sec * 1e3:.1f} ms"

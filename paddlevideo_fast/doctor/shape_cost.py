@@ -1,0 +1,117 @@
+"""Costs of a clip and of a training step at one shape, for a config's network. No data is read."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from dataclasses import dataclass
+from typing import Any, Dict, Iterator, List, Tuple
+
+import numpy as np
+import paddle
+from paddle import nn
+
+from paddlevideo_fast.assembly import Split, TrainingParts, plan_run
+from paddlevideo_fast.config import RunSpec
+from paddlevideo_fast.doctor.timing import SyntheticLoader, time_steps
+from paddlevideo_fast.loader import BadSamples, build_pipeline
+from paddlevideo_fast.modeling import MacCounter, Preprocess, build_model, count_parameters
+from paddlevideo_fast.modeling.layers import set_num_splits
+from paddlevideo_fast.solver import build_optimizer
+
+_NO_BUDGET = float("inf")
+_FLOAT_BYTES = 4
+
+
+@dataclass(frozen=True)
+class ClipCost:
+    """The cost of one clip.
+
+    Attributes:
+        flops: multiply-adds of the forward pass.
+        activation_bytes: float32 outputs of all layers; the backward pass needs most of them.
+        forward_sec: a rough time of the forward pass: one call, without warm-up.
+    """
+
+    flops: int
+    activation_bytes: int
+    forward_sec: float
+
+
+class ShapeCosts:
+    """Costs by shape; each is measured once.
+
+    Args:
+        spec: of the run. Its network starts from random weights.
+        num_steps: optimizer steps to time at each shape, after one for warm-up.
+    """
+
+    def __init__(self, spec: RunSpec, num_steps: int) -> None:
+        self._num_steps = num_steps
+        self._parts = _parts_without_data(spec)
+        self._clips: Dict[Tuple[int, int], ClipCost] = {}
+        self._steps: Dict[Tuple[int, int, int, int], float] = {}
+
+    @property
+    def num_parameters(self) -> int:
+        """The number of trained parameters."""
+        return count_parameters(self._parts.model)
+
+    def of_clip(self, num_frames: int, crop_size: int) -> ClipCost:
+        """The cost of a clip, from a forward pass of one."""
+        key = num_frames, crop_size
+        if key not in self._clips:
+            model = self._parts.model
+            clip = np.zeros((1, num_frames, crop_size, crop_size, 3), np.uint8)
+            model.eval()
+            began = time.perf_counter()
+            with MacCounter(model) as counter, output_sizes(model) as sizes, paddle.no_grad():
+                model(self._parts.split.preprocess(clip)).numpy()  # waits for the device
+            forward_sec = time.perf_counter() - began
+            self._clips[key] = ClipCost(counter.macs, sum(sizes) * _FLOAT_BYTES, forward_sec)
+        return self._clips[key]
+
+    def timing_sec(self, batch_size: int, num_frames: int, crop_size: int) -> float:
+        """How long `step_sec` will take, roughly: a step counts as three forward passes."""
+        return 3 * batch_size * self.of_clip(num_frames, crop_size).forward_sec * (self._num_steps + 1)
+
+    def step_sec(self, batch_size: int, num_frames: int, crop_size: int, bn_splits: int) -> float:
+        """Seconds of an optimizer step on made-up clips: the median of the timed steps."""
+        key = batch_size, num_frames, crop_size, bn_splits
+        if key not in self._steps:
+            model = self._parts.model
+            set_num_splits(model, bn_splits)
+            shape = (num_frames, crop_size, crop_size, 3)
+            loader = SyntheticLoader(batch_size, shape, model.num_classes)
+            self._steps[key] = time_steps(
+                self._parts, loader, self._num_steps, num_warmup=1, budget_sec=_NO_BUDGET
+            ).median_sec
+        return self._steps[key]
+
+
+@contextlib.contextmanager
+def output_sizes(model: nn.Layer) -> Iterator[List[int]]:
+    """Collects the output sizes of the layers without sublayers while the model runs."""
+    sizes: List[int] = []
+
+    def note(layer: nn.Layer, inputs: Any, output: Any) -> None:
+        sizes.append(output.size)
+
+    hooks = [
+        layer.register_forward_post_hook(note) for layer in model.sublayers() if not list(layer.children())
+    ]
+    try:
+        yield sizes
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _parts_without_data(spec: RunSpec) -> TrainingParts:
+    plan = plan_run(spec)
+    paddle.seed(spec.run.seed)
+    model = build_model(spec.model, load_pretrained=False)
+    optimizer, curve = build_optimizer(spec.optimizer or {}, model)
+    pipeline = build_pipeline(spec.splits["train"].pipeline)
+    split = Split(None, Preprocess(*pipeline.normalization, model.layout), BadSamples(None, total=0))
+    return TrainingParts(plan, model, optimizer, plan.curve or curve, split)

@@ -1,0 +1,307 @@
+"""Times the training steps of a config: the trainer of a run, on its own loader or on made-up batches."""
+
+from __future__ import annotations
+
+import contextlib
+import statistics
+import time
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
+
+import numpy as np
+import paddle
+
+from paddlevideo_fast.assembly import TrainingParts, plan_run, training_parts
+from paddlevideo_fast.config import Config, RunSpec
+from paddlevideo_fast.engine import Precision, Trainer
+from paddlevideo_fast.engine.callbacks import Callback
+from paddlevideo_fast.engine.protocols import BatchLoader
+from paddlevideo_fast.errors import BadSampleShareError, PaddleVideoFastError
+from paddlevideo_fast.loader import Batch, ClipLoader
+from paddlevideo_fast.schedule import plain_phases
+
+STAGES = ("normalise", "mix", "forward", "backward", "optimizer", "other")
+_NO_END = 1_000_000
+
+
+class Stopwatch:
+    """Adds up the time of methods by stage; a stage inside another one counts for itself alone.
+
+    It wraps methods of living objects from outside, so the hot path has no code for it. Use it as a context
+    manager: at its end the wrapped objects are as they were.
+
+    Attributes:
+        seconds: stage → seconds.
+    """
+
+    def __init__(self) -> None:
+        self.seconds: Dict[str, float] = defaultdict(float)
+        self._inside: List[float] = []
+        self._on_gpu = paddle.get_device() != "cpu"
+        self._undo = contextlib.ExitStack()
+
+    def __enter__(self) -> Stopwatch:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._undo.close()
+
+    @contextlib.contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Counts the time of a block, with the work that it has started on a GPU."""
+        self._wait()
+        self._inside.append(0.0)
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._wait()
+            elapsed = time.perf_counter() - began
+            self.seconds[name] += elapsed - self._inside.pop()
+            if self._inside:
+                self._inside[-1] += elapsed
+
+    def timed(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        """A function that calls `function` and counts its time for stage `name`."""
+
+        def call(*args: Any, **options: Any) -> Any:
+            with self.stage(name):
+                return function(*args, **options)
+
+        return call
+
+    def wrap(self, owner: Any, method: str, stage: str) -> None:
+        """Counts the time of a method of an object, or of all objects of a class."""
+        self.replace(owner, method, self.timed(stage, getattr(owner, method)))
+
+    def replace(self, owner: Any, method: str, function: Callable[..., Any]) -> None:
+        """Puts `function` in the place of a method until the stopwatch ends."""
+        if method in vars(owner):
+            self._undo.callback(setattr, owner, method, vars(owner)[method])
+        else:
+            self._undo.callback(delattr, owner, method)
+        setattr(owner, method, function)
+
+    def _wait(self) -> None:
+        """Waits for the GPU, which works on after a call has returned."""
+        if self._on_gpu:
+            paddle.device.synchronize()
+
+
+@dataclass(frozen=True)
+class StepTimes:
+    """How long the timed steps of a trainer took.
+
+    Attributes:
+        num_steps: optimizer steps.
+        num_clips: clips in their batches.
+        total_sec: all steps together.
+        wait_sec: how much of that the trainer waited for batches.
+        cpu_sec: CPU time of all threads of the training process; workers are not counted.
+        median_sec: the median step.
+    """
+
+    num_steps: int
+    num_clips: int
+    total_sec: float
+    wait_sec: float
+    cpu_sec: float
+    median_sec: float
+
+    @property
+    def step_sec(self) -> float:
+        return self.total_sec / self.num_steps
+
+    @property
+    def wait_share(self) -> float:
+        return self.wait_sec / self.total_sec
+
+    @property
+    def clips_per_sec(self) -> float:
+        return self.num_clips / self.total_sec
+
+
+class SyntheticLoader:
+    """A loader that gives one batch of random pixels and labels again and again: training without reading.
+
+    Args:
+        batch_size: clips in the batch.
+        clip_shape: (T, H, W, 3) of a clip.
+        num_classes: labels are drawn below it.
+    """
+
+    def __init__(self, batch_size: int, clip_shape: Sequence[int], num_classes: int) -> None:
+        rng = np.random.default_rng(0)
+        self.batch = Batch(
+            clips=rng.integers(0, 256, (batch_size, *clip_shape), dtype=np.uint8),
+            labels=rng.integers(0, num_classes, batch_size),
+            ids=np.arange(batch_size),
+            views=np.zeros(batch_size, np.int64),
+        )
+
+    def __len__(self) -> int:
+        return _NO_END
+
+    def epoch(self, epoch: int, start_batch: int = 0) -> Iterator[Batch]:
+        """Without end."""
+        while True:
+            yield self.batch
+
+    def close(self) -> None:
+        """There are no workers to end."""
+
+
+def time_steps(
+    parts: TrainingParts,
+    loader: BatchLoader,
+    num_steps: int,
+    num_warmup: int = 2,
+    budget_sec: float = 15.0,
+    precision: Optional[Precision] = None,
+) -> StepTimes:
+    """Trains on `loader` until enough steps were timed; a short epoch is followed by the next one.
+
+    Args:
+        parts: model, optimizer and data of the config. The learning rate becomes 0: a step takes as long as
+            ever, and the weights stay as they are.
+        loader: the loader of the run, or a `SyntheticLoader`.
+        num_steps: optimizer steps to time.
+        num_warmup: steps before them, at least 1.
+        budget_sec: once two steps were timed, no step starts after so many seconds.
+        precision: used in place of the trainer's own.
+
+    Raises:
+        PaddleVideoFastError: as training does.
+    """
+    timer = _StepTimer(num_steps, num_warmup, budget_sec)
+    trainer = _trainer(parts, loader, timer)
+    if precision is not None:
+        trainer.precision = precision
+    with contextlib.suppress(_Enough):
+        trainer.fit()
+    return timer.times()
+
+
+def training_rate(cfg: Config, synthetic: bool = False, steps: int = 30, warmup: int = 5) -> Dict[str, Any]:
+    """Trains some steps of a config at learning rate 0, and keeps nothing.
+
+    Args:
+        cfg: a checked config.
+        synthetic: train on made-up batches of the same shape.
+        steps: optimizer steps to time.
+        warmup: steps before them.
+
+    Returns:
+        "device", "paddle", "batches" ("real" or "synthetic"), "num_workers", "steps", "steps_per_sec",
+        "clips_per_sec", "step_sec" and "wait_share", the share of the time spent waiting for a batch.
+
+    Raises:
+        PaddleVideoFastError: as training does.
+    """
+    parts = training_parts(plan_run(RunSpec.for_training(cfg)), load_pretrained=False)
+    loader = parts.split.loader
+    with contextlib.closing(parts.split.loader):
+        if synthetic:
+            require_own_loader(loader)
+            batch_size = loader.batch_sampler.batch_size
+            loader = SyntheticLoader(batch_size, _clip_shape(loader), parts.model.num_classes)
+        times = time_steps(parts, loader, steps, warmup, budget_sec=float("inf"))
+    return {
+        "device": paddle.get_device(),
+        "paddle": paddle.__version__,
+        "batches": "synthetic" if synthetic else "real",
+        "num_workers": getattr(loader, "num_workers", 0),
+        "steps": times.num_steps,
+        "steps_per_sec": 1 / times.step_sec,
+        "clips_per_sec": times.clips_per_sec,
+        "step_sec": times.step_sec,
+        "wait_share": times.wait_share,
+    }
+
+
+def _clip_shape(loader: ClipLoader) -> Sequence[int]:
+    """(T, H, W, 3) of the first clip that decodes."""
+    for batch in loader.epoch(0):
+        if len(batch):
+            return batch.clips.shape[1:]
+    path, cause = batch.failures[0]
+    raise BadSampleShareError(f"no clip of {loader.dataset.file_path} decodes; {path}: {cause}")
+
+
+def time_training_stages(
+    parts: TrainingParts, loader: SyntheticLoader, num_steps: int, budget_sec: float = 10.0
+) -> Dict[str, float]:
+    """Seconds of a training step by stage (`STAGES`); on a GPU a stage ends when the device is done."""
+    timer = _StepTimer(num_steps, 1, budget_sec)
+    trainer = _trainer(parts, loader, timer)
+    with Stopwatch() as watch:
+        watch.wrap(trainer, "preprocess", "normalise")
+        if trainer.mix is not None:
+            watch.wrap(trainer, "mix", "mix")
+        watch.wrap(trainer.model, "forward", "forward")
+        watch.wrap(trainer.model, "loss", "forward")
+        watch.wrap(trainer.precision, "backward", "backward")
+        watch.wrap(trainer.precision, "optimizer_step", "optimizer")
+        timer.on_start = watch.seconds.clear
+        with contextlib.suppress(_Enough):
+            trainer.fit()
+    times = timer.times()
+    stages = {name: watch.seconds.get(name, 0.0) / times.num_steps for name in STAGES}
+    stages["other"] = max(times.step_sec - sum(stages.values()), 0.0)
+    return stages
+
+
+def require_own_loader(loader: BatchLoader) -> None:
+    """Raises `PaddleVideoFastError` unless the clips come from our own loader, which can be taken apart."""
+    if not isinstance(loader, ClipLoader):
+        raise PaddleVideoFastError(
+            "this measurement takes our own reader apart, and the config reads through another loader: add "
+            "-o train_dali=false, and compare with  tools/benchmark.py train  with and without it"
+        )
+
+
+class _Enough(Exception):
+    """Ends the training once enough steps were timed."""
+
+
+class _StepTimer(Callback):
+    def __init__(self, num_steps: int, num_warmup: int, budget_sec: float) -> None:
+        self.num_steps, self.budget_sec = num_steps, budget_sec
+        self.on_start: Callable[[], None] = lambda: None
+        self.done = -max(num_warmup, 1)  # the clock starts at the end of a step
+        self.num_clips, self.wait_sec = 0, 0.0
+        self.ends: List[float] = []
+        self.on_gpu = paddle.get_device() != "cpu"
+
+    def fit_begin(self, trainer: Trainer) -> None:
+        self.fit_began = time.perf_counter()
+
+    def step_end(self, trainer: Trainer) -> None:
+        if self.on_gpu:  # it works on after a call has returned
+            paddle.device.synchronize()
+        now = time.perf_counter()
+        self.done += 1
+        if self.done <= 0:
+            self.on_start()
+            self.ends, self.cpu_began = [now], time.process_time()
+            return
+        self.wait_sec += trainer.reader_cost_sec
+        self.num_clips += trainer.num_clips
+        self.ends.append(now)
+        self.cpu_ended = time.process_time()
+        late = self.done >= 2 and now - self.fit_began > self.budget_sec
+        if self.done >= self.num_steps or late:
+            raise _Enough
+
+    def times(self) -> StepTimes:
+        total_sec, cpu_sec = self.ends[-1] - self.ends[0], self.cpu_ended - self.cpu_began
+        median_sec = statistics.median(end - begin for begin, end in zip(self.ends, self.ends[1:]))
+        return StepTimes(self.done, self.num_clips, total_sec, self.wait_sec, cpu_sec, median_sec)
+
+
+def _trainer(parts: TrainingParts, loader: BatchLoader, timer: _StepTimer) -> Trainer:
+    parts.optimizer.set_lr(0.0)
+    trainer = parts.trainer(lambda phase: loader, [timer], plain_phases(_NO_END))
+    trainer.max_iters = None
+    return trainer

@@ -1,0 +1,100 @@
+"""Callbacks that follow the schedule: the learning rate, and the batches of batch norms."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Mapping
+
+import numpy as np
+from paddle import nn
+
+from paddlevideo_fast import solver
+from paddlevideo_fast.engine.distribution import Distribution
+from paddlevideo_fast.engine.trainer import Callback, Trainer
+from paddlevideo_fast.modeling.layers import (
+    set_num_splits,
+    set_split_statistics,
+    set_sync_group,
+    split_statistics,
+)
+
+
+class LearningRate(Callback):
+    """Sets the optimizer's rate before each step. The rate follows from the position, so it has no state.
+
+    Args:
+        curve: the rate at every fraction of an epoch.
+    """
+
+    def __init__(self, curve: solver.LearningRate) -> None:
+        self.curve = curve
+
+    def step_begin(self, trainer: Trainer) -> None:
+        trainer.optimizer.set_lr(self.curve.at(trainer.progress))
+
+
+class BatchNormSplits(Callback):
+    """Sets how batch norms split a device's batch, or share batches over processes, in each phase.
+
+    Checkpoints hold the statistics of the splits. Before evaluation and checkpoint all ranks set their
+    running statistics to the mean over the ranks, so all evaluate the same model, and this model is saved.
+
+    Args:
+        model: its batch norms are `modeling.layers.SubBatchNorm2D` and `SubBatchNorm3D`.
+    """
+
+    def __init__(self, model: nn.Layer) -> None:
+        self._model = model
+        self._num_splits = 1
+
+    def phase_begin(self, trainer: Trainer) -> None:
+        set_sync_group(self._model, None)
+        self._resize(trainer.phase.bn_splits)
+        set_sync_group(self._model, trainer.distribution.neighbours(trainer.phase.bn_sync_devices))
+
+    def before_evaluation(self, trainer: Trainer) -> None:
+        self._average(trainer.distribution)
+
+    def before_checkpoint(self, trainer: Trainer) -> None:
+        self._average(trainer.distribution)
+
+    def state_dict(self) -> Dict[str, Any]:
+        return {"num_splits": self._num_splits}
+
+    def set_state_dict(self, state: Dict[str, Any]) -> None:
+        self._resize(state["num_splits"])
+
+    def tensors(self) -> Dict[str, Any]:
+        return split_statistics(self._model)
+
+    def set_tensors(self, tensors: Dict[str, Any]) -> None:
+        set_split_statistics(self._model, tensors)
+
+    def _resize(self, num_splits: int) -> None:
+        self._num_splits = num_splits
+        set_num_splits(self._model, num_splits)
+
+    def _average(self, distribution: Distribution) -> None:
+        whole = {
+            f"{name}.whole{kind}": getattr(layer, kind)
+            for name, layer in self._model.named_sublayers()
+            if isinstance(layer, (nn.BatchNorm1D, nn.BatchNorm2D, nn.BatchNorm3D))
+            for kind in ("_mean", "_variance")
+        }
+        if distribution.world_size == 1 or not whole:
+            return
+        means = _mean_over_ranks({**whole, **split_statistics(self._model)}, distribution)
+        for name, tensor in whole.items():
+            tensor.set_value(means[name])
+        set_split_statistics(self._model, means)
+
+
+def _mean_over_ranks(tensors: Mapping[str, Any], distribution: Distribution) -> Dict[str, np.ndarray]:
+    """The mean of each tensor, from one message. Equal values stay as they are, to the last bit."""
+    arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
+    together = np.concatenate([array.astype(np.float64).reshape(-1) for array in arrays.values()])
+    means = distribution.all_sum(together) / distribution.world_size
+    ends = np.cumsum([array.size for array in arrays.values()])[:-1]
+    return {
+        name: part.reshape(array.shape).astype(array.dtype)
+        for (name, array), part in zip(arrays.items(), np.split(means, ends))
+    }

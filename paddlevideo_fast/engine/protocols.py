@@ -1,0 +1,57 @@
+"""What the engine asks of models, loaders and preprocessing."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Protocol, Tuple, Union
+
+import numpy as np
+import paddle
+
+from paddlevideo_fast.loader import Batch
+
+Logits = Union[paddle.Tensor, Tuple[paddle.Tensor, ...]]
+# from uint8 clips [N, T, H, W, C] to the model's float32 input, on the device
+Preprocess = Callable[[Any], paddle.Tensor]
+# from clips, labels and a generator to mixed clips and labels
+Mix = Callable[[paddle.Tensor, paddle.Tensor, np.random.Generator], Tuple[paddle.Tensor, Any]]
+
+
+class VideoModel(Protocol):
+    """A `paddle.nn.Layer` with a loss.
+
+    `model(clips)` gives logits [N, num_classes], or a tuple of logits, the first of which count.
+    """
+
+    training: bool
+
+    def __call__(self, clips: paddle.Tensor) -> Logits: ...
+
+    def loss(self, logits: Logits, labels: Any) -> paddle.Tensor:
+        """The scalar loss of logits and labels (int64 [N], or what a mix made of them)."""
+
+    def train(self) -> None: ...
+
+    def eval(self) -> None: ...
+
+    def state_dict(self) -> Dict[str, paddle.Tensor]: ...
+
+    def set_state_dict(self, state: Any) -> Any: ...
+
+    def parameters(self) -> List[paddle.Tensor]: ...
+
+    def named_parameters(self) -> Iterable[Tuple[str, paddle.Tensor]]: ...
+
+    def named_sublayers(self) -> Iterable[Tuple[str, paddle.nn.Layer]]: ...
+
+
+class BatchLoader(Protocol):
+    """Gives the batches of each epoch."""
+
+    def __len__(self) -> int:
+        """Batches of an epoch."""
+
+    def epoch(self, epoch: int, start_batch: int = 0) -> Iterator[Batch]:
+        """The batches of an epoch, from `start_batch` on."""
+
+    def close(self) -> None:
+        """Ends the workers; an epoch that is asked for later starts new ones."""

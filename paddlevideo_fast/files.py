@@ -1,0 +1,97 @@
+"""Files that appear whole or not at all.
+
+A file is written beside its place under a temporary name, synced to the disk and renamed:
+
+    .saving-<process id>-<name>  →  <name>
+
+So a reader never sees half a file, and a process that dies leaves the earlier file as it was. `sweep` removes
+temporary files of dead processes. Errors are `OSError`; callers know what to tell their user.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+from typing import Iterator, List, Union
+
+_PREFIX = ".saving-"
+
+
+@contextlib.contextmanager
+def whole(path: Union[str, Path], sync: bool = True) -> Iterator[Path]:
+    """Gives a temporary path to write to; the file takes its place when the block ends without an error.
+
+    The folder is made where it is missing. After an error nothing is left but what was there before.
+    Without `sync`, a power failure may lose or empty the file. That is for thousands of files that can be
+    made again, because waiting for the disk takes milliseconds a file.
+    """
+    with all_whole(path, sync=sync) as (partial,):
+        yield partial
+
+
+@contextlib.contextmanager
+def all_whole(*paths: Union[str, Path], sync: bool = True) -> Iterator[List[Path]]:
+    """Like `whole` for files that belong together; the last one is the mark that the others are complete.
+
+    An earlier mark is removed before the first file takes its place, and the new mark takes its place last.
+    So a set with a mark is complete, whenever the process dies.
+    """
+    targets = [Path(path) for path in paths]
+    partials = [path.with_name(f"{_PREFIX}{os.getpid()}-{path.name}") for path in targets]
+    try:
+        for path in targets:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        yield partials
+        for partial in partials if sync else ():
+            _sync(partial)
+        if len(targets) > 1:
+            targets[-1].unlink(missing_ok=True)
+        for partial, path in zip(partials, targets):
+            os.replace(partial, path)
+        for folder in {path.parent for path in targets} if sync else ():
+            _sync(folder)
+    finally:
+        for partial in partials:
+            with contextlib.suppress(OSError):  # the folder itself may be what cannot be written
+                partial.unlink(missing_ok=True)
+
+
+def write_text_whole(path: Union[str, Path], text: str) -> None:
+    """Writes a text file as UTF-8."""
+    with whole(path) as partial:
+        partial.write_text(text, encoding="utf-8")
+
+
+def sweep(folder: Path, alone: bool = False) -> None:
+    """Removes what processes that died while they wrote have left in `folder`.
+
+    Args:
+        folder: the folder.
+        alone: no other process writes to it, so that nothing needs to be kept.
+    """
+    for stale in folder.glob(f"{_PREFIX}*"):
+        if alone or not _is_another_process(stale.name[len(_PREFIX) :].partition("-")[0]):
+            stale.unlink()
+
+
+def _is_another_process(pid: str) -> bool:
+    """Whether this is the number of a running process; this one's own files are left-overs."""
+    if not pid.isdigit() or int(pid) == os.getpid():
+        return False
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _sync(path: Path) -> None:
+    """Waits until a file, or the names in a folder, are on the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

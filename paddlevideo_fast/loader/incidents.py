@@ -1,0 +1,125 @@
+"""Files that do not decode, as a whole or in parts: from the reader that meets them to `bad_samples.txt`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Dict, Iterable, List, Literal, NamedTuple, Optional, Tuple, Union
+
+from paddlevideo_fast.errors import BadSampleShareError, LoaderError, VideoDecodeError
+from paddlevideo_fast.log import get_logger
+
+_REPLACED = "replaced:"
+_MIN_FILES = 3  # one or two bad files stop no run, however small its list is
+
+
+class Incident(NamedTuple):
+    """A file that did not decode. It travels with the batch that the file was read for.
+
+    Attributes:
+        path: the video, or the folder of frames.
+        kind: "failed": nothing of the file was used; "replaced": some of its frames did not decode, and
+            others of the same file took their place.
+        cause: why, in one sentence.
+        num_frames: frames of the clip that were replaced; 0 of a file that failed.
+    """
+
+    path: str
+    kind: Literal["failed", "replaced"]
+    cause: str
+    num_frames: int = 0
+
+    @classmethod
+    def failed(cls, path: str, error: VideoDecodeError) -> Incident:
+        """A record that did not decode: a folder of frames is one, whichever of its images is damaged."""
+        return cls(path, "failed", error.cause_in(path))
+
+    @classmethod
+    def replaced(cls, path: str, num_frames: int) -> Incident:
+        """A clip in which `num_frames` frames were replaced."""
+        cause = f"{num_frames} frames of a clip do not decode, others took their place"
+        return cls(path, "replaced", cause, num_frames)
+
+
+def failures_of(incidents: Iterable[Incident]) -> List[Tuple[str, str]]:
+    """(path, cause) of each incident in which a whole file failed."""
+    return [(incident.path, incident.cause) for incident in incidents if incident.kind == "failed"]
+
+
+class BadSamples:
+    """Names each bad file once, in the log and in a file, and stops the run where there are too many.
+
+    A file of which some frames were replaced is named as well, with a cause that begins with "replaced:". It
+    is no bad file and does not count.
+
+    Args:
+        path: the file, lines of `path TAB cause`; a resumed run adds the files that it does not name yet.
+            None: no file.
+        total: records of the dataset, which the share is of.
+        max_share: largest share of bad files, from 0 to 1.
+
+    Attributes:
+        causes: path → cause of all bad files that this process met.
+        num_failures: how often this process met a bad file, repeats included.
+        replaced: path → frames that were replaced in the first clip of each file with damaged frames.
+    """
+
+    def __init__(self, path: Optional[Union[str, Path]], total: int, max_share: float = 0.1) -> None:
+        self.path = Path(path) if path is not None else None
+        self.total = total
+        self.max_share = max_share
+        self.num_failures = 0
+        self.causes: Dict[str, str] = {}
+        self.replaced: Dict[str, int] = {}
+
+    def add(self, incidents: Iterable[Incident]) -> None:
+        """Takes the incidents of a batch.
+
+        Raises:
+            BadSampleShareError: the files that do not decode are more than `max_share` of the dataset.
+            LoaderError: the list of bad files cannot be written.
+        """
+        failed: Dict[str, str] = {}
+        replaced: Dict[str, str] = {}
+        for path, kind, cause, num_frames in incidents:
+            if kind == "failed":
+                self.num_failures += 1
+                if path not in self.causes:
+                    failed.setdefault(path, " ".join(cause.split()))
+            elif path not in self.replaced:
+                self.replaced[path] = num_frames
+                replaced[path] = f"{_REPLACED} {cause}"
+        self._append([*replaced.items(), *failed.items()])
+        for path, cause in replaced.items():
+            get_logger().warning(f"{path} is damaged: {cause}")
+        for path, cause in failed.items():
+            get_logger().warning(f"{path} does not decode and is left out: {cause}")
+        self.causes.update(failed)
+        if failed and len(self.causes) > max(self.max_share * self.total, _MIN_FILES - 1):
+            where = f"; they are listed in {self.path}" if self.path else ""
+            raise BadSampleShareError(
+                f"{len(self.causes)} of {self.total} files do not decode, more than max_bad_share "
+                f"{self.max_share:g} allows{where}; the last one: {path}: {cause}"
+            )
+
+    def _append(self, causes: List[Tuple[str, str]]) -> None:
+        """Adds lines in one write, so that processes which share the file do not mix them."""
+        if self.path is None or not causes:
+            return
+        listed = set()
+        if self.path.exists():
+            lines = self.path.read_text(encoding="utf-8", errors="replace").splitlines()
+            listed = {_kind(*line.partition("\t")[::2]) for line in lines}
+        text = "".join(f"{path}\t{cause}\n" for path, cause in causes if _kind(path, cause) not in listed)
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with open(self.path, "ab", buffering=0) as file:
+                file.write(text.encode("utf-8", errors="surrogateescape"))
+                os.fsync(file.fileno())
+        except OSError as exc:
+            raise LoaderError(f"'{self.path}' cannot be written: {exc.strerror or exc}") from exc
+
+
+def _kind(path: str, cause: str) -> Tuple[str, bool]:
+    """The key by which a line is listed once: the path, and whether frames were replaced or all failed."""
+    return path, cause.startswith(_REPLACED)

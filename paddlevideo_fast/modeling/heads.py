@@ -1,0 +1,236 @@
+"""Heads: from the features of frames or clips to logits and the loss."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Dict, Literal, Optional, Sequence, Union
+
+import paddle
+from paddle import nn
+
+from paddlevideo_fast.config.types import NonNegative, PositiveInt, Share
+from paddlevideo_fast.errors import ConfigError
+from paddlevideo_fast.modeling.losses import CrossEntropyLoss
+from paddlevideo_fast.modeling.preprocess import MixedLabels
+from paddlevideo_fast.registry import HEADS, LOSSES, Registry
+
+_FC_LR_MULTIPLIERS = {"fc.weight": 5.0, "fc.bias": 10.0}
+_SLOW_CHANNELS = 32  # of the last stage, for one channel of the stem
+
+
+class Head(nn.Layer):
+    """The loss on logits.
+
+    Args:
+        loss_cfg: the loss; null: cross entropy.
+        ls_eps: label smoothing; in training only.
+
+    Attributes:
+        num_classes: length of the logits; None: the backbone decides.
+        in_channels: channels of the features that the head takes; None: it takes logits.
+        lr_multipliers: structured parameter name in the head to factor on the learning rate.
+    """
+
+    parts: ClassVar[Dict[str, Registry]] = {"loss_cfg": LOSSES}
+
+    def __init__(self, loss_cfg: Optional[nn.Layer] = None, ls_eps: Share = 0.0) -> None:
+        super().__init__()
+        self.num_classes: Optional[int] = None
+        self.in_channels: Optional[int] = None
+        self.ls_eps = ls_eps
+        self.lr_multipliers: Dict[str, float] = {}
+        self.loss_func = loss_cfg if loss_cfg is not None else CrossEntropyLoss()
+
+    def loss(self, logits: paddle.Tensor, labels: Union[paddle.Tensor, MixedLabels]) -> paddle.Tensor:
+        """Scalar loss of logits [N, num_classes] and labels (int64 [N] or mixed)."""
+        return self.loss_func(logits, labels, ls_eps=self.ls_eps if self.training else 0.0)
+
+
+class LinearHead(Head):
+    """Dropout, one linear layer, and the loss.
+
+    Args:
+        num_classes: classes; any number from 1.
+        in_channels: channels of the backbone's features.
+        drop_ratio: dropout before the linear layer.
+        std: standard deviation of the linear layer's first weights, which are normal; its bias starts at 0.
+
+    Raises:
+        ConfigError: fewer than one class.
+    """
+
+    linear_name: ClassVar[str] = "fc"
+
+    def __init__(
+        self,
+        num_classes: PositiveInt,
+        in_channels: PositiveInt,
+        drop_ratio: Share = 0.5,
+        std: NonNegative = 0.01,
+        **shared: Any,
+    ) -> None:
+        super().__init__(**shared)
+        if num_classes < 1:
+            raise ConfigError([f"MODEL.head.num_classes={num_classes}: must be at least 1"])
+        self.num_classes = num_classes
+        self.in_channels = in_channels
+        self.dropout = nn.Dropout(drop_ratio)
+        linear = nn.Linear(
+            in_channels,
+            num_classes,
+            weight_attr=paddle.ParamAttr(initializer=nn.initializer.Normal(0.0, std)),
+            bias_attr=paddle.ParamAttr(initializer=nn.initializer.Constant(0.0)),
+        )
+        self.add_sublayer(self.linear_name, linear)
+
+    def linear(self, features: paddle.Tensor) -> paddle.Tensor:
+        """Features [N, in_channels] to logits [N, num_classes]."""
+        return getattr(self, self.linear_name)(features)
+
+
+class FrameHead(LinearHead):
+    """Global pooling, dropout, the linear layer, and the mean over the frames of a clip.
+
+    Args:
+        data_format: layout of the feature map.
+        fclr5: train the linear layer's weight at 5 times the learning rate and its bias at 10 times.
+    """
+
+    ignored_arguments: ClassVar[Dict[str, str]] = {
+        "num_seg": "the head takes the number of frames from the clip",
+    }
+    drop_before_mean: ClassVar[bool] = False
+
+    def __init__(
+        self, data_format: Literal["NCHW", "NHWC"] = "NCHW", fclr5: bool = True, **shared: Any
+    ) -> None:
+        super().__init__(**shared)
+        self.data_format = data_format
+        if fclr5:
+            self.lr_multipliers = dict(_FC_LR_MULTIPLIERS)
+
+    def forward(self, features: paddle.Tensor, num_frames: int) -> paddle.Tensor:
+        """Features of frames to logits of clips.
+
+        Args:
+            features: float [N*T, C, H, W], or [N*T, H, W, C] where `data_format` is "NHWC".
+            num_frames: T, over all views; the mean over them is the mean of the frames' logits.
+
+        Returns:
+            [N, num_classes].
+        """
+        pooled = features.mean(axis=[2, 3] if self.data_format == "NCHW" else [1, 2])
+        if self.drop_before_mean:
+            pooled = self.dropout(pooled)
+        clips = pooled.reshape([-1, num_frames, self.in_channels]).mean(axis=1)
+        # The linear layer comes after the mean: it commutes with it, and runs once a clip.
+        return self.linear(clips if self.drop_before_mean else self.dropout(clips))
+
+
+@HEADS.register()
+class TSNHead(FrameHead):
+    """TSN: dropout on the mean feature of the clip.
+
+    Reference: Wang et al., "Temporal Segment Networks", arXiv 1608.00859.
+    """
+
+    def __init__(self, drop_ratio: Share = 0.4, fclr5: bool = False, **shared: Any) -> None:
+        super().__init__(drop_ratio=drop_ratio, fclr5=fclr5, **shared)
+
+
+@HEADS.register()
+class ppTSNHead(FrameHead):
+    """TSN's head with a faster linear layer."""
+
+    def __init__(self, drop_ratio: Share = 0.4, **shared: Any) -> None:
+        super().__init__(drop_ratio=drop_ratio, **shared)
+
+
+@HEADS.register()
+class TSMHead(FrameHead):
+    """TSM: dropout on each frame's feature, then the mean of the frames' logits.
+
+    Reference: Lin, Gan, Han, "TSM: Temporal Shift Module for Efficient Video Understanding", arXiv
+    1811.08383.
+    """
+
+    drop_before_mean = True
+
+    def __init__(self, std: NonNegative = 0.001, **shared: Any) -> None:
+        super().__init__(std=std, **shared)
+
+
+@HEADS.register()
+class ppTSMHead(FrameHead):
+    """TSM's head with the dropout and first weights of ppTSM."""
+
+    drop_before_mean = True
+
+    def __init__(self, drop_ratio: Share = 0.8, **shared: Any) -> None:
+        super().__init__(drop_ratio=drop_ratio, **shared)
+
+
+@HEADS.register()
+class MoViNetHead(Head):
+    """The mean over frames, for backbones that classify them; it has no parameters."""
+
+    data_format = "NCHW"
+
+    def forward(self, logits: paddle.Tensor, num_frames: int) -> paddle.Tensor:
+        """Logits of frames [N*T, num_classes] to logits of clips [N, num_classes]; T is `num_frames`."""
+        return logits.reshape([-1, num_frames, logits.shape[-1]]).mean(axis=1)
+
+
+class ClipHead(LinearHead):
+    """The mean of each pathway over time and space, dropout, the linear layer."""
+
+    data_format = "NCDHW"
+
+    def forward(self, features: Sequence[paddle.Tensor]) -> paddle.Tensor:
+        """Features [N, C, T, H, W] of each pathway to logits [N, num_classes]; any T, H and W."""
+        pooled = paddle.concat([x.mean(axis=[2, 3, 4]) for x in features], axis=1)
+        return self.linear(self.dropout(pooled))
+
+
+@HEADS.register()
+class SlowFastHead(ClipHead):
+    """SlowFast's head. Its outputs are logits, in training and in evaluation.
+
+    Args:
+        width_per_group: channels of the slow stem, as the backbone's.
+        beta: slow channels for one fast channel, as the backbone's.
+        dropout_rate: dropout before the linear layer.
+
+    Reference: Feichtenhofer et al., "SlowFast Networks for Video Recognition", arXiv 1812.03982, section 3.
+    """
+
+    linear_name = "projection"
+    injected = ("in_channels", "drop_ratio")
+    ignored_arguments: ClassVar[Dict[str, str]] = {
+        "alpha": "the head takes clips of any number of frames",
+        "num_frames": "the head takes clips of any number of frames",
+        "crop_size": "the head takes clips of any size",
+        "pool_size_ratio": "the head takes clips of any size",
+        "multigrid_short": "the head takes clips of any size",
+    }
+
+    def __init__(
+        self,
+        width_per_group: PositiveInt = 64,
+        beta: PositiveInt = 8,
+        dropout_rate: Share = 0.5,
+        **shared: Any,
+    ) -> None:
+        in_channels = width_per_group * _SLOW_CHANNELS + width_per_group // beta * _SLOW_CHANNELS
+        super().__init__(in_channels=in_channels, drop_ratio=dropout_rate, **shared)
+
+
+@HEADS.register()
+class I3DHead(ClipHead):
+    """The head of I3D and Slow-only."""
+
+    ignored_arguments: ClassVar[Dict[str, str]] = {
+        "spatial_type": "the mean over time and space is the only pooling",
+    }
+
+    def __init__(self, in_channels: PositiveInt = 2048, **shared: Any) -> None:
+        super().__init__(in_channels=in_channels, **shared)

@@ -1,0 +1,326 @@
+"""Batch norm whose statistics come from parts of a batch, or from the batches of several processes."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
+
+import numpy as np
+import paddle
+import paddle.nn.functional as F
+from paddle import nn
+from paddle.autograd import PyLayer
+
+
+def sync_batch_norm(
+    x: paddle.Tensor,
+    running_mean: paddle.Tensor,
+    running_variance: paddle.Tensor,
+    weight: paddle.Tensor,
+    bias: paddle.Tensor,
+    momentum: float,
+    epsilon: float,
+    data_format: str,
+    group: Any,
+) -> paddle.Tensor:
+    """Batch norm in training over the batches of all processes of a group, whose sizes may differ.
+
+    It runs on any device: Paddle's batch norm with given statistics, one message of 2C + 1 numbers forward
+    and one message of 2C numbers backward. Paddle's `sync_batch_norm` has no CPU kernel, no groups, and
+    expects batches of one size. The gradient belongs to the sum of the processes' losses, as data-parallel
+    training expects. All processes of the group must call it, and back-propagate through it.
+
+    Args:
+        x: [N, C, ...] or [N, ..., C], as `data_format` says; N is at least 1. 16-bit values are computed in
+            float32.
+        running_mean: [C]; updated in place.
+        running_variance: [C]; updated in place, with the variance of the population.
+        weight: [C].
+        bias: [C].
+        momentum: share of the running statistics that is kept.
+        epsilon: number added to the variance.
+        data_format: as in Paddle's batch norm, such as "NCHW".
+        group: its `all_sum(tensor)` gives the sum of a tensor [M] over the processes of the group.
+
+    Returns:
+        A tensor of the same shape and dtype as `x`.
+
+    Reference: Ioffe and Szegedy, "Batch Normalization", arXiv 1502.03167, section 3.
+    """
+    with paddle.amp.auto_cast(enable=False):
+        with paddle.no_grad():
+            count, mean, variance = _moments_of_group(_wide(x.detach()), data_format, group)
+            for running, new in ((running_mean, mean), (running_variance, variance)):
+                paddle.assign(running * momentum + new * (1 - momentum), running)
+        return _Normalized.apply(x, weight, bias, mean, variance, count, epsilon, data_format, group)
+
+
+class _Normalized(PyLayer):
+    """Normalises by statistics that depend on `x`. With n values of a channel in the group,
+
+        dx = weight / σ · (g − Σ g / n − x̂ · Σ (g · x̂) / n),  x̂ = (x − mean) / σ,
+
+    where the sums go over the group; this process's shares of them are the gradients of bias and weight.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: paddle.Tensor,
+        weight: paddle.Tensor,
+        bias: paddle.Tensor,
+        mean: paddle.Tensor,
+        variance: paddle.Tensor,
+        count: paddle.Tensor,
+        epsilon: float,
+        data_format: str,
+        group: Any,
+    ) -> paddle.Tensor:
+        ctx.save_for_backward(x, weight, bias, mean, variance, count)
+        ctx.group = group
+        ctx.options = {"epsilon": epsilon, "data_format": data_format}
+        return F.batch_norm(_wide(x), mean, variance, weight, bias, **ctx.options).astype(x.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: paddle.Tensor) -> Tuple[Any, ...]:
+        inputs = ctx.saved_tensor()
+        x, weight, bias, mean, variance, count = inputs
+        wide_x = _wide(x)
+        with paddle.enable_grad():
+            leaves = _leaves(wide_x, weight, bias)
+            output = F.batch_norm(leaves[0], mean, variance, *leaves[1:], **ctx.options)
+        direct, of_weight, of_bias = paddle.grad(output, leaves, _wide(gradient))
+        sums = ctx.group.all_sum(paddle.concat([of_weight, of_bias]).astype("float64"))
+        scale = weight * paddle.rsqrt(variance + ctx.options["epsilon"])
+        slope, offset = ((part / count).astype(weight.dtype) * -scale for part in paddle.split(sums, 2))
+        # slope · x̂ + offset is what the statistics pass on, and a batch norm itself
+        of_x = direct + F.batch_norm(wide_x, mean, variance, slope, offset, **ctx.options)
+        gradients = of_x.astype(x.dtype), of_weight, of_bias, None, None, None
+        return tuple(None if tensor.stop_gradient else each for tensor, each in zip(inputs, gradients))
+
+
+def _leaves(*tensors: paddle.Tensor) -> List[paddle.Tensor]:
+    """Copies of tensors that start a new graph."""
+    detached = [tensor.detach() for tensor in tensors]
+    for tensor in detached:
+        tensor.stop_gradient = False
+    return detached
+
+
+def _wide(x: paddle.Tensor) -> paddle.Tensor:
+    return x if x.dtype in (paddle.float32, paddle.float64) else x.astype("float32")
+
+
+def _moments_of_group(x: Any, data_format: str, group: Any) -> Tuple[Any, Any, Any]:
+    """Number of values of a channel [1], their mean and their variance [C], in all processes of the group."""
+    channel_axis = 1 if data_format[1] == "C" else x.ndim - 1
+    axes = [axis for axis in range(x.ndim) if axis != channel_axis]
+    mean = x.mean(axes)
+    # centred first: the mean of squares less the square of the mean would cancel in float32
+    ones, zeros = paddle.ones_like(mean), paddle.zeros_like(mean)
+    centred = F.batch_norm(x, mean, 0.75 * ones, ones, zeros, epsilon=0.25, data_format=data_format)
+    squares = centred.square().mean(axes).astype("float64") + mean.astype("float64").square()
+    own = paddle.concat([paddle.ones([1], "float64"), mean.astype("float64"), squares])
+    sums = group.all_sum(own * (x.size // mean.size))
+    count, of_values, of_squares = paddle.split(sums, [1, mean.size, mean.size])
+    whole = of_values / count
+    variance = (of_squares / count - whole.square()).clip(min=0.0)
+    return count, whole.astype(mean.dtype), variance.astype(mean.dtype)
+
+
+class SubBatchNorm(nn.Layer):
+    """What `SubBatchNorm2D` and `SubBatchNorm3D` add to Paddle's layers.
+
+    In training with n splits, the batch is cut into n consecutive parts of equal size, as if n devices shared
+    it. Each part is normalised by its own mean and variance and updates the running statistics of its split;
+    weight and bias are shared. After every step, `_mean` and `_variance`, which evaluation uses and weight
+    files hold, are the statistics of all splits together:
+
+        mean = E[mean_i],  variance = E[variance_i] + Var[mean_i]
+
+    Where n does not divide the batch, the first parts are longer by one sample. Where the batch is smaller
+    than n, each sample is a part and the last splits keep their statistics.
+
+    With one split, several processes may share the statistics of their batches; see `sync_batch_norm`.
+    With one split and one process, and where the running statistics normalise in training too, this is
+    Paddle's layer.
+
+    Reference: Wu et al., "A Multigrid Method for Efficiently Training Video Models", arXiv 1912.00998.
+    """
+
+    _splits: Tuple[Tuple[paddle.Tensor, paddle.Tensor], ...] = ()
+    _group: Optional[Any] = None
+    _native: Tuple[
+        nn.SyncBatchNorm, ...
+    ] = ()  # a tuple, since a layer here would change the names of weights
+
+    @property
+    def num_splits(self) -> int:
+        """How many parts a training batch is cut into."""
+        return max(len(self._splits), 1)
+
+    def set_num_splits(self, num_splits: int) -> None:
+        """Changes the number of splits. Each split starts with the statistics of all splits together.
+
+        Raises:
+            ValueError: `num_splits` is below one.
+        """
+        if num_splits < 1:
+            raise ValueError(f"num_splits is {num_splits}, expected 1 or more")
+        count = num_splits if num_splits > 1 else 0
+        self._splits = tuple(
+            (self._mean.detach().clone(), self._variance.detach().clone()) for _ in range(count)
+        )
+
+    def set_group(self, group: Optional[Any]) -> None:
+        """Lets the processes of `group` share the statistics of a training batch; None: no process does.
+
+        On GPUs, where the group is all processes, Paddle's `SyncBatchNorm` works on the same tensors.
+
+        Raises:
+            ValueError: there are several splits.
+        """
+        if group is not None and self._splits:
+            raise ValueError(f"{len(self._splits)} splits of a batch cannot be shared between processes")
+        self._group = group
+        on_gpu = paddle.device.get_device().startswith("gpu")
+        is_native = group is not None and group.is_everyone and on_gpu
+        self._native = (nn.SyncBatchNorm.convert_sync_batchnorm(self),) if is_native else ()
+
+    def forward(self, x: paddle.Tensor) -> paddle.Tensor:
+        """A tensor of the same shape and dtype; the batch is the first axis."""
+        alone = self._group is None and not self._splits
+        if alone or not self.training or self._use_global_stats:
+            return self._normalized(x, self._mean, self._variance)
+        if self._group is not None:
+            return self._synchronized(x)
+        parts = _cut(x, len(self._splits))
+        parts = [self._normalized(part, *statistics) for part, statistics in zip(parts, self._splits)]
+        self._aggregate()
+        return paddle.concat(parts)
+
+    def _normalized(self, x: paddle.Tensor, mean: paddle.Tensor, variance: paddle.Tensor) -> paddle.Tensor:
+        # What Paddle's `forward` does. Its export knows no `super()` between two `forward`s.
+        return F.batch_norm(
+            x,
+            mean,
+            variance,
+            weight=self.weight,
+            bias=self.bias,
+            training=self.training,
+            momentum=self._momentum,
+            epsilon=self._epsilon,
+            data_format=self._data_format,
+            use_global_stats=self._use_global_stats,
+        )
+
+    def _synchronized(self, x: paddle.Tensor) -> paddle.Tensor:
+        if self._native:
+            return self._native[0](x)
+        return sync_batch_norm(
+            x,
+            self._mean,
+            self._variance,
+            self.weight,
+            self.bias,
+            momentum=self._momentum,
+            epsilon=self._epsilon,
+            data_format=self._data_format,
+            group=self._group,
+        )
+
+    def split_statistics(self) -> Tuple[paddle.Tensor, paddle.Tensor]:
+        """Running means and variances of the splits, each [num_splits, C]."""
+        means, variances = zip(*self._splits)
+        return paddle.stack(means), paddle.stack(variances)
+
+    def set_split_statistics(self, means: np.ndarray, variances: np.ndarray) -> None:
+        """Sets the statistics that `split_statistics` gave; `_mean` and `_variance` follow."""
+        for own, values in zip(self._splits, zip(means, variances)):
+            for tensor, value in zip(own, values):
+                tensor.set_value(value)
+        self._aggregate()
+
+    @paddle.no_grad()
+    def _aggregate(self) -> None:
+        with paddle.amp.auto_cast(enable=False):
+            means, variances = self.split_statistics()
+            mean = means.mean(0)
+            paddle.assign(variances.mean(0) + (means - mean).square().mean(0), self._variance)
+            paddle.assign(mean, self._mean)
+
+
+class SubBatchNorm2D(SubBatchNorm, nn.BatchNorm2D):
+    """Paddle's `BatchNorm2D` whose batch can be cut into splits; see `SubBatchNorm`."""
+
+
+class SubBatchNorm3D(SubBatchNorm, nn.BatchNorm3D):
+    """Paddle's `BatchNorm3D` whose batch can be cut into splits; see `SubBatchNorm`."""
+
+
+def sub_batch_norms(model: nn.Layer) -> Iterator[Tuple[str, SubBatchNorm]]:
+    """The batch norms of a model, with their structured names."""
+    for name, layer in model.named_sublayers():
+        if isinstance(layer, SubBatchNorm):
+            yield name, layer
+
+
+def set_num_splits(model: nn.Layer, num_splits: int) -> None:
+    """Changes the number of splits of a model's batch norms in place.
+
+    Parameters, their names and the weight file stay the same. Layers with the right number do not change.
+
+    Raises:
+        ValueError: `num_splits` is below one.
+    """
+    for _, layer in sub_batch_norms(model):
+        if layer.num_splits != num_splits:
+            layer.set_num_splits(num_splits)
+
+
+def set_sync_group(model: nn.Layer, group: Optional[Any]) -> None:
+    """Lets the batch norms of a model share their statistics over the processes of a group; None: no longer.
+
+    Parameters, their names and the weight file stay the same.
+
+    Args:
+        model: the same on each process of the group.
+        group: see `sync_batch_norm`; its `is_everyone` says whether it has all processes of the run.
+
+    Raises:
+        ValueError: the batch norms have several splits.
+    """
+    for _, layer in sub_batch_norms(model):
+        layer.set_group(group)
+
+
+def restart_splits(model: nn.Layer) -> None:
+    """Restarts every split from `_mean` and `_variance`, after precise BN has set these."""
+    for _, layer in sub_batch_norms(model):
+        layer.set_num_splits(layer.num_splits)
+
+
+def split_statistics(model: nn.Layer) -> Dict[str, paddle.Tensor]:
+    """Running statistics [num_splits, C] of all splits of a model, by the names of `_mean` and `_variance`.
+
+    A resumed training needs them to go on exactly; a weight file only has the statistics of all splits
+    together. Empty where there is one split.
+    """
+    return {
+        f"{name}.{kind}": tensor
+        for name, layer in sub_batch_norms(model)
+        if layer.num_splits > 1
+        for kind, tensor in zip(("_mean", "_variance"), layer.split_statistics())
+    }
+
+
+def set_split_statistics(model: nn.Layer, statistics: Mapping[str, np.ndarray]) -> None:
+    """Sets the arrays that `split_statistics` gave for a model with as many splits."""
+    for name, layer in sub_batch_norms(model):
+        if layer.num_splits > 1:
+            layer.set_split_statistics(statistics[f"{name}._mean"], statistics[f"{name}._variance"])
+
+
+def _cut(x: paddle.Tensor, num_splits: int) -> List[paddle.Tensor]:
+    num_parts = min(num_splits, x.shape[0])
+    size, longer = divmod(x.shape[0], num_parts)
+    return paddle.split(x, [size + 1] * longer + [size] * (num_parts - longer))

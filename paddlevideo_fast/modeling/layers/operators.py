@@ -1,0 +1,131 @@
+"""The temporal shift, and operators that ONNX has too.
+
+Reference: Lin, Gan, Han, "TSM: Temporal Shift Module for Efficient Video Understanding", arXiv 1811.08383,
+section 3.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+from typing import Any, Callable, Iterator, Tuple
+
+import numpy as np
+import paddle
+import paddle.nn.functional as F
+from paddle.autograd import PyLayer
+
+_PORTABLE = contextvars.ContextVar("portable", default=False)
+_LEAKY_SLOPE = 0.01
+
+
+@contextlib.contextmanager
+def portable_operators() -> Iterator[None]:
+    """Networks that are traced inside the block use only operators that ONNX has too.
+
+    Paddle's own operators are faster, so only programs on their way to ONNX do without them.
+    """
+    token = _PORTABLE.set(True)
+    try:
+        yield
+    finally:
+        _PORTABLE.reset(token)
+
+
+def is_portable() -> bool:
+    """Whether the network is being traced for a portable program."""
+    return _PORTABLE.get()
+
+
+def activation(name: str) -> Callable[[paddle.Tensor], paddle.Tensor]:
+    """The function of `paddle.nn.functional` with this name. A portable program computes the same bits."""
+    return _leaky_relu if name == "leaky_relu" else getattr(F, name)
+
+
+def _leaky_relu(x: paddle.Tensor) -> paddle.Tensor:
+    if is_portable():  # paddle2onnx 2.1 writes a plain ReLU
+        return paddle.maximum(x, _LEAKY_SLOPE * x)
+    return F.leaky_relu(x, _LEAKY_SLOPE)
+
+
+def temporal_shift(
+    frames: paddle.Tensor, num_seg: int, shift_ratio: float = 0.125, data_format: str = "NCHW"
+) -> paddle.Tensor:
+    """Moves two folds of channels along time, in one operator.
+
+    On a GPU, and in an exported program, this is Paddle's fused operator. Its CPU kernel goes element by
+    element and has no 16-bit types, so on a CPU five block copies give the same bits several times faster
+    (`tools/benchmark.py shift`, docs/adr/0009). A portable program chooses channels instead.
+
+    With C channels and fold = int(C * shift_ratio), frame t of the output takes
+
+        channels [0, fold)          from frame t-1 (zeros at the first frame)
+        channels [fold, 2*fold)     from frame t+1 (zeros at the last frame)
+        the others                  from frame t
+
+    MIT's and MMAction2's networks have the first two lines the other way round; `deploy.converters` exchanges
+    the folds in their weights.
+
+    Args:
+        frames: [N*T, C, H, W], or [N*T, H, W, C] where `data_format` is "NHWC"; the frames of a clip follow
+            each other.
+        num_seg: T.
+        shift_ratio: share of the channels in each of the two folds.
+        data_format: "NCHW" or "NHWC".
+
+    Returns:
+        A tensor of the same shape and dtype.
+    """
+    channels = frames.shape[1 if data_format == "NCHW" else -1]
+    folds = int(channels * shift_ratio), int(channels * 2 * shift_ratio)
+    if is_portable() and data_format == "NCHW":
+        return _chosen_channels(frames, num_seg, folds)
+    if paddle.in_dynamic_mode() and frames.place.is_cpu_place():
+        return _BlockCopies.apply(frames, num_seg, folds, 2 if data_format == "NCHW" else -1)
+    return F.temporal_shift(frames, num_seg, shift_ratio, data_format=data_format)
+
+
+def _chosen_channels(frames: paddle.Tensor, num_seg: int, folds: Tuple[int, int]) -> paddle.Tensor:
+    """The shift of [N*T, C, H, W]: each channel is one of the clip's T*C channels, or a channel of zeros."""
+    channels = frames.shape[1]
+    clips = frames.reshape([-1, num_seg * channels, 0, 0])  # 0 keeps an axis; its size may not be known
+    with_zeros = paddle.concat([paddle.zeros_like(clips[:, :1]), clips], axis=1)
+    numbers = np.arange(1, num_seg * channels + 1, dtype="int32").reshape((1, num_seg, channels))
+    chosen = paddle.to_tensor(_moved(numbers, 1, folds, 2).ravel())
+    return paddle.index_select(with_zeros, chosen, axis=1).reshape([-1, channels, 0, 0])
+
+
+class _BlockCopies(PyLayer):
+    """The shift on a CPU. Its gradient is the shift with both directions reversed."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, frames: paddle.Tensor, num_seg: int, folds: Tuple[int, int], channel_axis: int
+    ) -> paddle.Tensor:
+        ctx.arguments = num_seg, folds, channel_axis
+        return _copied(frames, 1, *ctx.arguments)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: paddle.Tensor) -> paddle.Tensor:
+        return _copied(gradient, -1, *ctx.arguments)
+
+
+def _copied(
+    frames: paddle.Tensor, direction: int, num_seg: int, folds: Tuple[int, int], channel_axis: int
+) -> paddle.Tensor:
+    clips = frames.numpy().reshape((-1, num_seg, *frames.shape[1:]))
+    moved = _moved(clips, direction, folds, channel_axis)
+    return paddle.to_tensor(moved.reshape(frames.shape), place=frames.place)
+
+
+def _moved(clips: np.ndarray, direction: int, folds: Tuple[int, int], channel_axis: int) -> np.ndarray:
+    """Moves the first fold of [N, T, ...] by `direction` frames and the second by as many the other way."""
+    target = np.empty_like(clips)
+    # views with time on axis 0 and channels on axis 1: the copies below read the same for both layouts
+    old, new = (np.moveaxis(array, (1, channel_axis), (0, 1)) for array in (clips, target))
+    first, second = slice(0, folds[0]), slice(folds[0], folds[1])
+    later, earlier = (first, second) if direction > 0 else (second, first)
+    new[1:, later], new[0, later] = old[:-1, later], 0
+    new[:-1, earlier], new[-1, earlier] = old[1:, earlier], 0
+    new[:, folds[1] :] = old[:, folds[1] :]
+    return target

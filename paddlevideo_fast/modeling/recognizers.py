@@ -1,0 +1,395 @@
+"""Whole networks: a backbone and a head, or several of these that learn from each other."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Dict, Iterable, List, Literal, Mapping, Optional, Sequence, Tuple, Union
+
+import paddle
+from paddle import nn
+
+from paddlevideo_fast.config import build
+from paddlevideo_fast.config.sections import Component, Group, ListOf, NamedListOf, Section
+from paddlevideo_fast.config.types import arguments_of
+from paddlevideo_fast.errors import ConfigError
+from paddlevideo_fast.log import get_logger
+from paddlevideo_fast.modeling.preprocess import MixedLabels
+from paddlevideo_fast.modeling.weights import WeightReport, load_weights
+from paddlevideo_fast.registry import (
+    BACKBONES,
+    DISTILLATION_LOSSES,
+    HEADS,
+    RECOGNIZERS,
+    Registry,
+    did_you_mean,
+)
+
+
+class Recognizer(nn.Layer):
+    """A backbone and a head.
+
+    Args:
+        backbone: makes features of clips or frames.
+        head: makes logits of features.
+
+    Attributes:
+        layout: layout of the clips that `forward` takes, as `Preprocess` makes them.
+        data_formats: layouts of feature maps that the recognizer works with.
+        load_report: the report of the last `load_pretrained`.
+
+    Raises:
+        ConfigError: the head does not fit the backbone.
+    """
+
+    layout: ClassVar[Literal["NTCHW", "NCTHW"]]
+    data_formats: ClassVar[Tuple[str, ...]]
+    parts: ClassVar[Dict[str, Registry]] = {"backbone": BACKBONES, "head": HEADS}
+    ignored_arguments: ClassVar[Dict[str, str]] = {
+        "runtime_cfg": "it steers graph-mode details of another trainer",
+    }
+
+    def __init__(self, backbone: nn.Layer, head: nn.Layer) -> None:
+        super().__init__()
+        problems = self._misfits(backbone, head)
+        if problems:
+            raise ConfigError(problems)
+        self.backbone = backbone
+        self.head = head
+        self.load_report: Optional[WeightReport] = None
+
+    def _misfits(self, backbone: nn.Layer, head: nn.Layer) -> List[str]:
+        if backbone.data_format not in self.data_formats:
+            name = type(backbone).__name__
+            other = "Recognizer3D" if backbone.data_format == "NCDHW" else "Recognizer2D"
+            return [f"MODEL.framework={type(self).__name__}: {name} is no network for it; use {other}"]
+        problems = []
+        classifies = getattr(backbone, "num_classes", None) is not None
+        if classifies != (head.num_classes is None):
+            problems.append(_wrong_head(type(backbone).__name__, type(head).__name__, classifies))
+        elif not classifies and head.in_channels != backbone.out_channels:
+            problems.append(
+                f"MODEL.head.in_channels={head.in_channels}: set it to {backbone.out_channels}, "
+                "the channels that the backbone gives"
+            )
+        if head.data_format != backbone.data_format:
+            problems.append(
+                f"MODEL.head.data_format={head.data_format}: the backbone has {backbone.data_format}; "
+                "give both the same"
+            )
+        return problems
+
+    @property
+    def num_classes(self) -> int:
+        """Length of the logits."""
+        return self.backbone.num_classes if self.head.num_classes is None else self.head.num_classes
+
+    @classmethod
+    def classes_of(cls, section: Mapping[str, Any]) -> int:
+        """`num_classes` of the network that a checked MODEL section describes, without building it.
+
+        Raises:
+            ConfigError: neither the backbone nor the head has classes.
+        """
+        backbone, head = section["backbone"], section["head"]
+        if "num_classes" in arguments_of(HEADS.get(head["name"])):
+            return head["num_classes"]
+        classes = arguments_of(BACKBONES.get(backbone["name"])).get("class_num")
+        if classes is None:
+            raise ConfigError([_wrong_head(backbone["name"], head["name"], classifies=False)])
+        return backbone.get("class_num", classes.default)
+
+    @property
+    def lr_multipliers(self) -> Dict[str, float]:
+        """Structured parameter name to the factor on its learning rate that its part asks for."""
+        return {
+            f"{part}.{name}": factor
+            for part in ("backbone", "head")
+            for name, factor in getattr(getattr(self, part), "lr_multipliers", {}).items()
+        }
+
+    def loss(self, logits: paddle.Tensor, labels: Union[paddle.Tensor, MixedLabels]) -> paddle.Tensor:
+        """Scalar loss of logits [N, num_classes] and labels (int64 [N] or `MixedLabels`)."""
+        return self.head.loss(logits, labels)
+
+    def load_pretrained(self) -> List[WeightReport]:
+        """Loads the file that the backbone's `pretrained` names, if any; returns reports of what was loaded.
+
+        Raises:
+            WeightError: the file cannot be downloaded or read, or nothing in it fits.
+        """
+        if not self.backbone.pretrained:
+            return []
+        self.load_report = load_weights(self.backbone, self.backbone.pretrained)
+        return [self.load_report]
+
+
+def _wrong_head(backbone_name: str, head_name: str, classifies: bool) -> str:
+    made, other = ("logits", "MoViNetHead") if classifies else ("features", "a head with num_classes")
+    return f"MODEL.head.name={head_name}: {backbone_name} gives {made}; take {other} for it"
+
+
+@RECOGNIZERS.register()
+class Recognizer2D(Recognizer):
+    """A 2D backbone over all frames, and a head that takes the mean over the frames (TSN, TSM).
+
+    Args:
+        backbone: makes features of frames [N*T, 3, H, W].
+        head: makes logits of features and T.
+
+    Raises:
+        ConfigError: the head expects other channels or another layout than the backbone gives.
+    """
+
+    layout = "NTCHW"
+    data_formats = ("NCHW", "NHWC")
+
+    def forward(self, clips: paddle.Tensor) -> paddle.Tensor:
+        """Clips to logits.
+
+        Args:
+            clips: normalised float [N, T, 3, H, W]. T may be several views of `num_seg` frames in a row;
+                their logits are averaged.
+
+        Returns:
+            [N, num_classes].
+
+        Raises:
+            ConfigError: T is not a multiple of the backbone's `num_seg`.
+        """
+        num_frames = clips.shape[1]
+        num_seg = self.backbone.num_seg
+        if num_seg is not None and isinstance(num_frames, int) and num_frames > 0 and num_frames % num_seg:
+            raise ConfigError(
+                [
+                    f"MODEL.backbone.num_seg={num_seg}: clips have {num_frames} frames; "
+                    "give it the num_seg of PIPELINE's sample"
+                ]
+            )
+        features = self.backbone(clips.flatten(0, 1))
+        return self.head(features, num_frames)
+
+    def set_partial_bn(self, on: bool = True) -> None:
+        """Freezes all batch norms of the backbone but the first, or frees them again."""
+        self.backbone.set_partial_bn(on)
+
+
+@RECOGNIZERS.register()
+class Recognizer3D(Recognizer):
+    """A 3D backbone and a head over the whole clip (SlowFast, Slow-only, I3D).
+
+    Args:
+        backbone: makes a list of feature maps of clips [N, 3, T, H, W].
+        head: makes logits of the feature maps.
+
+    Raises:
+        ConfigError: the head expects other channels than the backbone gives, or the backbone is a 2D one.
+    """
+
+    layout = "NCTHW"
+    data_formats = ("NCDHW",)
+
+    def forward(self, clips: paddle.Tensor) -> paddle.Tensor:
+        """Clips, normalised float [N, 3, T, H, W], to logits [N, num_classes]."""
+        return self.head(self.backbone(clips))
+
+
+STUDENT = "Student"
+_NETWORK = Group({"backbone": Component(BACKBONES), "head": Component(HEADS)}, required=("backbone", "head"))
+_LOSSES = ListOf(Component(DISTILLATION_LOSSES))
+
+
+@RECOGNIZERS.register()
+class RecognizerDistillation(nn.Layer):
+    """Networks over frames that learn from each other; the network called `Student` is the result.
+
+    In evaluation, export and prediction only the student runs and gives the logits. A checkpoint holds all
+    networks; the plain config of the student takes its weights from there.
+
+    Args:
+        models: the networks by name; one is called `Student`. The losses of their heads are not used.
+        loss: the losses in training (`Train`), whose sum is minimised, and in validation (`Val`), where the
+            student is the only network.
+        freeze_params_list: for each network, whether its parameters and statistics stay as they are; null:
+            all networks learn.
+
+    Attributes:
+        layout: layout of the clips that `forward` takes.
+
+    Raises:
+        ConfigError: there is no student, a loss names an unknown network, a network is in no loss of the
+            training, or the parts of a network do not fit.
+
+    References:
+        Hinton et al., "Distilling the Knowledge in a Neural Network", arXiv 1503.02531.
+        Zhang et al., "Deep Mutual Learning", arXiv 1706.00384.
+    """
+
+    layout = "NTCHW"
+    parts: ClassVar[Dict[str, Section]] = {
+        "models": NamedListOf(_NETWORK),
+        "loss": Group({"Train": _LOSSES, "Val": _LOSSES}, required=("Train", "Val")),
+    }
+    ignored_arguments: ClassVar[Dict[str, str]] = Recognizer2D.ignored_arguments
+
+    def __init__(
+        self,
+        models: Sequence[Tuple[str, Mapping[str, nn.Layer]]],
+        loss: Mapping[str, Sequence[nn.Layer]],
+        freeze_params_list: Optional[Sequence[bool]] = None,
+    ) -> None:
+        super().__init__()
+        names = [name for name, _ in models]
+        frozen = list(freeze_params_list or [False] * len(names))
+        problems = _problems(names, loss, frozen, taken=dir(self))
+        if problems:
+            raise ConfigError(problems)
+        for name, network in zip(names, _networks(models)):
+            self.add_sublayer(name, network)
+        # the student's logits come first in what `forward` gives
+        self._names = [STUDENT, *(name for name in names if name != STUDENT)]
+        self._frozen = [name for name, is_frozen in zip(names, frozen) if is_frozen]
+        self._losses = {True: list(loss["Train"]), False: list(loss["Val"])}
+        for name in self._frozen:
+            _freeze(getattr(self, name))
+        self.train()
+
+    @property
+    def num_classes(self) -> int:
+        """Length of the logits."""
+        return getattr(self, STUDENT).num_classes
+
+    @classmethod
+    def classes_of(cls, section: Mapping[str, Any]) -> int:
+        """`num_classes` of the network that a checked MODEL section describes, without building it."""
+        models = {name: parts for item in section["models"] for name, parts in item.items()}
+        if STUDENT not in models:
+            raise ConfigError([_no_student(models)])
+        return Recognizer2D.classes_of(models[STUDENT])
+
+    @property
+    def lr_multipliers(self) -> Dict[str, float]:
+        """Structured parameter name to the factor on the learning rate that its part asks for."""
+        return {
+            f"{model}.{name}": factor
+            for model in self._names
+            for name, factor in getattr(self, model).lr_multipliers.items()
+        }
+
+    def train(self) -> None:
+        """Switches to training mode; frozen networks stay in evaluation mode, without dropout."""
+        super().train()
+        for name in self._frozen:
+            getattr(self, name).eval()
+
+    def forward(self, clips: paddle.Tensor) -> Union[paddle.Tensor, Tuple[paddle.Tensor, ...]]:
+        """Clips, normalised float [N, T, 3, H, W], to logits.
+
+        Returns:
+            The student's logits, [N, num_classes]; in training the logits of all networks, student first.
+        """
+        if not self.training:
+            return getattr(self, STUDENT)(clips)
+        return tuple(getattr(self, name)(clips) for name in self._names)
+
+    def loss(
+        self,
+        outputs: Union[paddle.Tensor, Sequence[paddle.Tensor]],
+        labels: Union[paddle.Tensor, MixedLabels],
+    ) -> paddle.Tensor:
+        """Scalar loss of what `forward` gave in the same mode and labels (int64 [N] or `MixedLabels`)."""
+        logits = dict(zip(self._names, outputs)) if self.training else {STUDENT: outputs}
+        return paddle.add_n([loss(logits, labels) for loss in self._losses[self.training]])
+
+    def load_pretrained(self) -> List[WeightReport]:
+        """Loads the files that the backbones' `pretrained` name; see `Recognizer.load_pretrained`."""
+        return [report for name in self._names for report in getattr(self, name).load_pretrained()]
+
+
+def _networks(models: Sequence[Tuple[str, Mapping[str, nn.Layer]]]) -> List[Recognizer2D]:
+    networks, problems = [], []
+    for index, (name, parts) in enumerate(models):
+        if parts["head"].ls_eps:
+            problems.append(
+                f"MODEL.models.{index}.{name}.head.ls_eps: the losses are in MODEL.loss; leave it out"
+            )
+        try:
+            networks.append(Recognizer2D(**parts))
+        except ConfigError as error:
+            problems += [f"MODEL.models.{index}.{name}: {text}" for text in error.problems]
+    if not problems and len({network.num_classes for network in networks}) > 1:
+        counts = [f"{name} {network.num_classes}" for (name, _), network in zip(models, networks)]
+        problems.append(f"MODEL.models: have different numbers of classes: {', '.join(counts)}")
+    if problems:
+        raise ConfigError(problems)
+    return networks
+
+
+def _freeze(model: nn.Layer) -> None:
+    for parameter in model.parameters():
+        parameter.stop_gradient = True
+    for layer in model.sublayers():
+        if isinstance(layer, nn.BatchNorm2D):
+            layer._use_global_stats = True
+
+
+def _no_student(names: Iterable[str]) -> str:
+    return f"MODEL.models: none of {', '.join(names)} is called {STUDENT}, which is the network that is kept"
+
+
+def _problems(
+    names: Sequence[str],
+    loss: Mapping[str, Sequence[nn.Layer]],
+    frozen: Sequence[bool],
+    taken: Sequence[str],
+) -> List[str]:
+    problems = [
+        f"MODEL.models.{index}.{name}: a network cannot be called so; take another name"
+        for index, name in enumerate(names)
+        if not name.isidentifier() or name.startswith("_") or name in taken or name in names[:index]
+    ]
+    if STUDENT not in names:
+        problems.append(_no_student(names))
+    elif len(frozen) != len(names):
+        problems.append(f"MODEL.freeze_params_list: has {len(frozen)} items for {len(names)} models")
+    elif frozen[names.index(STUDENT)]:
+        problems.append(f"MODEL.freeze_params_list: freezes {STUDENT}, which is to learn")
+    for part, known in (("Train", names), ("Val", [STUDENT])):  # validation runs the student alone
+        if not loss[part]:
+            problems.append(f"MODEL.loss.{part}: is empty")
+        problems += [
+            f"MODEL.loss.{part}.{index}.model_name_pairs: there is no {name} in it{did_you_mean(name, known)}"
+            for index, item in enumerate(loss[part])
+            for name in item.models
+            if name not in known
+        ]
+    learning = {name for item in loss["Train"] for name in item.models}
+    problems += [
+        f"MODEL.loss.Train: has no loss of {name}; add one, or leave the network out"
+        for name in names
+        if loss["Train"] and name not in learning
+    ]
+    return problems
+
+
+logger = get_logger(__name__)
+
+
+def build_model(section: Mapping[str, Any], load_pretrained: bool = True) -> nn.Layer:
+    """Builds the recognizer that MODEL describes.
+
+    Args:
+        section: `framework` (the recognizer's name) and its arguments, `backbone` and `head` for most, each
+            a mapping with `name`.
+        load_pretrained: load the files that backbones name in `pretrained`. Turn it off where all weights are
+            loaded later.
+
+    Returns:
+        A layer with `forward(clips) -> logits` and `loss(logits, labels)`.
+
+    Raises:
+        ConfigError: the parts do not fit.
+        WeightError: see `load_weights`.
+    """
+    model = build(RECOGNIZERS, section)
+    for report in model.load_pretrained() if load_pretrained else ():
+        logger.info(report.summary())
+    return model

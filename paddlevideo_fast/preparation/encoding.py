@@ -1,0 +1,389 @@
+"""One video, re-encoded for training; `videos` does it to a list.
+
+The copy has the reader's frames, upright, scaled, in 8 bit 4:2:0. Pictures go from the decoder to the encoder
+without a detour through RGB; those that are 8 bit, 4:2:0, upright and of the size to store are not touched.
+
+The rate factor of x264 is searched for each video: a few groups of pictures are encoded until their PSNR is
+the target, then all of it, and frames read back from the copy are compared with what was stored.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from fractions import Fraction
+from itertools import chain
+from pathlib import Path
+from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Sequence, Tuple
+
+import av
+import cv2
+import numpy as np
+from av.video.reformatter import VideoReformatter
+
+from paddlevideo_fast.decode import open_video
+from paddlevideo_fast.decode.colour import RgbConverter
+from paddlevideo_fast.decode.container import demux, open_container
+from paddlevideo_fast.decode.pyav_reader import PyAVReader
+from paddlevideo_fast.decode.source import VideoSource
+from paddlevideo_fast.errors import PaddleVideoFastError
+from paddlevideo_fast.files import whole
+from paddlevideo_fast.preparation.frames import stored_size
+
+_LIMITED, _FULL = 1, 2
+BT601_LIMITED = {"color_range": _LIMITED, "colorspace": 6}
+# from RGB or grey, which are full range, to the same in PyAV's words
+_TO_BT601_LIMITED = {"src_color_range": "JPEG", "dst_color_range": "MPEG", "dst_colorspace": "ITU601"}
+_COLOUR_TAGS = ("color_range", "colorspace", "color_primaries", "color_trc")
+_MIN_SIDE_PX = 16
+_ONE_THREAD: Dict[str, Any] = {"threads": 1} if int(av.__version__.split(".")[0]) >= 17 else {}
+
+
+class PrepareError(PaddleVideoFastError):
+    """A video that cannot be prepared, although it may decode."""
+
+
+class Times(NamedTuple):
+    """When frames are shown.
+
+    Attributes:
+        timestamps: time of each frame in units; the first is 0.
+        unit_sec: length of a unit in seconds.
+        rate: frames a second, on average.
+    """
+
+    timestamps: Sequence[int]
+    unit_sec: Fraction
+    rate: Fraction
+
+
+class Source:
+    """The pictures to store for a video. Use it as a context manager.
+
+    Args:
+        path: a video file.
+        short_side_px: a longer short side is scaled down to this even number.
+
+    Attributes:
+        size: width and height to store, in pixels, even.
+        num_frames: number of frames that the reader counts.
+        times: when each frame is shown; distances that differ only by the rounding of the file become equal.
+        colour: tags that tell a decoder how to read the stored pictures.
+
+    Raises:
+        VideoDecodeError: the video does not decode.
+        PrepareError: `path` is a folder, or the frames are too small.
+    """
+
+    def __init__(self, path: str, short_side_px: int) -> None:
+        if os.path.isdir(path):
+            raise PrepareError("is a folder, not a video; data/pack_frames.py packs folders of frames")
+        self._reader = PyAVReader(path)
+        self.num_frames = self._reader.num_frames
+        self.size = stored_size(self._reader.width, self._reader.height, short_side_px, even=True)
+        if min(self.size) < _MIN_SIDE_PX:
+            raise PrepareError(f"its frames of {self._reader.width}×{self._reader.height} are too small")
+        opened = VideoSource(path)
+        container, stream = open_container(opened)
+        opened.release()
+        with container:
+            self.times = _times(demux(opened, container, stream), stream, self.num_frames)
+            codec = stream.codec_context
+            form = codec.format
+            self._has_own_colours = form is None or not (form.is_rgb or form.name.startswith("gray"))
+            tags = {tag: int(getattr(codec, tag)) for tag in _COLOUR_TAGS}
+            self.colour = tags if self._has_own_colours else BT601_LIMITED
+
+    def __enter__(self) -> Source:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._reader.close()
+
+    def __iter__(self) -> Iterator[av.VideoFrame]:
+        """All pictures in order, 4:2:0, of `size`.
+
+        Raises:
+            VideoDecodeError: a frame does not decode.
+            PrepareError: the frames of the source differ in size.
+        """
+        decoded_size = None
+        for frame in self._reader.pictures():
+            if decoded_size not in (None, (frame.width, frame.height)):
+                raise PrepareError("the frame size changes within the video")
+            decoded_size = frame.width, frame.height
+            yield self._store(frame)
+
+    def trial_pictures(self, indices: Sequence[int]) -> List[av.VideoFrame]:
+        """Nearly the pictures that are stored for the frames `indices`, read by random access."""
+        pictures = []
+        for rgb in self._reader.read(indices):
+            frame = av.VideoFrame.from_ndarray(
+                cv2.resize(rgb, self.size, interpolation=cv2.INTER_AREA), "rgb24"
+            )
+            picture = _reformat(frame, format="yuv420p", **_TO_BT601_LIMITED)
+            pictures.append(_tag(picture, BT601_LIMITED))
+        return pictures
+
+    def _store(self, frame: av.VideoFrame) -> av.VideoFrame:
+        """Scales and turns a decoded frame where it needs it."""
+        quarter_turns = round(frame.rotation / 90) % 4
+        width, height = self.size[::-1] if quarter_turns % 2 else self.size
+        kind = "yuvj420p" if frame.format.name.startswith("yuvj") else "yuv420p"
+        picture = frame
+        if (frame.width, frame.height, frame.format.name) != (width, height, kind):
+            options = self._colour_options(kind)
+            picture = _reformat(frame, width, height, kind, interpolation="AREA", **options)
+        if quarter_turns or frame.interlaced_frame:  # the copy is progressive, like what is encoded
+            picture = _turn(picture, quarter_turns)
+        return _tag(picture, self.colour)
+
+    def _colour_options(self, kind: str) -> Dict[str, Any]:
+        """Options of the scaler that keep matrix and range, where 4:2:0 can have them."""
+        if not self._has_own_colours:
+            return _TO_BT601_LIMITED
+        full = kind == "yuvj420p" or self.colour["color_range"] == _FULL
+        return dict.fromkeys(("src_color_range", "dst_color_range"), _FULL if full else _LIMITED)
+
+
+def to_rgb(picture: av.VideoFrame) -> np.ndarray:
+    """A picture as the reader returns it from a lossless file, uint8 [h, w, 3]."""
+    return RgbConverter()(picture)
+
+
+def _times(packets: Sequence[Any], stream: Any, num_frames: int) -> Times:
+    unit_sec, rate = stream.time_base, stream.average_rate or stream.guessed_rate or Fraction(25)
+    pts = sorted({packet.pts for packet in packets if packet.pts is not None and not packet.is_discard})
+    step = 1 / (rate * unit_sec)
+    known = len(pts) == num_frames
+    if not known or all(abs(value - pts[0] - place * step) <= 1 for place, value in enumerate(pts)):
+        return Times(range(num_frames), 1 / rate, rate)
+    return Times([value - pts[0] for value in pts], unit_sec, rate)
+
+
+def _reformat(frame: av.VideoFrame, *args: Any, **options: Any) -> av.VideoFrame:
+    return VideoReformatter().reformat(frame, *args, **options, **_ONE_THREAD)
+
+
+def _tag(picture: av.VideoFrame, colour: Dict[str, int]) -> av.VideoFrame:
+    picture.colorspace, picture.color_range = colour["colorspace"], colour["color_range"]
+    return picture
+
+
+def _turn(picture: av.VideoFrame, quarter_turns: int) -> av.VideoFrame:
+    """A 4:2:0 picture of even sides, turned counter-clockwise."""
+    width, height = picture.width, picture.height
+    luma, *chroma = np.split(picture.to_ndarray().ravel(), [width * height, width * height * 5 // 4])
+    planes = [luma.reshape(height, width), *(plane.reshape(height // 2, width // 2) for plane in chroma)]
+    turned = [np.rot90(plane, quarter_turns) for plane in planes]
+    data = np.concatenate([plane.ravel() for plane in turned]).reshape(-1, turned[0].shape[1])
+    return av.VideoFrame.from_ndarray(data, format=picture.format.name)
+
+
+# --- encoding
+
+
+class Preset(NamedTuple):
+    """How the pictures of a video depend on one another.
+
+    Attributes:
+        gop: frames from one keyframe to the next.
+        bframes: most non-reference frames in a row; the reader can skip them.
+    """
+
+    gop: int
+    bframes: int
+
+
+PRESETS = {"sparse": Preset(8, 7), "dense": Preset(32, 7), "intra": Preset(1, 0)}
+
+
+class Settings(NamedTuple):
+    """What a prepared video is made with.
+
+    Attributes:
+        preset: a key of `PRESETS`.
+        short_side_px: a longer short side is scaled down to this even number.
+        target_psnr_db: PSNR that the result must reach.
+    """
+
+    preset: str
+    short_side_px: int
+    target_psnr_db: float
+
+
+class Prepared(NamedTuple):
+    """A prepared video in numbers.
+
+    Attributes:
+        num_frames: frames of the source, and of the result.
+        bytes_before: size of the source file.
+        bytes_after: size of the result.
+        psnr_db: PSNR of the compared frames together, RGB.
+        min_psnr_db: PSNR of the worst of them.
+        crf: the rate factor found.
+    """
+
+    num_frames: int
+    bytes_before: int
+    bytes_after: int
+    psnr_db: float
+    min_psnr_db: float
+    crf: float
+
+
+# Groups begin at fixed frames and depend on no other; no picture depends on a B-picture. The rest makes
+# decoding faster (one reference; `fastdecode`: no CABAC, deblocking or weighted prediction) or takes fewer
+# bytes for the same PSNR (`psnr`: none go into what only looks sharper; b-adapt 2).
+_X264 = {
+    "preset": "medium",
+    "tune": "psnr+fastdecode",
+    "x264-params": "scenecut=0:open-gop=0:b-pyramid=none:b-adapt=2:ref=1",
+    "a53cc": "0",
+}
+_CRF_RANGE = (2.0, 38.0)
+_FIRST_CRF = 25.0
+_DB_PER_CRF = -0.6  # about what one step changes; measured steps replace it
+_CLOSE_DB = 0.15
+_TOLERANCE_DB = 0.25
+_NUM_TRIALS = 3
+_NUM_TRIAL_FRAMES = 72
+_NUM_COMPARED_FRAMES = 16
+_LOSSLESS_DB = 99.0
+
+
+def encode(
+    pictures: Iterable[av.VideoFrame],
+    path: Path,
+    preset: Preset,
+    crf: float,
+    times: Times,
+    colour: Dict[str, int],
+) -> None:
+    """Writes an MP4 file without sound whose index comes first.
+
+    Args:
+        pictures: 4:2:0, of one even size.
+        path: the file to write.
+        preset: how pictures depend on one another.
+        crf: rate factor of x264.
+        times: when each picture is shown.
+        colour: tags of the encoder.
+
+    Raises:
+        av.FFmpegError: writing or encoding fails.
+    """
+    pictures = iter(pictures)
+    first = next(pictures)
+    with av.open(str(path), "w", format="mp4", options={"movflags": "faststart"}) as output:
+        stream = output.add_stream("libx264", rate=times.rate, options={**_X264, "crf": f"{crf:.2f}"})
+        stream.width, stream.height, stream.pix_fmt = first.width, first.height, first.format.name
+        codec = stream.codec_context
+        codec.time_base = times.unit_sec
+        codec.gop_size, codec.max_b_frames, codec.thread_count = preset.gop, preset.bframes, 1
+        for tag, value in colour.items():
+            setattr(codec, tag, value)
+        for picture, timestamp in zip(chain([first], pictures), times.timestamps):
+            picture.pts, picture.time_base = timestamp, times.unit_sec
+            picture.pict_type = 0  # the encoder decides the kind of picture, not the source
+            output.mux(stream.encode(picture))
+        output.mux(stream.encode())
+
+
+def prepare(path: str, target: Path, settings: Settings) -> Prepared:
+    """Writes the prepared video `target`, completely or not at all.
+
+    Args:
+        path: the source.
+        target: an MP4 file.
+        settings: see `Settings`.
+
+    Raises:
+        VideoDecodeError: the source does not decode.
+        PrepareError: the result misses the target PSNR, or frames.
+        av.FFmpegError: writing or encoding fails.
+    """
+    preset, wanted_db = PRESETS[settings.preset], settings.target_psnr_db
+    with whole(target) as partial, Source(path, settings.short_side_px) as source:
+        crf = _find_crf(source, partial, preset, wanted_db)
+        for _ in range(_NUM_TRIALS):
+            kept: Dict[int, np.ndarray] = {}
+            encode(_keeping(source, kept), partial, preset, crf, source.times, source.colour)
+            psnr_db, min_psnr_db = _compare(partial, source.num_frames, kept)
+            if psnr_db >= wanted_db - _TOLERANCE_DB:
+                sizes = os.path.getsize(path), os.path.getsize(partial)
+                return Prepared(source.num_frames, *sizes, psnr_db, min_psnr_db, round(crf, 2))
+            crf = _next_crf([(crf, psnr_db)], wanted_db)
+        raise PrepareError(f"reaches a PSNR of {psnr_db:.1f} dB, not {wanted_db:.1f}; lower --target_psnr")
+
+
+def _find_crf(source: Source, scratch: Path, preset: Preset, wanted_db: float) -> float:
+    """The rate factor at which groups of pictures from all over the source reach the target PSNR."""
+    groups = trial_groups(source.num_frames, preset.gop)
+    pictures = [picture for group in groups for picture in source.trial_pictures(group)]
+    references = [to_rgb(picture) for picture in pictures]
+    times = Times(range(len(pictures)), Fraction(1, 25), Fraction(25))
+    crf, trials = _FIRST_CRF, []
+    for _ in range(_NUM_TRIALS):
+        encode(pictures, scratch, preset, crf, times, BT601_LIMITED)
+        with open_video(str(scratch)) as reader:
+            reached_db = psnr([squared_error(one, other) for one, other in zip(references, reader)])
+        trials.append((crf, reached_db))
+        crf = _next_crf(trials, wanted_db)
+        if abs(reached_db - wanted_db) <= _CLOSE_DB:
+            break
+    return crf
+
+
+def trial_groups(num_frames: int, gop: int) -> List[range]:
+    """Frame numbers of groups of pictures, evenly spread; all of them in a short video."""
+    starts = range(0, num_frames, gop)
+    count = min(len(starts), max(2, min(12, _NUM_TRIAL_FRAMES // gop)))
+    chosen = [starts[place * len(starts) // count] for place in range(count)]
+    return [range(start, min(start + gop, num_frames)) for start in chosen]
+
+
+def _next_crf(trials: Sequence[Tuple[float, float]], wanted_db: float) -> float:
+    """The next rate factor to try, on the line through the last two trials (rate factor, PSNR in dB)."""
+    crf, reached_db = trials[-1]
+    slope = _DB_PER_CRF
+    if len(trials) > 1 and trials[-2][0] != crf:
+        slope = (reached_db - trials[-2][1]) / (crf - trials[-2][0])
+    slope = min(max(slope, -1.2), -0.3)
+    low, high = _CRF_RANGE
+    return min(max(crf + (wanted_db - reached_db) / slope, low), high)
+
+
+def _keeping(source: Source, kept: Dict[int, np.ndarray]) -> Iterator[av.VideoFrame]:
+    """Yields the pictures of `source`, and puts those to compare into `kept`: frame number → RGB."""
+    last = source.num_frames - 1
+    chosen = {round(place * last / (_NUM_COMPARED_FRAMES - 1)) for place in range(_NUM_COMPARED_FRAMES)}
+    for index, picture in enumerate(source):
+        if index in chosen:
+            kept[index] = to_rgb(picture)
+        yield picture
+
+
+def _compare(path: Path, num_frames: int, kept: Dict[int, np.ndarray]) -> Tuple[float, float]:
+    """Compares the frames `kept`, by number, with those in `path`: PSNR in dB together, and of the worst.
+
+    Raises:
+        PrepareError: `path` does not have `num_frames` frames.
+    """
+    with open_video(str(path)) as reader:
+        if reader.num_frames != num_frames:
+            raise PrepareError(f"has {num_frames} frames, of which {reader.num_frames} can be read back")
+        results = reader.read(list(kept))
+    errors = [squared_error(stored, result) for stored, result in zip(kept.values(), results)]
+    return psnr(errors), psnr([max(errors)])
+
+
+def squared_error(one: np.ndarray, other: np.ndarray) -> float:
+    """Mean squared difference of two pictures, uint8 [h, w, 3]."""
+    return float(np.mean(np.square(one.astype(np.float32) - other)))
+
+
+def psnr(squared_errors: Sequence[float]) -> float:
+    """PSNR in dB over some pictures, from the mean squared error of each; at most 99."""
+    mean = sum(squared_errors) / len(squared_errors)
+    return _LOSSLESS_DB if mean == 0 else min(_LOSSLESS_DB, 10 * math.log10(255**2 / mean))

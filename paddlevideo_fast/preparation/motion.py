@@ -1,0 +1,271 @@
+"""A small data set in which only the motion tells the class: data/make_motion_dataset.py.
+
+A textured sprite moves over a textured background. Its state has four parts: x, y, size (log2 of the scale)
+and angle. Each class moves one part up or down at constant speed; the other three stand still. So that no
+single frame tells the class, every part of every clip is drawn alike:
+
+    value(t) = middle + sweep * phase(t)         middle, sweep: drawn the same way for all classes
+    phase(t) = (t - (T-1)/2) / (T-1)             the moving part: from -1/2 to 1/2, or back
+    phase(t) = phase of one random time          a part that stands still
+
+At a random time, each part of each class then has the same distribution, independent of the other parts, and
+a clip of one class played backwards is a clip of its opposite. Texture, shape and background are drawn
+without the class.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+from pathlib import Path
+from typing import Any, Dict, List, Optional, Sequence, Tuple
+
+import av
+import cv2
+import numpy as np
+
+from paddlevideo_fast.files import sweep, whole
+from paddlevideo_fast.preparation.flags import ToolParser, number
+from paddlevideo_fast.preparation.run import (
+    LOCK,
+    Provenance,
+    ToolError,
+    earlier_run,
+    only_run,
+    run_all,
+    write_lines,
+)
+
+# class → (part of the state, direction). y points down, so a rising angle turns to the right.
+CLASSES: Dict[str, Tuple[int, int]] = {
+    "left": (0, -1),
+    "right": (0, 1),
+    "up": (1, -1),
+    "down": (1, 1),
+    "grow": (2, 1),
+    "shrink": (2, -1),
+    "turn_left": (3, -1),
+    "turn_right": (3, 1),
+}
+
+# Half width of the range of `middle`, then least and greatest sweep. x and y in picture widths from the
+# centre, size in octaves, angle in radians.
+_MIDDLE = np.array([0.10, 0.10, 0.2, np.pi])
+_SWEEP_MIN = np.array([0.60, 0.60, 1.2, 2.5])
+_SWEEP_MAX = np.array([0.78, 0.78, 1.7, 4.0])
+
+_SPRITE_SCALE = 0.66  # the sprite's side in picture widths at size 0
+
+
+def draw_states(name: str, num_frames: int, rng: np.random.Generator) -> np.ndarray:
+    """The sprite's state over a clip of class `name`.
+
+    Returns:
+        float64 [T, 4]: x, y, size, angle.
+    """
+    phases = np.arange(num_frames) / max(num_frames - 1, 1) - 0.5
+    middle = rng.uniform(-_MIDDLE, _MIDDLE)
+    sweep = rng.uniform(_SWEEP_MIN, _SWEEP_MAX)
+    still = rng.choice(phases, 4)
+    part, direction = CLASSES[name]
+    states = np.tile(middle + sweep * still, (num_frames, 1))
+    states[:, part] = middle[part] + sweep[part] * direction * phases
+    return states
+
+
+def render_clip(name: str, num_frames: int, size: int, rng: np.random.Generator) -> np.ndarray:
+    """One clip of class `name`: uint8 [T, size, size, 3], RGB."""
+    states = draw_states(name, num_frames, rng)
+    background = _texture(size, rng, contrast=0.4)
+    side = 64
+    sprite = np.dstack([_texture(side, rng, contrast=1.4), np.ones((side, side), np.float32)])
+    sprite *= _blob(side, rng)[..., None]  # alpha is in the colours already, so edges blend without a halo
+    frames = np.empty((num_frames, size, size, 3), np.uint8)
+    for frame, (x, y, octaves, angle) in zip(frames, states):
+        scale = _SPRITE_SCALE * size / side * 2.0**octaves
+        cos, sin = scale * np.cos(angle), scale * np.sin(angle)
+        middle = (side - 1) / 2
+        centre_x, centre_y = (0.5 + x) * size - 0.5, (0.5 + y) * size - 0.5
+        matrix = np.array(
+            [
+                [cos, -sin, centre_x - (cos - sin) * middle],
+                [sin, cos, centre_y - (sin + cos) * middle],
+            ]
+        )
+        layer = cv2.warpAffine(sprite, matrix, (size, size), flags=cv2.INTER_LINEAR)
+        picture = background * (1.0 - layer[..., 3:]) + layer[..., :3]
+        np.clip(picture, 0, 255, out=picture)
+        frame[:] = picture
+    return frames
+
+
+def _texture(side: int, rng: np.random.Generator, contrast: float) -> np.ndarray:
+    """Smooth colour noise of three octaves around a random colour: float32 [side, side, 3] in 0 to 255."""
+    texture = np.empty((side, side, 3), np.float32)
+    texture[:] = rng.uniform(60, 196, 3)
+    for cells, weight in ((3, 34.0), (7, 26.0), (15, 14.0)):
+        grid = rng.standard_normal((cells, cells, 3), np.float32) * np.float32(contrast * weight)
+        texture += cv2.resize(grid, (side, side), interpolation=cv2.INTER_LINEAR)
+    return np.clip(texture, 0, 255, out=texture)
+
+
+def _blob(side: int, rng: np.random.Generator) -> np.ndarray:
+    """A star-shaped mask without symmetry: float32 [side, side] in 0 to 1."""
+    angles = np.linspace(0, 2 * np.pi, 40, endpoint=False)
+    radius = np.ones_like(angles)
+    for wave in (1, 2, 3):
+        radius += rng.uniform(0.05, 0.22) * np.cos(wave * angles + rng.uniform(0, 2 * np.pi))
+    radius *= 0.48 * side / radius.max()
+    corners = np.stack([np.cos(angles), np.sin(angles)], 1) * radius[:, None] + (side - 1) / 2
+    mask = np.zeros((side, side), np.uint8)
+    cv2.fillPoly(mask, [np.round(corners * 16).astype(np.int32)], 255, lineType=cv2.LINE_AA, shift=4)
+    return mask.astype(np.float32) / 255
+
+
+def encode_h264(frames: np.ndarray, fps: int = 24, gop: int = 8, crf: int = 23) -> bytes:
+    """An MP4 file of uint8 [T, H, W, 3] RGB frames; quick to write and to read, the same bytes each time."""
+    buffer = io.BytesIO()
+    with av.open(buffer, "w", format="mp4", options={"fflags": "bitexact"}) as container:
+        options = {
+            "crf": str(crf),
+            "preset": "ultrafast",
+            "tune": "fastdecode",
+            "x264-params": "log-level=-1",
+        }
+        stream = container.add_stream("libx264", rate=fps, options=options)
+        stream.height, stream.width = frames.shape[1:3]
+        stream.pix_fmt = "yuv420p"
+        stream.codec_context.gop_size = gop
+        stream.codec_context.thread_count = 1
+        for picture in frames:
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
+        container.mux(stream.encode())
+    return buffer.getvalue()
+
+
+# --- the data set
+
+_TOOL = "make_motion_dataset"
+_VERSION = 1  # raised when the same options give other clips
+_OLD_META = "dataset.json"  # the options and "complete", in versions before provenance.json
+_SPLITS = ("train", "valid")
+_Task = Tuple[str, str, int, int, Tuple[int, int, int]]
+
+
+def make(argv: Optional[Sequence[str]] = None) -> int:
+    """Makes a small video data set in which only the motion tells the class.
+
+    Textured sprites move over textured backgrounds: left, right, up, down, grow, shrink, turn_left,
+    turn_right. A single frame does not tell the class, so a model that looks at frames one by one stays near
+    chance and one that relates frames does not. The same options give the same files. A run that was stopped
+    goes on where it was.
+
+    Writes to --output: train/ and valid/ with H.264 clips, train.list and valid.list (lines `path label`,
+    paths relative to --output: the config's data_prefix), classes.txt (one class name a line) and
+    provenance.json (the options).
+
+    Example:
+        python data/make_motion_dataset.py --output data/motion --train 10000 --valid 400
+    """
+    args, options = _parse(argv)
+    output: Path = args.output
+    if _is_complete(output, options):
+        print(f"{output}: complete already, nothing to do")
+        return 0
+    classes = options["classes"]
+    with only_run(output), Provenance(_TOOL, options).kept_in(output):
+        (output / _OLD_META).unlink(missing_ok=True)
+        tasks: List[_Task] = []
+        for split_number, split in enumerate(_SPLITS):
+            sweep(output / split, alone=True)
+            for place in range(options[split]):
+                path = output / _clip_path(split, place)
+                if not path.is_file():
+                    key = (args.seed, split_number, place)
+                    tasks.append((str(path), classes[place % len(classes)], args.frames, args.size, key))
+        for _ in run_all(_write_clip, tasks, args.workers, "clips", chunk=16):
+            continue
+        for split in _SPLITS:
+            lines = [f"{_clip_path(split, place)} {place % len(classes)}" for place in range(options[split])]
+            write_lines(output / f"{split}.list", lines)
+        write_lines(output / "classes.txt", classes)
+    print(f"{output}: {args.train} training and {args.valid} validation clips of {len(classes)} classes")
+    return 0
+
+
+def _parse(argv: Optional[Sequence[str]]) -> Tuple[argparse.Namespace, Dict[str, Any]]:
+    """The command line, and the options that decide the content, as provenance.json keeps them."""
+    parser = ToolParser(make.__doc__)
+    parser.add("--output", default=Path("data/motion"), help="folder to write to (default data/motion)")
+    parser.add("--train", type=number(1), default=10000, help="number of training clips (default 10000)")
+    parser.add("--valid", type=number(0), default=400, help="number of validation clips (default 400)")
+    parser.add(
+        "--size", type=number(16, even=True), default=64, help="width and height in pixels, even (default 64)"
+    )
+    parser.add("--frames", type=number(2), default=24, help="frames a clip (default 24)")
+    parser.add(
+        "--classes",
+        default=",".join(CLASSES),
+        help="class names joined by commas; their order is the order of the labels",
+    )
+    parser.add("--seed", help="what all randomness comes from (default 0)")
+    parser.add("--workers")
+    args = parser.parse(argv)
+    classes = [name.strip() for name in args.classes.split(",") if name.strip()]
+    unknown = sorted(set(classes) - set(CLASSES))
+    if unknown:
+        raise ToolError(f"--classes: unknown {', '.join(unknown)}; known: {', '.join(CLASSES)}")
+    if len(classes) < 2 or len(set(classes)) != len(classes):
+        raise ToolError("--classes: give two or more different names")
+    keys = ("train", "valid", "size", "frames", "seed")
+    return args, {"version": _VERSION, "classes": classes, **{key: getattr(args, key) for key in keys}}
+
+
+def _is_complete(output: Path, options: Dict[str, Any]) -> bool:
+    """Whether the data set is there already.
+
+    Raises:
+        ToolError: something else is there.
+    """
+    found = _made_before(output)
+    if found is None:
+        foreign = not output.is_dir() or any(path.name != LOCK for path in output.iterdir())
+        if output.exists() and foreign:
+            raise ToolError(f"{output} exists and is not a motion data set; choose another --output")
+        return False
+    if found.options != options:
+        before = found.options
+        differing = sorted(key for key in {*before, *options} if before.get(key) != options.get(key))
+        raise ToolError(
+            f"{output} holds a data set made with another {', '.join(differing)} "
+            f"({', '.join(f'{key}: {before.get(key)}' for key in differing)}); "
+            "remove the folder or choose another --output"
+        )
+    clips = [_clip_path(split, place) for split in _SPLITS for place in range(options[split])]
+    files = ["classes.txt", *(f"{split}.list" for split in _SPLITS), *clips]
+    return found.complete and all((output / path).is_file() for path in files)
+
+
+def _made_before(output: Path) -> Optional[Provenance]:
+    meta = output / _OLD_META
+    if not meta.is_file():
+        return earlier_run(output, _TOOL) if output.is_dir() else None
+    try:
+        options = json.loads(meta.read_text(encoding="utf-8"))
+        return Provenance(_TOOL, options, complete=bool(options.pop("complete")))
+    except (ValueError, KeyError, AttributeError) as error:
+        raise ToolError(f"{meta}: damaged; remove the folder or choose another --output") from error
+
+
+def _clip_path(split: str, place: int) -> str:
+    """A clip's path below the output folder; it does not tell the class."""
+    return f"{split}/{place:06d}.mp4"
+
+
+def _write_clip(task: _Task) -> None:
+    """Renders and writes one clip; the key (seed, split, place) decides everything that is random."""
+    path, name, num_frames, size, key = task
+    clip = render_clip(name, num_frames, size, np.random.default_rng(list(key)))
+    with whole(path, sync=False) as partial:
+        partial.write_bytes(encode_h264(clip))

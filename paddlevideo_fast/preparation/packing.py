@@ -1,0 +1,356 @@
+"""Frames of videos, or folders of frames, as JPEG files in shards: data/pack_frames.py."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Iterator, List, NamedTuple, Optional, Sequence, Tuple
+
+import numpy as np
+
+from paddlevideo_fast.decode import (
+    FrameFolderReader,
+    PackedShard,
+    VideoReader,
+    open_frames,
+    open_shards,
+    open_video,
+)
+from paddlevideo_fast.decode.frames import DEFAULT_SUFFIX, decode_image, is_jpeg, read_image
+from paddlevideo_fast.decode.packed import shard_numbers
+from paddlevideo_fast.decode.packed_format import VERSION, PackSettings, ShardWriter, data_path, index_path
+from paddlevideo_fast.errors import ShardError, VideoDecodeError
+from paddlevideo_fast.files import sweep
+from paddlevideo_fast.preparation.flags import ToolParser, number
+from paddlevideo_fast.preparation.frames import encode_image, stored_size
+from paddlevideo_fast.preparation.lists import read_records
+from paddlevideo_fast.preparation.run import (
+    EXIT_FAILURES,
+    Provenance,
+    ToolError,
+    crc32_of,
+    disk_error,
+    only_run,
+    report_failures,
+    run_all,
+    spread,
+)
+
+
+class Source(NamedTuple):
+    """A video to pack; `num_frames` and `suffix` are None unless it is a folder of frames."""
+
+    name: str
+    path: str
+    label: int
+    num_frames: Optional[int]
+    suffix: Optional[str]
+
+
+class Task(NamedTuple):
+    """A shard to pack."""
+
+    folder: str
+    settings: PackSettings
+    sources: List[Source]
+
+
+class _Packed(NamedTuple):
+    """What a shard holds."""
+
+    num_videos: int
+    num_frames: int
+    num_bytes: int
+    failures: List[Tuple[str, str]]
+
+
+class _Trial(NamedTuple):
+    """What a video would take; `cause` says why it does not decode, and the rest is 0 then."""
+
+    num_bytes: int
+    num_frames: int
+    source_bytes: int
+    cpu_sec: float
+    cause: str = ""
+
+
+def pack(argv: Optional[Sequence[str]] = None) -> int:
+    """Packs the frames of videos, or folders of frames, as JPEG into shards that PackedFrameDataset reads.
+
+    A shard is a data file and an index (00000.data, 00000.index). It counts when both are complete; running
+    the same command again packs the shards that are missing. Frames are made smaller where their short side
+    is longer than --short_side, never larger. JPEG files of a folder that have the size already are copied
+    byte for byte.
+
+    Videos that do not decode are left out. They are listed with the cause in OUTPUT/failures.txt, and the
+    exit code is 1. Where shards were packed from another list or with other options, --overwrite is needed.
+
+    --estimate packs a few videos in memory and says what all of them would take. --verify reads every frame
+    of a packed folder and compares the checksums.
+
+    Example:
+        python data/pack_frames.py --list train.list --kind video --data_prefix videos --output packed/train
+        python data/pack_frames.py --verify packed/train
+    """
+    args = _parse(argv)
+    if args.verify:
+        return _verify(args.verify, args.workers)
+    sources = _read_sources(args)
+    if args.estimate:
+        return _estimate(args, sources)
+    options = {key: getattr(args, key) for key in ("kind", "suffix", "short_side", "quality", "shard_size")}
+    made = Provenance("pack_frames", options, crc32_of(args.list), str(args.data_prefix or ""))
+    tasks = _make_tasks(args, sources)
+    with only_run(args.output):
+        sweep(args.output, alone=True)
+        done, missing = _split_done(tasks, args.overwrite)
+        if done:
+            print(f"{len(done)} of {len(tasks)} shards are there already")
+        with made.kept_in(args.output):
+            packed = [*done, *run_all(pack_shard, missing, args.workers, "shards")]
+            return _report(args.output, packed)
+
+
+def _parse(argv: Optional[Sequence[str]]) -> argparse.Namespace:
+    parser = ToolParser(pack.__doc__)
+    parser.add("--list")
+    parser.add("--kind")
+    parser.add("--data_prefix")
+    parser.add("--suffix")
+    parser.add("--output", help="folder of the shards, one for each list")
+    parser.add(
+        "--short_side",
+        type=number(0),
+        default=256,
+        help="longest short side of a stored frame in pixels (default 256); 0: as the source",
+    )
+    parser.add("--quality", default=90)
+    parser.add("--shard_size", type=number(1), default=256, help="videos in a shard (default 256)")
+    parser.add("--workers")
+    parser.add("--overwrite", help="pack again what is there already")
+    parser.add(
+        "--estimate",
+        type=number(1),
+        nargs="?",
+        const=20,
+        metavar="VIDEOS",
+        help="write nothing: say what all would take, from this many (default 20)",
+    )
+    parser.add(
+        "--verify", type=Path, metavar="FOLDER", help="write nothing: check every frame of these shards"
+    )
+    args = parser.parse(argv)
+    if args.verify is None:
+        parser.require(args, list="the annotation list of the videos")
+        if args.estimate is None:
+            parser.require(args, output="the folder for the shards")
+    return args
+
+
+def _read_sources(args: argparse.Namespace) -> List[Source]:
+    """The videos of the list, by the names that the list has; raises `AnnotationError`."""
+    names = read_records(args.list, args.kind, None, args.suffix if args.kind == "frames" else "")
+    files = read_records(args.list, args.kind, args.data_prefix, args.suffix)
+    return [
+        Source(one.path, file.path, one.label, one.num_frames, one.frames_suffix)
+        for one, file in zip(names, files)
+    ]
+
+
+def _make_tasks(args: argparse.Namespace, sources: Sequence[Source]) -> List[Task]:
+    """The shards, each with a digest of what it is made from."""
+    firsts = range(0, len(sources), args.shard_size)
+    tasks = []
+    for shard, first in enumerate(firsts):
+        part = list(sources[first : first + args.shard_size])
+        asked = [[source._replace(path="") for source in part], VERSION, args.short_side, args.quality]
+        plan = hashlib.blake2b(json.dumps(asked).encode(), digest_size=16).digest()
+        settings = PackSettings(shard, len(firsts), args.short_side, args.quality, plan)
+        tasks.append(Task(str(args.output), settings, part))
+    return tasks
+
+
+def _split_done(tasks: Sequence[Task], overwrite: bool) -> Tuple[List[_Packed], List[Task]]:
+    """What is packed already, and the shards that are still to do.
+
+    Raises:
+        ToolError: there are shards of something else, and `overwrite` is not set.
+    """
+    folder = tasks[0].folder
+    present = set(shard_numbers(folder))
+    if overwrite:
+        for shard_number in present:  # the index first: a data file alone is no shard
+            Path(index_path(folder, shard_number)).unlink()
+            Path(data_path(folder, shard_number)).unlink(missing_ok=True)
+        return [], list(tasks)
+    done, settings = [], {task.settings.shard: task.settings for task in tasks}
+    for shard_number in sorted(present):
+        try:
+            shard = PackedShard(folder, shard_number)
+        except ShardError as error:
+            print(f"warning: packed again: {error}", file=sys.stderr)
+            continue
+        if settings.get(shard_number) != shard.directory.settings:
+            raise ToolError(
+                f"{shard.path}: was packed from another list or with other options: give --overwrite to "
+                "pack all of this folder anew, or another --output"
+            )
+        done.append(_contents(shard))
+        del settings[shard_number]
+    return done, [task for task in tasks if task.settings.shard in settings]
+
+
+def _report(output: Path, packed: Sequence[_Packed]) -> int:
+    """Prints the summary, writes failures.txt, and returns the exit code."""
+    num_videos = sum(shard.num_videos for shard in packed)
+    num_frames = sum(shard.num_frames for shard in packed)
+    num_bytes = sum(shard.num_bytes for shard in packed)
+    each = f", {num_bytes / num_frames / 1000:.1f} kB a frame" if num_frames else ""
+    print(
+        f"{output}: {num_videos} videos, {num_frames} frames in {len(packed)} shards; "
+        f"{num_bytes / 1e6:.1f} MB{each}"
+    )
+    failures = [failure for shard in packed for failure in shard.failures]
+    hint = "; to try them again, delete the .index of their shards, or give --overwrite"
+    return report_failures(failures, num_videos + len(failures), output / "failures.txt", hint)
+
+
+# --- one shard
+
+
+def pack_shard(task: Task) -> _Packed:
+    """Writes one shard.
+
+    Raises:
+        ToolError: the folder cannot be written to.
+    """
+    settings = task.settings
+    try:
+        with ShardWriter(task.folder, settings) as writer:
+            for source in task.sources:
+                try:
+                    with _open(source) as reader:
+                        size = stored_size(reader.width, reader.height, settings.short_side)
+                        images = _encoded(reader, size, settings.quality)
+                        writer.add(source.name, source.label, reader.avg_fps, size, images)
+                except VideoDecodeError as error:
+                    writer.add_failure(source.name, error.cause_in(source.path))
+    except OSError as error:
+        raise disk_error(Path(data_path(task.folder, settings.shard)), error) or error from error
+    return _contents(PackedShard(task.folder, settings.shard))
+
+
+def _contents(shard: PackedShard) -> _Packed:
+    """What a complete shard holds."""
+    directory = shard.directory
+    return _Packed(len(shard), directory.num_frames, directory.data_size, directory.failures)
+
+
+def _open(source: Source) -> VideoReader:
+    """A reader of a video or of a folder of frames; raises `VideoDecodeError`."""
+    if source.num_frames is None:
+        return open_video(source.path)
+    return open_frames(source.path, source.suffix or DEFAULT_SUFFIX, source.num_frames)
+
+
+def _encoded(reader: VideoReader, size: Tuple[int, int], quality: int) -> Iterator[bytes]:
+    """The JPEG file of each frame.
+
+    Raises:
+        VideoDecodeError: a frame does not decode, or their size changes.
+    """
+    source_size = (reader.width, reader.height)
+    for frame, original in _frames_and_files(reader):
+        if frame.shape[1::-1] != source_size:
+            sizes = f"{reader.width}×{reader.height} to {frame.shape[1]}×{frame.shape[0]}"
+            raise VideoDecodeError(reader.path, f"the frame size changes from {sizes}")
+        keep = original and size == source_size
+        yield original if keep else encode_image(frame, size, reader.path, quality=quality)
+
+
+def _frames_and_files(reader: VideoReader) -> Iterator[Tuple[np.ndarray, bytes]]:
+    """Each frame, uint8 [H, W, 3] RGB, with its file where that is a JPEG, else with nothing."""
+    if not isinstance(reader, FrameFolderReader):
+        yield from ((frame, b"") for frame in reader)
+        return
+    for index in range(reader.num_frames):
+        file = reader.image_file(index)
+        data = read_image(file)
+        yield decode_image(data, file), data if is_jpeg(data) else b""
+
+
+# --- without writing
+
+
+def _estimate(args: argparse.Namespace, sources: Sequence[Source]) -> int:
+    """Says what packing all would take, from videos that lie evenly over the list."""
+    tasks = [(source, args.short_side, args.quality) for source in spread(sources, args.estimate)]
+    trials = list(run_all(_try, tasks, args.workers, "tried"))
+    good = [trial for trial in trials if not trial.cause]
+    failures = [(task[0].name, trial.cause) for task, trial in zip(tasks, trials) if trial.cause]
+    if good:
+        num_bytes = sum(trial.num_bytes for trial in good)
+        num_frames = sum(trial.num_frames for trial in good)
+        source_bytes = sum(trial.source_bytes for trial in good)
+        factor, workers = len(sources) / len(trials), max(args.workers, 1)
+        minutes = sum(trial.cpu_sec for trial in good) * factor / workers / 60
+        print(
+            f"estimate from {len(good)} of {len(sources)} videos: {num_bytes * factor / 1e6:.1f} MB, "
+            f"{num_bytes / num_frames / 1000:.1f} kB a frame, {num_bytes / source_bytes:.1f} times the "
+            f"source's bytes; {minutes:.1f} min with {workers} workers"
+        )
+    return report_failures(failures, len(trials))
+
+
+def _try(task: Tuple[Source, int, int]) -> _Trial:
+    """Packs one video without storing it."""
+    source, short_side, quality = task
+    began_sec = time.process_time()
+    try:
+        with _open(source) as reader:
+            size = stored_size(reader.width, reader.height, short_side)
+            sizes = [len(image) for image in _encoded(reader, size, quality)]
+            files = [source.path]
+            if isinstance(reader, FrameFolderReader):
+                files = [reader.image_file(index) for index in range(reader.num_frames)]
+    except VideoDecodeError as error:
+        return _Trial(0, 0, 0, 0.0, error.cause_in(source.path))
+    source_bytes = sum(os.path.getsize(file) for file in files)
+    return _Trial(sum(sizes), len(sizes), source_bytes, time.process_time() - began_sec)
+
+
+def _verify(folder: Path, workers: int) -> int:
+    """Checks all frames of a packed folder, prints what is wrong, and returns the exit code."""
+    numbers = shard_numbers(folder)
+    if not numbers:
+        raise ToolError(f"--verify {folder}: has no packed frames")
+    tasks = [(str(folder), shard_number) for shard_number in numbers]
+    faults = [fault for found in run_all(_find_faults, tasks, workers, "verified") for fault in found]
+    if not faults:
+        try:
+            open_shards(folder)
+        except ShardError as error:  # a shard is missing
+            faults = [str(error)]
+    for fault in faults:
+        print(f"bad: {fault}")
+    if not faults:
+        print(f"{folder}: {len(numbers)} shards are intact")
+        return 0
+    print(
+        f"error: {folder}: {len(faults)} faults; delete the .index of a bad shard, and pack again",
+        file=sys.stderr,
+    )
+    return EXIT_FAILURES
+
+
+def _find_faults(task: Tuple[str, int]) -> List[str]:
+    """What is wrong with a shard; nothing for an intact one."""
+    try:
+        return [str(error) for error in PackedShard(*task).faults()]
+    except ShardError as error:
+        return [str(error)]

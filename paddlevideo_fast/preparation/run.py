@@ -1,0 +1,311 @@
+"""What the data tools share: exit codes, processes, progress, failures, one run a folder, and provenance.
+
+Exit codes: 0, done; 1, some files failed and are named; 2, wrong input; 130, interrupted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import signal
+import socket
+import sys
+import time
+import zlib
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, TypeVar
+
+import cv2
+from tqdm import tqdm
+
+import paddlevideo_fast
+from paddlevideo_fast.errors import EXIT_USER_ERROR, PaddleVideoFastError
+from paddlevideo_fast.files import write_text_whole
+from paddlevideo_fast.loader.worker_process import end_with
+
+EXIT_FAILURES = 1
+EXIT_INTERRUPTED = 130
+
+PROVENANCE = "provenance.json"
+LOCK = ".lock"
+
+_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EIO)
+_LOCK_PATIENCE_SEC = 3.0
+_NUM_SHOWN = 20
+
+Argument = TypeVar("Argument")
+Result = TypeVar("Result")
+
+
+class ToolError(PaddleVideoFastError):
+    """Something that the user of a data tool can put right."""
+
+
+def run_main(main: Callable[[Optional[Sequence[str]]], int]) -> None:
+    """Runs a tool and ends the process with its exit code; a user's error becomes one line on stderr."""
+    try:
+        code = main(None)
+    except (PaddleVideoFastError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        code = EXIT_USER_ERROR
+    except KeyboardInterrupt:
+        print("interrupted; run the same command again to go on", file=sys.stderr)
+        code = EXIT_INTERRUPTED
+    sys.exit(code)
+
+
+# --- processes and progress
+
+
+def run_all(
+    function: Callable[[Argument], Result],
+    tasks: Sequence[Argument],
+    workers: int,
+    what: str,
+    chunk: int = 1,
+) -> Iterator[Result]:
+    """Calls `function` on each task in several processes, shows progress, and yields results in task order.
+
+    Args:
+        function: a function of a module; its argument and its result are pickled.
+        tasks: its arguments.
+        workers: number of processes; 1 runs everything in this process.
+        what: name of the tasks in the progress, such as "videos".
+        chunk: number of tasks that a process gets at a time.
+
+    Raises:
+        ToolError: a process died.
+    """
+    if workers <= 1 or len(tasks) <= 1:
+        yield from _progress(map(function, tasks), len(tasks), what)
+        return
+    pool = ProcessPoolExecutor(min(workers, len(tasks)), initializer=_start_worker, initargs=(os.getpid(),))
+    try:
+        yield from _progress(pool.map(function, tasks, chunksize=chunk), len(tasks), what)
+    except BrokenProcessPool as error:
+        raise ToolError("a worker process died (out of memory?); try fewer --workers") from error
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _start_worker(parent: int) -> None:
+    end_with(parent)
+    cv2.setNumThreads(0)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent to answer
+
+
+def _progress(results: Iterable[Result], total: int, what: str) -> Iterator[Result]:
+    """Passes `results` on; shows a bar on a terminal and about ten plain lines elsewhere."""
+    if sys.stderr.isatty():
+        yield from tqdm(results, total=total, desc=what)
+        return
+    step = max(1, total // 10)
+    began_sec = time.monotonic()
+    for count, result in enumerate(results, 1):
+        yield result
+        if count % step == 0 or count == total:
+            per_sec = count / max(time.monotonic() - began_sec, 1e-9)
+            left = duration((total - count) / per_sec)
+            print(f"{what}: {count}/{total}, {per_sec:.3g}/s, {left} left", flush=True)
+
+
+def duration(seconds: float) -> str:
+    """A time in seconds, minutes or hours."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def spread(items: Sequence[Argument], count: int) -> List[Argument]:
+    """Some items, evenly spaced over all of them; all where there are no more than `count`."""
+    count = min(count, len(items))
+    return [items[(2 * place + 1) * len(items) // (2 * count)] for place in range(count)]
+
+
+# --- failures
+
+
+def report_failures(
+    failures: Sequence[Tuple[str, str]], total: int, file: Optional[Path] = None, hint: str = ""
+) -> int:
+    """Reports the videos that failed on stderr and in a file, and returns the exit code.
+
+    Args:
+        failures: path or name of each video, and the cause.
+        total: number of videos that were tried.
+        file: where to list them, see `write_failures`; None writes no file.
+        hint: what the user can do, added to the last line.
+    """
+    if file:
+        write_failures(file, failures)
+    if not failures:
+        return 0
+    for video, cause in failures[: _NUM_SHOWN if file else None]:
+        print(f"failed: {video}: {cause}", file=sys.stderr)
+    listed = f"; all are listed in {file}" if file else ""
+    print(f"error: {len(failures)} of {total} videos failed{listed}{hint}", file=sys.stderr)
+    return EXIT_FAILURES
+
+
+def write_failures(file: Path, failures: Sequence[Tuple[str, str]]) -> None:
+    """Writes lines `video<TAB>cause`, or removes the file of an earlier run where nothing failed."""
+    if failures:
+        write_lines(file, (f"{video}\t{cause}" for video, cause in failures))
+    else:
+        file.unlink(missing_ok=True)
+
+
+def disk_error(path: Path, error: Exception) -> Optional[ToolError]:
+    """The error to raise where `error` means that `path` cannot be written; None for other errors."""
+    number = getattr(error, "errno", None)
+    if number not in _DISK_ERRORS:
+        return None
+    return ToolError(
+        f"{path}: cannot be written: {os.strerror(number)}; what is finished is kept: put "
+        "this right and run the same command again"
+    )
+
+
+def write_lines(path: Path, lines: Iterable[str]) -> None:
+    """Writes a text file with one entry a line, completely or not at all."""
+    write_text_whole(path, "".join(f"{line}\n" for line in lines))
+
+
+# --- one run a folder
+
+
+@contextlib.contextmanager
+def only_run(folder: Path) -> Iterator[None]:
+    """Makes the output folder and locks it, because two runs would spoil each other's files.
+
+    The lock is a file in the folder, locked by the kernel until this process and its workers have ended,
+    whatever ended them. It names the process that holds it, and is removed at the end.
+
+    Raises:
+        ToolError: `folder` is a file, cannot be written to, or another run holds the lock.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise ToolError(f"--output {folder}: is a file; give a folder")
+    path = folder / LOCK
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        handle = _lock(path)
+    except OSError as error:
+        raise disk_error(path, error) or error from error
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+        os.close(handle)
+
+
+def _lock(path: Path) -> int:
+    """Locks a file and returns its handle.
+
+    The workers of a run that was killed end a moment after it, so a locked file is tried again for a while.
+    """
+    deadline = time.monotonic() + _LOCK_PATIENCE_SEC
+    while True:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.read(handle, 1000).decode() or "another run writes to it"
+            os.close(handle)
+            if time.monotonic() > deadline:
+                raise ToolError(
+                    f"--output {path.parent}: {holder}; wait for its end, or choose another folder"
+                ) from None
+            time.sleep(0.05)
+            continue
+        except OSError as error:  # network file systems may lack locks
+            print(f"warning: no lock on --output ({error.strerror}): start no second run", file=sys.stderr)
+        if _names(path, handle):
+            since = time.strftime("%Y-%m-%d %H:%M:%S")
+            holder = f"process {os.getpid()} on {socket.gethostname()} writes to it since {since}"
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, holder.encode(), 0)
+            return handle
+        os.close(handle)  # another run has just ended and removed the file
+
+
+def _names(path: Path, handle: int) -> bool:
+    """Whether `path` is the file that is open as `handle`."""
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(handle))
+    except FileNotFoundError:
+        return False
+
+
+# --- provenance
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """What made an output folder: one entry of its provenance.json for each tool and set of lists.
+
+    Attributes:
+        tool: name of the script.
+        options: options that decide the content.
+        lists: name of each list or annotation file that was read → CRC32 of its bytes, in hexadecimal.
+        folder: folder of the clips, as it was given.
+        version: version of the toolkit.
+        complete: whether the run has come to its end.
+    """
+
+    tool: str
+    options: Dict[str, Any]
+    lists: Dict[str, str] = field(default_factory=dict)
+    folder: str = ""
+    version: str = paddlevideo_fast.__version__
+    complete: bool = False
+
+    @contextlib.contextmanager
+    def kept_in(self, output: Path) -> Iterator[None]:
+        """Writes this entry before the block, and that the run is complete after it.
+
+        Raises:
+            ToolError: the provenance.json that is there is damaged.
+        """
+        self._write(output)
+        yield
+        replace(self, complete=True)._write(output)
+
+    def _write(self, output: Path) -> None:
+        others = [one for one in read_provenance(output) if (one.tool, set(one.lists)) != self._key()]
+        runs = [asdict(one) for one in [*others, self]]
+        write_text_whole(output / PROVENANCE, json.dumps({"runs": runs}, indent=1) + "\n")
+
+    def _key(self) -> Tuple[str, set]:
+        return self.tool, set(self.lists)
+
+
+def crc32_of(*files: Path) -> Dict[str, str]:
+    """Name of each file → CRC32 of its bytes, as `Provenance.lists` has it."""
+    return {file.name: f"{zlib.crc32(file.read_bytes()):08x}" for file in files}
+
+
+def read_provenance(output: Path) -> List[Provenance]:
+    """The entries of a folder's provenance.json; none where there is no such file.
+
+    Raises:
+        ToolError: the file is damaged.
+    """
+    file = output / PROVENANCE
+    try:
+        return [Provenance(**entry) for entry in json.loads(file.read_text(encoding="utf-8"))["runs"]]
+    except FileNotFoundError:
+        return []
+    except (ValueError, TypeError, KeyError) as error:
+        raise ToolError(f"{file}: is damaged; remove it, or choose another --output") from error
+
+
+def earlier_run(output: Path, tool: str) -> Optional[Provenance]:
+    """The last entry of a tool; None where it has not written to this folder."""
+    return next((one for one in reversed(read_provenance(output)) if one.tool == tool), None)

@@ -1,0 +1,335 @@
+"""Videos of which training reads frames several times faster: data/prepare_videos.py."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import tempfile
+import time
+from pathlib import Path
+from statistics import geometric_mean, mean, median
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence
+
+import av
+
+from paddlevideo_fast.decode import open_video
+from paddlevideo_fast.errors import VideoDecodeError
+from paddlevideo_fast.files import sweep
+from paddlevideo_fast.loader.annotations import VideoRecord, read_video_list
+from paddlevideo_fast.preparation.encoding import PRESETS, Prepared, PrepareError, Settings, prepare
+from paddlevideo_fast.preparation.flags import ToolParser, number
+from paddlevideo_fast.preparation.run import (
+    Provenance,
+    ToolError,
+    crc32_of,
+    disk_error,
+    duration,
+    only_run,
+    report_failures,
+    run_all,
+    spread,
+    write_lines,
+)
+from paddlevideo_fast.registry import did_you_mean
+
+_MANIFEST = "prepared.jsonl"
+_NUM_REPEATS = 3
+
+
+class Task(NamedTuple):
+    """One video to prepare, from `source` to `name` below `output`."""
+
+    source: str
+    output: str
+    name: str
+    settings: Settings
+
+
+class _Result(NamedTuple):
+    """What came of a task: `cause` says why there is no video."""
+
+    prepared: Optional[Prepared]
+    cause: str = ""
+
+
+def prepare_list(argv: Optional[Sequence[str]] = None) -> int:
+    """Re-encodes the videos of a list once, so that training reads them several times faster.
+
+    Every frame is kept, in order, with its time; sound is dropped. The short side is scaled down to
+    --short_side (never up), rotation goes into the pixels, and the rate factor of H.264 is searched for each
+    video until the PSNR is --target_psnr. The original files are not touched.
+
+    Presets say which pictures depend on which: `sparse` for a few frames from all over a video (TSN, TSM),
+    `dense` for windows of neighbouring frames (SlowFast, I3D), `intra` for any single frame.
+
+    A list `x.list` gives, in the folder --output:
+        the videos, at their paths below --data_prefix, ending in .mp4
+        x.list           the same lines with the new paths; the config's data_prefix is then --output
+        x.failures.txt   what could not be prepared, and why; those lines are not in the new list
+        prepared.jsonl   what each video was made from, its bytes, PSNR and rate factor
+        provenance.json  the options, and the CRC32 of the list
+
+    Running the same command again does what is missing, and what has changed. --estimate prepares a sample in
+    a temporary folder and says what all of it would take and bring; it writes nothing to --output.
+
+    Folders of frames are not for this tool.
+
+    Example:
+        python data/prepare_videos.py --list train.list --data_prefix videos --output prepared --preset sparse
+    """
+    args = _parse(argv)
+    records = read_video_list(str(args.list), str(args.data_prefix or ""), args.suffix)
+    names = _new_names(records, args)
+    settings = Settings(args.preset, args.short_side, args.target_psnr)
+    tasks = {
+        name: Task(record.path, str(args.output), name, settings) for name, record in zip(names, records)
+    }
+    if args.estimate:
+        return _estimate([task.source for task in tasks.values()], args, settings)
+    options = {key: getattr(args, key) for key in ("preset", "short_side", "target_psnr", "suffix")}
+    made = Provenance("prepare_videos", options, crc32_of(args.list), str(args.data_prefix or ""))
+    with only_run(args.output), made.kept_in(args.output):
+        for folder in {(args.output / name).parent for name in names}:
+            sweep(folder, alone=True)
+        manifest = _read_manifest(args.output / _MANIFEST)
+        done = {name: _done_before(task, manifest.get(name)) for name, task in tasks.items()}
+        missing = [task for name, task in tasks.items() if done[name] is None]
+        failures = []
+        for task, result in zip(missing, run_all(work, missing, args.workers, "videos")):
+            done[task.name] = result.prepared
+            if result.cause:
+                failures.append((task.source, result.cause))
+        lines = [f"{name} {record.label}" for name, record in zip(names, records) if done[name]]
+        write_lines(args.output / args.list.name, lines)
+        good = [prepared for prepared in done.values() if prepared]
+        if good:
+            print(_summary(good, args.output, len(missing) - len(failures)))
+        return report_failures(failures, len(tasks), args.output / f"{args.list.stem}.failures.txt")
+
+
+def _parse(argv: Optional[Sequence[str]]) -> argparse.Namespace:
+    parser = ToolParser(prepare_list.__doc__)
+    parser.add("--list")
+    parser.add("--data_prefix")
+    parser.add("--suffix", help="ending to add to paths that lack it, such as .avi")
+    parser.add("--output", help="folder for the prepared videos and the new list")
+    parser.add("--preset", default="sparse", help=f"{', '.join(PRESETS)} (default sparse)")
+    parser.add("--short_side", type=number(16, even=True), default=256, help="pixels, even (default 256)")
+    parser.add("--target_psnr", type=float, default=37.0, help="dB, RGB (default 37)")
+    parser.add("--workers")
+    parser.add(
+        "--estimate",
+        type=number(1),
+        nargs="?",
+        const=8,
+        metavar="VIDEOS",
+        help="only try so many (default 8)",
+    )
+    args = parser.parse(argv, list="the annotation list", output="the folder for the prepared videos")
+    if args.preset not in PRESETS:
+        hint = did_you_mean(args.preset, tuple(PRESETS))
+        raise ToolError(f"--preset {args.preset}: unknown{hint}; known are {', '.join(PRESETS)}")
+    if not 30 <= args.target_psnr <= 50:
+        raise ToolError(f"--target_psnr {args.target_psnr:g}: must be 30 to 50 dB")
+    if os.path.realpath(args.list) == os.path.realpath(args.output / args.list.name):
+        raise ToolError(
+            f"--output {args.output}: the new list would replace {args.list}; choose another folder"
+        )
+    if "libx264" not in av.codecs_available:
+        raise ToolError("this build of PyAV has no libx264; install PyAV from PyPI: pip install av")
+    return args
+
+
+def _new_names(records: Sequence[VideoRecord], args: argparse.Namespace) -> List[str]:
+    """Where below --output the video of each record goes.
+
+    Raises:
+        ToolError: a video lies outside --data_prefix, two would go to one file, or --output lies among the
+            sources.
+    """
+    root = os.path.abspath(args.data_prefix or "")
+    output = os.path.realpath(args.output)
+    folders = {os.path.dirname(os.path.realpath(record.path)) for record in records}
+    common = os.path.commonpath(folders)
+    if os.path.commonpath([common, output]) == common:
+        raise ToolError(f"--output {args.output} lies in {common}, among the videos; choose a folder outside")
+    sources: Dict[str, str] = {os.path.realpath(record.path): "" for record in records}
+    names = []
+    for record in records:
+        source = os.path.abspath(record.path)
+        name = Path(os.path.relpath(source, root)).with_suffix(".mp4").as_posix()
+        if name.startswith("../"):
+            raise ToolError(
+                f"{args.list}:{record.line}: {record.path} lies outside {root}; give the folder above all "
+                "videos as --data_prefix"
+            )
+        target = os.path.join(output, name)
+        if sources.setdefault(target, source) != source:
+            other = sources[target] or "itself a video of the list"
+            raise ToolError(
+                f"{args.list}:{record.line}: {record.path} would be written to {name}, as would {other}; "
+                "rename one, or choose another --output"
+            )
+        names.append(name)
+    return names
+
+
+# --- what is done
+
+
+def _source_state(task: Task) -> Dict[str, Any]:
+    """What a prepared video depends on: its source as it is now, and the settings."""
+    status = os.stat(task.source)
+    state = {"source": os.path.abspath(task.source), "bytes_before": status.st_size}
+    return {**state, "mtime_ns": status.st_mtime_ns, **task.settings._asdict()}
+
+
+def _read_manifest(path: Path) -> Dict[str, Dict[str, Any]]:
+    """Output name → its last entry. A line that a killed run left unfinished is passed over."""
+    if not path.is_file():
+        return {}
+    text = path.read_text(encoding="utf-8")
+    if not text.endswith("\n"):
+        with path.open("a", encoding="utf-8") as file:
+            file.write("\n")
+    entries = {}
+    for line in text.splitlines():
+        try:
+            entry = json.loads(line)
+            entries[entry["name"]] = entry
+        except (ValueError, TypeError, KeyError):
+            continue  # its video is prepared anew
+    return entries
+
+
+def _done_before(task: Task, entry: Optional[Dict[str, Any]]) -> Optional[Prepared]:
+    """The numbers of an earlier run, where its video is there and still what this run would make."""
+    target = Path(task.output, task.name)
+    try:
+        current = _source_state(task).items()
+        if entry and current <= entry.items() and target.stat().st_size == entry["bytes_after"]:
+            return Prepared(*(entry[field] for field in Prepared._fields))
+    except (OSError, KeyError):
+        pass
+    return None
+
+
+def work(task: Task) -> _Result:
+    """Prepares one video and notes it in the manifest.
+
+    Raises:
+        ToolError: the output folder cannot be written to.
+    """
+    target = Path(task.output, task.name)
+    try:
+        prepared = prepare(task.source, target, task.settings)
+        entry = {"name": task.name, **_source_state(task), **prepared._asdict()}
+        with open(Path(task.output, _MANIFEST), "a", encoding="utf-8") as file:
+            file.write(json.dumps(entry) + "\n")  # one write, so that processes do not mix their lines
+    except VideoDecodeError as error:
+        return _Result(None, error.cause)
+    except PrepareError as error:
+        return _Result(None, str(error))
+    except (OSError, av.FFmpegError, ValueError) as error:
+        full = disk_error(target, error)
+        if full:
+            raise full from error
+        return _Result(None, f"cannot be encoded: {error}")
+    return _Result(prepared)
+
+
+def _summary(done: Sequence[Prepared], output: Path, num_new: int) -> str:
+    """The numbers of all prepared videos together."""
+    before, after = sum(one.bytes_before for one in done), sum(one.bytes_after for one in done)
+    crfs = sorted(one.crf for one in done)
+    psnrs = [one.psnr_db for one in done]
+    return (
+        f"{output}: {len(done)} videos, {num_new} of them new\n"
+        f"bytes: {before} before, {after} after ({after / before:.2f})\n"
+        f"PSNR: mean {mean(psnrs):.2f} dB, lowest of a video {min(psnrs):.2f}, "
+        f"lowest of a frame {min(one.min_psnr_db for one in done):.2f}\n"
+        f"rate factor: {crfs[0]:.1f} to {crfs[-1]:.1f}, median {median(crfs):.1f}"
+    )
+
+
+# --- what it would take
+
+
+class _Trial(NamedTuple):
+    """A video of the sample: `cause` says why it could not be prepared, and the rest is 0 then."""
+
+    source: str
+    cause: str = ""
+    cpu_sec: float = 0
+    bytes_after: int = 0
+    psnr_db: float = 0
+    sparse_gain: float = 0
+    dense_gain: float = 0
+
+
+def _estimate(sources: Sequence[str], args: argparse.Namespace, settings: Settings) -> int:
+    """Prepares a sample in a temporary folder and prints the prediction; returns the exit code."""
+    sample = spread(sources, args.estimate)
+    with tempfile.TemporaryDirectory(prefix="prepare-") as folder:
+        tasks = [Task(path, folder, f"{place}.mp4", settings) for place, path in enumerate(sample)]
+        trials = list(run_all(_try, tasks, args.workers, "sample"))
+    good = [trial for trial in trials if not trial.cause]
+    if good:
+        for line in _prediction(good, sources, args.output, max(args.workers, 1)):
+            print(line)
+    return report_failures([(trial.source, trial.cause) for trial in trials if trial.cause], len(trials))
+
+
+def _prediction(good: Sequence[_Trial], sources: Sequence[str], output: Path, workers: int) -> List[str]:
+    sizes = {source: os.path.getsize(source) for source in sources if os.path.isfile(source)}
+    before = sum(sizes.values())
+    ratio = sum(trial.bytes_after for trial in good) / sum(sizes[trial.source] for trial in good)
+    cpu_sec = sum(trial.cpu_sec for trial in good) / len(good) * len(sizes)
+    parent = output.absolute()
+    while not parent.exists():
+        parent = parent.parent
+    free = shutil.disk_usage(parent).free
+    sparse_gain = geometric_mean([trial.sparse_gain for trial in good])
+    dense_gain = geometric_mean([trial.dense_gain for trial in good])
+    lines = [
+        f"from a sample of {len(good)} of {len(sources)} videos:",
+        f"bytes: {before} before, about {round(ratio * before)} after ({ratio:.2f}); {free} are free",
+        f"time: about {duration(cpu_sec / workers)} with {workers} workers ({duration(cpu_sec)} of CPU time)",
+        f"PSNR: {min(trial.psnr_db for trial in good):.2f} dB or more",
+        f"reading 8 sparse frames: {sparse_gain:.1f} times as fast",
+        f"reading 32 frames, every second: {dense_gain:.1f} times as fast",
+    ]
+    if ratio * before > free:
+        lines.append(f"warning: that does not fit on the disk of {output}")
+    return lines
+
+
+def _try(task: Task) -> _Trial:
+    began_sec = time.process_time()
+    target = Path(task.output, task.name)
+    try:
+        prepared = prepare(task.source, target, task.settings)
+    except VideoDecodeError as error:
+        return _Trial(task.source, error.cause)
+    except (PrepareError, av.FFmpegError, ValueError) as error:
+        return _Trial(task.source, str(error))
+    cpu_sec = time.process_time() - began_sec
+    count = prepared.num_frames
+    sparse = [(2 * place + 1) * count // 16 for place in range(8)]
+    first = max(0, (count - 64) // 2)
+    dense = list(range(first, min(first + 64, count), 2))
+    gains = [_read_sec(task.source, frames) / _read_sec(str(target), frames) for frames in (sparse, dense)]
+    return _Trial(task.source, "", cpu_sec, prepared.bytes_after, prepared.psnr_db, *gains)
+
+
+def _read_sec(path: str, frames: Sequence[int]) -> float:
+    """CPU time to open a video and read frames of it, in seconds."""
+    spent_sec = []
+    for _ in range(_NUM_REPEATS):
+        began_sec = time.process_time()
+        with open_video(path) as reader:
+            reader.read(frames)
+        spent_sec.append(time.process_time() - began_sec)
+    return max(median(spent_sec), 1e-9)

@@ -1,0 +1,296 @@
+"""Pictures drawn by matplotlib: curves, confusion matrices, the timeline of a long video; and their fonts."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Sequence, Set, Tuple
+
+import numpy as np
+
+from paddlevideo_fast.errors import PaddleVideoFastError
+from paddlevideo_fast.log import get_logger
+from paddlevideo_fast.report.output import whole
+
+Record = Mapping[str, Any]
+
+_LABELLED_CLASSES = 40  # more names than this cannot be read
+_COUNTED_CLASSES = 16
+_CURVES: Dict[str, Sequence[Tuple[str, str]]] = {
+    "Loss": (("train", "loss"), ("train_epoch", "loss"), ("valid", "loss")),
+    "Top-1": (("train_epoch", "top1"), ("valid", "top1")),
+    "Top-5": (("train_epoch", "top5"), ("valid", "top5")),
+    "Learning rate": (("train", "lr"),),
+    "Clips a second": (("train", "ips"),),
+}
+_NAMES = {"train": "step", "train_epoch": "training, epoch", "valid": "validation"}
+
+
+def pyplot() -> Any:
+    """Matplotlib's pyplot, set up to draw into files."""
+    import matplotlib  # it takes half a second to import, which a run that draws nothing must not pay
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plot
+
+    return plot
+
+
+@contextlib.contextmanager
+def picture(path: Path, *grid: int, **options: Any) -> Iterator[Tuple[Any, Any]]:
+    """Gives a figure and its axes to draw on, and writes the figure to `path` at the end of the block.
+
+    Args:
+        path: the file; its ending chooses the format.
+        grid: rows and columns of axes.
+        options: options of pyplot's `subplots`.
+
+    Raises:
+        PaddleVideoFastError: the format is unknown, or the file cannot be written.
+    """
+    plot = pyplot()
+    figure, axes = plot.subplots(*grid, layout="constrained", **options)
+    try:
+        ending = path.suffix[1:].lower()
+        known = figure.canvas.get_supported_filetypes()
+        if ending not in known:
+            raise PaddleVideoFastError(f"{path}: the name of a picture ends in one of .{', .'.join(known)}")
+        yield figure, axes
+        with whole(path) as partial:
+            figure.savefig(partial, dpi=110, format=ending)
+    finally:
+        plot.close(figure)
+
+
+def curve_figures(records: Sequence[Record]) -> Dict[str, str]:
+    """Draws the curves of a run as SVG.
+
+    Args:
+        records: lines of metrics.jsonl, in order.
+
+    Returns:
+        Title → SVG element. The group of a line has the id `curve-<kind>-<number>`. A figure without points
+        is left out.
+    """
+    figures = {}
+    for title, curves in _CURVES.items():
+        lines = {}
+        for kind, name in curves:
+            points = [(r["step"], r[name]) for r in records if r["kind"] == kind and name in r]
+            if points:
+                lines[kind, name] = points
+        if lines:
+            figures[title] = _svg(title, lines)
+    return figures
+
+
+def _svg(title: str, lines: Mapping[Tuple[str, str], Sequence[Tuple[float, float]]]) -> str:
+    plot = pyplot()
+    with plot.rc_context({"svg.fonttype": "none", "svg.hashsalt": title}):
+        figure, axis = plot.subplots(figsize=(4.6, 2.8), layout="constrained")
+        for (kind, name), points in lines.items():
+            faint = {"linewidth": 0.8, "alpha": 0.5} if kind == "train" and len(lines) > 1 else {}
+            marker = "" if kind == "train" else "."
+            (line,) = axis.plot(*zip(*points), marker=marker, label=_NAMES[kind], **faint)
+            line.set_gid(f"curve-{kind}-{name}")
+        axis.set(title=title, xlabel="step")
+        axis.grid(alpha=0.3)
+        axis.legend(fontsize="small")
+        text = io.StringIO()
+        figure.savefig(text, format="svg", metadata={"Date": None})
+        plot.close(figure)
+    return text.getvalue()[text.getvalue().index("<svg") :]
+
+
+def confusion_picture(confusion: np.ndarray, names: Sequence[str]) -> bytes:
+    """Draws a confusion matrix as PNG; colours show shares of the videos of a class, which are a row.
+
+    Args:
+        confusion: int [C, C]; rows are the right classes.
+        names: names of the classes; shown where there is room to read them.
+    """
+    plot = pyplot()
+    num_classes = len(names)
+    shares = confusion / confusion.sum(axis=1, keepdims=True).clip(1)
+    side = min(max(4.0, 0.32 * num_classes + 2), 12.0)
+    figure, axis = plot.subplots(figsize=(side, side), layout="constrained")
+    shown = axis.imshow(shares, cmap="Blues", vmin=0, vmax=1, interpolation="nearest")
+    axis.set(xlabel="predicted", ylabel="class")
+    if num_classes <= _LABELLED_CLASSES:
+        axis.set_xticks(range(num_classes), names, rotation=90)
+        axis.set_yticks(range(num_classes), names)
+    if num_classes <= _COUNTED_CLASSES:
+        for (row, column), count in np.ndenumerate(confusion):
+            color = "white" if shares[row, column] > 0.5 else "black"
+            axis.text(column, row, str(count), ha="center", va="center", color=color, fontsize=8)
+    figure.colorbar(shown, shrink=0.7, label="share of the class")
+    data = io.BytesIO()
+    figure.savefig(data, format="png", dpi=100)
+    plot.close(figure)
+    return data.getvalue()
+
+
+logger = get_logger(__name__)
+
+_LATIN = frozenset(range(ord("!"), ord("~") + 1))
+_PLACEHOLDERS = "LastResort"  # a font of boxes that stand for characters
+
+
+class Lettering(NamedTuple):
+    """How names of classes are written into pictures.
+
+    Attributes:
+        font_file: a font.
+        names: names of the classes by number; a name that the font cannot write is "class 17" or the like.
+    """
+
+    font_file: Path
+    names: List[str]
+
+
+def lettering(names: Sequence[str]) -> Lettering:
+    """A font for names: matplotlib's own, else a font of the system that has all characters.
+
+    Where no font has all characters, names that cannot be written are replaced, with a warning.
+    """
+    from matplotlib import font_manager  # see figures.pyplot
+
+    default = Path(font_manager.findfont("DejaVu Sans"))
+    needed = {ord(letter) for name in names for letter in name if not letter.isspace()} | _LATIN
+    for font_file in (default, *_system_fonts()):
+        if needed <= _characters(font_file):
+            return Lettering(font_file, list(names))
+    known = _characters(default)
+    drawn = [
+        name if all(letter.isspace() or ord(letter) in known for letter in name) else f"class {number}"
+        for number, name in enumerate(names)
+    ]
+    logger.warning(
+        "no font of this system has all characters of the class names: %d of them are shown as numbers in "
+        "pictures; install a font such as Noto Sans CJK",
+        sum(one != other for one, other in zip(drawn, names)),
+    )
+    return Lettering(default, drawn)
+
+
+def _system_fonts() -> Iterator[Path]:
+    """The fonts that matplotlib finds, upright fonts of normal weight first."""
+    from matplotlib import font_manager
+
+    entries = sorted(
+        font_manager.fontManager.ttflist,
+        key=lambda entry: (entry.style != "normal", str(entry.weight) not in ("400", "normal"), entry.fname),
+    )
+    return (Path(entry.fname) for entry in entries if _PLACEHOLDERS not in entry.fname)
+
+
+def _characters(font_file: Path) -> Set[int]:
+    """Code points of a font; none where the font is damaged."""
+    from matplotlib.ft2font import FT2Font
+
+    try:
+        return set(FT2Font(str(font_file)).get_charmap())
+    except (OSError, RuntimeError):  # the system's affair: another one is taken
+        return set()
+
+
+_NUM_CURVES = 8
+_LEAST_CURVES = 3
+_COLORS = [f"C{number}" for number in (0, 1, 2, 3, 4, 5, 6, 8)]  # C7 is grey
+_OTHER_COLOR = "0.75"
+_NAME_LENGTH = 28
+_STEPS_SEC = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600)
+_NUM_TICKS = 12
+_NUM_STEPS = 400
+_LONGEST_IN_SEC = 120
+
+
+def draw_timeline(path: Path, edges_sec: Sequence[float], scores: np.ndarray, letters: Lettering) -> None:
+    """Draws the probabilities of the most important classes over time, and below them the best class.
+
+    Up to eight classes have a curve: the classes that are the best for the longest time, and where these are
+    fewer than three, the classes with the highest mean. A best class without a curve is one of the "others".
+    More than 400 windows are averaged in groups, so that a long video can be read.
+
+    Args:
+        path: the picture; its ending chooses the format.
+        edges_sec: [N + 1], the beginnings of the windows and the end of the last window.
+        scores: [N, num_classes], probabilities.
+        letters: font and names of the classes.
+
+    Raises:
+        PaddleVideoFastError: the format is unknown, or the file cannot be written.
+    """
+    from matplotlib.font_manager import FontProperties  # see figures.pyplot
+
+    group = -(-len(scores) // _NUM_STEPS)
+    edges = np.asarray([*edges_sec[:-1:group], edges_sec[-1]], np.float64)
+    scores = np.stack([scores[place : place + group].mean(axis=0) for place in range(0, len(scores), group)])
+    best = scores.argmax(axis=1)
+    shown = shown_classes(edges, scores)
+    colors = dict(zip(shown, _COLORS))
+    font = FontProperties(fname=str(letters.font_file), size="small")
+    options = {"figsize": (10, 4), "sharex": True, "gridspec_kw": {"height_ratios": [6, 1]}}
+    with picture(path, 2, 1, **options) as (_, (curves, strip)):
+        for number in shown:
+            curves.stairs(
+                scores[:, number],
+                edges,
+                baseline=None,
+                color=colors[number],
+                label=_short(letters.names[number]),
+            )
+        for start, stop in _runs(best):
+            color = colors.get(int(best[start]), _OTHER_COLOR)
+            strip.axvspan(edges[start], edges[stop], color=color, linewidth=0)
+        if not set(best.tolist()) <= set(shown):
+            curves.plot([], [], color=_OTHER_COLOR, linewidth=6, label="others (below)")
+        unit = "probability" if group == 1 else f"probability (mean of {group} windows)"
+        curves.set(ylabel=unit, ylim=(0, 1.02), xlim=(edges[0], edges[-1]))
+        curves.grid(alpha=0.3)
+        legend = curves.legend(loc="upper left", bbox_to_anchor=(1.005, 1.02), borderaxespad=0, prop=font)
+        for text in legend.get_texts():
+            text.set_parse_math(False)  # a name may have a dollar sign
+        strip.set(ylabel="best", yticks=[])
+        _set_time_axis(strip, float(edges[-1]))
+
+
+def shown_classes(edges: np.ndarray, scores: np.ndarray) -> List[int]:
+    """Numbers of the classes that have a curve; first the class that is the best for the longest time."""
+    lengths = np.diff(edges)
+    num_classes = scores.shape[1]
+    best_sec = np.bincount(scores.argmax(axis=1), weights=lengths, minlength=num_classes)
+    order = np.lexsort((-lengths @ scores, -best_sec))
+    count = min(max(int((best_sec > 0).sum()), _LEAST_CURVES), _NUM_CURVES)
+    return order[:count].tolist()
+
+
+def _runs(values: np.ndarray) -> List[Tuple[int, int]]:
+    """The runs [start, stop) of equal values."""
+    changes = [0, *(np.flatnonzero(np.diff(values)) + 1).tolist(), len(values)]
+    return list(zip(changes, changes[1:]))
+
+
+def _short(name: str) -> str:
+    name = name if len(name) <= _NAME_LENGTH else name[: _NAME_LENGTH - 1] + "…"
+    return f" {name}" if name.startswith("_") else name  # matplotlib leaves out labels that begin so
+
+
+def _set_time_axis(axes: Any, length_sec: float) -> None:
+    """Seconds, and for more than two minutes also minutes and hours."""
+    from matplotlib.ticker import FuncFormatter, MultipleLocator
+
+    step_sec = next((step for step in _STEPS_SEC if length_sec / step <= _NUM_TICKS), length_sec / _NUM_TICKS)
+    axes.xaxis.set_major_locator(MultipleLocator(step_sec))
+    axes.set_xlabel("time (s)")
+    if length_sec > _LONGEST_IN_SEC:
+        with_hours = length_sec >= 3600
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: clock(value, with_hours)))
+        axes.set_xlabel("time (h:min:s)" if with_hours else "time (min:s)")
+
+
+def clock(time_sec: float, with_hours: bool = False) -> str:
+    """A time as on a clock, such as 3:07 or 0:03:07."""
+    minutes, seconds = divmod(round(time_sec), 60)
+    return f"{minutes // 60}:{minutes % 60:02}:{seconds:02}" if with_hours else f"{minutes}:{seconds:02}"

@@ -1,0 +1,130 @@
+"""What becomes of predictions: entries of a list, timelines and annotated videos."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from pathlib import Path
+from typing import Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Union
+
+from tqdm import tqdm
+
+from paddlevideo_fast.deploy.prediction import Entry, entry_of
+from paddlevideo_fast.deploy.predictor import Prediction, Predictor, Unread, WindowedPrediction
+from paddlevideo_fast.errors import PaddleVideoFastError
+from paddlevideo_fast.report.annotated import AnnotatedFormat, Caption, annotate
+from paddlevideo_fast.report.drawings import draw_timeline, lettering
+from paddlevideo_fast.report.output import make_folders, refuse_inputs, targets
+
+
+class PredictionPictures:
+    """Writes videos with the class on their frames, and timelines of predictions.
+
+    Args:
+        predictor: makes the predictions.
+        sources: the videos.
+        root: relative paths of the results start here; where `root` is no folder, in the folder that all
+            sources have in common.
+        annotated: folder of the annotated videos; None: none are written.
+        form: format of the annotated videos.
+        timeline: folder of the timelines, or a file that ends in .png for the timeline of one video; None:
+            none are drawn.
+
+    Raises:
+        PaddleVideoFastError: a result would overwrite a source or another result, or cannot be written.
+    """
+
+    def __init__(
+        self,
+        predictor: Predictor,
+        sources: Sequence[Path],
+        root: Path,
+        annotated: Optional[Path] = None,
+        form: AnnotatedFormat = "mp4",
+        timeline: Optional[Path] = None,
+    ) -> None:
+        self._predictor = predictor
+        self._form = form
+        if not root.is_dir():
+            root = Path(os.path.commonpath([source.absolute().parent for source in sources]))
+        videos = targets(sources, root, annotated, f".{form}") if annotated else []
+        timelines = _timelines(sources, root, timeline) if timeline else []
+        make_folders([*videos, *timelines])
+        paths = [str(source) for source in sources]
+        self._videos: Dict[str, Path] = dict(zip(paths, videos))
+        self._timelines: Dict[str, Path] = dict(zip(paths, timelines))
+        num_classes = predictor.recipe.settings.num_classes
+        self._letters = lettering(predictor.class_names or [str(number) for number in range(num_classes)])
+
+    def write(self, prediction: Union[Prediction, WindowedPrediction]) -> None:
+        """Writes the pictures of one video.
+
+        Raises:
+            PaddleVideoFastError: a frame of the video does not decode, or a file cannot be written.
+        """
+        if prediction.path in self._timelines and isinstance(prediction, WindowedPrediction):
+            edges_sec = [edge / prediction.fps for edge in prediction.edges]
+            target = self._timelines[prediction.path]
+            draw_timeline(target, edges_sec, prediction.scores, self._letters)
+        if prediction.path in self._videos:
+            target = self._videos[prediction.path]
+            with self._predictor.open(prediction.path) as video:
+                progress = partial(
+                    tqdm, total=video.num_frames, desc=target.name, leave=False, disable=None, unit="frame"
+                )
+                captions = self._captions(prediction)
+                annotate(video, captions, self._letters.font_file, target, self._form, progress)
+
+    def _captions(self, prediction: Union[Prediction, WindowedPrediction]) -> List[Caption]:
+        if isinstance(prediction, Prediction):
+            return [Caption(0, self._text(prediction))]
+        return [Caption(first, self._text(part)) for first, part in zip(prediction.edges, prediction.parts)]
+
+    def _text(self, prediction: Prediction) -> str:
+        best = prediction.top(1)[0]
+        return f"{self._letters.names[best.class_id]}  {best.score:.2f}"
+
+
+def entries_of(
+    results: Iterable[Union[Prediction, WindowedPrediction, Unread]],
+    top_k: int,
+    pictures: Optional[PredictionPictures],
+    show: Callable[[Entry], None],
+    show_error: Callable[[PaddleVideoFastError], None],
+) -> Iterator[Entry]:
+    """Makes a list entry of each result of a predictor, and writes its pictures.
+
+    Args:
+        results: results for the files, in order.
+        top_k: classes to list.
+        pictures: writes the pictures; None: there are none.
+        show: called with the entry of a prediction before its pictures are written, which may take long.
+        show_error: called with what went wrong with a file; the other files go on.
+
+    Yields:
+        See `entry_of`; with `error` where a file was not read or a picture was not written.
+    """
+    for result in results:
+        entry: Entry = {"path": result.path}
+        try:
+            if isinstance(result, Unread):
+                raise result.error
+            entry = entry_of(result, top_k)
+            show(entry)
+            if pictures is not None:
+                pictures.write(result)
+        except PaddleVideoFastError as error:
+            entry["error"] = str(error)
+            show_error(error)
+        yield entry
+
+
+def _timelines(sources: Sequence[Path], root: Path, path: Path) -> List[Path]:
+    if path.suffix.lower() != ".png":
+        return targets(sources, root, path, ".png")
+    if len(sources) != 1:
+        raise PaddleVideoFastError(
+            f"{path}: is one picture, and there are {len(sources)} videos; name a folder"
+        )
+    refuse_inputs([path], sources)
+    return [path]

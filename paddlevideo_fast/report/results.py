@@ -1,0 +1,262 @@
+"""Reports of runs: the files of a test, and what VisualDL and `report.html` show of training."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
+
+import numpy as np
+
+from paddlevideo_fast.engine import Trainer
+from paddlevideo_fast.engine.callbacks import Callback
+from paddlevideo_fast.engine.output import move_aside
+from paddlevideo_fast.engine.sinks import VisualDLSink
+from paddlevideo_fast.errors import NonFiniteScoreError
+from paddlevideo_fast.loader import ClipRequest
+from paddlevideo_fast.loader.dataset import ClipDataset
+from paddlevideo_fast.log import get_logger
+from paddlevideo_fast.metrics import Predictions, VideoMetric, confusion_matrix
+from paddlevideo_fast.report.drawings import confusion_picture, curve_figures
+from paddlevideo_fast.report.output import save_json, whole
+from paddlevideo_fast.report.page import Example, Page, contact_sheet, render
+from paddlevideo_fast.report.tables import Naming, class_rows, hardest_rows, write_tables
+
+logger = get_logger(__name__)
+
+_NUM_TRAINING_CLIPS = 4
+_NUM_EXAMPLES = 12
+_NUM_HARDEST = 50
+
+
+@dataclass(frozen=True)
+class ReportedRun:
+    """The run that a report is about, and which kinds of report it gets.
+
+    Attributes:
+        name: the `model_name` of the config.
+        folder: the run's output folder.
+        config: the config as YAML text, shown at the end of a page.
+        with_page: write `report.html`.
+        with_board: write curves, clips and settings for VisualDL.
+    """
+
+    name: str
+    folder: Path
+    config: str
+    with_page: bool = True
+    with_board: bool = True
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """A finished evaluation.
+
+    Attributes:
+        metrics: see `engine.evaluate`.
+        predictions: the scores of the evaluated videos.
+        naming: names of the classes and paths of the videos.
+        dataset: the data set of the videos.
+    """
+
+    metrics: Mapping[str, float]
+    predictions: Predictions
+    naming: Naming
+    dataset: ClipDataset
+
+    def examples(self) -> List[Example]:
+        """Clips of the videos with the worst predictions, and of the videos that the model is surest of."""
+        predictions = self.predictions
+        best = predictions.ranking()[:, 0]
+        order = np.argsort(predictions.own_scores(), kind="stable")
+        right = best[order] == predictions.labels[order]
+        num_wrong = max(_NUM_EXAMPLES // 2, _NUM_EXAMPLES - int(right.sum()))
+        wrong_ones = order[~right][:num_wrong].tolist()
+        right_ones = order[right][::-1][: _NUM_EXAMPLES - len(wrong_ones)].tolist()
+        return [
+            Example(
+                self.naming.paths[predictions.ids[place]],
+                self.naming.classes[predictions.labels[place]],
+                self.naming.classes[best[place]],
+                float(predictions.scores[place, best[place]]),
+                sheet,
+            )
+            for place in [*wrong_ones, *right_ones]
+            for sheet in sheets(self.dataset, [int(predictions.ids[place])]).values()
+        ]
+
+
+def sheets(dataset: ClipDataset, indices: List[int]) -> Dict[str, np.ndarray]:
+    """Contact sheets of the first clip of some videos, by file name; uint8 [H, W, 3].
+
+    A video that does not decode has no sheet.
+    """
+    found = {}
+    for index in indices:
+        clip = dataset[ClipRequest(index, epoch=0, num_views=dataset.num_views)].clip
+        if clip is not None:
+            found[Path(dataset.records[index].path).name] = contact_sheet(
+                clip[: len(clip) // dataset.pipeline.num_views]
+            )
+    return found
+
+
+def _sheets_of(examples: Sequence[Example]) -> Dict[str, np.ndarray]:
+    return {Path(example.path).name: example.sheet for example in examples}
+
+
+def _require_finite(evaluated: Evaluated, weights: str) -> None:
+    broken = np.flatnonzero(~np.isfinite(evaluated.predictions.scores).all(axis=1))
+    if len(broken):
+        first = evaluated.naming.paths[evaluated.predictions.ids[broken[0]]]
+        raise NonFiniteScoreError(
+            f"{weights}: the scores of {len(broken)} videos, such as {first}, are not finite; "
+            "test weights of an earlier epoch"
+        )
+
+
+def write_test(run: ReportedRun, weights: str, evaluated: Evaluated) -> None:
+    """Writes the tables, pictures and report of a test to `<run.folder>/test/`; moves an earlier test aside.
+
+    Args:
+        run: whose weights were tested.
+        weights: the tested weight file.
+        evaluated: the result.
+
+    Raises:
+        NonFiniteScoreError: some scores are NaN or infinite.
+        PaddleVideoFastError: a file cannot be written.
+    """
+    _require_finite(evaluated, weights)
+    folder = run.folder / "test"
+    if folder.exists():
+        move_aside(run.folder, [folder])
+    metrics, predictions, naming = evaluated.metrics, evaluated.predictions, evaluated.naming
+    write_tables(folder, predictions, naming)
+    with whole(folder / "confusion.png") as partial:
+        partial.write_bytes(confusion_picture(confusion_matrix(predictions), naming.classes))
+    save_json({"weights": weights, **metrics}, folder / "metrics.json")
+    examples = evaluated.examples()
+    if run.with_board:
+        board = VisualDLSink(folder / "vdl")
+        board.open(0, 0)
+        board.write({"kind": "test", "step": 0, **metrics})
+        board.add_predictions("test", 0, predictions, naming.classes)
+        board.add_clips("test", 0, _sheets_of(examples))
+        board.close()
+    if run.with_page:
+        facts = {"weights": weights, "data": str(evaluated.dataset.file_path)}
+        write_page(folder, page_of(run, f"Test of {run.name}", facts, evaluated, examples))
+    logger.info("tables, pictures and report of the test: %s", folder)
+
+
+def page_of(
+    run: ReportedRun, title: str, facts: Mapping[str, str], evaluated: Evaluated, examples: List[Example]
+) -> Page:
+    """Collects what `report.html` shows of an evaluation."""
+    predictions, naming = evaluated.predictions, evaluated.naming
+    return Page(
+        title=title,
+        facts=facts,
+        metrics=evaluated.metrics,
+        confusion_png=confusion_picture(confusion_matrix(predictions), naming.classes),
+        classes=class_rows(predictions, naming),
+        hardest=hardest_rows(predictions, naming, _NUM_HARDEST),
+        examples=examples,
+        config=run.config,
+    )
+
+
+def write_page(folder: Path, page: Page) -> None:
+    """Writes `report.html`.
+
+    Raises:
+        PaddleVideoFastError: the file cannot be written.
+    """
+    with whole(folder / "report.html") as partial:
+        partial.write_text(render(page), encoding="utf-8")
+
+
+class Reporting(Callback):
+    """Shows clips and predictions on VisualDL's board, and writes `report.html` when training ends.
+
+    A start that ends no epoch, as the run was finished, leaves the report as it was.
+
+    Args:
+        run: the run; its folder holds metrics.jsonl.
+        trained: the training data set.
+        evaluated: the validation data set, or the training data set where the run does not validate.
+        naming: names of the classes and paths of the videos of `evaluated`.
+        metric: holds the predictions of the last validation; None: the run does not validate.
+        board: the run's VisualDL sink; None: there is none.
+    """
+
+    def __init__(
+        self,
+        run: ReportedRun,
+        trained: ClipDataset,
+        evaluated: ClipDataset,
+        naming: Naming,
+        metric: Optional[VideoMetric],
+        board: Optional[VisualDLSink],
+    ) -> None:
+        self.run = run
+        self.trained = trained
+        self.evaluated = evaluated
+        self.naming = naming
+        self.metric = metric
+        self.board = board
+        self._first_epoch = 0
+
+    @property
+    def _predictions(self) -> Optional[Predictions]:
+        return self.metric.predictions if self.metric else None
+
+    def fit_begin(self, trainer: Trainer) -> None:
+        self._first_epoch = trainer.state.epoch
+        if self.board is not None:
+            indices = list(range(min(_NUM_TRAINING_CLIPS, len(self.trained))))
+            self.board.add_clips("train", trainer.state.step, sheets(self.trained, indices))
+
+    def epoch_end(self, trainer: Trainer) -> None:
+        state, predictions = trainer.state, self._predictions
+        if self.board is not None and predictions and state.last_validation.get("epoch") == state.epoch:
+            self.board.add_predictions("valid", state.step, predictions, self.naming.classes)
+
+    def fit_end(self, trainer: Trainer) -> None:
+        state, predictions = trainer.state, self._predictions
+        if state.epoch == self._first_epoch and (self.run.folder / "report.html").exists():
+            return
+        title = f"Training of {self.run.name}"
+        facts = {
+            "epochs": str(state.epoch),
+            "steps": str(state.step),
+            "best": ", ".join(f"{name} {value:.5g}" for name, value in state.best.items()) or "not validated",
+            "training data": str(self.trained.file_path),
+        }
+        page = Page(title, facts, config=self.run.config)
+        if predictions is not None:
+            evaluated = Evaluated(state.last_validation, predictions, self.naming, self.evaluated)
+            examples = evaluated.examples()
+            if self.board is not None:
+                self.board.add_clips("valid", state.step, _sheets_of(examples))
+            page = page_of(self.run, title, facts, evaluated, examples)
+        if self.run.with_page:
+            lines = (self.run.folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+            curves = curve_figures([json.loads(line) for line in lines])
+            write_page(self.run.folder, replace(page, curves=curves))
+
+
+def hyperparameters(values: Mapping[str, Any]) -> Dict[str, Union[str, int, float]]:
+    """Flattens settings for VisualDL's table of runs: {"A": {"b": 1}} becomes {"A.b": 1}.
+
+    Only text and numbers stay; a truth value becomes 0 or 1.
+    """
+    found: Dict[str, Union[str, int, float]] = {}
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            found.update(hyperparameters({f"{key}.{name}": item for name, item in value.items()}))
+        elif isinstance(value, (str, int, float)):
+            found[key] = int(value) if isinstance(value, bool) else value
+    return found

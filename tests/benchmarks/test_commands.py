@@ -1,0 +1,201 @@
+"""Every command of tools/benchmark.py runs and writes what it says; its numbers depend on the machine."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import sys
+
+import pytest
+
+from benchmarks import exactness, loader, pipeline, reader, scale, shift, threads, train, trainer
+from benchmarks.measuring import in_turn, write_clips
+from paddlevideo_fast.errors import DistributionError
+from paddlevideo_fast.machine import num_cores
+
+
+def test_every_benchmark_has_a_module_with_help(command, capsys):
+    for name in command("benchmark").BENCHMARKS:
+        with pytest.raises(SystemExit) as ended:
+            command("benchmark").main([name, "--help"])
+        assert ended.value.code == 0
+        assert f"tools/benchmark.py {name}" in capsys.readouterr().out
+
+
+def test_an_unknown_benchmark_is_refused(command, capsys):
+    with pytest.raises(SystemExit) as ended:
+        command("benchmark").main(["teleport"])
+    assert ended.value.code == 2
+    assert "shift" in capsys.readouterr().err
+
+
+def test_wrong_input_is_one_message(command, capsys):
+    assert command("benchmark").main(["train", "-c", "nowhere.yaml"]) == 2
+    assert "nowhere.yaml" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        command("benchmark").main(["reader", "--rounds", "0"])
+    assert "'0' is no whole number from 1 on" in capsys.readouterr().err
+
+
+def test_no_side_is_favoured():
+    assert list(in_turn(["b", "a"], 2, warmup=1)) == [
+        *[(-1, "b"), (-1, "a")],
+        *[(0, "a"), (0, "b")],
+        *[(1, "b"), (1, "a")],
+    ]
+
+
+def test_a_result_is_recorded_with_its_environment(measure, tmp_path):
+    file = tmp_path / "new" / "shift.json"
+    result = measure("shift", "--shape", 8, 8, 4, 4, "--repeats", 1, "--save", file)
+    record = json.loads(file.read_text())
+    assert record["result"] == result
+    assert list(record) == ["command", "environment", "date", "revision", "result"]
+    assert record["environment"]["machine"].startswith(f"{num_cores()} cores")
+    assert record["environment"]["python"] == ".".join(map(str, sys.version_info[:3]))
+
+
+@pytest.mark.smoke
+def test_shift(measure, command, capfd):
+    arguments = ["shift", "--shape", 8, 8, 4, 4, "--shape", 16, 8, 2, 2, "--repeats", 2]
+    result = measure(*arguments)
+    assert [(row["shape"], row["pass"], row["side"]) for row in result["rows"]] == [
+        (shape, passes, side)
+        for shape in ([8, 8, 4, 4], [16, 8, 2, 2])
+        for passes in ("forward", "forward+backward")
+        for side in ("ours", "paddle", "composed")
+    ]
+    assert command("benchmark").main(list(map(str, arguments))) == 0
+    assert "16x8x2x2" in capfd.readouterr().out
+    assert "16x8x2x2" in shift.table(result)
+
+
+@pytest.mark.smoke
+def test_trainer(measure):
+    result = measure("trainer", "--steps", 2, "--rounds", 3, "--batch-size", 1)
+    assert result["bare_steps_per_sec"] > 0 < result["trainer_steps_per_sec"]
+    assert "cost of the trainer" in trainer.table(result)
+
+
+@pytest.mark.parametrize(("flags", "batches"), [([], "real"), (["--synthetic"], "synthetic")])
+def test_train(config, measure, flags, batches):
+    result = measure("train", "-c", config(), "--steps", 3, "--warmup", 1, *flags)
+    assert (result["batches"], result["steps"]) == (batches, 3)
+    assert "steps/s" in train.table(result)
+
+
+def test_threads(config, measure, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")  # of this process alone
+    result = measure("threads", "-c", config(), "--steps", 1, "--rounds", 1)
+    assert (result["cores"], result["default_threads"]) == (num_cores(), num_cores())
+    assert f"{num_cores()} threads (default)" in threads.table(result)
+
+
+def test_threads_with_the_networks_own_step(monkeypatch):
+    backbone = {**threads.TSM_R50["backbone"], "depth": 18, "width": 2, "stage_blocks": [1, 1, 1, 1]}
+    head = {**threads.TSM_R50["head"], "in_channels": 16}
+    monkeypatch.setattr(threads, "TSM_R50", {**threads.TSM_R50, "backbone": backbone, "head": head})
+    monkeypatch.setitem(os.environ, "OMP_NUM_THREADS", "1")
+    result = threads.measure(None, [], steps=1)
+    assert result["step_sec"] > 0
+    assert result["threads"] == 1
+
+
+def test_a_process_of_threads_that_fails_is_an_error(monkeypatch):
+    monkeypatch.setattr(threads, "_CHILD", "raise SystemExit('no room')")
+    with pytest.raises(RuntimeError, match="code 1:\nno room"):
+        threads.run(rounds=1)
+
+
+@pytest.mark.slow
+def test_scale(measure):
+    result = measure("scale", "--batch-size", 1, "--width", 4, "--steps", 2, "--rounds", 3)
+    assert result["clips_per_sec"]["one"] > 0 < result["clips_per_sec"]["all"]
+    assert "2 processes" in scale.table(result)
+
+
+def test_processes_of_scale_that_fail_are_one_error_with_their_output(monkeypatch, tmp_path):
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\necho no room >&2\nexit 3\n")
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    with pytest.raises(DistributionError, match="ended with code 3:\nno room"):
+        scale.run(processes=2, batch_size=1, width=4, steps=1, rounds=1)
+
+
+@pytest.mark.smoke
+def test_reader(measure, make_clip, tmp_path):
+    for folder in ("clips", "prepared"):
+        make_clip(tmp_path / folder / "b_frames.mp4", 30, bframes=2)
+    folders = ("--clips", tmp_path / "clips", "--prepared", tmp_path / "prepared")
+    result = measure("reader", *folders, "--rounds", 2)
+    has_decord = importlib.util.find_spec("decord") is not None
+    readers = set(reader.READERS) - (set() if has_decord else {reader.BASELINE})
+    for pattern in reader.PATTERNS:
+        rows = [row for row in result["rows"] if row["pattern"] == pattern]
+        assert {row["reader"] for row in rows} == readers
+        assert [(row["error"], row["wrong"]) for row in rows] == [(None, 0)] * len(rows)
+    assert reader.table(result).count("b_frames.mp4") == 2 * len(readers)
+
+
+@pytest.mark.smoke
+def test_exactness(measure, capfd):
+    names = ("h264.mp4", "h264_b_frames.avi", "h264_turned_90.mov")
+    result = measure("exactness", *(part for name in names for part in ("--clip", name)))
+    assert capfd.readouterr().err == ""
+    rows = result["rows"]
+    assert [(row["clip"], row["frames"]) for row in rows] == [(name, 60) for name in names]
+    for row in rows:
+        assert row["readers"]["ours"] == {"announced": 60, "wrong": 0, "errors": 0, "failure": None}
+        assert row["readers"]["cv2 sequence"]["wrong"] == 0
+    by_decord = [row["readers"]["decord"] for row in rows]
+    assert by_decord[0]["wrong"] == 0 < by_decord[1]["wrong"] < 60
+    assert result["sums"]["decord"]["wrong"] == sum(tally["wrong"] for tally in by_decord)
+    assert exactness.table(result).splitlines()[-1].split()[:3] == ["all", "180", "0"]
+
+
+@pytest.mark.smoke
+def test_pipeline(measure, make_clip, run_script, tmp_path):
+    clips, prepared, packed = (tmp_path / name for name in ("clips", "prepared", "packed"))
+    for name in ("one", "two"):
+        make_clip(clips / f"{name}.mp4", 40, size=(144, 128))
+        make_clip(prepared / f"{name}.mkv", 40, size=(144, 128), gop=6)
+    (tmp_path / "list.txt").write_text("one.mp4 0\ntwo.mp4 0\n")
+    options = ("--list", tmp_path / "list.txt", "--data_prefix", clips, "--output", packed)
+    run_script("data/pack_frames.py", *options)
+    folders = ("--prepared", prepared, "--packed", packed)
+    result = measure("pipeline", *sorted(clips.iterdir()), *folders, "--rounds", 2)
+    rows = {(row["recipe"], row["kind"]): row for row in result["rows"]}
+    assert list(rows) == [(recipe, kind) for recipe in pipeline.RECIPES for kind in pipeline.SOURCES]
+    for (_, kind), row in rows.items():
+        assert list(row["clips"]) == ["one.mp4", "two.mp4"]
+        assert row["bytes"] > 0
+        assert kind != "classic" or row["ratio"] == 1
+    assert rows["tsm", "jpeg"]["bytes"] > rows["tsm", "video"]["bytes"]
+    assert "raw video, the classic way" in pipeline.table(result)
+
+
+def test_loader(run_script, tmp_path):
+    """In a process of its own: Paddle's loader forks, and what other tests have left in this one may not."""
+    clips = write_clips(tmp_path, num_clips=2, num_frames=16)
+    options = ("--workers", 0, 2, "--batch-size", 1, "--batches", 3, "--rounds", 2)
+    done = run_script("tools/benchmark.py", "loader", "--clips", *clips, *options, "--json")
+    result = json.loads(done.stdout)
+    found = {(row["source"], row["workers"], row["side"]) for row in result["rows"]}
+    assert found == {(s, w, side) for s in ("read", "made") for w in (0, 2) for side in loader.SIDES}
+    assert loader.table(result).count("float32") == 4
+
+
+def test_dali(measure, make_clip, tmp_path):
+    pytest.importorskip("nvidia.dali", reason="DALI is not installed: pip install -e '.[dali120]'")
+    from benchmarks import dali
+
+    clip = make_clip(tmp_path / "clip.mp4", 20, size=(340, 256), codec="mpeg4")  # no DALI decodes it on a CPU
+    result = measure("dali", clip, "--recipe", "tsm", "--rounds", 2, "--batch-size", 2)
+    _, cpu, gpu = result["rows"]
+    assert [row["side"] for row in result["rows"]] == ["ours", "DALI on CPU", "DALI on GPU"]
+    assert 0 < cpu["difference"] < 4
+    assert gpu["ms"] is None
+    assert cpu["codec"] in ("h264", "vp9")
+    assert "DALI on GPU  not measured" in dali.table(result)

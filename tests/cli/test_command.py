@@ -1,0 +1,37 @@
+"""How a command ends: its exit code, and one message where the input is wrong."""
+
+from argparse import Namespace
+
+import pytest
+
+from paddlevideo_fast.cli import EXIT_INTERRUPTED, EXIT_USER_ERROR, run_command
+from paddlevideo_fast.errors import ConfigError, WeightError
+
+
+def _raise(error):
+    def work(args):
+        raise error
+
+    return work
+
+
+@pytest.mark.parametrize(("returned", "code"), [(None, 0), (0, 0), (143, 143)])
+def test_the_code_is_what_the_work_returns(returned, code):
+    assert run_command(lambda args: args.returned, Namespace(returned=returned)) == code
+
+
+@pytest.mark.parametrize("error", [ConfigError(["a.yaml:3  epochs: missing"]), WeightError("w: no file")])
+def test_wrong_input_is_one_message_on_stderr(error, capsys):
+    assert run_command(_raise(error), Namespace()) == EXIT_USER_ERROR == 2
+    assert capsys.readouterr() == ("", f"{type(error).__name__}: {error}\n")
+
+
+def test_ctrl_c_leaves_no_traceback():
+    told = []
+    assert run_command(_raise(KeyboardInterrupt()), Namespace(), told.append) == EXIT_INTERRUPTED == 130
+    assert told == ["interrupted"]
+
+
+def test_a_fault_of_the_program_keeps_its_traceback():
+    with pytest.raises(ZeroDivisionError):
+        run_command(_raise(ZeroDivisionError()), Namespace())

@@ -1,0 +1,186 @@
+"""Sections that do not fit each other: an error where that is certain, else a warning."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from paddlevideo_fast.assembly.consistency import check_sections
+from paddlevideo_fast.assembly.plan import plan_phases, plan_run
+from paddlevideo_fast.config import RunSpec, load_config
+from paddlevideo_fast.errors import ConfigError
+
+CONFIGS = Path(__file__).resolve().parents[2] / "configs"
+FLAT = Path(__file__).with_name("data_flat.yaml")
+TSM = CONFIGS / "recognition" / "tsm" / "tsm_k400_videos.yaml"
+SLOWFAST = CONFIGS / "recognition" / "slowfast" / "slowfast_8x8.yaml"
+DISTILLATION = (
+    CONFIGS / "recognition" / "pptsm" / "v2" / "pptsm_lcnet_k400_8frames_uniform_dml_distillation.yaml"
+)
+ALL = ("train", "valid", "test")
+
+
+def spec_of(path, *overrides):
+    return RunSpec.for_training(load_config(path, overrides))
+
+
+def problems_of(path, *overrides, splits=ALL):
+    with pytest.raises(ConfigError) as caught:
+        check_sections(spec_of(path, *overrides), *splits)
+    return [
+        problem.replace(f"{CONFIGS}/", "").replace(f"{CONFIGS.parent}/", "")
+        for problem in caught.value.problems
+    ]
+
+
+@pytest.mark.parametrize("path", [*sorted(CONFIGS.glob("[!_]*/**/*.yaml")), FLAT], ids=lambda path: path.stem)
+def test_no_config_of_ours_or_of_paddlevideo_raises_a_doubt(path, logged):
+    spec = spec_of(path)
+    logged.clear()
+    check_sections(spec, *ALL)
+    assert logged == []
+
+
+@pytest.mark.smoke
+def test_frames_of_the_sampler_and_of_a_network_that_shifts_them():
+    network = "MODEL.backbone.num_seg (_base_/model/tsm_r50.yaml:7) is 8"
+    text = f"clips have 16 frames, and {network}; give both the same"
+    assert problems_of(TSM, "PIPELINE.train.sample.num_seg=16") == [
+        f"-o #1  PIPELINE.train.sample.num_seg: {text}"
+    ]
+    assert problems_of(TSM, "PIPELINE.train.sample.seg_len=2", "PIPELINE.train.sample.select_left=false") == [
+        f"_base_/pipeline/tsm_8f.yaml:4  PIPELINE.train.sample.num_seg: {text}"
+    ]
+    assert problems_of(TSM, "MODEL.backbone.num_seg=4", splits=["train"]) == [
+        "_base_/pipeline/tsm_8f.yaml:4  PIPELINE.train.sample.num_seg: clips have 8 frames, and "
+        "MODEL.backbone.num_seg (-o #1) is 4; give both the same"
+    ]
+
+
+def test_a_default_of_the_network_counts(tmp_path):
+    (tmp_path / "mine.yaml").write_text(f"_BASE_: {TSM}\nMODEL: {{backbone: {{name: ResNetTSM}}}}\n")
+    config = load_config(tmp_path / "mine.yaml", ["PIPELINE.train.sample.num_seg=16"])
+    del config["MODEL"]["backbone"]["num_seg"]
+    with pytest.raises(ConfigError, match=r"MODEL\.backbone\.num_seg .* is 8; give both the same"):
+        check_sections(RunSpec.of(config), "train")
+
+
+def test_all_networks_of_a_distillation_are_looked_at():
+    problems = problems_of(DISTILLATION, "PIPELINE.train.sample.num_seg=16")
+    assert [problem.partition("and ")[2].partition(" (")[0] for problem in problems] == [
+        "MODEL.models.0.Teacher.backbone.num_seg",
+        "MODEL.models.1.Student.backbone.num_seg",
+    ]
+
+
+def test_an_evaluation_may_look_at_several_clips(warnings):
+    overrides = ["PIPELINE.valid.sample.num_seg=16", "PIPELINE.test.sample={name: Sampler, num_seg: 8, "
+                 "seg_len: 1, dense_sample: true, valid_mode: true}"]  # fmt: skip
+    spec = spec_of(TSM, *overrides)
+    check_sections(spec, *ALL)
+    (warning,) = warnings
+    assert warning.startswith(
+        "-o #1  PIPELINE.valid.sample.num_seg: clips have 16 frames, and MODEL.backbone"
+    )
+    assert warning.endswith("is 8: 2 clips to the network; is that meant?")
+    (problem,) = problems_of(TSM, "PIPELINE.test.sample.num_seg=12")
+    assert problem.startswith("-o #1  PIPELINE.test.sample.num_seg: clips have 12 frames")
+
+
+@pytest.mark.parametrize("splits", [["train"], ["train", "valid"]])
+def test_what_a_run_does_not_read_does_not_stop_it(splits):
+    check_sections(spec_of(TSM, "PIPELINE.test.sample.num_seg=12"), *splits)
+
+
+def test_frames_that_a_3d_network_cannot_take():
+    assert problems_of(SLOWFAST, "PIPELINE.valid.decode_sampler.num_frames=30") == [
+        "-o #1  PIPELINE.valid.decode_sampler.num_frames: clips of 30 frames do not divide into "
+        "MODEL.backbone.alpha=4"
+    ]
+
+
+def test_the_alpha_of_pack_output_and_of_the_network():
+    index = len(load_config(SLOWFAST)["PIPELINE"]["train"]["transform"]) - 1
+    overrides = [f"PIPELINE.train.transform.{index}={{PackOutput: {{alpha: 8}}}}"]
+    (problem,) = problems_of(SLOWFAST, *overrides)
+    assert problem.startswith(
+        f"-o #1  PIPELINE.train.transform.{index}.PackOutput.alpha=8: MODEL.backbone.alpha ("
+    )
+    assert problem.endswith(") is 4; give both the same")
+    check_sections(spec_of(SLOWFAST, *overrides, "MODEL.backbone.alpha=8"), *ALL)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        (
+            ["PIPELINE.valid.transform.1.CenterCrop.target_size=112"],
+            [
+                "PIPELINE.valid.transform: makes clips of 112 pixels, and PIPELINE.train of 224",
+                "PIPELINE.test.transform: makes clips of 224 pixels, and PIPELINE.valid of 112",
+            ],
+        ),
+        (["PIPELINE.test.transform.1.CenterCrop.target_size=256"], []),
+        (["epochs=50", "OPTIMIZER.learning_rate=0.1"], []),
+    ],
+)
+def test_sizes_of_the_parts(overrides, expected, warnings):
+    check_sections(spec_of(TSM, *overrides), *ALL)
+    assert [warning.partition("  ")[2].partition("; is that")[0] for warning in warnings] == expected
+
+
+@pytest.mark.parametrize(
+    ("path", "overrides", "expected"),
+    [
+        (TSM, ["epochs=40"], "has its last value from epoch 40 on"),
+        (TSM, ["epochs=41"], None),
+        (SLOWFAST, ["epochs=100"], "ends at epoch 196"),
+        (SLOWFAST, ["epochs=200"], "ends at epoch 196"),
+        (SLOWFAST, ["epochs=200", "OPTIMIZER.learning_rate.max_epoch=200"], None),
+    ],
+)
+def test_epochs_and_the_end_of_the_learning_rate(path, overrides, expected, warnings):
+    check_sections(spec_of(path, *overrides), "train")
+    if expected is None:
+        assert warnings == []
+        return
+    (warning,) = warnings
+    assert warning.startswith(f"-o #1  {overrides[0]}: OPTIMIZER.learning_rate (")
+    assert warning.endswith(f") {expected}; is that meant?")
+    check_sections(spec_of(path, *overrides), "train")
+    assert len(list(warnings)) == 1, "it is said once"
+
+
+def test_a_run_is_checked_before_it_begins():
+    with pytest.raises(ConfigError, match="clips have 16 frames"):
+        plan_run(spec_of(TSM, "PIPELINE.train.sample.num_seg=16"))
+    plan_run(spec_of(TSM, "PIPELINE.valid.sample.num_seg=12", "validate=false"))
+
+
+def test_problems_of_training_and_validation_are_told_together():
+    with pytest.raises(ConfigError) as caught:
+        plan_run(spec_of(TSM, "MODEL.backbone.num_seg=16", "MODEL.head.num_seg=16", "validate=true"))
+    parts = [problem.partition("  ")[2].partition(":")[0] for problem in caught.value.problems]
+    assert sorted({*parts}) == ["PIPELINE.train.sample.num_seg", "PIPELINE.valid.sample.num_seg"]
+
+
+def test_multigrid_without_a_cycle_is_told(warnings):
+    path = CONFIGS / "quickstart" / "slowfast_motion_multigrid.yaml"
+    spec = spec_of(path, "MULTIGRID={LONG_CYCLE: false}")
+    assert len(plan_phases(spec).phases) == 1
+    (warning,) = warnings
+    assert warning.endswith(
+        "  multigrid: has no effect: MULTIGRID turns on neither LONG_CYCLE nor SHORT_CYCLE"
+    )
+
+
+def test_a_short_cycle_that_leaves_no_epoch(tmp_path):
+    path = CONFIGS / "quickstart" / "slowfast_motion_multigrid.yaml"
+    overrides = ["multigrid=true", "MULTIGRID.LONG_CYCLE=false", "MULTIGRID.SHORT_CYCLE=true"]
+    with pytest.raises(ConfigError) as caught:
+        plan_phases(spec_of(path, *overrides, "MULTIGRID.epoch_factor=0.1"))
+    (problem,) = caught.value.problems
+    place = str(path)
+    assert problem.startswith(f"{place}:")
+    assert problem.endswith("  MULTIGRID: epoch_factor 0.1 leaves none of the 7 epochs; raise it")

@@ -1,0 +1,92 @@
+"""docs/*/architecture.md: every file and every name that the page mentions exists."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+from typing import Iterator, List, NamedTuple, Optional
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "paddlevideo_fast"
+PAGES = [ROOT / "docs" / lang / "architecture.md" for lang in ("en", "zh-CN")]
+_SPAN = re.compile(r"`([\w./-]+?/|(?:[\w.-]+/)*[\w-]+\.(?:py|md|yaml))(?::([\w.]+))?`")
+
+
+class Reference(NamedTuple):
+    """A file or folder that a page mentions, and a name in it such as `Trainer.fit`."""
+
+    path: str
+    name: Optional[str]
+
+
+def references(page: Path) -> List[Reference]:
+    return [Reference(*found) for found in _SPAN.findall(page.read_text(encoding="utf-8"))]
+
+
+def located(path: str) -> Optional[Path]:
+    """Where a mentioned path lies: in the package, else in the repository."""
+    return next((base / path for base in (PACKAGE, ROOT) if (base / path).exists()), None)
+
+
+def defined(body: List[ast.stmt]) -> Iterator[tuple]:
+    """The names that the statements of a module or class define, each with its node."""
+    for node in body:
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            yield node.name, node
+        elif isinstance(node, ast.Assign):
+            yield from ((target.id, node) for target in node.targets if isinstance(target, ast.Name))
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            yield node.target.id, node
+
+
+def has_name(file: Path, dotted: str) -> bool:
+    """Whether a module defines a name, or a class in it a method or an attribute."""
+    body = ast.parse(file.read_text(encoding="utf-8")).body
+    for part in dotted.split("."):
+        node = dict(defined(body)).get(part)
+        if node is None:
+            return False
+        body = getattr(node, "body", [])
+    return True
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.parent.name)
+def test_files_and_names_exist(page):
+    found = references(page)
+    missing = []
+    for path, name in found:
+        file = located(path)
+        if file is None or (name and not has_name(file, name)):
+            missing.append(f"{path}:{name}" if name else path)
+    assert not missing
+    assert len(found) > 80
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.parent.name)
+def test_the_map_is_complete(page):
+    parts = {entry.path for entry in references(page)}
+    folders = {f"{path.parent.name}/" for path in PACKAGE.glob("*/__init__.py")}
+    modules = {path.name for path in PACKAGE.glob("*.py")} - {"__init__.py"}
+    assert folders | modules <= parts
+
+
+def test_both_languages_mention_the_same():
+    english, chinese = map(references, PAGES)
+    assert sorted(map(str, english)) == sorted(map(str, chinese))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.parent.name)
+def test_registries_exist(page):
+    named = set(re.findall(r"`@(\w+)\.register\(\)`", page.read_text(encoding="utf-8")))
+    assert len(named) > 6
+    assert all(has_name(PACKAGE / "registry.py", name) for name in named)
+
+
+def test_a_wrong_name_is_noticed():
+    assert has_name(PACKAGE / "engine/trainer.py", "Trainer.fit")
+    assert not has_name(PACKAGE / "engine/trainer.py", "Trainer.fits")
+    assert not has_name(PACKAGE / "engine/trainer.py", "fit")
+    assert located("engine/trainers.py") is None

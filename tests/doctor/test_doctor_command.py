@@ -1,0 +1,65 @@
+"""`tools/doctor.py`, and the doctor in an installed package."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_the_command_writes_what_it_prints(config, command, capsys, tmp_path):
+    arguments = ["-c", str(config()), "--steps", "2", "--output", str(tmp_path / "out")]
+    assert command("doctor").main([*arguments, "--json"]) == 0
+    printed = capsys.readouterr()
+    assert json.loads(printed.out) == json.loads((tmp_path / "out" / "doctor.json").read_text())
+    assert (tmp_path / "out" / "doctor.png").read_bytes().startswith(b"\x89PNG")
+    assert "training 2 steps on the real loader" in printed.err
+
+
+def test_wrong_input_is_one_message(config, command, capsys, tmp_path):
+    def told(path, *arguments):
+        assert command("doctor").main(["-c", str(path), *arguments]) == 2
+        return capsys.readouterr().err
+
+    assert "nowhere.yaml" in told("nowhere.yaml")
+    assert "DATASET.btach_size" in told(config(), "-o", "DATASET.btach_size=2")
+    assert "nowhere.list" in told(config(), "-o", "DATASET.train.file_path=nowhere.list")
+    assert "DATASET.train: training needs this section" in told(config(), "-o", "DATASET.train=null")
+    output = tmp_path / "file"
+    output.write_text("")
+    assert command("doctor").main(["-c", str(config()), "--steps", "2", "--output", str(output)]) == 2
+    printed = capsys.readouterr()
+    assert f"{output}/doctor.json: cannot be written" in printed.err
+    assert "limits this run" in printed.out  # what was measured is not lost
+    with pytest.raises(SystemExit):
+        command("doctor").main(["-c", "x.yaml", "--steps", "none"])
+    assert "'none' is no whole number from 2 on" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_the_package_alone_has_the_doctor(config, tmp_path):
+    """An installed package has neither data/ nor tools/, benchmarks/ and tests/ beside it."""
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "paddlevideo_fast").symlink_to(ROOT / "paddlevideo_fast")
+    script = (
+        "import sys\n"
+        "from paddlevideo_fast import doctor\n"
+        "from paddlevideo_fast.config import load_config\n"
+        "found = doctor.examine(load_config(sys.argv[1]), steps=2, progress=lambda text: None)\n"
+        "print(found['limit']['part'], *sorted({'benchmarks', 'tests', 'data'} & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(config())],
+        cwd=tmp_path / "site",
+        env={**os.environ, "PYTHONPATH": str(tmp_path / "site")},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.splitlines()[-1] in ("reading", "training")

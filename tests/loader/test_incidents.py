@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from paddlevideo_fast.errors import BadSampleShareError
+from paddlevideo_fast.loader import BadSamples, Incident, LoaderError
+
+
+def failed(*causes):
+    return [Incident(path, "failed", cause) for path, cause in causes]
+
+
+def test_each_file_is_named_once(tmp_path, caplog):
+    path = tmp_path / "run" / "bad_samples.txt"
+    bad = BadSamples(path, total=100)
+    with caplog.at_level(logging.WARNING, logger="paddlevideo_fast"):
+        logging.getLogger("paddlevideo_fast").propagate = True
+        bad.add(failed(("a b.mp4", "no such\nfile"), ("a b.mp4", "again")))
+        bad.add([])
+        bad.add(failed(("a b.mp4", "and again"), ("c.mp4", "damaged")))
+    assert path.read_text() == "a b.mp4\tno such file\nc.mp4\tdamaged\n"
+    assert [record.message.split(" does")[0] for record in caplog.records] == ["a b.mp4", "c.mp4"]
+    assert (bad.num_failures, len(bad.causes)) == (4, 2)
+
+
+def test_a_resumed_run_goes_on_with_the_file(tmp_path):
+    path = tmp_path / "bad_samples.txt"
+    BadSamples(path, total=100).add(failed(("a.mp4", "damaged")))
+    resumed = BadSamples(path, total=100)
+    resumed.add(failed(("a.mp4", "damaged"), ("b.mp4", "empty")))
+    assert path.read_text() == "a.mp4\tdamaged\nb.mp4\tempty\n"
+    assert list(resumed.causes) == ["a.mp4", "b.mp4"]
+
+
+def test_files_repaired_before_a_resume_do_not_count(tmp_path):
+    path = tmp_path / "bad_samples.txt"
+    path.write_text("".join(f"{number}.mp4\tdamaged\n" for number in range(20)))
+    BadSamples(path, total=20).add(failed(("a.mp4", "damaged")))
+
+
+def test_a_list_that_cannot_be_written_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(LoaderError, match=r"bad_samples\.txt' cannot be written"):
+        BadSamples(tmp_path / "file" / "bad_samples.txt", total=9).add(failed(("a.mp4", "damaged")))
+
+
+@pytest.mark.smoke
+def test_too_many_stop_the_run(tmp_path):
+    path = tmp_path / "bad_samples.txt"
+    bad = BadSamples(path, total=50, max_share=0.1)
+    bad.add(failed(*((f"{number}.mp4", "damaged") for number in range(5))))
+    with pytest.raises(BadSampleShareError, match=r"6 of 50 files .* more than max_bad_share 0\.1"):
+        bad.add(failed(("last.mp4", "damaged")))
+    assert "last.mp4" in path.read_text()
+
+
+def test_a_small_list_survives_two(tmp_path):
+    bad = BadSamples(None, total=4, max_share=0.0)
+    bad.add(failed(("a", "x"), ("b", "x")))
+    with pytest.raises(BadSampleShareError):
+        bad.add(failed(("c", "x")))
+
+
+def test_files_with_replaced_frames_are_listed_apart(tmp_path, caplog):
+    path = tmp_path / "bad_samples.txt"
+    bad = BadSamples(path, total=4, max_share=0.0)
+    with caplog.at_level(logging.WARNING, logger="paddlevideo_fast"):
+        logging.getLogger("paddlevideo_fast").propagate = True
+        bad.add([Incident.replaced("a.mp4", 2), Incident.replaced("b.mp4", 1), Incident.replaced("c.mp4", 1)])
+        bad.add([*failed(("a.mp4", "damaged")), Incident.replaced("a.mp4", 5)])
+    cause = "frames of a clip do not decode, others took their place"
+    lines = [f"a.mp4\treplaced: 2 {cause}", f"b.mp4\treplaced: 1 {cause}", f"c.mp4\treplaced: 1 {cause}"]
+    assert path.read_text().splitlines() == [*lines, "a.mp4\tdamaged"]
+    assert caplog.text.count("is damaged: replaced") == 3
+    assert (bad.num_failures, list(bad.causes), bad.replaced["a.mp4"]) == (1, ["a.mp4"], 2)
+    BadSamples(path, total=4).add([Incident.replaced("a.mp4", 1)])
+    assert len(path.read_text().splitlines()) == 4

@@ -1,0 +1,126 @@
+"""build_file_list and check_videos, as a user runs them."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+BUILD, CHECK = "data/build_file_list.py", "data/check_videos.py"
+
+
+@pytest.fixture(scope="module")
+def videos(make_clip, tmp_path_factory):
+    root = tmp_path_factory.mktemp("lists") / "my videos"
+    first = make_clip(root / "Run/v_Run_g01.avi", 8, codec="mpeg4")
+    for name in ("Run/v_Run_g02", "Run/v_Run_g03", "Jump/v_Jump_g01", "Jump/v_Jump_g02", "Jump/v_Jump_g03"):
+        (root / name).parent.mkdir(exist_ok=True)
+        shutil.copy(first, root / f"{name}.avi")
+    return root
+
+
+def test_class_folders(videos, run_script, tmp_path):
+    options = [videos, "--format=videos", "--relative", "--valid-share=0.34", "--shuffle", "--seed=3"]
+    for name in ("a", "b"):
+        run_script(BUILD, *options, "--out_list_path", tmp_path / name)
+    train, valid = ((tmp_path / "a" / f"{name}.list").read_text() for name in ("train", "valid"))
+    assert (tmp_path / "b/train.list").read_text() == train
+    lines = train.splitlines() + valid.splitlines()
+    assert len(train.splitlines()) == 4
+    assert len(set(lines)) == 6
+    assert all(line.endswith(" 0") == line.startswith("Jump/") for line in lines)
+    assert (tmp_path / "a/classes.txt").read_text() == "Jump\nRun\n"
+
+
+def test_frames_and_given_class_names(rawframes_dataset, run_script, tmp_path):
+    (tmp_path / "names.txt").write_text("class2\nclass0\nclass1\nnobody\n")
+    (tmp_path / "out").mkdir()
+    options = ["--valid-share=0", "--relative", "--classes", tmp_path / "names.txt"]
+    run_script(BUILD, rawframes_dataset.root, *options, "--out_list_path", tmp_path / "out")
+    assert (tmp_path / "out/train.list").read_text().splitlines() == [
+        "class2/clip2 12 0",
+        "class2/clip5 12 0",
+        "class0/clip0 12 1",
+        "class0/clip3 12 1",
+        "class1/clip1 12 2",
+        "class1/clip4 12 2",
+    ]
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        "train.list",
+        "classes.txt",
+        "provenance.json",
+    }
+
+
+def test_wrong_inputs(videos, run_script, tmp_path):
+    (tmp_path / "names.txt").write_text("Run\n")
+    cases = [
+        ([tmp_path / "none"], "no such folder"),
+        ([videos], "no folders of frames in the folders in it"),
+        ([videos / "Run", "--format=videos"], "no videos in the folders in it"),
+        ([videos, "--format=videos", "--valid-share=1"], "--valid_share"),
+        ([videos, "--format=videos", "--classes", tmp_path / "names.txt"], "lacks the class folders Jump"),
+    ]
+    for options, message in cases:
+        done = run_script(BUILD, *options, "--output", tmp_path / "out", check=False)
+        assert done.returncode == 2, options
+        assert message in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_check_names_bad_videos(videos, broken_videos, run_script, tmp_path):
+    good = [f"{videos}/Run/v_Run_g01.avi 0", f"{broken_videos['one_frame']} 1"]
+    bad = [f"{broken_videos[kind]} 1" for kind in ("text", "missing", "damaged")]
+    (tmp_path / "all.list").write_text("\n".join([good[0], *bad, "", good[1]]) + "\n")
+    done = run_script(
+        CHECK, tmp_path / "all.list", "--workers=2", "--output", tmp_path / "clean.list", check=False
+    )
+    assert done.returncode == 1
+    assert (tmp_path / "clean.list").read_text().splitlines() == good
+    assert f"bad: {broken_videos['missing']}: no such file" in done.stdout
+    failures = [line.split("\t") for line in (tmp_path / "clean.failures.txt").read_text().splitlines()]
+    assert [f"{path} 1" for path, _ in failures] == bad
+    assert [f"bad: {path}: {cause}" for path, cause in failures] == done.stdout.splitlines()[-3:]
+    assert "2 of 5 are intact" in done.stderr
+    assert run_script(CHECK, tmp_path / "clean.list").returncode == 0
+
+
+def test_check_folder_and_frames(videos, rawframes_dataset, run_script, tmp_path):
+    assert "6 of 6 are intact" in run_script(CHECK, videos).stdout
+    root = tmp_path / "frames"
+    shutil.copytree(rawframes_dataset.root, root)
+    options = [root / "frames.list", "--format=rawframes", "--data-prefix", root]
+    assert "6 of 6 are intact" in run_script(CHECK, *options).stdout
+    (root / "class1/clip1/img_00004.jpg").unlink()
+    done = run_script(CHECK, *options, check=False)
+    assert done.returncode == 1
+    assert "img_00004.jpg" in done.stdout
+
+
+def test_check_wrong_inputs(videos, run_script, tmp_path):
+    (tmp_path / "bad.list").write_text("only_a_path.mp4\n")
+    (tmp_path / "empty.list").write_text("\n")
+    (tmp_path / "label.list").write_text("one\u2028name.mp4 0\nclip.mp4 \u00b2\n", encoding="utf-8")
+    for source, message in [
+        (tmp_path / "bad.list", "bad.list:1: expected 'path label'"),
+        (tmp_path / "empty.list", "the list is empty"),
+        (tmp_path / "label.list", "label.list:2: label is '\u00b2', expected an integer"),
+        (tmp_path / "none.list", "no such file or folder"),
+        (videos / "Run/v_Run_g01.avi", "the list cannot be read"),
+    ]:
+        done = run_script(CHECK, source, check=False)
+        assert done.returncode == 2
+        assert message in done.stderr
+        assert "Traceback" not in done.stderr
+    (tmp_path / "good.list").write_text("clip.mp4 0\n")
+    done = run_script(CHECK, tmp_path / "good.list", "--data_prefix", tmp_path / "none", check=False)
+    assert done.returncode == 2
+    assert f"--data_prefix {tmp_path}/none: no such folder" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "script", ["build_file_list", "check_videos", "extract_rawframes", "make_motion_dataset"]
+)
+def test_help(script, run_script):
+    text = run_script(f"data/{script}.py", "--help").stdout
+    assert "Example:" in text

@@ -1,0 +1,311 @@
+"""Flags and their older names, exit codes, failures, provenance, and what frames are stored as."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from paddlevideo_fast.decode import VIDEO_EXTENSIONS
+from paddlevideo_fast.deploy.predictor import find_videos
+from paddlevideo_fast.errors import PaddleVideoFastError
+from paddlevideo_fast.preparation.frames import encode_image, extract, stored_size
+from paddlevideo_fast.preparation.lists import build, check, find_clips
+from paddlevideo_fast.preparation.motion import make
+from paddlevideo_fast.preparation.packing import pack
+from paddlevideo_fast.preparation.run import (
+    Provenance,
+    ToolError,
+    crc32_of,
+    read_provenance,
+    report_failures,
+    run_main,
+    spread,
+)
+from paddlevideo_fast.preparation.sets import k400, ssv2, ucf101
+from paddlevideo_fast.preparation.videos import prepare_list
+
+REPO = Path(__file__).resolve().parents[2]
+TOOLS = [build, check, extract, make, pack, prepare_list, k400, ucf101, ssv2]
+
+
+@pytest.fixture
+def videos(make_clip, tmp_path):
+    """Two classes of two clips, with lists of all and of two clips."""
+    root = tmp_path / "videos"
+    for number in range(4):
+        make_clip(root / f"class{number % 2}" / f"v_{number}.mp4", 6, size=(48, 32))
+    lines = [f"class{number % 2}/v_{number}.mp4 {number % 2}\n" for number in range(4)]
+    (tmp_path / "all.list").write_text("".join(lines))
+    (tmp_path / "two.list").write_text("".join(lines[:2]))
+    return root
+
+
+def words(*given):
+    return [str(word) for word in given]
+
+
+def content(folder):
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
+
+
+# --- flags
+
+
+def test_older_names_mean_the_same(videos, tmp_path, capsys):
+    pairs = [
+        (
+            build,
+            ["--root", videos, "--kind", "video", "--valid_share", 0.5, "--output"],
+            [videos, "--format", "videos", "--valid-share", 0.5, "--out_list_path"],
+        ),
+        (
+            extract,
+            ["--root", videos, "--level", 2, "--workers", 1, "--short_side", 16, "--output"],
+            [videos, "--num-worker", 1, "--new_short", 16, "--level", 2],
+        ),
+        (
+            check,
+            ["--list", tmp_path / "all.list", "--kind", "video", "--data_prefix", videos, "--output"],
+            [tmp_path / "all.list", "--format", "videos", "--data-prefix", videos, "--output"],
+        ),
+    ]
+    for number, (tool, new, old) in enumerate(pairs):
+        made = []
+        for age, given in (("new", new), ("old", old)):
+            out = tmp_path / f"{number} {age}"
+            if tool is check:
+                out.mkdir()
+            target = out / "clean.list" if tool is check else out
+            assert tool(words(*given, target)) == 0
+            made.append(content(out))
+        assert made[0] == made[1]
+        assert made[0]
+
+
+def test_frames_as_an_older_name_of_a_kind(tmp_path, rawframes_dataset):
+    annotations = tmp_path / "annotations"
+    annotations.mkdir()
+    (annotations / "labels.json").write_text('{"run": "0"}')
+    for file, clip in (("train", "clip0"), ("validation", "clip1")):
+        (annotations / f"{file}.json").write_text(f'[{{"id": "{clip}", "template": "[run]"}}]')
+    root, made = rawframes_dataset.root, []
+    for name, given in (("new", ["--kind=frames", "--root", root]), ("old", ["--frames", root])):
+        output = tmp_path / name
+        assert ssv2(words(*given, "--annotations", annotations, "--output", output)) == 0
+        made.append(content(output))
+    assert made[0] == made[1]
+    assert made[0]["train_frames.list"] == b"class0/clip0 12 0\n"
+    with pytest.raises(ToolError, match="give one of --root, --videos and --frames"):
+        ssv2(words("--videos=a", "--frames=b", "--annotations", annotations))
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+def test_help_has_exit_codes_and_older_names(tool, capsys):
+    with pytest.raises(SystemExit) as end:
+        tool(["--help"])
+    assert end.value.code == 0
+    text = capsys.readouterr().out
+    assert "Exit code: 0, done; 1, some files failed" in text
+    assert "Example:\n    python data/" in text
+    if tool is extract:
+        assert "--num_worker (--workers)" in " ".join(text.split())
+
+
+@pytest.mark.parametrize(
+    ("tool", "given", "message"),
+    [
+        (check, ["--wrokers=2", "x.list"], "unrecognized arguments: --wrokers=2"),
+        (check, [], "give --list, an annotation list, or --root, a folder"),
+        (extract, ["--output=x"], "--root is missing"),
+        (build, [], "--root is missing"),
+        (pack, ["--short-side=x"], "--short_side: x; must be a whole number"),
+        (prepare_list, ["--list=x", "--output=y", "--short_side=17"], "--short_side: 17; must be an even"),
+        (build, ["--root=x", "--kind=pictures"], "--kind: invalid choice: 'pictures'"),
+    ],
+)
+def test_a_wrong_command_line_is_one_message(tool, given, message):
+    with pytest.raises(ToolError) as caught:
+        tool(given)
+    assert str(caught.value).startswith(message)
+
+
+# --- exit codes and failures
+
+
+def raising(error):
+    def main(argv):
+        raise error
+
+    return main
+
+
+@pytest.mark.parametrize(
+    ("main", "code", "said"),
+    [
+        (lambda argv: 0, 0, ""),
+        (lambda argv: 1, 1, ""),
+        (raising(ToolError("x is wrong")), 2, "error: x is wrong\n"),
+        (raising(PaddleVideoFastError("y is wrong")), 2, "error: y is wrong\n"),
+        (raising(FileNotFoundError(2, "No such file", "z")), 2, "error: [Errno 2] No such file: 'z'\n"),
+        (raising(KeyboardInterrupt()), 130, "interrupted; run the same command again to go on\n"),
+    ],
+)
+def test_exit_codes(main, code, said, capsys):
+    with pytest.raises(SystemExit) as end:
+        run_main(main)
+    assert end.value.code == code
+    assert capsys.readouterr().err == said
+
+
+def test_failures_are_listed_and_an_old_list_goes(tmp_path, capsys):
+    file = tmp_path / "failures.txt"
+    failures = [(f"{number}.mp4", "is empty") for number in range(25)]
+    assert report_failures(failures, 30, file, "; hint") == 1
+    assert file.read_text() == "".join(f"{video}\t{cause}\n" for video, cause in failures)
+    said = capsys.readouterr().err.splitlines()
+    assert said[:20] == [f"failed: {number}.mp4: is empty" for number in range(20)]
+    assert said[20:] == [f"error: 25 of 30 videos failed; all are listed in {file}; hint"]
+    assert report_failures([], 30, file) == 0
+    assert not file.exists()
+
+
+def test_spread():
+    assert spread(range(10), 2) == [2, 7]
+    assert spread(range(3), 5) == [0, 1, 2]
+    assert spread(range(100), 4) == [12, 37, 62, 87]
+
+
+# --- provenance
+
+
+def test_provenance_of_two_lists_in_one_folder(videos, tmp_path):
+    out = tmp_path / "out"
+    for name in ("all", "two", "all"):
+        given = ["--list", tmp_path / f"{name}.list", "--data_prefix", videos, "--output", out]
+        assert prepare_list(words(*given, "--preset=intra", "--workers=1")) == 0
+    runs = read_provenance(out)
+    assert [list(run.lists) for run in runs] == [["two.list"], ["all.list"]]
+    crc = zlib.crc32((tmp_path / "all.list").read_bytes())
+    options = {"preset": "intra", "short_side": 256, "target_psnr": 37.0, "suffix": ""}
+    assert runs[1] == Provenance(
+        "prepare_videos", options, {"all.list": f"{crc:08x}"}, str(videos), complete=True
+    )
+
+
+def test_provenance_says_whether_a_run_came_to_its_end(tmp_path):
+    made = Provenance("tool", {"a": 1})
+
+    def run_that_fails():
+        with made.kept_in(tmp_path):
+            assert [run.complete for run in read_provenance(tmp_path)] == [False]
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        run_that_fails()
+    assert [run.complete for run in read_provenance(tmp_path)] == [False]
+    with made.kept_in(tmp_path):
+        pass
+    assert read_provenance(tmp_path) == [Provenance("tool", {"a": 1}, complete=True)]
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"runs": [{"tool": "x"}]}', '{"runs": 3}'])
+def test_damaged_provenance(text, tmp_path):
+    (tmp_path / "provenance.json").write_text(text)
+    with pytest.raises(ToolError, match=r"provenance\.json: is damaged"):
+        read_provenance(tmp_path)
+
+
+def test_options_of_frames_of_an_earlier_version(videos, tmp_path):
+    out = tmp_path / "out"
+    given = words("--root", videos, "--output", out, "--workers=1", "--short_side=16")
+    assert extract(given) == 0
+    before = (out / "class0/v_0/img_00001.jpg").stat().st_mtime_ns
+    (out / "provenance.json").unlink()
+    (out / "options.txt").write_text("short=16 width=0 height=0 format=jpg quality=95\n")
+    with pytest.raises(ToolError, match="made with short_side 16, .*; now it is short_side 24"):
+        extract([*given, "--short_side=24"])
+    assert not (out / "provenance.json").exists()
+    assert extract(given) == 0
+    assert (out / "class0/v_0/img_00001.jpg").stat().st_mtime_ns == before
+    assert not (out / "options.txt").exists()
+    assert read_provenance(out)[0].options["short_side"] == 16
+    (out / "provenance.json").unlink()
+    (out / "options.txt").write_text("short=16\n")
+    with pytest.raises(ToolError, match=r"options\.txt: is damaged"):
+        extract(given)
+
+
+def test_a_motion_data_set_of_an_earlier_version(tmp_path, capsys):
+    out = tmp_path / "out"
+    given = words("--output", out, "--train=3", "--valid=1", "--size=16", "--frames=4", "--workers=1")
+    assert make(given) == 0
+    made = read_provenance(out)[0]
+    (out / "provenance.json").unlink()
+    (out / "dataset.json").write_text(json.dumps({**made.options, "complete": True}))
+    clips = content(out / "train")
+    capsys.readouterr()
+    assert make(given) == 0
+    assert "complete already" in capsys.readouterr().out
+    with pytest.raises(ToolError, match="made with another train"):
+        make([*given, "--train=4"])
+    (out / "dataset.json").write_text(json.dumps({**made.options, "complete": False}))
+    assert make(given) == 0
+    assert content(out / "train") == clips
+    assert read_provenance(out) == [made]
+    assert not (out / "dataset.json").exists()
+
+
+def test_crc32_is_of_the_bytes(tmp_path):
+    (tmp_path / "x.list").write_bytes(b"123456789")
+    assert crc32_of(tmp_path / "x.list") == {"x.list": "cbf43926"}
+
+
+# --- frames and endings
+
+
+@pytest.mark.parametrize(
+    ("source", "options", "expected"),
+    [
+        ((320, 240), {"short_side": 0}, (320, 240)),
+        ((320, 240), {"short_side": 48}, (64, 48)),
+        ((240, 320), {"short_side": 48}, (48, 64)),
+        ((320, 240), {"short_side": 480}, (320, 240)),
+        ((320, 240), {"short_side": 480, "enlarge": True}, (640, 480)),
+        ((321, 241), {"short_side": 0}, (321, 241)),
+        ((321, 241), {"short_side": 256, "even": True}, (320, 240)),
+        ((101, 51), {"short_side": 25}, (50, 25)),
+        ((330, 240), {"short_side": 48, "even": True}, (66, 48)),
+    ],
+)
+def test_stored_size(source, options, expected):
+    assert stored_size(*source, **options) == expected
+
+
+def test_encoded_images():
+    frame = np.zeros((32, 48, 3), np.uint8)
+    frame[:, :24, 0] = 255
+    exact = cv2.imdecode(np.frombuffer(encode_image(frame, (48, 32), "x", ".png"), np.uint8), 1)
+    assert np.array_equal(exact[:, :, ::-1], frame)
+    small = cv2.imdecode(np.frombuffer(encode_image(frame, (24, 16), "x"), np.uint8), 1)
+    assert small.shape == (16, 24, 3)
+    assert np.abs(small[:, :10].astype(int) - [0, 0, 255]).max() < 8
+    assert len(encode_image(frame, (48, 32), "x", quality=20)) < len(encode_image(frame, (48, 32), "x"))
+
+
+def test_one_list_of_video_endings(tmp_path):
+    for place, ending in enumerate([*VIDEO_EXTENSIONS, ".MP4", ".txt", ".jpg"]):
+        (tmp_path / f"{place}{ending}").write_bytes(b"")
+    (tmp_path / ".saving-1-a.mp4").write_bytes(b"")  # as a killed run leaves it
+    expected = {f"{place}{ending}" for place, ending in enumerate([*VIDEO_EXTENSIONS, ".MP4"])}
+    assert {clip.path.name for clip in find_clips(tmp_path)} == expected
+    assert {path.name for path in find_videos(tmp_path)} == expected
+    assert {".mpeg", ".ts"} <= set(VIDEO_EXTENSIONS)
+    for language in ("en", "zh-CN"):
+        text = (REPO / "docs" / language / "data_preparation.md").read_text(encoding="utf-8")
+        assert all(f"`{ending}`" in text for ending in VIDEO_EXTENSIONS)

@@ -1,0 +1,1 @@
+"""Numbered clips, corpora and helpers that tests of several folders use."""
