@@ -222,13 +222,13 @@ def _send(line: socket.socket, message: Any) -> None:
 
 
 def _receive(line: socket.socket) -> Any:
-    """The next message. Neither side sends a second message before it has an answer to the first."""
+    """The next message, and no byte of the one after it, which may be there already."""
     text = b""
     while not text.endswith(b"\n"):
-        block = line.recv(4096)
-        if not block:
+        byte = line.recv(1)
+        if not byte:
             raise ConnectionError("closed by the other side")
-        text += block
+        text += byte
     return json.loads(text)
 
 

@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 
 SCRIPT = """
-import json, os, signal, socket, sys, time
+import json, os, signal, socket, sys, threading, time
 from pathlib import Path
 
 import paddlevideo_fast
+from paddlevideo_fast.engine import lifeline
 from paddlevideo_fast.engine.lifeline import Lifeline
 from paddlevideo_fast.errors import CheckpointError, exit_code
 from paddlevideo_fast.log import setup_logging
@@ -42,6 +43,15 @@ def gather(rank, value):
     return values
 
 
+def slow(rank, receive):
+    def later(line):
+        # The hub's thread has told the end before rank 0 itself reads that all are here.
+        time.sleep(0.3 if rank == 0 and threading.current_thread() is threading.main_thread() else 0)
+        return receive(line)
+
+    return later
+
+
 def work(rank):
     if case == "user_error" and rank == 1:
         raise CheckpointError("the disk is full")
@@ -49,7 +59,7 @@ def work(rank):
         raise ZeroDivisionError("by nought")
     if case == "bug_of_rank_0" and rank == 0:
         raise ZeroDivisionError("by nought")
-    if case == "killed" and rank == 1:
+    if case in ("killed", "killed_at_once") and rank == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     if case == "killed_while_others_see_it" and rank == 1:
         time.sleep(0.1)  # the others speak up before it is gone
@@ -76,6 +86,8 @@ def end(rank):
     os.dup2(log, 1)
     os.dup2(log, 2)
     setup_logging()
+    if case == "killed_at_once":
+        lifeline._receive = slow(rank, lifeline._receive)
     try:
         with Lifeline(rank, lambda value: gather(rank, value), (Stopped,)):
             work(rank)
@@ -104,7 +116,7 @@ for case in sys.argv[2:]:
 """
 
 CASES = ["done", "stopped", "strangers", "user_error", "bug", "bug_of_rank_0", "killed"]
-CASES += ["killed_while_others_see_it", "rank_0_killed", "late"]
+CASES += ["killed_at_once", "killed_while_others_see_it", "rank_0_killed", "late"]
 
 
 @pytest.fixture(scope="module")
@@ -162,7 +174,8 @@ def test_what_one_rank_fails_of_ends_all_with_its_message(ended, case, failed, m
 
 
 @pytest.mark.parametrize(
-    ("case", "killed"), [("killed", 1), ("killed_while_others_see_it", 1), ("rank_0_killed", 0)]
+    ("case", "killed"),
+    [("killed", 1), ("killed_at_once", 1), ("killed_while_others_see_it", 1), ("rank_0_killed", 0)],
 )
 def test_a_killed_rank_is_named_by_all_others(ended, case, killed):
     codes, logs = ended(case)
