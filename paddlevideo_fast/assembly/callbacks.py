@@ -74,8 +74,8 @@ def callbacks_of(parts: TrainingParts, store: CheckpointStore, valid: Optional[S
     callbacks.append(Recorder(sinks, run.log_interval, spec.distributed.one_process_ips))
     callbacks.append(Checkpointing(store, run.save_interval, run.save_every_steps, run.keep_last))
     if main:
-        trained = parts.split.loader.dataset
-        evaluated = valid.loader.dataset if valid else trained
+        trained = parts.split.dataset
+        evaluated = valid.dataset if valid else trained
         naming = make_naming(spec, model.num_classes, evaluated)
         callbacks.append(Reporting(reported_run(spec), trained, evaluated, naming, metric, board))
     if run.profiler_options is not None:
@@ -113,7 +113,7 @@ def _statistics_evaluator(parts: TrainingParts, settings: PreciseBNSettings) -> 
     The clips have the configured shape in every phase.
     """
     spec, split, distribution = parts.spec, parts.split, parts.distribution
-    loader = make_loader(spec, "train", split.loader.dataset, distribution, pad=False)
+    loader = make_loader(spec, "train", split.dataset, distribution, pad=False)
     num_batches = min(settings.num_iters_preciseBN, spec.run.max_iters or sys.maxsize)
     split = replace(split, loader=loader)
     return make_evaluator(spec, split, parts.plan.precision, distribution, num_batches)

@@ -35,12 +35,14 @@ class Split:
     """One part of the data, ready to be iterated.
 
     Attributes:
-        loader: gives its batches; a `ClipLoader` or a `DaliLoader`.
+        dataset: its samples.
+        loader: gives its batches.
         preprocess: from uint8 clips to what the network takes.
         bad_samples: the files that did not decode.
     """
 
-    loader: Any
+    dataset: ClipDataset
+    loader: Union[ClipLoader, DaliLoader]
     preprocess: Preprocess
     bad_samples: BadSamples
 
@@ -71,7 +73,7 @@ def make_split(
     loader = make_loader(spec, name, dataset, distribution, drop_last)
     listed = folder / "bad_samples.txt" if folder and distribution.is_main else None
     bad = BadSamples(listed, total=len(dataset), max_share=spec.data.max_bad_share)
-    return Split(loader, Preprocess(*dataset.pipeline.normalization, layout), bad)
+    return Split(dataset, loader, Preprocess(*dataset.pipeline.normalization, layout), bad)
 
 
 def make_loader(
@@ -105,10 +107,10 @@ def make_loader(
 
 def data_identity(spec: RunSpec, split: Split) -> Dict[str, Any]:
     """What determines the samples of a step; a run resumes only where this is the same."""
-    records = "\n".join(f"{record.path} {record.label}" for record in split.loader.dataset.records)
+    records = "\n".join(f"{record.path} {record.label}" for record in split.dataset.records)
     return {
         "batch_size": spec.data.batch_size,
-        "num_samples": len(split.loader.dataset),
+        "num_samples": len(split.dataset),
         "list_crc32": zlib.crc32(records.encode("utf-8", errors="surrogateescape")),
     }
 

@@ -109,13 +109,13 @@ def _test(spec: RunSpec, weights: str, distribution: Distribution) -> Dict[str, 
     split = make_split(spec, "test", model.layout, distribution, store.folder)
     metric = make_metric(spec)
     with contextlib.closing(split.loader):
-        naming = make_naming(spec, model.num_classes, split.loader.dataset)  # before hours of evaluation
+        naming = make_naming(spec, model.num_classes, split.dataset)  # before hours of evaluation
         metrics = make_evaluator(spec, split, precision, distribution).run(model, metric)
     if not metrics["num_samples"]:
         raise BadSampleShareError(f"none of the {metrics['num_failed']} samples of DATASET.test decodes")
     try:
         if distribution.is_main and metric.predictions is not None:
-            evaluated = Evaluated(metrics, metric.predictions, naming, split.loader.dataset)
+            evaluated = Evaluated(metrics, metric.predictions, naming, split.dataset)
             write_test(reported_run(spec), weights, evaluated)
     finally:  # the numbers are told even where the files cannot be written
         logger.info("test %s", "  ".join(f"{name}: {_shown(value)}" for name, value in metrics.items()))
@@ -150,7 +150,7 @@ def _describe(trainer: Trainer, parts: TrainingParts, checkpoint: Optional[Check
         "to %s",
         run.model_name,
         count_parameters(trainer.model) / 1e6,
-        len(parts.split.loader.dataset),
+        len(parts.split.dataset),
         len(trainer.make_loader(trainer.phase_of(trainer.state.epoch))),
         trainer.num_epochs,
         paddle.__version__,

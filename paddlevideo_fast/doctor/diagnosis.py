@@ -33,7 +33,7 @@ from paddlevideo_fast.doctor.report import summary
 from paddlevideo_fast.doctor.timing import (
     StepTimes,
     SyntheticLoader,
-    require_own_loader,
+    own_loader,
     time_steps,
     time_training_stages,
 )
@@ -132,7 +132,7 @@ class Run:
 
     @property
     def dataset(self) -> ClipDataset:
-        return self.parts.split.loader.dataset
+        return self.parts.split.dataset
 
 
 def examine(cfg: Config, steps: int = 20, progress: Callable[[str], None] = print) -> Dict[str, Any]:
@@ -153,15 +153,15 @@ def examine(cfg: Config, steps: int = 20, progress: Callable[[str], None] = prin
     if cfg.get("train_dali"):
         raise cfg.error("train_dali", "the doctor times our own reader only; set -o train_dali=false")
     parts = training_parts(plan_run(RunSpec.for_training(cfg)), load_pretrained=False)
-    loader = parts.split.loader
-    require_own_loader(loader)
+    loader = own_loader(parts)
     batch_size = loader.batch_sampler.batch_size
     progress(f"training {steps} steps on the real loader")
     with contextlib.closing(loader):
         real = time_steps(parts, loader, steps)
+    assert loader.num_workers != "auto"  # the first epoch has measured it
     progress("reading alone, stage by stage")
     requests = [request for batch in loader.batch_sampler.batches(epoch=1) for request in batch]
-    reading = time_reading(loader.dataset, requests[:_MAX_CLIPS])
+    reading = time_reading(parts.split.dataset, requests[:_MAX_CLIPS])
     transport_sec = time_transport(reading.clip_shape, batch_size)
     progress(f"training {steps} steps on made-up batches")
     made_up = SyntheticLoader(batch_size, reading.clip_shape, parts.model.num_classes)

@@ -113,5 +113,8 @@ def _parts_without_data(spec: RunSpec) -> TrainingParts:
     model = build_model(spec.model, load_pretrained=False)
     optimizer, curve = build_optimizer(spec.optimizer or {}, model)
     pipeline = build_pipeline(spec.splits["train"].pipeline)
-    split = Split(None, Preprocess(*pipeline.normalization, model.layout), BadSamples(None, total=0))
+    unread: Any = None  # the shapes are timed on made-up batches
+    split = Split(
+        unread, unread, Preprocess(*pipeline.normalization, model.layout), BadSamples(None, total=0)
+    )
     return TrainingParts(plan, model, optimizer, plan.curve or curve, split)

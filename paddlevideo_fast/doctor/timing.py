@@ -200,18 +200,18 @@ def training_rate(cfg: Config, synthetic: bool = False, steps: int = 30, warmup:
         PaddleVideoFastError: as training does.
     """
     parts = training_parts(plan_run(RunSpec.for_training(cfg)), load_pretrained=False)
-    loader = parts.split.loader
+    used: BatchLoader = parts.split.loader
     with contextlib.closing(parts.split.loader):
         if synthetic:
-            require_own_loader(loader)
-            batch_size = loader.batch_sampler.batch_size
-            loader = SyntheticLoader(batch_size, _clip_shape(loader), parts.model.num_classes)
-        times = time_steps(parts, loader, steps, warmup, budget_sec=float("inf"))
+            loader = own_loader(parts)
+            shape = _clip_shape(loader)
+            used = SyntheticLoader(loader.batch_sampler.batch_size, shape, parts.model.num_classes)
+        times = time_steps(parts, used, steps, warmup, budget_sec=float("inf"))
     return {
         "device": paddle.get_device(),
         "paddle": paddle.__version__,
         "batches": "synthetic" if synthetic else "real",
-        "num_workers": getattr(loader, "num_workers", 0),
+        "num_workers": getattr(used, "num_workers", 0),
         "steps": times.num_steps,
         "steps_per_sec": 1 / times.step_sec,
         "clips_per_sec": times.clips_per_sec,
@@ -252,13 +252,19 @@ def time_training_stages(
     return stages
 
 
-def require_own_loader(loader: BatchLoader) -> None:
-    """Raises `PaddleVideoFastError` unless the clips come from our own loader, which can be taken apart."""
+def own_loader(parts: TrainingParts) -> ClipLoader:
+    """The loader of the training clips, if it is our own, which can be taken apart.
+
+    Raises:
+        PaddleVideoFastError: DALI reads.
+    """
+    loader = parts.split.loader
     if not isinstance(loader, ClipLoader):
         raise PaddleVideoFastError(
             "this measurement takes our own reader apart, and the config reads through another loader: add "
             "-o train_dali=false, and compare with  tools/benchmark.py train  with and without it"
         )
+    return loader
 
 
 class _Enough(Exception):

@@ -79,7 +79,7 @@ def multigrid_schedule(
     Raises:
         ScheduleError: the steps do not rise, or a shape has no frames or no pixels, or a phase no epoch.
     """
-    if list(baseline.steps) != sorted(set(baseline.steps)) or baseline.steps[0] != 0:
+    if list(baseline.steps) != sorted(set(baseline.steps)) or list(baseline.steps[:1]) != [0]:
         raise ScheduleError(f"steps {list(baseline.steps)} of the learning rate must start at 0 and rise")
     if not long_factors:
         return _short_cycle_alone(baseline, short_factors, epoch_factor)

@@ -18,7 +18,7 @@ def dataset(config):
 
     def make(**values):
         spec = RunSpec.for_training(load_config(str(config(**values))))
-        return training_parts(plan_run(spec)).split.loader.dataset
+        return training_parts(plan_run(spec)).split.dataset
 
     return make
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,7 +14,7 @@ from paddlevideo_fast.doctor import timing, training_rate
 from paddlevideo_fast.doctor.timing import (
     Stopwatch,
     SyntheticLoader,
-    require_own_loader,
+    own_loader,
     time_steps,
     time_training_stages,
 )
@@ -124,8 +125,8 @@ def test_the_rate_of_a_run(config, synthetic, batches):
 
 def test_another_loader_is_refused(parts):
     with pytest.raises(PaddleVideoFastError, match="train_dali=false"):
-        require_own_loader(SyntheticLoader(1, (4, 28, 28, 3), 8))
-    require_own_loader(parts.split.loader)
+        own_loader(replace(parts, split=replace(parts.split, loader=SyntheticLoader(1, (4, 28, 28, 3), 8))))
+    assert own_loader(parts) is parts.split.loader
 
 
 def test_no_clip_that_decodes_is_an_error(config, tmp_path):

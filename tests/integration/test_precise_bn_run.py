@@ -50,7 +50,7 @@ def test_a_checkpoint_holds_the_statistics_of_the_training_data(run_main, tiny_c
     parts = training_parts(plan_run(RunSpec.for_training(cfg)))
     load_weights(parts.model, str(saved), strict=True)
     loader = build_loader(
-        parts.split.loader.dataset, batch_size=7, num_workers=0, shuffle=True, drop_last=False, seed=1234
+        parts.split.dataset, batch_size=7, num_workers=0, shuffle=True, drop_last=False, seed=1234
     )
     batches = [parts.split.preprocess(batch.clips) for batch in loader.epoch(1)]
     assert [len(batch) for batch in batches] == [7, 7, 7, 3]  # training itself leaves the last out

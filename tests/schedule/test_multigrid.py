@@ -152,6 +152,7 @@ def test_the_last_rate_begins_in_the_middle_of_the_last_phase(epochs, last_phase
 @pytest.mark.parametrize(
     ("change", "long", "message"),
     [
+        ({"steps": ()}, LONG, "must start at 0 and rise"),
         ({"steps": (0, 94, 60)}, LONG, "must start at 0 and rise"),
         ({"steps": (10, 94)}, LONG, "must start at 0 and rise"),
         ({"steps": (0,)}, LONG, "needs a step after 0"),
