@@ -31,6 +31,7 @@ from paddlevideo_fast.engine.callbacks import (
     ProgressBar,
     Recorder,
 )
+from paddlevideo_fast.engine.guard import guarded
 from paddlevideo_fast.engine.sinks import ConsoleSink, JsonLinesSink, Sink, VisualDLSink
 from paddlevideo_fast.loader.dataset import ClipDataset
 from paddlevideo_fast.metrics import VideoMetric
@@ -92,7 +93,7 @@ def _sinks(spec: RunSpec, folder: Path, validates: bool) -> Tuple[List[Sink], Op
     if not spec.run.use_visualdl:
         return sinks, None
     numbers = ["train_epoch/loss", *(["valid/top1"] if validates else [])]
-    board = VisualDLSink(folder / "vdl", hyperparameters(_compared(spec)), numbers)
+    board = guarded(VisualDLSink(folder / "vdl", hyperparameters(_compared(spec)), numbers))
     return [*sinks, board], board
 
 

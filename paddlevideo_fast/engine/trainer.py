@@ -10,6 +10,7 @@ import numpy as np
 import paddle
 
 from paddlevideo_fast.engine.distribution import Distribution
+from paddlevideo_fast.engine.guard import guarded
 from paddlevideo_fast.engine.interrupt import InterruptGuard, TrainingInterrupted
 from paddlevideo_fast.engine.precision import Precision
 from paddlevideo_fast.engine.prefetch import to_device
@@ -27,7 +28,13 @@ class Callback:
     """Something that happens around the steps; a hook does nothing unless a subclass overrides it.
 
     Hooks run in list order. `fit_end` runs after the last epoch only, `close` always, also after an error.
+
+    Attributes:
+        only_shows: training does not need it. The first error of its hooks is one warning, and the run goes
+            on without it; see `engine.guard`.
     """
+
+    only_shows = False
 
     def fit_begin(self, trainer: Trainer) -> None:
         """Before the first step; a resumed run has its state already."""
@@ -160,6 +167,7 @@ class Trainer:
         self.last_checkpoint: Optional[str] = None
         self.interrupt = InterruptGuard()
         self._step_model, self._step_optimizer = model, optimizer
+        self._hooked: List[Callback] = []
 
     @property
     def num_epochs(self) -> int:
@@ -182,6 +190,7 @@ class Trainer:
             NonFiniteLossError, NonFiniteGradientError, BadSampleShareError, CheckpointError: as their
                 messages say.
         """
+        self._hooked = [guarded(each) if each.only_shows else each for each in self.callbacks]
         self.total_steps = self.steps_before(self.num_epochs)
         self._step_model, self._step_optimizer = self.distribution.wrap(self.model, self.optimizer)
         self.precision.wrap_scaler(self.distribution.wrap_scaler)
@@ -192,7 +201,7 @@ class Trainer:
                     self._run_phase(phase)
             self._call("fit_end")
         finally:
-            for callback in self.callbacks:
+            for callback in self._hooked:
                 callback.close()
         return self.state
 
@@ -348,7 +357,7 @@ class Trainer:
         return self.window.drain(self.state.epoch_averages, self.last_checkpoint)
 
     def _call(self, hook: str) -> None:
-        for callback in self.callbacks:
+        for callback in self._hooked:
             getattr(callback, hook)(self)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, List, Tuple
+from typing import Any, List, Optional, Tuple
 
 from paddle import nn
 
@@ -30,14 +30,25 @@ class MacCounter:
 
     Use `start` and `stop` where the passes are not in one block.
 
-    Attributes:
-        macs: multiply-adds so far.
+    A layer that cannot be counted does not end the pass; the error comes when the result is read.
     """
 
     def __init__(self, model: nn.Layer) -> None:
-        self.macs = 0
+        self._macs = 0
+        self._error: Optional[Exception] = None
         self._model = model
         self._hooks: List[Any] = []
+
+    @property
+    def macs(self) -> int:
+        """Multiply-adds so far.
+
+        Raises:
+            Exception: the first error of counting.
+        """
+        if self._error is not None:
+            raise self._error
+        return self._macs
 
     def start(self) -> None:
         """Starts counting."""
@@ -59,7 +70,10 @@ class MacCounter:
         self.stop()
 
     def _count(self, layer: nn.Layer, inputs: Tuple[Any, ...], output: Any) -> None:
-        shape = layer.weight.shape
-        # a convolution has [out, in / groups, *kernel] and one product of them per output; a linear [in, out]
-        per_output = math.prod(shape[1:]) if isinstance(layer, _CONVOLUTIONS) else shape[0]
-        self.macs += per_output * math.prod(output.shape)
+        try:
+            shape = layer.weight.shape
+            # a convolution has [out, in / groups, *kernel], a product of them per output; a linear [in, out]
+            per_output = math.prod(shape[1:]) if isinstance(layer, _CONVOLUTIONS) else shape[0]
+            self._macs += per_output * math.prod(output.shape)
+        except Exception as error:
+            self._error = self._error or error

@@ -11,6 +11,7 @@ import numpy as np
 
 from paddlevideo_fast.engine import Trainer
 from paddlevideo_fast.engine.callbacks import Callback
+from paddlevideo_fast.engine.guard import guarded, only_shown
 from paddlevideo_fast.engine.output import move_aside
 from paddlevideo_fast.engine.sinks import VisualDLSink
 from paddlevideo_fast.errors import NonFiniteScoreError
@@ -119,6 +120,8 @@ def _require_finite(evaluated: Evaluated, weights: str) -> None:
 def write_test(run: ReportedRun, weights: str, evaluated: Evaluated) -> None:
     """Writes the tables, pictures and report of a test to `<run.folder>/test/`; moves an earlier test aside.
 
+    A picture or page that fails is a warning; the tables are the result.
+
     Args:
         run: whose weights were tested.
         weights: the tested weight file.
@@ -126,7 +129,7 @@ def write_test(run: ReportedRun, weights: str, evaluated: Evaluated) -> None:
 
     Raises:
         NonFiniteScoreError: some scores are NaN or infinite.
-        PaddleVideoFastError: a file cannot be written.
+        PaddleVideoFastError: a table cannot be written.
     """
     _require_finite(evaluated, weights)
     folder = run.folder / "test"
@@ -134,20 +137,24 @@ def write_test(run: ReportedRun, weights: str, evaluated: Evaluated) -> None:
         move_aside(run.folder, [folder])
     metrics, predictions, naming = evaluated.metrics, evaluated.predictions, evaluated.naming
     write_tables(folder, predictions, naming)
-    with whole(folder / "confusion.png") as partial:
-        partial.write_bytes(confusion_picture(confusion_matrix(predictions), naming.classes))
     save_json({"weights": weights, **metrics}, folder / "metrics.json")
-    examples = evaluated.examples()
+    with only_shown("confusion.png"), whole(folder / "confusion.png") as partial:
+        partial.write_bytes(confusion_picture(confusion_matrix(predictions), naming.classes))
+    examples: List[Example] = []
+    if run.with_board or run.with_page:
+        with only_shown("the example clips"):
+            examples = evaluated.examples()
     if run.with_board:
-        board = VisualDLSink(folder / "vdl")
+        board = guarded(VisualDLSink(folder / "vdl"))
         board.open(0, 0)
         board.write({"kind": "test", "step": 0, **metrics})
         board.add_predictions("test", 0, predictions, naming.classes)
         board.add_clips("test", 0, _sheets_of(examples))
         board.close()
     if run.with_page:
-        facts = {"weights": weights, "data": str(evaluated.dataset.file_path)}
-        write_page(folder, page_of(run, f"Test of {run.name}", facts, evaluated, examples))
+        with only_shown("report.html"):
+            facts = {"weights": weights, "data": str(evaluated.dataset.file_path)}
+            write_page(folder, page_of(run, f"Test of {run.name}", facts, evaluated, examples))
     logger.info("tables, pictures and report of the test: %s", folder)
 
 
@@ -181,7 +188,8 @@ def write_page(folder: Path, page: Page) -> None:
 class Reporting(Callback):
     """Shows clips and predictions on VisualDL's board, and writes `report.html` when training ends.
 
-    A start that ends no epoch, as the run was finished, leaves the report as it was.
+    A start that ends no epoch, as the run was finished, leaves the report as it was. A board that fails is
+    left out, and the page is still written.
 
     Args:
         run: the run; its folder holds metrics.jsonl.
@@ -191,6 +199,8 @@ class Reporting(Callback):
         metric: holds the predictions of the last validation; None: the run does not validate.
         board: the run's VisualDL sink; None: there is none.
     """
+
+    only_shows = True
 
     def __init__(
         self,
@@ -206,7 +216,7 @@ class Reporting(Callback):
         self.evaluated = evaluated
         self.naming = naming
         self.metric = metric
-        self.board = board
+        self.board = guarded(board) if board is not None else None
         self._first_epoch = 0
 
     @property

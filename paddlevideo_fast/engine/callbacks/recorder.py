@@ -9,6 +9,7 @@ from typing import Any, Optional, Sequence
 from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
+from paddlevideo_fast.engine.guard import guarded
 from paddlevideo_fast.engine.sinks import Record, Sink
 from paddlevideo_fast.engine.trainer import Callback, Trainer
 from paddlevideo_fast.log import get_logger
@@ -24,7 +25,7 @@ class Recorder(Callback):
     record, in seconds. They include the time in which the host waits for the device at the record.
 
     Args:
-        sinks: get every record, in order.
+        sinks: get every record, in order. A sink that fails is left out, with one warning.
         interval: in optimizer steps, counted from the first step of each epoch.
         one_process_ips: clips a second of one process alone, which efficiency is a share of; None: records
             have no efficiency.
@@ -33,7 +34,7 @@ class Recorder(Callback):
     def __init__(
         self, sinks: Sequence[Sink], interval: int = 10, one_process_ips: Optional[float] = None
     ) -> None:
-        self.sinks = list(sinks)
+        self.sinks = [guarded(sink) for sink in sinks]
         self.interval = interval
         self.one_process_ips = one_process_ips
         self._reset_costs()
@@ -108,6 +109,8 @@ class Recorder(Callback):
 class ProgressBar(Callback):
     """One bar an epoch, below the log lines; for a terminal only."""
 
+    only_shows = True
+
     def __init__(self) -> None:
         self._bar: Optional[Any] = None
         self._stack = contextlib.ExitStack()
@@ -148,6 +151,8 @@ class Complexity(Callback):
     Args:
         counter: counts in the model that is trained.
     """
+
+    only_shows = True
 
     def __init__(self, counter: MacCounter) -> None:
         self._counter = counter

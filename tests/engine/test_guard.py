@@ -1,0 +1,107 @@
+"""What only shows is broken in every way here: the run goes on, with one warning."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from paddlevideo_fast.engine.callbacks import Callback, Complexity, ProgressBar, Recorder, recorder
+from paddlevideo_fast.engine.guard import guarded
+from paddlevideo_fast.engine.sinks import ConsoleSink, JsonLinesSink, VisualDLSink
+from paddlevideo_fast.errors import PaddleVideoFastError
+from paddlevideo_fast.modeling import MacCounter, complexity
+from paddlevideo_fast.report import ReportedRun
+from paddlevideo_fast.report.results import Reporting
+
+
+@pytest.fixture
+def warnings_of(make_trainer, caplog):
+    """Trains with callbacks; returns the warnings of a run that has taken all its steps."""
+
+    def train(callbacks):
+        logging.getLogger("paddlevideo_fast").propagate = True
+        trainer = make_trainer(callbacks, epochs=2)
+        assert trainer.fit().step == 12
+        return [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+
+    return train
+
+
+def broken(*args, **options):
+    raise ValueError("out of order")
+
+
+@pytest.mark.parametrize("method", ["open", "write", "close"])
+@pytest.mark.parametrize("kind", [ConsoleSink, JsonLinesSink, VisualDLSink])
+def test_a_sink_that_fails_is_left_out(warnings_of, tmp_path, monkeypatch, kind, method):
+    records = tmp_path / "records.jsonl"
+    sink = kind() if kind is ConsoleSink else kind(tmp_path / "own")
+    monkeypatch.setattr(sink, method, broken)
+    found = warnings_of([Recorder([sink, JsonLinesSink(records)], interval=1)])
+    assert found == [f"{kind.__name__} fails and is left out, the run goes on: ValueError: out of order"]
+    assert len(records.read_text().splitlines()) == 14  # the sinks behind it get everything
+
+
+@pytest.mark.parametrize("hook", ["fit_begin", "epoch_begin", "step_end", "epoch_end", "fit_end", "close"])
+def test_a_callback_that_only_shows_is_left_out(warnings_of, monkeypatch, hook):
+    calls = []
+
+    class Showing(Callback):
+        only_shows = True
+
+        def close(self):
+            calls.append("close")
+
+    def fail(*args):
+        calls.append(hook)
+        broken()
+
+    callback = Showing()
+    monkeypatch.setattr(callback, hook, fail)
+    assert len(warnings_of([callback])) == 1
+    assert calls == list(dict.fromkeys([hook, "close"]))
+
+
+def test_a_callback_that_trains_still_ends_the_run(make_trainer):
+    class Training(Callback):
+        step_end = broken
+
+    with pytest.raises(ValueError, match="out of order"):
+        make_trainer([Training()]).fit()
+
+
+def test_the_count_of_a_clip_may_fail(make_trainer, warnings_of, monkeypatch):
+    class Counted(Complexity):
+        def fit_begin(self, trainer):
+            self._counter = MacCounter(trainer.model)
+            super().fit_begin(trainer)
+
+    monkeypatch.setattr(complexity, "_CONVOLUTIONS", ())  # no place for a linear layer's shape
+    monkeypatch.setattr(complexity.math, "prod", broken)
+    (found,) = warnings_of([Counted(MacCounter(make_trainer().model))])
+    assert "Counted fails" in found
+
+
+def test_the_bar_may_fail(warnings_of, monkeypatch):
+    monkeypatch.setattr(recorder, "tqdm", broken)
+    (found,) = warnings_of([ProgressBar()])
+    assert "ProgressBar fails" in found
+
+
+def test_a_report_that_fails_is_left_out(warnings_of, tmp_path):
+    run = ReportedRun("name", Path(tmp_path), "")
+    board = VisualDLSink(tmp_path / "vdl")  # not open
+    (found,) = warnings_of([Reporting(run, None, None, None, None, board)])
+    assert "Reporting fails and is left out, the run goes on: TypeError" in found
+
+
+def test_what_a_user_can_put_right_is_told_before_the_first_step():
+    class Missing(ConsoleSink):
+        def open(self, step, epoch):
+            raise PaddleVideoFastError("pip install it")
+
+    with pytest.raises(PaddleVideoFastError, match="pip install it"):
+        guarded(Missing()).open(0, 0)
+    assert guarded(guard := guarded(Missing())) is guard
