@@ -52,5 +52,5 @@ setup(
             "types-PyYAML",
         ],
     },
-    entry_points={"console_scripts": ["paddlevideo-fast=paddlevideo_fast.cli:main"]},
+    entry_points={"console_scripts": ["paddlevideo-fast=paddlevideo_fast.cli.commands:main"]},
 )

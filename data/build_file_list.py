@@ -9,4 +9,4 @@ from paddlevideo_fast.preparation.lists import build
 from paddlevideo_fast.preparation.run import run_main
 
 if __name__ == "__main__":
-    run_main(build)
+    sys.exit(run_main(build))

@@ -9,4 +9,4 @@ from paddlevideo_fast.preparation.lists import check
 from paddlevideo_fast.preparation.run import run_main
 
 if __name__ == "__main__":
-    run_main(check)
+    sys.exit(run_main(check))

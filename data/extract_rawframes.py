@@ -9,4 +9,4 @@ from paddlevideo_fast.preparation.frames import extract
 from paddlevideo_fast.preparation.run import run_main
 
 if __name__ == "__main__":
-    run_main(extract)
+    sys.exit(run_main(extract))

@@ -9,4 +9,4 @@ from paddlevideo_fast.preparation.motion import make
 from paddlevideo_fast.preparation.run import run_main
 
 if __name__ == "__main__":
-    run_main(make)
+    sys.exit(run_main(make))

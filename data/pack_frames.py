@@ -9,4 +9,4 @@ from paddlevideo_fast.preparation.packing import pack
 from paddlevideo_fast.preparation.run import run_main
 
 if __name__ == "__main__":
-    run_main(pack)
+    sys.exit(run_main(pack))

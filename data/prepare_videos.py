@@ -9,4 +9,4 @@ from paddlevideo_fast.preparation.run import run_main
 from paddlevideo_fast.preparation.videos import prepare_list
 
 if __name__ == "__main__":
-    run_main(prepare_list)
+    sys.exit(run_main(prepare_list))

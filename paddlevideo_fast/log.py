@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 from typing import Set, Union
 
+from paddlevideo_fast.invocation import as_started
+
 _FORMAT = "[%(asctime)s] %(levelname)s: %(message)s"
 _DATE = "%m/%d %H:%M:%S"
 _warned: Set[str] = set()
@@ -34,7 +36,7 @@ def setup_logging(level: str = "INFO", rank: int = 0) -> logging.Logger:
     logger.propagate = False
     handler = logging.StreamHandler(sys.stdout)
     style = _FORMAT if rank == 0 else _FORMAT.replace("%(message)s", f"rank {rank}: %(message)s")
-    handler.setFormatter(logging.Formatter(style, _DATE))
+    handler.setFormatter(_Formatter(style, _DATE))
     logger.addHandler(handler)
     return logger
 
@@ -42,8 +44,15 @@ def setup_logging(level: str = "INFO", rank: int = 0) -> logging.Logger:
 def add_log_file(path: Union[str, Path]) -> None:
     """Sends the package's log to a file as well; the file is appended to."""
     handler = _QuietFileHandler(path, encoding="utf-8")
-    handler.setFormatter(logging.Formatter(_FORMAT, _DATE))
+    handler.setFormatter(_Formatter(_FORMAT, _DATE))
     logging.getLogger("paddlevideo_fast").addHandler(handler)
+
+
+class _Formatter(logging.Formatter):
+    """Names commands as the user types them."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return as_started(super().format(record))
 
 
 class _QuietFileHandler(logging.FileHandler):

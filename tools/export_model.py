@@ -1,100 +1,11 @@
-"""Writes a trained network as a program for Paddle Inference, with the settings that tools/predict.py needs.
+"""Writes a network as a program: python tools/export_model.py -c CONFIG -p best.pdparams -o inference."""
 
---onnx also writes a program for onnxruntime. Programs are kept only if they give the network's logits.
-
-Example:
-    python tools/export_model.py -c configs/quickstart/tsm_motion.yaml -p best.pdparams -o inference
-"""
-
-from __future__ import annotations
-
-import argparse
 import sys
 from pathlib import Path
-from typing import List, Optional, Sequence
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # runs from a clone, installed or not
 
-from paddlevideo_fast.cli import count, quiet_import, run_command
-from paddlevideo_fast.config.load import load_config
-from paddlevideo_fast.process import prepare_process
-
-_OPSET_VERSION = 13
-
-
-def parse_args(argv: Optional[Sequence[str]]) -> argparse.Namespace:
-    """The command line; see --help. PaddleVideo's flags keep their names."""
-    parser = argparse.ArgumentParser(
-        prog="tools/export_model.py",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("-c", "--config", required=True, help="YAML file of the training")
-    parser.add_argument(
-        "--override", action="append", default=[], metavar="KEY=VALUE", help="sets a key of the config"
-    )
-    parser.add_argument("-p", "--pretrained_params", required=True, help="weights, .pdparams")
-    parser.add_argument("-o", "--output_path", default="inference", help="folder (default inference)")
-    parser.add_argument("--save_name", help="name of the files (default: model_name of the config)")
-    parser.add_argument(
-        "--uint8", action="store_true", help="the program takes uint8 pixels and normalises them itself"
-    )
-    parser.add_argument(
-        "--input_shape",
-        type=_shape,
-        metavar="T,H,W",
-        help="shape of the clips, -1 for a free axis (default: the shape that the pipeline makes)",
-    )
-    parser.add_argument(
-        "--split",
-        choices=("valid", "test"),
-        default="valid",
-        help="whose pipeline and views prediction follows (default valid)",
-    )
-    parser.add_argument("--class_names", metavar="FILE", help="names of the classes, one a line")
-    parser.add_argument("--onnx", action="store_true", help="write the program as ONNX, too")
-    parser.add_argument(
-        "--opset_version",
-        type=count(7),
-        help="version of ONNX's operators; a later one where an operator needs it (default 13)",
-    )
-    args = parser.parse_args(argv)
-    if args.opset_version and not args.onnx:
-        parser.error("--opset_version: has no effect without --onnx")
-    return args
-
-
-def _shape(text: str) -> List[int]:
-    try:
-        sizes = [int(part) for part in text.split(",")]
-    except ValueError:
-        sizes = []
-    if len(sizes) != 3:
-        raise argparse.ArgumentTypeError(f"{text!r} is not T,H,W, such as 8,224,224 or 8,-1,-1")
-    return sizes
-
-
-def main(argv: Optional[Sequence[str]] = None) -> int:
-    """Exports; 2: wrong input, or a program that does not give the network's logits, told in one message."""
-    return run_command(_run, parse_args(argv))
-
-
-def _run(args: argparse.Namespace) -> None:
-    prepare_process(args.config, args.override)
-    with quiet_import():
-        from paddlevideo_fast.deploy.export import ExportOptions, export_model
-    options = ExportOptions(
-        input_dtype="uint8" if args.uint8 else "float32",
-        input_shape=args.input_shape,
-        split=args.split,
-        class_names=args.class_names,
-        onnx_opset=(args.opset_version or _OPSET_VERSION) if args.onnx else None,
-    )
-    cfg = load_config(args.config, args.override)
-    files = export_model(cfg, args.pretrained_params, args.output_path, args.save_name, options)
-    for file in files.all:
-        print(file)
-
+from paddlevideo_fast.cli.export import main
 
 if __name__ == "__main__":
     sys.exit(main())

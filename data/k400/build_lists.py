@@ -9,4 +9,4 @@ from paddlevideo_fast.preparation.run import run_main
 from paddlevideo_fast.preparation.sets import k400
 
 if __name__ == "__main__":
-    run_main(k400)
+    sys.exit(run_main(k400))

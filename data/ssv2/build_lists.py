@@ -10,4 +10,4 @@ from paddlevideo_fast.preparation.run import run_main
 from paddlevideo_fast.preparation.sets import ssv2
 
 if __name__ == "__main__":
-    run_main(ssv2)
+    sys.exit(run_main(ssv2))

@@ -10,4 +10,4 @@ from paddlevideo_fast.preparation.run import run_main
 from paddlevideo_fast.preparation.sets import ucf101
 
 if __name__ == "__main__":
-    run_main(ucf101)
+    sys.exit(run_main(ucf101))

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Callable, Iterator, Mapping, Optional
 
 from paddlevideo_fast.errors import EXIT_USER_ERROR, MissingExtraError, PaddleVideoFastError
+from paddlevideo_fast.invocation import as_started, program
 
 EXIT_INTERRUPTED = 130
 
@@ -21,6 +22,22 @@ EXIT_INTERRUPTED = 130
 def say(text: str) -> None:
     """Prints a line on stderr."""
     print(text, file=sys.stderr, flush=True)
+
+
+def command_parser(name: str, description: Optional[str], **options: Any) -> argparse.ArgumentParser:
+    """A parser that calls a command what its user has called it.
+
+    Args:
+        name: of the command, such as "export".
+        description: the text of its help, lines as they are; commands in it are `paddlevideo-fast NAME`.
+        options: as of `ArgumentParser`.
+    """
+    return argparse.ArgumentParser(
+        prog=program(name),
+        description=as_started(description or ""),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        **options,
+    )
 
 
 def run_command(
@@ -41,7 +58,7 @@ def run_command(
     try:
         return work(args) or 0
     except PaddleVideoFastError as error:
-        tell(f"{type(error).__name__}: {error}")
+        tell(as_started(f"{type(error).__name__}: {error}"))
         return EXIT_USER_ERROR
     except KeyboardInterrupt:
         tell("interrupted")
@@ -49,7 +66,7 @@ def run_command(
 
 
 def add_config_arguments(parser: argparse.ArgumentParser, required: bool = True) -> None:
-    """Adds -c and -o, which mean the same in every tool that reads a config."""
+    """Adds -c and -o, which mean the same in every command that reads a config."""
     parser.add_argument("-c", "--config", required=required, help="YAML file")
     parser.add_argument(
         "-o",

@@ -1,4 +1,4 @@
-"""`tools/main.py`: parse the command line, load the config, train or test."""
+"""`paddlevideo-fast train` and `test`: parse the command line, load the config, train or test."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ import json
 import os
 from typing import List, Optional, Sequence
 
-from paddlevideo_fast.cli.command import add_config_arguments, quiet_import, run_command
+from paddlevideo_fast.cli.command import add_config_arguments, command_parser, quiet_import, run_command
 from paddlevideo_fast.config.load import load_config
 from paddlevideo_fast.errors import DistributionError
 from paddlevideo_fast.log import setup_logging
 from paddlevideo_fast.process import prepare_process
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """The parser of `tools/main.py`; PaddleVideo's flags keep their names."""
-    parser = argparse.ArgumentParser(
-        prog="tools/main.py",
-        description="Train a video model from a YAML file, or evaluate one.",
+def build_parser(name: str = "train") -> argparse.ArgumentParser:
+    """The parser of `paddlevideo-fast train`; PaddleVideo's flags keep their names."""
+    parser = command_parser(
+        name,
+        "Train a video model from a YAML file, or evaluate one.",
         epilog="Every key of the config can be set with -o, such as -o DATASET.batch_size=8 -o resume=auto.",
     )
     add_config_arguments(parser)
@@ -54,20 +54,35 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def build_test_parser() -> argparse.ArgumentParser:
+    """The parser of `paddlevideo-fast test`, which is `train --test`."""
+    parser = build_parser("test")
+    parser.set_defaults(test=True)
+    return parser
+
+
 def main(argv: Optional[Sequence[str]] = None) -> int:
     """Runs a command line and returns its exit code.
 
     0: done. 2: wrong input, with one message in the log. 128 + n: ended by signal n, after it saved.
     """
-    args = build_parser().parse_args(argv)
+    return _start(build_parser().parse_args(argv))
+
+
+def main_of_test(argv: Optional[Sequence[str]] = None) -> int:
+    """Runs a command line of `paddlevideo-fast test`, as `main`."""
+    return _start(build_test_parser().parse_args(argv))
+
+
+def _start(args: argparse.Namespace) -> int:
     return run_command(_run, args, tell=setup_logging(rank=_rank()).error)
 
 
 def _run(args: argparse.Namespace) -> int:
     if args.fleet and "PADDLE_TRAINERS_NUM" not in os.environ:
         raise DistributionError(
-            "--fleet: no launcher has started this process; type  python tools/launch.py --nproc_per_node N "
-            "tools/main.py ...  or leave the flag out"
+            "--fleet: no launcher has started this process; type  paddlevideo-fast launch --nproc_per_node N "
+            "train ...  or leave the flag out"
         )
     overrides = args.override + _flags_as_overrides(args)
     prepare_process(args.config, overrides)

@@ -27,6 +27,7 @@ from tqdm import tqdm
 import paddlevideo_fast
 from paddlevideo_fast.errors import EXIT_USER_ERROR, PaddleVideoFastError
 from paddlevideo_fast.files import write_text_whole
+from paddlevideo_fast.invocation import as_started
 from paddlevideo_fast.loader.worker_process import end_with
 
 EXIT_FAILURES = 1
@@ -47,17 +48,21 @@ class ToolError(PaddleVideoFastError):
     """Something that the user of a data tool can put right."""
 
 
-def run_main(main: Callable[[Optional[Sequence[str]]], int]) -> None:
-    """Runs a tool and ends the process with its exit code; a user's error becomes one line on stderr."""
+def run_main(main: Callable[[Optional[Sequence[str]]], int], argv: Optional[Sequence[str]] = None) -> int:
+    """Runs a tool and returns its exit code; a user's error becomes one line on stderr.
+
+    Args:
+        main: the tool.
+        argv: its command line; None: that of this process.
+    """
     try:
-        code = main(None)
+        return main(argv)
     except (PaddleVideoFastError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        code = EXIT_USER_ERROR
+        print(f"error: {as_started(str(error))}", file=sys.stderr)
+        return EXIT_USER_ERROR
     except KeyboardInterrupt:
         print("interrupted; run the same command again to go on", file=sys.stderr)
-        code = EXIT_INTERRUPTED
-    sys.exit(code)
+        return EXIT_INTERRUPTED
 
 
 # --- processes and progress

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from pathlib import Path
 
 import pytest
 
-from paddlevideo_fast.cli import build_parser
+from paddlevideo_fast.cli import build_parser, export, predict
 from paddlevideo_fast.config import load_config
 from test_tipc.tipc import commands
 from test_tipc.tipc.pipeline import branches
@@ -21,14 +20,6 @@ KINDS = (
     "train_amp_infer_python",
     "train_linux_gpu_fleet_normal_infer_python_linux_gpu_cpu",
 )
-
-
-def tool(name):
-    """The module of a script."""
-    spec = importlib.util.spec_from_file_location(f"tipc_{name}", ROOT / f"tools/{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def test_each_model_has_all_kinds_of_texts():
@@ -55,9 +46,9 @@ def test_the_tools_take_every_command(path, monkeypatch):
         test_set = load_config(args.config, args.override)["DATASET"]["test"]
         assert test_set["data_prefix"].startswith("test_tipc/data" if "lite" in mode else "data/motion")
     exports = [branch.trainer.export for branch in branches(text)]
-    for export in (*exports, commands.infer_models(text)[0][1]):
-        words = commands.export_words(text, export, weights, folder)
-        args = tool("export_model").parse_args(words[1:])
+    for line in (*exports, commands.infer_models(text)[0][1]):
+        words = commands.export_words(text, line, weights, folder)
+        args = export.parse_args(words[1:])
         assert (words[0], args.pretrained_params, args.output_path) == (
             "tools/export_model.py",
             str(weights),
@@ -68,7 +59,7 @@ def test_the_tools_take_every_command(path, monkeypatch):
     found = [one for one in commands.predictions(text, folder, 1, "p") if not one.skipped]
     assert len({one.name for one in found}) == len(found) >= 2
     for prediction in found:
-        args = tool("predict").parse_args(prediction.words[1:])
+        args = predict.parse_args(prediction.words[1:])
         assert (args.model_file, args.params_file) == ("out/inference", "out/inference.pdiparams")
         assert args.json
         assert args.enable_benchmark

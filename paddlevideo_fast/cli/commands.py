@@ -1,0 +1,119 @@
+"""The command `paddlevideo-fast`: its subcommands, each imported when it is asked for.
+
+To add one, write a module in this folder with `build_parser()` and `main(argv)`, and name it in `COMMANDS`.
+If a clone has a script for it, name that in `invocation.SCRIPTS`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from typing import Any, Callable, Dict, List, NamedTuple, NoReturn, Optional, Sequence
+
+import paddlevideo_fast
+from paddlevideo_fast.errors import EXIT_USER_ERROR
+from paddlevideo_fast.invocation import PROGRAM, program
+from paddlevideo_fast.registry import did_you_mean
+
+EXIT_CODES = (
+    "Exit code: 0, done; 1, some files failed and are named; 2, wrong input; 130, interrupted; "
+    "128 + n, ended by signal n."
+)
+
+
+class Command(NamedTuple):
+    """A subcommand.
+
+    Attributes:
+        module: that has it.
+        text: what it does, for the list of commands.
+        main: name of its function of the words of the command line; it returns the exit code.
+        parser: name of the function that makes its parser.
+    """
+
+    module: str
+    text: str
+    main: str = "main"
+    parser: str = "build_parser"
+
+    def load(self, function: str) -> Callable[..., Any]:
+        """A function of the module, by name."""
+        return getattr(importlib.import_module(self.module), function)
+
+    def start(self, words: Sequence[str]) -> int:
+        """Runs it and returns its exit code."""
+        return self.load(self.main)(words)
+
+    def make_parser(self) -> argparse.ArgumentParser:
+        """Its parser."""
+        return self.load(self.parser)()
+
+
+COMMANDS: Dict[str, Command] = {
+    "train": Command("paddlevideo_fast.cli.train", "train a network"),
+    "test": Command(
+        "paddlevideo_fast.cli.train", "evaluate weights on the test set", "main_of_test", "build_test_parser"
+    ),
+    "export": Command("paddlevideo_fast.cli.export", "write a trained network as a program"),
+    "predict": Command("paddlevideo_fast.cli.predict", "predict the classes of videos with a program"),
+    "convert": Command("paddlevideo_fast.cli.convert", "convert weights of another toolkit"),
+    "doctor": Command("paddlevideo_fast.cli.doctor", "say where the time of a training goes"),
+    "plan": Command("paddlevideo_fast.cli.plan", "show what a multigrid run does and costs"),
+    "plot": Command("paddlevideo_fast.cli.plot", "draw the curves of runs"),
+    "launch": Command("paddlevideo_fast.cli.launch", "start the processes of a run on several devices"),
+    "data": Command("paddlevideo_fast.cli.data", "make lists, check, re-encode and pack data sets"),
+}
+
+
+class GroupParser(argparse.ArgumentParser):
+    """The parser of a command that is a group of commands.
+
+    Args:
+        name: what its help calls it.
+        commands: of the group, by name.
+        description: what the group is for.
+    """
+
+    def __init__(self, name: str, commands: Dict[str, Command], description: str) -> None:
+        width = max(map(len, commands)) + 2
+        listing = "\n".join(f"  {word:<{width}}{command.text}" for word, command in commands.items())
+        super().__init__(
+            prog=name,
+            usage="%(prog)s COMMAND ...",
+            description=description,
+            epilog=f"commands:\n{listing}\n\n{name} COMMAND --help has the options of one.\n{EXIT_CODES}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        self.commands = commands
+        self.add_argument("command", nargs="?", help=argparse.SUPPRESS)
+
+    def start(self, words: Sequence[str]) -> int:
+        """Runs the command that `words` begin with and returns its exit code."""
+        if words and words[0] in self.commands:
+            return self.commands[words[0]].start(words[1:])
+        wanted = self.parse_known_args(words[:1])[0].command  # --help and --version end here
+        if wanted is not None:
+            self.error(f"there is no command '{wanted}'{did_you_mean(wanted, self.commands)}")
+        self.print_help()
+        return EXIT_USER_ERROR
+
+    def error(self, message: str) -> NoReturn:
+        """Ends with the message alone: the usage of a group says nothing more."""
+        self.exit(EXIT_USER_ERROR, f"{self.prog}: {message}\n")
+
+
+def build_parser() -> GroupParser:
+    """The parser of `paddlevideo-fast`."""
+    description = "Trains video action recognition models fast on PaddlePaddle, from a YAML file."
+    parser = GroupParser(program("").strip(), COMMANDS, description)
+    parser.add_argument("--version", action="version", version=f"{PROGRAM} {paddlevideo_fast.__version__}")
+    return parser
+
+
+def main(argv: Optional[Sequence[str]] = None) -> int:
+    """Runs a command line and returns its exit code."""
+    words: List[str] = list(sys.argv[1:] if argv is None else argv)
+    if words and words[0].startswith("-") and words[0] not in ("-h", "--help", "--version"):
+        words = ["train", *words]  # what the command was before it had subcommands
+    return build_parser().start(words)

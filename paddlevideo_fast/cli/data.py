@@ -1,0 +1,49 @@
+"""`paddlevideo-fast data`: the tools of `preparation`, which data/*.py start as well."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Dict, Optional, Sequence
+
+from paddlevideo_fast.cli.commands import Command, GroupParser
+from paddlevideo_fast.invocation import program
+
+
+class Tool(Command):
+    """A tool of `preparation`; its parser is the function `NAME_parser` beside the function `NAME`."""
+
+    def start(self, words: Sequence[str]) -> int:
+        from paddlevideo_fast.preparation.run import run_main
+
+        return run_main(self.load(self.main), words)
+
+    def make_parser(self) -> argparse.ArgumentParser:
+        return self.load(f"{self.main}_parser")()
+
+
+def _tool(module: str, function: str, text: str) -> Tool:
+    return Tool(f"paddlevideo_fast.preparation.{module}", text, function)
+
+
+TOOLS: Dict[str, Command] = {
+    "list": _tool("lists", "build", "write the lists of folders of classes"),
+    "check": _tool("lists", "check", "decode everything that a list names"),
+    "prepare": _tool("videos", "prepare_list", "re-encode videos, for frames that are read faster"),
+    "extract": _tool("frames", "extract", "extract the frames of videos"),
+    "pack": _tool("packing", "pack", "pack frames into shards"),
+    "motion": _tool("motion", "make", "make the motion data set of the quick start"),
+    "k400": _tool("sets", "k400", "write the lists of Kinetics-400"),
+    "ucf101": _tool("sets", "ucf101", "write the lists of UCF101"),
+    "ssv2": _tool("sets", "ssv2", "write the lists of Something-Something V2"),
+}
+
+
+def build_parser() -> GroupParser:
+    """The parser of `paddlevideo-fast data`."""
+    return GroupParser(program("data"), TOOLS, "Makes lists of data sets, checks, re-encodes and packs them.")
+
+
+def main(argv: Optional[Sequence[str]] = None) -> int:
+    """Runs a command line and returns its exit code."""
+    return build_parser().start(list(sys.argv[1:] if argv is None else argv))

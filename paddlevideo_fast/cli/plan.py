@@ -1,0 +1,81 @@
+"""Shows what a multigrid run will do, and what it will cost against the plain run.
+
+Example:
+    paddlevideo-fast plan -c configs/recognition/slowfast/slowfast_multigrid.yaml --clips 240000
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Optional, Sequence, Tuple
+
+from paddlevideo_fast.cli.command import (
+    add_config_arguments,
+    command_parser,
+    count,
+    quiet_import,
+    run_command,
+    show_result,
+    timed_progress,
+)
+from paddlevideo_fast.config.load import load_config
+from paddlevideo_fast.process import prepare_process
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of `paddlevideo-fast plan`."""
+    parser = command_parser("plan", __doc__)
+    add_config_arguments(parser)
+    parser.add_argument(
+        "--clips", type=count(1), help="clips of the training list (default: counted, where it exists)"
+    )
+    parser.add_argument(
+        "--frame-size",
+        type=_frame_size,
+        default=(340, 256),
+        metavar="WxH",
+        help="of the videos, for the bytes that are decoded (default 340x256)",
+    )
+    parser.add_argument(
+        "--steps", type=count(1), default=3, help="steps to time at each shape, after a first (default 3)"
+    )
+    parser.add_argument(
+        "--limit",
+        type=count(1),
+        default=120,
+        metavar="SEC",
+        help="time no step where timing would take longer (default 120)",
+    )
+    parser.add_argument("--no-measure", action="store_true", help="time nothing: no predicted speed-up")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+    parser.add_argument(
+        "--output", type=Path, metavar="DIR", help="folder for multigrid_plan.json and multigrid_plan.png"
+    )
+    return parser
+
+
+def _frame_size(text: str) -> Tuple[int, int]:
+    width, _, height = text.partition("x")
+    positive = count(1)
+    return positive(width), positive(height)
+
+
+def main(argv: Optional[Sequence[str]] = None) -> int:
+    """Prints the plan of a config; 2: wrong input, told in one message."""
+    return run_command(_run, build_parser().parse_args(argv))
+
+
+def _run(args: argparse.Namespace) -> None:
+    progress = timed_progress()
+    overrides = [*args.override, "multigrid=true"]  # a MULTIGRID section is planned, whether it is on or not
+    prepare_process(args.config, overrides)
+    with quiet_import():
+        from paddlevideo_fast.doctor import multigrid
+    options = multigrid.PlanOptions(
+        args.clips, args.frame_size, 0 if args.no_measure else args.steps, args.limit
+    )
+    plan = multigrid.make_plan(load_config(args.config, overrides), options, progress)
+    show_result(plan, args, multigrid.report, "multigrid_plan", multigrid.draw)
+    if args.output:
+        progress(f"written to {args.output}")

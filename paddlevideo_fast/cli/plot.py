@@ -1,0 +1,115 @@
+"""Draws runs from their metrics.jsonl: training loss and validation top-1 against the step.
+
+Example:
+    paddlevideo-fast plot output/TSM_motion output/TSN_motion --output docs/images/quickstart.png
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence
+
+from paddlevideo_fast.cli.command import command_parser, run_command
+from paddlevideo_fast.errors import PaddleVideoFastError
+
+
+class Run(NamedTuple):
+    """The records of one run, by kind ("train", "train_epoch", "valid")."""
+
+    label: str
+    records: Dict[str, List[Dict[str, Any]]]
+
+    def curve(self, kind: str, name: str) -> Sequence[Sequence[float]]:
+        """[steps, values] of a number."""
+        records = [record for record in self.records.get(kind, []) if name in record]
+        return [record["step"] for record in records], [record[name] for record in records]
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of `paddlevideo-fast plot`."""
+    parser = command_parser("plot", __doc__)
+    parser.add_argument("runs", nargs="+", type=Path, help="output folders, each with a metrics.jsonl")
+    parser.add_argument("--labels", nargs="+", help="names of the runs (default: those of the folders)")
+    parser.add_argument("--chance", type=float, help="top-1 of guessing, drawn as a line, such as 0.125")
+    parser.add_argument(
+        "--smooth", type=int, default=10, help="log lines a loss is averaged over (default 10)"
+    )
+    parser.add_argument("--output", type=Path, default=Path("run.png"), help="picture (default run.png)")
+    return parser
+
+
+def parse_args(argv: Optional[Sequence[str]]) -> argparse.Namespace:
+    """The command line, with the rules between its flags."""
+    parser = build_parser()
+    args = parser.parse_args(argv)
+    if args.labels and len(args.labels) != len(args.runs):
+        parser.error(f"--labels: {len(args.labels)} names for {len(args.runs)} runs")
+    if args.smooth < 1:
+        parser.error(f"--smooth: {args.smooth}; must be 1 or more")
+    return args
+
+
+def read_run(folder: Path, label: Optional[str] = None) -> Run:
+    """Reads a run's metrics.jsonl.
+
+    Raises:
+        PaddleVideoFastError: it is missing, or a line of it is no record.
+    """
+    path = folder / "metrics.jsonl"
+    if not path.is_file():
+        raise PaddleVideoFastError(f"{path}: there is no such file; give the output folders of runs")
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise PaddleVideoFastError(f"{path}: cannot be read: {error}") from error
+    records: Dict[str, List[Dict[str, Any]]] = {}
+    for number, line in enumerate(lines, 1):
+        try:
+            record = json.loads(line)
+            records.setdefault(record["kind"], []).append(record)
+        except (ValueError, KeyError, TypeError) as error:
+            raise PaddleVideoFastError(f"{path}:{number}: is no record of a run") from error
+    return Run(label or folder.resolve().name, records)
+
+
+def running_mean(values: Sequence[float], width: int) -> List[float]:
+    """The mean of each value and up to `width` − 1 before it."""
+    return [sum(values[max(0, i + 1 - width) : i + 1]) / min(i + 1, width) for i in range(len(values))]
+
+
+def draw(runs: Sequence[Run], output: Path, chance: Optional[float], smooth: int) -> None:
+    """Writes the picture; its ending chooses the format.
+
+    Raises:
+        PaddleVideoFastError: the ending is unknown, or the file cannot be written.
+    """
+    from paddlevideo_fast.report import picture
+
+    with picture(output, 1, 2, figsize=(9, 3.4)) as (_, (left, right)):
+        for run, color in zip(runs, [f"C{number % 10}" for number in range(len(runs))]):
+            steps, losses = run.curve("train", "loss")
+            left.plot(steps, losses, color=color, alpha=0.25, linewidth=1)
+            left.plot(steps, running_mean(losses, smooth), color=color, label=run.label)
+            right.plot(*run.curve("valid", "top1"), color=color, marker="o", label=run.label)
+        if chance is not None:
+            right.axhline(chance, color="0.5", linestyle="--", linewidth=1, label="chance")
+        left.set(title="training loss", xlabel="step")
+        right.set(title="validation top-1", xlabel="step", ylim=(0, 1))
+        for axes in (left, right):
+            axes.set_xlim(left=0)
+            axes.grid(alpha=0.3)
+            axes.legend()
+
+
+def main(argv: Optional[Sequence[str]] = None) -> int:
+    """Runs the script; 2: wrong input, told in one message."""
+    return run_command(_run, parse_args(argv))
+
+
+def _run(args: argparse.Namespace) -> None:
+    labels = args.labels or [None] * len(args.runs)
+    runs = [read_run(folder, label) for folder, label in zip(args.runs, labels)]
+    draw(runs, args.output, args.chance, args.smooth)
+    print(f"{args.output}: {len(runs)} runs")

@@ -1,0 +1,206 @@
+"""Predicts the classes of videos with a program that `paddlevideo-fast export` wrote.
+
+Exit codes: 0, all files were predicted; 2, a file could not be read, or the input is wrong, with one message
+for each.
+
+Examples:
+    paddlevideo-fast predict -i video.mp4 --model_file inference/TSM_motion
+    paddlevideo-fast predict -i film.mp4 --model_file inference/TSM_motion --window_sec 4 --timeline film.png
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any, Dict, Iterable, List, Optional, Sequence
+
+from tqdm import tqdm
+
+from paddlevideo_fast.cli.command import command_parser, count, quiet_import, run_command
+from paddlevideo_fast.config.load import load_config
+from paddlevideo_fast.errors import EXIT_USER_ERROR, PaddleVideoFastError
+from paddlevideo_fast.process import prepare_process
+
+_BENCHMARK_FILES = 15  # how often a single file is read to time it
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of `paddlevideo-fast predict`; PaddleVideo's flags keep their names."""
+    parser = command_parser("predict", __doc__)
+    parser.add_argument("-i", "--input_file", required=True, help="a video, or a folder of videos")
+    parser.add_argument(
+        "--model_file",
+        required=True,
+        help="the program; its ending .json, .pdmodel or .onnx may be left out",
+    )
+    parser.add_argument("--params_file", help="its parameters (default: next to the program)")
+    parser.add_argument(
+        "-c", "--config", help="read videos as this config says, not as the .yaml next to the program"
+    )
+    parser.add_argument(
+        "-o", "--override", action="append", default=[], metavar="KEY=VALUE", help="sets a key of --config"
+    )
+    parser.add_argument("--class_names", metavar="FILE", help="names of the classes, one a line")
+    parser.add_argument("--top_k", type=count(1), default=5, help="classes to show (default 5)")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+    parser.add_argument("-b", "--batch_size", type=count(1), default=1, help="files at a time (default 1)")
+    parser.add_argument(
+        "--window_sec",
+        type=float,
+        metavar="S",
+        help="predict windows of S seconds, not each video as a whole",
+    )
+    parser.add_argument(
+        "--stride_sec",
+        type=float,
+        metavar="S",
+        help="seconds from one window to the next (default: --window_sec)",
+    )
+    parser.add_argument(
+        "--timeline", metavar="PATH", help="draw the classes over time: a .png file, or a folder of them"
+    )
+    parser.add_argument(
+        "--annotated", metavar="DIR", help="write the videos with their classes on the frames"
+    )
+    parser.add_argument(
+        "--annotated_format",
+        choices=("mp4", "gif"),
+        default="mp4",
+        help="format of the --annotated videos (default mp4)",
+    )
+    parser.add_argument("--use_gpu", type=_truth, help="True or False (default: Paddle's device)")
+    parser.add_argument(
+        "--gpu_mem", type=count(1), default=8000, help="MB of GPU memory to take (default 8000)"
+    )
+    parser.add_argument("--precision", choices=("fp32", "fp16"), default="fp32", help="fp16: on a GPU only")
+    parser.add_argument("--cpu_threads", type=count(1), help="CPU threads (default: Paddle's choice)")
+    parser.add_argument("--enable_mkldnn", type=_truth, default=False, help="use oneDNN on a CPU")
+    parser.add_argument(
+        "--ir_optim", type=_truth, default=True, help="let Paddle or onnxruntime optimize the program"
+    )
+    parser.add_argument("--enable_benchmark", type=_truth, default=False, help="print times, no classes")
+    parser.add_argument(
+        "--time_test_file", type=_truth, default=False, help="--input_file is a list of videos, one a line"
+    )
+    parser.add_argument("--disable_glog", type=_truth, help="has no effect: Paddle's log is always off")
+    for name in ("use_tensorrt", "use_xpu", "use_npu"):
+        parser.add_argument(f"--{name}", type=_truth, default=False, help="not supported; False is accepted")
+    return parser
+
+
+def parse_args(argv: Optional[Sequence[str]]) -> argparse.Namespace:
+    """The command line, with the rules between its flags."""
+    parser = build_parser()
+    args = parser.parse_args(argv)
+    for name in ("use_tensorrt", "use_xpu", "use_npu"):
+        if getattr(args, name):
+            parser.error(f"--{name}: not supported; programs run on a CPU or on a GPU, without TensorRT")
+    for name in ("stride_sec", "timeline"):
+        if getattr(args, name) is not None and args.window_sec is None:
+            parser.error(f"--{name}: needs --window_sec")
+    if args.override and args.config is None:
+        parser.error("--override: sets a key of --config, which is missing")
+    if args.enable_benchmark and (args.window_sec is not None or args.annotated):
+        parser.error("--enable_benchmark: times whole files; leave out --window_sec and --annotated")
+    return args
+
+
+def _truth(text: str) -> bool:
+    if text.lower() not in ("true", "t", "1", "false", "f", "0"):
+        raise argparse.ArgumentTypeError(f"{text!r} is neither True nor False")
+    return text.lower() in ("true", "t", "1")
+
+
+def make_predictor(args: argparse.Namespace) -> Any:
+    """The predictor that the command line describes."""
+    from paddlevideo_fast.deploy.predictor import Predictor
+    from paddlevideo_fast.deploy.program import ProgramOptions, settings_file
+    from paddlevideo_fast.deploy.recipe import read_recipe, recipe_in_place
+    from paddlevideo_fast.loader import read_class_names
+
+    options = ProgramOptions(
+        use_gpu=args.use_gpu,
+        gpu_mem_mb=args.gpu_mem,
+        precision=args.precision,
+        cpu_threads=args.cpu_threads,
+        use_mkldnn=args.enable_mkldnn,
+        optimize=args.ir_optim,
+    )
+    beside = settings_file(args.model_file)
+    if args.config is None:
+        recipe = read_recipe(beside)
+    else:
+        recipe = recipe_in_place(beside, load_config(args.config, args.override))
+    names = read_class_names(args.class_names, recipe.settings.num_classes) if args.class_names else None
+    return Predictor(args.model_file, args.params_file, recipe, names, options)
+
+
+def files_of(args: argparse.Namespace) -> List[Path]:
+    """The files to predict; a single file is repeated to time it."""
+    from paddlevideo_fast.deploy.predictor import find_videos, listed_videos
+
+    if args.time_test_file:
+        return listed_videos(args.input_file)
+    files = find_videos(args.input_file)
+    return files * _BENCHMARK_FILES if args.enable_benchmark and len(files) == 1 else files
+
+
+def make_pictures(args: argparse.Namespace, predictor: Any, files: Sequence[Path]) -> Any:
+    """The writer of annotated videos and timelines; None where the command line asks for none."""
+    from paddlevideo_fast.report.predictions import PredictionPictures
+
+    timeline, annotated = (Path(path) if path else None for path in (args.timeline, args.annotated))
+    if timeline is None and annotated is None:
+        return None
+    root = Path(args.input_file)
+    return PredictionPictures(predictor, files, root, annotated, args.annotated_format, timeline)
+
+
+def results(args: argparse.Namespace, predictor: Any, files: Sequence[Path]) -> Iterable[Any]:
+    """Predictions of the files, of windows where the command line asks for them."""
+    from paddlevideo_fast.deploy.prediction import Windowing
+
+    bar = partial(tqdm, leave=False, disable=None)
+    if args.window_sec is None:
+        found = predictor.predict(files, args.batch_size)
+    else:
+        windowing = Windowing(args.window_sec, args.stride_sec)
+        found = predictor.predict_windows(files, windowing, args.batch_size, partial(bar, desc="windows"))
+    return bar(found, total=len(files), desc="videos") if args.json else found
+
+
+def show_error(error: PaddleVideoFastError) -> None:
+    """Prints what went wrong with a file, in one message."""
+    print(f"{type(error).__name__}: {error}", file=sys.stderr)
+
+
+def main(argv: Optional[Sequence[str]] = None) -> int:
+    """Predicts; 2: a file or the input is wrong. 130: interrupted; what is written by then stays."""
+    args = parse_args(argv)
+    entries: List[Dict[str, Any]] = []
+    code = run_command(lambda args: _run(args, entries), args)
+    if args.json and (entries or code != EXIT_USER_ERROR):
+        print(json.dumps(entries, indent=1, ensure_ascii=False))
+    return code
+
+
+def _run(args: argparse.Namespace, entries: List[Dict[str, Any]]) -> Optional[int]:
+    """Predicts the files; adds what becomes of each to `entries`."""
+    prepare_process(args.config, args.override)
+    with quiet_import():
+        from paddlevideo_fast.deploy.prediction import table, timing
+        from paddlevideo_fast.report.predictions import entries_of
+    predictor = make_predictor(args)
+    files = files_of(args)
+    found = results(args, predictor, files)
+    pictures = make_pictures(args, predictor, files)
+    is_quiet = args.json or args.enable_benchmark
+    show = (lambda entry: None) if is_quiet else (lambda entry: print(table(entry), flush=True))
+    for entry in entries_of(found, args.top_k, pictures, show, show_error):
+        entries.append(entry)
+    if args.enable_benchmark:
+        print(timing(predictor.times), file=sys.stderr if args.json else sys.stdout)
+    return EXIT_USER_ERROR if any("error" in entry for entry in entries) else 0

@@ -1,0 +1,58 @@
+"""How this process was started, and so how its user types another command.
+
+The texts of the package name a command as `paddlevideo-fast export`. Whoever has started a script of a clone,
+or `python -m paddlevideo_fast`, reads the command in that form: help, errors and log go through `as_started`.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Dict
+
+PROGRAM = "paddlevideo-fast"
+
+# The scripts of a clone that start the same functions.
+SCRIPTS: Dict[str, str] = {
+    "train": "tools/main.py",
+    "test": "tools/main.py --test",
+    "launch": "tools/launch.py",
+    "export": "tools/export_model.py",
+    "predict": "tools/predict.py",
+    "convert": "tools/convert_weights.py",
+    "doctor": "tools/doctor.py",
+    "plan": "tools/multigrid_plan.py",
+    "plot": "tools/plot_run.py",
+    "data list": "data/build_file_list.py",
+    "data check": "data/check_videos.py",
+    "data prepare": "data/prepare_videos.py",
+    "data extract": "data/extract_rawframes.py",
+    "data pack": "data/pack_frames.py",
+    "data motion": "data/make_motion_dataset.py",
+    "data k400": "data/k400/build_lists.py",
+    "data ucf101": "data/ucf101/build_lists.py",
+    "data ssv2": "data/ssv2/build_lists.py",
+}
+
+_COMMAND = re.compile(rf"\b{PROGRAM}((?: data)? [a-z0-9]+)?\b")
+
+
+def program(name: str) -> str:
+    """What help and usage call a command: `paddlevideo-fast export`, or the script that was started."""
+    return as_started(f"{PROGRAM} {name}").replace("python tools/", "tools/").replace("python data/", "data/")
+
+
+def as_started(text: str) -> str:
+    """A text in which `paddlevideo-fast NAME` becomes what the user of this process types for it."""
+    started = f"/{Path(sys.argv[0]).resolve().as_posix()}" if sys.argv and sys.argv[0] else ""
+    if started.endswith("/paddlevideo_fast/__main__.py"):
+        return _COMMAND.sub(rf"python -m {__package__}\1", text)
+    if any(started.endswith(f"/{script}") for script in SCRIPTS.values()):
+        return _COMMAND.sub(_script, text)
+    return text
+
+
+def _script(match: re.Match[str]) -> str:
+    script = SCRIPTS.get((match[1] or "").strip())
+    return f"python {script}" if script else match[0]
