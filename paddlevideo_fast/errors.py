@@ -80,6 +80,10 @@ class CheckpointError(PaddleVideoFastError):
     """A checkpoint that cannot be written, found, read or continued from."""
 
 
+class UnsavedError(CheckpointError):
+    """The state of a run cannot be written to its folder; the message says where it is saved, if anywhere."""
+
+
 class ScheduleError(PaddleVideoFastError):
     """The settings of a schedule contradict each other."""
 

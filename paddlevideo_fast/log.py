@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
+from logging.handlers import WatchedFileHandler
 from pathlib import Path
-from typing import Set, Union
+from typing import Any, Set, Union
 
 from paddlevideo_fast.invocation import as_started
 
@@ -42,8 +44,11 @@ def setup_logging(level: str = "INFO", rank: int = 0) -> logging.Logger:
 
 
 def add_log_file(path: Union[str, Path]) -> None:
-    """Sends the package's log to a file as well; the file is appended to."""
-    handler = _QuietFileHandler(path, encoding="utf-8")
+    """Sends the package's log to a file as well; the file is appended to.
+
+    A file that is removed or moved while the log is written begins anew at its place.
+    """
+    handler = _QuietFileHandler(path, encoding="utf-8", errors="backslashreplace")
     handler.setFormatter(_Formatter(_FORMAT, _DATE))
     logging.getLogger("paddlevideo_fast").addHandler(handler)
 
@@ -55,8 +60,18 @@ class _Formatter(logging.Formatter):
         return as_started(super().format(record))
 
 
-class _QuietFileHandler(logging.FileHandler):
+class _QuietFileHandler(WatchedFileHandler):
     """Gives up with one warning where its file cannot be written: the disk may be full for long."""
+
+    def _open(self) -> Any:
+        os.makedirs(os.path.dirname(self.baseFilename), exist_ok=True)
+        return super()._open()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            super().emit(record)
+        except OSError:  # it cannot be opened again
+            self.handleError(record)
 
     def handleError(self, record: logging.LogRecord) -> None:
         logger = logging.getLogger("paddlevideo_fast")

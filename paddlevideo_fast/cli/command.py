@@ -15,6 +15,7 @@ from typing import Any, Callable, Iterator, Mapping, Optional
 
 from paddlevideo_fast.errors import EXIT_USER_ERROR, MissingExtraError, PaddleVideoFastError
 from paddlevideo_fast.invocation import as_started, program
+from paddlevideo_fast.names import tolerate_names
 
 EXIT_INTERRUPTED = 130
 
@@ -55,6 +56,7 @@ def run_command(
     Returns:
         What `work` returned, or 0. 2: wrong input, told in one message. 130: interrupted by Ctrl-C.
     """
+    tolerate_names()
     try:
         return work(args) or 0
     except PaddleVideoFastError as error:

@@ -15,6 +15,8 @@ from typing import Optional, Sequence
 from paddlevideo_fast.cli.command import count, say
 from paddlevideo_fast.errors import EXIT_USER_ERROR
 
+_KILLED = 256 - 64  # Paddle's launcher ends with the signal's number below 256 where a process was killed
+
 
 def build_parser() -> argparse.ArgumentParser:
     """The parser of `tools/launch.py`."""
@@ -37,7 +39,8 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: Optional[Sequence[str]] = None) -> int:
     """Runs the command line, with restarts, and returns the exit code of its last start.
 
-    0: done. 2: wrong input, after which a restart would not help. 128 + n: stopped by signal n.
+    0: done. 2: wrong input, after which a restart would not help. 128 + n: stopped by signal n. 1: anything
+    else, also a process that was killed.
     """
     parser = build_parser()
     args, rest = parser.parse_known_args(argv)
@@ -73,6 +76,8 @@ def start(command: Sequence[str], max_restart: int) -> int:
             return 128 - code
         if code in (0, EXIT_USER_ERROR):
             break
+        if code >= _KILLED:
+            code = 1
         if restarts_left:
             _say(f"exit code {code}: restart {max_restart - restarts_left + 1} of {max_restart}")
     return code

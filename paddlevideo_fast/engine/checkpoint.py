@@ -18,6 +18,7 @@ import contextlib
 import hashlib
 import json
 import re
+import shutil
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,7 +27,7 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple, Union
 import numpy as np
 import paddle
 
-from paddlevideo_fast.errors import CheckpointError, WeightError
+from paddlevideo_fast.errors import CheckpointError, UnsavedError, WeightError
 from paddlevideo_fast.files import all_whole, sweep, whole
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.modeling.weights import read_weights
@@ -97,24 +98,39 @@ class CheckpointStore:
         """Writes a checkpoint and returns its prefix.
 
         Raises:
-            CheckpointError: a file cannot be written (disk full, say); earlier checkpoints are whole.
+            UnsavedError: a file cannot be written (disk full, say); earlier checkpoints are whole. The
+                checkpoint is then beside the folder or in a temporary folder, where there is room for it.
         """
         prefix = self.prefix(tag)
         payloads = {".pdparams": weights, ".pdopt": optimizer, **({".pdstates": tensors} if tensors else {})}
         try:
-            with all_whole(*(_with_ending(prefix, ending) for ending in (*payloads, ".json"))) as partials:
-                files = {}
-                for (ending, payload), partial in zip(payloads.items(), partials):
-                    paddle.save(dict(payload), str(partial))
-                    files[ending] = _fingerprint(partial)
-                mark = {"format": _FORMAT, **state, "files": files}
-                partials[-1].write_text(json.dumps(mark, indent=1), encoding="utf-8")
+            _write(prefix, payloads, state)
         except OSError as exc:
-            raise CheckpointError(
-                f"checkpoint '{prefix}' cannot be written: {exc.strerror or exc}; "
-                f"earlier checkpoints in '{self.folder}' are whole. Make room and go on with -o resume=auto"
-            ) from exc
+            problem = f"checkpoint '{prefix}' cannot be written: {exc.strerror or exc}; "
+            elsewhere = self._save_elsewhere(tag, payloads, state)
+            if elsewhere is None:
+                problem += f"earlier checkpoints in '{self.folder}' are whole. Make room and go on with "
+                raise UnsavedError(problem + "-o resume=auto") from exc
+            problem += f"it is '{elsewhere}' instead. Mend the folder and go on with "
+            raise UnsavedError(problem + f"-o resume={elsewhere}") from exc
         return str(prefix)
+
+    def _save_elsewhere(
+        self, tag: str, payloads: Mapping[str, Mapping[str, Any]], state: Mapping[str, Any]
+    ) -> Optional[Path]:
+        """The prefix of a checkpoint outside the folder; None where it cannot be written either."""
+        place = self.folder.absolute()
+        for parent in (place.parent, None):
+            try:
+                folder = Path(tempfile.mkdtemp(prefix=f"{place.name}-saved-", dir=parent))
+            except OSError:
+                continue
+            try:
+                _write(folder / f"{self.name}_{tag}", payloads, state)
+                return folder / f"{self.name}_{tag}"
+            except OSError:
+                shutil.rmtree(folder, ignore_errors=True)
+        return None
 
     def save_weights(self, tag: str, weights: Mapping[str, Any]) -> None:
         """Writes the weights alone, which is all that testing and export need of the best epoch."""
@@ -141,10 +157,13 @@ class CheckpointStore:
         return found[-1][-1] if found else None
 
     def remove_all_but(self, num_kept: int) -> None:
-        """Removes all checkpoints but the `num_kept` newest."""
+        """Removes all checkpoints but the `num_kept` newest; what cannot be removed stays, with a warning."""
         for *_, old in self.complete()[:-num_kept]:
-            for path in self.files(old):
-                path.unlink()
+            try:
+                for path in self.files(old):
+                    path.unlink(missing_ok=True)
+            except OSError as error:
+                logger.warning("'%s' cannot be removed: %s", old, error.strerror or error)
 
     def files(self, prefix: str) -> List[Path]:
         """The existing files of a checkpoint, its mark first."""
@@ -272,6 +291,16 @@ def _renamed(key: str, names: Mapping[str, str], separator: str) -> Optional[str
         if key[:cut] in names and key[cut : cut + 1] in ("_", "."):
             return f"{names[key[:cut]]}{separator}{key[cut + 1 :]}"
     return None
+
+
+def _write(prefix: Path, payloads: Mapping[str, Mapping[str, Any]], state: Mapping[str, Any]) -> None:
+    with all_whole(*(_with_ending(prefix, ending) for ending in (*payloads, ".json"))) as partials:
+        files = {}
+        for (ending, payload), partial in zip(payloads.items(), partials):
+            paddle.save(dict(payload), str(partial))
+            files[ending] = _fingerprint(partial)
+        mark = {"format": _FORMAT, **state, "files": files}
+        partials[-1].write_text(json.dumps(mark, indent=1), encoding="utf-8")
 
 
 def _with_ending(prefix: Path, ending: str) -> Path:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import io
+import hashlib
 import json
+import os
 import struct
 import time
+from io import FileIO
 from pathlib import Path
-from typing import IO, Any, Dict, Iterator, Mapping, Optional, Protocol, Sequence, Union
+from typing import Any, Dict, Iterator, Mapping, Optional, Protocol, Sequence, Union
 
 import numpy as np
 
@@ -18,6 +20,7 @@ from paddlevideo_fast.errors import PaddleVideoFastError
 from paddlevideo_fast.files import sweep, whole, write_text_whole
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.metrics import Predictions, precision_recall
+from paddlevideo_fast.names import shown
 
 logger = get_logger(__name__)
 
@@ -58,7 +61,9 @@ class ConsoleSink:
 class JsonLinesSink:
     """Writes one JSON object a line: `metrics.jsonl`.
 
-    A resumed run first removes the lines of the steps that it will repeat, so each step has one line.
+    A resumed run first removes the lines of the steps that it will repeat, so each step has one line. A line
+    that cannot be written, because the disk is full for example, waits for the next one, with one warning. A
+    file that was removed or moved with its folder is written anew with all its lines.
 
     Args:
         path: the file.
@@ -66,7 +71,9 @@ class JsonLinesSink:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._file: Optional[IO[str]] = None
+        self._file: Optional[FileIO] = None
+        self._waiting = b""
+        self._warned = False
 
     def open(self, step: int, epoch: int) -> None:
         """Keeps the lines of the first `step` steps and of the first `epoch` epochs."""
@@ -78,21 +85,43 @@ class JsonLinesSink:
             lines = self.path.read_text(encoding="utf-8").splitlines(keepends=True)
             kept = "".join(line for line in lines if _is_until(line, step, epoch))
             write_text_whole(self.path, kept)
-        self._file = self.path.open("a", encoding="utf-8")
+        self._file = FileIO(self.path, "a+")
 
     def write(self, record: Record) -> None:
-        """Appends and flushes one line."""
+        """Appends one line, and before it the lines that wait."""
+        self._waiting += json.dumps(record).encode() + b"\n"
+        try:
+            self._append()
+            self._warned = False
+        except OSError as error:
+            if not self._warned:
+                text = "'%s' cannot be written, its lines wait for better times: %s"
+                logger.warning(text, self.path, error.strerror or error)
+            self._warned = True
+
+    def _append(self) -> None:
         assert self._file is not None
-        with writing(self.path):
-            self._file.write(json.dumps(record) + "\n")
-            self._file.flush()
+        if not self.path.exists():
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._file.seek(0)
+            lines, new = self._file.readall(), FileIO(self.path, "a+")
+            self._file.close()
+            self._file, self._waiting = new, lines + self._waiting
+            logger.warning("'%s' was removed or moved: it is written anew, with all its lines", self.path)
+        while self._waiting:  # a disk that becomes full takes a part, and the rest waits
+            self._waiting = self._waiting[self._file.write(self._waiting) :]
 
     def close(self) -> None:
         """Closes the file."""
-        if self._file is not None:
-            with contextlib.suppress(OSError):  # `write` has reported it
-                self._file.close()
-            self._file = None
+        if self._file is None:
+            return
+        with contextlib.suppress(OSError):
+            self._append()
+        if self._waiting:
+            count = self._waiting.count(b"\n")
+            logger.warning("'%s' still cannot be written: %d lines are lost", self.path, count)
+        self._file.close()
+        self._file = None
 
 
 class VisualDLSink:
@@ -113,32 +142,36 @@ class VisualDLSink:
         self.folder = folder
         self.hyperparameters = dict(hyperparameters or {})
         self.compared = list(compared)
-        self._writer: Any = None
+        self._path: Optional[Path] = None
+        self._parts: Any = None  # the module that makes VisualDL's records
 
     def open(self, step: int, epoch: int) -> None:
         """Goes on with the curves of the first `step` steps and of the first `epoch` epochs.
 
-        VisualDL shows one event file of a folder, the newest. So all that is kept goes into one file.
+        VisualDL shows one event file of a folder, the newest. So all that is kept goes into one file. Its own
+        `LogWriter` writes in a thread, which ends at the first error, and then the run waits for ever.
         """
         try:
-            from visualdl import LogWriter
+            from visualdl.component import base_component
         except ImportError as exc:
             raise PaddleVideoFastError(
                 f"VisualDL cannot be imported ({exc}): type  pip install visualdl  or set "
                 "-o use_visualdl=false"
             ) from exc
-        # LogWriter prints that the file is there already
-        with writing(self.folder), contextlib.redirect_stdout(io.StringIO()):
-            name = _keep_events(self.folder, step, epoch)
-            self._writer = LogWriter(logdir=str(self.folder), display_name="", file_name=name)
-        if self.hyperparameters:
-            self._writer.add_hparams(self.hyperparameters, self.compared)
+        self._parts = base_component
+        with writing(self.folder):
+            self._path = self.folder / _keep_events(self.folder, step, epoch)
+            self._add(base_component.meta_data(display_name="", walltime=_now_ms()))
+            if self.hyperparameters:
+                identity = hashlib.sha256(os.fsencode(self._path)).hexdigest()
+                self._add(base_component.hparam(identity, self.hyperparameters, self.compared, _now_ms()))
 
     def write(self, record: Record) -> None:
         """Adds each number under `kind/name`."""
         for name, value in record.items():
             if isinstance(value, (int, float)) and name not in _NO_SCALARS:
-                self._writer.add_scalar(f"{record['kind']}/{name}", float(value), int(record["step"]))
+                tag = f"{record['kind']}/{name}"
+                self._add(self._parts.scalar(tag, float(value), int(record["step"]), _now_ms()))
 
     def add_clips(self, tag: str, step: int, sheets: Mapping[str, np.ndarray]) -> None:
         """Adds pictures.
@@ -149,7 +182,7 @@ class VisualDLSink:
             sheets: name → uint8 [H, W, 3].
         """
         for name, sheet in sheets.items():
-            self._writer.add_image(f"{tag}/{name}", sheet, step)
+            self._add(self._parts.image(f"{tag}/{_in_tag(name)}", sheet, step, _now_ms()))
 
     def add_predictions(
         self, tag: str, step: int, predictions: Predictions, class_names: Sequence[str]
@@ -159,43 +192,53 @@ class VisualDLSink:
         self._add_curve(f"{tag}/all classes", step, right.reshape(-1), predictions.scores.reshape(-1))
         for label in np.argsort(-right.sum(axis=0), kind="stable")[:_NUM_CURVES]:
             if right[:, label].any():
-                name = class_names[label].replace("%", " percent")  # VisualDL refuses the sign
+                name = _in_tag(class_names[label])
                 self._add_curve(f"{tag}/{name}", step, right[:, label], predictions.scores[:, label])
 
     def _add_curve(self, tag: str, step: int, right: np.ndarray, scores: np.ndarray) -> None:
-        # LogWriter.add_pr_curve of VisualDL 2.5 needs np.float, which NumPy removed in 1.24.
-        from visualdl.component.base_component import pr_curve_raw
-
         curve = precision_recall(right, scores)
         counts = [count.tolist() for count in curve]
         numbers = dict(zip(("tp", "fp", "tn", "fn"), counts))
-        record = pr_curve_raw(
+        record = self._parts.pr_curve_raw(
             tag,
             **numbers,
             precision=curve.precision.tolist(),
             recall=curve.recall.tolist(),
             step=step,
-            walltime=round(time.time() * 1000),
+            walltime=_now_ms(),
         )
-        self._writer._get_file_writer().add_record(record)
+        self._add(record)
+
+    def _add(self, record: Any) -> None:
+        assert self._path is not None
+        self.folder.mkdir(parents=True, exist_ok=True)  # it may have been removed since
+        data = record.SerializeToString()
+        with self._path.open("ab") as file:
+            file.write(_LENGTH.pack(len(data)) + data)
 
     def close(self) -> None:
-        """Flushes and closes the event file."""
-        if self._writer is not None:
-            self._writer.close()
-            self._writer = None
+        """Nothing to release."""
+
+
+def _in_tag(name: str) -> str:
+    """A name as a part of a tag. VisualDL takes the sign % for a slash."""
+    return shown(name).replace("%", "\N{FULLWIDTH PERCENT SIGN}")
+
+
+def _now_ms() -> int:
+    return round(time.time() * 1000)
 
 
 def _keep_events(folder: Path, step: int, epoch: int) -> str:
     """Puts the events that a resumed run does not repeat into one file.
 
     Returns:
-        The file's name; empty where there is no event file yet.
+        The file's name; the file may be new.
     """
     sweep(folder)  # VisualDL would read them, too
     files = sorted(folder.glob("vdlrecords.*"))
     if not files:
-        return ""
+        return f"vdlrecords.{int(time.time()):010d}.log"
     # a process that died between the two steps below has left events in two files
     events = dict.fromkeys(event for file in files for event in _events_in(file.read_bytes()))
     kept = _kept_events(list(events), step, epoch)

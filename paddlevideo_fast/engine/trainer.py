@@ -16,7 +16,7 @@ from paddlevideo_fast.engine.precision import Precision
 from paddlevideo_fast.engine.prefetch import to_device
 from paddlevideo_fast.engine.protocols import BatchLoader, Mix, Preprocess, VideoModel
 from paddlevideo_fast.engine.state import StepNews, StepRecord, StepWindow, TrainerState
-from paddlevideo_fast.errors import BadSampleShareError, CheckpointError
+from paddlevideo_fast.errors import BadSampleShareError, UnsavedError
 from paddlevideo_fast.loader import Batch, Incident
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.schedule.phases import Phase
@@ -259,7 +259,7 @@ class Trainer:
         self.state.step_in_epoch = 0
         try:
             self._call("epoch_end")
-        except CheckpointError:
+        except UnsavedError:
             raise  # there is nowhere to save
         except Exception as error:
             if self.distribution.is_shared(error):  # all ranks must save together

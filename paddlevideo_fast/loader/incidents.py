@@ -6,8 +6,9 @@ import os
 from pathlib import Path
 from typing import Dict, Iterable, List, Literal, NamedTuple, Optional, Tuple, Union
 
-from paddlevideo_fast.errors import BadSampleShareError, LoaderError, VideoDecodeError
-from paddlevideo_fast.log import get_logger
+from paddlevideo_fast.errors import BadSampleShareError, VideoDecodeError
+from paddlevideo_fast.log import get_logger, warn_once
+from paddlevideo_fast.names import shown
 
 _REPLACED = "replaced:"
 _MIN_FILES = 3  # one or two bad files stop no run, however small its list is
@@ -53,8 +54,8 @@ class BadSamples:
     is no bad file and does not count.
 
     Args:
-        path: the file, lines of `path TAB cause`; a resumed run adds the files that it does not name yet.
-            None: no file.
+        path: the file, lines of `path TAB cause`, with an escape for a character that does not print; a
+            resumed run adds the files that it does not name yet. None: no file.
         total: records of the dataset, which the share is of.
         max_share: largest share of bad files, from 0 to 1.
 
@@ -77,7 +78,6 @@ class BadSamples:
 
         Raises:
             BadSampleShareError: the files that do not decode are more than `max_share` of the dataset.
-            LoaderError: the list of bad files cannot be written.
         """
         failed: Dict[str, str] = {}
         replaced: Dict[str, str] = {}
@@ -91,33 +91,34 @@ class BadSamples:
                 replaced[path] = f"{_REPLACED} {cause}"
         self._append([*replaced.items(), *failed.items()])
         for path, cause in replaced.items():
-            get_logger().warning(f"{path} is damaged: {cause}")
+            get_logger().warning(f"{shown(path)} is damaged: {cause}")
         for path, cause in failed.items():
-            get_logger().warning(f"{path} does not decode and is left out: {cause}")
+            get_logger().warning(f"{shown(path)} does not decode and is left out: {cause}")
         self.causes.update(failed)
         if failed and len(self.causes) > max(self.max_share * self.total, _MIN_FILES - 1):
             where = f"; they are listed in {self.path}" if self.path else ""
             raise BadSampleShareError(
                 f"{len(self.causes)} of {self.total} files do not decode, more than max_bad_share "
-                f"{self.max_share:g} allows{where}; the last one: {path}: {cause}"
+                f"{self.max_share:g} allows{where}; the last one: {shown(path)}: {cause}"
             )
 
     def _append(self, causes: List[Tuple[str, str]]) -> None:
         """Adds lines in one write, so that processes which share the file do not mix them."""
         if self.path is None or not causes:
             return
-        listed = set()
-        if self.path.exists():
-            lines = self.path.read_text(encoding="utf-8", errors="replace").splitlines()
-            listed = {_kind(*line.partition("\t")[::2]) for line in lines}
-        text = "".join(f"{path}\t{cause}\n" for path, cause in causes if _kind(path, cause) not in listed)
+        lines = [(shown(path), shown(cause)) for path, cause in causes]
         try:
+            listed = set()
+            if self.path.exists():
+                old = self.path.read_text(encoding="utf-8", errors="replace").split("\n")
+                listed = {_kind(*line.partition("\t")[::2]) for line in old}
+            text = "".join(f"{path}\t{cause}\n" for path, cause in lines if _kind(path, cause) not in listed)
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with open(self.path, "ab", buffering=0) as file:
-                file.write(text.encode("utf-8", errors="surrogateescape"))
+                file.write(text.encode())
                 os.fsync(file.fileno())
-        except OSError as exc:
-            raise LoaderError(f"'{self.path}' cannot be written: {exc.strerror or exc}") from exc
+        except OSError as error:  # the log names the files, too
+            warn_once(get_logger(), f"'{self.path}' cannot be written: {error.strerror or error}")
 
 
 def _kind(path: str, cause: str) -> Tuple[str, bool]:

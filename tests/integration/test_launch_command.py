@@ -43,6 +43,7 @@ def starts(environment, tmp_path):
         ("exit 0", 0, 1),
         ("exit 1", 1, 3),
         ("exit 2", 2, 1),  # the user's to put right
+        ("exit 247", 1, 3),  # Paddle's launcher, when a process got SIGKILL
         ("test $(wc -l < runs) = 2", 0, 2),
         ("kill -9 $$", 137, 1),  # what it has started may still run
     ],

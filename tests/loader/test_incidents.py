@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from paddlevideo_fast.errors import BadSampleShareError
-from paddlevideo_fast.loader import BadSamples, Incident, LoaderError
+from paddlevideo_fast.loader import BadSamples, Incident
 
 
 def failed(*causes):
@@ -40,10 +40,20 @@ def test_files_repaired_before_a_resume_do_not_count(tmp_path):
     BadSamples(path, total=20).add(failed(("a.mp4", "damaged")))
 
 
-def test_a_list_that_cannot_be_written_is_named(tmp_path):
+def test_a_list_that_cannot_be_written_is_a_warning(tmp_path, caplog):
     (tmp_path / "file").write_text("")
-    with pytest.raises(LoaderError, match=r"bad_samples\.txt' cannot be written"):
-        BadSamples(tmp_path / "file" / "bad_samples.txt", total=9).add(failed(("a.mp4", "damaged")))
+    bad = BadSamples(tmp_path / "file" / "bad_samples.txt", total=9)
+    bad.add(failed(("a.mp4", "damaged")))
+    bad.add(failed(("b.mp4", "damaged")))
+    assert caplog.text.count("bad_samples.txt' cannot be written: File exists") == 1
+    assert list(bad.causes) == ["a.mp4", "b.mp4"]
+
+
+def test_any_name_is_one_line(tmp_path):
+    path = tmp_path / "bad_samples.txt"
+    for _ in range(2):
+        BadSamples(path, total=9).add(failed(("a\nb\tc\udcff.mp4", "damaged: a\nb\tc\udcff.mp4")))
+    assert path.read_text() == "a\\nb\\tc\\xff.mp4\tdamaged: a b c\\xff.mp4\n"
 
 
 @pytest.mark.smoke
