@@ -8,7 +8,7 @@ PADDLE26_VENV ?= .venv-paddle26
 PADDLE_GPU_VENV ?= .venv-paddle-gpu
 TEST_EXTRAS ?= cpu,dev
 
-.PHONY: help setup setup-test quickstart lint test test-paddle26 test-paddle-gpu compare bench docs clean
+.PHONY: help setup setup-test quickstart lint test test-paddle26 test-paddle-gpu compare bench docs site clean
 
 help:
 	@echo "make setup          virtual environment $(VENV) with the CPU build"
@@ -18,6 +18,7 @@ help:
 	@echo "make test-paddle-gpu  its smoke tests on paddlepaddle-gpu 2.6.2, in $(PADDLE_GPU_VENV)"
 	@echo "make compare REV=x  losses, parameters and metrics of this tree and of revision x, bit for bit"
 	@echo "make lint | bench | docs | clean"
+	@echo "make site           docs/ as a searchable site in both languages, in build/html"
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -71,5 +72,10 @@ docs: setup-test
 	$(BIN)/python tools/model_zoo.py
 	$(BIN)/python tools/benchmark.py tables
 
+site: | $(BIN)/python
+	$(BIN)/python -m pip install -q -e ".[site]"
+	mkdir -p build/site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
 clean:
-	rm -rf $(VENV) $(PADDLE26_VENV) $(PADDLE_GPU_VENV) output .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(PADDLE26_VENV) $(PADDLE_GPU_VENV) output build .pytest_cache .mypy_cache .ruff_cache

@@ -42,6 +42,7 @@ setup(
         "dali110": ["nvidia-dali-cuda110==1.34.0"],
         "dali120": ["nvidia-dali-cuda120>=1.53"],
         "dali130": ["nvidia-dali-cuda130>=1.53"],
+        "site": ["mkdocs-material", "jieba"],
         "dev": [
             "pytest>=7",
             "pytest-xdist",
