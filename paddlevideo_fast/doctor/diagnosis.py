@@ -29,11 +29,12 @@ from paddlevideo_fast.doctor.reading import (
     time_reading,
     time_transport,
 )
-from paddlevideo_fast.doctor.report import summary
+from paddlevideo_fast.doctor.report import WORTH_IT, summary
 from paddlevideo_fast.doctor.timing import (
     StepTimes,
     SyntheticLoader,
     own_loader,
+    step_sec_with,
     time_steps,
     time_training_stages,
 )
@@ -42,7 +43,6 @@ from paddlevideo_fast.errors import PaddleVideoFastError
 from paddlevideo_fast.loader.dataset import ClipDataset, VideoDecoder
 from paddlevideo_fast.machine import num_cores
 
-WORTH_IT = 1.1
 _MAX_CLIPS = 64
 _TRIAL_STEPS, _TRIAL_SEC = 5, 6.0
 _MOSTLY, _SOME = 0.5, 0.1
@@ -203,7 +203,7 @@ def _circumstances(cfg: Config, run: Run) -> Dict[str, Any]:
         "device": paddle.get_device(),
         "paddle": paddle.__version__,
         "num_cores": run.cost.num_cores,
-        "num_threads": os.environ.get("OMP_NUM_THREADS", "1"),
+        "num_threads": _num_threads(),
         "num_workers": run.cost.num_workers,
         "batch_size": run.batch_size,
         "clip_shape": list(run.reading.clip_shape),
@@ -216,6 +216,10 @@ def _times(factor: float, stages: Mapping[str, float]) -> Dict[str, float]:
 
 def _steps(times: StepTimes) -> Dict[str, Any]:
     return {name: getattr(times, name) for name in ("num_steps", "step_sec", "wait_share", "clips_per_sec")}
+
+
+def _num_threads() -> int:
+    return int(os.environ.get("OMP_NUM_THREADS", 1))
 
 
 def limit(result: Mapping[str, Any]) -> Dict[str, Any]:
@@ -313,6 +317,23 @@ def _faster_training(run: Run, progress: Callable[[str], None]) -> Iterator[Reme
             transport_sec=factor * run.cost.transport_sec,
         )
         yield Remedy(name, factor * run.cost.step_sec / changed.step_sec, "measured", how)
+    if paddle.get_device() == "cpu":
+        yield from _other_threads(run, progress)
     yield Remedy(
         "smaller network", None, "unknown: it depends on the network", "less depth or width in MODEL.backbone"
     )
+
+
+def _other_threads(run: Run, progress: Callable[[str], None]) -> Iterator[Remedy]:
+    """All cores, and half of them, where the run uses another number."""
+    cores, cost = run.cost.num_cores, run.cost
+    for number in sorted({cores, max(cores // 2, 1)} - {_num_threads()}):
+        name, how = f"{number} thread{'s'[: number - 1]}", f"-o num_threads={number}"
+        progress(f"trying {name}")
+        try:
+            train_sec = step_sec_with(run.parts.spec.config, number, _TRIAL_STEPS)
+        except PaddleVideoFastError as error:
+            yield Remedy(name, None, f"unknown: {error}", how)
+            continue
+        # the work of a step is the same, whoever does it
+        yield Remedy(name, cost.gain(train_sec=train_sec), "measured", how)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import textwrap
 from pathlib import Path
-from typing import Any, Mapping
+from typing import Any, Callable, List, Mapping, Tuple
 
 from paddlevideo_fast.report import picture
 
+WORTH_IT = 1.1  # a gain from which on a change is named
+_TOLD_SHARE = 0.02  # of a step: a smaller difference between two timings says nothing
 _STAGE_WORDS = {
     "open": "opening files",
     "decode": "decoding",
@@ -22,6 +24,9 @@ _STAGE_WORDS = {
     "optimizer": "the optimizer",
     "other": "everything between",
 }
+# Two parts have a stage of this name.
+_OTHER = {"reading": "choosing frames and the rest", "training": "between the stages"}
+_DRAWN_SHARE = 0.005  # of the longest stage; shorter ones would be empty rows
 
 
 def summary(result: Mapping[str, Any]) -> str:
@@ -72,10 +77,12 @@ def report(result: Mapping[str, Any]) -> str:
     for part, title in (("reading", "reading, in one process"), ("training", "training, stage by stage")):
         stages = result["stages_sec"][part]
         lines += ["", f"{title:<28}{sum(stages.values()) * 1e3:>12.1f}"]
-        lines += [f"  {name:<26}{sec * 1e3:>12.1f}{_bar(sec, stages)}" for name, sec in stages.items() if sec]
+        for name, sec in stages.items():
+            shown = _OTHER[part] if name == "other" else name
+            lines += [f"  {shown:<30}{sec * 1e3:>8.1f}{_bar(sec, stages)}"] if sec else []
         if part == "reading":
             lines += [f"    {name:<24}{sec * 1e3:>12.1f}" for name, sec in result["augment_sec"].items()]
-    lines += ["", f"{'change':<28}{'predicted':>12}"]
+    lines += ["", textwrap.fill(_sums(result), 100), "", f"{'change':<28}{'predicted':>12}"]
     for remedy in result["remedies"]:
         gain = "unknown" if remedy["gain"] is None else f"{remedy['gain']:.2f}×"
         lines.append(f"{remedy['name']:<28}{gain:>12}  {remedy['how']}")
@@ -90,29 +97,69 @@ def draw(result: Mapping[str, Any], path: Path) -> None:
         PaddleVideoFastError: the file cannot be written.
     """
     with picture(path, 1, 2, figsize=(11, 4.2)) as (_, (left, right)):
-        bars = [
-            (f"{stage}", sec * 1e3, color)
-            for part, color in (("reading", "C1"), ("training", "C0"))
-            for stage, sec in result["stages_sec"][part].items()
-        ]
-        places = range(len(bars))[::-1]
-        left.barh(places, [bar[1] for bar in bars], color=[bar[2] for bar in bars])
-        left.set_yticks(places, [bar[0] for bar in bars])
-        left.set(title="one step, in one process", xlabel="ms")
+        below = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.12), "ncols": 2, "frameon": False}
+        longest = max(sec for stages in result["stages_sec"].values() for sec in stages.values())
+        names: List[str] = []
+        for part, color, title in (
+            ("reading", "C1", "reading, in one process"),
+            ("training", "C0", "training"),
+        ):
+            shown = {
+                _OTHER[part] if stage == "other" else stage: sec * 1e3
+                for stage, sec in result["stages_sec"][part].items()
+                if sec > _DRAWN_SHARE * longest
+            }
+            places = range(len(names), len(names) + len(shown))
+            left.barh(places, list(shown.values()), color=color, label=title)
+            names += shown
+        left.set_yticks(range(len(names)), names)
+        left.invert_yaxis()
+        left.set(title="the stages of a step", xlabel="ms")
         for key, style in (("real", "-"), ("synthetic", ":")):
             label = "a step" if key == "real" else "a step on made-up batches"
             left.axvline(result[key]["step_sec"] * 1e3, color="0.3", linestyle=style, label=label)
-        left.legend()
+        left.legend(**below)
         gains = [("as it is", 1.0)] + [(r["name"], r["gain"]) for r in result["remedies"] if r["gain"]]
         speed = result["real"]["clips_per_sec"]
-        places = range(len(gains))[::-1]
-        drawn = right.barh(
-            places, [gain * speed for _, gain in gains], color=["0.6", *["C2"] * (len(gains) - 1)]
-        )
-        right.bar_label(drawn, [f"{gain:.2f}×" for _, gain in gains], padding=3)
-        right.set_yticks(places, [name for name, _ in gains])
+        for color, label, belongs in _GAINS:
+            rows = [place for place, (_, gain) in enumerate(gains) if belongs(gain)]
+            drawn = right.barh(rows, [gains[row][1] * speed for row in rows], color=color, label=label)
+            right.bar_label(drawn, [f"{gains[row][1]:.2f}×" for row in rows], padding=3)
+        right.axvline(speed, color="0.3")
+        right.set_yticks(range(len(gains)), [name for name, _ in gains])
+        right.invert_yaxis()
         right.margins(x=0.15)
         right.set(title="predicted, each change alone", xlabel="clips a second")
+        right.legend(**below)
+
+
+# Color, label and range of the predicted gains.
+_GAINS: Tuple[Tuple[str, str, Callable[[float], bool]], ...] = (
+    ("C2", "gains a tenth or more", lambda gain: gain >= WORTH_IT),
+    ("0.6", "about the same", lambda gain: 1 / WORTH_IT < gain < WORTH_IT),
+    ("C3", "loses a tenth or more", lambda gain: gain <= 1 / WORTH_IT),
+)
+
+
+def _sums(result: Mapping[str, Any]) -> str:
+    """Why the stages of training do not add up to a step on the real loader."""
+    real, stages = result["real"], result["stages_sec"]["training"]
+    step_sec, stages_sec = real["step_sec"], sum(stages.values())
+    waiting_sec = real["wait_share"] * step_sec
+    rest_sec = step_sec - waiting_sec - stages_sec
+    text = (
+        f"A step takes {_ms(step_sec)} on the real loader: {_ms(waiting_sec)} of waiting for clips and "
+        f"{_ms(step_sec - waiting_sec)} of training. The stages of training were timed one by one on made-up "
+        f"batches, {_ms(stages_sec)} in all"
+    )
+    if abs(rest_sec) < _TOLD_SHARE * step_sec:
+        return f"{text}."
+    cause = (
+        "beside the reading, which shares the cores and their caches with it"
+        if rest_sec > 0
+        else "on made-up batches, as other programs came and went on this machine"
+    )
+    return f"{text}; training was {_ms(abs(rest_sec))} slower {cause}."
 
 
 def _of_reading(result: Mapping[str, Any]) -> str:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import statistics
+import subprocess
+import sys
+import tempfile
 import time
 from collections import defaultdict
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
 
 import numpy as np
@@ -23,6 +28,15 @@ from paddlevideo_fast.schedule import plain_phases
 
 STAGES = ("normalise", "mix", "forward", "backward", "optimizer", "other")
 _NO_END = 1_000_000
+_RATE_OF_A_PROCESS = """
+import sys
+from paddlevideo_fast.process import prepare_process
+prepare_process(sys.argv[1])
+from paddlevideo_fast.config import load_config
+from paddlevideo_fast.doctor import training_rate
+rate = training_rate(load_config(sys.argv[1]), synthetic=True, steps=int(sys.argv[2]), warmup=1)
+print(rate["step_sec"])
+"""
 
 
 class Stopwatch:
@@ -218,6 +232,34 @@ def training_rate(cfg: Config, synthetic: bool = False, steps: int = 30, warmup:
         "step_sec": times.step_sec,
         "wait_share": times.wait_share,
     }
+
+
+def step_sec_with(cfg: Config, num_threads: int, steps: int) -> float:
+    """Seconds of a training step on made-up batches with that many threads, in a process of its own.
+
+    Paddle reads the number of threads when it is imported.
+
+    Args:
+        cfg: a checked config.
+        num_threads: of the process.
+        steps: optimizer steps to time.
+
+    Raises:
+        PaddleVideoFastError: as training does.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "config.yaml"
+        Config({**cfg, "num_threads": num_threads}).save(path)
+        words = [sys.executable, "-c", _RATE_OF_A_PROCESS, str(path), str(steps)]
+        environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
+        environment["PYTHONPATH"] = os.pathsep.join(
+            filter(None, sys.path)
+        )  # of a clone that is not installed
+        done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        last_line = (done.stderr.strip() or f"exit code {done.returncode}").splitlines()[-1]
+        raise PaddleVideoFastError(f"training with {num_threads} threads fails: {last_line}")
+    return float(done.stdout.splitlines()[-1])
 
 
 def _clip_shape(loader: ClipLoader) -> Sequence[int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+from matplotlib.figure import Figure
 
 from paddlevideo_fast import doctor
 from paddlevideo_fast.assembly import plan_run, training_parts
@@ -75,6 +76,8 @@ def examined(config, monkeypatch):
         training.update(forward=0.4 * train_sec, backward=0.6 * train_sec)
         monkeypatch.setattr(diagnosis, "time_training_stages", lambda *args: training)
         monkeypatch.setattr(diagnosis, "share_of_cost", share_of_cost)
+        monkeypatch.setattr(diagnosis, "step_sec_with", lambda cfg, threads, steps: train_sec / threads)
+        monkeypatch.setenv("OMP_NUM_THREADS", "1")
         monkeypatch.setattr(diagnosis, "num_cores", lambda: 2)
         told = []
         result = doctor.examine(load_config(str(config(**values))), steps=4, progress=told.append)
@@ -124,6 +127,9 @@ def test_a_heavy_model_is_named(examined, workers):
     ), rel=0.02)  # fmt: skip
     assert gains["larger batch"]["gain"] == pytest.approx(1.0)
     assert gains["smaller network"]["gain"] is None
+    assert gains["2 threads"]["gain"] == pytest.approx(2 if workers else 1.02 / 0.52, rel=0.05)
+    assert gains["2 threads"]["how"] == "-o num_threads=2"
+    assert "1 thread" not in gains  # the run uses it
     assert "prepared videos" not in gains
 
 
@@ -211,6 +217,43 @@ def test_a_run_that_does_not_wait_is_limited_by_training(result):
 def test_time_that_nothing_explains_is_told(result):
     slow = {**result, "real": {**result["real"], "step_sec": 1.0}}
     assert "75% of a step is explained by none of this" in doctor.summary(slow)
+
+
+@pytest.mark.parametrize(
+    ("step_sec", "words"),
+    [
+        (
+            0.3,
+            "The stages of training were timed one by one on made-up batches, 90 ms in all.",
+        ),
+        (0.4, "training was 30 ms slower beside the reading"),
+        (0.2, "training was 30 ms slower on made-up batches"),
+    ],
+)
+def test_the_report_says_why_the_stages_are_not_the_step(result, step_sec, words):
+    text = " ".join(doctor.report({**result, "real": {**result["real"], "step_sec": step_sec}}).split())
+    assert f"{0.7 * step_sec * 1e3:.0f} ms of waiting for clips" in text
+    assert words in text
+
+
+def test_the_chart_draws_no_empty_rows_and_marks_what_loses(result, tmp_path, monkeypatch):
+    figures = []
+    save = Figure.savefig
+    monkeypatch.setattr(Figure, "savefig", lambda self, *a, **k: (figures.append(self), save(self, *a, **k)))
+    training = {**result["stages_sec"]["training"], "mix": 0.0, "other": 0.01}
+    reading = {**result["stages_sec"]["reading"], "other": 0.02}
+    remedies = [*result["remedies"], {**result["remedies"][0], "name": "4 threads", "gain": 0.5}]
+    stages = {"reading": reading, "training": training}
+    doctor.draw({**result, "stages_sec": stages, "remedies": remedies}, tmp_path / "doctor.png")
+    left, right = figures[0].axes
+    names = [label.get_text() for label in left.get_yticklabels()]
+    assert names == ["open", "decode", "transport", "choosing frames and the rest", "forward", "backward",
+                     "between the stages"]  # fmt: skip
+    labels = [text.get_text() for text in right.get_legend().get_texts()]
+    colors = {bars.get_label(): {bar.get_facecolor() for bar in bars} for bars in right.containers}
+    assert labels == ["gains a tenth or more", "about the same", "loses a tenth or more"]
+    assert [len(bars) for bars in right.containers] == [1, 2, 1]
+    assert len(set(map(frozenset, colors.values()))) == 3
 
 
 def test_the_chart_is_a_picture(result, tmp_path):

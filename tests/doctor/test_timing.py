@@ -15,6 +15,7 @@ from paddlevideo_fast.doctor.timing import (
     Stopwatch,
     SyntheticLoader,
     own_loader,
+    step_sec_with,
     time_steps,
     time_training_stages,
 )
@@ -127,6 +128,16 @@ def test_another_loader_is_refused(parts):
     with pytest.raises(PaddleVideoFastError, match="train_dali=false"):
         own_loader(replace(parts, split=replace(parts.split, loader=SyntheticLoader(1, (4, 28, 28, 3), 8))))
     assert own_loader(parts) is parts.split.loader
+
+
+@pytest.mark.slow
+def test_another_number_of_threads_is_timed_in_a_process_of_its_own(config, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")  # of this process alone
+    assert step_sec_with(load_config(str(config())), 1, steps=2) > 0
+    broken = load_config(str(config()))
+    broken["DATASET"]["train"]["file_path"] = "nowhere.list"
+    with pytest.raises(PaddleVideoFastError, match=r"1 threads fails: .*nowhere\.list"):
+        step_sec_with(broken, 1, steps=2)
 
 
 def test_no_clip_that_decodes_is_an_error(config, tmp_path):
