@@ -8,7 +8,7 @@ PADDLE26_VENV ?= .venv-paddle26
 PADDLE_GPU_VENV ?= .venv-paddle-gpu
 TEST_EXTRAS ?= cpu,dev
 
-.PHONY: help setup setup-test quickstart lint test test-paddle26 test-paddle-gpu compare bench docs site clean
+.PHONY: help setup setup-test quickstart lint test test-paddle26 test-paddle-gpu compare bench docs site dist clean
 
 help:
 	@echo "make setup          virtual environment $(VENV) with the CPU build"
@@ -17,6 +17,7 @@ help:
 	@echo "make test-paddle26  the suite on paddlepaddle 2.6.2, in $(PADDLE26_VENV)"
 	@echo "make test-paddle-gpu  its smoke tests on paddlepaddle-gpu 2.6.2, in $(PADDLE_GPU_VENV)"
 	@echo "make compare REV=x  losses, parameters and metrics of this tree and of revision x, bit for bit"
+	@echo "make dist           a wheel and an sdist in dist/, checked for PyPI"
 	@echo "make lint | bench | docs | clean"
 	@echo "make site           docs/ as a searchable site in both languages, in build/html"
 
@@ -77,5 +78,11 @@ site: | $(BIN)/python
 	mkdir -p build/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
+dist: setup-test
+	$(BIN)/python -m pip install -q build twine
+	rm -rf build/lib build/bdist.* dist
+	$(BIN)/python -m build
+	$(BIN)/python -m twine check --strict dist/*
+
 clean:
-	rm -rf $(VENV) $(PADDLE26_VENV) $(PADDLE_GPU_VENV) output build .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(PADDLE26_VENV) $(PADDLE_GPU_VENV) output build dist .pytest_cache .mypy_cache .ruff_cache

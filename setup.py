@@ -5,12 +5,27 @@ and `gpu` choose one.
 """
 
 import re
+import shutil
 from pathlib import Path
 
 from setuptools import find_packages, setup
+from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).parent
 VERSION = re.search(r'__version__ = "(.+)"', (ROOT / "paddlevideo_fast/__init__.py").read_text()).group(1)
+
+
+class BuildWithConfigs(build_py):
+    """Puts configs/ into the package; one that is installed as editable finds them beside it."""
+
+    def run(self) -> None:
+        super().run()
+        if not self.editable_mode:
+            for file in ROOT.glob("configs/**/*.y*ml"):
+                target = Path(self.build_lib, "paddlevideo_fast", file.relative_to(ROOT))
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(file, target)
+
 
 setup(
     name="paddlevideo_fast",
@@ -19,8 +34,10 @@ setup(
     long_description=(ROOT / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
     license="Apache-2.0",
+    license_files=["LICENSE"],
     python_requires=">=3.9",
     packages=find_packages(include=["paddlevideo_fast*"]),
+    cmdclass={"build_py": BuildWithConfigs},
     package_data={"paddlevideo_fast": ["py.typed"]},
     install_requires=[
         "numpy",

@@ -1,71 +1,27 @@
 """Writes the tables of docs/*/model_zoo.md anew, from configs/recognition/*/metafile.yml.
 
 A table lies between `<!-- results: DATA SET -->` and `<!-- end -->`; its first two lines stay. The list
-between `<!-- options -->` and `<!-- end -->` has the options that rows refer to.
+between `<!-- options -->` and `<!-- end -->` has the options that rows refer to. `paddlevideo-fast zoo`
+prints them.
 """
 
 from __future__ import annotations
 
+import argparse
 import re
-from dataclasses import dataclass
+import sys
 from pathlib import Path
-from typing import Dict, List, Optional, Sequence, Tuple
+from typing import Dict, Optional, Sequence, Tuple
 
-import yaml
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # runs from a clone, installed or not
+
+from paddlevideo_fast.config.zoo import Published, read_metafiles
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = tuple(ROOT / "docs" / lang / "model_zoo.md" for lang in ("en", "zh-CN"))
 
 _TABLE = re.compile(r"(<!-- results: (.+?) -->\n\n(?:\|.*\n){2})(?:\|.*\n)*(?=\n<!-- end -->)")
 _OPTIONS = re.compile(r"(<!-- options -->\n\n)(?:\d+\. .*\n)*(?=\n<!-- end -->)")
-
-
-@dataclass(frozen=True)
-class Published:
-    """A result that somebody has published.
-
-    Attributes:
-        name: of the network.
-        data: set that it is for.
-        frames: of a clip; of 3D networks the slow frames × the distance between them.
-        views: clips × crops of the test.
-        top1: percent.
-        config: of the network, from the root of the repository.
-        toolkit: that trained it.
-        source: page with the numbers.
-        weights: what to download.
-        converter: what `--from` has to be.
-        paper: page of the network's paper.
-        top5: percent; None where it was not published.
-        training: what sets the training apart from other rows.
-        options: changes to the config.
-    """
-
-    name: str
-    data: str
-    frames: str
-    views: str
-    top1: float
-    config: str
-    toolkit: str
-    source: str
-    weights: str
-    converter: str
-    paper: str
-    top5: Optional[float] = None
-    training: str = ""
-    options: Tuple[str, ...] = ()
-
-
-def read_metafiles(root: Path = ROOT) -> List[Published]:
-    """The results in all metafiles of a repository, in the order of their files."""
-    results = []
-    for path in sorted(root.glob("configs/recognition/*/metafile.yml")):
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-        for entry in content["models"]:
-            options = tuple(entry.pop("options", ()))
-            results.append(Published(**entry, options=options, paper=content["paper"]["url"]))
-    return results
 
 
 def updated(text: str, results: Sequence[Published]) -> str:
@@ -100,8 +56,13 @@ def _row(result: Published, notes: Dict[Tuple[str, ...], int]) -> str:
     return "| " + " | ".join(cells) + " |\n"
 
 
-def main() -> None:
+def main(argv: Optional[Sequence[str]] = None) -> None:
     """Writes both pages."""
+    argparse.ArgumentParser(
+        prog="tools/model_zoo.py",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    ).parse_args(argv)
     results = read_metafiles()
     for page in PAGES:
         page.write_text(updated(page.read_text(encoding="utf-8"), results), encoding="utf-8")

@@ -12,14 +12,9 @@ import sys
 from typing import Any, Callable, Dict, List, NamedTuple, NoReturn, Optional, Sequence
 
 import paddlevideo_fast
-from paddlevideo_fast.errors import EXIT_USER_ERROR
+from paddlevideo_fast.errors import EXIT_CODES, EXIT_USER_ERROR
 from paddlevideo_fast.invocation import PROGRAM, program
 from paddlevideo_fast.registry import did_you_mean
-
-EXIT_CODES = (
-    "Exit code: 0, done; 1, some files failed and are named; 2, wrong input; 130, interrupted; "
-    "128 + n, ended by signal n."
-)
 
 
 class Command(NamedTuple):
@@ -62,6 +57,7 @@ COMMANDS: Dict[str, Command] = {
     "plan": Command("paddlevideo_fast.cli.plan", "show what a multigrid run does and costs"),
     "plot": Command("paddlevideo_fast.cli.plot", "draw the curves of runs"),
     "launch": Command("paddlevideo_fast.cli.launch", "start the processes of a run on several devices"),
+    "zoo": Command("paddlevideo_fast.cli.zoo", "list the built-in configs with what they need"),
     "data": Command("paddlevideo_fast.cli.data", "make lists, check, re-encode and pack data sets"),
 }
 

@@ -11,6 +11,7 @@ import os
 from pathlib import Path
 from typing import Any, Collection, Dict, List, Mapping, Sequence, Tuple
 
+from paddlevideo_fast.config.builtin import built_in, hint_at_configs
 from paddlevideo_fast.config.document import Config
 from paddlevideo_fast.config.types import KeyPath
 from paddlevideo_fast.config.yaml_source import Source, dotted, parse
@@ -28,14 +29,20 @@ def read_with_bases(path: str, trail: Tuple[str, ...] = ()) -> Config:
     earlier ones; the file's own content wins over all.
 
     Args:
-        path: the file.
+        path: the file, or the name of a built-in config; `_BASE_` may have such a name, too.
         trail: the files that led here, to find circles.
 
     Raises:
         ConfigError: a file is missing, is no YAML mapping, or inherits from itself.
     """
+    if not os.path.isfile(path):
+        path = built_in(path) or path
     try:
         text = Path(path).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        start = "" if os.path.isabs(path) else f"; paths start from the current folder, {os.getcwd()}"
+        hint = hint_at_configs(path) or start
+        raise ConfigError([f"{path}  there is no such file{hint}"]) from None
     except (OSError, UnicodeDecodeError) as error:
         cause = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise ConfigError([f"{path}  the file cannot be read: {cause}"]) from None
@@ -50,12 +57,15 @@ def read_with_bases(path: str, trail: Tuple[str, ...] = ()) -> Config:
     merged = Config(path=path)
     for base in _base_paths(data.pop(BASE, []), where):
         target = os.path.normpath(os.path.join(os.path.dirname(path), base))
+        if not os.path.isfile(target):
+            target = built_in(base) or target
         chain = (*trail, path)
         if os.path.realpath(target) in [os.path.realpath(seen) for seen in chain]:
             circle = " -> ".join((*chain, target))
             raise ConfigError([f"{where}  {BASE}: files inherit in a circle: {circle}"])
         if not os.path.isfile(target):
-            raise ConfigError([f"{where}  {BASE}={base!r}: there is no file {target}"])
+            hint = hint_at_configs(base)
+            raise ConfigError([f"{where}  {BASE}={base!r}: there is no file {target}{hint}"])
         merge(merged, read_with_bases(target, chain))
     merge(merged, Config(data, origins))
     return merged

@@ -13,6 +13,7 @@ import numpy as np
 import paddle
 from paddle import nn
 
+from paddlevideo_fast.config.zoo import source_of_weights
 from paddlevideo_fast.errors import WeightError
 from paddlevideo_fast.modeling.pickles import PickleError, array_table, read_pickle, settle
 
@@ -55,7 +56,8 @@ def map_file(path: Union[str, Path]) -> Iterator[mmap.mmap]:
         with open(path, "rb") as file:
             mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except FileNotFoundError as exc:
-        raise WeightError(f"{path}: there is no such file; check the path") from exc
+        advice = source_of_weights(str(path)) or "check the path"
+        raise WeightError(f"{path}: there is no such file; {advice}") from exc
     except (OSError, ValueError) as exc:
         raise WeightError(f"{path}: cannot be read: {getattr(exc, 'strerror', None) or exc}") from exc
     with mapped:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import copy
+import os
 import pickle
 
 import pytest
@@ -158,7 +159,9 @@ def test_bad_files(write, text, problem):
 def test_missing_and_binary_files(write, tmp_path):
     write("a.yaml")
     (tmp_path / "b.yaml").write_bytes(b"\xff\xfe\x00")
-    assert problems_of("none.yaml") == ["none.yaml  the file cannot be read: No such file or directory"]
+    assert problems_of("none.yaml") == [
+        f"none.yaml  there is no such file; paths start from the current folder, {os.getcwd()}"
+    ]
     assert problems_of("b.yaml") == ["b.yaml  the file cannot be read: it is not UTF-8 text"]
 
 

@@ -107,4 +107,4 @@ def test_what_a_metafile_may_not_have(tmp_path):
     text = (ROOT / "configs/recognition/i3d/metafile.yml").read_text(encoding="utf-8")
     path.write_text(text.replace("top5:", "topfive:", 1), encoding="utf-8")
     with pytest.raises(TypeError, match="topfive"):
-        model_zoo.read_metafiles(tmp_path)
+        model_zoo.read_metafiles(tmp_path / "configs")

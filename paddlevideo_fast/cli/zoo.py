@@ -1,0 +1,116 @@
+"""Lists the built-in configs with what they need and what others have published for them.
+
+Example:
+    paddlevideo-fast zoo
+    paddlevideo-fast zoo tsm k400
+    paddlevideo-fast zoo tsm_k400_videos
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Iterator, List, Optional, Sequence
+
+from paddlevideo_fast.cli.command import command_parser, run_command
+from paddlevideo_fast.errors import PaddleVideoFastError
+from paddlevideo_fast.invocation import as_started
+from paddlevideo_fast.registry import did_you_mean
+
+if TYPE_CHECKING:
+    from paddlevideo_fast.config.zoo import Entry, Published
+
+# by the name of a data set: the command that prepares it
+_PREPARED_BY = {
+    "Kinetics-400": "data k400",
+    "UCF101": "data ucf101",
+    "Something-Something V2": "data ssv2",
+    "motion": "data motion",
+}
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of `paddlevideo-fast zoo`."""
+    parser = command_parser("zoo", __doc__)
+    parser.add_argument(
+        "words",
+        nargs="*",
+        metavar="WORD",
+        help="name of a config: all about it; else, parts of names to list",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+    return parser
+
+
+def main(argv: Optional[Sequence[str]] = None) -> int:
+    """Prints the list; 2: nothing fits the words."""
+    return run_command(_run, build_parser().parse_args(argv))
+
+
+def _run(args: argparse.Namespace) -> None:
+    from paddlevideo_fast.config.zoo import read_zoo
+
+    entries = read_zoo()
+    named = [entry for entry in entries if entry.name in args.words]
+    chosen = named or [entry for entry in entries if all(word in entry.name for word in args.words)]
+    if not chosen:
+        hint = did_you_mean(args.words[0], [entry.name for entry in entries])
+        raise PaddleVideoFastError(f"no built-in config is called {' '.join(args.words)}{hint}")
+    if args.json:
+        print(json.dumps([asdict(entry) for entry in chosen], indent=1, ensure_ascii=False, default=str))
+    elif named:
+        print(as_started("\n\n".join("\n".join(_details(entry)) for entry in named)))
+    else:
+        print("\n".join(_table(chosen)))
+        print(as_started("\npaddlevideo-fast zoo NAME  tells all about one; commands take it as -c NAME"))
+
+
+def _table(entries: Sequence[Entry]) -> Iterator[str]:
+    rows = [("name", "network", "data", "clip", "starts from", "published top-1")]
+    for entry in entries:
+        files = [file.rpartition("/")[2] for file in entry.pretrained]
+        weights = files[0] if len(files) == 1 else f"{len(files)} files" if files else "random weights"
+        top1 = f"{entry.published[0].top1:.2f}" if entry.published else ""
+        data = f"{entry.data}, {entry.stored_as}"
+        rows.append((entry.name, entry.network, data, entry.clip, weights, top1))
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    for row in rows:
+        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip()
+
+
+def _details(entry: Entry) -> Iterator[str]:
+    from paddlevideo_fast.config.zoo import source_of_weights
+
+    def line(title: str, text: str) -> str:
+        return f"  {title:<13}{text}"
+
+    yield entry.name
+    yield line("file", str(entry.path))
+    yield line("network", entry.network)
+    yield line("data", f"{entry.data}, {entry.stored_as}: {', '.join(entry.lists)}")
+    yield line("", f"paddlevideo-fast {_PREPARED_BY[entry.data]} --help  says how to make them")
+    yield line("clip", f"{entry.clip} frames")
+    yield line("training", f"{entry.epochs} epochs")
+    for file in entry.pretrained:
+        yield line("starts from", file)
+        yield line("", source_of_weights(file))
+    for result in entry.published:
+        yield from (line(*pair) for pair in zip(("published", *[""] * 9), _published(result, entry)))
+
+
+def _published(result: Published, entry: Entry) -> List[str]:
+    """The lines of a result: its numbers, where its weights are, and how to use them."""
+    file = result.weights.rpartition("/")[2]
+    options = "".join(f' -o "{option}"' for option in result.options)
+    training = f", {result.training}" if result.training else ""
+    numbers = f"top-1 {result.top1:.2f}" + ("" if result.top5 is None else f", top-5 {result.top5:.2f}")
+    use = (
+        f"paddlevideo-fast convert --from {result.converter} --src {file} --to {entry.name}.pdparams "
+        f"-c {entry.name}{options}"
+    )
+    return [
+        f"{numbers}: {result.name}{training}, {result.frames} frames, {result.views} views, {result.toolkit}",
+        result.weights,
+        use,
+    ]

@@ -1,0 +1,48 @@
+"""The configs that come with the package. A user names one by its stem, from any folder."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+from typing import Dict, Optional
+
+_PACKAGE = Path(__file__).resolve().parents[1]
+
+
+def config_folder() -> Path:
+    """`configs/`: in the package where it is installed, beside the package in a clone."""
+    installed = _PACKAGE / "configs"
+    return installed if installed.is_dir() else _PACKAGE.parent / "configs"
+
+
+def built_in_configs() -> Dict[str, Path]:
+    """The built-in configs by name, in the order of their paths; those to inherit from are left out."""
+    paths = sorted(config_folder().glob("[!_]*/**/*.yaml"))
+    return {path.stem: path for path in paths}
+
+
+def built_in(name: str) -> Optional[str]:
+    """The path of a built-in config, or None.
+
+    Args:
+        name: its name, or its path in a clone, `configs/recognition/tsm/tsm_k400_videos.yaml`.
+    """
+    if name.startswith("configs/"):
+        path = config_folder().parent / name
+        return str(path) if path.is_file() else None
+    found = built_in_configs().get(name)
+    return str(found) if found else None
+
+
+def hint_at_configs(name: str) -> str:
+    """A clause that says which built-in config may be meant by a path that is not there; may be empty."""
+    names = list(built_in_configs())
+    stem = Path(name).stem
+    if stem in names:
+        return f"; the built-in config is called {stem}"
+    if not name or name != stem:
+        return ""
+    near = [other for other in names if stem.lower() in other] or difflib.get_close_matches(stem, names)
+    near.sort(key=lambda other: not other.startswith(stem))
+    found = f"did you mean {', '.join(near[:5])}?" if near else "paddlevideo-fast zoo  lists them"
+    return f"; no built-in config has this name, either; {found}"

@@ -1,0 +1,153 @@
+"""What a built-in config needs, and what others have published for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
+
+import yaml
+
+from paddlevideo_fast.config.builtin import built_in_configs, config_folder
+from paddlevideo_fast.config.load import load_config
+
+DATA_SETS = {
+    "k400": "Kinetics-400",
+    "ucf101": "UCF101",
+    "ssv2": "Something-Something V2",
+    "motion": "motion",
+    "motion_small": "motion",
+}
+
+
+@dataclass(frozen=True)
+class Published:
+    """A result that somebody has published.
+
+    Attributes:
+        name: of the network.
+        data: set that it is for.
+        frames: of a clip; of 3D networks the slow frames × the distance between them.
+        views: clips × crops of the test.
+        top1: percent.
+        config: of the network, from the root of the repository.
+        toolkit: that trained it.
+        source: page with the numbers.
+        weights: what to download.
+        converter: what `--from` has to be.
+        paper: page of the network's paper.
+        top5: percent; None where it was not published.
+        training: what sets the training apart from other rows.
+        options: changes to the config.
+    """
+
+    name: str
+    data: str
+    frames: str
+    views: str
+    top1: float
+    config: str
+    toolkit: str
+    source: str
+    weights: str
+    converter: str
+    paper: str
+    top5: Optional[float] = None
+    training: str = ""
+    options: Tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A built-in config.
+
+    Attributes:
+        name: what `-c` takes.
+        path: of the file.
+        network: class of the backbone, with its depth.
+        data: name of the data set.
+        stored_as: videos or frames.
+        lists: annotation lists that it reads, as paths from the current folder.
+        clip: frames of a clip, of 3D networks × the distance between them.
+        pretrained: files of weights that its training starts from.
+        epochs: of its training.
+        published: results of others, the best one first.
+    """
+
+    name: str
+    path: Path
+    network: str
+    data: str
+    stored_as: str
+    lists: Tuple[str, ...]
+    clip: str
+    pretrained: Tuple[str, ...]
+    epochs: int
+    published: Tuple[Published, ...]
+
+
+def read_metafiles(configs: Optional[Path] = None) -> List[Published]:
+    """The results in the metafiles of a folder of configs, in the order of files; None: the built-in ones."""
+    results = []
+    for path in sorted((configs or config_folder()).glob("recognition/*/metafile.yml")):
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        for entry in content["models"]:
+            options = tuple(entry.pop("options", ()))
+            results.append(Published(**entry, options=options, paper=content["paper"]["url"]))
+    return results
+
+
+def read_zoo() -> List[Entry]:
+    """The built-in configs, in the order of their files."""
+    published: Dict[str, List[Published]] = {}
+    for result in sorted(read_metafiles(), key=lambda result: -result.top1):
+        published.setdefault(Path(result.config).stem, []).append(result)
+    return [_entry(name, path, tuple(published.get(name, ()))) for name, path in built_in_configs().items()]
+
+
+def source_of_weights(file: str) -> str:
+    """How to get a file of weights that a built-in config starts from; empty where none names it."""
+    sources = yaml.safe_load((config_folder() / "pretrained.yml").read_text(encoding="utf-8"))
+    source = sources.get(Path(file).stem, {})
+    if "config" in source:
+        config = source["config"]
+        return f"train {config} for it, or convert published weights: paddlevideo-fast zoo {config}"
+    return f"download it from {source['url']}" if source else ""
+
+
+def _entry(name: str, path: Path, published: Tuple[Published, ...]) -> Entry:
+    config = load_config(path, check=False)
+    data, pipeline = config["DATASET"], config["PIPELINE"]["train"]
+    networks = list(_networks(config["MODEL"]))
+    student = networks[-1]
+    folder = Path(data["train"]["file_path"]).parts[1]
+    return Entry(
+        name,
+        path,
+        f"{student['name']} {student['depth']}" if "depth" in student else student["name"],
+        DATA_SETS[folder],
+        "frames" if data["train"]["format"] == "FrameDataset" else "videos",
+        tuple(
+            dict.fromkeys(data[split]["file_path"] for split in ("train", "valid", "test") if split in data)
+        ),
+        _clip(pipeline),
+        tuple(dict.fromkeys(network["pretrained"] for network in networks if network.get("pretrained"))),
+        config["epochs"],
+        published,
+    )
+
+
+def _networks(model: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """The backbones of a model; that of a distillation's student comes last."""
+    if "backbone" in model:
+        yield model["backbone"]
+    for part in model.get("models", ()):
+        for network in part.values():
+            yield network["backbone"]
+
+
+def _clip(pipeline: Mapping[str, Any]) -> str:
+    sampler = pipeline.get("sample") or pipeline["decode_sampler"]
+    frames = sampler.get("num_seg") or sampler["num_frames"]
+    rate = sampler.get("sampling_rate")
+    return f"{frames}×{rate}" if rate else str(frames)

@@ -1,0 +1,85 @@
+"""`paddlevideo-fast zoo`: what the built-in configs need, and where their weights come from."""
+
+from __future__ import annotations
+
+import json
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+
+from paddlevideo_fast.cli.zoo import main
+from paddlevideo_fast.config.builtin import built_in_configs
+from paddlevideo_fast.config.zoo import read_zoo, source_of_weights
+from paddlevideo_fast.errors import WeightError
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def entries():
+    return {entry.name: entry for entry in read_zoo()}
+
+
+def test_every_config_is_listed_once(entries):
+    assert list(entries) == list(built_in_configs())
+
+
+def test_an_entry_says_what_its_config_says(entries):
+    entry = entries["slow_ucf101_videos"]
+    assert (entry.network, entry.data, entry.stored_as, entry.clip) == (
+        "ResNetSlow 50",
+        "UCF101",
+        "videos",
+        "8×4",
+    )
+    assert entry.lists == tuple(f"data/ucf101/ucf101_{part}_split_1_videos.txt" for part in ("train", "val"))
+    assert (entry.pretrained, entry.epochs) == (("data/slow_8x8_k400.pdparams",), 40)
+    assert [result.top1 for result in entry.published] == [92.78]
+    student = entries["pptsm_lcnet_k400_8frames_uniform_dml_distillation"]
+    assert (student.network, len(student.pretrained)) == ("PPTSM_v2", 2)
+
+
+def test_all_weights_that_a_training_starts_from_have_a_source(entries):
+    for entry in entries.values():
+        assert all(source_of_weights(file) for file in entry.pretrained), entry.name
+    assert source_of_weights("x/ResNet50_pretrain.pdparams").startswith("download it from https://videotag")
+    assert source_of_weights("mine.pdparams") == ""
+
+
+def test_weights_that_are_not_there_say_where_they_come_from(tmp_path):
+    from paddlevideo_fast.modeling.weights import read_weights
+
+    with pytest.raises(
+        WeightError, match="no such file; download it from https://.*/ResNet50_pretrain.pdparams"
+    ):
+        read_weights(tmp_path / "ResNet50_pretrain.pdparams")
+    with pytest.raises(WeightError, match="no such file; check the path"):
+        read_weights(tmp_path / "mine.pdparams")
+
+
+def test_a_name_tells_all_about_it(capsys):
+    assert main(["slow_ucf101_videos"]) == 0
+    text = capsys.readouterr().out
+    assert "paddlevideo-fast data ucf101 --help  says how" in text
+    assert "train slow_8x8 for it, or convert published weights: paddlevideo-fast zoo slow_8x8" in text
+    assert "top-1 92.78, top-5 99.42: Slow-only R50" in text
+    assert "paddlevideo-fast convert --from mmaction2 --src slowonly_k400_pretrained" in text
+
+
+def test_json(capsys):
+    assert main(["--json", "tsm_motion"]) == 0
+    (entry,) = json.loads(capsys.readouterr().out)
+    assert (entry["name"], entry["clip"], entry["published"]) == ("tsm_motion", "8", [])
+
+
+def test_help_of_the_script_that_writes_the_pages_writes_nothing(monkeypatch, capsys):
+    page = ROOT / "docs/en/model_zoo.md"
+    before = page.stat().st_mtime_ns
+    monkeypatch.setattr(sys, "argv", ["tools/model_zoo.py", "--help"])
+    with pytest.raises(SystemExit) as end:
+        runpy.run_path(str(ROOT / "tools/model_zoo.py"), run_name="__main__")
+    assert end.value.code == 0
+    assert "usage: tools/model_zoo.py" in capsys.readouterr().out
+    assert page.stat().st_mtime_ns == before
