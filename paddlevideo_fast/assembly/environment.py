@@ -115,8 +115,8 @@ def _flag_problems(settings: RuntimeSettings) -> Dict[str, str]:
             problems[key] = f"Paddle {paddle.__version__} has no {variable}; take it out"
         elif variable not in os.environ:
             problems[key] = (
-                "Paddle reads it at its import, which came first; start through tools/main.py, or set "
-                f"{variable} in the environment"
+                "Paddle reads it at its import, which came first; start through paddlevideo-fast train, or "
+                f"set {variable} in the environment"
             )
     return problems
 

@@ -1,7 +1,6 @@
 """The command line: what tools/*.py start."""
 
 from paddlevideo_fast.cli.command import (
-    EXIT_INTERRUPTED,
     add_config_arguments,
     count,
     quiet_import,
@@ -10,7 +9,7 @@ from paddlevideo_fast.cli.command import (
     timed_progress,
 )
 from paddlevideo_fast.cli.train import build_parser, main
-from paddlevideo_fast.errors import EXIT_USER_ERROR
+from paddlevideo_fast.errors import EXIT_INTERRUPTED, EXIT_USER_ERROR
 
 __all__ = [
     "EXIT_INTERRUPTED",

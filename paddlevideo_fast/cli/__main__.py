@@ -1,4 +1,4 @@
-"""`python -m paddlevideo_fast.cli`: the same as tools/main.py."""
+"""`python -m paddlevideo_fast.cli`: the same as `paddlevideo-fast train`."""
 
 import sys
 

@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import json
 import os
+import signal
 import sys
 import tempfile
 import time
@@ -13,11 +14,9 @@ import warnings
 from pathlib import Path
 from typing import Any, Callable, Iterator, Mapping, Optional
 
-from paddlevideo_fast.errors import EXIT_USER_ERROR, MissingExtraError, PaddleVideoFastError
+from paddlevideo_fast.errors import EXIT_INTERRUPTED, EXIT_USER_ERROR, MissingExtraError, PaddleVideoFastError
 from paddlevideo_fast.invocation import as_started, program
 from paddlevideo_fast.names import tolerate_names
-
-EXIT_INTERRUPTED = 130
 
 
 def say(text: str) -> None:
@@ -54,22 +53,28 @@ def run_command(
         tell: called with the message of wrong input.
 
     Returns:
-        What `work` returned, or 0. 2: wrong input, told in one message. 130: interrupted by Ctrl-C.
+        What `work` returned, or 0. 2: wrong input, told in one message. 130: interrupted by Ctrl-C. 141: its
+        output has no reader any more.
     """
     tolerate_names()
     try:
-        return work(args) or 0
+        code = work(args) or 0
+        sys.stdout.flush()
+        return code
     except PaddleVideoFastError as error:
         tell(as_started(f"{type(error).__name__}: {error}"))
         return EXIT_USER_ERROR
     except KeyboardInterrupt:
         tell("interrupted")
         return EXIT_INTERRUPTED
+    except BrokenPipeError:  # as of `paddlevideo-fast predict ... | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at the end of Python
+        return 128 + signal.SIGPIPE
 
 
 def add_config_arguments(parser: argparse.ArgumentParser, required: bool = True) -> None:
     """Adds -c and -o, which mean the same in every command that reads a config."""
-    parser.add_argument("-c", "--config", required=required, help="YAML file")
+    parser.add_argument("-c", "--config", required=required, help="YAML file, or name of a built-in config")
     parser.add_argument(
         "-o",
         "--override",
@@ -110,7 +115,7 @@ def show_result(
     Raises:
         PaddleVideoFastError: a file cannot be written.
     """
-    print(json.dumps(result, indent=1) if args.json else as_text(result))
+    print(json.dumps(result, indent=1) if args.json else as_started(as_text(result)))
     if args.output:
         from paddlevideo_fast.report import save_json
 

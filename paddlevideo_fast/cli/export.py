@@ -21,7 +21,7 @@ _OPSET_VERSION = 13
 def build_parser() -> argparse.ArgumentParser:
     """The parser of `paddlevideo-fast export`; PaddleVideo's flags keep their names."""
     parser = command_parser("export", __doc__)
-    parser.add_argument("-c", "--config", required=True, help="YAML file of the training")
+    parser.add_argument("-c", "--config", required=True, help="YAML file, or name of a built-in config")
     parser.add_argument(
         "--override", action="append", default=[], metavar="KEY=VALUE", help="sets a key of the config"
     )

@@ -1,4 +1,4 @@
-"""`tools/launch.py`: Paddle's launcher, started again where a run fails.
+"""`paddlevideo-fast launch`: Paddle's launcher, started again where a run fails.
 
 The launcher's own --max_restart needs an etcd server; see decision 15.
 """
@@ -9,22 +9,29 @@ import argparse
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from types import FrameType
-from typing import Optional, Sequence
+from typing import List, Optional, Sequence
 
-from paddlevideo_fast.cli.command import count, say
+import paddlevideo_fast
+from paddlevideo_fast.cli.command import command_parser, count, say
 from paddlevideo_fast.errors import EXIT_USER_ERROR
+from paddlevideo_fast.invocation import program
+
+_COMMANDS = ("train", "test")  # those that run in several processes
+_SCRIPT = str(Path(paddlevideo_fast.__file__).with_name("__main__.py"))
 
 _KILLED = 256 - 64  # Paddle's launcher ends with the signal's number below 256 where a process was killed
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The parser of `tools/launch.py`."""
-    parser = argparse.ArgumentParser(
-        prog="tools/launch.py",
-        description="Starts the processes of a run on this machine, and again where one fails or dies.",
-        epilog="All other options are those of `python -m paddle.distributed.launch`, which does the work.",
-        usage="%(prog)s [--max_restart N] [options of the launcher] tools/main.py -c CONFIG ...",
+    """The parser of `paddlevideo-fast launch`."""
+    parser = command_parser(
+        "launch",
+        "Starts the processes of a run on this machine, and again where one fails or dies.",
+        epilog="All other options are those of `python -m paddle.distributed.launch`, which does the work. A "
+        "script may take the place of train.",
+        usage="%(prog)s [--max_restart N] [options of the launcher] train -c CONFIG ...",
         allow_abbrev=False,
     )
     parser.add_argument(
@@ -45,10 +52,21 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     parser = build_parser()
     args, rest = parser.parse_known_args(argv)
     if not rest:
-        parser.error("nothing to start: give a script, such as tools/main.py -c CONFIG")
+        parser.error("nothing to start: give a command or a script, such as train -c CONFIG")
     if args.max_restart and not any(word.endswith("resume=auto") for word in rest):
         parser.error("--max_restart needs -o resume=auto: without it a restart begins anew")
-    return start([sys.executable, "-m", "paddle.distributed.launch", *rest], args.max_restart)
+    return start([sys.executable, "-m", "paddle.distributed.launch", *_with_script(rest)], args.max_restart)
+
+
+def _with_script(words: Sequence[str]) -> List[str]:
+    """The words of the launcher, which knows scripts only, with the script of the command in front of it."""
+    for place, word in enumerate(words):
+        is_value = place > 0 and words[place - 1].startswith("-") and "=" not in words[place - 1]
+        if word.endswith(".py"):
+            break
+        if word in _COMMANDS and not is_value:
+            return [*words[:place], _SCRIPT, *words[place:]]
+    return list(words)
 
 
 def start(command: Sequence[str], max_restart: int) -> int:
@@ -84,4 +102,4 @@ def start(command: Sequence[str], max_restart: int) -> int:
 
 
 def _say(text: str) -> None:
-    say(f"tools/launch.py: {text}")
+    say(f"{program('launch')}: {text}")

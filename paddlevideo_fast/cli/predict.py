@@ -1,7 +1,7 @@
 """Predicts the classes of videos with a program that `paddlevideo-fast export` wrote.
 
-Exit codes: 0, all files were predicted; 2, a file could not be read, or the input is wrong, with one message
-for each.
+A file that cannot be read is named with the cause, and the others go on. Exit code: 0, all files were
+predicted; 1, some were; 2, none was, or the input is wrong.
 
 Examples:
     paddlevideo-fast predict -i video.mp4 --model_file inference/TSM_motion
@@ -21,7 +21,7 @@ from tqdm import tqdm
 
 from paddlevideo_fast.cli.command import command_parser, count, quiet_import, run_command
 from paddlevideo_fast.config.load import load_config
-from paddlevideo_fast.errors import EXIT_USER_ERROR, PaddleVideoFastError
+from paddlevideo_fast.errors import EXIT_FAILURES, EXIT_USER_ERROR, PaddleVideoFastError
 from paddlevideo_fast.process import prepare_process
 
 _BENCHMARK_FILES = 15  # how often a single file is read to time it
@@ -178,16 +178,24 @@ def show_error(error: PaddleVideoFastError) -> None:
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
-    """Predicts; 2: a file or the input is wrong. 130: interrupted; what is written by then stays."""
-    args = parse_args(argv)
+    """Predicts and returns the exit code. After Ctrl-C, what is written by then stays."""
+    return run_command(_run, parse_args(argv))
+
+
+def _run(args: argparse.Namespace) -> int:
     entries: List[Dict[str, Any]] = []
-    code = run_command(lambda args: _run(args, entries), args)
-    if args.json and (entries or code != EXIT_USER_ERROR):
-        print(json.dumps(entries, indent=1, ensure_ascii=False))
-    return code
+    try:
+        _predict(args, entries)
+    finally:
+        if args.json and (entries or sys.exc_info()[0] in (None, KeyboardInterrupt)):
+            print(json.dumps(entries, indent=1, ensure_ascii=False))
+    num_failed = sum("error" in entry for entry in entries)
+    if not num_failed:
+        return 0
+    return EXIT_FAILURES if num_failed < len(entries) else EXIT_USER_ERROR
 
 
-def _run(args: argparse.Namespace, entries: List[Dict[str, Any]]) -> Optional[int]:
+def _predict(args: argparse.Namespace, entries: List[Dict[str, Any]]) -> None:
     """Predicts the files; adds what becomes of each to `entries`."""
     prepare_process(args.config, args.override)
     with quiet_import():
@@ -203,4 +211,3 @@ def _run(args: argparse.Namespace, entries: List[Dict[str, Any]]) -> Optional[in
         entries.append(entry)
     if args.enable_benchmark:
         print(timing(predictor.times), file=sys.stderr if args.json else sys.stdout)
-    return EXIT_USER_ERROR if any("error" in entry for entry in entries) else 0

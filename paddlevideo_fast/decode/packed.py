@@ -192,7 +192,7 @@ def open_shards(folder: Union[str, Path]) -> List[PackedShard]:
     """
     numbers = shard_numbers(folder)
     if not numbers:
-        raise ShardError(f"{folder}: has no packed frames; make them with data/pack_frames.py")
+        raise ShardError(f"{folder}: has no packed frames; make them with  paddlevideo-fast data pack")
     maps = Maps()
     shards = [PackedShard(folder, number, maps) for number in numbers]
     for number, shard in zip(numbers, shards):
@@ -205,7 +205,7 @@ def open_shards(folder: Union[str, Path]) -> List[PackedShard]:
     if missing:
         raise ShardError(
             f"{folder}: {len(missing)} of {len(missing) + len(numbers)} shards are missing, the first one is "
-            f"{data_path(folder, missing[0])}; run data/pack_frames.py again to go on"
+            f"{data_path(folder, missing[0])}; run  paddlevideo-fast data pack  again to go on"
         )
     return shards
 

@@ -78,7 +78,7 @@ class Program(ABC):
         if len(names) != 1:
             raise ProgramError(
                 f"{self.model_file}: has the inputs {', '.join(names)}, expected one; export it with "
-                f"tools/export_model.py{option}"
+                f"paddlevideo-fast export{option}"
             )
         return names[0]
 
@@ -243,7 +243,7 @@ def find_program(model_file: Union[str, Path]) -> Path:
     for candidate in (*map(Path, with_endings), path):
         if candidate.is_file():
             return candidate
-    raise ProgramError(f"{path}: there is no such file; tools/export_model.py writes it")
+    raise ProgramError(f"{path}: there is no such file; paddlevideo-fast export writes it")
 
 
 def settings_file(model_file: Union[str, Path]) -> Path:
@@ -284,7 +284,7 @@ def open_program(
         raise ProgramError(f"params_file {params_file}: {model_file} has its weights in it; leave it out")
     files = [model_file] if params is None else [model_file, params]
     if params is not None and not params.is_file():
-        raise ProgramError(f"{params}: there is no such file; tools/export_model.py writes it")
+        raise ProgramError(f"{params}: there is no such file; paddlevideo-fast export writes it")
     if checksums is not None:
         _check_files(files, checksums)
     if params is None:

@@ -28,7 +28,7 @@ _BATCH = 8
 _NUM_CLIPS, _NUM_CANDIDATES, _NUM_READS = 3, 12, 24
 _MAX_PIXELS = 400_000_000  # of all frames of the clips that are converted: about ten seconds of work
 _READ_SEC = 3.0
-_SHORT_SIDE_PX, _TARGET_PSNR_DB, _JPEG_QUALITY = 256, 37.0, 90  # as data/prepare_videos.py and pack_frames.py
+_SHORT_SIDE_PX, _TARGET_PSNR_DB, _JPEG_QUALITY = 256, 37.0, 90  # of `data prepare` and `data pack`
 
 
 @dataclass
@@ -189,10 +189,10 @@ def other_forms(dataset: ClipDataset) -> List[Form]:
     if getattr(decode, "backend", "pyav") in ("cv2", "decord"):
         forms.append(Form("another decoder", "backend: pyav under PIPELINE.train.decode", _with_pyav))
     if isinstance(decode, VideoDecoder):
-        how = f"data/prepare_videos.py --preset {_preset(dataset)}"
+        how = f"paddlevideo-fast data prepare --preset {_preset(dataset)}"
         forms.append(Form("prepared videos", how, _prepared))
     if isinstance(decode, (VideoDecoder, FrameDecoder)):
-        how = "data/pack_frames.py, then format: PackedFrameDataset"
+        how = "paddlevideo-fast data pack, then format: PackedFrameDataset"
         forms.append(Form("packed frames", how, _packed))
     return forms
 
@@ -248,7 +248,7 @@ def _with_records(dataset: ClipDataset, records: Sequence[VideoRecord]) -> ClipD
 
 
 def _preset(dataset: ClipDataset) -> str:
-    """The preset of data/prepare_videos.py for the distance between the sampler's frames."""
+    """The preset of `paddlevideo-fast data prepare` for the distance between the sampler's frames."""
     indices = dataset.pipeline.sample.sample(300, 25.0, ClipRequest(0, epoch=0), np.random.default_rng(0))
     return "dense" if len(indices) > 1 and np.median(np.abs(np.diff(indices))) <= 4 else "sparse"
 

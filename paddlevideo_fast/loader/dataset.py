@@ -309,7 +309,7 @@ class FrameDataset(ClipDataset):
 
 @DATASETS.register()
 class PackedFrameDataset(ClipDataset):
-    """Videos that data/pack_frames.py packed into shards. `decode` of the pipeline has no effect.
+    """Videos that `paddlevideo-fast data pack` packed into shards. `decode` of the pipeline has no effect.
 
     Args:
         file_path: the folder of the shards: all of their videos, with the labels they were packed with. Or a

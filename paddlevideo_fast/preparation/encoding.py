@@ -77,7 +77,9 @@ class Source:
 
     def __init__(self, path: str, short_side_px: int) -> None:
         if os.path.isdir(path):
-            raise PrepareError("is a folder, not a video; data/pack_frames.py packs folders of frames")
+            raise PrepareError(
+                "is a folder, not a video; paddlevideo-fast data pack  packs folders of frames"
+            )
         self._reader = PyAVReader(path)
         self.num_frames = self._reader.num_frames
         self.size = stored_size(self._reader.width, self._reader.height, short_side_px, even=True)

@@ -23,10 +23,11 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, NoReturn, Optional, Sequence
 
 from paddlevideo_fast.decode.frames import DEFAULT_SUFFIX
+from paddlevideo_fast.errors import EXIT_CODES
+from paddlevideo_fast.invocation import as_started, program
 from paddlevideo_fast.machine import num_cores
 from paddlevideo_fast.preparation.run import ToolError
 
-_EXIT_CODES = "Exit code: 0, done; 1, some files failed and are named; 2, wrong input; 130, interrupted."
 _OLDER_KINDS = {"videos": "video", "rawframes": "frames"}
 
 
@@ -100,11 +101,19 @@ class _Help(argparse.RawDescriptionHelpFormatter):
 
 
 class ToolParser(argparse.ArgumentParser):
-    """Parses the command line of a data tool; what is wrong with it is a `ToolError`."""
+    """Parses the command line of a data tool; what is wrong with it is a `ToolError`.
 
-    def __init__(self, description: Optional[str]) -> None:
+    Args:
+        name: of the command, such as "data list".
+        description: what it does.
+    """
+
+    def __init__(self, name: str, description: Optional[str]) -> None:
         super().__init__(
-            description=inspect.cleandoc(description or ""), formatter_class=_Help, epilog=_EXIT_CODES
+            prog=program(name),
+            description=as_started(inspect.cleandoc(description or "")),
+            formatter_class=_Help,
+            epilog=EXIT_CODES,
         )
         self._older: List[str] = []
         self._places: Dict[str, str] = {}  # older name of a place on the command line → attribute of the flag
@@ -131,7 +140,7 @@ class ToolParser(argparse.ArgumentParser):
         self._older += [f"{older} ({name})" for older, name in names.items()]
         if self._older:
             text = textwrap.fill(f"Older names that still work: {', '.join(self._older)}.", 100)
-            self.epilog = f"{_EXIT_CODES}\n\n{text}"
+            self.epilog = f"{EXIT_CODES}\n\n{text}"
 
     def parse(self, argv: Optional[Sequence[str]], **required: str) -> argparse.Namespace:
         """The command line.

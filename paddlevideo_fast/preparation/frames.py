@@ -1,4 +1,4 @@
-"""Frames as image files: data/extract_rawframes.py, and the one way to scale and encode a frame."""
+"""Frames as image files: `paddlevideo-fast data extract`, and the one way to scale and encode a frame."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def extract(argv: Optional[Sequence[str]] = None) -> int:
     is none.
 
     Example:
-        python data/extract_rawframes.py --root videos --output rawframes --workers 8 --short_side 340
+        paddlevideo-fast data extract --root videos --output rawframes --workers 8 --short_side 340
     """
     args = _parse(argv)
     videos = _find_videos(args.root, args.level, args.ext)
@@ -155,8 +155,9 @@ def extract(argv: Optional[Sequence[str]] = None) -> int:
             return report_failures(failures, len(results), args.output / "failures.txt")
 
 
-def _parse(argv: Optional[Sequence[str]]) -> argparse.Namespace:
-    parser = ToolParser(extract.__doc__)
+def extract_parser() -> ToolParser:
+    """The parser of `paddlevideo-fast data extract`."""
+    parser = ToolParser("data extract", extract.__doc__)
     parser.add("--root", "SRC_DIR", help="folder with the videos")
     parser.add("--output", "OUT_DIR", help="folder for the frames")
     parser.add(
@@ -177,7 +178,11 @@ def _parse(argv: Optional[Sequence[str]]) -> argparse.Namespace:
     parser.add("--num_gpu", type=int, help="no effect")
     parser.add("--use_opencv", action="store_true", help="no effect")
     parser.add("--resume", action="store_true", help="no effect: always on")
-    args = parser.parse(argv, root="the folder with the videos", output="the folder for the frames")
+    return parser
+
+
+def _parse(argv: Optional[Sequence[str]]) -> argparse.Namespace:
+    args = extract_parser().parse(argv, root="the folder with the videos", output="the folder for the frames")
     if args.ext in ("jpg", "png"):  # PaddleVideo's name of the format
         args.out_format, args.ext = args.ext, ""
     for name, reason in _NO_EFFECT.items():

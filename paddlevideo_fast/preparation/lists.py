@@ -11,11 +11,10 @@ from typing import Callable, Dict, Iterable, List, NamedTuple, Optional, Sequenc
 
 from paddlevideo_fast.decode import VIDEO_EXTENSIONS, open_frames, open_video
 from paddlevideo_fast.decode.frames import DEFAULT_SUFFIX
-from paddlevideo_fast.errors import VideoDecodeError
+from paddlevideo_fast.errors import EXIT_FAILURES, VideoDecodeError
 from paddlevideo_fast.loader.annotations import VideoRecord, read_frame_list, read_video_list
 from paddlevideo_fast.preparation.flags import ToolParser
 from paddlevideo_fast.preparation.run import (
-    EXIT_FAILURES,
     Provenance,
     ToolError,
     crc32_of,
@@ -120,22 +119,12 @@ def write_list(file: Path, clips: Iterable[Tuple[Clip, int]], root: Optional[Pat
     write_lines(file, lines)
 
 
-# --- from class folders: data/build_file_list.py
+# --- from class folders: `paddlevideo-fast data list`
 
 
-def build(argv: Optional[Sequence[str]] = None) -> int:
-    """Writes the lists for training and validation of a data set of your own.
-
-    Each folder in --root is a class, numbered in alphabetical order, and --valid_share of each class goes to
-    validation. Writes train.list, valid.list and classes.txt to --output. Lines are `path label` for videos
-    and `folder num_frames label` for frames.
-
-    Data sets with annotations have scripts of their own, such as data/ucf101/build_lists.py.
-
-    Example:
-        python data/build_file_list.py --root videos --kind video --valid_share 0.2 --shuffle
-    """
-    parser = ToolParser(build.__doc__)
+def build_parser() -> ToolParser:
+    """The parser of `paddlevideo-fast data list`."""
+    parser = ToolParser("data list", build.__doc__)
     parser.add("--root", "ROOT", help="folder with a folder for each class")
     parser.add("--kind", "--format", default="frames", help="what is listed (default frames)")
     parser.add("--rgb_prefix", default="img_", help="how frame files begin (default img_)")
@@ -145,7 +134,22 @@ def build(argv: Optional[Sequence[str]] = None) -> int:
     parser.add("--relative", action="store_true", help="paths relative to --root instead of absolute ones")
     parser.add("--shuffle", help="shuffle the lines")
     parser.add("--seed", help="decides the split and the shuffling (default 0)")
-    args = parser.parse(argv, root="folder with a folder for each class")
+    return parser
+
+
+def build(argv: Optional[Sequence[str]] = None) -> int:
+    """Writes the lists for training and validation of a data set of your own.
+
+    Each folder in --root is a class, numbered in alphabetical order, and --valid_share of each class goes to
+    validation. Writes train.list, valid.list and classes.txt to --output. Lines are `path label` for videos
+    and `folder num_frames label` for frames.
+
+    Data sets with annotations have scripts of their own, such as `paddlevideo-fast data ucf101`.
+
+    Example:
+        paddlevideo-fast data list --root videos --kind video --valid_share 0.2 --shuffle
+    """
+    args = build_parser().parse(argv, root="folder with a folder for each class")
     if not 0 <= args.valid_share < 1:
         raise ToolError(f"--valid_share: {args.valid_share}; must be from 0 to below 1")
     classes = _clips_by_class(args.root, args.kind, args.rgb_prefix)
@@ -210,7 +214,7 @@ def _split(
     return {file: entries for file, entries in lists.items() if entries}
 
 
-# --- what does not decode: data/check_videos.py
+# --- what does not decode: `paddlevideo-fast data check`
 
 
 class _Entry(NamedTuple):
@@ -223,17 +227,9 @@ class _Entry(NamedTuple):
     backend: str
 
 
-def check(argv: Optional[Sequence[str]] = None) -> int:
-    """Decodes every video of a list or a folder and names those that do not decode, with the cause.
-
-    The exit code is 0 where all are intact and 1 where some are not. --output writes the list without them;
-    the lines that stay are unchanged, and `<output>.failures.txt` has the others with the cause.
-
-    Example:
-        python data/check_videos.py --list data/k400/train.list --data_prefix data/k400 --output clean.list
-        python data/check_videos.py --root data/k400/videos --workers 8
-    """
-    parser = ToolParser(check.__doc__)
+def check_parser() -> ToolParser:
+    """The parser of `paddlevideo-fast data check`."""
+    parser = ToolParser("data check", check.__doc__)
     parser.add("--list", "SOURCE", help="annotation list to check")
     parser.add("--root", help="folder to check with its sub-folders, in place of a list")
     parser.add("--data_prefix")
@@ -242,7 +238,20 @@ def check(argv: Optional[Sequence[str]] = None) -> int:
     parser.add("--backend")
     parser.add("--workers")
     parser.add("--output", metavar="FILE", help="where to write the list of the intact ones")
-    args = parser.parse(argv)
+    return parser
+
+
+def check(argv: Optional[Sequence[str]] = None) -> int:
+    """Decodes every video of a list or a folder and names those that do not decode, with the cause.
+
+    The exit code is 0 where all are intact and 1 where some are not. --output writes the list without them;
+    the lines that stay are unchanged, and `<output>.failures.txt` has the others with the cause.
+
+    Example:
+        paddlevideo-fast data check --list data/k400/train.list --data_prefix data/k400 --output clean.list
+        paddlevideo-fast data check --root data/k400/videos --workers 8
+    """
+    args = check_parser().parse(argv)
     source = args.root or args.list
     if source is None or (args.root and args.list):
         raise ToolError("give --list, an annotation list, or --root, a folder")

@@ -1,4 +1,4 @@
-"""A small data set in which only the motion tells the class: data/make_motion_dataset.py.
+"""A small data set in which only the motion tells the class: `paddlevideo-fast data motion`.
 
 A textured sprite moves over a textured background. Its state has four parts: x, y, size (log2 of the scale)
 and angle. Each class moves one part up or down at constant speed; the other three stand still. So that no
@@ -166,7 +166,7 @@ def make(argv: Optional[Sequence[str]] = None) -> int:
     provenance.json (the options).
 
     Example:
-        python data/make_motion_dataset.py --output data/motion --train 10000 --valid 400
+        paddlevideo-fast data motion --output data/motion --train 10000 --valid 400
     """
     args, options = _parse(argv)
     output: Path = args.output
@@ -194,9 +194,9 @@ def make(argv: Optional[Sequence[str]] = None) -> int:
     return 0
 
 
-def _parse(argv: Optional[Sequence[str]]) -> Tuple[argparse.Namespace, Dict[str, Any]]:
-    """The command line, and the options that decide the content, as provenance.json keeps them."""
-    parser = ToolParser(make.__doc__)
+def make_parser() -> ToolParser:
+    """The parser of `paddlevideo-fast data motion`."""
+    parser = ToolParser("data motion", make.__doc__)
     parser.add("--output", default=Path("data/motion"), help="folder to write to (default data/motion)")
     parser.add("--train", type=number(1), default=10000, help="number of training clips (default 10000)")
     parser.add("--valid", type=number(0), default=400, help="number of validation clips (default 400)")
@@ -211,7 +211,12 @@ def _parse(argv: Optional[Sequence[str]]) -> Tuple[argparse.Namespace, Dict[str,
     )
     parser.add("--seed", help="what all randomness comes from (default 0)")
     parser.add("--workers")
-    args = parser.parse(argv)
+    return parser
+
+
+def _parse(argv: Optional[Sequence[str]]) -> Tuple[argparse.Namespace, Dict[str, Any]]:
+    """The command line, and the options that decide the content, as provenance.json keeps them."""
+    args = make_parser().parse(argv)
     classes = [name.strip() for name in args.classes.split(",") if name.strip()]
     unknown = sorted(set(classes) - set(CLASSES))
     if unknown:

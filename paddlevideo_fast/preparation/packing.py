@@ -1,4 +1,4 @@
-"""Frames of videos, or folders of frames, as JPEG files in shards: data/pack_frames.py."""
+"""Frames of videos, or folders of frames, as JPEG files in shards: `paddlevideo-fast data pack`."""
 
 from __future__ import annotations
 
@@ -24,13 +24,12 @@ from paddlevideo_fast.decode import (
 from paddlevideo_fast.decode.frames import DEFAULT_SUFFIX, decode_image, is_jpeg, read_image
 from paddlevideo_fast.decode.packed import shard_numbers
 from paddlevideo_fast.decode.packed_format import VERSION, PackSettings, ShardWriter, data_path, index_path
-from paddlevideo_fast.errors import ShardError, VideoDecodeError
+from paddlevideo_fast.errors import EXIT_FAILURES, ShardError, VideoDecodeError
 from paddlevideo_fast.files import sweep
 from paddlevideo_fast.preparation.flags import ToolParser, number
 from paddlevideo_fast.preparation.frames import encode_image, stored_size
 from paddlevideo_fast.preparation.lists import read_records
 from paddlevideo_fast.preparation.run import (
-    EXIT_FAILURES,
     Provenance,
     ToolError,
     crc32_of,
@@ -94,8 +93,8 @@ def pack(argv: Optional[Sequence[str]] = None) -> int:
     of a packed folder and compares the checksums.
 
     Example:
-        python data/pack_frames.py --list train.list --kind video --data_prefix videos --output packed/train
-        python data/pack_frames.py --verify packed/train
+        paddlevideo-fast data pack --list train.list --kind video --data_prefix videos --output packed/train
+        paddlevideo-fast data pack --verify packed/train
     """
     args = _parse(argv)
     if args.verify:
@@ -116,8 +115,9 @@ def pack(argv: Optional[Sequence[str]] = None) -> int:
             return _report(args.output, packed)
 
 
-def _parse(argv: Optional[Sequence[str]]) -> argparse.Namespace:
-    parser = ToolParser(pack.__doc__)
+def pack_parser() -> ToolParser:
+    """The parser of `paddlevideo-fast data pack`."""
+    parser = ToolParser("data pack", pack.__doc__)
     parser.add("--list")
     parser.add("--kind")
     parser.add("--data_prefix")
@@ -144,6 +144,11 @@ def _parse(argv: Optional[Sequence[str]]) -> argparse.Namespace:
     parser.add(
         "--verify", type=Path, metavar="FOLDER", help="write nothing: check every frame of these shards"
     )
+    return parser
+
+
+def _parse(argv: Optional[Sequence[str]]) -> argparse.Namespace:
+    parser = pack_parser()
     args = parser.parse(argv)
     if args.verify is None:
         parser.require(args, list="the annotation list of the videos")

@@ -1,6 +1,6 @@
 """What the data tools share: exit codes, processes, progress, failures, one run a folder, and provenance.
 
-Exit codes: 0, done; 1, some files failed and are named; 2, wrong input; 130, interrupted.
+The exit codes are those of every command, see `errors`.
 """
 
 from __future__ import annotations
@@ -25,13 +25,10 @@ import cv2
 from tqdm import tqdm
 
 import paddlevideo_fast
-from paddlevideo_fast.errors import EXIT_USER_ERROR, PaddleVideoFastError
+from paddlevideo_fast.errors import EXIT_FAILURES, EXIT_INTERRUPTED, EXIT_USER_ERROR, PaddleVideoFastError
 from paddlevideo_fast.files import write_text_whole
 from paddlevideo_fast.invocation import as_started
 from paddlevideo_fast.loader.worker_process import end_with
-
-EXIT_FAILURES = 1
-EXIT_INTERRUPTED = 130
 
 PROVENANCE = "provenance.json"
 LOCK = ".lock"
@@ -152,7 +149,7 @@ def report_failures(
     if not failures:
         return 0
     for video, cause in failures[: _NUM_SHOWN if file else None]:
-        print(f"failed: {video}: {cause}", file=sys.stderr)
+        print(f"failed: {video}: {as_started(cause)}", file=sys.stderr)
     listed = f"; all are listed in {file}" if file else ""
     print(f"error: {len(failures)} of {total} videos failed{listed}{hint}", file=sys.stderr)
     return EXIT_FAILURES

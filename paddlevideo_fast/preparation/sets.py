@@ -68,10 +68,10 @@ def k400(argv: Optional[Sequence[str]] = None) -> int:
         class_names.txt                      the classes in the order of their labels, which is alphabetical
 
     Example:
-        python data/k400/build_lists.py --root data/k400/videos --annotations data/k400/annotations
-        python data/k400/build_lists.py --kind frames
+        paddlevideo-fast data k400 --root data/k400/videos --annotations data/k400/annotations
+        paddlevideo-fast data k400 --kind frames
     """
-    args = _parse(argv, k400.__doc__, "data/k400")
+    args = _parse(k400_parser(), "k400", argv)
     train = _one_of(args.annotations, "train.csv")
     val = _one_of(args.annotations, "val.csv", "validate.csv")
     rows = {train: _k400_rows(train, "train"), val: _k400_rows(val, "val")}
@@ -160,10 +160,10 @@ def ucf101(argv: Optional[Sequence[str]] = None) -> int:
         class_names.txt                            the classes in the order of classInd.txt
 
     Example:
-        python data/ucf101/build_lists.py --root data/ucf101/videos --annotations data/ucf101/annotations
-        python data/ucf101/build_lists.py --kind frames --split 1
+        paddlevideo-fast data ucf101 --root data/ucf101/videos --annotations data/ucf101/annotations
+        paddlevideo-fast data ucf101 --kind frames --split 1
     """
-    args = _parse(argv, ucf101.__doc__, "data/ucf101", splits=(1, 2, 3))
+    args = _parse(ucf101_parser(), "ucf101", argv)
     index = args.annotations / "classInd.txt"
     names = _ucf101_classes(index)
     kind = "rawframes" if args.kind == "frames" else "videos"
@@ -239,10 +239,10 @@ def ssv2(argv: Optional[Sequence[str]] = None) -> int:
         class_names.txt                      the classes in the order of the numbers in labels.json
 
     Example:
-        python data/ssv2/build_lists.py --root data/ssv2/videos --annotations data/ssv2/annotations
-        python data/ssv2/build_lists.py --kind frames
+        paddlevideo-fast data ssv2 --root data/ssv2/videos --annotations data/ssv2/annotations
+        paddlevideo-fast data ssv2 --kind frames
     """
-    args = _parse(argv, ssv2.__doc__, "data/ssv2")
+    args = _parse(ssv2_parser(), "ssv2", argv)
     index, train, val = (
         _one_of(args.annotations, f"something-something-v2-{name}.json", f"{name}.json")
         for name in ("labels", "train", "validation")
@@ -305,11 +305,25 @@ def _ssv2_rows(file: Path) -> List[_Row]:
 # --- what the sets share
 
 
-def _parse(
-    argv: Optional[Sequence[str]], description: Optional[str], data: str, splits: Sequence[int] = ()
-) -> argparse.Namespace:
-    """The command line of a set whose files lie in the folder `data` by default."""
-    parser = ToolParser(description)
+def k400_parser() -> ToolParser:
+    """The parser of `paddlevideo-fast data k400`."""
+    return _parser("k400", k400.__doc__)
+
+
+def ucf101_parser() -> ToolParser:
+    """The parser of `paddlevideo-fast data ucf101`."""
+    return _parser("ucf101", ucf101.__doc__, splits=(1, 2, 3))
+
+
+def ssv2_parser() -> ToolParser:
+    """The parser of `paddlevideo-fast data ssv2`."""
+    return _parser("ssv2", ssv2.__doc__)
+
+
+def _parser(name: str, description: Optional[str], splits: Sequence[int] = ()) -> ToolParser:
+    """The parser of a set whose files lie in the folder data/NAME by default."""
+    data = f"data/{name}"
+    parser = ToolParser(f"data {name}", description)
     parser.add("--root", help=f"folder of the clips (default {data}/videos, or {data}/rawframes for frames)")
     parser.add("--kind", help="video: list videos (default); frames: list folders of frames")
     annotations = {"type": Path, "default": Path(data, "annotations"), "metavar": "FOLDER"}
@@ -323,13 +337,18 @@ def _parse(
     parser.add("--videos", **hidden)
     parser.add("--frames", nargs="?", const=Path(data, "rawframes"), **hidden)
     parser.say_older(**{"--videos": "--root", "--frames": "--kind frames, --root"})
+    return parser
+
+
+def _parse(parser: ToolParser, name: str, argv: Optional[Sequence[str]]) -> argparse.Namespace:
+    """The command line of the set `name`, with the folder of its clips as `root`."""
     args = parser.parse(argv)
     if args.frames is not None:
         args.kind = "frames"
     given = [path for path in (args.root, args.videos, args.frames) if path is not None]
     if len(given) > 1:
         raise ToolError("give one of --root, --videos and --frames")
-    args.root = given[0] if given else Path(data, "rawframes" if args.kind == "frames" else "videos")
+    args.root = given[0] if given else Path("data", name, "rawframes" if args.kind == "frames" else "videos")
     return args
 
 

@@ -1,4 +1,4 @@
-"""Videos of which training reads frames several times faster: data/prepare_videos.py."""
+"""Videos of which training reads frames several times faster: `paddlevideo-fast data prepare`."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def prepare_list(argv: Optional[Sequence[str]] = None) -> int:
     Folders of frames are not for this tool.
 
     Example:
-        python data/prepare_videos.py --list train.list --data_prefix videos --output prepared --preset sparse
+        paddlevideo-fast data prepare --list train.list --data_prefix videos --output prepared --preset sparse
     """
     args = _parse(argv)
     records = read_video_list(str(args.list), str(args.data_prefix or ""), args.suffix)
@@ -109,8 +109,9 @@ def prepare_list(argv: Optional[Sequence[str]] = None) -> int:
         return report_failures(failures, len(tasks), args.output / f"{args.list.stem}.failures.txt")
 
 
-def _parse(argv: Optional[Sequence[str]]) -> argparse.Namespace:
-    parser = ToolParser(prepare_list.__doc__)
+def prepare_list_parser() -> ToolParser:
+    """The parser of `paddlevideo-fast data prepare`."""
+    parser = ToolParser("data prepare", prepare_list.__doc__)
     parser.add("--list")
     parser.add("--data_prefix")
     parser.add("--suffix", help="ending to add to paths that lack it, such as .avi")
@@ -127,7 +128,13 @@ def _parse(argv: Optional[Sequence[str]]) -> argparse.Namespace:
         metavar="VIDEOS",
         help="only try so many (default 8)",
     )
-    args = parser.parse(argv, list="the annotation list", output="the folder for the prepared videos")
+    return parser
+
+
+def _parse(argv: Optional[Sequence[str]]) -> argparse.Namespace:
+    args = prepare_list_parser().parse(
+        argv, list="the annotation list", output="the folder for the prepared videos"
+    )
     if args.preset not in PRESETS:
         hint = did_you_mean(args.preset, tuple(PRESETS))
         raise ToolError(f"--preset {args.preset}: unknown{hint}; known are {', '.join(PRESETS)}")

@@ -116,7 +116,7 @@ def test_the_command_on_real_clips(exported, predict, real_clips_dir):
             assert len(scores) == 5
             assert scores == sorted(scores, reverse=True)
             assert 0 < sum(scores) <= 1.0001
-    assert code == 2
+    assert code == 1
     assert err.count("VideoDecodeError") == 1
     code, out, err = predict("-i", real_clips_dir / "mma_demo.mp4", "--model_file", program)
     assert (code, len(out.splitlines()), err) == (0, 6, "")
@@ -129,7 +129,7 @@ def test_a_bad_file_is_one_error_and_the_others_go_on(exported, predict, make_cl
     (tmp_path / "b.mp4").write_bytes(broken_videos["text"].read_bytes())
     (tmp_path / "notes.txt").write_text("no video")
     code, out, err = predict("-i", tmp_path, "--model_file", program, "--batch_size", "3", "--top_k", "2")
-    assert code == 2
+    assert code == 1
     assert [line for line in out.splitlines() if line[0] != " "] == [
         str(tmp_path / "a.mp4"),
         str(tmp_path / "sub" / "c.AVI"),
@@ -175,7 +175,7 @@ def test_class_names_and_a_config_in_place_of_the_settings(
     assert (code, err.count("ConfigError")) == (2, 1)
     for missing in (tmp_path / "other", tmp_path, ""):
         code, _, err = predict("-i", video, "--model_file", missing)
-        assert (code, err.count("there is no such file; tools/export_model.py writes it")) == (2, 1)
+        assert (code, err.count("there is no such file; paddlevideo-fast export writes it")) == (2, 1)
     code, out, _ = predict(*words, "--config", ROOT / "configs/quickstart/tsm_motion.yaml", "--use_gpu=False")
     assert (code, out) == (0, expected)
     assert predict(*words, "--config", ROOT / "configs/quickstart/slowfast_motion.yaml")[0] == 2

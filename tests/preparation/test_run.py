@@ -112,7 +112,7 @@ def test_help_has_exit_codes_and_older_names(tool, capsys):
     assert end.value.code == 0
     text = capsys.readouterr().out
     assert "Exit code: 0, done; 1, some files failed" in text
-    assert "Example:\n    python data/" in text
+    assert "Example:\n    paddlevideo-fast data " in text
     if tool is extract:
         assert "--num_worker (--workers)" in " ".join(text.split())
 
