@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
+from pathlib import Path
 from typing import Dict, Optional
 
 import paddle
@@ -84,6 +86,8 @@ def _train(plan: RunPlan, distribution: Distribution) -> Trainer:
         stack.enter_context(trainer.interrupt)
         stack.enter_context(contextlib.suppress(ProfilingFinished))
         trainer.fit()
+    if distribution.is_main:
+        _tell_end(spec, store)
     return trainer
 
 
@@ -160,6 +164,24 @@ def _describe(trainer: Trainer, parts: TrainingParts, checkpoint: Optional[Check
         run.output_dir,
     )
     logger.info(describe_environment())
+
+
+def _tell_end(spec: RunSpec, store: CheckpointStore) -> None:
+    """Says where the results of a training are, and what to type next."""
+    folder, run = store.folder, spec.run
+    report, best = folder / "report.html", folder / f"{run.model_name}_best.pdparams"
+    last = store.latest()
+    weights = best if best.exists() else last and Path(f"{last}.pdparams")
+    if report.exists():
+        logger.info("report: %s", report)
+    if not weights:
+        return
+    logger.info("%s weights: %s", "best" if weights == best else "last", weights)
+    config = shlex.quote(str(folder / "config.yaml"))
+    if "test" in spec.splits:
+        logger.info("next: paddlevideo-fast test -c %s -w %s", config, shlex.quote(str(weights)))
+    else:
+        logger.info("next: paddlevideo-fast export -c %s -p %s", config, shlex.quote(str(weights)))
 
 
 def _shown(value: float) -> str:

@@ -18,6 +18,7 @@ import contextlib
 import hashlib
 import json
 import re
+import shlex
 import shutil
 import tempfile
 from dataclasses import dataclass, field
@@ -217,6 +218,11 @@ def load_checkpoint(prefix: str) -> Checkpoint:
                 f"'{prefix}.json' cannot be read or lacks a part; choose another checkpoint with -o resume="
             )
         record = found
+    elif not Path(prefix + ".pdopt").exists():
+        raise CheckpointError(
+            f"'{prefix}.pdparams' are weights alone, without the '.json' and '.pdopt' of a checkpoint; "
+            f"start a training from them with -w {shlex.quote(prefix)}.pdparams"
+        )
     files = record.pop("files", {".pdparams": None, ".pdopt": None})
     contents: Dict[str, Dict[str, Any]] = {}
     for ending, expected in files.items():
@@ -231,7 +237,8 @@ def load_checkpoint(prefix: str) -> Checkpoint:
             raise CheckpointError(str(exc)) from exc
     if not record and any(re.search(r"\.(weight|bias)\.", key) for key in contents[".pdopt"]):
         raise CheckpointError(
-            f"'{prefix}' has no '.json' mark: its writing was cut short. Choose another with -o resume="
+            f"'{prefix}' has no '.json' mark: its writing was cut short. Choose another with -o resume=, or "
+            f"start a training from its weights with -w {shlex.quote(prefix)}.pdparams"
         )
     return Checkpoint(
         prefix=prefix,

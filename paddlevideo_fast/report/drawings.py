@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Sequence, Set, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 import numpy as np
 
@@ -25,6 +25,7 @@ _CURVES: Dict[str, Sequence[Tuple[str, str]]] = {
     "Clips a second": (("train", "ips"),),
 }
 _NAMES = {"train": "step", "train_epoch": "training, epoch", "valid": "validation"}
+_KIND_COLORS = {"train": "C0", "train_epoch": "C0", "valid": "C1"}  # the same in all figures
 
 
 def pyplot() -> Any:
@@ -63,37 +64,49 @@ def picture(path: Path, *grid: int, **options: Any) -> Iterator[Tuple[Any, Any]]
         plot.close(figure)
 
 
-def curve_figures(records: Sequence[Record]) -> Dict[str, str]:
-    """Draws the curves of a run as SVG.
+def curve_figures(records: Sequence[Record], with_top5: bool = True) -> Dict[str, str]:
+    """Draws the curves of a run as SVG. A line marks the epoch with the best top-1 in validation.
 
     Args:
         records: lines of metrics.jsonl, in order.
+        with_top5: draw top-5.
 
     Returns:
         Title → SVG element. The group of a line has the id `curve-<kind>-<number>`. A figure without points
         is left out.
     """
     figures = {}
+    validated = [record for record in records if record["kind"] == "valid" and "top1" in record]
+    best = max(validated, key=lambda record: record["top1"], default=None)
     for title, curves in _CURVES.items():
+        if title == "Top-5" and not with_top5:
+            continue
         lines = {}
         for kind, name in curves:
             points = [(r["step"], r[name]) for r in records if r["kind"] == kind and name in r]
             if points:
                 lines[kind, name] = points
         if lines:
-            figures[title] = _svg(title, lines)
+            marked = best if any(kind == "valid" for kind, _ in lines) else None
+            figures[title] = _svg(title, lines, marked)
     return figures
 
 
-def _svg(title: str, lines: Mapping[Tuple[str, str], Sequence[Tuple[float, float]]]) -> str:
+def _svg(
+    title: str, lines: Mapping[Tuple[str, str], Sequence[Tuple[float, float]]], best: Optional[Record]
+) -> str:
     plot = pyplot()
     with plot.rc_context({"svg.fonttype": "none", "svg.hashsalt": title}):
         figure, axis = plot.subplots(figsize=(4.6, 2.8), layout="constrained")
         for (kind, name), points in lines.items():
             faint = {"linewidth": 0.8, "alpha": 0.5} if kind == "train" and len(lines) > 1 else {}
             marker = "" if kind == "train" else "."
-            (line,) = axis.plot(*zip(*points), marker=marker, label=_NAMES[kind], **faint)
+            color = _KIND_COLORS[kind]
+            (line,) = axis.plot(*zip(*points), marker=marker, color=color, label=_NAMES[kind], **faint)
             line.set_gid(f"curve-{kind}-{name}")
+        if best is not None:
+            label = f"best: epoch {best['epoch']}" if "epoch" in best else "best epoch"
+            axis.axvline(best["step"], color="0.4", linestyle=":", label=label).set_gid("best-epoch")
         axis.set(title=title, xlabel="step")
         axis.grid(alpha=0.3)
         axis.legend(fontsize="small")
@@ -126,7 +139,7 @@ def confusion_picture(confusion: np.ndarray, names: Sequence[str]) -> bytes:
             axis.text(column, row, str(count), ha="center", va="center", color=color, fontsize=8)
     figure.colorbar(shown, shrink=0.7, label="share of the class")
     data = io.BytesIO()
-    figure.savefig(data, format="png", dpi=100)
+    figure.savefig(data, format="png", dpi=100, bbox_inches="tight")
     plot.close(figure)
     return data.getvalue()
 

@@ -122,7 +122,7 @@ pre { background: #f6f7f9; padding: 1rem; overflow: auto; }
 {% endif %}
 {% if page.config %}
 <h2 id="config">Config</h2>
-<details open><summary>as it was used</summary><pre>{{ page.config }}</pre></details>
+<details><summary>as it was used</summary><pre>{{ page.config }}</pre></details>
 {% endif %}
 <h2 id="versions">Versions</h2>
 {{ pairs(versions) }}
@@ -164,7 +164,7 @@ class Page:
         curves: title → SVG.
         confusion_png: the confusion matrix.
         classes: rows of `class_rows`.
-        hardest: rows of `hardest_rows`.
+        hardest: rows of `hardest_rows`, of videos that are predicted wrongly.
         examples: clips.
         config: YAML.
     """

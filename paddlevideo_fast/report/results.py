@@ -163,13 +163,18 @@ def page_of(
 ) -> Page:
     """Collects what `report.html` shows of an evaluation."""
     predictions, naming = evaluated.predictions, evaluated.naming
+    left_out = () if naming.shows_top5 else ("top5",)
+    hardest = hardest_rows(predictions, naming, _NUM_HARDEST)
     return Page(
         title=title,
         facts=facts,
-        metrics=evaluated.metrics,
+        metrics={name: value for name, value in evaluated.metrics.items() if name not in left_out},
         confusion_png=confusion_picture(confusion_matrix(predictions), naming.classes),
-        classes=class_rows(predictions, naming),
-        hardest=hardest_rows(predictions, naming, _NUM_HARDEST),
+        classes=[
+            {name: value for name, value in row.items() if name not in left_out}
+            for row in class_rows(predictions, naming)
+        ],
+        hardest=[row for row in hardest if row["rank"] > 1],
         examples=examples,
         config=run.config,
     )
@@ -254,7 +259,7 @@ class Reporting(Callback):
             page = page_of(self.run, title, facts, evaluated, examples)
         if self.run.with_page:
             lines = (self.run.folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-            curves = curve_figures([json.loads(line) for line in lines])
+            curves = curve_figures([json.loads(line) for line in lines], self.naming.shows_top5)
             write_page(self.run.folder, replace(page, curves=curves))
 
 

@@ -28,6 +28,11 @@ class Naming(NamedTuple):
     classes: Sequence[str]
     paths: Sequence[str]
 
+    @property
+    def shows_top5(self) -> bool:
+        """Whether top-5 says anything: with five classes or fewer it is always 1."""
+        return len(self.classes) > 5
+
     @classmethod
     def of(cls, class_names: Optional[str], num_classes: int, paths: Sequence[str]) -> Naming:
         """Takes the names of the classes from a file, or their numbers where there is no file.

@@ -44,6 +44,14 @@ def test_paddle_reads_the_weights(store):
     assert paddle.load(save(store) + ".pdparams")["fc.weight"].shape == [2, 2]
 
 
+def test_weights_alone_are_no_checkpoint_but_a_start(store):
+    prefix = save(store)
+    for ending in (".json", ".pdopt"):
+        os.remove(prefix + ending)
+    with pytest.raises(CheckpointError, match=rf"weights alone, .* -w {prefix}\.pdparams"):
+        load_checkpoint(prefix)
+
+
 def test_a_failed_write_leaves_the_earlier_checkpoint(store, monkeypatch):
     save(store)
     before = {path.name: path.read_bytes() for path in store.folder.iterdir()}

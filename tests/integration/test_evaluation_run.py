@@ -6,6 +6,7 @@ import csv
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import socket
@@ -25,6 +26,7 @@ from paddlevideo_fast.config import load_config
 from paddlevideo_fast.engine.state import TrainerState
 from paddlevideo_fast.modeling import build_model, load_weights
 from paddlevideo_fast.report.results import ReportedRun, Reporting
+from paddlevideo_fast.report.tables import Naming
 from tests.support.browser import Browser
 
 ANALYTICS = "*hm.baidu.com*"  # VisualDL's page asks for it, and does without it
@@ -102,6 +104,29 @@ def test_the_reports_show_the_run(trained):
         assert text.count("data:image/png;base64,") == 1
         for word in ("CenterCropMetric", "mean_class_acc", paddle.__version__, *CLASSES):
             assert word in text
+        assert "<details><summary>as it was used" in text  # folded
+        assert "top5" not in text.partition("as it was used")[0]  # it is always 1 with four classes
+        worst = text.partition('id="hardest"')[2].partition("<h2")[0]
+        ranks = re.findall(r'<td class="number">(\d+)</td>', worst)[1::3]
+        assert all(int(rank) > 1 for rank in ranks)
+    best = max((record for record in records if record["kind"] == "valid"), key=lambda record: record["top1"])
+    assert training.count('id="best-epoch"') == 2  # of loss and top-1
+    assert f"best: epoch {best['epoch']}" in training
+
+
+def test_the_end_of_a_training_names_its_results_and_the_next_command(trained):
+    out = trained[0]
+    *_, report, best, following = (out / "train.log").read_text(encoding="utf-8").splitlines()
+    assert report.endswith(f"report: {out / 'report.html'}")
+    assert best.endswith(f"best weights: {out / 'tiny_best.pdparams'}")
+    words = shlex.split(following.partition("next: ")[2])
+    assert words[words.index("-c") :] == [
+        "-c",
+        str(out / "config.yaml"),
+        "-w",
+        str(out / "tiny_best.pdparams"),
+    ]
+    assert cli.main(["--test", *words[words.index("-c") :], "-o", f"output_dir={out.parent / 'next'}"]) == 0
 
 
 def test_resume_of_a_finished_run_leaves_its_report(trained, motion_data, tmp_path):
@@ -122,7 +147,8 @@ def test_a_run_that_was_stopped_in_its_last_evaluation_gets_a_new_report(trained
     shutil.copy(trained[0] / "metrics.jsonl", tmp_path)
     (tmp_path / "report.html").write_text("of the first epochs", encoding="utf-8")
     data = SimpleNamespace(file_path="train.list")
-    reporting = Reporting(ReportedRun("tiny", tmp_path, "", True, False), data, data, None, None, None)
+    naming = Naming.of(None, 4, [])
+    reporting = Reporting(ReportedRun("tiny", tmp_path, "", True, False), data, data, naming, None, None)
     trainer = SimpleNamespace(state=TrainerState(epoch=3, step=8, step_in_epoch=2))
     reporting.fit_begin(trainer)
     trainer.state.epoch, trainer.state.step_in_epoch = 4, 0
@@ -289,7 +315,7 @@ def test_views_and_crops_against_brute_force(trained, videos, tmp_path, kind):
 
 def test_the_reports_in_a_browser(trained, tmp_path):
     with Browser(tmp_path / "profile") as browser:
-        for page, curves in ((trained[0] / "report.html", 9), (trained[0] / "test/report.html", 0)):
+        for page, curves in ((trained[0] / "report.html", 7), (trained[0] / "test/report.html", 0)):
             browser.open(page.as_uri())
             lengths = browser.value(
                 "[...document.querySelectorAll('svg g[id^=curve-] path')].map(p => p.getTotalLength())"
