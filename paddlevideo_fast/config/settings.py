@@ -167,6 +167,19 @@ class DatasetSettings:
 
 
 @dataclass(frozen=True)
+class PipelineSettings:
+    """How the frames of a clip are resized: the plain key of PIPELINE.train, .valid and .test.
+
+    Args:
+        resample: what becomes of the pixels that a frame loses when it shrinks. `antialias` averages them in.
+            `bilinear` leaves most of them out, as PaddleVideo and PaddleX do: with a Scale and one crop it
+            gives their pixels, bit for bit.
+    """
+
+    resample: Literal["antialias", "bilinear"] = "antialias"
+
+
+@dataclass(frozen=True)
 class EmaSettings:
     """Evaluation and checkpoints of a moving average of the weights: the EMA section.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal, Mapping, Optional, Sequence, Union
 
 from paddlevideo_fast.config import build, build_list
+from paddlevideo_fast.config.settings import PipelineSettings, settings_from
 from paddlevideo_fast.errors import LoaderError
 from paddlevideo_fast.loader.batches import BatchShape, ClipBatchSampler
 from paddlevideo_fast.loader.clip_loader import ClipLoader
@@ -17,14 +18,16 @@ from paddlevideo_fast.registry import DATASETS, DECODERS, SAMPLERS, TRANSFORMS
 
 
 def build_pipeline(section: Mapping[str, Any]) -> Pipeline:
-    """A pipeline from `sample` and `transform` of `PIPELINE.train`, `.valid` or `.test`.
+    """A pipeline from `sample`, `transform` and `resample` of `PIPELINE.train`, `.valid` or `.test`.
 
     Raises:
         LoaderError: `decode` or `sample` is missing.
     """
     section = _whole_section(section)
     return Pipeline(
-        build(SAMPLERS, section["sample"]), build_list(TRANSFORMS, section.get("transform") or [])
+        build(SAMPLERS, section["sample"]),
+        build_list(TRANSFORMS, section.get("transform") or []),
+        settings_from(PipelineSettings, section).resample,
     )
 
 

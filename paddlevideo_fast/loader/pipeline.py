@@ -12,6 +12,7 @@ from paddlevideo_fast.loader.annotations import VideoRecord
 from paddlevideo_fast.loader.request import ClipRequest
 from paddlevideo_fast.loader.sampling import FrameSampler
 from paddlevideo_fast.loader.transforms import ClipGeometry, Descriptive, Geometric, Normalization, Pixelwise
+from paddlevideo_fast.loader.transforms.resample import ResampleMode
 
 Transform = Union[Geometric, Pixelwise, Descriptive]
 IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # mean and std of its channels
@@ -69,6 +70,7 @@ class Pipeline:
     Args:
         sample: says which frames.
         transforms: in the order of the config. Colour changes come after all geometry, on the small clip.
+        resample: how frames are resized; see `Resample`.
 
     Attributes:
         normalization: (mean, std) of the channels for pixel values in 0 to 1; ImageNet's where no transform
@@ -77,8 +79,11 @@ class Pipeline:
         num_views: clips that one call makes: clips of the sampler times crops of the transforms.
     """
 
-    def __init__(self, sample: FrameSampler, transforms: Sequence[Transform]) -> None:
+    def __init__(
+        self, sample: FrameSampler, transforms: Sequence[Transform], resample: ResampleMode = "antialias"
+    ) -> None:
         self.sample = sample
+        self.resample = resample
         self.geometric = [step for step in transforms if isinstance(step, Geometric)]
         self.pixelwise = [step for step in transforms if isinstance(step, Pixelwise)]
         self.is_normalized = False
@@ -140,7 +145,7 @@ class Pipeline:
         self, video: VideoSize, record: VideoRecord, request: ClipRequest, rng: np.random.Generator
     ) -> ClipGeometry:
         factor = request.crop_size / self.crop_size if request.crop_size else 1.0
-        geometry = ClipGeometry(video.width, video.height, factor, record.label)
+        geometry = ClipGeometry(video.width, video.height, factor, record.label, self.resample)
         for step in self.geometric:
             try:
                 step.apply(geometry, rng)

@@ -162,6 +162,11 @@ def _jitters_of(dataset: ClipDataset) -> List[ColorJitter]:
         )
     if decode.on_corrupt != "raise":
         raise LoaderError(f"DALI cannot replace single frames; decode.on_corrupt is '{decode.on_corrupt}'")
+    if dataset.pipeline.resample != "antialias":
+        raise LoaderError(
+            f"DALI resizes by its own filter, which averages pixels; PIPELINE's resample is "
+            f"'{dataset.pipeline.resample}': set it to antialias, or leave --train_dali out"
+        )
     jitters = []
     for step in dataset.pipeline.pixelwise:
         if not isinstance(step, ColorJitter):

@@ -8,7 +8,7 @@ from typing import ClassVar, Dict, List, Sequence, Tuple
 import numpy as np
 
 from paddlevideo_fast.errors import TransformError
-from paddlevideo_fast.loader.transforms.resample import Resample, View
+from paddlevideo_fast.loader.transforms.resample import Resample, ResampleMode, View
 
 BACKEND_IGNORED = {"backend": "all transforms of a pipeline are one OpenCV resample here"}
 
@@ -59,6 +59,7 @@ class ClipGeometry:
         source_height: their height.
         size_factor: factor for the sizes in the config; not 1 if the request has a crop size of its own.
         label: class of the video.
+        mode: how pixels are resampled; see `Resample`.
 
     Attributes:
         width: current width of the output in pixels.
@@ -68,12 +69,18 @@ class ClipGeometry:
     """
 
     def __init__(
-        self, source_width: int, source_height: int, size_factor: float = 1.0, label: int = 0
+        self,
+        source_width: int,
+        source_height: int,
+        size_factor: float = 1.0,
+        label: int = 0,
+        mode: ResampleMode = "antialias",
     ) -> None:
         self.source_width = source_width
         self.source_height = source_height
         self.size_factor = size_factor
         self.label = label
+        self.mode = mode
         self.width = source_width
         self.height = source_height
         self.views = [View(0.0, 0.0, float(source_width), float(source_height))]
@@ -147,7 +154,7 @@ class ClipGeometry:
 
     def plan(self) -> Resample:
         """What makes the clip out of decoded frames."""
-        return Resample(self.views, self.width, self.height, self.source_width, self.source_height)
+        return Resample(self.views, self.width, self.height, self.source_width, self.source_height, self.mode)
 
 
 def fit_short_side(width: int, height: int, short_size: int) -> List[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import List, Optional, Sequence, Tuple
+from typing import List, Literal, Optional, Sequence, Tuple
 
 import cv2
 import numpy as np
@@ -12,6 +12,9 @@ from paddlevideo_fast.decode import Box
 
 _TOLERANCE_PX = 1 / 32  # the grid that OpenCV's own fixed-point warps are rounded to
 _MAX_MARGIN_PX = 24
+_WHOLE_PX = 1e-6  # rounding of sums of sizes and places that are whole numbers
+
+ResampleMode = Literal["antialias", "bilinear"]
 
 
 @dataclass
@@ -34,20 +37,33 @@ class Resample:
         height: of the output.
         source_width: of the whole frames.
         source_height: of the whole frames.
+        mode: "antialias" averages the pixels that a shrunk frame has no room for; "bilinear" leaves them out,
+            as PaddleVideo does (`PipelineSettings`).
 
     Attributes:
         box: the part of the frames that is read: the smallest that holds what all views need.
     """
 
     def __init__(
-        self, views: Sequence[View], width: int, height: int, source_width: int, source_height: int
+        self,
+        views: Sequence[View],
+        width: int,
+        height: int,
+        source_width: int,
+        source_height: int,
+        mode: ResampleMode = "antialias",
     ) -> None:
         self.width, self.height = width, height
         self._steps: List[Tuple[_Axis, _Axis, bool]] = []
         for view in views:
-            shrink = _shrink_factor(view.width / width, view.height / height)
-            rows = _plan_axis(view.top, view.height, height, source_height, shrink)
-            columns = _plan_axis(view.left, view.width, width, source_width, shrink)
+            shrink = _shrink_factor(view.width / width, view.height / height) if mode == "antialias" else 1
+            rows, columns = (
+                (mode == "bilinear" and _whole_axis(*axis)) or _plan_axis(*axis, shrink)
+                for axis in (
+                    (view.top, view.height, height, source_height),
+                    (view.left, view.width, width, source_width),
+                )
+            )
             self._steps.append((rows, columns, view.flip))
         left = min(columns.start for _, columns, _ in self._steps)
         top = min(rows.start for rows, _, _ in self._steps)
@@ -121,6 +137,18 @@ def _plan_axis(start: float, length: float, size: int, source_size: int, shrink:
     after, high = _meet(start + length, scale, source_size)
     high = max(high, low + 1)
     return _Axis(phase + low * shrink, phase + high * shrink, shrink, before + size + after, before)
+
+
+def _whole_axis(start: float, length: float, size: int, source_size: int) -> Optional[_Axis]:
+    """The whole frame resized, and the wanted pixels cut from it: the bits of PaddleVideo's Scale and crop.
+
+    None where the wanted pixels lie between those of the resized frame, and where nothing is resized.
+    """
+    scale = size / length
+    offset, whole_size = start * scale, source_size * scale
+    if size == length or max(abs(offset - round(offset)), abs(whole_size - round(whole_size))) > _WHOLE_PX:
+        return None
+    return _Axis(0, source_size, 1, round(whole_size), round(offset))
 
 
 def _meet(edge: float, step: float, source_size: int) -> Tuple[int, int]:
