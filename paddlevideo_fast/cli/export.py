@@ -44,6 +44,9 @@ def build_parser() -> argparse.ArgumentParser:
         help="whose pipeline and views prediction follows (default valid)",
     )
     parser.add_argument("--class_names", metavar="FILE", help="names of the classes, one a line")
+    parser.add_argument(
+        "--paddlex", action="store_true", help="write the folder that PaddleX's create_model runs"
+    )
     parser.add_argument("--onnx", action="store_true", help="write the program as ONNX, too")
     parser.add_argument(
         "--opset_version",
@@ -81,11 +84,13 @@ def _run(args: argparse.Namespace) -> None:
     prepare_process(args.config, args.override)
     with quiet_import():
         from paddlevideo_fast.deploy.export import ExportOptions, export_model
+        from paddlevideo_fast.deploy.paddlex_form import PaddleXFolder
     options = ExportOptions(
         input_dtype="uint8" if args.uint8 else "float32",
         input_shape=args.input_shape,
         split=args.split,
         class_names=args.class_names,
+        paddlex=PaddleXFolder() if args.paddlex else None,
         onnx_opset=(args.opset_version or _OPSET_VERSION) if args.onnx else None,
     )
     cfg = load_config(args.config, args.override)

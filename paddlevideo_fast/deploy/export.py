@@ -18,6 +18,12 @@ from paddle import nn
 from paddle.static import InputSpec
 
 from paddlevideo_fast.config import Config
+from paddlevideo_fast.deploy.paddlex_form import (
+    NAME,
+    PaddleXFolder,
+    check_paddlex_form,
+    save_paddlex_form,
+)
 from paddlevideo_fast.deploy.program import (
     ONNX_SUFFIX,
     PADDLE_SUFFIXES,
@@ -30,7 +36,7 @@ from paddlevideo_fast.errors import MissingExtraError, ProgramError
 from paddlevideo_fast.loader import ClipRequest, VideoRecord
 from paddlevideo_fast.loader.request import Middle
 from paddlevideo_fast.modeling import Preprocess, build_model, load_weights
-from paddlevideo_fast.modeling.layers import portable_operators
+from paddlevideo_fast.modeling.layers import inference_operators, portable_operators
 
 TOLERANCE = 1e-4  # of the largest logit
 
@@ -46,6 +52,7 @@ class ExportOptions:
         split: the split whose pipeline and views prediction follows.
         class_names: file with the names of the classes, one a line.
         onnx_opset: write the program as ONNX, too, with this version of its operators or a later one.
+        paddlex: write the folder that PaddleX runs: files named "inference", and its settings file for ours.
     """
 
     input_dtype: Literal["uint8", "float32"] = "float32"
@@ -53,6 +60,7 @@ class ExportOptions:
     split: Split = "valid"
     class_names: Optional[Union[str, Path]] = None
     onnx_opset: Optional[int] = None
+    paddlex: Optional[PaddleXFolder] = None
 
 
 class ExportedFiles(NamedTuple):
@@ -107,9 +115,15 @@ def export_model(
     """
     options = options or ExportOptions()
     recipe = recipe_of(cfg, options.split, options.input_dtype, options.class_names)
-    name = name or recipe.settings.model_name
+    name = name or (NAME if options.paddlex else recipe.settings.model_name)
     if name != Path(name).name or name == "..":
         raise ProgramError(f"{name!r} is no name of a file; give one without a folder as --save_name")
+    if options.paddlex:
+        if name != NAME or options.input_shape:
+            raise ProgramError(
+                f"PaddleX looks for files named {NAME!r}, with the shape that the pipeline makes"
+            )
+        check_paddlex_form(recipe.dataset(), recipe.settings.layout, options.input_dtype)
     made = clip_shape(recipe)
     shape = list(options.input_shape or made)
     _check_shape(shape, recipe.settings.layout)
@@ -123,21 +137,32 @@ def export_model(
         near = next(path for path in (folder, *folder.absolute().parents) if path.is_dir())
         with tempfile.TemporaryDirectory(prefix=".export.", dir=near) as temporary:
             files = _files(Path(temporary) / name, options)
-            _write(_Exported(model, inside), files.program, shape, settings)
+            with inference_operators():
+                _write(_Exported(model, inside), files.program, shape, settings)
             if options.onnx_opset is not None:
                 portable = Path(temporary) / "portable" / files.program.name
                 with portable_operators():
                     _write(_Exported(model, inside), portable, shape, settings)
                 write_onnx(portable, files.program.with_suffix(ONNX_SUFFIX), options.onnx_opset)
             settings = replace(settings, checksums=checksums_of([*files.programs, files.params]))
-            recipe._replace(settings=settings).save(files.settings)
+            _save_settings(recipe._replace(settings=settings), files.settings, options)
             _check_logits(files, model, preprocess, [m if s == FREE else s for s, m in zip(shape, made)])
             folder.mkdir(parents=True, exist_ok=True)
             for file in files.all:
                 os.replace(file, folder / file.name)
+            for ending in (".yaml", PADDLE_SUFFIXES[1]) if options.paddlex else ():
+                (folder / f"{name}{ending}").unlink(missing_ok=True)  # of an earlier export; they would win
     except OSError as error:
         raise ProgramError(f"{folder}: cannot be written: {error}") from error
     return _files(folder / name, options)
+
+
+def _save_settings(recipe: Recipe, path: Path, options: ExportOptions) -> None:
+    if options.paddlex is None:
+        recipe.save(path)
+        return
+    names = recipe.settings.class_names or [str(number) for number in range(recipe.settings.num_classes)]
+    save_paddlex_form(recipe.dataset(), names, options.paddlex, path)
 
 
 def _trained(cfg: Config, weights: Union[str, Path], options: ExportOptions) -> nn.Layer:
@@ -209,7 +234,7 @@ def _check_logits(
 
 
 def _files(prefix: Path, options: ExportOptions) -> ExportedFiles:
-    endings = [PADDLE_SUFFIXES[0], PARAMS_SUFFIX, ".yaml"]
+    endings = [PADDLE_SUFFIXES[0], PARAMS_SUFFIX, ".yml" if options.paddlex else ".yaml"]
     if options.onnx_opset is not None:
         endings.append(ONNX_SUFFIX)
     return ExportedFiles(*(Path(f"{prefix}{ending}") for ending in endings))

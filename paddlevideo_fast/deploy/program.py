@@ -140,7 +140,8 @@ def _config(model_file: Path, params_file: Path, options: ProgramOptions) -> Any
         config.set_cpu_math_library_num_threads(options.cpu_threads)
     if options.use_mkldnn:
         config.enable_mkldnn()
-        # Paddle 3.3.1 crashes in this pass on a convolution with a leaky ReLU (ppTSM); Paddle 2 has none.
+        # Paddle 3.3.1 crashes in this pass on a convolution with a leaky ReLU: in ppTSM's programs that
+        # PaddleVideo wrote (ours: see `inference_operators`). Paddle 2 has no such pass.
         config.delete_pass("conv_activation_onednn_fuse_pass")
     elif hasattr(config, "disable_mkldnn"):  # Paddle 3 turns it on by itself
         config.disable_mkldnn()
@@ -225,8 +226,10 @@ def _import_onnxruntime() -> Any:
     return onnxruntime
 
 
-# The ending that the installed Paddle writes comes first.
-PADDLE_SUFFIXES = (".pdmodel", ".json") if paddle.__version__.startswith("2.") else (".json", ".pdmodel")
+# The ending that the installed Paddle writes comes first. FLAGS_enable_pir_api=0 asks Paddle 3 for the format
+# of Paddle 2.
+_WRITES_JSON = getattr(paddle.framework, "use_pir_api", lambda: False)()
+PADDLE_SUFFIXES = (".json", ".pdmodel") if _WRITES_JSON else (".pdmodel", ".json")
 PARAMS_SUFFIX = ".pdiparams"
 ONNX_SUFFIX = ".onnx"
 PROGRAM_SUFFIXES = (*PADDLE_SUFFIXES, ONNX_SUFFIX)
@@ -247,12 +250,14 @@ def find_program(model_file: Union[str, Path]) -> Path:
 
 
 def settings_file(model_file: Union[str, Path]) -> Path:
-    """The settings file that export writes next to a program.
+    """The settings file that export writes next to a program: `.yaml`, or `.yml` in PaddleX's form.
 
     Raises:
         ProgramError: there is no such program.
     """
-    return find_program(model_file).with_suffix(".yaml")
+    program = find_program(model_file)
+    found = [file for file in map(program.with_suffix, (".yaml", ".yml")) if file.is_file()]
+    return found[0] if found else program.with_suffix(".yaml")
 
 
 def open_program(

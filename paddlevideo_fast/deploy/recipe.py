@@ -6,12 +6,13 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Dict, List, Literal, Mapping, NamedTuple, Optional, Sequence, Union
 
-from paddlevideo_fast.config import Config
-from paddlevideo_fast.config.load import load_with_schema
+from paddlevideo_fast.config import Config, check_config
+from paddlevideo_fast.config.layers import read_with_bases
 from paddlevideo_fast.config.schema import PIPELINE
 from paddlevideo_fast.config.sections import Group
 from paddlevideo_fast.config.settings import settings_from
 from paddlevideo_fast.config.types import PositiveInt, arguments_of
+from paddlevideo_fast.deploy.paddlex_form import from_paddlex_form
 from paddlevideo_fast.loader import VideoRecord, build_decoder, build_pipeline, read_class_names
 from paddlevideo_fast.loader.dataset import ClipDataset, Decoder
 from paddlevideo_fast.registry import DATASETS, RECOGNIZERS
@@ -87,12 +88,15 @@ class Recipe(NamedTuple):
 
 
 def read_recipe(path: Union[str, Path]) -> Recipe:
-    """Reads the settings file that export wrote next to a program.
+    """Reads the settings file next to a program: ours, or one in the form of PaddleX.
 
     Raises:
         ConfigError: the file is missing or wrong.
     """
-    content = load_with_schema(path, (), _FILE)
+    content = read_with_bases(str(path))
+    if "PreProcess" in content:
+        content = from_paddlex_form(content)
+    check_config(content, _FILE)
     return Recipe(settings_from(ProgramSettings, content), content["PIPELINE"])
 
 

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
+import numpy as np
+import paddle
 import pytest
 
 from paddlevideo_fast.deploy.export import ExportOptions, export_model
@@ -20,3 +24,32 @@ def test_a_network_with_leaky_relu_predicts_through_onednn(trained, motion_video
     scores = {top["class_id"]: top["score"] for top in found[0]["top"]}
     (expected,) = Predictor(tmp_path / "pptsm").predict([video])
     assert [scores[number] for number in range(8)] == pytest.approx(expected.scores.tolist(), abs=1e-5)
+
+
+_PADDLES_OWN_PASSES = """
+import sys
+import numpy
+from paddle import inference
+config = inference.Config(sys.argv[1], sys.argv[2])
+config.disable_gpu()
+config.enable_mkldnn()
+predictor = inference.create_predictor(config)
+predictor.get_input_handle(predictor.get_input_names()[0]).copy_from_cpu(numpy.load(sys.argv[3]))
+predictor.run()
+numpy.save(sys.argv[4], predictor.get_output_handle(predictor.get_output_names()[0]).copy_to_cpu())
+"""
+
+
+def test_our_programs_run_on_onednn_with_all_of_paddles_passes(trained, tmp_path):
+    """As PaddleX and any other caller of Paddle Inference runs them."""
+    run = trained("pptsm")
+    files = export_model(run.cfg, run.weights, tmp_path, "pptsm", ExportOptions("float32"))
+    clips = np.random.default_rng(3).standard_normal((2, 8, 3, 40, 40)).astype("float32")
+    np.save(tmp_path / "clips.npy", clips)
+    words = (files.program, files.params, tmp_path / "clips.npy", tmp_path / "logits.npy")
+    command = [sys.executable, "-c", _PADDLES_OWN_PASSES, *map(str, words)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, f"{done.returncode}\n{done.stderr}"
+    with paddle.no_grad():
+        expected = run.model(paddle.to_tensor(clips)).numpy()
+    np.testing.assert_allclose(np.load(tmp_path / "logits.npy"), expected, atol=1e-4 * np.abs(expected).max())

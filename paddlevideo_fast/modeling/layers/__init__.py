@@ -12,6 +12,7 @@ from paddlevideo_fast.modeling.layers.batch_norm import (
 from paddlevideo_fast.modeling.layers.conv_bn import ConvBN, ConvBNPlain, SqueezeExcitation
 from paddlevideo_fast.modeling.layers.operators import (
     activation,
+    inference_operators,
     portable_operators,
     temporal_shift,
 )
@@ -23,6 +24,7 @@ __all__ = [
     "SubBatchNorm2D",
     "SubBatchNorm3D",
     "activation",
+    "inference_operators",
     "portable_operators",
     "restart_splits",
     "set_num_splits",

@@ -1,4 +1,4 @@
-"""The temporal shift, and operators that ONNX has too.
+"""The temporal shift, and operators for programs: those that ONNX has too, and those that oneDNN runs.
 
 Reference: Lin, Gan, Han, "TSM: Temporal Shift Module for Efficient Video Understanding", arXiv 1811.08383,
 section 3.
@@ -16,6 +16,7 @@ import paddle.nn.functional as F
 from paddle.autograd import PyLayer
 
 _PORTABLE = contextvars.ContextVar("portable", default=False)
+_FOR_INFERENCE = contextvars.ContextVar("for Paddle Inference", default=False)
 _LEAKY_SLOPE = 0.01
 
 
@@ -25,11 +26,29 @@ def portable_operators() -> Iterator[None]:
 
     Paddle's own operators are faster, so only programs on their way to ONNX do without them.
     """
-    token = _PORTABLE.set(True)
+    with _set(_PORTABLE):
+        yield
+
+
+@contextlib.contextmanager
+def inference_operators() -> Iterator[None]:
+    """Networks that are traced inside the block use only operators that Paddle Inference runs on oneDNN, too.
+
+    Where a leaky ReLU follows a convolution, oneDNN's passes of Paddle 3 fuse the two and crash
+    (`conv_activation_onednn_fuse_pass`). A scale by 1 between them keeps them apart; it costs about 2 % of
+    the network's time there.
+    """
+    with _set(_FOR_INFERENCE):
+        yield
+
+
+@contextlib.contextmanager
+def _set(variable: contextvars.ContextVar) -> Iterator[None]:
+    token = variable.set(True)
     try:
         yield
     finally:
-        _PORTABLE.reset(token)
+        variable.reset(token)
 
 
 def is_portable() -> bool:
@@ -45,6 +64,8 @@ def activation(name: str) -> Callable[[paddle.Tensor], paddle.Tensor]:
 def _leaky_relu(x: paddle.Tensor) -> paddle.Tensor:
     if is_portable():  # paddle2onnx 2.1 writes a plain ReLU
         return paddle.maximum(x, _LEAKY_SLOPE * x)
+    if _FOR_INFERENCE.get():
+        x = paddle.scale(x)
     return F.leaky_relu(x, _LEAKY_SLOPE)
 
 
