@@ -6,6 +6,7 @@ else that escapes is a bug of the toolkit and keeps its traceback.
 
 from __future__ import annotations
 
+import reprlib
 from typing import Any, Dict, Sequence, Tuple, Type
 
 EXIT_FAILURES = 1
@@ -16,10 +17,33 @@ EXIT_CODES = (
     "Exit code: 0, done; 1, some files failed and are named; 2, wrong input; 128 + n, ended by signal n "
     "(130: Ctrl-C)."
 )
+MAX_PROBLEMS = 100  # of a config that are told
+_MAX_LINE = 4000  # characters; a path has up to 4096 bytes
+_REPR = reprlib.Repr()
+_REPR.maxstring = _REPR.maxother = 60
+
+
+def shown(value: Any) -> str:
+    """A value of a user's file as messages quote it: its repr, the middle left out where it is long."""
+    return _REPR.repr(value)
+
+
+def shortened(line: str) -> str:
+    """A line of a message; the middle is left out where it is long."""
+    if len(line) <= _MAX_LINE:
+        return line
+    half = _MAX_LINE // 2 - 20
+    return f"{line[:half]} … {len(line) - 2 * half:,} characters … {line[-half:]}"
 
 
 class PaddleVideoFastError(Exception):
-    """Base of every error whose message says what is wrong and what to do."""
+    """Base of every error whose message says what is wrong and what to do.
+
+    Lines that quote too much of a broken file lose their middle.
+    """
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__("\n".join(map(shortened, str(message).split("\n"))))
 
     def __reduce__(self):  # not by the constructor, which takes other things than the message
         return _restored, (type(self), self.args, self.__dict__)
@@ -34,12 +58,14 @@ class ConfigError(PaddleVideoFastError):
     """One or more problems of a config, all found before anything else runs.
 
     Attributes:
-        problems: one line each, `where  KEY: what`.
+        problems: one line each, `where  KEY: what`; the first hundred, and a line for the others.
     """
 
     def __init__(self, problems: Sequence[str]) -> None:
-        self.problems = list(problems)
-        count = len(self.problems)
+        count = len(problems)
+        self.problems = [shortened(problem) for problem in problems[:MAX_PROBLEMS]]
+        if count > MAX_PROBLEMS:
+            self.problems.append("and more; correct these first")
         lines = "\n".join(f"  {problem}" for problem in self.problems)
         super().__init__(f"{count} problem{'s' if count != 1 else ''}\n{lines}")
 

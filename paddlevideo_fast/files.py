@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all.
+"""Files that appear whole or not at all, and text files that are read with limits.
 
 A file is written beside its place under a temporary name, synced to the disk and renamed:
 
@@ -11,7 +11,9 @@ temporary files of dead processes. Errors are `OSError`; callers know what to te
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import stat
 from pathlib import Path
 from typing import Iterator, List, Union
 
@@ -61,6 +63,45 @@ def write_text_whole(path: Union[str, Path], text: str) -> None:
     """Writes a text file as UTF-8."""
     with whole(path) as partial:
         partial.write_text(text, encoding="utf-8")
+
+
+def read_text(path: Union[str, Path], max_bytes: int, encoding: str = "utf-8", errors: str = "strict") -> str:
+    """The text of a file that a user names.
+
+    Args:
+        path: the file.
+        max_bytes: no larger file is read.
+        encoding: of the text.
+        errors: what becomes of bytes that are no text, as in `bytes.decode`.
+
+    Raises:
+        OSError: `strerror` says why the file cannot be read: it is missing, a pipe or a device, too large or
+            no such text.
+    """
+    require_regular(path)
+    with open(path, "rb") as file:
+        content = file.read(max_bytes + 1)
+    if len(content) > max_bytes:
+        raise OSError(errno.EFBIG, f"it is larger than {max_bytes:,} bytes", str(path))
+    try:
+        return content.decode(encoding, errors).replace("\r\n", "\n").replace("\r", "\n")
+    except UnicodeDecodeError:
+        raise OSError(errno.EILSEQ, "it is not UTF-8 text", str(path)) from None
+
+
+def require_regular(path: Union[str, Path]) -> None:
+    """Checks, without opening it, that a file is one that ends: a pipe may wait and a device go on for ever.
+
+    Raises:
+        OSError: the file is missing, a folder, a pipe or a device.
+    """
+    if "\0" in str(path):
+        raise OSError(errno.EINVAL, "its name holds a NUL character", str(path))
+    mode = os.stat(path).st_mode
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if not stat.S_ISREG(mode):
+        raise OSError(errno.EINVAL, "it is a pipe or a device; write the content to a file", str(path))
 
 
 def sweep(folder: Path, alone: bool = False) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 from pathlib import Path
 from typing import Dict, Optional
 
@@ -28,8 +29,8 @@ def built_in(name: str) -> Optional[str]:
         name: its name, or its path in a clone, `configs/recognition/tsm/tsm_k400_videos.yaml`.
     """
     if name.startswith("configs/"):
-        path = config_folder().parent / name
-        return str(path) if path.is_file() else None
+        path = os.path.join(config_folder().parent, name)
+        return path if os.path.isfile(path) else None
     found = built_in_configs().get(name)
     return str(found) if found else None
 

@@ -100,11 +100,13 @@ class Config(dict):
         if problems:
             raise ConfigError(problems)
 
-    def forget(self, path: KeyPath) -> None:
-        """Drops what is known of where `path`, and everything below it, came from."""
-        for known in (self.origins, self.inherited):
-            for key in [key for key in known if key[: len(path)] == path]:
-                del known[key]
+    def forget(self, path: KeyPath, value: Any) -> None:
+        """Drops what is known of where the `value` at `path`, and everything in it, came from."""
+        self.origins.pop(path, None)
+        self.inherited.pop(path, None)
+        if isinstance(value, (dict, list)):
+            for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+                self.forget((*path, key), item)
 
     def remove(self, path: KeyPath) -> None:
         """Takes a key out."""

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import logging
-import reprlib
 from dataclasses import dataclass, field
 from typing import Any, Dict, List, NamedTuple, Tuple
 
 from paddlevideo_fast.config.document import Config
 from paddlevideo_fast.config.types import KeyPath
 from paddlevideo_fast.config.yaml_source import dotted
-from paddlevideo_fast.errors import ConfigError
+from paddlevideo_fast.errors import MAX_PROBLEMS, ConfigError, shown
 from paddlevideo_fast.log import get_logger, warn_once
 
 _LOGGER = get_logger(__name__)
-_REPR = reprlib.Repr()
-_REPR.maxstring = _REPR.maxother = 60
 
 
 class _Unused(NamedTuple):
@@ -50,14 +47,21 @@ class Findings:
     left_out: Dict[Tuple[KeyPath, str, str], List[str]] = field(default_factory=dict)
 
     def problem(self, path: KeyPath, text: str) -> None:
-        """Notes a problem of the key at `path`."""
-        self.problems.append(self.config.problem(path, text))
+        """Notes a problem of the key at `path`.
+
+        Raises:
+            ConfigError: the problems are too many.
+        """
+        self._add(self.config.problem(path, text))
 
     def wrong_value(self, path: KeyPath, value: Any, expected: str) -> None:
         """Notes a value of the wrong kind."""
-        self.problems.append(
-            f"{self.config.where(path)}  {dotted(path)}={_REPR.repr(value)}: expected {expected}"
-        )
+        self._add(f"{self.config.where(path)}  {dotted(path)}={shown(value)}: expected {expected}")
+
+    def _add(self, line: str) -> None:
+        self.problems.append(line)
+        if len(self.problems) > MAX_PROBLEMS:  # each may cost a search for the nearest name
+            raise ConfigError(self.problems)
 
     def has_no_effect(self, path: KeyPath, owner: str, reason: str) -> None:
         """Notes a key that is accepted and taken out."""

@@ -8,21 +8,30 @@ leaves out the others and says so (`Config.inherited`).
 from __future__ import annotations
 
 import os
-from pathlib import Path
-from typing import Any, Collection, Dict, List, Mapping, Sequence, Tuple
+from typing import Any, Collection, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from paddlevideo_fast.config.builtin import built_in, hint_at_configs
 from paddlevideo_fast.config.document import Config
 from paddlevideo_fast.config.types import KeyPath
-from paddlevideo_fast.config.yaml_source import Source, dotted, parse
-from paddlevideo_fast.errors import ConfigError
+from paddlevideo_fast.config.yaml_source import (
+    MAX_CHARACTERS,
+    MAX_DEPTH,
+    MAX_DIGITS,
+    MAX_FILES,
+    Budget,
+    Source,
+    dotted,
+    parse,
+)
+from paddlevideo_fast.errors import ConfigError, shown
+from paddlevideo_fast.files import read_text
 from paddlevideo_fast.registry import did_you_mean
 
 BASE = "_BASE_"
 _TAGS = ("name", "format", "framework")
 
 
-def read_with_bases(path: str, trail: Tuple[str, ...] = ()) -> Config:
+def read_with_bases(path: str, trail: Tuple[str, ...] = (), budget: Optional[Budget] = None) -> Config:
     """Reads a file and everything it inherits.
 
     `_BASE_` is a path relative to the file that has it, or a list of paths of which later ones win over
@@ -31,22 +40,24 @@ def read_with_bases(path: str, trail: Tuple[str, ...] = ()) -> Config:
     Args:
         path: the file, or the name of a built-in config; `_BASE_` may have such a name, too.
         trail: the files that led here, to find circles.
+        budget: what this file and those that it inherits may ask for; None: as much as a whole config.
 
     Raises:
-        ConfigError: a file is missing, is no YAML mapping, or inherits from itself.
+        ConfigError: a file is missing, is no YAML mapping, or inherits from itself; or the files are too many
+            or too large.
     """
     if not os.path.isfile(path):
         path = built_in(path) or path
+    budget = budget or Budget()
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = read_text(path, max_bytes=4 * MAX_CHARACTERS)
     except FileNotFoundError:
         start = "" if os.path.isabs(path) else f"; paths start from the current folder, {os.getcwd()}"
         hint = hint_at_configs(path) or start
         raise ConfigError([f"{path}  there is no such file{hint}"]) from None
-    except (OSError, UnicodeDecodeError) as error:
-        cause = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise ConfigError([f"{path}  the file cannot be read: {cause}"]) from None
-    source = parse(text, path)
+    except OSError as error:
+        raise ConfigError([f"{path}  the file cannot be read: {error.strerror}"]) from None
+    source = parse(text, path, budget)
     data = {} if source.data is None else source.data
     if not isinstance(data, dict):
         raise ConfigError([f"{path}  the file is not a mapping of sections such as MODEL and DATASET"])
@@ -63,26 +74,31 @@ def read_with_bases(path: str, trail: Tuple[str, ...] = ()) -> Config:
         if os.path.realpath(target) in [os.path.realpath(seen) for seen in chain]:
             circle = " -> ".join((*chain, target))
             raise ConfigError([f"{where}  {BASE}: files inherit in a circle: {circle}"])
-        if not os.path.isfile(target):
+        if not os.path.exists(target):
             hint = hint_at_configs(base)
-            raise ConfigError([f"{where}  {BASE}={base!r}: there is no file {target}{hint}"])
-        merge(merged, read_with_bases(target, chain))
+            raise ConfigError([f"{where}  {BASE}={shown(base)}: there is no file {target}{hint}"])
+        budget.files -= 1
+        if budget.files < 0:
+            raise ConfigError([f"{where}  {BASE}: a config inherits at most {MAX_FILES} files"])
+        layer = read_with_bases(target, chain, budget)
+        if merged:
+            merge(merged, layer)
+        else:  # a long chain of files does not copy the first one at each step
+            merged = layer
+    merged.path = path
     merge(merged, Config(data, origins))
     return merged
 
 
 def merge(base: Config, over: Config) -> None:
     """Puts `over` on top of `base`, in place."""
-    if () in over.origins:
-        base.origins[()] = over.origins[()]
-    _merge_mapping(base, over, base, over, ())
+    _merge_mapping(base, base, over, ())
+    base.origins.update(over.origins)
     base.inherited.update(over.inherited)
 
 
-def _merge_mapping(
-    base: Config, over: Config, old: Dict[str, Any], new: Mapping[str, Any], path: KeyPath
-) -> None:
-    """Merges the mapping `new` of `over` into the mapping `old` of `base`; both are at `path`."""
+def _merge_mapping(base: Config, old: Dict[str, Any], new: Mapping[str, Any], path: KeyPath) -> None:
+    """Merges the mapping `new` into the mapping `old` of `base`; both are at `path`."""
     for tag in _TAGS:
         if tag in old and tag in new and old[tag] != new[tag]:
             for key in old:
@@ -92,18 +108,16 @@ def _merge_mapping(
         here = (*path, key)
         if isinstance(value, dict) and isinstance(old.get(key), dict):
             base.inherited.pop(here, None)
-            base.origins[here] = over.origins[here]
-            _merge_mapping(base, over, old[key], value, here)
-            continue
-        base.forget(here)
-        old[key] = value
-        base.origins.update({k: v for k, v in over.origins.items() if k[: len(here)] == here})
+            _merge_mapping(base, old[key], value, here)
+        else:
+            base.forget(here, old.get(key))
+            old[key] = value
 
 
 def _base_paths(value: Any, where: str) -> List[str]:
     paths = [value] if isinstance(value, str) else value
     if not isinstance(paths, list) or not all(isinstance(path, str) for path in paths):
-        raise ConfigError([f"{where}  {BASE}={value!r}: expected a path or a list of paths"])
+        raise ConfigError([f"{where}  {BASE}={shown(value)}: expected a path or a list of paths"])
     return paths
 
 
@@ -116,10 +130,11 @@ def apply_overrides(config: Config, overrides: Sequence[str], sections: Collecti
     whole section.
     """
     problems: List[str] = []
+    budget = Budget()
     for number, text in enumerate(overrides, 1):
         name = f"-o #{number}"
         try:
-            path, source = _read(text, name)
+            path, source = _read(text, name, budget)
             if path[0] in sections and len(path) > 1:
                 config.setdefault(path[0], {})
             _set(config, path, source, name)
@@ -128,17 +143,17 @@ def apply_overrides(config: Config, overrides: Sequence[str], sections: Collecti
     return problems
 
 
-def _read(text: str, name: str) -> Tuple[List[str], Source]:
+def _read(text: str, name: str, budget: Budget) -> Tuple[List[str], Source]:
     key, equals, value = text.partition("=")
     path = key.strip().split(".")
-    if not equals or not all(path):
+    if not equals or not all(path) or "\0" in key or len(path) > MAX_DEPTH:
         example = "OPTIMIZER.learning_rate.values.0=0.1"
-        raise ConfigError([f"{name}  {text!r}: expected KEY=VALUE, for example {example}"])
+        raise ConfigError([f"{name}  {shown(text)}: expected KEY=VALUE, for example {example}"])
     try:
-        return path, parse(value, name)
+        return path, parse(value, name, budget)
     except ConfigError as error:
         cause = error.problems[0].partition("  ")[2]
-        raise ConfigError([f"{name}  {key.strip()}={value!r}: {cause}"]) from None
+        raise ConfigError([f"{name}  {key.strip()}={shown(value)}: {cause}"]) from None
 
 
 def _set(config: Config, path: Sequence[str], source: Source, name: str) -> None:
@@ -159,8 +174,8 @@ def _set(config: Config, path: Sequence[str], source: Source, name: str) -> None
         for other in container:
             if not config.where((*done, other)).startswith("-o "):
                 config.inherited.setdefault((*done, other), str(container[key]))
+    config.forget(here, container.get(key) if isinstance(container, dict) else container[key])
     container[key] = source.data
-    config.forget(here)
     config.origins.update({(*here, *below): name for below in source.lines})
 
 
@@ -169,8 +184,12 @@ def _key(container: Any, part: str, done: KeyPath, name: str) -> Any:
     if isinstance(container, dict):
         return part
     if not isinstance(container, list):
-        raise ConfigError([f"{name}  {dotted(done)}={container!r}: is a value, '{part}' cannot be set in it"])
-    if not part.isdecimal() or int(part) >= len(container):
+        raise ConfigError(
+            [f"{name}  {dotted(done)}={shown(container)}: is a value, {shown(part)} cannot be set in it"]
+        )
+    if not part.isdecimal() or len(part) > MAX_DIGITS or int(part) >= len(container):
         span = f"0 to {len(container) - 1}" if container else "none, it is empty"
-        raise ConfigError([f"{name}  {dotted((*done, part))}: '{part}' is no index of this list ({span})"])
+        raise ConfigError(
+            [f"{name}  {dotted((*done, part))}: {shown(part)} is no index of this list ({span})"]
+        )
     return int(part)

@@ -2,20 +2,24 @@
 
 YAML has null, bool, int, float, str, list and mapping. The annotations of constructors are compared with
 those: `Sequence`, `List` and `Tuple` are lists, `Dict` and `Mapping` are mappings, a bool is no int, an int
-is a float, a number in quotes is a str and nothing else; `int | None` is `Optional[int]`. An annotation of
+is a float, a number in quotes is a str and nothing else; `int | None` is `Optional[int]`. An int has at most
+32 bits and a float is finite, because numbers beyond lead to overflows far from the config. An annotation of
 another kind is an error of the program: it raises TypeError, so that no value goes unchecked.
 """
 
 from __future__ import annotations
 
 import collections.abc
+import functools
 import inspect
+import sys
 import types
 import typing
 from dataclasses import dataclass
-from typing import Annotated, Any, Dict, Iterator, List, Literal, Optional, Sequence, Tuple, Union
+from typing import Annotated, Any, Dict, Iterator, List, Literal, Mapping, Optional, Sequence, Tuple, Union
 
 KeyPath = Tuple[Union[str, int], ...]
+_MAX_INT = 2**32 - 1
 _UNIONS = (Union, getattr(types, "UnionType", Union))  # the second one is `int | None`, from Python 3.10 on
 
 
@@ -49,6 +53,7 @@ def _text(number: float) -> str:
 
 
 PositiveInt = Annotated[int, Range(1)]
+Size = Annotated[int, Range(1, 65_536)]  # what arrays or processes are made by: frames, pixels, views, clips
 Count = Annotated[int, Range(0)]
 Share = Annotated[float, Range(0.0, 1.0)]
 NonNegative = Annotated[float, Range(0.0)]
@@ -89,7 +94,8 @@ class Argument:
         return self.default is inspect.Parameter.empty
 
 
-def arguments_of(cls: type) -> Dict[str, Argument]:
+@functools.cache
+def arguments_of(cls: type) -> Mapping[str, Argument]:
     """The named arguments of a constructor in their order.
 
     Left out are those that code provides (the class's `injected`) or that it ignores (`ignored_arguments`).
@@ -131,7 +137,7 @@ def mismatches(value: Any, hint: Any) -> Iterator[Mismatch]:
             for key, item in value.items():
                 yield from _below(key, mismatches(item, parameters[1]))
     elif not _is_plain(value, hint):
-        yield Mismatch((), value, describe(hint))
+        yield _no_fit(value, hint)
 
 
 def describe(hint: Any) -> str:
@@ -170,7 +176,7 @@ def _annotated(value: Any, hint: Any, parameters: Sequence[Any]) -> Iterator[Mis
     found = list(mismatches(value, parameters[0]))
     limits = [extra for extra in parameters[1:] if isinstance(extra, Range)]
     if found or not all(limit.allows(value) for limit in limits):
-        yield Mismatch((), value, describe(hint))
+        yield _no_fit(value, hint)
 
 
 def _union(value: Any, hint: Any, options: Sequence[Any]) -> Iterator[Mismatch]:
@@ -187,7 +193,21 @@ def _union(value: Any, hint: Any, options: Sequence[Any]) -> Iterator[Mismatch]:
     if inside and all(problem.path for problem in inside):
         yield from inside
     else:
-        yield Mismatch((), value, describe(hint))
+        yield _no_fit(value, hint)
+
+
+def _no_fit(value: Any, hint: Any) -> Mismatch:
+    """A value of another kind; where it is a number, the limits of all numbers may be what it breaks."""
+    limit = ""
+    if isinstance(value, int) and abs(value) > _MAX_INT:
+        limit = f" (at most {_MAX_INT})"
+    elif isinstance(value, float) and not _is_finite(value):
+        limit = " (finite)"
+    return Mismatch((), value, describe(hint) + limit)
+
+
+def _is_finite(value: float) -> bool:
+    return abs(value) <= sys.float_info.max  # unlike math.isfinite, for an int of any length
 
 
 def _items(value: Any, hint: Any, parameters: Sequence[Any]) -> Iterator[Mismatch]:
@@ -223,9 +243,9 @@ def _is_mapping_hint(hint: Any) -> bool:
 
 def _is_plain(value: Any, hint: Any) -> bool:
     if hint is float:
-        return isinstance(value, (int, float)) and not isinstance(value, bool)
+        return isinstance(value, (int, float)) and not isinstance(value, bool) and _is_finite(value)
     if hint is int:
-        return isinstance(value, int) and not isinstance(value, bool)
+        return isinstance(value, int) and not isinstance(value, bool) and abs(value) <= _MAX_INT
     return isinstance(value, _plain_type(hint))
 
 

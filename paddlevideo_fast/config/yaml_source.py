@@ -1,33 +1,93 @@
 """YAML text to plain data, with the line of every key and list item.
 
-Two things differ from the standard safe loader: `1e-4` is a float, and a date stays a str.
+Two things differ from the standard safe loader: `1e-4` is a float, and a date stays a str. And a text may ask
+for no more than a `Budget` has: aliases, merge keys and files that inherit make much of little.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Set, Tuple
+from typing import Any, Dict, List, Optional, Set, Tuple
 
 import yaml
 
 from paddlevideo_fast.config.types import KeyPath
-from paddlevideo_fast.errors import ConfigError
+from paddlevideo_fast.errors import MAX_PROBLEMS, ConfigError, shortened, shown
 from paddlevideo_fast.log import get_logger, warn_once
 
 _LOGGER = get_logger(__name__)
 
-_MAX_VALUES = 100_000  # aliases of aliases can stand for any number in a few lines
-_FLOAT = "tag:yaml.org,2002:float"
-_TIMESTAMP = "tag:yaml.org,2002:timestamp"
+MAX_CHARACTERS = 2**20
+MAX_FILES = 100
+MAX_DEPTH = 50
+MAX_DIGITS = 100
+_MAX_VALUES = 25_000
+_MAX_KEY = 1000
+_MAX_WARNINGS = 20
+_TAG = "tag:yaml.org,2002:"
 _EXPONENT = re.compile(r"[-+]?(\d[\d_]*\.?[\d_]*|\.\d[\d_]*)[eE][-+]?\d+$")
+_SCALARS = {f"{_TAG}{kind}" for kind in ("null", "bool", "int", "float")}
+_TOO_DEEP = "lists or mappings are nested too deeply"
 
 
-class _Loader(yaml.SafeLoader):
+@dataclass
+class Budget:
+    """What is left for a config: for all of its files and overrides together.
+
+    Attributes:
+        characters: of text.
+        values: that are read, each as often as aliases and merge keys repeat it.
+        files: that are inherited, each as often as it is.
+    """
+
+    characters: int = MAX_CHARACTERS
+    values: int = _MAX_VALUES
+    files: int = MAX_FILES
+
+    def take_text(self, text: str, name: str) -> None:
+        """Takes the characters of a text called `name`; raises ConfigError where they are too many."""
+        self.characters -= len(text)
+        if self.characters < 0:
+            raise ConfigError([f"{name}  a config has at most {MAX_CHARACTERS:,} characters"])
+
+    def take_values(self, count: int, where: str) -> None:
+        """Takes values that were written at `where`; raises ConfigError where they are too many."""
+        self.values -= count
+        if self.values < 0:
+            raise ConfigError(
+                [f"{where}  more than {_MAX_VALUES:,} values; do aliases or merge keys repeat each other?"]
+            )
+
+
+class _Resolver:
+    """Says what a plain scalar is."""
+
+    def resolve(self, kind: type, value: Any, implicit: Any) -> str:
+        """The tag; what is longer than any number is text, and no pattern has to find that out."""
+        if kind is yaml.ScalarNode and implicit[0] and len(value) > MAX_DIGITS:
+            return f"{_TAG}str"
+        return super().resolve(kind, value, implicit)  # type: ignore[misc]
+
+
+class _Loader(_Resolver, yaml.SafeLoader):
     """The safe loader with our reading of plain scalars."""
 
+    def __init__(self, text: str, name: str, budget: Budget) -> None:
+        super().__init__(text)
+        self._name, self._budget = name, budget
+        self._num_nodes = 0
 
-class _Dumper(yaml.SafeDumper):
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        """One more node; there are at most as many as a key and a value for each value that may be read."""
+        self._num_nodes += 1
+        if self._num_nodes > 2 * _MAX_VALUES:
+            where = f"{self._name}:{self.peek_event().start_mark.line + 1}"
+            self._budget.take_values(2 * _MAX_VALUES, where)
+        return super().compose_node(parent, index)
+
+
+class _Dumper(_Resolver, yaml.SafeDumper):
     """Writes what `_Loader` reads; it quotes by the same rules."""
 
     def ignore_aliases(self, data: Any) -> bool:
@@ -37,10 +97,10 @@ class _Dumper(yaml.SafeDumper):
 
 for _cls in (_Loader, _Dumper):
     _cls.yaml_implicit_resolvers = {
-        first: [rule for rule in rules if rule[0] != _TIMESTAMP]
+        first: [rule for rule in rules if rule[0] not in (f"{_TAG}timestamp", f"{_TAG}value")]
         for first, rules in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
-    _cls.add_implicit_resolver(_FLOAT, _EXPONENT, list("-+.0123456789"))
+    _cls.add_implicit_resolver(f"{_TAG}float", _EXPONENT, list("-+.0123456789"))
 
 
 @dataclass
@@ -56,21 +116,24 @@ class Source:
     lines: Dict[KeyPath, int] = field(default_factory=dict)
 
 
-def parse(text: str, name: str) -> Source:
+def parse(text: str, name: str, budget: Optional[Budget] = None) -> Source:
     """Reads one YAML document.
 
     Args:
         text: the document.
         name: what problems call it, a path or `-o #1`.
+        budget: what it may ask for; None: as much as a whole config.
 
     Raises:
         ConfigError: bad syntax, a key that occurs twice with different values, a key that is no str, a tag
-            that builds objects, or more values than a config can have.
+            that builds objects, a value that is not of its tag, or more than the budget has.
     """
+    budget = budget or Budget()
+    budget.take_text(text, name)
     try:
-        loader = _Loader(text)
+        loader = _Loader(text, name, budget)
         node = loader.get_single_node()
-        reader = _Reader(loader, name)
+        reader = _Reader(loader, name, budget)
         source = Source(None, reader.lines)
         source.lines[()] = 1
         if node is not None:
@@ -83,9 +146,13 @@ def parse(text: str, name: str) -> Source:
     except (yaml.YAMLError, ValueError) as error:
         raise ConfigError([f"{name}  not valid YAML: {' '.join(str(error).split())}"]) from None
     except RecursionError:
-        raise ConfigError([f"{name}  not valid YAML: lists or mappings are nested too deeply"]) from None
+        raise ConfigError([f"{name}  not valid YAML: {_TOO_DEEP}"]) from None
     if reader.problems:
-        raise ConfigError(reader.problems)
+        raise ConfigError(list(dict.fromkeys(reader.problems)))
+    for warning in reader.alike[:_MAX_WARNINGS]:
+        warn_once(_LOGGER, warning)
+    if len(reader.alike) > _MAX_WARNINGS:
+        warn_once(_LOGGER, f"{name}  {len(reader.alike) - _MAX_WARNINGS} more keys are written twice, alike")
     return source
 
 
@@ -97,69 +164,124 @@ def dump(data: Any) -> str:
 class _Reader:
     """Walks a node tree; each alias becomes its own copy, so that every place can be overridden alone."""
 
-    def __init__(self, loader: _Loader, name: str) -> None:
+    def __init__(self, loader: _Loader, name: str, budget: Budget) -> None:
         self.loader = loader
         self.name = name
+        self.budget = budget
         self.lines: Dict[KeyPath, int] = {}
         self.problems: List[str] = []
+        self.alike: List[str] = []  # warnings
         self.examined: Set[int] = set()
 
     def read(self, node: yaml.Node, path: KeyPath, above: Tuple[yaml.Node, ...]) -> Any:
-        if any(node is parent for parent in above):
-            self._problem(node, path, "an alias that contains itself")
+        if self._contains_itself(node, path, above):
             return None
+        if len(path) > MAX_DEPTH:
+            raise ConfigError([f"{self._where(node)}  {_TOO_DEEP}"])
         self.lines.setdefault(path, node.start_mark.line + 1)
-        if len(self.lines) > _MAX_VALUES:
-            text = f"more than {_MAX_VALUES:,} values; do aliases contain aliases?"
-            raise ConfigError([f"{self._where(node)}  {text}"])
-        if node.tag in ("tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"):
-            if isinstance(node, yaml.MappingNode):
-                return self._mapping(node, path, (*above, node))
-            if isinstance(node, yaml.SequenceNode):
-                children = enumerate(node.value)
-                return [self.read(child, (*path, index), (*above, node)) for index, child in children]
-        return self.loader.construct_object(node, deep=True)
+        if isinstance(node, yaml.MappingNode) and node.tag == f"{_TAG}map":
+            above = (*above, node)
+            pairs = self._pairs(node, path, above)
+            for key, (key_node, _) in pairs.items():
+                self.lines[path + (key,)] = key_node.start_mark.line + 1
+            return {key: self.read(value_node, (*path, key), above) for key, (_, value_node) in pairs.items()}
+        if isinstance(node, yaml.SequenceNode) and node.tag == f"{_TAG}seq":
+            self.budget.take_values(len(node.value), self._where(node))
+            children = enumerate(node.value)
+            return [self.read(child, (*path, index), (*above, node)) for index, child in children]
+        return self._scalar(node, path)
 
-    def _mapping(self, node: yaml.MappingNode, path: KeyPath, above: Tuple[yaml.Node, ...]) -> Dict[str, Any]:
-        self._find_duplicates(node, path)
-        self.loader.flatten_mapping(node)  # `<<` merges; the mapping's own keys come last and win
-        data = {}
+    def _scalar(self, node: yaml.Node, path: KeyPath) -> Any:
+        if isinstance(node, yaml.ScalarNode) and node.tag == f"{_TAG}str":
+            if "\0" in node.value:
+                self._problem(node, path, f"{shown(node.value)} holds a NUL character")
+            return node.value
+        if isinstance(node, yaml.ScalarNode) and node.tag in _SCALARS:
+            try:
+                if len(node.value) <= MAX_DIGITS:
+                    return self.loader.construct_object(node)
+            except (ValueError, KeyError, IndexError):
+                pass
+            self._problem(node, path, f"{shown(node.value)} is no {node.tag[len(_TAG) :]}")
+        else:
+            self._problem(
+                node, path, f"the tag {shown(node.tag.replace(_TAG, '!!'))} does not fit here; leave it out"
+            )
+        return None
+
+    def _pairs(
+        self, node: yaml.MappingNode, path: KeyPath, above: Tuple[yaml.Node, ...]
+    ) -> Dict[str, Tuple[yaml.Node, yaml.Node]]:
+        """Key to the nodes of key and value: those that `<<` merges, then the mapping's own, which win."""
+        merged: Dict[str, Tuple[yaml.Node, yaml.Node]] = {}
+        own: Dict[str, Tuple[yaml.Node, yaml.Node]] = {}
+        self.budget.take_values(len(node.value), self._where(node))
         for key_node, value_node in node.value:
-            key = self.loader.construct_object(key_node, deep=True)
-            if not isinstance(key, str):
-                self._problem(key_node, path, f"the key {key!r} is no text; put it in quotes")
+            if key_node.tag == f"{_TAG}merge":
+                sources = value_node.value if isinstance(value_node, yaml.SequenceNode) else [value_node]
+                self.budget.take_values(len(sources), self._where(value_node))
+                for source in reversed(sources):  # of several, the first one wins
+                    if not isinstance(source, yaml.MappingNode):
+                        self._problem(source, path, "'<<' takes a mapping or a list of mappings")
+                    elif not self._contains_itself(source, path, above):
+                        merged.update(self._pairs(source, path, (*above, source)))
                 continue
-            self.lines[path + (key,)] = key_node.start_mark.line + 1
-            data[key] = self.read(value_node, (*path, key), above)
-        return data
-
-    def _find_duplicates(self, node: yaml.MappingNode, path: KeyPath) -> None:
-        """A key that comes again is a slip. With an equal value it cannot matter which one counts."""
-        if id(node) in self.examined:  # through an alias; merging has changed its keys since
-            return
+            key = self._key(key_node, path)
+            if key in own and id(node) not in self.examined:
+                self._compare(own[key], (key_node, value_node), (*path, key), above)
+            if key is not None:
+                own[key] = (key_node, value_node)
         self.examined.add(id(node))
-        first: Dict[str, Tuple[int, yaml.Node]] = {}
-        for key_node, value_node in node.value:
-            if not isinstance(key_node, yaml.ScalarNode) or key_node.tag == "tag:yaml.org,2002:merge":
-                continue
-            line, earlier = first.setdefault(key_node.value, (key_node.start_mark.line + 1, value_node))
-            if earlier is value_node:
-                continue
-            where, here = self._where(key_node), (*path, key_node.value)
-            if yaml.serialize(earlier, canonical=True) == yaml.serialize(value_node, canonical=True):
-                message = f"{where}  {dotted(here)}: written twice, alike, first in line {line}"
-                warn_once(_LOGGER, message)
-            else:
-                message = f"written twice, with another value first in line {line}; keep one"
-                self._problem(key_node, here, message)
+        return {**merged, **own}
+
+    def _key(self, node: yaml.Node, path: KeyPath) -> Optional[str]:
+        if not isinstance(node, yaml.ScalarNode):
+            self._problem(node, path, "a key is a list or a mapping; a key is text")
+            return None
+        key = self._scalar(node, path)
+        if isinstance(key, str) and len(key) <= _MAX_KEY:
+            return key
+        what = (
+            f"has more than {_MAX_KEY:,} characters"
+            if isinstance(key, str)
+            else "is no text; put it in quotes"
+        )
+        self._problem(node, path, f"the key {shown(key)} {what}")
+        return None
+
+    def _compare(
+        self,
+        first: Tuple[yaml.Node, yaml.Node],
+        again: Tuple[yaml.Node, yaml.Node],
+        path: KeyPath,
+        above: Tuple[yaml.Node, ...],
+    ) -> None:
+        """A key that comes again is a slip. With an equal value it cannot matter which one counts."""
+        line = first[0].start_mark.line + 1
+        # the repr, because 1 == True == 1.0
+        if repr(self.read(first[1], path, above)) == repr(self.read(again[1], path, above)):
+            self.alike.append(
+                f"{self._where(again[0])}  {dotted(path)}: written twice, alike, first in line {line}"
+            )
+        else:
+            message = f"written twice, with another value first in line {line}; keep one"
+            self._problem(again[0], path, message)
+
+    def _contains_itself(self, node: yaml.Node, path: KeyPath, above: Tuple[yaml.Node, ...]) -> bool:
+        found = any(node is parent for parent in above)
+        if found:
+            self._problem(node, path, "an alias that contains itself")
+        return found
 
     def _where(self, node: yaml.Node) -> str:
         return f"{self.name}:{node.start_mark.line + 1}"
 
     def _problem(self, node: yaml.Node, path: KeyPath, message: str) -> None:
         self.problems.append(f"{self._where(node)}  {dotted(path)}: {message}")
+        if len(self.problems) > MAX_PROBLEMS:
+            raise ConfigError(self.problems)
 
 
 def dotted(path: KeyPath) -> str:
     """A key path as users write it: `PIPELINE.train.transform.0.Scale`."""
-    return ".".join(str(part) for part in path) or "the file"
+    return shortened(".".join(str(part) for part in path)) or "the file"
