@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from itertools import accumulate
 from typing import Any, Callable, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 # H.264 unit types (ITU-T H.264, table 7-1).
 _SLICE, _SEI, _DELIMITER, _FILLER = 1, 6, 9, 12
 
-_START_CODE = b"\x00\x00\x01"
+START_CODE = b"\x00\x00\x01"
 _VOP_START = b"\x00\x00\x01\xb6"  # MPEG-4 part 2: a picture
 B_VOP = 2
 
@@ -21,19 +22,28 @@ def spare_test(codec_context: Any) -> Optional[Callable[[Any], bool]]:
         with state that a decoder keeps).
     """
     if codec_context.name == "h264":
-        extradata = codec_context.extradata or b""
-        # avcC begins with version 1 and holds the size of the length in front of each unit; else: start codes
-        num_length_bytes = (extradata[4] & 3) + 1 if len(extradata) > 6 and extradata[0] == 1 else 0
-        return lambda packet: _is_spare_h264(bytes(packet), num_length_bytes)
+        length = num_length_bytes(codec_context)
+        return lambda packet: _is_spare_h264(bytes(packet), length)
     if codec_context.name == "mpeg4":
         return lambda packet: vop_type(packet) == B_VOP
     return None
 
 
-def _is_spare_h264(data: bytes, num_length_bytes: int) -> bool:
+def num_length_bytes(codec_context: Any) -> int:
+    """Bytes of the length in front of each unit of H.264 or HEVC; 0 where start codes separate units."""
+    header, codec = codec_context.extradata or b"", codec_context.name
+    if codec == "h264" and len(header) > 6 and header[0] == 1:  # avcC
+        return (header[4] & 3) + 1
+    if codec == "hevc" and len(header) > 22 and header[:3] not in (START_CODE, b"\0\0\0"):  # hvcC
+        return (header[21] & 3) + 1
+    return 0
+
+
+def _is_spare_h264(data: bytes, length: int) -> bool:
     """All slices have nal_ref_idc 0, and no parameter set, which outlives the picture, is beside them."""
     found = False
-    for header in _unit_headers(data, num_length_bytes):
+    for _, start in unit_starts(data, length):
+        header = data[start]
         kind = header & 31
         if kind == _SLICE and not header & 0x60:
             found = True
@@ -42,17 +52,23 @@ def _is_spare_h264(data: bytes, num_length_bytes: int) -> bool:
     return found
 
 
-def _unit_headers(data: bytes, num_length_bytes: int) -> Iterator[int]:
+def unit_starts(data: bytes, length: int) -> Iterator[Tuple[int, int]]:
+    """Where each unit of a packet begins: its length or start code, and its first byte.
+
+    Args:
+        data: of the packet.
+        length: as `num_length_bytes` gives it.
+    """
     at, end = 0, len(data)
-    while num_length_bytes and at + num_length_bytes < end:
-        start = at + num_length_bytes
-        yield data[start]
+    while length and at + length < end:
+        start = at + length
+        yield at, start
         at = start + int.from_bytes(data[at:start], "big")
-    if not num_length_bytes:
-        at = data.find(_START_CODE)
+    if not length:
+        at = data.find(START_CODE)
         while 0 <= at < end - 3:
-            yield data[at + 3]
-            at = data.find(_START_CODE, at + 3)
+            yield at, at + 3
+            at = data.find(START_CODE, at + 3)
 
 
 def holds_two_pictures(packet: Any) -> bool:
@@ -158,12 +174,18 @@ class FrameIndex:
         return self._ends[at] if at < len(self._ends) else self._num_packets
 
 
-def index_packets(packets: Sequence[Any], stream: Any) -> Optional[FrameIndex]:
+def index_packets(packets: Sequence[Any], stream: Any, entries: Sequence[int]) -> Optional[FrameIndex]:
     """The index of a stream worked out without decoding, or None where only decoding tells.
 
-    That is so where timestamps are missing or repeated, or frames are reordered in a container that stores no
-    timestamps (AVI: libav guesses some); where the stream does not begin with a key frame that is shown
-    first; and where packets and frames are not one to one. MPEG-4 says the order itself, with each picture.
+    That is so where timestamps are missing or repeated, or go back at a key frame, or frames are reordered in
+    a container that stores no timestamps (AVI: libav guesses some); where the stream does not begin with a
+    key frame that is shown first; and where packets and frames are not one to one. MPEG-4 says the order
+    itself, with each picture.
+
+    Args:
+        packets: of the stream, in decoding order.
+        stream: that they are of.
+        entries: places of the packets where decoding can begin.
     """
     codec_context = stream.codec_context
     codec = codec_context.name
@@ -171,19 +193,14 @@ def index_packets(packets: Sequence[Any], stream: Any) -> Optional[FrameIndex]:
         return None
     if codec == "mpeg4" and min(packet.size for packet in packets) <= _MPEG4_EMPTY_BYTES:
         return None
-    order = _order_by_type(packets) if codec == "mpeg4" else _order_by_time(packets, stream)
+    order = _order_by_type(packets) if codec == "mpeg4" else _order_by_time(packets, stream, entries)
     if order is None or order[0] != 0:
         return None
     hidden = [place for place, packet in enumerate(packets) if packet.is_discard]
-    return FrameIndex(order, entries_of(packets), len(packets), hidden) if len(hidden) < len(order) else None
+    return FrameIndex(order, entries, len(packets), hidden) if len(hidden) < len(order) else None
 
 
-def entries_of(packets: Sequence[Any]) -> List[int]:
-    """Places of the key packets."""
-    return [place for place, packet in enumerate(packets) if packet.is_keyframe]
-
-
-def _order_by_time(packets: Sequence[Any], stream: Any) -> Optional[List[int]]:
+def _order_by_time(packets: Sequence[Any], stream: Any, entries: Sequence[int]) -> Optional[List[int]]:
     pts = [packet.pts for packet in packets]
     if None in pts or len(set(pts)) != len(pts):
         return None
@@ -191,7 +208,11 @@ def _order_by_time(packets: Sequence[Any], stream: Any) -> Optional[List[int]]:
     is_ascending = order == list(range(len(pts)))
     if stream.codec_context.has_b_frames and len(pts) > 2 and is_ascending:
         return None
-    return order if is_ascending or stream.container.format.name != "avi" else None
+    if is_ascending:
+        return order
+    latest = list(accumulate(pts, max))
+    goes_back = any(place and latest[place - 1] > pts[place] for place in entries)  # joined files overlap
+    return None if goes_back or stream.container.format.name == "avi" else order
 
 
 def _order_by_type(packets: Sequence[Any]) -> Optional[List[int]]:

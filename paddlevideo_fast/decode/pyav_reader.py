@@ -10,10 +10,12 @@ from __future__ import annotations
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Set, Tuple
 
 import numpy as np
+from av import Packet
 
 from paddlevideo_fast.decode.colour import RgbConverter
 from paddlevideo_fast.decode.container import LIBAV_ERRORS, demux, explain, may_be_rotated, open_container
-from paddlevideo_fast.decode.packets import FrameIndex, entries_of, index_packets, spare_test
+from paddlevideo_fast.decode.headers import HeaderChanges
+from paddlevideo_fast.decode.packets import FrameIndex, index_packets, spare_test
 from paddlevideo_fast.decode.reader import OnCorrupt, VideoReader
 from paddlevideo_fast.decode.source import Source, VideoSource
 from paddlevideo_fast.errors import VideoDecodeError
@@ -33,6 +35,7 @@ class PictureDecoder:
         shown: the labels of the frames, in the order they are shown.
         avg_fps: frames a second; 0.0 where nothing says.
         size: (width, height) of a frame as it is shown; None where only a decoded frame tells.
+        stored_size: (width, height) of a frame before it is turned, as the file announces it.
         pixel_aspect: width of a pixel over its height, before the frame is turned.
         codec: FFmpeg's name of the compression, such as "h264".
         damage: why the first packet that did not decode did not; empty while all did.
@@ -56,14 +59,16 @@ class PictureDecoder:
             self.codec = self._codec.codec.canonical_name
             self._recovers = self._codec.name == "h264"
             self.avg_fps = float(stream.average_rate or stream.guessed_rate or 0.0)
+            self.stored_size = (self._codec.width, self._codec.height)
             self.pixel_aspect = float(stream.sample_aspect_ratio or 1)
             self._packets = demux(source, self._container, stream, allow_cut)
-            index = index_packets(self._packets, stream)
+            self._changes = HeaderChanges(self._packets, self._codec)
+            index = index_packets(self._packets, stream, self._changes.entries)
             for place, packet in enumerate(self._packets):
                 packet.pts = place
             self._index = self._learn_index() if index is None else index
             may_turn = may_be_rotated(source, stream, self._packets[0])
-            self.size = None if may_turn else (self._codec.width, self._codec.height)
+            self.size = None if may_turn else self.stored_size
             if not self._is_counted:
                 self.shown = self._index.shown
                 self._may_skip = self._index.one_to_one
@@ -85,7 +90,7 @@ class PictureDecoder:
         If labels do not give it either (two pictures in one packet), pictures are counted, and decoding
         always starts at the first packet.
         """
-        num_packets, entries = len(self._packets), entries_of(self._packets)
+        num_packets, entries = len(self._packets), self._changes.entries
         self._first_key = entries[0] if entries else 0
         self._index = FrameIndex(range(num_packets), entries, num_packets)
         order = [picture.pts for picture in self.pictures()]
@@ -112,7 +117,7 @@ class PictureDecoder:
         spans = [(0, len(self._packets))]
         if wanted is not None and not self._is_counted:
             spans = self._index.spans(sorted(wanted))
-        self._is_tainted = bool(self.damage)  # of this pass or of an earlier one: start from nothing
+        self._is_tainted |= bool(self.damage)  # of this pass or of an earlier one: start from nothing
         for span in spans:
             for picture in self._decode(self._needed(span, wanted), spoilt):
                 if picture.is_corrupt:
@@ -148,6 +153,7 @@ class PictureDecoder:
     def _decode(self, places: Iterable[int], spoilt: Set[int]) -> Iterator[Any]:
         """All pictures of packets, decoded from a clean state; adds to `spoilt` what cannot be trusted."""
         self._reset()
+        is_first = True  # for the decoder as it is now
         is_broken = False  # the packet before was left out, or should have been
         for place in places:
             if place in spoilt:
@@ -156,8 +162,12 @@ class PictureDecoder:
             if is_broken and self._index.is_entry(place):
                 yield from self._drain()
                 self._reset()
+                is_first = True
             is_broken = False
             packet = self._packets[place]
+            if is_first and self._changes:
+                packet = self._begin(place)
+            is_first = False
             try:
                 if packet.is_corrupt:
                     raise ValueError("a packet is incomplete: the file is cut off, or damaged")
@@ -173,6 +183,16 @@ class PictureDecoder:
             yield from pictures
         yield from self._drain()
 
+    def _begin(self, place: int) -> Any:
+        """The packet at `place`, for a new decoder: with what packets before it brought in front."""
+        self._is_tainted |= not self._changes.is_constant  # what packets bring stays in the decoder
+        packet, missing = self._packets[place], self._changes.missing_at(place)
+        if not missing:
+            return packet
+        completed = Packet(missing + bytes(packet))
+        completed.pts, completed.is_keyframe = packet.pts, packet.is_keyframe
+        return completed
+
     def _drain(self) -> Iterator[Any]:
         try:
             yield from self._codec.decode(None)
@@ -184,7 +204,10 @@ class PictureDecoder:
         self._is_tainted = True
 
     def _reset(self) -> None:
-        """Puts the decoder into a clean state. After damage it is replaced: some keep state over a flush."""
+        """Puts the decoder into the state of a new one.
+
+        It is replaced after damage and where parameters change in the stream: a flush leaves some state.
+        """
         if self._is_tainted:
             self._container.close()
             self._container, stream = open_container(self._source, allow_cut=True)
@@ -272,7 +295,7 @@ class PyAVReader(VideoReader):
         for index, picture in self._search(range(self.num_frames), skips=False):
             if index != expected:
                 break  # damage
-            yield self._to_rgb(picture)
+            yield self._convert(index, picture)
             expected += 1
         yield from self._read_from(expected)
 
@@ -280,7 +303,7 @@ class PyAVReader(VideoReader):
         missing = set(wanted)
         for index, picture in self._search(wanted, skips=True):
             missing.discard(index)
-            yield index, self._to_rgb(picture)
+            yield index, self._convert(index, picture)
         if missing:  # there is damage, or a key frame was no clean point to enter (intra refresh)
             yield from self._from_the_beginning(sorted(missing))
 
@@ -298,9 +321,16 @@ class PyAVReader(VideoReader):
         for nearest, picture in self._search(list(stands_for), skips=False):
             for index in stands_for.pop(nearest):
                 self.num_replaced += index != nearest
-                yield index, self._to_rgb(picture)
+                yield index, self._convert(nearest, picture)
         if stands_for:
             raise VideoDecodeError(self.path, "damaged, so that it decodes differently each time")
+
+    def _convert(self, index: int, picture: Any) -> np.ndarray:
+        found, expected = (picture.width, picture.height), self._decoder.stored_size
+        if found != expected:
+            sizes = "frame {} has {}×{} pixels, the file announces {}×{}".format(index, *found, *expected)
+            raise VideoDecodeError(self.path, f"the frame size changes within the video: {sizes}")
+        return self._to_rgb(picture)
 
     def _search(self, wanted: Iterable[int], skips: bool) -> Iterator[Tuple[int, Any]]:
         """Number and picture of those frames of `wanted` that decode.

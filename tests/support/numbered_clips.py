@@ -17,7 +17,7 @@ _BITS = 10
 _MIXER = 619  # odd: a one-to-one map of the numbers; the sum of two frames' blocks does not satisfy it
 _DARK, _LIGHT = 20, 235
 _CLEAR = 60  # how far from the middle grey a block must be to count as read
-_QUIET = {
+QUIET = {
     "libx264": {"preset": "veryfast", "crf": "18"},
     "libx265": {"preset": "veryfast", "crf": "18", "x265-params": "log-level=error"},
     "libvpx": {"deadline": "realtime", "cpu-used": "8"},
@@ -128,7 +128,7 @@ def write_clip(
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     os.environ.setdefault("SVT_LOG", "1")
-    options = {**_QUIET.get(codec, {}), **(options or {})}
+    options = {**QUIET.get(codec, {}), **(options or {})}
     with av.open(str(path), "w", options=container_options or {}) as container:
         stream = container.add_stream(codec, rate=fps, options=options)
         stream.width, stream.height = size

@@ -1,0 +1,108 @@
+"""What a reader has read before changes nothing: each read equals that of a new reader, and the whole file.
+
+Files joined from several encodes are the ones that show it: parameters come in their middle.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from pathlib import Path
+from typing import Any, List
+
+import av
+import numpy as np
+import pytest
+
+from paddlevideo_fast.decode import check_video, open_video
+from paddlevideo_fast.decode.colour import RgbConverter
+from paddlevideo_fast.decode.headers import HeaderChanges
+from paddlevideo_fast.errors import VideoDecodeError
+from tests.support.exact_corpus import CORPUS, write_corpus_clip
+from tests.support.joined_clips import JOINED, PART_FRAMES, RESIZED, write_joined_clip
+from tests.support.numbered_clips import read_number
+
+NUM_STEPS = 14
+
+
+def in_sequence(path: Path) -> List[np.ndarray]:
+    """Plain decoding, from the first packet to the last."""
+    to_rgb = RgbConverter()
+    with av.open(str(path)) as container:
+        return [to_rgb(frame).copy() for frame in container.decode(video=0)]
+
+
+def read_somehow(reader: Any, expected: List[np.ndarray], rng: np.random.Generator) -> None:
+    """One step of a sequence: frames in any order, or a part of an iteration, or all of one."""
+    if rng.random() < 0.15:
+        count = int(rng.integers(1, len(expected) + 1))
+        found, indices = list(islice(reader, count)), list(range(count))
+    else:
+        indices = rng.integers(0, len(expected), int(rng.integers(1, 5))).tolist()
+        found = list(reader.read(indices))
+    wrong = [index for index, frame in zip(indices, found) if not np.array_equal(frame, expected[index])]
+    assert wrong == [], indices
+
+
+@pytest.mark.parametrize("name", JOINED)
+def test_any_sequence_of_reads_of_a_joined_file(name, tmp_path):
+    clip = write_joined_clip(tmp_path, name)
+    expected = in_sequence(clip.path)
+    assert [read_number(frame) for frame in expected] == clip.numbers
+    rng = np.random.default_rng(len(name))
+    for on_corrupt in ("raise", "nearest"):
+        with open_video(clip.path, on_corrupt=on_corrupt) as reader:
+            for _ in range(NUM_STEPS):
+                read_somehow(reader, expected, rng)
+            assert reader.num_replaced == 0
+    for index in rng.integers(0, len(expected), 5):
+        with open_video(clip.path) as reader:
+            assert np.array_equal(reader.read([index])[0], expected[index]), index
+    assert check_video(clip.path) is None
+
+
+@pytest.mark.parametrize("name", RESIZED)
+def test_frames_of_another_size_are_an_error(name, tmp_path):
+    path = write_joined_clip(tmp_path, name).path
+    rng = np.random.default_rng(0)
+    with open_video(path) as reader:
+        for index in rng.permutation(reader.num_frames)[:16].tolist():
+            if index < PART_FRAMES:
+                assert read_number(reader.read([index])[0]) == index
+            else:
+                with pytest.raises(VideoDecodeError, match="the frame size changes .* 112×64 .* 80×48"):
+                    reader.read([index])
+    assert "the frame size changes" in check_video(path)
+
+
+def changes_of(path: Path) -> HeaderChanges:
+    with av.open(str(path)) as container:
+        stream = container.streams.video[0]
+        return HeaderChanges(
+            [packet for packet in container.demux(stream) if packet.size], stream.codec_context
+        )
+
+
+def test_a_decoder_gets_what_packets_before_it_brought(tmp_path):
+    back = changes_of(write_joined_clip(tmp_path, "h264_joined_back.mkv").path)
+    assert back
+    assert not back.is_constant
+    assert [len(back.missing_at(place)) for place in (0, 23, 24)] == [0, 0, 0]
+    second = back.missing_at(25)
+    assert second[4] & 31 == 7  # a parameter set, behind its length
+    assert back.missing_at(36) == back.missing_at(48) == second  # the same again is said once
+    assert back.missing_at(49).startswith(second)
+    assert len(back.missing_at(49)) > len(second)
+    assert back.entries == list(range(0, 96, 12))
+
+
+@pytest.mark.parametrize("name", [name for name in CORPUS if name.startswith(("h264", "hevc", "mp", "av1"))])
+def test_ordinary_files_keep_their_decoder(name, tmp_path):
+    """Where nothing changes, a flush is enough, and costs less than a new decoder."""
+    changes = changes_of(write_corpus_clip(tmp_path, name, 26).path)
+    assert changes.is_constant
+
+
+def test_the_version_of_x264_goes_along_where_the_pixels_depend_on_it(tmp_path):
+    for name, has_it in (("h264_444.mp4", True), ("h264.mp4", False)):
+        changes = changes_of(write_corpus_clip(tmp_path, name, 26).path)
+        assert (b"x264 - core" in changes.missing_at(12)) == has_it
