@@ -12,12 +12,15 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import os
 import stat
 from pathlib import Path
 from typing import Iterator, List, Union
 
 _PREFIX = ".saving-"
+_LONGEST_BYTES = 143  # of a name on an encrypted file system; others take 255
+_LONGEST_ENDING_BYTES = 16
 
 
 @contextlib.contextmanager
@@ -40,7 +43,7 @@ def all_whole(*paths: Union[str, Path], sync: bool = True) -> Iterator[List[Path
     So a set with a mark is complete, whenever the process dies.
     """
     targets = [Path(path) for path in paths]
-    partials = [path.with_name(f"{_PREFIX}{os.getpid()}-{path.name}") for path in targets]
+    partials = [aside(path, f"{_PREFIX}{os.getpid()}-") for path in targets]
     try:
         for path in targets:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -59,10 +62,19 @@ def all_whole(*paths: Union[str, Path], sync: bool = True) -> Iterator[List[Path
                 partial.unlink(missing_ok=True)
 
 
+def aside(path: Path, prefix: str) -> Path:
+    """A temporary path beside `path` whose name begins with `prefix`; a long name gives way to its digest."""
+    name = path.name
+    if len(os.fsencode(prefix + name)) > _LONGEST_BYTES:
+        ending = path.suffix if len(os.fsencode(path.suffix)) <= _LONGEST_ENDING_BYTES else ""
+        name = hashlib.blake2b(os.fsencode(name), digest_size=16).hexdigest() + ending
+    return path.with_name(prefix + name)
+
+
 def write_text_whole(path: Union[str, Path], text: str) -> None:
-    """Writes a text file as UTF-8."""
+    """Writes a text file as UTF-8. Names of files keep their bytes, also those that are not UTF-8."""
     with whole(path) as partial:
-        partial.write_text(text, encoding="utf-8")
+        partial.write_bytes(text.encode("utf-8", errors="surrogateescape"))
 
 
 def read_text(path: Union[str, Path], max_bytes: int, encoding: str = "utf-8", errors: str = "strict") -> str:

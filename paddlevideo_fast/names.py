@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import sys
+from pathlib import Path
+from typing import List, Union
 
 
 def shown(name: str) -> str:
@@ -15,6 +17,21 @@ def shown(name: str) -> str:
     if name.isprintable():
         return name
     return "".join(char if char.isprintable() else _escape(char) for char in name)
+
+
+def read_names(file_path: Union[str, Path]) -> List[str]:
+    r"""The lines of a file of names, without the ends of lines; a byte-order mark is no part of them.
+
+    Bytes that are not UTF-8 are kept as Python keeps them in the names of files.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: it is UTF-16 or no text.
+    """
+    data = Path(file_path).read_bytes()
+    if b"\0" in data:
+        raise ValueError("it holds NUL bytes; save it as text in UTF-8")
+    return data.decode("utf-8-sig", errors="surrogateescape").split("\n")
 
 
 def tolerate_names() -> None:

@@ -85,14 +85,14 @@ def draw(runs: Sequence[Run], output: Path, chance: Optional[float], smooth: int
     Raises:
         PaddleVideoFastError: the ending is unknown, or the file cannot be written.
     """
-    from paddlevideo_fast.report import picture
+    from paddlevideo_fast.report import label_text, picture
 
     with picture(output, 1, 2, figsize=(9, 3.4)) as (_, (left, right)):
         for run, color in zip(runs, [f"C{number % 10}" for number in range(len(runs))]):
             steps, losses = run.curve("train", "loss")
             left.plot(steps, losses, color=color, alpha=0.25, linewidth=1)
-            left.plot(steps, running_mean(losses, smooth), color=color, label=run.label)
-            right.plot(*run.curve("valid", "top1"), color=color, marker="o", label=run.label)
+            left.plot(steps, running_mean(losses, smooth), color=color, label=label_text(run.label))
+            right.plot(*run.curve("valid", "top1"), color=color, marker="o", label=label_text(run.label))
         if chance is not None:
             right.axhline(chance, color="0.5", linestyle="--", linewidth=1, label="chance")
         left.set(title="training loss", xlabel="step")

@@ -11,6 +11,7 @@ Examples:
 from __future__ import annotations
 
 import argparse
+import codecs
 import json
 import sys
 from functools import partial
@@ -188,7 +189,8 @@ def _run(args: argparse.Namespace) -> int:
         _predict(args, entries)
     finally:
         if args.json and (entries or sys.exc_info()[0] in (None, KeyboardInterrupt)):
-            print(json.dumps(entries, indent=1, ensure_ascii=False))
+            is_utf8 = codecs.lookup(sys.stdout.encoding or "ascii").name == "utf-8"
+            print(json.dumps(entries, indent=1, ensure_ascii=not is_utf8))
     num_failed = sum("error" in entry for entry in entries)
     if not num_failed:
         return 0

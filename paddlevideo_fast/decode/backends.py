@@ -39,7 +39,13 @@ class Cv2Reader(VideoReader):
         probe.release()
 
     def _open(self) -> cv2.VideoCapture:
-        capture = cv2.VideoCapture(self.path, cv2.CAP_FFMPEG, [cv2.CAP_PROP_N_THREADS, 1])
+        path = VideoSource(self.path).open()
+        try:
+            path.encode()
+        except UnicodeEncodeError:  # OpenCV 4 crashes
+            cause = "OpenCV takes no name that is not UTF-8; rename the file, or choose backend 'pyav'"
+            raise VideoDecodeError(self.path, cause) from None
+        capture = cv2.VideoCapture(path, cv2.CAP_FFMPEG, [cv2.CAP_PROP_N_THREADS, 1])
         if not capture.isOpened():
             raise VideoDecodeError(self.path, "OpenCV does not open it")
         return capture

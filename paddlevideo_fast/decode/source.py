@@ -43,7 +43,8 @@ class VideoSource:
     def open(self) -> Any:
         """What libav and others read from: the path, or a file object at its beginning."""
         if self.path is not None:
-            return self.path
+            # libav takes "a:b.mp4" for an address, an absolute path never
+            return os.path.join(os.getcwd(), self.path) if ":" in self.path else self.path
         if isinstance(self._object, (bytes, bytearray, memoryview)):
             return io.BytesIO(self._object)
         try:

@@ -27,6 +27,7 @@ from paddlevideo_fast.loader import ClipRequest, VideoRecord
 from paddlevideo_fast.loader.collate import make_batch
 from paddlevideo_fast.loader.dataset import ClipDataset
 from paddlevideo_fast.modeling import Preprocess
+from paddlevideo_fast.names import read_names
 
 __all__ = ["Prediction", "Predictor", "Score", "Unread", "WindowedPrediction", "Windowing"]
 
@@ -60,8 +61,8 @@ def listed_videos(path: Union[str, Path]) -> List[Path]:
         PaddleVideoFastError: the list cannot be read, or is empty.
     """
     try:
-        lines = Path(path).read_text(encoding="utf-8-sig").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
+        lines = read_names(path)
+    except (OSError, ValueError) as error:
         raise PaddleVideoFastError(f"{path}: is no list of videos: {error}") from error
     found = [Path(line.strip()) for line in lines if line.strip()]
     if not found:

@@ -15,6 +15,9 @@ from pathlib import Path
 from typing import Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
 from paddlevideo_fast.errors import AnnotationError
+from paddlevideo_fast.names import read_names
+
+UNLISTABLE = "no list can hold a name with a line break, or with a blank at an end of the path; rename it"
 
 
 @dataclass(frozen=True)
@@ -87,6 +90,14 @@ def read_frame_list(
     return _not_empty(records, file_path, "folder num_frames label")
 
 
+def list_line(path: str, *numbers: int) -> Optional[str]:
+    """A line of a list; None where a reader of the line would find another path. See `UNLISTABLE`."""
+    fields = [path, *map(str, numbers)]
+    line = " ".join(fields)
+    is_read = "\n" not in path and not path.startswith("\ufeff") and _fields(line, len(fields)) == fields
+    return line if is_read else None
+
+
 def require_files(
     records: List[VideoRecord], file_path: str, data_prefix: Optional[str] = None
 ) -> List[VideoRecord]:
@@ -128,7 +139,7 @@ def check_labels(records: Sequence[VideoRecord], num_classes: int, file: str) ->
 
 
 def read_class_names(file_path: Union[str, Path], num_classes: int, key: str = "") -> List[str]:
-    """Names of the classes from a UTF-8 text file: one a line, in the order of the labels.
+    """Names of the classes from a text file: one a line, in the order of the labels.
 
     A byte-order mark, line ends of Windows, blank lines and spaces around a name are no part of the names.
 
@@ -142,10 +153,9 @@ def read_class_names(file_path: Union[str, Path], num_classes: int, key: str = "
     """
     where = f"{key} {file_path}".strip()
     try:
-        lines = Path(file_path).read_text(encoding="utf-8-sig").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
+        names = [line.strip() for line in read_names(file_path) if line.strip()]
+    except (OSError, ValueError) as error:
         raise AnnotationError(f"{where}: cannot be read: {error}") from error
-    names = [line.strip() for line in lines if line.strip()]
     if len(names) != num_classes:
         raise AnnotationError(
             f"{where}: has {len(names)} names, the model {num_classes} classes; write one name a line"
@@ -155,19 +165,22 @@ def read_class_names(file_path: Union[str, Path], num_classes: int, key: str = "
 
 def _lines(file_path: str, num_fields: int, expected: str) -> Iterator[Tuple[int, List[str]]]:
     try:
-        with open(file_path, encoding="utf-8-sig") as file:
-            text = file.read()
+        lines = read_names(file_path)
     except FileNotFoundError:
         raise AnnotationError(f"{file_path}: there is no such list; check file_path in DATASET") from None
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise AnnotationError(f"{file_path}: the list cannot be read: {error}") from None
-    for number, line in enumerate(text.split("\n"), start=1):
+    for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
-        fields = line.strip().rsplit(None, num_fields - 1)
+        fields = _fields(line, num_fields)
         if len(fields) != num_fields:
             raise AnnotationError(f"{file_path}:{number}: expected '{expected}', found '{line.strip()}'")
         yield number, fields
+
+
+def _fields(line: str, count: int) -> List[str]:
+    return line.strip().rsplit(None, count - 1)
 
 
 def _integer(text: str, name: str, file_path: str, line: int) -> int:

@@ -277,7 +277,8 @@ def encode(
     """
     pictures = iter(pictures)
     first = next(pictures)
-    with av.open(str(path), "w", format="mp4", options={"movflags": "faststart"}) as output:
+    # libav takes "a:b.mp4" for an address, an absolute path never
+    with av.open(str(path.absolute()), "w", format="mp4", options={"movflags": "faststart"}) as output:
         stream = output.add_stream("libx264", rate=times.rate, options={**_X264, "crf": f"{crf:.2f}"})
         stream.width, stream.height, stream.pix_fmt = first.width, first.height, first.format.name
         codec = stream.codec_context

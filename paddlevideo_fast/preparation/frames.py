@@ -15,6 +15,9 @@ import numpy as np
 
 from paddlevideo_fast.decode import VIDEO_EXTENSIONS, open_frames, open_video
 from paddlevideo_fast.errors import VideoDecodeError
+from paddlevideo_fast.files import aside
+from paddlevideo_fast.loader.annotations import UNLISTABLE, list_line
+from paddlevideo_fast.names import shown
 from paddlevideo_fast.preparation.flags import ToolParser, number
 from paddlevideo_fast.preparation.lists import find_clips
 from paddlevideo_fast.preparation.run import (
@@ -124,6 +127,10 @@ def extract(argv: Optional[Sequence[str]] = None) -> int:
     """
     args = _parse(argv)
     videos = _find_videos(args.root, args.level, args.ext)
+    left_out = [(str(video), UNLISTABLE) for name, video in videos.items() if list_line(name, 1) is None]
+    for video, cause in left_out:
+        print(f"left out: {shown(video)}: {cause}", file=sys.stderr)
+    videos = {name: video for name, video in videos.items() if list_line(name, 1) is not None}
     tasks = [
         _Task(
             str(video),
@@ -149,10 +156,11 @@ def extract(argv: Optional[Sequence[str]] = None) -> int:
             (args.output / _OLD_NOTE).unlink(missing_ok=True)
             results = list(run_all(_extract, tasks, args.workers, "videos"))
             write_lines(args.output / "rawframes.list", _list_lines(list(videos), results, args.level))
-            failures = [(task.video, result.cause) for task, result in zip(tasks, results) if result.cause]
-            if not failures:
+            failed = [(task.video, result.cause) for task, result in zip(tasks, results) if result.cause]
+            if not failed:
                 print(f"{args.output}: frames of {len(results)} videos")
-            return report_failures(failures, len(results), args.output / "failures.txt")
+            failures = [*left_out, *failed]
+            return report_failures(failures, len(left_out) + len(tasks), args.output / "failures.txt")
 
 
 def extract_parser() -> ToolParser:
@@ -254,7 +262,7 @@ def _extract(task: _Task) -> _Result:
     folder = Path(task.folder)
     suffix = f"img_{{:05}}.{task.image_format}"
     encode = partial(encode_image, path=task.video, ending=f".{task.image_format}", quality=task.quality)
-    unfinished = folder.with_name(f".partial-{folder.name}")
+    unfinished = aside(folder, ".partial-")
     try:
         with open_video(task.video, task.backend) as reader:
             if not task.overwrite and _count_images(task.folder, suffix) == reader.num_frames:
@@ -272,7 +280,10 @@ def _extract(task: _Task) -> _Result:
     except VideoDecodeError as error:
         return _Result(0, error.cause)
     except OSError as error:
-        raise disk_error(folder, error) or error from error
+        full = disk_error(folder, error)
+        if full:
+            raise full from error
+        return _Result(0, f"cannot be stored: {error.strerror or error}")
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
 
@@ -291,6 +302,6 @@ def _list_lines(names: Sequence[str], results: Sequence[_Result], level: int) ->
     lines = []
     for name, result in zip(names, results):
         if not result.cause:
-            label = f" {classes.index(name.rpartition('/')[0])}" if level == 2 else ""
-            lines.append(f"{name} {result.num_frames}{label}")
+            labels = [classes.index(name.rpartition("/")[0])] if level == 2 else []
+            lines.append(list_line(name, result.num_frames, *labels) or "")
     return lines

@@ -12,13 +12,21 @@ from typing import Callable, Dict, Iterable, List, NamedTuple, Optional, Sequenc
 from paddlevideo_fast.decode import VIDEO_EXTENSIONS, open_frames, open_video
 from paddlevideo_fast.decode.frames import DEFAULT_SUFFIX
 from paddlevideo_fast.errors import EXIT_FAILURES, VideoDecodeError
-from paddlevideo_fast.loader.annotations import VideoRecord, read_frame_list, read_video_list
+from paddlevideo_fast.loader.annotations import (
+    UNLISTABLE,
+    VideoRecord,
+    list_line,
+    read_frame_list,
+    read_video_list,
+)
+from paddlevideo_fast.names import read_names, shown
 from paddlevideo_fast.preparation.flags import ToolParser
 from paddlevideo_fast.preparation.run import (
     Provenance,
     ToolError,
     crc32_of,
     only_run,
+    report_failures,
     run_all,
     write_failures,
     write_lines,
@@ -103,20 +111,27 @@ def by_name(clips: Iterable[Clip], name: Callable[[Clip], str]) -> Dict[str, Cli
     return found
 
 
-def write_list(file: Path, clips: Iterable[Tuple[Clip, int]], root: Optional[Path]) -> None:
+def write_list(file: Path, clips: Iterable[Tuple[Clip, int]], root: Optional[Path]) -> List[Tuple[str, str]]:
     """Writes lines `path label` or `folder num_frames label`.
 
     Args:
         file: the list.
         clips: clips with their labels.
         root: folder that paths are relative to, the config's data_prefix; None: absolute paths.
+
+    Returns:
+        Path and cause of each clip that no list can hold; the list is without it.
     """
-    lines = []
+    lines, left_out = [], []
     for clip, label in clips:
         path = clip.path.relative_to(root) if root else clip.path.absolute()
-        count = "" if clip.num_frames is None else f" {clip.num_frames}"
-        lines.append(f"{path.as_posix()}{count} {label}")
+        line = list_line(path.as_posix(), *([] if clip.num_frames is None else [clip.num_frames]), label)
+        if line is None:
+            left_out.append((str(clip.path), UNLISTABLE))
+        else:
+            lines.append(line)
     write_lines(file, lines)
+    return left_out
 
 
 # --- from class folders: `paddlevideo-fast data list`
@@ -142,7 +157,7 @@ def build(argv: Optional[Sequence[str]] = None) -> int:
 
     Each folder in --root is a class, numbered in alphabetical order, and --valid_share of each class goes to
     validation. Writes train.list, valid.list and classes.txt to --output. Lines are `path label` for videos
-    and `folder num_frames label` for frames.
+    and `folder num_frames label` for frames. What no list can hold is left out, and the exit code is 1.
 
     Data sets with annotations have scripts of their own, such as `paddlevideo-fast data ucf101`.
 
@@ -153,6 +168,8 @@ def build(argv: Optional[Sequence[str]] = None) -> int:
     if not 0 <= args.valid_share < 1:
         raise ToolError(f"--valid_share: {args.valid_share}; must be from 0 to below 1")
     classes = _clips_by_class(args.root, args.kind, args.rgb_prefix)
+    left_out = [(str(args.root / name), UNLISTABLE) for name in classes if list_line(name) is None]
+    classes = {name: clips for name, clips in classes.items() if list_line(name) is not None}
     names = _read_classes(args.classes, classes) if args.classes else sorted(classes)
     lists = _split(classes, names, args.valid_share, args.seed)
     keys = ("kind", "rgb_prefix", "valid_share", "relative", "shuffle", "seed")
@@ -166,10 +183,11 @@ def build(argv: Optional[Sequence[str]] = None) -> int:
         for file, entries in lists.items():
             if args.shuffle:
                 random.Random(args.seed).shuffle(entries)
-            write_list(args.output / file, entries, args.root if args.relative else None)
-            print(f"{args.output / file}: {len(entries)} lines")
+            unlisted = write_list(args.output / file, entries, args.root if args.relative else None)
+            print(f"{args.output / file}: {len(entries) - len(unlisted)} lines")
+            left_out += unlisted
         write_lines(args.output / "classes.txt", names)
-    return 0
+    return report_failures(left_out, len(left_out) + sum(map(len, lists.values())))
 
 
 def _clips_by_class(root: Path, kind: str, prefix: str) -> Dict[str, List[Clip]]:
@@ -192,8 +210,7 @@ def _read_classes(file: Path, folders: Iterable[str]) -> List[str]:
     """The class names of a file, one a line."""
     if not file.is_file():
         raise ToolError(f"{file}: no such file")
-    lines = file.read_text(encoding="utf-8-sig").splitlines()
-    names = [line.strip() for line in lines if line.strip()]
+    names = [line.strip() for line in read_names(file) if line.strip()]
     unknown = sorted(set(folders) - set(names))
     if unknown:
         raise ToolError(f"{file}: lacks the class folders {', '.join(unknown)}")
@@ -257,10 +274,10 @@ def check(argv: Optional[Sequence[str]] = None) -> int:
         raise ToolError("give --list, an annotation list, or --root, a folder")
     if source.is_dir():
         found = [str(clip.path) for clip in find_clips(source)]
-        entries = [_Entry(path, path, None, "", args.backend) for path in found]
+        entries = [_Entry(list_line(path) or "", path, None, "", args.backend) for path in found]
     elif source.is_file():
         records = read_records(source, args.kind, args.data_prefix, args.suffix)
-        lines = source.read_text(encoding="utf-8-sig").split("\n")
+        lines = read_names(source)
         entries = [
             _Entry(lines[one.line - 1], one.path, one.num_frames, one.frames_suffix or "", args.backend)
             for one in records
@@ -270,9 +287,11 @@ def check(argv: Optional[Sequence[str]] = None) -> int:
     if not entries:
         raise ToolError(f"{source}: nothing to check in it")
     causes = list(run_all(_fault, entries, args.workers, "checked", chunk=4))
+    if args.output:
+        causes = [cause or (None if entry.line else UNLISTABLE) for entry, cause in zip(entries, causes)]
     bad = [(entry.path, cause) for entry, cause in zip(entries, causes) if cause]
     for path, cause in bad:
-        print(f"bad: {path}: {cause}")
+        print(f"bad: {shown(path)}: {shown(cause)}")
     print(f"{len(entries) - len(bad)} of {len(entries)} are intact", file=sys.stderr if bad else sys.stdout)
     if args.output:
         write_lines(args.output, [entry.line for entry, cause in zip(entries, causes) if not cause])

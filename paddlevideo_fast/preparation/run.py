@@ -29,6 +29,7 @@ from paddlevideo_fast.errors import EXIT_FAILURES, EXIT_INTERRUPTED, EXIT_USER_E
 from paddlevideo_fast.files import write_text_whole
 from paddlevideo_fast.invocation import as_started
 from paddlevideo_fast.loader.worker_process import end_with
+from paddlevideo_fast.names import shown, tolerate_names
 
 PROVENANCE = "provenance.json"
 LOCK = ".lock"
@@ -52,6 +53,7 @@ def run_main(main: Callable[[Optional[Sequence[str]]], int], argv: Optional[Sequ
         main: the tool.
         argv: its command line; None: that of this process.
     """
+    tolerate_names()
     try:
         return main(argv)
     except (PaddleVideoFastError, OSError) as error:
@@ -149,16 +151,16 @@ def report_failures(
     if not failures:
         return 0
     for video, cause in failures[: _NUM_SHOWN if file else None]:
-        print(f"failed: {video}: {as_started(cause)}", file=sys.stderr)
+        print(f"failed: {shown(video)}: {shown(as_started(cause))}", file=sys.stderr)
     listed = f"; all are listed in {file}" if file else ""
     print(f"error: {len(failures)} of {total} videos failed{listed}{hint}", file=sys.stderr)
     return EXIT_FAILURES
 
 
 def write_failures(file: Path, failures: Sequence[Tuple[str, str]]) -> None:
-    """Writes lines `video<TAB>cause`, or removes the file of an earlier run where nothing failed."""
+    """Writes lines `video<TAB>cause` with names as they are shown, or removes the file of an earlier run."""
     if failures:
-        write_lines(file, (f"{video}\t{cause}" for video, cause in failures))
+        write_lines(file, (f"{shown(video)}\t{shown(cause)}" for video, cause in failures))
     else:
         file.unlink(missing_ok=True)
 

@@ -14,7 +14,14 @@ from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Se
 
 from paddlevideo_fast.preparation.flags import ToolParser
 from paddlevideo_fast.preparation.lists import Clip, by_name, find_clips, write_list
-from paddlevideo_fast.preparation.run import Provenance, ToolError, crc32_of, only_run, write_lines
+from paddlevideo_fast.preparation.run import (
+    Provenance,
+    ToolError,
+    crc32_of,
+    only_run,
+    report_failures,
+    write_lines,
+)
 
 _MAX_DEPTH = 3  # such as train/<class>/<video>
 _MANY_MISSING = 0.1
@@ -440,6 +447,7 @@ def _write(
     options = {"kind": args.kind, "shuffle": args.shuffle, "lists": list(annotated.lists)}
     made = Provenance(f"{tool}/build_lists", options, crc32_of(*annotated.files), str(args.root))
     with only_run(args.output), made.kept_in(args.output):
+        left_out = []
         for file, labels in annotated.lists.items():
             present = [(clip, number) for name, number in labels.items() if (clip := found[name])]
             if args.shuffle:
@@ -447,11 +455,12 @@ def _write(
             absent = [name for name in labels if not found[name]]
             _report_missing(args.output / file, absent, len(labels), args.root)
             if present:
-                write_list(args.output / file, present, args.root if relative else None)
-                print(f"{args.output / file}: {len(present)} of {len(labels)} clips")
+                unlisted = write_list(args.output / file, present, args.root if relative else None)
+                print(f"{args.output / file}: {len(present) - len(unlisted)} of {len(labels)} clips")
+                left_out += unlisted
         write_lines(args.output / "class_names.txt", annotated.names)
         print(f"{args.output / 'class_names.txt'}: {len(annotated.names)} classes")
-    return 0
+    return report_failures(left_out, len(found))
 
 
 def _report_missing(file: Path, missing: Sequence[str], total: int, root: Path) -> None:

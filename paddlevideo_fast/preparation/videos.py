@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import shutil
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -17,7 +18,8 @@ import av
 from paddlevideo_fast.decode import open_video
 from paddlevideo_fast.errors import VideoDecodeError
 from paddlevideo_fast.files import sweep
-from paddlevideo_fast.loader.annotations import VideoRecord, read_video_list
+from paddlevideo_fast.loader.annotations import UNLISTABLE, VideoRecord, list_line, read_video_list
+from paddlevideo_fast.names import shown
 from paddlevideo_fast.preparation.encoding import PRESETS, Prepared, PrepareError, Settings, prepare
 from paddlevideo_fast.preparation.flags import ToolParser, number
 from paddlevideo_fast.preparation.run import (
@@ -82,9 +84,14 @@ def prepare_list(argv: Optional[Sequence[str]] = None) -> int:
     args = _parse(argv)
     records = read_video_list(str(args.list), str(args.data_prefix or ""), args.suffix)
     names = _new_names(records, args)
+    left_out = [(one.path, UNLISTABLE) for name, one in zip(names, records) if list_line(name, 0) is None]
+    for video, cause in left_out:
+        print(f"left out: {shown(video)}: {cause}", file=sys.stderr)
     settings = Settings(args.preset, args.short_side, args.target_psnr)
     tasks = {
-        name: Task(record.path, str(args.output), name, settings) for name, record in zip(names, records)
+        name: Task(record.path, str(args.output), name, settings)
+        for name, record in zip(names, records)
+        if list_line(name, 0) is not None
     }
     if args.estimate:
         return _estimate([task.source for task in tasks.values()], args, settings)
@@ -96,17 +103,19 @@ def prepare_list(argv: Optional[Sequence[str]] = None) -> int:
         manifest = _read_manifest(args.output / _MANIFEST)
         done = {name: _done_before(task, manifest.get(name)) for name, task in tasks.items()}
         missing = [task for name, task in tasks.items() if done[name] is None]
-        failures = []
+        failures = list(left_out)
         for task, result in zip(missing, run_all(work, missing, args.workers, "videos")):
             done[task.name] = result.prepared
             if result.cause:
                 failures.append((task.source, result.cause))
-        lines = [f"{name} {record.label}" for name, record in zip(names, records) if done[name]]
+        lines = [list_line(name, one.label) or "" for name, one in zip(names, records) if done.get(name)]
         write_lines(args.output / args.list.name, lines)
         good = [prepared for prepared in done.values() if prepared]
         if good:
-            print(_summary(good, args.output, len(missing) - len(failures)))
-        return report_failures(failures, len(tasks), args.output / f"{args.list.stem}.failures.txt")
+            print(_summary(good, args.output, len(missing) + len(left_out) - len(failures)))
+        return report_failures(
+            failures, len(tasks) + len(left_out), args.output / f"{args.list.stem}.failures.txt"
+        )
 
 
 def prepare_list_parser() -> ToolParser:

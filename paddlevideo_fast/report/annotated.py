@@ -151,7 +151,7 @@ Pictures = Callable[[int], Iterator[Tuple[int, np.ndarray]]]
 
 
 def _write_mp4(path: Path, pictures: Pictures, size: Tuple[int, int], fps: float, num_frames: int) -> None:
-    with av.open(str(path), "w", format="mp4", options={"movflags": "faststart"}) as output:
+    with av.open(str(path.absolute()), "w", format="mp4", options={"movflags": "faststart"}) as output:
         stream = _stream(output, "libx264", Fraction(fps).limit_denominator(1001), size, "yuv420p", _X264)
         for _, picture in pictures(1):
             output.mux(stream.encode(av.VideoFrame.from_ndarray(picture, "rgb24")))
@@ -163,7 +163,9 @@ def _write_gif(path: Path, pictures: Pictures, size: Tuple[int, int], fps: float
     last = (num_frames - 1) // step * step
     # the muxer does not know how long the last picture stays
     delay = round(num_frames / fps * _GIF_TICKS) - round(last / fps * _GIF_TICKS)
-    with av.open(str(path), "w", format="gif", options={"final_delay": str(max(1, delay))}) as output:
+    with av.open(
+        str(path.absolute()), "w", format="gif", options={"final_delay": str(max(1, delay))}
+    ) as output:
         stream = _stream(output, "gif", Fraction(_GIF_TICKS), size, "pal8", {})
         palettes = _Palettes(*size)
         for number, picture in pictures(step):

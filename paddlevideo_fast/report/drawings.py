@@ -11,6 +11,7 @@ import numpy as np
 
 from paddlevideo_fast.errors import PaddleVideoFastError
 from paddlevideo_fast.log import get_logger
+from paddlevideo_fast.names import shown
 from paddlevideo_fast.report.output import whole
 
 Record = Mapping[str, Any]
@@ -123,6 +124,8 @@ def confusion_picture(confusion: np.ndarray, names: Sequence[str]) -> bytes:
         confusion: int [C, C]; rows are the right classes.
         names: names of the classes; shown where there is room to read them.
     """
+    from matplotlib import font_manager  # see `pyplot`
+
     plot = pyplot()
     num_classes = len(names)
     shares = confusion / confusion.sum(axis=1, keepdims=True).clip(1)
@@ -131,8 +134,11 @@ def confusion_picture(confusion: np.ndarray, names: Sequence[str]) -> bytes:
     shown = axis.imshow(shares, cmap="Blues", vmin=0, vmax=1, interpolation="nearest")
     axis.set(xlabel="predicted", ylabel="class")
     if num_classes <= _LABELLED_CLASSES:
-        axis.set_xticks(range(num_classes), names, rotation=90)
-        axis.set_yticks(range(num_classes), names)
+        letters = lettering(names)
+        font = font_manager.FontProperties(fname=str(letters.font_file))
+        labels = [label_text(name) for name in letters.names]
+        axis.set_xticks(range(num_classes), labels, rotation=90, fontproperties=font)
+        axis.set_yticks(range(num_classes), labels, fontproperties=font)
     if num_classes <= _COUNTED_CLASSES:
         for (row, column), count in np.ndenumerate(confusion):
             color = "white" if shares[row, column] > 0.5 else "black"
@@ -165,10 +171,12 @@ class Lettering(NamedTuple):
 def lettering(names: Sequence[str]) -> Lettering:
     """A font for names: matplotlib's own, else a font of the system that has all characters.
 
+    Names are shown as `names.shown` shows them.
     Where no font has all characters, names that cannot be written are replaced, with a warning.
     """
     from matplotlib import font_manager  # see figures.pyplot
 
+    names = [shown(name) for name in names]
     default = Path(font_manager.findfont("DejaVu Sans"))
     needed = {ord(letter) for name in names for letter in name if not letter.isspace()} | _LATIN
     for font_file in (default, *_system_fonts()):
@@ -252,7 +260,7 @@ def draw_timeline(path: Path, edges_sec: Sequence[float], scores: np.ndarray, le
                 edges,
                 baseline=None,
                 color=colors[number],
-                label=_short(letters.names[number]),
+                label=label_text(letters.names[number]),
             )
         for start, stop in _runs(best):
             color = colors.get(int(best[start]), _OTHER_COLOR)
@@ -262,9 +270,7 @@ def draw_timeline(path: Path, edges_sec: Sequence[float], scores: np.ndarray, le
         unit = "probability" if group == 1 else f"probability (mean of {group} windows)"
         curves.set(ylabel=unit, ylim=(0, 1.02), xlim=(edges[0], edges[-1]))
         curves.grid(alpha=0.3)
-        legend = curves.legend(loc="upper left", bbox_to_anchor=(1.005, 1.02), borderaxespad=0, prop=font)
-        for text in legend.get_texts():
-            text.set_parse_math(False)  # a name may have a dollar sign
+        curves.legend(loc="upper left", bbox_to_anchor=(1.005, 1.02), borderaxespad=0, prop=font)
         strip.set(ylabel="best", yticks=[])
         _set_time_axis(strip, float(edges[-1]))
 
@@ -285,8 +291,11 @@ def _runs(values: np.ndarray) -> List[Tuple[int, int]]:
     return list(zip(changes, changes[1:]))
 
 
-def _short(name: str) -> str:
+def label_text(name: str) -> str:
+    """A name as matplotlib writes it: no formula, no hidden label, and not too long."""
+    name = shown(name)
     name = name if len(name) <= _NAME_LENGTH else name[: _NAME_LENGTH - 1] + "…"
+    name = name.replace("$", r"\$")
     return f" {name}" if name.startswith("_") else name  # matplotlib leaves out labels that begin so
 
 

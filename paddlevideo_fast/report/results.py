@@ -187,7 +187,7 @@ def write_page(folder: Path, page: Page) -> None:
         PaddleVideoFastError: the file cannot be written.
     """
     with whole(folder / "report.html") as partial:
-        partial.write_text(render(page), encoding="utf-8")
+        partial.write_text(render(page), encoding="utf-8", errors="backslashreplace")
 
 
 class Reporting(Callback):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence
+from typing import IO, Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from paddlevideo_fast.metrics import Predictions, class_results, confusion_matri
 from paddlevideo_fast.report.output import whole
 
 NUM_TOP = 5
+_ANY_NAME = "backslashreplace"  # for bytes that are not UTF-8: in JSON, the escape reads back as the name
 NUM_HARDEST = 100
 
 
@@ -53,11 +55,11 @@ def write_tables(folder: Path, predictions: Predictions, naming: Naming) -> None
     """
     with whole(folder / "predictions.jsonl") as partial:
         lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in prediction_rows(predictions, naming))
-        partial.write_text("".join(lines), encoding="utf-8")
+        partial.write_bytes("".join(lines).encode("utf-8", _ANY_NAME))
     _write_csv(folder / "per_class.csv", class_rows(predictions, naming))
     _write_csv(folder / "worst.csv", hardest_rows(predictions, naming, NUM_HARDEST))
     names = list(naming.classes)
-    with whole(folder / "confusion.csv") as partial, partial.open("w", newline="", encoding="utf-8") as file:
+    with _csv_file(folder / "confusion.csv") as file:
         writer = csv.writer(file)
         writer.writerow(["label \\ predicted", *names])
         writer.writerows([name, *row] for name, row in zip(names, confusion_matrix(predictions).tolist()))
@@ -128,8 +130,14 @@ def _rounded(share: float) -> Any:
     return "" if np.isnan(share) else round(share, 5)
 
 
+@contextlib.contextmanager
+def _csv_file(path: Path) -> Iterator[IO[str]]:
+    with whole(path) as partial, partial.open("w", newline="", encoding="utf-8", errors=_ANY_NAME) as file:
+        yield file
+
+
 def _write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    with whole(path) as partial, partial.open("w", newline="", encoding="utf-8") as file:
+    with _csv_file(path) as file:
         writer = csv.DictWriter(file, list(rows[0]))
         writer.writeheader()
         writer.writerows(rows)

@@ -41,7 +41,7 @@ def test_the_strip_has_the_color_of_the_best_class(tmp_path, drawn):
     letters = lettering(["left", "right $x$", "_up", "down"])
     draw_timeline(path, edges, scores_of([0, 0, 1, 2, 0], 4), letters)
     ((legend, axis, ticks),) = drawn
-    assert (legend, axis) == (["left", " _up", "right $x$"], "time (s)")
+    assert (legend, axis) == (["left", " _up", r"right \$x\$"], "time (s)")
     assert {"0", "20", "80"} <= set(ticks)
     pixels = np.asarray(Image.open(path).convert("RGB"))
     assert pixels.shape[0] < pixels.shape[1]

@@ -1,0 +1,187 @@
+"""Names are data: every command takes any name that Linux takes, or names what it leaves out and goes on."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from paddlevideo_fast.cli import export as export_command
+from paddlevideo_fast.cli import main
+from paddlevideo_fast.cli import plot as plot_command
+from paddlevideo_fast.cli import predict as predict_command
+from paddlevideo_fast.loader.annotations import read_class_names, read_frame_list, read_video_list
+from paddlevideo_fast.names import shown
+from paddlevideo_fast.preparation.frames import extract
+from paddlevideo_fast.preparation.lists import build, check
+from paddlevideo_fast.preparation.packing import pack
+from paddlevideo_fast.preparation.run import run_main
+from paddlevideo_fast.preparation.videos import prepare_list
+
+# stems of videos, in the folder of a class; all end in .mp4
+NAMES = [
+    *(b"50%off", b"%d%s%(asctime)s", b"$x^$_{", b"\\back\\slash", b"q'uo\"te`", b"<script>alert(1)<", b"-rf"),
+    *(b" lead", b"trail ", b"tab\there", b"cr\rcr", b"\x1b[31m", b"\xff\xe9t\xe9", b"a,b;c", b"#1", b"a:b"),
+    *(b"new\nline", b"x" * 251, b"a..b", b"{0}{", "😀👩‍👧".encode(), "\u202eab\u2028c".encode()),
+]
+CLASSES = [b"$\\frac$", b"50%", b"<b>&", b"\xffclass", b"_hidden"]
+UNLISTABLE_CLASSES = [b" lead", b"new\nclass"]
+
+
+@pytest.fixture(scope="module")
+def videos(tmp_path_factory, make_clip):
+    """A folder of class folders: each name is in one class, and two classes cannot be listed."""
+    root = tmp_path_factory.mktemp("hostile") / "videos"
+    clip = make_clip(root.parent / "clip.mp4", 4, (32, 32))
+    for place, name in enumerate(NAMES):
+        folder = os.path.join(os.fsencode(root), CLASSES[place % len(CLASSES)])
+        os.makedirs(folder, exist_ok=True)
+        os.link(clip, os.path.join(folder, name + b".mp4"))
+    for name in UNLISTABLE_CLASSES:
+        folder = os.path.join(os.fsencode(root), name)
+        os.makedirs(folder)
+        os.link(clip, os.path.join(folder, b"a.mp4"))
+    return root
+
+
+def paths_below(root, keep=lambda path: True):
+    found = (path.relative_to(root) for path in Path(root).rglob("*.mp4"))
+    return sorted(str(path) for path in found if keep(str(path)))
+
+
+def can_be_listed(path):
+    return "\n" not in path and not path.startswith(" ")
+
+
+def test_the_data_tools(videos, tmp_path, capfd):
+    files = paths_below(videos, can_be_listed)
+    assert len(files) == len(NAMES) - 1
+    lists = tmp_path / "lists"
+    options = ["--root", str(videos), "--kind", "video", "--valid_share", "0", "--relative"]
+    assert run_main(build, [*options, "--output", str(lists)]) == 1
+    told = capfd.readouterr().err
+    assert told.count("failed: ") == 3
+    assert "new\\nline.mp4: no list can hold a name with a line break" in told
+    train = lists / "train.list"
+    records = read_video_list(str(train))
+    assert sorted(record.path for record in records) == files
+    names = read_class_names(lists / "classes.txt", len(CLASSES))
+    assert sorted(map(os.fsencode, names)) == sorted(CLASSES)
+    assert all(names[record.label] == os.path.dirname(record.path) for record in records)
+
+    where = ["--list", str(train), "--data_prefix", str(videos), "--workers", "1"]
+    assert run_main(check, [*where, "--output", str(tmp_path / "clean.list")]) == 0
+    assert (tmp_path / "clean.list").read_bytes() == train.read_bytes()
+    assert run_main(check, ["--root", str(videos), "--workers", "1", "--output", str(tmp_path / "all")]) == 1
+    assert (tmp_path / "all.failures.txt").read_text().count("no list can hold") == 2
+    assert len((tmp_path / "all").read_bytes().split(b"\n")) == len(files) + 2
+
+    prepared = tmp_path / "prepared"
+    assert run_main(prepare_list, [*where, "--output", str(prepared)]) == 0
+    assert paths_below(prepared) == files
+    assert (prepared / "train.list").read_bytes() == train.read_bytes()
+
+    packed = ["--output", str(tmp_path / "packed"), "--shard_size", "9"]
+    assert run_main(pack, [*where, *packed]) == 0
+    assert run_main(pack, ["--verify", str(tmp_path / "packed"), "--workers", "1"]) == 0
+
+    capfd.readouterr()
+    frames = tmp_path / "frames"
+    assert run_main(extract, ["--root", str(videos), "--output", str(frames), "--workers", "1"]) == 1
+    told = capfd.readouterr().err
+    assert told.count("left out: ") == told.count("failed: ")
+    # a folder of frames is named as its video without the ending
+    folders = {path[: -len(".mp4")] for path in files}
+    records = read_frame_list(str(frames / "rawframes.list"), str(frames))
+    assert {os.path.relpath(record.path, frames) for record in records} == {
+        one for one in folders if one[-1] != " "
+    }
+    assert {record.num_frames for record in records} == {4}
+    options = [
+        "--root",
+        str(frames),
+        "--kind",
+        "frames",
+        "--valid_share",
+        "0",
+        "--output",
+        str(tmp_path / "f"),
+    ]
+    assert run_main(build, options) == 0
+    assert len(read_frame_list(str(tmp_path / "f" / "train.list"))) == len(records)
+
+
+@pytest.fixture(scope="module")
+def trained(videos, tmp_path_factory, tiny_text):
+    """The folder of a training and a test on all names."""
+    folder = tmp_path_factory.mktemp("run")
+    options = ["--root", str(videos), "--kind", "video", "--valid_share", "0.5", "--relative"]
+    assert run_main(build, [*options, "--output", str(folder)]) == 1
+    text = tiny_text.format(data=folder, output=folder / "out").replace(
+        f"data_prefix: {folder}", f"data_prefix: {videos}"
+    )
+    config = folder / "config.yaml"
+    config.write_text(
+        text.replace("num_classes: 4", f"num_classes: {len(CLASSES)}").replace("report: false", "")
+    )
+    overrides = ["-o", f"DATASET.class_names={folder}/classes.txt", "-o", "epochs=1"]
+    assert main(["-c", str(config), *overrides]) == 0
+    assert main(["-c", str(config), *overrides, "--test", "-w", f"{folder}/out/tiny_best.pdparams"]) == 0
+    return folder
+
+
+def test_training_and_testing(trained, videos, tmp_path):
+    log = (trained / "out" / "train.log").read_text()
+    assert "WARNING" not in log
+    ours = trained / "out"
+    for folder in (ours, ours / "test"):
+        page = (folder / "report.html").read_text(encoding="utf-8")
+        assert "<script>" not in page
+        assert "\\udcffclass" in page
+        assert list((folder / "vdl").glob("vdlrecords.*"))
+    rows = [json.loads(line) for line in (ours / "test" / "predictions.jsonl").read_text().splitlines()]
+    tested = {os.path.join(videos, record.path) for record in read_video_list(str(trained / "valid.list"))}
+    assert {row["path"] for row in rows} == tested
+    with (ours / "test" / "worst.csv").open(newline="", encoding="utf-8") as file:
+        assert len(list(csv.DictReader(file))) == len(tested)
+    run = Path(os.fsdecode(os.fsencode(tmp_path) + b"/_$x^$\xff\n"))
+    run.symlink_to(ours)
+    assert plot_command.main([str(run), str(ours), "--output", str(tmp_path / "plot.png")]) == 0
+
+
+@pytest.fixture(scope="module")
+def exported(trained):
+    """A program of the trained network."""
+    options = ["-p", f"{trained}/out/tiny_best.pdparams", "-o", f"{trained}/program"]
+    names = ["--class_names", f"{trained}/classes.txt"]
+    assert export_command.main(["-c", f"{trained}/config.yaml", *options, *names]) == 0
+    return trained / "program"
+
+
+def test_predicting(exported, videos, tmp_path, capfd):
+    (program,) = exported.glob("*.yaml")
+    model = ["--model_file", str(program.with_suffix(""))]
+    files = {str(videos / path) for path in paths_below(videos)}
+    capfd.readouterr()
+    assert predict_command.main(["-i", str(videos), *model, "-b", "8", "--json"]) == 0
+    entries = json.loads(capfd.readouterr().out)
+    assert {entry["path"] for entry in entries} == files
+    assert {os.fsencode(top["name"]) for entry in entries for top in entry["top"]} == set(CLASSES)
+
+    annotated = ["--annotated", str(tmp_path / "seen"), "--top_k", "1"]
+    assert predict_command.main(["-i", str(videos), *model, *annotated]) == 0
+    out = capfd.readouterr().out
+    assert {line for line in out.split("\n") if line.startswith("/")} == {shown(file) for file in files}
+    assert paths_below(tmp_path / "seen") == paths_below(videos)
+
+    few = tmp_path / "few"
+    few.mkdir()
+    for name in (b"new\nline", b"x" * 251, b"\xff", b"$x^$_{%"):
+        shutil.copy(videos.parent / "clip.mp4", os.fsencode(few) + b"/" + name + b".mp4")
+    timelines = ["--window_sec", "0.1", "--timeline", str(tmp_path / "lines")]
+    assert predict_command.main(["-i", str(few), *model, *timelines]) == 0
+    assert len(list((tmp_path / "lines").glob("*.png"))) == 4
