@@ -25,6 +25,7 @@ from paddlevideo_fast.engine.callbacks import (
     Evaluation,
     ExponentialMovingAverage,
     LearningRate,
+    PhaseLog,
     PreciseBatchNorm,
     ProfilerOptions,
     Profiling,
@@ -56,6 +57,7 @@ def callbacks_of(parts: TrainingParts, store: CheckpointStore, valid: Optional[S
     spec, model, distribution = parts.spec, parts.model, parts.distribution
     run, main = spec.run, distribution.is_main
     callbacks: List[Callback] = [
+        PhaseLog(spec.clips_of_update(distribution.world_size)),
         Complexity(MacCounter(model)),
         BatchNormSplits(model),
         LearningRate(parts.curve),

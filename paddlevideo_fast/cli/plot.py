@@ -1,4 +1,4 @@
-"""Draws runs from their metrics.jsonl: training loss and validation top-1 against the step.
+"""Draws runs from their metrics.jsonl: training loss and validation top-1 against steps, epochs or time.
 
 Example:
     paddlevideo-fast plot output/TSM_motion output/TSN_motion --output docs/images/quickstart.png
@@ -11,8 +11,12 @@ import json
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
+import numpy as np
+
 from paddlevideo_fast.cli.command import command_parser, run_command
 from paddlevideo_fast.errors import PaddleVideoFastError
+
+_AXES = {"step": "step", "epoch": "epoch", "time": "minutes of training"}
 
 
 class Run(NamedTuple):
@@ -21,10 +25,25 @@ class Run(NamedTuple):
     label: str
     records: Dict[str, List[Dict[str, Any]]]
 
-    def curve(self, kind: str, name: str) -> Sequence[Sequence[float]]:
-        """[steps, values] of a number."""
+    def curve(self, kind: str, name: str, against: str = "step") -> Sequence[Sequence[float]]:
+        """[places, values] of a number.
+
+        Args:
+            kind: of the records.
+            name: of the number.
+            against: what the places are: "step", "epoch" (with fractions), or "time" (minutes of training,
+                without validation).
+        """
         records = [record for record in self.records.get(kind, []) if name in record]
-        return [record["step"] for record in records], [record[name] for record in records]
+        ends = self.records.get("train_epoch", [])
+        if against != "step":  # how long an epoch was is known at its end
+            records = [record for record in records if ends and record["step"] <= ends[-1]["step"]]
+        steps = [record["step"] for record in records]
+        if records and against != "step":
+            unit = {"epoch": 1.0, "time": 1 / 60}[against]
+            lengths = [unit * (end["sec"] if against == "time" else 1.0) for end in ends]
+            steps = np.interp(steps, [0, *(end["step"] for end in ends)], np.cumsum([0.0, *lengths])).tolist()
+        return steps, [record[name] for record in records]
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -32,6 +51,9 @@ def build_parser() -> argparse.ArgumentParser:
     parser = command_parser("plot", __doc__)
     parser.add_argument("runs", nargs="+", type=Path, help="output folders, each with a metrics.jsonl")
     parser.add_argument("--labels", nargs="+", help="names of the runs (default: those of the folders)")
+    parser.add_argument(
+        "--against", choices=list(_AXES), default="step", help="the horizontal axis (default step)"
+    )
     parser.add_argument("--chance", type=float, help="top-1 of guessing, drawn as a line, such as 0.125")
     parser.add_argument(
         "--smooth", type=int, default=10, help="log lines a loss is averaged over (default 10)"
@@ -79,7 +101,9 @@ def running_mean(values: Sequence[float], width: int) -> List[float]:
     return [sum(values[max(0, i + 1 - width) : i + 1]) / min(i + 1, width) for i in range(len(values))]
 
 
-def draw(runs: Sequence[Run], output: Path, chance: Optional[float], smooth: int) -> None:
+def draw(
+    runs: Sequence[Run], output: Path, chance: Optional[float], smooth: int, against: str = "step"
+) -> None:
     """Writes the picture; its ending chooses the format.
 
     Raises:
@@ -89,14 +113,15 @@ def draw(runs: Sequence[Run], output: Path, chance: Optional[float], smooth: int
 
     with picture(output, 1, 2, figsize=(9, 3.4)) as (_, (left, right)):
         for run, color in zip(runs, [f"C{number % 10}" for number in range(len(runs))]):
-            steps, losses = run.curve("train", "loss")
+            steps, losses = run.curve("train", "loss", against)
             left.plot(steps, losses, color=color, alpha=0.25, linewidth=1)
-            left.plot(steps, running_mean(losses, smooth), color=color, label=label_text(run.label))
-            right.plot(*run.curve("valid", "top1"), color=color, marker="o", label=label_text(run.label))
+            label = label_text(run.label)
+            left.plot(steps, running_mean(losses, smooth), color=color, label=label)
+            right.plot(*run.curve("valid", "top1", against), color=color, marker="o", label=label)
         if chance is not None:
             right.axhline(chance, color="0.5", linestyle="--", linewidth=1, label="chance")
-        left.set(title="training loss", xlabel="step")
-        right.set(title="validation top-1", xlabel="step", ylim=(0, 1))
+        left.set(title="training loss", xlabel=_AXES[against])
+        right.set(title="validation top-1", xlabel=_AXES[against], ylim=(0, 1))
         for axes in (left, right):
             axes.set_xlim(left=0)
             axes.grid(alpha=0.3)
@@ -111,5 +136,5 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
 def _run(args: argparse.Namespace) -> None:
     labels = args.labels or [None] * len(args.runs)
     runs = [read_run(folder, label) for folder, label in zip(args.runs, labels)]
-    draw(runs, args.output, args.chance, args.smooth)
+    draw(runs, args.output, args.chance, args.smooth, args.against)
     print(f"{args.output}: {len(runs)} runs")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+import shutil
 from pathlib import Path
 from typing import Optional, Sequence
 
@@ -100,6 +102,8 @@ def move_earlier_run_aside(folder: Path, name: str) -> None:
 def move_aside(folder: Path, paths: Sequence[Path]) -> Optional[Path]:
     """Moves files to a new `folder/earlier-<n>/`, which is returned; None where there is nothing to move.
 
+    VisualDL's records become `vdl.zip`.
+
     Raises:
         CheckpointError: the files cannot be moved.
     """
@@ -112,4 +116,8 @@ def move_aside(folder: Path, paths: Sequence[Path]) -> Optional[Path]:
         target.mkdir()
         for path in paths:
             path.rename(target / path.name)
+    for board in target.rglob("vdl"):  # VisualDL would show it beside the runs of today
+        with contextlib.suppress(OSError):  # it stays a folder
+            shutil.make_archive(str(board), "zip", board)
+            shutil.rmtree(board)
     return target

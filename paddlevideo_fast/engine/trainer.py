@@ -226,14 +226,6 @@ class Trainer:
         self.phase = phase
         loader = self.make_loader(phase)
         self.steps_per_epoch = self.steps_in_epoch(loader)
-        if phase.shape != "as configured":
-            logger.info(
-                "epochs %d to %d, %d steps each: %s",
-                phase.start_epoch + 1,
-                phase.end_epoch,
-                self.steps_per_epoch,
-                phase.shape,
-            )
         self._call("phase_begin")
         while self.state.epoch < phase.end_epoch:
             if self.state.step_in_epoch == 0:  # else the epoch is a resumed one

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import logging
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
@@ -34,6 +35,8 @@ def pyplot() -> Any:
     import matplotlib  # it takes half a second to import, which a run that draws nothing must not pay
 
     matplotlib.use("Agg")
+    # the first picture on a machine would print that a font cache is built
+    logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)
     from matplotlib import pyplot as plot
 
     return plot

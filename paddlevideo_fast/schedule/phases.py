@@ -56,9 +56,22 @@ class Phase:
         if not 0 <= self.start_epoch < self.end_epoch or min(numbers) < 1 or split_and_shared:
             raise ValueError(f"not a phase: {self}")
 
+    def steps_in_words(self, clips_of_update: int) -> str:
+        """The clips of its steps, such as "64 clips of 4×80×80, 32 of 4×113×113, at rates up to 4".
+
+        Args:
+            clips_of_update: clips of an optimizer step without multigrid, over all processes.
+        """
+        steps = (*self.short_cycle, ShortShape(1, self.crop_size or 0))
+        batches = [self.batch_multiplier * step.batch_multiplier * clips_of_update for step in steps]
+        shapes = [f"of {self.num_frames}×{step.crop_size}×{step.crop_size}" for step in steps]
+        first, *others = (f"{batch} {shape}" for batch, shape in zip(batches, shapes))
+        words = ", ".join([first.replace(" ", " clips ", 1), *others])
+        return f"{words}, at rates up to {self.sampling_rate:g}"
+
     @property
     def shape(self) -> str:
-        """The shapes of its batches, in words."""
+        """The shapes of its batches, as checkpoints keep them."""
         if self.num_frames is None:
             return "as configured"
         crops = ", ".join(

@@ -5,6 +5,7 @@ import os
 import pickle
 import subprocess
 import sys
+import zipfile
 
 import numpy as np
 import paddle
@@ -209,3 +210,14 @@ def test_an_earlier_run_is_moved_aside_and_nothing_else(store):
     move_earlier_run_aside(store.folder, "m")  # nothing is left to move
     assert sorted(path.name for path in store.folder.iterdir()) == ["earlier-1", "notes.txt"]
     load_checkpoint(str(store.folder / "earlier-1" / "m_epoch_00001"))
+
+
+def test_an_earlier_board_is_packed_so_that_visualdl_shows_the_runs_of_today(store):
+    for folder in (store.folder / "vdl", store.folder / "test" / "vdl"):
+        folder.mkdir(parents=True)
+        (folder / "vdlrecords.1.log").write_text("curve")
+    move_earlier_run_aside(store.folder, "m")
+    assert not list(store.folder.rglob("*vdlrecords*"))
+    for packed in ("earlier-1/vdl.zip", "earlier-1/test/vdl.zip"):
+        with zipfile.ZipFile(store.folder / packed) as file:
+            assert file.read("vdlrecords.1.log") == b"curve"

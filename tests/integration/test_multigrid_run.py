@@ -158,8 +158,11 @@ def test_the_learning_rate_follows_the_shapes(config, tmp_path, run_main, record
         {1: 0.001, 2: 0.0205, 3: 0.04, 4: 0.04, **dict.fromkeys((5, 6, 7, 8), 0.01)}
         | dict.fromkeys((9, 10, 11, 12), 0.001)
     )
-    assert "epochs 1 to 2, 2 steps each: 4 frames at rates up to 2, batch ×8 of 14 px" in done.stdout
-    assert "epochs 3 to 3, 4 steps each: 8 frames at rates up to 1, batch ×4 of 14 px" in done.stdout
+    for line in (
+        "epochs 1 to 2, 2 steps each: 16 clips of 4×14×14, 8 of 4×20×20, 8 of 4×20×20, at rates up to 2",
+        "epochs 3 to 3, 4 steps each: 8 clips of 8×14×14, 4 of 8×20×20, 2 of 8×28×28, at rates up to 1",
+    ):
+        assert line in done.stdout
 
 
 def assert_same_run(records, one, other):

@@ -59,6 +59,7 @@ def test_batches_are_split_or_shared_and_not_both():
 def test_the_shape_of_a_phase_in_words():
     phase = Phase(0, 1, 2, num_frames=8, crop_size=40, sampling_rate=4.0, short_cycle=(ShortShape(4, 20),))
     assert phase.shape == "8 frames at rates up to 4, batch ×8 of 20 px, batch ×2 of 40 px"
+    assert phase.steps_in_words(16) == "128 clips of 8×20×20, 32 of 8×40×40, at rates up to 4"
 
 
 def test_nothing_here_imports_paddle():

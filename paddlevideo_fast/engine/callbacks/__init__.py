@@ -8,7 +8,7 @@ from paddlevideo_fast.engine.callbacks.evaluation import (
 )
 from paddlevideo_fast.engine.callbacks.profiling import ProfilerOptions, Profiling, ProfilingFinished
 from paddlevideo_fast.engine.callbacks.recorder import Complexity, ProgressBar, Recorder
-from paddlevideo_fast.engine.callbacks.schedule import BatchNormSplits, LearningRate
+from paddlevideo_fast.engine.callbacks.schedule import BatchNormSplits, LearningRate, PhaseLog
 from paddlevideo_fast.engine.trainer import Callback
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "Evaluation",
     "ExponentialMovingAverage",
     "LearningRate",
+    "PhaseLog",
     "PreciseBatchNorm",
     "ProfilerOptions",
     "Profiling",

@@ -1,4 +1,4 @@
-"""Callbacks that follow the schedule: the learning rate, and the batches of batch norms."""
+"""Callbacks that follow the schedule: its log, the learning rate, and the batches of batch norms."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ from paddle import nn
 from paddlevideo_fast import solver
 from paddlevideo_fast.engine.distribution import Distribution
 from paddlevideo_fast.engine.trainer import Callback, Trainer
+from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.modeling.layers import (
     set_num_splits,
     set_split_statistics,
     set_sync_group,
     split_statistics,
 )
+
+logger = get_logger(__name__)
 
 
 class LearningRate(Callback):
@@ -30,6 +33,28 @@ class LearningRate(Callback):
 
     def step_begin(self, trainer: Trainer) -> None:
         trainer.optimizer.set_lr(self.curve.at(trainer.progress))
+
+
+class PhaseLog(Callback):
+    """Logs the steps of each multigrid phase when it begins.
+
+    Args:
+        clips_of_update: clips of an optimizer step without multigrid, over all processes.
+    """
+
+    def __init__(self, clips_of_update: int) -> None:
+        self.clips_of_update = clips_of_update
+
+    def phase_begin(self, trainer: Trainer) -> None:
+        phase = trainer.phase
+        if phase.num_frames is not None:
+            logger.info(
+                "epochs %d to %d, %d steps each: %s",
+                phase.start_epoch + 1,
+                phase.end_epoch,
+                trainer.steps_per_epoch,
+                phase.steps_in_words(self.clips_of_update),
+            )
 
 
 class BatchNormSplits(Callback):
