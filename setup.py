@@ -48,6 +48,7 @@ setup(
         'decord; platform_machine == "x86_64" and platform_system != "Darwin"',
         "visualdl",
         "jinja2",
+        "shtab",
         "matplotlib",
         "pillow",
         "tqdm",

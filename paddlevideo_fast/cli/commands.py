@@ -58,6 +58,7 @@ COMMANDS: Dict[str, Command] = {
     "plot": Command("paddlevideo_fast.cli.plot", "draw the curves of runs"),
     "launch": Command("paddlevideo_fast.cli.launch", "start the processes of a run on several devices"),
     "zoo": Command("paddlevideo_fast.cli.zoo", "list the built-in configs with what they need"),
+    "completion": Command("paddlevideo_fast.cli.completion", "print a script for completion in a shell"),
     "data": Command("paddlevideo_fast.cli.data", "make lists, check, re-encode and pack data sets"),
 }
 

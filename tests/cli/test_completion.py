@@ -1,0 +1,90 @@
+"""`paddlevideo-fast completion`: a real bash completes commands, options, choices, files and config names."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+
+from paddlevideo_fast.cli.commands import COMMANDS
+from paddlevideo_fast.cli.completion import main
+from paddlevideo_fast.cli.data import TOOLS
+
+pytest.importorskip("shtab")
+
+COMPLETE = """
+source completion.bash
+while read -r line; do
+  COMP_WORDS=($line); [[ $line == *_ ]] && COMP_WORDS[-1]=
+  COMP_CWORD=$(( ${#COMP_WORDS[@]} - 1 ))
+  _shtab_paddlevideo_fast
+  echo "${COMPREPLY[*]}"
+done
+"""
+
+
+@pytest.fixture(scope="module")
+def script(tmp_path_factory):
+    """Function that gives the script of a shell."""
+    made = {}
+
+    def make(shell):
+        if shell not in made:
+            with pytest.MonkeyPatch.context() as patch:
+                lines = []
+                patch.setattr("builtins.print", lines.append)
+                assert main([shell]) == 0
+            made[shell] = "\n".join(lines)
+        return made[shell]
+
+    return make
+
+
+def test_bash_completes(script, tmp_path):
+    (tmp_path / "completion.bash").write_text(script("bash"))
+    (tmp_path / "mine.yaml").touch()
+    (tmp_path / "mine.txt").touch()
+    cases = {  # a word that is to be completed from nothing is written _
+        "_": " ".join(COMMANDS),
+        "tra": "train",
+        "data _": " ".join(TOOLS),
+        "data pa": "pack",
+        "data pack --sh": "--short_side --short-side --shard_size --shard-size",
+        "train --amp_l": "--amp_level",
+        "train --amp_level _": "O1 O2",
+        "train -c tsm_m": "tsm_motion",
+        "test -o epochs=1 -c min": "mine.yaml",
+        "test -w min": "mine.txt mine.yaml",
+        "convert --from mm": "mmaction2",
+    }
+    done = subprocess.run(
+        ["bash", "--norc", "-c", COMPLETE],
+        input="".join(f"paddlevideo-fast {words}\n" for words in cases),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found = [" ".join(sorted(line.split())) for line in done.stdout.splitlines()]
+    assert dict(zip(cases, found)) == {words: " ".join(sorted(to.split())) for words, to in cases.items()}
+
+
+def test_zsh_gets_the_same_commands(script):
+    text = script("zsh")
+    assert text.startswith("#compdef paddlevideo-fast")
+    for name in COMMANDS:
+        assert f'"{name}:{COMMANDS[name].text}"' in text
+    assert "configs:built-in config:(slowfast_motion" in text
+
+
+def test_a_shell_without_completion_is_refused(capsys):
+    with pytest.raises(SystemExit) as end:
+        main(["fish"])
+    assert end.value.code == 2
+    assert "invalid choice: 'fish'" in capsys.readouterr().err
+
+
+def test_without_the_package_one_message(monkeypatch, capsys):
+    monkeypatch.setitem(__import__("sys").modules, "shtab", None)
+    assert main(["bash"]) == 2
+    assert "completion needs the package 'shtab': type  pip install shtab" in capsys.readouterr().err
