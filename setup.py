@@ -69,6 +69,8 @@ setup(
             "mypy>=1.8",
             "import-linter>=2",
             "types-PyYAML",
+            "setuptools>=64",
+            "wheel",
         ],
     },
     entry_points={"console_scripts": ["paddlevideo-fast=paddlevideo_fast.cli.commands:main"]},

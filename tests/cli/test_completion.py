@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 
 import pytest
 
@@ -73,7 +74,7 @@ def test_zsh_gets_the_same_commands(script):
     text = script("zsh")
     assert text.startswith("#compdef paddlevideo-fast")
     for name in COMMANDS:
-        assert f'"{name}:{COMMANDS[name].text}"' in text
+        assert f"\n    {name}:'{COMMANDS[name].text}'\n" in text
     assert "configs:built-in config:(slowfast_motion" in text
 
 
@@ -85,6 +86,6 @@ def test_a_shell_without_completion_is_refused(capsys):
 
 
 def test_without_the_package_one_message(monkeypatch, capsys):
-    monkeypatch.setitem(__import__("sys").modules, "shtab", None)
+    monkeypatch.setitem(sys.modules, "shtab", None)
     assert main(["bash"]) == 2
     assert "completion needs the package 'shtab': type  pip install shtab" in capsys.readouterr().err

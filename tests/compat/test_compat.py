@@ -20,6 +20,7 @@ import pytest
 from paddlevideo_fast.cli import main
 from paddlevideo_fast.config import load_config
 from paddlevideo_fast.deploy.predictor import Predictor
+from paddlevideo_fast.invocation import SCRIPTS
 from tests.compat.present import config_keys, options_of, read_list, reference_text
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -61,6 +62,11 @@ def lost_options(old, new):
 def test_every_command_takes_its_options(command):
     lost = list(lost_options(COMMANDS[command] or {}, options_of(command)))
     assert not lost, f"{command}: {lost}"
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_subcommand_takes_what_its_script_takes(name):
+    assert options_of(f"-m paddlevideo_fast {name}") == options_of(SCRIPTS[name].split()[0])
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""tools/launch.py: what it starts again and what it does not."""
+"""`paddlevideo-fast launch`: what it starts again and what it does not."""
 
 from __future__ import annotations
 
@@ -6,10 +6,14 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
+from paddlevideo_fast.cli import launch
 from paddlevideo_fast.cli.launch import main
+
+SCRIPT = str(Path(launch.__file__).resolve().parents[1] / "__main__.py")
 
 START = """
 import sys
@@ -52,6 +56,23 @@ def test_a_failure_starts_again_and_wrong_input_does_not(starts, script, code, r
     found_code, found_runs, stderr = starts(script)
     assert (found_code, found_runs) == (code, runs)
     assert stderr.count("restart") == (1 if code == 137 else runs - 1)
+
+
+@pytest.mark.parametrize(
+    ("words", "given"),
+    [
+        (["--gpus", "0,1", "train", "-c", "x"], ["--gpus", "0,1", SCRIPT, "train", "-c", "x"]),
+        (["--log_dir=x", "test", "-c", "x"], ["--log_dir=x", SCRIPT, "test", "-c", "x"]),
+        (["--log_dir", "train", "train", "-c", "x"], ["--log_dir", "train", SCRIPT, "train", "-c", "x"]),
+        (["tools/main.py", "-c", "x", "train"], ["tools/main.py", "-c", "x", "train"]),
+        (["mine.py", "train"], ["mine.py", "train"]),
+    ],
+)
+def test_the_launcher_gets_a_script_for_a_command(monkeypatch, words, given):
+    started = []
+    monkeypatch.setattr(launch, "start", lambda command, restarts: started.append(command[3:]) or 0)
+    assert main(words) == 0
+    assert started == [given]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -126,8 +126,8 @@ def test_a_killed_rank_has_the_run_start_again_and_end_as_if_nothing_had_been(
 
 def test_a_signal_to_the_launcher_saves_and_ends_all(job, tiny_config, train_list, tmp_path, wait_for_step):
     options = ["-o", "epochs=50", "-o", "save_interval=50", "-o", "resume=auto", "-o", train_list(6)]
-    start = [ROOT / "tools" / "launch.py", "--max_restart", 1]
-    stopped = job("stopped", [MAIN, "-c", tiny_config, *options], launcher=[], start=start)
+    start = ["-m", "paddlevideo_fast", "launch", "--max_restart", 1]
+    stopped = job("stopped", ["train", "-c", tiny_config, *options], launcher=[], start=start)
     wait_for_step(tmp_path / "out", 20, stopped.processes[0])
     stopped.send(signal.SIGTERM)
     assert stopped.wait(120) == [128 + signal.SIGTERM], stopped.report()
