@@ -113,7 +113,7 @@ class CheckpointStore:
                 problem += f"earlier checkpoints in '{self.folder}' are whole. Make room and go on with "
                 raise UnsavedError(problem + "-o resume=auto") from exc
             problem += f"it is '{elsewhere}' instead. Mend the folder and go on with "
-            raise UnsavedError(problem + f"-o resume={elsewhere}") from exc
+            raise UnsavedError(problem + f"-o resume={shlex.quote(str(elsewhere))}") from exc
         return str(prefix)
 
     def _save_elsewhere(

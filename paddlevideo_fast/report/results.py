@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -138,38 +139,39 @@ def write_test(run: ReportedRun, weights: str, evaluated: Evaluated) -> None:
     metrics, predictions, naming = evaluated.metrics, evaluated.predictions, evaluated.naming
     write_tables(folder, predictions, naming)
     save_json({"weights": weights, **metrics}, folder / "metrics.json")
-    with only_shown("confusion.png"), whole(folder / "confusion.png") as partial:
-        partial.write_bytes(confusion_picture(confusion_matrix(predictions), naming.classes))
-    examples: List[Example] = []
-    if run.with_board or run.with_page:
-        with only_shown("the example clips"):
-            examples = evaluated.examples()
+    facts = {"weights": weights, "data": str(evaluated.dataset.file_path)}
+    page = page_of(run, f"Test of {run.name}", facts, evaluated)
+    if page.confusion_png:
+        with only_shown("confusion.png"), whole(folder / "confusion.png") as partial:
+            partial.write_bytes(page.confusion_png)
     if run.with_board:
-        board = guarded(VisualDLSink(folder / "vdl"))
-        board.open(0, 0)
-        board.write({"kind": "test", "step": 0, **metrics})
-        board.add_predictions("test", 0, predictions, naming.classes)
-        board.add_clips("test", 0, _sheets_of(examples))
-        board.close()
+        with only_shown("VisualDL"), contextlib.closing(VisualDLSink(folder / "vdl")) as board:
+            board.open(0, 0)
+            board.write({"kind": "test", "step": 0, **metrics})
+            board.add_predictions("test", 0, predictions, naming.classes)
+            board.add_clips("test", 0, _sheets_of(page.examples))
     if run.with_page:
         with only_shown("report.html"):
-            facts = {"weights": weights, "data": str(evaluated.dataset.file_path)}
-            write_page(folder, page_of(run, f"Test of {run.name}", facts, evaluated, examples))
+            write_page(folder, page)
     logger.info("tables, pictures and report of the test: %s", folder)
 
 
-def page_of(
-    run: ReportedRun, title: str, facts: Mapping[str, str], evaluated: Evaluated, examples: List[Example]
-) -> Page:
-    """Collects what `report.html` shows of an evaluation."""
+def page_of(run: ReportedRun, title: str, facts: Mapping[str, str], evaluated: Evaluated) -> Page:
+    """Collects what `report.html` shows of an evaluation; pictures that fail are left out."""
     predictions, naming = evaluated.predictions, evaluated.naming
+    png, examples = None, []
+    with only_shown("the confusion matrix"):
+        png = confusion_picture(confusion_matrix(predictions), naming.classes)
+    if run.with_board or run.with_page:
+        with only_shown("the example clips"):
+            examples = evaluated.examples()
     left_out = () if naming.shows_top5 else ("top5",)
     hardest = hardest_rows(predictions, naming, _NUM_HARDEST)
     return Page(
         title=title,
         facts=facts,
         metrics={name: value for name, value in evaluated.metrics.items() if name not in left_out},
-        confusion_png=confusion_picture(confusion_matrix(predictions), naming.classes),
+        confusion_png=png,
         classes=[
             {name: value for name, value in row.items() if name not in left_out}
             for row in class_rows(predictions, naming)
@@ -253,10 +255,9 @@ class Reporting(Callback):
         page = Page(title, facts, config=self.run.config)
         if predictions is not None:
             evaluated = Evaluated(state.last_validation, predictions, self.naming, self.evaluated)
-            examples = evaluated.examples()
+            page = page_of(self.run, title, facts, evaluated)
             if self.board is not None:
-                self.board.add_clips("valid", state.step, _sheets_of(examples))
-            page = page_of(self.run, title, facts, evaluated, examples)
+                self.board.add_clips("valid", state.step, _sheets_of(page.examples))
         if self.run.with_page:
             lines = (self.run.folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
             curves = curve_figures([json.loads(line) for line in lines], self.naming.shows_top5)
