@@ -18,7 +18,7 @@ _JPEG_START, _JPEG_END, _JPEG_SCAN = b"\xff\xd8", b"\xff\xd9", b"\xff\xda"
 _FRAME_MARKERS = set(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # these three are tables
 
 
-def is_jpeg(data: bytes) -> bool:
+def is_jpeg(data: Union[bytes, memoryview]) -> bool:
     """Whether an image file is a JPEG, by its first bytes."""
     return data[:2] == _JPEG_START
 
@@ -49,7 +49,7 @@ def decode_image(data: Union[bytes, memoryview], path: str) -> np.ndarray:
     return pixels
 
 
-def jpeg_size(data: bytes) -> Optional[Tuple[int, int]]:
+def jpeg_size(data: Union[bytes, memoryview]) -> Optional[Tuple[int, int]]:
     """(width, height) of a JPEG as it is shown, from its header; None where only decoding tells.
 
     A file is a row of segments: 0xFF, a marker, the segment's length in two bytes, and its content. The size

@@ -13,7 +13,7 @@ from typing import Callable, Iterator, List, Optional, Tuple, Union
 
 import numpy as np
 
-from paddlevideo_fast.decode.frames import decode_image
+from paddlevideo_fast.decode.frames import decode_image, jpeg_size
 from paddlevideo_fast.decode.packed_format import (
     FRAME,
     Directory,
@@ -24,6 +24,7 @@ from paddlevideo_fast.decode.packed_format import (
 )
 from paddlevideo_fast.decode.reader import VideoReader
 from paddlevideo_fast.errors import ShardError, VideoDecodeError
+from paddlevideo_fast.files import require_regular
 
 # Each map keeps a file handle, of which a process often may have 1024, and a large set has more shards.
 _MAX_MAPS = 256
@@ -81,6 +82,7 @@ class PackedShard:
 
     def _read_directory(self) -> Directory:
         try:
+            require_regular(self._index)
             with open(self._index, "rb") as file:
                 return read_directory(file)
         except FormatError as error:
@@ -173,15 +175,20 @@ class PackedReader(VideoReader):
         self.path = shard.path_of(video)
         self.num_frames = int(entry["num_frames"])
         self.avg_fps = float(entry["fps"])
-        self._size = (int(entry["width"]), int(entry["height"]))
+        self._size: Tuple[int, int] = (int(entry["width"]), int(entry["height"]))
         self._shard, self._video = shard, video
 
     def _decode(self, wanted: List[int]) -> Iterator[Tuple[int, np.ndarray]]:
-        images = self._shard.images(self._video, wanted)
-        return (
-            (frame, decode_image(image, f"{self.path}: frame {frame}"))
-            for frame, image in zip(wanted, images)
-        )
+        for frame, image in zip(wanted, self._shard.images(self._video, wanted)):
+            self._check_size(frame, jpeg_size(image) or self._size)  # before memory is taken for it
+            picture = decode_image(image, f"{self.path}: frame {frame}")
+            self._check_size(frame, picture.shape[1::-1])
+            yield frame, picture
+
+    def _check_size(self, frame: int, size: Tuple[int, ...]) -> None:
+        if size != self._size:
+            sizes = "{}×{}, its index says {}×{}".format(*size, *self._size)
+            raise VideoDecodeError(self.path, f"frame {frame} has {sizes}")
 
 
 def open_shards(folder: Union[str, Path]) -> List[PackedShard]:
@@ -201,11 +208,12 @@ def open_shards(folder: Union[str, Path]) -> List[PackedShard]:
             raise ShardError(f"{shard.path}: was packed as number {settings.shard} of its set")
         if settings.num_shards != shards[0].directory.settings.num_shards:
             raise ShardError(f"{folder}: {shards[0].path} and {shard.path} belong to different sets")
-    missing = sorted(set(range(shards[0].directory.settings.num_shards)) - set(numbers))
-    if missing:
+    num_shards = shards[0].directory.settings.num_shards
+    if len(numbers) < num_shards:
+        first = next((place for place, number in enumerate(numbers) if number != place), len(numbers))
         raise ShardError(
-            f"{folder}: {len(missing)} of {len(missing) + len(numbers)} shards are missing, the first one is "
-            f"{data_path(folder, missing[0])}; run  paddlevideo-fast data pack  again to go on"
+            f"{folder}: {num_shards - len(numbers)} of {num_shards} shards are missing, the first one is "
+            f"{data_path(folder, first)}; run  paddlevideo-fast data pack  again to go on"
         )
     return shards
 
@@ -220,4 +228,5 @@ def shard_numbers(folder: Union[str, Path]) -> List[int]:
         names = os.listdir(folder)
     except OSError as error:
         raise ShardError(f"{folder}: no folder of packed frames: {error.strerror or error}") from error
-    return sorted(int(name[: -len(".index")]) for name in names if re.fullmatch(r"\d{5,}\.index", name))
+    pattern = r"(\d{5}|[1-9]\d{5,})\.index"
+    return sorted(int(name[: -len(".index")]) for name in names if re.fullmatch(pattern, name))

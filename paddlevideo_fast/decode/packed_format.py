@@ -20,6 +20,8 @@ A packed data set is a folder of shards, and a shard is two files. All numbers a
 The header's crc32 covers everything from the byte after it to the frame table: it is checked when a shard is
 opened, which therefore costs by the video and not by the frame. The frame table needs no checksum of its own:
 an entry that is wrong leads to bytes with another crc32, and that of a frame is checked whenever it is read.
+A right checksum is no reason to believe a number: a program may have written it. Each number is compared with
+the file before it is used.
 
 The index is written last and in one piece, so a shard that has one is complete. Its header has the number of
 shards of the whole set, so a set that lacks one is noticed.
@@ -27,6 +29,7 @@ shards of the whole set, so a set that lacks one is noticed.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import sys
@@ -72,6 +75,8 @@ VIDEO = np.dtype(
 FRAME = np.dtype([("offset", "<u8"), ("size", "<u4"), ("crc32", "<u4")])
 
 _CRC_FROM = 16
+_MAX_DIRECTORY = 2**28  # bytes: names of two million videos
+_MAX_FPS = 1e9
 
 
 def index_path(folder: Union[str, Path], shard: int) -> str:
@@ -167,7 +172,7 @@ def read_directory(index: BinaryIO) -> Directory:
         index: the open file, at its beginning.
 
     Raises:
-        FormatError: it is no index, of another version, cut off or altered.
+        FormatError: it is no index, of another version, cut off or altered, or it contradicts itself.
     """
     start = index.read(HEADER.itemsize)
     if start[: len(MAGIC)] != MAGIC:
@@ -179,20 +184,63 @@ def read_directory(index: BinaryIO) -> Directory:
         raise FormatError(f"has version {header['version']} of the format, and this program reads {VERSION}")
     frames_offset, num_frames = int(header["frames_offset"]), int(header["num_frames"])
     size = index.seek(0, os.SEEK_END)
-    if size != frames_offset + num_frames * FRAME.itemsize:
+    if size != frames_offset + num_frames * FRAME.itemsize or frames_offset < HEADER.itemsize:
         raise FormatError(f"is cut off or altered: it has {size} bytes")
+    if frames_offset > _MAX_DIRECTORY:
+        raise FormatError(f"has {frames_offset} bytes of names, at most {_MAX_DIRECTORY} are read")
     index.seek(HEADER.itemsize)
     rest = index.read(frames_offset - HEADER.itemsize)
     if zlib.crc32(start[_CRC_FROM:] + rest) != header["crc32"]:
         raise FormatError("is altered: its checksum differs")
-    videos = np.frombuffer(rest, VIDEO, int(header["num_videos"]))
-    text = json.loads(rest[videos.nbytes :].rstrip(b"\0"))
+    num_videos = int(header["num_videos"])
+    if num_videos * VIDEO.itemsize > len(rest):
+        raise FormatError(f"is wrong: it has no room for {num_videos} videos")
+    videos = np.frombuffer(rest, VIDEO, num_videos)
+    _check_videos(videos, num_frames)
+    names, failures = _read_text(rest[videos.nbytes :])
+    if len(names) != num_videos:
+        raise FormatError(f"is wrong: it names {len(names)} videos and has {num_videos}")
     numbers = {name: int(header[name]) for name in ("shard", "num_shards", "short_side", "quality")}
     settings = PackSettings(plan=header["plan"].tobytes(), **numbers)
-    failures = [(name, cause) for name, cause in text["failures"]]
-    return Directory(
-        settings, videos, text["names"], failures, num_frames, frames_offset, int(header["data_size"])
-    )
+    if settings.shard >= settings.num_shards or not 1 <= settings.quality <= 100:
+        raise FormatError(
+            f"is wrong: shard {settings.shard} of {settings.num_shards}, quality {settings.quality}"
+        )
+    return Directory(settings, videos, names, failures, num_frames, frames_offset, int(header["data_size"]))
+
+
+def _check_videos(videos: np.ndarray, num_frames: int) -> None:
+    """Checks that the videos share the frame table as the writer shares it out: one after the other."""
+    counts = videos["num_frames"].astype(np.uint64)  # of 32 bits each: no sum of a file's overflows
+    ends = np.cumsum(counts)
+    right = {
+        "first_frame": videos["first_frame"] == ends - counts,
+        "num_frames": (counts > 0) & (ends <= num_frames),
+        "width": videos["width"] > 0,
+        "height": videos["height"] > 0,
+        "label": videos["label"] >= 0,
+        "fps": (videos["fps"] >= 0) & (videos["fps"] <= _MAX_FPS),  # and no NaN
+    }
+    for name, fits in right.items():
+        if not fits.all():
+            video = int(np.argmin(fits))
+            raise FormatError(f"is wrong: video {video} has {name} {videos[name][video]}")
+    if int(ends[-1] if len(ends) else 0) != num_frames:
+        raise FormatError(f"is wrong: its videos have fewer than its {num_frames} frames")
+
+
+def _read_text(text: bytes) -> Tuple[List[str], List[Tuple[str, str]]]:
+    """Names, and the failures as pairs."""
+    try:
+        content = json.loads(text.rstrip(b"\0"))
+        names, failures = content["names"], [(name, cause) for name, cause in content["failures"]]
+        if isinstance(names, list) and all(
+            isinstance(word, str) for word in itertools.chain(names, *failures)
+        ):
+            return names, failures
+    except (ValueError, TypeError, KeyError, RecursionError):
+        pass
+    raise FormatError("is wrong: its names cannot be read")
 
 
 class ShardWriter:
