@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Optional, Tuple
+import logging
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 import av
 from av.bitstream import BitStreamFilterContext
 
+from paddlevideo_fast.decode.holes import Hole, boxes, find_hole, number_packets, without_doubles
 from paddlevideo_fast.decode.packets import holds_two_pictures
 from paddlevideo_fast.decode.source import VideoSource
 from paddlevideo_fast.errors import VideoDecodeError
 
-# libav prints every oddity of a file to stderr; what matters is raised, with the path.
-av.logging.set_level(av.logging.PANIC)
+# libav prints every oddity of a file to stderr; what matters is raised, with the path. Errors are heard, not
+# printed; PyAV would keep one to itself that is the same as the last one, of another file or reading.
+av.logging.set_level(av.logging.ERROR)
+av.logging.set_skip_repeated(False)
+logging.getLogger("libav").setLevel(logging.CRITICAL + 1)
 
 # What PyAV raises where a file is damaged; IndexError where a stream appears in its middle.
 LIBAV_ERRORS = (av.FFmpegError, ValueError, OSError, IndexError)
@@ -97,12 +102,57 @@ def announced_bytes(head: bytes) -> Optional[int]:
     return None
 
 
-def demux(source: VideoSource, container: Any, stream: Any, allow_cut: bool = False) -> List[Any]:
-    """All packets of one stream, in decoding order.
+class Demuxed(NamedTuple):
+    """An open video and all its packets.
+
+    Attributes:
+        container: of PyAV.
+        stream: the first video stream.
+        packets: in decoding order.
+        hole: what is missing between them; None where nothing may be missing.
+    """
+
+    container: Any
+    stream: Any
+    packets: List[Any]
+    hole: Optional[Hole]
+
+
+def open_packets(source: VideoSource, allow_cut: bool = False) -> Demuxed:
+    """Opens a video, see `open_container`, and reads all its packets.
 
     Raises:
-        VideoDecodeError: the file ends early or is damaged between packets (unless `allow_cut`), or has none.
+        VideoDecodeError: as `open_container`; the file has no packets; or, unless `allow_cut`, it ends early
+            or is damaged between packets.
     """
+    with av.logging.Capture() as log:
+        container, stream = open_container(source, allow_cut)
+        try:
+            name = container.format.name
+            # PyAV 15 has no index
+            entries = getattr(stream, "index_entries", ()) if name == "avi" else ()
+            listed = [(entry.pos, entry.size) for entry in entries]
+            packets = _demux(source, container, stream, allow_cut)
+            complaints = [text for _, speaker, text in log if speaker == name]
+            announced = announced_bytes(source.read_at(0, 4096))
+            cause = find_hole(source, stream, packets, listed, complaints, announced)
+            if cause and not allow_cut:
+                raise VideoDecodeError(source.name, f"damaged or cut off: {cause}")
+            hole = None
+            if allow_cut:
+                packets = without_doubles(packets) if cause else packets
+                hole = number_packets(source, stream, packets, listed, complaints, cause)
+            if stream.codec_context.name == "mpeg4" and any(map(holds_two_pictures, packets)):
+                packets = _unpack(packets, stream)
+                hole = hole and Hole(hole.cause)
+            return Demuxed(container, stream, packets, hole)
+        except BaseException:
+            source.release()
+            container.close()
+            raise
+
+
+def _demux(source: VideoSource, container: Any, stream: Any, allow_cut: bool) -> List[Any]:
     packets = []
     try:
         for packet in container.demux(stream):
@@ -114,8 +164,7 @@ def demux(source: VideoSource, container: Any, stream: Any, allow_cut: bool = Fa
             raise VideoDecodeError(source.name, cause) from error
     if not packets:
         raise VideoDecodeError(source.name, "the video stream is empty")
-    is_packed = stream.codec_context.name == "mpeg4" and any(map(holds_two_pictures, packets))
-    return _unpack(packets, stream) if is_packed else packets
+    return packets
 
 
 def _unpack(packets: List[Any], stream: Any) -> List[Any]:
@@ -150,16 +199,7 @@ def may_be_rotated(source: VideoSource, stream: Any, first_packet: Any) -> bool:
 
 def _movie_header(source: VideoSource) -> bytes:
     """The box 'moov' of an MP4 file; empty where it has none."""
-    at = 0
-    while True:
-        head = source.read_at(at, 16)
-        if len(head) < 8:
-            return b""
-        size = int.from_bytes(head[:4], "big")
-        if size == 1:
-            size = int.from_bytes(head[8:16], "big")
-        if head[4:8] == b"moov":
+    for at, size, kind in boxes(source):
+        if kind == b"moov":
             return source.read_at(at, size) if size >= 8 else b""
-        if size < 8:
-            return b""
-        at += size
+    return b""

@@ -13,12 +13,22 @@ import numpy as np
 from av import Packet
 
 from paddlevideo_fast.decode.colour import RgbConverter
-from paddlevideo_fast.decode.container import LIBAV_ERRORS, demux, explain, may_be_rotated, open_container
+from paddlevideo_fast.decode.container import (
+    LIBAV_ERRORS,
+    explain,
+    may_be_rotated,
+    open_container,
+    open_packets,
+)
 from paddlevideo_fast.decode.headers import HeaderChanges
+from paddlevideo_fast.decode.holes import Hole, begins_with_key, number_frames
 from paddlevideo_fast.decode.packets import FrameIndex, index_packets, spare_test
 from paddlevideo_fast.decode.reader import OnCorrupt, VideoReader
 from paddlevideo_fast.decode.source import Source, VideoSource
 from paddlevideo_fast.errors import VideoDecodeError
+
+# Pictures that are decoded before another and shown after it, at most (H.264 and HEVC).
+_MOST_REORDERED = 16
 
 
 class PictureDecoder:
@@ -32,7 +42,7 @@ class PictureDecoder:
         allow_cut: take a file that is cut off, or damaged between packets.
 
     Attributes:
-        shown: the labels of the frames, in the order they are shown.
+        shown: the labels of the frames, in the order they are shown; None for a frame that the file has lost.
         avg_fps: frames a second; 0.0 where nothing says.
         size: (width, height) of a frame as it is shown; None where only a decoded frame tells.
         stored_size: (width, height) of a frame before it is turned, as the file announces it.
@@ -53,7 +63,9 @@ class PictureDecoder:
         self._recovers = False
         self._first_key = 0  # pictures before it are no damage: a recorded stream may begin anywhere
         self.damage = ""
-        self._container, stream = open_container(source, allow_cut)
+        self.shown: List[Optional[int]] = []
+        self._orphans: Set[int] = set()  # labels of pictures that refer to lost ones
+        self._container, stream, self._packets, hole = open_packets(source, allow_cut)
         try:
             self._codec = stream.codec_context
             self.codec = self._codec.codec.canonical_name
@@ -61,37 +73,49 @@ class PictureDecoder:
             self.avg_fps = float(stream.average_rate or stream.guessed_rate or 0.0)
             self.stored_size = (self._codec.width, self._codec.height)
             self.pixel_aspect = float(stream.sample_aspect_ratio or 1)
-            self._packets = demux(source, self._container, stream, allow_cut)
             self._changes = HeaderChanges(self._packets, self._codec)
             index = index_packets(self._packets, stream, self._changes.entries)
             for place, packet in enumerate(self._packets):
                 packet.pts = place
-            self._index = self._learn_index() if index is None else index
+            self._index = self._learn_index(stream) if index is None else index
             may_turn = may_be_rotated(source, stream, self._packets[0])
             self.size = None if may_turn else self.stored_size
             if not self._is_counted:
-                self.shown = self._index.shown
+                self.shown = [*self._index.shown]
                 self._may_skip = self._index.one_to_one
                 self._is_spare = spare_test(self._codec) if self._may_skip else None
+            if hole and (hole.cause or (index is None and self.damage)):
+                self._renumber(hole)
         except BaseException:
             self.close()
             raise
         finally:
             source.release()
 
+    def _renumber(self, hole: Hole) -> None:
+        """Gives the frames the numbers they had before others were lost."""
+        if hole.numbers is None or self._is_counted:
+            cause = f"damaged, and nothing tells the numbers of its frames: {hole.cause or self.damage}"
+            raise VideoDecodeError(self._source.name, cause)
+        self.damage = self.damage or hole.cause
+        depth = None
+        if self._container.format.name == "avi":
+            depth = _MOST_REORDERED if self._codec.has_b_frames else 0
+        self.shown, self._orphans = number_frames(hole.numbers, hole.num_frames, self._index, depth)
+
     def close(self) -> None:
         """Frees the file."""
         self._packets = []
         self._container.close()
 
-    def _learn_index(self) -> FrameIndex:
+    def _learn_index(self, stream: Any) -> FrameIndex:
         """Learns the presentation order by decoding everything once, if the packets alone do not give it.
 
         If labels do not give it either (two pictures in one packet), pictures are counted, and decoding
         always starts at the first packet.
         """
         num_packets, entries = len(self._packets), self._changes.entries
-        self._first_key = entries[0] if entries else 0
+        self._first_key = entries[0] if entries and not begins_with_key(stream) else 0
         self._index = FrameIndex(range(num_packets), entries, num_packets)
         order = [picture.pts for picture in self.pictures()]
         if None in order or len(set(order)) < len(order):
@@ -112,7 +136,7 @@ class PictureDecoder:
             What does not decode is missing, and with it what refers to it.
         """
         self._num_runs += 1
-        spoilt: Set[int] = set()
+        spoilt = set(self._orphans)
         run, num_sound = self._num_runs, 0
         spans = [(0, len(self._packets))]
         if wanted is not None and not self._is_counted:
@@ -339,7 +363,8 @@ class PyAVReader(VideoReader):
             wanted: frame numbers.
             skips: decode no more than these need; else everything from the beginning up to the last of them.
         """
-        numbers = {self._decoder.shown[index]: index for index in wanted}
+        shown = self._decoder.shown
+        numbers = {label: index for index in wanted if (label := shown[index]) is not None}
         for picture in self._decoder.pictures(set(numbers) if skips else None):
             index = numbers.pop(picture.pts, None)
             if index is not None:

@@ -23,7 +23,7 @@ from av.video.reformatter import VideoReformatter
 
 from paddlevideo_fast.decode import open_video
 from paddlevideo_fast.decode.colour import RgbConverter
-from paddlevideo_fast.decode.container import demux, open_container
+from paddlevideo_fast.decode.container import open_packets
 from paddlevideo_fast.decode.pyav_reader import PyAVReader
 from paddlevideo_fast.decode.source import VideoSource
 from paddlevideo_fast.errors import PaddleVideoFastError
@@ -86,10 +86,10 @@ class Source:
         if min(self.size) < _MIN_SIDE_PX:
             raise PrepareError(f"its frames of {self._reader.width}×{self._reader.height} are too small")
         opened = VideoSource(path)
-        container, stream = open_container(opened)
+        container, stream, packets, _ = open_packets(opened)
         opened.release()
         with container:
-            self.times = _times(demux(opened, container, stream), stream, self.num_frames)
+            self.times = _times(packets, stream, self.num_frames)
             codec = stream.codec_context
             form = codec.format
             self._has_own_colours = form is None or not (form.is_rgb or form.name.startswith("gray"))
