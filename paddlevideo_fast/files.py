@@ -148,3 +148,8 @@ def _sync(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def whence(path: Union[str, Path]) -> str:
+    """For the message that a file is missing: where its path starts; empty for an absolute path."""
+    return "" if os.path.isabs(path) else f"; paths start from the current folder, {os.getcwd()}"

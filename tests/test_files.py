@@ -6,7 +6,9 @@ import sys
 
 import pytest
 
-from paddlevideo_fast.files import all_whole, sweep, whole
+from paddlevideo_fast.errors import AnnotationError
+from paddlevideo_fast.files import all_whole, sweep, whence, whole
+from paddlevideo_fast.loader.annotations import read_video_list
 
 
 def test_a_file_takes_its_place_when_the_block_ends(tmp_path):
@@ -85,3 +87,11 @@ def test_left_overs_of_dead_processes_are_swept(tmp_path):
         f".saving-{os.getppid()}-model.pdparams",  # its writer runs
         "model.pdparams",
     ]
+
+
+def test_a_message_about_a_relative_path_says_where_it_starts(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert whence("data/a.list") == f"; paths start from the current folder, {tmp_path}"
+    assert whence(tmp_path / "a.list") == ""
+    with pytest.raises(AnnotationError, match=rf"^data/a.list: .*current folder, {tmp_path}$"):
+        read_video_list("data/a.list", None)

@@ -24,7 +24,7 @@ from paddlevideo_fast.config.yaml_source import (
     parse,
 )
 from paddlevideo_fast.errors import ConfigError, shown
-from paddlevideo_fast.files import read_text
+from paddlevideo_fast.files import read_text, whence
 from paddlevideo_fast.registry import did_you_mean
 
 BASE = "_BASE_"
@@ -52,8 +52,7 @@ def read_with_bases(path: str, trail: Tuple[str, ...] = (), budget: Optional[Bud
     try:
         text = read_text(path, max_bytes=4 * MAX_CHARACTERS)
     except FileNotFoundError:
-        start = "" if os.path.isabs(path) else f"; paths start from the current folder, {os.getcwd()}"
-        hint = hint_at_configs(path) or start
+        hint = hint_at_configs(path) or whence(path)
         raise ConfigError([f"{path}  there is no such file{hint}"]) from None
     except OSError as error:
         raise ConfigError([f"{path}  the file cannot be read: {error.strerror}"]) from None

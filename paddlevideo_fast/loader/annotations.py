@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
 from paddlevideo_fast.errors import AnnotationError
+from paddlevideo_fast.files import whence
 from paddlevideo_fast.names import read_names
 
 UNLISTABLE = "no list can hold a name with a line break, or with a blank at an end of the path; rename it"
@@ -118,7 +119,7 @@ def require_files(
     if below and not any(map(is_there, below)):
         raise AnnotationError(
             f"{file_path}: none of its {len(below)} files is below data_prefix '{data_prefix}'; the first "
-            f"would be {below[0]}; check data_prefix and suffix in DATASET"
+            f"would be {below[0]}; check data_prefix and suffix in DATASET{whence(below[0])}"
         )
     return records
 
@@ -167,7 +168,8 @@ def _lines(file_path: str, num_fields: int, expected: str) -> Iterator[Tuple[int
     try:
         lines = read_names(file_path)
     except FileNotFoundError:
-        raise AnnotationError(f"{file_path}: there is no such list; check file_path in DATASET") from None
+        advice = f"check file_path in DATASET{whence(file_path)}"
+        raise AnnotationError(f"{file_path}: there is no such list; {advice}") from None
     except (OSError, ValueError) as error:
         raise AnnotationError(f"{file_path}: the list cannot be read: {error}") from None
     for number, line in enumerate(lines, start=1):

@@ -15,6 +15,7 @@ from paddle import nn
 
 from paddlevideo_fast.config.zoo import source_of_weights
 from paddlevideo_fast.errors import WeightError
+from paddlevideo_fast.files import whence
 from paddlevideo_fast.modeling.pickles import PickleError, array_table, read_pickle, settle
 
 _NAME_TABLE = "StructuredToParameterName@@"
@@ -57,7 +58,7 @@ def map_file(path: Union[str, Path]) -> Iterator[mmap.mmap]:
             mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except FileNotFoundError as exc:
         advice = source_of_weights(str(path)) or "check the path"
-        raise WeightError(f"{path}: there is no such file; {advice}") from exc
+        raise WeightError(f"{path}: there is no such file; {advice}{whence(path)}") from exc
     except (OSError, ValueError) as exc:
         raise WeightError(f"{path}: cannot be read: {getattr(exc, 'strerror', None) or exc}") from exc
     with mapped:
