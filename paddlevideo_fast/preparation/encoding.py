@@ -236,11 +236,13 @@ class Prepared(NamedTuple):
 
 # Groups begin at fixed frames and depend on no other; no picture depends on a B-picture. The rest makes
 # decoding faster (one reference; `fastdecode`: no CABAC, deblocking or weighted prediction) or takes fewer
-# bytes for the same PSNR (`psnr`: none go into what only looks sharper; b-adapt 2).
+# bytes for the same PSNR (`psnr`: none go into what only looks sharper; b-adapt 2). `cpu-independent` has
+# x264 compute its macroblock tree in C: the AVX-512 code reads past the rows of frames whose width is no
+# multiple of 128, so that the bytes of the result depend on what was in memory before.
 _X264 = {
     "preset": "medium",
     "tune": "psnr+fastdecode",
-    "x264-params": "scenecut=0:open-gop=0:b-pyramid=none:b-adapt=2:ref=1",
+    "x264-params": "scenecut=0:open-gop=0:b-pyramid=none:b-adapt=2:ref=1:cpu-independent=1",
     "a53cc": "0",
 }
 _CRF_RANGE = (2.0, 38.0)

@@ -73,7 +73,7 @@ Progress = Callable[[Iterable[np.ndarray]], Iterable[np.ndarray]]
 _SHORT_SIDE_PX = 240  # of a GIF; other videos are no smaller, so that text can be read
 _GIF_FPS = 10
 _GIF_TICKS = 100  # a second; the format counts in them
-_X264 = {"crf": "20", "preset": "veryfast", "x264-params": "log-level=-1"}
+_X264 = {"crf": "20", "preset": "veryfast", "x264-params": "log-level=-1:cpu-independent=1"}
 _DEFAULT_FPS = 25.0
 
 
