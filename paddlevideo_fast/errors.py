@@ -93,6 +93,14 @@ class VideoDecodeError(PaddleVideoFastError):
         return " ".join(f"{inside}{self.cause}".split())
 
 
+class OutputError(PaddleVideoFastError):
+    """An output folder or file that cannot be written."""
+
+
+class OutputInUseError(PaddleVideoFastError):
+    """Another process writes to the same output; the message says which."""
+
+
 class ShardError(PaddleVideoFastError):
     """A shard of packed frames that is missing, unfinished, altered or of another version."""
 

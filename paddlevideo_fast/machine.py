@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import List, Optional
+from pathlib import Path
+from typing import List, NamedTuple, Optional
 
 
 def available_cores() -> List[int]:
@@ -23,3 +24,38 @@ def gpu_number(device: str) -> Optional[int]:
     """The number in a device such as "gpu:0", as `paddle.get_device` tells it; None for the CPU."""
     kind, _, number = device.partition(":")
     return int(number) if kind == "gpu" else None
+
+
+class ProcessState(NamedTuple):
+    """What the kernel says about a process.
+
+    Attributes:
+        name: "stopped" (by SIGSTOP, Ctrl-Z or a debugger), "ended" (not yet waited for by its parent),
+            "waiting" (for a disk or a network drive, without reacting to signals), or "running", also where
+            it sleeps.
+        started: time of its start in clock ticks after the machine's; 0 where the system does not say. Number
+            and start together are of one process alone.
+    """
+
+    name: str
+    started: int
+
+
+_STATES = {"T": "stopped", "t": "stopped", "Z": "ended", "X": "ended", "D": "waiting"}
+
+
+def process_state(pid: int) -> Optional[ProcessState]:
+    """The state of a process of this machine; None where there is none of this number."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+        return ProcessState(_STATES.get(fields[0].decode(), "running"), int(fields[19]))
+    except (FileNotFoundError, ProcessLookupError):
+        if Path("/proc/self/stat").exists():
+            return None
+    try:  # a system without /proc
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return None
+    except PermissionError:
+        pass
+    return ProcessState("running", 0)

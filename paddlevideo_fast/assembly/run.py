@@ -32,7 +32,8 @@ from paddlevideo_fast.engine.callbacks import ProfilingFinished, restore
 from paddlevideo_fast.engine.checkpoint import writing
 from paddlevideo_fast.engine.distribution import launched_rank
 from paddlevideo_fast.engine.output import checkpoint_to_resume, make_room
-from paddlevideo_fast.errors import BadSampleShareError
+from paddlevideo_fast.errors import BadSampleShareError, OutputError
+from paddlevideo_fast.locks import only_writer
 from paddlevideo_fast.log import add_log_file, get_logger
 from paddlevideo_fast.modeling import build_model, count_parameters, load_weights
 from paddlevideo_fast.report import Evaluated, write_test
@@ -50,14 +51,21 @@ def train(cfg: Config) -> Trainer:
     with cfg.placing():
         plan = plan_run(RunSpec.for_training(cfg), launched_rank()[1])  # before there is an output folder
         distribution = make_distribution(plan.spec.distributed)
-        with distribution.lifeline():
-            return _train(plan, distribution)
+        with distribution.lifeline(), contextlib.ExitStack() as held:
+            return _train(plan, distribution, held)
 
 
-def _train(plan: RunPlan, distribution: Distribution) -> Trainer:
+def _train(plan: RunPlan, distribution: Distribution, held: contextlib.ExitStack) -> Trainer:
+    """See `train`; `held` keeps other runs out of the output folder as long as it is open."""
     spec, run = plan.spec, plan.spec.run
     store = (CheckpointStore if distribution.is_main else ReadOnlyStore)(run.output_dir, run.model_name)
-    distribution.gather_from(store.prepare)
+
+    def take_output() -> None:
+        store.prepare()
+        if distribution.is_main:
+            held.enter_context(only_writer(store.folder, given_by="output_dir"))
+
+    distribution.gather_from(take_output)
     checkpoint = checkpoint_to_resume(store, run.resume, run.resume_epoch, distribution)
     load_pretrained = not (checkpoint or run.weights)
     parts = training_parts(plan, store.folder, load_pretrained, distribution)
@@ -101,12 +109,22 @@ def test(cfg: Config) -> Dict[str, float]:
         if not spec.run.weights:
             raise cfg.error("weights", "--test needs a weight file; give it with -w FILE")
         distribution = make_distribution(spec.distributed)
-        with distribution.lifeline():
-            return _test(spec, spec.run.weights, distribution)
+        with distribution.lifeline(), contextlib.ExitStack() as held:
+            return _test(spec, spec.run.weights, distribution, held)
 
 
-def _test(spec: RunSpec, weights: str, distribution: Distribution) -> Dict[str, float]:
+def _test(
+    spec: RunSpec, weights: str, distribution: Distribution, held: contextlib.ExitStack
+) -> Dict[str, float]:
+    """See `test`; `held` keeps other tests out of the output folder as long as it is open."""
     store = CheckpointStore(spec.run.output_dir, spec.run.model_name)
+
+    def take_output() -> None:
+        if distribution.is_main:
+            with contextlib.suppress(OutputError):  # the numbers are told even where no file can be written
+                held.enter_context(only_writer(store.folder, "test", given_by="output_dir"))
+
+    distribution.gather_from(take_output)
     precision = make_precision(spec)
     model = build_model(spec.model, load_pretrained=False)
     logger.info(load_weights(model, weights, strict=True).summary())

@@ -16,6 +16,7 @@ from typing import Any, Callable, Iterator, Mapping, Optional
 
 from paddlevideo_fast.errors import EXIT_INTERRUPTED, EXIT_USER_ERROR, MissingExtraError, PaddleVideoFastError
 from paddlevideo_fast.invocation import as_started, program
+from paddlevideo_fast.locks import only_writer
 from paddlevideo_fast.names import tolerate_names
 
 
@@ -113,14 +114,15 @@ def show_result(
         draw: draws the picture.
 
     Raises:
-        PaddleVideoFastError: a file cannot be written.
+        PaddleVideoFastError: a file cannot be written, or another process writes it.
     """
     print(json.dumps(result, indent=1) if args.json else as_started(as_text(result)))
     if args.output:
         from paddlevideo_fast.report import save_json
 
-        save_json(result, args.output / f"{name}.json")
-        draw(result, args.output / f"{name}.png")
+        with only_writer(args.output, name):
+            save_json(result, args.output / f"{name}.json")
+            draw(result, args.output / f"{name}.png")
 
 
 def timed_progress() -> Callable[[str], None]:

@@ -8,10 +8,12 @@ Example:
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Optional, Sequence
 
 from paddlevideo_fast.cli.command import add_config_arguments, command_parser, quiet_import, run_command
 from paddlevideo_fast.config.load import load_config
+from paddlevideo_fast.locks import only_writer
 
 # the keys of deploy.converters.CONVERTERS, known before Paddle is imported
 KINDS = ("mit-tsm", "mmaction2", "pyslowfast", "pytorchvideo", "torchvision", "paddlevideo")
@@ -41,8 +43,10 @@ def _run(args: argparse.Namespace) -> None:
     with quiet_import():
         from paddlevideo_fast.deploy.convert import convert_file
         from paddlevideo_fast.modeling import build_model
-    model = build_model(load_config(args.config, args.override)["MODEL"], load_pretrained=False)
-    result = convert_file(args.kind, args.src, model, args.to, args.partial)
+    target = Path(args.to)
+    with only_writer(target.parent, target.name, given_by="--to"):
+        model = build_model(load_config(args.config, args.override)["MODEL"], load_pretrained=False)
+        result = convert_file(args.kind, args.src, model, target, args.partial)
     print(result.table())
     for line in result.differences:
         print(line)

@@ -12,17 +12,19 @@ from __future__ import annotations
 
 import argparse
 import codecs
+import contextlib
 import json
 import sys
 from functools import partial
 from pathlib import Path
-from typing import Any, Dict, Iterable, List, Optional, Sequence
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence
 
 from tqdm import tqdm
 
 from paddlevideo_fast.cli.command import command_parser, count, quiet_import, run_command
 from paddlevideo_fast.config.load import load_config
 from paddlevideo_fast.errors import EXIT_FAILURES, EXIT_USER_ERROR, PaddleVideoFastError
+from paddlevideo_fast.locks import only_writer
 from paddlevideo_fast.process import prepare_process
 
 _BENCHMARK_FILES = 15  # how often a single file is read to time it
@@ -160,6 +162,20 @@ def make_pictures(args: argparse.Namespace, predictor: Any, files: Sequence[Path
     return PredictionPictures(predictor, files, root, annotated, args.annotated_format, timeline)
 
 
+@contextlib.contextmanager
+def only_writer_of_pictures(args: argparse.Namespace) -> Iterator[None]:
+    """Keeps other processes out of the folders of annotated videos and timelines."""
+    timeline = Path(args.timeline) if args.timeline else None
+    with contextlib.ExitStack() as stack:
+        if args.annotated:
+            stack.enter_context(only_writer(args.annotated, given_by="--annotated"))
+        if timeline and timeline.suffix.lower() == ".png":
+            stack.enter_context(only_writer(timeline.parent, timeline.name, given_by="--timeline"))
+        elif timeline and not (args.annotated and timeline.resolve() == Path(args.annotated).resolve()):
+            stack.enter_context(only_writer(timeline, given_by="--timeline"))
+        yield
+
+
 def results(args: argparse.Namespace, predictor: Any, files: Sequence[Path]) -> Iterable[Any]:
     """Predictions of the files, of windows where the command line asks for them."""
     from paddlevideo_fast.deploy.prediction import Windowing
@@ -203,13 +219,14 @@ def _predict(args: argparse.Namespace, entries: List[Dict[str, Any]]) -> None:
     with quiet_import():
         from paddlevideo_fast.deploy.prediction import table, timing
         from paddlevideo_fast.report.predictions import entries_of
-    predictor = make_predictor(args)
-    files = files_of(args)
-    found = results(args, predictor, files)
-    pictures = make_pictures(args, predictor, files)
-    is_quiet = args.json or args.enable_benchmark
-    show = (lambda entry: None) if is_quiet else (lambda entry: print(table(entry), flush=True))
-    for entry in entries_of(found, args.top_k, pictures, show, show_error):
-        entries.append(entry)
+    with only_writer_of_pictures(args):
+        predictor = make_predictor(args)
+        files = files_of(args)
+        found = results(args, predictor, files)
+        pictures = make_pictures(args, predictor, files)
+        is_quiet = args.json or args.enable_benchmark
+        show = (lambda entry: None) if is_quiet else (lambda entry: print(table(entry), flush=True))
+        for entry in entries_of(found, args.top_k, pictures, show, show_error):
+            entries.append(entry)
     if args.enable_benchmark:
         print(timing(predictor.times), file=sys.stderr if args.json else sys.stdout)

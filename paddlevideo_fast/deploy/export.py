@@ -35,6 +35,7 @@ from paddlevideo_fast.deploy.recipe import FREE, ProgramSettings, Recipe, Split,
 from paddlevideo_fast.errors import MissingExtraError, ProgramError
 from paddlevideo_fast.loader import ClipRequest, VideoRecord
 from paddlevideo_fast.loader.request import Middle
+from paddlevideo_fast.locks import only_writer
 from paddlevideo_fast.modeling import Preprocess, build_model, load_weights
 from paddlevideo_fast.modeling.layers import inference_operators, portable_operators
 
@@ -111,6 +112,7 @@ def export_model(
         options: what the program looks like.
 
     Raises:
+        OutputInUseError: another process writes files of this name.
         PaddleVideoFastError: as its message says; `folder` is then as it was.
     """
     options = options or ExportOptions()
@@ -127,34 +129,49 @@ def export_model(
     made = clip_shape(recipe)
     shape = list(options.input_shape or made)
     _check_shape(shape, recipe.settings.layout)
-    settings = replace(recipe.settings, input_shape=shape)
-    model = _trained(cfg, weights, options)
-    preprocess = Preprocess(*recipe.dataset().pipeline.normalization, settings.layout)
-    inside = preprocess if settings.input_dtype == "uint8" else None
+    recipe = recipe._replace(settings=replace(recipe.settings, input_shape=shape))
     folder = Path(folder)
-    try:
-        # On the folder's own disk, so that the files need only be renamed.
-        near = next(path for path in (folder, *folder.absolute().parents) if path.is_dir())
-        with tempfile.TemporaryDirectory(prefix=".export.", dir=near) as temporary:
-            files = _files(Path(temporary) / name, options)
-            with inference_operators():
-                _write(_Exported(model, inside), files.program, shape, settings)
-            if options.onnx_opset is not None:
-                portable = Path(temporary) / "portable" / files.program.name
-                with portable_operators():
-                    _write(_Exported(model, inside), portable, shape, settings)
-                write_onnx(portable, files.program.with_suffix(ONNX_SUFFIX), options.onnx_opset)
-            settings = replace(settings, checksums=checksums_of([*files.programs, files.params]))
-            _save_settings(recipe._replace(settings=settings), files.settings, options)
-            _check_logits(files, model, preprocess, [m if s == FREE else s for s, m in zip(shape, made)])
-            folder.mkdir(parents=True, exist_ok=True)
-            for file in files.all:
-                os.replace(file, folder / file.name)
+    with only_writer(folder, name, given_by="--output_path"):
+        model = _trained(cfg, weights, options)
+        try:
+            with tempfile.TemporaryDirectory(prefix=".export.", dir=folder) as temporary:
+                files = _files(Path(temporary) / name, options)
+                _export(model, recipe, files, made, options)
+                for file in files.all:
+                    os.replace(file, folder / file.name)
             for ending in (".yaml", PADDLE_SUFFIXES[1]) if options.paddlex else ():
                 (folder / f"{name}{ending}").unlink(missing_ok=True)  # of an earlier export; they would win
-    except OSError as error:
-        raise ProgramError(f"{folder}: cannot be written: {error}") from error
+        except OSError as error:
+            raise ProgramError(f"{folder}: cannot be written: {error}") from error
     return _files(folder / name, options)
+
+
+def _export(
+    model: nn.Layer, recipe: Recipe, files: ExportedFiles, made: Sequence[int], options: ExportOptions
+) -> None:
+    """Writes the files of a network and compares the programs with it.
+
+    Args:
+        model: the trained network.
+        recipe: how its clips are made, and the shape that the programs take.
+        files: where to write, in an empty folder.
+        made: [T, H, W] of the clips that the pipeline makes.
+        options: what the program looks like.
+    """
+    settings = recipe.settings
+    shape = settings.input_shape
+    preprocess = Preprocess(*recipe.dataset().pipeline.normalization, settings.layout)
+    inside = preprocess if settings.input_dtype == "uint8" else None
+    with inference_operators():
+        _write(_Exported(model, inside), files.program, shape, settings)
+    if files.onnx is not None and options.onnx_opset is not None:
+        portable = files.program.parent / "portable" / files.program.name
+        with portable_operators():
+            _write(_Exported(model, inside), portable, shape, settings)
+        write_onnx(portable, files.onnx, options.onnx_opset)
+    settings = replace(settings, checksums=checksums_of([*files.programs, files.params]))
+    _save_settings(recipe._replace(settings=settings), files.settings, options)
+    _check_logits(files, model, preprocess, [m if s == FREE else s for s, m in zip(shape, made)])
 
 
 def _save_settings(recipe: Recipe, path: Path, options: ExportOptions) -> None:

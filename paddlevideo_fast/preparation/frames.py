@@ -17,6 +17,7 @@ from paddlevideo_fast.decode import VIDEO_EXTENSIONS, open_frames, open_video
 from paddlevideo_fast.errors import VideoDecodeError
 from paddlevideo_fast.files import aside
 from paddlevideo_fast.loader.annotations import UNLISTABLE, list_line
+from paddlevideo_fast.locks import only_writer
 from paddlevideo_fast.names import shown
 from paddlevideo_fast.preparation.flags import ToolParser, number
 from paddlevideo_fast.preparation.lists import find_clips
@@ -25,7 +26,6 @@ from paddlevideo_fast.preparation.run import (
     ToolError,
     disk_error,
     earlier_run,
-    only_run,
     report_failures,
     run_all,
     write_lines,
@@ -145,7 +145,7 @@ def extract(argv: Optional[Sequence[str]] = None) -> int:
         for name, video in videos.items()
     ]
     options = _options(args.short_side, args.new_width, args.new_height, args.out_format, args.quality)
-    with only_run(args.output):
+    with only_writer(args.output):
         before = _options_before(args.output, options)
         if before != options and not args.overwrite:
             raise ToolError(

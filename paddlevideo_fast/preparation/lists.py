@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import sys
@@ -19,13 +20,13 @@ from paddlevideo_fast.loader.annotations import (
     read_frame_list,
     read_video_list,
 )
+from paddlevideo_fast.locks import only_writer
 from paddlevideo_fast.names import read_names, shown
 from paddlevideo_fast.preparation.flags import ToolParser
 from paddlevideo_fast.preparation.run import (
     Provenance,
     ToolError,
     crc32_of,
-    only_run,
     report_failures,
     run_all,
     write_failures,
@@ -179,7 +180,7 @@ def build(argv: Optional[Sequence[str]] = None) -> int:
         crc32_of(args.classes) if args.classes else {},
         str(args.root),
     )
-    with only_run(args.output), made.kept_in(args.output):
+    with only_writer(args.output), made.kept_in(args.output):
         for file, entries in lists.items():
             if args.shuffle:
                 random.Random(args.seed).shuffle(entries)
@@ -286,16 +287,18 @@ def check(argv: Optional[Sequence[str]] = None) -> int:
         raise ToolError(f"{source}: no such file or folder")
     if not entries:
         raise ToolError(f"{source}: nothing to check in it")
-    causes = list(run_all(_fault, entries, args.workers, "checked", chunk=4))
-    if args.output:
-        causes = [cause or (None if entry.line else UNLISTABLE) for entry, cause in zip(entries, causes)]
-    bad = [(entry.path, cause) for entry, cause in zip(entries, causes) if cause]
-    for path, cause in bad:
-        print(f"bad: {shown(path)}: {shown(cause)}")
-    print(f"{len(entries) - len(bad)} of {len(entries)} are intact", file=sys.stderr if bad else sys.stdout)
-    if args.output:
-        write_lines(args.output, [entry.line for entry, cause in zip(entries, causes) if not cause])
-        write_failures(args.output.with_suffix(".failures.txt"), bad)
+    with only_writer(args.output.parent, args.output.name) if args.output else contextlib.nullcontext():
+        causes = list(run_all(_fault, entries, args.workers, "checked", chunk=4))
+        if args.output:
+            causes = [cause or (None if entry.line else UNLISTABLE) for entry, cause in zip(entries, causes)]
+        bad = [(entry.path, cause) for entry, cause in zip(entries, causes) if cause]
+        for path, cause in bad:
+            print(f"bad: {shown(path)}: {shown(cause)}")
+        intact = f"{len(entries) - len(bad)} of {len(entries)} are intact"
+        print(intact, file=sys.stderr if bad else sys.stdout)
+        if args.output:
+            write_lines(args.output, [entry.line for entry, cause in zip(entries, causes) if not cause])
+            write_failures(args.output.with_suffix(".failures.txt"), bad)
     return EXIT_FAILURES if bad else 0
 
 

@@ -26,13 +26,12 @@ import cv2
 import numpy as np
 
 from paddlevideo_fast.files import sweep, whole
+from paddlevideo_fast.locks import LOCK, only_writer
 from paddlevideo_fast.preparation.flags import ToolParser, number
 from paddlevideo_fast.preparation.run import (
-    LOCK,
     Provenance,
     ToolError,
     earlier_run,
-    only_run,
     run_all,
     write_lines,
 )
@@ -174,7 +173,7 @@ def make(argv: Optional[Sequence[str]] = None) -> int:
         print(f"{output}: complete already, nothing to do")
         return 0
     classes = options["classes"]
-    with only_run(output), Provenance(_TOOL, options).kept_in(output):
+    with only_writer(output), Provenance(_TOOL, options).kept_in(output):
         (output / _OLD_META).unlink(missing_ok=True)
         tasks: List[_Task] = []
         for split_number, split in enumerate(_SPLITS):

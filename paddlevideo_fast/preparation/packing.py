@@ -26,6 +26,7 @@ from paddlevideo_fast.decode.packed import shard_numbers
 from paddlevideo_fast.decode.packed_format import VERSION, PackSettings, ShardWriter, data_path, index_path
 from paddlevideo_fast.errors import EXIT_FAILURES, ShardError, VideoDecodeError
 from paddlevideo_fast.files import sweep
+from paddlevideo_fast.locks import only_writer
 from paddlevideo_fast.preparation.flags import ToolParser, number
 from paddlevideo_fast.preparation.frames import encode_image, stored_size
 from paddlevideo_fast.preparation.lists import read_records
@@ -34,7 +35,6 @@ from paddlevideo_fast.preparation.run import (
     ToolError,
     crc32_of,
     disk_error,
-    only_run,
     report_failures,
     run_all,
     spread,
@@ -105,7 +105,7 @@ def pack(argv: Optional[Sequence[str]] = None) -> int:
     options = {key: getattr(args, key) for key in ("kind", "suffix", "short_side", "quality", "shard_size")}
     made = Provenance("pack_frames", options, crc32_of(args.list), str(args.data_prefix or ""))
     tasks = _make_tasks(args, sources)
-    with only_run(args.output):
+    with only_writer(args.output):
         sweep(args.output, alone=True)
         done, missing = _split_done(tasks, args.overwrite)
         if done:

@@ -1,4 +1,4 @@
-"""What the data tools share: exit codes, processes, progress, failures, one run a folder, and provenance.
+"""What the data tools share: exit codes, processes, progress, failures, and provenance.
 
 The exit codes are those of every command, see `errors`.
 """
@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import json
 import os
 import signal
-import socket
 import sys
 import time
 import zlib
@@ -32,10 +30,8 @@ from paddlevideo_fast.loader.worker_process import end_with
 from paddlevideo_fast.names import shown, tolerate_names
 
 PROVENANCE = "provenance.json"
-LOCK = ".lock"
 
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EIO)
-_LOCK_PATIENCE_SEC = 3.0
 _NUM_SHOWN = 20
 
 Argument = TypeVar("Argument")
@@ -179,72 +175,6 @@ def disk_error(path: Path, error: Exception) -> Optional[ToolError]:
 def write_lines(path: Path, lines: Iterable[str]) -> None:
     """Writes a text file with one entry a line, completely or not at all."""
     write_text_whole(path, "".join(f"{line}\n" for line in lines))
-
-
-# --- one run a folder
-
-
-@contextlib.contextmanager
-def only_run(folder: Path) -> Iterator[None]:
-    """Makes the output folder and locks it, because two runs would spoil each other's files.
-
-    The lock is a file in the folder, locked by the kernel until this process and its workers have ended,
-    whatever ended them. It names the process that holds it, and is removed at the end.
-
-    Raises:
-        ToolError: `folder` is a file, cannot be written to, or another run holds the lock.
-    """
-    if folder.exists() and not folder.is_dir():
-        raise ToolError(f"--output {folder}: is a file; give a folder")
-    path = folder / LOCK
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        handle = _lock(path)
-    except OSError as error:
-        raise disk_error(path, error) or error from error
-    try:
-        yield
-    finally:
-        path.unlink(missing_ok=True)
-        os.close(handle)
-
-
-def _lock(path: Path) -> int:
-    """Locks a file and returns its handle.
-
-    The workers of a run that was killed end a moment after it, so a locked file is tried again for a while.
-    """
-    deadline = time.monotonic() + _LOCK_PATIENCE_SEC
-    while True:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = os.read(handle, 1000).decode() or "another run writes to it"
-            os.close(handle)
-            if time.monotonic() > deadline:
-                raise ToolError(
-                    f"--output {path.parent}: {holder}; wait for its end, or choose another folder"
-                ) from None
-            time.sleep(0.05)
-            continue
-        except OSError as error:  # network file systems may lack locks
-            print(f"warning: no lock on --output ({error.strerror}): start no second run", file=sys.stderr)
-        if _names(path, handle):
-            since = time.strftime("%Y-%m-%d %H:%M:%S")
-            holder = f"process {os.getpid()} on {socket.gethostname()} writes to it since {since}"
-            os.ftruncate(handle, 0)
-            os.pwrite(handle, holder.encode(), 0)
-            return handle
-        os.close(handle)  # another run has just ended and removed the file
-
-
-def _names(path: Path, handle: int) -> bool:
-    """Whether `path` is the file that is open as `handle`."""
-    try:
-        return os.path.samestat(os.stat(path), os.fstat(handle))
-    except FileNotFoundError:
-        return False
 
 
 # --- provenance

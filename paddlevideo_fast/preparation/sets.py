@@ -12,13 +12,13 @@ import sys
 from pathlib import Path, PurePosixPath
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
+from paddlevideo_fast.locks import only_writer
 from paddlevideo_fast.preparation.flags import ToolParser
 from paddlevideo_fast.preparation.lists import Clip, by_name, find_clips, write_list
 from paddlevideo_fast.preparation.run import (
     Provenance,
     ToolError,
     crc32_of,
-    only_run,
     report_failures,
     write_lines,
 )
@@ -446,7 +446,7 @@ def _write(
         )
     options = {"kind": args.kind, "shuffle": args.shuffle, "lists": list(annotated.lists)}
     made = Provenance(f"{tool}/build_lists", options, crc32_of(*annotated.files), str(args.root))
-    with only_run(args.output), made.kept_in(args.output):
+    with only_writer(args.output), made.kept_in(args.output):
         left_out = []
         for file, labels in annotated.lists.items():
             present = [(clip, number) for name, number in labels.items() if (clip := found[name])]

@@ -19,6 +19,7 @@ from paddlevideo_fast.decode import open_video
 from paddlevideo_fast.errors import VideoDecodeError
 from paddlevideo_fast.files import sweep
 from paddlevideo_fast.loader.annotations import UNLISTABLE, VideoRecord, list_line, read_video_list
+from paddlevideo_fast.locks import only_writer
 from paddlevideo_fast.names import shown
 from paddlevideo_fast.preparation.encoding import PRESETS, Prepared, PrepareError, Settings, prepare
 from paddlevideo_fast.preparation.flags import ToolParser, number
@@ -28,7 +29,6 @@ from paddlevideo_fast.preparation.run import (
     crc32_of,
     disk_error,
     duration,
-    only_run,
     report_failures,
     run_all,
     spread,
@@ -97,7 +97,7 @@ def prepare_list(argv: Optional[Sequence[str]] = None) -> int:
         return _estimate([task.source for task in tasks.values()], args, settings)
     options = {key: getattr(args, key) for key in ("preset", "short_side", "target_psnr", "suffix")}
     made = Provenance("prepare_videos", options, crc32_of(args.list), str(args.data_prefix or ""))
-    with only_run(args.output), made.kept_in(args.output):
+    with only_writer(args.output), made.kept_in(args.output):
         for folder in {(args.output / name).parent for name in names}:
             sweep(folder, alone=True)
         manifest = _read_manifest(args.output / _MANIFEST)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from paddlevideo_fast.preparation.run import LOCK
+from paddlevideo_fast.locks import LOCK
 
 REPO = Path(__file__).resolve().parents[2]
 SCRIPTS = ["prepare_videos", "pack_frames"]
@@ -33,9 +33,8 @@ def command(make_clip, tmp_path):
 
 HOLDER = """
 import sys, time
-from pathlib import Path
-from paddlevideo_fast.preparation.run import only_run
-with only_run(Path(sys.argv[1])):
+from paddlevideo_fast.locks import only_writer
+with only_writer(sys.argv[1]):
     print("locked", flush=True)
     time.sleep(600)
 """
@@ -76,8 +75,8 @@ def test_a_second_run_into_one_folder_names_the_first_and_ends(every_command, tm
             assert run.returncode == 2, (name, said)
             assert re.fullmatch(
                 rf"error: --output {re.escape(str(out))}: process {first.pid} on "
-                rf"{re.escape(socket.gethostname())} writes to it since [-\d]+ [:\d]+; "
-                r"wait for its end, or choose another folder\n",
+                rf"{re.escape(socket.gethostname())} \(-c {re.escape(str(out))}\) writes to it since "
+                r"[-\d]+ [:\d]+; wait for its end, or choose another --output\n",
                 said,
             ), (name, said)
         assert [path.name for path in out.iterdir()] == [LOCK]
