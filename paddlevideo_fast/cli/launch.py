@@ -6,6 +6,7 @@ The launcher's own --max_restart needs an etcd server; see decision 15.
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import subprocess
 import sys
@@ -21,6 +22,8 @@ from paddlevideo_fast.invocation import program
 _COMMANDS = ("train", "test")  # those that run in several processes
 _SCRIPT = str(Path(paddlevideo_fast.__file__).with_name("__main__.py"))
 
+# Lines that Paddle writes when it is imported or connects, which tell a user nothing.
+_QUIET = {"PYTHONWARNINGS": "ignore:No ccache found", "GLOG_minloglevel": "1"}
 _KILLED = 256 - 64  # Paddle's launcher ends with the signal's number below 256 where a process was killed
 
 
@@ -83,7 +86,8 @@ def start(command: Sequence[str], max_restart: int) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, forward)
     for restarts_left in range(max_restart, -1, -1):
-        process = subprocess.Popen(command, start_new_session=True)  # Ctrl-C would reach it twice otherwise
+        # in a session of its own: Ctrl-C would reach it twice otherwise
+        process = subprocess.Popen(command, env={**_QUIET, **os.environ}, start_new_session=True)
         if stopped_by:  # between two starts
             process.send_signal(stopped_by)
         code = process.wait()
