@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from itertools import groupby
-from typing import Any, Callable, Dict, FrozenSet, Iterable, Iterator, List, NamedTuple, Sequence, Tuple
+from typing import Any, Callable, Dict, FrozenSet, Iterator, List, NamedTuple, Sequence, Tuple
 
 from paddlevideo_fast.decode.packets import START_CODE, num_length_bytes, unit_starts
 
@@ -45,6 +45,9 @@ _SYNTAX: Dict[str, _Syntax] = {
     **dict.fromkeys(_AV1_DECODERS, _AV1),
 }
 
+# Each time, these bring all their parameters; others bring one or the other of several.
+_WHOLE = ("mpeg1video", "mpeg2video", *_AV1_DECODERS)
+
 # libav repeats a mistake in 4:4:4 of x264 before version 151, where this text says the version
 _H264_SEI, _X264 = 6, b"x264 - core"
 
@@ -60,8 +63,7 @@ class HeaderChanges:
         packets              0 …  24 …  36 …  48 …      24 and 36 bring the parameters B, 48 brings C
         a new decoder knows  A    A     A     A         what the header of the file says
         `missing_at`         –    –     B     B         goes in front of the packet
-
-    Only key packets are searched; where they bring changes, all packets are.
+        `turns`                   24          48
 
     Args:
         packets: of the stream, in decoding order.
@@ -70,6 +72,7 @@ class HeaderChanges:
     Attributes:
         entries: places of the key packets where decoding can begin: a header that the container brings with a
             packet comes with no other.
+        turns: places of the key packets that bring other parameters than held before.
         is_constant: the first packet brings all that any packet brings: a decoder that has met it, and is
             flushed, equals a new one that gets `missing_at`.
     """
@@ -77,13 +80,19 @@ class HeaderChanges:
     def __init__(self, packets: Sequence[Any], codec_context: Any) -> None:
         keys = [place for place, packet in enumerate(packets) if packet.is_keyframe]
         self._restarts = _new_headers(packets, keys)
-        self._brought = _search(packets, keys, codec_context)
-        self.is_constant = not self._restarts and _first_brings_all(self._brought)
-        if not self.is_constant:
-            self._brought = _search(packets, range(len(packets)), codec_context)
+        self._brought = _search(packets, codec_context)
         self._places = [place for place, _ in self._brought]
+        self._brings_all = codec_context.name in _WHOLE
         first = self._restarts[0] if self._restarts else len(packets)
         self.entries = [place for place in keys if place < first or place in self._restarts]
+        changed = set(self._restarts)
+        held: FrozenSet[bytes] = frozenset()
+        for place, units in self._brought:
+            if held != set(units) if self._brings_all else not held.issuperset(units):
+                changed.add(place)
+                held = frozenset(units)
+        self.is_constant = changed <= {0}
+        self.turns = changed.intersection(keys) - {0}
 
     def __bool__(self) -> bool:
         """Whether packets bring what the header of the file does not say."""
@@ -93,8 +102,11 @@ class HeaderChanges:
         """What packets before `place` brought, for in front of the packet where decoding begins."""
         restart = bisect_right(self._restarts, place)
         first = bisect_left(self._places, self._restarts[restart - 1]) if restart else 0
-        brought = self._brought[first : bisect_left(self._places, place)]
-        return b"".join(unit for units, _ in groupby(units for _, units in brought) for unit in units)
+        stop = bisect_left(self._places, place)
+        if self._brings_all:
+            first = stop if place in self._places else max(first, stop - 1)
+        brought = [units for _, units in self._brought[first:stop]]
+        return b"".join(unit for units, _ in groupby(brought) for unit in units)
 
 
 def _new_headers(packets: Sequence[Any], keys: Sequence[int]) -> List[int]:
@@ -106,25 +118,25 @@ def _new_headers(packets: Sequence[Any], keys: Sequence[int]) -> List[int]:
     return [place for place, packet in enumerate(packets) if packet.has_sidedata(_NEW_HEADER)]
 
 
-def _search(packets: Sequence[Any], places: Iterable[int], codec_context: Any) -> List[_Brought]:
+def _search(packets: Sequence[Any], codec_context: Any) -> List[_Brought]:
     """Which packets bring parameters, from the first on that brings something new."""
     syntax = _SYNTAX.get(codec_context.name)
     if syntax is None:
         return []
     find, is_known = _finder(codec_context, syntax), _test_of_header(codec_context)
+    shift, mask, pictures = syntax.shift, syntax.mask, syntax.pictures
+    length = num_length_bytes(codec_context)
+    has_codes = not length and codec_context.name not in _AV1_DECODERS
     found: List[_Brought] = []
-    for place in places:
-        units = find(packets[place])
+    for place, packet in enumerate(packets):
+        view = memoryview(packet)
+        # nearly all packets begin with their picture: this is quick; a start code has 3 bytes, or 4
+        if len(view) > 4 and view[3 + (view[2] == 0) if has_codes else length] >> shift & mask in pictures:
+            continue
+        units = find(packet)
         if units and (found or not all(is_known(text) for _, text in units)):
             found.append((place, tuple(framed for framed, _ in units)))
     return found
-
-
-def _first_brings_all(brought: Sequence[_Brought]) -> bool:
-    if not brought:
-        return True
-    place, units = brought[0]
-    return place == 0 and set(units).issuperset(unit for _, others in brought for unit in others)
 
 
 def _finder(codec_context: Any, syntax: _Syntax) -> Callable[[Any], List[_Unit]]:

@@ -125,6 +125,12 @@ class FrameIndex:
         """Whether decoding can begin with the packet at `place`."""
         return place == self._entries[bisect_right(self._entries, place) - 1]
 
+    def is_closed(self, place: int) -> bool:
+        """Whether no picture that follows the key packet at `place` is shown before it."""
+        group = bisect_right(self._entries, place) - 1
+        stop = [*self._entries, self._num_packets][group + 1]
+        return not any(self._leads(other, group) for other in range(place, stop))
+
     def spans(self, wanted: Sequence[int]) -> List[Tuple[int, int]]:
         """The packet ranges [first, stop) that must pass the decoder for the places `wanted`.
 

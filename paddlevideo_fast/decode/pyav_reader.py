@@ -74,10 +74,15 @@ class PictureDecoder:
             self.stored_size = (self._codec.width, self._codec.height)
             self.pixel_aspect = float(stream.sample_aspect_ratio or 1)
             self._changes = HeaderChanges(self._packets, self._codec)
+            if not self._changes.is_constant:
+                source.keep()  # decoders will be replaced, see `_reset`
             index = index_packets(self._packets, stream, self._changes.entries)
             for place, packet in enumerate(self._packets):
                 packet.pts = place
+            self._turns: Set[int] = set()
             self._index = self._learn_index(stream) if index is None else index
+            if not self._is_counted:
+                self._turns = set(filter(self._index.is_closed, self._changes.turns))
             may_turn = may_be_rotated(source, stream, self._packets[0])
             self.size = None if may_turn else self.stored_size
             if not self._is_counted:
@@ -183,7 +188,8 @@ class PictureDecoder:
             if place in spoilt:
                 is_broken = True
                 continue
-            if is_broken and self._index.is_entry(place):
+            is_turn = place in self._turns and not is_first
+            if is_turn or (is_broken and self._index.is_entry(place)):
                 yield from self._drain()
                 self._reset()
                 is_first = True

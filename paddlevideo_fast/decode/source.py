@@ -53,6 +53,11 @@ class VideoSource:
             raise VideoDecodeError(self.name, f"the file object cannot be read: {error}") from error
         return self._object
 
+    def keep(self) -> None:
+        """Keeps the content of a file object, whose position a forked process shares, for later openings."""
+        if self.path is None and not isinstance(self._object, (bytes, bytearray, memoryview)):
+            self._object = self.open().read()
+
     def check(self) -> int:
         """Its size in bytes.
 

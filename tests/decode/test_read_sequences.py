@@ -18,7 +18,7 @@ from paddlevideo_fast.decode.colour import RgbConverter
 from paddlevideo_fast.decode.headers import HeaderChanges
 from paddlevideo_fast.errors import VideoDecodeError
 from tests.support.exact_corpus import CORPUS, write_corpus_clip
-from tests.support.joined_clips import JOINED, PART_FRAMES, RESIZED, write_joined_clip
+from tests.support.joined_clips import COLOURED, JOINED, PART_FRAMES, RESIZED, write_joined_clip
 from tests.support.numbered_clips import read_number
 
 NUM_STEPS = 14
@@ -58,6 +58,31 @@ def test_any_sequence_of_reads_of_a_joined_file(name, tmp_path):
         with open_video(clip.path) as reader:
             assert np.array_equal(reader.read([index])[0], expected[index]), index
     assert check_video(clip.path) is None
+
+
+@pytest.mark.parametrize("name", COLOURED)
+def test_each_part_has_its_own_colours(name, tmp_path):
+    path = write_joined_clip(tmp_path, name).path
+    alone = []
+    for index in range(4 * PART_FRAMES):
+        with open_video(path) as reader:
+            alone.append(reader.read([index])[0])
+    rng = np.random.default_rng(len(name))
+    with open_video(path) as reader:
+        assert all(map(np.array_equal, reader, alone))
+        assert np.array_equal(reader.read(range(len(alone))), alone)
+        for _ in range(NUM_STEPS):
+            read_somehow(reader, alone, rng)
+
+
+def test_a_file_object_that_is_shared_with_a_forked_process(tmp_path):
+    """Its position is shared too, so nothing is read from it after the opening."""
+    path = write_joined_clip(tmp_path, "hevc_joined.mp4").path
+    expected = in_sequence(path)
+    with open(path, "rb") as file, open_video(file) as reader:
+        file.close()
+        for index in (40, 3, 30, 7):
+            assert np.array_equal(reader.read([index])[0], expected[index])
 
 
 @pytest.mark.parametrize("name", RESIZED)

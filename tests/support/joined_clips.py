@@ -151,6 +151,19 @@ if hasattr(av.Packet, "set_sidedata") and tuple(map(int, av.__version__.split(".
     _JOINS["hevc_joined_header_back.flv"] = Join("libx265", (*_HEVC, *_HEVC), says="header")
 JOINED: Tuple[str, ...] = tuple(_JOINS)
 
+# Parts differ in matrix and range. Plain decoding gives the last frames of a part the colours of the
+# next, and a part that says no colours those of the part before.
+_SAYS = "colormatrix=bt709:"
+_COLOURED: Dict[str, Join] = {
+    "h264_joined_colours.mkv": Join("libx264", (_x264(""), _x264(f"{_SAYS}fullrange=on")) * 2),
+    "h264_joined_colours.ts": Join("libx264", (_x264(f"{_SAYS}fullrange=on"), _x264("")) * 2),
+    "hevc_joined_colours.mkv": Join(
+        "libx265", (_x265("open-gop=0"), _x265(f"open-gop=0:{_SAYS}range=full")) * 2
+    ),
+    "mpeg2_joined_colours.mkv": Join("mpeg2video", (Part({}), Part({"colorspace": "bt709"})) * 2),
+}
+COLOURED: Tuple[str, ...] = tuple(_COLOURED)
+
 # from frame 24 on, of another size
 _RESIZED: Dict[str, Join] = {
     "h264_resized.mkv": Join("libx264", (_H264[0], _x264("cqm=flat", size=(112, 64)))),
@@ -162,8 +175,8 @@ RESIZED: Tuple[str, ...] = tuple(_RESIZED)
 
 
 def write_joined_clip(folder: Path, name: str) -> Clip:
-    """Writes the file `name`, one of `JOINED` or `RESIZED`, into `folder`."""
-    path, join = Path(folder) / name, {**_JOINS, **_RESIZED}[name]
+    """Writes the file `name`, one of `JOINED`, `COLOURED` or `RESIZED`, into `folder`."""
+    path, join = Path(folder) / name, {**_JOINS, **_COLOURED, **_RESIZED}[name]
     with av.open(str(path), "w") as container:
         stream = container.add_stream(join.codec, rate=_FPS)
         stream.width, stream.height = join.parts[0].size
