@@ -40,6 +40,7 @@ RUN_PAGES += ["docs/en/packed_frames.md", "docs/en/prepared_videos.md", "docs/en
 RUN_PAGES += ["docs/en/performance.md", "docs/en/runtime.md", "docs/en/precision.md"]
 RUN_PAGES += ["docs/en/multigrid.md", "docs/en/scaling.md", "docs/en/distributed.md"]
 RUN_PAGES += ["docs/en/weights.md", "docs/en/evaluation.md", "docs/en/inference.md"]
+RUN_PAGES += ["docs/en/command_line.md"]
 SETS = ("k400", "ucf101", "ssv2")
 
 _BLOCK = re.compile(
@@ -67,7 +68,12 @@ def prose(page: Path) -> str:
 def commands(page: Path) -> List[List[str]]:
     """The commands of the bash blocks, as words."""
     lines = [line for block in blocks(page) if block.lang == "bash" for line in block.code.splitlines()]
-    return [shlex.split(line) for line in lines if line.strip()]
+    return [as_python(shlex.split(line)) for line in lines if line.strip()]
+
+
+def as_python(words: List[str]) -> List[str]:
+    """The words of a command, of which `paddlevideo-fast` is a module: it need not be installed here."""
+    return ["python", "-m", "paddlevideo_fast", *words[1:]] if words[0] == "paddlevideo-fast" else words
 
 
 def started(words: List[str]) -> List[str]:
@@ -125,8 +131,12 @@ def test_paths_of_the_repository_exist(page):
 
 
 def flags_of(words: List[str], seen: Dict[str, List[str]]) -> List[str]:
-    # each benchmark has options of its own
-    name = " ".join(words[:2] if words[0] == "tools/benchmark.py" else words[:1])
+    # each benchmark and each subcommand has options of its own
+    if words[0] == "-m":
+        subcommand = [word for word in words[2 : 4 if words[2:3] == ["data"] else 3] if word[0] != "-"]
+        name = " ".join([*words[:2], *subcommand])
+    else:
+        name = " ".join(words[:2] if words[0] == "tools/benchmark.py" else words[:1])
     if name not in seen:
         seen[name] = ["--help", *(flag for names in options_of(name) for flag in names.split())]
     return seen[name]
@@ -136,8 +146,11 @@ def test_flags_of_the_commands_exist():
     seen: Dict[str, List[str]] = {}
     for page in PAGES:
         for words in map(started, commands(page)):
-            if words[0] == "python" and words[1].startswith(("tools/", "data/", "test_tipc/")):
-                used = [word.split("=")[0] for word in words[2:] if re.match(r"--?[a-zA-Z]", word)]
+            is_command = words[1:3] == ["-m", "paddlevideo_fast"] and words[3:4] != ["launch"]
+            is_script = words[0] == "python" and words[1].startswith(("tools/", "data/", "test_tipc/"))
+            if is_command or is_script:
+                own = words[3 if is_command else 2 :]
+                used = [word.split("=")[0] for word in own if re.match(r"--?[a-zA-Z]", word)]
                 unknown = set(used) - set(flags_of(words[1:], seen)) if used else set()
                 assert not unknown, f"{name_of(page)}: {' '.join(words)}"
     assert len(seen) >= 6
@@ -147,9 +160,11 @@ def test_configs_and_overrides_of_the_commands_are_accepted(working_copy):
     checked = 0
     for page in PAGES:
         for words in map(started, commands(page)):
-            if "-c" in words and words[1] == "tools/main.py":
+            if "-c" in words and (words[1] == "tools/main.py" or "train" in words):
                 overrides = [value for flag, value in zip(words, words[1:]) if flag == "-o"]
-                load_config(str(working_copy / words[words.index("-c") + 1]), overrides)
+                config = words[words.index("-c") + 1]
+                path = working_copy / config
+                load_config(str(path if path.is_file() else config), overrides)
                 checked += 1
     assert checked >= 10
 
@@ -238,7 +253,7 @@ def followed(working_copy):
                 for line in block.code.splitlines():
                     command = f"{line} {block.text}"
                     if command not in done:
-                        done[command] = page, run_in(working_copy, shlex.split(command))
+                        done[command] = page, run_in(working_copy, as_python(shlex.split(command)))
     return done
 
 
