@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import sys
 from typing import Callable, Dict, Iterable, List, Optional, TypeVar
 
 T = TypeVar("T", bound=type)
@@ -28,15 +29,28 @@ class Registry:
         self.kind = kind
         self.home = home
         self._entries: Dict[str, type] = {}
+        self._places: Dict[str, str] = {}
 
     def register(self, name: Optional[str] = None) -> Callable[[T], T]:
-        """Class decorator; the entry's name is the class's own unless `name` is given."""
+        """Class decorator; the entry's name is the class's own unless `name` is given.
+
+        Raises:
+            ValueError: another class has this name; the message has the places of both.
+        """
 
         def add(cls: T) -> T:
             key = name or cls.__name__
+            if not is_own(cls):  # so that a name of the toolkit is taken before a user's file takes it
+                importlib.import_module(self.home)
+            frame = sys._getframe(1)
+            place = f"{frame.f_code.co_filename}:{frame.f_lineno}"
             if self._entries.get(key, cls) is not cls:
-                raise ValueError(f"{self.kind} '{key}' is registered twice")
+                raise ValueError(
+                    f"{self.kind} '{key}' is registered twice: in {self._places[key]} and in {place}; "
+                    "give one of them another name"
+                )
             self._entries[key] = cls
+            self._places[key] = place
             return cls
 
         return add
@@ -59,6 +73,11 @@ class Registry:
 
     def __contains__(self, name: object) -> bool:
         return name in self.names()
+
+
+def is_own(cls: type) -> bool:
+    """Whether a class is one of the toolkit, and not of a user."""
+    return cls.__module__.partition(".")[0] == __name__.partition(".")[0]
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
@@ -84,3 +103,5 @@ TRANSFORMS = Registry("transform", "paddlevideo_fast.loader.transforms")
 OPTIMIZERS = Registry("optimizer", "paddlevideo_fast.solver.optimizer")
 LEARNING_RATES = Registry("learning rate", "paddlevideo_fast.solver.learning_rate")
 METRICS = Registry("metric", "paddlevideo_fast.metrics")
+CALLBACKS = Registry("callback", "paddlevideo_fast.engine.callbacks")
+TRACKERS = Registry("tracker", "paddlevideo_fast.engine.trackers")

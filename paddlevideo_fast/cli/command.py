@@ -12,7 +12,7 @@ import tempfile
 import time
 import warnings
 from pathlib import Path
-from typing import Any, Callable, Iterator, Mapping, Optional
+from typing import Any, Callable, Iterator, Mapping, Optional, Sequence
 
 from paddlevideo_fast.errors import EXIT_INTERRUPTED, EXIT_USER_ERROR, MissingExtraError, PaddleVideoFastError
 from paddlevideo_fast.invocation import as_started, program
@@ -83,6 +83,37 @@ def add_config_arguments(parser: argparse.ArgumentParser, required: bool = True)
         default=[],
         metavar="KEY=VALUE",
         help="sets a key of the config; may be given more than once",
+    )
+    add_import_argument(parser)
+
+
+class _Import(argparse._AppendAction):
+    """Collects names, and adds them to the overrides as the one `imports=[...]`."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: Any = None) -> None:
+        earlier = _override_of(namespace.imports)
+        super().__call__(parser, namespace, values, option_string)
+        others = [text for text in namespace.override if text != earlier]
+        namespace.override = [*others, _override_of(namespace.imports)]
+
+
+def _override_of(imports: Optional[Sequence[str]]) -> str:
+    return f"imports={json.dumps(imports)}"
+
+
+def add_import_argument(parser: argparse.ArgumentParser, in_overrides: bool = True) -> None:
+    """Adds --import, which names plug-ins as the key `imports` of a config does.
+
+    Args:
+        parser: of a command that has --override.
+        in_overrides: add the names to the overrides; else they are in `imports` alone.
+    """
+    parser.add_argument(
+        "--import",
+        dest="imports",
+        action=_Import if in_overrides else "append",
+        metavar="MODULE_OR_FILE",
+        help="imports components of your own, such as ./my_parts.py; may be given more than once",
     )
 
 

@@ -11,7 +11,13 @@ from __future__ import annotations
 import argparse
 from typing import List, Optional, Sequence
 
-from paddlevideo_fast.cli.command import command_parser, count, quiet_import, run_command
+from paddlevideo_fast.cli.command import (
+    add_import_argument,
+    command_parser,
+    count,
+    quiet_import,
+    run_command,
+)
 from paddlevideo_fast.config.load import load_config
 from paddlevideo_fast.process import prepare_process
 
@@ -25,6 +31,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--override", action="append", default=[], metavar="KEY=VALUE", help="sets a key of the config"
     )
+    add_import_argument(parser)
     parser.add_argument("-p", "--pretrained_params", required=True, help="weights, .pdparams")
     parser.add_argument("-o", "--output_path", default="inference", help="folder (default inference)")
     parser.add_argument("--save_name", help="name of the files (default: model_name of the config)")

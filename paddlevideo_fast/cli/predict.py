@@ -21,7 +21,13 @@ from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence
 
 from tqdm import tqdm
 
-from paddlevideo_fast.cli.command import command_parser, count, quiet_import, run_command
+from paddlevideo_fast.cli.command import (
+    add_import_argument,
+    command_parser,
+    count,
+    quiet_import,
+    run_command,
+)
 from paddlevideo_fast.config.load import load_config
 from paddlevideo_fast.errors import EXIT_FAILURES, EXIT_USER_ERROR, PaddleVideoFastError
 from paddlevideo_fast.locks import only_writer
@@ -46,6 +52,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "-o", "--override", action="append", default=[], metavar="KEY=VALUE", help="sets a key of --config"
     )
+    add_import_argument(parser, in_overrides=False)
     parser.add_argument("--class_names", metavar="FILE", help="names of the classes, one a line")
     parser.add_argument("--top_k", type=count(1), default=5, help="classes to show (default 5)")
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
@@ -134,9 +141,11 @@ def make_predictor(args: argparse.Namespace) -> Any:
     )
     beside = settings_file(args.model_file)
     if args.config is None:
-        recipe = read_recipe(beside)
+        recipe = read_recipe(beside, args.imports or ())
     else:
-        recipe = recipe_in_place(beside, load_config(args.config, args.override))
+        imports = [f"imports={json.dumps(args.imports)}"] if args.imports else []
+        cfg = load_config(args.config, [*args.override, *imports])
+        recipe = recipe_in_place(beside, cfg)
     names = read_class_names(args.class_names, recipe.settings.num_classes) if args.class_names else None
     return Predictor(args.model_file, args.params_file, recipe, names, options)
 

@@ -11,6 +11,7 @@ from paddlevideo_fast.config.types import KeyPath
 from paddlevideo_fast.config.yaml_source import dotted, dump
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.files import write_text_whole
+from paddlevideo_fast.plugins import Import
 
 
 class Config(dict):
@@ -25,6 +26,7 @@ class Config(dict):
         inherited: key path of an argument that was written for another component to the name of that
             component: a later file or an override has changed `name` since. The check leaves out what the
             new component does not take.
+        imports: the plug-ins that the config and the files that it inherits name.
     """
 
     def __init__(
@@ -36,6 +38,7 @@ class Config(dict):
         super().__init__(data or {})
         self.origins: Dict[KeyPath, str] = dict(origins or {})
         self.inherited: Dict[KeyPath, str] = {}
+        self.imports: List[Import] = []
         self.path = path
 
     def where(self, key: Union[str, KeyPath]) -> str:

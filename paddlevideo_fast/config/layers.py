@@ -2,7 +2,8 @@
 
 A later layer wins over an earlier one. Mappings merge, lists and plain values replace. Where a layer changes
 the `name` of a component, those arguments of the earlier component stay that the new one shares. The check
-leaves out the others and says so (`Config.inherited`).
+leaves out the others and says so (`Config.inherited`). The plug-ins of all layers are imported: what a file
+names with `imports` comes to those of the files that it inherits.
 """
 
 from __future__ import annotations
@@ -25,9 +26,11 @@ from paddlevideo_fast.config.yaml_source import (
 )
 from paddlevideo_fast.errors import ConfigError, shown
 from paddlevideo_fast.files import read_text, whence
+from paddlevideo_fast.plugins import Import, located
 from paddlevideo_fast.registry import did_you_mean
 
 BASE = "_BASE_"
+IMPORTS = "imports"
 _TAGS = ("name", "format", "framework")
 
 
@@ -35,7 +38,8 @@ def read_with_bases(path: str, trail: Tuple[str, ...] = (), budget: Optional[Bud
     """Reads a file and everything it inherits.
 
     `_BASE_` is a path relative to the file that has it, or a list of paths of which later ones win over
-    earlier ones; the file's own content wins over all.
+    earlier ones; the file's own content wins over all. The files that `imports` names are relative to the
+    file that has it, too.
 
     Args:
         path: the file, or the name of a built-in config; `_BASE_` may have such a name, too.
@@ -64,8 +68,9 @@ def read_with_bases(path: str, trail: Tuple[str, ...] = (), budget: Optional[Bud
     origins[()] = path
     where = f"{path}:{source.lines.get((BASE,), 1)}"
 
-    merged = Config(path=path)
-    for base in _base_paths(data.pop(BASE, []), where):
+    merged, own = Config(path=path), Config(data, origins, path)
+    own.imports = take_imports(own, os.path.dirname(path))
+    for base in _texts(own.pop(BASE, None), f"{where}  {BASE}", "a path or a list of paths"):
         target = os.path.normpath(os.path.join(os.path.dirname(path), base))
         if not os.path.isfile(target):
             target = built_in(base) or target
@@ -80,13 +85,29 @@ def read_with_bases(path: str, trail: Tuple[str, ...] = (), budget: Optional[Bud
         if budget.files < 0:
             raise ConfigError([f"{where}  {BASE}: a config inherits at most {MAX_FILES} files"])
         layer = read_with_bases(target, chain, budget)
-        if merged:
+        if merged or merged.imports:
             merge(merged, layer)
         else:  # a long chain of files does not copy the first one at each step
             merged = layer
     merged.path = path
-    merge(merged, Config(data, origins))
+    merge(merged, own)
     return merged
+
+
+def take_imports(config: Config, folder: str = "") -> List[Import]:
+    """Takes the plug-ins that `imports` names out of the content of a config; files are relative to `folder`.
+
+    Raises:
+        ConfigError: they are no list of texts.
+    """
+    key = (IMPORTS,)
+    names = _texts(
+        config.pop(IMPORTS, None), f"{config.where(key)}  {IMPORTS}", "a module or file, or a list of them"
+    )
+    return [
+        located(name, f"{config.where((*key, number))}  {IMPORTS}", folder)
+        for number, name in enumerate(names)
+    ]
 
 
 def merge(base: Config, over: Config) -> None:
@@ -94,6 +115,7 @@ def merge(base: Config, over: Config) -> None:
     _merge_mapping(base, base, over, ())
     base.origins.update(over.origins)
     base.inherited.update(over.inherited)
+    base.imports += over.imports
 
 
 def _merge_mapping(base: Config, old: Dict[str, Any], new: Mapping[str, Any], path: KeyPath) -> None:
@@ -113,11 +135,12 @@ def _merge_mapping(base: Config, old: Dict[str, Any], new: Mapping[str, Any], pa
             old[key] = value
 
 
-def _base_paths(value: Any, where: str) -> List[str]:
-    paths = [value] if isinstance(value, str) else value
-    if not isinstance(paths, list) or not all(isinstance(path, str) for path in paths):
-        raise ConfigError([f"{where}  {BASE}={shown(value)}: expected a path or a list of paths"])
-    return paths
+def _texts(value: Any, where: str, expected: str) -> List[str]:
+    """One text or a list of texts, as a list; None is an empty list."""
+    texts = [] if value is None else [value] if isinstance(value, str) else value
+    if not isinstance(texts, list) or not all(isinstance(text, str) and text for text in texts):
+        raise ConfigError([f"{where}={shown(value)}: expected {expected}"])
+    return texts
 
 
 def apply_overrides(config: Config, overrides: Sequence[str], sections: Collection[str] = ()) -> List[str]:

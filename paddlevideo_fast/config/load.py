@@ -7,12 +7,13 @@ from typing import Optional, Sequence, Union
 
 from paddlevideo_fast.config.document import Config
 from paddlevideo_fast.config.findings import Findings
-from paddlevideo_fast.config.layers import apply_overrides, read_with_bases
+from paddlevideo_fast.config.layers import IMPORTS, apply_overrides, read_with_bases, take_imports
 from paddlevideo_fast.config.schema import ROOT
 from paddlevideo_fast.config.sections import Group
 from paddlevideo_fast.config.settings import DaliData, settings_from
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.log import get_logger, warn_once
+from paddlevideo_fast.plugins import import_all, installed_imports
 
 _LOGGER = get_logger(__name__)
 
@@ -20,10 +21,12 @@ _LOGGER = get_logger(__name__)
 def load_config(path: Union[str, Path], overrides: Sequence[str] = (), check: bool = True) -> Config:
     """Reads a config with everything it inherits, applies the overrides and checks the result.
 
+    Before the check, it imports the plug-ins that the config and installed packages name.
+
     Args:
         path: a YAML file.
         overrides: `KEY.PATH=VALUE` texts, see `apply_overrides`.
-        check: False leaves the content unchecked.
+        check: False leaves the content unchecked, and imports nothing.
 
     Raises:
         ConfigError: with all problems, each with file and line or the number of its override.
@@ -32,15 +35,34 @@ def load_config(path: Union[str, Path], overrides: Sequence[str] = (), check: bo
 
 
 def load_with_schema(path: Union[str, Path], overrides: Sequence[str], root: Optional[Group]) -> Config:
-    """See `load_config`; `root` is the schema, None to leave the content unchecked."""
+    """See `load_config`; `root` is the schema, None to leave the content unchecked and import nothing."""
     config = read_with_bases(str(path))
     problems = apply_overrides(config, overrides, (root or ROOT).members)
+    config.imports += take_imports(config)
+    if config.imports:
+        config[IMPORTS] = list(dict.fromkeys(one.name for one in config.imports))
     if root is not None:
+        import_plugins(config, problems)
         check_config(config, root, problems)
         _expand_dali_data(config)
     elif problems:
         raise ConfigError(problems)
     return config
+
+
+def import_plugins(config: Config, problems: Sequence[str] = ()) -> None:
+    """Imports what installed packages and a config name. Their constructors are a part of the schema.
+
+    Args:
+        config: the config.
+        problems: those found before, to be told together with the new ones.
+
+    Raises:
+        ConfigError: an import fails.
+    """
+    broken = import_all([*installed_imports(), *config.imports])
+    if broken:
+        raise ConfigError([*problems, *broken])
 
 
 def check_config(config: Config, root: Group = ROOT, problems: Sequence[str] = ()) -> None:

@@ -52,6 +52,18 @@ ROOT = Group(
         "OPTIMIZER": Component(registry.OPTIMIZERS, purpose="How the weights are updated."),
         "METRIC": Component(registry.METRICS, purpose="What an evaluation measures."),
         "MIX": Component(registry.MIXES, purpose="Mixing of the samples of a training batch."),
+        "CALLBACKS": ComponentList(
+            registry.CALLBACKS,
+            purpose="Callbacks of your own, from plug-ins. They come after validation, before the records "
+            "and the checkpoint.",
+            plain_names=True,
+        ),
+        "TRACKERS": ComponentList(
+            registry.TRACKERS,
+            purpose="Where curves, settings and results go besides the output folder. Without this section: "
+            "`visualdl`. Where `use_visualdl` is written, it decides on VisualDL.",
+            plain_names=True,
+        ),
         "EMA": Group(settings=EmaSettings, purpose="A moving average of the weights."),
         "GRADIENT_ACCUMULATION": Group(
             settings=GradientAccumulation, purpose="Several steps for one update of the weights."

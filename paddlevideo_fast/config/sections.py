@@ -11,7 +11,20 @@ The constructor of a registered class is the schema of its section. A class may 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Protocol, Sequence, Set, Tuple
+from typing import (
+    Any,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    Mapping,
+    Optional,
+    Protocol,
+    Sequence,
+    Set,
+    Tuple,
+    Union,
+)
 
 from paddlevideo_fast.config.findings import Findings
 from paddlevideo_fast.config.types import KeyPath, arguments_of, describe, mismatches, plain_alternatives
@@ -152,13 +165,15 @@ class ComponentList(Section):
     Args:
         registry: where the names are looked up.
         purpose: one sentence for the reference.
+        plain_names: an item without arguments may be the name alone.
     """
 
     registry: Registry
     purpose: str = ""
+    plain_names: bool = False
 
     def check(self, value: Any, path: KeyPath, found: Findings) -> None:
-        for name, arguments, here in _named_items(value, path, found):
+        for name, arguments, here in _named_items(value, path, found, self.plain_names):
             cls = _look_up(self.registry, name, here, found)
             if cls is not None and not isinstance(arguments, (Mapping, type(None))):
                 found.wrong_value((*here, name), arguments, "a mapping of arguments")
@@ -171,7 +186,7 @@ class ComponentList(Section):
     def describe(self, page: Page, path: Tuple[str, ...]) -> Lines:
         if self.purpose:
             yield from (self.purpose, "")
-        yield from (page.text["list"], "")
+        yield from (page.text["list of names" if self.plain_names else "list"], "")
         yield from page.components(self.registry, path)
 
 
@@ -352,7 +367,9 @@ def check_arguments(
             found.problem((*path, name), f"missing{owner}; expected {describe(argument.hint)}")
 
 
-def _named_items(value: Any, path: KeyPath, found: Findings) -> Iterator[Tuple[Any, Any, KeyPath]]:
+def _named_items(
+    value: Any, path: KeyPath, found: Findings, plain_names: bool = False
+) -> Iterator[Tuple[Any, Any, KeyPath]]:
     """Name, content and path of each item of a list of one-key mappings; notes what is none."""
     if not isinstance(value, list):
         found.wrong_value(path, value, "a list of one-key mappings")
@@ -360,6 +377,8 @@ def _named_items(value: Any, path: KeyPath, found: Findings) -> Iterator[Tuple[A
     for index, item in enumerate(value):
         if isinstance(item, Mapping) and len(item) == 1:
             yield (*next(iter(item.items())), (*path, index))
+        elif plain_names and isinstance(item, str):
+            yield item, None, (*path, index)
         else:
             found.wrong_value((*path, index), item, "one name, with its arguments indented below it")
 
@@ -417,11 +436,13 @@ def build_named(
     return cls(**built, **extra)
 
 
-def build_list(
-    registry: Registry, items: Sequence[Mapping[str, Optional[Mapping[str, Any]]]], **extra: Any
-) -> List[Any]:
-    """Builds a list of one-key mappings `{name: arguments}`, as in `PIPELINE.train.transform`."""
-    return [build_named(registry, *next(iter(item.items())), **extra) for item in items]
+NamedItem = Union[str, Mapping[str, Optional[Mapping[str, Any]]]]
+
+
+def build_list(registry: Registry, items: Sequence[NamedItem], **extra: Any) -> List[Any]:
+    """Builds a list of names and one-key mappings `{name: arguments}`, as in `PIPELINE.train.transform`."""
+    pairs = [(item, None) if isinstance(item, str) else next(iter(item.items())) for item in items]
+    return [build_named(registry, name, arguments, **extra) for name, arguments in pairs]
 
 
 def _wrong_names(cls: type, given: Set[str]) -> List[str]:

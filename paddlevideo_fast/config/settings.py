@@ -69,8 +69,10 @@ class RunSettings:
         amp_level: what computes in 16 bits. O1: convolutions and linear layers, and what follows them without
             harm; O2: all but norms and the loss.
         amp_dtype: the 16-bit format; null for float16 on a GPU and bfloat16 on a CPU.
-        use_visualdl: write curves, clips and settings for VisualDL.
+        use_visualdl: write curves, clips and settings for VisualDL; without this key TRACKERS decides.
         report: write `report.html` at the end of training and of a test.
+        imports: modules, and files relative to this config, that register components of your own. Those of
+            the files that it inherits are imported, too.
     """
 
     model_name: str
@@ -99,6 +101,7 @@ class RunSettings:
     amp_dtype: Optional[Literal["float16", "bfloat16"]] = None
     use_visualdl: bool = True
     report: bool = True
+    imports: Sequence[str] = ()
 
     ignored_arguments: ClassVar[Dict[str, str]] = {
         "use_gpu": "the device is chosen by what the installed Paddle offers",

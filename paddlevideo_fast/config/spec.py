@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Dict, Mapping, Optional
+from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from paddlevideo_fast.config.document import Config
+from paddlevideo_fast.config.sections import NamedItem
 from paddlevideo_fast.config.settings import (
     DatasetSettings,
     DistributedSettings,
@@ -20,6 +21,7 @@ from paddlevideo_fast.config.settings import (
 )
 
 ComponentSection = Mapping[str, Any]
+VISUALDL = "visualdl"  # the name in the registry of trackers
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,8 @@ class RunSpec:
         data: the plain keys of DATASET.
         splits: the parts of the data that have a pipeline.
         model, optimizer, metric, mix: the sections MODEL, OPTIMIZER, METRIC and MIX.
+        callbacks: the user's own, items of the list CALLBACKS.
+        trackers: items of the list TRACKERS, with or without VisualDL as `use_visualdl` says.
         ema: the moving average of the weights.
         precise_bn: batch-norm statistics of the training data as a whole.
         accumulation: the clips that an update of the weights has to reach.
@@ -66,6 +70,8 @@ class RunSpec:
     optimizer: Optional[ComponentSection]
     metric: Optional[ComponentSection]
     mix: Optional[ComponentSection]
+    callbacks: Sequence[NamedItem]
+    trackers: Sequence[NamedItem]
     ema: Optional[EmaSettings]
     precise_bn: Optional[PreciseBNSettings]
     accumulation: Optional[GradientAccumulation]
@@ -90,6 +96,8 @@ class RunSpec:
             optimizer=config.get("OPTIMIZER"),
             metric=config.get("METRIC"),
             mix=config.get("MIX"),
+            callbacks=config.get("CALLBACKS") or (),
+            trackers=_trackers(config),
             ema=optional(EmaSettings, "EMA"),
             precise_bn=optional(PreciseBNSettings, "PRECISEBN"),
             accumulation=optional(GradientAccumulation, "GRADIENT_ACCUMULATION"),
@@ -135,6 +143,20 @@ class RunSpec:
     def clips_of_update(self, world_size: int = 1) -> int:
         """How many clips one update of the weights is made of, over all processes and accumulated batches."""
         return self.data.batch_size * world_size * self.accumulate_steps(world_size)
+
+
+def names_of(items: Sequence[NamedItem]) -> List[str]:
+    """The names in a list of components."""
+    return [item if isinstance(item, str) else next(iter(item)) for item in items]
+
+
+def _trackers(config: Config) -> List[NamedItem]:
+    """TRACKERS, with or without VisualDL as `use_visualdl` says."""
+    items = config.get("TRACKERS")
+    listed = [VISUALDL] if items is None else list(items)
+    if config.get("use_visualdl", VISUALDL in names_of(listed)):
+        return listed if VISUALDL in names_of(listed) else [VISUALDL, *listed]
+    return [item for item, name in zip(listed, names_of(listed)) if name != VISUALDL]
 
 
 def _splits(config: Config) -> Dict[SplitName, SplitSpec]:

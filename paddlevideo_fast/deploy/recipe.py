@@ -8,14 +8,24 @@ from typing import Any, Dict, List, Literal, Mapping, NamedTuple, Optional, Sequ
 
 from paddlevideo_fast.config import Config, check_config
 from paddlevideo_fast.config.layers import read_with_bases
+from paddlevideo_fast.config.load import import_plugins
 from paddlevideo_fast.config.schema import PIPELINE
 from paddlevideo_fast.config.sections import Group
 from paddlevideo_fast.config.settings import settings_from
 from paddlevideo_fast.config.types import PositiveInt, arguments_of
 from paddlevideo_fast.deploy.paddlex_form import from_paddlex_form
+from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.loader import VideoRecord, build_decoder, build_pipeline, read_class_names
 from paddlevideo_fast.loader.dataset import ClipDataset, Decoder
-from paddlevideo_fast.registry import DATASETS, RECOGNIZERS
+from paddlevideo_fast.plugins import located
+from paddlevideo_fast.registry import (
+    DATASETS,
+    DECODERS,
+    RECOGNIZERS,
+    SAMPLERS,
+    TRANSFORMS,
+    is_own,
+)
 
 Split = Literal["valid", "test"]
 FREE = -1
@@ -38,6 +48,7 @@ class ProgramSettings:
         num_spatial_crops: crops of a span, each a view of its own; null: the crops that the transforms make.
             Where both are null, all clips of a video are one view.
         checksums: CRC-32 of the program's files, by their endings; null for programs that are not checked.
+        imports: modules and absolute paths of files that register what PIPELINE names.
     """
 
     model_name: str
@@ -49,6 +60,7 @@ class ProgramSettings:
     num_ensemble_views: Optional[PositiveInt] = None
     num_spatial_crops: Optional[PositiveInt] = None
     checksums: Optional[Dict[str, int]] = None
+    imports: Sequence[str] = ()
 
 
 _FILE = Group({"PIPELINE": PIPELINE}, ProgramSettings, required=("PIPELINE",))
@@ -84,16 +96,32 @@ class Recipe(NamedTuple):
 
     def save(self, path: Union[str, Path]) -> None:
         """Writes the settings file, which `read_recipe` reads."""
-        Config({**asdict(self.settings), "PIPELINE": dict(self.section)}).save(path)
+        content = {**asdict(self.settings), "PIPELINE": dict(self.section)}
+        if not self.settings.imports:
+            del content["imports"]  # earlier versions read the file, too
+        Config(content).save(path)
 
 
-def read_recipe(path: Union[str, Path]) -> Recipe:
+def read_recipe(path: Union[str, Path], imports: Sequence[str] = ()) -> Recipe:
     """Reads the settings file next to a program: ours, or one in the form of PaddleX.
+
+    The file may come from somebody else, together with code. So it may not name files by relative paths.
+
+    Args:
+        path: the file.
+        imports: plug-ins to import, in place of those that the file names.
 
     Raises:
         ConfigError: the file is missing or wrong.
     """
     content = read_with_bases(str(path))
+    relative = [] if imports else [one for one in content.imports if one.is_relative]
+    if relative:
+        text = "comes with this file, and is not run unasked; name it with --import"
+        raise ConfigError([f"{one.where}={one.name!r}: {text}" for one in relative])
+    if imports:
+        content.imports = [located(name, "--import", "") for name in imports]
+    import_plugins(content)
     if "PreProcess" in content:
         content = from_paddlex_form(content)
     check_config(content, _FILE)
@@ -113,7 +141,7 @@ def recipe_in_place(path: Union[str, Path], cfg: Config) -> Recipe:
     recipe = recipe_of(cfg)
     if not Path(path).is_file():
         return recipe
-    known = read_recipe(path).settings
+    known = read_recipe(path, cfg.get("imports", ())).settings
     kept = {name: getattr(known, name) for name in _OF_EXPORT}
     return recipe._replace(settings=replace(recipe.settings, **kept))
 
@@ -149,9 +177,18 @@ def recipe_of(
         layout=recognizer.layout,
         input_dtype=input_dtype,
         class_names=read_class_names(class_names, num_classes) if class_names else None,
+        imports=cfg.get("imports", ()) if _names_plugins(section) else (),
         **_views((cfg.get("DATASET") or {}).get(split) or {}),
     )
     return Recipe(settings, section)
+
+
+def _names_plugins(section: Mapping[str, Any]) -> bool:
+    """Whether a section PIPELINE names components of plug-ins."""
+    parts = [(DECODERS, "decode"), (SAMPLERS, "sample"), (SAMPLERS, "decode_sampler")]
+    used = [registry.get(section[key]["name"]) for registry, key in parts if section.get(key)]
+    used += [TRANSFORMS.get(name) for step in section["transform"] for name in step]
+    return not all(map(is_own, used))
 
 
 def _views(section: Mapping[str, Any]) -> Dict[str, Any]:
