@@ -6,9 +6,10 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PADDLE26_VENV ?= .venv-paddle26
 PADDLE_GPU_VENV ?= .venv-paddle-gpu
+TRACKERS_VENV ?= .venv-trackers
 TEST_EXTRAS ?= cpu,dev
 
-.PHONY: help setup setup-test quickstart lint test test-paddle26 test-paddle-gpu compare bench docs site dist clean
+.PHONY: help setup setup-test quickstart lint test test-paddle26 test-paddle-gpu test-trackers compare bench docs site dist clean
 
 help:
 	@echo "make setup          virtual environment $(VENV) with the CPU build"
@@ -16,6 +17,7 @@ help:
 	@echo "make test           setup with the test extras, lint, tests"
 	@echo "make test-paddle26  the suite on paddlepaddle 2.6.2, in $(PADDLE26_VENV)"
 	@echo "make test-paddle-gpu  its smoke tests on paddlepaddle-gpu 2.6.2, in $(PADDLE_GPU_VENV)"
+	@echo "make test-trackers  the tests of TensorBoard, W&B and MLflow, offline, in $(TRACKERS_VENV)"
 	@echo "make compare REV=x  losses, parameters and metrics of this tree and of revision x, bit for bit"
 	@echo "make dist           a wheel and an sdist in dist/, checked for PyPI"
 	@echo "make lint | bench | docs | clean"
@@ -61,6 +63,11 @@ test-paddle-gpu:
 	$(PADDLE_GPU_VENV)/bin/python -m pip install -q "paddlepaddle-gpu==2.6.2" "protobuf<7" setuptools -e ".[dev]"
 	$(PADDLE_GPU_VENV)/bin/python -m pytest -n 2 -m smoke $(PYTEST_ARGS)
 
+test-trackers:
+	test -x $(TRACKERS_VENV)/bin/python || $(PYTHON) -m venv $(TRACKERS_VENV)
+	$(TRACKERS_VENV)/bin/python -m pip install -q -e ".[cpu,dev,trackers]"
+	$(TRACKERS_VENV)/bin/python -m pytest tests/engine/test_trackers.py tests/integration/test_trackers_run.py
+
 compare: setup-test
 	$(BIN)/python tests/compare_revisions.py $(REV)
 
@@ -85,4 +92,4 @@ dist: setup-test
 	$(BIN)/python -m twine check --strict dist/*
 
 clean:
-	rm -rf $(VENV) $(PADDLE26_VENV) $(PADDLE_GPU_VENV) output build dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(PADDLE26_VENV) $(PADDLE_GPU_VENV) $(TRACKERS_VENV) output build dist .pytest_cache .mypy_cache .ruff_cache

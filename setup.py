@@ -13,6 +13,12 @@ from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).parent
 VERSION = re.search(r'__version__ = "(.+)"', (ROOT / "paddlevideo_fast/__init__.py").read_text()).group(1)
+# Each tracker has its own library; mlflow-skinny lacks what MLflow needs for a local database.
+TRACKERS = {
+    "tensorboard": ["tensorboard"],
+    "wandb": ["wandb"],
+    "mlflow": ["mlflow-skinny>=2", "sqlalchemy", "alembic"],
+}
 
 
 class BuildWithConfigs(build_py):
@@ -60,6 +66,8 @@ setup(
         "dali110": ["nvidia-dali-cuda110==1.34.0"],
         "dali120": ["nvidia-dali-cuda120>=1.53"],
         "dali130": ["nvidia-dali-cuda130>=1.53"],
+        **TRACKERS,
+        "trackers": [package for packages in TRACKERS.values() for package in packages],
         "site": ["mkdocs-material", "jieba"],
         "dev": [
             "pytest>=7",
@@ -71,6 +79,7 @@ setup(
             "types-PyYAML",
             "setuptools>=64",
             "wheel",
+            *TRACKERS["tensorboard"],  # the lightest of them, so that one is tested everywhere
         ],
     },
     entry_points={"console_scripts": ["paddlevideo-fast=paddlevideo_fast.cli.commands:main"]},

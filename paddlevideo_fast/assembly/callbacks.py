@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from paddlevideo_fast.assembly.data import Split, make_loader
 from paddlevideo_fast.assembly.parts import TrainingParts
-from paddlevideo_fast.config import PreciseBNSettings, RunSpec, build
+from paddlevideo_fast.config import PreciseBNSettings, RunSpec, build, build_list
+from paddlevideo_fast.config.spec import VISUALDL, names_of
 from paddlevideo_fast.config.yaml_source import dump
 from paddlevideo_fast.engine import (
     CheckpointStore,
@@ -31,15 +33,17 @@ from paddlevideo_fast.engine.callbacks import (
     Profiling,
     ProgressBar,
     Recorder,
+    Tracking,
 )
 from paddlevideo_fast.engine.guard import guarded
-from paddlevideo_fast.engine.sinks import ConsoleSink, JsonLinesSink, Sink, VisualDLSink
+from paddlevideo_fast.engine.sinks import ConsoleSink, JsonLinesSink, Sink
+from paddlevideo_fast.engine.trackers import TrackedRun, Tracker, VisualDL, flattened
 from paddlevideo_fast.loader.dataset import ClipDataset
 from paddlevideo_fast.metrics import VideoMetric
 from paddlevideo_fast.modeling import MacCounter
-from paddlevideo_fast.registry import METRICS
+from paddlevideo_fast.registry import CALLBACKS, METRICS, TRACKERS
 from paddlevideo_fast.report import Naming, ReportedRun
-from paddlevideo_fast.report.results import Reporting, hyperparameters
+from paddlevideo_fast.report.results import Reporting
 
 _COMPARED = ("MODEL", "OPTIMIZER", "MIX", "EMA", "MULTIGRID", "DISTRIBUTED")
 
@@ -50,9 +54,13 @@ def callbacks_of(parts: TrainingParts, store: CheckpointStore, valid: Optional[S
     What a clip costs is counted in the first step only. The rate is set before a step and the average follows
     it, so evaluation sees the newest average. Precise BN comes before evaluation and checkpoint, evaluation
     before the records, which hold its result, and the records before the checkpoint: a run that dies between
-    the two repeats the steps and their records, it never lacks them. Reporting reads the records, and comes
-    when all else is saved. The profiler, which may end the run, comes behind all that keeps a step. The bar
-    is last, below the lines.
+    the two repeats the steps and their records, it never lacks them. The user's own callbacks see the result
+    of the evaluation, and what they change is in the records and the checkpoint. Reporting reads the records,
+    and comes when all else is saved; trackers get its page. The profiler, which may end the run, comes behind
+    all that keeps a step. The bar is last, below the lines.
+
+    Raises:
+        ConfigError: a callback or tracker is listed twice, or is none.
     """
     spec, model, distribution = parts.spec, parts.model, parts.distribution
     run, main = spec.run, distribution.is_main
@@ -73,34 +81,58 @@ def callbacks_of(parts: TrainingParts, store: CheckpointStore, valid: Optional[S
         metric = make_metric(spec)
         evaluator = make_evaluator(spec, valid, parts.plan.precision, distribution)
         callbacks.append(Evaluation(evaluator, metric, run.val_interval, store))
-    sinks, board = _sinks(spec, store.folder, valid is not None) if main else ([], None)
-    callbacks.append(Recorder(sinks, run.log_interval, spec.distributed.one_process_ips))
+    callbacks += _own_callbacks(spec)
+    trackers, board = _trackers(spec, store.folder, valid is not None) if main else ([], None)
+    sinks: List[Sink] = [ConsoleSink(), JsonLinesSink(store.folder / "metrics.jsonl"), *trackers]
+    callbacks.append(Recorder(sinks if main else [], run.log_interval, spec.distributed.one_process_ips))
     callbacks.append(Checkpointing(store, run.save_interval, run.save_every_steps, run.keep_last))
     if main:
         trained = parts.split.dataset
         evaluated = valid.dataset if valid else trained
         naming = make_naming(spec, model.num_classes, evaluated)
         callbacks.append(Reporting(reported_run(spec), trained, evaluated, naming, metric, board))
+        callbacks.append(Tracking(trackers, store))
     if run.profiler_options is not None:
         options = ProfilerOptions.parse(run.profiler_options)
         callbacks.append(Profiling(options, store.folder / "profile", distribution.rank))
     if _is_on_terminal(distribution):
         callbacks.append(ProgressBar())
+    name, count = Counter(type(callback).__name__ for callback in callbacks).most_common(1)[0]
+    if count > 1:
+        text = f"a run has one callback of a name, whose state a checkpoint holds; {count} are {name}"
+        raise spec.config.error("CALLBACKS", text)
     return callbacks
 
 
-def _sinks(spec: RunSpec, folder: Path, validates: bool) -> Tuple[List[Sink], Optional[VisualDLSink]]:
-    """The sinks of a run's records, and which of them is VisualDL's board."""
-    sinks: List[Sink] = [ConsoleSink(), JsonLinesSink(folder / "metrics.jsonl")]
-    if not spec.run.use_visualdl:
-        return sinks, None
-    numbers = ["train_epoch/loss", *(["valid/top1"] if validates else [])]
-    board = guarded(VisualDLSink(folder / "vdl", hyperparameters(_compared(spec)), numbers))
-    return [*sinks, board], board
+def _own_callbacks(spec: RunSpec) -> List[Callback]:
+    own = build_list(CALLBACKS, spec.callbacks)
+    _require(spec, "CALLBACKS", own, Callback)
+    return own
+
+
+def _trackers(spec: RunSpec, folder: Path, validates: bool) -> Tuple[List[Tracker], Optional[VisualDL]]:
+    """The trackers of a run, each behind its guard, and which of them is VisualDL's board."""
+    name, count = Counter([*names_of(spec.trackers), ""]).most_common(1)[0]
+    if count > 1:
+        raise spec.config.error("TRACKERS", f"{name} is listed {count} times")
+    compared = flattened(_compared(spec))
+    run = TrackedRun(spec.run.model_name, folder, dict(spec.config), compared, validates)
+    plain = build_list(TRACKERS, spec.trackers, run=run)
+    _require(spec, "TRACKERS", plain, Tracker)
+    trackers = [guarded(tracker) for tracker in plain]
+    boards = (shown for shown, tracker in zip(trackers, plain) if isinstance(tracker, VisualDL))
+    return trackers, next(boards, None)
+
+
+def _require(spec: RunSpec, key: str, found: Sequence[object], base: type) -> None:
+    for number, item in enumerate(found):
+        if not isinstance(item, base):
+            text = f"{type(item).__name__} is no subclass of {base.__module__}.{base.__name__}"
+            raise spec.config.error((key, number), text)
 
 
 def _compared(spec: RunSpec) -> Dict[str, Any]:
-    """The settings in which runs differ, for VisualDL's table of runs."""
+    """The settings in which runs differ, for the table of runs of a tracker."""
     return {
         "epochs": spec.run.epochs,
         "seed": spec.run.seed,
@@ -163,7 +195,7 @@ def reported_run(spec: RunSpec) -> ReportedRun:
         Path(spec.run.output_dir),
         dump(dict(spec.config)),
         with_page=spec.run.report,
-        with_board=spec.run.use_visualdl,
+        with_board=VISUALDL in names_of(spec.trackers),
     )
 
 

@@ -16,6 +16,7 @@ from paddlevideo_fast.log import get_logger
 
 logger = get_logger(__name__)
 
+_TRACKED = ("tensorboard", "wandb", "trackers.json")  # what trackers cannot take back
 _RUN_FILES = ("metrics.jsonl", "train.log", "config.yaml", "bad_samples.txt", "vdl", "report.html", "test")
 
 
@@ -76,7 +77,10 @@ def make_room(store: CheckpointStore, state: TrainerState, checkpoint: Optional[
         move_earlier_run_aside(store.folder, store.name)
         return
     later = [prefix for step, epoch, prefix in store.complete() if (step, epoch) > (state.step, state.epoch)]
-    target = move_aside(store.folder, [path for prefix in later for path in store.files(prefix)])
+    left = [path for prefix in later for path in store.files(prefix)]
+    if left:  # trackers begin another run, with the records up to here
+        left += [store.folder / name for name in _TRACKED if (store.folder / name).exists()]
+    target = move_aside(store.folder, left)
     if target is not None:
         logger.info("%d checkpoints after the resumed one were moved to '%s'", len(later), target)
 
@@ -90,7 +94,7 @@ def move_earlier_run_aside(folder: Path, name: str) -> None:
     pattern = re.compile(
         re.escape(name) + r"_((epoch|step)_\d+|best)\.(pdparams|pdopt|pdstates|json)"
     )  # not a glob: another model's name may begin with this one's
-    found = [folder / file for file in _RUN_FILES if (folder / file).exists()]
+    found = [folder / file for file in (*_RUN_FILES, *_TRACKED) if (folder / file).exists()]
     found += [path for path in folder.iterdir() if pattern.fullmatch(path.name)]
     target = move_aside(folder, found)
     if target is not None:

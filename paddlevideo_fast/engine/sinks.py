@@ -168,10 +168,8 @@ class VisualDLSink:
 
     def write(self, record: Record) -> None:
         """Adds each number under `kind/name`."""
-        for name, value in record.items():
-            if isinstance(value, (int, float)) and name not in _NO_SCALARS:
-                tag = f"{record['kind']}/{name}"
-                self._add(self._parts.scalar(tag, float(value), int(record["step"]), _now_ms()))
+        for tag, value in scalars_of(record).items():
+            self._add(self._parts.scalar(tag, value, int(record["step"]), _now_ms()))
 
     def add_clips(self, tag: str, step: int, sheets: Mapping[str, np.ndarray]) -> None:
         """Adds pictures.
@@ -227,6 +225,15 @@ def _in_tag(name: str) -> str:
 
 def _now_ms() -> int:
     return round(time.time() * 1000)
+
+
+def scalars_of(record: Record) -> Dict[str, float]:
+    """The numbers of a record that make a curve, by their tag `kind/name`."""
+    return {
+        f"{record['kind']}/{name}": float(value)
+        for name, value in record.items()
+        if isinstance(value, (int, float)) and name not in _NO_SCALARS
+    }
 
 
 def _keep_events(folder: Path, step: int, epoch: int) -> str:

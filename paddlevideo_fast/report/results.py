@@ -6,7 +6,7 @@ import contextlib
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
+from typing import Dict, List, Mapping, Optional, Sequence
 
 import numpy as np
 
@@ -262,17 +262,3 @@ class Reporting(Callback):
             lines = (self.run.folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
             curves = curve_figures([json.loads(line) for line in lines], self.naming.shows_top5)
             write_page(self.run.folder, replace(page, curves=curves))
-
-
-def hyperparameters(values: Mapping[str, Any]) -> Dict[str, Union[str, int, float]]:
-    """Flattens settings for VisualDL's table of runs: {"A": {"b": 1}} becomes {"A.b": 1}.
-
-    Only text and numbers stay; a truth value becomes 0 or 1.
-    """
-    found: Dict[str, Union[str, int, float]] = {}
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            found.update(hyperparameters({f"{key}.{name}": item for name, item in value.items()}))
-        elif isinstance(value, (str, int, float)):
-            found[key] = int(value) if isinstance(value, bool) else value
-    return found

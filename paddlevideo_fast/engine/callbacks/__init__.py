@@ -9,6 +9,7 @@ from paddlevideo_fast.engine.callbacks.evaluation import (
 from paddlevideo_fast.engine.callbacks.profiling import ProfilerOptions, Profiling, ProfilingFinished
 from paddlevideo_fast.engine.callbacks.recorder import Complexity, ProgressBar, Recorder
 from paddlevideo_fast.engine.callbacks.schedule import BatchNormSplits, LearningRate, PhaseLog
+from paddlevideo_fast.engine.callbacks.tracking import Tracking
 from paddlevideo_fast.engine.trainer import Callback
 
 __all__ = [
@@ -26,5 +27,6 @@ __all__ = [
     "ProfilingFinished",
     "ProgressBar",
     "Recorder",
+    "Tracking",
     "restore",
 ]

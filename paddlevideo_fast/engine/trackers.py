@@ -1,0 +1,394 @@
+"""Trackers: VisualDL, TensorBoard, Weights & Biases and MLflow take records, settings and results of a run.
+
+A tracker is a sink that a config chooses (TRACKERS). Its library is imported when a run begins, on rank 0
+alone. `metrics.jsonl` is the truth: a tracker that opens in a resumed run first takes from it what it lacks,
+and then takes no record a second time. So a run that was killed and resumed has each step once, whatever the
+library had still in its buffers.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import socket
+import time
+import uuid
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Dict, Iterator, List, Literal, Mapping, Optional, Tuple, Union
+
+from paddlevideo_fast.config.yaml_source import dump
+from paddlevideo_fast.engine.sinks import Record, VisualDLSink, scalars_of
+from paddlevideo_fast.errors import MissingExtraError
+from paddlevideo_fast.files import write_text_whole
+from paddlevideo_fast.registry import TRACKERS
+
+KINDS = ("train", "train_epoch", "valid")
+IDS = "trackers.json"
+Checkpoints = Literal["best", "all", "none"]
+
+
+@dataclass(frozen=True)
+class TrackedRun:
+    """The run that a tracker follows.
+
+    Attributes:
+        name: the `model_name` of the config.
+        folder: the output folder, which holds metrics.jsonl.
+        settings: the resolved config.
+        compared: the settings in which runs differ, by dotted key.
+        validates: there are "valid" records.
+    """
+
+    name: str
+    folder: Path
+    settings: Mapping[str, Any]
+    compared: Mapping[str, Union[str, int, float]] = field(default_factory=dict)
+    validates: bool = False
+
+    def records(self) -> Iterator[Record]:
+        """What metrics.jsonl holds; a resumed run has taken out the steps that it repeats."""
+        path = self.folder / "metrics.jsonl"
+        for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
+            yield json.loads(line)
+
+    def recall(self, tracker: str) -> Optional[str]:
+        """The name of this run in a tracker, as `remember` has kept it."""
+        try:
+            return json.loads((self.folder / IDS).read_text(encoding="utf-8")).get(tracker)
+        except (OSError, ValueError):
+            return None
+
+    def remember(self, tracker: str, run_id: str) -> None:
+        """Keeps the name of this run in a tracker, so that a resumed run goes on with it."""
+        path = self.folder / IDS
+        ids = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        write_text_whole(path, json.dumps({**ids, tracker: run_id}, indent=1) + "\n")
+
+
+@dataclass(frozen=True)
+class Results:
+    """What a finished training leaves.
+
+    Attributes:
+        best: the best validation and its epoch, `{"top1": 0.9, "epoch": 3}`; empty without validation.
+        reports: report.html; nothing with `report: false`.
+        weights: of the best epoch; without validation, of the last one.
+        checkpoint: all files of the newest checkpoint.
+    """
+
+    best: Mapping[str, float]
+    reports: List[Path]
+    weights: List[Path]
+    checkpoint: List[Path]
+
+    def kept(self, checkpoints: Checkpoints) -> List[Path]:
+        """The files that a tracker takes: the best weights, all of the newest checkpoint as well, or none."""
+        if checkpoints == "none":
+            return []
+        return list(dict.fromkeys([*self.weights, *(self.checkpoint if checkpoints == "all" else ())]))
+
+
+class Tracker:
+    """A sink that a config chooses. Methods do nothing unless a subclass overrides them.
+
+    Rank 0 alone has trackers. The first error of a tracker is one warning, and the run goes on without it.
+
+    Args:
+        run: that it follows; given by the toolkit.
+    """
+
+    injected: ClassVar[Tuple[str, ...]] = ("run",)
+
+    def __init__(self, run: TrackedRun) -> None:
+        self.run = run
+
+    def open(self, step: int, epoch: int) -> None:
+        """Prepares to go on after `step` optimizer steps and `epoch` whole epochs."""
+
+    def write(self, record: Record) -> None:
+        """Takes one record: "train" every few steps, "train_epoch" and "valid" after an epoch."""
+
+    def finish(self, results: Results) -> None:
+        """Takes the results, after the last epoch."""
+
+    def close(self) -> None:
+        """Flushes and releases; also after an error, and where `open` has failed."""
+
+
+@TRACKERS.register("visualdl")
+class VisualDL(VisualDLSink, Tracker):
+    """VisualDL: curves, clips, precision and recall, and settings, in `vdl/` of the output folder."""
+
+    def __init__(self, run: TrackedRun) -> None:
+        Tracker.__init__(self, run)
+        compared = ["train_epoch/loss", *(["valid/top1"] if run.validates else [])]
+        VisualDLSink.__init__(self, run.folder / "vdl", run.compared, compared)
+
+
+class _Library(Tracker):
+    """A tracker that takes each record once, also those that it lacks when a run is resumed."""
+
+    def __init__(self, run: TrackedRun) -> None:
+        super().__init__(run)
+        self._last: Mapping[str, int] = {}
+
+    def open(self, step: int, epoch: int) -> None:
+        self._last = self._begin()
+        for record in self.run.records():
+            self.write(record)
+
+    def write(self, record: Record) -> None:
+        if record["step"] > self._last.get(record["kind"], -1):
+            self._log(record, scalars_of(record))
+
+    def _begin(self) -> Mapping[str, int]:
+        """Goes on with the run, or begins one; returns the last step that it has of each kind of record."""
+        raise NotImplementedError
+
+    def _log(self, record: Record, scalars: Mapping[str, float]) -> None:
+        """Takes the numbers of a record, by their tags `kind/name`."""
+        raise NotImplementedError
+
+
+@TRACKERS.register("tensorboard")
+class TensorBoard(_Library):
+    """TensorBoard: curves and settings, in `tensorboard/` of the output folder.
+
+    `tensorboard --logdir output` shows them. Its own package writes the files, without TensorFlow or PyTorch.
+    """
+
+    _path: Path
+
+    def _begin(self) -> Mapping[str, int]:
+        try:
+            from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
+            from tensorboard.compat.proto.event_pb2 import Event
+        except ImportError as error:
+            raise MissingExtraError("tensorboard", "tensorboard", "TRACKERS: tensorboard") from error
+        folder = self.run.folder / "tensorboard"
+        last: Dict[str, int] = {}
+        earlier = sorted(folder.glob("events.out.tfevents.*"))
+        for event in (event for path in earlier for event in EventFileLoader(str(path)).Load()):
+            for value in event.summary.value:
+                kind = value.tag.partition("/")[0]
+                last[kind] = max(event.step, last.get(kind, -1))
+        # each start has a file, as the last record of one that was killed may be cut short
+        host = socket.gethostname()
+        self._path = (
+            folder / f"events.out.tfevents.{int(time.time()):010d}.{host}.{os.getpid()}.{len(earlier)}"
+        )
+        self._add(Event(wall_time=time.time(), file_version="brain.Event:2"))
+        if not last:
+            self._add_settings()
+        return last
+
+    def _add_settings(self) -> None:
+        from tensorboard.plugins.hparams.summary_v2 import hparams_pb
+        from tensorboard.plugins.text.summary_v2 import text_pb
+
+        self._add_summary(0, hparams_pb(dict(self.run.compared)))
+        lines = dump(dict(self.run.settings)).splitlines()
+        self._add_summary(
+            0, text_pb("config", "\n".join(f"    {line}" for line in lines))
+        )  # Markdown's verbatim
+
+    def _log(self, record: Record, scalars: Mapping[str, float]) -> None:
+        from tensorboard.compat.proto.summary_pb2 import Summary
+
+        values = [Summary.Value(tag=tag, simple_value=value) for tag, value in scalars.items()]
+        self._add_summary(record["step"], Summary(value=values))
+
+    def _add_summary(self, step: int, summary: Any) -> None:
+        from tensorboard.compat.proto.event_pb2 import Event
+
+        self._add(Event(wall_time=time.time(), step=step, summary=summary))
+
+    def _add(self, event: Any) -> None:
+        # TensorBoard's EventFileWriter writes in a thread; after an error there, the run would wait for ever
+        from tensorboard.summary.writer.record_writer import RecordWriter
+
+        self._path.parent.mkdir(parents=True, exist_ok=True)  # it may have been removed since
+        with self._path.open("ab") as file:
+            RecordWriter(file).write(event.SerializeToString())
+
+
+@TRACKERS.register("wandb")
+class WeightsAndBiases(_Library):
+    """Weights & Biases: curves, settings, the best result, report and weights.
+
+    Each record is a row; the axis of its curves is the optimizer step. Offline, the rows wait in `wandb/` of
+    the output folder for `wandb sync`.
+
+    Args:
+        project: of W&B.
+        entity: user or team; null for W&B's default.
+        mode: null for what the variable WANDB_MODE says, else online.
+        checkpoints: what is stored as an artifact when training ends: the `best` weights, `all`: the newest
+            checkpoint as well, or `none`.
+    """
+
+    _run: Any = None
+
+    def __init__(
+        self,
+        run: TrackedRun,
+        project: str = "paddlevideo_fast",
+        entity: Optional[str] = None,
+        mode: Optional[Literal["online", "offline"]] = None,
+        checkpoints: Checkpoints = "best",
+    ) -> None:
+        super().__init__(run)
+        self.project = project
+        self.entity = entity
+        self.mode = mode
+        self.checkpoints = checkpoints
+        self._num_rows = 0
+        self._finished = False
+
+    def _begin(self) -> Mapping[str, int]:
+        try:
+            import wandb
+        except ImportError as error:
+            raise MissingExtraError("wandb", "wandb", "TRACKERS: wandb") from error
+        run_id = self.run.recall("wandb") or uuid.uuid4().hex[:8]
+        self.run.remember("wandb", run_id)
+        self._run = wandb.init(
+            project=self.project,
+            entity=self.entity,
+            mode=self.mode,
+            dir=str(self.run.folder),
+            id=run_id,
+            resume="allow",
+            name=self.run.name,
+            config=dict(self.run.settings),
+            settings=wandb.Settings(console="off", silent=True),
+        )
+        if self._run.offline:
+            # This start writes all rows anew: one that was killed has lost what W&B had in its buffers.
+            for folder in (self.run.folder / "wandb").glob(f"offline-run-*-{run_id}"):
+                if folder != Path(self._run.sync_dir):
+                    shutil.rmtree(folder)
+        for kind in KINDS:
+            self._run.define_metric(f"{kind}/*", step_metric=f"{kind}/step")
+        return {}
+
+    def _log(self, record: Record, scalars: Mapping[str, float]) -> None:
+        self._num_rows += 1
+        if self._num_rows > self._run.starting_step:  # the server has the rows before it
+            self._run.log({**scalars, f"{record['kind']}/step": record["step"]})
+
+    def finish(self, results: Results) -> None:
+        self._run.summary.update({f"best/{name}": value for name, value in results.best.items()})
+        name = re.sub(r"[^\w.-]", "-", self.run.name)
+        for kind, files in (("report", results.reports), ("model", results.kept(self.checkpoints))):
+            if files:
+                self._log_artifact(f"{name}-{kind}", kind, files)
+        self._finished = True
+
+    def _log_artifact(self, name: str, kind: str, files: List[Path]) -> None:
+        import wandb
+
+        artifact = wandb.Artifact(name, kind)
+        for file in files:
+            artifact.add_file(str(file))
+        self._run.log_artifact(artifact)
+
+    def close(self) -> None:
+        if self._run is not None:
+            self._run.finish(exit_code=0 if self._finished else 1)
+            self._run = None
+
+
+@TRACKERS.register("mlflow")
+class MLflow(_Library):
+    """MLflow: curves, settings, the best result, report and weights.
+
+    Args:
+        uri: of the tracking store, such as `sqlite:///mlflow.db` or `http://host:5000`; null for what the
+            variable MLFLOW_TRACKING_URI says, else MLflow's default.
+        experiment: it is made where it is missing.
+        checkpoints: as for wandb.
+    """
+
+    _client: Any = None
+
+    def __init__(
+        self,
+        run: TrackedRun,
+        uri: Optional[str] = None,
+        experiment: str = "paddlevideo_fast",
+        checkpoints: Checkpoints = "best",
+    ) -> None:
+        super().__init__(run)
+        self.uri = uri
+        self.experiment = experiment
+        self.checkpoints = checkpoints
+        self._id = ""
+        self._status = "KILLED"
+
+    def _begin(self) -> Mapping[str, int]:
+        try:
+            from mlflow import MlflowClient
+        except ImportError as error:
+            raise MissingExtraError("mlflow-skinny", "mlflow", "TRACKERS: mlflow") from error
+        client = MlflowClient(tracking_uri=self.uri)
+        known = self.run.recall("mlflow")
+        self._id = known or self._new_run(client)
+        self._client = client
+        client.update_run(self._id, status="RUNNING")
+        client.log_dict(self._id, dict(self.run.settings), "config.yaml")
+        # the last number of a record: a process that dies while it writes one has not written that
+        return {kind: self._last_step(f"{kind}/step") for kind in KINDS} if known else {}
+
+    def _new_run(self, client: Any) -> str:
+        from mlflow.entities import Param
+
+        experiment = client.get_experiment_by_name(self.experiment)
+        place = experiment.experiment_id if experiment else client.create_experiment(self.experiment)
+        run_id = client.create_run(place, run_name=self.run.name).info.run_id
+        self.run.remember("mlflow", run_id)
+        settings = [Param(name, str(value)) for name, value in self.run.compared.items()]
+        for begin in range(0, len(settings), 100):  # as many as MLflow takes at a time
+            client.log_batch(run_id, params=settings[begin : begin + 100])
+        return run_id
+
+    def _last_step(self, key: str) -> int:
+        return max((point.step for point in self._client.get_metric_history(self._id, key)), default=-1)
+
+    def _log(self, record: Record, scalars: Mapping[str, float]) -> None:
+        from mlflow.entities import Metric
+
+        now_ms, step = int(time.time() * 1000), record["step"]
+        numbers = {**scalars, f"{record['kind']}/step": float(step)}
+        metrics = [Metric(name, value, now_ms, step) for name, value in numbers.items()]
+        self._client.log_batch(self._id, metrics=metrics)
+
+    def finish(self, results: Results) -> None:
+        for name, value in results.best.items():
+            self._client.set_tag(self._id, f"best.{name}", f"{value:.6g}")
+        for folder, files in (("report", results.reports), ("checkpoints", results.kept(self.checkpoints))):
+            for file in files:
+                self._client.log_artifact(self._id, str(file), folder)
+        self._status = "FINISHED"
+
+    def close(self) -> None:
+        if self._client is not None:
+            self._client.set_terminated(self._id, self._status)
+            self._client = None
+
+
+def flattened(values: Mapping[str, Any]) -> Dict[str, Union[str, int, float]]:
+    """Flattens settings for a table of runs: {"A": {"b": 1}} becomes {"A.b": 1}.
+
+    Only text and numbers stay; a truth value becomes 0 or 1.
+    """
+    found: Dict[str, Union[str, int, float]] = {}
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            found.update(flattened({f"{key}.{name}": item for name, item in value.items()}))
+        elif isinstance(value, (str, int, float)):
+            found[key] = int(value) if isinstance(value, bool) else value
+    return found
