@@ -372,7 +372,8 @@ def _named_items(
 ) -> Iterator[Tuple[Any, Any, KeyPath]]:
     """Name, content and path of each item of a list of one-key mappings; notes what is none."""
     if not isinstance(value, list):
-        found.wrong_value(path, value, "a list of one-key mappings")
+        names = "names and " if plain_names else ""
+        found.wrong_value(path, value, f"a list of {names}one-key mappings")
         return
     for index, item in enumerate(value):
         if isinstance(item, Mapping) and len(item) == 1:

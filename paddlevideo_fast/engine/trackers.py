@@ -25,8 +25,8 @@ from paddlevideo_fast.errors import MissingExtraError
 from paddlevideo_fast.files import write_text_whole
 from paddlevideo_fast.registry import TRACKERS
 
-KINDS = ("train", "train_epoch", "valid")
-IDS = "trackers.json"
+_KINDS = ("train", "train_epoch", "valid")
+_IDS = "trackers.json"
 Checkpoints = Literal["best", "all", "none"]
 
 
@@ -56,16 +56,19 @@ class TrackedRun:
 
     def recall(self, tracker: str) -> Optional[str]:
         """The name of this run in a tracker, as `remember` has kept it."""
-        try:
-            return json.loads((self.folder / IDS).read_text(encoding="utf-8")).get(tracker)
-        except (OSError, ValueError):
-            return None
+        return self._ids().get(tracker)
 
     def remember(self, tracker: str, run_id: str) -> None:
         """Keeps the name of this run in a tracker, so that a resumed run goes on with it."""
-        path = self.folder / IDS
-        ids = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-        write_text_whole(path, json.dumps({**ids, tracker: run_id}, indent=1) + "\n")
+        ids = {**self._ids(), tracker: run_id}
+        write_text_whole(self.folder / _IDS, json.dumps(ids, indent=1) + "\n")
+
+    def _ids(self) -> Dict[str, str]:
+        try:
+            ids = json.loads((self.folder / _IDS).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
+        return ids if isinstance(ids, dict) else {}
 
 
 @dataclass(frozen=True)
@@ -271,7 +274,7 @@ class WeightsAndBiases(_Library):
             for folder in (self.run.folder / "wandb").glob(f"offline-run-*-{run_id}"):
                 if folder != Path(self._run.sync_dir):
                     shutil.rmtree(folder)
-        for kind in KINDS:
+        for kind in _KINDS:
             self._run.define_metric(f"{kind}/*", step_metric=f"{kind}/step")
         return {}
 
@@ -341,7 +344,7 @@ class MLflow(_Library):
         client.update_run(self._id, status="RUNNING")
         client.log_dict(self._id, dict(self.run.settings), "config.yaml")
         # the last number of a record: a process that dies while it writes one has not written that
-        return {kind: self._last_step(f"{kind}/step") for kind in KINDS} if known else {}
+        return {kind: self._last_step(f"{kind}/step") for kind in _KINDS} if known else {}
 
     def _new_run(self, client: Any) -> str:
         from mlflow.entities import Param
