@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Literal, Mapping, NamedTuple, Optional, Sequence, Union
 
 from paddlevideo_fast.config import Config, check_config
-from paddlevideo_fast.config.layers import read_with_bases
+from paddlevideo_fast.config.layers import IMPORTS, read_with_bases
 from paddlevideo_fast.config.load import import_plugins
 from paddlevideo_fast.config.schema import PIPELINE
 from paddlevideo_fast.config.sections import Group
@@ -122,8 +122,11 @@ def read_recipe(path: Union[str, Path], imports: Sequence[str] = ()) -> Recipe:
     if imports:
         content.imports = [located(name, "--import", "") for name in imports]
     import_plugins(content)
+    names = [one.name for one in content.imports]
     if "PreProcess" in content:
         content = from_paddlex_form(content)
+    if names:
+        content[IMPORTS] = names
     check_config(content, _FILE)
     return Recipe(settings_from(ProgramSettings, content), content["PIPELINE"])
 
