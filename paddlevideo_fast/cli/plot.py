@@ -13,7 +13,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
 import numpy as np
 
-from paddlevideo_fast.cli.command import command_parser, run_command
+from paddlevideo_fast.cli.command import command_parser, quiet_import, run_command
 from paddlevideo_fast.errors import PaddleVideoFastError
 
 _AXES = {"step": "step", "epoch": "epoch", "time": "minutes of training"}
@@ -109,8 +109,8 @@ def draw(
     Raises:
         PaddleVideoFastError: the ending is unknown, or the file cannot be written.
     """
-    from paddlevideo_fast.report import label_text, picture
-
+    with quiet_import():
+        from paddlevideo_fast.report import label_text, picture
     with picture(output, 1, 2, figsize=(9, 3.4)) as (_, (left, right)):
         for run, color in zip(runs, [f"C{number % 10}" for number in range(len(runs))]):
             steps, losses = run.curve("train", "loss", against)
@@ -129,7 +129,7 @@ def draw(
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
-    """Runs the script; 2: wrong input, told in one message."""
+    """Draws; 2: wrong input, told in one message."""
     return run_command(_run, parse_args(argv))
 
 
