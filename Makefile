@@ -9,7 +9,7 @@ PADDLE_GPU_VENV ?= .venv-paddle-gpu
 TRACKERS_VENV ?= .venv-trackers
 TEST_EXTRAS ?= cpu,dev
 
-.PHONY: help setup setup-test quickstart lint test test-paddle26 test-paddle-gpu test-trackers compare bench docs site dist clean
+.PHONY: help setup setup-test quickstart lint test test-paddle26 test-paddle-gpu test-trackers compare bench docs site dist test-wheel clean
 
 help:
 	@echo "make setup          virtual environment $(VENV) with the CPU build"
@@ -19,6 +19,7 @@ help:
 	@echo "make test-paddle-gpu  its smoke tests on paddlepaddle-gpu 2.6.2, in $(PADDLE_GPU_VENV)"
 	@echo "make test-trackers  the tests of TensorBoard, W&B and MLflow, offline, in $(TRACKERS_VENV)"
 	@echo "make compare REV=x  losses, parameters and metrics of this tree and of revision x, bit for bit"
+	@echo "make test-wheel     dist, then its commands in a new environment and an empty folder"
 	@echo "make dist           a wheel and an sdist in dist/, checked for PyPI"
 	@echo "make lint | bench | docs | clean"
 	@echo "make site           docs/ as a searchable site in both languages, in build/html"
@@ -84,6 +85,13 @@ site: | $(BIN)/python
 	$(BIN)/python -m pip install -q -e ".[site]"
 	mkdir -p build/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+# The commands of the wheel in a new environment and an empty folder.
+test-wheel: dist
+	rm -rf build/wheel-venv
+	$(PYTHON) -m venv build/wheel-venv
+	build/wheel-venv/bin/python -m pip install -q "$$(echo dist/*.whl)[cpu]"
+	$(BIN)/python tests/wheel_trial.py build/wheel-venv/bin/paddlevideo-fast
 
 dist: setup-test
 	$(BIN)/python -m pip install -q build twine
