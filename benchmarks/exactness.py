@@ -107,7 +107,7 @@ def run(names: Sequence[str] = CORPUS, seed: int = 0) -> Dict[str, Any]:
 
 def count_wrong(reader: str, clip: Clip, seed: int = 0) -> Tally:
     """Asks one reader for every frame of a clip, and hides what the reader prints."""
-    with _silence():
+    with silence():
         return _count_wrong(reader, clip, seed)
 
 
@@ -131,7 +131,7 @@ def _count_wrong(reader: str, clip: Clip, seed: int) -> Tally:
 
 
 @contextmanager
-def _silence() -> Iterator[None]:
+def silence() -> Iterator[None]:
     """Hides file descriptor 2, to which decoders print from C."""
     kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 2)

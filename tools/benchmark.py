@@ -24,6 +24,7 @@ BENCHMARKS = {
     "pipeline": "from a file to a training clip, against decord, PIL and float32",
     "loader": "batches a second: uint8 through our workers, and float32 through Paddle's",
     "reader": "CPU time and wrong frames: OpenCV, decord, PyAV in sequence, ours, ours on prepared videos",
+    "reader_trials": "damaged files: wrong without a word, refused, right; ours, decord, OpenCV, torchcodec",
     "scale": "training steps of one process and of several, and the share of time in communication",
     "shift": "the temporal shift, ours and Paddle's, against the one of pad, slice and concat",
     "tables": "no measurement: writes the tables of the documentation from benchmarks/results",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Tuple
+from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
 
 import av
 import numpy as np
@@ -80,17 +80,20 @@ class Damage(NamedTuple):
     aligned: str
 
 
-def write_sources(folder: Path, names: Tuple[str, ...] = SOURCES) -> None:
-    """Writes intact files; frame i carries the number i."""
+def write_sources(folder: Path, names: Sequence[str] = SOURCES) -> None:
+    """Writes intact files, each with `NUM_FRAMES` frames; frame i carries the number i."""
     for name in names:
         write_clip(folder / name, **{"num_frames": NUM_FRAMES, "size": (160, 96), **_WRITTEN[name]})
 
 
-def damaged(folder: Path, seed: int) -> Tuple[Damage, bytes]:
-    """A damage that is a function of `seed`, and the bytes of the file that has it."""
+def damaged(folder: Path, seed: int, names: Sequence[str] = SOURCES) -> Tuple[Damage, bytes]:
+    """A damage that is a function of `seed`, and the bytes of the file that has it.
+
+    Seeds take turns: each of the files `names` in `folder` gets one kind of damage, then the next kind.
+    """
     rng = np.random.default_rng(seed)
-    name = SOURCES[seed % len(SOURCES)]
-    kind = DAMAGES[seed // len(SOURCES) % len(DAMAGES)]
+    name = names[seed % len(names)]
+    kind = DAMAGES[seed // len(names) % len(DAMAGES)]
     data = (folder / name).read_bytes()
     aligned = ("bytes", "sectors", "packets")[int(rng.integers(3))]
     first, stop = _range(folder / name, len(data), rng, aligned)

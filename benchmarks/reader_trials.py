@@ -1,0 +1,325 @@
+"""Trials of our reader, decord, OpenCV and torchcodec: wrong without a word, refused, or right.
+
+The files are generated: their frames carry their numbers, which tell which frame a reader gave.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import functools
+import importlib
+import json
+import select
+import subprocess
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+import cv2
+import numpy as np
+
+from benchmarks.exactness import silence
+from benchmarks.isolated import Lost, map_isolated
+from benchmarks.measuring import ROOT, add_output_arguments, show
+from paddlevideo_fast.cli import count
+from paddlevideo_fast.decode import OnCorrupt, open_video
+from paddlevideo_fast.errors import PaddleVideoFastError, VideoDecodeError
+from tests.support.damaged_clips import NUM_FRAMES, SOURCES, damaged, write_sources
+from tests.support.exact_corpus import CORPUS, Clip, write_corpus_clip
+from tests.support.numbered_clips import read_number
+
+_LIMIT_SEC = 20
+
+# From the worst on. A trial counts as the worst that one of its reads gave.
+ANOTHER, SPOILT, DIED, REFUSED, REPLACED, COUNT, RIGHT = OUTCOMES = (
+    *("another frame", "spoilt picture", "died", "refused", "replaced", "other number of frames", "right"),
+)
+WITHOUT_A_WORD = (ANOTHER, SPOILT, COUNT)
+
+
+class Trial(NamedTuple):
+    """A file, and what is read from it.
+
+    Attributes:
+        path: of the file.
+        group: what the trial is counted with, such as the kind of the file.
+        numbers: of the frames that the file shows, or showed before it was damaged.
+        reads: one after the other, from one reader; each a list of positions from 0 to 1 in the video.
+        about: what is particular about the file; JSON values.
+    """
+
+    path: Path
+    group: str
+    numbers: List[int]
+    reads: List[List[float]]
+    about: Dict[str, Any]
+
+
+class Given(NamedTuple):
+    """What a reader gave.
+
+    Attributes:
+        announced: the number of frames; None where it does not open the file.
+        reads: the frames of each read, None for a read that was refused.
+        replaced: how many frames the reader says it replaced, by read.
+    """
+
+    announced: Optional[int]
+    reads: List[Optional[Sequence[np.ndarray]]]
+    replaced: Sequence[int] = ()
+
+
+def damage_trials(folder: Path, num_trials: int, seed: int) -> List[Trial]:
+    """Files with a range of bytes zeroed, cut out, doubled or swapped: `tests/support/damaged_clips.py`."""
+    (folder / "whole").mkdir()
+    write_sources(folder / "whole")
+    trials = []
+    for number in range(seed, seed + num_trials):
+        damage, data = damaged(folder / "whole", number)
+        path = folder / f"{number}_{damage.source}"
+        path.write_bytes(data)
+        reads = [[position] for position in np.random.default_rng(number).random(8).tolist()]
+        about = {"seed": number, **damage._asdict()}
+        trials.append(Trial(path, path.suffix[1:], list(range(NUM_FRAMES)), reads, about))
+    return trials
+
+
+def whole_trials(folder: Path, num_trials: int, seed: int) -> List[Trial]:
+    """The files that are damaged in the other trials, and the corpus of odd but intact files."""
+    write_sources(folder)
+    clips = [Clip(folder / name, list(range(NUM_FRAMES)), 0) for name in SOURCES]
+    (folder / "corpus").mkdir()
+    clips += [write_corpus_clip(folder / "corpus", name) for name in CORPUS if "turned" not in name]
+    trials = []
+    for number, clip in enumerate(clips[:num_trials], seed):
+        reads = [[position] for position in np.random.default_rng(number).random(8).tolist()]
+        trials.append(Trial(clip.path, clip.path.suffix[1:], clip.numbers, reads, {"file": clip.path.name}))
+    return trials
+
+
+# By name: temporary folder, number of trials, seed of the first -> trials.
+PARTS: Dict[str, Callable[[Path, int, int], List[Trial]]] = {"whole": whole_trials, "damage": damage_trials}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds this benchmark's options."""
+    parser.add_argument("--part", action="append", choices=PARTS, help="only this part; repeatable")
+    parser.add_argument("--trials", type=count(1), default=2040, help="number of files of each part, at most")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the first file; each has its own")
+    parser.add_argument(
+        "--torchcodec",
+        metavar="PYTHON",
+        help="also try torchcodec, which this Python has; it needs FFmpeg's libraries in LD_LIBRARY_PATH",
+    )
+    add_output_arguments(parser)
+
+
+def main(args: argparse.Namespace) -> None:
+    """Runs the trials and prints their outcomes."""
+    result = run(args.part or list(PARTS), args.trials, args.seed, args.torchcodec)
+    show(result, args, table)
+
+
+def run(
+    parts: Sequence[str], num_trials: int, seed: int = 0, torchcodec: Optional[str] = None
+) -> Dict[str, Any]:
+    """Gives the same files to all readers, and asks them for the same frames.
+
+    Args:
+        parts: keys of `PARTS`.
+        num_trials: files of each part.
+        seed: of the first file; the next ones have the next seeds.
+        torchcodec: a Python that has torchcodec; None leaves torchcodec out.
+
+    Returns:
+        "versions", "seed" and "parts": by part "num_trials", "readers" (outcome -> how many trials, by
+        reader), "groups" (the same, by group and reader) and "ours": where our strict reader failed.
+
+    Raises:
+        PaddleVideoFastError: torchcodec does not start.
+    """
+    versions = {name: importlib.import_module(name).__version__ for name in ("av", "decord", "cv2")}
+    found = {}
+    for part in parts:
+        with tempfile.TemporaryDirectory() as folder:
+            trials = PARTS[part](Path(folder), num_trials, seed)
+            outcomes = {reader: _outcomes(reader, trials) for reader in READERS}
+            if torchcodec is not None:
+                versions["torchcodec"], outcomes["torchcodec"] = _torchcodec_outcomes(torchcodec, trials)
+        groups = sorted({trial.group for trial in trials})
+        found[part] = {
+            "num_trials": len(trials),
+            "readers": {reader: _counted(outcomes[reader]) for reader in outcomes},
+            "groups": {
+                group: {
+                    reader: _counted(
+                        [o for o, trial in zip(outcomes[reader], trials) if trial.group == group]
+                    )
+                    for reader in outcomes
+                }
+                for group in groups
+            },
+            "ours": [
+                {"outcome": outcome, **trial.about}
+                for outcome, trial in zip(outcomes["ours"], trials)
+                if outcome in (*WITHOUT_A_WORD, DIED) or (outcome != RIGHT and part == "whole")
+            ],
+        }
+    return {"versions": versions, "seed": seed, "parts": found}
+
+
+def _counted(outcomes: Sequence[str]) -> Dict[str, int]:
+    counter = Counter(outcomes)
+    return {outcome: counter[outcome] for outcome in OUTCOMES}
+
+
+def _outcomes(reader: str, trials: Sequence[Trial]) -> List[str]:
+    results = map_isolated(functools.partial(outcome_of, reader), trials, _LIMIT_SEC)
+    return [DIED if isinstance(result, Lost) else result for result in results]
+
+
+def outcome_of(reader: str, trial: Trial) -> str:
+    """What one reader makes of a trial: one of `OUTCOMES`."""
+    with silence():
+        return judge(trial, READERS[reader](trial))
+
+
+def judge(trial: Trial, given: Given) -> str:
+    """The worst of what a reader gave: one of `OUTCOMES`."""
+    if not given.announced:
+        return REFUSED
+    found = {RIGHT if given.announced == len(trial.numbers) else COUNT}
+    for place, (positions, frames) in enumerate(zip(trial.reads, given.reads)):
+        num_replaced = given.replaced[place] if given.replaced else 0
+        if frames is None:
+            found.add(REFUSED)
+        elif num_replaced:
+            found.add(REPLACED)
+        else:
+            for position, frame in zip(positions, frames):
+                index, number = int(position * given.announced), read_number(frame)
+                expected = trial.numbers[index] if index < len(trial.numbers) else -1
+                if number != expected:
+                    found.add(SPOILT if number is None else ANOTHER)
+    return min(found, key=OUTCOMES.index)
+
+
+def _ours(on_corrupt: OnCorrupt, trial: Trial) -> Given:
+    given: List[Optional[Sequence[np.ndarray]]] = []
+    replaced = []
+    try:
+        with open_video(trial.path, on_corrupt=on_corrupt) as reader:
+            for positions in trial.reads:
+                before = reader.num_replaced
+                try:
+                    given.append(list(reader.read(_indices(positions, reader.num_frames))))
+                except VideoDecodeError:
+                    given.append(None)
+                replaced.append(reader.num_replaced - before)
+            return Given(reader.num_frames, given, replaced)
+    except VideoDecodeError:
+        return Given(None, [])
+
+
+def _decord(trial: Trial) -> Given:
+    decord = importlib.import_module("decord")
+    decord.logging.set_level(decord.logging.QUIET)
+    given: List[Optional[Sequence[np.ndarray]]] = []
+    try:
+        reader = decord.VideoReader(str(trial.path), num_threads=1)
+        announced = len(reader)
+    except Exception:  # it has a type of its own
+        return Given(None, [])
+    for positions in trial.reads:
+        try:
+            given.append(list(reader.get_batch(_indices(positions, announced)).asnumpy()))
+        except Exception:
+            given.append(None)
+    return Given(announced, given)
+
+
+def _opencv(trial: Trial) -> Given:
+    capture = cv2.VideoCapture(str(trial.path), cv2.CAP_FFMPEG)
+    announced = int(capture.get(cv2.CAP_PROP_FRAME_COUNT)) if capture.isOpened() else 0
+    given: List[Optional[Sequence[np.ndarray]]] = []
+    for positions in trial.reads if announced > 0 else ():
+        frames = []
+        for index in _indices(positions, announced):
+            capture.set(cv2.CAP_PROP_POS_FRAMES, index)
+            frames.append(capture.read())
+        given.append([picture for _, picture in frames] if all(ok for ok, _ in frames) else None)
+    return Given(max(announced, 0), given)
+
+
+def _indices(positions: Sequence[float], announced: int) -> List[int]:
+    return [int(position * announced) for position in positions]
+
+
+READERS: Dict[str, Callable[[Trial], Given]] = {
+    "ours": functools.partial(_ours, "raise"),
+    "ours, nearest": functools.partial(_ours, "nearest"),
+    "decord": _decord,
+    "OpenCV": _opencv,
+}
+
+
+def _torchcodec_outcomes(python: str, trials: Sequence[Trial]) -> Tuple[str, List[str]]:
+    """The version of torchcodec, and its outcomes; its process is started anew where it dies or hangs."""
+    version = ""
+    outcomes: List[str] = []
+    while len(outcomes) < len(trials):
+        with subprocess.Popen(
+            [python, str(ROOT / "benchmarks" / "torchcodec_worker.py")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        ) as worker:
+            hello = _line(worker, 120)
+            if not hello:
+                raise PaddleVideoFastError(f"torchcodec does not start: {python} -c 'import torchcodec'")
+            version = hello["version"]
+            for trial in trials[len(outcomes) :]:
+                assert worker.stdin is not None
+                request = {"path": str(trial.path), "reads": trial.reads}
+                worker.stdin.write(json.dumps(request).encode() + b"\n")
+                worker.stdin.flush()
+                answer = _line(worker, _LIMIT_SEC)
+                outcomes.append(judge(trial, _pixels(answer)) if answer else DIED)
+                if not answer:
+                    break
+            worker.kill()
+    return version, outcomes
+
+
+def _line(worker: Any, limit_sec: float) -> Any:
+    """The next line of a process, or None where it ends or takes too long."""
+    ready, _, _ = select.select([worker.stdout], [], [], limit_sec)
+    line = worker.stdout.readline() if ready else b""
+    return json.loads(line) if line else None
+
+
+def _pixels(answer: Dict[str, Any]) -> Given:
+    reads = [
+        read and [np.frombuffer(base64.b64decode(text), np.uint8).reshape(shape) for shape, text in read]
+        for read in answer["reads"]
+    ]
+    return Given(answer["announced"], reads)
+
+
+def table(result: Dict[str, Any]) -> str:
+    """The result as text."""
+    lines = [", ".join(f"{name} {version}" for name, version in result["versions"].items())]
+    for part, found in result["parts"].items():
+        lines.append(f"\n{part}, {found['num_trials']} files from seed {result['seed']} on")
+        lines.append(f"{'':<16}" + "".join(f"{outcome:>24}" for outcome in OUTCOMES))
+        for reader, outcomes in found["readers"].items():
+            lines.append(f"{reader:<16}" + "".join(f"{outcomes[outcome]:>24}" for outcome in OUTCOMES))
+        lines.append("without a word, by kind of file")
+        for group, readers in found["groups"].items():
+            cells = [f"{reader} {sum(o[key] for key in WITHOUT_A_WORD)}" for reader, o in readers.items()]
+            lines.append(
+                f"{group:<16}{sum(next(iter(readers.values())).values()):>6} files: {', '.join(cells)}"
+            )
+    return "\n".join(lines)
