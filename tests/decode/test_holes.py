@@ -1,0 +1,167 @@
+"""Bytes lost, doubled or moved between frames: damage, and never other numbers for the frames that are left."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any, List
+
+import av
+import pytest
+
+from benchmarks.reader_trials import READERS, REFUSED, REPLACED, RIGHT, Trial, judge
+from paddlevideo_fast.decode import check_video, open_video
+from paddlevideo_fast.decode.holes import number_frames
+from paddlevideo_fast.decode.packets import FrameIndex
+from paddlevideo_fast.errors import VideoDecodeError
+from tests.support.damaged_clips import NUM_FRAMES, damaged, write_sources
+from tests.support.numbered_clips import read_number, write_clip
+
+# Files in which libav reads on behind a hole, and that are written fast.
+NAMES = (
+    *("h264.mkv", "h264_live.mkv", "h264.ts", "h264.flv", "h264_fragments.mp4"),
+    *("mpeg4.avi", "mjpeg.avi", "mpeg2.mpg"),
+)
+NUM_TRIALS = 64
+LIVE = {"live": "1", "cluster_time_limit": "300"}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("whole")
+    write_sources(folder, NAMES)
+    return folder
+
+
+def packets_of(path: Path) -> List[Any]:
+    with av.open(str(path)) as container:
+        return [packet for packet in container.demux(video=0) if packet.size]
+
+
+def zeroed(path: Path, first: int, stop: int, target: Path) -> Path:
+    """A copy without the bytes of packets `first` to `stop` - 1, in decoding order."""
+    begins = [packet.pos for packet in packets_of(path)]
+    data = bytearray(path.read_bytes())
+    data[begins[first] : begins[stop]] = bytes(begins[stop] - begins[first])
+    target.write_bytes(data)
+    return target
+
+
+def numbers_of(reader: Any) -> List[Any]:
+    """The number of each frame; None for a frame that was replaced."""
+    found = []
+    for index in range(reader.num_frames):
+        before = reader.num_replaced
+        number = read_number(reader.read([index])[0])
+        found.append(number if reader.num_replaced == before else None)
+    return found
+
+
+@pytest.mark.parametrize("reader", ["ours", "ours, nearest"])
+def test_no_wrong_frame_without_a_word(reader, whole, tmp_path):
+    """The trial of benchmarks/reader_trials.py in small; `damaged(folder, seed, NAMES)` gives the file again."""
+    outcomes = {}
+    for seed in range(NUM_TRIALS):
+        damage, data = damaged(whole, seed, NAMES)
+        path = tmp_path / damage.source
+        path.write_bytes(data)
+        trial = Trial(path, "", list(range(NUM_FRAMES)), [[at / 7.01] for at in range(8)], {})
+        outcomes[seed, damage] = judge(trial, READERS[reader](trial))
+    counted = Counter(outcomes.values())
+    silent = {key: outcome for key, outcome in outcomes.items() if outcome not in (REFUSED, REPLACED, RIGHT)}
+    allowed = {"h264_fragments.mp4", "h264_live.mkv"} if reader != "ours" else set()  # nothing says their length
+    assert [key for key in silent if key[1].source not in allowed] == []
+    assert len(silent) <= 4
+    assert counted[REFUSED] + counted[REPLACED] > NUM_TRIALS * 3 // 4
+    assert (counted[REPLACED] > 0) == (reader != "ours")
+
+
+@pytest.mark.parametrize("name", ["h264.mkv", "mpeg4.avi", "mjpeg.avi"])
+def test_a_hole_in_the_middle(name, whole, tmp_path):
+    """A key frame and the frames behind it are lost, up to the next group and beyond it."""
+    path = zeroed(whole / name, 36, 50, tmp_path / name)
+    with pytest.raises(VideoDecodeError, match="damaged or cut off"):
+        open_video(path)
+    assert check_video(path)
+    with open_video(path, on_corrupt="nearest") as reader:
+        numbers = numbers_of(reader)
+        assert len(numbers) == NUM_FRAMES
+        assert reader.num_replaced >= 14
+    assert [number for index, number in enumerate(numbers) if number not in (None, index)] == []
+    assert numbers[:30] == list(range(30))
+    if name != "h264.mkv":  # libav goes on with the next cluster, which here is at the end
+        assert numbers[60:] == list(range(60, NUM_FRAMES))
+
+
+def test_whole_groups_are_missing_from_a_live_recording(tmp_path):
+    """Nothing in the file has a size; only the time shows that frames are lost."""
+
+    def lose_two_groups(packets):
+        return [packet for place, packet in enumerate(packets) if not 24 <= place < 48]
+
+    for name in ("clip.mkv", "clip.flv", "clip.ts"):
+        path = tmp_path / name
+        options = LIVE if name == "clip.mkv" else {}
+        left = write_clip(path, 96, gop=12, container_options=options, arrange=lose_two_groups)
+        with pytest.raises(VideoDecodeError, match=r"no frame for 25 frames' time after 0\.\d\d s"):
+            open_video(path)
+        with open_video(path, on_corrupt="nearest") as reader:
+            assert numbers_of(reader) == [number if number in left else None for number in range(96)]
+            assert reader.num_replaced == 24
+
+
+def test_pauses_of_a_variable_rate_are_no_holes(tmp_path):
+    """A recording of a screen, and one file of a constant rate that states the size of all its parts."""
+
+    def pause_often(packets):
+        return [packet for place, packet in enumerate(packets) if place % 5 or place % 12 == 0]
+
+    def pause_once(packets):
+        return [packet for place, packet in enumerate(packets) if not 24 <= place < 48]
+
+    for name, options, arrange in (
+        ("live.mkv", LIVE, pause_often),
+        ("screen.ts", {}, pause_often),
+        ("sized.mkv", {}, pause_once),
+        ("table.mp4", {}, pause_once),
+    ):
+        codec = {"codec": "mjpeg", "pix_fmt": "yuvj420p"} if not name.endswith(".ts") else {"gop": 1}
+        numbers = write_clip(tmp_path / name, 60, container_options=options, arrange=arrange, **codec)
+        with open_video(tmp_path / name) as reader:
+            assert numbers_of(reader) == numbers, name
+
+
+def test_an_mp4_whose_table_is_shorter_than_its_header(tmp_path):
+    path = tmp_path / "clip.mp4"
+    write_clip(path, 60, bframes=2)
+    data = bytearray(path.read_bytes())
+    for box, counts in ((b"stsz", (8,)), (b"stts", (8,)), (b"ctts", ())):
+        at = data.index(box) + 4
+        for offset in counts:
+            value = int.from_bytes(data[at + offset : at + offset + 4], "big")
+            if value == 60:
+                data[at + offset : at + offset + 4] = (40).to_bytes(4, "big")
+    path.write_bytes(data)
+    with pytest.raises(VideoDecodeError):
+        open_video(path)
+
+
+def test_a_message_is_heard_each_time(whole, tmp_path):
+    """Two files with the same damage, one after the other: PyAV would pass over the second message."""
+    path = zeroed(whole / "h264.mkv", 36, 50, tmp_path / "clip.mkv")
+    causes = {check_video(path) for _ in range(3)}
+    assert len(causes) == 1
+    assert None not in causes
+
+
+@pytest.mark.smoke
+def test_numbers_after_a_hole():
+    # places 0 to 8, two groups of I P B B; an AVI has lost the packets 3 to 5, behind which 6 and 7 are orphans
+    index = FrameIndex([0, 2, 1, 3, 4, 5, 7, 6, 8], [0, 5], 9)
+    shown, orphans = number_frames([0, 1, 2, 6, 7, 8, 9, 10, 11], 12, index, depth=1)
+    assert orphans == {1, 3, 4}
+    assert shown == [0, 2, None, None, None, None, None, None, 5, 7, 6, 8]
+    # by time: the same packets lost
+    shown, orphans = number_frames([0, 2, 1, 6, 7, 8, 10, 9, 11], 12, index, depth=None)
+    assert orphans == {3, 4}
+    assert shown == [0, 2, 1, None, None, None, None, None, 5, 7, 6, 8]
