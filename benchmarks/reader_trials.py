@@ -74,9 +74,10 @@ class Given(NamedTuple):
 def damage_trials(folder: Path, num_trials: int, seed: int) -> List[Trial]:
     """Files with a range of bytes zeroed, cut out, doubled or swapped: `tests/support/damaged_clips.py`."""
     (folder / "whole").mkdir()
-    write_sources(folder / "whole")
+    seeds = range(seed, seed + num_trials)
+    write_sources(folder / "whole", sorted({SOURCES[number % len(SOURCES)] for number in seeds}))
     trials = []
-    for number in range(seed, seed + num_trials):
+    for number in seeds:
         damage, data = damaged(folder / "whole", number)
         path = folder / f"{number}_{damage.source}"
         path.write_bytes(data)
@@ -88,12 +89,14 @@ def damage_trials(folder: Path, num_trials: int, seed: int) -> List[Trial]:
 
 def whole_trials(folder: Path, num_trials: int, seed: int) -> List[Trial]:
     """The files that are damaged in the other trials, and the corpus of odd but intact files."""
-    write_sources(folder)
-    clips = [Clip(folder / name, list(range(NUM_FRAMES)), 0) for name in SOURCES]
+    sources = SOURCES[:num_trials]
+    write_sources(folder, sources)
+    clips = [Clip(folder / name, list(range(NUM_FRAMES)), 0) for name in sources]
     (folder / "corpus").mkdir()
-    clips += [write_corpus_clip(folder / "corpus", name) for name in CORPUS if "turned" not in name]
+    corpus = [name for name in CORPUS if "turned" not in name][: num_trials - len(sources)]
+    clips += [write_corpus_clip(folder / "corpus", name) for name in corpus]
     trials = []
-    for number, clip in enumerate(clips[:num_trials], seed):
+    for number, clip in enumerate(clips, seed):
         reads = [[position] for position in np.random.default_rng(number).random(8).tolist()]
         trials.append(Trial(clip.path, clip.path.suffix[1:], clip.numbers, reads, {"file": clip.path.name}))
     return trials

@@ -14,6 +14,7 @@ from typing import Any, Callable, Dict, List, Mapping, Sequence
 
 from benchmarks.chart import CHART, RECIPES, draw_speed
 from benchmarks.measuring import ROOT, load
+from benchmarks.reader_trials import REFUSED, REPLACED, RIGHT, WITHOUT_A_WORD
 from paddlevideo_fast.files import write_text_whole
 
 _BLOCK = re.compile(r"(<!-- results: (\w+) -->\n)\n(?:\|.*\n)*\n?(?=<!-- end -->)")
@@ -109,6 +110,21 @@ _WORDS: Dict[str, str] = {
     "packed frames": "打包帧",
     "CPU time": "CPU 时间",
     "wall time": "实际时间",
+    "{} damaged files": "{} 个损坏的文件",
+    "wrong without a word": "出错而不报告",
+    "another frame": "其中：另一帧",
+    "spoilt picture": "画面损坏",
+    "other number of frames": "帧数不对",
+    "refused": "拒绝读取",
+    "replaced and counted": "替换并计数",
+    "right": "正确",
+    "files": "文件",
+    "ours, `raise`": "本工具，`raise`",
+    "ours, `nearest`": "本工具，`nearest`",
+    "decord": "decord",
+    "torchcodec": "torchcodec",
+    "{} intact files": "{} 个完好的文件",
+    "{} damaged .{}": "{} 个损坏的 .{}",
 }
 
 Word = Callable[..., str]
@@ -424,6 +440,48 @@ def _multigrid(word: Word) -> List[List[str]]:
     return rows
 
 
+_TRIED = ("ours", "ours, nearest", "decord", "OpenCV", "torchcodec")
+
+
+def _reader_trials(word: Word) -> List[List[str]]:
+    """Outcomes of reading damaged files, by reader."""
+    found = load("reader_trials")
+    part = found["parts"]["damage"]
+    outcomes = [*WITHOUT_A_WORD, REFUSED, REPLACED, RIGHT]
+    rows = [
+        [
+            word("{} damaged files", part["num_trials"]),
+            word("wrong without a word"),
+            *(word(outcome) for outcome in WITHOUT_A_WORD),
+            *(word(outcome) for outcome in (REFUSED, "replaced and counted", RIGHT)),
+        ]
+    ]
+    for reader in _TRIED:
+        counted = part["readers"][reader]
+        version = found["versions"].get({"OpenCV": "cv2"}.get(reader, reader), "").split("+")[0]
+        wrong = sum(counted[outcome] for outcome in WITHOUT_A_WORD)
+        name = f"{reader} {version}" if version else word(_OURS_TRIED[reader])
+        rows.append([name, str(wrong), *(str(counted[outcome]) for outcome in outcomes)])
+    return rows
+
+
+_OURS_TRIED = {"ours": "ours, `raise`", "ours, nearest": "ours, `nearest`"}
+
+
+def _reader_trials_files(word: Word) -> List[List[str]]:
+    """Files that were read wrong without a word, by their ending and by reader."""
+    parts = load("reader_trials")["parts"]
+    rows = [[word("files"), *(word(_OURS_TRIED.get(reader, reader)) for reader in _TRIED)]]
+    groups = [(word("{} intact files", parts["whole"]["num_trials"]), parts["whole"]["readers"])]
+    for group, readers in parts["damage"]["groups"].items():
+        count = sum(readers["ours"].values())
+        groups.append((word("{} damaged .{}", count, group), readers))
+    for name, readers in groups:
+        wrong = [sum(readers[reader][outcome] for outcome in WITHOUT_A_WORD) for reader in _TRIED]
+        rows.append([name, *map(str, wrong)])
+    return rows
+
+
 TABLES: Mapping[str, Table] = {
     "multigrid": _multigrid,
     "trainer": _trainer,
@@ -438,4 +496,6 @@ TABLES: Mapping[str, Table] = {
     "packed": _packed,
     "loader": _loader,
     "dali": _dali,
+    "reader_trials": _reader_trials,
+    "reader_trials_files": _reader_trials_files,
 }

@@ -1,4 +1,4 @@
-"""Bytes lost, doubled or moved between frames: damage, and never other numbers for the frames that are left."""
+"""Bytes lost, doubled or moved between frames: damage, and never other numbers for the frames left."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Any, List
 import av
 import pytest
 
-from benchmarks.reader_trials import READERS, REFUSED, REPLACED, RIGHT, Trial, judge
+from benchmarks.measuring import load
+from benchmarks.reader_trials import READERS, REFUSED, REPLACED, RIGHT, Trial, judge, table
 from paddlevideo_fast.decode import check_video, open_video
 from paddlevideo_fast.decode.holes import number_frames
 from paddlevideo_fast.decode.packets import FrameIndex
@@ -59,7 +60,7 @@ def numbers_of(reader: Any) -> List[Any]:
 
 @pytest.mark.parametrize("reader", ["ours", "ours, nearest"])
 def test_no_wrong_frame_without_a_word(reader, whole, tmp_path):
-    """The trial of benchmarks/reader_trials.py in small; `damaged(folder, seed, NAMES)` gives the file again."""
+    """The trial of benchmarks/reader_trials.py in small; `damaged(folder, seed, NAMES)` gives a file."""
     outcomes = {}
     for seed in range(NUM_TRIALS):
         damage, data = damaged(whole, seed, NAMES)
@@ -69,11 +70,24 @@ def test_no_wrong_frame_without_a_word(reader, whole, tmp_path):
         outcomes[seed, damage] = judge(trial, READERS[reader](trial))
     counted = Counter(outcomes.values())
     silent = {key: outcome for key, outcome in outcomes.items() if outcome not in (REFUSED, REPLACED, RIGHT)}
-    allowed = {"h264_fragments.mp4", "h264_live.mkv"} if reader != "ours" else set()  # nothing says their length
+    allowed = (
+        {"h264_fragments.mp4", "h264_live.mkv"} if reader != "ours" else set()
+    )  # nothing says their length
     assert [key for key in silent if key[1].source not in allowed] == []
     assert len(silent) <= 4
     assert counted[REFUSED] + counted[REPLACED] > NUM_TRIALS * 3 // 4
     assert (counted[REPLACED] > 0) == (reader != "ours")
+
+
+@pytest.mark.smoke
+def test_the_recorded_trial():
+    result = load("reader_trials")
+    damage, whole = result["parts"]["damage"], result["parts"]["whole"]
+    assert damage["num_trials"] >= 2000
+    assert all(sum(outcomes.values()) == damage["num_trials"] for outcomes in damage["readers"].values())
+    assert len(damage["ours"]) < damage["num_trials"] // 100
+    assert whole["readers"]["ours"][RIGHT] == whole["readers"]["ours, nearest"][RIGHT] == whole["num_trials"]
+    assert "torchcodec" in table(result)
 
 
 @pytest.mark.parametrize("name", ["h264.mkv", "mpeg4.avi", "mjpeg.avi"])
@@ -156,7 +170,7 @@ def test_a_message_is_heard_each_time(whole, tmp_path):
 
 @pytest.mark.smoke
 def test_numbers_after_a_hole():
-    # places 0 to 8, two groups of I P B B; an AVI has lost the packets 3 to 5, behind which 6 and 7 are orphans
+    # places 0 to 8, two groups of I P B B; an AVI has lost the three packets before place 3
     index = FrameIndex([0, 2, 1, 3, 4, 5, 7, 6, 8], [0, 5], 9)
     shown, orphans = number_frames([0, 1, 2, 6, 7, 8, 9, 10, 11], 12, index, depth=1)
     assert orphans == {1, 3, 4}
