@@ -28,7 +28,7 @@ from typing import Any, Dict, Iterator, Optional, Union
 
 from paddlevideo_fast.errors import OutputError, OutputInUseError
 from paddlevideo_fast.machine import process_state
-from paddlevideo_fast.names import shown
+from paddlevideo_fast.names import printable
 
 LOCK = ".lock"
 
@@ -57,7 +57,7 @@ def only_writer(folder: Union[str, Path], file: str = "", given_by: str = "--out
     made = [path for path in (folder, *folder.parents) if not path.exists()]
     path = folder / (f"{LOCK}-{zlib.crc32(os.fsencode(file)):08x}" if file else LOCK)
     try:
-        handle = _lock(path, f"{given_by} {shown(str(folder / file))}", given_by)
+        handle = _lock(path, f"{given_by} {printable(str(folder / file))}", given_by)
     except OSError as error:
         if folder.is_file():
             raise OutputError(f"{given_by} {folder}: is a file; give a folder") from error
@@ -128,7 +128,7 @@ class _Holder:
             "stopped": " and is stopped",
         }
         return (
-            f"process {self.pid} on {self.host} ({shown(self.command)}) writes to it since {self.since}"
+            f"process {self.pid} on {self.host} ({printable(self.command)}) writes to it since {self.since}"
             f"{notes.get(self.state, '')}"
         )
 

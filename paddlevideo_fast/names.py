@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import List, Union
 
 
-def shown(name: str) -> str:
+def printable(name: str) -> str:
     r"""A name as one line of valid Unicode: a character that does not print is its escape, such as `\n`.
 
     A byte that is not UTF-8 is shown as `\xff`. Python holds it as a lone surrogate, which no UTF-8 file
@@ -17,6 +17,11 @@ def shown(name: str) -> str:
     if name.isprintable():
         return name
     return "".join(char if char.isprintable() else _escape(char) for char in name)
+
+
+def is_unicode(name: str) -> bool:
+    """Whether a name is Unicode throughout, without bytes that are not UTF-8."""
+    return not any("\ud800" <= char <= "\udfff" for char in name)
 
 
 def read_names(file_path: Union[str, Path]) -> List[str]:

@@ -8,6 +8,7 @@ names with `imports` comes to those of the files that it inherits.
 
 from __future__ import annotations
 
+import json
 import os
 from typing import Any, Collection, Dict, List, Mapping, Optional, Sequence, Tuple
 
@@ -26,6 +27,7 @@ from paddlevideo_fast.config.yaml_source import (
 )
 from paddlevideo_fast.errors import ConfigError, shown
 from paddlevideo_fast.files import read_text, whence
+from paddlevideo_fast.names import is_unicode
 from paddlevideo_fast.plugins import Import, located
 from paddlevideo_fast.registry import did_you_mean
 
@@ -171,6 +173,8 @@ def _read(text: str, name: str, budget: Budget) -> Tuple[List[str], Source]:
     if not equals or not all(path) or "\0" in key or len(path) > MAX_DEPTH:
         example = "OPTIMIZER.learning_rate.values.0=0.1"
         raise ConfigError([f"{name}  {shown(text)}: expected KEY=VALUE, for example {example}"])
+    if not is_unicode(value):  # the name of a file, which YAML takes only in escapes
+        value = json.dumps(value)
     try:
         return path, parse(value, name, budget)
     except ConfigError as error:

@@ -15,6 +15,7 @@ from paddlevideo_fast.decode.pyav_reader import PyAVReader
 from paddlevideo_fast.decode.reader import OnCorrupt, VideoReader
 from paddlevideo_fast.decode.source import Source, VideoSource, path_of
 from paddlevideo_fast.errors import PaddleVideoFastError, VideoDecodeError
+from paddlevideo_fast.names import is_unicode
 from paddlevideo_fast.registry import did_you_mean
 
 
@@ -40,11 +41,9 @@ class Cv2Reader(VideoReader):
 
     def _open(self) -> cv2.VideoCapture:
         path = VideoSource(self.path).open()
-        try:
-            path.encode()
-        except UnicodeEncodeError:  # OpenCV 4 crashes
+        if not is_unicode(path):  # OpenCV 4 crashes
             cause = "OpenCV takes no name that is not UTF-8; rename the file, or choose backend 'pyav'"
-            raise VideoDecodeError(self.path, cause) from None
+            raise VideoDecodeError(self.path, cause)
         capture = cv2.VideoCapture(path, cv2.CAP_FFMPEG, [cv2.CAP_PROP_N_THREADS, 1])
         if not capture.isOpened():
             raise VideoDecodeError(self.path, "OpenCV does not open it")

@@ -30,6 +30,7 @@ from paddlevideo_fast.deploy.program import (
     PARAMS_SUFFIX,
     checksums_of,
     open_program,
+    require_unicode,
 )
 from paddlevideo_fast.deploy.recipe import FREE, ProgramSettings, Recipe, Split, read_recipe, recipe_of
 from paddlevideo_fast.errors import MissingExtraError, ProgramError
@@ -116,6 +117,7 @@ def export_model(
         PaddleVideoFastError: as its message says; `folder` is then as it was.
     """
     options = options or ExportOptions()
+    require_unicode(folder)
     recipe = recipe_of(cfg, options.split, options.input_dtype, options.class_names)
     name = name or (NAME if options.paddlex else recipe.settings.model_name)
     if name != Path(name).name or name == "..":

@@ -14,7 +14,7 @@ from paddlevideo_fast.decode import VideoReader
 from paddlevideo_fast.decode.reader import VideoPart
 from paddlevideo_fast.errors import PaddleVideoFastError, ProgramError
 from paddlevideo_fast.loader import VideoRecord
-from paddlevideo_fast.names import shown
+from paddlevideo_fast.names import printable
 
 
 class Score(NamedTuple):
@@ -252,7 +252,7 @@ def entry_of(prediction: Union[Prediction, WindowedPrediction], top_k: int) -> E
 
 def table(entry: Entry) -> str:
     """An entry of `entry_of` as text: the best classes of the file, of each window and of each segment."""
-    lines = [shown(entry["path"]), *(_row("", top) for top in entry["top"])]
+    lines = [printable(entry["path"]), *(_row("", top) for top in entry["top"])]
     if "windows" in entry:
         lines += ["  windows", *(_row(_span(window), window["top"][0]) for window in entry["windows"])]
         lines += ["  segments", *(_row(_span(segment), segment) for segment in entry["segments"])]
@@ -275,7 +275,7 @@ def _tops(prediction: Prediction, top_k: int) -> List[Entry]:
 
 
 def _row(span: str, best: Entry) -> str:
-    return f"{span}  {best['score']:8.5f}  {shown(best['name'])}"
+    return f"{span}  {best['score']:8.5f}  {printable(best['name'])}"
 
 
 def _span(part: Entry) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import zlib
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ import paddle
 from paddle import inference
 
 from paddlevideo_fast.errors import MissingExtraError, ProgramError
+from paddlevideo_fast.names import is_unicode
 
 
 @dataclass(frozen=True)
@@ -288,6 +290,8 @@ def open_program(
     elif params_file is not None:
         raise ProgramError(f"params_file {params_file}: {model_file} has its weights in it; leave it out")
     files = [model_file] if params is None else [model_file, params]
+    for file in files:
+        require_unicode(file)
     if params is not None and not params.is_file():
         raise ProgramError(f"{params}: there is no such file; paddlevideo-fast export writes it")
     if checksums is not None:
@@ -295,6 +299,12 @@ def open_program(
     if params is None:
         return OnnxProgram(model_file, options)
     return PaddleProgram(model_file, params, options)
+
+
+def require_unicode(path: Union[str, Path]) -> None:
+    """Raises `ProgramError` where Paddle and onnxruntime cannot take a path."""
+    if not is_unicode(os.path.abspath(path)):
+        raise ProgramError(f"{path}: Paddle takes no path that is not UTF-8; choose another folder or name")
 
 
 def checksums_of(files: Iterable[Path]) -> Dict[str, int]:

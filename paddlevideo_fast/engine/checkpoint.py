@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import os
 import re
 import shlex
 import shutil
@@ -36,6 +37,7 @@ from paddlevideo_fast.modeling.weights import read_weights
 logger = get_logger(__name__)
 
 _FORMAT = 1
+_LONGEST_BYTES = 255 - len("_step_00000000.pdparams")
 
 
 @dataclass
@@ -63,6 +65,11 @@ class CheckpointStore:
     def __init__(self, folder: Union[str, Path], name: str) -> None:
         if "/" in name:
             raise CheckpointError(f"model_name '{name}' holds a '/', but files are named after it")
+        if len(os.fsencode(name)) > _LONGEST_BYTES:
+            raise CheckpointError(
+                f"model_name is {len(os.fsencode(name))} bytes long, but files are named after it: take at "
+                f"most {_LONGEST_BYTES}"
+            )
         self.folder = Path(folder).expanduser()
         self.name = name
         self._mark = re.compile(re.escape(name) + r"_(epoch|step)_\d+\.json")

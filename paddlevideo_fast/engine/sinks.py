@@ -20,7 +20,7 @@ from paddlevideo_fast.errors import PaddleVideoFastError
 from paddlevideo_fast.files import sweep, whole, write_text_whole
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.metrics import Predictions, precision_recall
-from paddlevideo_fast.names import shown
+from paddlevideo_fast.names import printable
 
 logger = get_logger(__name__)
 
@@ -220,7 +220,7 @@ class VisualDLSink:
 
 def _in_tag(name: str) -> str:
     """A name as a part of a tag. VisualDL takes the sign % for a slash."""
-    return shown(name).replace("%", "\N{FULLWIDTH PERCENT SIGN}")
+    return printable(name).replace("%", "\N{FULLWIDTH PERCENT SIGN}")
 
 
 def _now_ms() -> int:

@@ -8,7 +8,7 @@ from typing import Dict, Iterable, List, Literal, NamedTuple, Optional, Tuple, U
 
 from paddlevideo_fast.errors import BadSampleShareError, VideoDecodeError
 from paddlevideo_fast.log import get_logger, warn_once
-from paddlevideo_fast.names import shown
+from paddlevideo_fast.names import printable
 
 _REPLACED = "replaced:"
 _MIN_FILES = 3  # one or two bad files stop no run, however small its list is
@@ -91,22 +91,22 @@ class BadSamples:
                 replaced[path] = f"{_REPLACED} {cause}"
         self._append([*replaced.items(), *failed.items()])
         for path, cause in replaced.items():
-            get_logger().warning(f"{shown(path)} is damaged: {cause}")
+            get_logger().warning(f"{printable(path)} is damaged: {cause}")
         for path, cause in failed.items():
-            get_logger().warning(f"{shown(path)} does not decode and is left out: {cause}")
+            get_logger().warning(f"{printable(path)} does not decode and is left out: {cause}")
         self.causes.update(failed)
         if failed and len(self.causes) > max(self.max_share * self.total, _MIN_FILES - 1):
             where = f"; they are listed in {self.path}" if self.path else ""
             raise BadSampleShareError(
                 f"{len(self.causes)} of {self.total} files do not decode, more than max_bad_share "
-                f"{self.max_share:g} allows{where}; the last one: {shown(path)}: {cause}"
+                f"{self.max_share:g} allows{where}; the last one: {printable(path)}: {cause}"
             )
 
     def _append(self, causes: List[Tuple[str, str]]) -> None:
         """Adds lines in one write, so that processes which share the file do not mix them."""
         if self.path is None or not causes:
             return
-        lines = [(shown(path), shown(cause)) for path, cause in causes]
+        lines = [(printable(path), printable(cause)) for path, cause in causes]
         try:
             listed = set()
             if self.path.exists():

@@ -18,7 +18,7 @@ from paddlevideo_fast.errors import VideoDecodeError
 from paddlevideo_fast.files import aside
 from paddlevideo_fast.loader.annotations import UNLISTABLE, list_line
 from paddlevideo_fast.locks import only_writer
-from paddlevideo_fast.names import shown
+from paddlevideo_fast.names import printable
 from paddlevideo_fast.preparation.flags import ToolParser, number
 from paddlevideo_fast.preparation.lists import find_clips
 from paddlevideo_fast.preparation.run import (
@@ -129,7 +129,7 @@ def extract(argv: Optional[Sequence[str]] = None) -> int:
     videos = _find_videos(args.root, args.level, args.ext)
     left_out = [(str(video), UNLISTABLE) for name, video in videos.items() if list_line(name, 1) is None]
     for video, cause in left_out:
-        print(f"left out: {shown(video)}: {cause}", file=sys.stderr)
+        print(f"left out: {printable(video)}: {cause}", file=sys.stderr)
     videos = {name: video for name, video in videos.items() if list_line(name, 1) is not None}
     tasks = [
         _Task(

@@ -21,7 +21,7 @@ from paddlevideo_fast.loader.annotations import (
     read_video_list,
 )
 from paddlevideo_fast.locks import only_writer
-from paddlevideo_fast.names import read_names, shown
+from paddlevideo_fast.names import printable, read_names
 from paddlevideo_fast.preparation.flags import ToolParser
 from paddlevideo_fast.preparation.run import (
     Provenance,
@@ -293,7 +293,7 @@ def check(argv: Optional[Sequence[str]] = None) -> int:
             causes = [cause or (None if entry.line else UNLISTABLE) for entry, cause in zip(entries, causes)]
         bad = [(entry.path, cause) for entry, cause in zip(entries, causes) if cause]
         for path, cause in bad:
-            print(f"bad: {shown(path)}: {shown(cause)}")
+            print(f"bad: {printable(path)}: {printable(cause)}")
         intact = f"{len(entries) - len(bad)} of {len(entries)} are intact"
         print(intact, file=sys.stderr if bad else sys.stdout)
         if args.output:

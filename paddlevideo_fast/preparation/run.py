@@ -27,7 +27,7 @@ from paddlevideo_fast.errors import EXIT_FAILURES, EXIT_INTERRUPTED, EXIT_USER_E
 from paddlevideo_fast.files import write_text_whole
 from paddlevideo_fast.invocation import as_started
 from paddlevideo_fast.loader.worker_process import end_with
-from paddlevideo_fast.names import shown, tolerate_names
+from paddlevideo_fast.names import printable, tolerate_names
 
 PROVENANCE = "provenance.json"
 
@@ -147,7 +147,7 @@ def report_failures(
     if not failures:
         return 0
     for video, cause in failures[: _NUM_SHOWN if file else None]:
-        print(f"failed: {shown(video)}: {shown(as_started(cause))}", file=sys.stderr)
+        print(f"failed: {printable(video)}: {printable(as_started(cause))}", file=sys.stderr)
     listed = f"; all are listed in {file}" if file else ""
     print(f"error: {len(failures)} of {total} videos failed{listed}{hint}", file=sys.stderr)
     return EXIT_FAILURES
@@ -156,7 +156,7 @@ def report_failures(
 def write_failures(file: Path, failures: Sequence[Tuple[str, str]]) -> None:
     """Writes lines `video<TAB>cause` with names as they are shown, or removes the file of an earlier run."""
     if failures:
-        write_lines(file, (f"{shown(video)}\t{shown(cause)}" for video, cause in failures))
+        write_lines(file, (f"{printable(video)}\t{printable(cause)}" for video, cause in failures))
     else:
         file.unlink(missing_ok=True)
 

@@ -20,7 +20,7 @@ from paddlevideo_fast.errors import VideoDecodeError
 from paddlevideo_fast.files import sweep
 from paddlevideo_fast.loader.annotations import UNLISTABLE, VideoRecord, list_line, read_video_list
 from paddlevideo_fast.locks import only_writer
-from paddlevideo_fast.names import shown
+from paddlevideo_fast.names import printable
 from paddlevideo_fast.preparation.encoding import PRESETS, Prepared, PrepareError, Settings, prepare
 from paddlevideo_fast.preparation.flags import ToolParser, number
 from paddlevideo_fast.preparation.run import (
@@ -86,7 +86,7 @@ def prepare_list(argv: Optional[Sequence[str]] = None) -> int:
     names = _new_names(records, args)
     left_out = [(one.path, UNLISTABLE) for name, one in zip(names, records) if list_line(name, 0) is None]
     for video, cause in left_out:
-        print(f"left out: {shown(video)}: {cause}", file=sys.stderr)
+        print(f"left out: {printable(video)}: {cause}", file=sys.stderr)
     settings = Settings(args.preset, args.short_side, args.target_psnr)
     tasks = {
         name: Task(record.path, str(args.output), name, settings)

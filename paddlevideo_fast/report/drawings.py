@@ -12,7 +12,7 @@ import numpy as np
 
 from paddlevideo_fast.errors import PaddleVideoFastError
 from paddlevideo_fast.log import get_logger
-from paddlevideo_fast.names import shown
+from paddlevideo_fast.names import printable
 from paddlevideo_fast.report.output import whole
 
 Record = Mapping[str, Any]
@@ -174,12 +174,12 @@ class Lettering(NamedTuple):
 def lettering(names: Sequence[str]) -> Lettering:
     """A font for names: matplotlib's own, else a font of the system that has all characters.
 
-    Names are shown as `names.shown` shows them.
+    Names are written as by `names.printable`.
     Where no font has all characters, names that cannot be written are replaced, with a warning.
     """
     from matplotlib import font_manager  # see figures.pyplot
 
-    names = [shown(name) for name in names]
+    names = [printable(name) for name in names]
     default = Path(font_manager.findfont("DejaVu Sans"))
     needed = {ord(letter) for name in names for letter in name if not letter.isspace()} | _LATIN
     for font_file in (default, *_system_fonts()):
@@ -296,7 +296,7 @@ def _runs(values: np.ndarray) -> List[Tuple[int, int]]:
 
 def label_text(name: str) -> str:
     """A name as matplotlib writes it: no formula, no hidden label, and not too long."""
-    name = shown(name)
+    name = printable(name)
     name = name if len(name) <= _NAME_LENGTH else name[: _NAME_LENGTH - 1] + "…"
     name = name.replace("$", r"\$")
     return f" {name}" if name.startswith("_") else name  # matplotlib leaves out labels that begin so

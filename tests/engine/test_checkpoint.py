@@ -221,3 +221,10 @@ def test_an_earlier_board_is_packed_so_that_visualdl_shows_the_runs_of_today(sto
     for packed in ("earlier-1/vdl.zip", "earlier-1/test/vdl.zip"):
         with zipfile.ZipFile(store.folder / packed) as file:
             assert file.read("vdlrecords.1.log") == b"curve"
+
+
+def test_a_name_that_is_too_long_for_files_is_found_at_the_start(tmp_path):
+    with pytest.raises(CheckpointError, match="model_name is 234 bytes long.* at most 232"):
+        CheckpointStore(tmp_path, "é" * 117)
+    store = CheckpointStore(tmp_path, "x" * 232)
+    assert load_checkpoint(save(store, "step_00000012")).state["trainer"]["step"] == 6

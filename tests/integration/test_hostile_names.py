@@ -14,8 +14,9 @@ from paddlevideo_fast.cli import export as export_command
 from paddlevideo_fast.cli import main
 from paddlevideo_fast.cli import plot as plot_command
 from paddlevideo_fast.cli import predict as predict_command
+from paddlevideo_fast.config.load import load_config
 from paddlevideo_fast.loader.annotations import read_class_names, read_frame_list, read_video_list
-from paddlevideo_fast.names import shown
+from paddlevideo_fast.names import printable
 from paddlevideo_fast.preparation.frames import extract
 from paddlevideo_fast.preparation.lists import build, check
 from paddlevideo_fast.preparation.packing import pack
@@ -121,30 +122,32 @@ def trained(videos, tmp_path_factory, tiny_text):
     folder = tmp_path_factory.mktemp("run")
     options = ["--root", str(videos), "--kind", "video", "--valid_share", "0.5", "--relative"]
     assert run_main(build, [*options, "--output", str(folder)]) == 1
-    text = tiny_text.format(data=folder, output=folder / "out").replace(
+    text = tiny_text.format(data=folder, output="nowhere").replace(
         f"data_prefix: {folder}", f"data_prefix: {videos}"
     )
-    config = folder / "config.yaml"
+    config = Path(os.fsdecode(os.fsencode(folder) + b"/\xff.yaml"))
     config.write_text(
         text.replace("num_classes: 4", f"num_classes: {len(CLASSES)}").replace("report: false", "")
     )
-    overrides = ["-o", f"DATASET.class_names={folder}/classes.txt", "-o", "epochs=1"]
-    assert main(["-c", str(config), *overrides]) == 0
-    assert main(["-c", str(config), *overrides, "--test", "-w", f"{folder}/out/tiny_best.pdparams"]) == 0
-    return folder
+    out = Path(os.fsdecode(os.fsencode(folder) + b"/o\xff:%d$ut#"))
+    overrides = [f"DATASET.class_names={folder}/classes.txt", "epochs=1", f"output_dir={out}"]
+    command = ["-c", str(config), *(word for text in overrides for word in ("-o", text))]
+    assert main(command) == 0
+    assert main([*command, "--test", "-w", f"{out}/tiny_best.pdparams"]) == 0
+    assert load_config(str(out / "config.yaml"))["output_dir"] == str(out)
+    return folder, out
 
 
 def test_training_and_testing(trained, videos, tmp_path):
-    log = (trained / "out" / "train.log").read_text()
-    assert "WARNING" not in log
-    ours = trained / "out"
+    lists, ours = trained
+    assert "WARNING" not in (ours / "train.log").read_text()
     for folder in (ours, ours / "test"):
         page = (folder / "report.html").read_text(encoding="utf-8")
         assert "<script>" not in page
         assert "\\udcffclass" in page
         assert list((folder / "vdl").glob("vdlrecords.*"))
     rows = [json.loads(line) for line in (ours / "test" / "predictions.jsonl").read_text().splitlines()]
-    tested = {os.path.join(videos, record.path) for record in read_video_list(str(trained / "valid.list"))}
+    tested = {os.path.join(videos, record.path) for record in read_video_list(str(lists / "valid.list"))}
     assert {row["path"] for row in rows} == tested
     with (ours / "test" / "worst.csv").open(newline="", encoding="utf-8") as file:
         assert len(list(csv.DictReader(file))) == len(tested)
@@ -156,10 +159,12 @@ def test_training_and_testing(trained, videos, tmp_path):
 @pytest.fixture(scope="module")
 def exported(trained):
     """A program of the trained network."""
-    options = ["-p", f"{trained}/out/tiny_best.pdparams", "-o", f"{trained}/program"]
-    names = ["--class_names", f"{trained}/classes.txt"]
-    assert export_command.main(["-c", f"{trained}/config.yaml", *options, *names]) == 0
-    return trained / "program"
+    lists, out = trained
+    names = ["--class_names", f"{lists}/classes.txt"]
+    command = ["-c", f"{out}/config.yaml", "-p", f"{out}/tiny_best.pdparams", *names, "-o"]
+    assert export_command.main([*command, f"{out}/program"]) == 2  # Paddle takes no such path
+    assert export_command.main([*command, f"{lists}/$p%: #"]) == 0
+    return lists / "$p%: #"
 
 
 def test_predicting(exported, videos, tmp_path, capfd):
@@ -175,7 +180,7 @@ def test_predicting(exported, videos, tmp_path, capfd):
     annotated = ["--annotated", str(tmp_path / "seen"), "--top_k", "1"]
     assert predict_command.main(["-i", str(videos), *model, *annotated]) == 0
     out = capfd.readouterr().out
-    assert {line for line in out.split("\n") if line.startswith("/")} == {shown(file) for file in files}
+    assert {line for line in out.split("\n") if line.startswith("/")} == {printable(file) for file in files}
     assert paths_below(tmp_path / "seen") == paths_below(videos)
 
     few = tmp_path / "few"
