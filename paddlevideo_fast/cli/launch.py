@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ import paddlevideo_fast
 from paddlevideo_fast.cli.command import command_parser, count, say
 from paddlevideo_fast.errors import EXIT_USER_ERROR
 from paddlevideo_fast.invocation import program
+from paddlevideo_fast.registry import did_you_mean
 
 _COMMANDS = ("train", "test")  # those that run in several processes
 _SCRIPT = str(Path(paddlevideo_fast.__file__).with_name("__main__.py"))
@@ -54,21 +56,27 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     """
     parser = build_parser()
     args, rest = parser.parse_known_args(argv)
-    if not rest:
-        parser.error("nothing to start: give a command or a script, such as train -c CONFIG")
     if args.max_restart and not any(word.endswith("resume=auto") for word in rest):
         parser.error("--max_restart needs -o resume=auto: without it a restart begins anew")
-    return start([sys.executable, "-m", "paddle.distributed.launch", *_with_script(rest)], args.max_restart)
+    words = _with_script(rest, parser)
+    return start([sys.executable, "-m", "paddle.distributed.launch", *words], args.max_restart)
 
 
-def _with_script(words: Sequence[str]) -> List[str]:
-    """The words of the launcher, which knows scripts only, with the script of the command in front of it."""
-    for place, word in enumerate(words):
-        is_value = place > 0 and words[place - 1].startswith("-") and "=" not in words[place - 1]
-        if word.endswith(".py"):
-            break
-        if word in _COMMANDS and not is_value:
-            return [*words[:place], _SCRIPT, *words[place:]]
+def _with_script(words: Sequence[str], parser: argparse.ArgumentParser) -> List[str]:
+    """The words of the launcher, which knows scripts only, with the script of a command in front of it.
+
+    Ends the process where there is nothing that can be started.
+    """
+    place = 0
+    while place < len(words) and words[place].startswith("-"):
+        place += 1 if "=" in words[place] else 2  # all options of the launcher have a value
+    if place >= len(words):
+        parser.error("nothing to start: give a command or a script, such as train -c CONFIG")
+    word = words[place]
+    if word in _COMMANDS:
+        return [*words[:place], _SCRIPT, *words[place:]]
+    if not Path(word).is_file() and shutil.which(word) is None:
+        parser.error(f"there is no command or script '{word}'{did_you_mean(word, _COMMANDS)}")
     return list(words)
 
 

@@ -64,8 +64,7 @@ def test_a_failure_starts_again_and_wrong_input_does_not(starts, script, code, r
         (["--gpus", "0,1", "train", "-c", "x"], ["--gpus", "0,1", SCRIPT, "train", "-c", "x"]),
         (["--log_dir=x", "test", "-c", "x"], ["--log_dir=x", SCRIPT, "test", "-c", "x"]),
         (["--log_dir", "train", "train", "-c", "x"], ["--log_dir", "train", SCRIPT, "train", "-c", "x"]),
-        (["tools/main.py", "-c", "x", "train"], ["tools/main.py", "-c", "x", "train"]),
-        (["mine.py", "train"], ["mine.py", "train"]),
+        ([__file__, "-c", "x", "train"], [__file__, "-c", "x", "train"]),
     ],
 )
 def test_the_launcher_gets_a_script_for_a_command(monkeypatch, words, given):
@@ -96,6 +95,8 @@ def test_a_signal_goes_through_and_ends_the_restarts(environment, tmp_path, numb
     ("words", "message"),
     [
         ([], "nothing to start"),
+        (["--nproc_per_node", "2"], "nothing to start"),
+        (["--gpus=0,1", "trian", "-c", "x"], "there is no command or script 'trian'; did you mean 'train'?"),
         (["--max_restart", "1", "tools/main.py", "-c", "x.yaml"], "--max_restart needs -o resume=auto"),
         (["--max_restart", "-1", "tools/main.py"], "no whole number from 0 on"),
     ],
