@@ -14,7 +14,6 @@ import os
 import sys
 import traceback
 import zlib
-from importlib import metadata
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Iterable, List, NamedTuple, Optional, Tuple
@@ -24,6 +23,7 @@ _NOT_OF_USERS = (
     "<frozen importlib",
     *(os.path.dirname(path) + os.sep for path in (__file__, importlib.__file__)),
 )
+_failed: List[str] = []  # files
 
 
 class Import(NamedTuple):
@@ -56,6 +56,8 @@ def located(name: str, where: str, folder: str) -> Import:
 @functools.cache
 def installed_imports() -> Tuple[Import, ...]:
     """What installed packages register by entry points."""
+    from importlib import metadata
+
     points: Any = metadata.entry_points()  # a mapping on Python 3.9
     found = points.select(group=GROUP) if hasattr(points, "select") else points.get(GROUP, ())
     where = f"entry point '%s' of {GROUP}"
@@ -87,8 +89,9 @@ def _import_file(path: str) -> None:
     if _module_of(file) is not None:
         return
     stem = Path(path).stem
-    # a name of its own: a file may be called as a module of somebody else
-    name = f"plugin_{stem}_{zlib.crc32(os.path.realpath(file).encode()):08x}"
+    # a name of its own: a file may be called as a module of somebody else, and may have failed before
+    name = f"plugin_{stem}_{zlib.crc32(os.fsencode(os.path.realpath(file))):08x}"
+    name += f"_{_failed.count(file)}" if file in _failed else ""
     spec = importlib.util.spec_from_file_location(name, file)
     if spec is None or spec.loader is None:
         raise ImportError("a file of Python code ends in .py")
@@ -98,6 +101,7 @@ def _import_file(path: str) -> None:
         spec.loader.exec_module(module)
     except BaseException:
         del sys.modules[name]
+        _failed.append(file)
         raise
 
 
@@ -114,7 +118,8 @@ def _module_of(file: str) -> Optional[ModuleType]:
 def _cause(name: str, error: BaseException) -> str:
     """The error in one line, with the lines of the user's files that led to it."""
     if isinstance(error, SyntaxError):
-        return f"{type(error).__name__}: {error.msg} ({error.filename}:{error.lineno})"
+        place = f"{error.filename or name}:{error.lineno or 1}"
+        return f"{type(error).__name__}: {error.msg} ({place})"
     frames = [
         f"{frame.filename}:{frame.lineno}"
         for frame in traceback.extract_tb(error.__traceback__)

@@ -44,7 +44,9 @@ class Registry:
                 importlib.import_module(self.home)
             frame = sys._getframe(1)
             place = f"{frame.f_code.co_filename}:{frame.f_lineno}"
-            if self._entries.get(key, cls) is not cls:
+            known = self._entries.get(key, cls)
+            # a module that is gone has failed to import, and its file may have been put right since
+            if known is not cls and known.__module__ in sys.modules:
                 raise ValueError(
                     f"{self.kind} '{key}' is registered twice: in {self._places[key]} and in {place}; "
                     "give one of them another name"

@@ -133,6 +133,14 @@ def test_a_name_registered_twice_is_told_with_both_places(write):
     assert f"metric 'Same' is registered twice: in {first}:4 and in {second}:5; give one" in problem
 
 
+def test_a_file_that_was_put_right_is_imported_anew(write):
+    config = write("run.yaml", CONFIG + "imports: ./parts.py\nMETRIC: {name: Repaired}\n")
+    file = write("parts.py", METRIC % "Repaired" + "\nnowhere()\n")
+    assert "nowhere" in problems_of(config)[0]
+    file.write_text(METRIC % "Repaired")
+    assert build(METRICS, load_config(config)["METRIC"]).limit == 3
+
+
 @pytest.mark.parametrize(
     ("imports", "problem"),
     [
