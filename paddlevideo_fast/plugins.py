@@ -109,7 +109,7 @@ def _module_of(file: str) -> Optional[ModuleType]:
     """The module that this process has imported from a file, under whatever name."""
     name, real = os.path.basename(file), os.path.realpath(file)
     for module in list(sys.modules.values()):
-        known = getattr(module, "__file__", None)
+        known = getattr(module, "__dict__", {}).get("__file__")  # some modules import others when asked
         if isinstance(known, str) and os.path.basename(known) == name and os.path.realpath(known) == real:
             return module
     return None
