@@ -48,7 +48,12 @@ from paddlevideo_fast.report.results import Reporting
 _COMPARED = ("MODEL", "OPTIMIZER", "MIX", "EMA", "MULTIGRID", "DISTRIBUTED")
 
 
-def callbacks_of(parts: TrainingParts, store: CheckpointStore, valid: Optional[Split]) -> List[Callback]:
+def callbacks_of(
+    parts: TrainingParts,
+    store: CheckpointStore,
+    valid: Optional[Split],
+    further: Sequence[Callback] = (),
+) -> List[Callback]:
     """The run's callbacks, in order.
 
     What a clip costs is counted in the first step only. The rate is set before a step and the average follows
@@ -56,8 +61,9 @@ def callbacks_of(parts: TrainingParts, store: CheckpointStore, valid: Optional[S
     before the records, which hold its result, and the records before the checkpoint: a run that dies between
     the two repeats the steps and their records, it never lacks them. The user's own callbacks see the result
     of the evaluation, and what they change is in the records and the checkpoint. Reporting reads the records,
-    and comes when all else is saved; trackers get its page. The profiler, which may end the run, comes behind
-    all that keeps a step. The bar is last, below the lines.
+    and comes when all else is saved; trackers get its page. The callbacks of the caller (`further`) come next:
+    they see what is on the disk. The profiler, which may end the run, comes behind all that keeps a step. The
+    bar is last, below the lines.
 
     Raises:
         ConfigError: a callback or tracker is listed twice, or is none.
@@ -92,6 +98,7 @@ def callbacks_of(parts: TrainingParts, store: CheckpointStore, valid: Optional[S
         naming = make_naming(spec, model.num_classes, evaluated)
         callbacks.append(Reporting(reported_run(spec), trained, evaluated, naming, metric, board))
         callbacks.append(Tracking(trackers, store))
+    callbacks += further
     if run.profiler_options is not None:
         options = ProfilerOptions.parse(run.profiler_options)
         callbacks.append(Profiling(options, store.folder / "profile", distribution.rank))

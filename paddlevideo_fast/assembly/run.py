@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import shlex
 from pathlib import Path
-from typing import Dict, Optional
+from typing import Dict, Optional, Sequence
 
 import paddle
 
@@ -28,7 +28,7 @@ from paddlevideo_fast.assembly.parts import TrainingParts, training_parts
 from paddlevideo_fast.assembly.plan import RunPlan, plan_run
 from paddlevideo_fast.config import Config, RunSpec
 from paddlevideo_fast.engine import Checkpoint, CheckpointStore, Distribution, ReadOnlyStore, Trainer
-from paddlevideo_fast.engine.callbacks import ProfilingFinished, restore
+from paddlevideo_fast.engine.callbacks import Callback, ProfilingFinished, restore
 from paddlevideo_fast.engine.checkpoint import writing
 from paddlevideo_fast.engine.distribution import launched_rank
 from paddlevideo_fast.engine.output import checkpoint_to_resume, make_room
@@ -41,8 +41,12 @@ from paddlevideo_fast.report import Evaluated, write_test
 logger = get_logger(__name__)
 
 
-def train(cfg: Config) -> Trainer:
+def train(cfg: Config, callbacks: Sequence[Callback] = ()) -> Trainer:
     """Trains as a checked config says and returns the trainer at the end of the run.
+
+    Args:
+        cfg: the config.
+        callbacks: further ones; their hooks run when a checkpoint of the epoch is written.
 
     Raises:
         PaddleVideoFastError: as its message says.
@@ -52,10 +56,15 @@ def train(cfg: Config) -> Trainer:
         plan = plan_run(RunSpec.for_training(cfg), launched_rank()[1])  # before there is an output folder
         distribution = make_distribution(plan.spec.distributed)
         with distribution.lifeline(), contextlib.ExitStack() as held:
-            return _train(plan, distribution, held)
+            return _train(plan, distribution, held, callbacks)
 
 
-def _train(plan: RunPlan, distribution: Distribution, held: contextlib.ExitStack) -> Trainer:
+def _train(
+    plan: RunPlan,
+    distribution: Distribution,
+    held: contextlib.ExitStack,
+    callbacks: Sequence[Callback],
+) -> Trainer:
     """See `train`; `held` keeps other runs out of the output folder as long as it is open."""
     spec, run = plan.spec, plan.spec.run
     store = (CheckpointStore if distribution.is_main else ReadOnlyStore)(run.output_dir, run.model_name)
@@ -76,7 +85,7 @@ def _train(plan: RunPlan, distribution: Distribution, held: contextlib.ExitStack
         valid = make_split(spec, "valid", parts.model.layout, distribution, store.folder)
     trainer = parts.trainer(
         parts.phase_loader(),
-        callbacks_of(parts, store, valid),
+        callbacks_of(parts, store, valid, callbacks),
         data_identity=data_identity(spec, parts.split),
     )
     if checkpoint is not None:

@@ -66,16 +66,17 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
 
     0: done. 2: wrong input, with one message in the log. 128 + n: ended by signal n, after it saved.
     """
-    return _start(build_parser().parse_args(argv))
+    return start(build_parser().parse_args(argv))
 
 
 def main_of_test(argv: Optional[Sequence[str]] = None) -> int:
     """Runs a command line of `paddlevideo-fast test`, as `main`."""
-    return _start(build_test_parser().parse_args(argv))
+    return start(build_test_parser().parse_args(argv))
 
 
-def _start(args: argparse.Namespace) -> int:
-    return run_command(_run, args, tell=setup_logging(rank=_rank()).error)
+def start(args: argparse.Namespace) -> int:
+    """Runs a parsed command line, as `main`."""
+    return run_command(_run, args, tell=setup_logging(rank=rank()).error)
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -84,14 +85,14 @@ def _run(args: argparse.Namespace) -> int:
             "--fleet: no launcher has started this process; type  paddlevideo-fast launch --nproc_per_node N "
             "train ...  or leave the flag out"
         )
-    overrides = args.override + _flags_as_overrides(args)
+    overrides = args.override + flags_as_overrides(args)
     prepare_process(args.config, overrides)
     with quiet_import():
         from paddlevideo_fast import assembly
         from paddlevideo_fast.engine import TrainingInterrupted
 
     cfg = load_config(args.config, overrides)
-    setup_logging(cfg.get("log_level", "INFO"), _rank())
+    setup_logging(cfg.get("log_level", "INFO"), rank())
     if args.test:
         assembly.test(cfg)
         return 0
@@ -102,12 +103,12 @@ def _run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _rank() -> int:
+def rank() -> int:
     """The rank of this process among those that a launcher has started."""
     return int(os.environ.get("PADDLE_TRAINER_ID", "0"))
 
 
-def _flags_as_overrides(args: argparse.Namespace) -> List[str]:
+def flags_as_overrides(args: argparse.Namespace) -> List[str]:
     """The flags that were given, as KEY=VALUE. Text is written as JSON, so that YAML reads it as text."""
     keys = [
         *("weights", "profiler_options", "validate", "train_dali", "multigrid"),

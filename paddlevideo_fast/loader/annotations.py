@@ -143,6 +143,7 @@ def read_class_names(file_path: Union[str, Path], num_classes: int, key: str = "
     """Names of the classes from a text file: one a line, in the order of the labels.
 
     A byte-order mark, line ends of Windows, blank lines and spaces around a name are no part of the names.
+    Where each line is `label name`, as PaddleVideo and PaddleX write it, the label says where a name belongs.
 
     Args:
         file_path: the file.
@@ -161,6 +162,10 @@ def read_class_names(file_path: Union[str, Path], num_classes: int, key: str = "
         raise AnnotationError(
             f"{where}: has {len(names)} names, the model {num_classes} classes; write one name a line"
         )
+    numbered = dict(name.partition(" ")[::2] for name in names)
+    labels = [str(label) for label in range(num_classes)]
+    if set(numbered) == set(labels) and all(numbered.values()):
+        return [numbered[label].strip() for label in labels]
     return names
 
 

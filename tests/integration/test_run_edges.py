@@ -189,7 +189,7 @@ def test_a_full_disk_at_the_start(run, out, capfd, monkeypatch):
 def test_flags_are_keys_of_the_config():
     """A seed of 0 is a seed, and a path is text, also where YAML would read a number or a truth value."""
     given = ["-w", "no", "-p", "batch_range=[1,2]", "--validate", "--amp", "--amp_level", "O2", "--seed", "0"]
-    assert train._flags_as_overrides(train.build_parser().parse_args(["-c", "x.yaml", *given])) == [
+    assert train.flags_as_overrides(train.build_parser().parse_args(["-c", "x.yaml", *given])) == [
         'weights="no"',
         'profiler_options="batch_range=[1,2]"',
         "validate=true",

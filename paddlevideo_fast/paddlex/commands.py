@@ -1,0 +1,101 @@
+"""What PaddleX starts in a checkout: `main.py` to train and test, `tools/export_model.py` to export.
+
+Both take any other config as well, and are then the commands that they are without PaddleX.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from typing import Optional, Sequence
+
+from paddlevideo_fast.cli import export as export_command
+from paddlevideo_fast.cli import train as train_command
+from paddlevideo_fast.cli.command import quiet_import, run_command
+from paddlevideo_fast.errors import ConfigError
+from paddlevideo_fast.log import setup_logging
+from paddlevideo_fast.paddlex.translate import device_of, is_paddlex_config, load_paddlex_config
+from paddlevideo_fast.process import prepare_process
+
+
+def main(argv: Optional[Sequence[str]] = None) -> int:
+    """Trains or tests a config of PaddleX, and any other as `paddlevideo-fast train`; returns the exit code."""
+    args = train_command.build_parser().parse_args(argv)
+    if not is_paddlex_config(args.config):
+        return train_command.start(args)
+    return run_command(_train_or_test, args, tell=setup_logging(rank=train_command.rank()).error)
+
+
+def export(argv: Optional[Sequence[str]] = None) -> int:
+    """Exports a config of PaddleX; any other as `paddlevideo-fast export` does. Returns the exit code.
+
+    PaddleX gives no -p: the weights are those of Global.pretrained_model.
+    """
+    finder = argparse.ArgumentParser(add_help=False)
+    finder.add_argument("-c", "--config")
+    known, _ = finder.parse_known_args(argv)
+    if known.config is None or not is_paddlex_config(known.config):
+        return export_command.main(argv)
+    parser = argparse.ArgumentParser(
+        description="Exports a config of PaddleX as the folder that PaddleX runs."
+    )
+    parser.add_argument("-c", "--config", required=True, help="YAML file of PaddleX")
+    parser.add_argument(
+        "--override", action="append", default=[], metavar="KEY=VALUE", help="sets a key of it"
+    )
+    parser.add_argument("-p", "--pretrained_params", help="weights (default: Global.pretrained_model)")
+    parser.add_argument("-o", "--output_path", default="inference", help="folder (default inference)")
+    setup_logging()
+    return run_command(_export, parser.parse_args(argv))
+
+
+def _train_or_test(args: argparse.Namespace) -> int:
+    overrides = args.override + train_command.flags_as_overrides(args)
+    _prepare(args.config, overrides)
+    with quiet_import():
+        from paddlevideo_fast import assembly
+        from paddlevideo_fast.engine import TrainingInterrupted
+        from paddlevideo_fast.paddlex.folders import PaddleXFolders
+
+    cfg, order = load_paddlex_config(args.config, overrides, "test" if args.test else "train")
+    setup_logging(cfg.get("log_level", "INFO"), train_command.rank())
+    if args.test:
+        metrics = assembly.test(cfg)
+        if train_command.rank() == 0:
+            top1, top5 = ([*(v for k, v in metrics.items() if k.startswith("top")), 1.0, 1.0])[:2]
+            print(f"avg_acc1={top1:.5f}, avg_acc5={top5:.5f}", flush=True)  # what PaddleX looks for
+        return 0
+    folders = PaddleXFolders(order, Path(args.config), cfg["model_name"])
+    try:
+        assembly.train(cfg, [folders] if order.uniform_output else [])
+    except TrainingInterrupted as exc:
+        return 128 + exc.signal_number
+    return 0
+
+
+def _export(args: argparse.Namespace) -> None:
+    _prepare(args.config, args.override)
+    with quiet_import():
+        from paddlevideo_fast.deploy.export import ExportOptions, export_model
+        from paddlevideo_fast.deploy.paddlex_form import PaddleXFolder
+
+    cfg, order = load_paddlex_config(args.config, args.override, "export")
+    weights = args.pretrained_params or order.weights
+    if weights is None:
+        raise ConfigError(
+            [f"{args.config}  Global.pretrained_model: names no weights; give them here or with -p"]
+        )
+    options = ExportOptions(class_names=order.labels, paddlex=PaddleXFolder(order.model_name, order.topk))
+    for file in export_model(cfg, weights, args.output_path, options=options).all:
+        print(file)
+
+
+def _prepare(config: str, overrides: Sequence[str]) -> None:
+    """Sets device and flags of this process, before Paddle is imported."""
+    if device_of(config, overrides) == "cpu":
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    wanted = dict(os.environ).get("FLAGS_json_format_model", "1")
+    if wanted.lower() in ("0", "false"):  # PaddleX's flag for programs in the format of Paddle 2
+        os.environ.setdefault("FLAGS_enable_pir_api", "0")
+    prepare_process(config, overrides)

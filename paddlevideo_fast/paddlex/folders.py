@@ -1,0 +1,217 @@
+"""The folders that PaddleX looks into while and after it trains.
+
+    output/train_result.json     done_flag, and which files there are
+    output/epoch_N/              epoch_N.pdparams, .pdopt, .json, config.yaml, inference/: the last five
+    output/best_model/           the same of the best epoch
+    output/paddlevideo_fast/     our own run: checkpoints, metrics, report
+
+The checkpoints in two places are one file on the disk, where the disk has hard links.
+"""
+
+from __future__ import annotations
+
+import filecmp
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Dict, List, Optional, Sequence
+
+import paddlevideo_fast
+from paddlevideo_fast.engine.output import move_aside
+from paddlevideo_fast.engine.trainer import Callback, Trainer
+from paddlevideo_fast.files import write_text_whole
+from paddlevideo_fast.log import get_logger
+from paddlevideo_fast.paddlex.translate import NUM_KEPT, RUN_FOLDER, Order
+
+logger = get_logger(__name__)
+
+_BEST = "best_model"
+_ENDINGS = (".pdparams", ".pdopt", ".pdstates", ".json")
+
+
+class PaddleXFolders(Callback):
+    """Keeps PaddleX's folders up to date with the checkpoints of the run.
+
+    Programs are exported by a process of their own, on the CPU, while training goes on.
+
+    Args:
+        order: what PaddleX asks for.
+        config: the config that PaddleX handed over.
+        model_name: with which the names of our checkpoints start.
+    """
+
+    def __init__(self, order: Order, config: Path, model_name: str) -> None:
+        self.order = order
+        self.config = config
+        self.run_folder = order.output / RUN_FOLDER
+        self.model_name = model_name
+        self._exporter = ThreadPoolExecutor(max_workers=1)
+        self._export: Optional[Future] = None
+        self._best: Dict[str, Any] = {}
+
+    def fit_begin(self, trainer: Trainer) -> None:
+        trainer.distribution.gather_from(
+            lambda: self._begin(trainer) if trainer.distribution.is_main else None
+        )
+
+    def epoch_end(self, trainer: Trainer) -> None:
+        trainer.distribution.gather_from(
+            lambda: self._publish(trainer) if trainer.distribution.is_main else None
+        )
+
+    def fit_end(self, trainer: Trainer) -> None:
+        if trainer.distribution.is_main:
+            self._wait()
+            self._write_result(done=True)
+
+    def close(self) -> None:
+        self._exporter.shutdown(wait=True)
+
+    def _begin(self, trainer: Trainer) -> None:
+        """Moves aside what an earlier run has left, and the epochs behind the one that a run resumes from."""
+        epoch, output = trainer.state.epoch, self.order.output
+        old = [folder for folder in self._epochs() if _number(folder) > epoch]
+        if epoch == 0:
+            old += [path for path in (output / _BEST, output / "train_result.json") if path.exists()]
+        target = move_aside(output, old)
+        if target is not None:
+            logger.info("'%s' held an earlier run: moved to '%s'", output, target)
+        self._best = dict(trainer.state.best)
+        self._write_result(done=False)
+
+    def _publish(self, trainer: Trainer) -> None:
+        epoch, saved = trainer.state.epoch, trainer.last_checkpoint
+        has_checkpoint = saved is not None and saved.endswith(f"_epoch_{epoch:05d}")
+        is_best = trainer.state.best.get("epoch") == epoch
+        if not has_checkpoint and not is_best:
+            return
+        self._wait()
+        prefix = str(self.run_folder / f"{self.model_name}_epoch_{epoch:05d}")
+        folders: List[Path] = []
+        if has_checkpoint:
+            folders.append(self._fill(f"epoch_{epoch}", prefix, prefix))
+        if is_best:
+            best = str(self.run_folder / f"{self.model_name}_best")
+            folders.append(self._fill(_BEST, best, prefix if has_checkpoint else best))
+            self._best = dict(trainer.state.best)
+        for folder in sorted(self._epochs(), key=_number)[:-NUM_KEPT]:
+            shutil.rmtree(folder)
+        self._export = self._exporter.submit(self._export_all, folders)
+        self._write_result(done=False)
+
+    def _fill(self, name: str, weights: str, rest: str) -> Path:
+        """Puts a checkpoint and PaddleX's config into a folder: the weights of one, the rest of another."""
+        folder = self.order.output / name
+        folder.mkdir(exist_ok=True)
+        for ending in _ENDINGS:
+            source = Path(f"{weights if ending == '.pdparams' else rest}{ending}")
+            _link(source, folder / f"{name}{ending}")
+        config = self.order.output / "config.yaml"
+        _link(config if config.is_file() else self.config, folder / "config.yaml", copy=True)
+        return folder
+
+    def _export_all(self, folders: Sequence[Path]) -> None:
+        """Exports the weights of each folder; a folder with the same weights gets the same program."""
+        done: List[Path] = []
+        for folder in folders:
+            target, weights = folder / "inference", folder / f"{folder.name}.pdparams"
+            same = [other for other in done if filecmp.cmp(other / f"{other.name}.pdparams", weights, False)]
+            if not same:
+                _run_export(self.config, weights, target, self.order)
+            elif (same[0] / "inference").is_dir():
+                target.mkdir(exist_ok=True)
+                for file in (same[0] / "inference").iterdir():
+                    _link(file, target / file.name)
+            done.append(folder)
+
+    def _wait(self) -> None:
+        """Waits for the export that is under way; what fails there is a warning, for training goes on."""
+        if self._export is None:
+            return
+        try:
+            self._export.result()
+        except (OSError, subprocess.CalledProcessError) as error:
+            told = (getattr(error, "stderr", None) or str(error)).strip().splitlines()
+            logger.warning("a folder inference/ in '%s' cannot be written: %s", self.order.output, told[-1])
+        self._export = None
+
+    def _epochs(self) -> List[Path]:
+        return [path for path in self.order.output.glob("epoch_*") if re.fullmatch(r"epoch_\d+", path.name)]
+
+    def _write_result(self, done: bool) -> None:
+        """Writes train_result.json, in which PaddleX looks for what a training has left."""
+        newest = sorted(self._epochs(), key=_number, reverse=True)
+        models: Dict[str, Dict[str, Any]] = {f"last_{place}": {} for place in range(1, NUM_KEPT + 1)}
+        models.update({f"last_{place}": self._listed(folder) for place, folder in enumerate(newest, 1)})
+        models["best"] = self._listed(self.order.output / _BEST)
+        if models["best"]:
+            models["best"]["score"] = next((v for k, v in self._best.items() if k != "epoch"), 0.0)
+        result = {
+            "model_name": self.order.model_name,
+            "label_dict": self.order.labels or "",
+            "train_log": "train.log",
+            "visualdl_log": str(Path(RUN_FOLDER, "vdl")),
+            "config": "config.yaml",
+            "models": models,
+            "done_flag": done,
+        }
+        write_text_whole(
+            self.order.output / "train_result.json", json.dumps(result, indent=1, ensure_ascii=False)
+        )
+
+    def _listed(self, folder: Path) -> Dict[str, Any]:
+        """The files of a folder, relative to the output folder."""
+        files = {
+            "pdparams": folder / f"{folder.name}.pdparams",
+            "pdopt": folder / f"{folder.name}.pdopt",
+            "inference_config": folder / "inference/inference.yml",
+            "pdmodel": next(iter(folder.glob("inference/inference.[jp][sd][om]*")), folder / "no program"),
+            "pdiparams": folder / "inference/inference.pdiparams",
+        }
+        return {
+            kind: str(path.relative_to(self.order.output)) for kind, path in files.items() if path.is_file()
+        }
+
+
+def _number(folder: Path) -> int:
+    return int(folder.name.partition("_")[2])
+
+
+def _link(source: Path, target: Path, copy: bool = False) -> None:
+    """Makes `target` the same file as `source`, or a copy; removes it where there is no `source`."""
+    if not source.is_file():
+        target.unlink(missing_ok=True)
+        return
+    partial = target.with_name(f".{target.name}.partial")
+    partial.unlink(missing_ok=True)
+    try:
+        if copy:
+            raise OSError
+        os.link(source, partial)
+    except OSError:  # a disk without hard links
+        shutil.copyfile(source, partial)
+    os.replace(partial, target)
+
+
+def _run_export(config: Path, weights: Path, folder: Path, order: Order) -> None:
+    """Exports in a process of its own, which takes no GPU memory from the training.
+
+    Raises:
+        CalledProcessError: it failed.
+    """
+    overrides = {"Global.pretrained_model": str(weights), "Global.device": "cpu"}
+    if order.model_name:
+        overrides["Global.pdx_model_name"] = order.model_name
+    words = [
+        word for key, value in overrides.items() for word in ("--override", f"{key}={json.dumps(value)}")
+    ]
+    command = [sys.executable, "-m", __package__, "-c", str(config), "-o", str(folder), *words]
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("PADDLE_TRAINER")}
+    root = str(Path(paddlevideo_fast.__file__).parent.parent)
+    path = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
+    subprocess.run(command, env={**kept, "PYTHONPATH": path}, check=True, capture_output=True, text=True)
