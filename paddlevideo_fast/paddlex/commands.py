@@ -20,7 +20,11 @@ from paddlevideo_fast.process import prepare_process
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
-    """Trains or tests a config of PaddleX, and any other as `paddlevideo-fast train`; returns the exit code."""
+    """Trains or tests a config of PaddleX, and any other as `paddlevideo-fast train` does.
+
+    Returns:
+        The exit code.
+    """
     args = train_command.build_parser().parse_args(argv)
     if not is_paddlex_config(args.config):
         return train_command.start(args)
@@ -28,9 +32,12 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
 
 
 def export(argv: Optional[Sequence[str]] = None) -> int:
-    """Exports a config of PaddleX; any other as `paddlevideo-fast export` does. Returns the exit code.
+    """Exports a config of PaddleX, and any other as `paddlevideo-fast export` does.
 
     PaddleX gives no -p: the weights are those of Global.pretrained_model.
+
+    Returns:
+        The exit code.
     """
     finder = argparse.ArgumentParser(add_help=False)
     finder.add_argument("-c", "--config")
@@ -66,7 +73,7 @@ def _train_or_test(args: argparse.Namespace) -> int:
             top1, top5 = ([*(v for k, v in metrics.items() if k.startswith("top")), 1.0, 1.0])[:2]
             print(f"avg_acc1={top1:.5f}, avg_acc5={top5:.5f}", flush=True)  # what PaddleX looks for
         return 0
-    folders = PaddleXFolders(order, Path(args.config), cfg["model_name"])
+    folders = PaddleXFolders(order, Path(args.config), cfg["model_name"], cfg["keep_last"])
     try:
         assembly.train(cfg, [folders] if order.uniform_output else [])
     except TrainingInterrupted as exc:
@@ -98,4 +105,6 @@ def _prepare(config: str, overrides: Sequence[str]) -> None:
     wanted = dict(os.environ).get("FLAGS_json_format_model", "1")
     if wanted.lower() in ("0", "false"):  # PaddleX's flag for programs in the format of Paddle 2
         os.environ.setdefault("FLAGS_enable_pir_api", "0")
+    if os.environ.get("OMP_NUM_THREADS") == "1":  # Paddle sets it in PaddleX's process, which starts this one
+        del os.environ["OMP_NUM_THREADS"]
     prepare_process(config, overrides)

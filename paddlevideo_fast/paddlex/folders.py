@@ -43,13 +43,15 @@ class PaddleXFolders(Callback):
         order: what PaddleX asks for.
         config: the config that PaddleX handed over.
         model_name: with which the names of our checkpoints start.
+        num_kept: folders epoch_N that stay; None: all.
     """
 
-    def __init__(self, order: Order, config: Path, model_name: str) -> None:
+    def __init__(self, order: Order, config: Path, model_name: str, num_kept: Optional[int]) -> None:
         self.order = order
         self.config = config
         self.run_folder = order.output / RUN_FOLDER
         self.model_name = model_name
+        self.num_kept = num_kept
         self._exporter = ThreadPoolExecutor(max_workers=1)
         self._export: Optional[Future] = None
         self._best: Dict[str, Any] = {}
@@ -80,7 +82,7 @@ class PaddleXFolders(Callback):
             old += [path for path in (output / _BEST, output / "train_result.json") if path.exists()]
         target = move_aside(output, old)
         if target is not None:
-            logger.info("'%s' held an earlier run: moved to '%s'", output, target)
+            logger.info("'%s' held epochs behind epoch %d: moved to '%s'", output, epoch, target)
         self._best = dict(trainer.state.best)
         self._write_result(done=False)
 
@@ -99,7 +101,7 @@ class PaddleXFolders(Callback):
             best = str(self.run_folder / f"{self.model_name}_best")
             folders.append(self._fill(_BEST, best, prefix if has_checkpoint else best))
             self._best = dict(trainer.state.best)
-        for folder in sorted(self._epochs(), key=_number)[:-NUM_KEPT]:
+        for folder in sorted(self._epochs(), key=_number)[: -self.num_kept] if self.num_kept else ():
             shutil.rmtree(folder)
         self._export = self._exporter.submit(self._export_all, folders)
         self._write_result(done=False)
