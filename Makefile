@@ -6,10 +6,12 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PADDLE26_VENV ?= .venv-paddle26
 PADDLE_GPU_VENV ?= .venv-paddle-gpu
+PADDLEX_VENV ?= .venv-paddlex
 TRACKERS_VENV ?= .venv-trackers
 TEST_EXTRAS ?= cpu,dev
 
-.PHONY: help setup setup-test quickstart lint test test-paddle26 test-paddle-gpu test-trackers compare bench docs site dist test-wheel clean
+.PHONY: help setup setup-test quickstart lint test test-paddle26 test-paddle-gpu test-trackers test-paddlex compare bench docs site dist
+.PHONY: test-wheel clean
 
 help:
 	@echo "make setup          virtual environment $(VENV) with the CPU build"
@@ -18,6 +20,7 @@ help:
 	@echo "make test-paddle26  the suite on paddlepaddle 2.6.2, in $(PADDLE26_VENV)"
 	@echo "make test-paddle-gpu  its smoke tests on paddlepaddle-gpu 2.6.2, in $(PADDLE_GPU_VENV)"
 	@echo "make test-trackers  the tests of TensorBoard, W&B and MLflow, offline, in $(TRACKERS_VENV)"
+	@echo "make test-paddlex   PaddleX itself on this toolkit, in $(PADDLEX_VENV); takes half an hour"
 	@echo "make compare REV=x  losses, parameters and metrics of this tree and of revision x, bit for bit"
 	@echo "make test-wheel     dist, then its commands in a new environment and an empty folder"
 	@echo "make dist           a wheel and an sdist in dist/, checked for PyPI"
@@ -69,6 +72,12 @@ test-trackers:
 	$(TRACKERS_VENV)/bin/python -m pip install -q -e ".[cpu,dev,trackers]"
 	$(TRACKERS_VENV)/bin/python -m pytest tests/engine/test_trackers.py tests/integration/test_trackers_run.py
 
+# PADDLEX_CONFIGS is a folder of PaddleX's YAML files for training; without it git clones PaddleX.
+test-paddlex:
+	test -x $(PADDLEX_VENV)/bin/python || $(PYTHON) -m venv $(PADDLEX_VENV)
+	$(PADDLEX_VENV)/bin/python -m pip install -q "paddlex[video]==3.7.2" "paddlepaddle==3.3.1" -r requirements_paddlex.txt
+	$(PADDLEX_VENV)/bin/python tests/paddlex/trial.py $(if $(PADDLEX_CONFIGS),--configs $(PADDLEX_CONFIGS))
+
 compare: setup-test
 	$(BIN)/python tests/compare_revisions.py $(REV)
 
@@ -100,4 +109,4 @@ dist: setup-test
 	$(BIN)/python -m twine check --strict dist/*
 
 clean:
-	rm -rf $(VENV) $(PADDLE26_VENV) $(PADDLE_GPU_VENV) $(TRACKERS_VENV) output build dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(PADDLE26_VENV) $(PADDLE_GPU_VENV) $(PADDLEX_VENV) $(TRACKERS_VENV) output build dist .pytest_cache .mypy_cache .ruff_cache

@@ -61,9 +61,9 @@ def callbacks_of(
     before the records, which hold its result, and the records before the checkpoint: a run that dies between
     the two repeats the steps and their records, it never lacks them. The user's own callbacks see the result
     of the evaluation, and what they change is in the records and the checkpoint. Reporting reads the records,
-    and comes when all else is saved; trackers get its page. The callbacks of the caller (`further`) come next:
-    they see what is on the disk. The profiler, which may end the run, comes behind all that keeps a step. The
-    bar is last, below the lines.
+    and comes when all else is saved; trackers get its page. The caller's callbacks (`further`) are next: they
+    see what is on the disk. The profiler, which may end the run, comes behind all that keeps a step. The bar
+    is last, below the lines.
 
     Raises:
         ConfigError: a callback or tracker is listed twice, or is none.
