@@ -36,9 +36,14 @@ class Registry:
 
         Raises:
             ValueError: another class has this name; the message has the places of both.
+            TypeError: what is decorated is no class, or the decorator lacks its parentheses.
         """
+        if isinstance(name, type):
+            raise TypeError(f"the decorator of {name.__name__} lacks its parentheses: write @...register()")
 
         def add(cls: T) -> T:
+            if not isinstance(cls, type):
+                raise TypeError(f"{cls!r} is no class: a {self.kind} is one")
             key = name or cls.__name__
             if not is_own(cls):  # so that a name of the toolkit is taken before a user's file takes it
                 importlib.import_module(self.home)

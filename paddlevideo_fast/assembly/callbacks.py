@@ -11,6 +11,7 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 from paddlevideo_fast.assembly.data import Split, make_loader
 from paddlevideo_fast.assembly.parts import TrainingParts
 from paddlevideo_fast.config import PreciseBNSettings, RunSpec, build, build_list
+from paddlevideo_fast.config.sections import NamedItem
 from paddlevideo_fast.config.spec import VISUALDL, names_of
 from paddlevideo_fast.config.yaml_source import dump
 from paddlevideo_fast.engine import (
@@ -41,7 +42,7 @@ from paddlevideo_fast.engine.trackers import TrackedRun, Tracker, VisualDL, flat
 from paddlevideo_fast.loader.dataset import ClipDataset
 from paddlevideo_fast.metrics import VideoMetric
 from paddlevideo_fast.modeling import MacCounter
-from paddlevideo_fast.registry import CALLBACKS, METRICS, TRACKERS
+from paddlevideo_fast.registry import CALLBACKS, METRICS, TRACKERS, Registry
 from paddlevideo_fast.report import Naming, ReportedRun
 from paddlevideo_fast.report.results import Reporting
 
@@ -112,9 +113,8 @@ def callbacks_of(
 
 
 def _own_callbacks(spec: RunSpec) -> List[Callback]:
-    own = build_list(CALLBACKS, spec.callbacks)
-    _require(spec, "CALLBACKS", own, Callback)
-    return own
+    _require(spec, "CALLBACKS", CALLBACKS, spec.callbacks, Callback)
+    return build_list(CALLBACKS, spec.callbacks)
 
 
 def _trackers(spec: RunSpec, folder: Path, validates: bool) -> Tuple[List[Tracker], Optional[VisualDL]]:
@@ -124,17 +124,17 @@ def _trackers(spec: RunSpec, folder: Path, validates: bool) -> Tuple[List[Tracke
         raise spec.config.error("TRACKERS", f"{name} is listed {count} times")
     compared = flattened(_compared(spec))
     run = TrackedRun(spec.run.model_name, folder, dict(spec.config), compared, validates)
+    _require(spec, "TRACKERS", TRACKERS, spec.trackers, Tracker)
     plain = build_list(TRACKERS, spec.trackers, run=run)
-    _require(spec, "TRACKERS", plain, Tracker)
     trackers = [guarded(tracker) for tracker in plain]
     boards = (shown for shown, tracker in zip(trackers, plain) if isinstance(tracker, VisualDL))
     return trackers, next(boards, None)
 
 
-def _require(spec: RunSpec, key: str, found: Sequence[object], base: type) -> None:
-    for number, item in enumerate(found):
-        if not isinstance(item, base):
-            text = f"{type(item).__name__} is no subclass of {base.__module__}.{base.__name__}"
+def _require(spec: RunSpec, key: str, registry: Registry, items: Sequence[NamedItem], base: type) -> None:
+    for number, name in enumerate(names_of(items)):
+        if not issubclass(registry.get(name), base):
+            text = f"{name} is no subclass of {base.__module__}.{base.__name__}"
             raise spec.config.error((key, number), text)
 
 

@@ -29,7 +29,7 @@ from typing import (
 from paddlevideo_fast.config.findings import Findings
 from paddlevideo_fast.config.types import KeyPath, arguments_of, describe, mismatches, plain_alternatives
 from paddlevideo_fast.errors import ConfigError
-from paddlevideo_fast.registry import Registry, did_you_mean
+from paddlevideo_fast.registry import Registry, did_you_mean, is_own
 
 _TAGS = {"recognizer": "framework", "dataset": "format"}
 Lines = Iterator[str]
@@ -389,10 +389,19 @@ def _look_up(registry: Registry, name: Any, path: KeyPath, found: Findings) -> O
         found.wrong_value(path, name, f"the name of a {registry.kind}")
         return None
     try:
-        return registry.get(name)
+        cls = registry.get(name)
     except KeyError as error:
         found.problem(path, str(error.args[0]))
         return None
+    if not is_own(cls):  # an annotation of a user may be one that the check does not know
+        try:
+            for argument in arguments_of(cls).values():
+                describe(argument.hint)
+        except Exception as error:
+            text = f"the constructor of {name} cannot be checked: {type(error).__name__}: {error}"
+            found.problem(path, text)
+            return None
+    return cls
 
 
 def build(registry: Registry, section: Mapping[str, Any], **extra: Any) -> Any:

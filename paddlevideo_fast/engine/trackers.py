@@ -353,7 +353,7 @@ class MLflow(_Library):
         place = experiment.experiment_id if experiment else client.create_experiment(self.experiment)
         run_id = client.create_run(place, run_name=self.run.name).info.run_id
         self.run.remember("mlflow", run_id)
-        settings = [Param(name, str(value)) for name, value in self.run.compared.items()]
+        settings = [Param(name, str(value)[:500]) for name, value in self.run.compared.items()]
         for begin in range(0, len(settings), 100):  # as many as MLflow takes at a time
             client.log_batch(run_id, params=settings[begin : begin + 100])
         return run_id

@@ -111,6 +111,8 @@ def test_an_installed_package_registers_by_its_entry_point(write, monkeypatch):
         ("import no_such_module\n", "ModuleNotFoundError: No module named 'no_such_module' ({file}:1)"),
         ("x = (\n", "SyntaxError: '(' was never closed ({file}:1)"),
         ("import sys\nsys.exit(3)\n", "SystemExit: 3 ({file}:2)"),
+        (METRIC.replace("()\n", "\n", 1) % "Bare", "TypeError: the decorator of Bare lacks its parentheses"),
+        (METRIC.replace("class %s:", "def function():"), "TypeError: <function function at "),
         (METRIC % "CenterCropMetric", "ValueError: metric 'CenterCropMetric' is registered twice: in "),
     ],
 )
@@ -125,6 +127,20 @@ def test_what_an_import_breaks_is_one_line(write, text, cause):
     assert problem.startswith(start + cause.format(file=file))
     assert "\n" not in problem
     assert not any(name.startswith("plugin_") for name in set(sys.modules) - before)
+
+
+@pytest.mark.parametrize(
+    ("hint", "cause"),
+    [
+        ("Nowhere", "NameError: name 'Nowhere' is not defined"),
+        ("typing.Callable", "TypeError: the check of configs does not know what fits"),
+    ],
+)
+def test_an_annotation_that_cannot_be_checked_is_told(write, hint, cause):
+    text = "from __future__ import annotations\nimport typing\n" + METRIC % "Annotated"
+    write("parts.py", text.replace("limit: int", f"limit: {hint}"))
+    (problem,) = problems_of(write("run.yaml", CONFIG + "imports: ./parts.py\nMETRIC: {name: Annotated}"))
+    assert f"METRIC.name: the constructor of Annotated cannot be checked: {cause}" in problem
 
 
 def test_a_name_registered_twice_is_told_with_both_places(write):
