@@ -28,6 +28,11 @@ def shown(value: Any) -> str:
     return _REPR.repr(value)
 
 
+def cause_of(error: Exception) -> str:
+    """Why a file cannot be read: what an `OSError` says besides the file's name, which the message has."""
+    return getattr(error, "strerror", None) or str(error)
+
+
 def shortened(line: str) -> str:
     """A line of a message; the middle is left out where it is long."""
     if len(line) <= _MAX_LINE:

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, and text files that are read with limits.
+"""Files that appear whole or not at all, and files of users that are read with limits.
 
 A file is written beside its place under a temporary name, synced to the disk and renamed:
 
@@ -77,28 +77,47 @@ def write_text_whole(path: Union[str, Path], text: str) -> None:
         partial.write_bytes(text.encode("utf-8", errors="surrogateescape"))
 
 
-def read_text(path: Union[str, Path], max_bytes: int, encoding: str = "utf-8", errors: str = "strict") -> str:
-    """The text of a file that a user names.
+def read_bytes(path: Union[str, Path], max_bytes: int) -> bytes:
+    """The content of a file that a user names.
 
     Args:
         path: the file.
         max_bytes: no larger file is read.
-        encoding: of the text.
-        errors: what becomes of bytes that are no text, as in `bytes.decode`.
 
     Raises:
-        OSError: `strerror` says why the file cannot be read: it is missing, a pipe or a device, too large or
-            no such text.
+        OSError: `strerror` says why the file cannot be read: it is missing, a pipe or a device, or too large.
     """
     require_regular(path)
-    with open(path, "rb") as file:
-        content = file.read(max_bytes + 1)
-    if len(content) > max_bytes:
-        raise OSError(errno.EFBIG, f"it is larger than {max_bytes:,} bytes", str(path))
+    if os.path.getsize(path) <= max_bytes:
+        with open(path, "rb") as file:
+            content = file.read(max_bytes + 1)  # some files of the system say that they are empty
+        if len(content) <= max_bytes:
+            return content
+    raise OSError(errno.EFBIG, f"it is larger than {max_bytes:,} bytes", str(path))
+
+
+def read_text(path: Union[str, Path], max_bytes: int) -> str:
+    """The UTF-8 text of a file that a user names, its lines ended by a line feed; see `read_bytes`."""
     try:
-        return content.decode(encoding, errors).replace("\r\n", "\n").replace("\r", "\n")
+        text = read_bytes(path, max_bytes).decode("utf-8")
     except UnicodeDecodeError:
         raise OSError(errno.EILSEQ, "it is not UTF-8 text", str(path)) from None
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def read_names(file_path: Union[str, Path], max_bytes: int = 2**30) -> List[str]:
+    r"""The lines of a file of names, without the ends of lines; a byte-order mark is no part of them.
+
+    Bytes that are not UTF-8 are kept as Python keeps them in the names of files.
+
+    Raises:
+        OSError: the file cannot be read, or is larger than `max_bytes`.
+        ValueError: it is UTF-16 or no text.
+    """
+    data = read_bytes(file_path, max_bytes)
+    if b"\0" in data:
+        raise ValueError("it holds NUL bytes; save it as text in UTF-8")
+    return data.decode("utf-8-sig", errors="surrogateescape").split("\n")
 
 
 def require_regular(path: Union[str, Path]) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import sys
-from pathlib import Path
-from typing import List, Union
 
 
 def printable(name: str) -> str:
@@ -22,21 +20,6 @@ def printable(name: str) -> str:
 def is_unicode(name: str) -> bool:
     """Whether a name is Unicode throughout, without bytes that are not UTF-8."""
     return not any("\ud800" <= char <= "\udfff" for char in name)
-
-
-def read_names(file_path: Union[str, Path]) -> List[str]:
-    r"""The lines of a file of names, without the ends of lines; a byte-order mark is no part of them.
-
-    Bytes that are not UTF-8 are kept as Python keeps them in the names of files.
-
-    Raises:
-        OSError: the file cannot be read.
-        ValueError: it is UTF-16 or no text.
-    """
-    data = Path(file_path).read_bytes()
-    if b"\0" in data:
-        raise ValueError("it holds NUL bytes; save it as text in UTF-8")
-    return data.decode("utf-8-sig", errors="surrogateescape").split("\n")
 
 
 def tolerate_names() -> None:

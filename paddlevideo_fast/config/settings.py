@@ -23,11 +23,11 @@ from typing import (
     Union,
 )
 
-from paddlevideo_fast.config.types import Count, PositiveInt, Range, Share
+from paddlevideo_fast.config.types import Count, PositiveInt, Range, Share, Size
 
 Settings = TypeVar("Settings")
 SplitName = Literal["train", "valid", "test"]
-NumWorkers = Union[Count, Literal["auto"]]
+NumWorkers = Union[Annotated[int, Range(0, 1024)], Literal["auto"]]
 _FOLLOWS = "it follows from DATASET and PIPELINE"
 
 
@@ -91,7 +91,7 @@ class RunSettings:
     weights: Optional[str] = None
     max_iters: Optional[PositiveInt] = None
     accumulate_steps: PositiveInt = 1
-    num_threads: Optional[PositiveInt] = None
+    num_threads: Optional[Size] = None
     to_static: bool = False
     profiler_options: Optional[str] = None
     train_dali: bool = False
@@ -137,9 +137,9 @@ class DatasetSettings:
         max_bad_share: share of the files of a list that may fail to decode before the run stops.
     """
 
-    batch_size: PositiveInt = 8
-    valid_batch_size: Optional[PositiveInt] = None
-    test_batch_size: PositiveInt = 8
+    batch_size: Size = 8
+    valid_batch_size: Optional[Size] = None
+    test_batch_size: Size = 8
     num_workers: NumWorkers = 0
     valid_num_workers: Optional[NumWorkers] = None
     test_num_workers: Optional[NumWorkers] = None
@@ -292,7 +292,7 @@ class MultigridSettings:
     LONG_CYCLE: bool = False
     SHORT_CYCLE: bool = False
     epoch_factor: Annotated[float, Range(0.01)] = 1.0
-    bn_base_size: PositiveInt = 8
+    bn_base_size: Size = 8
     long_cycle_factors: Sequence[Union[Tuple[Share, Share], Dict[str, Tuple[Share, Share]]]] = (
         (0.25, 0.5**0.5),
         (0.5, 0.5**0.5),
@@ -342,7 +342,7 @@ class DistributedSettings:
     last_comm_buffer_size: Annotated[float, Range(0.001)] = 1.0
     find_unused_parameters: bool = False
     allreduce_dtype: Literal["float32", "bfloat16", "float16"] = "float32"
-    sharding_degree: PositiveInt = 1
+    sharding_degree: Size = 1
     sync_bn: bool = False
     one_process_ips: Optional[Annotated[float, Range(0.001)]] = None
 
@@ -370,12 +370,12 @@ class DaliData:
         std: likewise.
     """
 
-    batch_size: PositiveInt
+    batch_size: Size
     file_path: str
-    num_seg: PositiveInt
-    seglen: PositiveInt = 1
-    short_size: PositiveInt = 256
-    target_size: PositiveInt = 224
+    num_seg: Size
+    seglen: Size = 1
+    short_size: Size = 256
+    target_size: Size = 224
     mean: Sequence[float] = (0.485, 0.456, 0.406)
     std: Sequence[float] = (0.229, 0.224, 0.225)
 

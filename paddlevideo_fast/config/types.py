@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Dict, Iterator, List, Literal, Mapping, Optional, Sequence, Tuple, Union
 
 KeyPath = Tuple[Union[str, int], ...]
+MAX_SIZE = 65_536
 _MAX_INT = 2**32 - 1
 _UNIONS = (Union, getattr(types, "UnionType", Union))  # the second one is `int | None`, from Python 3.10 on
 
@@ -53,7 +54,9 @@ def _text(number: float) -> str:
 
 
 PositiveInt = Annotated[int, Range(1)]
-Size = Annotated[int, Range(1, 65_536)]  # what arrays or processes are made by: frames, pixels, views, clips
+# What arrays are made by. Large enough for any run, and small enough that an array of one such axis is, too.
+Size = Annotated[int, Range(1, MAX_SIZE)]  # frames, pixels, clips, channels, classes
+NumViews = Annotated[int, Range(1, 1000)]  # of a video
 Count = Annotated[int, Range(0)]
 Share = Annotated[float, Range(0.0, 1.0)]
 NonNegative = Annotated[float, Range(0.0)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import string
 import struct
 from pathlib import Path
 from typing import Iterator, List, Optional, Tuple, Union
@@ -152,6 +153,23 @@ def open_frames(
 ) -> FrameFolderReader:
     """Opens a folder of frames; see `FrameFolderReader` for arguments and errors."""
     return FrameFolderReader(str(folder), suffix, num_frames)
+
+
+def is_frame_format(suffix: str) -> bool:
+    """Whether a text is a format string from the number of a frame to a name, such as `img_{:05}.jpg`.
+
+    A format may ask for a name of any length, or for parts of the number object; such a text is none.
+    """
+    try:
+        fields = [(name, spec, kind) for _, name, spec, kind in string.Formatter().parse(suffix)]
+    except ValueError:
+        return False
+    places = [name for name, _, _ in fields if name is not None]
+    simple = all(
+        name is None or (name in ("", "0") and kind is None and re.fullmatch(r"0?\d{0,2}d?", spec or ""))
+        for name, spec, kind in fields
+    )
+    return simple and bool(places) and places in ([""], ["0"] * len(places))
 
 
 def guess_suffix(folder: str) -> str:

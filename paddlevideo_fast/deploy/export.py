@@ -131,7 +131,8 @@ def export_model(
     made = clip_shape(recipe)
     shape = list(options.input_shape or made)
     _check_shape(shape, recipe.settings.layout)
-    recipe = recipe._replace(settings=replace(recipe.settings, input_shape=shape))
+    shape_3d = (shape[0], shape[1], shape[2])
+    recipe = recipe._replace(settings=replace(recipe.settings, input_shape=shape_3d))
     folder = Path(folder)
     with only_writer(folder, name, given_by="--output_path"):
         model = _trained(cfg, weights, options)

@@ -22,12 +22,12 @@ from paddlevideo_fast.deploy.prediction import (
 )
 from paddlevideo_fast.deploy.program import ProgramOptions, open_program, settings_file
 from paddlevideo_fast.deploy.recipe import FREE, Recipe, read_recipe
-from paddlevideo_fast.errors import PaddleVideoFastError, ProgramError, VideoDecodeError
+from paddlevideo_fast.errors import PaddleVideoFastError, ProgramError, VideoDecodeError, cause_of
+from paddlevideo_fast.files import read_names
 from paddlevideo_fast.loader import ClipRequest, VideoRecord
 from paddlevideo_fast.loader.collate import make_batch
 from paddlevideo_fast.loader.dataset import ClipDataset
 from paddlevideo_fast.modeling import Preprocess
-from paddlevideo_fast.names import read_names
 
 __all__ = ["Prediction", "Predictor", "Score", "Unread", "WindowedPrediction", "Windowing"]
 
@@ -63,7 +63,7 @@ def listed_videos(path: Union[str, Path]) -> List[Path]:
     try:
         lines = read_names(path)
     except (OSError, ValueError) as error:
-        raise PaddleVideoFastError(f"{path}: is no list of videos: {error}") from error
+        raise PaddleVideoFastError(f"{path}: is no list of videos: {cause_of(error)}") from error
     found = [Path(line.strip()) for line in lines if line.strip()]
     if not found:
         raise PaddleVideoFastError(f"{path}: lists no video; write one a line")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Dict, List, Literal, Mapping, NamedTuple, Optional, Sequence, Union
+from typing import Annotated, Any, Dict, List, Literal, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 from paddlevideo_fast.config import Config, check_config
 from paddlevideo_fast.config.layers import IMPORTS, read_with_bases
@@ -12,7 +12,7 @@ from paddlevideo_fast.config.load import import_plugins
 from paddlevideo_fast.config.schema import PIPELINE
 from paddlevideo_fast.config.sections import Group
 from paddlevideo_fast.config.settings import settings_from
-from paddlevideo_fast.config.types import PositiveInt, arguments_of
+from paddlevideo_fast.config.types import MAX_SIZE, NumViews, Range, Size, arguments_of
 from paddlevideo_fast.deploy.paddlex_form import from_paddlex_form
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.loader import VideoRecord, build_decoder, build_pipeline, read_class_names
@@ -29,6 +29,7 @@ from paddlevideo_fast.registry import (
 
 Split = Literal["valid", "test"]
 FREE = -1
+Axis = Annotated[int, Range(FREE, MAX_SIZE)]
 _OF_EXPORT = ("input_dtype", "input_shape", "class_names", "checksums")
 
 
@@ -52,13 +53,13 @@ class ProgramSettings:
     """
 
     model_name: str
-    num_classes: PositiveInt
+    num_classes: Size
     layout: Literal["NTCHW", "NCTHW"]
     input_dtype: Literal["uint8", "float32"]
-    input_shape: Sequence[int] = (FREE, FREE, FREE)
+    input_shape: Tuple[Axis, Axis, Axis] = (FREE, FREE, FREE)
     class_names: Optional[List[str]] = None
-    num_ensemble_views: Optional[PositiveInt] = None
-    num_spatial_crops: Optional[PositiveInt] = None
+    num_ensemble_views: Optional[NumViews] = None
+    num_spatial_crops: Optional[NumViews] = None
     checksums: Optional[Dict[str, int]] = None
     imports: Sequence[str] = ()
 

@@ -14,10 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
-from paddlevideo_fast.errors import AnnotationError
-from paddlevideo_fast.files import whence
-from paddlevideo_fast.names import read_names
+from paddlevideo_fast.decode.frames import DEFAULT_SUFFIX, is_frame_format
+from paddlevideo_fast.errors import AnnotationError, cause_of, shown
+from paddlevideo_fast.files import read_names, whence
 
+_MAX_CLASS_NAMES = 2**24  # bytes
+_MAX_DIGITS = 9
 UNLISTABLE = "no list can hold a name with a line break, or with a blank at an end of the path; rename it"
 
 
@@ -58,12 +60,13 @@ def read_video_list(file_path: str, data_prefix: Optional[str] = None, suffix: s
     for line, (path, label) in _lines(file_path, 2, "path label"):
         if suffix and not path.endswith(suffix):
             path += suffix
-        records.append(VideoRecord(_join(data_prefix, path), _label(label, file_path, line), line=line))
+        number = _integer(label, "label", 0, file_path, line)
+        records.append(VideoRecord(_join(data_prefix, path), number, line=line))
     return _not_empty(records, file_path, "path label")
 
 
 def read_frame_list(
-    file_path: str, data_prefix: Optional[str] = None, suffix: str = "img_{:05}.jpg"
+    file_path: str, data_prefix: Optional[str] = None, suffix: str = DEFAULT_SUFFIX
 ) -> List[VideoRecord]:
     """Records of a list with lines `folder num_frames label`.
 
@@ -75,19 +78,17 @@ def read_frame_list(
     Raises:
         AnnotationError: the list is missing, empty or malformed, or `suffix` is no format string.
     """
-    try:
-        named = suffix.format(1) != suffix.format(2)
-    except (IndexError, KeyError, ValueError):
-        named = False
-    if not named:
-        raise AnnotationError(f"suffix '{suffix}' names no frames by number; expected e.g. img_{{:05}}.jpg")
+    if not is_frame_format(suffix):
+        raise AnnotationError(
+            f"suffix {shown(suffix)} names no frames by number; expected e.g. img_{{:05}}.jpg"
+        )
     records = []
     for line, (folder, count, label) in _lines(file_path, 3, "folder num_frames label"):
-        num_frames = _integer(count, "num_frames", file_path, line)
-        if num_frames < 1:
-            raise AnnotationError(f"{file_path}:{line}: num_frames is {num_frames}, expected 1 or more")
+        num_frames = _integer(count, "num_frames", 1, file_path, line)
         path = _join(data_prefix, folder)
-        records.append(VideoRecord(path, _label(label, file_path, line), num_frames, suffix, line))
+        records.append(
+            VideoRecord(path, _integer(label, "label", 0, file_path, line), num_frames, suffix, line)
+        )
     return _not_empty(records, file_path, "folder num_frames label")
 
 
@@ -155,9 +156,9 @@ def read_class_names(file_path: Union[str, Path], num_classes: int, key: str = "
     """
     where = f"{key} {file_path}".strip()
     try:
-        names = [line.strip() for line in read_names(file_path) if line.strip()]
+        names = [line.strip() for line in read_names(file_path, _MAX_CLASS_NAMES) if line.strip()]
     except (OSError, ValueError) as error:
-        raise AnnotationError(f"{where}: cannot be read: {error}") from error
+        raise AnnotationError(f"{where}: cannot be read: {cause_of(error)}") from error
     if len(names) != num_classes:
         raise AnnotationError(
             f"{where}: has {len(names)} names, the model {num_classes} classes; write one name a line"
@@ -176,13 +177,13 @@ def _lines(file_path: str, num_fields: int, expected: str) -> Iterator[Tuple[int
         advice = f"check file_path in DATASET{whence(file_path)}"
         raise AnnotationError(f"{file_path}: there is no such list; {advice}") from None
     except (OSError, ValueError) as error:
-        raise AnnotationError(f"{file_path}: the list cannot be read: {error}") from None
+        raise AnnotationError(f"{file_path}: the list cannot be read: {cause_of(error)}") from None
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         fields = _fields(line, num_fields)
         if len(fields) != num_fields:
-            raise AnnotationError(f"{file_path}:{number}: expected '{expected}', found '{line.strip()}'")
+            raise AnnotationError(f"{file_path}:{number}: expected '{expected}', found {shown(line.strip())}")
         yield number, fields
 
 
@@ -190,18 +191,17 @@ def _fields(line: str, count: int) -> List[str]:
     return line.strip().rsplit(None, count - 1)
 
 
-def _integer(text: str, name: str, file_path: str, line: int) -> int:
+def _integer(text: str, name: str, least: int, file_path: str, line: int) -> int:
+    where = f"{file_path}:{line}: {name} is {shown(text)}"
+    if len(text) > _MAX_DIGITS:
+        raise AnnotationError(f"{where}, expected an integer of at most {_MAX_DIGITS} digits")
     try:
-        return int(text)
+        number = int(text)
     except ValueError:
-        raise AnnotationError(f"{file_path}:{line}: {name} is '{text}', expected an integer") from None
-
-
-def _label(text: str, file_path: str, line: int) -> int:
-    label = _integer(text, "label", file_path, line)
-    if label < 0:
-        raise AnnotationError(f"{file_path}:{line}: label is {label}, expected 0 or more")
-    return label
+        raise AnnotationError(f"{where}, expected an integer") from None
+    if number < least:
+        raise AnnotationError(f"{file_path}:{line}: {name} is {number}, expected {least} or more")
+    return number
 
 
 def _join(data_prefix: Optional[str], path: str) -> str:

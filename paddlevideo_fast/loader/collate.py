@@ -100,8 +100,19 @@ def make_batch(
         allocate: gives the uint8 array of a shape, which the clips are written to.
 
     Raises:
-        LoaderError: the clips have different shapes.
+        LoaderError: the clips have different shapes, or there is no memory for the batch.
     """
+    try:
+        return _make_batch(dataset, requests, allocate)
+    except MemoryError as error:
+        cause = str(error) or "out of memory"
+        raise LoaderError(
+            f"a batch of {len(requests)} clips of {dataset.file_path or 'the given files'} does not fit into "
+            f"memory: take smaller batches, fewer views or smaller clips ({cause})"
+        ) from error
+
+
+def _make_batch(dataset: ClipSource, requests: Sequence[ClipRequest], allocate: Allocate) -> Batch:
     samples: List[Sample] = []
     incidents: List[Incident] = []
     clips: Optional[np.ndarray] = None

@@ -21,7 +21,7 @@ from typing import (
 
 import numpy as np
 
-from paddlevideo_fast.config.types import PositiveInt
+from paddlevideo_fast.config.types import NumViews, Size
 from paddlevideo_fast.decode import PackedShard, VideoReader, open_frames, open_shards, open_video
 from paddlevideo_fast.errors import AnnotationError, LoaderError, VideoDecodeError
 from paddlevideo_fast.loader.annotations import (
@@ -168,9 +168,9 @@ class ClipDataset:
         training: bool,
         data_prefix: Optional[str] = None,
         suffix: str = "",
-        num_retries: PositiveInt = 5,
-        num_ensemble_views: Optional[PositiveInt] = None,
-        num_spatial_crops: Optional[PositiveInt] = None,
+        num_retries: Size = 5,
+        num_ensemble_views: Optional[NumViews] = None,
+        num_spatial_crops: Optional[NumViews] = None,
         decoder: Optional[Decoder] = None,
         records: Optional[Sequence[VideoRecord]] = None,
     ) -> None:
@@ -285,7 +285,7 @@ class SFVideoDataset(VideoDataset):
         num_spatial_crops: crops of a span; null: those that the transforms make.
     """
 
-    def __init__(self, file_path: str, *, num_ensemble_views: PositiveInt = 1, **shared: Any) -> None:
+    def __init__(self, file_path: str, *, num_ensemble_views: NumViews = 1, **shared: Any) -> None:
         super().__init__(file_path, num_ensemble_views=num_ensemble_views, **shared)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple, Optional, Protocol, Sequence, Tuple, Union
 
 import numpy as np
@@ -12,9 +13,10 @@ from paddlevideo_fast.loader.annotations import VideoRecord
 from paddlevideo_fast.loader.request import ClipRequest
 from paddlevideo_fast.loader.sampling import FrameSampler
 from paddlevideo_fast.loader.transforms import ClipGeometry, Descriptive, Geometric, Normalization, Pixelwise
-from paddlevideo_fast.loader.transforms.resample import ResampleMode
+from paddlevideo_fast.loader.transforms.resample import Resample, ResampleMode
 
 Transform = Union[Geometric, Pixelwise, Descriptive]
+_MAX_CLIP_BYTES = 2**32
 IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # mean and std of its channels
 
 
@@ -112,10 +114,11 @@ class Pipeline:
 
         Raises:
             VideoDecodeError: a frame does not decode.
-            TransformError: a transform does not fit the frames.
+            TransformError: a transform does not fit the frames, or the clip is too large.
         """
         plan = self.plan(reader, record, request, rng)
         resample = plan.geometry.plan()
+        _require_room(len(plan.frames), resample, record.path)
         frames = reader.read(plan.frames.tolist(), resample.box)
         if out is not None and out.shape != resample.shape(len(frames)):
             out = None
@@ -165,3 +168,15 @@ class Pipeline:
             if size is not None:
                 return size if isinstance(size, int) else size[0]
         raise TransformError("a request with a crop size needs a transform with a target_size")
+
+
+def _require_room(num_frames: int, resample: Resample, path: str) -> None:
+    box = resample.box
+    num_bytes = max(num_frames * box.width * box.height * 3, math.prod(resample.shape(num_frames)))
+    if num_bytes > _MAX_CLIP_BYTES:
+        raise TransformError(
+            f"{path}: a clip of {num_frames} frames, cut from {box.width}×{box.height} pixels and resized to "
+            f"{resample.width}×{resample.height}, takes {num_bytes / 2**30:.0f} GiB; at most "
+            f"{_MAX_CLIP_BYTES >> 30} are allowed: let the sampler take fewer frames, or the transforms make "
+            "smaller ones"
+        )

@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Dict, Optional, Protocol
 
 import numpy as np
 
-from paddlevideo_fast.config.types import PositiveInt, Range
+from paddlevideo_fast.config.types import MAX_SIZE, Range, Size
 from paddlevideo_fast.errors import LoaderError
 from paddlevideo_fast.loader.request import ClipRequest
 from paddlevideo_fast.log import get_logger, warn_once
@@ -86,9 +86,9 @@ class Sampler:
 
     def __init__(
         self,
-        num_seg: PositiveInt,
-        seg_len: PositiveInt,
-        frame_interval: Optional[PositiveInt] = None,
+        num_seg: Size,
+        seg_len: Size,
+        frame_interval: Optional[Size] = None,
         valid_mode: bool = False,
         select_left: bool = False,
         dense_sample: bool = False,
@@ -96,6 +96,10 @@ class Sampler:
     ) -> None:
         if num_seg < 1 or seg_len < 1:
             raise LoaderError(f"Sampler: num_seg {num_seg} and seg_len {seg_len} must be 1 or more")
+        if num_seg * seg_len > MAX_SIZE:
+            raise LoaderError(
+                f"Sampler: num_seg {num_seg} times seg_len {seg_len} are more than {MAX_SIZE} frames"
+            )
         if frame_interval is not None and frame_interval < 1:
             raise LoaderError(f"Sampler: frame_interval {frame_interval} must be 1 or more")
         self.num_seg = num_seg
@@ -213,7 +217,7 @@ class UniformSampler:
 
     num_clips = 1
 
-    def __init__(self, num_frames: PositiveInt) -> None:
+    def __init__(self, num_frames: Size) -> None:
         self.num_frames = num_frames
 
     def sample(
@@ -261,7 +265,7 @@ class DecodeSampler:
 
     def __init__(
         self,
-        num_frames: PositiveInt,
+        num_frames: Size,
         sampling_rate: AboveZero,
         target_fps: AboveZero = 30.0,
         test_mode: bool = False,

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Dict, Literal, Optional, Sequence, Union
 import paddle
 from paddle import nn
 
-from paddlevideo_fast.config.types import NonNegative, PositiveInt, Share
+from paddlevideo_fast.config.types import NonNegative, Share, Size
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.modeling.losses import CrossEntropyLoss
 from paddlevideo_fast.modeling.preprocess import MixedLabels
@@ -62,8 +62,8 @@ class LinearHead(Head):
 
     def __init__(
         self,
-        num_classes: PositiveInt,
-        in_channels: PositiveInt,
+        num_classes: Size,
+        in_channels: Size,
         drop_ratio: Share = 0.5,
         std: NonNegative = 0.01,
         **shared: Any,
@@ -215,8 +215,8 @@ class SlowFastHead(ClipHead):
 
     def __init__(
         self,
-        width_per_group: PositiveInt = 64,
-        beta: PositiveInt = 8,
+        width_per_group: Size = 64,
+        beta: Size = 8,
         dropout_rate: Share = 0.5,
         **shared: Any,
     ) -> None:
@@ -232,5 +232,5 @@ class I3DHead(ClipHead):
         "spatial_type": "the mean over time and space is the only pooling",
     }
 
-    def __init__(self, in_channels: PositiveInt = 2048, **shared: Any) -> None:
+    def __init__(self, in_channels: Size = 2048, **shared: Any) -> None:
         super().__init__(in_channels=in_channels, **shared)

@@ -12,7 +12,8 @@ from typing import Callable, Dict, Iterable, List, NamedTuple, Optional, Sequenc
 
 from paddlevideo_fast.decode import VIDEO_EXTENSIONS, open_frames, open_video
 from paddlevideo_fast.decode.frames import DEFAULT_SUFFIX
-from paddlevideo_fast.errors import EXIT_FAILURES, VideoDecodeError
+from paddlevideo_fast.errors import EXIT_FAILURES, VideoDecodeError, cause_of
+from paddlevideo_fast.files import read_names
 from paddlevideo_fast.loader.annotations import (
     UNLISTABLE,
     VideoRecord,
@@ -21,7 +22,7 @@ from paddlevideo_fast.loader.annotations import (
     read_video_list,
 )
 from paddlevideo_fast.locks import only_writer
-from paddlevideo_fast.names import printable, read_names
+from paddlevideo_fast.names import printable
 from paddlevideo_fast.preparation.flags import ToolParser
 from paddlevideo_fast.preparation.run import (
     Provenance,
@@ -209,9 +210,10 @@ def _clips_by_class(root: Path, kind: str, prefix: str) -> Dict[str, List[Clip]]
 
 def _read_classes(file: Path, folders: Iterable[str]) -> List[str]:
     """The class names of a file, one a line."""
-    if not file.is_file():
-        raise ToolError(f"{file}: no such file")
-    names = [line.strip() for line in read_names(file) if line.strip()]
+    try:
+        names = [line.strip() for line in read_names(file) if line.strip()]
+    except (OSError, ValueError) as error:
+        raise ToolError(f"{file}: cannot be read: {cause_of(error)}") from error
     unknown = sorted(set(folders) - set(names))
     if unknown:
         raise ToolError(f"{file}: lacks the class folders {', '.join(unknown)}")

@@ -56,7 +56,7 @@ def test_all_problems_at_once_word_for_word(write, root):
         "bad.yaml:30  log_level='info': expected 'DEBUG' or 'INFO' or 'WARNING' or 'ERROR'",
         "bad.yaml  model_name: missing; expected str",
         "bad.yaml:2  MODEL.framework: unknown recognizer 'Recogniser2D'; did you mean 'Recognizer2D'?",
-        "bad.yaml:4  DATASET.batch_size=0: expected int, at least 1",
+        "bad.yaml:4  DATASET.batch_size=0: expected int, from 1 to 65536",
         "bad.yaml:5  DATASET.worker: unknown key; did you mean 'num_workers'?",
         "bad.yaml:8  DATASET.train.data_prefix=7: expected str",
         "bad.yaml:9  DATASET.train.pipeline: unknown key for VideoDataset; known: data_prefix, file_path",

@@ -169,7 +169,7 @@ def test_prediction_reads_folders_that_paddlex_wrote(trained, motion_videos, tmp
         ("- Scale: {short_size: 48}", "- Scale: 3", "'Scale': expected one of"),
         ("- Scale: {short_size: 48}", "- Scale: {short_size: many}", "short_size='many': expected int"),
         ("sample_type: uniform", "sample_type: dense", "sample_type is not uniform"),
-        ("num_seg: 8", "num_seg: 0", "num_seg=0: expected int, at least 1"),
+        ("num_seg: 8", "num_seg: 0", "num_seg=0: expected int, from 1 to 65536"),
         ("std: [0.25, 0.25, 0.25]", "deviation: 1", "unknown key for Normalization"),
     ],
 )

@@ -1,10 +1,18 @@
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from paddlevideo_fast.errors import AnnotationError
 from paddlevideo_fast.loader import VideoRecord, check_labels
-from paddlevideo_fast.loader.annotations import read_frame_list, read_video_list, require_files
+from paddlevideo_fast.loader.annotations import (
+    read_class_names,
+    read_frame_list,
+    read_video_list,
+    require_files,
+)
+from tests.fuzz_config import limits
 
 
 def _list(tmp_path, text):
@@ -65,7 +73,21 @@ def test_bad_frame_list(tmp_path, text, message):
         read_frame_list(_list(tmp_path, text))
 
 
-@pytest.mark.parametrize("suffix", ["img_00001.jpg", "img_{:05", "img_{name}.jpg"])
+FORMATS = ("img_{:05}.jpg", "{}", "{0}/{0:3d}.png", "{{x}}_{:d}")
+NO_FORMATS = (
+    "img_00001.jpg", "img_{:05", "img_{name}.jpg", "", "{}{}", "{1}", "{0}{}", "{:99999999999}", "{:<9}",
+    "{:e}", "{:{}}", "{0.real}", "{0.__class__}", "{0[0]}", "{!r}", "{!r:>99999999}", "{:.99999999999}",
+    "{:,}", "x" * 2**20,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_suffix_that_names_frames(tmp_path, suffix):
+    (record,) = read_frame_list(_list(tmp_path, "dir 3 0\n"), suffix=suffix)
+    assert record.frames_suffix.format(1) != record.frames_suffix.format(2)
+
+
+@pytest.mark.parametrize("suffix", NO_FORMATS, ids=range(len(NO_FORMATS)))
 def test_suffix_that_names_no_frames(tmp_path, suffix):
     with pytest.raises(AnnotationError, match="suffix"):
         read_frame_list(_list(tmp_path, "dir 3 0\n"), suffix=suffix)
@@ -77,6 +99,32 @@ def test_unreadable_lists(tmp_path):
     (tmp_path / "binary.list").write_bytes(b"\xff\xfe\x00a 0")
     with pytest.raises(AnnotationError, match="cannot be read"):
         read_video_list(str(tmp_path / "binary.list"))
+    os.mkfifo(tmp_path / "pipe")
+    with open(tmp_path / "sparse", "wb") as file:
+        file.truncate(2**40)
+    with limits(None, 200 * 2**20):
+        for name, cause in (
+            ("/dev/zero", "it is a pipe or a device; write the content to a file"),
+            (tmp_path / "pipe", "it is a pipe or a device; write the content to a file"),
+            (tmp_path / "sparse", "it is larger than 1,073,741,824 bytes"),
+        ):
+            with pytest.raises(AnnotationError, match=f"{name}: the list cannot be read: {cause}$"):
+                read_video_list(str(name))
+        with pytest.raises(AnnotationError, match="x /dev/zero: cannot be read: it is a pipe or a device"):
+            read_class_names("/dev/zero", 2, "x")
+        with pytest.raises(
+            AnnotationError, match="sparse: cannot be read: it is larger than 16,777,216 bytes"
+        ):
+            read_class_names(tmp_path / "sparse", 2)
+
+
+@pytest.mark.parametrize(
+    "text", ["x" * 2**20, "a.mp4 " + "9" * 2**20, "a.mp4 1" + "0" * 26, "a.mp4 " + "x" * 2**20]
+)
+def test_a_line_is_not_repeated_in_full(tmp_path, text):
+    with pytest.raises(AnnotationError, match=":1: ") as caught:
+        read_video_list(_list(tmp_path, text))
+    assert len(str(caught.value)) < 500
 
 
 def test_check_labels():

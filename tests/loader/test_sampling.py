@@ -7,7 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paddlevideo_fast.loader import ClipRequest, DecodeSampler, LoaderError, Sampler, UniformSampler
+from paddlevideo_fast.loader import (
+    ClipRequest,
+    DecodeSampler,
+    LoaderError,
+    Sampler,
+    UniformSampler,
+    VideoRecord,
+    build_pipeline,
+)
 from paddlevideo_fast.loader.request import Middle
 
 lengths = st.integers(1, 400)
@@ -259,3 +267,33 @@ def test_validation_takes_the_middle_of_each_part_as_pyslowfast_does(num_frames,
     result = UniformSampler(count).sample(num_frames, 12.0, ClipRequest(0, 0), Middle())
     edges = np.round(np.arange(count + 1) * ((num_frames - 1) / count)).astype(int)
     assert np.abs(result - (edges[:-1] + edges[1:]) // 2).max() <= 1
+
+
+def test_a_clip_of_too_many_frames_is_refused_before_they_are_listed():
+    Sampler(65_536, 1)
+    with pytest.raises(LoaderError, match="num_seg 65536 times seg_len 65536 are more than 65536 frames"):
+        Sampler(65_536, 65_536)
+
+
+class _LargeVideo:
+    """A video whose frames nobody may ask for."""
+
+    num_frames, avg_fps, width, height = 300, 25.0, 7680, 4320
+
+    def read(self, *_):
+        raise AssertionError("frames are read")
+
+
+def test_a_clip_that_needs_gigabytes_is_refused_before_it_is_read():
+    section = {"decode": {"name": "VideoDecoder"}, "sample": {"name": "UniformSampler", "num_frames": 500}}
+    crop = {"RandomCrop": {"target_size": 224}}
+    cut, whole = (
+        {**section, "transform": steps} for steps in ([crop], [{"Scale": {"short_size": 224}}, crop])
+    )
+    arguments = (_LargeVideo(), VideoRecord("a.mp4", 0), ClipRequest(0, 0), np.random.default_rng(0))
+    with pytest.raises(AssertionError):
+        build_pipeline(cut)(*arguments)
+    with pytest.raises(
+        LoaderError, match=r"a\.mp4: a clip of 500 frames, cut from .* GiB; at most 4 are allowed"
+    ):
+        build_pipeline(whole)(*arguments)

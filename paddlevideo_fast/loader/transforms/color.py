@@ -10,7 +10,7 @@ from typing import ClassVar, Dict, List, Literal, Sequence, Tuple, Union
 import cv2
 import numpy as np
 
-from paddlevideo_fast.config.types import PositiveInt, Share
+from paddlevideo_fast.config.types import Share, Size
 from paddlevideo_fast.errors import LoaderError
 from paddlevideo_fast.loader.transforms.geometry import Descriptive, Pixelwise
 from paddlevideo_fast.log import get_logger, warn_once
@@ -70,7 +70,7 @@ class PackOutput(Descriptive):
             effect of its own.
     """
 
-    def __init__(self, alpha: PositiveInt) -> None:
+    def __init__(self, alpha: Size) -> None:
         self.alpha = alpha
 
 

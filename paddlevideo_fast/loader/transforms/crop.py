@@ -7,7 +7,7 @@ from typing import ClassVar, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
 
-from paddlevideo_fast.config.types import Count, PositiveInt, Share
+from paddlevideo_fast.config.types import Count, Share, Size
 from paddlevideo_fast.errors import LoaderError
 from paddlevideo_fast.loader.transforms.geometry import (
     BACKEND_IGNORED,
@@ -31,7 +31,7 @@ class Scale(Geometric):
 
     def __init__(
         self,
-        short_size: PositiveInt,
+        short_size: Size,
         fixed_ratio: bool = True,
         keep_ratio: Optional[bool] = None,
         do_round: bool = False,
@@ -74,7 +74,7 @@ class JitterScale(Geometric):
         "default_min_size": "the short cycle is part of each request",
     }
 
-    def __init__(self, min_size: PositiveInt, max_size: PositiveInt) -> None:
+    def __init__(self, min_size: Size, max_size: Size) -> None:
         if not 0 < min_size <= max_size:
             raise LoaderError(f"JitterScale: expected 0 < min_size {min_size} <= max_size {max_size}")
         self.min_size = min_size
@@ -103,7 +103,7 @@ class GroupResize(Geometric):
         "mode": "it is the same in training and evaluation",
     }
 
-    def __init__(self, height: PositiveInt, width: PositiveInt) -> None:
+    def __init__(self, height: Size, width: Size) -> None:
         self.height = height
         self.width = width
 
@@ -120,7 +120,7 @@ class RandomCrop(Geometric):
         target_size: its side in pixels.
     """
 
-    def __init__(self, target_size: PositiveInt) -> None:
+    def __init__(self, target_size: Size) -> None:
         self.target_size = target_size
 
     def apply(self, geometry: ClipGeometry, rng: np.random.Generator) -> None:
@@ -141,7 +141,7 @@ class CenterCrop(Geometric):
         do_round: where the margin is odd, round half of it to even rather than down.
     """
 
-    def __init__(self, target_size: PositiveInt, do_round: bool = True) -> None:
+    def __init__(self, target_size: Size, do_round: bool = True) -> None:
         self.target_size = target_size
         self.do_round = do_round
 
@@ -173,7 +173,7 @@ class MultiScaleCrop(Geometric):
 
     def __init__(
         self,
-        target_size: PositiveInt,
+        target_size: Size,
         scales: Optional[Sequence[float]] = None,
         max_distort: Count = 1,
         fix_crop: bool = True,
@@ -241,7 +241,7 @@ class RandomResizedCrop(Geometric):
         self,
         area_range: Sequence[float] = (0.08, 1.0),
         aspect_ratio_range: Sequence[float] = (3 / 4, 4 / 3),
-        target_size: PositiveInt = 224,
+        target_size: Size = 224,
     ) -> None:
         if not 0 < area_range[0] <= area_range[1] <= 1:
             raise LoaderError(f"RandomResizedCrop: area_range {list(area_range)} must rise within 0 to 1")

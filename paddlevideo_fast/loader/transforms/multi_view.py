@@ -7,16 +7,16 @@ from typing import ClassVar, Dict, Tuple, Union
 
 import numpy as np
 
-from paddlevideo_fast.config.types import PositiveInt
+from paddlevideo_fast.config.types import Size
 from paddlevideo_fast.errors import TransformError
 from paddlevideo_fast.loader.transforms.crop import RandomCrop
 from paddlevideo_fast.loader.transforms.geometry import ClipGeometry, Geometric
 from paddlevideo_fast.registry import TRANSFORMS
 
-Size = Union[PositiveInt, Tuple[PositiveInt, PositiveInt]]
+Sides = Union[Size, Tuple[Size, Size]]
 
 
-def _pair(size: Size, geometry: ClipGeometry) -> Tuple[int, int]:
+def _pair(size: Sides, geometry: ClipGeometry) -> Tuple[int, int]:
     width, height = (size, size) if isinstance(size, int) else size
     return geometry.scaled(width), geometry.scaled(height)
 
@@ -31,7 +31,7 @@ class TenCrop(Geometric):
 
     num_views = 10
 
-    def __init__(self, target_size: PositiveInt) -> None:
+    def __init__(self, target_size: Size) -> None:
         self.target_size = target_size
 
     def apply(self, geometry: ClipGeometry, rng: np.random.Generator) -> None:
@@ -53,7 +53,7 @@ class UniformCrop(Geometric):
 
     num_views = 3
 
-    def __init__(self, target_size: Size) -> None:
+    def __init__(self, target_size: Sides) -> None:
         self.target_size = target_size
 
     def apply(self, geometry: ClipGeometry, rng: np.random.Generator) -> None:
@@ -83,7 +83,7 @@ class GroupFullResSample(Geometric):
         flip: add the mirror image of each.
     """
 
-    def __init__(self, crop_size: Size, flip: bool = False) -> None:
+    def __init__(self, crop_size: Sides, flip: bool = False) -> None:
         self.crop_size = crop_size
         self.flips = (False, True) if flip else (False,)
         self.num_views = 3 * len(self.flips)
@@ -107,7 +107,7 @@ class MultiCenterCrop(Geometric):
 
     num_views = 3
 
-    def __init__(self, target_size: PositiveInt) -> None:
+    def __init__(self, target_size: Size) -> None:
         self.target_size = target_size
 
     def apply(self, geometry: ClipGeometry, rng: np.random.Generator) -> None:
@@ -134,7 +134,7 @@ class MultiCrop(RandomCrop):
         "short_cycle_factors": "the short cycle is part of each request",
     }
 
-    def __init__(self, target_size: PositiveInt, test_mode: bool = False) -> None:
+    def __init__(self, target_size: Size, test_mode: bool = False) -> None:
         super().__init__(target_size)
         self.test_mode = test_mode
         self.num_views = 3 if test_mode else 1

@@ -8,7 +8,7 @@ import paddle
 import paddle.nn.functional as F
 from paddle import nn
 
-from paddlevideo_fast.config.types import PositiveInt, Range, Share
+from paddlevideo_fast.config.types import Range, Share, Size
 from paddlevideo_fast.modeling.backbones.resnet import ShiftRatio
 from paddlevideo_fast.modeling.layers import (
     ConvBN,
@@ -19,7 +19,7 @@ from paddlevideo_fast.modeling.layers import (
 )
 from paddlevideo_fast.registry import BACKBONES
 
-Scale = Annotated[float, Range(0.1)]
+Scale = Annotated[float, Range(0.1, 16.0)]
 
 
 def make_divisible(value: float, divisor: int = 8) -> int:
@@ -65,8 +65,8 @@ class FrameClassifier(nn.Layer):
     def __init__(
         self,
         pretrained: Optional[str] = None,
-        num_seg: PositiveInt = 8,
-        class_num: PositiveInt = 400,
+        num_seg: Size = 8,
+        class_num: Size = 400,
         shift_ratio: Optional[ShiftRatio] = None,
     ) -> None:
         super().__init__()
@@ -89,7 +89,7 @@ class WideClassifier(FrameClassifier):
     def __init__(
         self,
         scale: Scale = 1.0,
-        class_expand: PositiveInt = 1280,
+        class_expand: Size = 1280,
         dropout_prob: Share = 0.2,
         **shared: Any,
     ) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Dict, List, Literal, Optional, Sequ
 import paddle
 from paddle import nn
 
-from paddlevideo_fast.config.types import PositiveInt, Range
+from paddlevideo_fast.config.types import Range, Size
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.modeling.layers import ConvBN, activation, temporal_shift
 from paddlevideo_fast.registry import BACKBONES
@@ -159,8 +159,8 @@ class FrameResNet(nn.Layer):
         depth: int,
         pretrained: Optional[str] = None,
         data_format: Literal["NCHW", "NHWC"] = "NCHW",
-        width: PositiveInt = 64,
-        stage_blocks: Optional[Sequence[PositiveInt]] = None,
+        width: Size = 64,
+        stage_blocks: Optional[Sequence[Size]] = None,
         partial_bn: bool = False,
     ) -> None:
         super().__init__()
@@ -252,7 +252,7 @@ class ResNetTSM(FrameResNet):
     1811.08383.
     """
 
-    def __init__(self, num_seg: PositiveInt = 8, shift_ratio: ShiftRatio = 0.125, **shared: Any) -> None:
+    def __init__(self, num_seg: Size = 8, shift_ratio: ShiftRatio = 0.125, **shared: Any) -> None:
         super().__init__(BlockStyle(num_seg=num_seg, shift_ratio=shift_ratio), **shared)
 
 
@@ -286,7 +286,7 @@ class ResNetTweaksTSM(TweakedResNet):
         shift_ratio: share of the channels that moves each way; see `ResNetTSM`.
     """
 
-    def __init__(self, num_seg: PositiveInt = 8, shift_ratio: ShiftRatio = 0.125, **shared: Any) -> None:
+    def __init__(self, num_seg: Size = 8, shift_ratio: ShiftRatio = 0.125, **shared: Any) -> None:
         super().__init__(BlockStyle("leaky_relu", num_seg, shift_ratio, pooled_shortcut=True), **shared)
 
 

@@ -13,7 +13,7 @@ import paddle
 import paddle.nn.functional as F
 from paddle import nn
 
-from paddlevideo_fast.config.types import PositiveInt
+from paddlevideo_fast.config.types import Size
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.modeling.backbones.resnet import STAGE_BLOCKS
 from paddlevideo_fast.modeling.layers import SubBatchNorm3D
@@ -202,7 +202,7 @@ class PathwayResNet(nn.Layer):
         fusion: Optional[Fusion] = None,
         halve_frames: bool = False,
         depth: int = 50,
-        stage_blocks: Optional[Sequence[PositiveInt]] = None,
+        stage_blocks: Optional[Sequence[Size]] = None,
         pretrained: Optional[str] = None,
     ) -> None:
         super().__init__()
@@ -304,11 +304,11 @@ class ResNetSlowFast(PathwayResNet):
 
     def __init__(
         self,
-        alpha: PositiveInt,
-        beta: PositiveInt,
-        width_per_group: PositiveInt = 64,
-        fusion_kernel_sz: PositiveInt = 7,
-        fusion_conv_channel_ratio: PositiveInt = 2,
+        alpha: Size,
+        beta: Size,
+        width_per_group: Size = 64,
+        fusion_kernel_sz: Size = 7,
+        fusion_conv_channel_ratio: Size = 2,
         fuse_bn_relu: bool = True,
         slow_frames: Literal["spread", "strided"] = "spread",
         **shared: Any,
@@ -355,7 +355,7 @@ class ResNetSlow(PathwayResNet):
     Reference: Feichtenhofer et al., "SlowFast Networks for Video Recognition", arXiv 1812.03982, section 4.1.
     """
 
-    def __init__(self, width_per_group: PositiveInt = 64, **shared: Any) -> None:
+    def __init__(self, width_per_group: Size = 64, **shared: Any) -> None:
         super().__init__([Pathway(width_per_group, 1, _SLOW_FRAMES)], **shared)
 
 
@@ -380,9 +380,9 @@ class ResNetI3D(PathwayResNet):
         self,
         inflate: Literal["3x1x1", "3x3x3"] = "3x1x1",
         inflate_all: bool = False,
-        width_per_group: PositiveInt = 64,
-        conv1_stride_t: PositiveInt = 1,
-        pool1_stride_t: PositiveInt = 1,
+        width_per_group: Size = 64,
+        conv1_stride_t: Size = 1,
+        pool1_stride_t: Size = 1,
         **shared: Any,
     ) -> None:
         frames = _FAST_FRAMES if inflate_all else _EVERY_OTHER
