@@ -25,6 +25,7 @@ BENCHMARKS = {
     "loader": "batches a second: uint8 through our workers, and float32 through Paddle's",
     "reader": "CPU time and wrong frames: OpenCV, decord, PyAV in sequence, ours, ours on prepared videos",
     "reader_trials": "damaged files: wrong without a word, refused, right; ours, decord, OpenCV, torchcodec",
+    "same_bytes": "prepared videos: settings of x264 that give the same bytes in every run, and their cost",
     "scale": "training steps of one process and of several, and the share of time in communication",
     "shift": "the temporal shift, ours and Paddle's, against the one of pad, slice and concat",
     "tables": "no measurement: writes the tables of the documentation from benchmarks/results",
