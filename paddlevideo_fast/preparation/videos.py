@@ -108,6 +108,9 @@ def prepare_list(argv: Optional[Sequence[str]] = None) -> int:
             done[task.name] = result.prepared
             if result.cause:
                 failures.append((task.source, result.cause))
+        manifest = _read_manifest(args.output / _MANIFEST)  # the same bytes whoever was done first
+        if manifest:
+            write_lines(args.output / _MANIFEST, (json.dumps(manifest[name]) for name in sorted(manifest)))
         lines = [list_line(name, one.label) or "" for name, one in zip(names, records) if done.get(name)]
         write_lines(args.output / args.list.name, lines)
         good = [prepared for prepared in done.values() if prepared]

@@ -122,6 +122,28 @@ def test_real_clips_in_no_more_bytes(real_clips_dir, run_script, tmp_path):
     assert bytes_after <= bytes_before
 
 
+def test_the_same_input_gives_the_same_bytes(make_clip, run_script, tmp_path, monkeypatch):
+    """With any number of workers, and whatever is in new memory: MALLOC_PERTURB_ tells glibc what."""
+    root = tmp_path / "videos"
+    make_clip(root / "a.mp4", 40, size=(340, 180))
+    make_clip(root / "b.mkv", 24, size=(322, 242), codec="mpeg4")
+    make_clip(root / "c.mov", 10, size=(272, 160), rotation=90)
+    (tmp_path / "x.list").write_text("a.mp4 0\nb.mkv 1\nc.mov 2\n")
+    made = []
+    for preset in ("sparse", "dense"):
+        for filling, workers in (("1", 1), ("170", 3)):
+            monkeypatch.setenv("MALLOC_PERTURB_", filling)
+            out = tmp_path / f"{preset} {filling}"
+            options = {"list": tmp_path / "x.list", "data_prefix": root, "output": out, "preset": preset}
+            options["workers"] = workers
+            run_script(SCRIPT, *(f"--{name}={value}" for name, value in options.items()))
+            made.append({path.name: path.read_bytes() for path in out.iterdir()})
+    assert len(made[0]) == 6
+    assert made[0] == made[1]
+    assert made[2] == made[3]
+    assert made[0] != made[2]
+
+
 @pytest.mark.parametrize("target_db", [33, 42])
 def test_the_psnr_asked_for(target_db, prepare, make_clip, tmp_path):
     source = make_clip(tmp_path / "videos" / "a.mp4", 48)
