@@ -31,8 +31,8 @@ class ProcessState(NamedTuple):
 
     Attributes:
         name: "stopped" (by SIGSTOP, Ctrl-Z or a debugger), "ended" (not yet waited for by its parent),
-            "waiting" (for a disk or a network drive, without reacting to signals), or "running", also where
-            it sleeps.
+            "waiting for a drive" (a disk or the network; it reacts to no signal), or "running", also where it
+            sleeps.
         started: time of its start in clock ticks after the machine's; 0 where the system does not say. Number
             and start together are of one process alone.
     """
@@ -41,7 +41,7 @@ class ProcessState(NamedTuple):
     started: int
 
 
-_STATES = {"T": "stopped", "t": "stopped", "Z": "ended", "X": "ended", "D": "waiting"}
+_STATES = {"T": "stopped", "t": "stopped", "Z": "ended", "X": "ended", "D": "waiting for a drive"}
 
 
 def process_state(pid: int) -> Optional[ProcessState]:

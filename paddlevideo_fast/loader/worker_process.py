@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import mmap
 import os
 import pickle
@@ -16,13 +17,12 @@ from functools import partial
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
 from threading import Thread
-from typing import IO, List, Optional, Sequence, Set, Tuple
+from typing import IO, Callable, List, Optional, Sequence, Set, Tuple
 
 import cv2
 import numpy as np
 
 from paddlevideo_fast.errors import LoaderError, PaddleVideoFastError
-from paddlevideo_fast.loader.annotations import VideoRecord
 from paddlevideo_fast.loader.collate import Batch, ClipSource, make_batch
 from paddlevideo_fast.loader.request import ClipRequest
 from paddlevideo_fast.log import get_logger
@@ -76,7 +76,7 @@ _IDLE = -1
 
 
 class Board:
-    """Which record each worker is at and since when, and which run its work is for.
+    """Which record each worker is at, or that it is between two, since when, and which run its work is for.
 
     Every number is written by one process alone and in one piece, so the board needs no lock.
 
@@ -90,6 +90,7 @@ class Board:
         self._index = np.frombuffer(mmap.mmap(-1, 8 * num_workers), np.int64)
         self._since = np.frombuffer(mmap.mmap(-1, 8 * num_workers), np.float64)
         self._index[:] = _IDLE
+        self._since[:] = time.monotonic()
 
     @property
     def run(self) -> int:
@@ -107,38 +108,25 @@ class Board:
         self._index[worker] = index
 
     def rest(self, worker: int) -> None:
-        """The worker has nothing to do."""
+        """The worker has come to the end of a batch."""
+        self._since[worker] = time.monotonic()
         self._index[worker] = _IDLE
 
-    def describe(self, worker: int, records: Sequence[VideoRecord]) -> str:
-        """The worker's row in words.
-
-        Args:
-            worker: its number.
-            records: of the dataset; an item has a `path`.
-        """
+    def at(self, worker: int) -> Tuple[Optional[int], float]:
+        """Index of the record that a worker is at, None between two batches; and for how many seconds."""
         index = int(self._index[worker])
-        if index == _IDLE:
-            return f"worker {worker} has nothing to do"
-        seconds = time.monotonic() - self._since[worker]
-        return f"worker {worker} has been at {records[index].path} for {seconds:.0f} s"
+        return None if index == _IDLE else index, time.monotonic() - float(self._since[worker])
 
 
 class Watchdog:
-    """Warns with the files that workers are reading if a batch takes too long; stops the run at the limit.
+    """Warns with what the workers do if a batch takes too long; stops the run at the limit.
 
     Args:
-        board: the workers' progress.
-        records: of the dataset.
         timeout_sec: wait after which a warning comes, and another one each time it has passed again.
         limit_sec: wait after which the run stops; None for never.
     """
 
-    def __init__(
-        self, board: Board, records: Sequence[VideoRecord], timeout_sec: float, limit_sec: Optional[float]
-    ) -> None:
-        self.board = board
-        self.records = records
+    def __init__(self, timeout_sec: float, limit_sec: Optional[float]) -> None:
         self.timeout_sec = timeout_sec
         self.limit_sec = limit_sec
         self.begin_wait()
@@ -154,16 +142,17 @@ class Watchdog:
         at = self._warn_at_sec if self.limit_sec is None else min(self._warn_at_sec, self.limit_sec)
         return max(self._began + at - time.monotonic(), 0.0)
 
-    def check(self) -> None:
+    def check(self, describe: Callable[[], str]) -> None:
         """Warns or gives up if it is time to.
+
+        Args:
+            describe: says what the workers do.
 
         Raises:
             LoaderError: the wait has reached its limit.
         """
         waited = time.monotonic() - self._began
-        told = "; ".join(
-            self.board.describe(worker, self.records) for worker in range(self.board.num_workers)
-        )
+        told = describe()
         if self.limit_sec is not None and waited >= self.limit_sec:
             raise LoaderError(f"no batch for {waited:.0f} s, the limit of DATASET.stall_limit_sec: {told}")
         if waited >= self._warn_at_sec:
@@ -239,6 +228,9 @@ def serve(
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     end_with(parent)
+    # What the parent has made is never collected here: a video reader of decord would wait for its threads,
+    # which a fork does not bring along.
+    gc.freeze()
     cv2.setNumThreads(0)  # the workers are the parallelism; the readers decode with one thread as well
     if cores is not None:
         os.sched_setaffinity(0, cores)
@@ -248,8 +240,9 @@ def serve(
     while True:
         task = tasks.get()
         dataset.on_record = partial(_begin, board, worker, task.run)
-        pipe.send(_answer(dataset, buffers[task.slot], task))
+        answer = _answer(dataset, buffers[task.slot], task)
         board.rest(worker)
+        pipe.send(answer)
 
 
 def _take_all(pipe: Connection, tasks: SimpleQueue[Task]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import gc
 import multiprocessing
 import os
 import signal
@@ -17,7 +18,8 @@ from paddlevideo_fast.errors import LoaderError
 from paddlevideo_fast.loader.collate import Batch, ClipSource
 from paddlevideo_fast.loader.request import ClipRequest
 from paddlevideo_fast.loader.worker_process import Answer, Board, SharedBuffer, Task, Watchdog, serve
-from paddlevideo_fast.machine import available_cores
+from paddlevideo_fast.machine import available_cores, process_state
+from paddlevideo_fast.names import shown
 
 NUM_AHEAD = 2  # batches that a worker has been asked for: it goes on while the answer to one is on its way
 NUM_LENT = (
@@ -61,14 +63,13 @@ class WorkerPool:
     ) -> None:
         options = options or WorkerOptions()
         self.num_workers = num_workers
+        self._records = dataset.records
         self._board = Board(num_workers)
-        self._watchdog = Watchdog(
-            self._board, dataset.records, options.stall_timeout_sec, options.stall_limit_sec
-        )
+        self._watchdog = Watchdog(options.stall_timeout_sec, options.stall_limit_sec)
         self._buffers = [SharedBuffer() for _ in range(num_workers * NUM_AHEAD + NUM_LENT)]
         self._free: Deque[int] = deque(range(len(self._buffers)))
         self._lent: Set[int] = set()
-        self._asked = [0] * num_workers
+        self._asked: List[Deque[Task]] = [deque() for _ in range(num_workers)]  # in order of the answers
         self._done: Dict[int, Answer] = {}
         self._pipes: List[Connection] = []
         self._processes: List[Any] = []
@@ -76,6 +77,7 @@ class WorkerPool:
         self._stop = weakref.finalize(self, _end, self._processes, os.getpid())
         self._stop.atexit = False
         atexit.register(self._stop)
+        gc.collect()  # what is of no use any more ends here, where its threads are: see `serve`
         context = multiprocessing.get_context("fork")
         for worker, cores in enumerate(_cores(num_workers, options.affinity)):
             mine, theirs = context.Pipe()
@@ -136,24 +138,27 @@ class WorkerPool:
 
     def _ask(self, run: int, todo: Deque[Tuple[int, List[ClipRequest]]]) -> None:
         """Gives out work to those who have the least, as far as there are places for it."""
-        while todo and self._free and min(self._asked) < NUM_AHEAD:
-            worker = self._asked.index(min(self._asked))
+        while todo and self._free:
+            worker = min(range(self.num_workers), key=lambda worker: len(self._asked[worker]))
+            if len(self._asked[worker]) >= NUM_AHEAD:
+                return
             number, requests = todo.popleft()
+            task = Task(run, number, self._free.popleft(), requests)
+            self._asked[worker].append(task)
             with contextlib.suppress(ConnectionError):  # the worker has died: `_receive` reports it
-                self._pipes[worker].send(Task(run, number, self._free.popleft(), requests))
-            self._asked[worker] += 1
+                self._pipes[worker].send(task)
 
     def _receive(self, run: int) -> None:
         """Waits for an answer, and takes all that there are."""
         while not (ready := wait(self._pipes, self._watchdog.patience_sec)):
-            self._watchdog.check()
+            self._watchdog.check(lambda: "; ".join(map(self._describe, range(self.num_workers))))
         for pipe in ready:
             worker = self._pipes.index(pipe)  # type: ignore[arg-type]
             try:
                 answer = self._pipes[worker].recv()
             except (EOFError, ConnectionError):
                 raise self._death_of(worker) from None
-            self._asked[worker] -= 1
+            self._asked[worker].popleft()
             if answer.run == run:
                 self._done[answer.number] = answer
             else:
@@ -164,12 +169,36 @@ class WorkerPool:
         process.join(1)
         code = process.exitcode
         how = f"by {signal.Signals(-code).name}" if code is not None and code < 0 else f"with code {code}"
-        what = self._board.describe(worker, self._watchdog.records)
+        what = self._describe(worker)
         self.close()
         return LoaderError(
             f"a loader worker ended {how} ({what}): where memory ran out (dmesg tells), lower num_workers or "
             "batch_size; else a file that is named here crashes the decoder: take it out of the list"
         )
+
+    def _describe(self, worker: int) -> str:
+        """What a worker does: its process and state, its file, and the clips that wait for it."""
+        pid = self._processes[worker].pid
+        kernel = process_state(pid)
+        state = kernel.name if kernel else "ended"
+        if state == "stopped":
+            state = f"stopped, goes on after: kill -CONT {pid}"
+        index, seconds = self._board.at(worker)
+        waiting = [request for task in self._asked[worker] for request in task.requests]
+        if index is not None:
+            doing = f"has been at {self._path(index)} for {seconds:.0f} s"
+        elif waiting:
+            doing = f"has been between two batches for {seconds:.0f} s"
+        else:
+            doing = "has nothing to do"
+        if waiting:
+            clips = f"{len(waiting)} clips in {len(self._asked[worker])} batches"
+            ends = (self._path(waiting[place].index) for place in (0, -1))
+            doing += f" and has {clips} to make, from {' to '.join(ends)}"
+        return f"worker {worker} (process {pid}, {state}) {doing}"
+
+    def _path(self, index: int) -> str:
+        return shown(str(self._records[index].path))
 
     def _hand_over(self, answer: Answer) -> Batch:
         slot = answer.slot

@@ -35,7 +35,7 @@ def test_wrong_input_is_one_message(config, command, capsys, tmp_path):
     output.write_text("")
     assert command("doctor").main(["-c", str(config()), "--steps", "2", "--output", str(output)]) == 2
     printed = capsys.readouterr()
-    assert f"{output}/doctor.json: cannot be written" in printed.err
+    assert f"--output {output}: is a file; give a folder" in printed.err
     assert "limits this run" in printed.out  # what was measured is not lost
     with pytest.raises(SystemExit):
         command("doctor").main(["-c", "x.yaml", "--steps", "none"])

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import errno
+import gc
 import logging
+import mmap
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -241,30 +244,123 @@ def test_a_worker_that_dies_is_named_with_its_file(make_loader):
 
     trigger = "/proc/self/status"
     loader = make_loader(Clips(act=act))
-    with pytest.raises(LoaderError, match=r"worker ended by SIGKILL \(worker \d has been at clip 7\.mp4"):
+    with pytest.raises(
+        LoaderError, match=r"ended by SIGKILL \(worker \d \(process \d+, ended\) has been at clip 7\.mp4"
+    ):
         list(loader.epoch(0))
     trigger = "/nowhere"
     assert len(list(loader.epoch(0))) == 12  # new workers
 
 
-def test_a_worker_that_hangs_is_named_with_its_file(make_loader, caplog):
+@pytest.fixture
+def warned(caplog):
+    """The watchdog's warnings so far."""
+    logging.getLogger("paddlevideo_fast").propagate = True
+    with caplog.at_level(logging.WARNING, logger="paddlevideo_fast"):
+        yield lambda: [record.message for record in caplog.records]
+
+
+def test_a_worker_that_hangs_is_named_with_its_file(make_loader, warned):
     def act(index):
         if index == 7:
             time.sleep(300)
 
     loader = make_loader(Clips(act=act), stall_timeout_sec=0.2, stall_limit_sec=0.7)
-    logging.getLogger("paddlevideo_fast").propagate = True
-    with (
-        caplog.at_level(logging.WARNING, logger="paddlevideo_fast"),
-        pytest.raises(
-            LoaderError,
-            match=r"no batch for .* limit of DATASET\.stall_limit_sec: .*has been at clip 7\.mp4 for",
-        ),
+    with pytest.raises(
+        LoaderError,
+        match=r"no batch for .* limit of DATASET\.stall_limit_sec: .*, running\) has been at clip 7\.mp4 for",
     ):
         list(loader.epoch(0))
-    assert len(caplog.records) >= 2
-    assert all("has been at clip 7.mp4 for" in record.message for record in caplog.records)
-    assert any("has nothing to do" in record.message for record in caplog.records)
+    assert len(warned()) >= 2
+    assert all("has been at clip 7.mp4 for" in message for message in warned())
+    assert any("running) has nothing to do" in message for message in warned())
+
+
+def between_batches(make_loader, **options):
+    """A loader, the rest of an epoch whose workers have made all that they were asked for, and their ids."""
+    loads = np.frombuffer(mmap.mmap(-1, 24), np.uint8)
+
+    def act(index):
+        loads[index] = 1
+
+    loader = make_loader(Clips(act=act), **options)
+    batches = loader.epoch(0)
+    next(batches)
+    pool = loader._pool
+    num_clips = 2 * (1 + len(pool._done) + sum(map(len, pool._asked)))
+    deadline = time.monotonic() + 60
+    while loads.sum() < num_clips or any(pool._board.at(worker)[0] is not None for worker in range(2)):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return loader, batches, [process.pid for process in pool._processes]
+
+
+def test_a_worker_that_is_stopped_between_batches_is_named(make_loader, warned):
+    loader, batches, (first, second) = between_batches(
+        make_loader, stall_timeout_sec=0.2, stall_limit_sec=0.5
+    )
+    os.kill(first, signal.SIGSTOP)
+    with pytest.raises(LoaderError) as caught:
+        list(batches)
+    stopped = (
+        rf"worker 0 \(process {first}, stopped, goes on after: kill -CONT {first}\) has been between two "
+        r"batches for \d s and has 4 clips in 2 batches to make, from clip \d+\.mp4 to clip \d+\.mp4"
+    )
+    for message in (*warned(), str(caught.value)):
+        assert re.search(rf"{stopped}; worker 1 \(process {second}, running\) has nothing to do", message)
+    os.kill(first, signal.SIGCONT)
+    assert len(list(loader.epoch(1))) == 12  # it goes on as if nothing had been
+
+
+def test_a_worker_that_is_stopped_at_a_file_is_named_with_it(make_loader, warned):
+    def act(index):
+        if index == 7:
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+    loader = make_loader(Clips(act=act), stall_timeout_sec=0.2, stall_limit_sec=0.5)
+    with pytest.raises(LoaderError) as caught:
+        list(loader.epoch(0))
+    for message in (*warned(), str(caught.value)):
+        assert re.search(r"\d, stopped, .*\) has been at clip 7\.mp4 for \d s and has \d clips in", message)
+
+
+def test_a_worker_that_is_killed_between_batches_is_named(make_loader):
+    loader, batches, (first, _) = between_batches(make_loader)
+    os.kill(first, signal.SIGKILL)
+    with pytest.raises(
+        LoaderError, match=rf"ended by SIGKILL \(worker 0 \(process {first}, ended\) has been between two"
+    ):
+        list(batches)
+    assert len(list(loader.epoch(0))) == 12  # new workers
+
+
+class Ring:
+    """Garbage that only the collector finds; says in which process it goes."""
+
+    def __init__(self, pipe):
+        self.me, self.pipe = self, pipe
+
+    def __del__(self):
+        os.write(self.pipe, f"{os.getpid()} ".encode())
+
+
+def test_what_the_training_process_has_made_is_not_collected_in_a_worker(make_loader):
+    read, write = os.pipe()
+    kept = [Ring(write)]
+
+    def act(index):
+        kept.clear()
+        gc.collect()
+
+    gc.disable()
+    try:
+        Ring(write)
+        assert len(list(make_loader(Clips(act=act)).epoch(0))) == 12
+    finally:
+        gc.enable()
+    os.write(write, b"end")
+    assert os.read(read, 1000).decode() == f"{os.getpid()} end"
+    kept.clear()
 
 
 def test_a_read_that_hangs_is_named_also_as_a_substitute(tmp_path):
