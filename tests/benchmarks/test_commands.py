@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from benchmarks import exactness, loader, pipeline, reader, scale, shift, threads, train, trainer
+from benchmarks import exactness, loader, pipeline, reader, same_bytes, scale, shift, threads, train, trainer
 from benchmarks.measuring import in_turn, write_clips
 from paddlevideo_fast.errors import DistributionError
 from paddlevideo_fast.machine import num_cores
@@ -76,6 +76,17 @@ def test_trainer(measure):
     result = measure("trainer", "--steps", 2, "--rounds", 3, "--batch-size", 1)
     assert result["bare_steps_per_sec"] > 0 < result["trainer_steps_per_sec"]
     assert "cost of the trainer" in trainer.table(result)
+
+
+def test_same_bytes(monkeypatch, tmp_path):
+    monkeypatch.setattr(same_bytes, "SIDES", (same_bytes.BASELINE, same_bytes.OURS))
+    monkeypatch.setattr(same_bytes, "_FILLINGS", ("170",))
+    result = same_bytes.run(write_clips(tmp_path, 1, num_frames=12), rounds=1, presets=["dense"])
+    baseline, ours = result["rows"]
+    assert (baseline["cpu"], baseline["bytes"], result["pairs"]) == (1, 1, 1)
+    assert ours["differing"] == 0
+    assert 0.9 < ours["bytes"] < 1.1
+    assert "cpu-independent=1" in same_bytes.table(result)
 
 
 @pytest.mark.parametrize(("flags", "batches"), [([], "real"), (["--synthetic"], "synthetic")])
