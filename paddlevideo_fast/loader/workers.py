@@ -19,7 +19,7 @@ from paddlevideo_fast.loader.collate import Batch, ClipSource
 from paddlevideo_fast.loader.request import ClipRequest
 from paddlevideo_fast.loader.worker_process import Answer, Board, SharedBuffer, Task, Watchdog, serve
 from paddlevideo_fast.machine import available_cores, process_state
-from paddlevideo_fast.names import shown
+from paddlevideo_fast.names import printable
 
 NUM_AHEAD = 2  # batches that a worker has been asked for: it goes on while the answer to one is on its way
 NUM_LENT = (
@@ -198,7 +198,7 @@ class WorkerPool:
         return f"worker {worker} (process {pid}, {state}) {doing}"
 
     def _path(self, index: int) -> str:
-        return shown(str(self._records[index].path))
+        return printable(str(self._records[index].path))
 
     def _hand_over(self, answer: Answer) -> Batch:
         slot = answer.slot
