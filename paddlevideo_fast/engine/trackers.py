@@ -267,6 +267,7 @@ class WeightsAndBiases(_Library):
             resume="allow",
             name=self.run.name,
             config=dict(self.run.settings),
+            allow_val_change=True,  # a resumed run may train for more epochs
             settings=wandb.Settings(console="off", silent=True),
         )
         if self._run.offline:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import logging
 import sys
+import types
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -91,6 +93,41 @@ def test_a_library_that_is_missing_is_told_before_the_first_step(make_trainer, t
     with pytest.raises(MissingExtraError, match=rf"TRACKERS: {name} needs .* pip install .*\[{name}\]"):
         trainer.fit()
     assert trainer.state.step == 0
+
+
+class FakeWandb(types.ModuleType):
+    """W&B with a server that has some rows of the run already."""
+
+    def __init__(self, num_rows):
+        super().__init__("wandb")
+        self.Settings = self.Artifact = lambda *args, **options: mock.MagicMock()
+        self.run = mock.MagicMock(offline=False, starting_step=num_rows, summary={})
+        self.init = mock.Mock(return_value=self.run)
+
+
+@pytest.mark.parametrize("num_rows", [0, 4, 7])
+def test_wandb_online_gets_the_rows_that_its_server_lacks(tmp_path, monkeypatch, num_rows):
+    fake = FakeWandb(num_rows)
+    monkeypatch.setitem(sys.modules, "wandb", fake)
+    run = records(tmp_path, kinds=("train", "valid"))  # six rows
+    run.remember("wandb", "known")
+    tracker = TRACKERS.get("wandb")(run, project="p", mode="online")
+    tracker.open(3, 1)
+    for step in (4, 5):
+        tracker.write({"kind": "train", "step": step, "epoch": 2, "loss": float(step)})
+    tracker.finish(Results({"top1": 0.5}, [tmp_path / "report.html"], [], []))
+    tracker.close()
+    assert {name: fake.init.call_args[1][name] for name in ("id", "mode", "resume")} == {
+        "id": "known",
+        "mode": "online",
+        "resume": "allow",
+    }
+    rows = [call[0][0] for call in fake.run.log.call_args_list]
+    steps = [row.get("train/step", row.get("valid/step")) for row in rows]
+    assert steps == [1, 1, 2, 2, 3, 3, 4, 5][num_rows:]
+    assert fake.run.summary == {"best/top1": 0.5}
+    assert fake.run.log_artifact.call_count == 1
+    fake.run.finish.assert_called_once_with(exit_code=0)
 
 
 @pytest.mark.parametrize("tracker", tracked.TRACKERS)
