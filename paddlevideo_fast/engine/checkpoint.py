@@ -30,13 +30,15 @@ import numpy as np
 import paddle
 
 from paddlevideo_fast.errors import CheckpointError, UnsavedError, WeightError
-from paddlevideo_fast.files import all_whole, sweep, whole
+from paddlevideo_fast.files import all_whole, read_text, sweep, whole
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.modeling.weights import read_weights
 
 logger = get_logger(__name__)
 
 _FORMAT = 1
+_ENDINGS = (".pdparams", ".pdopt", ".pdstates")
+_MAX_MARK_BYTES = 2**26
 _LONGEST_BYTES = 255 - len("_step_00000000.pdparams")
 
 
@@ -323,16 +325,23 @@ def _with_ending(prefix: Path, ending: str) -> Path:
 
 def _read_mark(path: Path) -> Optional[Dict[str, Any]]:
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        record = json.loads(read_text(path, _MAX_MARK_BYTES))
+    except (OSError, ValueError, RecursionError):
         return None
-    try:
-        whole = record["format"] == _FORMAT and {"files", "run", "precision", "callbacks"} <= set(record)
-        return (
-            record if whole and all(int(record["trainer"][key]) >= 0 for key in ("step", "epoch")) else None
-        )
-    except (KeyError, TypeError, ValueError):
+    parts = ("files", "run", "precision", "callbacks", "trainer")
+    if not isinstance(record, dict) or not all(isinstance(record.get(part), dict) for part in parts):
         return None
+    counts = {"step": None, "epoch": None, "step_in_epoch": 0, **record["trainer"]}
+    right = (
+        record.get("format") == _FORMAT
+        and {".pdparams", ".pdopt"} <= set(record["files"]) <= set(_ENDINGS)
+        and all(_is_count(counts[key]) for key in ("step", "epoch", "step_in_epoch"))
+    )
+    return record if right else None
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 2**53  # JSON may hold numbers of any length
 
 
 def _fingerprint(path: Path) -> Dict[str, Any]:

@@ -10,7 +10,7 @@ import numpy as np
 import paddle
 
 from paddlevideo_fast.engine.distribution import Distribution
-from paddlevideo_fast.errors import NonFiniteLossError
+from paddlevideo_fast.errors import NonFiniteLossError, shown
 from paddlevideo_fast.loader import Batch, Incident
 from paddlevideo_fast.metrics import rank_of_label
 
@@ -62,6 +62,8 @@ class TrainerState:
         values = dict(state)
         averages = values.pop("epoch_averages", {})
         for name, value in values.items():
+            if type(value) is not type(getattr(self, name)):
+                raise TypeError(f"{name} is {shown(value)}")
             setattr(self, name, value)
         self.epoch_averages = {name: Average(**value) for name, value in averages.items()}
 

@@ -6,6 +6,7 @@ import pickle
 import subprocess
 import sys
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import paddle
@@ -228,3 +229,47 @@ def test_a_name_that_is_too_long_for_files_is_found_at_the_start(tmp_path):
         CheckpointStore(tmp_path, "é" * 117)
     store = CheckpointStore(tmp_path, "x" * 232)
     assert load_checkpoint(save(store, "step_00000012")).state["trainer"]["step"] == 6
+
+
+def _leaves(value, path=()):
+    if path:
+        yield path
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from _leaves(item, (*path, key))
+
+
+def test_any_value_of_a_mark_may_be_wrong(make_trainer, store):
+    """What `restore` does not understand is an error of the project, never a traceback."""
+    trainer = make_trainer([Checkpointing(store)], epochs=1)
+    trainer.fit()
+    prefix = store.latest()
+    good = json.loads(Path(prefix + ".json").read_text())
+    outcomes = set()
+    for path in _leaves(good):
+        for value in (None, -1, 2**70, float("nan"), "x", [], {"x": []}):
+            changed = json.loads(json.dumps(good))
+            inner = changed
+            for key in path[:-1]:
+                inner = inner[key]
+            inner[path[-1]] = value
+            Path(prefix + ".json").write_text(json.dumps(changed))
+            store.complete()
+            try:
+                restore(make_trainer([Checkpointing(store)], epochs=1), load_checkpoint(prefix))
+            except CheckpointError:
+                outcomes.add("refused")
+            else:
+                outcomes.add("restored")
+    assert outcomes == {"restored", "refused"}
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 100_000, "1" * 100_000, "[]", "null", '{"format": 1}', ""], ids=range(6)
+)
+def test_a_mark_that_is_none(store, text):
+    prefix = save(store)
+    Path(prefix + ".json").write_text(text)
+    assert store.complete() == []
+    with pytest.raises(CheckpointError, match="cannot be read or lacks a part"):
+        load_checkpoint(prefix)

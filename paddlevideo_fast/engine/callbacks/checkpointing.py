@@ -120,11 +120,18 @@ def restore(trainer: Trainer, checkpoint: Checkpoint) -> None:
     if not state:
         _restore_position_from_name(trainer, checkpoint.prefix)
         return
-    trainer.state.set_state_dict(state["trainer"])
-    trainer.precision.set_state_dict(state["precision"])
     trainer.last_checkpoint = checkpoint.prefix
+    try:
+        trainer.state.set_state_dict(state["trainer"])
+        trainer.precision.set_state_dict(state["precision"])
+        for key, callback in _keyed(trainer).items():
+            callback.set_state_dict(state["callbacks"].get(key) or callback.state_dict())
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise CheckpointError(
+            f"'{checkpoint.prefix}.json' holds a state that this version does not understand "
+            f"({type(error).__name__}: {error}); choose another checkpoint with -o resume="
+        ) from error
     for key, callback in _keyed(trainer).items():
-        callback.set_state_dict(state["callbacks"].get(key) or callback.state_dict())
         wanted = {name: f"{key}/{name}" for name in callback.tensors()}
         missing = [name for name in wanted.values() if name not in checkpoint.tensors]
         if missing:
