@@ -46,6 +46,7 @@ class Command(NamedTuple):
 
 
 COMMANDS: Dict[str, Command] = {
+    "init": Command("paddlevideo_fast.cli.init", "make lists and a config from a folder of videos"),
     "train": Command("paddlevideo_fast.cli.train", "train a network"),
     "test": Command(
         "paddlevideo_fast.cli.train", "evaluate weights on the test set", "main_of_test", "build_test_parser"

@@ -67,7 +67,7 @@ def test_texts_name_commands_that_exist():
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        ([], 2, "commands:\n  train"),
+        ([], 2, "commands:\n  init"),
         (["zoo", "tsm", "k400", "largebatch"], 0, "tsm_k400_largebatch  ResNetTSM 50  Kinetics-400, videos"),
         (
             ["zoo", "tsm_k400_vidos"],

@@ -158,8 +158,13 @@ def test_flags_of_the_commands_exist():
 
 def test_configs_and_overrides_of_the_commands_are_accepted(working_copy):
     checked = 0
+    made = {
+        words[words.index("--output") + 1] for page in PAGES for words in commands(page) if "init" in words
+    }
     for page in PAGES:
         for words in map(started, commands(page)):
+            if "-c" in words and words[words.index("-c") + 1].split("/")[0] in made:
+                continue  # a config that `init` writes
             if "-c" in words and (words[1] == "tools/main.py" or "train" in words):
                 overrides = [value for flag, value in zip(words, words[1:]) if flag == "-o"]
                 config = words[words.index("-c") + 1]

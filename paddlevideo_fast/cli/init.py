@@ -1,0 +1,330 @@
+r"""Makes a data set and a config from a folder of videos, so that training can begin.
+
+FOLDER holds a folder for each class. Folders named train and val (or valid, test) around the classes are the
+split. FOLDER may also be a CSV file with the columns path and label, or an annotation list. The command
+writes to --output: train.list, valid.list, classes.txt, config.yaml, data_set.png, and failures.txt where
+files do not decode.
+
+The split follows from --seed and the names: a file keeps its side when you add others and run the command
+again. A config.yaml that is there already is kept.
+
+Examples:
+    paddlevideo-fast init videos --output my_set
+    paddlevideo-fast init videos --output my_set --group 'game_(\d+)' --recipe tsm_k400_videos
+"""
+
+from __future__ import annotations
+
+import argparse
+import glob
+import re
+import shlex
+from collections import Counter
+from pathlib import Path
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
+
+import yaml
+
+from paddlevideo_fast.cli.command import command_parser, count, quiet_import, run_command, say
+from paddlevideo_fast.config.load import load_config
+from paddlevideo_fast.config.zoo import source_of_weights
+from paddlevideo_fast.decode import open_video
+from paddlevideo_fast.errors import EXIT_FAILURES
+from paddlevideo_fast.files import write_text_whole
+from paddlevideo_fast.invocation import as_started
+from paddlevideo_fast.locks import only_writer
+from paddlevideo_fast.machine import num_cores
+from paddlevideo_fast.names import printable
+from paddlevideo_fast.preparation import new_set
+from paddlevideo_fast.preparation.new_set import Found, Probe, Source
+from paddlevideo_fast.preparation.run import (
+    Provenance,
+    ToolError,
+    crc32_of,
+    report_failures,
+    spread,
+    write_lines,
+)
+
+_ON_CPU, _ON_GPU = "tsm_small", "tsm_ucf101_videos"
+_CLIPS_OF_TRAINING = 6000  # of a first training on a CPU, over all its epochs
+_EPOCHS = range(5, 61)
+_NUM_COUNTED = 40
+_NUM_EXAMPLES = 12
+_MIRRORED = re.compile(r"(?<![a-z])(left|right)(?![a-z])|左|右", re.IGNORECASE)
+
+
+class _Recipe(NamedTuple):
+    """What a new config takes from the built-in config that it inherits.
+
+    Attributes:
+        name: of the built-in config.
+        batch_size: of training.
+        frames_of_clip: frames of a video that a clip spans.
+        max_epoch: where the learning rate ends, if the config says so.
+        epochs: of its training.
+        pretrained: file of weights that it starts from; None: from nothing.
+        transforms: of PIPELINE.train.
+    """
+
+    name: str
+    batch_size: int
+    frames_of_clip: int
+    max_epoch: Optional[int]
+    epochs: int
+    pretrained: Optional[str]
+    transforms: List[Any]
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of `paddlevideo-fast init`."""
+    parser = command_parser("init", __doc__)
+    parser.add_argument("source", type=Path, metavar="FOLDER", help="folder of classes, CSV file or list")
+    parser.add_argument("--output", type=Path, required=True, help="folder for lists and config")
+    parser.add_argument("--valid", type=Path, metavar="FILE", help="list or CSV of the validation videos")
+    parser.add_argument(
+        "--valid_share", type=float, default=0.2, help="share of the videos for validation (default 0.2)"
+    )
+    parser.add_argument("--seed", type=count(0), default=0, help="decides the split (default 0)")
+    parser.add_argument(
+        "--group",
+        metavar="PATTERN",
+        help="regular expression; videos whose paths agree in what it matches stay on one side of the split",
+    )
+    parser.add_argument(
+        "--classes", type=Path, metavar="FILE", help="class names in the order of their labels"
+    )
+    parser.add_argument(
+        "--data_prefix",
+        type=Path,
+        metavar="FOLDER",
+        help="where the paths of a CSV or list start (default: its folder)",
+    )
+    parser.add_argument(
+        "--recipe",
+        help=f"built-in config to inherit (default {_ON_GPU} where there is a GPU, else {_ON_CPU})",
+    )
+    parser.add_argument(
+        "--check",
+        choices=("some", "all"),
+        default="some",
+        help="frames to decode of each file (default some: three)",
+    )
+    parser.add_argument("--workers", type=count(0), default=num_cores(), help="processes (default: all CPUs)")
+    return parser
+
+
+def main(argv: Optional[Sequence[str]] = None) -> int:
+    """Runs the command; 1: some files do not decode or no list can hold them; 2: wrong input."""
+    return run_command(_run, build_parser().parse_args(argv))
+
+
+def _run(args: argparse.Namespace) -> int:
+    if not 0 <= args.valid_share < 1:
+        raise ToolError(f"--valid_share: {args.valid_share}; must be from 0 to below 1")
+    try:
+        re.compile(args.group or "")
+    except re.error as error:
+        raise ToolError(f"--group {args.group}: is no regular expression: {error}") from None
+    recipe = _recipe(args.recipe or (_ON_GPU if glob.glob("/dev/nvidia[0-9]*") else _ON_CPU))
+    source = new_set.find(args.source, args.classes, args.data_prefix)
+    clips = [*source.clips]
+    if args.valid is not None:
+        clips = _with_valid(source, new_set.find(args.valid, args.classes, args.data_prefix))
+    files = Counter(clip.path for clip in clips)
+    probes = dict(zip(files, new_set.probe(list(files), args.workers, args.check == "all")))
+    left_out = [(str(path), probed.fault) for path, probed in probes.items() if probed.fault]
+    clips = [clip for clip in clips if not probes[clip.path].fault]
+    if not clips:
+        raise ToolError(
+            f"{args.source}: none of its {len(files)} videos decodes; {left_out[0][0]}: {left_out[0][1]}"
+        )
+    sides = _sides(source, clips, args)
+    counts = {
+        side: Counter(clip.label for clip, own in zip(clips, sides) if own == side)
+        for side in ("train", "valid")
+    }
+    with only_writer(args.output), _provenance(args).kept_in(args.output):
+        for side in ("train", "valid"):
+            lines, unlisted = new_set.lines_of(
+                source, [clip for clip, own in zip(clips, sides) if own == side]
+            )
+            left_out += unlisted
+            write_lines(args.output / f"{side}.list", lines)
+        write_lines(args.output / "classes.txt", source.classes)
+        config = args.output / "config.yaml"
+        remarks = [*source.remarks]
+        if config.exists():
+            remarks.append(f"{config} is kept as it is; remove it for a new one")
+        else:
+            write_text_whole(config, _config(args, source, recipe, counts, remarks))
+            load_config(str(config))  # what was written is right, whatever the recipe
+        _draw(args.output / "data_set.png", source, clips, counts)
+    _tell(source, clips, counts, probes, remarks)
+    doubles = [str(path) for path, number in files.items() if number > 1]
+    intact = [probes[path] for path in files if not probes[path].fault]
+    for warning in new_set.warnings_of(counts, intact, recipe.frames_of_clip, doubles):
+        say(f"warning: {warning}")
+    _tell_next(config, recipe)
+    return EXIT_FAILURES if report_failures(left_out, len(files), args.output / "failures.txt") else 0
+
+
+def _recipe(name: str) -> _Recipe:
+    with quiet_import():  # the check of a config imports Paddle
+        config = load_config(name)
+    sampling: Mapping[str, Any] = config["PIPELINE"]["train"].get("sample") or {}
+    decoding: Mapping[str, Any] = config["PIPELINE"]["train"].get("decode_sampler") or {}
+    if config["DATASET"]["train"]["format"] not in ("VideoDataset", "SFVideoDataset"):
+        raise ToolError(f"--recipe {name}: reads frames; take a config for videos, such as {_ON_CPU}")
+    if "num_classes" not in config["MODEL"].get("head", {}):
+        raise ToolError(f"--recipe {name}: has no MODEL.head.num_classes to set; take another one")
+    if decoding:
+        frames = decoding["num_frames"] * decoding["sampling_rate"]
+    else:
+        frames = sampling.get("num_seg", 1) * sampling.get("seg_len", 1)
+    rate = config["OPTIMIZER"]["learning_rate"]
+    return _Recipe(
+        name,
+        config["DATASET"]["batch_size"],
+        frames,
+        rate.get("max_epoch") if isinstance(rate, Mapping) else None,
+        config["epochs"],
+        config["MODEL"]["backbone"].get("pretrained"),
+        config["PIPELINE"]["train"]["transform"],
+    )
+
+
+def _with_valid(source: Source, valid: Source) -> List[Found]:
+    unknown = sorted(set(valid.classes) - set(source.classes))
+    if unknown and not all(name.isdecimal() for name in source.classes):
+        raise ToolError(f"--valid: the class {unknown[0]!r} is not in the training data")
+    if len(valid.classes) > len(source.classes):
+        source.classes = valid.classes
+    source.remarks += valid.remarks
+    return [
+        *(clip._replace(split="train") for clip in source.clips),
+        *(clip._replace(split="valid") for clip in valid.clips),
+    ]
+
+
+def _sides(source: Source, clips: Sequence[Found], args: argparse.Namespace) -> List[str]:
+    given = [clip.split for clip in clips]
+    if "valid" in given:
+        return [side or "train" for side in given]
+    named = [(new_set.relative(source, clip.path), clip.label) for clip in clips]
+    if args.group and not any(re.search(args.group, path) for path, _ in named):
+        raise ToolError(f"--group {args.group}: matches none of the paths, such as {named[0][0]}")
+    return new_set.split(named, args.valid_share, args.seed, args.group)
+
+
+def _provenance(args: argparse.Namespace) -> Provenance:
+    options = {key: getattr(args, key) for key in ("valid_share", "seed", "group", "recipe")}
+    lists = [path for path in (args.source, args.valid, args.classes) if path is not None and path.is_file()]
+    return Provenance("init", options, crc32_of(*lists), str(args.source))
+
+
+def _config(
+    args: argparse.Namespace,
+    source: Source,
+    recipe: _Recipe,
+    counts: Mapping[str, Counter],
+    remarks: List[str],
+) -> str:
+    """The text of the config: what differs from the recipe, sized for the data."""
+    num_train, num_valid = (sum(counts[side].values()) for side in ("train", "valid"))
+    root = str(source.root.absolute())
+    clips = {"data_prefix": root, "suffix": ""}
+    train = {**clips, "file_path": str((args.output / "train.list").absolute())}
+    held_out = {**clips, "file_path": str((args.output / "valid.list").absolute())}
+    dataset: Dict[str, Any] = {
+        "num_workers": "auto",
+        "class_names": str((args.output / "classes.txt").absolute()),
+        "train": train,
+        "valid": held_out if num_valid else dict(train),
+        "test": dict(held_out if num_valid else train),
+    }
+    batch_size = recipe.batch_size
+    while batch_size > 1 and 3 * batch_size > num_train:  # fewer steps an epoch say little
+        batch_size //= 2
+    if batch_size < recipe.batch_size:
+        dataset["batch_size"] = batch_size
+        remarks.append(f"batches of {batch_size} clips, since there are only {num_train} for training")
+    content: Dict[str, Any] = {
+        "_BASE_": recipe.name,
+        "MODEL": {"head": {"num_classes": len(source.classes)}},
+        "DATASET": dataset,
+        "model_name": re.sub(r"\W+", "_", args.output.resolve().name) or "my_set",
+        "validate": bool(num_valid),
+    }
+    if recipe.max_epoch == recipe.epochs:
+        epochs = min(max(round(_CLIPS_OF_TRAINING / max(num_train, 1)), _EPOCHS[0]), _EPOCHS[-1])
+        content["OPTIMIZER"] = {"learning_rate": {"max_epoch": epochs}}
+        content["epochs"] = epochs
+    mirrored = [name for name in source.classes if _MIRRORED.search(name)]
+    if mirrored and any("RandomFlip" in step for step in recipe.transforms):
+        steps = [step for step in recipe.transforms if "RandomFlip" not in step]
+        content["PIPELINE"] = {"train": {"transform": steps}}
+        remarks.append(
+            f"clips are not mirrored in training, since a class is called {printable(mirrored[0])}"
+        )
+    text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True, default_flow_style=None, width=1000)
+    about = f"{num_train} videos of {len(source.classes)} classes to train on"
+    lines = [
+        f"# Written by `paddlevideo-fast init`: {about}.",
+        f"# Every key of {recipe.name} may be set here, too; docs/en/config_reference.md has them all.",
+        text,
+    ]
+    return "\n".join(lines)
+
+
+def _draw(path: Path, source: Source, clips: Sequence[Found], counts: Mapping[str, Counter]) -> None:
+    with quiet_import():
+        from paddlevideo_fast.report.drawings import data_set_picture
+
+    paths: Dict[str, Path] = {}
+    for clip in clips:
+        paths.setdefault(clip.label, clip.path)
+    examples = {}
+    for name, video in spread(list(paths.items()), _NUM_EXAMPLES):
+        with open_video(str(video)) as reader:
+            examples[name] = reader.read([reader.num_frames // 2])[0]
+    data_set_picture(path, source.classes, counts["train"], counts["valid"], examples)
+
+
+def _tell(
+    source: Source,
+    clips: Sequence[Found],
+    counts: Mapping[str, Counter],
+    probes: Mapping[Path, Probe],
+    remarks: Sequence[str],
+) -> None:
+    width = min(max([5, *(len(printable(name)) for name in source.classes)]), 40)
+    print(f"{'class':<{width}}{'train':>8}{'valid':>8}")
+    for name in source.classes[:_NUM_COUNTED]:
+        print(f"{printable(name):<{width}}{counts['train'][name]:>8}{counts['valid'][name]:>8}")
+    if len(source.classes) > _NUM_COUNTED:
+        print(f"... and {len(source.classes) - _NUM_COUNTED} more classes")
+    total = [sum(counts[side].values()) for side in ("train", "valid")]
+    print(f"{'all':<{width}}{total[0]:>8}{total[1]:>8}")
+    kept = [probes[clip.path] for clip in clips]
+    sizes = Counter(probed.size for probed in kept)
+    (wide, high), number = sizes.most_common(1)[0]
+    seconds = sorted(probed.seconds for probed in kept)
+    middle = seconds[len(seconds) // 2]
+    lasting = f"{seconds[0]:.1f} to {seconds[-1]:.1f} s, median {middle:.1f} s"
+    print(f"{len(kept)} videos, {sum(seconds) / 3600:.1f} h: {lasting}")
+    print(f"{len(sizes)} sizes, {wide}×{high} px in {number} videos")
+    for remark in remarks:
+        print(f"note: {remark}")
+
+
+def _tell_next(config: Path, recipe: _Recipe) -> None:
+    named = shlex.quote(str(config))
+    if recipe.pretrained and not Path(recipe.pretrained).exists():
+        advice = source_of_weights(recipe.pretrained) or "check MODEL.backbone.pretrained"
+        print(as_started(f"first: {recipe.pretrained} is missing; {advice}"))
+    for words, what in (
+        (f"train -c {named}", "trains"),
+        (f"doctor -c {named}", "says what limits the training and what would make it faster"),
+    ):
+        print(as_started(f"next: paddlevideo-fast {words}") + f"  # {what}")

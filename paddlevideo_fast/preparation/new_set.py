@@ -1,0 +1,349 @@
+"""A data set of one's own, from a folder or a list of videos: classes, a split, and what is wrong with it.
+
+A clip's side of the split follows from the seed and the name of its group alone, so it stays when other clips
+come or go. Clips of one group, such as pieces of one recording, are on one side.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import os
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Set, Tuple
+
+from paddlevideo_fast.decode import VIDEO_EXTENSIONS, open_video
+from paddlevideo_fast.errors import AnnotationError, VideoDecodeError
+from paddlevideo_fast.files import read_names
+from paddlevideo_fast.loader.annotations import UNLISTABLE, list_line, read_video_list
+from paddlevideo_fast.names import printable
+from paddlevideo_fast.preparation.run import ToolError, run_all
+
+SPLITS = {"train": "train", "training": "train", "val": "valid", "valid": "valid", "validation": "valid"}
+SPLITS["test"] = "valid"
+_FEW_CLIPS = 5
+_NUM_NAMED = 5
+
+
+class Found(NamedTuple):
+    """A video and its class.
+
+    Attributes:
+        path: of the file.
+        label: name of its class.
+        split: "train" or "valid" where its place says so, else None.
+    """
+
+    path: Path
+    label: str
+    split: Optional[str] = None
+
+
+@dataclass
+class Source:
+    """Where the videos of a data set come from.
+
+    Attributes:
+        root: the folder that their paths are relative to.
+        clips: the videos.
+        classes: names of the classes, in the order of their labels.
+        remarks: what was left out or decided, for the user.
+    """
+
+    root: Path
+    clips: List[Found]
+    classes: List[str]
+    remarks: List[str] = field(default_factory=list)
+
+
+class Probe(NamedTuple):
+    """What a file tells when it is opened.
+
+    Attributes:
+        num_frames: of the video; 0 where it does not decode.
+        seconds: how long it lasts; 0.0 where nothing says.
+        size: width and height in pixels.
+        fault: why it does not decode; None where it does.
+    """
+
+    num_frames: int
+    seconds: float
+    size: Tuple[int, int]
+    fault: Optional[str] = None
+
+
+# --- finding the videos
+
+
+def find(source: Path, class_file: Optional[Path] = None, data_prefix: Optional[Path] = None) -> Source:
+    """The videos of a folder of classes, of a CSV with the columns path and label, or of an annotation list.
+
+    Args:
+        source: the folder or file.
+        class_file: names of the classes, one a line, in the order of their labels; None: in alphabetical
+            order, or the numbers of a list.
+        data_prefix: folder that paths of a file start from; None: the folder of the file.
+
+    Raises:
+        ToolError: there is nothing to be found, or a line is wrong.
+    """
+    if source.is_dir():
+        found = _in_folders(source)
+    elif not source.is_file():
+        raise ToolError(f"{source}: no such folder or file")
+    elif source.suffix.lower() == ".csv":
+        found = _in_table(source, data_prefix or source.parent)
+    else:
+        found = _in_list(source, data_prefix or source.parent)
+    if not found.clips:
+        raise ToolError(
+            f"{source}: holds no videos in folders of classes; looked for {', '.join(VIDEO_EXTENSIONS)}"
+        )
+    if class_file is not None:
+        found.classes = _read_classes(class_file, found)
+    unwritable = [name for name in found.classes if not name.strip() or len(name.splitlines()) != 1]
+    if unwritable:
+        raise ToolError(f"{source}: the class name {unwritable[0]!r} does not fit on a line; rename it")
+    return found
+
+
+def _read_classes(file: Path, found: Source) -> List[str]:
+    try:
+        names = [name.strip() for name in read_names(file) if name.strip()]
+    except OSError as error:
+        raise ToolError(f"{file}: cannot be read: {error.strerror}") from None
+    if all(name.isdigit() for name in found.classes):  # the numbers of a list
+        largest = max(map(int, found.classes))
+        if largest >= len(names):
+            raise ToolError(f"{file}: has {len(names)} names, but the list has the label {largest}")
+        found.clips = [clip._replace(label=names[int(clip.label)]) for clip in found.clips]
+        return names
+    unknown = sorted(set(found.classes) - set(names))
+    if unknown:
+        raise ToolError(f"{file}: lacks the class {unknown[0]!r}")
+    return names
+
+
+def _in_folders(root: Path) -> Source:
+    """`root/CLASS/.../video`, or `root/train/CLASS/.../video` beside `root/val/CLASS/.../video`."""
+    tops = sorted(path.name for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
+    is_split = bool(tops) and all(name.lower() in SPLITS for name in tops)
+    clips: List[Found] = []
+    folders: Set[str] = set()
+    others: Counter = Counter()
+    nested = misplaced = 0
+    for folder, subfolders, files in os.walk(root, followlinks=True, onerror=_stop):
+        subfolders[:] = sorted(name for name in subfolders if not name.startswith("."))
+        parts = Path(folder).relative_to(root).parts
+        split = SPLITS[parts[0].lower()] if is_split and parts else None
+        inside = parts[1:] if is_split else parts
+        if inside:
+            folders.add(inside[0])
+        for name in sorted(files):
+            if name.startswith("."):
+                continue
+            if Path(name).suffix.lower() not in VIDEO_EXTENSIONS:
+                others[Path(name).suffix.lower() or "no ending"] += 1
+            elif not inside:
+                misplaced += 1
+            else:
+                nested += len(inside) > 1
+                clips.append(Found(Path(folder, name), inside[0], split))
+    classes = sorted({clip.label for clip in clips})
+    remarks = []
+    if is_split:
+        remarks.append(f"the folders {', '.join(tops)} are the split")
+    empty = sorted(folders - set(classes))
+    if empty:
+        remarks.append(f"folders without videos, which are no classes: {_some(empty)}")
+    if nested:
+        remarks.append(
+            f"videos deeper in a class folder, which belong to the class of the outer folder: {nested}"
+        )
+    if misplaced:
+        remarks.append(f"videos outside of class folders, left out: {misplaced}")
+    if others:
+        kinds = ", ".join(f"{count} {kind}" for kind, count in others.most_common(_NUM_NAMED))
+        remarks.append(f"files that are no videos, left out: {kinds}")
+    return Source(root, clips, classes, remarks)
+
+
+def _stop(error: OSError) -> None:
+    raise ToolError(f"{error.filename}: cannot be read: {error.strerror}")
+
+
+def _in_table(file: Path, root: Path) -> Source:
+    try:
+        text = file.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ToolError(f"{file}: cannot be read: {error}") from None
+    rows = csv.DictReader(text.splitlines())
+    columns = [name.strip().lower() for name in rows.fieldnames or ()]
+    if not {"path", "label"} <= set(columns):
+        raise ToolError(
+            f"{file}:1: expected the columns path and label, found {', '.join(columns) or 'none'}"
+        )
+    rows.fieldnames = columns
+    clips = []
+    for row in rows:
+        path, label = (row["path"] or "").strip(), (row["label"] or "").strip()
+        if not path or not label:
+            raise ToolError(f"{file}:{rows.line_num}: a path or a label is missing")
+        clips.append(Found(root / path, label))
+    labels = {clip.label for clip in clips}
+    key = int if all(label.isdecimal() for label in labels) else str
+    return Source(root, clips, sorted(labels, key=key))
+
+
+def _in_list(file: Path, root: Path) -> Source:
+    try:
+        records = read_video_list(str(file), str(root))
+    except AnnotationError as error:
+        raise ToolError(str(error)) from None
+    clips = [Found(Path(record.path), str(record.label)) for record in records]
+    largest = max((record.label for record in records), default=-1)
+    return Source(root, clips, [str(label) for label in range(largest + 1)])
+
+
+# --- the split
+
+
+def group_of(path: str, pattern: Optional[str]) -> str:
+    """The name of a clip's group: what a pattern matches in its path, or its groups; else the path."""
+    match = re.search(pattern, path) if pattern else None
+    if match is None:
+        return path
+    return "/".join(part or "" for part in match.groups()) if match.groups() else match[0]
+
+
+def split(
+    clips: Sequence[Tuple[str, str]], valid_share: float, seed: int, pattern: Optional[str] = None
+) -> List[str]:
+    """Says "train" or "valid" for each clip.
+
+    A group goes to validation where a hash of the seed and its name is below `valid_share`. A class that
+    would have no clip in validation gives its group with the lowest hash, a class that would have none in
+    training takes its group with the highest one back; a class of one group is for training.
+
+    Args:
+        clips: path, relative to the data set, and class of each clip.
+        valid_share: share of the groups that goes to validation.
+        seed: of the split.
+        pattern: regular expression that finds the group in a path; None: each clip is a group of its own.
+    """
+    groups = [group_of(path, pattern) for path, _ in clips]
+    places = {group: _place(group, seed) for group in groups}
+    chosen = {group for group, place in places.items() if place < valid_share}
+    by_class: Dict[str, Set[str]] = {}
+    for (_, label), group in zip(clips, groups):
+        by_class.setdefault(label, set()).add(group)
+    for of_class in by_class.values():
+        if valid_share and len(of_class) > 1 and not of_class & chosen:
+            chosen.add(min(of_class, key=places.__getitem__))
+    for of_class in by_class.values():
+        if of_class <= chosen:
+            chosen.discard(max(of_class, key=places.__getitem__))
+    return ["valid" if group in chosen else "train" for group in groups]
+
+
+def _place(group: str, seed: int) -> float:
+    name = f"{seed}/{group}".encode("utf-8", errors="surrogateescape")
+    return int.from_bytes(hashlib.sha256(name).digest()[:8], "big") / 2**64
+
+
+# --- looking at the files
+
+
+def probe(paths: Sequence[Path], workers: int, full: bool = False) -> List[Probe]:
+    """Opens each file and decodes its first, middle and last frame, or all of them."""
+    return list(run_all(_probe_all if full else _probe_some, list(paths), workers, "checked", chunk=4))
+
+
+def _probe_some(path: Path) -> Probe:
+    return _probe(path, full=False)
+
+
+def _probe_all(path: Path) -> Probe:
+    return _probe(path, full=True)
+
+
+def _probe(path: Path, full: bool) -> Probe:
+    try:
+        with open_video(str(path)) as reader:
+            count = reader.num_frames
+            if full:
+                for _ in reader:
+                    pass
+            else:
+                reader.read(sorted({0, count // 2, count - 1}))
+            seconds = count / reader.avg_fps if reader.avg_fps else 0.0
+            return Probe(count, seconds, (reader.width, reader.height))
+    except VideoDecodeError as error:
+        return Probe(0, 0.0, (0, 0), error.cause_in(str(path)))
+
+
+def warnings_of(
+    counts: Dict[str, Counter], probes: Sequence[Probe], frames_of_clip: int, doubles: Sequence[str]
+) -> List[str]:
+    """What may spoil a training, in sentences.
+
+    Args:
+        counts: "train" and "valid" → clips of each class.
+        probes: of the files that decode.
+        frames_of_clip: frames of a video that a clip spans.
+        doubles: files that are there twice.
+    """
+    found = []
+    classes = sorted(set(counts["train"]) | set(counts["valid"]))
+    few = [
+        f"{printable(name)} ({counts['train'][name] + counts['valid'][name]})"
+        for name in classes
+        if counts["train"][name] + counts["valid"][name] < _FEW_CLIPS
+    ]
+    if few:
+        found.append(f"classes with fewer than {_FEW_CLIPS} clips: {_some(few)}")
+    untested = [printable(name) for name in classes if not counts["valid"][name]]
+    if untested and any(counts["valid"].values()):
+        found.append(f"classes without a clip in validation: {_some(untested)}")
+    sizes = [counts["train"][name] for name in classes if counts["train"][name]]
+    if sizes and max(sizes) >= 10 * min(sizes):
+        found.append(f"the largest class has {max(sizes)} clips for training, the smallest {min(sizes)}")
+    short = sum(one.num_frames < frames_of_clip for one in probes)
+    if 2 * short >= len(probes) > 0:
+        found.append(
+            f"{short} of {len(probes)} videos are shorter than a clip, {frames_of_clip} frames: frames repeat"
+        )
+    if doubles:
+        found.append(f"the lists overlap, these files are named twice: {_some(sorted(doubles))}")
+    if len(classes) < 2:
+        found.append("there is one class only: nothing can be learned")
+    return found
+
+
+def lines_of(source: Source, clips: Iterable[Found]) -> Tuple[List[str], List[Tuple[str, str]]]:
+    """Lines `path label` of a list, and path and cause of each clip that no list can hold."""
+    labels = {name: number for number, name in enumerate(source.classes)}
+    lines, left_out = [], []
+    for clip in clips:
+        line = list_line(relative(source, clip.path), labels[clip.label])
+        if line is None:
+            left_out.append((str(clip.path), UNLISTABLE))
+        else:
+            lines.append(line)
+    return lines, left_out
+
+
+def relative(source: Source, path: Path) -> str:
+    """A path as lists have it: from the root of the data set where it lies below."""
+    try:
+        return path.relative_to(source.root).as_posix()
+    except ValueError:
+        return str(path.absolute())
+
+
+def _some(names: Sequence[str]) -> str:
+    rest = f" and {len(names) - _NUM_NAMED} more" if len(names) > _NUM_NAMED else ""
+    return ", ".join(map(printable, names[:_NUM_NAMED])) + rest

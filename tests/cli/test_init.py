@@ -1,0 +1,226 @@
+"""`paddlevideo-fast init`: from a folder, a CSV or a list to lists and a config that trains."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import cv2
+import pytest
+
+from paddlevideo_fast.cli import init, train
+from paddlevideo_fast.config import load_config
+from paddlevideo_fast.preparation import new_set
+from paddlevideo_fast.preparation.new_set import Probe, split
+
+
+@pytest.fixture(scope="module")
+def videos(motion_dataset):
+    """Paths of 32 clips of 16 frames."""
+    lines = motion_dataset.train_list.read_text().splitlines()
+    return [motion_dataset.root / line.rsplit(" ", 1)[0] for line in lines]
+
+
+@pytest.fixture
+def folder(tmp_path, videos):
+    """Two classes of 12 and 8 clips from four games, and what does not belong there."""
+    root = tmp_path / "videos"
+    for number, video in enumerate(videos[:20]):
+        label = "打球" if number < 12 else "turn left"
+        place = root / label / ("deeper" if number == 3 else "") / f"game_{number % 4}_{number}.mp4"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(video, place)
+    (root / "empty").mkdir()
+    (root / ".cache").mkdir()
+    (root / "notes.txt").write_text("of the camera")
+    (root / "打球" / "cut.mp4").write_bytes(videos[0].read_bytes()[:400])
+    shutil.copy(videos[0], root / "loose.mp4")
+    return root
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """`run(words)`: the exit code of the command in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    return lambda *words: init.main([*map(str, words), "--workers", "1"])
+
+
+def lists(folder: Path):
+    return {
+        side: [line.rsplit(" ", 1) for line in (folder / f"{side}.list").read_text("utf-8").splitlines()]
+        for side in ("train", "valid")
+    }
+
+
+def test_a_folder_of_classes(run, folder, tmp_path, capfd):
+    assert run(folder, "--output", "my_set", "--group", r"game_(\d)") == 1  # a file does not decode
+    out, err = capfd.readouterr()
+    names = {"train.list", "valid.list", "classes.txt", "config.yaml", "data_set.png", "failures.txt"}
+    assert {path.name for path in (tmp_path / "my_set").iterdir()} - {".lock"} == {*names, "provenance.json"}
+    found = lists(tmp_path / "my_set")
+    assert len(found["train"]) + len(found["valid"]) == 20
+    for path, label in [*found["train"], *found["valid"]]:
+        assert (folder / path).is_file()
+        assert ["turn left", "打球"][int(label)] == Path(path).parts[0]
+    games = [{path.split("game_")[1][0] for path, _ in found[side]} for side in ("train", "valid")]
+    assert not games[0] & games[1]
+    assert all(games)
+    assert (tmp_path / "my_set/classes.txt").read_text("utf-8") == "turn left\n打球\n"
+    assert cv2.imread(str(tmp_path / "my_set/data_set.png")).shape[1] > 500
+    for told in (
+        "folders without videos, which are no classes: empty",
+        "videos deeper in a class folder, which belong to the class of the outer folder: 1",
+        "videos outside of class folders, left out: 1",
+        "files that are no videos, left out: 1 .txt",
+        "clips are not mirrored in training, since a class is called turn left",
+        "20 videos",
+    ):
+        assert told in out
+    assert "cut.mp4: not a video, or cut off" in err
+    assert "cut.mp4" in (tmp_path / "my_set/failures.txt").read_text("utf-8")
+
+
+def test_the_config_trains_from_another_folder(run, folder, tmp_path, monkeypatch, capfd):
+    run(folder, "--output", "my_set")
+    told = capfd.readouterr().out
+    path = tmp_path / "my_set" / "config.yaml"
+    config = load_config(str(path))
+    assert config["MODEL"]["head"]["num_classes"] == 2
+    assert config["epochs"] == config["OPTIMIZER"]["learning_rate"]["max_epoch"] == 60
+    assert config["DATASET"]["batch_size"] == 4  # of 8 in the recipe: there are 16 clips
+    assert not any("RandomFlip" in step for step in config["PIPELINE"]["train"]["transform"])
+    assert "next: paddlevideo-fast train -c my_set/config.yaml" in told
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    options = [
+        "epochs=1",
+        "OPTIMIZER.learning_rate.max_epoch=1",
+        "DATASET.num_workers=0",
+        "use_visualdl=false",
+    ]
+    words = [word for option in options for word in ("-o", option)]
+    assert train.main(["-c", str(path), "--max_iters", "2", *words]) == 0
+    assert (tmp_path / "elsewhere/output/my_set/my_set_best.pdparams").is_file()
+
+
+def test_a_second_run_keeps_the_config_and_the_sides(run, folder, tmp_path, videos, capfd):
+    run(folder, "--output", "my_set")
+    before = lists(tmp_path / "my_set")
+    config = tmp_path / "my_set" / "config.yaml"
+    config.write_text(config.read_text("utf-8") + "seed: 7\n", "utf-8")
+    for number, video in enumerate(videos[20:]):
+        shutil.copy(video, folder / "打球" / f"new_{number}.mp4")
+    run(folder, "--output", "my_set")
+    after = lists(tmp_path / "my_set")
+    for side, lines in before.items():
+        assert [line for line in lines if line not in after[side]] == []
+    assert sum(map(len, after.values())) == sum(map(len, before.values())) + len(videos[20:])
+    assert load_config(str(config))["seed"] == 7
+    assert "is kept as it is" in capfd.readouterr().out
+
+
+def test_folders_that_are_a_split(run, videos, tmp_path):
+    for number, video in enumerate(videos[:12]):
+        place = (
+            tmp_path
+            / "set"
+            / ("val" if number % 3 == 0 else "train")
+            / f"class {number % 2}"
+            / f"{number}.mp4"
+        )
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(video, place)
+    assert run("set", "--output", "out") == 0
+    found = lists(tmp_path / "out")
+    assert {path.split("/")[0] for path, _ in found["train"]} == {"train"}
+    assert {path.split("/")[0] for path, _ in found["valid"]} == {"val"}
+    assert (tmp_path / "out/classes.txt").read_text() == "class 0\nclass 1\n"
+
+
+def test_a_table_and_a_list(run, videos, tmp_path, motion_dataset):
+    table = tmp_path / "all.csv"
+    rows = [
+        f'"{video}",{"swim, fast" if number % 2 else "run/jump"}' for number, video in enumerate(videos[:8])
+    ]
+    table.write_text(
+        "\n".join(["Path,Label", *(row.replace(",swim, fast", ',"swim, fast"') for row in rows)])
+    )
+    assert run(table, "--output", "out") == 0
+    assert (tmp_path / "out/classes.txt").read_text() == "run/jump\nswim, fast\n"
+    assert Counter(label for lines in lists(tmp_path / "out").values() for _, label in lines) == {
+        "0": 4,
+        "1": 4,
+    }
+    words = ["--classes", motion_dataset.root / "classes.txt", "--valid", motion_dataset.valid_list]
+    assert run(motion_dataset.train_list, "--output", "listed", *words) == 0
+    found = lists(tmp_path / "listed")
+    assert [len(found["train"]), len(found["valid"])] == [32, 16]
+    assert (tmp_path / "listed/classes.txt").read_text().split() == list(motion_dataset.classes)
+    labels = [line.rsplit(" ", 1)[1] for line in motion_dataset.train_list.read_text().splitlines()]
+    assert [label for _, label in found["train"]] == labels
+
+
+@pytest.mark.parametrize("share", [0.1, 0.2, 0.5])
+def test_the_split_is_near_its_share_and_reaches_every_class(share):
+    clips = [(f"{label}/{number}.mp4", label) for label in "abcdef" for number in range(200)]
+    clips += [("g/1.mp4", "g"), ("h/1.mp4", "h"), ("h/2.mp4", "h")]
+    sides = split(clips, share, seed=3)
+    assert abs(sides.count("valid") / len(clips) - share) < 0.05
+    of = {label: {side for (_, own), side in zip(clips, sides) if own == label} for label in "abcdefgh"}
+    assert of.pop("g") == {"train"}  # one clip is for training
+    assert all(sides == {"train", "valid"} for sides in of.values())
+    assert split(clips, share, seed=4) != sides
+    assert split(clips, 0.0, seed=3) == ["train"] * len(clips)
+
+
+def test_what_may_spoil_a_training_is_told():
+    counts = {"train": Counter(a=100, b=3), "valid": Counter(a=20)}
+    probes = [Probe(6, 0.2, (4, 4)), Probe(90, 3.0, (4, 4))]
+    told = "\n".join(new_set.warnings_of(counts, probes, 8, ["x.mp4"]))
+    for text in (
+        "classes with fewer than 5 clips: b (3)",
+        "classes without a clip in validation: b",
+        "the largest class has 100 clips for training, the smallest 3",
+        "1 of 2 videos are shorter than a clip, 8 frames",
+        "the lists overlap, these files are named twice: x.mp4",
+    ):
+        assert text in told
+    assert "one class only" in "".join(
+        new_set.warnings_of({"train": Counter(a=9), "valid": Counter()}, [], 8, [])
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["nowhere"], "nowhere: no such folder or file"),
+        (["empty"], "empty: holds no videos in folders of classes"),
+        (["bad.csv"], "bad.csv:1: expected the columns path and label, found file, class"),
+        (["half.csv"], "half.csv:3: a path or a label is missing"),
+        (["bad.list"], "bad.list:1: label is 'run', expected an integer"),
+        (["set", "--group", "("], "--group (: is no regular expression"),
+        (["set", "--group", "session"], "--group session: matches none of the paths"),
+        (["set", "--valid_share", "1.5"], "--valid_share: 1.5; must be from 0 to below 1"),
+        (["set", "--recipe", "tsm_k400"], "tsm_k400  there is no such file"),
+        (["set", "--recipe", "tsm_k400_frames"], "reads frames; take a config for videos"),
+        (["set", "--classes", "few.txt"], "few.txt: lacks the class 'b'"),
+        (["damaged"], "none of its 1 videos decodes"),
+    ],
+)
+def test_wrong_input_is_one_message(run, videos, tmp_path, words, message, capfd):
+    for label in "ab":
+        (tmp_path / "set" / label).mkdir(parents=True)
+        shutil.copy(videos[0], tmp_path / "set" / label / "1.mp4")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "damaged" / "a").mkdir(parents=True)
+    (tmp_path / "damaged/a/1.mp4").write_bytes(b"no video")
+    (tmp_path / "bad.csv").write_text("file,class\na,b\n")
+    (tmp_path / "half.csv").write_text("path,label\na,b\nc,\n")
+    (tmp_path / "bad.list").write_text("a.mp4 run\n")
+    (tmp_path / "few.txt").write_text("a\n")
+    assert run(*words, "--output", "out") == 2
+    told = "".join(capfd.readouterr())
+    assert message in told
+    assert "Traceback" not in told
+    assert not (tmp_path / "out" / "config.yaml").exists()
