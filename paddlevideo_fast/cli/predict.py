@@ -31,6 +31,7 @@ from paddlevideo_fast.cli.command import (
 from paddlevideo_fast.config.load import load_config
 from paddlevideo_fast.errors import EXIT_FAILURES, EXIT_USER_ERROR, PaddleVideoFastError
 from paddlevideo_fast.locks import only_writer
+from paddlevideo_fast.names import printable
 from paddlevideo_fast.process import prepare_process
 
 _BENCHMARK_FILES = 15  # how often a single file is read to time it
@@ -200,7 +201,7 @@ def results(args: argparse.Namespace, predictor: Any, files: Sequence[Path]) -> 
 
 def show_error(error: PaddleVideoFastError) -> None:
     """Prints what went wrong with a file, in one message."""
-    print(f"{type(error).__name__}: {error}", file=sys.stderr)
+    print(f"{type(error).__name__}: {printable(str(error))}", file=sys.stderr)
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:

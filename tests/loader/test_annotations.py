@@ -3,15 +3,19 @@ from __future__ import annotations
 import os
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from paddlevideo_fast.errors import AnnotationError
 from paddlevideo_fast.loader import VideoRecord, check_labels
 from paddlevideo_fast.loader.annotations import (
+    list_line,
     read_class_names,
     read_frame_list,
     read_video_list,
     require_files,
 )
+from paddlevideo_fast.names import printable
 from tests.fuzz_config import limits
 
 
@@ -165,3 +169,44 @@ def test_a_list_of_240_000_files_is_looked_through_by_its_folders(tmp_path, monk
     with pytest.raises(AnnotationError):
         require_files(records, path, str(tmp_path / "wrong"))
     assert len(looked_at) == 400
+
+
+@pytest.fixture(scope="module")
+def list_file(tmp_path_factory):
+    return tmp_path_factory.mktemp("lists") / "any.list"
+
+
+@settings(max_examples=40)
+@given(path=st.text() | st.binary().map(os.fsdecode))
+@example(path="\ufeffa.mp4")
+@example(path="a\rb.mp4\r")
+@example(path="a\x85\u2028b.mp4")
+def test_a_line_of_a_list_reads_as_the_path_that_was_written(list_file, path):
+    path = path.replace("\0", "")  # no name of a file has it
+    lines = [list_line(path, 7), list_line("next", 8)]
+    assert printable(path).isprintable()
+    if lines[0] is None:
+        assert path != path.strip() or "\n" in path or path.startswith("\ufeff") or not path
+        return
+    list_file.write_bytes("".join(f"{line}\n" for line in lines).encode("utf-8", "surrogateescape"))
+    records = read_video_list(str(list_file))
+    assert [(record.path, record.label) for record in records] == [(path, 7), ("next", 8)]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("视频 👩.mp4", "视频 👩.mp4"),
+        ("a\nb\t\x1b[31m", "a\\nb\\t\\x1b[31m"),
+        ("\udcff\udce9", "\\xff\\xe9"),
+        ("\u202eab\ud800", "\\u202eab\\ud800"),
+    ],
+)
+def test_what_does_not_print_is_an_escape(name, text):
+    assert printable(name) == text
+
+
+def test_a_list_in_utf_16_is_named(tmp_path):
+    (tmp_path / "a.list").write_bytes("a.mp4 0\n".encode("utf-16"))
+    with pytest.raises(AnnotationError, match="the list cannot be read: it holds NUL bytes; save it as text"):
+        read_video_list(str(tmp_path / "a.list"))
