@@ -69,14 +69,14 @@ def run(clips: Sequence[Path], baseline: Path, rounds: int = 21) -> Dict[str, An
         rounds: measurements of each tree and clip.
 
     Returns:
-        "baseline" (its revision), "rounds", "mean" (geometric, of the ratios) and "rows": for each clip "ms" of
-        this tree, "ratio" to the baseline (the median of the rounds) and its quartiles "spread".
+        "baseline" (its revision), "rounds", "mean" (geometric, of the ratios) and "rows": for each clip "ms"
+        of this tree, "ratio" to the baseline (the median of the rounds) and its quartiles "spread".
 
     Raises:
         PaddleVideoFastError: a tree cannot read a clip.
     """
     trees = {"this": _Tree(ROOT), "baseline": _Tree(baseline)}
-    rows = []
+    rows: List[Dict[str, Any]] = []
     for clip in clips:
         with open_video(clip) as reader:
             indices = [int((place + 0.5) * reader.num_frames / 8) for place in range(8)]

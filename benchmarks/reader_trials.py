@@ -17,6 +17,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
+import av
 import cv2
 import numpy as np
 
@@ -25,12 +26,18 @@ from benchmarks.isolated import Lost, map_isolated
 from benchmarks.measuring import ROOT, add_output_arguments, show
 from paddlevideo_fast.cli import count
 from paddlevideo_fast.decode import OnCorrupt, open_video
+from paddlevideo_fast.decode.colour import RgbConverter
 from paddlevideo_fast.errors import PaddleVideoFastError, VideoDecodeError
 from tests.support.damaged_clips import NUM_FRAMES, SOURCES, damaged, write_sources
 from tests.support.exact_corpus import CORPUS, Clip, write_corpus_clip
+from tests.support.joined_clips import JOINED, write_joined_clip
 from tests.support.numbered_clips import read_number
 
 _LIMIT_SEC = 20
+
+# Levels of 255, of the mean of 8×8 pixels. Right frames differ by up to 12 between readers; those that were
+# decoded with the parameters of another part of the file, by 80 and more.
+_OTHER_PIXELS = 24
 
 # From the worst on. A trial counts as the worst that one of its reads gave.
 ANOTHER, SPOILT, DIED, REFUSED, REPLACED, COUNT, RIGHT = OUTCOMES = (
@@ -48,6 +55,7 @@ class Trial(NamedTuple):
         numbers: of the frames that the file shows, or showed before it was damaged.
         reads: one after the other, from one reader; each a list of positions from 0 to 1 in the video.
         about: what is particular about the file; JSON values.
+        small: the frames in order, as `_shrink` gives them; None where only their numbers are known.
     """
 
     path: Path
@@ -55,6 +63,7 @@ class Trial(NamedTuple):
     numbers: List[int]
     reads: List[List[float]]
     about: Dict[str, Any]
+    small: Optional[np.ndarray] = None
 
 
 class Given(NamedTuple):
@@ -102,8 +111,44 @@ def whole_trials(folder: Path, num_trials: int, seed: int) -> List[Trial]:
     return trials
 
 
+def sequence_trials(folder: Path, num_trials: int, seed: int) -> List[Trial]:
+    """Intact files, each read several times, forth and back: joined ones, and the corpus."""
+    kinds = [*JOINED, *(name for name in CORPUS if "turned" not in name)]
+    clips: Dict[str, Tuple[Clip, np.ndarray]] = {}
+    trials = []
+    for number in range(seed, seed + num_trials):
+        name = kinds[number % len(kinds)]
+        if name not in clips:
+            clip = write_joined_clip(folder, name) if name in JOINED else write_corpus_clip(folder, name)
+            clips[name] = clip, _shrink(_in_sequence(clip.path))
+        clip, small = clips[name]
+        rng = np.random.default_rng(number)
+        reads = [rng.random(rng.integers(1, 5)).tolist() for _ in range(8)]
+        group = "joined" if name in JOINED else "of one encode"
+        trials.append(Trial(clip.path, group, clip.numbers, reads, {"seed": number, "file": name}, small))
+    return trials
+
+
+def _in_sequence(path: Path) -> np.ndarray:
+    to_rgb = RgbConverter()
+    with av.open(str(path)) as container:
+        return np.stack([to_rgb(frame).copy() for frame in container.decode(video=0)])
+
+
+def _shrink(frames: np.ndarray) -> np.ndarray:
+    """Means of 8×8 pixels: [N, H, W, 3] to uint8 [N, H // 8, W // 8, 3]."""
+    height, width = frames.shape[1] // 8, frames.shape[2] // 8
+    blocks = frames[:, : height * 8, : width * 8].reshape(len(frames), height, 8, width, 8, 3)
+    means: np.ndarray = blocks.mean(axis=(2, 4)).astype(np.uint8)
+    return means
+
+
 # By name: temporary folder, number of trials, seed of the first -> trials.
-PARTS: Dict[str, Callable[[Path, int, int], List[Trial]]] = {"whole": whole_trials, "damage": damage_trials}
+PARTS: Dict[str, Callable[[Path, int, int], List[Trial]]] = {
+    "whole": whole_trials,
+    "sequences": sequence_trials,
+    "damage": damage_trials,
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -206,7 +251,15 @@ def judge(trial: Trial, given: Given) -> str:
                 expected = trial.numbers[index] if index < len(trial.numbers) else -1
                 if number != expected:
                     found.add(SPOILT if number is None else ANOTHER)
+                elif trial.small is not None and _differs(frame, trial.small[index]):
+                    found.add(SPOILT)
     return min(found, key=OUTCOMES.index)
+
+
+def _differs(frame: np.ndarray, small: np.ndarray) -> bool:
+    """Whether a frame has other pixels, by more than readers differ in how they convert colours."""
+    found = _shrink(frame[None])[0].astype(int)
+    return found.shape != small.shape or int(np.abs(found - small).max()) > _OTHER_PIXELS
 
 
 def _ours(on_corrupt: OnCorrupt, trial: Trial) -> Given:
@@ -252,7 +305,7 @@ def _opencv(trial: Trial) -> Given:
         for index in _indices(positions, announced):
             capture.set(cv2.CAP_PROP_POS_FRAMES, index)
             frames.append(capture.read())
-        given.append([picture for _, picture in frames] if all(ok for ok, _ in frames) else None)
+        given.append([picture[..., ::-1] for _, picture in frames] if all(ok for ok, _ in frames) else None)
     return Given(max(announced, 0), given)
 
 
