@@ -73,8 +73,10 @@ def run(clips: Sequence[Path], baseline: Path, rounds: int = 21) -> Dict[str, An
         of this tree, "ratio" to the baseline (the median of the rounds) and its quartiles "spread".
 
     Raises:
-        PaddleVideoFastError: a tree cannot read a clip.
+        PaddleVideoFastError: the baseline is no checkout, or a tree cannot read a clip.
     """
+    if not (baseline / "paddlevideo_fast").is_dir():
+        raise PaddleVideoFastError(f"{baseline}: is no checkout of the repository")
     trees = {"this": _Tree(ROOT), "baseline": _Tree(baseline)}
     rows: List[Dict[str, Any]] = []
     for clip in clips:
