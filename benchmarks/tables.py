@@ -112,6 +112,9 @@ _WORDS: Dict[str, str] = {
     "wall time": "实际时间",
     "{} damaged files": "{} 个损坏的文件",
     "wrong without a word": "出错而不报告",
+    "reader": "读取器",
+    "joined files, {} times: wrong without a word": "拼接文件 {} 次：出错而不报告",
+    "files of one encode, {} times: wrong without a word": "单次编码的文件 {} 次：出错而不报告",
     "another frame": "其中：另一帧",
     "spoilt picture": "画面损坏",
     "other number of frames": "帧数不对",
@@ -458,10 +461,9 @@ def _reader_trials(word: Word) -> List[List[str]]:
     ]
     for reader in _TRIED:
         counted = part["readers"][reader]
-        version = found["versions"].get({"OpenCV": "cv2"}.get(reader, reader), "").split("+")[0]
         wrong = sum(counted[outcome] for outcome in WITHOUT_A_WORD)
-        name = f"{reader} {version}" if version else word(_OURS_TRIED[reader])
-        rows.append([name, str(wrong), *(str(counted[outcome]) for outcome in outcomes)])
+        cells = (str(counted[outcome]) for outcome in outcomes)
+        rows.append([_named(word, reader, found), str(wrong), *cells])
     return rows
 
 
@@ -482,6 +484,32 @@ def _reader_trials_files(word: Word) -> List[List[str]]:
     return rows
 
 
+def _reader_sequences(word: Word) -> List[List[str]]:
+    """Outcomes of reading intact files forth and back, by reader."""
+    found = load("reader_sequences")
+    groups = found["parts"]["sequences"]["groups"]
+    names = {
+        "joined": "joined files, {} times: wrong without a word",
+        "of one encode": "files of one encode, {} times: wrong without a word",
+    }
+    rows = [[word("reader")]]
+    for group, name in names.items():
+        rows[0].append(word(name, sum(groups[group]["ours"].values())))
+        rows[0] += [word(REFUSED), word(RIGHT)]
+    for reader in _TRIED:
+        rows.append([_named(word, reader, found)])
+        for group in names:
+            counted = groups[group][reader]
+            wrong = sum(counted[outcome] for outcome in WITHOUT_A_WORD)
+            rows[-1] += [str(wrong), str(counted[REFUSED]), str(counted[RIGHT])]
+    return rows
+
+
+def _named(word: Word, reader: str, found: Any) -> str:
+    version = found["versions"].get({"OpenCV": "cv2"}.get(reader, reader), "").split("+")[0]
+    return f"{reader} {version}" if version else word(_OURS_TRIED[reader])
+
+
 TABLES: Mapping[str, Table] = {
     "multigrid": _multigrid,
     "trainer": _trainer,
@@ -496,6 +524,7 @@ TABLES: Mapping[str, Table] = {
     "packed": _packed,
     "loader": _loader,
     "dali": _dali,
+    "reader_sequences": _reader_sequences,
     "reader_trials": _reader_trials,
     "reader_trials_files": _reader_trials_files,
 }
