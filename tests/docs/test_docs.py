@@ -310,3 +310,10 @@ def test_a_picture_of_no_run_is_refused(working_copy):
     result = run_in(working_copy, ["python", "tools/plot_run.py", "nowhere"])
     assert result.returncode == 2
     assert "nowhere/metrics.jsonl: there is no such file" in result.stderr
+
+
+@pytest.mark.parametrize("lang", ["en", "zh-CN"])
+def test_the_tests_that_the_page_on_reliability_names_exist(lang):
+    named = re.findall(r"`(tests/[\w/]+\.py)`", (DOCS / lang / "reliability.md").read_text(encoding="utf-8"))
+    assert len(named) > 15
+    assert [name for name in named if not (ROOT / name).is_file()] == []
