@@ -21,14 +21,6 @@ from paddlevideo_fast.registry import did_you_mean
 if TYPE_CHECKING:
     from paddlevideo_fast.config.zoo import Entry, Published
 
-# by the name of a data set: the command that prepares it
-_PREPARED_BY = {
-    "Kinetics-400": "data k400",
-    "UCF101": "data ucf101",
-    "Something-Something V2": "data ssv2",
-    "motion": "data motion",
-}
-
 
 def build_parser() -> argparse.ArgumentParser:
     """The parser of `paddlevideo-fast zoo`."""
@@ -89,7 +81,7 @@ def _details(entry: Entry) -> Iterator[str]:
     yield line("file", str(entry.path))
     yield line("network", entry.network)
     yield line("data", f"{entry.data}, {entry.stored_as}: {', '.join(entry.lists)}")
-    yield line("", f"paddlevideo-fast {_PREPARED_BY[entry.data]} --help  says how to make them")
+    yield line("", f"{entry.maker}  writes them")
     yield line("clip", f"{entry.clip} frames")
     yield line("training", f"{entry.epochs} epochs")
     for file in entry.pretrained:

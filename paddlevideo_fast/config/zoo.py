@@ -4,19 +4,32 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple
 
 import yaml
 
 from paddlevideo_fast.config.builtin import built_in_configs, config_folder
 from paddlevideo_fast.config.load import load_config
 
-DATA_SETS = {
-    "k400": "Kinetics-400",
-    "ucf101": "UCF101",
-    "ssv2": "Something-Something V2",
-    "motion": "motion",
-    "motion_small": "motion",
+
+class DataSet(NamedTuple):
+    """A data set that built-in configs read.
+
+    Attributes:
+        name: how its users call it.
+        maker: the command that writes its lists.
+    """
+
+    name: str
+    maker: str
+
+
+DATA_SETS = {  # by the folder below data/
+    "k400": DataSet("Kinetics-400", "paddlevideo-fast data k400"),
+    "ucf101": DataSet("UCF101", "paddlevideo-fast data ucf101"),
+    "ssv2": DataSet("Something-Something V2", "paddlevideo-fast data ssv2"),
+    "motion": DataSet("motion", "paddlevideo-fast data motion"),
+    "motion_small": DataSet("motion", "paddlevideo-fast data motion --output data/motion_small --train 3000"),
 }
 
 
@@ -68,6 +81,7 @@ class Entry:
         data: name of the data set.
         stored_as: videos or frames.
         lists: annotation lists that it reads, as paths from the current folder.
+        maker: the command that writes them.
         clip: frames of a clip, of 3D networks × the distance between them.
         pretrained: files of weights that its training starts from.
         epochs: of its training.
@@ -80,6 +94,7 @@ class Entry:
     data: str
     stored_as: str
     lists: Tuple[str, ...]
+    maker: str
     clip: str
     pretrained: Tuple[str, ...]
     epochs: int
@@ -115,21 +130,29 @@ def source_of_weights(file: str) -> str:
     return f"download it from {source['url']}" if source else ""
 
 
+def maker_of_list(file: str) -> str:
+    """The command that writes a list that built-in configs name; empty for other lists."""
+    parts = Path(file).parts
+    known = DATA_SETS.get(parts[1]) if len(parts) > 2 and parts[0] == "data" else None
+    return known.maker if known else ""
+
+
 def _entry(name: str, path: Path, published: Tuple[Published, ...]) -> Entry:
     config = load_config(path, check=False)
     data, pipeline = config["DATASET"], config["PIPELINE"]["train"]
     networks = list(_networks(config["MODEL"]))
     student = networks[-1]
-    folder = Path(data["train"]["file_path"]).parts[1]
+    data_set = DATA_SETS[Path(data["train"]["file_path"]).parts[1]]
     return Entry(
         name,
         path,
         f"{student['name']} {student['depth']}" if "depth" in student else student["name"],
-        DATA_SETS[folder],
+        data_set.name,
         "frames" if data["train"]["format"] == "FrameDataset" else "videos",
         tuple(
             dict.fromkeys(data[split]["file_path"] for split in ("train", "valid", "test") if split in data)
         ),
+        data_set.maker,
         _clip(pipeline),
         tuple(dict.fromkeys(network["pretrained"] for network in networks if network.get("pretrained"))),
         config["epochs"],

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
+from paddlevideo_fast.config.zoo import maker_of_list
 from paddlevideo_fast.decode.frames import DEFAULT_SUFFIX, is_frame_format
 from paddlevideo_fast.errors import AnnotationError, cause_of, shown
 from paddlevideo_fast.files import read_names, whence
@@ -174,8 +175,10 @@ def _lines(file_path: str, num_fields: int, expected: str) -> Iterator[Tuple[int
     try:
         lines = read_names(file_path)
     except FileNotFoundError:
-        advice = f"check file_path in DATASET{whence(file_path)}"
-        raise AnnotationError(f"{file_path}: there is no such list; {advice}") from None
+        maker = maker_of_list(file_path)
+        advice = f"type  {maker}  or check" if maker else "check"
+        text = f"there is no such list; {advice} file_path in DATASET{whence(file_path)}"
+        raise AnnotationError(f"{file_path}: {text}") from None
     except (OSError, ValueError) as error:
         raise AnnotationError(f"{file_path}: the list cannot be read: {cause_of(error)}") from None
     for number, line in enumerate(lines, start=1):

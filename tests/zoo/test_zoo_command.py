@@ -12,7 +12,7 @@ import pytest
 from paddlevideo_fast.cli.zoo import main
 from paddlevideo_fast.config.builtin import built_in_configs
 from paddlevideo_fast.config.zoo import read_zoo, source_of_weights
-from paddlevideo_fast.errors import WeightError
+from paddlevideo_fast.errors import AnnotationError, WeightError
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -59,10 +59,20 @@ def test_weights_that_are_not_there_say_where_they_come_from(tmp_path):
         read_weights(tmp_path / "mine.pdparams")
 
 
+def test_a_list_that_is_not_there_says_what_writes_it(tmp_path, monkeypatch):
+    from paddlevideo_fast.loader.annotations import read_video_list
+
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(AnnotationError, match="list; type  paddlevideo-fast data k400  or check file_path"):
+        read_video_list("data/k400/train.list")
+    with pytest.raises(AnnotationError, match="such list; check file_path"):
+        read_video_list("data/mine/train.list")
+
+
 def test_a_name_tells_all_about_it(capsys):
     assert main(["slow_ucf101_videos"]) == 0
     text = capsys.readouterr().out
-    assert "paddlevideo-fast data ucf101 --help  says how" in text
+    assert "paddlevideo-fast data ucf101  writes them" in text
     assert "train slow_8x8 for it, or convert published weights: paddlevideo-fast zoo slow_8x8" in text
     assert "top-1 92.78, top-5 99.42: Slow-only R50" in text
     assert "paddlevideo-fast convert --from mmaction2 --src slowonly_k400_pretrained" in text
