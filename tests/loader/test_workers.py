@@ -296,32 +296,29 @@ def between_batches(make_loader, **options):
 
 
 def test_a_worker_that_is_stopped_between_batches_is_named(make_loader, warned):
-    loader, batches, (first, second) = between_batches(
-        make_loader, stall_timeout_sec=0.2, stall_limit_sec=0.5
-    )
+    loader, batches, (first, second) = between_batches(make_loader, stall_timeout_sec=1, stall_limit_sec=2)
     os.kill(first, signal.SIGSTOP)
     with pytest.raises(LoaderError) as caught:
         list(batches)
     stopped = (
         rf"worker 0 \(process {first}, stopped, goes on after: kill -CONT {first}\) has been between two "
-        r"batches for \d s and has 4 clips in 2 batches to make, from clip \d+\.mp4 to clip \d+\.mp4"
+        r"batches for \d+ s and has \d clips in \d batches to make, from clip \d+\.mp4 to clip \d+\.mp4; "
     )
-    for message in (*warned(), str(caught.value)):
-        assert re.search(rf"{stopped}; worker 1 \(process {second}, running\) has nothing to do", message)
+    assert re.search(stopped, warned()[-1])
+    assert re.search(rf"{stopped}worker 1 \(process {second}, running\) has nothing to do", str(caught.value))
     os.kill(first, signal.SIGCONT)
     assert len(list(loader.epoch(1))) == 12  # it goes on as if nothing had been
 
 
-def test_a_worker_that_is_stopped_at_a_file_is_named_with_it(make_loader, warned):
+def test_a_worker_that_is_stopped_at_a_file_is_named_with_it(make_loader):
     def act(index):
         if index == 7:
             os.kill(os.getpid(), signal.SIGSTOP)
 
-    loader = make_loader(Clips(act=act), stall_timeout_sec=0.2, stall_limit_sec=0.5)
-    with pytest.raises(LoaderError) as caught:
+    loader = make_loader(Clips(act=act), stall_limit_sec=2)
+    stopped = r"\d, stopped, .*\) has been at clip 7\.mp4 for \d+ s and has \d clips in"
+    with pytest.raises(LoaderError, match=stopped):
         list(loader.epoch(0))
-    for message in (*warned(), str(caught.value)):
-        assert re.search(r"\d, stopped, .*\) has been at clip 7\.mp4 for \d s and has \d clips in", message)
 
 
 def test_a_worker_that_is_killed_between_batches_is_named(make_loader):
