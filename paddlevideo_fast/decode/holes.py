@@ -24,13 +24,20 @@ _CHUNK_HEADER_BYTES = 8
 
 _TS_PACKET_BYTES = 188
 
+# The EBML header, and what comes before the size of the Segment, are within these.
+_HEAD_BYTES = 4096
+
+# Pictures that are decoded before another and shown after it, at most (H.264 and HEVC).
+MOST_REORDERED = 16
+
+# Where a message says that no part of the file begins.
+_POSITION = re.compile(r"(?:at|pos\.?|\d) \(?0x(\w+)|byte (\d+)")
+
 # Of a file that is only cut off, the frames before the cut keep their numbers.
 _ENDS = ("File ended prematurely",)
 
 # Their first frame is shown at zero.
 _FROM_ZERO = ("matroska,webm", "flv")
-
-UNTRUSTED = -1
 
 # Distances of this share of the usual one, and beyond, are gaps.
 _GAP = 1.5
@@ -41,14 +48,16 @@ class Hole(NamedTuple):
 
     Attributes:
         cause: how it shows; empty where nothing is missing.
-        numbers: of each packet's frame; in an AVI, in decoding order, else in the order they are shown;
-            `UNTRUSTED` where the packet may hold bytes of others. None where nothing tells them.
+        numbers: of each packet's frame; in an AVI, in decoding order, else in the order they are shown. None
+            where nothing tells them.
         num_frames: that the whole file had, as far as the file tells.
+        overrun: places of packets in which a hole may begin.
     """
 
     cause: str
     numbers: Optional[List[int]] = None
     num_frames: int = 0
+    overrun: Sequence[int] = ()
 
 
 def find_hole(
@@ -70,6 +79,8 @@ def find_hole(
         announced: the length of the file in bytes, as its header says; None where nothing says.
     """
     name = stream.container.format.name
+    if not source.read_at(0, 16).strip(b"\0"):
+        return "no video begins at byte 0"
     if complaints:
         return " ".join(complaints[0].split())
     if any(packet.is_corrupt for packet in packets):
@@ -80,7 +91,9 @@ def find_hole(
         return "" if len(packets) == stream.frames else _ends_early(stream, packets)
     last = packets[-1].pos
     if announced and last is not None:
-        return "" if last < announced else f"has frames behind the {announced} bytes its header announces"
+        if last >= announced:
+            return f"has frames behind the {announced} bytes its header announces"
+        return _lost_clusters(source, announced) or _ends_early(stream, packets)
     cause = _CHECKS[name](source) if name in _CHECKS else ""
     return cause or _time_goes_back(packets) or _time_jumps(packets)
 
@@ -90,25 +103,68 @@ def has_table(stream: Any) -> bool:
     return "mp4" in stream.container.format.name and stream.frames > 0
 
 
-def begins_with_key(stream: Any) -> bool:
-    """Whether the file's own index says that the video begins with a key frame."""
+def begins_with_key(stream: Any, first_packet: Any) -> bool:
+    """Whether the file says that the video begins with a key frame: in its index, or beside the packet."""
     entries: Any = getattr(stream, "index_entries", ())  # PyAV 15 has none
+    if not len(entries) or not entries[0].is_keyframe:
+        return False
     is_own = has_table(stream) or stream.container.format.name == "avi"
-    return is_own and len(entries) > 0 and bool(entries[0].is_keyframe)
+    is_marked = stream.container.format.name in _FROM_ZERO and entries[0].pos <= (first_packet.pos or 0)
+    return is_own or is_marked
 
 
 def _ends_early(stream: Any, packets: Sequence[Any]) -> str:
-    """Whether frames that the header of an MP4 shows are not in its table.
+    """Whether a file says that its video lasts longer than its frames do. An edit list may leave some out."""
+    missing_sec, num_frames = _missing_at_end(stream, packets, _end_sec(stream))
+    return f"its header shows {missing_sec:.2f} s more than it has frames for" if num_frames > 1 else ""
 
-    An edit list may leave some out.
-    """
-    if stream.duration is None or None in (packet.pts for packet in packets):
-        return ""
+
+def _missing_at_end(stream: Any, packets: Sequence[Any], end_sec: float) -> Tuple[float, int]:
+    """From the end of the last frame to `end_sec`: seconds, and frames as long as the last."""
+    if not end_sec or None in (packet.pts for packet in packets):
+        return 0.0, 0
     last = max(packets, key=lambda packet: (not packet.is_discard, packet.pts))
-    missing = (stream.start_time or 0) + stream.duration - last.pts - (last.duration or 0)
-    if missing <= _GAP * (last.duration or missing):
-        return ""
-    return f"its header shows {float(missing * stream.time_base):.2f} s more than it has frames for"
+    step_sec = float((last.duration or 0) * stream.time_base)
+    missing_sec = end_sec - float(last.pts * stream.time_base) - step_sec
+    return missing_sec, max(round(missing_sec / step_sec), 0) if step_sec else 0
+
+
+# Segment's children: Cluster, Cues, Tags, SeekHead, Info, Tracks, Attachments, Chapters, Void, CRC-32.
+_CLUSTER = 0x1F43B675
+_MATROSKA = {
+    _CLUSTER,
+    0x1C53BB6B,
+    0x1254C367,
+    0x114D9B74,
+    0x1549A966,
+    0x1654AE6B,
+    0x1941A469,
+    0x1043A770,
+    0xEC,
+    0xBF,
+}
+
+
+def _lost_clusters(source: VideoSource, announced: int) -> str:
+    """Whether the Segment of a Matroska file is more than a row of its parts; libav passes over unknown ones.
+
+    Reference: RFC 8794 and RFC 9559.
+    """
+    at = source.read_at(0, _HEAD_BYTES).find(b"\x18\x53\x80\x67") + 4
+    at += 9 - (source.read_at(at, 1) or b"\1")[0].bit_length()
+    while at < announced:
+        head = source.read_at(at, 12)
+        if not head or not head[0] or head[0] < 16:
+            return f"no part of Matroska begins at byte {at}"
+        num_id = 9 - head[0].bit_length()
+        if int.from_bytes(head[:num_id], "big") not in _MATROSKA or num_id >= len(head) or not head[num_id]:
+            return f"no part of Matroska begins at byte {at}"
+        num_size = 9 - head[num_id].bit_length()
+        size = int.from_bytes(head[num_id : num_id + num_size], "big") & ((1 << 7 * num_size) - 1)
+        if size == (1 << 7 * num_size) - 1:
+            return ""  # a cluster that does not say its size
+        at += num_id + num_size + size
+    return ""
 
 
 def _differs_from_index(stream: Any, packets: Sequence[Any], listed: Sequence[Tuple[int, int]]) -> str:
@@ -172,7 +228,7 @@ def _lost_sync(source: VideoSource) -> str:
     for size in (_TS_PACKET_BYTES, _TS_PACKET_BYTES + 4, _TS_PACKET_BYTES + 16):
         first = size - _TS_PACKET_BYTES if size == _TS_PACKET_BYTES + 4 else 0
         marks = data[first::size]
-        if marks[:5] == b"G" * 5:
+        if 2 * marks.count(b"G") > len(marks):
             wrong = len(marks) - len(marks.lstrip(b"G"))
             return f"no packet of MPEG-TS begins at byte {first + wrong * size}" if wrong < len(marks) else ""
     return ""
@@ -264,17 +320,18 @@ def number_packets(
     """The numbers of the packets that damage has left; arguments as for `find_hole`, and what it returned."""
     chunks = _chunks(listed)
     if stream.container.format.name != "avi":
-        numbers, num_frames = _numbers_by_time(stream, packets, complaints, bool(cause))
-        return Hole(cause, numbers, num_frames)
+        return _numbered_by_time(cause, stream, packets, complaints)
+    has_no_pauses = packets[-1].dts == len(packets) - 1
+    counted = stream.frames if has_no_pauses else 0
     is_listed = not cause and len(chunks) == len(packets)
     if is_listed or (len(chunks) < len(packets) and _is_cut_short(source, packets)):
-        return Hole(cause, list(range(len(packets))), len(packets))
+        return Hole(cause, list(range(len(packets))), max(len(packets), counted))
     number_at = {position: number for number, position in enumerate(chunks)}
     in_file = [number_at.get(packet.pos, -1) for packet in packets]
     is_known = -1 not in in_file and in_file == sorted(in_file)
-    has_no_pauses = packets[-1].dts == len(packets) - 1
-    num_frames = max(len(chunks), stream.frames) if has_no_pauses else len(chunks)
-    return Hole(cause, in_file if is_known else None, num_frames)
+    num_frames = max(len(chunks), counted)
+    overrun = [place for place, (one, other) in enumerate(zip(in_file, in_file[1:])) if other > one + 1]
+    return Hole(cause, in_file if is_known else None, num_frames, overrun)
 
 
 def _is_cut_short(source: VideoSource, packets: Sequence[Any]) -> bool:
@@ -292,45 +349,57 @@ def _is_cut_short(source: VideoSource, packets: Sequence[Any]) -> bool:
         at += 12 if head[8:] == b"rec " else _CHUNK_HEADER_BYTES + length + length % 2
 
 
-def _numbers_by_time(
-    stream: Any, packets: Sequence[Any], complaints: Sequence[str], has_hole: bool
-) -> Tuple[Optional[List[int]], int]:
-    """The numbers of the frames, and how many there were; None where their times do not tell."""
+def _numbered_by_time(cause: str, stream: Any, packets: Sequence[Any], complaints: Sequence[str]) -> Hole:
     pts = [packet.pts for packet in packets]
+    overrun = _overrun(packets, [cause, *complaints])
     is_in_order = has_table(stream) or not _time_goes_back(packets)
-    if None in pts or not is_in_order or stream.container.format.name == "mpeg":
-        return None, 0  # libav makes up most times of an MPEG program stream
+    if None in pts or overrun is None or not is_in_order or stream.container.format.name == "mpeg":
+        return Hole(cause)  # libav makes up most times of an MPEG program stream
     times = sorted(set(pts))
-    steps = [1] * (len(times) - 1)
-    num_lost_at_end = 0
-    if has_hole and not has_table(stream):
-        counted = _steps(times, exact=True)
-        if counted:
-            steps = counted
+    num_frames = len(times)
+    steps: Optional[List[int]] = [1] * (num_frames - 1)
+    if cause and has_table(stream):
+        num_frames += _missing_at_end(stream, packets, _end_sec(stream))[1]
+    elif cause:
+        steps = _steps(times, exact=True)
+        if steps:
             step_sec = float((times[-1] - times[0]) * stream.time_base) / sum(steps)
-            missing = (_end_sec(stream) - float(times[-1] * stream.time_base)) / step_sec - 1
-            num_lost_at_end = max(round(missing), 0)
             if stream.container.format.name in _FROM_ZERO and _first_sec(packets) > step_sec / 2:
-                return None, 0  # frames are lost at the beginning, or it begins late
-        elif not all(any(text in complaint for text in _ENDS) for complaint in complaints):
-            return None, 0
+                return Hole(cause)  # frames are lost at the beginning, or it begins late
+            num_lost_at_end = _missing_at_end(stream, packets, _end_sec(stream, may_guess=True))[1]
+            num_frames = sum(steps) + 1 + num_lost_at_end
+        elif _is_only_cut(packets, complaints):
+            steps = [1] * (num_frames - 1)
+    if steps is None:
+        return Hole(cause)
+    if cause and len(steps) == sum(steps) and pts != times:
+        # those lost at the end may include some shown before the last that are left
+        overrun.append(max(len(packets) - MOST_REORDERED, 0))
     number_at = dict(zip(times, accumulate(steps, initial=0)))
-    numbers = [number_at[time] for time in pts]
-    for place in _overrun(packets, complaints):
-        numbers[place] = UNTRUSTED
-    return numbers, number_at[times[-1]] + 1 + num_lost_at_end
+    return Hole(cause, [number_at[time] for time in pts], num_frames, overrun)
 
 
-def _overrun(packets: Sequence[Any], complaints: Sequence[str]) -> Iterator[int]:
-    """The packets before the bytes at which the demuxer stumbled: a hole may begin inside of them."""
-    stumbled = {
-        int(found, 16) for text in complaints for found in re.findall(r"\b(?:at|pos\.?|\d) \(?0x(\w+)", text)
-    }
+def _is_only_cut(packets: Sequence[Any], complaints: Sequence[str]) -> bool:
+    """Whether a file ends early, and is whole up to there as far as the demuxer knows."""
+    is_incomplete = packets[-1].is_corrupt and not any(packet.is_corrupt for packet in packets[:-1])
+    heard = all(any(text in complaint for text in _ENDS) for complaint in complaints)
+    return heard and (bool(complaints) or is_incomplete)
+
+
+def _overrun(packets: Sequence[Any], complaints: Sequence[str]) -> Optional[List[int]]:
+    """The packets before the bytes at which the demuxer stumbled; None where that was before all of them."""
     begins = [packet.pos or 0 for packet in packets]
-    for position in stumbled:
-        before = [place for place, begin in enumerate(begins) if begin < position]
-        if before:
-            yield max(before, key=begins.__getitem__)
+    found = []
+    for text in complaints:
+        position = _POSITION.search(text)
+        if position:
+            stumbled = int(position[2]) if position[2] else int(position[1], 16)
+            before = [place for place, begin in enumerate(begins) if begin < stumbled]
+            if before:
+                found.append(max(before, key=begins.__getitem__))
+            elif position[2]:  # libav also counts inside of parts
+                return None
+    return found
 
 
 def _first_sec(packets: Sequence[Any]) -> float:
@@ -338,8 +407,15 @@ def _first_sec(packets: Sequence[Any]) -> float:
     return float(first * packets[0].time_base)
 
 
-def _end_sec(stream: Any) -> float:
-    """When the last frame ends, as the file says; 0 where it does not."""
+def _end_sec(stream: Any, may_guess: bool = False) -> float:
+    """When the last frame ends, as the file says; 0 where it does not.
+
+    Args:
+        stream: the only one, or not.
+        may_guess: take the end of the file for that of its only stream.
+    """
+    if has_table(stream):
+        return float(((stream.start_time or 0) + (stream.duration or 0)) * stream.time_base)
     tag = stream.metadata.get("DURATION", "").split(":")  # Matroska, for each stream
     if len(tag) == 3:
         try:
@@ -348,7 +424,7 @@ def _end_sec(stream: Any) -> float:
             return 0.0
     container = stream.container
     is_alone = len(container.streams) == 1 and container.format.name in _FROM_ZERO
-    return (container.duration or 0) / 1e6 if is_alone else 0.0
+    return (container.duration or 0) / 1e6 if is_alone and may_guess else 0.0
 
 
 def without_doubles(packets: List[Any]) -> List[Any]:
@@ -365,7 +441,11 @@ def without_doubles(packets: List[Any]) -> List[Any]:
 
 
 def number_frames(
-    numbers: Sequence[int], num_frames: int, index: FrameIndex, depth: Optional[int]
+    numbers: Sequence[int],
+    num_frames: int,
+    index: FrameIndex,
+    depth: Optional[int],
+    overrun: Sequence[int] = (),
 ) -> Tuple[List[Optional[int]], Set[int]]:
     """What stands where in the file as it was whole.
 
@@ -375,13 +455,14 @@ def number_frames(
         index: of the packets that are left, and decode.
         depth: None where `numbers` are in the order shown; else they are in decoding order, and a picture is
             shown after at most so many that are decoded later.
+        overrun: places of packets that cannot be trusted.
 
     Returns:
         For each frame of the whole file the place of its packet, None where it is lost or cannot be trusted;
         and the places of the packets that cannot be.
     """
-    behind = [place for place, number in enumerate(numbers) if number == UNTRUSTED]
-    orphans = {place for entry in behind for place in (entry, *index.orphans(entry))}
+    behind: List[int] = []
+    orphans = {place for begin in overrun for place in index.spoilt(begin, spare=False)}
     number_of = {place: numbers[place] for place in index.shown}
     if depth is not None:
         num_lost = 0

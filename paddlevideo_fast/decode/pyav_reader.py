@@ -21,14 +21,11 @@ from paddlevideo_fast.decode.container import (
     open_packets,
 )
 from paddlevideo_fast.decode.headers import HeaderChanges
-from paddlevideo_fast.decode.holes import Hole, begins_with_key, number_frames
+from paddlevideo_fast.decode.holes import MOST_REORDERED, Hole, begins_with_key, number_frames
 from paddlevideo_fast.decode.packets import FrameIndex, index_packets, spare_test
 from paddlevideo_fast.decode.reader import OnCorrupt, VideoReader
 from paddlevideo_fast.decode.source import Source, VideoSource
 from paddlevideo_fast.errors import VideoDecodeError
-
-# Pictures that are decoded before another and shown after it, at most (H.264 and HEVC).
-_MOST_REORDERED = 16
 
 
 class PictureDecoder:
@@ -105,8 +102,10 @@ class PictureDecoder:
         self.damage = self.damage or hole.cause
         depth = None
         if self._container.format.name == "avi":
-            depth = _MOST_REORDERED if self._codec.has_b_frames else 0
-        self.shown, self._orphans = number_frames(hole.numbers, hole.num_frames, self._index, depth)
+            depth = MOST_REORDERED if self._codec.has_b_frames else 0
+        self.shown, self._orphans = number_frames(
+            hole.numbers, hole.num_frames, self._index, depth, hole.overrun
+        )
 
     def close(self) -> None:
         """Frees the file."""
@@ -120,7 +119,7 @@ class PictureDecoder:
         always starts at the first packet.
         """
         num_packets, entries = len(self._packets), self._changes.entries
-        self._first_key = entries[0] if entries and not begins_with_key(stream) else 0
+        self._first_key = entries[0] if entries and not begins_with_key(stream, self._packets[0]) else 0
         self._index = FrameIndex(range(num_packets), entries, num_packets)
         order = [picture.pts for picture in self.pictures()]
         if None in order or len(set(order)) < len(order):
