@@ -70,7 +70,12 @@ def test_wrong_inputs(videos, run_script, tmp_path):
 
 def test_check_names_bad_videos(videos, broken_videos, run_script, tmp_path):
     good = [f"{videos}/Run/v_Run_g01.avi 0", f"{broken_videos['one_frame']} 1"]
+    with_hole = bytearray((videos / "Run/v_Run_g01.avi").read_bytes())
+    begin = with_hole.index(b"00dc", with_hole.index(b"movi") + 500)
+    with_hole[begin : begin + 600] = bytes(600)
+    (tmp_path / "hole.avi").write_bytes(with_hole)
     bad = [f"{broken_videos[kind]} 1" for kind in ("text", "missing", "damaged")]
+    bad.append(f"{tmp_path}/hole.avi 1")
     (tmp_path / "all.list").write_text("\n".join([good[0], *bad, "", good[1]]) + "\n")
     done = run_script(
         CHECK, tmp_path / "all.list", "--workers=2", "--output", tmp_path / "clean.list", check=False
@@ -80,8 +85,8 @@ def test_check_names_bad_videos(videos, broken_videos, run_script, tmp_path):
     assert f"bad: {broken_videos['missing']}: no such file" in done.stdout
     failures = [line.split("\t") for line in (tmp_path / "clean.failures.txt").read_text().splitlines()]
     assert [f"{path} 1" for path, _ in failures] == bad
-    assert [f"bad: {path}: {cause}" for path, cause in failures] == done.stdout.splitlines()[-3:]
-    assert "2 of 5 are intact" in done.stderr
+    assert [f"bad: {path}: {cause}" for path, cause in failures] == done.stdout.splitlines()[-4:]
+    assert "2 of 6 are intact" in done.stderr
     assert run_script(CHECK, tmp_path / "clean.list").returncode == 0
 
 
