@@ -12,6 +12,7 @@ _SLICE, _SEI, _DELIMITER, _FILLER = 1, 6, 9, 12
 START_CODE = b"\x00\x00\x01"
 _VOP_START = b"\x00\x00\x01\xb6"  # MPEG-4 part 2: a picture
 B_VOP = 2
+_MPEG4_HEAD_BYTES = 64
 
 
 def spare_test(codec_context: Any) -> Optional[Callable[[Any], bool]]:
@@ -25,8 +26,16 @@ def spare_test(codec_context: Any) -> Optional[Callable[[Any], bool]]:
         length = num_length_bytes(codec_context)
         return lambda packet: _is_spare_h264(bytes(packet), length)
     if codec_context.name == "mpeg4":
-        return lambda packet: vop_type(packet) == B_VOP
+        return _is_spare_mpeg4
     return None
+
+
+def _is_spare_mpeg4(packet: Any) -> bool:
+    """The packet holds one picture, of type B. Most hold another type, which its first bytes tell."""
+    head = bytes(memoryview(packet)[:_MPEG4_HEAD_BYTES])
+    at = head.find(_VOP_START)
+    is_other = 0 <= at < len(head) - 4 and head[at + 4] >> 6 != B_VOP
+    return not is_other and vop_type(packet) == B_VOP
 
 
 def num_length_bytes(codec_context: Any) -> int:
