@@ -5,9 +5,9 @@
 
 A case changes one of the configs of the repository, or writes one that is made to grow, and adds overrides.
 The config is loaded, checked, saved, loaded again and parsed into a `RunSpec`; then its pipelines choose the
-frames of a clip. A case is a finding where an error is raised that is not the project's, where it takes more
-than 2 s of CPU time or 200 MB more memory than the process has, or where a message has a line of more than
-5000 characters.
+frames of a clip, and the run is planned. A case is a finding where an error is raised that is not the
+project's, where it takes more than 2 s of CPU time or 200 MB more memory than the process has, or where a
+message has a line of more than 5000 characters.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ if __name__ == "__main__":  # of the checkout, wherever the package may be insta
     sys.path[0] = str(Path(__file__).parents[1])
 
 from paddlevideo_fast import log
+from paddlevideo_fast.assembly.plan import plan_run
 from paddlevideo_fast.config import RunSpec, load_config
 from paddlevideo_fast.errors import PaddleVideoFastError
 from paddlevideo_fast.loader import ClipRequest, VideoRecord, build_pipeline
@@ -300,6 +301,7 @@ def use(case: Case) -> None:
         for num_frames in (1, 300):
             video = _Video(num_frames)
             pipeline.plan(video, VideoRecord("x", 0), ClipRequest(0, 0), np.random.default_rng(0))
+    plan_run(spec)
 
 
 class _Video(NamedTuple):
