@@ -35,24 +35,29 @@ SCRIPTS: Dict[str, str] = {
     "data ssv2": "data/ssv2/build_lists.py",
 }
 
+# PaddleVideo's users and PaddleX start these by the script at the root.
+_MAIN = Path(__file__).resolve().parents[1] / "main.py"
+_MAIN_SCRIPTS = {**SCRIPTS, "train": "main.py", "test": "main.py --test"}
+
 _COMMAND = re.compile(rf"\b{PROGRAM}((?: data)? [a-z0-9]+)?\b")
 
 
 def program(name: str) -> str:
     """What help and usage call a command: `paddlevideo-fast export`, or the script that was started."""
-    return as_started(f"{PROGRAM} {name}").replace("python tools/", "tools/").replace("python data/", "data/")
+    return re.sub(r"^python (?!-m )", "", as_started(f"{PROGRAM} {name}"))
 
 
 def as_started(text: str) -> str:
     """A text in which `paddlevideo-fast NAME` becomes what the user of this process types for it."""
-    started = f"/{Path(sys.argv[0]).resolve().as_posix()}" if sys.argv and sys.argv[0] else ""
-    if started.endswith("/paddlevideo_fast/__main__.py"):
+    started = Path(sys.argv[0] if sys.argv else "").resolve()
+    if started.as_posix().endswith("/paddlevideo_fast/__main__.py"):
         return _COMMAND.sub(rf"python -m {__package__}\1", text)
-    if any(started.endswith(f"/{script}") for script in SCRIPTS.values()):
-        return _COMMAND.sub(_script, text)
-    return text
+    scripts = _MAIN_SCRIPTS if started == _MAIN else SCRIPTS
+    if started != _MAIN and not started.as_posix().endswith(tuple(f"/{name}" for name in SCRIPTS.values())):
+        return text
 
+    def script(match: re.Match[str]) -> str:
+        found = scripts.get((match[1] or "").strip())
+        return f"python {found}" if found else match[0]
 
-def _script(match: re.Match[str]) -> str:
-    script = SCRIPTS.get((match[1] or "").strip())
-    return f"python {script}" if script else match[0]
+    return _COMMAND.sub(script, text)

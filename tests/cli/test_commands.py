@@ -56,6 +56,11 @@ def test_other_commands_are_named_as_this_one_was_started(started):
     started("/elsewhere/paddlevideo_fast/__main__.py")
     assert as_started(text).count("python -m paddlevideo_fast") == 3
     assert program("data pack") == "python -m paddlevideo_fast data pack"
+    started(ROOT / "main.py")
+    assert (program("train"), program("data pack")) == ("main.py", "data/pack_frames.py")
+    assert as_started("paddlevideo-fast test -w x") == "python main.py --test -w x"
+    started("/elsewhere/main.py")
+    assert program("train") == "paddlevideo-fast train"
 
 
 def test_texts_name_commands_that_exist():
