@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Optional, Sequence, Union
+from typing import Callable, Optional, Sequence, Union
 
 from paddlevideo_fast.config.document import Config
 from paddlevideo_fast.config.findings import Findings
@@ -18,7 +18,12 @@ from paddlevideo_fast.plugins import import_all, installed_imports
 _LOGGER = get_logger(__name__)
 
 
-def load_config(path: Union[str, Path], overrides: Sequence[str] = (), check: bool = True) -> Config:
+def load_config(
+    path: Union[str, Path],
+    overrides: Sequence[str] = (),
+    check: bool = True,
+    translate: Optional[Callable[[Config], None]] = None,
+) -> Config:
     """Reads a config with everything it inherits, applies the overrides and checks the result.
 
     Before the check, it imports the plug-ins that the config and installed packages name.
@@ -27,17 +32,25 @@ def load_config(path: Union[str, Path], overrides: Sequence[str] = (), check: bo
         path: a YAML file.
         overrides: `KEY.PATH=VALUE` texts, see `apply_overrides`.
         check: False leaves the content unchecked, and imports nothing.
+        translate: changes the config before it is checked; for configs of another shape.
 
     Raises:
         ConfigError: with all problems, each with file and line or the number of its override.
     """
-    return load_with_schema(path, overrides, ROOT if check else None)
+    return load_with_schema(path, overrides, ROOT if check else None, translate)
 
 
-def load_with_schema(path: Union[str, Path], overrides: Sequence[str], root: Optional[Group]) -> Config:
+def load_with_schema(
+    path: Union[str, Path],
+    overrides: Sequence[str],
+    root: Optional[Group],
+    translate: Optional[Callable[[Config], None]] = None,
+) -> Config:
     """See `load_config`; `root` is the schema, None to leave the content unchecked and import nothing."""
     config = read_with_bases(str(path))
     problems = apply_overrides(config, overrides, (root or ROOT).members)
+    if translate is not None:
+        translate(config)
     config.imports += take_imports(config)
     if config.imports:
         config[IMPORTS] = list(dict.fromkeys(one.name for one in config.imports))

@@ -96,23 +96,23 @@ class PaddleXFolders(Callback):
         prefix = str(self.run_folder / f"{self.model_name}_epoch_{epoch:05d}")
         folders: List[Path] = []
         if has_checkpoint:
-            folders.append(self._fill(f"epoch_{epoch}", prefix, prefix))
+            folders.append(self._fill(f"epoch_{epoch}", prefix))
         if is_best:
             best = str(self.run_folder / f"{self.model_name}_best")
-            folders.append(self._fill(_BEST, best, prefix if has_checkpoint else best))
+            is_checkpoint = has_checkpoint and _same(Path(f"{best}.pdparams"), Path(f"{prefix}.pdparams"))
+            folders.append(self._fill(_BEST, prefix if is_checkpoint else best))
             self._best = dict(trainer.state.best)
         for folder in sorted(self._epochs(), key=_number)[: -self.num_kept] if self.num_kept else ():
             shutil.rmtree(folder)
         self._export = self._exporter.submit(self._export_all, folders)
         self._write_result(done=False)
 
-    def _fill(self, name: str, weights: str, rest: str) -> Path:
-        """Puts a checkpoint and PaddleX's config into a folder: the weights of one, the rest of another."""
+    def _fill(self, name: str, prefix: str) -> Path:
+        """Puts a checkpoint, or weights alone, and PaddleX's config into a folder."""
         folder = self.order.output / name
         folder.mkdir(exist_ok=True)
         for ending in _ENDINGS:
-            source = Path(f"{weights if ending == '.pdparams' else rest}{ending}")
-            _link(source, folder / f"{name}{ending}")
+            _link(Path(f"{prefix}{ending}"), folder / f"{name}{ending}")
         config = self.order.output / "config.yaml"
         _link(config if config.is_file() else self.config, folder / "config.yaml", copy=True)
         return folder
@@ -122,7 +122,7 @@ class PaddleXFolders(Callback):
         done: List[Path] = []
         for folder in folders:
             target, weights = folder / "inference", folder / f"{folder.name}.pdparams"
-            same = [other for other in done if filecmp.cmp(other / f"{other.name}.pdparams", weights, False)]
+            same = [other for other in done if _same(other / f"{other.name}.pdparams", weights)]
             if not same:
                 _run_export(self.config, weights, target, self.order)
             elif (same[0] / "inference").is_dir():
@@ -155,7 +155,7 @@ class PaddleXFolders(Callback):
             models["best"]["score"] = next((v for k, v in self._best.items() if k != "epoch"), 0.0)
         result = {
             "model_name": self.order.model_name,
-            "label_dict": self.order.labels or "",
+            "label_dict": "label_dict.txt" if (self.order.output / "label_dict.txt").is_file() else "",
             "train_log": "train.log",
             "visualdl_log": str(Path(RUN_FOLDER, "vdl")),
             "config": "config.yaml",
@@ -178,6 +178,10 @@ class PaddleXFolders(Callback):
         return {
             kind: str(path.relative_to(self.order.output)) for kind, path in files.items() if path.is_file()
         }
+
+
+def _same(one: Path, other: Path) -> bool:
+    return filecmp.cmp(one, other, shallow=False)
 
 
 def _number(folder: Path) -> int:

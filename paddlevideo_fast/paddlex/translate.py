@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, Literal, Mapping, Optional, Sequence, Tuple, Union
 
-from paddlevideo_fast.config import Config, check_config
+from paddlevideo_fast.config import Config, load_config
 from paddlevideo_fast.config.layers import apply_overrides, read_with_bases
 from paddlevideo_fast.config.schema import ROOT
 from paddlevideo_fast.errors import AnnotationError, ConfigError
@@ -89,24 +89,16 @@ def load_paddlex_config(path: Union[str, Path], overrides: Sequence[str], task: 
         ConfigError: with all problems of the file.
         WeightError: the weights to train from cannot be downloaded or read.
     """
-    config = read_with_bases(str(path))
-    problems = apply_overrides(config, overrides, ROOT.members)
-    settings = _taken(config, "Global")
-    infer = _taken(config, "Infer")
-    config.pop("INFERENCE", None)
-    for key in settings:
-        if key not in _MEANINGS and key not in _READ_ELSEWHERE:
-            hint = did_you_mean(str(key), [*_MEANINGS, *_READ_ELSEWHERE])
-            warn_once(logger, config.problem(f"Global.{key}", f"unknown key{hint}; it has no effect"))
-        elif key in _MEANINGS and settings[key] is not None:
-            _set(config, _MEANINGS[key], settings[key], ("Global", key))
-    output = Path(str(config.get("output_dir") or settings.get("output_dir") or "output")).expanduser()
-    _set(config, "output_dir", str(output / RUN_FOLDER), ("Global", "output_dir"))
-    config.setdefault("keep_last", NUM_KEPT)
-    _read_as_paddlex_does(config)
-    config.pop("weights", None)
-    check_config(config, problems=problems)
+    settings: Dict[str, Any] = {}
+    infer: Dict[str, Any] = {}
 
+    def translate(config: Config) -> None:
+        settings.update(_taken(config, "Global"))
+        infer.update(_taken(config, "Infer"))
+        _translate(config, settings)
+
+    config = load_config(path, overrides, translate=translate)
+    output = Path(config["output_dir"]).parent
     weights, checkpoint = (_given(settings.get(key)) for key in ("pretrained_model", "checkpoints"))
     if task == "train" and checkpoint is not None:
         _set(
@@ -115,7 +107,7 @@ def load_paddlex_config(path: Union[str, Path], overrides: Sequence[str], task: 
             _own_checkpoint(checkpoint, output, config["model_name"]),
             ("Global", "checkpoints"),
         )
-    elif weights is not None and task != "export":
+    elif weights is not None and task != "export" and not config.get("weights"):  # -w goes before
         _set_weights(config, weights, task)
     post = infer.get("PostProcess")
     post = post if isinstance(post, Mapping) else {}
@@ -131,6 +123,21 @@ def load_paddlex_config(path: Union[str, Path], overrides: Sequence[str], task: 
     if order.labels is not None:
         config["DATASET"] = {**config["DATASET"], "class_names": order.labels}
     return config, order
+
+
+def _translate(config: Config, settings: Mapping[str, Any]) -> None:
+    """Puts what Global says under the keys that mean it here."""
+    config.pop("INFERENCE", None)
+    for key, value in settings.items():
+        if key not in _MEANINGS and key not in _READ_ELSEWHERE:
+            hint = did_you_mean(str(key), [*_MEANINGS, *_READ_ELSEWHERE])
+            warn_once(logger, config.problem(f"Global.{key}", f"unknown key{hint}; it has no effect"))
+        elif key in _MEANINGS and value is not None:
+            _set(config, _MEANINGS[key], value, ("Global", key))
+    output = Path(str(config.get("output_dir") or settings.get("output_dir") or "output")).expanduser()
+    _set(config, "output_dir", str(output / RUN_FOLDER), ("Global", "output_dir"))
+    config.setdefault("keep_last", NUM_KEPT)
+    _read_as_paddlex_does(config)
 
 
 def _taken(config: Config, name: str) -> Dict[str, Any]:
