@@ -42,6 +42,12 @@ _FROM_ZERO = ("matroska,webm", "flv")
 # Distances of this share of the usual one, and beyond, are gaps.
 _GAP = 1.5
 
+# Recorders drop a frame now and then; a jump is a sign of damage from so many frames' time on.
+_BIG_JUMP = 3
+
+# Times and counts may be damaged, too; nothing is believed that makes more frames of the packets than this.
+_MOST_FRAMES_A_PACKET = 20
+
 
 class Hole(NamedTuple):
     """Packets of a file are missing, or are where they do not belong.
@@ -108,9 +114,9 @@ def begins_with_key(stream: Any, first_packet: Any) -> bool:
     entries: Any = getattr(stream, "index_entries", ())  # PyAV 15 has none
     if not len(entries) or not entries[0].is_keyframe:
         return False
-    is_own = has_table(stream) or stream.container.format.name == "avi"
-    is_marked = stream.container.format.name in _FROM_ZERO and entries[0].pos <= (first_packet.pos or 0)
-    return is_own or is_marked
+    name = stream.container.format.name
+    is_marked = name in _FROM_ZERO and entries[0].pos <= (first_packet.pos or 0)
+    return name == "avi" or "mp4" in name or is_marked
 
 
 def _ends_early(stream: Any, packets: Sequence[Any]) -> str:
@@ -279,10 +285,11 @@ def _time_jumps(packets: Sequence[Any]) -> str:
     if steps is None:
         return ""
     jumps = [place for place, step in enumerate(steps) if step > 1]
-    if not jumps or len(jumps) > max(2, len(steps) // 50):
+    if not jumps or len(jumps) > max(2, len(steps) // 50) or max(steps) < _BIG_JUMP:
         return ""
-    at = times[jumps[0]] * packets[0].time_base
-    return f"no frame for {steps[jumps[0]]} frames' time after {float(at):.2f} s, at a constant frame rate"
+    longest = max(jumps, key=steps.__getitem__)
+    at_sec = float(times[longest] * packets[0].time_base)
+    return f"no frame for {steps[longest]} frames' time after {at_sec:.2f} s, at a constant frame rate"
 
 
 def _steps(times: Sequence[int], exact: bool = False) -> Optional[List[int]]:
@@ -318,9 +325,18 @@ def number_packets(
     cause: str,
 ) -> Hole:
     """The numbers of the packets that damage has left; arguments as for `find_hole`, and what it returned."""
+    if stream.container.format.name == "avi":
+        hole = _numbered_by_index(cause, source, stream, packets, listed)
+    else:
+        hole = _numbered_by_time(cause, stream, packets, complaints)
+    is_likely = hole.num_frames <= _MOST_FRAMES_A_PACKET * len(packets) + 100
+    return hole if is_likely else Hole(cause)
+
+
+def _numbered_by_index(
+    cause: str, source: VideoSource, stream: Any, packets: Sequence[Any], listed: Sequence[Tuple[int, int]]
+) -> Hole:
     chunks = _chunks(listed)
-    if stream.container.format.name != "avi":
-        return _numbered_by_time(cause, stream, packets, complaints)
     has_no_pauses = packets[-1].dts == len(packets) - 1
     counted = stream.frames if has_no_pauses else 0
     is_listed = not cause and len(chunks) == len(packets)
