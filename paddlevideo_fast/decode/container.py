@@ -131,7 +131,7 @@ def open_packets(source: VideoSource, allow_cut: bool = False) -> Demuxed:
             name = container.format.name
             # PyAV 15 has no index
             entries = getattr(stream, "index_entries", ()) if name == "avi" else ()
-            listed = [(entry.pos, entry.size) for entry in entries]
+            listed = [entry.pos for entry in entries]
             packets = _demux(source, container, stream, allow_cut)
             complaints = [text for _, speaker, text in log if speaker == name]
             announced = announced_bytes(source.read_at(0, 4096))

@@ -70,7 +70,7 @@ def find_hole(
     source: VideoSource,
     stream: Any,
     packets: Sequence[Any],
-    listed: Sequence[Tuple[int, int]],
+    listed: Sequence[int],
     complaints: Sequence[str],
     announced: Optional[int],
 ) -> str:
@@ -80,7 +80,7 @@ def find_hole(
         source: the file.
         stream: its video stream.
         packets: of the stream, in decoding order, as they were demuxed.
-        listed: position and size of the packets in an AVI's own index, before packets were demuxed.
+        listed: positions of the packets in an AVI's own index, before packets were demuxed.
         complaints: of the demuxer.
         announced: the length of the file in bytes, as its header says; None where nothing says.
     """
@@ -173,13 +173,15 @@ def _lost_clusters(source: VideoSource, announced: int) -> str:
     return ""
 
 
-def _differs_from_index(stream: Any, packets: Sequence[Any], listed: Sequence[Tuple[int, int]]) -> str:
+def _differs_from_index(stream: Any, packets: Sequence[Any], listed: Sequence[int]) -> str:
     """Compares the chunks of an AVI with its index; without a whole one, with the number in its header.
 
     Without an index libav lists the first chunks itself.
     """
-    chunks = _chunks(listed)
-    lost = len(set(chunks) - {packet.pos for packet in packets})
+    chunks, found = _chunks(listed), [packet.pos for packet in packets]
+    if chunks == found:
+        return ""
+    lost = len(set(chunks) - set(found))
     if lost:
         return f"{lost} of the {len(chunks)} frames in its index are not where it says"
     if len(chunks) == len(packets):
@@ -190,8 +192,8 @@ def _differs_from_index(stream: Any, packets: Sequence[Any], listed: Sequence[Tu
     return f"its header counts {num_frames} frames, and {last + 1} are there"
 
 
-def _chunks(listed: Sequence[Tuple[int, int]]) -> List[int]:
-    return [position + _CHUNK_HEADER_BYTES for position, size in listed if size]
+def _chunks(listed: Sequence[int]) -> List[int]:
+    return [position + _CHUNK_HEADER_BYTES for position in listed]
 
 
 def _loose_boxes(source: VideoSource) -> str:
@@ -320,7 +322,7 @@ def number_packets(
     source: VideoSource,
     stream: Any,
     packets: Sequence[Any],
-    listed: Sequence[Tuple[int, int]],
+    listed: Sequence[int],
     complaints: Sequence[str],
     cause: str,
 ) -> Hole:
@@ -334,7 +336,7 @@ def number_packets(
 
 
 def _numbered_by_index(
-    cause: str, source: VideoSource, stream: Any, packets: Sequence[Any], listed: Sequence[Tuple[int, int]]
+    cause: str, source: VideoSource, stream: Any, packets: Sequence[Any], listed: Sequence[int]
 ) -> Hole:
     chunks = _chunks(listed)
     has_no_pauses = packets[-1].dts == len(packets) - 1
