@@ -25,6 +25,15 @@ settings.register_profile("suite", deadline=None, derandomize=True)
 settings.load_profile("suite")
 
 
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport() -> Iterator[None]:
+    """Makes what a test has printed text that pytest-xdist can send: names of files may hold any bytes."""
+    report = (yield).get_result()
+    report.sections = [
+        (title, text.encode("utf-8", "backslashreplace").decode("utf-8")) for title, text in report.sections
+    ]
+
+
 @pytest.fixture(autouse=True)
 def _untouched_logger() -> None:
     """Takes away what an earlier run of the command line left on the package's logger."""
