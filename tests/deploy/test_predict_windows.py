@@ -244,7 +244,7 @@ def test_pictures_of_a_folder_keep_its_folders(predict, make_clip, broken_videos
     (folder / "b.mp4").write_bytes(broken_videos["text"].read_bytes())
     words = ["-i", folder, "--window_sec", "0.5"]
     code, out, err = predict(*words, "--annotated", tmp_path / "out", "--timeline", tmp_path / "times")
-    assert (code, err.count("Error"), out.count("segments")) == (2, 1, 2)
+    assert (code, err.count("Error"), out.count("segments")) == (1, 1, 2)
     for folder_out, ending in ((tmp_path / "out", "mp4"), (tmp_path / "times", "png")):
         files = sorted(path.relative_to(folder_out).as_posix() for path in folder_out.rglob("*.*"))
         assert files == [f"a.{ending}", f"sub/a.{ending}"]
@@ -291,7 +291,7 @@ def test_real_clips_one_by_one_and_together(predict, real_clips_dir, broken_vide
     entries = json.loads(text)
     intact = [Path(entry["path"]).stem for entry in entries if "error" not in entry]
     assert {Path(entry["path"]).name for entry in entries if "error" in entry} == {"corrupted.mp4"}
-    assert (code, err.count("VideoDecodeError"), len(err.splitlines())) == (2, 1, 1)
+    assert (code, err.count("VideoDecodeError"), len(err.splitlines())) == (1, 1, 1)
     assert sorted(path.name for path in out.iterdir()) == sorted(
         f"{stem}.{ending}" for stem in intact for ending in ("mp4", "png")
     )
@@ -326,7 +326,7 @@ def test_a_frame_that_only_the_annotated_video_needs_is_damaged(predict, make_cl
     assert (code, len(entry["top"])) == (2, 5)
     assert "frame 20 is damaged or missing" in entry["error"]
     assert err.count(entry["error"]) == 1
-    assert list((tmp_path / "out").iterdir()) == []
+    assert not list(tmp_path.glob("out/*"))
 
 
 def test_an_interrupted_run_keeps_what_is_done(predict, make_clip, tmp_path, monkeypatch):
