@@ -259,7 +259,7 @@ def test_pictures_of_a_folder_keep_its_folders(predict, make_clip, broken_videos
     assert not (tmp_path / "none").exists()
     (tmp_path / "file").write_text("")
     code, out, err = predict(*words, "--annotated", tmp_path / "file" / "below")
-    assert (code, out, err.count("cannot be made")) == (2, "", 1)
+    assert (code, out, err.count("cannot be written: Not a directory")) == (2, "", 1)
 
 
 def test_frames_carry_the_class_of_their_time(predict, motion_videos, tmp_path, monkeypatch):
