@@ -219,7 +219,7 @@ def test_a_flag_that_paddle_has_not_got(own_environment, monkeypatch, tiny_confi
     cfg = load_config(str(tiny_config), overrides)
     with pytest.raises(ConfigError) as error:
         check_environment(RunSpec.of(cfg))
-    late = "Paddle reads it at its import, which came first; start through tools/main.py, or set"
+    late = "Paddle reads it at its import, which came first; start through paddlevideo-fast train, or set"
     assert [problem.partition("  ")[2] for problem in error.value.problems] == [
         f"RUNTIME.fraction_of_gpu_memory_to_use: {late} FLAGS_fraction_of_gpu_memory_to_use in the "
         "environment",
