@@ -44,6 +44,16 @@ def _untouched_logger() -> None:
     logger.setLevel(logging.NOTSET)
 
 
+@pytest.fixture(autouse=True)
+def _untouched_environment() -> Iterator[None]:
+    """Takes back what a command that ran in this process has set for itself, such as the devices it sees."""
+    before = dict(os.environ)
+    yield
+    for name in set(os.environ) - set(before):
+        del os.environ[name]
+    os.environ.update(before)
+
+
 class MotionDataset(NamedTuple):
     root: Path
     train_list: Path

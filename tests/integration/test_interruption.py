@@ -166,7 +166,7 @@ def test_sigkill_at_random_moments_of_a_run(tiny_config, tmp_path, run_main, sta
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-        for marker in (tmp_path / "out").glob("*.json"):
+        for marker in (tmp_path / "out").glob("[!.]*.json"):
             load_checkpoint(str(marker))
     last = run_main(tiny_config, *common, "-o", "resume=auto")
     assert last.returncode == 0, last.stdout
