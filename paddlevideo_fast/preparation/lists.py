@@ -208,12 +208,21 @@ def _clips_by_class(root: Path, kind: str, prefix: str) -> Dict[str, List[Clip]]
     return found
 
 
-def _read_classes(file: Path, folders: Iterable[str]) -> List[str]:
-    """The class names of a file, one a line."""
+def class_names(file: Path) -> List[str]:
+    """The class names of a file, one a line.
+
+    Raises:
+        ToolError: the file cannot be read.
+    """
     try:
-        names = [line.strip() for line in read_names(file) if line.strip()]
+        return [line.strip() for line in read_names(file) if line.strip()]
     except (OSError, ValueError) as error:
         raise ToolError(f"{file}: cannot be read: {cause_of(error)}") from error
+
+
+def _read_classes(file: Path, folders: Iterable[str]) -> List[str]:
+    """The class names of a file, which has all of the folders."""
+    names = class_names(file)
     unknown = sorted(set(folders) - set(names))
     if unknown:
         raise ToolError(f"{file}: lacks the class folders {', '.join(unknown)}")

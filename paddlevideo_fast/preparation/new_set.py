@@ -17,9 +17,9 @@ from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Set, Tu
 
 from paddlevideo_fast.decode import VIDEO_EXTENSIONS, open_video
 from paddlevideo_fast.errors import AnnotationError, VideoDecodeError
-from paddlevideo_fast.files import read_names
 from paddlevideo_fast.loader.annotations import UNLISTABLE, list_line, read_video_list
 from paddlevideo_fast.names import printable
+from paddlevideo_fast.preparation.lists import class_names
 from paddlevideo_fast.preparation.run import ToolError, run_all
 
 SPLITS = {"train": "train", "training": "train", "val": "valid", "valid": "valid", "validation": "valid"}
@@ -111,10 +111,7 @@ def find(source: Path, class_file: Optional[Path] = None, data_prefix: Optional[
 
 
 def _read_classes(file: Path, found: Source) -> List[str]:
-    try:
-        names = [name.strip() for name in read_names(file) if name.strip()]
-    except OSError as error:
-        raise ToolError(f"{file}: cannot be read: {error.strerror}") from None
+    names = class_names(file)
     if all(name.isdigit() for name in found.classes):  # the numbers of a list
         largest = max(map(int, found.classes))
         if largest >= len(names):
