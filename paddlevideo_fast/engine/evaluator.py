@@ -16,6 +16,7 @@ from paddlevideo_fast.engine.prefetch import to_device
 from paddlevideo_fast.engine.protocols import BatchLoader, Preprocess, VideoModel
 from paddlevideo_fast.loader import Batch, Incident
 from paddlevideo_fast.metrics import Metric
+from paddlevideo_fast.modeling.losses import loss_of_each
 
 
 class Evaluator:
@@ -79,7 +80,8 @@ class Evaluator:
         def visit(batch: Batch, logits: paddle.Tensor) -> None:
             labels = paddle.to_tensor(batch.labels)
             clips.append(np.stack([batch.ids, batch.views], axis=1))
-            losses.append(_loss_of_each(model, logits, labels))
+            each = getattr(model, "loss_of_each", None)
+            losses.append(loss_of_each(model.loss, each, logits, labels).numpy())
             metric.update(logits, labels, batch.ids, batch.views)
 
         incidents = self.visit(model, visit, "evaluation", check_stop=check_stop)
@@ -187,9 +189,3 @@ def evaluate(
         loader, preprocess, precision=precision, on_incidents=on_incidents, max_batches=max_iters
     )
     return evaluator.run(model, metric)
-
-
-def _loss_of_each(model: VideoModel, logits: paddle.Tensor, labels: paddle.Tensor) -> np.ndarray:
-    """float32 [N]; unlike the loss of a batch, each may be averaged with the losses of other batches."""
-    pairs = zip(logits.split(len(labels)), labels.split(len(labels)))
-    return paddle.stack([model.loss(*pair) for pair in pairs]).astype("float32").numpy().reshape(-1)

@@ -19,7 +19,9 @@ Mix = Callable[[paddle.Tensor, paddle.Tensor, np.random.Generator], Tuple[paddle
 class VideoModel(Protocol):
     """A `paddle.nn.Layer` with a loss.
 
-    `model(clips)` gives logits [N, num_classes], or a tuple of logits, the first of which count.
+    `model(clips)` gives logits [N, num_classes], or a tuple of logits, the first of which count. A model may
+    have `loss_of_each(logits, labels)`, the losses [N] of the clips; without it evaluation calls `loss` once
+    a clip.
     """
 
     training: bool

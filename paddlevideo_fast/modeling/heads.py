@@ -9,7 +9,7 @@ from paddle import nn
 
 from paddlevideo_fast.config.types import NonNegative, Share, Size
 from paddlevideo_fast.errors import ConfigError
-from paddlevideo_fast.modeling.losses import CrossEntropyLoss
+from paddlevideo_fast.modeling.losses import CrossEntropyLoss, loss_of_each
 from paddlevideo_fast.modeling.preprocess import MixedLabels
 from paddlevideo_fast.registry import HEADS, LOSSES, Registry
 
@@ -42,7 +42,16 @@ class Head(nn.Layer):
 
     def loss(self, logits: paddle.Tensor, labels: Union[paddle.Tensor, MixedLabels]) -> paddle.Tensor:
         """Scalar loss of logits [N, num_classes] and labels (int64 [N] or mixed)."""
-        return self.loss_func(logits, labels, ls_eps=self.ls_eps if self.training else 0.0)
+        return self.loss_func(logits, labels, ls_eps=self._ls_eps_now)
+
+    def loss_of_each(self, logits: paddle.Tensor, labels: paddle.Tensor) -> paddle.Tensor:
+        """The loss of each clip alone, float32 [N]; a loss without `each` is called once a clip."""
+        each = getattr(self.loss_func, "each", None)
+        return loss_of_each(self.loss_func, each, logits, labels, ls_eps=self._ls_eps_now)
+
+    @property
+    def _ls_eps_now(self) -> float:
+        return self.ls_eps if self.training else 0.0
 
 
 class LinearHead(Head):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, List, Literal, Mapping, Optional, Tuple, Union
+from typing import Any, Callable, List, Literal, Mapping, Optional, Tuple, Union
 
 import paddle
 import paddle.nn.functional as F
@@ -50,6 +50,35 @@ class CrossEntropyLoss(nn.Layer):
         loss = hard if ls_eps == 0 else (1 - ls_eps) * hard - ls_eps * log_prob.mean()
         return loss * self.loss_weight
 
+    def each(self, logits: paddle.Tensor, labels: paddle.Tensor, ls_eps: float = 0.0) -> paddle.Tensor:
+        """The loss of each clip alone, float32 [N]; see `forward`."""
+        log_prob = F.log_softmax(logits.astype("float32"), axis=-1)
+        hard = F.nll_loss(log_prob, labels, reduction="none")
+        loss = hard if ls_eps == 0 else (1 - ls_eps) * hard - ls_eps * log_prob.mean(axis=-1)
+        return loss * self.loss_weight
+
+
+def loss_of_each(
+    loss: Callable[..., paddle.Tensor],
+    each: Optional[Callable[..., paddle.Tensor]],
+    logits: Any,
+    labels: paddle.Tensor,
+    **options: Any,
+) -> paddle.Tensor:
+    """The loss of each clip alone, float32 [N]; it may be averaged with the losses of other batches.
+
+    Args:
+        loss: gives the scalar loss of a batch.
+        each: gives the losses [N] of a batch in one call; None: `loss` is called once a clip.
+        logits: [N, num_classes].
+        labels: [N, ...].
+        options: further arguments of both.
+    """
+    if each is not None:
+        return each(logits, labels, **options).astype("float32")
+    pairs = zip(logits.split(len(labels)), labels.split(len(labels)))
+    return paddle.stack([loss(*pair, **options) for pair in pairs]).astype("float32").reshape([-1])
+
 
 LABELS = "GroundTruth"
 
@@ -85,6 +114,10 @@ class DistillationCELoss(nn.Layer):
             labels: int64 [N], or the labels that `Mixup` gave.
         """
         return self._cross_entropy(logits[self.models[0]], labels)
+
+    def each(self, logits: Mapping[str, paddle.Tensor], labels: paddle.Tensor) -> paddle.Tensor:
+        """The loss of each clip alone, float32 [N]; see `forward`."""
+        return self._cross_entropy.each(logits[self.models[0]], labels)
 
 
 @DISTILLATION_LOSSES.register()

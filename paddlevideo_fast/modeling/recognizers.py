@@ -12,6 +12,7 @@ from paddlevideo_fast.config.sections import Component, Group, ListOf, NamedList
 from paddlevideo_fast.config.types import arguments_of
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.log import get_logger
+from paddlevideo_fast.modeling.losses import loss_of_each
 from paddlevideo_fast.modeling.preprocess import MixedLabels
 from paddlevideo_fast.modeling.weights import WeightReport, load_weights
 from paddlevideo_fast.registry import (
@@ -109,6 +110,10 @@ class Recognizer(nn.Layer):
     def loss(self, logits: paddle.Tensor, labels: Union[paddle.Tensor, MixedLabels]) -> paddle.Tensor:
         """Scalar loss of logits [N, num_classes] and labels (int64 [N] or `MixedLabels`)."""
         return self.head.loss(logits, labels)
+
+    def loss_of_each(self, logits: paddle.Tensor, labels: paddle.Tensor) -> paddle.Tensor:
+        """The loss of each clip alone, float32 [N]."""
+        return self.head.loss_of_each(logits, labels)
 
     def load_pretrained(self) -> List[WeightReport]:
         """Loads the file that the backbone's `pretrained` names, if any; returns reports of what was loaded.
@@ -298,6 +303,20 @@ class RecognizerDistillation(nn.Layer):
         """Scalar loss of what `forward` gave in the same mode and labels (int64 [N] or `MixedLabels`)."""
         logits = dict(zip(self._names, outputs)) if self.training else {STUDENT: outputs}
         return paddle.add_n([loss(logits, labels) for loss in self._losses[self.training]])
+
+    def loss_of_each(self, logits: paddle.Tensor, labels: paddle.Tensor) -> paddle.Tensor:
+        """The loss of each clip alone in evaluation, float32 [N], of the student's logits."""
+
+        def of_each(loss: Any) -> paddle.Tensor:
+            each = getattr(loss, "each", None)
+            return loss_of_each(
+                lambda logits, labels: loss({STUDENT: logits}, labels),
+                each and (lambda logits, labels: each({STUDENT: logits}, labels)),
+                logits,
+                labels,
+            )
+
+        return paddle.add_n([of_each(loss) for loss in self._losses[False]])
 
     def load_pretrained(self) -> List[WeightReport]:
         """Loads the files that the backbones' `pretrained` name; see `Recognizer.load_pretrained`."""

@@ -29,6 +29,26 @@ def test_smoothed_cross_entropy(eps):
     assert float(loss) == pytest.approx(2 * by_hand(LABELS, eps), rel=1e-5)
 
 
+class OwnLoss(paddle.nn.Layer):
+    """A user's loss, which knows batches only."""
+
+    def forward(self, logits, labels, ls_eps=0.0):
+        return CrossEntropyLoss()(logits, labels, ls_eps)
+
+
+@pytest.mark.parametrize("loss", [CrossEntropyLoss(), OwnLoss()], ids=["in one call", "clip by clip"])
+@pytest.mark.parametrize("eps", [0.0, 0.1])
+def test_the_loss_of_each_clip(section, loss, eps):
+    model = build_model(section(num_classes=7))
+    model.head.loss_func, model.head.ls_eps = loss, eps
+    model.train()
+    each = model.loss_of_each(paddle.to_tensor(LOGITS), paddle.to_tensor(LABELS))
+    alone = [
+        model.loss(paddle.to_tensor(LOGITS[i : i + 1]), paddle.to_tensor(LABELS[i : i + 1])) for i in range(5)
+    ]
+    np.testing.assert_array_equal(each.numpy(), [float(one) for one in alone])
+
+
 def test_smoothing_is_paddlevideos():
     soft = F.label_smooth(F.one_hot(paddle.to_tensor(LABELS), 7), epsilon=0.1)
     expected = F.cross_entropy(paddle.to_tensor(LOGITS), soft, soft_label=True)
