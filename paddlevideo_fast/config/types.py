@@ -60,6 +60,7 @@ NumViews = Annotated[int, Range(1, 1000)]  # of a video
 Count = Annotated[int, Range(0)]
 Share = Annotated[float, Range(0.0, 1.0)]
 NonNegative = Annotated[float, Range(0.0)]
+Activation = Literal["softmax", "sigmoid"]  # of logits: a video has one class, or any number of classes
 
 
 @dataclass(frozen=True)

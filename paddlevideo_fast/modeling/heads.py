@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Dict, Literal, Optional, Sequence, Union
+from typing import Any, ClassVar, Dict, Literal, Optional, Sequence, Type, Union
 
 import paddle
 from paddle import nn
 
-from paddlevideo_fast.config.types import NonNegative, Share, Size
+from paddlevideo_fast.config.types import Activation, NonNegative, Share, Size
 from paddlevideo_fast.errors import ConfigError
-from paddlevideo_fast.modeling.losses import CrossEntropyLoss, loss_of_each
+from paddlevideo_fast.modeling.losses import BinaryCrossEntropyLoss, CrossEntropyLoss, loss_of_each
 from paddlevideo_fast.modeling.preprocess import MixedLabels
 from paddlevideo_fast.registry import HEADS, LOSSES, Registry
 
@@ -17,31 +17,58 @@ _FC_LR_MULTIPLIERS = {"fc.weight": 5.0, "fc.bias": 10.0}
 _SLOW_CHANNELS = 32  # of the last stage, for one channel of the stem
 
 
+_USUAL_LOSS: Dict[Activation, Type[nn.Layer]] = {
+    "softmax": CrossEntropyLoss,
+    "sigmoid": BinaryCrossEntropyLoss,
+}
+
+
 class Head(nn.Layer):
     """The loss on logits.
 
     Args:
-        loss_cfg: the loss; null: cross entropy.
+        loss_cfg: the loss; null: cross entropy, with `activation: sigmoid` binary cross entropy.
         ls_eps: label smoothing; in training only.
+        activation: makes probabilities of logits, in evaluation, export and prediction. "softmax": a video
+            has one class. "sigmoid": it has any number of classes, each with a probability of its own.
 
     Attributes:
         num_classes: length of the logits; None: the backbone decides.
         in_channels: channels of the features that the head takes; None: it takes logits.
         lr_multipliers: structured parameter name in the head to factor on the learning rate.
+
+    Raises:
+        ConfigError: the loss is for the other activation.
     """
 
     parts: ClassVar[Dict[str, Registry]] = {"loss_cfg": LOSSES}
 
-    def __init__(self, loss_cfg: Optional[nn.Layer] = None, ls_eps: Share = 0.0) -> None:
+    def __init__(
+        self,
+        loss_cfg: Optional[nn.Layer] = None,
+        ls_eps: Share = 0.0,
+        activation: Activation = "softmax",
+    ) -> None:
         super().__init__()
         self.num_classes: Optional[int] = None
         self.in_channels: Optional[int] = None
         self.ls_eps = ls_eps
         self.lr_multipliers: Dict[str, float] = {}
-        self.loss_func = loss_cfg if loss_cfg is not None else CrossEntropyLoss()
+        self.activation = activation
+        self.loss_func = loss_cfg if loss_cfg is not None else _USUAL_LOSS[activation]()
+        meant = getattr(self.loss_func, "activation", activation)  # a user's own loss need not say
+        if meant != activation:
+            loss = type(self.loss_func).__name__
+            text = f"{loss} is a loss of {meant}; set activation to {meant}, or take another loss"
+            raise ConfigError([f"MODEL.head.activation={activation}: {text}"])
 
     def loss(self, logits: paddle.Tensor, labels: Union[paddle.Tensor, MixedLabels]) -> paddle.Tensor:
-        """Scalar loss of logits [N, num_classes] and labels (int64 [N] or mixed)."""
+        """Scalar loss of logits [N, num_classes] and labels.
+
+        Args:
+            logits: float [N, num_classes].
+            labels: int64 [N]; with `activation` "sigmoid" float32 [N, num_classes]; or mixed ones of these.
+        """
         return self.loss_func(logits, labels, ls_eps=self._ls_eps_now)
 
     def loss_of_each(self, logits: paddle.Tensor, labels: paddle.Tensor) -> paddle.Tensor:

@@ -77,13 +77,17 @@ class MixedLabels:
     """Two labels for each clip: `a` with weight `lam`, `b` with weight 1 - `lam`.
 
     Attributes:
-        a, b: int64 tensors [N].
+        a, b: int64 tensors [N], or float32 [N, num_classes] where a clip has any number of classes.
         lam: one number in [0, 1] for the batch.
     """
 
     a: paddle.Tensor
     b: paddle.Tensor
     lam: float
+
+    def blended(self) -> paddle.Tensor:
+        """The targets `lam` · a + (1 - `lam`) · b of clips with any number of classes."""
+        return self.a * self.lam + self.b * (1 - self.lam)
 
 
 @MIXES.register()
@@ -111,7 +115,7 @@ class Mixup:
 
         Args:
             clips: float [N, ...].
-            labels: int64 [N].
+            labels: int64 [N], or float32 [N, num_classes].
             rng: the only source of randomness.
 
         Returns:

@@ -9,7 +9,7 @@ from paddle import nn
 
 from paddlevideo_fast.config import build
 from paddlevideo_fast.config.sections import Component, Group, ListOf, NamedListOf, Section
-from paddlevideo_fast.config.types import arguments_of
+from paddlevideo_fast.config.types import Activation, arguments_of
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.modeling.losses import loss_of_each
@@ -98,6 +98,13 @@ class Recognizer(nn.Layer):
             raise ConfigError([_wrong_head(backbone["name"], head["name"], classifies=False)])
         return backbone.get("class_num", classes.default)
 
+    @classmethod
+    def activation_of(cls, section: Mapping[str, Any]) -> Activation:
+        """What makes probabilities of the logits of the network that a checked MODEL section describes."""
+        head = section["head"]
+        argument = arguments_of(HEADS.get(head["name"])).get("activation")  # a user's own head may lack it
+        return head.get("activation", argument.default if argument else "softmax")
+
     @property
     def lr_multipliers(self) -> Dict[str, float]:
         """Structured parameter name to the factor on its learning rate that its part asks for."""
@@ -108,7 +115,7 @@ class Recognizer(nn.Layer):
         }
 
     def loss(self, logits: paddle.Tensor, labels: Union[paddle.Tensor, MixedLabels]) -> paddle.Tensor:
-        """Scalar loss of logits [N, num_classes] and labels (int64 [N] or `MixedLabels`)."""
+        """Scalar loss of logits [N, num_classes] and labels; see `Head.loss`."""
         return self.head.loss(logits, labels)
 
     def loss_of_each(self, logits: paddle.Tensor, labels: paddle.Tensor) -> paddle.Tensor:
@@ -270,6 +277,11 @@ class RecognizerDistillation(nn.Layer):
             raise ConfigError([_no_student(models)])
         return Recognizer2D.classes_of(models[STUDENT])
 
+    @classmethod
+    def activation_of(cls, section: Mapping[str, Any]) -> Activation:
+        """What makes probabilities of the logits; no other activation is allowed."""
+        return "softmax"
+
     @property
     def lr_multipliers(self) -> Dict[str, float]:
         """Structured parameter name to the factor on the learning rate that its part asks for."""
@@ -329,6 +341,11 @@ def _networks(models: Sequence[Tuple[str, Mapping[str, nn.Layer]]]) -> List[Reco
         if parts["head"].ls_eps:
             problems.append(
                 f"MODEL.models.{index}.{name}.head.ls_eps: the losses are in MODEL.loss; leave it out"
+            )
+        if parts["head"].activation != "softmax":
+            problems.append(
+                f"MODEL.models.{index}.{name}.head.activation: the losses of distillation compare softmax "
+                "scores, of one class a video; leave it out, or train the network alone with Recognizer2D"
             )
         try:
             networks.append(Recognizer2D(**parts))

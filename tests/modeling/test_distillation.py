@@ -220,6 +220,15 @@ def loss_of(part, *pairs):
             },
             r"models.0.Teacher.head.ls_eps: the losses are in MODEL.loss",
         ),
+        (
+            {
+                "models": [
+                    {"Teacher": TEACHER},
+                    {"Student": {**STUDENT, "head": {**STUDENT["head"], "activation": "sigmoid"}}},
+                ]
+            },
+            r"models.1.Student.head.activation: the losses of distillation compare softmax scores",
+        ),
         (loss_of("Train", ["Student", "Teacher"]), r"expected \[a model, GroundTruth\]"),
         (
             {"models": [{"Teacher": TEACHER}, {"Student": {**STUDENT, "head": TEACHER["head"]}}]},
