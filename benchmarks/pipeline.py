@@ -202,7 +202,8 @@ def _calls(recipe: Recipe, clip: str, files: Dict[str, Path], packed: Optional[s
             dataset = _packed_clip(packed, pipeline, Path(clip))
         else:
             cls: Type[ClipDataset] = FrameDataset if kind == "jpeg" else VideoDataset
-            dataset = cls("", pipeline=pipeline, seed=0, training=True, records=[VideoRecord(str(file), 0)])
+            records = [VideoRecord(str(file), (0,))]
+            dataset = cls("", pipeline=pipeline, seed=0, training=True, records=records)
         calls[kind] = _ours(dataset)
     return calls
 

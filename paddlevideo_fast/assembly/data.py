@@ -14,6 +14,7 @@ from paddlevideo_fast.config.settings import SplitName
 from paddlevideo_fast.engine import Distribution
 from paddlevideo_fast.loader import (
     BadSamples,
+    VideoRecord,
     WorkerOptions,
     build_dataset,
     build_loader,
@@ -107,12 +108,19 @@ def make_loader(
 
 def data_identity(spec: RunSpec, split: Split) -> Dict[str, Any]:
     """What determines the samples of a step; a run resumes only where this is the same."""
-    records = "\n".join(f"{record.path} {record.label}" for record in split.dataset.records)
+    records = "\n".join(map(_identity, split.dataset.records))
     return {
         "batch_size": spec.data.batch_size,
         "num_samples": len(split.dataset),
         "list_crc32": zlib.crc32(records.encode("utf-8", errors="surrogateescape")),
     }
+
+
+def _identity(record: VideoRecord) -> str:
+    """What a record adds to the identity of its list; the plain line where it says no more."""
+    plain = f"{record.path} {','.join(map(str, record.labels))}"
+    more = (record.span, record.weight, record.group)
+    return plain if more == (None, 1.0, "") else f"{plain} {more}"
 
 
 def _dali_options(spec: RunSpec, name: SplitName) -> Optional[DaliOptions]:

@@ -3,7 +3,7 @@
 from paddlevideo_fast.decode.backends import BACKENDS, VIDEO_EXTENSIONS, check_video, open_video
 from paddlevideo_fast.decode.frames import FrameFolderReader, open_frames
 from paddlevideo_fast.decode.packed import PackedReader, PackedShard, open_shards
-from paddlevideo_fast.decode.reader import Box, OnCorrupt, VideoReader
+from paddlevideo_fast.decode.reader import Box, OnCorrupt, Span, VideoReader
 from paddlevideo_fast.decode.source import Source
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "PackedReader",
     "PackedShard",
     "Source",
+    "Span",
     "VideoReader",
     "check_video",
     "open_frames",

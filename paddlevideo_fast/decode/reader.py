@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from operator import index as as_integer
 from typing import Any, Dict, Iterable, Iterator, List, Literal, NamedTuple, Optional, Sequence, Tuple
@@ -11,6 +12,9 @@ import numpy as np
 from paddlevideo_fast.errors import VideoDecodeError
 
 OnCorrupt = Literal["raise", "nearest"]
+
+_TOLERANCE_SEC = 0.0005
+_SLACK_SEC = 0.25
 
 
 class Box(NamedTuple):
@@ -63,6 +67,46 @@ class VideoReader(ABC):
     def height(self) -> int:
         """Height of a frame as it is shown, in pixels."""
         return self._shown_size()[1]
+
+    def times_sec(self) -> np.ndarray:
+        """When each frame is shown: float64 [num_frames], seconds after the first frame, ascending.
+
+        Raises:
+            VideoDecodeError: nothing says.
+        """
+        raise VideoDecodeError(self.path, "nothing says when its frames are shown; give spans in frames")
+
+    def frames_of(self, span: Span) -> Tuple[int, int]:
+        """The frames [first, stop) of a span.
+
+        A frame is in a span of seconds if its time t has start ≤ t < end. Times are compared with a tolerance
+        of half a millisecond, because many lists and containers round to milliseconds. A span between two
+        frames has the frame that is on display. A span may end a quarter of a second after the last frame,
+        because annotated lengths are often those of the sound.
+
+        Raises:
+            VideoDecodeError: the span reaches over the video, or times are unknown.
+        """
+        if span.unit == "frames":
+            length, unit, slack = float(self.num_frames), "frames", 0.0
+            first, stop = round(span.start), self.num_frames if span.end is None else round(span.end)
+        else:
+            times, unit, slack = self.times_sec(), "s", _SLACK_SEC
+            length = float(times[-1]) + (1 / self.avg_fps if self.avg_fps else 0.0)
+            starts, ends = span.start - _TOLERANCE_SEC, math.inf if span.end is None else span.end
+            first = int(np.searchsorted(times, starts))
+            stop = int(np.searchsorted(times, ends - _TOLERANCE_SEC))
+            if first >= stop:
+                first, stop = max(stop - 1, 0), max(stop, 1)
+        if span.start < 0 or span.start >= length or (span.end is not None and span.end > length + slack):
+            raise VideoDecodeError(
+                self.path, f"the span {span} is not inside the video, which lasts {length:.10g} {unit}"
+            )
+        return first, stop
+
+    def part(self, span: Span) -> VideoPart:
+        """The frames of a span as a video; closing it leaves this reader open. Raises as `frames_of`."""
+        return VideoPart(self, *self.frames_of(span))
 
     @abstractmethod
     def _decode(self, wanted: List[int]) -> Iterable[Tuple[int, np.ndarray]]:
@@ -171,6 +215,24 @@ def _integer(frame: Any) -> int:
         raise TypeError(f"frame numbers are integers, found {frame!r}") from None
 
 
+class Span(NamedTuple):
+    """A part of a video, from `start` up to before `end`.
+
+    Attributes:
+        start: number of the first frame, from 0; or seconds after the first frame of the video is shown.
+        end: number of the frame after the last, or seconds; None: the end of the video.
+        unit: of both.
+    """
+
+    start: float
+    end: Optional[float]
+    unit: Literal["frames", "sec"] = "frames"
+
+    def __str__(self) -> str:
+        end = "the end" if self.end is None else f"{self.end:.10g}"
+        return f"{self.start:.10g} to {end} {'s' if self.unit == 'sec' else 'frames'}"
+
+
 class VideoPart(VideoReader):
     """Frames `first` to `stop` - 1 of a video, counted from 0. Closing it leaves the video open.
 
@@ -178,12 +240,15 @@ class VideoPart(VideoReader):
         video: an open reader.
         first: number of the first frame.
         stop: number of the frame after the last, at most the video's number of frames.
+
+    Attributes:
+        first: as given.
     """
 
     def __init__(self, video: VideoReader, first: int, stop: int) -> None:
         if not 0 <= first < stop <= video.num_frames:
             raise ValueError(f"[{first}, {stop}) is no part of {video.num_frames} frames")
-        self._video, self._first = video, first
+        self._video, self.first = video, first
         self.path, self.codec, self.avg_fps = video.path, video.codec, video.avg_fps
         self.num_frames = stop - first
 
@@ -197,12 +262,17 @@ class VideoPart(VideoReader):
         """See `VideoReader`."""
         return self._video.pixel_aspect
 
+    def times_sec(self) -> np.ndarray:
+        """See `VideoReader`; the first frame of the part is at 0."""
+        times = self._video.times_sec()[self.first : self.first + self.num_frames]
+        return times - times[0]
+
     def _shown_size(self) -> Tuple[int, int]:
         self._require_open()
         return self._video.width, self._video.height
 
     def _decode(self, wanted: List[int]) -> Iterator[Tuple[int, np.ndarray]]:
         replaced_before = self._video.num_replaced
-        for index, picture in self._video._decode([self._first + index for index in wanted]):
-            yield index - self._first, picture
+        for index, picture in self._video._decode([self.first + index for index in wanted]):
+            yield index - self.first, picture
         self.num_replaced += self._video.num_replaced - replaced_before

@@ -210,7 +210,7 @@ class _AnyVideo(NamedTuple):
 def clip_shape(recipe: Recipe) -> List[int]:
     """[T, H, W] of the clips that the pipeline makes for the network."""
     dataset = recipe.dataset()
-    plan = dataset.pipeline.plan(_AnyVideo(), VideoRecord("a video", 0), ClipRequest(0, 0), Middle())
+    plan = dataset.pipeline.plan(_AnyVideo(), VideoRecord("a video", (0,)), ClipRequest(0, 0), Middle())
     num_frames, height, width, _ = plan.geometry.plan().shape(len(plan.frames))
     return [num_frames // dataset.num_crops, height, width]
 

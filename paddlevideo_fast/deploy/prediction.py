@@ -130,15 +130,15 @@ class Windowing:
         return [Window(first, first + length) for first in firsts]
 
 
-class PartDecoder:
-    """Opens windows of a video that is open already; the `place` of a record says which frames."""
+class OpenDecoder:
+    """Opens a video that is open already; closing what `open` returns leaves it open."""
 
     def __init__(self, video: VideoReader) -> None:
         self._video = video
 
     def open(self, record: VideoRecord) -> VideoPart:
-        """The window."""
-        return VideoPart(self._video, *record.place)
+        """All of the video."""
+        return VideoPart(self._video, 0, self._video.num_frames)
 
 
 class Segment(NamedTuple):

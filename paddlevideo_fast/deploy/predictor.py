@@ -9,10 +9,10 @@ from typing import Callable, Dict, Iterable, Iterator, List, Optional, Sequence,
 
 import numpy as np
 
-from paddlevideo_fast.decode import VIDEO_EXTENSIONS, VideoReader
+from paddlevideo_fast.decode import VIDEO_EXTENSIONS, Span, VideoReader
 from paddlevideo_fast.deploy.prediction import (
     BatchTime,
-    PartDecoder,
+    OpenDecoder,
     Prediction,
     Score,
     Unread,
@@ -211,8 +211,8 @@ class Predictor:
         windows = windowing.cut(video.path, video.num_frames, video.avg_fps)
         numbers = range(len(windows))
         batches = [numbers[first : first + batch_size] for first in numbers[::batch_size]]
-        records = [VideoRecord(video.path, 0, place=window) for window in windows]
-        dataset = self.recipe.dataset_of(records, PartDecoder(video))
+        records = [VideoRecord(video.path, (0,), span=Span(*window)) for window in windows]
+        dataset = self.recipe.dataset_of(records, OpenDecoder(video))
         parts: List[Prediction] = []
         for batch in progress(batches):
             clips = [self._clips(dataset, number) for number in batch]

@@ -80,7 +80,7 @@ class Recipe(NamedTuple):
 
     def dataset(self, paths: Sequence[str] = ()) -> ClipDataset:
         """A data set of video files that gives the same clips as an evaluation."""
-        return self.dataset_of([VideoRecord(path, 0) for path in paths], build_decoder(self.section))
+        return self.dataset_of([VideoRecord(path, (0,)) for path in paths], build_decoder(self.section))
 
     def dataset_of(self, records: Sequence[VideoRecord], decoder: Decoder) -> ClipDataset:
         """Like `dataset`, for records that another decoder opens."""

@@ -122,7 +122,7 @@ class _Ready:
 
     def __init__(self, clip_shape: Sequence[int], size: int) -> None:
         self.clip = np.zeros(tuple(clip_shape), np.uint8)
-        self.records = [VideoRecord("made up", 0)] * size
+        self.records = [VideoRecord("made up", (0,))] * size
 
     def __len__(self) -> int:
         return len(self.records)
@@ -134,13 +134,22 @@ class _Ready:
 def _wrap(watch: Stopwatch, dataset: ClipDataset) -> None:
     opened = watch.timed("open", dataset.open)
 
+    cut = dataset.part
+
     def open_timed(record: VideoRecord) -> Any:
-        reader = opened(record)
+        return timed(opened(record))
+
+    def part_timed(reader: Any, record: VideoRecord) -> Any:
+        part = cut(reader, record)
+        return part if part is reader else timed(part)
+
+    def timed(reader: Any) -> Any:
         reader.read = watch.timed("decode", reader.read)
         return reader
 
     watch.wrap(dataset, "load", "other")  # what is left of it when the stages inside are taken out
     watch.replace(dataset, "open", open_timed)
+    watch.replace(dataset, "part", part_timed)
     watch.wrap(Resample, "render", "resample")
     for step in dataset.pipeline.pixelwise:
         watch.wrap(step, "apply", f"augment {type(step).__name__}")
@@ -226,7 +235,9 @@ def _few_clips(dataset: ClipDataset) -> ClipDataset:
     sizes: List[Tuple[int, int]] = []
     for number in chosen.tolist():
         try:
-            with dataset.open(dataset.records[number]) as reader:
+            record = dataset.records[number]
+            with dataset.open(record) as whole:
+                reader = dataset.part(whole, record)
                 sizes.append((reader.num_frames * reader.width * reader.height, number))
         except VideoDecodeError:
             continue  # the run itself names such files

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
 from paddlevideo_fast.config.zoo import maker_of_list
+from paddlevideo_fast.decode import Span
 from paddlevideo_fast.decode.frames import DEFAULT_SUFFIX, is_frame_format
 from paddlevideo_fast.errors import AnnotationError, cause_of, shown
 from paddlevideo_fast.files import read_names, whence
@@ -30,20 +31,36 @@ class VideoRecord:
 
     Attributes:
         path: the video file or the folder of frames.
-        label: number of the class, ≥ 0.
+        labels: numbers of the classes, each ≥ 0, ascending; none for background. The constructor also takes
+            one number.
         num_frames: frames in the folder; None for a video.
         frames_suffix: format string of the frames' file names; None for a video.
         line: line number in the list, from 1; 0 where the record is from no list.
-        place: where in an open file: of packed frames, the shard's number and the video's in it; of a window
-            of a video, its first frame and the frame after its last.
+        place: of packed frames, the shard's number and the video's in it.
+        span: the part of the video that the record is about; None: all of it.
+        weight: how often the sampler `weighted` draws the record, relative to the others.
+        group: name of the recordings that belong together, such as those of one person; "": only itself.
     """
 
     path: str
-    label: int
+    labels: Tuple[int, ...]
     num_frames: Optional[int] = None
     frames_suffix: Optional[str] = None
     line: int = 0
     place: Tuple[int, int] = (0, 0)
+    span: Optional[Span] = None
+    weight: float = 1.0
+    group: str = ""
+
+    def __post_init__(self) -> None:
+        labels = (self.labels,) if isinstance(self.labels, int) else tuple(sorted(set(self.labels)))
+        object.__setattr__(self, "labels", labels)
+
+    @property
+    def label(self) -> int:
+        """The only label; raises ValueError where there is not exactly one."""
+        (label,) = self.labels
+        return label
 
 
 def read_video_list(file_path: str, data_prefix: Optional[str] = None, suffix: str = "") -> List[VideoRecord]:
@@ -62,7 +79,7 @@ def read_video_list(file_path: str, data_prefix: Optional[str] = None, suffix: s
         if suffix and not path.endswith(suffix):
             path += suffix
         number = _integer(label, "label", 0, file_path, line)
-        records.append(VideoRecord(_join(data_prefix, path), number, line=line))
+        records.append(VideoRecord(_join(data_prefix, path), (number,), line=line))
     return _not_empty(records, file_path, "path label")
 
 
@@ -88,7 +105,7 @@ def read_frame_list(
         num_frames = _integer(count, "num_frames", 1, file_path, line)
         path = _join(data_prefix, folder)
         records.append(
-            VideoRecord(path, _integer(label, "label", 0, file_path, line), num_frames, suffix, line)
+            VideoRecord(path, (_integer(label, "label", 0, file_path, line),), num_frames, suffix, line)
         )
     return _not_empty(records, file_path, "folder num_frames label")
 
@@ -133,10 +150,11 @@ def check_labels(records: Sequence[VideoRecord], num_classes: int, file: str) ->
         AnnotationError: names the first line, or the record where it is from no list, whose label is not.
     """
     for record in records:
-        if record.label >= num_classes:
+        largest = max(record.labels, default=0)
+        if largest >= num_classes:
             where = f"{file}:{record.line}" if record.line else record.path
             raise AnnotationError(
-                f"{where}: label {record.label} with num_classes {num_classes}: "
+                f"{where}: label {largest} with num_classes {num_classes}: "
                 f"labels go from 0 to {num_classes - 1}; correct the list or the head's num_classes"
             )
 

@@ -198,7 +198,7 @@ class ClipDataset:
         raise NotImplementedError
 
     def open(self, record: VideoRecord) -> VideoReader:
-        """A reader of a record's frames.
+        """A reader of the file of a record, whatever its span.
 
         Raises:
             VideoDecodeError: it cannot be decoded.
@@ -241,7 +241,7 @@ class ClipDataset:
                 self.on_record(index)
             try:
                 with self.open(attempt.record) as reader:
-                    clip = self.pipeline(reader, *attempt, out)
+                    clip = self.pipeline(self.part(reader, attempt.record), *attempt, out)
             except VideoDecodeError as error:
                 incidents.append(Incident.failed(attempt.record.path, error))
                 continue
@@ -250,6 +250,20 @@ class ClipDataset:
             return Sample(clip.pixels, clip.label, index, request.view, tuple(incidents), self.num_crops)
         label = self.records[request.index].label
         return Sample(None, label, request.index, request.view, tuple(incidents), self.num_crops)
+
+    def part(self, reader: VideoReader, record: VideoRecord) -> VideoReader:
+        """The frames of a record's span, of a reader of its file.
+
+        Raises:
+            VideoDecodeError: the span is not inside the video.
+        """
+        if record.span is None:
+            return reader
+        try:
+            return reader.part(record.span)
+        except VideoDecodeError as error:
+            where = f"{self.file_path}:{record.line}: " if record.line else ""
+            raise VideoDecodeError(error.path, f"{where}{error.cause}") from None
 
     def attempts(self, request: ClipRequest) -> Iterator[Attempt]:
         """The record of a request, and in training the substitutes drawn for it should it not decode."""
@@ -361,7 +375,7 @@ class PackedFrameDataset(ClipDataset):
 
 def _all_records(shards: Sequence[PackedShard]) -> List[VideoRecord]:
     return [
-        VideoRecord(shard.path_of(video), label, place=(number, video))
+        VideoRecord(shard.path_of(video), (label,), place=(number, video))
         for number, shard in enumerate(shards)
         for video, label in enumerate(shard.directory.videos["label"].tolist())
     ]
@@ -388,7 +402,7 @@ def _listed_records(
             continue
         number, video = places[name]
         path = shards[number].path_of(video)
-        records.append(VideoRecord(path, record.label, line=record.line, place=(number, video)))
+        records.append(replace(record, path=path, place=(number, video)))
     if num_failed:
         get_logger().warning(f"{file_path}: {num_failed} videos are left out: they could not be packed")
     return records

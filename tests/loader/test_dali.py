@@ -283,7 +283,7 @@ def test_nothing_decodes(root, damaged):
 def test_a_decoder_that_sees_another_video_is_noticed(root, facts, cause):
     dataset = dataset_of(root, {**SEGMENTS, "valid_mode": True}, training=False)
     loader = loader_of(dataset)
-    loader._drafter._facts[dataset.records[1].path] = facts
+    loader._drafter._facts[dataset.records[1].path, None] = facts
     batch, _ = loader.epoch(0)
     assert batch.ids.tolist() == [0, 2, 3]
     ((path, text),) = batch.failures

@@ -6,6 +6,8 @@ from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 import numpy as np
 
+from paddlevideo_fast.decode import Span
+from paddlevideo_fast.decode.reader import VideoPart
 from paddlevideo_fast.errors import LoaderError, VideoDecodeError
 from paddlevideo_fast.loader.annotations import VideoRecord
 from paddlevideo_fast.loader.dali import graph
@@ -24,6 +26,7 @@ class VideoFacts(NamedTuple):
     avg_fps: float
     width: int
     height: int
+    first: int = 0  # number in the file of the span's first frame
 
 
 class Draft:
@@ -94,7 +97,7 @@ class Drafter:
         self.device = device
         self._dali = import_dali()
         self._jitters = _jitters_of(dataset)
-        self._facts: Dict[str, VideoFacts] = {}
+        self._facts: Dict[Tuple[str, Optional[Span]], VideoFacts] = {}
         self.num_changes = sum(len(jitter.steps) for jitter in self._jitters)
 
     def draft(self, request: ClipRequest) -> Draft:
@@ -117,7 +120,8 @@ class Drafter:
             except VideoDecodeError as error:
                 draft.fail(error)
                 continue
-            draft.plan = self.dataset.pipeline.plan(facts, *attempt)
+            plan = self.dataset.pipeline.plan(facts, *attempt)
+            draft.plan = plan._replace(frames=plan.frames + facts.first)
             draft.inputs = {"encoded": encoded, **_plan_inputs(draft.plan)}
             if self.num_changes:
                 draft.inputs["changes"] = self._changes(attempt.rng)
@@ -125,18 +129,21 @@ class Drafter:
 
     def _facts_of(self, record: VideoRecord) -> VideoFacts:
         """Size and length, from our reader's index; a file is opened for them once."""
-        facts = self._facts.get(record.path)
+        key = (record.path, record.span)
+        facts = self._facts.get(key)
         if facts is None:
             with self.dataset.open(record) as reader:
                 require_codec(self._dali, self.device, reader.codec, record.path)
-                facts = VideoFacts(reader.num_frames, reader.avg_fps, reader.width, reader.height)
+                part = self.dataset.part(reader, record)
+                first = part.first if isinstance(part, VideoPart) else 0
+                facts = VideoFacts(part.num_frames, part.avg_fps, part.width, part.height, first)
                 if reader.quarter_turns:
                     raise VideoDecodeError(
                         record.path,
                         f"is shown turned by {360 - 90 * reader.quarter_turns}°, which DALI does not do: "
                         "re-encode it",
                     )
-            self._facts[record.path] = facts
+            self._facts[key] = facts
         return facts
 
     def _changes(self, rng: np.random.Generator) -> np.ndarray:
