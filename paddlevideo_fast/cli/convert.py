@@ -48,6 +48,6 @@ def _run(args: argparse.Namespace) -> None:
         model = build_model(load_config(args.config, args.override)["MODEL"], load_pretrained=False)
         result = convert_file(args.kind, args.src, model, target, args.partial)
     print(result.table())
-    for line in result.differences:
+    for line in (*result.differences, *result.notes):
         print(line)
     print(f"{result.summary()}; written to {args.to}")

@@ -66,11 +66,13 @@ class Conversion:
         weights: our names to float32 arrays (integers stay what they are).
         rows: every tensor of the file and every tensor that the file lacks, in their order.
         differences: how the file's network differs from the config's, a line each.
+        notes: what to set so that the config also tests as the other toolkit does, a line each.
     """
 
     weights: Dict[str, np.ndarray] = field(default_factory=dict)
     rows: List[Row] = field(default_factory=list)
     differences: List[str] = field(default_factory=list)
+    notes: List[str] = field(default_factory=list)
 
     @property
     def is_whole(self) -> bool:
@@ -119,6 +121,7 @@ def convert(converter: Converter) -> Conversion:
         if name not in taken and (name.startswith("backbone.") or not converter.backbone_only):
             result.rows.append(Row("", name, shape, "missing"))
     result.differences = [*converter.differences(), *differences(placed, network)]
+    result.notes = list(converter.notes())
     return result
 
 

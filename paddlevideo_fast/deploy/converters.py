@@ -67,6 +67,8 @@ class Network:
         classifier: name of the linear layer that gives the logits, such as "head.fc".
         shift_ratio: share of the channels in a fold of the temporal shift; 0: there is no shift.
         slow_frames, stem_strides: as of `ResNetSlowFast` and `ResNetI3D`; None: it is neither.
+        pooling: how its head pools clips that are larger than 224²: "global", or what it averages over
+            windows, "probabilities" or "logits"; None: no head for 3D networks.
     """
 
     def __init__(self, model: nn.Layer) -> None:
@@ -82,6 +84,9 @@ class Network:
         self.shift_ratio: float = getattr(model.backbone, "shift_ratio", 0.0)
         self.slow_frames: Optional[str] = getattr(model.backbone, "slow_frames", None)
         self.stem_strides: Optional[Tuple[int, int]] = getattr(model.backbone, "stem_strides", None)
+        self.pooling: Optional[str] = None
+        if hasattr(model.head, "window"):
+            self.pooling = "global" if model.head.window is None else model.head.window_average
         self._depth: int = getattr(model.backbone, "depth", 50)
 
     def block_name(self, stage: int, index: int) -> str:
@@ -116,6 +121,10 @@ class Converter:
 
     def differences(self) -> Sequence[str]:
         """Differences between the networks that names and shapes do not show, a line each."""
+        return []
+
+    def notes(self) -> Sequence[str]:
+        """What to set in a config so that it also tests as the other toolkit does, a line each."""
         return []
 
     def linear(self, leaf: str, *steps: Step) -> Place:
@@ -291,13 +300,15 @@ class ClipConverter(Converter):
     Attributes:
         classifier: the classifier's name in the file.
         layers: pairs of a pattern that matches the whole name of a layer, and its name in our backbone.
-        slow_frames, stem_strides: properties of the toolkit's networks that no tensor shows.
+        slow_frames, stem_strides, pooling: properties of the toolkit's networks that no tensor shows; see
+            `Network`.
     """
 
     classifier: ClassVar[str]
     layers: ClassVar[Sequence[Tuple[str, str]]]
     slow_frames: ClassVar[str] = "spread"
     stem_strides: ClassVar[Tuple[int, int]] = (1, 1)
+    pooling: ClassVar[str] = "probabilities"
 
     def normalized(self, name: str) -> str:
         """The name of a tensor in the form that `classifier` and `layers` expect."""
@@ -330,6 +341,18 @@ class ClipConverter(Converter):
                 f"MODEL.backbone.conv1_stride_t={conv} and MODEL.backbone.pool1_stride_t={pool}"
             ]
         return []
+
+    def notes(self) -> Sequence[str]:
+        if self.network.pooling == self.pooling:
+            return []
+        if self.pooling == "global":
+            return [
+                "this toolkit takes one global mean of clips larger than 224²; set MODEL.head.crop_size=null"
+            ]
+        return [
+            f"this toolkit averages {self.pooling} over windows of clips larger than 224²; set "
+            f"MODEL.head.crop_size=224 and MODEL.head.window_average={self.pooling}"
+        ]
 
 
 class PySlowFastConverter(ClipConverter):
@@ -376,6 +399,7 @@ class PyTorchVideoConverter(ClipConverter):
     """PyTorchVideo's networks. They number all their parts; parts without weights leave gaps."""
 
     classifier = "s6.0.proj"
+    pooling = "logits"
     layers = (
         (r"s1\.([01])\.conv", r"s1.pathway\1_stem._conv"),
         (r"s1\.([01])\.norm", r"s1.pathway\1_stem._bn"),
@@ -413,6 +437,7 @@ class MMAction2ClipConverter(ClipConverter):
     )
     slow_frames = "strided"
     stem_strides = (2, 2)
+    pooling = "global"
 
     def normalized(self, name: str) -> str:
         """`backbone.fast_path.layer1.0.conv2.bn.weight` to `1.s2.0.b.bn.weight`; a single pathway is 0."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar, Dict, Literal, Optional, Sequence, Type, Union
 
 import paddle
+import paddle.nn.functional as F
 from paddle import nn
 
 from paddlevideo_fast.config.types import Activation, NonNegative, Share, Size
@@ -15,7 +16,7 @@ from paddlevideo_fast.registry import HEADS, LOSSES, Registry
 
 _FC_LR_MULTIPLIERS = {"fc.weight": 5.0, "fc.bias": 10.0}
 _SLOW_CHANNELS = 32  # of the last stage, for one channel of the stem
-
+_STRIDE = 32  # pixels of the clip for one of the last feature map
 
 _USUAL_LOSS: Dict[Activation, Type[nn.Layer]] = {
     "softmax": CrossEntropyLoss,
@@ -217,14 +218,56 @@ class MoViNetHead(Head):
 
 
 class ClipHead(LinearHead):
-    """The mean of each pathway over time and space, dropout, the linear layer."""
+    """The mean of each pathway over time and space, dropout, the linear layer.
+
+    Args:
+        crop_size: side of the training crops in pixels. Larger clips are classified once for each window of
+            this size, 32 pixels apart, and the results are averaged, as PySlowFast, PyTorchVideo and
+            PaddleVideo do in their tests at 256². null: one global mean, as MMAction2 does.
+        window_average: what is averaged over the windows in evaluation: "probabilities" (PySlowFast,
+            PaddleVideo) or "logits" (PyTorchVideo). In training always logits.
+    """
 
     data_format = "NCDHW"
 
+    def __init__(
+        self,
+        crop_size: Optional[Size] = None,
+        window_average: Literal["probabilities", "logits"] = "probabilities",
+        **shared: Any,
+    ) -> None:
+        super().__init__(**shared)
+        self.window = None if crop_size is None else max(crop_size // _STRIDE, 1)
+        self.window_average = window_average
+
     def forward(self, features: Sequence[paddle.Tensor]) -> paddle.Tensor:
-        """Features [N, C, T, H, W] of each pathway to logits [N, num_classes]; any T, H and W."""
-        pooled = paddle.concat([x.mean(axis=[2, 3, 4]) for x in features], axis=1)
-        return self.linear(self.dropout(pooled))
+        """Features [N, C, T, H, W] of each pathway to logits [N, num_classes]; any T, H and W.
+
+        Where probabilities are averaged over windows, the logits are those that give the means.
+        """
+        if self.window is None or max(features[0].shape[3:]) in range(1, self.window + 1):
+            pooled = paddle.concat([x.mean(axis=[2, 3, 4]) for x in features], axis=1)
+            return self.linear(self.dropout(pooled))
+        pooled = paddle.concat([_window_means(x, self.window) for x in features], axis=1)
+        num_windows = pooled.shape[2] * pooled.shape[3]
+        by_window = pooled.flatten(2).transpose([0, 2, 1])
+        logits = self.linear(self.dropout(by_window))
+        if self.training or self.window_average == "logits" or num_windows == 1:
+            return logits.mean(axis=1)
+        logits = logits.astype("float32")
+        if self.activation == "sigmoid":
+            return F.sigmoid(logits).mean(axis=1).log() - F.sigmoid(-logits).mean(axis=1).log()
+        return F.softmax(logits, axis=2).mean(axis=1).log()
+
+
+def _window_means(features: paddle.Tensor, window: int) -> paddle.Tensor:
+    """Features [N, C, T, H, W] to their means [N, C, h, w] over all frames of each window, stride 1.
+
+    A side that is shorter than a window is one window. A side of a traced program that is free counts as
+    longer.
+    """
+    sides = [min(side, window) if side > 0 else window for side in features.shape[3:]]
+    return F.avg_pool2d(features.mean(axis=2), sides, stride=1)
 
 
 @HEADS.register()
@@ -235,6 +278,8 @@ class SlowFastHead(ClipHead):
         width_per_group: channels of the slow stem, as the backbone's.
         beta: slow channels for one fast channel, as the backbone's.
         dropout_rate: dropout before the linear layer.
+        multigrid_short: one global mean, whatever `crop_size` is, as networks have it that were trained with
+            the short cycle of multigrid.
 
     Reference: Feichtenhofer et al., "SlowFast Networks for Video Recognition", arXiv 1812.03982, section 3.
     """
@@ -244,9 +289,7 @@ class SlowFastHead(ClipHead):
     ignored_arguments: ClassVar[Dict[str, str]] = {
         "alpha": "the head takes clips of any number of frames",
         "num_frames": "the head takes clips of any number of frames",
-        "crop_size": "the head takes clips of any size",
-        "pool_size_ratio": "the head takes clips of any size",
-        "multigrid_short": "the head takes clips of any size",
+        "pool_size_ratio": "windows are as large as crop_size says",
     }
 
     def __init__(
@@ -254,10 +297,13 @@ class SlowFastHead(ClipHead):
         width_per_group: Size = 64,
         beta: Size = 8,
         dropout_rate: Share = 0.5,
+        multigrid_short: bool = False,
         **shared: Any,
     ) -> None:
         in_channels = width_per_group * _SLOW_CHANNELS + width_per_group // beta * _SLOW_CHANNELS
         super().__init__(in_channels=in_channels, drop_ratio=dropout_rate, **shared)
+        if multigrid_short:
+            self.window = None
 
 
 @HEADS.register()
@@ -265,7 +311,7 @@ class I3DHead(ClipHead):
     """The head of I3D and Slow-only."""
 
     ignored_arguments: ClassVar[Dict[str, str]] = {
-        "spatial_type": "the mean over time and space is the only pooling",
+        "spatial_type": "crop_size says whether the mean is global",
     }
 
     def __init__(self, in_channels: Size = 2048, **shared: Any) -> None:

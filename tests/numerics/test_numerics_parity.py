@@ -6,7 +6,7 @@ import json
 import math
 import zlib
 from pathlib import Path
-from typing import Any, Dict, Sequence, Tuple
+from typing import Any, Dict, Optional, Sequence, Tuple
 
 import numpy as np
 import paddle
@@ -138,13 +138,13 @@ def test_tsn_has_paddlevideos_names_and_shapes():
     assert {name: list(value.shape) for name, value in tsn().state_dict().items()} == expected
 
 
-def network_3d(name: str, **backbone: Any) -> paddle.nn.Layer:
-    head = "SlowFastHead" if name == "ResNetSlowFast" else "I3DHead"
+def network_3d(name: str, head: Optional[Dict[str, Any]] = None, **backbone: Any) -> paddle.nn.Layer:
+    kind = "SlowFastHead" if name == "ResNetSlowFast" else "I3DHead"
     return build_model(
         {
             "framework": "Recognizer3D",
             "backbone": {"name": name, **backbone},
-            "head": {"name": head, "num_classes": 400},
+            "head": {"name": kind, "num_classes": 400, **(head or {})},
         }
     )
 
@@ -159,8 +159,7 @@ def test_slowfast_gives_paddlevideos_probabilities():
     model = network_3d(**SLOWFAST_8X8)
     fill(model, {k: weight(k, s, k == "head.projection.weight") for k, s in reference["state"].items()})
     logits = logits_of(model, clips_of(reference)).astype("float64")
-    exponents = np.exp(logits - logits.max(axis=1, keepdims=True))
-    assert_close(exponents / exponents.sum(axis=1, keepdims=True), reference)
+    assert_close(softmax(logits), reference)
 
 
 def tsn() -> paddle.nn.Layer:
@@ -189,6 +188,69 @@ def test_3d_networks_give_pytorchs_logits_after_conversion(kind, name, backbone,
     reference, model = load(name), network_3d(**backbone)
     convert_and_load(kind, reference, model, tmp_path)
     assert_close(logits_of(model, clips_of(reference)), reference)
+
+
+@pytest.mark.parametrize(
+    ("name", "backbone", "average"),
+    [
+        ("pytorchvideo_slow_r50", {"name": "ResNetSlow"}, "logits"),
+        ("pytorchvideo_slowfast_r50", SLOWFAST_8X8, "probabilities"),
+    ],
+)
+def test_a_head_classifies_each_window_of_a_larger_clip(name, backbone, average):
+    reference = load("state_names")[name]
+    model = network_3d(**backbone, head={"crop_size": 224, "window_average": average})
+    state = {k: weight(k, s) for k, s in reference["state"].items()}
+    result = convert_state("pytorchvideo", state, model)
+    assert [note[-6:] for note in result.notes] == ([] if average == "logits" else ["logits"])
+    model.set_state_dict(result.weights)
+    shape = [*reference["input_shape"][:2], 8, 256, 256]
+    clips = np.random.default_rng(20261120).standard_normal(shape).astype("float32")
+    model.eval()
+    with paddle.no_grad():
+        features = [x.numpy().astype("float64") for x in model.backbone(paddle.to_tensor(clips))]
+        ours = model.head([paddle.to_tensor(x.astype("float32")) for x in features]).numpy()
+    assert {x.shape[3:] for x in features} == {(8, 8)}  # 256 pixels: four windows of 7 by 7
+    linear = getattr(model.head, model.head.linear_name)
+    outputs = []
+    for top in (0, 1):
+        for left in (0, 1):
+            window = [x[..., top : top + 7, left : left + 7].mean(axis=(2, 3, 4)) for x in features]
+            logits = np.concatenate(window, axis=1) @ linear.weight.numpy() + linear.bias.numpy()
+            outputs.append(logits if average == "logits" else softmax(logits))
+    expected = np.mean(outputs, axis=0)
+    found = ours if average == "logits" else softmax(ours)
+    assert np.abs(found - expected).max() <= 1e-4 * np.abs(expected).max()
+    model.head.window = None
+    with paddle.no_grad():
+        whole = model.head([paddle.to_tensor(x.astype("float32")) for x in features]).numpy()
+    whole = whole if average == "logits" else softmax(whole)
+    assert np.abs(whole - expected).max() > 1e-3 * np.abs(expected).max()
+
+
+def test_a_head_with_windows_takes_the_global_mean_of_clips_of_the_crop_size():
+    plain, windowed = (network_3d("ResNetSlow", head={"crop_size": size}) for size in (None, 64))
+    windowed.set_state_dict(plain.state_dict())
+    features = [paddle.rand([2, 2048, 3, 2, 2])]
+    for model in (plain, windowed):
+        model.eval()
+    assert (plain.head(features) == windowed.head(features)).all()
+    larger = [paddle.rand([2, 2048, 3, 3, 2])]
+    assert not (plain.head(larger) == windowed.head(larger)).all()
+
+
+def test_windows_of_several_labels_average_sigmoids():
+    head = network_3d("ResNetSlow", head={"crop_size": 32, "activation": "sigmoid"}).head
+    head.eval()
+    features = paddle.randn([2, 2048, 3, 2, 1])
+    each = [head([features[:, :, :, row : row + 1]]) for row in (0, 1)]
+    mean = sum(paddle.nn.functional.sigmoid(logits) for logits in each) / 2
+    assert paddle.allclose(paddle.nn.functional.sigmoid(head([features])), mean, atol=1e-6)
+
+
+def softmax(logits: np.ndarray) -> np.ndarray:
+    exponents = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return exponents / exponents.sum(axis=1, keepdims=True)
 
 
 LIGHT = {
