@@ -27,6 +27,9 @@ _USUAL_LOSS: Dict[Activation, Type[nn.Layer]] = {
 class Head(nn.Layer):
     """The loss on logits.
 
+    A head with a layer of its own works in two steps, so that training can start from stored features:
+    `pool` makes one feature for each clip, or for each frame of it, and `classify` makes logits of these.
+
     Args:
         loss_cfg: the loss; null: cross entropy, with `activation: sigmoid` binary cross entropy.
         ls_eps: label smoothing; in training only.
@@ -155,12 +158,19 @@ class FrameHead(LinearHead):
         Returns:
             [N, num_classes].
         """
+        return self.classify(self.pool(features, num_frames))
+
+    def pool(self, features: paddle.Tensor, num_frames: int) -> paddle.Tensor:
+        """Features, as `forward` takes them, to [N, T, C]; without dropout on frames to their mean, [N, C]."""
         pooled = features.mean(axis=[2, 3] if self.data_format == "NCHW" else [1, 2])
-        if self.drop_before_mean:
-            pooled = self.dropout(pooled)
-        clips = pooled.reshape([-1, num_frames, self.in_channels]).mean(axis=1)
+        pooled = pooled.reshape([-1, num_frames, self.in_channels])
+        return pooled if self.drop_before_mean else pooled.mean(axis=1)
+
+    def classify(self, pooled: paddle.Tensor) -> paddle.Tensor:
+        """What `pool` gave to logits [N, num_classes]."""
+        dropped = self.dropout(pooled)
         # The linear layer comes after the mean: it commutes with it, and runs once a clip.
-        return self.linear(clips if self.drop_before_mean else self.dropout(clips))
+        return self.linear(dropped.mean(axis=1) if self.drop_before_mean else dropped)
 
 
 @HEADS.register()
@@ -245,14 +255,21 @@ class ClipHead(LinearHead):
 
         Where probabilities are averaged over windows, the logits are those that give the means.
         """
+        return self.classify(self.pool(features))
+
+    def pool(self, features: Sequence[paddle.Tensor]) -> paddle.Tensor:
+        """Features, as `forward` takes them, to their mean [N, C], or to the means of windows [N, W, C]."""
         if self.window is None or max(features[0].shape[3:]) in range(1, self.window + 1):
-            pooled = paddle.concat([x.mean(axis=[2, 3, 4]) for x in features], axis=1)
-            return self.linear(self.dropout(pooled))
+            return paddle.concat([x.mean(axis=[2, 3, 4]) for x in features], axis=1)
         pooled = paddle.concat([_window_means(x, self.window) for x in features], axis=1)
-        num_windows = pooled.shape[2] * pooled.shape[3]
-        by_window = pooled.flatten(2).transpose([0, 2, 1])
-        logits = self.linear(self.dropout(by_window))
-        if self.training or self.window_average == "logits" or num_windows == 1:
+        return pooled.flatten(2).transpose([0, 2, 1])
+
+    def classify(self, pooled: paddle.Tensor) -> paddle.Tensor:
+        """What `pool` gave to logits [N, num_classes]."""
+        logits = self.linear(self.dropout(pooled))
+        if pooled.ndim == 2:
+            return logits
+        if self.training or self.window_average == "logits" or pooled.shape[1] == 1:
             return logits.mean(axis=1)
         logits = logits.astype("float32")
         if self.activation == "sigmoid":

@@ -167,6 +167,10 @@ class Recognizer2D(Recognizer):
         Raises:
             ConfigError: T is not a multiple of the backbone's `num_seg`.
         """
+        return self.head(*self.features(clips))
+
+    def features(self, clips: paddle.Tensor) -> Tuple[paddle.Tensor, int]:
+        """What the head takes: the backbone's features of all frames, and T; see `forward`."""
         num_frames = clips.shape[1]
         num_seg = self.backbone.num_seg
         if num_seg is not None and isinstance(num_frames, int) and num_frames > 0 and num_frames % num_seg:
@@ -176,8 +180,7 @@ class Recognizer2D(Recognizer):
                     "give it the num_seg of PIPELINE's sample"
                 ]
             )
-        features = self.backbone(clips.flatten(0, 1))
-        return self.head(features, num_frames)
+        return self.backbone(clips.flatten(0, 1)), num_frames
 
     def set_partial_bn(self, on: bool = True) -> None:
         """Freezes all batch norms of the backbone but the first, or frees them again."""
@@ -201,7 +204,11 @@ class Recognizer3D(Recognizer):
 
     def forward(self, clips: paddle.Tensor) -> paddle.Tensor:
         """Clips, normalised float [N, 3, T, H, W], to logits [N, num_classes]."""
-        return self.head(self.backbone(clips))
+        return self.head(*self.features(clips))
+
+    def features(self, clips: paddle.Tensor) -> Tuple[Sequence[paddle.Tensor]]:
+        """What the head takes: the backbone's feature maps; see `forward`."""
+        return (self.backbone(clips),)
 
 
 STUDENT = "Student"
