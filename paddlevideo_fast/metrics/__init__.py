@@ -1,14 +1,16 @@
 """Metrics of an evaluation. Importing this package registers them."""
 
-from paddlevideo_fast.metrics.accuracy import (
-    CenterCropMetric,
-    Metric,
-    MultiCropMetric,
-    VideoMetric,
-    VideoScores,
-    rank_of_label,
+from paddlevideo_fast.metrics.accuracy import CenterCropMetric, MultiCropMetric, rank_of_label
+from paddlevideo_fast.metrics.average_precision import (
+    LabelResult,
+    MeanAveragePrecision,
+    ThresholdCurve,
+    average_precision,
+    label_results,
+    threshold_curve,
 )
 from paddlevideo_fast.metrics.predictions import (
+    DECISION,
     ClassResult,
     Predictions,
     class_results,
@@ -17,19 +19,27 @@ from paddlevideo_fast.metrics.predictions import (
     mean_class_accuracy,
     precision_recall,
 )
+from paddlevideo_fast.metrics.videos import Metric, VideoMetric, VideoScores
 
 __all__ = [
+    "DECISION",
     "CenterCropMetric",
     "ClassResult",
+    "LabelResult",
+    "MeanAveragePrecision",
     "Metric",
     "MultiCropMetric",
     "Predictions",
+    "ThresholdCurve",
+    "VideoMetric",
+    "VideoScores",
+    "average_precision",
     "class_results",
     "confusion_matrix",
     "hardest",
+    "label_results",
     "mean_class_accuracy",
-    "VideoMetric",
-    "VideoScores",
     "precision_recall",
     "rank_of_label",
+    "threshold_curve",
 ]

@@ -6,14 +6,17 @@ from typing import List, NamedTuple, Optional
 
 import numpy as np
 
+DECISION = 0.5  # from this score on a class counts as predicted, where a video has any number of classes
+_LEAST = 1e-30  # score whose logarithm is taken for that of 0
+
 
 class Predictions(NamedTuple):
     """The scores of N videos.
 
     Attributes:
         ids: int64 [N], numbers of the videos in their list, ascending.
-        labels: int64 [N].
-        scores: float32 [N, num_classes], softmax, the mean over the views of a video.
+        labels: int64 [N]; where a video has any number of classes, float32 [N, num_classes], 1 for those.
+        scores: float32 [N, num_classes], probabilities, the mean over the views of a video.
         num_views: int64 [N], how many views a video has.
     """
 
@@ -22,13 +25,43 @@ class Predictions(NamedTuple):
     scores: np.ndarray
     num_views: np.ndarray
 
+    @property
+    def has_several(self) -> bool:
+        """Whether a video has any number of classes, and not exactly one."""
+        return self.labels.ndim == 2
+
+    @property
+    def there(self) -> np.ndarray:
+        """The classes of each video, bool [N, num_classes]."""
+        if self.has_several:
+            return self.labels > 0
+        return self.labels[:, None] == np.arange(self.scores.shape[1])
+
+    @property
+    def predicted(self) -> np.ndarray:
+        """The predicted classes of each video, bool [N, num_classes].
+
+        They are the class with the highest score, or, with any number of classes, those from `DECISION` on.
+        """
+        if self.has_several:
+            return self.scores >= DECISION
+        return self.ranking()[:, :1] == np.arange(self.scores.shape[1])
+
     def ranking(self) -> np.ndarray:
         """int64 [N, num_classes], classes by falling score; of equal scores the lower class comes first."""
         return np.argsort(-self.scores, axis=1, kind="stable")
 
     def own_scores(self) -> np.ndarray:
-        """float32 [N], the score of the right class of each video."""
-        return np.take_along_axis(self.scores, self.labels[:, None], axis=1)[:, 0]
+        """The score of what is right of each video, [N].
+
+        It is the score of the right class. Where a video has any number of classes, it is the geometric mean,
+        over all classes, of the scores of its own and of 1 - score of the others.
+        """
+        if not self.has_several:
+            return np.take_along_axis(self.scores, self.labels[:, None], axis=1)[:, 0]
+        scores = self.scores.astype(np.float64)
+        right = np.where(self.there, scores, 1 - scores)
+        return np.exp(np.log(right.clip(min=_LEAST)).mean(axis=1))
 
 
 class ClassResult(NamedTuple):
@@ -91,7 +124,7 @@ def mean_class_accuracy(predictions: Predictions) -> float:
 
 
 def hardest(predictions: Predictions, count: int) -> np.ndarray:
-    """int64 [≤ count], indices of the videos whose right class has the lowest scores, the lowest first."""
+    """int64 [≤ count], indices of the videos with the lowest `Predictions.own_scores`, the lowest first."""
     return np.argsort(predictions.own_scores(), kind="stable")[:count]
 
 

@@ -1,0 +1,150 @@
+"""Average precision of videos that have any number of classes."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Dict, List, NamedTuple, Tuple
+
+import numpy as np
+
+from paddlevideo_fast.config.types import Activation
+from paddlevideo_fast.metrics.predictions import DECISION, Predictions, precision_recall
+from paddlevideo_fast.metrics.videos import VideoMetric
+from paddlevideo_fast.registry import METRICS
+
+
+@METRICS.register()
+class MeanAveragePrecision(VideoMetric):
+    """Mean average precision of videos that have any number of classes.
+
+    The score of a class is the mean of the views' sigmoid scores. Any number of views will do, one too, and
+    it may differ between videos: where a view does not decode, the others count. A sample that comes again,
+    here or in another process, counts once.
+
+    Its values are "mAP", the mean of the classes' average precisions; "mAP_micro", the average precision of
+    all decisions together, one for each video and class; and "hit1", the share of the videos whose highest
+    score is of one of their classes. Classes without a video and, in "hit1", videos without a class are left
+    out.
+    """
+
+    activation: ClassVar[Activation] = "sigmoid"
+
+    def _values(self, predictions: Predictions, facts: np.ndarray) -> Dict[str, float]:
+        there, scores = predictions.there, predictions.scores
+        some = there.any(axis=0)
+        each = [average_precision(there[:, label], scores[:, label]) for label in np.flatnonzero(some)]
+        labelled = there.any(axis=1)
+        hits = np.take_along_axis(there, predictions.ranking()[:, :1], axis=1)[labelled]
+        return {
+            "mAP": _mean(np.array(each)),
+            "mAP_micro": average_precision(there.reshape(-1), scores.reshape(-1)),
+            "hit1": _mean(hits),
+        }
+
+
+def average_precision(there: np.ndarray, scores: np.ndarray) -> float:
+    """The average of the precisions at all scores, weighted by how much recall each adds.
+
+    With the distinct scores as thresholds, from the highest to the lowest, it is the sum of
+    (recall_n - recall_{n-1}) · precision_n. Equal scores are one threshold, so their order makes no
+    difference. NaN never counts as right.
+
+    Args:
+        there: bool [M], what is right.
+        scores: float [M].
+
+    Returns:
+        From 0 to 1; NaN where nothing is right.
+    """
+    if not there.any():
+        return float("nan")
+    positives, counted, _ = _cumulated(there, scores)
+    precision = positives / counted
+    return float((np.diff(positives, prepend=0) * precision).sum() / positives[-1])
+
+
+def _cumulated(there: np.ndarray, scores: np.ndarray) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """For each distinct score, from the highest: right ones at or above it, all at or above it, the score."""
+    scores = np.where(np.isnan(scores), np.where(there, -np.inf, np.inf), scores)
+    order = np.argsort(-scores, kind="stable")
+    ordered = scores[order]
+    last = np.flatnonzero(np.append(ordered[1:] != ordered[:-1], True))  # of each group of equal scores
+    return there[order].cumsum()[last], last + 1, ordered[last]
+
+
+class LabelResult(NamedTuple):
+    """The results of one class where videos have any number of classes. A share of no videos is NaN.
+
+    Attributes:
+        label: number of the class.
+        num_videos: videos of the class.
+        average_precision: see `average_precision`.
+        num_predicted: videos with a score of `DECISION` or more.
+        precision: share of right ones among these.
+        recall: share of these among the videos of the class.
+        best_threshold: the score that gives the highest F1, the harmonic mean of precision and recall, where
+            the videos at or above it are predicted.
+        best_f1: that F1.
+    """
+
+    label: int
+    num_videos: int
+    average_precision: float
+    num_predicted: int
+    precision: float
+    recall: float
+    best_threshold: float
+    best_f1: float
+
+
+def label_results(predictions: Predictions) -> List[LabelResult]:
+    """The result of each class, from `predictions` of videos that have any number of classes."""
+    results = []
+    for label, (there, scores) in enumerate(zip(predictions.there.T, predictions.scores.T)):
+        predicted = scores >= DECISION
+        positives, counted, thresholds = _cumulated(there, scores)
+        f1 = 2 * positives / (counted + there.sum())
+        best = int(f1.argmax())
+        has_videos = bool(there.any())
+        results.append(
+            LabelResult(
+                label,
+                int(there.sum()),
+                average_precision(there, scores),
+                int(predicted.sum()),
+                _mean(there[predicted]),
+                _mean(predicted[there]),
+                float(thresholds[best]) if has_videos else float("nan"),
+                float(f1[best]) if has_videos else float("nan"),
+            )
+        )
+    return results
+
+
+class ThresholdCurve(NamedTuple):
+    """Precision and recall at thresholds from 0 to 1; float64 [T] each.
+
+    Attributes:
+        thresholds: evenly spaced.
+        precision: 0 where no score reaches the threshold.
+        recall: of the videos of the class.
+    """
+
+    thresholds: np.ndarray
+    precision: np.ndarray
+    recall: np.ndarray
+
+    @property
+    def f1(self) -> np.ndarray:
+        """float64 [T], the harmonic mean of precision and recall."""
+        total = self.precision + self.recall
+        return 2 * self.precision * self.recall / np.where(total > 0, total, 1)
+
+
+def threshold_curve(there: np.ndarray, scores: np.ndarray) -> ThresholdCurve:
+    """The curve of `scores` [M], from 0 to 1, where `there`, bool [M], says what is right."""
+    counts = precision_recall(there, scores)
+    return ThresholdCurve(np.linspace(0, 1, len(counts.recall)), counts.precision, counts.recall)
+
+
+def _mean(values: np.ndarray) -> float:
+    return float(values.mean()) if len(values) else float("nan")

@@ -1,0 +1,162 @@
+"""Mean scores of videos over their views, and metrics that are computed from them."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Dict, List, Optional, Protocol, Sequence, Set, Tuple, Union
+
+import numpy as np
+import paddle
+
+from paddlevideo_fast.config.types import Activation
+from paddlevideo_fast.errors import PaddleVideoFastError
+from paddlevideo_fast.metrics.predictions import Predictions
+
+Numbers = Union[Sequence[int], np.ndarray]
+State = Optional[Tuple[Predictions, np.ndarray]]
+
+
+class Metric(Protocol):
+    """What an evaluation asks of a metric. Each process has its own samples until `accumulate`."""
+
+    def reset(self) -> None:
+        """Forgets all samples."""
+
+    def update(self, logits: paddle.Tensor, labels: paddle.Tensor, ids: Numbers, views: Numbers) -> None:
+        """Adds a batch.
+
+        Args:
+            logits: float [N, num_classes].
+            labels: int64 [N]; float32 [N, num_classes] where a video has any number of classes.
+            ids: [N], the number of each sample.
+            views: [N], which view of the sample it is.
+        """
+
+    def state(self) -> Any:
+        """What this process knows of the samples since `reset`; it pickles."""
+
+    def accumulate(self, states: Optional[Sequence[Any]] = None) -> Dict[str, float]:
+        """The values over the samples of all processes, from the state of each; None: of this one alone.
+
+        The first value decides which epoch is best.
+        """
+
+
+class VideoScores:
+    """Adds up the scores of each video over its views; a view that comes again counts once.
+
+    One sum a video is kept, so memory does not grow with the number of views. Sums are float64.
+
+    Args:
+        activation: makes scores of logits.
+    """
+
+    def __init__(self, activation: Activation = "softmax") -> None:
+        self._activation = activation
+        self._seen: Set[Tuple[int, int]] = set()
+        self._labels: Dict[int, np.ndarray] = {}
+        self._sums: Dict[int, np.ndarray] = {}
+        self._num_views: Dict[int, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._sums)
+
+    def add(self, logits: paddle.Tensor, labels: paddle.Tensor, ids: Numbers, views: Numbers) -> None:
+        """Adds a batch; see `Metric.update`."""
+        scores = _probabilities(logits, self._activation)
+        keys = zip(np.asarray(ids).tolist(), np.asarray(views).tolist())
+        for key, label, score in zip(keys, labels.numpy(), scores):
+            if key in self._seen:
+                continue
+            self._seen.add(key)
+            video = key[0]
+            self._labels.setdefault(video, label)
+            self._sums[video] = self._sums.get(video, 0.0) + score
+            self._num_views[video] = self._num_views.get(video, 0) + 1
+
+    def predictions(self) -> Predictions:
+        """The mean scores of the videos, in the order in which they came."""
+        num_views = np.array(list(self._num_views.values()))
+        means = self.sums() / num_views[:, None]
+        labels = np.array(list(self._labels.values()))
+        return Predictions(np.array(list(self._sums)), labels, means.astype(np.float32), num_views)
+
+    def sums(self) -> np.ndarray:
+        """float64 [N, num_classes], the sums of the videos' scores, in the order in which they came."""
+        return np.stack(list(self._sums.values()))
+
+
+def _probabilities(logits: paddle.Tensor, activation: Activation) -> np.ndarray:
+    """float64 [N, num_classes]."""
+    logits = logits.astype("float32")
+    if activation == "softmax":
+        return paddle.nn.functional.softmax(logits, axis=1).numpy().astype(np.float64)
+    return paddle.nn.functional.sigmoid(logits).numpy().astype(np.float64)
+
+
+class VideoMetric:
+    """Computes values from the mean scores of videos, and keeps the scores as predictions.
+
+    All views of a video belong to one process; a video that other processes have, too, counts once. A
+    subclass says what the values are (`_values`), and what they need of a video besides its mean scores
+    (`_facts`).
+
+    Attributes:
+        activation: of the heads that the metric is for.
+        predictions: of the videos of all processes, after `accumulate`; of the last pass until then.
+    """
+
+    activation: ClassVar[Activation] = "softmax"
+    ignored_arguments: ClassVar[Dict[str, str]] = {
+        "data_size": "the loader knows it",
+        "batch_size": "the loader knows it",
+        "log_interval": "the evaluation shows its own progress",
+    }
+
+    def __init__(self) -> None:
+        self.predictions: Optional[Predictions] = None
+        self.reset()
+
+    def reset(self) -> None:
+        """Forgets all videos."""
+        self._scores = VideoScores(self.activation)
+
+    def update(self, logits: paddle.Tensor, labels: paddle.Tensor, ids: Numbers, views: Numbers) -> None:
+        """Adds a batch; see `Metric.update`."""
+        self._scores.add(logits, labels, ids, views)
+
+    def state(self) -> State:
+        """Predictions and facts of this process's videos; None: there are no videos."""
+        if not len(self._scores):
+            return None
+        predictions = self._scores.predictions()
+        return predictions, self._facts(predictions)
+
+    def accumulate(self, states: Optional[Sequence[State]] = None) -> Dict[str, float]:
+        """The values over the videos of all processes.
+
+        Args:
+            states: of all processes; None: of this one alone.
+
+        Raises:
+            PaddleVideoFastError: there are no videos.
+        """
+        parts: List[Tuple[Predictions, np.ndarray]] = [
+            state for state in states or [self.state()] if state is not None
+        ]
+        if not parts:
+            raise PaddleVideoFastError(
+                "no sample was evaluated; check the annotation list and the decode log"
+            )
+        together = Predictions(*(np.concatenate(arrays) for arrays in zip(*(own for own, _ in parts))))
+        _, first = np.unique(together.ids, return_index=True)
+        facts = np.concatenate([facts for _, facts in parts])[first]
+        self.predictions = Predictions(*(array[first] for array in together))
+        return self._values(self.predictions, facts)
+
+    def _facts(self, predictions: Predictions) -> np.ndarray:
+        """[N, ...], what `_values` needs of each video of this process besides its prediction."""
+        return np.empty((len(predictions.ids), 0))
+
+    def _values(self, predictions: Predictions, facts: np.ndarray) -> Dict[str, float]:
+        """The values by name; the first decides which epoch is best."""
+        raise NotImplementedError

@@ -1,0 +1,190 @@
+"""Average precision against scikit-learn's figures and its definition, over views and processes."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import paddle
+import pytest
+
+from paddlevideo_fast.errors import PaddleVideoFastError
+from paddlevideo_fast.metrics import (
+    MeanAveragePrecision,
+    Predictions,
+    average_precision,
+    hardest,
+    label_results,
+    threshold_curve,
+)
+
+_FIGURES = Path(__file__).parents[1] / "reference" / "average_precision.json"
+CASES = json.loads(_FIGURES.read_text(encoding="utf-8"))["cases"]
+NUM_CLASSES = 6
+
+
+def by_definition(there, scores):
+    """Counts anew at each threshold."""
+    total, recall_before = 0.0, 0.0
+    for threshold in sorted(set(scores.tolist()), reverse=True):
+        at_or_above = scores >= threshold
+        recall = (there & at_or_above).sum() / there.sum()
+        total += (recall - recall_before) * (there & at_or_above).sum() / at_or_above.sum()
+        recall_before = recall
+    return total
+
+
+def drawn(case):
+    """What the note in the file of figures describes."""
+    rng = np.random.default_rng(case["seed"])
+    shape = case["videos"], case["classes"]
+    there = rng.random(shape) < case["share"] * rng.random(case["classes"])
+    scores = np.round(rng.random(shape) * 0.7 + 0.3 * there, case["digits"]).astype(np.float32)
+    return there, scores
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"seed{case['seed']}")
+def test_it_is_scikit_learns_also_with_equal_scores(case):
+    there, scores = drawn(case)
+    for label, expected in enumerate(case["each"]):
+        own = average_precision(there[:, label], scores[:, label])
+        if expected is None:
+            assert math.isnan(own)
+        else:
+            assert own == pytest.approx(expected, abs=1e-9)
+            assert own == pytest.approx(by_definition(there[:, label], scores[:, label]), abs=1e-9)
+
+
+def seen_by(logits, labels, videos, batch_size=7):
+    """A metric that has seen all views of some videos."""
+    metric = MeanAveragePrecision()
+    keys = [(video, view) for video in videos for view in range(logits.shape[1])]
+    for start in range(0, len(keys), batch_size):
+        ids, views = (list(part) for part in zip(*keys[start : start + batch_size]))
+        metric.update(paddle.to_tensor(logits[ids, views]), paddle.to_tensor(labels[ids]), ids, views)
+    return metric
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"seed{case['seed']}")
+def test_the_metric_gives_scikit_learns_means(case):
+    there, scores = drawn(case)
+    metric = MeanAveragePrecision()
+    # the scores themselves, as their logits come back from the sigmoid with other roundings
+    predictions = Predictions(np.arange(len(there)), there.astype(np.float32), scores, np.ones(len(there)))
+    values = metric.accumulate([(predictions, np.empty((len(there), 0)))])
+    assert values["mAP"] == pytest.approx(case["macro"], abs=1e-9)
+    assert values["mAP_micro"] == pytest.approx(case["micro"], abs=1e-9)
+    first = scores.argmax(axis=1)
+    labelled = np.flatnonzero(there.any(axis=1))
+    assert values["hit1"] == pytest.approx(np.mean([there[video, first[video]] for video in labelled]))
+
+
+@pytest.fixture(scope="module")
+def views():
+    """Logits of 40 videos × 3 views and their labels; class 4 has no video, video 3 no class."""
+    rng = np.random.default_rng(4)
+    labels = (rng.random((40, NUM_CLASSES)) < 0.4).astype(np.float32)
+    labels[:, 4] = 0
+    labels[3] = 0
+    logits = rng.normal(size=(40, 3, NUM_CLASSES)).astype(np.float32) + labels[:, None]
+    return logits, labels
+
+
+@pytest.mark.smoke
+def test_probabilities_of_the_views_are_averaged(views):
+    logits, labels = views
+    metric = seen_by(logits, labels, range(40))
+    values = metric.accumulate()
+    means = (1 / (1 + np.exp(-logits.astype(np.float64)))).mean(axis=1)
+    np.testing.assert_allclose(metric.predictions.scores, means, atol=1e-6)
+    np.testing.assert_array_equal(metric.predictions.labels, labels)
+    there = labels > 0
+    each = [by_definition(there[:, k], means[:, k]) for k in range(NUM_CLASSES) if k != 4]
+    assert values["mAP"] == pytest.approx(np.mean(each), abs=1e-9)
+    assert next(iter(values)) == "mAP"  # it decides which epoch is best
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("num_ranks", [3, 40])
+def test_any_number_of_processes_gives_the_same_to_the_bit(views, num_ranks):
+    expected = seen_by(*views, range(40)).accumulate()
+    ranks = [seen_by(*views, range(rank, 40, num_ranks), batch_size=5) for rank in range(num_ranks)]
+    ranks.append(seen_by(*views, []))  # a rank without videos
+    ranks.append(seen_by(*views, [3, 17]))  # and one whose videos others have, too
+    states = [rank.state() for rank in ranks]
+    for rank in ranks[-3:]:
+        assert rank.accumulate(states) == expected
+        assert rank.predictions.ids.tolist() == list(range(40))
+
+
+def test_a_view_that_comes_again_counts_once_and_reset_forgets(views):
+    logits, labels = views
+    metric = seen_by(logits, labels, [0, 1])
+    once = metric.accumulate()
+    metric.update(paddle.to_tensor(logits[[0], [2]]), paddle.to_tensor(labels[[0]]), [0], [2])
+    assert metric.accumulate() == once
+    metric.reset()
+    with pytest.raises(PaddleVideoFastError, match="no sample"):
+        metric.accumulate()
+
+
+def test_a_nan_is_never_right():
+    there = np.array([True, False, True])
+    assert average_precision(there, np.array([np.nan, 0.5, 0.9])) == pytest.approx((1 + 2 / 3) / 2)
+    assert average_precision(there, np.array([0.8, np.nan, 0.9])) == pytest.approx((1 / 2 + 2 / 3) / 2)
+
+
+def test_counts_and_the_best_threshold_of_each_class(views):
+    metric = seen_by(*views, range(40))
+    metric.accumulate()
+    predictions = metric.predictions
+    there = predictions.labels > 0
+    for result in label_results(predictions):
+        own, scores = there[:, result.label], predictions.scores[:, result.label]
+        assert result.num_videos == own.sum()
+        assert result.num_predicted == (scores >= 0.5).sum()
+        assert result.precision == pytest.approx(own[scores >= 0.5].mean())
+        if not own.any():
+            assert math.isnan(result.average_precision)
+            assert math.isnan(result.best_threshold)
+            continue
+        assert result.average_precision == pytest.approx(by_definition(own, scores))
+        assert result.recall == pytest.approx((scores[own] >= 0.5).mean())
+
+        def f1_at(threshold, own=own, scores=scores):
+            return 2 * (own & (scores >= threshold)).sum() / (own.sum() + (scores >= threshold).sum())
+
+        assert result.best_f1 == pytest.approx(max(f1_at(score) for score in scores))
+        assert f1_at(np.float32(result.best_threshold)) == pytest.approx(result.best_f1)
+
+
+def test_threshold_curves_count_at_each_threshold(views):
+    metric = seen_by(*views, range(40))
+    metric.accumulate()
+    there, scores = metric.predictions.labels[:, 0] > 0, metric.predictions.scores[:, 0]
+    curve = threshold_curve(there, scores)
+    for place in (0, 30, 50, 99):
+        above = np.floor(scores * 100) >= place
+        assert curve.thresholds[place] == pytest.approx(place / 100)
+        precision, recall = there[above].mean() if above.any() else 0.0, above[there].mean()
+        assert curve.precision[place] == pytest.approx(precision)
+        assert curve.recall[place] == pytest.approx(recall)
+        both = precision + recall
+        assert curve.f1[place] == pytest.approx(2 * precision * recall / both if both else 0.0)
+
+
+def test_the_hardest_have_scores_far_from_their_classes():
+    labels = np.array([[1, 0, 0], [1, 1, 0], [0, 0, 0]], np.float32)
+    scores = np.array([[0.9, 0.2, 0.1], [0.9, 0.1, 0.1], [0.1, 0.1, 0.6]], np.float32)
+    predictions = Predictions(np.arange(3), labels, scores, np.ones(3, int))
+    expected = [(0.9 * 0.8 * 0.9) ** (1 / 3), (0.9 * 0.1 * 0.9) ** (1 / 3), (0.9 * 0.9 * 0.4) ** (1 / 3)]
+    np.testing.assert_allclose(predictions.own_scores(), expected, rtol=1e-6)
+    assert hardest(predictions, 2).tolist() == [1, 2]
+    assert predictions.predicted.tolist() == [
+        [True, False, False],
+        [True, False, False],
+        [False, False, True],
+    ]
