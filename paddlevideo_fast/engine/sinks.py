@@ -28,6 +28,7 @@ Record = Dict[str, Any]
 
 _NO_SCALARS = ("step", "epochs", "step_in_epoch", "eta_sec")
 _NUM_CURVES = 10
+_SHARES = ("top", "mAP", "hit")  # the values of a record that its line shows, by how their names begin
 _LENGTH = struct.Struct("<Q")  # of the record behind it, in VisualDL's files
 
 
@@ -302,8 +303,7 @@ def _step_line(record: Record) -> str:
     efficiency = f", efficiency: {record['efficiency']:.1%}" if "efficiency" in record else ""
     return (
         f"epoch:[{record['epoch']:>3d}/{record['epochs']:<3d}] train step:{record['step_in_epoch']:<4d} "
-        f"loss: {record['loss']:7.5f} lr: {record['lr']:f} "
-        f"top1: {record['top1']:.5f} top5: {record['top5']:.5f} "
+        f"loss: {record['loss']:7.5f} lr: {record['lr']:f} {_shares(record)} "
         f"batch_cost: {record['batch_cost']:.5f} sec, reader_cost: {record['reader_cost']:.5f} sec, "
         f"ips: {record['ips']:.5f} instance/sec, eta: {eta}{efficiency}"
     )
@@ -312,7 +312,7 @@ def _step_line(record: Record) -> str:
 def _epoch_line(record: Record) -> str:
     return (
         f"END epoch:{record['epoch']:<3d} train loss_avg: {record['loss']:7.5f} "
-        f"{_top_averages(record)} in {record['sec']:.1f} sec{_replaced(record)}{_skipped(record)}"
+        f"{_shares(record, '_avg')} in {record['sec']:.1f} sec{_replaced(record)}{_skipped(record)}"
     )
 
 
@@ -323,11 +323,11 @@ def _valid_line(record: Record) -> str:
     best = "".join(
         f"; best {name[len('best_') :]}: {value:.5f} (epoch {record['best_epoch']})"
         for name, value in record.items()
-        if name.startswith("best_top")
+        if name.startswith("best_") and name != "best_epoch"
     )
     return (
         f"END epoch:{record['epoch']:<3d} val loss_avg: {record['loss']:7.5f} "
-        f"{_top_averages(record)} over {record['num_samples']} samples{failed}{_replaced(record)}{best}"
+        f"{_shares(record, '_avg')} over {record['num_samples']} samples{failed}{_replaced(record)}{best}"
     )
 
 
@@ -339,8 +339,10 @@ def _skipped(record: Record) -> str:
     return f", {record['num_skipped']} steps left out" if record["num_skipped"] else ""
 
 
-def _top_averages(record: Record) -> str:
-    return " ".join(f"{name}_avg: {value:.5f}" for name, value in record.items() if name.startswith("top"))
+def _shares(record: Record, ending: str = "") -> str:
+    return " ".join(
+        f"{name}{ending}: {value:.5f}" for name, value in record.items() if name.startswith(_SHARES)
+    )
 
 
 _LINES = {"train": _step_line, "train_epoch": _epoch_line, "valid": _valid_line}

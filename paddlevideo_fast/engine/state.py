@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, field
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 import paddle
@@ -12,7 +12,7 @@ import paddle
 from paddlevideo_fast.engine.distribution import Distribution
 from paddlevideo_fast.errors import NonFiniteLossError, shown
 from paddlevideo_fast.loader import Batch, Incident
-from paddlevideo_fast.metrics import rank_of_label
+from paddlevideo_fast.metrics import count_hits
 
 
 @dataclass
@@ -40,7 +40,8 @@ class TrainerState:
         step_in_epoch: optimizer steps done in that epoch.
         step: optimizer steps done in all.
         best: value of the best validation so far, and its epoch (from 1).
-        epoch_averages: means of the epoch under way, by name ("loss", "top1", "top5").
+        epoch_averages: means of the epoch under way, by name ("loss", "top1", "top5"; "hit1" in place
+            of these where a video has any number of classes).
         num_replaced: frames of the epoch under way that did not decode and were replaced by others.
         num_skipped: optimizer steps of the epoch under way that were left out as their gradients overflowed.
         last_validation: the newest validation's metrics.
@@ -133,7 +134,7 @@ class StepWindow:
             last_good: the newest checkpoint, for the error's message.
 
         Returns:
-            The newest step's loss, top1 and top5; nothing where the window is empty.
+            The newest step's loss and shares of right clips; nothing where the window is empty.
 
         Raises:
             NonFiniteLossError: a loss is NaN or infinite; names the step, the clips and the last checkpoint.
@@ -145,27 +146,30 @@ class StepWindow:
         latest: Dict[str, float] = {}
         for shares in zip(*ranks):
             num_clips = sum(share.num_clips for share in shares)
-            latest = {
-                "loss": sum(share.loss for share in shares) / len(shares),
-                "top1": sum(share.num_top1 for share in shares) / num_clips,
-                "top5": sum(share.num_top5 for share in shares) / num_clips,
-            }
+            latest = {"loss": sum(share.loss for share in shares) / len(shares)}
+            counts = {"loss": num_clips}
+            for name in dict.fromkeys(name for share in shares for name in share.hits):
+                counted = [share.hits[name] for share in shares if name in share.hits]
+                counts[name] = sum(count for _, count in counted)
+                latest[name] = sum(hits for hits, _ in counted) / max(counts[name], 1)
             for name, value in latest.items():
-                averages.setdefault(name, Average()).add(value, num_clips)
+                averages.setdefault(name, Average()).add(value, counts[name])
         return latest
 
 
 class _Share(NamedTuple):
-    """The values of a step on one rank; the mean of the ranks' losses is the mean over all clips."""
+    """The values of a step on one rank; the mean of the ranks' losses is the mean over all clips.
+
+    `hits` has for each name how many clips are right, and of how many; see `count_hits`.
+    """
 
     loss: float
-    num_top1: int
-    num_top5: int
+    hits: Dict[str, Tuple[int, int]]
     num_clips: int
 
 
 def _read(record: StepRecord, last_good: Optional[str]) -> _Share:
-    """The values of a step on this rank; top-k by the same rule as in an evaluation.
+    """The values of a step on this rank.
 
     Raises:
         NonFiniteLossError: see `StepWindow.drain`.
@@ -177,10 +181,9 @@ def _read(record: StepRecord, last_good: Optional[str]) -> _Share:
             f"last good checkpoint: {last_good or 'none yet'}. Lower the learning rate, add "
             "OPTIMIZER.grad_clip, or look at these clips, then go on with -o resume=auto"
         )
-    ranks = np.concatenate(
-        [
-            rank_of_label(logits, paddle.to_tensor(labels)).numpy()
-            for logits, labels in zip(record.logits, record.labels)
-        ]
-    )
-    return _Share(loss, int((ranks < 1).sum()), int((ranks < 5).sum()), len(ranks))
+    hits: Dict[str, Tuple[int, int]] = {}
+    for logits, labels in zip(record.logits, record.labels):
+        for name, (right, count) in count_hits(logits, paddle.to_tensor(labels)).items():
+            before = hits.get(name, (0, 0))
+            hits[name] = before[0] + right, before[1] + count
+    return _Share(loss, hits, sum(map(len, record.labels)))

@@ -1,6 +1,6 @@
 """Metrics of an evaluation. Importing this package registers them."""
 
-from paddlevideo_fast.metrics.accuracy import CenterCropMetric, MultiCropMetric, rank_of_label
+from paddlevideo_fast.metrics.accuracy import CenterCropMetric, MultiCropMetric, count_hits, rank_of_label
 from paddlevideo_fast.metrics.average_precision import (
     LabelResult,
     MeanAveragePrecision,
@@ -36,6 +36,7 @@ __all__ = [
     "average_precision",
     "class_results",
     "confusion_matrix",
+    "count_hits",
     "hardest",
     "label_results",
     "mean_class_accuracy",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Dict, Sequence
+from typing import ClassVar, Dict, Sequence, Tuple
 
 import numpy as np
 import paddle
@@ -105,6 +105,25 @@ class MultiCropMetric(TopKMetric):
     def _facts(self, predictions: Predictions) -> np.ndarray:
         sums = paddle.to_tensor(self._scores.sums().astype(np.float32))
         return rank_of_label(sums, paddle.to_tensor(predictions.labels)).numpy()
+
+
+def count_hits(logits: paddle.Tensor, labels: paddle.Tensor) -> Dict[str, Tuple[int, int]]:
+    """How many clips of a batch are right, and of how many clips, by the name of their share in a log line.
+
+    Args:
+        logits: float [N, num_classes].
+        labels: as `Metric.update` takes them.
+
+    Returns:
+        "top1" and "top5" by the same rule as in an evaluation; "hit1" where a video has any number of
+        classes.
+    """
+    if labels.ndim == 1:
+        ranks = rank_of_label(logits, labels).numpy()
+        return {f"top{k}": (int((ranks < k).sum()), len(ranks)) for k in (1, 5)}
+    best = logits.astype("float32").argmax(axis=1, keepdim=True)
+    hits = paddle.take_along_axis(labels, best, axis=1).numpy() > 0
+    return {"hit1": (int(hits.sum()), int((labels.numpy() > 0).any(axis=1).sum()))}
 
 
 def rank_of_label(logits: paddle.Tensor, labels: paddle.Tensor) -> paddle.Tensor:

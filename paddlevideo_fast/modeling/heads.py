@@ -161,7 +161,7 @@ class FrameHead(LinearHead):
         return self.classify(self.pool(features, num_frames))
 
     def pool(self, features: paddle.Tensor, num_frames: int) -> paddle.Tensor:
-        """Features, as `forward` takes them, to [N, T, C]; without dropout on frames to their mean, [N, C]."""
+        """Features, as `forward` takes them, to [N, T, C]; to the mean [N, C] if dropout comes after it."""
         pooled = features.mean(axis=[2, 3] if self.data_format == "NCHW" else [1, 2])
         pooled = pooled.reshape([-1, num_frames, self.in_channels])
         return pooled if self.drop_before_mean else pooled.mean(axis=1)

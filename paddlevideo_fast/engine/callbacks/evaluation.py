@@ -25,7 +25,7 @@ class Evaluation(Callback):
 
     Args:
         evaluator: over the validation data.
-        metric: the first of its values that begins with "top" decides which epoch is best.
+        metric: the first of its values decides which epoch is best.
         interval: in epochs.
         store: where the best weights are saved; None: nowhere.
     """
@@ -51,7 +51,7 @@ class Evaluation(Callback):
                 callback.before_evaluation(trainer)
             metrics = self.evaluator.run(trainer.model, self.metric, trainer.interrupt.raise_if_requested)
             trainer.state.last_validation = {**metrics, "epoch": epoch}
-            name = next((name for name in metrics if name.startswith("top")), None)
+            name = next(iter(metrics)) if metrics["num_samples"] else None
             if not math.isfinite(metrics.get("loss", 0.0)):
                 logger.warning(
                     "the validation loss is %s: these weights are no candidate for the best", metrics["loss"]
