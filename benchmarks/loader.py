@@ -192,7 +192,7 @@ class _Made:
 
     def __init__(self, sample: Sample, size: int) -> None:
         self.sample = sample
-        self.records = [VideoRecord("a clip that is made already", (sample.label,))] * size
+        self.records = [VideoRecord("a clip that is made already", (0,))] * size
 
     def __len__(self) -> int:
         return len(self.records)

@@ -153,7 +153,7 @@ def _loop(
     paddle.seed(0)
     model = build_model(config)
     optimizer, _ = build_optimizer(OPTIMIZER, model)
-    loader = SyntheticLoader(batch_size, (NUM_FRAMES, SIZE, SIZE, 3), NUM_CLASSES)
+    loader = SyntheticLoader(batch_size, (NUM_FRAMES, SIZE, SIZE, 3), model)
     wrapped = distribution.wrap(model, optimizer)
     fixed = copy.copy(distribution)
     vars(fixed)["wrap"] = lambda *both: wrapped  # Paddle can wrap a model once only

@@ -14,7 +14,8 @@ from paddlevideo_fast.config.types import arguments_of
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.loader import TransformError, build_pipeline
 from paddlevideo_fast.log import get_logger, warn_once
-from paddlevideo_fast.registry import BACKBONES, HEADS, LEARNING_RATES, SAMPLERS
+from paddlevideo_fast.modeling import activation_of
+from paddlevideo_fast.registry import BACKBONES, HEADS, LEARNING_RATES, METRICS, SAMPLERS
 
 _LOGGER = get_logger(__name__)
 _USUAL_GROWTH = 1.5  # a test at 256 pixels after training at 224 is usual
@@ -30,6 +31,7 @@ def check_sections(spec: RunSpec, *names: SplitName) -> None:
     """
     names = tuple(name for name in names if name in spec.splits)
     problems = [text for name in names for text in (*_frames(spec, name), *_pathways(spec, name))]
+    problems += _metric_of_other_labels(spec, names)
     if problems:
         raise ConfigError(problems)
     doubts = [*_several_clips(spec, names), *_sizes(spec, names)]
@@ -75,6 +77,19 @@ def _pathways(spec: RunSpec, name: SplitName) -> Iterator[str]:
             if alpha is not None and arguments.get("alpha", alpha) != alpha:
                 text = f"{_placed(spec, f'{network}.alpha')} is {arguments['alpha']}; give both the same"
                 yield spec.config.problem(f"PIPELINE.{name}.transform.{index}.PackOutput.alpha={alpha}", text)
+
+
+def _metric_of_other_labels(spec: RunSpec, names: Tuple[SplitName, ...]) -> Iterator[str]:
+    """A metric of one class a video and a head of several, or the other way round."""
+    activation = activation_of(spec.model)
+    name = (spec.metric or {}).get("name")
+    if name is None or set(names) <= {"train"}:
+        return
+    meant = getattr(METRICS.get(name), "activation", activation)
+    if meant != activation:
+        usual = {"softmax": "CenterCropMetric or MultiCropMetric", "sigmoid": "MeanAveragePrecision"}
+        text = f"is for heads with {meant}, and the head has {activation}; take {usual[activation]}"
+        yield spec.config.problem(f"METRIC.name={name}", text)
 
 
 def _several_clips(spec: RunSpec, names: Tuple[SplitName, ...]) -> Iterator[str]:

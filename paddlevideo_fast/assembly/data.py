@@ -25,7 +25,7 @@ from paddlevideo_fast.loader.dali import DaliLoader, DaliOptions
 from paddlevideo_fast.loader.dataset import ClipDataset
 from paddlevideo_fast.loader.transforms import RandomFlip
 from paddlevideo_fast.machine import gpu_number
-from paddlevideo_fast.modeling import Preprocess
+from paddlevideo_fast.modeling import Preprocess, activation_of
 from paddlevideo_fast.registry import RECOGNIZERS
 
 Layout = Literal["NTCHW", "NCTHW"]
@@ -65,10 +65,17 @@ def make_split(
         folder: where files that do not decode are listed; None: nowhere.
     """
     split, training = spec.splits[name], name == "train"
-    dataset = build_dataset(split.dataset, split.pipeline, training=training, seed=spec.run.seed)
     recognizer: Any = RECOGNIZERS.get(spec.model["framework"])
     num_classes = recognizer.classes_of(spec.model)
-    check_labels(dataset.records, num_classes, split.dataset["file_path"])
+    has_several = activation_of(spec.model) == "sigmoid"
+    dataset = build_dataset(
+        split.dataset,
+        split.pipeline,
+        training=training,
+        seed=spec.run.seed,
+        num_classes=num_classes if has_several else None,
+    )
+    check_labels(dataset.records, num_classes, split.dataset["file_path"], any_number=has_several)
     _check_mirrored_labels(spec, name, dataset, num_classes)
     drop_last = training and len(dataset) >= spec.data.batch_size * distribution.world_size
     loader = make_loader(spec, name, dataset, distribution, drop_last)

@@ -164,7 +164,7 @@ def examine(cfg: Config, steps: int = 20, progress: Callable[[str], None] = prin
     reading = time_reading(parts.split.dataset, requests[:_MAX_CLIPS])
     transport_sec = time_transport(reading.clip_shape, batch_size)
     progress(f"training {steps} steps on made-up batches")
-    made_up = SyntheticLoader(batch_size, reading.clip_shape, parts.model.num_classes)
+    made_up = SyntheticLoader(batch_size, reading.clip_shape, parts.model)
     synthetic = time_steps(parts, made_up, steps)
     training = time_training_stages(parts, made_up, max(steps // 2, 2))
     clips_a_step = synthetic.num_clips / synthetic.num_steps
@@ -297,10 +297,10 @@ def _faster_training(run: Run, progress: Callable[[str], None]) -> Iterator[Reme
     if paddle.get_device() != "cpu" and not run.parts.spec.run.amp:  # a CPU has no kernels for it
         mixed = MixedPrecision("O1", "bfloat16")
         trials.insert(0, ("mixed precision", 1, shape, mixed, "--amp --amp_dtype bfloat16"))
-    plain = SyntheticLoader(run.batch_size, shape, run.parts.model.num_classes)
+    plain = SyntheticLoader(run.batch_size, shape, run.parts.model)
     for name, factor, size, precision, how in trials:
         progress(f"trying {name}")
-        loader = SyntheticLoader(factor * run.batch_size, size, run.parts.model.num_classes)
+        loader = SyntheticLoader(factor * run.batch_size, size, run.parts.model)
         try:
             # each beside the plain step, so that other programs on the machine slow both
             base = time_steps(run.parts, plain, _TRIAL_STEPS, 1, _TRIAL_SEC / 2)

@@ -82,7 +82,7 @@ class ShapeCosts:
             model = self._parts.model
             set_num_splits(model, bn_splits)
             shape = (num_frames, crop_size, crop_size, 3)
-            loader = SyntheticLoader(batch_size, shape, model.num_classes)
+            loader = SyntheticLoader(batch_size, shape, model)
             self._steps[key] = time_steps(
                 self._parts, loader, self._num_steps, num_warmup=1, budget_sec=_NO_BUDGET
             ).median_sec

@@ -142,14 +142,14 @@ class SyntheticLoader:
     Args:
         batch_size: clips in the batch.
         clip_shape: (T, H, W, 3) of a clip.
-        num_classes: labels are drawn below it.
+        model: labels are drawn below its `num_classes`, any number of them where its activation is sigmoid.
     """
 
-    def __init__(self, batch_size: int, clip_shape: Sequence[int], num_classes: int) -> None:
+    def __init__(self, batch_size: int, clip_shape: Sequence[int], model: Any) -> None:
         rng = np.random.default_rng(0)
         self.batch = Batch(
             clips=rng.integers(0, 256, (batch_size, *clip_shape), dtype=np.uint8),
-            labels=rng.integers(0, num_classes, batch_size),
+            labels=_labels(model, batch_size, rng),
             ids=np.arange(batch_size),
             views=np.zeros(batch_size, np.int64),
         )
@@ -164,6 +164,13 @@ class SyntheticLoader:
 
     def close(self) -> None:
         """There are no workers to end."""
+
+
+def _labels(model: Any, batch_size: int, rng: np.random.Generator) -> np.ndarray:
+    labels = rng.integers(0, model.num_classes, batch_size)
+    if getattr(model, "activation", "softmax") == "softmax":
+        return labels
+    return np.eye(model.num_classes, dtype=np.float32)[labels]
 
 
 def time_steps(
@@ -219,7 +226,7 @@ def training_rate(cfg: Config, synthetic: bool = False, steps: int = 30, warmup:
         if synthetic:
             loader = own_loader(parts)
             shape = _clip_shape(loader)
-            used = SyntheticLoader(loader.batch_sampler.batch_size, shape, parts.model.num_classes)
+            used = SyntheticLoader(loader.batch_sampler.batch_size, shape, parts.model)
         times = time_steps(parts, used, steps, warmup, budget_sec=float("inf"))
     return {
         "device": paddle.get_device(),

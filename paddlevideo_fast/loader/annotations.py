@@ -143,20 +143,37 @@ def require_files(
     return records
 
 
-def check_labels(records: Sequence[VideoRecord], num_classes: int, file: str) -> None:
-    """Checks that every label is below `num_classes`.
+def check_labels(
+    records: Sequence[VideoRecord], num_classes: int, file: str, any_number: bool = False
+) -> None:
+    """Checks the labels of records.
+
+    Args:
+        records: of a list.
+        num_classes: every label is below it.
+        file: the list, for messages.
+        any_number: a record may have any number of labels, and not exactly one; but not all may have none.
 
     Raises:
-        AnnotationError: names the first line, or the record where it is from no list, whose label is not.
+        AnnotationError: names the first line, or the record where it is from no list, whose labels are wrong.
     """
     for record in records:
+        where = f"{file}:{record.line}" if record.line else record.path
         largest = max(record.labels, default=0)
         if largest >= num_classes:
-            where = f"{file}:{record.line}" if record.line else record.path
             raise AnnotationError(
                 f"{where}: label {largest} with num_classes {num_classes}: "
                 f"labels go from 0 to {num_classes - 1}; correct the list or the head's num_classes"
             )
+        if len(record.labels) != 1 and not any_number:
+            found = f"has {len(record.labels)} labels" if record.labels else "has no label"
+            raise AnnotationError(
+                f"{where}: {found}, and with a softmax a video has one class: write one label, or set "
+                "MODEL.head.activation to sigmoid"
+            )
+    if any_number and not any(record.labels for record in records):
+        text = f"none of its {len(records)} videos has a label; there is nothing to learn or to measure"
+        raise AnnotationError(f"{file}: {text}")
 
 
 def read_class_names(file_path: Union[str, Path], num_classes: int, key: str = "") -> List[str]:

@@ -51,16 +51,26 @@ def _whole_section(section: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def build_dataset(
-    dataset_section: Mapping[str, Any], pipeline_section: Mapping[str, Any], *, training: bool, seed: int
+    dataset_section: Mapping[str, Any],
+    pipeline_section: Mapping[str, Any],
+    *,
+    training: bool,
+    seed: int,
+    num_classes: Optional[int] = None,
 ) -> ClipDataset:
     """A dataset from `DATASET.train`, `.valid` or `.test` and the pipeline of the same name.
+
+    For `num_classes` see `ClipDataset`.
 
     Raises:
         AnnotationError: the list is missing, empty or malformed.
     """
     pipeline, decoder = build_pipeline(pipeline_section), build_decoder(pipeline_section)
     _tell_what_has_no_effect(pipeline, training)
-    return build(DATASETS, dataset_section, pipeline=pipeline, decoder=decoder, seed=seed, training=training)
+    given = {"pipeline": pipeline, "decoder": decoder, "seed": seed, "training": training}
+    if num_classes is not None:
+        given["num_classes"] = num_classes
+    return build(DATASETS, dataset_section, **given)
 
 
 def _tell_what_has_no_effect(pipeline: Pipeline, training: bool) -> None:

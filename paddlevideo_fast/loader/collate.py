@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Callable, List, Optional, Protocol, Sequence, Tuple
+from typing import Any, Callable, List, Optional, Protocol, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from paddlevideo_fast.loader.incidents import Incident, failures_of
 from paddlevideo_fast.loader.request import ClipRequest
 
 Allocate = Callable[[Tuple[int, ...]], np.ndarray]
+Target = Union[int, np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,7 @@ class Sample:
 
     Attributes:
         clip: uint8 [V * T, H, W, 3]; None where nothing decoded.
-        label: class of the clip: the record's, or the class of its mirror image.
+        label: class of the clip: the record's, or the class of its mirror image; see `ClipDataset.target`.
         index: number of the record; in training it differs from the request's where that did not decode.
         view: the request's.
         incidents: the records that did not decode, and this one where some of its frames were replaced.
@@ -29,7 +30,7 @@ class Sample:
     """
 
     clip: Optional[np.ndarray]
-    label: int
+    label: Target
     index: int
     view: int
     incidents: Tuple[Incident, ...] = ()
@@ -58,7 +59,7 @@ class Batch:
         clips: uint8 [N, V * T, H, W, 3]. A sample of several crops is several clips here, and samples without
             a clip are left out, so N may differ from the batch size; where none has one, the shape is
             [0, 0, 0, 0, 3]. A numpy array, or a tensor where DALI decodes on a GPU.
-        labels: int64 [N].
+        labels: int64 [N]; float32 [N, num_classes] where a video has any number of classes, 1 for those.
         ids: int64 [N], numbers of the records in the dataset.
         views: int64 [N].
         incidents: the files that did not decode, as a whole or in parts.
@@ -142,13 +143,18 @@ def batch_of(samples: Sequence[Sample], clips: Any, incidents: List[Incident]) -
     num_crops = samples[0].num_crops if samples else 1
     return Batch(
         clips=np.empty((0, 0, 0, 0, 3), np.uint8) if clips is None else _split(clips, num_crops),
-        labels=np.array([sample.label for sample in samples], np.int64).repeat(num_crops),
+        labels=_labels(samples).repeat(num_crops, axis=0),
         ids=np.array([sample.index for sample in samples], np.int64).repeat(num_crops),
         views=np.array(
             [sample.view * num_crops + crop for sample in samples for crop in range(num_crops)], np.int64
         ),
         incidents=incidents,
     )
+
+
+def _labels(samples: Sequence[Sample]) -> np.ndarray:
+    targets = [sample.label for sample in samples]
+    return np.array(targets, np.float32 if targets and isinstance(targets[0], np.ndarray) else np.int64)
 
 
 def _checked(clip: np.ndarray, clips: np.ndarray) -> np.ndarray:

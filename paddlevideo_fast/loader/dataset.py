@@ -30,7 +30,7 @@ from paddlevideo_fast.loader.annotations import (
     read_video_list,
     require_files,
 )
-from paddlevideo_fast.loader.collate import Sample
+from paddlevideo_fast.loader.collate import Sample, Target
 from paddlevideo_fast.loader.incidents import Incident
 from paddlevideo_fast.loader.pipeline import Pipeline
 from paddlevideo_fast.loader.request import CLIP, SUBSTITUTE, ClipRequest, Middle, generator
@@ -134,6 +134,8 @@ class ClipDataset:
             `test_mode`, or a Sampler in `valid_mode` that takes segments.
         num_spatial_crops: crops of a span, each a view of its own; null: those that the transforms make.
             Where both are null, all clips of a video are one view.
+        num_classes: a video has any number of so many classes, and a sample the label float32 [num_classes],
+            1 for its classes; None: a video has one class, and a sample its number.
         decoder: opens the records; None: as files of this data set usually are.
         records: what there is, where no list says so.
 
@@ -153,7 +155,14 @@ class ClipDataset:
     num_crops = 1
     groups: Optional[List[int]] = None
     usual_decoder: ClassVar[Callable[[], Decoder]] = VideoDecoder
-    injected: ClassVar[Tuple[str, ...]] = ("pipeline", "seed", "training", "decoder", "records")
+    injected: ClassVar[Tuple[str, ...]] = (
+        "pipeline",
+        "seed",
+        "training",
+        "num_classes",
+        "decoder",
+        "records",
+    )
     ignored_arguments: ClassVar[Dict[str, str]] = {
         "test_mode": "the section (train, valid, test) says it",
         "num_samples_precise_bn": "the population statistics have a section of their own",
@@ -171,6 +180,7 @@ class ClipDataset:
         num_retries: Size = 5,
         num_ensemble_views: Optional[NumViews] = None,
         num_spatial_crops: Optional[NumViews] = None,
+        num_classes: Optional[int] = None,
         decoder: Optional[Decoder] = None,
         records: Optional[Sequence[VideoRecord]] = None,
     ) -> None:
@@ -181,6 +191,7 @@ class ClipDataset:
         self.suffix = suffix
         self.pipeline = pipeline
         self.decoder = decoder or type(self).usual_decoder()
+        self.num_classes = num_classes
         self.seed = seed
         self.training = training
         self.num_attempts = num_retries if training else 1
@@ -247,9 +258,19 @@ class ClipDataset:
                 continue
             if clip.num_replaced:
                 incidents.append(Incident.replaced(attempt.record.path, clip.num_replaced))
-            return Sample(clip.pixels, clip.label, index, request.view, tuple(incidents), self.num_crops)
-        label = self.records[request.index].label
-        return Sample(None, label, request.index, request.view, tuple(incidents), self.num_crops)
+            target = self.target(clip.labels)
+            return Sample(clip.pixels, target, index, request.view, tuple(incidents), self.num_crops)
+        target = self.target(self.records[request.index].labels)
+        return Sample(None, target, request.index, request.view, tuple(incidents), self.num_crops)
+
+    def target(self, labels: Tuple[int, ...]) -> Target:
+        """What the network learns of a clip with these classes: see `num_classes`."""
+        if self.num_classes is None:
+            (label,) = labels
+            return label
+        target = np.zeros(self.num_classes, np.float32)
+        target[list(labels)] = 1
+        return target
 
     def part(self, reader: VideoReader, record: VideoRecord) -> VideoReader:
         """The frames of a record's span, of a reader of its file.

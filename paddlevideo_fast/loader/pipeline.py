@@ -26,12 +26,12 @@ class Clip(NamedTuple):
     Attributes:
         pixels: uint8 [V * T, H, W, 3], RGB; for each crop the sampler's clips one after the other.
         num_replaced: frames that did not decode and had another in their place.
-        label: class of the clip; mirroring may change it.
+        labels: classes of the clip; mirroring may change them.
     """
 
     pixels: np.ndarray
     num_replaced: int
-    label: int
+    labels: Tuple[int, ...]
 
 
 class VideoSize(Protocol):
@@ -107,7 +107,7 @@ class Pipeline:
 
         Args:
             reader: the record's video.
-            record: says its label.
+            record: says its labels.
             request: which clip of the video, and its shape.
             rng: the only source of randomness.
             out: contiguous uint8 array to write the clip into; one of another shape is left alone.
@@ -125,7 +125,7 @@ class Pipeline:
         pixels = resample.render(frames, out)
         for step in self.pixelwise:
             step.apply(pixels, rng)
-        return Clip(pixels, reader.num_replaced, plan.geometry.label)
+        return Clip(pixels, reader.num_replaced, plan.geometry.labels)
 
     def plan(
         self, video: VideoSize, record: VideoRecord, request: ClipRequest, rng: np.random.Generator
@@ -134,7 +134,7 @@ class Pipeline:
 
         Args:
             video: size and length of the record's video.
-            record: says its label.
+            record: says its labels.
             request: which clip of the video, and its shape.
             rng: the only source of randomness; the pixelwise transforms draw from it afterwards.
 
@@ -148,7 +148,7 @@ class Pipeline:
         self, video: VideoSize, record: VideoRecord, request: ClipRequest, rng: np.random.Generator
     ) -> ClipGeometry:
         factor = request.crop_size / self.crop_size if request.crop_size else 1.0
-        geometry = ClipGeometry(video.width, video.height, factor, record.label, self.resample)
+        geometry = ClipGeometry(video.width, video.height, factor, record.labels, self.resample)
         for step in self.geometric:
             try:
                 step.apply(geometry, rng)

@@ -2,7 +2,7 @@
 
 from paddlevideo_fast.modeling.complexity import MacCounter, count_parameters
 from paddlevideo_fast.modeling.preprocess import MixedLabels, Mixup, Preprocess
-from paddlevideo_fast.modeling.recognizers import build_model
+from paddlevideo_fast.modeling.recognizers import activation_of, build_model
 from paddlevideo_fast.modeling.weights import WeightReport, load_weights, read_weights
 
 __all__ = [
@@ -11,6 +11,7 @@ __all__ = [
     "Mixup",
     "Preprocess",
     "WeightReport",
+    "activation_of",
     "build_model",
     "count_parameters",
     "load_weights",

@@ -83,6 +83,11 @@ class Recognizer(nn.Layer):
         """Length of the logits."""
         return self.backbone.num_classes if self.head.num_classes is None else self.head.num_classes
 
+    @property
+    def activation(self) -> Activation:
+        """What makes probabilities of the logits."""
+        return getattr(self.head, "activation", "softmax")
+
     @classmethod
     def classes_of(cls, section: Mapping[str, Any]) -> int:
         """`num_classes` of the network that a checked MODEL section describes, without building it.
@@ -97,13 +102,6 @@ class Recognizer(nn.Layer):
         if classes is None:
             raise ConfigError([_wrong_head(backbone["name"], head["name"], classifies=False)])
         return backbone.get("class_num", classes.default)
-
-    @classmethod
-    def activation_of(cls, section: Mapping[str, Any]) -> Activation:
-        """What makes probabilities of the logits of the network that a checked MODEL section describes."""
-        head = section["head"]
-        argument = arguments_of(HEADS.get(head["name"])).get("activation")  # a user's own head may lack it
-        return head.get("activation", argument.default if argument else "softmax")
 
     @property
     def lr_multipliers(self) -> Dict[str, float]:
@@ -243,6 +241,7 @@ class RecognizerDistillation(nn.Layer):
     """
 
     layout = "NTCHW"
+    activation: ClassVar[Activation] = "softmax"
     parts: ClassVar[Dict[str, Section]] = {
         "models": NamedListOf(_NETWORK),
         "loss": Group({"Train": _LOSSES, "Val": _LOSSES}, required=("Train", "Val")),
@@ -283,11 +282,6 @@ class RecognizerDistillation(nn.Layer):
         if STUDENT not in models:
             raise ConfigError([_no_student(models)])
         return Recognizer2D.classes_of(models[STUDENT])
-
-    @classmethod
-    def activation_of(cls, section: Mapping[str, Any]) -> Activation:
-        """What makes probabilities of the logits; no other activation is allowed."""
-        return "softmax"
 
     @property
     def lr_multipliers(self) -> Dict[str, float]:
@@ -414,6 +408,13 @@ def _problems(
 
 
 logger = get_logger(__name__)
+
+
+def activation_of(section: Mapping[str, Any]) -> Activation:
+    """What makes probabilities of the logits of the network that a checked MODEL section describes."""
+    head = section.get("head")  # a distillation has none, and knows softmax only
+    argument = arguments_of(HEADS.get(head["name"])).get("activation") if head else None
+    return head.get("activation", argument.default) if head and argument else "softmax"
 
 
 def build_model(section: Mapping[str, Any], load_pretrained: bool = True) -> nn.Layer:

@@ -98,7 +98,7 @@ def test_a_slow_run_is_cut_short(parts):
 
 def test_every_stage_of_a_step_is_timed_and_unwrapped(parts):
     forward = parts.model.forward
-    stages = time_training_stages(parts, SyntheticLoader(4, (4, 28, 28, 3), 8), num_steps=3)
+    stages = time_training_stages(parts, SyntheticLoader(4, (4, 28, 28, 3), parts.model), num_steps=3)
     assert min(stages[name] for name in ("normalise", "forward", "backward", "optimizer")) > 0
     assert stages["mix"] == 0
     assert parts.model.forward == forward
@@ -107,7 +107,7 @@ def test_every_stage_of_a_step_is_timed_and_unwrapped(parts):
 
 def test_made_up_batches_are_like_real_ones(parts):
     real = next(parts.split.loader.epoch(0))
-    made_up = next(SyntheticLoader(4, real.clips.shape[1:], parts.model.num_classes).epoch(0))
+    made_up = next(SyntheticLoader(4, real.clips.shape[1:], parts.model).epoch(0))
     assert made_up.clips.shape == real.clips.shape
     assert made_up.clips.dtype == real.clips.dtype
     assert made_up.labels.dtype == real.labels.dtype
@@ -125,8 +125,9 @@ def test_the_rate_of_a_run(config, synthetic, batches):
 
 
 def test_another_loader_is_refused(parts):
+    made_up = SyntheticLoader(1, (4, 28, 28, 3), parts.model)
     with pytest.raises(PaddleVideoFastError, match="train_dali=false"):
-        own_loader(replace(parts, split=replace(parts.split, loader=SyntheticLoader(1, (4, 28, 28, 3), 8))))
+        own_loader(replace(parts, split=replace(parts.split, loader=made_up)))
     assert own_loader(parts) is parts.split.loader
 
 

@@ -131,6 +131,20 @@ def test_a_line_is_not_repeated_in_full(tmp_path, text):
     assert len(str(caught.value)) < 500
 
 
+def test_one_class_a_video_is_one_label():
+    records = [VideoRecord("a", (1,), line=1), VideoRecord("b", (0, 2), line=2), VideoRecord("c", (), line=4)]
+    check_labels(records, 3, "x.list", any_number=True)
+    message = r"x.list:2: has 2 labels, and with a softmax a video has one class: .* MODEL.head.activation"
+    with pytest.raises(AnnotationError, match=message):
+        check_labels(records, 3, "x.list")
+    with pytest.raises(AnnotationError, match="x.list:4: has no label, and with a softmax"):
+        check_labels(records[::2], 3, "x.list")
+    with pytest.raises(AnnotationError, match="x.list:2: label 2 with num_classes 2"):
+        check_labels(records, 2, "x.list", any_number=True)
+    with pytest.raises(AnnotationError, match="x.list: none of its 1 videos has a label"):
+        check_labels(records[2:], 3, "x.list", any_number=True)
+
+
 def test_check_labels():
     records = [VideoRecord("a", 0, line=1), VideoRecord("b", 3, line=2)]
     check_labels(records, 4, "x.list")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import shutil
+from dataclasses import replace
 
 import av  # before Paddle, whose bundled zlib else breaks its import on 2.6
 import numpy as np
@@ -118,6 +119,22 @@ def test_shapes_and_resume(lists, backend, num_workers):
         assert batch.failures == []
     same(list(loader.epoch(3, start_batch=2)), batches[2:])
     assert list(loader.epoch(3, start_batch=3)) == []
+
+
+@pytest.mark.parametrize(("backend", "num_workers"), [*((backend, 0) for backend in BACKENDS), ("pyav", 2)])
+def test_several_labels(lists, backend, num_workers):
+    dataset = make_dataset(lists, backend)
+    several = [tuple(label for label in range(3) if number >> label & 1) for number in range(NUM_CLIPS)]
+    dataset.records = [replace(one, labels=labels) for one, labels in zip(dataset.records, several)]
+    dataset.num_classes = 3
+    options = {"shuffle": True, "drop_last": False, "seed": 5}
+    loader = make_loader(dataset, backend, batch_size=4, num_workers=num_workers, **options)
+    batches = list(loader.epoch(0))
+    for batch in batches:
+        assert batch.labels.dtype == np.float32
+        expected = [[float(label in several[index]) for label in range(3)] for index in batch.ids]
+        np.testing.assert_array_equal(batch.labels, expected)
+    assert sum(map(len, batches)) == NUM_CLIPS
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -61,6 +62,17 @@ def test_twice_mirrored_is_not_mirrored_and_validation_mirrors_nothing(list_of_v
     half = {"RandomFlip": {"swapped_labels": PAIRS}}
     valid = build_dataset(*sections(list_of_videos, half), training=False, seed=0)
     assert [valid[ClipRequest(index, 0)].label for index in range(4)] == [0, 1, 2, 7]
+
+
+def test_each_of_several_labels_is_mirrored(list_of_videos):
+    always = {"RandomFlip": {"p": 1.0, "swapped_labels": PAIRS}}
+    dataset = build_dataset(*sections(list_of_videos, always), training=True, seed=0, num_classes=8)
+    dataset.records = [
+        replace(record, labels=labels)
+        for record, labels in zip(dataset.records, [(0, 2, 7), (0, 1), (), (3,)])
+    ]
+    mirrored = [np.flatnonzero(dataset[ClipRequest(index, 0)].label).tolist() for index in range(4)]
+    assert mirrored == [[1, 3, 7], [0, 1], [], [2]]
 
 
 @pytest.mark.parametrize("pairs", [[[0, 1], [1, 2]], [[4, 4]]])

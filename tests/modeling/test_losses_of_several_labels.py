@@ -9,7 +9,7 @@ import pytest
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.modeling import MixedLabels, Mixup, build_model
 from paddlevideo_fast.modeling.losses import AsymmetricLoss, BinaryCrossEntropyLoss, CrossEntropyLoss
-from paddlevideo_fast.modeling.recognizers import Recognizer2D
+from paddlevideo_fast.modeling.recognizers import activation_of
 
 rng = np.random.default_rng(4)
 LOGITS = rng.normal(scale=3, size=(6, 7)).astype("float32")
@@ -108,7 +108,7 @@ def test_the_usual_loss_follows_the_activation(section):
     model.eval()
     loss = model.loss(paddle.to_tensor(LOGITS), paddle.to_tensor(LABELS))
     assert float(loss) == pytest.approx(bce(LABELS).mean(), rel=1e-5)
-    assert [Recognizer2D.activation_of(config) for config in (plain, several)] == ["softmax", "sigmoid"]
+    assert [activation_of(config) for config in (plain, several)] == ["softmax", "sigmoid"]
 
 
 @pytest.mark.parametrize(

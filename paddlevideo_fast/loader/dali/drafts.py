@@ -61,10 +61,10 @@ class Draft:
         return len(self.plan.frames), self.plan.geometry.height, self.plan.geometry.width
 
     @property
-    def label(self) -> int:
-        """Class of the clip."""
+    def labels(self) -> Tuple[int, ...]:
+        """Classes of the clip."""
         assert self.plan is not None
-        return self.plan.geometry.label
+        return self.plan.geometry.labels
 
     def next(self) -> Optional[Attempt]:
         """Goes on to the next record."""

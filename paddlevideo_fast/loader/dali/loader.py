@@ -127,11 +127,11 @@ class BatchMaker:
         return clips
 
     def _batch(self, drafts: Sequence[Draft], clips: Any) -> Batch:
-        num_crops = self._drafter.dataset.num_crops
+        dataset = self._drafter.dataset
+        num_crops = dataset.num_crops
         samples = [
-            Sample(None, draft.label, attempt.request.index, attempt.request.view, num_crops=num_crops)
-            for draft, attempt in ((draft, draft.attempt) for draft in drafts)
-            if attempt is not None
+            Sample(None, dataset.target(draft.labels), request.index, request.view, num_crops=num_crops)
+            for draft, request in ((draft, draft.attempt.request) for draft in drafts if draft.attempt)
         ]
         if clips is not None:  # views lie one after the other
             clips = clips.reshape((len(samples), -1, *clips.shape[3:]))

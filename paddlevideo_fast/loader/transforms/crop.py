@@ -279,7 +279,7 @@ class RandomFlip(Geometric):
     Args:
         p: how often.
         swapped_labels: pairs of classes of which each is the other's mirror image, such as pulling something
-            from left to right, and from right to left. The label of a mirrored clip changes with it.
+            from left to right, and from right to left. The labels of a mirrored clip change with it.
 
     Raises:
         LoaderError: a class is in more than one pair.
@@ -302,4 +302,4 @@ class RandomFlip(Geometric):
         """See `Geometric`."""
         if rng.random() < self.p:
             geometry.flip()
-            geometry.label = self.swapped_labels.get(geometry.label, geometry.label)
+            geometry.labels = tuple(self.swapped_labels.get(label, label) for label in geometry.labels)

@@ -58,14 +58,14 @@ class ClipGeometry:
         source_width: width of the decoded frames in pixels.
         source_height: their height.
         size_factor: factor for the sizes in the config; not 1 if the request has a crop size of its own.
-        label: class of the video.
+        labels: classes of the video.
         mode: how pixels are resampled; see `Resample`.
 
     Attributes:
         width: current width of the output in pixels.
         height: current height.
         views: the boxes; more than one after a multi-crop.
-        label: class of the clip; mirroring may change it.
+        labels: classes of the clip; mirroring may change them.
     """
 
     def __init__(
@@ -73,13 +73,13 @@ class ClipGeometry:
         source_width: int,
         source_height: int,
         size_factor: float = 1.0,
-        label: int = 0,
+        labels: Tuple[int, ...] = (0,),
         mode: ResampleMode = "antialias",
     ) -> None:
         self.source_width = source_width
         self.source_height = source_height
         self.size_factor = size_factor
-        self.label = label
+        self.labels = labels
         self.mode = mode
         self.width = source_width
         self.height = source_height
