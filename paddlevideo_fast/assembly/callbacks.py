@@ -87,7 +87,7 @@ def callbacks_of(
     if valid is not None:
         metric = make_metric(spec)
         evaluator = make_evaluator(spec, valid, parts.plan.precision, distribution)
-        callbacks.append(Evaluation(evaluator, metric, run.val_interval, store))
+        callbacks.append(Evaluation(evaluator, metric, run.val_interval, store, spec.selection))
     callbacks += _own_callbacks(spec)
     trackers, board = _trackers(spec, store.folder, valid is not None) if main else ([], None)
     sinks: List[Sink] = [ConsoleSink(), JsonLinesSink(store.folder / "metrics.jsonl"), *trackers]

@@ -11,6 +11,7 @@ from typing import Any, Dict, Iterator, Mapping, Tuple
 from paddlevideo_fast.config import RunSpec, build
 from paddlevideo_fast.config.settings import SplitName
 from paddlevideo_fast.config.types import arguments_of
+from paddlevideo_fast.engine.selection import Selection
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.loader import TransformError, build_pipeline
 from paddlevideo_fast.log import get_logger, warn_once
@@ -39,6 +40,26 @@ def check_sections(spec: RunSpec, *names: SplitName) -> None:
         doubts += _unfinished_rate(spec)
     for text in doubts:
         warn_once(_LOGGER, f"{text}; is that meant?")
+
+
+def check_selection(spec: RunSpec) -> None:
+    """Checks that the run validates what SELECTION compares.
+
+    Raises:
+        ConfigError: it does not validate, or validation gives no such value.
+    """
+    selection = spec.config.get("SELECTION")
+    if not selection:
+        return
+    if not spec.run.validate:
+        text = "compares validations, and this run has none: add --validate, or take the section out"
+        raise spec.config.error("SELECTION", text)
+    names = build(METRICS, spec.metric or {}).value_names
+    if names:
+        Selection(spec.selection).check(names)
+    if spec.selection.min_delta and spec.selection.patience is None:
+        text = "has no effect without SELECTION.patience"
+        warn_once(_LOGGER, spec.config.problem("SELECTION.min_delta", text))
 
 
 def frames_problem(spec: RunSpec, num_frames: int) -> str:

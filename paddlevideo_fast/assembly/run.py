@@ -16,7 +16,7 @@ from paddlevideo_fast.assembly.callbacks import (
     make_naming,
     reported_run,
 )
-from paddlevideo_fast.assembly.consistency import check_sections
+from paddlevideo_fast.assembly.consistency import check_sections, check_selection
 from paddlevideo_fast.assembly.data import data_identity, make_split
 from paddlevideo_fast.assembly.environment import (
     check_environment,
@@ -54,6 +54,7 @@ def train(cfg: Config, callbacks: Sequence[Callback] = ()) -> Trainer:
     """
     with cfg.placing():
         plan = plan_run(RunSpec.for_training(cfg), launched_rank()[1])  # before there is an output folder
+        check_selection(plan.spec)
         distribution = make_distribution(plan.spec.distributed)
         with distribution.lifeline(), contextlib.ExitStack() as held:
             return _train(plan, distribution, held, callbacks)

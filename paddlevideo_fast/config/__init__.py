@@ -12,6 +12,7 @@ from paddlevideo_fast.config.settings import (
     PreciseBNSettings,
     RunSettings,
     RuntimeSettings,
+    SelectionSettings,
 )
 from paddlevideo_fast.config.spec import RunSpec, SplitSpec
 
@@ -26,6 +27,7 @@ __all__ = [
     "RunSettings",
     "RunSpec",
     "RuntimeSettings",
+    "SelectionSettings",
     "SplitSpec",
     "build",
     "build_list",

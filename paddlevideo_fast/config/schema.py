@@ -17,6 +17,7 @@ from paddlevideo_fast.config.settings import (
     PreciseBNSettings,
     RunSettings,
     RuntimeSettings,
+    SelectionSettings,
 )
 
 _DATASET = Component(
@@ -65,6 +66,9 @@ ROOT = Group(
             plain_names=True,
         ),
         "EMA": Group(settings=EmaSettings, purpose="A moving average of the weights."),
+        "SELECTION": Group(
+            settings=SelectionSettings, purpose="Which validation is the best, and when training stops early."
+        ),
         "GRADIENT_ACCUMULATION": Group(
             settings=GradientAccumulation, purpose="Several steps for one update of the weights."
         ),

@@ -23,7 +23,7 @@ from typing import (
     Union,
 )
 
-from paddlevideo_fast.config.types import Count, PositiveInt, Range, Share, Size
+from paddlevideo_fast.config.types import Count, NonNegative, PositiveInt, Range, Share, Size
 
 Settings = TypeVar("Settings")
 SplitName = Literal["train", "valid", "test"]
@@ -204,6 +204,26 @@ class PreciseBNSettings:
 
     preciseBN_interval: PositiveInt = 5
     num_iters_preciseBN: PositiveInt = 200
+
+
+@dataclass(frozen=True)
+class SelectionSettings:
+    """Which validation is the best, and when training stops early: the SELECTION section.
+
+    Args:
+        metric: the value that decides: any value that validation gives, such as `mean_class_acc` or `loss`.
+            null for the first value that begins with `top`; the first of all if there is none.
+        mode: whether a high value (`max`) or a low value (`min`) is good; null for `min` with a loss and
+            `max` with anything else.
+        patience: stop training after this many validations in a row without an improvement; null for never.
+        min_delta: an improvement for `patience` must be larger than this. The best weights are saved after
+            any improvement.
+    """
+
+    metric: Optional[str] = None
+    mode: Optional[Literal["max", "min"]] = None
+    patience: Optional[PositiveInt] = None
+    min_delta: NonNegative = 0.0
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from paddlevideo_fast.config.settings import (
     PreciseBNSettings,
     RunSettings,
     RuntimeSettings,
+    SelectionSettings,
     SplitName,
     settings_from,
 )
@@ -55,6 +56,7 @@ class RunSpec:
         callbacks: the user's own, items of the list CALLBACKS.
         trackers: items of the list TRACKERS, with or without VisualDL as `use_visualdl` says.
         ema: the moving average of the weights.
+        selection: which validation is the best, and when training stops early.
         precise_bn: batch-norm statistics of the training data as a whole.
         accumulation: the clips that an update of the weights has to reach.
         multigrid: the section MULTIGRID; without `run.multigrid` it has no effect.
@@ -73,6 +75,7 @@ class RunSpec:
     callbacks: Sequence[NamedItem]
     trackers: Sequence[NamedItem]
     ema: Optional[EmaSettings]
+    selection: SelectionSettings
     precise_bn: Optional[PreciseBNSettings]
     accumulation: Optional[GradientAccumulation]
     multigrid: Optional[MultigridSettings]
@@ -99,6 +102,7 @@ class RunSpec:
             callbacks=config.get("CALLBACKS") or (),
             trackers=_trackers(config),
             ema=optional(EmaSettings, "EMA"),
+            selection=settings_from(SelectionSettings, config.get("SELECTION")),
             precise_bn=optional(PreciseBNSettings, "PRECISEBN"),
             accumulation=optional(GradientAccumulation, "GRADIENT_ACCUMULATION"),
             multigrid=optional(MultigridSettings, "MULTIGRID"),

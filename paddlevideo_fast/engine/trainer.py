@@ -124,6 +124,7 @@ class Trainer:
             time. The device may still be at work at the end of a step; see `Recorder`.
         epoch_cost_sec: training time of the newest epoch, without what follows it.
         num_clips, num_own_clips: of the newest step, on all ranks and on this one.
+        stop_reason: why training ends before its last epoch; set by `stop`.
         last_checkpoint: set by the checkpoint callback; named when the loss is not finite.
     """
 
@@ -166,6 +167,7 @@ class Trainer:
         self.num_clips = self.num_own_clips = 0
         self.last_checkpoint: Optional[str] = None
         self.interrupt = InterruptGuard()
+        self.stop_reason: Optional[str] = None
         self._step_model, self._step_optimizer = model, optimizer
         self._hooked: List[Callback] = []
 
@@ -175,9 +177,25 @@ class Trainer:
         return self.phases[-1].end_epoch
 
     @property
+    def is_finished(self) -> bool:
+        """Whether no epoch is left to train."""
+        return self.stop_reason is not None or self.state.epoch >= self.num_epochs
+
+    @property
     def progress(self) -> float:
         """Epochs done, with the fraction of the one under way."""
         return self.state.epoch + self.state.step_in_epoch / max(self.steps_per_epoch, 1)
+
+    def stop(self, reason: str) -> None:
+        """Makes the epoch that has just ended the last one; every rank must call it after the same epoch.
+
+        The hooks of the epoch and `fit_end` still run, as after any last epoch.
+
+        Args:
+            reason: for the log.
+        """
+        self.stop_reason = reason
+        logger.info(reason)
 
     def fit(self) -> TrainerState:
         """Trains from `state` to the end.
@@ -197,7 +215,7 @@ class Trainer:
         try:
             self._call("fit_begin")
             for phase in self.phases:
-                if self.state.epoch < phase.end_epoch:
+                if self.state.epoch < phase.end_epoch and not self.is_finished:
                     self._run_phase(phase)
             self._call("fit_end")
         finally:
@@ -227,7 +245,7 @@ class Trainer:
         loader = self.make_loader(phase)
         self.steps_per_epoch = self.steps_in_epoch(loader)
         self._call("phase_begin")
-        while self.state.epoch < phase.end_epoch:
+        while self.state.epoch < phase.end_epoch and not self.is_finished:
             if self.state.step_in_epoch == 0:  # else the epoch is a resumed one
                 self.state.epoch_averages = {}
                 self.state.num_replaced = self.state.num_skipped = 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Dict, Sequence, Tuple
+from typing import ClassVar, Dict, Sequence
 
 import numpy as np
 import paddle
@@ -30,6 +30,7 @@ class TopKMetric(VideoMetric):
         if not topk or min(topk) < 1:
             raise ConfigError([f"METRIC.topk={list(topk)}: each must be at least 1"])
         self.topk = tuple(topk)
+        self.value_names = (*(f"top{k}" for k in self.topk), "mean_class_acc")
         super().__init__()
 
     def _values(self, predictions: Predictions, facts: np.ndarray) -> Dict[str, float]:

@@ -27,6 +27,7 @@ class MeanAveragePrecision(VideoMetric):
     """
 
     activation: ClassVar[Activation] = "sigmoid"
+    value_names = ("mAP", "mAP_micro", "hit1")
 
     def _values(self, predictions: Predictions, facts: np.ndarray) -> Dict[str, float]:
         there, scores = predictions.there, predictions.scores

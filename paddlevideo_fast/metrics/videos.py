@@ -102,10 +102,13 @@ class VideoMetric:
 
     Attributes:
         activation: of the heads that the metric is for.
+        value_names: names of the values, from which SELECTION chooses; empty where they are not known before
+            the first validation.
         predictions: of the videos of all processes, after `accumulate`; of the last pass until then.
     """
 
     activation: ClassVar[Activation] = "softmax"
+    value_names: Tuple[str, ...] = ()
     ignored_arguments: ClassVar[Dict[str, str]] = {
         "data_size": "the loader knows it",
         "batch_size": "the loader knows it",
@@ -158,5 +161,5 @@ class VideoMetric:
         return np.empty((len(predictions.ids), 0))
 
     def _values(self, predictions: Predictions, facts: np.ndarray) -> Dict[str, float]:
-        """The values by name; the first decides which epoch is best."""
+        """The values by name; unless SELECTION says otherwise, the first decides which epoch is best."""
         raise NotImplementedError

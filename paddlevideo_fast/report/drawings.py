@@ -69,7 +69,7 @@ def picture(path: Path, *grid: int, **options: Any) -> Iterator[Tuple[Any, Any]]
 
 
 def curve_figures(records: Sequence[Record], with_top5: bool = True) -> Dict[str, str]:
-    """Draws the curves of a run as SVG. A line marks the epoch with the best top-1 in validation.
+    """Draws the curves of a run as SVG. A line marks the epoch with the best validation.
 
     Args:
         records: lines of metrics.jsonl, in order.
@@ -80,8 +80,9 @@ def curve_figures(records: Sequence[Record], with_top5: bool = True) -> Dict[str
         is left out.
     """
     figures = {}
-    validated = [record for record in records if record["kind"] == "valid" and "top1" in record]
-    best = max(validated, key=lambda record: record["top1"], default=None)
+    validated = [record for record in records if record["kind"] == "valid"]
+    best_epoch = validated[-1].get("best_epoch", 0) if validated else 0
+    best = next((record for record in validated if record.get("epoch") == best_epoch), None)
     for title, curves in _CURVES.items():
         if title == "Top-5" and not with_top5:
             continue
@@ -109,7 +110,7 @@ def _svg(
             (line,) = axis.plot(*zip(*points), marker=marker, color=color, label=_NAMES[kind], **faint)
             line.set_gid(f"curve-{kind}-{name}")
         if best is not None:
-            label = f"best: epoch {best['epoch']}" if "epoch" in best else "best epoch"
+            label = f"best: epoch {best['epoch']}"
             axis.axvline(best["step"], color="0.4", linestyle=":", label=label).set_gid("best-epoch")
         axis.set(title=title, xlabel="step")
         axis.grid(alpha=0.3)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from paddlevideo_fast.assembly.consistency import check_sections
+from paddlevideo_fast.assembly.consistency import check_sections, check_selection
 from paddlevideo_fast.assembly.plan import plan_phases, plan_run
 from paddlevideo_fast.config import RunSpec, load_config
 from paddlevideo_fast.errors import ConfigError
@@ -184,3 +184,30 @@ def test_a_short_cycle_that_leaves_no_epoch(tmp_path):
     place = str(path)
     assert problem.startswith(f"{place}:")
     assert problem.endswith("  MULTIGRID: epoch_factor 0.1 leaves none of the 7 epochs; raise it")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "problem"),
+    [
+        (
+            ["SELECTION={patience: 3}", "validate=false"],
+            "-o #1  SELECTION: compares validations, and this run has none: add --validate, or take the "
+            "section out",
+        ),
+        (
+            ["SELECTION={metric: mean_clas_acc}", "validate=true"],
+            "SELECTION.metric=mean_clas_acc: validation gives no such value; did you mean 'mean_class_acc'? "
+            "Known: loss, mean_class_acc, top1, top5",
+        ),
+    ],
+)
+def test_a_selection_that_nothing_decides(overrides, problem):
+    with pytest.raises(ConfigError) as caught:
+        check_selection(spec_of(TSM, *overrides))
+    assert caught.value.problems == [problem]
+
+
+def test_a_least_improvement_without_patience_has_no_effect(logged):
+    check_selection(spec_of(TSM, "SELECTION={metric: loss, min_delta: 0.1}", "validate=true"))
+    (text,) = [text for _, text in logged if "SELECTION" in text]
+    assert text.endswith("SELECTION.min_delta: has no effect without SELECTION.patience")

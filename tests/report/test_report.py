@@ -153,10 +153,11 @@ def test_curves_have_a_point_for_every_record():
         {"kind": "train", "step": step, "loss": 1 / step, "lr": 0.1, "ips": 4.0} for step in range(1, 31)
     ]
     records += [
-        {"kind": kind, "step": 10 * epoch, "loss": 0.5 / epoch, "top1": 0.2 * epoch}
+        {"kind": kind, "step": 10 * epoch, "epoch": epoch, "loss": 0.5 / epoch, "top1": 0.2 * epoch}
         for epoch in (1, 2, 3)
         for kind in ("train_epoch", "valid")
     ]
+    records[-1]["best_epoch"] = 2  # chosen by another value than top-1, which is the highest in epoch 3
     figures = curve_figures(records)
     assert list(figures) == ["Loss", "Top-1", "Learning rate", "Clips a second"]
     points = {}
@@ -165,6 +166,7 @@ def test_curves_have_a_point_for_every_record():
             points[gid] = len(re.findall(r"[ML] ", path))
     assert points["curve-train-loss"] == 30
     assert points["curve-valid-loss"] == points["curve-train_epoch-top1"] == points["curve-valid-top1"] == 3
+    assert "best: epoch 2" in figures["Top-1"]
     assert curve_figures([]) == {}
 
 

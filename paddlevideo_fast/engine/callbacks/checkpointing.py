@@ -51,7 +51,7 @@ class Checkpointing(Callback):
 
     def epoch_end(self, trainer: Trainer) -> None:
         epoch = trainer.state.epoch
-        if epoch % self.interval == 0 or epoch == trainer.num_epochs:
+        if epoch % self.interval == 0 or trainer.is_finished:
             self.save(trainer, f"epoch_{epoch:05d}")
 
     def interrupted(self, trainer: Trainer) -> None:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import math
-from typing import Any, Dict, Optional
+from typing import Any, Dict, List, Mapping, Optional
 
 import paddle
 
+from paddlevideo_fast.config import SelectionSettings
 from paddlevideo_fast.engine.checkpoint import CheckpointStore
 from paddlevideo_fast.engine.evaluator import Evaluator
 from paddlevideo_fast.engine.precise_bn import Statistics, population_statistics, put_statistics
 from paddlevideo_fast.engine.protocols import VideoModel
+from paddlevideo_fast.engine.selection import Selection
 from paddlevideo_fast.engine.trainer import Callback, Trainer
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.metrics import Metric
@@ -25,9 +27,11 @@ class Evaluation(Callback):
 
     Args:
         evaluator: over the validation data.
-        metric: the first of its values decides which epoch is best.
+        metric: what is measured.
         interval: in epochs.
         store: where the best weights are saved; None: nowhere.
+        selection: which value decides which epoch is best, and when training stops early; None: the first
+            value that begins with "top", and never.
     """
 
     def __init__(
@@ -36,11 +40,18 @@ class Evaluation(Callback):
         metric: Metric,
         interval: int = 1,
         store: Optional[CheckpointStore] = None,
+        selection: Optional[SelectionSettings] = None,
     ) -> None:
         self.evaluator = evaluator
         self.metric = metric
         self.interval = interval
         self.store = store
+        self.selection = Selection(selection)
+        self._reference: Dict[str, float] = {}  # the newest improvement, as TrainerState.best
+        self._waiting: List[int] = []  # epochs of the validations since
+
+    def fit_begin(self, trainer: Trainer) -> None:
+        self._stop_if_exhausted(trainer)  # the checkpoint may be the last one of a run that has stopped
 
     def epoch_end(self, trainer: Trainer) -> None:
         epoch = trainer.state.epoch
@@ -51,23 +62,61 @@ class Evaluation(Callback):
                 callback.before_evaluation(trainer)
             metrics = self.evaluator.run(trainer.model, self.metric, trainer.interrupt.raise_if_requested)
             trainer.state.last_validation = {**metrics, "epoch": epoch}
-            name = next(iter(metrics)) if metrics["num_samples"] else None
-            if not math.isfinite(metrics.get("loss", 0.0)):
-                logger.warning(
-                    "the validation loss is %s: these weights are no candidate for the best", metrics["loss"]
-                )
-            elif name is not None and metrics[name] > trainer.state.best.get(name, -1.0):
-                trainer.state.best = {name: metrics[name], "epoch": epoch}
-                self._save_best(trainer)
+            self._compare(trainer, metrics)
         finally:
             for callback in trainer.callbacks:
                 callback.after_evaluation(trainer)
+        self._stop_if_exhausted(trainer)
 
-    def _save_best(self, trainer: Trainer) -> None:
-        store = self.store
+    def state_dict(self) -> Dict[str, Any]:
+        return {"reference": self._reference, "waiting": self._waiting}
+
+    def set_state_dict(self, state: Dict[str, Any]) -> None:
+        self._reference, self._waiting = dict(state["reference"]), list(state["waiting"])
+
+    def _compare(self, trainer: Trainer, metrics: Mapping[str, float]) -> None:
+        found = self.selection.value_of(metrics)
+        if not math.isfinite(metrics.get("loss", 0.0)):
+            found = None
+            logger.warning(
+                "the validation loss is %s: these weights are no candidate for the best", metrics["loss"]
+            )
+        if found is not None:
+            self._save_if_best(trainer, *found)
+        epoch, reference = trainer.state.epoch, self._reference
+        if found is not None and self._is_better(*found, reference, self.selection.settings.min_delta):
+            self._reference, self._waiting = {found[0]: found[1], "epoch": epoch}, []
+        elif epoch not in (*self._waiting, reference.get("epoch")):  # a run that was interrupted repeats one
+            self._waiting.append(epoch)
+
+    def _save_if_best(self, trainer: Trainer, name: str, value: float) -> None:
+        best, store = trainer.state.best, self.store
+        if best and name not in best:
+            logger.info("epoch %d was the best by another value; %s decides now", best["epoch"], name)
+        if not self._is_better(name, value, best):
+            return
+        trainer.state.best = {name: value, "epoch": trainer.state.epoch}
         if store is not None:
             weights = trainer.model.state_dict()
             trainer.distribution.gather_from(lambda: store.save_weights("best", weights))
+
+    def _is_better(self, name: str, value: float, than: Mapping[str, float], by: float = 0.0) -> bool:
+        return self.selection.is_better(name, value, than.get(name), by)
+
+    def _stop_if_exhausted(self, trainer: Trainer) -> None:
+        settings = self.selection.settings
+        if settings.patience is None or len(self._waiting) < settings.patience or trainer.is_finished:
+            return
+        least = f" by more than {settings.min_delta:g}" if settings.min_delta else ""
+        since = "".join(
+            f" since epoch {self._reference['epoch']} ({name} {value:.5f})"
+            for name, value in self._reference.items()
+            if name != "epoch"
+        )
+        trainer.stop(
+            f"training stops after epoch {trainer.state.epoch} of {trainer.num_epochs}: no validation has "
+            f"improved{least}{since}, {len(self._waiting)} in a row (SELECTION.patience {settings.patience})"
+        )
 
 
 class ExponentialMovingAverage(Callback):

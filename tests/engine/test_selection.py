@@ -1,0 +1,164 @@
+"""Which epoch is the best, and when training stops early: also after a stop and a resume."""
+
+import json
+import math
+
+import numpy as np
+import paddle
+import pytest
+
+from paddlevideo_fast.config import SelectionSettings
+from paddlevideo_fast.engine import CheckpointStore, TrainingInterrupted, load_checkpoint
+from paddlevideo_fast.engine.callbacks import Callback, Checkpointing, Evaluation, restore
+from paddlevideo_fast.engine.selection import Selection
+from paddlevideo_fast.errors import ConfigError
+from paddlevideo_fast.metrics import CenterCropMetric, MultiCropMetric
+from paddlevideo_fast.modeling.weights import read_weights
+
+# No improvement from epoch 2 on: 3 is worse, 4 is equal, 5 gains too little, 6 is not finite.
+TOP1 = [0.3, 0.5, 0.4, 0.5, 0.505, 0.9, 0.95, 0.96, 0.97, 0.98]
+LOSS = [2.0, 1.5, 1.6, 1.5, 1.495, math.nan, 1.0, 0.9, 0.8, 0.7]
+
+
+class Script:
+    """In place of an evaluator: the answer depends on the epoch that the trainer has finished."""
+
+    def __init__(self):
+        self.trainer = None
+        self.seen = []
+
+    def run(self, model, metric, check_stop=None):
+        epoch = self.trainer.state.epoch
+        self.seen.append(epoch)
+        check_stop()
+        return {"top1": TOP1[epoch - 1], "top5": 1.0, "loss": LOSS[epoch - 1], "num_samples": 8}
+
+
+class StopAt(Callback):
+    """A signal in a step, or in a hook of the end of an epoch, where the validation is over."""
+
+    def __init__(self, step=None, epoch=None):
+        self.step, self.epoch = step, epoch
+
+    def step_end(self, trainer):
+        if trainer.state.step == self.step:
+            trainer.interrupt.requested = 15
+
+    def epoch_end(self, trainer):
+        if trainer.state.epoch == self.epoch:
+            raise TrainingInterrupted(15)
+
+
+@pytest.fixture
+def run(make_trainer, tmp_path):
+    """`run(folder, settings, stop, resume)`: a trainer at its end, or where it was stopped."""
+
+    def start(folder, settings, stop=None, resume=False, epochs=10, interval=1):
+        store = CheckpointStore(tmp_path / folder, "m")
+        store.prepare()
+        evaluator = Script()
+        evaluation = Evaluation(evaluator, None, interval, store, settings)
+        trainer = make_trainer([evaluation, *([stop] if stop else []), Checkpointing(store)], epochs=epochs)
+        evaluator.trainer = trainer
+        if resume:
+            restore(trainer, load_checkpoint(store.latest()))
+        if stop is None:
+            trainer.fit()
+        else:
+            with pytest.raises(TrainingInterrupted):
+                trainer.fit()
+        return trainer, store
+
+    return start
+
+
+PATIENT = SelectionSettings(patience=4, min_delta=0.01)
+
+
+def test_training_stops_after_validations_without_an_improvement(run, caplog):
+    caplog.set_level("INFO", "paddlevideo_fast")
+    trainer, store = run("run", PATIENT)
+    assert trainer.state.epoch == 6
+    assert trainer.state.best == {"top1": 0.505, "epoch": 5}  # any improvement gives the best weights
+    assert store.latest().endswith("m_epoch_00006")
+    assert (
+        "training stops after epoch 6 of 10: no validation has improved by more than 0.01 since epoch 2 "
+        "(top1 0.50000), 4 in a row (SELECTION.patience 4)"
+    ) in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("settings", "interval", "last", "best"),
+    [
+        (SelectionSettings(), 1, 10, {"top1": 0.98, "epoch": 10}),
+        (SelectionSettings(patience=2), 1, 4, {"top1": 0.5, "epoch": 2}),
+        (SelectionSettings(patience=2, min_delta=0.3), 1, 3, {"top1": 0.5, "epoch": 2}),
+        (SelectionSettings(patience=1), 2, 4, {"top1": 0.5, "epoch": 2}),  # epochs 2 and 4
+        (SelectionSettings("loss"), 1, 10, {"loss": 0.7, "epoch": 10}),
+        (SelectionSettings("loss", patience=2), 1, 4, {"loss": 1.5, "epoch": 2}),
+        (SelectionSettings("loss", mode="max"), 1, 10, {"loss": 2.0, "epoch": 1}),
+        (SelectionSettings("top1", mode="min", patience=3), 1, 4, {"top1": 0.3, "epoch": 1}),
+        (SelectionSettings("top5", patience=3), 1, 4, {"top5": 1.0, "epoch": 1}),
+    ],
+)
+def test_value_direction_and_patience_decide(run, settings, interval, last, best):
+    trainer, _ = run("run", settings, interval=interval)
+    assert (trainer.state.epoch, trainer.state.best) == (last, best)
+
+
+@pytest.mark.parametrize(
+    "stop", [{"step": 7}, {"step": 12}, {"step": 31}, {"epoch": 2}, {"epoch": 4}, {"epoch": 5}]
+)
+def test_a_stopped_and_resumed_run_ends_with_the_same_epoch_and_bits(run, stop):
+    whole, whole_store = run("whole", PATIENT)
+    run("parts", PATIENT, StopAt(**stop))
+    resumed, store = run("parts", PATIENT, resume=True)
+    assert resumed.stop_reason == whole.stop_reason
+    left, right = (load_checkpoint(each.latest()) for each in (whole_store, store))
+    for part in ("trainer", "callbacks"):
+        assert json.dumps(left.state[part]) == json.dumps(right.state[part])  # NaN equals NaN
+    best = [read_weights(each.folder / "m_best.pdparams") for each in (whole_store, store)]
+    for one, other in ((left.weights, right.weights), (left.optimizer, right.optimizer), best):
+        assert one.keys() == other.keys()
+        for name in one:
+            np.testing.assert_array_equal(one[name], other[name], err_msg=name)
+
+
+def test_a_run_that_has_stopped_trains_nothing_more_until_patience_allows_it(run):
+    run("run", PATIENT)
+    again, _ = run("run", PATIENT, resume=True)
+    assert again.state.epoch == 6
+    assert "training stops after epoch 6" in again.stop_reason
+    more, _ = run("run", SelectionSettings(patience=5, min_delta=0.01), resume=True)
+    assert more.state.epoch == 10
+    assert more.state.best == {"top1": 0.98, "epoch": 10}
+
+
+def test_a_run_that_goes_on_by_another_value_begins_its_best_anew(run, caplog):
+    caplog.set_level("INFO", "paddlevideo_fast")
+    run("run", SelectionSettings(), epochs=3)
+    trainer, _ = run("run", SelectionSettings("loss"), resume=True, epochs=5)
+    assert trainer.state.best == {"loss": 1.495, "epoch": 5}
+    assert "epoch 2 was the best by another value; loss decides now" in caplog.text
+
+
+def test_without_a_top_value_the_first_value_decides():
+    selection = Selection()
+    assert selection.value_of({"mAP": 0.4, "loss": 1.0, "num_samples": 3}) == ("mAP", 0.4)
+    assert selection.value_of({"mAP": 0.4, "top3": 0.7, "loss": 1.0}) == ("top3", 0.7)
+    assert selection.value_of({"num_samples": 0, "num_failed": 2}) is None
+    assert not selection.is_better("mAP", math.nan, None)
+    assert not selection.is_better("mAP", math.nan, 0.1)
+
+
+def test_an_unknown_value_is_told_with_those_there_are(run):
+    with pytest.raises(ConfigError, match=r"SELECTION.metric=mAP: .*loss, top1, top5"):
+        run("run", SelectionSettings("mAP"))
+
+
+@pytest.mark.parametrize("metric", [CenterCropMetric([1, 3]), MultiCropMetric([2])])
+def test_metrics_give_the_values_that_they_declare(metric):
+    metric.update(
+        paddle.to_tensor(np.eye(3, dtype="float32")), paddle.to_tensor([0, 1, 0]), [0, 1, 2], [0, 0, 0]
+    )
+    assert tuple(metric.accumulate()) == metric.value_names
