@@ -34,15 +34,21 @@ class Script:
         return {"top1": TOP1[epoch - 1], "top5": 1.0, "loss": LOSS[epoch - 1], "num_samples": 8}
 
 
-class StopAt(Callback):
-    """A signal in a step, or in a hook of the end of an epoch, where the validation is over."""
+class Killed(BaseException):
+    """In place of SIGKILL: nothing is saved."""
 
-    def __init__(self, step=None, epoch=None):
-        self.step, self.epoch = step, epoch
+
+class StopAt(Callback):
+    """A signal or a kill in a step, or a signal at the end of an epoch, where the validation is over."""
+
+    def __init__(self, step=None, epoch=None, kill=None):
+        self.step, self.epoch, self.kill = step, epoch, kill
 
     def step_end(self, trainer):
         if trainer.state.step == self.step:
             trainer.interrupt.requested = 15
+        if trainer.state.step == self.kill:
+            raise Killed
 
     def epoch_end(self, trainer):
         if trainer.state.epoch == self.epoch:
@@ -65,7 +71,7 @@ def run(make_trainer, tmp_path):
         if stop is None:
             trainer.fit()
         else:
-            with pytest.raises(TrainingInterrupted):
+            with pytest.raises((TrainingInterrupted, Killed)):
                 trainer.fit()
         return trainer, store
 
@@ -107,7 +113,7 @@ def test_value_direction_and_patience_decide(run, settings, interval, last, best
 
 
 @pytest.mark.parametrize(
-    "stop", [{"step": 7}, {"step": 12}, {"step": 31}, {"epoch": 2}, {"epoch": 4}, {"epoch": 5}]
+    "stop", [{"step": 7}, {"step": 31}, {"epoch": 2}, {"epoch": 4}, {"epoch": 5}, {"kill": 14}, {"kill": 33}]
 )
 def test_a_stopped_and_resumed_run_ends_with_the_same_epoch_and_bits(run, stop):
     whole, whole_store = run("whole", PATIENT)
