@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Dict, Sequence
+from typing import ClassVar, Dict, Sequence, Tuple
 
 import numpy as np
 import paddle
