@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, Literal, Optional, Union
+from typing import Any, Dict, Optional, Union
 
 import paddle
 
@@ -26,9 +26,8 @@ from paddlevideo_fast.loader.dataset import ClipDataset
 from paddlevideo_fast.loader.transforms import RandomFlip
 from paddlevideo_fast.machine import gpu_number
 from paddlevideo_fast.modeling import Preprocess, activation_of
+from paddlevideo_fast.modeling.preprocess import Layout
 from paddlevideo_fast.registry import RECOGNIZERS
-
-Layout = Literal["NTCHW", "NCTHW"]
 
 
 @dataclass

@@ -16,7 +16,7 @@ from paddlevideo_fast.engine import Distribution, Trainer
 from paddlevideo_fast.engine.callbacks import Callback
 from paddlevideo_fast.engine.protocols import BatchLoader
 from paddlevideo_fast.log import get_logger
-from paddlevideo_fast.modeling import build_model
+from paddlevideo_fast.modeling import build_model, take_network_layout
 from paddlevideo_fast.registry import MIXES
 from paddlevideo_fast.schedule import Phase
 from paddlevideo_fast.solver import LearningRate, build_optimizer
@@ -109,6 +109,7 @@ def training_parts(
     spec, distribution = plan.spec, distribution or Distribution()
     paddle.seed(spec.run.seed)
     model = build_model(spec.model, load_pretrained=load_pretrained)
+    take_network_layout(model)
     optimizer, curve = build_optimizer(spec.optimizer or {}, model)
     split = make_split(spec, "train", model.layout, distribution, folder)
     model = with_static_graph(spec, model)

@@ -35,7 +35,7 @@ from paddlevideo_fast.engine.output import checkpoint_to_resume, make_room
 from paddlevideo_fast.errors import BadSampleShareError, OutputError
 from paddlevideo_fast.locks import only_writer
 from paddlevideo_fast.log import add_log_file, get_logger
-from paddlevideo_fast.modeling import build_model, count_parameters, load_weights
+from paddlevideo_fast.modeling import build_model, count_parameters, load_weights, take_network_layout
 from paddlevideo_fast.report import Evaluated, write_test
 
 logger = get_logger(__name__)
@@ -137,6 +137,7 @@ def _test(
     distribution.gather_from(take_output)
     precision = make_precision(spec)
     model = build_model(spec.model, load_pretrained=False)
+    take_network_layout(model)
     logger.info(load_weights(model, weights, strict=True).summary())
     split = make_split(spec, "test", model.layout, distribution, store.folder)
     metric = make_metric(spec)

@@ -15,7 +15,13 @@ from paddlevideo_fast.assembly import Split, TrainingParts, plan_run
 from paddlevideo_fast.config import RunSpec
 from paddlevideo_fast.doctor.timing import SyntheticLoader, time_steps
 from paddlevideo_fast.loader import BadSamples, build_pipeline
-from paddlevideo_fast.modeling import MacCounter, Preprocess, build_model, count_parameters
+from paddlevideo_fast.modeling import (
+    MacCounter,
+    Preprocess,
+    build_model,
+    count_parameters,
+    take_network_layout,
+)
 from paddlevideo_fast.modeling.layers import set_num_splits
 from paddlevideo_fast.solver import build_optimizer
 
@@ -111,6 +117,7 @@ def _parts_without_data(spec: RunSpec) -> TrainingParts:
     plan = plan_run(spec)
     paddle.seed(spec.run.seed)
     model = build_model(spec.model, load_pretrained=False)
+    take_network_layout(model)
     optimizer, curve = build_optimizer(spec.optimizer or {}, model)
     pipeline = build_pipeline(spec.splits["train"].pipeline)
     unread: Any = None  # the shapes are timed on made-up batches

@@ -29,7 +29,6 @@ import numpy as np
 import paddle
 import paddle.distributed as dist
 from paddle import nn
-from paddle.amp import GradScaler
 from paddle.distributed import fleet
 from paddle.optimizer import Optimizer
 from paddle.regularizer import WeightDecayRegularizer
@@ -55,16 +54,12 @@ class Neighbours:
         rank: of this process.
         world_size: processes of the job.
         num_ranks: size of a group, a divisor of the world size.
-
-    Attributes:
-        is_everyone: whether there is one group.
     """
 
     def __init__(self, rank: int, world_size: int, num_ranks: int) -> None:
-        self.is_everyone = num_ranks == world_size
         self._row, self._num_rows = rank // num_ranks, world_size // num_ranks
         self._group: Optional[dist.communication.group.Group] = None
-        if paddle.is_compiled_with_cuda() and not self.is_everyone:
+        if paddle.is_compiled_with_cuda() and num_ranks < world_size:
             starts = range(0, world_size, num_ranks)
             groups = [dist.new_group(list(range(start, start + num_ranks))) for start in starts]
             self._group = groups[self._row]
@@ -112,9 +107,13 @@ class Distribution:
         """
         return contextlib.nullcontext()
 
-    def wrap_scaler(self, scaler: GradScaler) -> GradScaler:
-        """Wraps a `paddle.amp.GradScaler`, so that all ranks skip the same steps."""
-        return scaler
+    def any_rank(self, flag: paddle.Tensor) -> paddle.Tensor:
+        """Whether gradients that a rank is about to apply overflow on any rank; on the device.
+
+        Args:
+            flag: bool [1], whether they do on this rank.
+        """
+        return flag
 
     def whole(self, state: Mapping[str, Any]) -> Dict[str, Any]:
         """Consolidates the state of an optimizer of which each rank may hold a shard."""
@@ -123,6 +122,10 @@ class Distribution:
     def all_sum(self, values: Any) -> np.ndarray:
         """The element-wise sum over ranks of an array that has the same shape and dtype on all of them."""
         return np.asarray(values)
+
+    def sum_on_device(self, values: paddle.Tensor) -> paddle.Tensor:
+        """The element-wise sum of a tensor over the ranks, in its place; the host does not wait for it."""
+        return values
 
     def gather(self, value: Value) -> List[Value]:
         """The values of all ranks, by rank; anything that pickles."""
@@ -215,8 +218,10 @@ class FleetDistribution(Distribution):
         stack.enter_context(model.no_sync())
         return stack
 
-    def wrap_scaler(self, scaler: GradScaler) -> GradScaler:
-        return fleet.distributed_scaler(scaler) if self._sharded else scaler
+    def any_rank(self, flag: paddle.Tensor) -> paddle.Tensor:
+        if not self._sharded:  # the gradients are the same on all ranks
+            return flag
+        return self.sum_on_device(flag.astype("float32")) > 0
 
     def whole(self, state: Mapping[str, Any]) -> Dict[str, Any]:
         if not self._sharded:
@@ -228,6 +233,10 @@ class FleetDistribution(Distribution):
         tensor = paddle.to_tensor(np.asarray(values))
         dist.all_reduce(tensor)
         return tensor.numpy()
+
+    def sum_on_device(self, values: paddle.Tensor) -> paddle.Tensor:
+        dist.all_reduce(values)
+        return values
 
     def gather(self, value: Value) -> List[Value]:
         values: List[Value] = []

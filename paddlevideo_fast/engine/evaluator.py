@@ -12,11 +12,12 @@ from tqdm import tqdm
 
 from paddlevideo_fast.engine.distribution import Distribution
 from paddlevideo_fast.engine.precision import Precision
-from paddlevideo_fast.engine.prefetch import to_device
+from paddlevideo_fast.engine.prefetch import device_inputs, to_device
 from paddlevideo_fast.engine.protocols import BatchLoader, Preprocess, VideoModel
 from paddlevideo_fast.loader import Batch, Incident
 from paddlevideo_fast.metrics import Metric
 from paddlevideo_fast.modeling.losses import loss_of_each
+from paddlevideo_fast.transfer import LateReader
 
 
 class Evaluator:
@@ -75,16 +76,18 @@ class Evaluator:
             "num_replaced": frames that did not decode and were replaced by others.
         """
         clips, losses = [np.empty((0, 2), np.int64)], [np.empty(0, np.float32)]
+        late = LateReader(lambda values: losses.append(values[0]))
         metric.reset()
 
         def visit(batch: Batch, logits: paddle.Tensor) -> None:
-            labels = paddle.to_tensor(batch.labels)
+            _, labels = device_inputs(batch)
             clips.append(np.stack([batch.ids, batch.views], axis=1))
             each = getattr(model, "loss_of_each", None)
-            losses.append(loss_of_each(model.loss, each, logits, labels).numpy())
+            late.add([loss_of_each(model.loss, each, logits, labels)])
             metric.update(logits, labels, batch.ids, batch.views)
 
         incidents = self.visit(model, visit, "evaluation", check_stop=check_stop)
+        late.read_all()
         shares = self.distribution.gather((np.concatenate(clips), np.concatenate(losses), metric.state()))
         seen, each_loss = (np.concatenate(parts) for parts in list(zip(*shares))[:2])
         counts: Dict[str, float] = {
@@ -149,7 +152,8 @@ class Evaluator:
             if batch.incidents:
                 self.on_incidents(batch.incidents)
             if len(batch):
-                visit(batch, self.precision.forward(model, self.preprocess(batch.clips)))
+                clips, _ = device_inputs(batch)
+                visit(batch, self.precision.forward(model, self.preprocess(clips)))
         return incidents
 
     def _num_batches(self) -> int:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Callable, ContextManager, Dict, Iterator, Literal, Tuple, Type
+from typing import Any, Callable, ContextManager, Dict, Iterator, List, Literal, Tuple, Type
 
 import numpy as np
 import paddle
 from paddle import nn
-from paddle.amp import GradScaler
 from paddle.autograd import PyLayer
 
-from paddlevideo_fast.engine.protocols import Logits
+from paddlevideo_fast.engine.protocols import Logits, VideoModel
 from paddlevideo_fast.errors import NonFiniteGradientError
 from paddlevideo_fast.log import get_logger
 
@@ -20,7 +19,6 @@ logger = get_logger(__name__)
 Level = Literal["O1", "O2"]
 Dtype = Literal["float16", "bfloat16"]
 
-_NEVER = 2**31 - 1  # the scaler's own decrease prints at each overflow, and fails with NumPy 2.4
 _MATRIX_LAYERS = (nn.Conv2D, nn.Conv3D, nn.Linear)
 _NORMS = (
     *(nn.BatchNorm, nn.BatchNorm1D, nn.BatchNorm2D, nn.BatchNorm3D, nn.SyncBatchNorm),
@@ -33,12 +31,11 @@ class Precision:
 
     Attributes:
         name: for the log and the checkpoint.
+        any_rank: whether a flag on the device is set on any rank, so that all ranks skip the same steps.
     """
 
     name = "float32"
-
-    def wrap_scaler(self, wrap: Callable[[GradScaler], GradScaler]) -> None:
-        """Replaces the loss scaler by `wrap(scaler)`, so that all ranks skip the same steps."""
+    any_rank: Callable[[paddle.Tensor], paddle.Tensor] = staticmethod(lambda flag: flag)
 
     def forward(self, model: Callable[[paddle.Tensor], Logits], clips: paddle.Tensor) -> Logits:
         """The logits of `model`, or a tuple of logits, as float32: the loss is computed in full precision."""
@@ -48,15 +45,21 @@ class Precision:
         """Back-propagates a scalar loss."""
         loss.backward()
 
-    def optimizer_step(self, optimizer: paddle.optimizer.Optimizer) -> bool:
-        """Applies the gathered gradients and clears them.
+    def optimizer_step(self, optimizer: paddle.optimizer.Optimizer, model: VideoModel) -> None:
+        """Applies the gathered gradients of the model and clears them.
 
-        Returns:
-            Whether the weights were updated; False where the gradients overflowed and the step is skipped.
+        Where the gradients overflow, the step is skipped: model and optimizer stay as they are.
         """
         optimizer.step()
         optimizer.clear_grad()
-        return True
+
+    def count_skipped(self) -> int:
+        """How many steps were skipped since the last call; waits for the device where there may be any.
+
+        Raises:
+            NonFiniteGradientError: no scale of the loss keeps the gradients finite.
+        """
+        return 0
 
     def state_dict(self) -> Dict[str, Any]:
         """JSON values that a checkpoint must hold: the state of a loss scaler, empty without one."""
@@ -80,7 +83,7 @@ class MixedPrecision(Precision):
         level: "O1": convolutions and linear layers compute in 16 bits, the operators of Paddle's black list
             in float32, all others in the type of their inputs. "O2": all layers but norms compute in 16 bits.
         dtype: "float16" scales the loss by a factor that adapts during training, and skips steps whose
-            gradients overflow. "bfloat16" has the range of float32 and needs neither.
+            gradients overflow; see `LossScale`. "bfloat16" has the range of float32 and needs neither.
 
     References:
         Micikevicius et al., "Mixed Precision Training", arXiv 1710.03740.
@@ -91,15 +94,12 @@ class MixedPrecision(Precision):
         self.name = f"{dtype} {level}"
         self.level = level
         self.dtype = dtype
-        self._scaler = GradScaler(enable=dtype == "float16", decr_every_n_nan_or_inf=_NEVER)
+        self._scale = LossScale() if dtype == "float16" else None
 
     @property
     def low_layers(self) -> Tuple[Type[nn.Layer], ...]:
         """The classes of layers that compute in 16 bits; norms never do."""
         return _MATRIX_LAYERS if self.level == "O1" else (nn.Layer,)
-
-    def wrap_scaler(self, wrap: Callable[[GradScaler], GradScaler]) -> None:
-        self._scaler = wrap(self._scaler)
 
     def forward(self, model: Callable[[paddle.Tensor], Logits], clips: paddle.Tensor) -> Logits:
         with self.operators(model), _low_parameters(model, self.low_layers, self.cast):
@@ -117,39 +117,123 @@ class MixedPrecision(Precision):
         return paddle.amp.auto_cast(level=self.level, dtype=self.dtype, custom_white_list={"conv3d"})
 
     def backward(self, loss: paddle.Tensor) -> None:
-        self._scaler.scale(loss).backward()
+        (loss if self._scale is None else loss * self._scale.value).backward()
 
-    def optimizer_step(self, optimizer: paddle.optimizer.Optimizer) -> bool:
-        self._scaler.step(optimizer)  # unscales the gradients before the optimizer clips them
-        self._scaler.update()
+    def optimizer_step(self, optimizer: paddle.optimizer.Optimizer, model: VideoModel) -> None:
+        if self._scale is None:
+            optimizer.step()
+        else:
+            self._scale.step(optimizer, model, self.any_rank)
         optimizer.clear_grad()
-        # a plain number that `update` has set; reading the tensor would wait for the device once more
-        overflow = getattr(self._scaler, "_decr_count", 0) > 0
-        if overflow:
-            self._halve_scale()
-        return not overflow
 
-    def _halve_scale(self) -> None:
-        scale = self._scaler.state_dict()["scale"].item() / 2
-        self._scaler.set_init_loss_scaling(scale)
-        if scale < 1:
-            raise NonFiniteGradientError(
-                f"the gradients are infinite or NaN in {self.dtype} at every loss scale down to 1. Lower the "
-                "learning rate, or train with --amp_dtype bfloat16, then go on with -o resume=auto"
-            )
-        logger.info(
-            "the gradients overflow %s: the step is left out, the loss scale is now %.0f", self.dtype, scale
-        )
+    def count_skipped(self) -> int:
+        return 0 if self._scale is None else self._scale.count_skipped()
 
     def state_dict(self) -> Dict[str, Any]:
-        state = self._scaler.state_dict()
+        return {} if self._scale is None else self._scale.state_dict()
+
+    def set_state_dict(self, state: Dict[str, Any]) -> None:
+        if state and self._scale is not None:
+            self._scale.set_state_dict(state)
+
+
+class LossScale:
+    """The factor on a float16 loss that keeps small gradients from vanishing, by Paddle's rules.
+
+    The factor halves when gradients overflow, and the step is skipped; it doubles after a number of good
+    steps. All of this happens on the device, so that the host does not wait: the optimizer always steps, and
+    its step is taken back where gradients overflowed. In two cases the host decides, and waits: where a
+    parameter is trained for the first time, as the optimizer has no state of it to go back to; and where an
+    optimizer keeps state on the host beside a GPU, as Adam keeps the powers of its betas.
+
+    Args:
+        value: the first scale.
+        growth_interval: good steps after which the scale doubles.
+
+    Attributes:
+        value: float32 [1], on the device.
+    """
+
+    def __init__(self, value: float = 2.0**16, growth_interval: int = 2000) -> None:
+        self._set(value, 0, growth_interval)
+
+    def _set(self, value: float, num_good: int, growth_interval: int) -> None:
+        self.value = paddle.full([1], value, "float32")
+        self._num_good = paddle.full([1], num_good, "int64")  # since the scale last changed
+        self._num_skipped = paddle.zeros([1], "int64")  # since the host last asked
+        self._growth_interval = growth_interval
+        self._trained: List[str] = []
+
+    @paddle.no_grad()
+    def step(
+        self,
+        optimizer: paddle.optimizer.Optimizer,
+        model: VideoModel,
+        any_rank: Callable[[paddle.Tensor], paddle.Tensor],
+    ) -> None:
+        """Unscales the gradients of a model and applies them, where they are finite on all ranks."""
+        trained = [each for each in model.parameters() if each.grad is not None]
+        factor = 1 / self.value
+        for parameter in trained:
+            paddle.assign(parameter.grad * factor, parameter.grad)
+        flat = paddle.concat([parameter.grad.flatten() for parameter in trained])
+        overflow = any_rank(paddle.logical_not(paddle.isfinite(flat).all()).reshape([1]))
+        tensors = [*trained, *(each for each in optimizer.state_dict().values() if _is_tensor(each))]
+        names = [parameter.name for parameter in trained]
+        if names != self._trained or any(str(each.place) != str(flat.place) for each in tensors):
+            if not overflow.item():
+                optimizer.step()
+                self._trained = names
+        else:
+            before = [each.clone() for each in tensors]
+            optimizer.step()
+            for each, kept in zip(tensors, before):
+                paddle.assign(paddle.where(overflow, kept, each), each)
+        self._adapt(overflow)
+
+    def _adapt(self, overflow: paddle.Tensor) -> None:
+        num_good = self._num_good + 1
+        grows = num_good >= self._growth_interval
+        good = paddle.where(grows, self.value * 2, self.value)
+        self.value = paddle.where(overflow, (self.value / 2).clip(min=0.5), good)
+        self._num_good = paddle.where(
+            paddle.logical_or(overflow, grows), paddle.zeros_like(num_good), num_good
+        )
+        self._num_skipped = self._num_skipped + overflow.astype("int64")
+
+    def count_skipped(self) -> int:
+        """See `Precision.count_skipped`."""
+        num_skipped = self._num_skipped.item()
+        if num_skipped:
+            self._num_skipped = paddle.zeros([1], "int64")
+            value = self.value.item()
+            if value < 1:
+                raise NonFiniteGradientError(
+                    "the gradients are infinite or NaN in float16 at every loss scale down to 1. Lower the "
+                    "learning rate, or train with --amp_dtype bfloat16, then go on with -o resume=auto"
+                )
+            logger.info(
+                "the gradients overflow float16: %d steps are left out, the loss scale is now %.0f",
+                num_skipped,
+                value,
+            )
+        return num_skipped
+
+    def state_dict(self) -> Dict[str, Any]:
+        """JSON values, under the names of Paddle's scaler."""
         return {
-            key: value.tolist() if isinstance(value, np.ndarray) else value for key, value in state.items()
+            "scale": self.value.tolist(),
+            "incr_count": self._num_good.item(),
+            "incr_every_n_steps": self._growth_interval,
         }
 
     def set_state_dict(self, state: Dict[str, Any]) -> None:
-        if state:
-            self._scaler.load_state_dict(state)
+        """Takes back what `state_dict` gave, or Paddle's scaler."""
+        self._set(float(state["scale"][0]), int(state["incr_count"]), int(state["incr_every_n_steps"]))
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, paddle.Tensor)
 
 
 class RoundedPrecision(MixedPrecision):

@@ -4,28 +4,30 @@ from __future__ import annotations
 
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, fields
 from typing import Any, Callable, Deque, Iterator, Tuple, TypeVar
 
+import numpy as np
 import paddle
 
 from paddlevideo_fast.loader import Batch
 from paddlevideo_fast.machine import gpu_number
+from paddlevideo_fast.transfer import PinnedBuffers, upload
 
 Item = TypeVar("Item")
 Prepared = TypeVar("Prepared")
 
 
 def to_device(batches: Iterator[Batch]) -> Iterator[Batch]:
-    """The same batches, with their clips on the device.
+    """The same batches, with their clips and labels on the device.
 
-    On a GPU a thread takes each batch from the loader and starts its copy one step ahead. The copy comes from
-    pinned memory, so the host waits neither for the copy nor for the computations of the device: the time
-    until the next batch is here is the time that the step waits for data. On a CPU the batches pass as they
-    are.
+    On a GPU a thread takes each batch from the loader and puts it into pinned memory, one step ahead. The
+    copy of a batch runs on a stream of its own, beside the computations of the step before. The host waits
+    neither for the copy nor for the computations: the time until the next batch is here is the time that the
+    step waits for data. On a CPU the batches pass as they are.
     """
     number = gpu_number(paddle.get_device())
-    return batches if number is None else one_ahead(batches, DeviceCopy(number))
+    return batches if number is None else _on_device(batches, DeviceCopies(number))
 
 
 def one_ahead(items: Iterator[Item], prepare: Callable[[Item], Prepared]) -> Iterator[Prepared]:
@@ -51,26 +53,74 @@ def one_ahead(items: Iterator[Item], prepare: Callable[[Item], Prepared]) -> Ite
             yield prepared[0]
 
 
-class DeviceCopy:
-    """Starts the copy of a batch's clips to a GPU.
+@dataclass
+class DeviceBatch(Batch):
+    """A batch whose clips and labels are on the device, or on their way to it.
+
+    Attributes:
+        targets: the labels, on the device.
+        arrival: an event behind both copies.
+    """
+
+    targets: Any = None
+    arrival: Any = None
+
+
+def device_inputs(batch: Batch) -> Tuple[Any, paddle.Tensor]:
+    """Clips and labels of a batch, for the device; the device waits for their copies, the host does not."""
+    if not isinstance(batch, DeviceBatch):
+        return batch.clips, upload(batch.labels)
+    paddle.device.current_stream().wait_event(batch.arrival)
+    return batch.clips, batch.targets
+
+
+class DeviceCopies:
+    """Copies batches to a GPU on a stream of its own, while the device computes on earlier ones.
+
+    A thread puts each batch into pinned memory (`pin`). The main thread starts the copy (`start`), because
+    Paddle's current stream is that of the process: a thread that changed it would move the step's kernels.
 
     Args:
         number: of the GPU.
     """
 
     def __init__(self, number: int) -> None:
-        self.number = number
-        self._under_way: Deque[Tuple[Any, Any]] = deque()  # an event after each copy, and its source
+        self._number = number
+        self._buffers = PinnedBuffers(number)
+        self._stream = paddle.device.Stream()
+        self._in_use: Deque[Tuple[Any, Any]] = deque()  # an event after each step, and its batch
 
-    def __call__(self, batch: Batch) -> Batch:
-        """The batch with its clips on the device; the copy is complete before the device uses them."""
-        while self._under_way and self._under_way[0][0].query():
-            self._under_way.popleft()
-        if not len(batch):
-            return batch
-        pinned = paddle.to_tensor(batch.clips, place=paddle.CUDAPinnedPlace())
-        clips = pinned.cuda(self.number, blocking=False)
-        copied = paddle.device.cuda.Event()
-        copied.record(paddle.device.cuda.current_stream(self.number))
-        self._under_way.append((copied, pinned))
-        return replace(batch, clips=clips)
+    def pin(self, batch: Batch) -> Tuple[Batch, Any, Any]:
+        """A batch, and its clips and labels in pinned memory; clips that are on a device stay there."""
+        paddle.device.set_device(f"gpu:{self._number}")  # it is the thread's own, and at first the first GPU
+        on_host = len(batch) and isinstance(batch.clips, np.ndarray)
+        return batch, self._buffers.fill(batch.clips) if on_host else None, self._buffers.fill(batch.labels)
+
+    def start(self, pinned: Tuple[Batch, Any, Any]) -> Batch:
+        """Starts the copies of what `pin` gave."""
+        batch, clips, labels = pinned
+        with paddle.device.stream_guard(self._stream):
+            sent = batch.clips if clips is None else self._buffers.send(clips)
+            targets = self._buffers.send(labels)
+            arrival = paddle.device.Event()
+            arrival.record(self._stream)
+        values = {field.name: getattr(batch, field.name) for field in fields(Batch)}
+        return DeviceBatch(**{**values, "clips": sent}, targets=targets, arrival=arrival)
+
+    def used(self, batch: Batch) -> None:
+        """Keeps the memory of a batch, all of whose work is launched, until the device has done it.
+
+        Paddle gives memory back to the stream that it came from, which does not know what others read.
+        """
+        while self._in_use and self._in_use[0][0].query():
+            self._in_use.popleft()
+        done = paddle.device.Event()
+        done.record(paddle.device.current_stream())
+        self._in_use.append((done, batch))
+
+
+def _on_device(batches: Iterator[Batch], copies: DeviceCopies) -> Iterator[Batch]:
+    for pinned in one_ahead(batches, copies.pin):
+        batch = copies.start(pinned)
+        yield batch
+        copies.used(batch)

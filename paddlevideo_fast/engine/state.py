@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, field
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 import numpy as np
 import paddle
 
 from paddlevideo_fast.engine.distribution import Distribution
 from paddlevideo_fast.errors import NonFiniteLossError, shown
-from paddlevideo_fast.loader import Batch, Incident
 from paddlevideo_fast.metrics import count_hits
 
 
@@ -71,42 +70,13 @@ class TrainerState:
 
 @dataclass
 class StepRecord:
-    """One optimizer step whose values are still on the device."""
+    """One optimizer step whose values are still on the device; without logits: this rank had no clips."""
 
     step: int
     loss: paddle.Tensor
     logits: List[paddle.Tensor]
     labels: List[np.ndarray]
     ids: List[int]
-
-
-@dataclass
-class StepNews:
-    """What a rank tells the other ranks before a step.
-
-    Attributes:
-        sizes: clips in each of its batches.
-        incidents: of its batches.
-        signal_number: a signal that asks it to stop.
-    """
-
-    sizes: List[int]
-    incidents: List[Incident]
-    signal_number: Optional[int]
-
-    @classmethod
-    def of(cls, batches: Sequence[Batch], signal_number: Optional[int]) -> StepNews:
-        """The news of the batches of a step."""
-        return cls(
-            sizes=[len(batch) for batch in batches],
-            incidents=[incident for batch in batches for incident in batch.incidents],
-            signal_number=signal_number,
-        )
-
-    @property
-    def is_news(self) -> bool:
-        """Whether there is anything that the other ranks do not expect."""
-        return bool(self.incidents or not all(self.sizes) or self.signal_number is not None)
 
 
 class StepWindow:

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import time
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, cast
 
 import numpy as np
 import paddle
 
+from paddlevideo_fast.engine.agreement import Agreement
 from paddlevideo_fast.engine.distribution import Distribution
 from paddlevideo_fast.engine.guard import guarded
 from paddlevideo_fast.engine.interrupt import InterruptGuard, TrainingInterrupted
 from paddlevideo_fast.engine.precision import Precision
-from paddlevideo_fast.engine.prefetch import to_device
+from paddlevideo_fast.engine.prefetch import device_inputs, to_device
 from paddlevideo_fast.engine.protocols import BatchLoader, Mix, Preprocess, VideoModel
-from paddlevideo_fast.engine.state import StepNews, StepRecord, StepWindow, TrainerState
+from paddlevideo_fast.engine.state import StepRecord, StepWindow, TrainerState
 from paddlevideo_fast.errors import BadSampleShareError, UnsavedError
 from paddlevideo_fast.loader import Batch, Incident
 from paddlevideo_fast.log import get_logger
+from paddlevideo_fast.modeling.layers import without_clips
 from paddlevideo_fast.schedule.phases import Phase
 
 logger = get_logger(__name__)
@@ -123,7 +126,8 @@ class Trainer:
         reader_cost_sec, batch_cost_sec: of the newest step, the wait for data on the device, and the whole
             time. The device may still be at work at the end of a step; see `Recorder`.
         epoch_cost_sec: training time of the newest epoch, without what follows it.
-        num_clips, num_own_clips: of the newest step, on all ranks and on this one.
+        agreement: what the ranks tell each other.
+        num_own_clips: clips of the newest step on this rank.
         stop_reason: why training ends before its last epoch; set by `stop`.
         last_checkpoint: set by the checkpoint callback; named when the loss is not finite.
     """
@@ -164,12 +168,19 @@ class Trainer:
         self.phase = self.phases[0]
         self.steps_per_epoch = self.total_steps = 0
         self.reader_cost_sec = self.batch_cost_sec = self.epoch_cost_sec = 0.0
-        self.num_clips = self.num_own_clips = 0
+        self.num_own_clips = 0
+        self._stand_in: Optional[Batch] = None
         self.last_checkpoint: Optional[str] = None
         self.interrupt = InterruptGuard()
+        self.agreement = Agreement(self.distribution, self._count)
         self.stop_reason: Optional[str] = None
         self._step_model, self._step_optimizer = model, optimizer
         self._hooked: List[Callback] = []
+
+    @property
+    def num_clips(self) -> int:
+        """Clips of the newest step on all ranks, where each has as many as this one."""
+        return self.num_own_clips * self.distribution.world_size
 
     @property
     def num_epochs(self) -> int:
@@ -211,7 +222,7 @@ class Trainer:
         self._hooked = [guarded(each) if each.only_shows else each for each in self.callbacks]
         self.total_steps = self.steps_before(self.num_epochs)
         self._step_model, self._step_optimizer = self.distribution.wrap(self.model, self.optimizer)
-        self.precision.wrap_scaler(self.distribution.wrap_scaler)
+        self.precision.any_rank = self.distribution.any_rank
         try:
             self._call("fit_begin")
             for phase in self.phases:
@@ -262,9 +273,7 @@ class Trainer:
         """
         self.drain()
         if not self.state.epoch_averages:
-            raise BadSampleShareError(
-                f"no clip of epoch {self.state.epoch + 1} decodes: there was no training"
-            )
+            raise self._no_training()
         self.state.epoch += 1
         self.state.step_in_epoch = 0
         try:
@@ -282,13 +291,13 @@ class Trainer:
         start_batch = self.state.step_in_epoch * self.accumulate_steps
         self.model.train()
         epoch_began = began = time.perf_counter()
-        batches = to_device(loader.epoch(self.state.epoch, start_batch))
+        batches = self._with_stand_in(to_device(loader.epoch(self.state.epoch, start_batch)))
         steps = _grouped(batches, self.accumulate_steps)
         for group in itertools.islice(steps, self.steps_per_epoch - self.state.step_in_epoch):
             self.reader_cost_sec = time.perf_counter() - began
-            batches_of_step = self._agreed(group)
+            self._stop_if_asked(group)
             self._call("step_begin")
-            self.train_step(batches_of_step)
+            self.train_step(group)
             self.state.step_in_epoch += 1
             self.state.step += 1
             self.batch_cost_sec = time.perf_counter() - began
@@ -296,74 +305,91 @@ class Trainer:
             began = time.perf_counter()
         self.epoch_cost_sec = time.perf_counter() - epoch_began
 
-    def _agreed(self, batches: List[Batch]) -> List[Batch]:
-        """The batches that this rank trains on in the next step, once the ranks know each other's news.
-
-        The ranks add up two numbers at each step. Only where a rank has news (a signal, a file that does not
-        decode, an empty batch) do they gather the news, and all act upon it alike.
+    def _stop_if_asked(self, batches: List[Batch]) -> None:
+        """Stops before a step over `batches`, where a signal came on any rank.
 
         Raises:
-            TrainingInterrupted: a signal came, on any rank; the callbacks have saved.
+            TrainingInterrupted: the callbacks have saved.
         """
-        own = StepNews.of(batches, self.interrupt.requested)
-        self.num_clips, num_with_news = self.distribution.all_sum([sum(own.sizes), own.is_news]).tolist()
-        self.num_own_clips = sum(own.sizes)
-        if not num_with_news:
-            return batches
-        told = self.distribution.gather(own)
-        signals = [news.signal_number for news in told if news.signal_number is not None]
-        if signals:
+        self.agreement.before_step(batches, self.interrupt.requested)
+        if self.agreement.signal_number is not None:
             self._call("interrupted")
-            raise TrainingInterrupted(signals[0])
-        for news in told:
-            self.state.num_replaced += sum(incident.num_frames for incident in news.incidents)
-            if self.on_incidents is not None and news.incidents:
-                self.on_incidents(news.incidents)
-        # a batch that is empty on one rank is left out on all: none may wait for the gradients of another
-        kept = [index for index in range(len(batches)) if all(news.sizes[index] for news in told)]
-        self.num_clips = sum(news.sizes[index] for news in told for index in kept)
-        self.num_own_clips = sum(own.sizes[index] for index in kept)
-        return [batches[index] for index in kept]
+            raise TrainingInterrupted(self.agreement.signal_number)
+
+    def _count(self, incidents: List[Incident]) -> None:
+        self.state.num_replaced += sum(incident.num_frames for incident in incidents)
+        if self.on_incidents is not None:
+            self.on_incidents(incidents)
+
+    def _with_stand_in(self, batches: Iterable[Batch]) -> Iterator[Batch]:
+        """The same batches; keeps a clip that takes part where a later batch has none.
+
+        Raises:
+            BadSampleShareError: none of the batches has a clip.
+        """
+        if self._stand_in is not None or self.distribution.world_size == 1:
+            return iter(batches)
+        read: List[Batch] = []
+        batches = iter(batches)
+        for batch in batches:
+            read.append(batch)
+            if len(batch):
+                clips = batch.clips[:1]
+                clips = clips.copy() if isinstance(clips, np.ndarray) else clips.clone()
+                self._stand_in = Batch(clips, batch.labels[:1].copy(), batch.ids[:1], batch.views[:1])
+                return itertools.chain(read, batches)
+        raise self._no_training()
+
+    def _no_training(self) -> BadSampleShareError:
+        return BadSampleShareError(f"no clip of epoch {self.state.epoch + 1} decodes: there was no training")
 
     def train_step(self, batches: List[Batch]) -> None:
         """Takes one optimizer step over the mean gradient of the clips of all ranks.
 
-        Nothing is read back from the device, but for Paddle's check for an overflow of float16 gradients.
+        Nothing is read back from the device. Where a rank has an empty batch and others do not, it computes
+        on a clip that it had before, with weight 0: the ranks exchange as many messages then.
         """
         paddle.seed(step_seed(self.seed, self.state.step, self.distribution.rank))
-        if not batches:
+        self.num_own_clips = sum(len(batch) for batch in batches)
+        taken = self.agreement.announce(batches, self.interrupt.requested)
+        if not taken:
             return  # nothing decoded, substitutes included
         losses, logits_list = [], []
-        for micro, batch in enumerate(batches):
-            clips, labels = self.preprocess(batch.clips), paddle.to_tensor(batch.labels)
+        for micro, (batch, weight) in enumerate(taken):
+            clips, labels = device_inputs(batch if len(batch) else cast(Batch, self._stand_in))
+            clips = self.preprocess(clips)
             if self.mix is not None:
                 rng = np.random.default_rng((self.seed, self.state.step, micro, self.distribution.rank))
                 clips, labels = self.mix(clips, labels, rng)
-            with self.distribution.accumulating(self._step_model, last=micro == len(batches) - 1):
-                outputs = self.precision.forward(self._step_model, clips)
+            with self.distribution.accumulating(self._step_model, last=micro == len(taken) - 1):
+                with contextlib.nullcontext() if len(batch) else without_clips(self.model):
+                    outputs = self.precision.forward(self._step_model, clips)
                 loss = self.model.loss(outputs, labels)
-                # the mean over ranks of the sums over batches is then the mean over all clips of the step
-                weight = len(batch.labels) * self.distribution.world_size / self.num_clips
-                if weight != 1:
+                if not isinstance(weight, float) or weight != 1:
                     loss = loss * weight
                 self.precision.backward(loss)
             losses.append(loss.detach())
-            logits = outputs[0] if isinstance(outputs, tuple) else outputs
-            logits_list.append(logits.detach())
-        if not self.precision.optimizer_step(self._step_optimizer):
-            self.state.num_skipped += 1
+            if len(batch):
+                logits = outputs[0] if isinstance(outputs, tuple) else outputs
+                logits_list.append(logits.detach())
+        self.precision.optimizer_step(self._step_optimizer, self.model)
         self.window.add(
             StepRecord(
                 step=self.state.step + 1,
                 loss=losses[0] if len(losses) == 1 else paddle.add_n(losses),
                 logits=logits_list,
-                labels=[batch.labels for batch in batches],
+                labels=[batch.labels for batch, _ in taken if len(batch)],
                 ids=[int(i) for batch in batches for i in batch.ids],
             )
         )
 
     def drain(self) -> Dict[str, float]:
-        """Adds the steps since the last call to the epoch's averages; see `StepWindow.drain`."""
+        """Adds the steps since the last call to the epoch's averages; see `StepWindow.drain`.
+
+        This waits for the device. All ranks must call it at the same step: they hear all news here, too.
+        """
+        self.agreement.settle()
+        self.state.num_skipped += self.precision.count_skipped()
         return self.window.drain(self.state.epoch_averages, self.last_checkpoint)
 
     def _call(self, hook: str) -> None:

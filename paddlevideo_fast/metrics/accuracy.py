@@ -11,6 +11,7 @@ from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.metrics.predictions import Predictions, mean_class_accuracy
 from paddlevideo_fast.metrics.videos import Numbers, VideoMetric
 from paddlevideo_fast.registry import METRICS
+from paddlevideo_fast.transfer import LateReader
 
 
 class TopKMetric(VideoMetric):
@@ -57,6 +58,7 @@ class CenterCropMetric(TopKMetric):
         """Forgets all videos."""
         super().reset()
         self._ranks: Dict[int, int] = {}
+        self._late = LateReader(self._count)
 
     def update(self, logits: paddle.Tensor, labels: paddle.Tensor, ids: Numbers, views: Numbers) -> None:
         """Adds a batch; see `Metric.update`.
@@ -72,10 +74,14 @@ class CenterCropMetric(TopKMetric):
                 ]
             )
         super().update(logits, labels, ids, views)
-        for video, rank in zip(np.asarray(ids).tolist(), rank_of_label(logits, labels).numpy().tolist()):
+        self._late.add([rank_of_label(logits, labels)], np.array(ids))
+
+    def _count(self, values: Sequence[np.ndarray], ids: np.ndarray) -> None:
+        for video, rank in zip(ids.tolist(), values[0].tolist()):
             self._ranks.setdefault(video, rank)
 
     def _facts(self, predictions: Predictions) -> np.ndarray:
+        self._late.read_all()
         return np.array([self._ranks[video] for video in predictions.ids.tolist()])
 
 

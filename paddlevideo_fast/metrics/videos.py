@@ -10,6 +10,7 @@ import paddle
 from paddlevideo_fast.config.types import Activation
 from paddlevideo_fast.errors import PaddleVideoFastError
 from paddlevideo_fast.metrics.predictions import Predictions
+from paddlevideo_fast.transfer import LateReader
 
 Numbers = Union[Sequence[int], np.ndarray]
 State = Optional[Tuple[Predictions, np.ndarray]]
@@ -44,7 +45,8 @@ class Metric(Protocol):
 class VideoScores:
     """Adds up the scores of each video over its views; a view that comes again counts once.
 
-    One sum a video is kept, so memory does not grow with the number of views. Sums are float64.
+    One sum a video is kept, so memory does not grow with the number of views. Sums are float64. The scores of
+    a batch are read from the device while later batches are computed.
 
     Args:
         activation: makes scores of logits.
@@ -56,15 +58,20 @@ class VideoScores:
         self._labels: Dict[int, np.ndarray] = {}
         self._sums: Dict[int, np.ndarray] = {}
         self._num_views: Dict[int, int] = {}
+        self._late = LateReader(self._count)
 
     def __len__(self) -> int:
+        self._late.read_all()
         return len(self._sums)
 
     def add(self, logits: paddle.Tensor, labels: paddle.Tensor, ids: Numbers, views: Numbers) -> None:
         """Adds a batch; see `Metric.update`."""
-        scores = _probabilities(logits, self._activation)
-        keys = zip(np.asarray(ids).tolist(), np.asarray(views).tolist())
-        for key, label, score in zip(keys, labels.numpy(), scores):
+        self._late.add([_probabilities(logits, self._activation), labels], np.array(ids), np.array(views))
+
+    def _count(self, values: Sequence[np.ndarray], ids: np.ndarray, views: np.ndarray) -> None:
+        scores, labels = values
+        keys = zip(ids.tolist(), views.tolist())
+        for key, label, score in zip(keys, labels, scores.astype(np.float64)):
             if key in self._seen:
                 continue
             self._seen.add(key)
@@ -75,22 +82,24 @@ class VideoScores:
 
     def predictions(self) -> Predictions:
         """The mean scores of the videos, in the order in which they came."""
+        sums = self.sums()
         num_views = np.array(list(self._num_views.values()))
-        means = self.sums() / num_views[:, None]
+        means = sums / num_views[:, None]
         labels = np.array(list(self._labels.values()))
         return Predictions(np.array(list(self._sums)), labels, means.astype(np.float32), num_views)
 
     def sums(self) -> np.ndarray:
         """float64 [N, num_classes], the sums of the videos' scores, in the order in which they came."""
+        self._late.read_all()
         return np.stack(list(self._sums.values()))
 
 
-def _probabilities(logits: paddle.Tensor, activation: Activation) -> np.ndarray:
-    """float64 [N, num_classes]."""
+def _probabilities(logits: paddle.Tensor, activation: Activation) -> paddle.Tensor:
+    """float32 [N, num_classes], on the device."""
     logits = logits.astype("float32")
     if activation == "softmax":
-        return paddle.nn.functional.softmax(logits, axis=1).numpy().astype(np.float64)
-    return paddle.nn.functional.sigmoid(logits).numpy().astype(np.float64)
+        return paddle.nn.functional.softmax(logits, axis=1)
+    return paddle.nn.functional.sigmoid(logits)
 
 
 class VideoMetric:

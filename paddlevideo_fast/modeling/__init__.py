@@ -2,7 +2,7 @@
 
 from paddlevideo_fast.modeling.complexity import MacCounter, count_parameters
 from paddlevideo_fast.modeling.preprocess import MixedLabels, Mixup, Preprocess
-from paddlevideo_fast.modeling.recognizers import activation_of, build_model
+from paddlevideo_fast.modeling.recognizers import activation_of, build_model, take_network_layout
 from paddlevideo_fast.modeling.weights import WeightReport, load_weights, read_weights
 
 __all__ = [
@@ -16,4 +16,5 @@ __all__ = [
     "count_parameters",
     "load_weights",
     "read_weights",
+    "take_network_layout",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, Sequence, Tuple, Union
+from typing import Dict, Literal, Sequence, Tuple, Union
 
 import numpy as np
 import paddle
@@ -11,9 +11,12 @@ from paddle import nn
 
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.registry import MIXES
+from paddlevideo_fast.transfer import upload
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
+
+Layout = Literal["NTCHW", "NTHWC", "NCTHW"]
 
 
 class Preprocess(nn.Layer):
@@ -25,18 +28,20 @@ class Preprocess(nn.Layer):
 
     Args:
         mean, std: mean and standard deviation of each channel, for pixels scaled to [0, 1].
-        layout: "NTCHW" for 2D networks, "NCTHW" for 3D ones.
+        layout: "NTCHW" for 2D networks, "NTHWC" for 2D networks that compute with channels last, "NCTHW" for
+            3D ones.
     """
 
     def __init__(
         self,
         mean: Sequence[float] = IMAGENET_MEAN,
         std: Sequence[float] = IMAGENET_STD,
-        layout: Literal["NTCHW", "NCTHW"] = "NTCHW",
+        layout: Layout = "NTCHW",
     ) -> None:
         super().__init__()
         self.layout = layout
-        self._order = (0, 1, 4, 2, 3) if layout == "NTCHW" else (0, 4, 1, 2, 3)
+        self._order = tuple("NTHWC".index(axis) for axis in layout)
+        self._on_device: Dict[str, Tuple[paddle.Tensor, paddle.Tensor]] = {}
         self._scale = [1 / (255 * s) for s in std]
         self._shift = [-m / s for m, s in zip(mean, std)]
         # All 256 values that a channel can take: normalising is a look-up.
@@ -50,7 +55,7 @@ class Preprocess(nn.Layer):
             clips: uint8 [N, T, H, W, 3].
 
         Returns:
-            float32 [N, T, 3, H, W], or [N, 3, T, H, W] for layout "NCTHW".
+            float32 [N, T, 3, H, W], or in the order of the layout.
         """
         on_host = isinstance(clips, np.ndarray) or (paddle.in_dynamic_mode() and clips.place.is_cpu_place())
         if on_host and paddle.get_device() == "cpu":
@@ -60,16 +65,27 @@ class Preprocess(nn.Layer):
     def in_numpy(self, clips: np.ndarray) -> np.ndarray:
         """Like `forward`, in host memory."""
         out = np.empty([clips.shape[axis] for axis in self._order], dtype="float32")
-        channel_first = out if self.layout == "NCTHW" else out.transpose(0, 2, 1, 3, 4)
+        channel_first = np.moveaxis(out, self.layout.index("C"), 1)
         for channel, table in enumerate(self._table):
             np.take(table, clips[..., channel], out=channel_first[:, channel], mode="clip")
         return out
 
     def in_paddle(self, clips: paddle.Tensor) -> paddle.Tensor:
         """Like `forward`, on the tensor's device; export traces this function."""
-        scale = paddle.to_tensor(self._scale, dtype="float32")
-        shift = paddle.to_tensor(self._shift, dtype="float32")
-        return (clips.astype("float32") * scale + shift).transpose(list(self._order))
+        scale, shift = self._constants()
+        clips = clips.astype("float32") * scale + shift
+        return clips if self.layout == "NTHWC" else clips.transpose(list(self._order))
+
+    def _constants(self) -> Tuple[paddle.Tensor, paddle.Tensor]:
+        """Scale and shift of each channel, copied to a device once: each copy makes the host wait for it."""
+        if not paddle.in_dynamic_mode():
+            return tuple(paddle.to_tensor(each, dtype="float32") for each in (self._scale, self._shift))
+        device = paddle.get_device()
+        if device not in self._on_device:
+            self._on_device[device] = tuple(
+                paddle.to_tensor(each, dtype="float32") for each in (self._scale, self._shift)
+            )
+        return self._on_device[device]
 
 
 @dataclass(frozen=True)
@@ -122,6 +138,6 @@ class Mixup:
             lam * clips + (1 - lam) * clips in another order, and the labels of both orders.
         """
         lam = float(rng.beta(self.alpha, self.alpha))
-        order = paddle.to_tensor(rng.permutation(clips.shape[0]).astype("int64"), place=clips.place)
+        order = upload(rng.permutation(clips.shape[0]).astype("int64"))
         others = paddle.index_select(clips, order)
         return clips * lam + others * (1 - lam), MixedLabels(labels, paddle.index_select(labels, order), lam)

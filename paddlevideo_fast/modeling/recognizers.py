@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Dict, Iterable, List, Literal, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, ClassVar, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
 
 import paddle
 from paddle import nn
@@ -13,7 +13,7 @@ from paddlevideo_fast.config.types import Activation, arguments_of
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.modeling.losses import loss_of_each
-from paddlevideo_fast.modeling.preprocess import MixedLabels
+from paddlevideo_fast.modeling.preprocess import Layout, MixedLabels
 from paddlevideo_fast.modeling.weights import WeightReport, load_weights
 from paddlevideo_fast.registry import (
     BACKBONES,
@@ -41,7 +41,7 @@ class Recognizer(nn.Layer):
         ConfigError: the head does not fit the backbone.
     """
 
-    layout: ClassVar[Literal["NTCHW", "NCTHW"]]
+    layout: Layout
     data_formats: ClassVar[Tuple[str, ...]]
     parts: ClassVar[Dict[str, Registry]] = {"backbone": BACKBONES, "head": HEADS}
     ignored_arguments: ClassVar[Dict[str, str]] = {
@@ -149,7 +149,7 @@ class Recognizer2D(Recognizer):
         ConfigError: the head expects other channels or another layout than the backbone gives.
     """
 
-    layout = "NTCHW"
+    layout: Layout = "NTCHW"
     data_formats = ("NCHW", "NHWC")
 
     def forward(self, clips: paddle.Tensor) -> paddle.Tensor:
@@ -437,3 +437,13 @@ def build_model(section: Mapping[str, Any], load_pretrained: bool = True) -> nn.
     for report in model.load_pretrained() if load_pretrained else ():
         logger.info(report.summary())
     return model
+
+
+def take_network_layout(model: nn.Layer) -> None:
+    """Has a model take clips as it computes: [N, T, H, W, 3] where the backbone's `data_format` is "NHWC".
+
+    Clips leave the loader in this order, so no step brings them into another and back. The program that is
+    exported takes [N, T, 3, H, W] for any `data_format`.
+    """
+    if isinstance(model, Recognizer2D) and model.backbone.data_format == "NHWC":
+        model.layout, model.backbone.input_format = "NTHWC", "NHWC"

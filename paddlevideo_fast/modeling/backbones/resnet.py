@@ -173,6 +173,7 @@ class FrameResNet(nn.Layer):
         self.num_seg = style.num_seg
         self.shift_ratio = style.shift_ratio if style.num_seg is not None else 0.0
         self.data_format = style.data_format
+        self.input_format = "NCHW"
         self._add_stem(width, style)
         self.pool2D_max = nn.MaxPool2D(3, stride=2, padding=1, data_format=style.data_format)
         block = BottleneckBlock if depth >= 50 else BasicBlock
@@ -217,12 +218,12 @@ class FrameResNet(nn.Layer):
         """Frames to features.
 
         Args:
-            frames: float [N*T, 3, H, W], for any `data_format`.
+            frames: float [N*T, 3, H, W], or [N*T, H, W, 3] where `input_format` is "NHWC".
 
         Returns:
             [N*T, out_channels, H/32, W/32], or [N*T, H/32, W/32, out_channels] where `data_format` is "NHWC".
         """
-        x = frames if self.data_format == "NCHW" else frames.transpose([0, 2, 3, 1])
+        x = frames if self.data_format == self.input_format else frames.transpose([0, 2, 3, 1])
         for name in self.stem_names:
             x = getattr(self, name)(x)
         x = self.pool2D_max(x)

@@ -8,6 +8,7 @@ from paddlevideo_fast.modeling.layers.batch_norm import (
     set_split_statistics,
     set_sync_group,
     split_statistics,
+    without_clips,
 )
 from paddlevideo_fast.modeling.layers.conv_bn import ConvBN, ConvBNPlain, SqueezeExcitation
 from paddlevideo_fast.modeling.layers.operators import (
@@ -32,4 +33,5 @@ __all__ = [
     "set_sync_group",
     "split_statistics",
     "temporal_shift",
+    "without_clips",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
 
 import numpy as np
@@ -21,13 +22,15 @@ def sync_batch_norm(
     epsilon: float,
     data_format: str,
     group: Any,
+    counts: bool = True,
 ) -> paddle.Tensor:
     """Batch norm in training over the batches of all processes of a group, whose sizes may differ.
 
     It runs on any device: Paddle's batch norm with given statistics, one message of 2C + 1 numbers forward
-    and one message of 2C numbers backward. Paddle's `sync_batch_norm` has no CPU kernel, no groups, and
-    expects batches of one size. The gradient belongs to the sum of the processes' losses, as data-parallel
-    training expects. All processes of the group must call it, and back-propagate through it.
+    and one message of 2C numbers backward. Paddle's `sync_batch_norm` is not used: it has no CPU kernel and
+    no groups, and gives processes with fewer clips the same weight. The gradient belongs to the sum of the
+    processes' losses, as data-parallel training expects. All processes of the group must call it, and
+    back-propagate through it.
 
     Args:
         x: [N, C, ...] or [N, ..., C], as `data_format` says; N is at least 1. 16-bit values are computed in
@@ -40,6 +43,7 @@ def sync_batch_norm(
         epsilon: number added to the variance.
         data_format: as in Paddle's batch norm, such as "NCHW".
         group: its `all_sum(tensor)` gives the sum of a tensor [M] over the processes of the group.
+        counts: whether `x` is part of the statistics; else this process only takes part in the messages.
 
     Returns:
         A tensor of the same shape and dtype as `x`.
@@ -48,9 +52,12 @@ def sync_batch_norm(
     """
     with paddle.amp.auto_cast(enable=False):
         with paddle.no_grad():
-            count, mean, variance = _moments_of_group(_wide(x.detach()), data_format, group)
+            count, mean, variance = _moments_of_group(_wide(x.detach()), data_format, group, counts)
             for running, new in ((running_mean, mean), (running_variance, variance)):
-                paddle.assign(running * momentum + new * (1 - momentum), running)
+                updated = running * momentum + new * (1 - momentum)
+                # only a group to which this process adds nothing may have no values at all
+                paddle.assign(updated if counts else paddle.where(count > 0, updated, running), running)
+            count = count.clip(min=1.0)
         return _Normalized.apply(x, weight, bias, mean, variance, count, epsilon, data_format, group)
 
 
@@ -110,7 +117,7 @@ def _wide(x: paddle.Tensor) -> paddle.Tensor:
     return x if x.dtype in (paddle.float32, paddle.float64) else x.astype("float32")
 
 
-def _moments_of_group(x: Any, data_format: str, group: Any) -> Tuple[Any, Any, Any]:
+def _moments_of_group(x: Any, data_format: str, group: Any, counts: bool) -> Tuple[Any, Any, Any]:
     """Number of values of a channel [1], their mean and their variance [C], in all processes of the group."""
     channel_axis = 1 if data_format[1] == "C" else x.ndim - 1
     axes = [axis for axis in range(x.ndim) if axis != channel_axis]
@@ -120,10 +127,10 @@ def _moments_of_group(x: Any, data_format: str, group: Any) -> Tuple[Any, Any, A
     centred = F.batch_norm(x, mean, 0.75 * ones, ones, zeros, epsilon=0.25, data_format=data_format)
     squares = centred.square().mean(axes).astype("float64") + mean.astype("float64").square()
     own = paddle.concat([paddle.ones([1], "float64"), mean.astype("float64"), squares])
-    sums = group.all_sum(own * (x.size // mean.size))
+    sums = group.all_sum(own * (x.size // mean.size if counts else 0))
     count, of_values, of_squares = paddle.split(sums, [1, mean.size, mean.size])
-    whole = of_values / count
-    variance = (of_squares / count - whole.square()).clip(min=0.0)
+    whole = of_values / count.clip(min=1.0)
+    variance = (of_squares / count.clip(min=1.0) - whole.square()).clip(min=0.0)
     return count, whole.astype(mean.dtype), variance.astype(mean.dtype)
 
 
@@ -149,9 +156,7 @@ class SubBatchNorm(nn.Layer):
 
     _splits: Tuple[Tuple[paddle.Tensor, paddle.Tensor], ...] = ()
     _group: Optional[Any] = None
-    _native: Tuple[
-        nn.SyncBatchNorm, ...
-    ] = ()  # a tuple, since a layer here would change the names of weights
+    _counts = True
 
     @property
     def num_splits(self) -> int:
@@ -174,17 +179,12 @@ class SubBatchNorm(nn.Layer):
     def set_group(self, group: Optional[Any]) -> None:
         """Lets the processes of `group` share the statistics of a training batch; None: no process does.
 
-        On GPUs, where the group is all processes, Paddle's `SyncBatchNorm` works on the same tensors.
-
         Raises:
             ValueError: there are several splits.
         """
         if group is not None and self._splits:
             raise ValueError(f"{len(self._splits)} splits of a batch cannot be shared between processes")
         self._group = group
-        on_gpu = paddle.device.get_device().startswith("gpu")
-        is_native = group is not None and group.is_everyone and on_gpu
-        self._native = (nn.SyncBatchNorm.convert_sync_batchnorm(self),) if is_native else ()
 
     def forward(self, x: paddle.Tensor) -> paddle.Tensor:
         """A tensor of the same shape and dtype; the batch is the first axis."""
@@ -214,8 +214,6 @@ class SubBatchNorm(nn.Layer):
         )
 
     def _synchronized(self, x: paddle.Tensor) -> paddle.Tensor:
-        if self._native:
-            return self._native[0](x)
         return sync_batch_norm(
             x,
             self._mean,
@@ -226,6 +224,7 @@ class SubBatchNorm(nn.Layer):
             epsilon=self._epsilon,
             data_format=self._data_format,
             group=self._group,
+            counts=self._counts,
         )
 
     def split_statistics(self) -> Tuple[paddle.Tensor, paddle.Tensor]:
@@ -284,13 +283,35 @@ def set_sync_group(model: nn.Layer, group: Optional[Any]) -> None:
 
     Args:
         model: the same on each process of the group.
-        group: see `sync_batch_norm`; its `is_everyone` says whether it has all processes of the run.
+        group: see `sync_batch_norm`.
 
     Raises:
         ValueError: the batch norms have several splits.
     """
     for _, layer in sub_batch_norms(model):
         layer.set_group(group)
+
+
+@contextlib.contextmanager
+def without_clips(model: nn.Layer) -> Iterator[None]:
+    """Context in which a forward pass in training leaves no trace in the statistics of batch norms.
+
+    Batch norms that share statistics take part in the messages, as their group waits for them; the others
+    normalise by their running statistics.
+    """
+    norms = (nn.BatchNorm, nn.BatchNorm1D, nn.BatchNorm2D, nn.BatchNorm3D)
+    layers = [layer for layer in model.sublayers() if isinstance(layer, norms) and layer.training]
+    try:
+        for layer in layers:
+            if getattr(layer, "_group", None) is not None:
+                layer._counts = False
+            else:
+                layer.training = False
+        yield
+    finally:
+        for layer in layers:
+            layer.training = True
+            vars(layer).pop("_counts", None)
 
 
 def restart_splits(model: nn.Layer) -> None:

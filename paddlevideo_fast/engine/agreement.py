@@ -1,0 +1,129 @@
+"""What the ranks of a run tell each other at each step, without waiting for each other's devices.
+
+    step                  s            s+1           s+2 (LAG later)
+    on the device   [clips, news] ─┬─ all_reduce ─→ weight of the loss of step s
+                                   └─ copy ───────────────────────→ read on the host, by all ranks alike
+
+The loss of a rank is weighted on the device, by clips that only the device knows. The number of ranks with
+news is read before step s + LAG, on all ranks. Only where there is news do they gather what it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Callable, List, Optional, Sequence, Tuple
+
+import numpy as np
+import paddle
+
+from paddlevideo_fast.engine.distribution import Distribution
+from paddlevideo_fast.loader import Batch, Incident
+from paddlevideo_fast.transfer import LAG, LateReader
+
+Weight = Any  # a float, or a float32 tensor on the device
+
+
+@dataclass
+class StepNews:
+    """What a rank has to tell the other ranks about a step.
+
+    Attributes:
+        incidents: of its batches.
+        signal_number: a signal that asks it to stop.
+    """
+
+    incidents: List[Incident]
+    signal_number: Optional[int]
+
+    @classmethod
+    def of(cls, batches: Sequence[Batch], signal_number: Optional[int]) -> StepNews:
+        """The news of the batches of a step."""
+        return cls([incident for batch in batches for incident in batch.incidents], signal_number)
+
+    @property
+    def is_news(self) -> bool:
+        """Whether there is anything that the other ranks do not expect."""
+        return bool(self.incidents) or self.signal_number is not None
+
+
+class Agreement:
+    """Tells the ranks each other's news, all at the same step, and weights their losses.
+
+    One process knows its own news at once. Of several, each hears of a step LAG steps later.
+
+    Args:
+        distribution: the ranks.
+        on_incidents: called with the incidents of each rank that has any.
+
+    Attributes:
+        signal_number: a signal that asks the run to stop; the same on all ranks, at the same step.
+    """
+
+    def __init__(self, distribution: Distribution, on_incidents: Callable[[List[Incident]], None]) -> None:
+        self._distribution = distribution
+        self._on_incidents = on_incidents
+        self._late = LateReader(self._read, LAG)
+        self.signal_number: Optional[int] = None
+
+    def before_step(self, batches: Sequence[Batch], signal_number: Optional[int]) -> None:
+        """Hears what is due before a step over `batches`.
+
+        Args:
+            batches: of this rank.
+            signal_number: a signal that this rank got.
+        """
+        if self._distribution.world_size > 1:
+            self._late.make_room()
+        elif signal_number is not None:
+            self.signal_number = signal_number  # the step is not taken, so its files are not met yet
+        else:
+            self._hear([StepNews.of(batches, None)])
+
+    def announce(self, batches: Sequence[Batch], signal_number: Optional[int]) -> List[Tuple[Batch, Weight]]:
+        """Tells the other ranks of a step, and returns the batches that it takes.
+
+        All ranks must take the same number of batches, as they exchange gradients after the last. So a rank
+        may get an empty batch here, with weight 0. A batch that is empty on all ranks is left out; only to
+        know this, a rank with an empty batch waits for the device.
+
+        Args:
+            batches: of this rank.
+            signal_number: a signal that this rank got.
+
+        Returns:
+            Each batch with the weight of its loss: the mean over the ranks of the sums over their batches is
+            then the mean over all clips of the step.
+        """
+        sizes = [len(batch) for batch in batches]
+        world_size = self._distribution.world_size
+        if world_size == 1:
+            return [(batch, size / sum(sizes)) for batch, size in zip(batches, sizes) if size]
+        news = StepNews.of(batches, signal_number)
+        own = [paddle.full([1], number, "float64") for number in (*sizes, news.is_news)]
+        message = self._distribution.sum_on_device(paddle.concat(own))
+        self._late.add([message], news)
+        taken = [True] * len(batches)
+        if not all(sizes):
+            taken = [total > 0 for total in message.numpy()[:-1].tolist()]
+        num_clips = message[:-1].sum()
+        return [
+            (batch, (paddle.full([], size * world_size, "float64") / num_clips).astype("float32"))
+            for batch, size, is_taken in zip(batches, sizes, taken)
+            if is_taken
+        ]
+
+    def settle(self) -> None:
+        """Hears of all steps so far; waits for the device. All ranks must call it at the same step."""
+        self._late.read_all()
+
+    def _read(self, values: Sequence[np.ndarray], own: StepNews) -> None:
+        if values[0][-1]:
+            self._hear(self._distribution.gather(own))
+
+    def _hear(self, told: Sequence[StepNews]) -> None:
+        for news in told:
+            if self.signal_number is None:
+                self.signal_number = news.signal_number
+        for news in told:
+            if news.incidents:
+                self._on_incidents(news.incidents)

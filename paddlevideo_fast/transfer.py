@@ -1,0 +1,131 @@
+"""Copies between host and device for which the host does not wait.
+
+On a GPU, `tensor.numpy()` waits until the device has done all that it was given. So does
+`paddle.to_tensor(array)`: Paddle copies on CUDA's default stream, which waits for the stream of the kernels.
+Here copies go through pinned memory, and what comes back is read later, when it has long arrived. On a CPU
+nothing is copied.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any, Callable, Deque, Dict, List, Sequence, Tuple
+
+import numpy as np
+import paddle
+
+from paddlevideo_fast.machine import gpu_number
+
+LAG = 2  # batches that the host may be ahead of what it reads; more would not hide more
+
+Key = Tuple[Tuple[int, ...], str]
+
+
+class HostCopy:
+    """Tensors on their way to the host; the copy starts at once.
+
+    Args:
+        tensors: must not change later.
+    """
+
+    def __init__(self, tensors: Sequence[paddle.Tensor]) -> None:
+        self._tensors = list(tensors)
+        self._arrival = None
+        number = gpu_number(paddle.get_device())
+        if number is not None:
+            self._tensors = [each._copy_to(paddle.CUDAPinnedPlace(), False) for each in tensors]
+            self._arrival = paddle.device.Event()
+            self._arrival.record(paddle.device.current_stream())
+
+    def read(self) -> List[np.ndarray]:
+        """The values; waits until they have arrived."""
+        if self._arrival is not None:
+            self._arrival.synchronize()
+        return [each.numpy() for each in self._tensors]
+
+
+class LateReader:
+    """Reads the values of each batch when `lag` later batches have been added, or when it is told to.
+
+    Args:
+        use: called with the arrays of a batch and what was added with them, in the order of `add`.
+        lag: in batches.
+    """
+
+    def __init__(self, use: Callable[..., None], lag: int = LAG) -> None:
+        self._use = use
+        self._lag = lag
+        self._coming: Deque[Tuple[HostCopy, Tuple[Any, ...]]] = deque()
+
+    def make_room(self) -> None:
+        """Reads what is due before another batch is added."""
+        self._read(self._lag - 1)
+
+    def add(self, tensors: Sequence[paddle.Tensor], *notes: Any) -> None:
+        """Starts the copies of a batch's tensors to the host.
+
+        Args:
+            tensors: must not change later.
+            notes: further arguments of `use`.
+        """
+        self.make_room()
+        self._coming.append((HostCopy(tensors), notes))
+
+    def read_all(self) -> None:
+        """Reads all that is left; waits for the device."""
+        self._read(0)
+
+    def _read(self, num_left: int) -> None:
+        while len(self._coming) > num_left:
+            copy, notes = self._coming.popleft()
+            self._use(copy.read(), *notes)
+
+
+class PinnedBuffers:
+    """Copies arrays to a GPU from pinned buffers, which are used again when their copy is done.
+
+    Args:
+        number: of the GPU.
+    """
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+        self._free: Dict[Key, List[Any]] = {}
+        self._under_way: Deque[Tuple[Any, Key, Any]] = deque()  # an event after each copy, and its buffer
+
+    def fill(self, array: np.ndarray) -> Any:
+        """A pinned tensor with the values of `array`; may be called in a thread that has set its device."""
+        free = self._free.get(_key(array))
+        place = paddle.CUDAPinnedPlace()
+        if not free:
+            return paddle.to_tensor(array, place=place)
+        pinned = free.pop()
+        pinned.get_tensor().set(array, place)
+        return pinned
+
+    def send(self, pinned: Any) -> paddle.Tensor:
+        """Starts the copy of what `fill` gave, on the current stream."""
+        while self._under_way and self._under_way[0][0].query():
+            _, key, done = self._under_way.popleft()
+            self._free.setdefault(key, []).append(done)
+        tensor = pinned.cuda(self._number, blocking=False)
+        copied = paddle.device.Event()
+        copied.record(paddle.device.current_stream())
+        self._under_way.append((copied, _key(pinned), pinned))
+        return tensor
+
+
+_buffers: Dict[int, PinnedBuffers] = {}
+
+
+def upload(array: np.ndarray) -> paddle.Tensor:
+    """A small array as a tensor on the device."""
+    number = gpu_number(paddle.get_device())
+    if number is None:
+        return paddle.to_tensor(array)
+    buffers = _buffers.setdefault(number, PinnedBuffers(number))
+    return buffers.send(buffers.fill(array))
+
+
+def _key(array: Any) -> Key:
+    return tuple(array.shape), str(array.dtype).rpartition(".")[2]
