@@ -56,6 +56,11 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--onnx", action="store_true", help="write the program as ONNX, too")
     parser.add_argument(
+        "--fp16",
+        action="store_true",
+        help="the ONNX program computes in 16 bits; its input and its logits stay as they are",
+    )
+    parser.add_argument(
         "--opset_version",
         type=count(7),
         help="version of ONNX's operators; a later one where an operator needs it (default 13)",
@@ -67,8 +72,9 @@ def parse_args(argv: Optional[Sequence[str]]) -> argparse.Namespace:
     """The command line, with the rules between its flags."""
     parser = build_parser()
     args = parser.parse_args(argv)
-    if args.opset_version and not args.onnx:
-        parser.error("--opset_version: has no effect without --onnx")
+    for name in ("opset_version", "fp16"):
+        if getattr(args, name) and not args.onnx:
+            parser.error(f"--{name}: has no effect without --onnx")
     return args
 
 
@@ -99,6 +105,7 @@ def _run(args: argparse.Namespace) -> None:
         class_names=args.class_names,
         paddlex=PaddleXFolder() if args.paddlex else None,
         onnx_opset=(args.opset_version or _OPSET_VERSION) if args.onnx else None,
+        onnx_fp16=args.fp16,
     )
     cfg = load_config(args.config, args.override)
     files = export_model(cfg, args.pretrained_params, args.output_path, args.save_name, options)

@@ -82,7 +82,22 @@ def build_parser() -> argparse.ArgumentParser:
         default="mp4",
         help="format of the --annotated videos (default mp4)",
     )
-    parser.add_argument("--use_gpu", type=_truth, help="True or False (default: Paddle's device)")
+    parser.add_argument(
+        "--device",
+        choices=("cpu", "gpu"),
+        help="where the program runs (default: Paddle's device; an .onnx program: cpu)",
+    )
+    parser.add_argument("--use_gpu", type=_truth, help="True or False, as --device gpu and cpu")
+    parser.add_argument(
+        "--provider",
+        nargs="+",
+        choices=("cpu", "cuda", "tensorrt"),
+        default=[],
+        help="what runs the program: the first of these that loads; a warning names each that does not",
+    )
+    parser.add_argument(
+        "--use_tensorrt", type=_truth, help="True, as --provider tensorrt; False has no effect"
+    )
     parser.add_argument(
         "--gpu_mem", type=count(1), default=8000, help="MB of GPU memory to take (default 8000)"
     )
@@ -97,7 +112,7 @@ def build_parser() -> argparse.ArgumentParser:
         "--time_test_file", type=_truth, default=False, help="--input_file is a list of videos, one a line"
     )
     parser.add_argument("--disable_glog", type=_truth, help="has no effect: Paddle's log is always off")
-    for name in ("use_tensorrt", "use_xpu", "use_npu"):
+    for name in ("use_xpu", "use_npu"):
         parser.add_argument(f"--{name}", type=_truth, default=False, help="not supported; False is accepted")
     return parser
 
@@ -106,9 +121,19 @@ def parse_args(argv: Optional[Sequence[str]]) -> argparse.Namespace:
     """The command line, with the rules between its flags."""
     parser = build_parser()
     args = parser.parse_args(argv)
-    for name in ("use_tensorrt", "use_xpu", "use_npu"):
+    for name in ("use_xpu", "use_npu"):
         if getattr(args, name):
-            parser.error(f"--{name}: not supported; programs run on a CPU or on a GPU, without TensorRT")
+            parser.error(f"--{name}: not supported; programs run on a CPU or on a GPU")
+    if args.device and args.use_gpu is not None:
+        parser.error("--device: says the same as --use_gpu; leave one of the two out")
+    if args.device:
+        args.use_gpu = args.device == "gpu"
+    if args.provider and (args.use_gpu is not None or args.use_tensorrt):
+        parser.error("--provider: says where the program runs; leave out --device, --use_gpu, --use_tensorrt")
+    if args.use_tensorrt:
+        if args.use_gpu is False:
+            parser.error("--use_tensorrt: runs on a GPU, and --use_gpu or --device says CPU")
+        args.use_gpu, args.provider = None, ["tensorrt"]
     for name in ("stride_sec", "timeline"):
         if getattr(args, name) is not None and args.window_sec is None:
             parser.error(f"--{name}: needs --window_sec")
@@ -133,6 +158,7 @@ def make_predictor(args: argparse.Namespace) -> Any:
     from paddlevideo_fast.loader import read_class_names
 
     options = ProgramOptions(
+        providers=args.provider,
         use_gpu=args.use_gpu,
         gpu_mem_mb=args.gpu_mem,
         precision=args.precision,

@@ -7,14 +7,18 @@ import zlib
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, Iterable, Literal, Mapping, Optional, Sequence, Union
+from typing import Any, Dict, Iterable, List, Literal, Mapping, Optional, Sequence, Union
 
 import numpy as np
 import paddle
 from paddle import inference
 
 from paddlevideo_fast.errors import MissingExtraError, ProgramError
+from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.names import is_unicode
+
+Provider = Literal["cpu", "cuda", "tensorrt"]
+PROVIDERS: Sequence[Provider] = ("cpu", "cuda", "tensorrt")
 
 
 @dataclass(frozen=True)
@@ -22,14 +26,19 @@ class ProgramOptions:
     """How a program is run.
 
     Args:
-        use_gpu: run on a GPU; None: where Paddle computes by default. An .onnx program runs on a CPU only.
+        providers: what runs the program: the first that loads; a warning names each that does not. Empty: as
+            `use_gpu` says.
+        use_gpu: run on a GPU by CUDA; None: for a Paddle program where Paddle computes by default, for an
+            .onnx program on a CPU.
         gpu_mem_mb: memory to take on the GPU at the start.
-        precision: "fp16" computes in 16 bits; on a GPU only.
+        precision: "fp16" computes in 16 bits; on a GPU only. By CUDA, an .onnx program needs an export in 16
+            bits for it.
         cpu_threads: threads on a CPU; None: Paddle's or onnxruntime's choice.
         use_mkldnn: oneDNN's operators on a CPU; not for an .onnx program.
         optimize: let Paddle or onnxruntime rewrite the program before it runs.
     """
 
+    providers: Sequence[Provider] = ()
     use_gpu: Optional[bool] = None
     gpu_mem_mb: int = 8000
     precision: Literal["fp32", "fp16"] = "fp32"
@@ -38,15 +47,21 @@ class ProgramOptions:
     optimize: bool = True
 
 
+class ProviderError(ProgramError):
+    """A provider is not there, or cannot run a program with these options; another one may."""
+
+
 class Program(ABC):
     """An exported network with one input and one output, ready to run.
 
     Args:
         model_file: the file that it was loaded from.
+        provider: what runs it.
     """
 
-    def __init__(self, model_file: Path) -> None:
+    def __init__(self, model_file: Path, provider: Provider) -> None:
         self.model_file = model_file
+        self.provider = provider
 
     def run(self, clips: np.ndarray) -> np.ndarray:
         """Logits of a batch.
@@ -92,16 +107,21 @@ class PaddleProgram(Program):
         model_file: .json of Paddle 3 or .pdmodel of Paddle 2.
         params_file: .pdiparams.
         options: how to run it.
+        provider: what runs it.
 
     Raises:
-        ProgramError: Paddle cannot load it, it has other inputs, or it cannot run with these options.
+        ProviderError: this Paddle lacks the provider, or the options are for another one.
+        ProgramError: Paddle cannot load it, or it has other inputs.
     """
 
-    def __init__(self, model_file: Path, params_file: Path, options: ProgramOptions) -> None:
-        super().__init__(model_file)
+    def __init__(
+        self, model_file: Path, params_file: Path, options: ProgramOptions, provider: Provider
+    ) -> None:
+        super().__init__(model_file, provider)
         if not _looks_right(model_file):
             raise ProgramError(f"{model_file}: is no program; expected a .json or .pdmodel file")
-        config = _config(model_file, params_file, options)
+        _check_paddle_has(provider, options)
+        config = _config(model_file, params_file, options, provider)
         try:
             self._predictor = inference.create_predictor(config)
         except Exception as error:  # whatever a damaged file leads to
@@ -128,14 +148,37 @@ def _looks_right(model_file: Path) -> bool:
         return model_file.suffix != ".pdmodel" or file.read(1) == b"\x0a"
 
 
-def _config(model_file: Path, params_file: Path, options: ProgramOptions) -> Any:
+def _check_paddle_has(provider: Provider, options: ProgramOptions) -> None:
+    if provider == "cpu":
+        if options.precision == "fp16":
+            raise ProviderError("precision fp16: needs a GPU; use fp32")
+    elif not paddle.is_compiled_with_cuda():
+        raise ProviderError(f"{provider}: this Paddle is built for CPUs; install paddlepaddle-gpu")
+    elif not paddle.device.cuda.device_count():
+        raise ProviderError(f"{provider}: Paddle finds no GPU here; take the provider cpu")
+    elif provider == "tensorrt" and not any(inference.get_trt_compile_version()):
+        raise ProviderError(
+            f"tensorrt: this Paddle ({paddle.__version__}) is built without TensorRT; take the provider cuda"
+        )
+    elif options.use_mkldnn:
+        raise ProviderError(
+            f"enable_mkldnn: its operators are for CPUs, not for {provider}; leave it out"
+        )
+
+
+def _config(model_file: Path, params_file: Path, options: ProgramOptions, provider: Provider) -> Any:
     config = inference.Config(str(model_file), str(params_file))
     config.disable_glog_info()
     config.switch_ir_optim(options.optimize)
-    if _on_gpu(options):
+    if provider != "cpu":
         half = options.precision == "fp16"
         kind = inference.PrecisionType.Half if half else inference.PrecisionType.Float32
         config.enable_use_gpu(options.gpu_mem_mb, 0, kind)
+        if provider == "tensorrt":
+            config.enable_tensorrt_engine(
+                workspace_size=_TENSORRT_WORKSPACE, precision_mode=kind, use_static=False
+            )
+            config.enable_tuned_tensorrt_dynamic_shape("", True)  # engines for the shapes that come
         return config
     config.disable_gpu()
     if options.cpu_threads:
@@ -150,32 +193,25 @@ def _config(model_file: Path, params_file: Path, options: ProgramOptions) -> Any
     return config
 
 
-def _on_gpu(options: ProgramOptions) -> bool:
-    use_gpu = paddle.get_device().startswith("gpu") if options.use_gpu is None else options.use_gpu
-    if use_gpu and not (paddle.is_compiled_with_cuda() and paddle.device.cuda.device_count()):
-        raise ProgramError("use_gpu: Paddle finds no GPU here; set it to False")
-    if options.precision == "fp16" and not use_gpu:
-        raise ProgramError("precision fp16: needs a GPU; use fp32")
-    return use_gpu
-
-
 class OnnxProgram(Program):
-    """A program that onnxruntime runs, on a CPU.
+    """A program that onnxruntime runs.
 
     Args:
         model_file: .onnx.
         options: how to run it.
+        provider: what runs it.
 
     Raises:
-        ProgramError: onnxruntime cannot load it, it has other inputs or outputs, or it cannot run with these
-            options.
+        ProviderError: this onnxruntime lacks the provider or cannot load it, or the options are for another
+            one.
+        ProgramError: onnxruntime cannot load it, or it has other inputs or outputs.
         MissingExtraError: onnxruntime is not installed.
     """
 
-    def __init__(self, model_file: Path, options: ProgramOptions) -> None:
-        super().__init__(model_file)
-        _check_options(options)
+    def __init__(self, model_file: Path, options: ProgramOptions, provider: Provider) -> None:
+        super().__init__(model_file, provider)
         onnxruntime = _import_onnxruntime()
+        _check_onnxruntime_has(onnxruntime, provider, options)
         settings = onnxruntime.SessionOptions()
         settings.log_severity_level = 4  # what is less than fatal becomes an exception
         if options.cpu_threads:
@@ -184,12 +220,18 @@ class OnnxProgram(Program):
             settings.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         try:
             self._session = onnxruntime.InferenceSession(
-                str(model_file), settings, providers=["CPUExecutionProvider"]
+                str(model_file), settings, providers=_onnx_providers(provider, options)
             )
         except Exception as error:  # whatever a damaged file leads to
             raise ProgramError(
                 f"{model_file}: onnxruntime {onnxruntime.__version__} cannot load it: {self._cause(error)}"
             ) from error
+        # onnxruntime goes on without a provider whose libraries it cannot load
+        if _ONNX_PROVIDERS[provider] not in self._session.get_providers():
+            raise ProviderError(
+                f"{provider}: onnxruntime {onnxruntime.__version__} cannot load {_ONNX_PROVIDERS[provider]}: "
+                "it needs a GPU with its driver, and the CUDA, cuDNN and TensorRT that it was built for"
+            )
         outputs = self._session.get_outputs()
         if not outputs or not outputs[0].type.startswith("tensor(float"):
             raise ProgramError(
@@ -204,18 +246,47 @@ class OnnxProgram(Program):
         return " ".join(str(error).split()) or type(error).__name__
 
 
-def _check_options(options: ProgramOptions) -> None:
-    wrong = {
-        "use_gpu": bool(options.use_gpu),
-        "precision fp16": options.precision == "fp16",
-        "enable_mkldnn": options.use_mkldnn,
+_ONNX_PROVIDERS: Mapping[Provider, str] = {
+    "cpu": "CPUExecutionProvider",
+    "cuda": "CUDAExecutionProvider",
+    "tensorrt": "TensorrtExecutionProvider",
+}
+_TENSORRT_WORKSPACE = 1 << 30  # bytes
+
+
+def _onnx_providers(provider: Provider, options: ProgramOptions) -> List[Any]:
+    """What onnxruntime tries for each operator, in this order; operators without a kernel go to the next."""
+    limit = {"gpu_mem_limit": options.gpu_mem_mb << 20}
+    chain: Dict[Provider, Any] = {
+        "cpu": "CPUExecutionProvider",
+        "cuda": ("CUDAExecutionProvider", limit),
+        "tensorrt": (
+            "TensorrtExecutionProvider",
+            {
+                "trt_max_workspace_size": _TENSORRT_WORKSPACE,
+                "trt_fp16_enable": options.precision == "fp16",
+            },
+        ),
     }
-    for name, is_wanted in wrong.items():
-        if is_wanted:
-            raise ProgramError(
-                f"{name}: an .onnx program runs in 32 bits on onnxruntime's CPU operators; leave it "
-                "out, or take the program for Paddle Inference"
-            )
+    return [chain[name] for name in PROVIDERS[PROVIDERS.index(provider) :: -1]]
+
+
+def _check_onnxruntime_has(onnxruntime: Any, provider: Provider, options: ProgramOptions) -> None:
+    if options.use_mkldnn:
+        raise ProviderError(
+            "enable_mkldnn: its operators are Paddle's; leave it out for an .onnx program"
+        )
+    if options.precision == "fp16" and provider != "tensorrt":
+        raise ProviderError(
+            f"precision fp16: {provider} runs an .onnx program in the precision of its export; export it "
+            "with --fp16, or take the provider tensorrt"
+        )
+    there = onnxruntime.get_available_providers()
+    if _ONNX_PROVIDERS[provider] not in there:
+        raise ProviderError(
+            f"{provider}: onnxruntime {onnxruntime.__version__} is built without {_ONNX_PROVIDERS[provider]} "
+            f"(it has {', '.join(there)}); install onnxruntime-gpu in its place"
+        )
 
 
 def _import_onnxruntime() -> Any:
@@ -277,8 +348,8 @@ def open_program(
         checksums: see `ProgramSettings`.
 
     Raises:
-        ProgramError: a file is missing, not the exported one, or no program; or the program cannot run with
-            these options.
+        ProviderError: no provider of `options` can run the program; names the last.
+        ProgramError: a file is missing, not the exported one, or no program.
         MissingExtraError: onnxruntime is needed and not installed.
     """
     model_file, options = find_program(model_file), options or ProgramOptions()
@@ -296,9 +367,29 @@ def open_program(
         raise ProgramError(f"{params}: there is no such file; paddlevideo-fast export writes it")
     if checksums is not None:
         _check_files(files, checksums)
-    if params is None:
-        return OnnxProgram(model_file, options)
-    return PaddleProgram(model_file, params, options)
+    providers = _providers(options, is_onnx=params is None)
+    for provider in providers:
+        try:
+            if params is None:
+                return OnnxProgram(model_file, options, provider)
+            return PaddleProgram(model_file, params, options, provider)
+        except ProviderError as error:
+            if provider == providers[-1]:
+                raise
+            get_logger().warning("%s; the next provider is tried", error)
+    raise AssertionError("there is at least one provider")
+
+
+def _providers(options: ProgramOptions, is_onnx: bool) -> Sequence[Provider]:
+    if options.providers:
+        if options.use_gpu is not None:
+            raise ProgramError(
+                f"use_gpu: the providers {', '.join(options.providers)} say where the program runs; leave "
+                "one of the two out"
+            )
+        return options.providers
+    by_default = not is_onnx and paddle.get_device().startswith("gpu")
+    return ("cuda",) if (by_default if options.use_gpu is None else options.use_gpu) else ("cpu",)
 
 
 def require_unicode(path: Union[str, Path]) -> None:

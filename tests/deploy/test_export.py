@@ -154,9 +154,15 @@ def test_wrong_programs_are_one_error(trained, tmp_path):
     with pytest.raises(ProgramError, match="does not run on"):
         open_program(files.program, files.params).run(np.zeros((1, 8, 5, 56, 56), "float32"))
     if not paddle.is_compiled_with_cuda():
-        for options in (ProgramOptions(use_gpu=True), ProgramOptions(precision="fp16")):
-            with pytest.raises(PaddleVideoFastError, match="GPU"):
+        for options, told in (
+            (ProgramOptions(use_gpu=True), "cuda: this Paddle is built for CPUs"),
+            (ProgramOptions(providers=("tensorrt",)), "tensorrt: this Paddle is built for CPUs"),
+            (ProgramOptions(precision="fp16"), "needs a GPU"),
+        ):
+            with pytest.raises(PaddleVideoFastError, match=told):
                 open_program(files.program, files.params, options)
+        program = open_program(files.program, files.params, ProgramOptions(providers=("tensorrt", "cpu")))
+        assert program.provider == "cpu"
 
 
 def test_damaged_and_mixed_files_are_refused(trained, tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import importlib.metadata
 import os
 import shutil
@@ -142,14 +143,47 @@ def test_threads_and_optimization_are_onnxruntimes(exported, trained):
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        (ProgramOptions(use_gpu=True), "use_gpu"),
-        (ProgramOptions(precision="fp16"), "precision fp16"),
-        (ProgramOptions(use_mkldnn=True), "enable_mkldnn"),
+        (ProgramOptions(providers=("tensorrt",)), "tensorrt: onnxruntime .* install onnxruntime-gpu"),
+        (ProgramOptions(use_gpu=True), "cuda: onnxruntime .* is built without CUDAExecutionProvider"),
+        (ProgramOptions(precision="fp16"), "precision fp16: cpu runs .* export it with --fp16"),
+        (ProgramOptions(use_mkldnn=True), "enable_mkldnn: its operators are Paddle"),
+        (ProgramOptions(providers=("cpu",), use_gpu=True), "use_gpu: the providers cpu say where"),
     ],
 )
-def test_options_without_a_meaning_are_refused(exported, options, told):
-    with pytest.raises(ProgramError, match=f"{told}: an .onnx program runs in 32 bits"):
+def test_a_provider_that_is_not_there_is_one_sentence(exported, monkeypatch, options, told):
+    monkeypatch.setattr("onnxruntime.get_available_providers", lambda: ["CPUExecutionProvider"])
+    with pytest.raises(ProgramError, match=told) as caught:
         open_program(exported("tsm", FLOAT32).onnx, options=options)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+@needs_onnx
+def test_a_provider_whose_libraries_do_not_load_is_told(exported, trained, monkeypatch, caplog):
+    there = ["TensorrtExecutionProvider", "CUDAExecutionProvider", "CPUExecutionProvider"]
+    monkeypatch.setattr("onnxruntime.get_available_providers", lambda: there)
+    path = exported("tsm", FLOAT32).onnx
+    with pytest.raises(ProgramError, match="cuda: onnxruntime .* cannot load CUDAExecutionProvider"):
+        open_program(path, options=ProgramOptions(use_gpu=True))
+    with caplog.at_level("WARNING"):
+        program = open_program(path, options=ProgramOptions(providers=("tensorrt", "cuda", "cpu")))
+    assert [text.partition(":")[0] for text in caplog.messages] == ["tensorrt", "cuda"]
+    assert program.provider == "cpu"
+    clips = np.random.default_rng(1).standard_normal((2, 8, 3, 56, 56)).astype("float32")
+    assert close(program.run(clips), logits_of(trained("tsm").model, clips))
+
+
+@needs_onnx
+@pytest.mark.parametrize("network", ["tsm", "slowfast"])
+def test_a_program_in_16_bits_takes_and_gives_32(exported, trained, network):
+    files = exported(network, dataclasses.replace(UINT8, onnx_fp16=True))
+    assert files.onnx.stat().st_size < 0.6 * exported(network, UINT8).onnx.stat().st_size
+    run, side = trained(network), 56 if network == "tsm" else 40
+    pixels = np.random.default_rng(3).integers(0, 256, (3, 8, side, side, 3), np.uint8)
+    logits = open_program(files.onnx).run(pixels)
+    expected = logits_of(run.model, Preprocess(*run.normalization, run.model.layout).in_numpy(pixels))
+    deviation = np.abs(logits - expected).max() / np.abs(expected).max()
+    assert logits.dtype == np.float32
+    assert 0 < deviation < 0.02
 
 
 @needs_onnx
