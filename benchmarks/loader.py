@@ -197,8 +197,10 @@ class _Made:
     def __len__(self) -> int:
         return len(self.records)
 
-    def load(self, request: ClipRequest, out: Optional[np.ndarray] = None) -> Sample:
-        return self.sample
+    def load(
+        self, requests: Sequence[ClipRequest], outs: Optional[Sequence[Optional[np.ndarray]]] = None
+    ) -> List[Sample]:
+        return [self.sample] * len(requests)
 
 
 class _Classic:
@@ -212,7 +214,7 @@ class _Classic:
         return len(self.dataset)
 
     def __getitem__(self, index: int) -> Any:
-        sample = self.dataset.load(ClipRequest(index, epoch=0))
+        (sample,) = self.dataset.load([ClipRequest(index, epoch=0)])
         clip = sample.clip
         if self.normalise:  # Image2Array and Normalization as they are there
             clip = clip.astype(np.float32).transpose(0, 3, 1, 2) / 255.0

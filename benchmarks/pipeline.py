@@ -224,7 +224,7 @@ def _ours(dataset: ClipDataset) -> Call:
 
     def read(rng: np.random.Generator, place: Optional[np.ndarray] = None) -> np.ndarray:
         with dataset.open(record) as reader:
-            return dataset.pipeline(reader, record, ClipRequest(0, 0), rng, place).pixels
+            return dataset.pipeline(reader, record, [ClipRequest(0, 0)], [rng], [place])[0].pixels
 
     place = np.empty_like(read(np.random.default_rng(0)))  # of a batch
     return lambda rng: read(rng, place)

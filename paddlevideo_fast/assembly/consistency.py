@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from typing import Any, Dict, Iterator, Mapping, Tuple
 
+import numpy as np
+
 from paddlevideo_fast.config import RunSpec, build
 from paddlevideo_fast.config.settings import SplitName
 from paddlevideo_fast.config.types import arguments_of
 from paddlevideo_fast.engine.selection import Selection
 from paddlevideo_fast.errors import ConfigError
-from paddlevideo_fast.loader import TransformError, build_pipeline
+from paddlevideo_fast.loader import ClipRequest, TransformError, build_pipeline
 from paddlevideo_fast.log import get_logger, warn_once
 from paddlevideo_fast.modeling import activation_of
 from paddlevideo_fast.registry import BACKBONES, HEADS, LEARNING_RATES, METRICS, SAMPLERS
@@ -33,11 +35,13 @@ def check_sections(spec: RunSpec, *names: SplitName) -> None:
     names = tuple(name for name in names if name in spec.splits)
     problems = [text for name in names for text in (*_frames(spec, name), *_pathways(spec, name))]
     problems += _metric_of_other_labels(spec, names)
+    if "train" in names:
+        problems += _unfit_clips_per_video(spec)
     if problems:
         raise ConfigError(problems)
     doubts = [*_several_clips(spec, names), *_sizes(spec, names)]
     if "train" in names:
-        doubts += _unfinished_rate(spec)
+        doubts += [*_unfinished_rate(spec), *_doubtful_clips_per_video(spec)]
     for text in doubts:
         warn_once(_LOGGER, f"{text}; is that meant?")
 
@@ -139,6 +143,37 @@ def _crop_size(spec: RunSpec, name: SplitName) -> int:
         return build_pipeline(spec.splits[name].pipeline).crop_size if name in spec.splits else 0
     except TransformError:
         return 0
+
+
+def _unfit_clips_per_video(spec: RunSpec) -> Iterator[str]:
+    key, clips = _clips_per_video(spec)
+    if spec.data.batch_size % clips:
+        text = f"no multiple of {_placed(spec, key)}={clips}: a batch holds all clips of a video"
+        yield spec.config.problem(f"DATASET.batch_size={spec.data.batch_size}", text)
+    if spec.run.epochs < clips:
+        text = f"{_placed(spec, key)} is {clips}: only as many epochs together read every video"
+        yield spec.config.problem(f"epochs={spec.run.epochs}", text)
+
+
+def _doubtful_clips_per_video(spec: RunSpec) -> Iterator[str]:
+    key, clips = _clips_per_video(spec)
+    rest = spec.run.epochs % clips
+    if rest and not spec.run.multigrid:
+        text = f"no multiple of {_placed(spec, key)}={clips}: the last {rest} read a part of the videos only"
+        yield spec.config.problem(f"epochs={spec.run.epochs}", text)
+    sampler = build_pipeline(spec.splits["train"].pipeline).sample
+    drawn = [
+        sampler.sample(1000, 25.0, ClipRequest(0, 0, view, clips), np.random.default_rng(view))
+        for view in range(min(clips, 2))
+    ]
+    if clips > 1 and (drawn[0] == drawn[1]).all():
+        text = f"{clips}, and the sampler draws nothing: all clips of a video have the same frames"
+        yield spec.config.problem(key, text)
+
+
+def _clips_per_video(spec: RunSpec) -> Tuple[str, int]:
+    """The key, and its value."""
+    return "DATASET.train.clips_per_video", spec.splits["train"].dataset.get("clips_per_video", 1)
 
 
 def _unfinished_rate(spec: RunSpec) -> Iterator[str]:

@@ -117,6 +117,7 @@ def data_identity(spec: RunSpec, split: Split) -> Dict[str, Any]:
     records = "\n".join(map(_identity, split.dataset.records))
     return {
         "batch_size": spec.data.batch_size,
+        "clips_per_video": split.dataset.clips_per_video,
         "num_samples": len(split.dataset),
         "list_crc32": zlib.crc32(records.encode("utf-8", errors="surrogateescape")),
     }

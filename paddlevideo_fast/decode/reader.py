@@ -150,36 +150,61 @@ class VideoReader(ABC):
             ValueError: the box is empty or reaches over the frame.
         """
         self._require_open()
-        order = [_integer(index) for index in indices]
-        wanted = sorted(set(order))
-        if not wanted:
+        slots: Dict[int, List[int]] = {}
+        for slot, index in enumerate(indices):
+            slots.setdefault(_integer(index), []).append(slot)
+        if not slots:
             height, width = (self.height, self.width) if box is None else (box.height, box.width)
             return np.empty((0, height, width, 3), np.uint8)
-        if wanted[0] < 0 or wanted[-1] >= self.num_frames:
+        clip = np.empty(0, np.uint8)
+        # a box was laid out on a frame of this size
+        for index, picture in self.frames(slots, None if box is None else (self.width, self.height)):
+            part = picture if box is None else _cut(picture, box)
+            if not clip.size:
+                clip = np.empty((len(indices), *part.shape), np.uint8)
+            first, *repeats = slots[index]
+            clip[first] = part
+            clip[repeats] = clip[first]
+        return clip
+
+    def frames(
+        self, indices: Iterable[int], size: Optional[Tuple[int, int]] = None
+    ) -> Iterator[Tuple[int, np.ndarray]]:
+        """Decodes frames one by one, each once.
+
+        Args:
+            indices: frame numbers from 0, in any order; repeats make no difference.
+            size: (width, height) that all frames must have; None: the first frame's.
+
+        Yields:
+            The number of a frame, and the frame: uint8 [H, W, 3], RGB, which lasts until the next one. The
+            frames come in the order in which the decoder gives them.
+
+        Raises:
+            VideoDecodeError: an index is out of range, a frame does not decode or has another size, or the
+                reader is closed.
+            TypeError: an index is no integer.
+        """
+        self._require_open()
+        missing = set(map(_integer, indices))
+        wanted = sorted(missing)
+        if wanted and (wanted[0] < 0 or wanted[-1] >= self.num_frames):
             bad = wanted[0] if wanted[0] < 0 else wanted[-1]
             raise VideoDecodeError(
                 self.path, f"frame {bad} is out of range: the video has frames 0 to {self.num_frames - 1}"
             )
-        slots: Dict[int, List[int]] = {}
-        for slot, index in enumerate(order):
-            slots.setdefault(index, []).append(slot)
-        # a box was laid out on a frame of this size
-        size: Optional[Tuple[int, ...]] = None if box is None else (self.height, self.width, 3)
-        clip = np.empty(0, np.uint8)
-        for index, picture in self._decode(wanted):
-            size = size or picture.shape
-            if picture.shape != size:
-                sizes = sorted([size, picture.shape])
+        shape: Optional[Tuple[int, ...]] = None if size is None else (size[1], size[0], 3)
+        for index, picture in self._decode(wanted) if wanted else ():
+            shape = shape or picture.shape
+            if picture.shape != shape:
+                sizes = sorted([shape, picture.shape])
                 raise VideoDecodeError(self.path, f"the frame size changes within the video: {sizes}")
-            part = picture if box is None else _cut(picture, box)
-            if not clip.size:
-                clip = np.empty((len(order), *part.shape), np.uint8)
-            first, *repeats = slots.pop(index)
-            clip[first] = part
-            clip[repeats] = clip[first]
-        if slots:
-            raise VideoDecodeError(self.path, f"frame {min(slots)} is missing: the decoder does not give it")
-        return clip
+            missing.remove(index)
+            yield index, picture
+        if missing:
+            raise VideoDecodeError(
+                self.path, f"frame {min(missing)} is missing: the decoder does not give it"
+            )
 
     def __iter__(self) -> Iterator[np.ndarray]:
         """All frames in order, each uint8 [H, W, 3]; few are held at a time.
@@ -272,7 +297,7 @@ class VideoPart(VideoReader):
         return self._video.width, self._video.height
 
     def _decode(self, wanted: List[int]) -> Iterator[Tuple[int, np.ndarray]]:
-        replaced_before = self._video.num_replaced
+        replaced_before = self._video.num_replaced - self.num_replaced
         for index, picture in self._video._decode([self.first + index for index in wanted]):
+            self.num_replaced = self._video.num_replaced - replaced_before
             yield index - self.first, picture
-        self.num_replaced += self._video.num_replaced - replaced_before

@@ -127,8 +127,11 @@ class _Ready:
     def __len__(self) -> int:
         return len(self.records)
 
-    def load(self, request: ClipRequest, out: Optional[np.ndarray] = None) -> Sample:
-        return Sample(self.clip if out is None else out, label=0, index=0, view=0)
+    def load(
+        self, requests: Sequence[ClipRequest], outs: Optional[Sequence[Optional[np.ndarray]]] = None
+    ) -> List[Sample]:
+        places = outs or [None] * len(requests)
+        return [Sample(self.clip if out is None else out, label=0, index=0, view=0) for out in places]
 
 
 def _wrap(watch: Stopwatch, dataset: ClipDataset) -> None:
@@ -144,13 +147,13 @@ def _wrap(watch: Stopwatch, dataset: ClipDataset) -> None:
         return part if part is reader else timed(part)
 
     def timed(reader: Any) -> Any:
-        reader.read = watch.timed("decode", reader.read)
+        reader.frames = watch.timed_steps("decode", reader.frames)
         return reader
 
     watch.wrap(dataset, "load", "other")  # what is left of it when the stages inside are taken out
     watch.replace(dataset, "open", open_timed)
     watch.replace(dataset, "part", part_timed)
-    watch.wrap(Resample, "render", "resample")
+    watch.wrap(Resample, "draw", "resample")
     for step in dataset.pipeline.pixelwise:
         watch.wrap(step, "apply", f"augment {type(step).__name__}")
 

@@ -85,6 +85,21 @@ class Stopwatch:
 
         return call
 
+    def timed_steps(self, name: str, function: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:
+        """A generator that counts the time which that of `function` takes for each item."""
+
+        def call(*args: Any, **options: Any) -> Iterator[Any]:
+            items, end = function(*args, **options), object()
+            with contextlib.closing(items):  # type: ignore[type-var]
+                while True:
+                    with self.stage(name):
+                        item = next(items, end)
+                    if item is end:
+                        return
+                    yield item
+
+        return call
+
     def wrap(self, owner: Any, method: str, stage: str) -> None:
         """Counts the time of a method of an object, or of all objects of a class."""
         self.replace(owner, method, self.timed(stage, getattr(owner, method)))

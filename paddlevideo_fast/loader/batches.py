@@ -37,6 +37,11 @@ class ClipBatchSampler:
     Rank r takes the samples at places r, r + world_size, … of the epoch's order, so the batches of all ranks
     at one step together make the batch that a single process would have.
 
+    With `clips_per_video` K, each sample of the order stands for K clips, which are in one batch: first clip
+    0 of all samples of the batch, then clip 1 of all, and so on. The order of N samples is shared out to K
+    epochs, so that an epoch has about as many clips as without it, and K epochs together have K clips of each
+    sample.
+
     Where samples are not shuffled, for evaluation, whole batches are dealt: those of a single process with
     the same `batch_size`, so that none is computed otherwise for the number of ranks. All views of a sample
     go to the same rank.
@@ -44,7 +49,7 @@ class ClipBatchSampler:
     Args:
         num_samples: records of the dataset.
         batch_size: requests in a batch on this rank, or shapes that the batches of an epoch take in turn. A
-            sample is in one batch of an epoch, whatever the shapes are.
+            sample is in one batch of an epoch, whatever the shapes are. A multiple of `clips_per_video`.
         shuffle: a new order each epoch.
         drop_last: leave out the last batch where it is smaller.
         seed: of the order.
@@ -56,12 +61,16 @@ class ClipBatchSampler:
             and a rank may have none.
         groups: for each record, the number of its group. The groups are dealt to the ranks once for all
             epochs, and a rank takes the samples of its own; None: any rank takes any.
+        clips_per_video: requests for each sample whenever it is its turn, all in one batch.
 
     Attributes:
         batch_size: requests in the largest batch.
 
     Raises:
-        LoaderError: there is no batch at all, or a rank would have no group to train on.
+        LoaderError: there is no batch at all, or a rank would have no group to train on, or a batch would
+            not hold all clips of a sample.
+
+    Reference: Hoffer et al., "Augment your batch", arXiv 1901.09335 (several clips of a sample in a batch).
     """
 
     def __init__(
@@ -77,6 +86,7 @@ class ClipBatchSampler:
         num_views: int = 1,
         pad: Optional[bool] = None,
         groups: Optional[Sequence[int]] = None,
+        clips_per_video: int = 1,
     ) -> None:
         if not 0 <= rank < world_size:
             raise LoaderError(f"rank is {rank}, expected 0 to {world_size - 1}")
@@ -88,6 +98,7 @@ class ClipBatchSampler:
         self.world_size = world_size
         self.num_views = num_views
         self.pad = shuffle if pad is None else pad
+        self.clips_per_video = clips_per_video
         self._dealt = None if groups is None else _deal(groups, world_size, may_be_empty=not self.pad)
         self._set_shapes([BatchShape(batch_size)] if isinstance(batch_size, int) else batch_size)
 
@@ -95,16 +106,24 @@ class ClipBatchSampler:
         sizes = [shape.batch_size for shape in shapes]
         if min(sizes) < 1:
             raise LoaderError(f"batch_size is {min(sizes)}, expected 1 or more")
-        self._num_together = 1 if self.shuffle or self.pad else math.lcm(sum(sizes), self.num_views)
-        total = self._num_requests()
+        odd = [size for size in sizes if size % self.clips_per_video]
+        if odd:
+            raise LoaderError(
+                f"batch_size is {odd[0]}, expected a multiple of clips_per_video {self.clips_per_video}: a "
+                "batch holds all clips of a video"
+            )
         self.batch_size = max(sizes)
         self._shapes = list(shapes)
+        sizes = [size // self.clips_per_video for size in sizes]  # in places from here on
+        self._num_together = 1 if self.shuffle or self.pad else math.lcm(sum(sizes), self.num_views)
+        total = self._num_places()
         self._ends = list(takewhile(lambda end: end <= total, accumulate(cycle(sizes))))
         if not self.drop_last and total > (self._ends[-1] if self._ends else 0):
             self._ends.append(total)
         if self.drop_last and not self._ends:
             raise LoaderError(
-                f"{self.num_samples} samples on {self.world_size} processes make no batch of {sizes[0]}: "
+                f"{self.num_samples} samples on {self.world_size} processes make no batch of "
+                f"{shapes[0].batch_size}: "
                 "lower batch_size in DATASET or add samples"
             )
 
@@ -123,11 +142,11 @@ class ClipBatchSampler:
         """Batches of an epoch on this rank."""
         return len(self._ends)
 
-    def _num_requests(self) -> int:
+    def _num_places(self) -> int:
         if self._dealt is not None:
-            shares = [len(share) * self.num_views for share in self._dealt]
+            shares = [self._share_of_epoch(len(share) * self.num_views) for share in self._dealt]
             return max(shares) if self.pad else shares[self.rank]
-        total = self.num_samples * self.num_views
+        total = self._share_of_epoch(self.num_samples * self.num_views)
         if self.pad:
             return -(-total // self.world_size)
         together = self._num_together
@@ -139,30 +158,51 @@ class ClipBatchSampler:
         places = self._places(epoch).tolist()
         spans = list(zip([0, *self._ends], self._ends, cycle(self._shapes)))[start_batch:]
         return [
-            [self._request(place, epoch, shape) for place in places[start:end]] for start, end, shape in spans
+            [
+                self._request(place, clip, epoch, shape)
+                for clip in range(self.clips_per_video)
+                for place in places[start:end]
+            ]
+            for start, end, shape in spans
         ]
 
-    def _request(self, place: int, epoch: int, shape: BatchShape) -> ClipRequest:
+    def _request(self, place: int, clip: int, epoch: int, shape: BatchShape) -> ClipRequest:
         index, view = divmod(place, self.num_views)
         return ClipRequest(
-            index, epoch, view, self.num_views, shape.num_frames, shape.sampling_rate, shape.crop_size
+            index,
+            epoch,
+            view * self.clips_per_video + clip,
+            self.num_views * self.clips_per_video,
+            shape.num_frames,
+            shape.sampling_rate,
+            shape.crop_size,
         )
 
     def _places(self, epoch: int) -> np.ndarray:
         """This rank's part of the epoch's order; sample s has the places s * num_views + view."""
+        turn, part = divmod(epoch, self.clips_per_video)
         if self._dealt is not None:
             views = np.arange(self.num_views)
             order = (self._dealt[self.rank][:, None] * self.num_views + views).reshape(-1)
             if self.shuffle:
-                order = generator(ORDER, self.seed, epoch, self.rank).permutation(order)
-            return np.resize(order, self._num_requests())
+                order = generator(ORDER, self.seed, turn, self.rank).permutation(order)
+            return np.resize(self._part(order, part), self._num_places())
         total = self.num_samples * self.num_views
         order = np.arange(total)
         if self.shuffle:
-            order = generator(ORDER, self.seed, epoch).permutation(total)
+            order = generator(ORDER, self.seed, turn).permutation(total)
+        order = self._part(order, part)
         if self.pad:
             order = np.resize(order, -(-total // self.world_size) * self.world_size)
         return order[np.arange(len(order)) // self._num_together % self.world_size == self.rank]
+
+    def _share_of_epoch(self, num_places: int) -> int:
+        return -(-num_places // self.clips_per_video)
+
+    def _part(self, order: np.ndarray, part: int) -> np.ndarray:
+        """The part of an order that one of `clips_per_video` epochs takes; where short, the order again."""
+        size = self._share_of_epoch(len(order))
+        return np.resize(order, size * self.clips_per_video)[part * size : (part + 1) * size]
 
 
 def _deal(groups: Sequence[int], world_size: int, may_be_empty: bool) -> List[np.ndarray]:

@@ -124,6 +124,7 @@ def build_loader(
         num_views=dataset.num_views,
         pad=pad,
         groups=dataset.groups,
+        clips_per_video=dataset.clips_per_video,
     )
     if dali is not None:
         return DaliLoader(dataset, sampler, num_workers, dali)

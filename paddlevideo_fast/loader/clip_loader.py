@@ -9,7 +9,7 @@ from typing import Dict, Iterable, Iterator, List, Literal, Optional, Sequence, 
 from paddlevideo_fast.errors import LoaderError
 from paddlevideo_fast.loader.batches import ClipBatchSampler
 from paddlevideo_fast.loader.collate import Batch, ClipSource, make_batch
-from paddlevideo_fast.loader.request import ClipRequest
+from paddlevideo_fast.loader.request import ClipRequest, together
 from paddlevideo_fast.loader.workers import WorkerOptions, WorkerPool
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.machine import num_cores
@@ -17,7 +17,7 @@ from paddlevideo_fast.machine import num_cores
 _ENOUGH = 0.95  # share of the best rate that a smaller number of workers has to reach
 _MEASURE_SEC = 0.7
 _MAX_SEC = 3.0
-_MAX_CLIPS = 4096
+_MAX_READS = 4096
 
 
 def choose_num_workers(
@@ -34,7 +34,8 @@ def choose_num_workers(
         batches: the requests of the epoch's batches.
         options: how the workers are run.
     """
-    requests = itertools.cycle([[request] for requests in batches for request in requests])
+    videos = [[requests[place] for place in places] for requests in batches for places in together(requests)]
+    requests = itertools.cycle(videos)
     most = num_cores()
     counts = [2**power for power in range(most.bit_length()) if 2**power < most] + [most]
     rates = {count: _clips_per_sec(dataset, requests, count, options) for count in counts}
@@ -54,15 +55,16 @@ def _clips_per_sec(
 ) -> float:
     pool = WorkerPool(dataset, num_workers, options)
     try:
-        clips = pool.run(list(itertools.islice(requests, _MAX_CLIPS)))
+        asked = list(itertools.islice(requests, _MAX_READS))
+        batches = pool.run(asked)
         for _ in range(num_workers):  # all have begun
-            next(clips)
+            next(batches)
         began = time.perf_counter()
-        for count, _ in enumerate(clips, start=1):
+        for count, _ in enumerate(batches, start=1):
             seconds = time.perf_counter() - began
             if seconds >= _MAX_SEC or (seconds >= _MEASURE_SEC and count >= 2 * num_workers):
                 break
-        return count / seconds
+        return sum(map(len, asked[num_workers : num_workers + count])) / seconds
     finally:
         pool.close()
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Callable, List, Optional, Protocol, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, List, Optional, Protocol, Sequence, Tuple, Union
 
 import numpy as np
 
 from paddlevideo_fast.errors import LoaderError
 from paddlevideo_fast.loader.annotations import VideoRecord
 from paddlevideo_fast.loader.incidents import Incident, failures_of
-from paddlevideo_fast.loader.request import ClipRequest
+from paddlevideo_fast.loader.request import ClipRequest, together
 
 Allocate = Callable[[Tuple[int, ...]], np.ndarray]
 Target = Union[int, np.ndarray]
@@ -47,8 +47,10 @@ class ClipSource(Protocol):
     def records(self) -> Sequence[VideoRecord]:
         """The records that requests name by their index."""
 
-    def load(self, request: ClipRequest, out: Optional[np.ndarray] = None) -> Sample:
-        """The sample of a request, its clip in `out` where it fits."""
+    def load(
+        self, requests: Sequence[ClipRequest], outs: Optional[Sequence[Optional[np.ndarray]]] = None
+    ) -> List[Sample]:
+        """The samples of requests for one record, each clip in its place of `outs` where it fits."""
 
 
 @dataclass
@@ -93,10 +95,10 @@ def private_array(shape: Tuple[int, ...]) -> np.ndarray:
 def make_batch(
     dataset: ClipSource, requests: Sequence[ClipRequest], allocate: Allocate = private_array
 ) -> Batch:
-    """Makes the samples of a batch one after the other, in place.
+    """Makes the samples of a batch, one record after the other, in place.
 
     Args:
-        dataset: makes a sample of a request, and puts its clip in a given place where it can.
+        dataset: makes the samples of a record, and puts their clips in given places where it can.
         requests: the clips of the batch.
         allocate: gives the uint8 array of a shape, which the clips are written to.
 
@@ -114,21 +116,28 @@ def make_batch(
 
 
 def _make_batch(dataset: ClipSource, requests: Sequence[ClipRequest], allocate: Allocate) -> Batch:
-    samples: List[Sample] = []
+    samples: Dict[int, Sample] = {}
     incidents: List[Incident] = []
     clips: Optional[np.ndarray] = None
-    for request in requests:
-        place = None if clips is None else clips[len(samples)]
-        sample = dataset.load(request, place)
-        incidents += sample.incidents
-        if sample.clip is None:
-            continue
-        if clips is None:  # the first clip says how large they are
-            clips = allocate((len(requests), *sample.clip.shape))
-        if sample.clip is not place:
-            clips[len(samples)] = _checked(sample.clip, clips)
-        samples.append(sample)
-    return batch_of(samples, None if clips is None else clips[: len(samples)], incidents)
+    for places in together(requests):
+        outs = [None if clips is None else clips[place] for place in places]
+        made = dataset.load([requests[place] for place in places], outs)
+        for place, out, sample in zip(places, outs, made):
+            incidents += sample.incidents
+            if sample.clip is None:
+                continue
+            if clips is None:  # the first clip says how large they are
+                clips = allocate((len(requests), *sample.clip.shape))
+            if sample.clip is not out:
+                clips[place] = _checked(sample.clip, clips)
+            samples[place] = sample
+    if clips is None:
+        return batch_of([], None, incidents)
+    kept = sorted(samples)
+    for target, place in enumerate(kept):
+        if target != place:  # those before it have no clip
+            clips[target] = clips[place]
+    return batch_of([samples[place] for place in kept], clips[: len(kept)], incidents)
 
 
 def batch_of(samples: Sequence[Sample], clips: Any, incidents: List[Incident]) -> Batch:

@@ -97,17 +97,22 @@ class FrameDecoder:
 
 
 class Attempt(NamedTuple):
-    """A record that is tried for a request.
+    """A record that is tried for requests.
 
     Attributes:
         record: what is opened.
-        request: the request, with the number of this record.
-        rng: the only source of randomness for its clip.
+        requests: the requests, with the number of this record.
+        rngs: for each request the only source of randomness for its clip.
     """
 
     record: VideoRecord
-    request: ClipRequest
-    rng: np.random.Generator
+    requests: List[ClipRequest]
+    rngs: List[np.random.Generator]
+
+    @property
+    def number(self) -> int:
+        """Of the record."""
+        return self.requests[0].index
 
 
 class ClipDataset:
@@ -136,12 +141,16 @@ class ClipDataset:
             Where both are null, all clips of a video are one view.
         num_classes: a video has any number of so many classes, and a sample the label float32 [num_classes],
             1 for its classes; None: a video has one class, and a sample its number.
+        clips_per_video: clips that training makes of a video whenever it reads it, each with frames, crop and
+            colours of its own. They are in one batch. An epoch keeps its number of clips, so it reads 1 of so
+            many videos, and as many epochs together read each video once.
         decoder: opens the records; None: as files of this data set usually are.
         records: what there is, where no list says so.
 
     Raises:
         AnnotationError: the list is missing, empty or malformed, or none of its files is there.
-        LoaderError: the sampler or the transforms make other views.
+        LoaderError: the sampler or the transforms make other views; or `clips_per_video` is set for an
+            evaluation, or beside several views.
 
     Attributes:
         num_views: requests that one record is evaluated with.
@@ -181,6 +190,7 @@ class ClipDataset:
         num_ensemble_views: Optional[NumViews] = None,
         num_spatial_crops: Optional[NumViews] = None,
         num_classes: Optional[int] = None,
+        clips_per_video: NumViews = 1,
         decoder: Optional[Decoder] = None,
         records: Optional[Sequence[VideoRecord]] = None,
     ) -> None:
@@ -196,9 +206,20 @@ class ClipDataset:
         self.training = training
         self.num_attempts = num_retries if training else 1
         self.on_record: Optional[Callable[[int], None]] = None
+        self.clips_per_video = clips_per_video
         self.records = self.read_records() if records is None else list(records)
         if num_ensemble_views or num_spatial_crops:
             self._set_views(num_ensemble_views or 1, num_spatial_crops)
+        if clips_per_video > 1 and not training:
+            raise LoaderError(
+                f"{type(self).__name__}: clips_per_video is for training; an evaluation sees several clips "
+                "of a video with num_ensemble_views"
+            )
+        if clips_per_video > 1 and self.num_views * self.num_crops > 1:
+            raise LoaderError(
+                f"{type(self).__name__}: clips_per_video is {clips_per_video}, and num_ensemble_views and "
+                f"num_spatial_crops make {self.num_views * self.num_crops} views; keep one of the two"
+            )
 
     def read_records(self) -> List[VideoRecord]:
         """The records of the list at `file_path`.
@@ -235,33 +256,53 @@ class ClipDataset:
         return len(self.records)
 
     def __getitem__(self, request: ClipRequest) -> Sample:
-        return self.load(request)
+        (sample,) = self.load([request])
+        return sample
 
-    def load(self, request: ClipRequest, out: Optional[np.ndarray] = None) -> Sample:
-        """The sample of a request.
+    def load(
+        self, requests: Sequence[ClipRequest], outs: Optional[Sequence[Optional[np.ndarray]]] = None
+    ) -> List[Sample]:
+        """The samples of requests for one record, from one pass over its file.
+
+        If the file does not decode, training takes all of the clips from the same substitute. Evaluation
+        reads the clips one by one, so that it loses only those that do not decode.
 
         Args:
-            request: which clip of which record.
-            out: contiguous uint8 [V * T, H, W, 3], such as a place in a batch. The clip is written into it,
-                and is this very array, unless it has another shape.
+            requests: which clips of the record.
+            outs: for each request contiguous uint8 [V * T, H, W, 3], such as a place in a batch. The clip is
+                written into it, and is this very array, unless it has another shape.
         """
-        incidents: List[Incident] = []
-        for attempt in self.attempts(request):
-            index = attempt.request.index
+        outs = outs or [None] * len(requests)
+        failures: List[Incident] = []
+        for attempt in self.attempts(requests):
             if self.on_record is not None:
-                self.on_record(index)
+                self.on_record(attempt.number)
+            path = attempt.record.path
             try:
                 with self.open(attempt.record) as reader:
-                    clip = self.pipeline(self.part(reader, attempt.record), *attempt, out)
+                    part = self.part(reader, attempt.record)
+                    clips = self.pipeline(part, *attempt, outs)
             except VideoDecodeError as error:
-                incidents.append(Incident.failed(attempt.record.path, error))
+                if len(requests) > 1 and not self.training:
+                    return [self.load([request], [out])[0] for request, out in zip(requests, outs)]
+                failures.append(Incident.failed(path, error))
                 continue
-            if clip.num_replaced:
-                incidents.append(Incident.replaced(attempt.record.path, clip.num_replaced))
-            target = self.target(clip.labels)
-            return Sample(clip.pixels, target, index, request.view, tuple(incidents), self.num_crops)
-        target = self.target(self.records[request.index].labels)
-        return Sample(None, target, request.index, request.view, tuple(incidents), self.num_crops)
+            samples = []
+            for request, clip in zip(requests, clips):
+                incidents, failures = failures, []
+                if clip.num_replaced:
+                    incidents.append(Incident.replaced(path, clip.num_replaced))
+                target = self.target(clip.labels)
+                made = clip.pixels, target, attempt.number, request.view, tuple(incidents), self.num_crops
+                samples.append(Sample(*made))
+            return samples
+        index = requests[0].index
+        target = self.target(self.records[index].labels)
+        told = [tuple(failures), *[()] * (len(requests) - 1)]
+        return [
+            Sample(None, target, index, request.view, incidents, self.num_crops)
+            for request, incidents in zip(requests, told)
+        ]
 
     def target(self, labels: Tuple[int, ...]) -> Target:
         """What the network learns of a clip with these classes: see `num_classes`."""
@@ -286,15 +327,21 @@ class ClipDataset:
             where = f"{self.file_path}:{record.line}: " if record.line else ""
             raise VideoDecodeError(error.path, f"{where}{error.cause}") from None
 
-    def attempts(self, request: ClipRequest) -> Iterator[Attempt]:
-        """The record of a request, and in training the substitutes drawn for it should it not decode."""
-        key = (self.seed, request.epoch, request.index, request.view)
-        index = request.index
+    def attempts(self, requests: Sequence[ClipRequest]) -> Iterator[Attempt]:
+        """The record of requests, and in training the substitutes drawn for it should it not decode."""
+        index = requests[0].index
         for attempt in range(self.num_attempts):
             if attempt:
-                index = int(generator(SUBSTITUTE, *key, attempt).integers(len(self.records)))
-            rng = generator(CLIP, *key, attempt) if self.training else Middle()
-            yield Attempt(self.records[index], replace(request, index=index), rng)
+                rng = generator(SUBSTITUTE, self.seed, *requests[0].key, attempt)
+                index = int(rng.integers(len(self.records)))
+            yield Attempt(
+                self.records[index],
+                [replace(request, index=index) for request in requests],
+                [self._rng(request, attempt) for request in requests],
+            )
+
+    def _rng(self, request: ClipRequest, attempt: int) -> np.random.Generator:
+        return generator(CLIP, self.seed, *request.key, attempt) if self.training else Middle()
 
 
 @DATASETS.register()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple, Optional, Protocol, Sequence, Tuple, Union
+from typing import Dict, List, NamedTuple, Optional, Protocol, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -21,11 +21,11 @@ IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # mean and std of its c
 
 
 class Clip(NamedTuple):
-    """What a pipeline makes.
+    """What a pipeline makes for a request.
 
     Attributes:
         pixels: uint8 [V * T, H, W, 3], RGB; for each crop the sampler's clips one after the other.
-        num_replaced: frames that did not decode and had another in their place.
+        num_replaced: frames of the clip that did not decode and had another in their place.
         labels: classes of the clip; mirroring may change them.
     """
 
@@ -78,7 +78,7 @@ class Pipeline:
         normalization: (mean, std) of the channels for pixel values in 0 to 1; ImageNet's where no transform
             says.
         is_normalized: whether a transform says.
-        num_views: clips that one call makes: clips of the sampler times crops of the transforms.
+        num_views: clips that one request makes: clips of the sampler times crops of the transforms.
     """
 
     def __init__(
@@ -99,33 +99,47 @@ class Pipeline:
         self,
         reader: VideoReader,
         record: VideoRecord,
-        request: ClipRequest,
-        rng: np.random.Generator,
-        out: Optional[np.ndarray] = None,
-    ) -> Clip:
-        """Makes the clip. Only that part of the frames is read which it shows.
+        requests: Sequence[ClipRequest],
+        rngs: Sequence[np.random.Generator],
+        outs: Optional[Sequence[Optional[np.ndarray]]] = None,
+    ) -> List[Clip]:
+        """Makes clips of one video in one pass over its frames.
+
+        Each frame is decoded once and resampled into the clips that show it before the next one is decoded,
+        so the memory that this takes does not grow with the number of clips.
 
         Args:
             reader: the record's video.
             record: says its labels.
-            request: which clip of the video, and its shape.
-            rng: the only source of randomness.
-            out: contiguous uint8 array to write the clip into; one of another shape is left alone.
+            requests: which clips of the video, and their shapes.
+            rngs: for each request the only source of randomness.
+            outs: for each request a contiguous uint8 array to write the clip into; one of another shape is
+                left alone.
 
         Raises:
             VideoDecodeError: a frame does not decode.
-            TransformError: a transform does not fit the frames, or the clip is too large.
+            TransformError: a transform does not fit the frames, or a clip is too large.
         """
-        plan = self.plan(reader, record, request, rng)
-        resample = plan.geometry.plan()
-        _require_room(len(plan.frames), resample, record.path)
-        frames = reader.read(plan.frames.tolist(), resample.box)
-        if out is not None and out.shape != resample.shape(len(frames)):
-            out = None
-        pixels = resample.render(frames, out)
+        plans = [self.plan(reader, record, request, rng) for request, rng in zip(requests, rngs)]
+        resamples = [plan.geometry.plan() for plan in plans]
+        clips: List[np.ndarray] = []
+        shown: Dict[int, Dict[int, List[int]]] = {}  # frame → clip → places in the clip
+        for number, (plan, resample) in enumerate(zip(plans, resamples)):
+            out = outs[number] if outs is not None else None
+            clips.append(_place_for(len(plan.frames), resample, out, record.path))
+            for place, frame in enumerate(plan.frames.tolist()):
+                shown.setdefault(frame, {}).setdefault(number, []).append(place)
+        num_replaced, before = [0] * len(clips), reader.num_replaced
+        for frame, picture in reader.frames(shown, (reader.width, reader.height)):
+            for number, places in shown[frame].items():
+                resamples[number].draw(picture, clips[number], places)
+                num_replaced[number] += reader.num_replaced > before
+            before = reader.num_replaced
         for step in self.pixelwise:
-            step.apply(pixels, rng)
-        return Clip(pixels, reader.num_replaced, plan.geometry.labels)
+            for pixels, rng in zip(clips, rngs):
+                step.apply(pixels, rng)
+        labels = [plan.geometry.labels for plan in plans]
+        return [Clip(*made) for made in zip(clips, num_replaced, labels)]
 
     def plan(
         self, video: VideoSize, record: VideoRecord, request: ClipRequest, rng: np.random.Generator
@@ -170,13 +184,15 @@ class Pipeline:
         raise TransformError("a request with a crop size needs a transform with a target_size")
 
 
-def _require_room(num_frames: int, resample: Resample, path: str) -> None:
-    box = resample.box
-    num_bytes = max(num_frames * box.width * box.height * 3, math.prod(resample.shape(num_frames)))
-    if num_bytes > _MAX_CLIP_BYTES:
+def _place_for(num_frames: int, resample: Resample, out: Optional[np.ndarray], path: str) -> np.ndarray:
+    """The array for a clip: `out` where it fits."""
+    shape = resample.shape(num_frames)
+    if out is not None and out.shape == shape:
+        return out
+    if math.prod(shape) > _MAX_CLIP_BYTES:
         raise TransformError(
-            f"{path}: a clip of {num_frames} frames, cut from {box.width}×{box.height} pixels and resized to "
-            f"{resample.width}×{resample.height}, takes {num_bytes / 2**30:.0f} GiB; at most "
-            f"{_MAX_CLIP_BYTES >> 30} are allowed: let the sampler take fewer frames, or the transforms make "
-            "smaller ones"
+            f"{path}: a clip of {num_frames} frames, resized to {resample.width}×{resample.height}, takes "
+            f"{math.prod(shape) / 2**30:.0f} GiB; at most {_MAX_CLIP_BYTES >> 30} are allowed: let the "
+            "sampler take fewer frames, or the transforms make smaller ones"
         )
+    return np.empty(shape, np.uint8)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
-from typing import Any, Optional
+from typing import Any, Dict, Iterable, List, Optional, Tuple
 
 import numpy as np
 
@@ -12,15 +13,18 @@ import numpy as np
 class ClipRequest:
     """One clip of one record. The shape travels with the request, so datasets and workers keep no state.
 
+    Requests of one batch for the same draw of a record are read together, in one pass over its file.
+
     Attributes:
         index: number of the record in the dataset.
         epoch: the epoch the clip is for; part of the key of its randomness.
-        view: which of several clips of the record, for multi-view evaluation.
+        view: which of several clips of the record: of multi-view evaluation, or of `clips_per_video`.
         num_views: how many those are.
         num_frames: frames of the clip; None: as configured for the sampler.
         sampling_rate: source frames from one clip frame to the next, at most: a random clip draws a rate
             between the sampler's own and this one; None: as configured for the sampler.
         crop_size: height and width of the clip in pixels; None: as configured for the transforms.
+        draw: how often the epoch took the record before, where it may take a record more than once.
     """
 
     index: int
@@ -30,6 +34,22 @@ class ClipRequest:
     num_frames: Optional[int] = None
     sampling_rate: Optional[float] = None
     crop_size: Optional[int] = None
+    draw: int = 0
+
+    @property
+    def key(self) -> Tuple[int, ...]:
+        """What the randomness of the clip depends on, beside the seed."""
+        return (self.epoch, self.index, self.view, *([self.draw] if self.draw else []))
+
+
+def together(requests: Iterable[ClipRequest]) -> List[List[int]]:
+    """Places of the requests that one pass over a file serves: of one draw of one record, each view once."""
+    groups: Dict[Tuple[int, int, int], List[int]] = {}
+    seen: Counter[ClipRequest] = Counter()
+    for place, request in enumerate(requests):
+        seen[request] += 1
+        groups.setdefault((request.index, request.draw, seen[request]), []).append(place)
+    return list(groups.values())
 
 
 CLIP, ORDER, SUBSTITUTE = 1, 2, 3

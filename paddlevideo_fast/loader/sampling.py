@@ -25,9 +25,11 @@ class FrameSampler(Protocol):
     """Chooses the frames of a clip.
 
     Attributes:
+        num_frames: frames of a clip.
         num_clips: clips that `sample` returns, one after the other.
     """
 
+    num_frames: int
     num_clips: int
 
     def sample(

@@ -211,3 +211,38 @@ def test_a_least_improvement_without_patience_has_no_effect(logged):
     check_selection(spec_of(TSM, "SELECTION={metric: loss, min_delta: 0.1}", "validate=true"))
     (text,) = [text for _, text in logged if "SELECTION" in text]
     assert text.endswith("SELECTION.min_delta: has no effect without SELECTION.patience")
+
+
+def test_several_clips_of_a_video_that_do_not_fit():
+    key = "DATASET.train.clips_per_video"
+    assert problems_of(TSM, f"{key}=3", "DATASET.batch_size=8", "epochs=2") == [
+        f"-o #2  DATASET.batch_size=8: no multiple of {key} (-o #1)=3: a batch holds all clips of a video",
+        f"-o #3  epochs=2: {key} (-o #1) is 3: only as many epochs together read every video",
+    ]
+    with pytest.raises(ConfigError, match=r"-o #1  DATASET\.train\.clips_per_video"):
+        load_config(TSM, [f"{key}=0"])
+
+
+@pytest.mark.parametrize(
+    ("num_clips", "override", "expected"),
+    [
+        (2, "epochs=50", []),
+        (
+            4,
+            "epochs=50",
+            ["-o #2  epochs=50: no multiple of DATASET.train.clips_per_video (-o #1)=4: the last"],
+        ),
+        (
+            2,
+            "PIPELINE.train.sample.linspace_sample=true",
+            ["-o #1  DATASET.train.clips_per_video: 2, and the sampler draws nothing: all clips of a video"],
+        ),
+    ],
+)
+def test_several_clips_of_a_video_that_may_be_a_slip(num_clips, override, expected, logged):
+    spec = spec_of(TSM, f"DATASET.train.clips_per_video={num_clips}", override)
+    logged.clear()
+    check_sections(spec, "train")
+    told = [text for _, text in logged]
+    assert len(told) == len(expected)
+    assert all(text.startswith(start) for text, start in zip(told, expected))

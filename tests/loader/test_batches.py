@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paddlevideo_fast.loader import BatchShape, ClipBatchSampler, LoaderError
+from paddlevideo_fast.loader import BatchShape, ClipBatchSampler, ClipRequest, LoaderError
+from paddlevideo_fast.loader.request import ORDER, generator, together
 
 sizes = st.tuples(st.integers(1, 60), st.integers(1, 9), st.integers(1, 5))
 
@@ -136,3 +137,80 @@ def test_shapes_that_make_no_batch():
     with pytest.raises(LoaderError, match="make no batch of 8"):
         sampler.reshaped([BatchShape(8), BatchShape(2)])
     assert sampler.num_batches == 7
+
+
+@pytest.mark.smoke
+@given(sizes, st.integers(1, 4), st.booleans(), st.integers(0, 3), st.integers(0, 20))
+def test_several_clips_of_a_sample_are_in_one_batch(size, num_clips, drop_last, turn, start):
+    num_samples, num_together, world_size = size
+    batch_size = num_clips * num_together
+    options = {"shuffle": True, "drop_last": drop_last, "seed": 7, "clips_per_video": num_clips}
+    if drop_last and num_samples < batch_size * world_size:
+        return
+    ranks = [
+        ClipBatchSampler(num_samples, batch_size, **options, rank=rank, world_size=world_size)
+        for rank in range(world_size)
+    ]
+    seen = []
+    for epoch in range(turn * num_clips, (turn + 1) * num_clips):
+        shares = [sampler.batches(epoch) for sampler in ranks]
+        for sampler, batches in zip(ranks, shares):
+            assert len(batches) == sampler.num_batches
+            assert sampler.batches(epoch, start) == batches[start:]
+            for batch in batches:
+                assert {(request.epoch, request.num_views) for request in batch} == {(epoch, num_clips)}
+                # first clip 0 of each sample, then clip 1
+                samples = [request.index for request in batch[: len(batch) // num_clips]]
+                expected = [(index, clip) for clip in range(num_clips) for index in samples]
+                assert flat([batch]) == expected
+        assert len({tuple(len(batch) for batch in batches) for batches in shares}) == 1
+        seen += flat(batch for batches in shares for batch in batches)
+        if num_samples >= batch_size * world_size:
+            alone = ClipBatchSampler(num_samples, batch_size * world_size, **{**options, "drop_last": True})
+            for step, whole in enumerate(alone.batches(epoch)):
+                assert sorted(flat(share[step] for share in shares)) == sorted(flat([whole]))
+    if not drop_last:  # as many epochs as clips see each sample once, whatever fills up the last one aside
+        assert set(seen) == {(index, clip) for index in range(num_samples) for clip in range(num_clips)}
+        assert len(seen) < num_clips * (num_samples + num_clips * world_size)
+
+
+@given(st.integers(1, 60), st.integers(0, 20), st.integers(0, 5))
+def test_one_clip_of_a_sample_is_the_order_that_seed_and_epoch_draw(num_samples, epoch, seed):
+    sampler = ClipBatchSampler(num_samples, 4, shuffle=True, drop_last=False, seed=seed)
+    order = generator(ORDER, seed, epoch).permutation(num_samples)
+    assert flat(sampler.batches(epoch)) == [(index, 0) for index in order]
+
+
+@given(st.lists(st.integers(0, 5), min_size=6, max_size=40), st.integers(1, 3), st.integers(1, 2))
+def test_several_clips_of_the_samples_of_a_shard(groups, num_clips, world_size):
+    if len(set(groups)) < world_size:
+        return
+    seen = {}
+    for rank in range(world_size):
+        sampler = ClipBatchSampler(
+            len(groups), 2 * num_clips, shuffle=True, drop_last=False, seed=1, rank=rank,
+            world_size=world_size, groups=groups, clips_per_video=num_clips,
+        )  # fmt: skip
+        for epoch in range(num_clips):
+            for index, clip in flat(sampler.batches(epoch)):
+                assert seen.setdefault((index, clip), rank) == rank
+    assert set(seen) == {(index, clip) for index in range(len(groups)) for clip in range(num_clips)}
+
+
+def test_a_batch_that_would_split_the_clips_of_a_sample_is_an_error():
+    options = {"shuffle": True, "drop_last": True, "seed": 0, "clips_per_video": 4}
+    with pytest.raises(LoaderError, match="batch_size is 6, expected a multiple of clips_per_video 4"):
+        ClipBatchSampler(50, 6, **options)
+    with pytest.raises(LoaderError, match="batch_size is 10, expected a multiple"):
+        ClipBatchSampler(50, 8, **options).reshaped([BatchShape(8), BatchShape(10)])
+
+
+def test_what_one_pass_over_a_file_serves():
+    """The clips of one draw of a record; a request that comes twice is read twice."""
+    requests = [
+        ClipRequest(index, 0, view, draw=draw)
+        for index, view, draw in [(4, 0, 0), (4, 0, 0), (7, 0, 0), (4, 1, 0), (4, 0, 1), (7, 1, 0), (4, 1, 0)]
+    ]
+    assert together(requests) == [[0, 3], [1, 6], [2, 5], [4]]
+    keys = {request.key for request in requests}
+    assert len(keys) == len(set(requests)) == 5

@@ -13,6 +13,7 @@ import pytest
 from paddlevideo_fast.loader import BadSamples, LoaderError, build_dataset, build_loader, build_pipeline
 from paddlevideo_fast.loader.dali import DaliOptions
 from paddlevideo_fast.loader.dataset import VideoDecoder
+from paddlevideo_fast.loader.transforms import ColorJitter
 from tests.support.dali_codecs import clip_for_dali, has_dali
 
 BACKENDS = ["pyav", "cv2", "frames", "packed"]
@@ -69,7 +70,7 @@ def make_loader(dataset, backend, **options):
     return build_loader(dataset, dali=DaliOptions() if backend == "dali" else None, **options)
 
 
-def make_dataset(lists, backend, training=True, file_path=None, **sampler):
+def make_dataset(lists, backend, training=True, file_path=None, keys=None, **sampler):
     frames = backend in ("frames", "packed")
     pipeline = {
         "decode": {"name": "FrameDecoder" if frames else "VideoDecoder"},
@@ -85,6 +86,7 @@ def make_dataset(lists, backend, training=True, file_path=None, **sampler):
         "format": FORMATS.get(backend, "VideoDataset"),
         "file_path": str(file_path or lists / list_of(backend)),
         "data_prefix": str(lists / "packed" if backend == "packed" else lists),
+        **(keys or {}),
     }
     return build_dataset(section, pipeline, training=training, seed=5)
 
@@ -258,7 +260,7 @@ def test_clips_are_made_in_the_batch(lists, backend):
     dataset = make_dataset(lists, backend)
     samples = []
     load = dataset.load
-    dataset.load = lambda request, out=None: samples.append(load(request, out)) or samples[-1]
+    dataset.load = lambda *which: samples.extend(made := load(*which)) or made
     loader = build_loader(dataset, batch_size=4, num_workers=0, shuffle=False, drop_last=False, seed=0)
     batch = next(loader.epoch(0))
     assert [np.shares_memory(sample.clip, batch.clips) for sample in samples] == [False, True, True, True]
@@ -292,3 +294,110 @@ def test_frames_that_do_not_decode_are_replaced_where_asked(lists, broken_videos
 def test_replacing_needs_the_exact_reader():
     with pytest.raises(LoaderError, match="on_corrupt: nearest needs backend: pyav, not cv2"):
         VideoDecoder("cv2", on_corrupt="nearest")
+
+
+class Requests:
+    """A batch sampler that yields each request of other batches alone."""
+
+    def __init__(self, batches):
+        self.alone = [[request] for batch in batches for request in batch]
+
+    def batches(self, epoch, start_batch=0):
+        return self.alone
+
+
+def several_clips(lists, backend, num_clips, num_workers=0, file_path=None, **options):
+    """A loader of so many clips a video, in batches of two videos, and their jitter of colours."""
+    dataset = make_dataset(lists, backend, file_path=file_path, keys={"clips_per_video": num_clips})
+    dataset.pipeline.pixelwise.append(ColorJitter(brightness=0.4, p=1.0))
+    options = {"shuffle": True, "drop_last": False, "seed": 5, **options}
+    return make_loader(dataset, backend, batch_size=2 * num_clips, num_workers=num_workers, **options)
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_clips_from_one_pass_are_those_that_are_read_alone(lists, backend, num_workers):
+    """Also at another epoch, on two ranks, and in an epoch that begins in its middle."""
+    loader = several_clips(lists, backend, 3, num_workers)
+    batches = list(loader.epoch(4))
+    assert [len(batch) for batch in batches] == [6, 3]
+    assert batches[0].views.tolist() == [0, 0, 1, 1, 2, 2]
+    same(list(loader.epoch(4, start_batch=1)), batches[1:])
+    reference = several_clips(lists, backend, 1)
+    reference.batch_sampler = Requests(loader.batch_sampler.batches(4))
+    alone = list(reference.epoch(4))
+    for name in ("clips", "labels", "ids", "views"):
+        together, single = ([getattr(batch, name) for batch in side] for side in (batches, alone))
+        np.testing.assert_array_equal(np.concatenate(together), np.concatenate(single))
+    clips = batches[0].clips.astype(int)
+    assert min(np.abs(clips[0] - clips[place]).mean() for place in (2, 4)) > 1  # other frames, crops, colours
+    if not num_workers:
+        ranks = [several_clips(lists, backend, 3, rank=rank, world_size=2) for rank in range(2)]
+        shares = np.concatenate([next(iter(rank.epoch(4))).clips for rank in ranks])
+        whole = {clip.tobytes() for clip in np.concatenate([batch.clips for batch in batches])}
+        assert {clip.tobytes() for clip in shares} >= whole
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_bad_file_is_replaced_with_all_its_clips(lists, backend, tmp_path):
+    """By one video, which is read once; a file that fails is one incident for all of its clips."""
+    bad_line = "nowhere 12 2\n" if backend in FORMATS else "nowhere.mp4 2\n"
+    file_path = tmp_path / "some bad.list"
+    file_path.write_text(bad_line + (lists / list_of(backend)).read_text())
+    loaders = [several_clips(lists, backend, 2, workers, file_path) for workers in (0, 2)]
+    assert len(loaders[0].dataset) == 8
+    seen = []
+    for epoch in range(6):
+        batches = list(loaders[0].epoch(epoch))
+        same(list(loaders[1].epoch(epoch)), batches)
+        for batch, requests in zip(batches, loaders[0].batch_sampler.batches(epoch)):
+            half = len(requests) // 2
+            assert len(batch) == len(requests)
+            assert batch.ids[:half].tolist() == batch.ids[half:].tolist()
+            assert batch.views.tolist() == [0] * half + [1] * half
+            bad = [request.index for request in requests[:half]].count(0)
+            first_causes = [path for path, _ in batch.failures if "nowhere" in path]
+            assert bool(first_causes) == bool(bad)
+            seen += first_causes
+    assert (
+        3 <= len(seen) < 6
+    )  # the bad file has its turn in three of six epochs; it may be its own substitute
+
+
+def test_a_file_is_opened_once_for_all_of_its_clips(lists):
+    def count(training, **keys):
+        dataset = make_dataset(lists, "pyav", training, keys=keys)
+        opened, open_record = [], dataset.open
+        dataset.open = lambda record: opened.append(record) or open_record(record)
+        options = {"batch_size": 24, "num_workers": 0, "drop_last": False, "seed": 1}
+        (batch,) = build_loader(dataset, shuffle=training, **options).epoch(0)
+        return len(batch), len(opened)
+
+    assert count(True, clips_per_video=4) == (8, 2)
+    assert count(False, num_ensemble_views=3) == (21, NUM_CLIPS)
+
+
+def test_a_view_that_does_not_decode_leaves_the_others(lists, broken_videos):
+    """An evaluation loses what is damaged and nothing else, as if it read each view by itself."""
+    from paddlevideo_fast.loader import VideoRecord
+
+    dataset = make_dataset(lists, "pyav", False, keys={"num_ensemble_views": 4}, num_seg=2, seg_len=4)
+    dataset.records = [VideoRecord(str(broken_videos["damaged"]), 1), dataset.records[0]]
+    options = {"num_workers": 0, "shuffle": False, "drop_last": False, "seed": 0}
+    (batch,) = build_loader(dataset, batch_size=8, **options).epoch(0)
+    alone = list(build_loader(dataset, batch_size=1, **options).epoch(0))
+    assert 0 < len(batch.failures) < 4
+    assert batch.failures == [failure for one in alone for failure in one.failures]
+    np.testing.assert_array_equal(batch.clips, np.concatenate([one.clips for one in alone if len(one)]))
+    assert batch.views.tolist() == [int(view) for one in alone for view in one.views]
+
+
+def test_several_clips_that_cannot_be_meant(lists):
+    with pytest.raises(LoaderError, match="VideoDataset: clips_per_video is for training"):
+        make_dataset(lists, "pyav", training=False, keys={"clips_per_video": 2})
+    with pytest.raises(LoaderError, match="clips_per_video is 2, and num_ensemble_views .* make 3 views"):
+        make_dataset(lists, "pyav", valid_mode=True, keys={"clips_per_video": 2, "num_ensemble_views": 3})
+    dataset = make_dataset(lists, "pyav", keys={"clips_per_video": 2})
+    with pytest.raises(LoaderError, match="batch_size is 9, expected a multiple of clips_per_video 2"):
+        build_loader(dataset, batch_size=9, num_workers=0, shuffle=True, drop_last=True, seed=0)

@@ -117,8 +117,9 @@ def test_the_frames_are_the_ones_drawn(root, frame_number):
     dataset = dataset_of(root, transform=[])
     for batch in loader_of(dataset).epoch(2):
         for clip, index in zip(batch.clips, batch.ids):
-            (attempt, *_) = dataset.attempts(ClipRequest(int(index), 2))
-            expected = dataset.pipeline.sample.sample(20 + index, 25.0, attempt.request, attempt.rng)
+            (attempt, *_) = dataset.attempts([ClipRequest(int(index), 2)])
+            drawn = (attempt.requests[0], attempt.rngs[0])
+            expected = dataset.pipeline.sample.sample(20 + index, 25.0, *drawn)
             assert [frame_number(frame) for frame in clip] == expected.tolist()
 
 
@@ -247,9 +248,9 @@ def test_a_damaged_file_is_replaced_in_training(root, damaged):
     assert "\n" not in failure[1]
     # the other samples are as they were, and the substitute is the one that every loader draws
     intact = list(loader_of(dataset_of(root)).epoch(1))
-    _, substitute, *_ = dataset.attempts(ClipRequest(2, 1))
+    _, substitute, *_ = dataset.attempts([ClipRequest(2, 1)])
     for one, other in zip(batches, intact):
-        assert one.ids.tolist() == [substitute.request.index if i == 2 else i for i in other.ids.tolist()]
+        assert one.ids.tolist() == [substitute.number if i == 2 else i for i in other.ids.tolist()]
         kept = other.ids != 2
         np.testing.assert_array_equal(one.clips[kept], other.clips[kept])
     again = list(loader_of(dataset).epoch(1))

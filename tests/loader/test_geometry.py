@@ -30,9 +30,11 @@ class Steps:
 
 def rendered(geometry, frames):
     """The clip out of whole frames."""
-    plan = geometry.plan()
-    left, top, width, height = plan.box
-    return plan.render(frames[:, top : top + height, left : left + width])
+    resample = geometry.plan()
+    clip = np.empty(resample.shape(len(frames)), np.uint8)
+    for place, frame in enumerate(frames):
+        resample.draw(frame, clip, [place])
+    return clip
 
 
 def both(frames, *calls):
@@ -137,6 +139,6 @@ def test_multi_scale_crops_lie_inside_small_frames(size):
     for seed in range(60):
         geometry = ClipGeometry(*size)
         MultiScaleCrop(32).apply(geometry, np.random.default_rng(seed))
-        box = geometry.plan().box
-        assert 0 <= box.left < box.left + box.width <= size[0]
-        assert 0 <= box.top < box.top + box.height <= size[1]
+        (view,) = geometry.views
+        assert 0 <= view.left < view.left + view.width <= size[0]
+        assert 0 <= view.top < view.top + view.height <= size[1]

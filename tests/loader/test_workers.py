@@ -50,7 +50,8 @@ class Clips:
     def __len__(self):
         return len(self.records)
 
-    def load(self, request, out=None):
+    def load(self, requests, outs=None):
+        ((request,), (out,)) = requests, outs or [None]
         if self.on_record is not None:
             self.on_record(request.index)
         self.act(request.index)
@@ -59,7 +60,7 @@ class Clips:
         if request.index % 2 and out is not None and out.shape == clip.shape:
             clip = out  # every second one is written in place
         clip[0], clip[1] = request.index, request.epoch
-        return Sample(clip, self.label(), request.index, request.view)
+        return [Sample(clip, self.label(), request.index, request.view)]
 
 
 @pytest.fixture
@@ -189,9 +190,9 @@ from test_workers import Clips
 from paddlevideo_fast.loader import ClipRequest, Incident, Sample
 from paddlevideo_fast.loader.workers import WorkerPool
 class Unreadable(Clips):
-    def load(self, request, out=None):
-        incident = Incident("clip.mp4", "failed", f"{request.index} " + 50 * "x")
-        return Sample(None, 0, request.index, 0, (incident,))
+    def load(self, requests, outs=None):
+        incident = Incident("clip.mp4", "failed", f"{requests[0].index} " + 50 * "x")
+        return [Sample(None, 0, requests[0].index, 0, (incident,))]
 pool = WorkerPool(Unreadable(), 1)
 batches = [[ClipRequest(index, 0) for index in range(20_000)]] * 4
 print(*(len(batch.incidents) for batch in pool.run(batches)))
@@ -476,9 +477,10 @@ class Fake:
     records = [VideoRecord(f"{number}.mp4", 0) for number in range(400)]
     def __len__(self):
         return 400
-    def load(self, request, out=None):
-        time.sleep(0.01 if request.index < SLOW else 300)
-        return Sample(np.full((2, 8, 8, 3), request.index % 256, np.uint8), 0, request.index, 0)
+    def load(self, requests, outs=None):
+        index = requests[0].index
+        time.sleep(0.01 if index < SLOW else 300)
+        return [Sample(np.full((2, 8, 8, 3), index % 256, np.uint8), 0, index, 0)]
 
 def loader(num_workers=2):
     sampler = ClipBatchSampler(400, 4, shuffle=False, drop_last=False, seed=0)
@@ -498,12 +500,13 @@ class Fake:
     def __len__(self):
         return 12
 
-    def load(self, request, out=None):
+    def load(self, requests, outs=None):
+        index = requests[0].index
         if self.on_record is not None:
-            self.on_record(request.index)
-        if request.index == 7:
+            self.on_record(index)
+        if index == 7:
             self.broken()
-        return Sample(np.zeros((2, 8, 8, 3), np.uint8), 0, request.index, 0)
+        return [Sample(np.zeros((2, 8, 8, 3), np.uint8), 0, index, 0)]
 
 
 def run_epoch(broken, num_workers):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 import numpy as np
 
@@ -10,6 +10,7 @@ from paddlevideo_fast.decode import Span
 from paddlevideo_fast.decode.reader import VideoPart
 from paddlevideo_fast.errors import LoaderError, VideoDecodeError
 from paddlevideo_fast.loader.annotations import VideoRecord
+from paddlevideo_fast.loader.collate import Sample
 from paddlevideo_fast.loader.dali import graph
 from paddlevideo_fast.loader.dali.graph import import_dali, require_codec
 from paddlevideo_fast.loader.dataset import Attempt, ClipDataset, PackedFrameDataset, VideoDecoder
@@ -30,41 +31,40 @@ class VideoFacts(NamedTuple):
 
 
 class Draft:
-    """A sample under way: the record that is tried now, and the incidents before it.
+    """Clips of a video under way: the record that is tried now, and the incidents before it.
 
     Attributes:
-        request: the request as the loader got it.
+        requests: what the loader was asked for.
         incidents: the records that did not decode.
         attempt: the record that is tried; None: no one is left.
-        plan: frames and geometry of its clip.
+        plans: for each request frames and geometry of its clip.
         inputs: arrays for `ClipGraph`.
     """
 
-    def __init__(self, request: ClipRequest, attempts: Iterator[Attempt]) -> None:
-        self.request = request
+    def __init__(self, requests: Sequence[ClipRequest], attempts: Iterator[Attempt]) -> None:
+        self.requests = requests
         self.incidents: List[Incident] = []
         self.attempt: Optional[Attempt] = None
-        self.plan: Optional[ClipPlan] = None
+        self.plans: List[ClipPlan] = []
         self.inputs: Dict[str, np.ndarray] = {}
         self._attempts = attempts
 
     @property
     def frame_size(self) -> Tuple[int, int]:
-        """(height, width) of the frames that the plan was made for."""
-        assert self.plan is not None
-        return self.plan.geometry.source_height, self.plan.geometry.source_width
+        """(height, width) of the frames that the plans were made for."""
+        geometry = self.plans[0].geometry
+        return geometry.source_height, geometry.source_width
+
+    def sample(self, clip: int, dataset: ClipDataset) -> Sample:
+        """The sample of a clip whose pixels lie elsewhere."""
+        assert self.attempt is not None
+        request, target = self.attempt.requests[clip], dataset.target(self.plans[clip].geometry.labels)
+        return Sample(None, target, request.index, request.view, num_crops=dataset.num_crops)
 
     @property
-    def clip_size(self) -> Tuple[int, int, int]:
-        """(frames, height, width) of the clip."""
-        assert self.plan is not None
-        return len(self.plan.frames), self.plan.geometry.height, self.plan.geometry.width
-
-    @property
-    def labels(self) -> Tuple[int, ...]:
-        """Classes of the clip."""
-        assert self.plan is not None
-        return self.plan.geometry.labels
+    def clip_sizes(self) -> Set[Tuple[int, int, int]]:
+        """(frames, height, width) of the clips."""
+        return {(len(plan.frames), plan.geometry.height, plan.geometry.width) for plan in self.plans}
 
     def next(self) -> Optional[Attempt]:
         """Goes on to the next record."""
@@ -100,9 +100,9 @@ class Drafter:
         self._facts: Dict[Tuple[str, Optional[Span]], VideoFacts] = {}
         self.num_changes = sum(len(jitter.steps) for jitter in self._jitters)
 
-    def draft(self, request: ClipRequest) -> Draft:
-        """A draft of the first record for a request that opens."""
-        draft = Draft(request, self.dataset.attempts(request))
+    def draft(self, requests: Sequence[ClipRequest]) -> Draft:
+        """A draft of the first record for requests that opens."""
+        draft = Draft(requests, self.dataset.attempts(requests))
         self.go_on(draft)
         return draft
 
@@ -120,11 +120,14 @@ class Drafter:
             except VideoDecodeError as error:
                 draft.fail(error)
                 continue
-            plan = self.dataset.pipeline.plan(facts, *attempt)
-            draft.plan = plan._replace(frames=plan.frames + facts.first)
-            draft.inputs = {"encoded": encoded, **_plan_inputs(draft.plan)}
+            plans = [
+                self.dataset.pipeline.plan(facts, attempt.record, request, rng)
+                for request, rng in zip(attempt.requests, attempt.rngs)
+            ]
+            draft.plans = [plan._replace(frames=plan.frames + facts.first) for plan in plans]
+            draft.inputs = {"encoded": encoded, **_plan_inputs(draft.plans)}
             if self.num_changes:
-                draft.inputs["changes"] = self._changes(attempt.rng)
+                draft.inputs["changes"] = np.concatenate([self._changes(rng) for rng in attempt.rngs])
             return
 
     def _facts_of(self, record: VideoRecord) -> VideoFacts:
@@ -192,12 +195,14 @@ def _read(path: str) -> np.ndarray:
         raise VideoDecodeError(path, error.strerror or str(error)) from error
 
 
-def _plan_inputs(plan: ClipPlan) -> Dict[str, np.ndarray]:
-    inputs = {
-        "frames": plan.frames.astype(np.int32),
-        "size": np.array([plan.geometry.height, plan.geometry.width], np.float32),
-    }
-    for number, view in enumerate(plan.geometry.views):
+def _plan_inputs(plans: Sequence[ClipPlan]) -> Dict[str, np.ndarray]:
+    frames = np.concatenate([plan.frames for plan in plans]).astype(np.int32)
+    geometry = plans[0].geometry
+    inputs = {"frames": frames, "size": np.array([geometry.height, geometry.width], np.float32)}
+    if len(plans) > 1:  # in one pass from first to last; the graph puts them back
+        order = np.argsort(frames, kind="stable")
+        inputs["frames"], inputs["places"] = frames[order], np.argsort(order).astype(np.int32)
+    for number, view in enumerate(view for plan in plans for view in plan.geometry.views):
         left, right = view.left, view.left + view.width
         if view.flip:  # DALI mirrors a region that ends before it begins
             left, right = right, left

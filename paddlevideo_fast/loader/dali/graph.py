@@ -126,8 +126,10 @@ class GraphShape:
         batch_size: largest number of samples.
         num_threads: of DALI, in host memory.
         device_id: the GPU; None: the CPU.
-        num_views: views of each video.
+        num_views: views of each clip.
         num_changes: changes of colour of each clip.
+        num_clips: clips of each video.
+        num_frames: frames of a clip; needed where a video has several clips.
     """
 
     batch_size: int
@@ -135,6 +137,8 @@ class GraphShape:
     device_id: Optional[int]
     num_views: int
     num_changes: int
+    num_clips: int = 1
+    num_frames: int = 0
 
 
 class ClipGraph:
@@ -143,11 +147,14 @@ class ClipGraph:
     An error leaves it unusable. The inputs of a sample, each a list with one array for each sample:
 
         encoded      uint8 [bytes]                  the file
-        frames       int32 [T]                      frame numbers, in any order
-        size         float32 [2]                    height and width of the clip
+        frames       int32 [K * T]                  frame numbers of K clips, in any order
+        places       int32 [K * T]                  with K > 1: where each frame of the clips is in `frames`
+        size         float32 [2]                    height and width of the clips
         first<v>     float32 [2]                    y and x where view v begins in the frame, in pixels
         last<v>      float32 [2]                    where it ends; an x before its beginning mirrors it
-        changes      float32 [num_changes, 4]       hue in degrees; saturation, brightness, contrast
+        changes      float32 [K * num_changes, 4]   hue in degrees; saturation, brightness, contrast
+
+    The views are counted over all clips: those of the first clip, then those of the second.
 
     Args:
         shape: what is built.
@@ -172,8 +179,8 @@ class ClipGraph:
         """Waits for the batch.
 
         Returns:
-            The clips, uint8 [N, V, T, H, W, 3], a numpy array, on a GPU a Paddle tensor; and the shapes of
-            the decoded frames, int64 [N, 4].
+            The clips, uint8 [N, K * V, T, H, W, 3], a numpy array, on a GPU a Paddle tensor; and the shapes
+            of the decoded frames, int64 [N, 4].
 
         Raises:
             RuntimeError: from DALI.
@@ -214,10 +221,18 @@ class ClipGraph:
         )
         with pipeline:
             frames = self._decode(self._input("encoded", "UINT8"), self._input("frames", "INT32"))
+            several = shape.num_clips > 1
+            if several:
+                places = self._input("places", "INT32")
+                frames = self._dali.fn.sequence_rearrange(frames, new_order=places)
             size, changes = self._input("size", "FLOAT"), None
             if shape.num_changes:
                 changes = self._input("changes", "FLOAT", ndim=2)
-            views = [self._view(frames, number, size, changes) for number in range(shape.num_views)]
+            views = []
+            for clip in range(shape.num_clips):
+                own = frames[clip * shape.num_frames : (clip + 1) * shape.num_frames] if several else frames
+                for number in range(clip * shape.num_views, (clip + 1) * shape.num_views):
+                    views.append(self._view(own, number, size, changes, clip * shape.num_changes))
             counted = frames.shape() if hasattr(frames, "shape") else self._dali.fn.shapes(frames)
             pipeline.set_outputs(self._dali.fn.stack(*views), counted)
         pipeline.build()
@@ -238,10 +253,10 @@ class ClipGraph:
             fn.experimental.decoders.video(encoded, device=device), new_order=numbers
         )
 
-    def _view(self, frames: Any, number: int, size: Any, changes: Any) -> Any:
+    def _view(self, frames: Any, number: int, size: Any, changes: Any, first_change: int) -> Any:
         first, last = self._input(f"first{number}", "FLOAT"), self._input(f"last{number}", "FLOAT")
         clip = self._dali.fn.resize(frames, roi_start=first, roi_end=last, size=size)
-        for place in range(self.shape.num_changes):
+        for place in range(first_change, first_change + self.shape.num_changes):
             clip = self._recolor(clip, [changes[place, column] for column in range(len(NO_CHANGE))])
         return clip
 

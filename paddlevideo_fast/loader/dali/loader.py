@@ -14,7 +14,7 @@ from paddlevideo_fast.loader.batches import ClipBatchSampler
 from paddlevideo_fast.loader.collate import Batch, batch_of
 from paddlevideo_fast.loader.dali.drafts import Draft, Drafter
 from paddlevideo_fast.loader.dali.graph import ClipGraph, GraphShape, cause_of
-from paddlevideo_fast.loader.dataset import ClipDataset, Sample
+from paddlevideo_fast.loader.dataset import ClipDataset
 from paddlevideo_fast.loader.request import ClipRequest
 from paddlevideo_fast.machine import num_cores
 
@@ -107,7 +107,7 @@ class BatchMaker:
     def _feed(self, drafts: Sequence[Draft]) -> None:
         if not drafts:
             return
-        shapes = sorted({draft.clip_size for draft in drafts})
+        shapes = sorted(set().union(*(draft.clip_sizes for draft in drafts)))
         if len(shapes) > 1:
             raise LoaderError(
                 f"clips of different shapes {shapes} in one batch: end the transforms with a crop to one size"
@@ -127,14 +127,15 @@ class BatchMaker:
         return clips
 
     def _batch(self, drafts: Sequence[Draft], clips: Any) -> Batch:
-        dataset = self._drafter.dataset
-        num_crops = dataset.num_crops
-        samples = [
-            Sample(None, dataset.target(draft.labels), request.index, request.view, num_crops=num_crops)
-            for draft, request in ((draft, draft.attempt.request) for draft in drafts if draft.attempt)
-        ]
+        dataset, num_clips = self._drafter.dataset, self._shape.num_clips
+        usable = _usable(drafts)
+        samples = [draft.sample(clip, dataset) for clip in range(num_clips) for draft in usable]
         if clips is not None:  # views lie one after the other
-            clips = clips.reshape((len(samples), -1, *clips.shape[3:]))
+            size = clips.shape[3:]
+            clips = clips.reshape((len(usable), num_clips, -1, *size))
+            if num_clips > 1:  # as the requests are: first clip 0 of all videos
+                clips = clips.transpose((1, 0, *range(2, clips.ndim)))
+            clips = clips.reshape((len(samples), -1, *size))
         return batch_of(samples, clips, [incident for draft in drafts for incident in draft.incidents])
 
 
@@ -193,11 +194,13 @@ class DaliLoader:
         pipeline = dataset.pipeline
         num_views = int(np.prod([step.num_views for step in pipeline.geometric]))
         self._shape = GraphShape(
-            batch_size=batch_sampler.batch_size,
+            batch_size=batch_sampler.batch_size // dataset.clips_per_video,
             num_threads=self.num_threads,
             device_id=options.device_id,
             num_views=num_views,
             num_changes=self._drafter.num_changes,
+            num_clips=dataset.clips_per_video,
+            num_frames=pipeline.sample.num_frames,
         )
 
     def __len__(self) -> int:
@@ -231,7 +234,7 @@ def _batches(
     maker = BatchMaker(drafter, shape)
     pool = ThreadPoolExecutor(shape.num_threads, thread_name_prefix="dali-open")
     try:
-        for drafts in _drafted(drafter, requested, pool):
+        for drafts in _drafted(drafter, requested, shape.num_clips, pool):
             batch = maker.finish()
             maker.start(drafts)
             if batch is not None:
@@ -245,12 +248,18 @@ def _batches(
 
 
 def _drafted(
-    drafter: Drafter, requested: List[List[ClipRequest]], pool: ThreadPoolExecutor
+    drafter: Drafter, requested: List[List[ClipRequest]], num_clips: int, pool: ThreadPoolExecutor
 ) -> Iterator[List[Draft]]:
     waiting: Deque[List[Future[Draft]]] = deque()
     for requests in requested:
-        waiting.append([pool.submit(drafter.draft, request) for request in requests])
+        waiting.append([pool.submit(drafter.draft, group) for group in _videos(requests, num_clips)])
         if len(waiting) > _BATCHES_AHEAD:
             yield [future.result() for future in waiting.popleft()]
     for futures in waiting:
         yield [future.result() for future in futures]
+
+
+def _videos(requests: List[ClipRequest], num_clips: int) -> List[List[ClipRequest]]:
+    """The requests of each video: a batch has first clip 0 of all of them, then clip 1, and so on."""
+    num_videos = len(requests) // num_clips
+    return [requests[video::num_videos] for video in range(num_videos)]

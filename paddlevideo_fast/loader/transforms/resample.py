@@ -8,8 +8,6 @@ from typing import List, Literal, Optional, Sequence, Tuple
 import cv2
 import numpy as np
 
-from paddlevideo_fast.decode import Box
-
 _TOLERANCE_PX = 1 / 32  # the grid that OpenCV's own fixed-point warps are rounded to
 _MAX_MARGIN_PX = 24
 _WHOLE_PX = 1e-6  # rounding of sums of sizes and places that are whole numbers
@@ -29,7 +27,7 @@ class View:
 
 
 class Resample:
-    """Makes the views of a clip out of the part of the frames that they show.
+    """Makes the views of a clip, frame by frame, out of the parts of the frames that they show.
 
     Args:
         views: what each output frame shows.
@@ -39,9 +37,6 @@ class Resample:
         source_height: of the whole frames.
         mode: "antialias" averages the pixels that a shrunk frame has no room for; "bilinear" leaves them out,
             as PaddleVideo does (`PipelineSettings`).
-
-    Attributes:
-        box: the part of the frames that is read: the smallest that holds what all views need.
     """
 
     def __init__(
@@ -54,7 +49,7 @@ class Resample:
         mode: ResampleMode = "antialias",
     ) -> None:
         self.width, self.height = width, height
-        self._steps: List[Tuple[_Axis, _Axis, bool]] = []
+        self._steps: List[_Step] = []
         for view in views:
             shrink = _shrink_factor(view.width / width, view.height / height) if mode == "antialias" else 1
             rows, columns = (
@@ -64,33 +59,26 @@ class Resample:
                     (view.left, view.width, width, source_width),
                 )
             )
-            self._steps.append((rows, columns, view.flip))
-        left = min(columns.start for _, columns, _ in self._steps)
-        top = min(rows.start for rows, _, _ in self._steps)
-        right = max(columns.stop for _, columns, _ in self._steps)
-        bottom = max(rows.stop for rows, _, _ in self._steps)
-        self.box = Box(left, top, right - left, bottom - top)
+            self._steps.append(_Step(rows, columns, view.flip, width, height))
 
     def shape(self, num_frames: int) -> Tuple[int, int, int, int]:
         """The shape of the clip that so many frames make."""
         return len(self._steps) * num_frames, self.height, self.width, 3
 
-    def render(self, frames: np.ndarray, out: Optional[np.ndarray] = None) -> np.ndarray:
-        """Resamples each frame once for each view.
+    def draw(self, frame: np.ndarray, clip: np.ndarray, places: Sequence[int]) -> None:
+        """Resamples a frame once for each view.
 
         Args:
-            frames: uint8 [T, box.height, box.width, 3], the box of the decoded frames.
-            out: uint8 [V * T, height, width, 3], contiguous, to be written; None: a new array.
-
-        Returns:
-            `out`, the frames of a view one after the other.
+            frame: uint8 [H, W, 3], a whole frame.
+            clip: uint8 [V * T, height, width, 3], the frames of a view one after the other, to be written.
+            places: which of the T frames of each view this frame is.
         """
-        clip = np.empty(self.shape(len(frames)), np.uint8) if out is None else out
-        for number, (rows, columns, flip) in enumerate(self._steps):
-            top, left = rows.start - self.box.top, columns.start - self.box.left
-            region = frames[:, top : top + rows.length, left : left + columns.length]
-            _resample(region, rows, columns, flip, clip[number * len(frames) : (number + 1) * len(frames)])
-        return clip
+        num_frames = len(clip) // len(self._steps)
+        first, *repeats = places
+        for step, view in zip(self._steps, clip.reshape(len(self._steps), num_frames, *clip.shape[1:])):
+            step.draw(frame, view[first])
+            for place in repeats:
+                view[place] = view[first]
 
 
 def _shrink_factor(*scales: float) -> int:
@@ -172,27 +160,33 @@ def _meet(edge: float, step: float, source_size: int) -> Tuple[int, int]:
     return best
 
 
-def _resample(region: np.ndarray, rows: _Axis, columns: _Axis, flip: bool, out: np.ndarray) -> None:
-    """Writes into `out`; the scratch pictures serve all frames."""
-    height, width = out.shape[1:3]
-    size = (columns.size, rows.size)
-    halves = [
-        np.empty((rows.length >> step, columns.length >> step, 3), np.uint8)
-        for step in range(1, rows.shrink.bit_length())
-    ]
-    resized = np.empty((rows.size, columns.size, 3), np.uint8)
-    window = np.s_[rows.offset : rows.offset + height, columns.offset : columns.offset + width]
-    keeps_size = (columns.length // columns.shrink, rows.length // rows.shrink) == size
-    straight = size == (width, height) and not keeps_size and not flip
-    for frame, target in zip(region, out):
-        for half in halves:
-            frame = cv2.resize(frame, half.shape[1::-1], dst=half, interpolation=cv2.INTER_AREA)
-        if straight:
-            cv2.resize(frame, size, dst=target, interpolation=cv2.INTER_LINEAR)
-            continue
-        if not keeps_size:
-            frame = cv2.resize(frame, size, dst=resized, interpolation=cv2.INTER_LINEAR)
-        if flip:
-            cv2.flip(frame[window], 1, dst=target)
+class _Step:
+    """Makes one view; its scratch pictures serve all frames."""
+
+    def __init__(self, rows: _Axis, columns: _Axis, flip: bool, width: int, height: int) -> None:
+        self._region = np.s_[rows.start : rows.stop, columns.start : columns.stop]
+        self._window = np.s_[rows.offset : rows.offset + height, columns.offset : columns.offset + width]
+        self._size = (columns.size, rows.size)
+        self._flip = flip
+        self._halves = [
+            np.empty((rows.length >> step, columns.length >> step, 3), np.uint8)
+            for step in range(1, rows.shrink.bit_length())
+        ]
+        self._resized = np.empty((rows.size, columns.size, 3), np.uint8)
+        self._keeps_size = (columns.length // columns.shrink, rows.length // rows.shrink) == self._size
+        self._is_straight = self._size == (width, height) and not self._keeps_size and not flip
+
+    def draw(self, frame: np.ndarray, target: np.ndarray) -> None:
+        """Writes the view of a whole frame into `target`, uint8 [height, width, 3]."""
+        part = frame[self._region]
+        for half in self._halves:
+            part = cv2.resize(part, half.shape[1::-1], dst=half, interpolation=cv2.INTER_AREA)
+        if self._is_straight:
+            cv2.resize(part, self._size, dst=target, interpolation=cv2.INTER_LINEAR)
+            return
+        if not self._keeps_size:
+            part = cv2.resize(part, self._size, dst=self._resized, interpolation=cv2.INTER_LINEAR)
+        if self._flip:
+            cv2.flip(part[self._window], 1, dst=target)
         else:
-            target[:] = frame[window]
+            target[:] = part[self._window]
