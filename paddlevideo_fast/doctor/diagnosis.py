@@ -41,6 +41,7 @@ from paddlevideo_fast.doctor.timing import (
 from paddlevideo_fast.engine import MixedPrecision, Precision
 from paddlevideo_fast.errors import PaddleVideoFastError
 from paddlevideo_fast.loader.dataset import ClipDataset, VideoDecoder
+from paddlevideo_fast.loader.request import together
 from paddlevideo_fast.machine import num_cores
 
 _MAX_CLIPS = 64
@@ -160,8 +161,9 @@ def examine(cfg: Config, steps: int = 20, progress: Callable[[str], None] = prin
         real = time_steps(parts, loader, steps)
     assert loader.num_workers != "auto"  # the first epoch has measured it
     progress("reading alone, stage by stage")
-    requests = [request for batch in loader.batch_sampler.batches(epoch=1) for request in batch]
-    reading = time_reading(parts.split.dataset, requests[:_MAX_CLIPS])
+    batches = loader.batch_sampler.batches(epoch=1)
+    videos = [[batch[place] for place in places] for batch in batches for places in together(batch)]
+    reading = time_reading(parts.split.dataset, videos[: -(-_MAX_CLIPS // len(videos[0]))])
     transport_sec = time_transport(reading.clip_shape, batch_size)
     progress(f"training {steps} steps on made-up batches")
     made_up = SyntheticLoader(batch_size, reading.clip_shape, parts.model)
@@ -272,7 +274,7 @@ def remedies(run: Run, progress: Callable[[str], None]) -> Iterator[Remedy]:
 
 
 def _cheaper_forms(run: Run, source_sec: float, progress: Callable[[str], None]) -> Iterator[Remedy]:
-    for form in other_forms(run.dataset):
+    for form in other_forms(run.dataset, run.batch_size):
         progress(f"trying {form.name} on a few of the clips")
         try:
             share = share_of_cost(run.dataset, form)

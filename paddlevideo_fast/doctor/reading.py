@@ -7,6 +7,8 @@ import copy
 import tempfile
 import time
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
@@ -58,29 +60,29 @@ class ReadingCost:
 
 
 def time_reading(
-    dataset: ClipDataset, requests: Sequence[ClipRequest], budget_sec: float = 8.0
+    dataset: ClipDataset, videos: Sequence[Sequence[ClipRequest]], budget_sec: float = 8.0
 ) -> ReadingCost:
     """Reads clips in this process on one thread, and times each stage.
 
     Args:
         dataset: makes the clips.
-        requests: the clips; the first one is read twice, to warm up.
+        videos: the clips of each video, which are read together; the first video is read twice, to warm up.
         budget_sec: no batch starts after so many seconds.
 
     Raises:
         BadSampleShareError: none of the clips decodes.
     """
-    requests = [*requests[:1], *requests]
     failures: List[Tuple[str, str]] = []
     shape: Tuple[int, ...] = ()
     num_clips, began = 0, time.perf_counter()
     with _one_thread(), Stopwatch() as watch:
         _wrap(watch, dataset)
-        failures += make_batch(dataset, requests[:1]).failures
+        failures += make_batch(dataset, videos[0]).failures
         watch.seconds.clear()
-        for first in range(1, len(requests), _BATCH):
+        num_videos = -(-_BATCH // len(videos[0]))
+        for first in range(0, len(videos), num_videos):
             with watch.stage("collate"):
-                batch = make_batch(dataset, requests[first : first + _BATCH])
+                batch = make_batch(dataset, list(chain(*videos[first : first + num_videos])))
             num_clips += len(batch)
             failures += batch.failures
             shape = batch.clips.shape[1:] if len(batch) else shape
@@ -188,11 +190,12 @@ class TrialError(PaddleVideoFastError):
     """A form could not be tried; the message says why."""
 
 
-def other_forms(dataset: ClipDataset) -> List[Form]:
+def other_forms(dataset: ClipDataset, batch_size: int) -> List[Form]:
     """The forms that a dataset's clips could take and do not have yet.
 
     Args:
         dataset: reads video files or folders of images; for any other there is no other form.
+        batch_size: clips in a batch.
     """
     decode = dataset.decoder
     forms: List[Form] = []
@@ -201,6 +204,10 @@ def other_forms(dataset: ClipDataset) -> List[Form]:
     if getattr(decode, "backend", "pyav") in ("cv2", "decord"):
         forms.append(Form("another decoder", "backend: pyav under PIPELINE.train.decode", _with_pyav))
     if isinstance(decode, VideoDecoder):
+        several = [count for count in (4, 2) if count > dataset.clips_per_video and not batch_size % count]
+        for count in several[:1]:
+            how = f"-o DATASET.train.clips_per_video={count}; a step sees fewer different videos"
+            forms.append(Form(f"{count} clips from one decode", how, partial(_several_clips, count)))
         how = f"paddlevideo-fast data prepare --preset {_preset(dataset)}"
         forms.append(Form("prepared videos", how, _prepared))
     if isinstance(decode, (VideoDecoder, FrameDecoder)):
@@ -227,9 +234,12 @@ def share_of_cost(dataset: ClipDataset, form: Form) -> float:
 
 
 def _clip_sec(dataset: ClipDataset) -> float:
-    places = range(_NUM_READS + 1)
-    requests = [ClipRequest(place % len(dataset), epoch=place // len(dataset)) for place in places]
-    return time_reading(dataset, requests, _READ_SEC).source_sec
+    count = dataset.clips_per_video
+    videos = [
+        [ClipRequest(place % len(dataset), place // len(dataset), clip, count) for clip in range(count)]
+        for place in range(_NUM_READS)
+    ]
+    return time_reading(dataset, videos, _READ_SEC).source_sec
 
 
 def _few_clips(dataset: ClipDataset) -> ClipDataset:
@@ -265,6 +275,12 @@ def _preset(dataset: ClipDataset) -> str:
     """The preset of `paddlevideo-fast data prepare` for the distance between the sampler's frames."""
     indices = dataset.pipeline.sample.sample(300, 25.0, ClipRequest(0, epoch=0), np.random.default_rng(0))
     return "dense" if len(indices) > 1 and np.median(np.abs(np.diff(indices))) <= 4 else "sparse"
+
+
+def _several_clips(count: int, few: ClipDataset, folder: Path) -> ClipDataset:
+    other = _with_records(few, few.records)
+    other.clips_per_video = count
+    return other
 
 
 def _with_pyav(few: ClipDataset, folder: Path) -> ClipDataset:

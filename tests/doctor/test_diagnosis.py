@@ -93,7 +93,7 @@ def examined(config, monkeypatch):
 
 
 def test_slow_decoding_is_named(examined):
-    shares = {"prepared videos": 0.2, "packed frames": 0.1}
+    shares = {"4 clips from one decode": 0.3, "prepared videos": 0.2, "packed frames": 0.1}
     result, gains = examined(decode_sec=0.1, shares=shares)
     assert (result["limit"]["part"], result["limit"]["stage"]) == ("reading", "decode")
     assert result["real"]["wait_share"] == pytest.approx(0.404 / 0.504)
