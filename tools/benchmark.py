@@ -27,6 +27,7 @@ BENCHMARKS = {
     "reader_cost": "CPU time of reading 8 sparse frames, against another checkout of the repository",
     "reader_trials": "joined and damaged files: wrong without a word, refused, right; ours and three others",
     "same_bytes": "prepared videos: settings of x264 that give the same bytes in every run, and their cost",
+    "saving": "how long a checkpoint stops training; kills while it is written",
     "scale": "training steps of one process and of several, and the share of time in communication",
     "shift": "the temporal shift, ours and Paddle's, against the one of pad, slice and concat",
     "tables": "no measurement: writes the tables of the documentation from benchmarks/results",

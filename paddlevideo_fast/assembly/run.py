@@ -27,7 +27,14 @@ from paddlevideo_fast.assembly.environment import (
 from paddlevideo_fast.assembly.parts import TrainingParts, training_parts
 from paddlevideo_fast.assembly.plan import RunPlan, plan_run
 from paddlevideo_fast.config import Config, RunSpec
-from paddlevideo_fast.engine import Checkpoint, CheckpointStore, Distribution, ReadOnlyStore, Trainer
+from paddlevideo_fast.engine import (
+    BackgroundStore,
+    Checkpoint,
+    CheckpointStore,
+    Distribution,
+    ReadOnlyStore,
+    Trainer,
+)
 from paddlevideo_fast.engine.callbacks import Callback, ProfilingFinished, restore
 from paddlevideo_fast.engine.checkpoint import writing
 from paddlevideo_fast.engine.distribution import launched_rank
@@ -46,7 +53,8 @@ def train(cfg: Config, callbacks: Sequence[Callback] = ()) -> Trainer:
 
     Args:
         cfg: the config.
-        callbacks: further ones; their hooks run when a checkpoint of the epoch is written.
+        callbacks: further ones; their hooks run when a checkpoint of the epoch is written. Without them,
+            checkpoints are written in the background.
 
     Raises:
         PaddleVideoFastError: as its message says.
@@ -68,7 +76,9 @@ def _train(
 ) -> Trainer:
     """See `train`; `held` keeps other runs out of the output folder as long as it is open."""
     spec, run = plan.spec, plan.spec.run
-    store = (CheckpointStore if distribution.is_main else ReadOnlyStore)(run.output_dir, run.model_name)
+    # further callbacks find the checkpoint of an epoch on the disk, so they are not ahead of it
+    writing_store = CheckpointStore if callbacks else BackgroundStore
+    store = (writing_store if distribution.is_main else ReadOnlyStore)(run.output_dir, run.model_name)
 
     def take_output() -> None:
         store.prepare()

@@ -1,5 +1,6 @@
 """Training and evaluation."""
 
+from paddlevideo_fast.engine.background import BackgroundStore
 from paddlevideo_fast.engine.checkpoint import Checkpoint, CheckpointStore, ReadOnlyStore, load_checkpoint
 from paddlevideo_fast.engine.distribution import Distribution, FleetDistribution
 from paddlevideo_fast.engine.evaluator import Evaluator, evaluate
@@ -10,6 +11,7 @@ from paddlevideo_fast.engine.state import TrainerState
 from paddlevideo_fast.engine.trainer import Trainer
 
 __all__ = [
+    "BackgroundStore",
     "Checkpoint",
     "CheckpointStore",
     "Distribution",

@@ -18,6 +18,7 @@ import contextlib
 import hashlib
 import json
 import os
+import pickle
 import re
 import shlex
 import shutil
@@ -33,10 +34,14 @@ from paddlevideo_fast.errors import CheckpointError, UnsavedError, WeightError
 from paddlevideo_fast.files import all_whole, read_text, sweep, whole
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.modeling.weights import read_weights
+from paddlevideo_fast.transfer import HostCopy
 
 logger = get_logger(__name__)
 
+Payload = Dict[str, Any]  # arrays by name
+
 _FORMAT = 1
+_NAMES = "StructuredToParameterName@@"  # of Paddle's files: the name of each tensor
 _ENDINGS = (".pdparams", ".pdopt", ".pdstates")
 _MAX_MARK_BYTES = 2**26
 _LONGEST_BYTES = 255 - len("_step_00000000.pdparams")
@@ -111,8 +116,11 @@ class CheckpointStore:
             UnsavedError: a file cannot be written (disk full, say); earlier checkpoints are whole. The
                 checkpoint is then beside the folder or in a temporary folder, where there is room for it.
         """
-        prefix = self.prefix(tag)
         payloads = {".pdparams": weights, ".pdopt": optimizer, **({".pdstates": tensors} if tensors else {})}
+        return self._save(tag, {ending: on_host(values) for ending, values in payloads.items()}, state)
+
+    def _save(self, tag: str, payloads: Mapping[str, Payload], state: Mapping[str, Any]) -> str:
+        prefix = self.prefix(tag)
         try:
             _write(prefix, payloads, state)
         except OSError as exc:
@@ -126,7 +134,7 @@ class CheckpointStore:
         return str(prefix)
 
     def _save_elsewhere(
-        self, tag: str, payloads: Mapping[str, Mapping[str, Any]], state: Mapping[str, Any]
+        self, tag: str, payloads: Mapping[str, Payload], state: Mapping[str, Any]
     ) -> Optional[Path]:
         """The prefix of a checkpoint outside the folder; None where it cannot be written either."""
         place = self.folder.absolute()
@@ -144,9 +152,25 @@ class CheckpointStore:
 
     def save_weights(self, tag: str, weights: Mapping[str, Any]) -> None:
         """Writes the weights alone, which is all that testing and export need of the best epoch."""
+        self._save_weights(tag, on_host(weights))
+
+    def _save_weights(self, tag: str, weights: Payload) -> None:
         path = _with_ending(self.prefix(tag), ".pdparams")
         with writing(path), whole(path) as partial:
-            paddle.save(dict(weights), str(partial))
+            _dump(weights, partial)
+
+    def check(self) -> None:
+        """Raises the error of a save that has failed since the last call; does not wait."""
+
+    def wait(self) -> None:
+        """Waits until all that was saved is on the disk.
+
+        Raises:
+            UnsavedError, CheckpointError: a save failed.
+        """
+
+    def close(self) -> None:
+        """Like `wait`; an error is logged."""
 
     def complete(self) -> List[Tuple[int, int, str]]:
         """(step, epoch, prefix) of the checkpoints that have their mark, oldest first.
@@ -309,11 +333,42 @@ def _renamed(key: str, names: Mapping[str, str], separator: str) -> Optional[str
     return None
 
 
-def _write(prefix: Path, payloads: Mapping[str, Mapping[str, Any]], state: Mapping[str, Any]) -> None:
+def on_host(values: Mapping[str, Any], buffers: Optional[Dict[str, np.ndarray]] = None) -> Payload:
+    """Tensors as arrays in memory of their own, and their names; what `paddle.save` writes of a state dict.
+
+    Args:
+        values: tensors by name; other values stay as they are.
+        buffers: arrays of an earlier call, by name. They are used again, as fresh memory takes the system
+            longer to give than to fill. None: the arrays are new.
+    """
+    tensors = {name: value for name, value in values.items() if isinstance(value, paddle.Tensor)}
+    arrays: Dict[str, Any] = {}
+    on_cpu = all(tensor.place.is_cpu_place() for tensor in tensors.values())
+    if on_cpu and buffers is not None:
+        for name, tensor in tensors.items():
+            view = np.asarray(tensor.get_tensor())
+            buffer = buffers.get(name)
+            if buffer is None or (buffer.shape, buffer.dtype) != (view.shape, view.dtype):
+                buffers[name] = buffer = np.empty_like(view)
+            np.copyto(buffer, view)
+            arrays[name] = buffer
+    else:
+        arrays.update(zip(tensors, HostCopy(list(tensors.values())).read()))
+    names = {name: tensor.name for name, tensor in tensors.items()}
+    return {**{name: arrays.get(name, value) for name, value in values.items()}, _NAMES: names}
+
+
+def _dump(payload: Payload, path: Path) -> None:
+    """Writes what `paddle.save` writes of a state dict. Unlike it, this calls nothing of Paddle."""
+    with open(path, "wb") as file:
+        pickle.dump(payload, file, protocol=4)
+
+
+def _write(prefix: Path, payloads: Mapping[str, Payload], state: Mapping[str, Any]) -> None:
     with all_whole(*(_with_ending(prefix, ending) for ending in (*payloads, ".json"))) as partials:
         files = {}
         for (ending, payload), partial in zip(payloads.items(), partials):
-            paddle.save(dict(payload), str(partial))
+            _dump(payload, partial)
             files[ending] = _fingerprint(partial)
         mark = {"format": _FORMAT, **state, "files": files}
         partials[-1].write_text(json.dumps(mark, indent=1), encoding="utf-8")

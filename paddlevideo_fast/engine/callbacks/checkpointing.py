@@ -37,6 +37,7 @@ class Checkpointing(Callback):
         self._steps_per_epoch = 0
 
     def epoch_begin(self, trainer: Trainer) -> None:
+        trainer.distribution.gather_from(self.store.check)
         if trainer.state.step_in_epoch and trainer.steps_per_epoch != self._steps_per_epoch:
             raise CheckpointError(
                 f"the checkpoint stands at step {trainer.state.step_in_epoch} of an epoch of "
@@ -55,8 +56,16 @@ class Checkpointing(Callback):
             self.save(trainer, f"epoch_{epoch:05d}")
 
     def interrupted(self, trainer: Trainer) -> None:
+        self.store.close()  # where an earlier save has failed, this one is still tried
         prefix = self.save(trainer, f"step_{trainer.state.step:08d}")
+        trainer.distribution.gather_from(self.store.wait)
         logger.info("saved %s; go on with -o resume=auto", prefix)
+
+    def fit_end(self, trainer: Trainer) -> None:
+        trainer.distribution.gather_from(self.store.wait)
+
+    def close(self) -> None:
+        self.store.close()
 
     def state_dict(self) -> Dict[str, Any]:
         return {"steps_per_epoch": self._steps_per_epoch}

@@ -1,0 +1,176 @@
+"""How long a checkpoint stops training, plain and in the background; and kills while it is written."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, Callable, Dict, List
+
+import numpy as np
+import paddle
+
+from benchmarks.measuring import ROOT, add_output_arguments, in_turn, show
+from benchmarks.saving_run import make_trainer
+from paddlevideo_fast.cli import count
+from paddlevideo_fast.engine import CheckpointStore, load_checkpoint
+from paddlevideo_fast.engine.background import BackgroundStore
+from paddlevideo_fast.engine.checkpoint import portable_state
+
+_RUN = ROOT / "benchmarks" / "saving_run.py"
+_STEP_SEC = 0.002
+_LIMIT_SEC = 300.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds this benchmark's options."""
+    parser.add_argument("--parameters", type=count(1), default=100_000_000, help="of the network")
+    parser.add_argument("--rounds", type=count(1), default=5, help="saves of each kind")
+    parser.add_argument("--kills", type=count(1), default=20, help="runs that are killed while they save")
+    parser.add_argument(
+        "--killed-parameters", type=count(1), default=2_000_000, help="of the network of these runs"
+    )
+    parser.add_argument("--folder", type=Path, help="where to write (default: a temporary folder)")
+    add_output_arguments(parser)
+
+
+def main(args: argparse.Namespace) -> None:
+    """Runs the benchmark and prints it."""
+    with tempfile.TemporaryDirectory(dir=args.folder) as folder:
+        result = {
+            "paddle": paddle.__version__,
+            "parameters": args.parameters,
+            "rounds": args.rounds,
+            **stops(Path(folder) / "stops", args.parameters, args.rounds),
+            "kills": kills(Path(folder) / "kills", args.killed_parameters, args.kills),
+        }
+    show(result, args, table)
+
+
+def stops(folder: Path, num_parameters: int, rounds: int) -> Dict[str, Any]:
+    """Times both kinds of save in turn, of a network with Momentum.
+
+    A background save is timed when the last one is on the disk, as it is in a run that trains for longer than
+    it writes. The first one, which takes its memory from the system, is apart.
+
+    Returns:
+        "plain_sec", "background_sec": medians of the time for which a save stops training; "ratio": the
+        median over neighbouring pairs; "first_sec": of the first background save; "written_sec": median until
+        a background save is on the disk.
+    """
+    trainer = make_trainer(num_parameters, 1)
+    trainer.fit()  # the optimizer has its state then
+    sides = {"plain": CheckpointStore(folder, "plain"), "background": BackgroundStore(folder, "background")}
+    seconds: Dict[str, List[float]] = {name: [] for name in sides}
+    written: List[float] = []
+    firsts: Dict[str, float] = {}
+    state = {"trainer": {"step": 1, "epoch": 0}, "run": {}, "precision": {}, "callbacks": {}}
+    for turn, name in in_turn(sides, rounds, warmup=1):
+        began = time.perf_counter()
+        optimizer = portable_state(trainer.optimizer, trainer.model)
+        sides[name].save("step_00000001", trainer.model.state_dict(), optimizer, {}, state)
+        stopped = time.perf_counter() - began
+        sides[name].wait()
+        if turn < 0:
+            firsts[name] = stopped
+            continue
+        seconds[name].append(stopped)
+        if name == "background":
+            written.append(time.perf_counter() - began)
+    pairs = zip(seconds["background"], seconds["plain"])
+    return {
+        "plain_sec": statistics.median(seconds["plain"]),
+        "background_sec": statistics.median(seconds["background"]),
+        "ratio": statistics.median(background / plain for background, plain in pairs),
+        "first_sec": firsts["background"],
+        "written_sec": statistics.median(written),
+    }
+
+
+def start_run(*arguments: Any) -> Any:
+    """Starts `saving_run.py` in a process of its own."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        [sys.executable, str(_RUN), *map(str, arguments)],
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+
+def kills(
+    folder: Path, num_parameters: int, num_kills: int, start: Callable[..., Any] = start_run
+) -> Dict[str, Any]:
+    """Kills runs that go on from each other's checkpoints, each at a random moment of a save.
+
+    Args:
+        folder: for checkpoints.
+        num_parameters: of the network.
+        num_kills: SIGKILLs.
+        start: starts `saving_run.py` with these arguments; returns a `subprocess.Popen`.
+
+    Returns:
+        "count" of kills; "while_saving": kills at which files were half written; "checkpoints": those that
+        had their mark after the kills; "whole": how many of them load, their digests right; "exact": whether
+        the weights in the end equal the weights of a run that nobody killed.
+    """
+    rng = np.random.default_rng(0)
+    num_steps = 4 * num_kills
+    found = {"count": num_kills, "while_saving": 0, "checkpoints": 0, "whole": 0}
+    store = CheckpointStore(folder / "killed", "net")
+    for _ in range(num_kills):
+        process = start(store.folder, num_parameters, num_steps)
+        _wait_for_a_save(store, process)
+        time.sleep(rng.uniform(0, 0.02))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        found["while_saving"] += bool(_half_written(store.folder))
+        for *_, prefix in store.complete():
+            found["checkpoints"] += 1
+            load_checkpoint(prefix)  # checks the digests
+            found["whole"] += 1
+    for name in ("killed", "whole"):
+        process = start(folder / name, num_parameters, num_steps)
+        if process.wait():
+            raise RuntimeError(f"the last run ended with code {process.returncode}")
+    one, other = (load_checkpoint(str(folder / name / "net_epoch_00001")) for name in ("killed", "whole"))
+    same = [np.array_equal(one.weights[key], other.weights[key]) for key in other.weights]
+    return {**found, "exact": all(same) and one.weights.keys() == other.weights.keys()}
+
+
+def _wait_for_a_save(store: CheckpointStore, process: Any) -> None:
+    """Waits until a run has made a checkpoint and writes the next one."""
+    before, deadline = store.latest(), time.monotonic() + _LIMIT_SEC
+    while store.latest() == before or not _half_written(store.folder):
+        if process.poll() is not None:
+            raise RuntimeError(f"a run ended with code {process.returncode} before it was killed")
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"nothing was saved for {_LIMIT_SEC:.0f} s")
+        time.sleep(_STEP_SEC)
+
+
+def _half_written(folder: Path) -> List[Path]:
+    return [path for path in folder.glob(".saving-*") if path.exists()]
+
+
+def table(result: Dict[str, Any]) -> str:
+    """The result of `main` as text."""
+    killed = result["kills"]
+    return (
+        f"a checkpoint of {result['parameters'] / 1e6:.0f} M parameters and Momentum, Paddle "
+        f"{result['paddle']}, {result['rounds']} rounds\n"
+        f"  training stands still, plain       {result['plain_sec']:8.2f} s\n"
+        f"  training stands still, background  {result['background_sec']:8.2f} s\n"
+        f"  background / plain                 {result['ratio']:8.3f}\n"
+        f"  the first background save          {result['first_sec']:8.2f} s\n"
+        f"  until it is on the disk            {result['written_sec']:8.2f} s\n"
+        f"{killed['count']} kills, {killed['while_saving']} with files half written: "
+        f"{killed['whole']} of {killed['checkpoints']} checkpoints whole, the end "
+        f"{'equal to' if killed['exact'] else 'unlike'} a run that nobody killed"
+    )

@@ -1,0 +1,92 @@
+"""Checkpoints that are written while training goes on."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Callable, Dict, List, Mapping
+
+import numpy as np
+
+from paddlevideo_fast.engine.checkpoint import CheckpointStore, on_host
+from paddlevideo_fast.errors import PaddleVideoFastError, UnsavedError
+from paddlevideo_fast.log import get_logger
+
+logger = get_logger(__name__)
+
+
+class BackgroundStore(CheckpointStore):
+    """Writes checkpoints in a thread, from copies in host memory; training stops for the copy only.
+
+    A save waits for the last save of its kind, as both use the same memory: beside the network it takes as
+    much as weights, optimizer and moving average together, and the weights once more for the best. What the
+    thread meets is raised by the next call of `check`, `wait`, or a save of the same kind. Files are as whole
+    as those of `CheckpointStore`, at any moment.
+
+    Args:
+        folder: the run's output folder.
+        name: the model's name, with which the names of the files start.
+    """
+
+    def __init__(self, folder: Any, name: str) -> None:
+        super().__init__(folder, name)
+        self._thread = ThreadPoolExecutor(1, "checkpoints")
+        self._coming: List[Future] = []
+        self._last: Dict[str, Future] = {}  # of each kind
+        self._buffers: Dict[str, Dict[str, np.ndarray]] = {}
+
+    def save(
+        self,
+        tag: str,
+        weights: Mapping[str, Any],
+        optimizer: Mapping[str, Any],
+        tensors: Mapping[str, Any],
+        state: Mapping[str, Any],
+    ) -> str:
+        self._wait_for("checkpoint")
+        payloads = {".pdparams": weights, ".pdopt": optimizer, **({".pdstates": tensors} if tensors else {})}
+        copies = {ending: on_host(values, self._buffer(ending)) for ending, values in payloads.items()}
+        self._start("checkpoint", functools.partial(self._save, tag, copies, copy.deepcopy(dict(state))))
+        return str(self.prefix(tag))
+
+    def save_weights(self, tag: str, weights: Mapping[str, Any]) -> None:
+        self._wait_for(tag)
+        copies = on_host(weights, self._buffer(tag))
+        self._start(tag, functools.partial(self._save_weights, tag, copies))
+
+    def remove_all_but(self, num_kept: int) -> None:
+        self._coming.append(self._thread.submit(super().remove_all_but, num_kept))  # behind what is written
+
+    def check(self) -> None:
+        self._collect([each for each in self._coming if each.done()])
+
+    def wait(self) -> None:
+        self._collect(list(self._coming))
+
+    def close(self) -> None:
+        while self._coming:
+            try:
+                self.wait()
+            except PaddleVideoFastError as error:
+                logger.error("%s", error)
+
+    def _buffer(self, kind: str) -> Dict[str, np.ndarray]:
+        return self._buffers.setdefault(kind, {})
+
+    def _start(self, kind: str, work: Callable[[], Any]) -> None:
+        self._last[kind] = self._thread.submit(work)
+        self._coming.append(self._last[kind])
+
+    def _wait_for(self, kind: str) -> None:
+        if kind in self._last:
+            last = self._last.pop(kind)
+            last.exception()
+            self._collect([last] if last in self._coming else [])
+
+    def _collect(self, ended: List[Future]) -> None:
+        """Waits for these saves and raises what one of them met; first of all that a run is not saved."""
+        errors = [error for error in (each.exception() for each in ended) if error is not None]
+        self._coming = [each for each in self._coming if each not in ended]
+        for error in sorted(errors, key=lambda error: not isinstance(error, UnsavedError)):
+            raise error
