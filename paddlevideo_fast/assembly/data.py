@@ -119,6 +119,7 @@ def data_identity(spec: RunSpec, split: Split) -> Dict[str, Any]:
         "batch_size": spec.data.batch_size,
         "clips_per_video": split.dataset.clips_per_video,
         "num_samples": len(split.dataset),
+        "sampler": split.dataset.sampler,
         "list_crc32": zlib.crc32(records.encode("utf-8", errors="surrogateescape")),
     }
 

@@ -8,6 +8,7 @@ from typing import Any, Callable, Dict, Optional, Sequence
 
 import paddle
 
+from paddlevideo_fast.assembly.balance import balance
 from paddlevideo_fast.assembly.data import Split, make_split
 from paddlevideo_fast.assembly.environment import with_static_graph
 from paddlevideo_fast.assembly.plan import RunPlan, batch_shapes
@@ -112,6 +113,7 @@ def training_parts(
     take_network_layout(model)
     optimizer, curve = build_optimizer(spec.optimizer or {}, model)
     split = make_split(spec, "train", model.layout, distribution, folder)
+    balance(model, split.dataset)
     model = with_static_graph(spec, model)
     curve = _scaled(spec, plan.curve or curve, distribution.world_size)
     return TrainingParts(plan, model, optimizer, curve, split, distribution)

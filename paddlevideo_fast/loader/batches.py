@@ -11,6 +11,7 @@ from typing import List, Optional, Sequence, Union
 import numpy as np
 
 from paddlevideo_fast.errors import LoaderError
+from paddlevideo_fast.loader.balance import Draws
 from paddlevideo_fast.loader.request import ORDER, ClipRequest, generator
 
 
@@ -62,13 +63,14 @@ class ClipBatchSampler:
         groups: for each record, the number of its group. The groups are dealt to the ranks once for all
             epochs, and a rank takes the samples of its own; None: any rank takes any.
         clips_per_video: requests for each sample whenever it is its turn, all in one batch.
+        draws: how often an epoch has each record; None: once.
 
     Attributes:
         batch_size: requests in the largest batch.
 
     Raises:
         LoaderError: there is no batch at all, or a rank would have no group to train on, or a batch would
-            not hold all clips of a sample.
+            not hold all clips of a sample, or several ranks have `groups` and `draws`.
 
     Reference: Hoffer et al., "Augment your batch", arXiv 1901.09335 (several clips of a sample in a batch).
     """
@@ -87,9 +89,15 @@ class ClipBatchSampler:
         pad: Optional[bool] = None,
         groups: Optional[Sequence[int]] = None,
         clips_per_video: int = 1,
+        draws: Optional[Draws] = None,
     ) -> None:
         if not 0 <= rank < world_size:
             raise LoaderError(f"rank is {rank}, expected 0 to {world_size - 1}")
+        if draws is not None and groups is not None and world_size > 1:
+            raise LoaderError(
+                "DATASET.train: with split_by: shard a process has the classes of its own shards only, so no "
+                "sampler can balance them: set split_by: sample, or sampler: shuffle"
+            )
         self.num_samples = num_samples
         self.shuffle = shuffle
         self.drop_last = drop_last
@@ -99,6 +107,8 @@ class ClipBatchSampler:
         self.num_views = num_views
         self.pad = shuffle if pad is None else pad
         self.clips_per_video = clips_per_video
+        self.draws = draws
+        groups = groups if draws is None else None  # a single process may draw from all of them
         self._dealt = None if groups is None else _deal(groups, world_size, may_be_empty=not self.pad)
         self._set_shapes([BatchShape(batch_size)] if isinstance(batch_size, int) else batch_size)
 
@@ -167,7 +177,8 @@ class ClipBatchSampler:
         ]
 
     def _request(self, place: int, clip: int, epoch: int, shape: BatchShape) -> ClipRequest:
-        index, view = divmod(place, self.num_views)
+        sample, view = divmod(place, self.num_views)
+        draw, index = divmod(sample, self.num_samples)
         return ClipRequest(
             index,
             epoch,
@@ -176,25 +187,37 @@ class ClipBatchSampler:
             shape.num_frames,
             shape.sampling_rate,
             shape.crop_size,
+            draw,
         )
 
     def _places(self, epoch: int) -> np.ndarray:
-        """This rank's part of the epoch's order; sample s has the places s * num_views + view."""
+        """This rank's part of the epoch's order.
+
+        Sample s has the places s * num_views + view, and the samples from num_samples on are further draws of
+        the records: sample s is draw s // num_samples of record s % num_samples.
+        """
         turn, part = divmod(epoch, self.clips_per_video)
+        samples = self._samples(turn) if self._dealt is None else self._dealt[self.rank]
+        order = (samples[:, None] * self.num_views + np.arange(self.num_views)).reshape(-1)
         if self._dealt is not None:
-            views = np.arange(self.num_views)
-            order = (self._dealt[self.rank][:, None] * self.num_views + views).reshape(-1)
             if self.shuffle:
                 order = generator(ORDER, self.seed, turn, self.rank).permutation(order)
             return np.resize(self._part(order, part), self._num_places())
-        total = self.num_samples * self.num_views
-        order = np.arange(total)
         if self.shuffle:
-            order = generator(ORDER, self.seed, turn).permutation(total)
+            order = generator(ORDER, self.seed, turn).permutation(order)
         order = self._part(order, part)
         if self.pad:
-            order = np.resize(order, -(-total // self.world_size) * self.world_size)
+            order = np.resize(order, -(-len(order) // self.world_size) * self.world_size)
         return order[np.arange(len(order)) // self._num_together % self.world_size == self.rank]
+
+    def _samples(self, turn: int) -> np.ndarray:
+        """The samples of an order, as many as there are records."""
+        if self.draws is None:
+            return np.arange(self.num_samples)
+        counts = self.draws.counts(turn)
+        records = np.repeat(np.arange(self.num_samples), counts)
+        draws = np.arange(self.num_samples) - np.repeat(np.cumsum(counts) - counts, counts)
+        return draws * self.num_samples + records
 
     def _share_of_epoch(self, num_places: int) -> int:
         return -(-num_places // self.clips_per_video)

@@ -125,6 +125,7 @@ def build_loader(
         pad=pad,
         groups=dataset.groups,
         clips_per_video=dataset.clips_per_video,
+        draws=dataset.draws if shuffle else None,
     )
     if dali is not None:
         return DaliLoader(dataset, sampler, num_workers, dali)

@@ -30,11 +30,12 @@ from paddlevideo_fast.loader.annotations import (
     read_video_list,
     require_files,
 )
+from paddlevideo_fast.loader.balance import Draws, RecordSampler, make_draws
 from paddlevideo_fast.loader.collate import Sample, Target
 from paddlevideo_fast.loader.incidents import Incident
 from paddlevideo_fast.loader.pipeline import Pipeline
 from paddlevideo_fast.loader.request import CLIP, SUBSTITUTE, ClipRequest, Middle, generator
-from paddlevideo_fast.log import get_logger
+from paddlevideo_fast.log import get_logger, warn_once
 from paddlevideo_fast.registry import DATASETS, DECODERS
 
 
@@ -144,6 +145,10 @@ class ClipDataset:
         clips_per_video: clips that training makes of a video whenever it reads it, each with frames, crop and
             colours of its own. They are in one batch. An epoch keeps its number of clips, so it reads 1 of so
             many videos, and as many epochs together read each video once.
+        sampler: how often an epoch of training has each record. `shuffle`: once. `balanced`: every class has
+            equally many clips. `square_root`: a class has clips by the square root of its number of records.
+            `weighted`: by the `weight` of the record in the list. An epoch keeps its number of clips, and has
+            some records several times and others not.
         decoder: opens the records; None: as files of this data set usually are.
         records: what there is, where no list says so.
 
@@ -158,6 +163,7 @@ class ClipDataset:
         on_record: called with the index of a record before the record is opened. Workers report progress
             through it; it may raise to cancel.
         groups: for each record, the number of the group that one rank reads; None: any rank reads any record.
+        draws: how often an epoch has each record; None: once.
     """
 
     num_views = 1
@@ -191,6 +197,7 @@ class ClipDataset:
         num_spatial_crops: Optional[NumViews] = None,
         num_classes: Optional[int] = None,
         clips_per_video: NumViews = 1,
+        sampler: RecordSampler = "shuffle",
         decoder: Optional[Decoder] = None,
         records: Optional[Sequence[VideoRecord]] = None,
     ) -> None:
@@ -220,6 +227,8 @@ class ClipDataset:
                 f"{type(self).__name__}: clips_per_video is {clips_per_video}, and num_ensemble_views and "
                 f"num_spatial_crops make {self.num_views * self.num_crops} views; keep one of the two"
             )
+        self.sampler = sampler
+        self.draws = self._make_draws()
 
     def read_records(self) -> List[VideoRecord]:
         """The records of the list at `file_path`.
@@ -236,6 +245,21 @@ class ClipDataset:
             VideoDecodeError: it cannot be decoded.
         """
         return self.decoder.open(record)
+
+    def _make_draws(self) -> Optional[Draws]:
+        if self.sampler == "shuffle":
+            return None
+        draws = make_draws(self.records, self.sampler, self.seed, self.file_path) if self.training else None
+        if draws is None:
+            why = "an evaluation has each record once"
+        elif self.sampler == "weighted":
+            why = f"all records of {self.file_path} have the same weight"
+        else:
+            why = f"all classes of {self.file_path} have equally many records"
+        if draws is None or np.allclose(draws.rates, 1):
+            text = f"{type(self).__name__}: sampler: {self.sampler} has no effect: {why}"
+            warn_once(get_logger(__name__), text)
+        return draws
 
     def _set_views(self, num_ensemble_views: int, num_spatial_crops: Optional[int]) -> None:
         self.num_views = num_ensemble_views

@@ -52,15 +52,15 @@ def together(requests: Iterable[ClipRequest]) -> List[List[int]]:
     return list(groups.values())
 
 
-CLIP, ORDER, SUBSTITUTE = 1, 2, 3
+CLIP, ORDER, SUBSTITUTE, DRAW = 1, 2, 3, 4
 
 
 def generator(purpose: int, *key: int) -> np.random.Generator:
     """A generator that is a pure function of its key.
 
     Args:
-        purpose: one of `CLIP` (what happens to a sample), `ORDER` (the shuffle of an epoch) and `SUBSTITUTE`
-            (which record replaces one that does not decode).
+        purpose: one of `CLIP` (what happens to a sample), `ORDER` (the shuffle of an epoch), `SUBSTITUTE`
+            (which record replaces one that does not decode) and `DRAW` (which records an epoch has twice).
         key: integers ≥ 0, such as (seed, epoch, index, view).
     """
     # numpy pads short keys with zeros, so (1, 2) and (1, 2, 0) would be one stream: the length goes in, too

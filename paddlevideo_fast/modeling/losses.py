@@ -2,39 +2,214 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, ClassVar, List, Literal, Mapping, Optional, Tuple, Union
+from typing import (
+    Annotated,
+    Any,
+    Callable,
+    ClassVar,
+    Dict,
+    List,
+    Literal,
+    Mapping,
+    Optional,
+    Sequence,
+    Tuple,
+    Union,
+)
 
+import numpy as np
 import paddle
 import paddle.nn.functional as F
 from paddle import nn
 
-from paddlevideo_fast.config.types import Activation, NonNegative, Share
+from paddlevideo_fast.config.types import Activation, NonNegative, Range, Share
 from paddlevideo_fast.errors import ConfigError
+from paddlevideo_fast.log import get_logger, warn_once
 from paddlevideo_fast.modeling.preprocess import MixedLabels
 from paddlevideo_fast.registry import DISTILLATION_LOSSES, LOSSES
 
+_LOSS = "MODEL.head.loss_cfg"
+_WEIGHTS = f"{_LOSS}.class_weights"
+_UNTOLD = "call set_class_counts of the loss before training"
+_BETA = 0.999
+_LEAST = 1e-8  # keeps the derivative of a power finite where its base is 0
 
-@LOSSES.register()
-class CrossEntropyLoss(nn.Layer):
-    """Mean cross entropy of softmax(logits).
+
+class ClassLoss(nn.Layer):
+    """What losses over classes share: a weight for each class, in training only.
+
+    The weights are scaled to a mean of 1 over the clips of an epoch, so the loss and its gradient keep their
+    size, and only the ratios of given weights count. A loss is the mean over clips, not over weights: the
+    batches of several processes then add up to the batch of one.
 
     Args:
         loss_weight: factor on the loss.
+        class_weights: factors on the classes in training, not in validation: a list; `balanced`, the inverse
+            of the number of clips; `effective`, the inverse of the effective number of clips; null: none.
+        beta: of `effective`, below 1. With n clips in a class, its effective number is
+            (1 - beta^n) / (1 - beta). With 0 all weights are equal, and close to 1 they are as `balanced`.
+
+    Raises:
+        ConfigError: all weights are 0.
+
+    Reference: Cui et al., "Class-Balanced Loss Based on Effective Number of Samples", arXiv 1901.05555.
+    """
+
+    def __init__(
+        self,
+        loss_weight: float = 1.0,
+        *,
+        class_weights: Optional[Union[Literal["balanced", "effective"], Sequence[NonNegative]]] = None,
+        beta: Annotated[float, Range(0.0, below=1.0)] = _BETA,
+    ) -> None:
+        super().__init__()
+        if class_weights is not None and not any(class_weights):
+            raise ConfigError([f"{_WEIGHTS}={list(class_weights)}: no class has a weight above 0"])
+        if class_weights != "effective" and beta != _BETA:
+            text = f"{_LOSS}.beta has no effect without class_weights: effective"
+            warn_once(get_logger(__name__), text)
+        self.loss_weight = loss_weight
+        self.class_weights = class_weights
+        self.beta = beta
+        # no buffer: it belongs to the data and not to the network, and amp O2 leaves it in float32
+        self._weights: Optional[paddle.Tensor] = None
+
+    @property
+    def method(self) -> str:
+        """What the loss does about classes of different size, for the log; empty: nothing."""
+        if self.class_weights is None:
+            return ""
+        beta = f" with beta {self.beta:g}" if self.class_weights == "effective" else ""
+        kind = self.class_weights if isinstance(self.class_weights, str) else "as listed"
+        return f"class_weights {kind}{beta}"
+
+    def set_class_counts(self, counts: Sequence[float]) -> None:
+        """Tells the loss how many clips of each class an epoch has; training does so before its first step.
+
+        Args:
+            counts: for each class ≥ 0; the mean over epochs where a sampler draws at random.
+
+        Raises:
+            ConfigError: `class_weights` is a list of another length, or is 0 for all classes that have clips.
+        """
+        if self.class_weights is not None:
+            weights = self._scaled_weights(np.asarray(counts, np.float64))
+            self._weights = _tensor(weights)
+            _tell_equal(weights, "class_weights")
+
+    @property
+    def weights(self) -> Optional[paddle.Tensor]:
+        """Factors on the classes, float32 [num_classes]; None in evaluation and without `class_weights`.
+
+        Raises:
+            ConfigError: the loss does not know the number of clips of each class.
+        """
+        if self.class_weights is None or not self.training:
+            return None
+        if self._weights is None:
+            raise ConfigError([f"{_WEIGHTS}: {_UNTOLD}"])
+        return self._weights
+
+    def _scaled_weights(self, counts: np.ndarray) -> np.ndarray:
+        if self.class_weights == "balanced":
+            weights = 1 / _present(counts)
+        elif self.class_weights == "effective":
+            weights = (1 - self.beta) / (1 - self.beta ** _present(counts))
+        else:
+            weights = np.array(self.class_weights, np.float64)
+            if len(weights) != len(counts):
+                raise ConfigError([f"{_WEIGHTS}: has {len(weights)} weights for {len(counts)} classes"])
+        total = (weights * counts).sum()
+        if not total:
+            raise ConfigError([f"{_WEIGHTS}: the classes with a weight above 0 have no clip to train on"])
+        return weights * counts.sum() / total
+
+
+def _present(counts: np.ndarray) -> np.ndarray:
+    """The counts, with the count of the rarest other class for classes without clips."""
+    if not counts.any():
+        raise ConfigError([f"{_WEIGHTS}: no clip to train on has a class"])
+    return np.where(counts > 0, counts, counts[counts > 0].min())
+
+
+def _tell_equal(values: np.ndarray, argument: str) -> None:
+    if np.allclose(values, values[0]):
+        text = f"{_LOSS}.{argument} has no effect: it treats all classes of the clips to train on alike"
+        warn_once(get_logger(__name__), text)
+
+
+def tell_class_counts(model: nn.Layer, counts: Sequence[float]) -> List[str]:
+    """Tells all losses of a network how many clips of each class an epoch has.
+
+    Args:
+        model: a network whose losses may be `ClassLoss` or have a method `set_class_counts` of their own.
+        counts: for each class.
+
+    Returns:
+        What the losses do about classes of different size, in words.
+
+    Raises:
+        ConfigError: a loss cannot be trained with them.
+    """
+    losses = [layer for layer in model.sublayers() if hasattr(layer, "set_class_counts")]
+    for loss in losses:
+        loss.set_class_counts(counts)
+    return [loss.method for loss in losses if getattr(loss, "method", "")]
+
+
+def _tensor(values: np.ndarray) -> paddle.Tensor:
+    return paddle.to_tensor(values.astype("float32"))
+
+
+@LOSSES.register()
+class CrossEntropyLoss(ClassLoss):
+    """Mean cross entropy of softmax(logits).
+
+    Args:
+        logit_adjustment: the paper's tau. Training adds tau times log(share of the class among the clips)
+            to the logits. Validation and prediction do not, so they take frequent and rare classes as equally
+            likely. 1 is usual; 0: off.
+
+    Raises:
+        ConfigError: all weights are 0.
 
     Attributes:
         activation: of the heads that the loss is for.
+
+    Reference: `logit_adjustment`: Menon et al., "Long-tail Learning via Logit Adjustment", arXiv 2007.07314,
+        section 4.2.
     """
 
     activation: ClassVar[Activation] = "softmax"
 
-    def __init__(self, loss_weight: float = 1.0) -> None:
-        super().__init__()
-        self.loss_weight = loss_weight
+    def __init__(
+        self, loss_weight: float = 1.0, *, logit_adjustment: NonNegative = 0.0, **shared: Any
+    ) -> None:
+        super().__init__(loss_weight, **shared)
+        self.logit_adjustment = logit_adjustment
+        self._shift: Optional[paddle.Tensor] = None
+
+    @property
+    def method(self) -> str:
+        """See `ClassLoss.method`."""
+        adjusted = f"logit_adjustment {self.logit_adjustment:g}" if self.logit_adjustment else ""
+        return ", ".join(filter(None, [super().method, adjusted]))
+
+    def set_class_counts(self, counts: Sequence[float]) -> None:
+        """See `ClassLoss.set_class_counts`."""
+        super().set_class_counts(counts)
+        if self.logit_adjustment:
+            present = _present(np.asarray(counts, np.float64))
+            self._shift = _tensor(self.logit_adjustment * np.log(present / present.sum()))
+            _tell_equal(present, "logit_adjustment")
 
     def forward(
         self, logits: paddle.Tensor, labels: Union[paddle.Tensor, MixedLabels], ls_eps: float = 0.0
     ) -> paddle.Tensor:
         """The loss of a batch.
+
+        With q the target, the labels mixed and smoothed, the loss of a clip is
+        -sum over classes c of weights[c] * q[c] * log(softmax(logits)[c]).
 
         Args:
             logits: float [N, num_classes]; the loss is computed in float32.
@@ -44,24 +219,75 @@ class CrossEntropyLoss(nn.Layer):
         Returns:
             Scalar float32.
 
+        Raises:
+            ConfigError: the loss does not know the number of clips of each class.
+
         Reference: Szegedy et al., "Rethinking the Inception Architecture", arXiv 1512.00567, section 7.
         """
-        log_prob = F.log_softmax(logits.astype("float32"), axis=-1)
+        terms = self._weighted_terms(logits)
         if isinstance(labels, MixedLabels):
-            hard = labels.lam * F.nll_loss(log_prob, labels.a) + (1 - labels.lam) * F.nll_loss(
-                log_prob, labels.b
-            )
+            hard = labels.lam * F.nll_loss(terms, labels.a) + (1 - labels.lam) * F.nll_loss(terms, labels.b)
         else:
-            hard = F.nll_loss(log_prob, labels)
-        loss = hard if ls_eps == 0 else (1 - ls_eps) * hard - ls_eps * log_prob.mean()
+            hard = F.nll_loss(terms, labels)
+        loss = hard if ls_eps == 0 else (1 - ls_eps) * hard - ls_eps * terms.mean()
         return loss * self.loss_weight
 
     def each(self, logits: paddle.Tensor, labels: paddle.Tensor, ls_eps: float = 0.0) -> paddle.Tensor:
         """The loss of each clip alone, float32 [N]; see `forward`."""
-        log_prob = F.log_softmax(logits.astype("float32"), axis=-1)
-        hard = F.nll_loss(log_prob, labels, reduction="none")
-        loss = hard if ls_eps == 0 else (1 - ls_eps) * hard - ls_eps * log_prob.mean(axis=-1)
+        terms = self._weighted_terms(logits)
+        hard = F.nll_loss(terms, labels, reduction="none")
+        loss = hard if ls_eps == 0 else (1 - ls_eps) * hard - ls_eps * terms.mean(axis=-1)
         return loss * self.loss_weight
+
+    def _weighted_terms(self, logits: paddle.Tensor) -> paddle.Tensor:
+        """What each class takes from the loss where it is the target, float32 [N, num_classes]."""
+        logits = logits.astype("float32")
+        if self.training and self.logit_adjustment:
+            if self._shift is None:
+                raise ConfigError([f"{_LOSS}.logit_adjustment: {_UNTOLD}"])
+            logits = logits + self._shift
+        terms, weights = self.terms(F.log_softmax(logits, axis=-1)), self.weights
+        return terms if weights is None else terms * weights
+
+    def terms(self, log_prob: paddle.Tensor) -> paddle.Tensor:
+        """What each class takes from the loss, before weights; of log(softmax) and of its shape."""
+        return log_prob
+
+
+@LOSSES.register()
+class FocalLoss(CrossEntropyLoss):
+    """Cross entropy that counts less where the network is right already.
+
+    With p the probability of the target, the loss of a clip is -weight * (1 - p)^gamma * log(p). With mixed
+    or smoothed labels each class adds its term by its share.
+
+    Args:
+        gamma: how much less; 0 is cross entropy.
+
+    Raises:
+        ConfigError: all weights are 0.
+
+    Reference: Lin et al., "Focal Loss for Dense Object Detection", arXiv 1708.02002, section 3.2; here over
+        softmax. Their alpha is `class_weights`.
+    """
+
+    refused_arguments: ClassVar[Dict[str, str]] = {
+        "alpha": "the factors on the classes are class_weights: balanced, effective or a list; a factor on "
+        "the whole loss is loss_weight"
+    }
+
+    def __init__(self, gamma: NonNegative = 2.0, **shared: Any) -> None:
+        super().__init__(**shared)
+        self.gamma = gamma
+
+    @property
+    def method(self) -> str:
+        """See `ClassLoss.method`."""
+        return ", ".join(filter(None, [f"focal loss with gamma {self.gamma:g}", super().method]))
+
+    def terms(self, log_prob: paddle.Tensor) -> paddle.Tensor:
+        """See `CrossEntropyLoss.terms`."""
+        return (-paddle.expm1(log_prob)).clip(min=_LEAST) ** self.gamma * log_prob
 
 
 def loss_of_each(
@@ -86,14 +312,13 @@ def loss_of_each(
     return paddle.stack([loss(*pair, **options) for pair in pairs]).astype("float32").reshape([-1])
 
 
-_LEAST = 1e-8  # keeps the derivative of a power finite where its base is 0
-
-
-class _LossOfEachClass(nn.Layer):
+class _LossOfEachClass(ClassLoss):
     """The mean over the videos of a loss that each class of a video has by itself.
 
     Args:
-        loss_weight: factor on the loss.
+        class_weights: factors in training on the losses of classes that are there: a list; `balanced`, the
+            inverse of the number of clips; `effective`, the inverse of the effective number of clips; null:
+            none. The losses of classes that are not there have no such factor.
         reduction: "mean" or "sum" over the classes of a video. With "sum" the gradients of a logit do not
             become smaller with the number of classes.
 
@@ -103,9 +328,10 @@ class _LossOfEachClass(nn.Layer):
 
     activation: ClassVar[Activation] = "sigmoid"
 
-    def __init__(self, loss_weight: float = 1.0, reduction: Literal["mean", "sum"] = "mean") -> None:
-        super().__init__()
-        self.loss_weight = loss_weight
+    def __init__(
+        self, loss_weight: float = 1.0, reduction: Literal["mean", "sum"] = "mean", **shared: Any
+    ) -> None:
+        super().__init__(loss_weight, **shared)
         self.reduction = reduction
 
     def forward(
@@ -132,6 +358,8 @@ class _LossOfEachClass(nn.Layer):
         if ls_eps:
             targets = targets * (1 - ls_eps) + ls_eps / 2
         if_there, if_not = self._losses(logits.astype("float32"))
+        if self.weights is not None:
+            if_there = if_there * self.weights
         losses = targets * if_there + (1 - targets) * if_not
         return (losses.mean(axis=-1) if self.reduction == "mean" else losses.sum(axis=-1)) * self.loss_weight
 

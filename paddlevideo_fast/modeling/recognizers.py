@@ -343,6 +343,10 @@ def _networks(models: Sequence[Tuple[str, Mapping[str, nn.Layer]]]) -> List[Reco
             problems.append(
                 f"MODEL.models.{index}.{name}.head.ls_eps: the losses are in MODEL.loss; leave it out"
             )
+        if getattr(parts["head"].loss_func, "method", ""):
+            problems.append(
+                f"MODEL.models.{index}.{name}.head.loss_cfg: the losses are in MODEL.loss; leave it out"
+            )
         if parts["head"].activation != "softmax":
             problems.append(
                 f"MODEL.models.{index}.{name}.head.activation: the losses of distillation compare softmax "

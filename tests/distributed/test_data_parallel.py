@@ -21,6 +21,7 @@ from paddlevideo_fast.engine.callbacks import BatchNormSplits
 from paddlevideo_fast.errors import DistributionError
 from paddlevideo_fast.loader import Batch, ClipBatchSampler
 from paddlevideo_fast.modeling.layers import SubBatchNorm3D
+from paddlevideo_fast.modeling.losses import CrossEntropyLoss
 from paddlevideo_fast.schedule.phases import plain_phases
 from paddlevideo_fast.solver import build_optimizer
 
@@ -62,12 +63,11 @@ class Net(paddle.nn.Layer):
         self.conv = paddle.nn.Conv3D(3, 8, 3, bias_attr=False)
         self.norm = SubBatchNorm3D(8)
         self.fc = paddle.nn.Linear(8 * 2 * 6 * 6, 5)
+        self.loss = CrossEntropyLoss(class_weights="effective", beta=0.9, logit_adjustment=1.0)
+        self.loss.set_class_counts([40, 20, 10, 5, 5])
 
     def forward(self, clips):
         return self.fc(paddle.tanh(self.norm(self.conv(clips))).flatten(1))
-
-    def loss(self, logits, labels):
-        return paddle.nn.functional.cross_entropy(logits, labels)
 
 
 def train(distribution, batch_size, accumulate_steps):

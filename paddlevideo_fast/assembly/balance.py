@@ -1,0 +1,60 @@
+"""Classes of different size: tells the losses and the user how many clips each class has."""
+
+from __future__ import annotations
+
+from typing import Any, Sequence
+
+import numpy as np
+
+from paddlevideo_fast.loader.balance import class_counts
+from paddlevideo_fast.loader.dataset import ClipDataset
+from paddlevideo_fast.loader.transforms import RandomFlip
+from paddlevideo_fast.log import get_logger
+from paddlevideo_fast.modeling.losses import tell_class_counts
+
+_LOGGER = get_logger(__name__)
+
+
+def balance(model: Any, dataset: ClipDataset) -> None:
+    """Tells the losses of a network how many clips of each class an epoch of training has, and logs one line.
+
+    Args:
+        model: to be trained.
+        dataset: what it is trained on, with labels below the network's number of classes.
+
+    Raises:
+        ConfigError: a loss cannot be trained with them, as for weights of another number of classes.
+    """
+    methods = tell_class_counts(model, clips_of_classes(dataset, model.num_classes).tolist())
+    if dataset.draws is not None:
+        methods = [f"sampler {dataset.sampler}", *methods]
+    _LOGGER.info(summary(class_counts(dataset.records, model.num_classes), methods))
+
+
+def clips_of_classes(dataset: ClipDataset, num_classes: int) -> np.ndarray:
+    """float64 [num_classes]: clips in an epoch, as the sampler draws them and flips change their labels."""
+    rates = None if dataset.draws is None else dataset.draws.rates
+    counts = class_counts(dataset.records, num_classes, rates)
+    for step in dataset.pipeline.geometric:
+        if isinstance(step, RandomFlip):
+            mirrored = [step.swapped_labels.get(label, label) for label in range(num_classes)]
+            counts = (1 - step.p) * counts + step.p * counts[mirrored]
+    return counts
+
+
+def summary(counts: np.ndarray, methods: Sequence[str]) -> str:
+    """One line on the records of each class and on what is done about their numbers."""
+    present = np.flatnonzero(counts)
+    if not len(present):
+        return "no record of the training list has a class"
+    most, fewest = int(np.argmax(counts)), int(present[np.argmin(counts[present])])
+    num_empty = len(counts) - len(present)
+    parts = [
+        f"{len(counts)} classes",
+        f"most records {counts[most]:.0f} (class {most})",
+        f"median {np.median(counts[present]):g}",
+        f"fewest {counts[fewest]:.0f} (class {fewest})",
+        f"ratio {counts[most] / counts[fewest]:.3g}",
+        *([f"{num_empty} without a record"] if num_empty else []),
+    ]
+    return f"training list: {', '.join(parts)}; balanced by: {', '.join(methods) or 'nothing'}"

@@ -1,0 +1,86 @@
+"""Runs on a list whose classes have different numbers of records."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from paddlevideo_fast.cli import main
+from paddlevideo_fast.engine import load_checkpoint
+
+
+@pytest.fixture
+def run(tiny_config, tmp_path, motion_data):
+    """Trains on 6, 3, 2 and 1 clips of the four classes in this process; returns the exit code."""
+    names = {label: [] for label in range(4)}
+    for line in (motion_data / "train.list").read_text().splitlines():
+        names[int(line.split()[1])].append(line)
+    kept = [line for label, count in enumerate([6, 3, 2, 1]) for line in names[label][:count]]
+    (tmp_path / "tail.list").write_text("\n".join(kept) + "\n")
+    text = tiny_config.read_text().replace(f"{motion_data}/train.list", str(tmp_path / "tail.list"))
+    tiny_config.write_text(text)
+    return lambda *overrides: main(
+        ["-c", str(tiny_config), *(part for one in overrides for part in ("-o", one))]
+    )
+
+
+METHODS = (
+    "DATASET.train.sampler=square_root",
+    "MODEL.head.loss_cfg={name: FocalLoss, class_weights: effective, logit_adjustment: 0.5}",
+    "MODEL.head.ls_eps=0.1",
+    "MIX={name: Mixup}",
+    "save_every_steps=1",
+)
+
+
+def test_a_balanced_run_is_told_and_resumes_inside_an_epoch(run, tmp_path, capfd):
+    assert run(*METHODS) == 0
+    told = capfd.readouterr().out
+    line = "training list: 4 classes, most records 6 (class 0), median 2.5, fewest 1 (class 3), ratio 6; "
+    assert (
+        f"{line}balanced by: sampler square_root, focal loss with gamma 2, class_weights effective with beta "
+        "0.999, logit_adjustment 0.5" in told
+    )
+    inside = f"resume={tmp_path}/out/tiny_step_00000004"
+    assert run(*METHODS, inside, f"output_dir={tmp_path}/again") == 0
+    one, two = (load_checkpoint(str(tmp_path / name / "tiny_epoch_00002")) for name in ("out", "again"))
+    assert all(np.array_equal(one.weights[name], two.weights[name]) for name in one.weights)
+    assert not [name for name in one.weights if "loss" in name]
+    assert run(*METHODS, inside, "DATASET.train.sampler=balanced", f"output_dir={tmp_path}/other") == 2
+    assert "had sampler square_root, this one has balanced" in capfd.readouterr().out
+
+
+def test_a_plain_run_says_that_nothing_balances(run, capfd):
+    assert run("epochs=1", "DATASET.valid.sampler=balanced", "validate=true") == 0
+    told = capfd.readouterr().out
+    assert "ratio 6; balanced by: nothing" in told
+    assert "VideoDataset: sampler: balanced has no effect: an evaluation has each record once" in told
+
+
+LOSS = "MODEL.head.loss_cfg"
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        (f"{LOSS}={{name: CrossEntropyLoss, class_weights: [1, 2]}}", "has 2 weights for 4 classes"),
+        (
+            f"{LOSS}={{name: CrossEntropyLoss, class_weights: balancd}}",
+            "expected 'balanced' or 'effective' or",
+        ),
+        (
+            f"{LOSS}={{name: CrossEntropyLoss, class_weights: [1, -2, 1, 1]}}",
+            "class_weights.1=-2: expected float",
+        ),
+        (f"{LOSS}={{name: CrossEntropyLoss, beta: 1.0}}", "beta=1.0: expected float, at least 0 and below 1"),
+        (f"{LOSS}={{name: FocalLoss, alpha: 0.25}}", "alpha: the factors on the classes are class_weights"),
+        (f"{LOSS}={{name: FocalLoss, gamma: -1}}", "gamma=-1: expected float, at least 0"),
+        ("DATASET.train.sampler=balance", "sampler='balance': expected 'shuffle' or 'balanced'"),
+    ],
+)
+def test_wrong_inputs(run, capfd, override, message):
+    assert run(override) == 2
+    told = capfd.readouterr().out
+    assert message in told
+    assert "-o #1  " in told
+    assert "Traceback" not in told
