@@ -56,6 +56,13 @@ def build_parser() -> argparse.ArgumentParser:
     add_import_argument(parser, in_overrides=False)
     parser.add_argument("--class_names", metavar="FILE", help="names of the classes, one a line")
     parser.add_argument("--top_k", type=count(1), default=5, help="classes to show (default 5)")
+    parser.add_argument(
+        "--threshold",
+        type=_probability,
+        metavar="P",
+        help="where a video has any number of classes, predict those with a probability of P or more "
+        "(default 0.5)",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
     parser.add_argument("-b", "--batch_size", type=count(1), default=1, help="files at a time (default 1)")
     parser.add_argument(
@@ -144,6 +151,13 @@ def parse_args(argv: Optional[Sequence[str]]) -> argparse.Namespace:
     return args
 
 
+def _probability(text: str) -> float:
+    with contextlib.suppress(ValueError):
+        if 0 <= float(text) <= 1:
+            return float(text)
+    raise argparse.ArgumentTypeError(f"{text!r} is no probability, from 0 to 1")
+
+
 def _truth(text: str) -> bool:
     if text.lower() not in ("true", "t", "1", "false", "f", "0"):
         raise argparse.ArgumentTypeError(f"{text!r} is neither True nor False")
@@ -174,7 +188,7 @@ def make_predictor(args: argparse.Namespace) -> Any:
         cfg = load_config(args.config, [*args.override, *imports])
         recipe = recipe_in_place(beside, cfg)
     names = read_class_names(args.class_names, recipe.settings.num_classes) if args.class_names else None
-    return Predictor(args.model_file, args.params_file, recipe, names, options)
+    return Predictor(args.model_file, args.params_file, recipe, names, options, args.threshold)
 
 
 def files_of(args: argparse.Namespace) -> List[Path]:

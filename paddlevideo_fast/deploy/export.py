@@ -138,7 +138,8 @@ def export_model(
             raise ProgramError(
                 f"PaddleX looks for files named {NAME!r}, with the shape that the pipeline makes"
             )
-        check_paddlex_form(recipe.dataset(), recipe.settings.layout, options.input_dtype)
+        settings = recipe.settings
+        check_paddlex_form(recipe.dataset(), settings.layout, options.input_dtype, settings.activation)
     made = clip_shape(recipe)
     shape = list(options.input_shape or made)
     _check_shape(shape, recipe.settings.layout)

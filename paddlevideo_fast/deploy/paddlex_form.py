@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
 from paddlevideo_fast.config import Config
+from paddlevideo_fast.config.types import Activation
 from paddlevideo_fast.config.yaml_source import dump
 from paddlevideo_fast.errors import ProgramError
 from paddlevideo_fast.files import write_text_whole
@@ -82,18 +83,21 @@ def save_paddlex_form(
     write_text_whole(path, dump(content))
 
 
-def check_paddlex_form(dataset: ClipDataset, layout: str, input_dtype: str) -> None:
+def check_paddlex_form(dataset: ClipDataset, layout: str, input_dtype: str, activation: Activation) -> None:
     """Checks that PaddleX can feed a program as `dataset` does.
 
     Args:
         dataset: reads videos for the program.
         layout: of the network's clips, "NTCHW" or "NCTHW".
         input_dtype: of the program.
+        activation: makes probabilities of the program's logits.
 
     Raises:
         ProgramError: it cannot; the message has the reasons.
     """
     reasons = list(_reasons_against(dataset, layout, input_dtype))
+    if activation != "softmax":
+        reasons.insert(0, "it gives a video one class, by softmax, and this network any number, by sigmoid")
     if reasons:
         raise ProgramError(f"PaddleX cannot run this program: {'; '.join(reasons)}")
 

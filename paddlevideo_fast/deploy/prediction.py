@@ -34,17 +34,26 @@ class Prediction:
         scores: float32 [num_classes], probabilities: the mean over the views.
         logits: float32 [V, num_classes], the logits of each view.
         class_names: names by number, where they are known.
+        threshold: a video has any number of classes, the predicted ones have this probability or more; None:
+            a video has one class.
     """
 
     path: str
     scores: np.ndarray
     logits: np.ndarray
     class_names: Optional[Sequence[str]] = None
+    threshold: Optional[float] = None
 
     def top(self, num_classes: int) -> List[Score]:
         """The most probable classes, the best first."""
         best = np.argsort(-self.scores, kind="stable")[:num_classes].tolist()
         return [Score(number, self.name_of(number), float(self.scores[number])) for number in best]
+
+    def predicted(self) -> List[Score]:
+        """The most probable class; with a threshold, the classes that reach it, the best first."""
+        if self.threshold is None:
+            return self.top(1)
+        return self.top(int((self.scores >= self.threshold).sum()))
 
     def name_of(self, class_id: int) -> str:
         """Name of a class, or its number where there are no names."""
@@ -142,12 +151,12 @@ class OpenDecoder:
 
 
 class Segment(NamedTuple):
-    """Consecutive windows with the same best class.
+    """Consecutive windows with the same predicted class.
 
     Attributes:
         start_sec: beginning of the segment.
-        end_sec: beginning of the next segment, or end of the video.
-        best: the best class, with its mean probability over the windows.
+        end_sec: beginning of the first window after it, or end of the video.
+        best: the class, with its mean probability over the windows.
     """
 
     start_sec: float
@@ -198,24 +207,32 @@ class WindowedPrediction:
         return [0, *inner, self.num_frames]
 
     def segments(self) -> List[Segment]:
-        """The whole video in segments: consecutive windows with the same best class are one segment."""
-        segments = []
+        """The segments of the video, by their beginnings: consecutive windows with one class are a segment.
+
+        Where a video has one class, the segments follow each other from its beginning to its end. With a
+        threshold they may overlap, as segments of different classes, and leave gaps.
+        """
         edges = self.edges
-        places = range(len(self.parts))
-        for class_id, run in itertools.groupby(places, lambda place: self.parts[place].top(1)[0].class_id):
-            members = list(run)
-            mean = float(np.mean([self.parts[place].scores[class_id] for place in members]))
-            best = Score(class_id, self.whole.name_of(class_id), mean)
-            start, stop = edges[members[0]], edges[members[-1] + 1]
-            segments.append(Segment(start / self.fps, stop / self.fps, best))
-        return segments
+        predicted = [{score.class_id for score in part.predicted()} for part in self.parts]
+        segments = []
+        for class_id in sorted(set().union(*predicted)):
+            has_class = [class_id in classes for classes in predicted]
+            for is_run, run in itertools.groupby(range(len(has_class)), has_class.__getitem__):
+                if not is_run:
+                    continue
+                members = list(run)
+                mean = float(np.mean([self.parts[place].scores[class_id] for place in members]))
+                best = Score(class_id, self.whole.name_of(class_id), mean)
+                start, stop = edges[members[0]], edges[members[-1] + 1]
+                segments.append(Segment(start / self.fps, stop / self.fps, best))
+        return sorted(segments, key=lambda segment: segment.start_sec)
 
 
 def join(parts: Sequence[Prediction], windows: Sequence[Window], video: VideoReader) -> WindowedPrediction:
     """Joins the predictions of a video's windows to the prediction of the video."""
     scores = np.stack([part.scores for part in parts]).mean(axis=0, dtype=np.float64).astype(np.float32)
     logits = np.concatenate([part.logits for part in parts])
-    whole = Prediction(video.path, scores, logits, parts[0].class_names)
+    whole = Prediction(video.path, scores, logits, parts[0].class_names, parts[0].threshold)
     return WindowedPrediction(whole, windows, parts, video.num_frames, video.avg_fps)
 
 
@@ -232,15 +249,16 @@ def entry_of(prediction: Union[Prediction, WindowedPrediction], top_k: int) -> E
         top_k: classes to list.
 
     Returns:
-        `path` and `top`, a list of class_id, name and score, the best first. With windows also `windows`,
-        each with start_sec, end_sec and `top`, and `segments`, each with start_sec, end_sec, class_id, name
-        and score.
+        `path` and `top`, a list of class_id, name and score, the best first. Where a video has any number of
+        classes also `predicted`, a list like `top` of those that reach the threshold. With windows also
+        `windows`, each with start_sec, end_sec, `top` and `predicted`, and `segments`, each with start_sec,
+        end_sec, class_id, name and score.
     """
     if isinstance(prediction, Prediction):
-        return {"path": prediction.path, "top": _tops(prediction, top_k)}
+        return {"path": prediction.path, **_tops(prediction, top_k)}
     fps = prediction.fps
     windows = [
-        {"start_sec": first / fps, "end_sec": stop / fps, "top": _tops(part, top_k)}
+        {"start_sec": first / fps, "end_sec": stop / fps, **_tops(part, top_k)}
         for (first, stop), part in zip(prediction.windows, prediction.parts)
     ]
     segments = [
@@ -251,10 +269,15 @@ def entry_of(prediction: Union[Prediction, WindowedPrediction], top_k: int) -> E
 
 
 def table(entry: Entry) -> str:
-    """An entry of `entry_of` as text: the best classes of the file, of each window and of each segment."""
-    lines = [printable(entry["path"]), *(_row("", top) for top in entry["top"])]
+    """An entry of `entry_of` as text: the best classes of the file, of each window and of each segment.
+
+    Where a video has any number of classes, a star marks those that reach the threshold.
+    """
+    lines = [printable(entry["path"]), *_rows("", entry, entry["top"])]
     if "windows" in entry:
-        lines += ["  windows", *(_row(_span(window), window["top"][0]) for window in entry["windows"])]
+        lines.append("  windows")
+        for window in entry["windows"]:
+            lines += _rows(_span(window), window, window["top"][:1])
         lines += ["  segments", *(_row(_span(segment), segment) for segment in entry["segments"])]
     return "\n".join(lines)
 
@@ -270,12 +293,22 @@ def timing(times: Sequence[BatchTime]) -> str:
     )
 
 
-def _tops(prediction: Prediction, top_k: int) -> List[Entry]:
-    return [score._asdict() for score in prediction.top(top_k)]
+def _tops(prediction: Prediction, top_k: int) -> Entry:
+    lists = {"top": prediction.top(top_k)}
+    if prediction.threshold is not None:
+        lists["predicted"] = prediction.predicted()
+    return {name: [score._asdict() for score in scores] for name, scores in lists.items()}
 
 
-def _row(span: str, best: Entry) -> str:
-    return f"{span}  {best['score']:8.5f}  {printable(best['name'])}"
+def _rows(span: str, entry: Entry, best: Sequence[Entry]) -> List[str]:
+    """The predicted classes of an entry with a mark, and what else is among the `best`."""
+    marked = entry.get("predicted", [])
+    others = [one for one in best if one not in marked]
+    return [*(_row(span, one, "*") for one in marked), *(_row(span, one) for one in others)]
+
+
+def _row(span: str, best: Entry, mark: str = " ") -> str:
+    return f"{span} {mark}{best['score']:8.5f}  {printable(best['name'])}"
 
 
 def _span(part: Entry) -> str:

@@ -9,6 +9,7 @@ from typing import Callable, Dict, Iterable, Iterator, List, Optional, Sequence,
 
 import numpy as np
 
+from paddlevideo_fast.config.types import Activation
 from paddlevideo_fast.decode import VIDEO_EXTENSIONS, Span, VideoReader
 from paddlevideo_fast.deploy.prediction import (
     BatchTime,
@@ -27,6 +28,7 @@ from paddlevideo_fast.files import read_names
 from paddlevideo_fast.loader import ClipRequest, VideoRecord
 from paddlevideo_fast.loader.collate import make_batch
 from paddlevideo_fast.loader.dataset import ClipDataset
+from paddlevideo_fast.metrics import DECISION
 from paddlevideo_fast.modeling import Preprocess
 
 __all__ = ["Prediction", "Predictor", "Score", "Unread", "WindowedPrediction", "Windowing"]
@@ -79,12 +81,15 @@ class Predictor:
         recipe: how the program is fed; None: the recipe that export wrote next to it.
         class_names: names by number; None: the recipe's names.
         options: how to run the program.
+        threshold: from this probability on a class is predicted, where a video has any number of classes;
+            None: 0.5.
 
     Attributes:
         times: how long each batch took so far.
 
     Raises:
-        PaddleVideoFastError: a file is missing or wrong, or the pipeline makes clips of another shape.
+        PaddleVideoFastError: a file is missing or wrong, the pipeline makes clips of another shape, or there
+            is a threshold and a video has one class.
     """
 
     def __init__(
@@ -94,9 +99,18 @@ class Predictor:
         recipe: Optional[Recipe] = None,
         class_names: Optional[Sequence[str]] = None,
         options: Optional[ProgramOptions] = None,
+        threshold: Optional[float] = None,
     ) -> None:
         self.recipe = recipe or read_recipe(settings_file(model_file))
         settings = self.recipe.settings
+        if threshold is not None and settings.activation == "softmax":
+            raise ProgramError(
+                f"{model_file}: gives one class a video, by softmax, and no threshold decides on it; leave "
+                f"threshold {threshold:g} out"
+            )
+        if settings.activation == "sigmoid" and threshold is None:
+            threshold = DECISION
+        self.threshold = threshold
         self.program = open_program(model_file, params_file, options, settings.checksums)
         self.class_names = class_names or settings.class_names
         if self.class_names and len(self.class_names) != settings.num_classes:
@@ -233,8 +247,9 @@ class Predictor:
                 f"{self.program.model_file}: gives logits that are not finite; in fp16, try fp32"
             )
         ends = np.cumsum([len(views) for views in clips])
+        activation = self.recipe.settings.activation
         return [
-            Prediction(path, _mean_softmax(views), views, self.class_names)
+            Prediction(path, _mean_probabilities(views, activation), views, self.class_names, self.threshold)
             for path, views in zip(paths, np.split(logits, ends[:-1]))
         ]
 
@@ -244,7 +259,10 @@ def _check_batch_size(batch_size: int) -> None:
         raise PaddleVideoFastError(f"batch_size is {batch_size}, expected 1 or more")
 
 
-def _mean_softmax(logits: np.ndarray) -> np.ndarray:
-    """Mean probabilities of the views, as in `MultiCropMetric`: [V, num_classes] to [num_classes]."""
-    powers = np.exp(logits.astype(np.float64) - logits.max(axis=1, keepdims=True))
+def _mean_probabilities(logits: np.ndarray, activation: Activation) -> np.ndarray:
+    """Mean probabilities of the views, as in validation: [V, num_classes] to [num_classes]."""
+    logits = logits.astype(np.float64)
+    if activation == "sigmoid":
+        return (0.5 * (1 + np.tanh(logits / 2))).mean(axis=0).astype(np.float32)  # which never overflows
+    powers = np.exp(logits - logits.max(axis=1, keepdims=True))
     return (powers / powers.sum(axis=1, keepdims=True)).mean(axis=0).astype(np.float32)

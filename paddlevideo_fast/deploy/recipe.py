@@ -12,11 +12,12 @@ from paddlevideo_fast.config.load import import_plugins
 from paddlevideo_fast.config.schema import PIPELINE
 from paddlevideo_fast.config.sections import Group
 from paddlevideo_fast.config.settings import settings_from
-from paddlevideo_fast.config.types import MAX_SIZE, NumViews, Range, Size, arguments_of
+from paddlevideo_fast.config.types import MAX_SIZE, Activation, NumViews, Range, Size, arguments_of
 from paddlevideo_fast.deploy.paddlex_form import from_paddlex_form
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.loader import VideoRecord, build_decoder, build_pipeline, read_class_names
 from paddlevideo_fast.loader.dataset import ClipDataset, Decoder
+from paddlevideo_fast.modeling import activation_of
 from paddlevideo_fast.plugins import located
 from paddlevideo_fast.registry import (
     DATASETS,
@@ -41,6 +42,8 @@ class ProgramSettings:
         model_name: model name of the exported config.
         num_classes: length of the logits.
         layout: axes of a float32 input.
+        activation: makes probabilities of the logits. "softmax": a video has one class; "sigmoid":
+            any number.
         input_dtype: "uint8": pixels [N, T, H, W, 3], the program normalises them; "float32": normalised, in
             `layout`.
         input_shape: [T, H, W] of the clips, -1 where the program takes any.
@@ -57,6 +60,7 @@ class ProgramSettings:
     layout: Literal["NTCHW", "NCTHW"]
     input_dtype: Literal["uint8", "float32"]
     input_shape: Tuple[Axis, Axis, Axis] = (FREE, FREE, FREE)
+    activation: Activation = "softmax"
     class_names: Optional[List[str]] = None
     num_ensemble_views: Optional[NumViews] = None
     num_spatial_crops: Optional[NumViews] = None
@@ -98,8 +102,9 @@ class Recipe(NamedTuple):
     def save(self, path: Union[str, Path]) -> None:
         """Writes the settings file, which `read_recipe` reads."""
         content = {**asdict(self.settings), "PIPELINE": dict(self.section)}
-        if not self.settings.imports:
-            del content["imports"]  # earlier versions read the file, too
+        for name in ("imports", "activation"):
+            if content[name] == getattr(ProgramSettings, name):
+                del content[name]  # earlier versions read the file, too
         Config(content).save(path)
 
 
@@ -179,6 +184,7 @@ def recipe_of(
         model_name=cfg["model_name"],
         num_classes=num_classes,
         layout=recognizer.layout,
+        activation=activation_of(cfg["MODEL"]),
         input_dtype=input_dtype,
         class_names=read_class_names(class_names, num_classes) if class_names else None,
         imports=cfg.get("imports", ()) if _names_plugins(section) else (),

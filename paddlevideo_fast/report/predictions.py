@@ -16,6 +16,8 @@ from paddlevideo_fast.report.annotated import AnnotatedFormat, Caption, annotate
 from paddlevideo_fast.report.drawings import draw_timeline, lettering
 from paddlevideo_fast.report.output import make_folders, refuse_inputs, targets
 
+_NOTHING = "\N{EN DASH}"  # where no class reaches the threshold
+
 
 class PredictionPictures:
     """Writes videos with the class on their frames, and timelines of predictions.
@@ -81,8 +83,9 @@ class PredictionPictures:
         return [Caption(first, self._text(part)) for first, part in zip(prediction.edges, prediction.parts)]
 
     def _text(self, prediction: Prediction) -> str:
-        best = prediction.top(1)[0]
-        return f"{self._letters.names[best.class_id]}  {best.score:.2f}"
+        predicted = prediction.predicted()
+        texts = (f"{self._letters.names[each.class_id]}  {each.score:.2f}" for each in predicted)
+        return ",  ".join(texts) or _NOTHING
 
 
 def entries_of(

@@ -47,6 +47,7 @@ NETWORKS: Dict[str, Tuple[str, Tuple[str, ...]]] = {
             "MODEL.head={name: I3DHead, num_classes: 8, in_channels: 128}",
         ),
     ),
+    "several": ("tsm", ("MODEL.head.activation=sigmoid",)),
     "distillation": ("tsm", (f"MODEL={{framework: RecognizerDistillation, {_TWO_NETWORKS}}}",)),
 }
 

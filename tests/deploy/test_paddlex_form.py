@@ -129,6 +129,11 @@ def test_what_paddlex_cannot_do_is_refused_with_the_reason(trained, tmp_path, va
 def test_other_programs_are_refused_with_the_reason(trained, tmp_path):
     for name, options, reason in [
         ("slowfast", ExportOptions(paddlex=PaddleXFolder()), "this network is 3D"),
+        (
+            "several",
+            ExportOptions(paddlex=PaddleXFolder()),
+            "it gives a video one class, by softmax",
+        ),
         ("tsm", ExportOptions("uint8", paddlex=PaddleXFolder()), "leave out --uint8"),
         (
             "tsm",
