@@ -161,9 +161,7 @@ def _check_paddle_has(provider: Provider, options: ProgramOptions) -> None:
             f"tensorrt: this Paddle ({paddle.__version__}) is built without TensorRT; take the provider cuda"
         )
     elif options.use_mkldnn:
-        raise ProviderError(
-            f"enable_mkldnn: its operators are for CPUs, not for {provider}; leave it out"
-        )
+        raise ProviderError(f"enable_mkldnn: its operators are for CPUs, not for {provider}; leave it out")
 
 
 def _config(model_file: Path, params_file: Path, options: ProgramOptions, provider: Provider) -> Any:
@@ -273,9 +271,7 @@ def _onnx_providers(provider: Provider, options: ProgramOptions) -> List[Any]:
 
 def _check_onnxruntime_has(onnxruntime: Any, provider: Provider, options: ProgramOptions) -> None:
     if options.use_mkldnn:
-        raise ProviderError(
-            "enable_mkldnn: its operators are Paddle's; leave it out for an .onnx program"
-        )
+        raise ProviderError("enable_mkldnn: its operators are Paddle's; leave it out for an .onnx program")
     if options.precision == "fp16" and provider != "tensorrt":
         raise ProviderError(
             f"precision fp16: {provider} runs an .onnx program in the precision of its export; export it "

@@ -11,12 +11,15 @@ single frame tells the class, every part of every clip is drawn alike:
 At a random time, each part of each class then has the same distribution, independent of the other parts, and
 a clip of one class played backwards is a clip of its opposite. Texture, shape and background are drawn
 without the class.
+
+With `--motions 2` two parts move at once, each in its own direction, and the clip has both classes.
 """
 
 from __future__ import annotations
 
 import argparse
 import io
+import itertools
 import json
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Tuple
@@ -58,7 +61,7 @@ _SPRITE_SCALE = 0.66  # the sprite's side in picture widths at size 0
 
 
 def draw_states(name: str, num_frames: int, rng: np.random.Generator) -> np.ndarray:
-    """The sprite's state over a clip of class `name`.
+    """The sprite's state over a clip of class `name`; several classes are joined by a +.
 
     Returns:
         float64 [T, 4]: x, y, size, angle.
@@ -67,14 +70,14 @@ def draw_states(name: str, num_frames: int, rng: np.random.Generator) -> np.ndar
     middle = rng.uniform(-_MIDDLE, _MIDDLE)
     sweep = rng.uniform(_SWEEP_MIN, _SWEEP_MAX)
     still = rng.choice(phases, 4)
-    part, direction = CLASSES[name]
     states = np.tile(middle + sweep * still, (num_frames, 1))
-    states[:, part] = middle[part] + sweep[part] * direction * phases
+    for part, direction in map(CLASSES.__getitem__, name.split("+")):
+        states[:, part] = middle[part] + sweep[part] * direction * phases
     return states
 
 
 def render_clip(name: str, num_frames: int, size: int, rng: np.random.Generator) -> np.ndarray:
-    """One clip of class `name`: uint8 [T, size, size, 3], RGB."""
+    """One clip of class `name`, or of several joined by a +: uint8 [T, size, size, 3], RGB."""
     states = draw_states(name, num_frames, rng)
     background = _texture(size, rng, contrast=0.4)
     side = 64
@@ -164,8 +167,12 @@ def make(argv: Optional[Sequence[str]] = None) -> int:
     paths relative to --output: the config's data_prefix), classes.txt (one class name a line) and
     provenance.json (the options).
 
-    Example:
+    With --motions 2 a clip shows two motions at once, such as to the left and growing, and has two labels.
+    The lists are train.jsonl and valid.jsonl then.
+
+    Examples:
         paddlevideo-fast data motion --output data/motion --train 10000 --valid 400
+        paddlevideo-fast data motion --output data/two_motions --motions 2
     """
     args, options = _parse(argv)
     output: Path = args.output
@@ -173,6 +180,7 @@ def make(argv: Optional[Sequence[str]] = None) -> int:
         print(f"{output}: complete already, nothing to do")
         return 0
     classes = options["classes"]
+    shown = _shown(classes, args.motions)
     with only_writer(output), Provenance(_TOOL, options).kept_in(output):
         (output / _OLD_META).unlink(missing_ok=True)
         tasks: List[_Task] = []
@@ -182,15 +190,37 @@ def make(argv: Optional[Sequence[str]] = None) -> int:
                 path = output / _clip_path(split, place)
                 if not path.is_file():
                     key = (args.seed, split_number, place)
-                    tasks.append((str(path), classes[place % len(classes)], args.frames, args.size, key))
+                    tasks.append((str(path), shown[place % len(shown)], args.frames, args.size, key))
         for _ in run_all(_write_clip, tasks, args.workers, "clips", chunk=16):
             continue
-        for split in _SPLITS:
-            lines = [f"{_clip_path(split, place)} {place % len(classes)}" for place in range(options[split])]
-            write_lines(output / f"{split}.list", lines)
+        for split, list_name in zip(_SPLITS, _list_names(args.motions)):
+            lines = []
+            for place in range(options[split]):
+                name = _clip_path(split, place)
+                labels = [classes.index(motion) for motion in shown[place % len(shown)].split("+")]
+                several = json.dumps({"path": name, "label": labels})
+                lines.append(f"{name} {labels[0]}" if args.motions == 1 else several)
+            write_lines(output / list_name, lines)
         write_lines(output / "classes.txt", classes)
     print(f"{output}: {args.train} training and {args.valid} validation clips of {len(classes)} classes")
     return 0
+
+
+def _shown(classes: Sequence[str], num_motions: int) -> List[str]:
+    """What the clips show in turn: the classes, or pairs that move two parts of the state, joined by a +."""
+    if num_motions == 1:
+        return list(classes)
+    pairs = itertools.combinations(classes, 2)
+    found = [f"{one}+{other}" for one, other in pairs if CLASSES[one][0] != CLASSES[other][0]]
+    if not found:
+        raise ToolError(
+            f"--motions 2: {', '.join(classes)} cannot be seen at once; add classes of another kind"
+        )
+    return found
+
+
+def _list_names(num_motions: int) -> List[str]:
+    return [f"{split}.{'list' if num_motions == 1 else 'jsonl'}" for split in _SPLITS]
 
 
 def make_parser() -> ToolParser:
@@ -208,6 +238,13 @@ def make_parser() -> ToolParser:
         default=",".join(CLASSES),
         help="class names joined by commas; their order is the order of the labels",
     )
+    parser.add(
+        "--motions",
+        type=int,
+        choices=(1, 2),
+        default=1,
+        help="motions that a clip shows at once; with 2 it has two labels (default 1)",
+    )
     parser.add("--seed", help="what all randomness comes from (default 0)")
     parser.add("--workers")
     return parser
@@ -223,7 +260,10 @@ def _parse(argv: Optional[Sequence[str]]) -> Tuple[argparse.Namespace, Dict[str,
     if len(classes) < 2 or len(set(classes)) != len(classes):
         raise ToolError("--classes: give two or more different names")
     keys = ("train", "valid", "size", "frames", "seed")
-    return args, {"version": _VERSION, "classes": classes, **{key: getattr(args, key) for key in keys}}
+    options = {"version": _VERSION, "classes": classes, **{key: getattr(args, key) for key in keys}}
+    if args.motions > 1:  # sets of one motion keep the options that they were made with
+        options["motions"] = args.motions
+    return args, options
 
 
 def _is_complete(output: Path, options: Dict[str, Any]) -> bool:
@@ -247,7 +287,7 @@ def _is_complete(output: Path, options: Dict[str, Any]) -> bool:
             "remove the folder or choose another --output"
         )
     clips = [_clip_path(split, place) for split in _SPLITS for place in range(options[split])]
-    files = ["classes.txt", *(f"{split}.list" for split in _SPLITS), *clips]
+    files = ["classes.txt", *_list_names(options.get("motions", 1)), *clips]
     return found.complete and all((output / path).is_file() for path in files)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -32,6 +33,29 @@ def test_contents(motion_dataset):
     for path, _ in train + valid:
         with open_video(motion_dataset.root / path) as reader:
             assert reader.read(range(reader.num_frames)).shape == (16, 32, 32, 3)
+
+
+def test_two_motions_at_once_are_two_labels(run_script, tmp_path):
+    options = ["--train=24", "--valid=5", "--size=16", "--frames=8", "--motions=2", "--workers=1"]
+    run_script(SCRIPT, "--output", tmp_path / "set", *options)
+    entries = [json.loads(line) for line in (tmp_path / "set" / "train.jsonl").read_text().splitlines()]
+    names = list(CLASSES)
+    pairs = {tuple(entry["label"]) for entry in entries}
+    assert len(pairs) == len(entries) == 24
+    assert all(CLASSES[names[one]][0] != CLASSES[names[other]][0] for one, other in pairs)
+    assert all((tmp_path / "set" / entry["path"]).is_file() for entry in entries)
+    assert "nothing to do" in run_script(SCRIPT, "--output", tmp_path / "set", *options).stdout
+    refused = run_script(SCRIPT, "--output", tmp_path / "set", *options[:4], "--workers=1", check=False)
+    assert "made with another motions" in refused.stderr
+
+
+def test_a_clip_of_two_motions_moves_both_parts_and_no_other():
+    states = draw_states("left+grow", 24, np.random.default_rng(3))
+    assert [np.ptp(states[:, part]) > 0 for part in range(4)] == [True, False, True, False]
+    assert (np.diff(states[:, 0]) < 0).all()
+    assert (np.diff(states[:, 2]) > 0).all()
+    alone = draw_states("left", 24, np.random.default_rng(3))
+    np.testing.assert_array_equal(states[:, 0], alone[:, 0])
 
 
 def test_same_arguments_same_bytes(motion_dataset, run_script, tmp_path):
@@ -89,6 +113,7 @@ def test_killed_run_is_continued(run_script, tmp_path):
     [
         (["--classes=left,sideways"], "unknown sideways; known: left"),
         (["--classes=left"], "two or more"),
+        (["--classes=left,right", "--motions=2"], "left, right cannot be seen at once"),
         (["--size=33"], "must be an even number"),
         (["--frames=1"], "must be 2 or more"),
         (["--train=0"], "must be 1 or more"),
