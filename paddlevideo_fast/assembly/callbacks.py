@@ -35,6 +35,7 @@ from paddlevideo_fast.engine.callbacks import (
     ProgressBar,
     Recorder,
     Tracking,
+    Unfreezing,
 )
 from paddlevideo_fast.engine.guard import guarded
 from paddlevideo_fast.engine.sinks import ConsoleSink, JsonLinesSink, Sink
@@ -46,7 +47,7 @@ from paddlevideo_fast.registry import CALLBACKS, METRICS, TRACKERS, Registry
 from paddlevideo_fast.report import Naming, ReportedRun
 from paddlevideo_fast.report.results import Reporting
 
-_COMPARED = ("MODEL", "OPTIMIZER", "MIX", "EMA", "MULTIGRID", "DISTRIBUTED")
+_COMPARED = ("MODEL", "OPTIMIZER", "MIX", "FINETUNE", "EMA", "MULTIGRID", "DISTRIBUTED")
 
 
 def callbacks_of(
@@ -77,8 +78,12 @@ def callbacks_of(
         BatchNormSplits(model),
         LearningRate(parts.curve),
     ]
+    freezing = parts.freezing
+    if freezing is not None:
+        callbacks.append(Unfreezing(freezing))
     if spec.ema is not None:
-        callbacks.append(ExponentialMovingAverage(model, spec.ema.decay))
+        later = freezing.later if freezing else ()
+        callbacks.append(ExponentialMovingAverage(model, spec.ema.decay, later))
     if spec.precise_bn is not None:
         evaluator = _statistics_evaluator(parts, spec.precise_bn)
         interval = spec.precise_bn.preciseBN_interval

@@ -36,7 +36,7 @@ def check_sections(spec: RunSpec, *names: SplitName) -> None:
     problems = [text for name in names for text in (*_frames(spec, name), *_pathways(spec, name))]
     problems += _metric_of_other_labels(spec, names)
     if "train" in names:
-        problems += _unfit_clips_per_video(spec)
+        problems += [*_unfit_clips_per_video(spec), *_unfreezing(spec)]
     if problems:
         raise ConfigError(problems)
     doubts = [*_several_clips(spec, names), *_sizes(spec, names)]
@@ -115,6 +115,21 @@ def _metric_of_other_labels(spec: RunSpec, names: Tuple[SplitName, ...]) -> Iter
         usual = {"softmax": "CenterCropMetric or MultiCropMetric", "sigmoid": "MeanAveragePrecision"}
         text = f"is for heads with {meant}, and the head has {activation}; take {usual[activation]}"
         yield spec.config.problem(f"METRIC.name={name}", text)
+
+
+def _unfreezing(spec: RunSpec) -> Iterator[str]:
+    """What fixes the parameters that train at the first step, beside parts that begin to train later."""
+    key = "FINETUNE.unfreeze_at"
+    if spec.finetune is None or not spec.finetune.unfreeze_at:
+        return
+    if spec.run.to_static:
+        yield spec.config.problem(key, "a static graph keeps what is frozen; take to_static out")
+    if (spec.optimizer or {}).get("use_multi_tensor"):
+        text = "one operator for all parameters keeps those of the first step; take use_multi_tensor out"
+        yield spec.config.problem(key, text)
+    if spec.distributed.sharding_degree > 1:
+        text = "a sharded optimizer deals its parameters out before the first step; take sharding_degree out"
+        yield spec.config.problem(key, text)
 
 
 def _several_clips(spec: RunSpec, names: Tuple[SplitName, ...]) -> Iterator[str]:

@@ -129,6 +129,8 @@ def _graph_problems(spec: RunSpec) -> Dict[str, str]:
         problems["to_static"] = "PRECISEBN looks into the network, which is hidden then; keep one of the two"
     elif run.to_static and run.amp:
         problems["to_static"] = "amp changes the network while it runs; keep one of the two"
+    if run.to_static and settings.recompute:
+        problems["RUNTIME.recompute"] = "it is for dynamic graphs; take to_static or it out"
     for name in ("build_strategy", "cinn"):
         if getattr(settings, name) and not run.to_static:
             problems[f"RUNTIME.{name}"] = "it is for static graphs: add to_static: True, or take it out"

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Optional, Sequence
 
 import paddle
+from paddle import nn
 
 from paddlevideo_fast.assembly.balance import balance
 from paddlevideo_fast.assembly.data import Split, make_split
@@ -16,8 +17,11 @@ from paddlevideo_fast.config import RunSpec, build
 from paddlevideo_fast.engine import Distribution, Trainer
 from paddlevideo_fast.engine.callbacks import Callback
 from paddlevideo_fast.engine.protocols import BatchLoader
-from paddlevideo_fast.log import get_logger
-from paddlevideo_fast.modeling import build_model, take_network_layout
+from paddlevideo_fast.log import get_logger, warn_once
+from paddlevideo_fast.modeling import build_model, count_parameters, take_network_layout
+from paddlevideo_fast.modeling.freezing import Freezing
+from paddlevideo_fast.modeling.recompute import recompute_stages
+from paddlevideo_fast.modeling.stages import learned_parameters, parameters_in
 from paddlevideo_fast.registry import MIXES
 from paddlevideo_fast.schedule import Phase
 from paddlevideo_fast.solver import LearningRate, build_optimizer
@@ -35,6 +39,7 @@ class TrainingParts:
     curve: LearningRate
     split: Split
     distribution: Distribution = field(default_factory=Distribution)
+    freezing: Optional[Freezing] = None
 
     @property
     def spec(self) -> RunSpec:
@@ -111,12 +116,51 @@ def training_parts(
     paddle.seed(spec.run.seed)
     model = build_model(spec.model, load_pretrained=load_pretrained)
     take_network_layout(model)
+    freezing = _frozen(spec, model, plan.phases[-1].end_epoch)
     optimizer, curve = build_optimizer(spec.optimizer or {}, model)
+    if (spec.optimizer or {}).get("layer_decay") is not None:
+        _tell_rates(model)
+    if spec.runtime.recompute:
+        stages = None if spec.runtime.recompute is True else spec.runtime.recompute
+        recompute_stages(model, stages, plan.precision.operators)
     split = make_split(spec, "train", model.layout, distribution, folder)
     balance(model, split.dataset)
     model = with_static_graph(spec, model)
     curve = _scaled(spec, plan.curve or curve, distribution.world_size)
-    return TrainingParts(plan, model, optimizer, curve, split, distribution)
+    return TrainingParts(plan, model, optimizer, curve, split, distribution, freezing)
+
+
+def _frozen(spec: RunSpec, model: nn.Layer, num_epochs: int) -> Optional[Freezing]:
+    """Freezes what FINETUNE names, and tells how much of the model that is."""
+    if spec.finetune is None:
+        return None
+    parts, unfreeze_at = spec.finetune.freeze, spec.finetune.unfreeze_at
+    freezing = Freezing(model, parts, unfreeze_at)
+    frozen = sum(learned_parameters(model)[name].size for name in freezing.frozen_in(0))
+    logger.info(
+        "frozen: %s, %.2f M of %.2f M parameters%s",
+        ", ".join(parts) or "nothing",
+        frozen / 1e6,
+        count_parameters(model) / 1e6,
+        f", for {unfreeze_at} epochs" if isinstance(unfreeze_at, int) else "",
+    )
+    epochs = [unfreeze_at] if isinstance(unfreeze_at, int) else (unfreeze_at or {}).values()
+    if max(epochs, default=0) >= num_epochs:
+        text = f"the run ends after {num_epochs} epochs, so some parts never train"
+        warn_once(logger, spec.config.problem("FINETUNE.unfreeze_at", text))
+    return freezing
+
+
+def _tell_rates(model: Any) -> None:
+    """Logs the factors on the learning rate of each stage."""
+    parameters = learned_parameters(model)
+    texts = []
+    for stage in model.stages:
+        own = [parameters[name] for name in parameters_in(model, stage, "OPTIMIZER.layer_decay")]
+        factors = [each.optimize_attr["learning_rate"] for each in own if not each.stop_gradient]
+        ends = sorted({min(factors), max(factors)}) if factors else []
+        texts.append(f"{stage} {' to '.join(f'{each:.3g}' for each in ends) or 'frozen'}")
+    logger.info("factors on the learning rate: %s", ", ".join(texts))
 
 
 def _scaled(spec: RunSpec, curve: LearningRate, world_size: int) -> LearningRate:

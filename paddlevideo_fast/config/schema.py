@@ -11,6 +11,7 @@ from paddlevideo_fast.config.settings import (
     DatasetSettings,
     DistributedSettings,
     EmaSettings,
+    FinetuneSettings,
     GradientAccumulation,
     MultigridSettings,
     PipelineSettings,
@@ -65,6 +66,7 @@ ROOT = Group(
             "`visualdl`. Where `use_visualdl` is written, it decides on VisualDL.",
             plain_names=True,
         ),
+        "FINETUNE": Group(settings=FinetuneSettings, purpose="Parts of the network that keep their weights."),
         "EMA": Group(settings=EmaSettings, purpose="A moving average of the weights."),
         "SELECTION": Group(
             settings=SelectionSettings, purpose="Which validation is the best, and when training stops early."

@@ -183,6 +183,22 @@ class PipelineSettings:
 
 
 @dataclass(frozen=True)
+class FinetuneSettings:
+    """Which parts of a network keep the weights that they start with: the FINETUNE section.
+
+    Args:
+        freeze: names of stages (`stem`, `res2`, …; an unknown name makes an error that lists them), names of
+            parameters or their starts up to a dot, or patterns such as `backbone.*.bias`. What is frozen gets
+            no update and no weight decay; its batch norms use and keep their running statistics.
+        unfreeze_at: how many epochs pass before all of it trains; or a mapping from items of `freeze` to
+            epochs, in which an item that is missing never trains; null: nothing of it trains.
+    """
+
+    freeze: Sequence[str]
+    unfreeze_at: Optional[Union[PositiveInt, Dict[str, PositiveInt]]] = None
+
+
+@dataclass(frozen=True)
 class EmaSettings:
     """Evaluation and checkpoints of a moving average of the weights: the EMA section.
 
@@ -257,6 +273,8 @@ class RuntimeSettings:
         tf32: false makes cuBLAS and cuDNN compute float32 in float32; GPU only.
         build_strategy: switches of `paddle.static.BuildStrategy`, with `to_static`.
         cinn: compile the static graph by CINN, with `to_static`.
+        recompute: keep less for the backward pass, which computes the layers of all stages of the network
+            once more, or of the stages in this list: less memory for more time, and the same result.
     """
 
     cpu_affinity: Optional[Union[Literal["spread"], List[Count]]] = None
@@ -269,6 +287,7 @@ class RuntimeSettings:
     tf32: Optional[bool] = None
     build_strategy: Optional[Dict[str, bool]] = None
     cinn: bool = False
+    recompute: Union[bool, List[str]] = False
 
     paddle_flags: ClassVar[Tuple[str, ...]] = (
         "allocator_strategy",

@@ -11,6 +11,7 @@ from paddlevideo_fast.config.settings import (
     DatasetSettings,
     DistributedSettings,
     EmaSettings,
+    FinetuneSettings,
     GradientAccumulation,
     MultigridSettings,
     PreciseBNSettings,
@@ -55,6 +56,7 @@ class RunSpec:
         model, optimizer, metric, mix: the sections MODEL, OPTIMIZER, METRIC and MIX.
         callbacks: the user's own, items of the list CALLBACKS.
         trackers: items of the list TRACKERS, with or without VisualDL as `use_visualdl` says.
+        finetune: the parts of the network that keep their weights.
         ema: the moving average of the weights.
         selection: which validation is the best, and when training stops early.
         precise_bn: batch-norm statistics of the training data as a whole.
@@ -74,6 +76,7 @@ class RunSpec:
     mix: Optional[ComponentSection]
     callbacks: Sequence[NamedItem]
     trackers: Sequence[NamedItem]
+    finetune: Optional[FinetuneSettings]
     ema: Optional[EmaSettings]
     selection: SelectionSettings
     precise_bn: Optional[PreciseBNSettings]
@@ -101,6 +104,7 @@ class RunSpec:
             mix=config.get("MIX"),
             callbacks=config.get("CALLBACKS") or (),
             trackers=_trackers(config),
+            finetune=optional(FinetuneSettings, "FINETUNE"),
             ema=optional(EmaSettings, "EMA"),
             selection=settings_from(SelectionSettings, config.get("SELECTION")),
             precise_bn=optional(PreciseBNSettings, "PRECISEBN"),

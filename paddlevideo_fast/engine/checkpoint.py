@@ -29,6 +29,7 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple, Union
 
 import numpy as np
 import paddle
+from paddle.base.layer_helper import LayerHelper
 
 from paddlevideo_fast.errors import CheckpointError, UnsavedError, WeightError
 from paddlevideo_fast.files import all_whole, read_text, sweep, whole
@@ -323,6 +324,21 @@ def restore_optimizer(optimizer: Any, model: Any, state: Mapping[str, Any]) -> N
         logger.warning("the optimizer state is under names of another toolkit: the optimizer starts afresh")
         return
     optimizer.set_state_dict({key: paddle.to_tensor(value) for key, value in known.items()})
+
+
+def settle_state(optimizer: Any) -> None:
+    """Gives the parameters the state that `restore_optimizer` has put ready for their first step.
+
+    Until all of it is taken, Paddle refuses a parameter without one, such as one that was frozen until now.
+    """
+    ready = optimizer._accumulators_holder
+    parameters = [
+        each for each in optimizer._parameter_list if any(key.startswith(f"{each.name}_") for key in ready)
+    ]
+    if parameters:
+        optimizer.helper = optimizer.helper or LayerHelper(type(optimizer).__name__)  # Paddle 2.6 needs one
+        optimizer._create_accumulators(paddle.static.default_main_program().global_block(), parameters)
+    optimizer._accumulators_holder = {}
 
 
 def _renamed(key: str, names: Mapping[str, str], separator: str) -> Optional[str]:

@@ -1,6 +1,7 @@
 """Training over many processes: an object whose plain form, one process, does nothing.
 
-Gradients travel by `paddle.DataParallel`, by `_averaging` in 16 bits, or by fleet's sharded optimizer.
+Gradients travel by `paddle.DataParallel`, by fleet's sharded optimizer, or by `_averaging`: in 16 bits, and
+after frozen parameters have begun to train, which `paddle.DataParallel` cannot learn.
 
 Reference: Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models",
 arXiv 1910.02054.
@@ -40,7 +41,7 @@ from paddlevideo_fast.errors import DistributionError, PaddleVideoFastError
 
 Value = TypeVar("Value")
 
-_BYTES_OF_16_BITS = 2
+_NUM_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
 class Neighbours:
@@ -190,6 +191,7 @@ class FleetDistribution(Distribution):
             dist.init_parallel_env()
         self._neighbours: Dict[int, Optional[Neighbours]] = {1: None}
         self._shared_error: Optional[Exception] = None
+        self._frozen_at_start: List[bool] = []
 
     @property
     def _sharded(self) -> bool:
@@ -198,6 +200,7 @@ class FleetDistribution(Distribution):
     def wrap(self, model: nn.Layer, optimizer: Optimizer) -> Tuple[nn.Layer, Optimizer]:
         if self._sharded:
             return _shard(model, optimizer)
+        self._frozen_at_start = _frozen(model)
         wrapped = paddle.DataParallel(
             model,
             comm_buffer_size=self.settings.comm_buffer_size,
@@ -209,11 +212,12 @@ class FleetDistribution(Distribution):
     def accumulating(self, model: nn.Layer, last: bool) -> ContextManager[Any]:
         if self._sharded:  # gradients travel in the optimizer's step
             return contextlib.nullcontext()
-        if self.settings.allreduce_dtype == "float32":
+        dtype = self.settings.allreduce_dtype
+        if dtype == "float32" and _frozen(model) == self._frozen_at_start:
             return contextlib.nullcontext() if last else model.no_sync()
         stack = contextlib.ExitStack()
         if last:
-            dtype, size = self.settings.allreduce_dtype, self.settings.comm_buffer_size
+            size = self.settings.comm_buffer_size
             stack.enter_context(_averaging(model.parameters(), self.world_size, dtype, size))
         stack.enter_context(model.no_sync())
         return stack
@@ -311,10 +315,10 @@ def _for_others(problem: Exception, rank: int) -> Exception:
 def _averaging(
     parameters: Sequence[paddle.Tensor], world_size: int, dtype: str, buffer_size: float
 ) -> Iterator[None]:
-    """Averages the gradients over all processes when the block ends, in 16 bits.
+    """Averages the gradients over all processes when the block ends.
 
-    `paddle.DataParallel` sends gradients in their own type only. These messages leave when the backward pass
-    is over, so no computation hides them.
+    `paddle.DataParallel` sends gradients in their own type only, and only of parameters that trained when it
+    was made. These messages leave when the backward pass is over, so no computation hides them.
 
     Args:
         parameters: the same on all processes. A parameter without a gradient is skipped.
@@ -325,7 +329,7 @@ def _averaging(
     yield
     with paddle.no_grad():
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-        for bucket in _buckets(gradients, int(buffer_size * 2**20)):
+        for bucket in _buckets(gradients, int(buffer_size * 2**20) // _NUM_BYTES[dtype]):
             # divided first: a sum of float16 could leave its range
             together = paddle.concat([gradient.flatten() / world_size for gradient in bucket]).astype(dtype)
             dist.all_reduce(together)
@@ -334,16 +338,20 @@ def _averaging(
                 paddle.assign(part.astype(gradient.dtype).reshape(gradient.shape), gradient)
 
 
-def _buckets(gradients: Sequence[paddle.Tensor], num_bytes: int) -> Iterator[List[paddle.Tensor]]:
-    """Groups gradients into messages of at most `num_bytes`; a larger gradient is a message of its own."""
+def _frozen(model: nn.Layer) -> List[bool]:
+    return [parameter.stop_gradient for parameter in model.parameters()]
+
+
+def _buckets(gradients: Sequence[paddle.Tensor], num_values: int) -> Iterator[List[paddle.Tensor]]:
+    """Groups gradients into messages of `num_values` numbers; a larger gradient is a message of its own."""
     bucket: List[paddle.Tensor] = []
     size = 0
     for gradient in gradients:
-        if bucket and size + gradient.size * _BYTES_OF_16_BITS > num_bytes:
+        if bucket and size + gradient.size > num_values:
             yield bucket
             bucket, size = [], 0
         bucket.append(gradient)
-        size += gradient.size * _BYTES_OF_16_BITS
+        size += gradient.size
     if bucket:
         yield bucket
 

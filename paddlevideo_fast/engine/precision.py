@@ -41,6 +41,10 @@ class Precision:
         """The logits of `model`, or a tuple of logits, as float32: the loss is computed in full precision."""
         return model(clips)
 
+    def operators(self, model: nn.Layer) -> ContextManager[Any]:
+        """Context in which the operators of a model, or of a part of it, compute in this precision."""
+        return contextlib.nullcontext()
+
     def backward(self, loss: paddle.Tensor) -> None:
         """Back-propagates a scalar loss."""
         loss.backward()

@@ -7,16 +7,15 @@ from typing import Any, List, Optional, Tuple
 
 from paddle import nn
 
+from paddlevideo_fast.modeling.recompute import is_recomputing
+from paddlevideo_fast.modeling.stages import learned_parameters
+
 _CONVOLUTIONS = (nn.Conv2D, nn.Conv3D)
 
 
 def count_parameters(model: nn.Layer) -> int:
     """The number of parameters, frozen ones included; statistics of batch norms do not count."""
-    return sum(
-        parameter.size
-        for name, parameter in model.named_parameters()
-        if not name.endswith(("._mean", "._variance"))
-    )
+    return sum(parameter.size for parameter in learned_parameters(model).values())
 
 
 class MacCounter:
@@ -28,7 +27,8 @@ class MacCounter:
             model(clips)
         print(counter.macs / len(clips))
 
-    Use `start` and `stop` where the passes are not in one block.
+    Use `start` and `stop` where the passes are not in one block. What a backward pass computes once more
+    (`RUNTIME.recompute`) does not count.
 
     A layer that cannot be counted does not end the pass; the error comes when the result is read.
     """
@@ -70,6 +70,8 @@ class MacCounter:
         self.stop()
 
     def _count(self, layer: nn.Layer, inputs: Tuple[Any, ...], output: Any) -> None:
+        if is_recomputing():
+            return
         try:
             shape = layer.weight.shape
             # a convolution has [out, in / groups, *kernel], a product of them per output; a linear [in, out]

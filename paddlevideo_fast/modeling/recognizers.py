@@ -12,8 +12,10 @@ from paddlevideo_fast.config.sections import Component, Group, ListOf, NamedList
 from paddlevideo_fast.config.types import Activation, arguments_of
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.log import get_logger
+from paddlevideo_fast.modeling.freezing import Freezable, set_frozen
 from paddlevideo_fast.modeling.losses import loss_of_each
 from paddlevideo_fast.modeling.preprocess import Layout, MixedLabels
+from paddlevideo_fast.modeling.stages import Stage, learned_parameters, stages_of
 from paddlevideo_fast.modeling.weights import WeightReport, load_weights
 from paddlevideo_fast.registry import (
     BACKBONES,
@@ -25,7 +27,7 @@ from paddlevideo_fast.registry import (
 )
 
 
-class Recognizer(nn.Layer):
+class Recognizer(Freezable):
     """A backbone and a head.
 
     Args:
@@ -36,6 +38,7 @@ class Recognizer(nn.Layer):
         layout: layout of the clips that `forward` takes, as `Preprocess` makes them.
         data_formats: layouts of feature maps that the recognizer works with.
         load_report: the report of the last `load_pretrained`.
+        stages: by name, from the clip to the logits; see `modeling.stages`.
 
     Raises:
         ConfigError: the head does not fit the backbone.
@@ -55,6 +58,7 @@ class Recognizer(nn.Layer):
             raise ConfigError(problems)
         self.backbone = backbone
         self.head = head
+        self.stages: Dict[str, Stage] = stages_of(backbone)
         self.load_report: Optional[WeightReport] = None
 
     def _misfits(self, backbone: nn.Layer, head: nn.Layer) -> List[str]:
@@ -215,7 +219,7 @@ _LOSSES = ListOf(Component(DISTILLATION_LOSSES))
 
 
 @RECOGNIZERS.register()
-class RecognizerDistillation(nn.Layer):
+class RecognizerDistillation(Freezable):
     """Networks over frames that learn from each other; the network called `Student` is the result.
 
     In evaluation, export and prediction only the student runs and gives the logits. A checkpoint holds all
@@ -230,6 +234,7 @@ class RecognizerDistillation(nn.Layer):
 
     Attributes:
         layout: layout of the clips that `forward` takes.
+        stages: of all networks, by names such as `Student.stem`; see `modeling.stages`.
 
     Raises:
         ConfigError: there is no student, a loss names an unknown network, a network is in no loss of the
@@ -264,10 +269,16 @@ class RecognizerDistillation(nn.Layer):
             self.add_sublayer(name, network)
         # the student's logits come first in what `forward` gives
         self._names = [STUDENT, *(name for name in names if name != STUDENT)]
-        self._frozen = [name for name, is_frozen in zip(names, frozen) if is_frozen]
         self._losses = {True: list(loss["Train"]), False: list(loss["Val"])}
-        for name in self._frozen:
-            _freeze(getattr(self, name))
+        self.stages: Dict[str, Stage] = {
+            f"{name}.{stage}": Stage(tuple(f"{name}.{layer}" for layer in layers), num_later)
+            for name in names
+            for stage, (layers, num_later) in getattr(self, name).stages.items()
+        }
+        for name, is_frozen in zip(names, frozen):
+            if is_frozen:
+                network = getattr(self, name)
+                set_frozen(network, learned_parameters(network))
         self.train()
 
     @property
@@ -291,12 +302,6 @@ class RecognizerDistillation(nn.Layer):
             for model in self._names
             for name, factor in getattr(self, model).lr_multipliers.items()
         }
-
-    def train(self) -> None:
-        """Switches to training mode; frozen networks stay in evaluation mode, without dropout."""
-        super().train()
-        for name in self._frozen:
-            getattr(self, name).eval()
 
     def forward(self, clips: paddle.Tensor) -> Union[paddle.Tensor, Tuple[paddle.Tensor, ...]]:
         """Clips, normalised float [N, T, 3, H, W], to logits.
@@ -362,14 +367,6 @@ def _networks(models: Sequence[Tuple[str, Mapping[str, nn.Layer]]]) -> List[Reco
     if problems:
         raise ConfigError(problems)
     return networks
-
-
-def _freeze(model: nn.Layer) -> None:
-    for parameter in model.parameters():
-        parameter.stop_gradient = True
-    for layer in model.sublayers():
-        if isinstance(layer, nn.BatchNorm2D):
-            layer._use_global_stats = True
 
 
 def _no_student(names: Iterable[str]) -> str:

@@ -44,6 +44,7 @@ def group_parameters(
     lr_multipliers: Mapping[str, float],
     decay_one_dimensional: bool = False,
     no_decay_words: Sequence[str] = (),
+    stage_factors: Optional[Mapping[str, float]] = None,
 ) -> List[ParameterGroup]:
     """Puts each parameter into exactly one group.
 
@@ -53,6 +54,7 @@ def group_parameters(
             fits a name counts; without one the factor is 1.
         decay_one_dimensional: weight decay also on biases and batch norms (all parameters of one dimension).
         no_decay_words: no weight decay on parameters with one of these words in their name.
+        stage_factors: more factors, by names or their starts as in `lr_multipliers`; both are multiplied.
 
     Returns:
         Groups in the order of their first parameters.
@@ -66,10 +68,15 @@ def group_parameters(
     members: Dict[Tuple[bool, float], List[str]] = {}
     for name, shape in shapes.items():
         decay = (len(shape) > 1 or decay_one_dimensional) and not any(word in name for word in no_decay_words)
-        fitting = [key for key in lr_multipliers if _covers(key, name)]
-        factor = lr_multipliers[max(fitting, key=len)] if fitting else 1.0
-        members.setdefault((decay, float(factor)), []).append(name)
+        factor = _factor_of(name, lr_multipliers) * _factor_of(name, stage_factors or {})
+        members.setdefault((decay, factor), []).append(name)
     return [ParameterGroup(tuple(names), *rule) for rule, names in members.items()]
+
+
+def _factor_of(name: str, factors: Mapping[str, float]) -> float:
+    """The value of the longest entry that fits a name; 1 where none does."""
+    fitting = [key for key in factors if _covers(key, name)]
+    return float(factors[max(fitting, key=len)]) if fitting else 1.0
 
 
 def _covers(key: str, name: str) -> bool:
@@ -89,6 +96,10 @@ class OptimizerRecipe:
         no_weight_decay_name: words separated by spaces; no weight decay on parameters with one in their name.
         lr_multipliers: parameter name (or start of names, up to a dot) to factor on the learning rate.
             None: what the model's head asks for (TSM: weight of the last layer 5, its bias 10).
+        layer_decay: factor on the learning rate from each stage of the network to the stage before it: the
+            head has the rate, the last stage of the backbone `layer_decay` times the rate, the stage before
+            that one `layer_decay`² times, and so on (arXiv 2106.08254). `lr_multipliers` come on top. None:
+            all stages have one rate.
         multi_precision: keep float32 copies of 16-bit parameters; with `amp` they are float32 already.
         base_batch_size: clips of one update that the learning rate is meant for; an update over k times as
             many, of all processes and accumulated batches, takes k times the rate. None: the rate as it is.
@@ -100,6 +111,7 @@ class OptimizerRecipe:
     decay_bn_bias: bool = False
     no_weight_decay_name: Optional[str] = None
     lr_multipliers: Optional[Dict[str, NonNegative]] = None
+    layer_decay: Optional[Annotated[float, Range(0.01, 1.0)]] = None
     multi_precision: bool = False
     base_batch_size: Optional[PositiveInt] = None
 
@@ -111,7 +123,8 @@ class OptimizerRecipe:
         """The model's parameters in groups of one rule each; every parameter is in exactly one group.
 
         Raises:
-            ConfigError: an entry of `lr_multipliers` fits no parameter.
+            ConfigError: an entry of `lr_multipliers` fits no parameter, or `layer_decay` finds a parameter in
+                no stage.
         """
         multipliers = self.lr_multipliers
         if multipliers is None:
@@ -122,6 +135,7 @@ class OptimizerRecipe:
                 multipliers,
                 self.decay_bn_bias,
                 (self.no_weight_decay_name or "").split(),
+                None if self.layer_decay is None else _stage_factors(model, self.layer_decay),
             )
         except KeyError as exc:
             raise ConfigError(
@@ -275,6 +289,24 @@ def _trained(model: nn.Layer) -> Dict[str, Any]:
         for name, parameter in model.named_parameters()
         if name.rpartition(".")[2] not in ("_mean", "_variance")
     }
+
+
+def _stage_factors(model: nn.Layer, layer_decay: float) -> Dict[str, float]:
+    """Name of a layer to the factor of its stage. The model's `stages` are as `modeling.stages` describes.
+
+    Reference: Bao et al., "BEiT: BERT Pre-Training of Image Transformers", arXiv 2106.08254, appendix.
+    """
+    stages = getattr(model, "stages", {})
+    factors = {layer: layer_decay**stage.num_later for stage in stages.values() for layer in stage.layers}
+    lost = [name for name in _trained(model) if not any(_covers(layer, name) for layer in factors)]
+    if lost:
+        raise ConfigError(
+            [
+                f"OPTIMIZER.layer_decay={layer_decay:g}: {lost[0]} belongs to no stage of the network; "
+                "name it in the backbone's stage_layers"
+            ]
+        )
+    return factors
 
 
 def _decay(weight_decay: Optional[Union[float, Mapping[str, Any]]]) -> Tuple[str, float]:

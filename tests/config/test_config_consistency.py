@@ -246,3 +246,18 @@ def test_several_clips_of_a_video_that_may_be_a_slip(num_clips, override, expect
     told = [text for _, text in logged]
     assert len(told) == len(expected)
     assert all(text.startswith(start) for text, start in zip(told, expected))
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("to_static=true", "a static graph keeps what is frozen; take to_static out"),
+        ("OPTIMIZER.use_multi_tensor=true", "keeps those of the first step; take use_multi_tensor out"),
+        ("DISTRIBUTED={sharding_degree: 2}", "before the first step; take sharding_degree out"),
+    ],
+)
+def test_parts_that_train_later_beside_what_is_settled_at_the_first_step(override, message):
+    (problem,) = problems_of(TSM, "FINETUNE={freeze: [stem], unfreeze_at: 3}", override)
+    assert problem.startswith("-o #1  FINETUNE.unfreeze_at: ")
+    assert problem.endswith(message)
+    check_sections(spec_of(TSM, "FINETUNE={freeze: [stem]}", override), *ALL)

@@ -8,7 +8,7 @@ from paddlevideo_fast.engine.callbacks.evaluation import (
 )
 from paddlevideo_fast.engine.callbacks.profiling import ProfilerOptions, Profiling, ProfilingFinished
 from paddlevideo_fast.engine.callbacks.recorder import Complexity, ProgressBar, Recorder
-from paddlevideo_fast.engine.callbacks.schedule import BatchNormSplits, LearningRate, PhaseLog
+from paddlevideo_fast.engine.callbacks.schedule import BatchNormSplits, LearningRate, PhaseLog, Unfreezing
 from paddlevideo_fast.engine.callbacks.tracking import Tracking
 from paddlevideo_fast.engine.trainer import Callback
 
@@ -28,5 +28,6 @@ __all__ = [
     "ProgressBar",
     "Recorder",
     "Tracking",
+    "Unfreezing",
     "restore",
 ]

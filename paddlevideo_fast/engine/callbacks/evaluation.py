@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from typing import Any, Dict, List, Mapping, Optional
+from typing import Any, Collection, Dict, List, Mapping, Optional
 
 import paddle
 
@@ -129,15 +129,18 @@ class ExponentialMovingAverage(Callback):
     Args:
         model: whose parameters are averaged.
         decay: between 0 and 1, such as 0.9998.
+        later: names of parameters that are frozen and will train later. A frozen parameter is its average.
 
     Reference:
         Polyak and Juditsky, Acceleration of stochastic approximation by averaging, 1992.
     """
 
-    def __init__(self, model: VideoModel, decay: float) -> None:
+    def __init__(self, model: VideoModel, decay: float, later: Collection[str] = ()) -> None:
         self.decay = decay
         self._parameters = {
-            name: parameter for name, parameter in model.named_parameters() if not parameter.stop_gradient
+            name: parameter
+            for name, parameter in model.named_parameters()
+            if not parameter.stop_gradient or name in later
         }
         self._average = self._flat()
         self._trained: List[paddle.Tensor] = []
@@ -162,7 +165,14 @@ class ExponentialMovingAverage(Callback):
     def step_end(self, trainer: Trainer) -> None:
         step = trainer.state.step
         decay = min(self.decay, (1 + step) / (10 + step))
-        self._average = self._average * decay + self._flat() * (1 - decay)
+        average = self._average * decay + self._flat() * (1 - decay)
+        parameters = self._parameters.values()
+        if any(each.stop_gradient for each in parameters):
+            frozen = paddle.concat(
+                [paddle.full([each.size], each.stop_gradient, "bool") for each in parameters]
+            )
+            average = paddle.where(frozen, self._average, average)
+        self._average = average
 
     @paddle.no_grad()
     def before_evaluation(self, trainer: Trainer) -> None:

@@ -8,9 +8,11 @@ import numpy as np
 from paddle import nn
 
 from paddlevideo_fast import solver
+from paddlevideo_fast.engine.checkpoint import settle_state
 from paddlevideo_fast.engine.distribution import Distribution
 from paddlevideo_fast.engine.trainer import Callback, Trainer
 from paddlevideo_fast.log import get_logger
+from paddlevideo_fast.modeling.freezing import Freezing
 from paddlevideo_fast.modeling.layers import (
     set_num_splits,
     set_split_statistics,
@@ -33,6 +35,25 @@ class LearningRate(Callback):
 
     def step_begin(self, trainer: Trainer) -> None:
         trainer.optimizer.set_lr(self.curve.at(trainer.progress))
+
+
+class Unfreezing(Callback):
+    """Freezes in each epoch what is frozen in it. That follows from the epoch, so it has no state.
+
+    Args:
+        freezing: the parts of the model and their epochs.
+    """
+
+    def __init__(self, freezing: Freezing) -> None:
+        self.freezing = freezing
+
+    def epoch_begin(self, trainer: Trainer) -> None:
+        freed = self.freezing.begin(trainer.state.epoch)
+        if freed:
+            settle_state(trainer.optimizer)
+            logger.info(
+                "epoch %d: %d more parameter tensors train from here on", trainer.state.epoch + 1, len(freed)
+            )
 
 
 class PhaseLog(Callback):

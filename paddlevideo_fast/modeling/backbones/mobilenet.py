@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Optional, Type
+from typing import Annotated, Any, ClassVar, List, Optional, Sequence, Type
 
 import paddle
 import paddle.nn.functional as F
@@ -17,6 +17,7 @@ from paddlevideo_fast.modeling.layers import (
     activation,
     temporal_shift,
 )
+from paddlevideo_fast.modeling.stages import HEAD
 from paddlevideo_fast.registry import BACKBONES
 
 Scale = Annotated[float, Range(0.1, 16.0)]
@@ -58,8 +59,11 @@ class FrameClassifier(nn.Layer):
         num_classes: length of the logits.
         out_channels: the same number.
         shift: the temporal shift, without parameters.
+        stage_layers: `stem`, `stage1` and so on, `last`, and the classifier as `head`; see `modeling.stages`.
+        classifier: name of the linear layer that gives the logits.
     """
 
+    classifier: ClassVar[str] = "fc"
     data_format = "NCHW"
 
     def __init__(
@@ -75,6 +79,11 @@ class FrameClassifier(nn.Layer):
         self.num_classes = self.out_channels = class_num
         self.shift_ratio = 1 / num_seg if shift_ratio is None else shift_ratio
         self.shift = TemporalShift(num_seg, self.shift_ratio)
+
+    def declare_stages(self, stem: List[str], stages: Sequence[List[str]], last: List[str]) -> None:
+        """Sets `stage_layers`; `last` are the layers between the last stage and the classifier."""
+        numbered = {f"stage{number}": names for number, names in enumerate(stages, 1)}
+        self.stage_layers = {"stem": stem, **numbered, "last": last, HEAD: [self.classifier]}
 
 
 class WideClassifier(FrameClassifier):
@@ -239,6 +248,8 @@ class PPTSM_MobileNetV2(FrameClassifier):
         Lin, Gan, Han, "TSM: Temporal Shift Module for Efficient Video Understanding", arXiv 1811.08383.
     """
 
+    classifier = "out"
+
     def __init__(self, scale: Scale = 1.0, **shared: Any) -> None:
         super().__init__(**shared)
         channels = int(32 * scale)
@@ -253,6 +264,11 @@ class PPTSM_MobileNetV2(FrameClassifier):
         last_channels = int(1280 * max(scale, 1.0))
         self.conv9 = ConvBN(channels, last_channels, 1, act="relu6")
         self.out = nn.Linear(last_channels, self.num_classes)
+        blocks = [
+            [f"{name}.{block}" for block, _ in getattr(self, name).named_children()]
+            for name in self._stage_names
+        ]
+        self.declare_stages(["conv1"], blocks, last=["conv9"])
 
     def forward(self, frames: paddle.Tensor) -> paddle.Tensor:
         """Frames [N*T, 3, H, W] to their logits [N*T, class_num]."""
@@ -283,8 +299,12 @@ class PPTSM_MobileNetV3(WideClassifier):
         super().__init__(**shared)
         channels = self.channels(16)
         self.conv = ConvBNPlain(3, channels, 3, stride=2, act="hardswish")
-        blocks = []
+        blocks: List[nn.Layer] = []
+        stages: List[List[str]] = [[]]
         for kernel_size, inner, width, squeeze, act, stride in _V3_BLOCKS:
+            if stride > 1:
+                stages.append([])
+            stages[-1].append(f"blocks.{len(blocks)}")
             sizes = channels, self.channels(inner), self.channels(width)
             blocks.append(_PlainResidual(*sizes, kernel_size, stride, act, self.shift, squeeze))
             channels = sizes[-1]
@@ -292,6 +312,7 @@ class PPTSM_MobileNetV3(WideClassifier):
         squeezed = self.channels(960)
         self.last_second_conv = ConvBNPlain(channels, squeezed, 1, act="hardswish")
         self.add_classifier(squeezed, "hardswish")
+        self.declare_stages(["conv"], stages, last=["last_second_conv", "last_conv"])
 
     def forward(self, frames: paddle.Tensor) -> paddle.Tensor:
         """Frames [N*T, 3, H, W] to their logits [N*T, class_num]."""

@@ -132,14 +132,18 @@ class PPTSM_v2(WideClassifier):
         )
         self.stages = nn.LayerList()
         for width, num_blocks, style in _STAGES:
-            blocks = []
+            layers = []
             for index in range(num_blocks):
                 out_channels = self.channels(width)
-                blocks.append(DepthwiseSeparable(channels, out_channels, 1 if index else 2, style))
+                layers.append(DepthwiseSeparable(channels, out_channels, 1 if index else 2, style))
                 channels = out_channels
-            self.stages.append(nn.Sequential(*blocks))
+            self.stages.append(nn.Sequential(*layers))
         self.add_classifier(channels, "relu")
         self.global_attention = FrameAttention(self.num_seg) if use_temporal_att else None
+        blocks = [[f"stages.{at}.{name}" for name, _ in self.stages[at].named_children()] for at in range(4)]
+        if use_temporal_att:
+            blocks[_SHIFTED_STAGE].insert(0, "global_attention")
+        self.declare_stages(["stem.0", "stem.1"], blocks, last=["last_conv"])
 
     @property
     def lr_multipliers(self) -> Dict[str, float]:

@@ -10,6 +10,7 @@ from paddle import nn
 
 from paddlevideo_fast.config.types import Range, Size
 from paddlevideo_fast.errors import ConfigError
+from paddlevideo_fast.modeling.freezing import set_frozen
 from paddlevideo_fast.modeling.layers import ConvBN, activation, temporal_shift
 from paddlevideo_fast.registry import BACKBONES
 
@@ -143,6 +144,7 @@ class FrameResNet(nn.Layer):
         out_channels: channels of the feature map.
         num_seg: frames in a clip if the network mixes frames, else None.
         shift_ratio: share of the channels in each fold of the temporal shift; 0.0 if there is none.
+        stage_layers: `stem`, `res2` to `res5`; see `modeling.stages`.
 
     Raises:
         ConfigError: a depth that does not exist.
@@ -178,9 +180,11 @@ class FrameResNet(nn.Layer):
         self.pool2D_max = nn.MaxPool2D(3, stride=2, padding=1, data_format=style.data_format)
         block = BottleneckBlock if depth >= 50 else BasicBlock
         self.block_names: List[str] = []
+        self.stage_layers: Dict[str, List[str]] = {"stem": self.stem_names}
         self._add_stages(block, width, stage_blocks or STAGE_BLOCKS[depth], style)
         self.out_channels = width * 8 * block.expansion
-        self.set_partial_bn(partial_bn)
+        if partial_bn:
+            self.set_partial_bn(True)
 
     def _add_stem(self, width: int, style: BlockStyle) -> None:
         self.stem_names = ["conv"]
@@ -192,12 +196,13 @@ class FrameResNet(nn.Layer):
         in_channels = width
         for stage, num_blocks in enumerate(stage_blocks):
             channels = width * 2**stage
-            for index in range(num_blocks):
+            names = [self._block_name(stage, index) for index in range(num_blocks)]
+            for index, name in enumerate(names):
                 stride = 2 if index == 0 and stage > 0 else 1
-                name = self._block_name(stage, index)
                 self.add_sublayer(name, block(in_channels, channels, stride, index == 0, style))
-                self.block_names.append(name)
                 in_channels = channels * block.expansion
+            self.block_names += names
+            self.stage_layers[f"res{stage + 2}"] = names
 
     def _block_name(self, stage: int, index: int) -> str:
         return block_name(self.depth, stage, index)
@@ -209,10 +214,9 @@ class FrameResNet(nn.Layer):
 
         Reference: Wang et al., "Temporal Segment Networks", arXiv 1608.00859, section 3.3.
         """
-        norms = [layer for layer in self.sublayers() if isinstance(layer, nn.BatchNorm2D)]
-        for norm in norms[1:]:
-            norm._use_global_stats = True if on else None
-            norm.weight.stop_gradient = norm.bias.stop_gradient = on
+        norms = [name for name, layer in self.named_sublayers() if isinstance(layer, nn.BatchNorm2D)]
+        frozen = [f"{norm}.{kind}" for norm in norms[1:] for kind in ("weight", "bias")]
+        set_frozen(self, frozen if on else ())
 
     def forward(self, frames: paddle.Tensor) -> paddle.Tensor:
         """Frames to features.

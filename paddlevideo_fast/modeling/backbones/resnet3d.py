@@ -186,6 +186,7 @@ class PathwayResNet(nn.Layer):
     Attributes:
         out_channels: channels of the feature maps, all pathways together.
         least_frames: the fewest frames that a clip may have.
+        stage_layers: `stem`, `res2` to `res5`, each with the fusion before it; see `modeling.stages`.
 
     Raises:
         ConfigError: a depth that does not exist.
@@ -220,6 +221,10 @@ class PathwayResNet(nn.Layer):
                 channels = [slow + fast * fusion.ratio, fast]
             self.add_sublayer(f"s{stage + 2}", _residual_stage(pathways, channels, stage, num_blocks))
             channels = [pathway.width * 2**stage * _EXPANSION for pathway in pathways]
+        self.stage_layers: Dict[str, List[str]] = {"stem": self._blocks("s1")}
+        for stage in range(4):
+            joined = [f"s{stage + 1}_fuse"] if fusion is not None else []
+            self.stage_layers[f"res{stage + 2}"] = [*joined, *self._blocks(f"s{stage + 2}")]
         self.out_channels = sum(channels)
 
     def forward(self, clips: paddle.Tensor) -> List[paddle.Tensor]:
@@ -242,6 +247,9 @@ class PathwayResNet(nn.Layer):
             if stage == 0 and self._halve_frames:
                 tensors = [F.max_pool3d(x, kernel_size=(2, 1, 1), stride=(2, 1, 1)) for x in tensors]
         return tensors
+
+    def _blocks(self, stage: str) -> List[str]:
+        return [f"{stage}.{name}" for name, _ in getattr(self, stage).named_children()]
 
     def _split(self, clips: paddle.Tensor) -> List[paddle.Tensor]:
         num_frames = clips.shape[2]

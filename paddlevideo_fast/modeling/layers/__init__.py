@@ -1,8 +1,10 @@
 """Building blocks shared by the networks."""
 
 from paddlevideo_fast.modeling.layers.batch_norm import (
+    BATCH_NORMS,
     SubBatchNorm2D,
     SubBatchNorm3D,
+    kept_statistics,
     restart_splits,
     set_num_splits,
     set_split_statistics,
@@ -19,6 +21,7 @@ from paddlevideo_fast.modeling.layers.operators import (
 )
 
 __all__ = [
+    "BATCH_NORMS",
     "ConvBN",
     "ConvBNPlain",
     "SqueezeExcitation",
@@ -26,6 +29,7 @@ __all__ = [
     "SubBatchNorm3D",
     "activation",
     "inference_operators",
+    "kept_statistics",
     "portable_operators",
     "restart_splits",
     "set_num_splits",

@@ -11,6 +11,8 @@ import paddle.nn.functional as F
 from paddle import nn
 from paddle.autograd import PyLayer
 
+BATCH_NORMS = (nn.BatchNorm1D, nn.BatchNorm2D, nn.BatchNorm3D)
+
 
 def sync_batch_norm(
     x: paddle.Tensor,
@@ -84,13 +86,14 @@ class _Normalized(PyLayer):
     ) -> paddle.Tensor:
         ctx.save_for_backward(x, weight, bias, mean, variance, count)
         ctx.group = group
+        # known here alone: what `saved_tensor` gives may be copies, as with RUNTIME.recompute
+        ctx.has_gradient = [not each.stop_gradient for each in (x, weight, bias)]
         ctx.options = {"epsilon": epsilon, "data_format": data_format}
         return F.batch_norm(_wide(x), mean, variance, weight, bias, **ctx.options).astype(x.dtype)
 
     @staticmethod
     def backward(ctx: Any, gradient: paddle.Tensor) -> Tuple[Any, ...]:
-        inputs = ctx.saved_tensor()
-        x, weight, bias, mean, variance, count = inputs
+        x, weight, bias, mean, variance, count = ctx.saved_tensor()
         wide_x = _wide(x)
         with paddle.enable_grad():
             leaves = _leaves(wide_x, weight, bias)
@@ -101,8 +104,9 @@ class _Normalized(PyLayer):
         slope, offset = ((part / count).astype(weight.dtype) * -scale for part in paddle.split(sums, 2))
         # slope · x̂ + offset is what the statistics pass on, and a batch norm itself
         of_x = direct + F.batch_norm(wide_x, mean, variance, slope, offset, **ctx.options)
-        gradients = of_x.astype(x.dtype), of_weight, of_bias, None, None, None
-        return tuple(None if tensor.stop_gradient else each for tensor, each in zip(inputs, gradients))
+        gradients = of_x.astype(x.dtype), of_weight, of_bias
+        wanted = (each if has else None for each, has in zip(gradients, ctx.has_gradient))
+        return (*wanted, None, None, None)
 
 
 def _leaves(*tensors: paddle.Tensor) -> List[paddle.Tensor]:
@@ -241,6 +245,8 @@ class SubBatchNorm(nn.Layer):
 
     @paddle.no_grad()
     def _aggregate(self) -> None:
+        if self._use_global_stats:
+            return  # the mean of equal numbers may differ from them in the last bit
         with paddle.amp.auto_cast(enable=False):
             means, variances = self.split_statistics()
             mean = means.mean(0)
@@ -339,6 +345,27 @@ def set_split_statistics(model: nn.Layer, statistics: Mapping[str, np.ndarray]) 
     for name, layer in sub_batch_norms(model):
         if layer.num_splits > 1:
             layer.set_split_statistics(statistics[f"{name}._mean"], statistics[f"{name}._variance"])
+
+
+@contextlib.contextmanager
+def kept_statistics(layer: nn.Layer) -> Iterator[None]:
+    """Context in which forward passes of a layer leave the running statistics of its batch norms alone."""
+    norms = [each for each in layer.sublayers(include_self=True) if isinstance(each, BATCH_NORMS)]
+    held = [
+        tensor
+        for norm in norms
+        if norm.training and not norm._use_global_stats
+        for pair in ((norm._mean, norm._variance), *getattr(norm, "_splits", ()))
+        for tensor in pair
+    ]
+    with paddle.no_grad():
+        values = [tensor.clone() for tensor in held]
+    try:
+        yield
+    finally:
+        with paddle.no_grad():
+            for tensor, value in zip(held, values):
+                paddle.assign(value, tensor)
 
 
 def _cut(x: paddle.Tensor, num_splits: int) -> List[paddle.Tensor]:

@@ -1,0 +1,177 @@
+"""Frozen parts of a network: what they are called, what they keep, what they cost, and when they train."""
+
+from __future__ import annotations
+
+import numpy as np
+import paddle
+import pytest
+
+from paddlevideo_fast.errors import ConfigError
+from paddlevideo_fast.modeling import build_model
+from paddlevideo_fast.modeling.freezing import Freezing, frozen_parameters, set_frozen
+from paddlevideo_fast.modeling.stages import learned_parameters, parameters_in
+
+TSM = {"name": "ResNetTSM", "depth": 18, "num_seg": 2, "width": 4, "stage_blocks": [1, 1, 1, 1]}
+HEAD = {"name": "TSMHead", "num_classes": 3, "in_channels": 32}
+LIGHT = {"num_seg": 2, "class_num": 3}
+NETWORKS = {
+    "tsm": ("Recognizer2D", TSM, HEAD),
+    "pptsm": (
+        "Recognizer2D",
+        {**TSM, "name": "ResNetTweaksTSM", "depth": 50},
+        {**HEAD, "name": "ppTSMHead", "in_channels": 128},
+    ),
+    "pptsm_v2": (
+        "Recognizer2D",
+        {"name": "PPTSM_v2", "scale": 0.125, "use_temporal_att": True, **LIGHT},
+        {"name": "MoViNetHead"},
+    ),
+    "mobilenet_v2": (
+        "Recognizer2D",
+        {"name": "PPTSM_MobileNetV2", "scale": 0.125, **LIGHT},
+        {"name": "MoViNetHead"},
+    ),
+    "mobilenet_v3": (
+        "Recognizer2D",
+        {"name": "PPTSM_MobileNetV3", "scale": 0.125, **LIGHT},
+        {"name": "MoViNetHead"},
+    ),
+    "slowfast": (
+        "Recognizer3D",
+        {"name": "ResNetSlowFast", "alpha": 2, "beta": 4, "width_per_group": 4, "stage_blocks": [1, 1, 1, 1]},
+        {"name": "SlowFastHead", "num_classes": 3, "width_per_group": 4, "beta": 4},
+    ),
+    "i3d": (
+        "Recognizer3D",
+        {"name": "ResNetI3D", "width_per_group": 4, "stage_blocks": [1, 1, 1, 1]},
+        {"name": "I3DHead", "num_classes": 3, "in_channels": 128},
+    ),
+}
+
+
+def make(name="tsm", **backbone):
+    framework, own, head = NETWORKS[name]
+    return build_model({"framework": framework, "backbone": {**own, **backbone}, "head": head})
+
+
+def clips_for(model):
+    shape = [2, 2, 3, 32, 32] if model.layout == "NTCHW" else [2, 3, 4, 32, 32]
+    return paddle.to_tensor(np.random.default_rng(1).standard_normal(shape).astype("float32"))
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_each_parameter_is_in_one_stage_and_frozen_leading_stages_build_no_graph(name):
+    model = make(name)
+    names = [found for stage in model.stages for found in parameters_in(model, stage, "key")]
+    assert sorted(names) == sorted(learned_parameters(model))
+    assert list(model.stages)[0] == "stem"
+    assert list(model.stages)[-1] == "head"
+    assert [stage.num_later for stage in model.stages.values()] == list(range(len(model.stages)))[::-1]
+    early = list(model.stages)[:-2]
+    Freezing(model, early)
+    model.train()
+    before = {key: value.numpy().copy() for key, value in model.state_dict().items()}
+    needs_graph = {}
+    layers = {layer: stage for stage in model.stages for layer in model.stages[stage].layers}
+    for key, layer in model.named_sublayers():
+        if key in layers:
+            layer.register_forward_post_hook(
+                lambda _, inputs, output, at=layers[key]: needs_graph.setdefault(at, set()).update(
+                    not tensor.stop_gradient for tensor in paddle.utils.flatten(output)
+                )
+            )
+    model.loss(model(clips_for(model)), paddle.to_tensor([0, 2])).backward()
+    assert all(needs_graph[stage] == {False} for stage in early)
+    assert True in needs_graph[list(model.stages)[-2]]
+    changed = {key for key, value in model.state_dict().items() if (value.numpy() != before[key]).any()}
+    trained = {key for key, value in learned_parameters(model).items() if value.grad is not None}
+    own = tuple(f"{layer}." for stage in list(model.stages)[-2:] for layer in model.stages[stage].layers)
+    assert all(key.startswith(own) for key in changed)  # statistics of batch norms
+    assert trained == {key for key in learned_parameters(model) if key.startswith(own)}
+
+
+def test_parts_are_stages_names_starts_or_patterns():
+    model = make()
+    assert parameters_in(model, "head", "key") == ["head.fc.weight", "head.fc.bias"]
+    assert parameters_in(model, "head.fc.bias", "key") == ["head.fc.bias"]
+    assert all(name.startswith("backbone.") for name in parameters_in(model, "backbone", "key"))
+    assert len(parameters_in(model, "backbone.*.bias", "key")) == 13
+    assert not any("_mean" in name for name in parameters_in(model, "*", "key"))
+    with pytest.raises(ConfigError, match=r"FINETUNE\.freeze\.1=layer1: fits no stage \(stem, res2, res3"):
+        Freezing(model, ["stem", "layer1"])
+    with pytest.raises(ConfigError, match="no stage"):
+        parameters_in(model, "backbone.con", "key")  # no start up to a dot
+
+
+def test_a_batch_norm_keeps_its_statistics_where_all_of_it_is_frozen():
+    model = make()
+    norm = model.backbone.res2a.conv0._batch_norm
+    set_frozen(model, parameters_in(model, "*.bias", "key"))
+    assert not norm._use_global_stats
+    set_frozen(model, parameters_in(model, "backbone.res2a.conv0._batch_norm", "key"))
+    assert norm._use_global_stats
+
+
+def test_frozen_dropout_is_off_and_comes_back():
+    model = make("pptsm_v2")
+    freezing = Freezing(model, ["last", "head"], 2)
+    model.train()
+    assert not model.backbone.last_conv.training
+    assert model.backbone.stem.training
+    freezing.begin(1)
+    assert not model.backbone.last_conv.training
+    assert freezing.begin(2) == freezing.later
+    assert model.backbone.last_conv.training
+    assert not frozen_parameters(model)
+
+
+def test_parts_train_at_their_epochs_and_what_was_frozen_before_stays():
+    model = make(partial_bn=True)
+    before = frozen_parameters(model)
+    freezing = Freezing(model, ["stem", "res2", "res3"], {"res3": 2, "res2": 4})
+    stages = {stage: set(parameters_in(model, stage, "key")) for stage in model.stages}
+
+    def frozen_stages():
+        now = frozen_parameters(model)
+        return [name for name in stages if stages[name] <= now], before <= now
+
+    assert frozen_stages() == (["stem", "res2", "res3"], True)
+    freezing.begin(2)
+    assert frozen_stages() == (["stem", "res2"], True)
+    freezing.begin(7)  # a run that was resumed late
+    assert frozen_stages() == (["stem"], True)
+    assert freezing.later == (stages["res2"] | stages["res3"]) - before
+
+
+@pytest.mark.parametrize(
+    ("parts", "unfreeze_at", "message"),
+    [
+        (["stem"], {"res2": 3}, "FINETUNE.unfreeze_at.res2: FINETUNE.freeze has no res2"),
+        (["backbone", "head"], 3, "FINETUNE.freeze: freezes all parameters; leave some out"),
+    ],
+)
+def test_what_cannot_be_meant_is_told(parts, unfreeze_at, message):
+    with pytest.raises(ConfigError, match=message):
+        Freezing(make(), parts, unfreeze_at)
+
+
+def test_a_distillation_has_the_stages_of_its_networks():
+    network = {"backbone": TSM, "head": HEAD}
+    cross_entropy = {"name": "DistillationCELoss", "model_name_pairs": ["Student", "GroundTruth"]}
+    mutual = {"name": "DistillationDMLLoss", "model_name_pairs": ["Student", "Teacher"]}
+    model = build_model(
+        {
+            "framework": "RecognizerDistillation",
+            "models": [{"Teacher": network}, {"Student": network}],
+            "loss": {"Train": [cross_entropy, mutual], "Val": [cross_entropy]},
+            "freeze_params_list": [True, False],
+        }
+    )
+    freezing = Freezing(model, ["Student.stem"], 1)
+    teacher = set(parameters_in(model, "Teacher", "key"))
+    assert frozen_parameters(model) == teacher | set(parameters_in(model, "Student.stem", "key"))
+    freezing.begin(1)
+    model.train()
+    assert frozen_parameters(model) == teacher
+    assert not model.Teacher.training
+    assert model.Student.training

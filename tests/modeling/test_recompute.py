@@ -1,0 +1,197 @@
+"""Layers that run twice: gradients, statistics and dropout as if they ran once."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import paddle
+import pytest
+
+from paddlevideo_fast.engine import Precision, RoundedPrecision
+from paddlevideo_fast.errors import ConfigError
+from paddlevideo_fast.modeling import MacCounter, build_model
+from paddlevideo_fast.modeling.freezing import Freezing
+from paddlevideo_fast.modeling.layers import set_num_splits, set_sync_group
+from paddlevideo_fast.modeling.recompute import recompute_stages
+
+TSM = {
+    "framework": "Recognizer2D",
+    "backbone": {"name": "ResNetTSM", "depth": 18, "num_seg": 2, "width": 4, "stage_blocks": [2, 1, 1, 1]},
+    "head": {"name": "TSMHead", "num_classes": 3, "in_channels": 32, "drop_ratio": 0.5},
+}
+SLOWFAST = {
+    "framework": "Recognizer3D",
+    "backbone": {
+        "name": "ResNetSlowFast", "alpha": 2, "beta": 4, "width_per_group": 4, "stage_blocks": [1, 1, 1, 1],
+    },
+    "head": {"name": "SlowFastHead", "num_classes": 3, "width_per_group": 4, "beta": 4},
+}  # fmt: skip
+PPTSM_V2 = {
+    "framework": "Recognizer2D",
+    "backbone": {"name": "PPTSM_v2", "num_seg": 2, "class_num": 3, "scale": 0.125, "use_temporal_att": True},
+    "head": {"name": "MoViNetHead"},
+}
+
+
+class DroppingBlock(paddle.nn.Layer):
+    """A block with dropout inside, as transformers have."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = paddle.nn.Linear(8, 8)
+        self.dropout = paddle.nn.Dropout(0.5)
+
+    def forward(self, x):
+        return x + paddle.tanh(self.dropout(self.fc(x)))
+
+
+class Dropping(paddle.nn.Layer):
+    """A backbone of two such blocks over frames [N*T, 3, 32, 32], with its own names of stages."""
+
+    data_format, num_seg, out_channels, pretrained = "NCHW", None, 8, None
+    stage_layers = {"early": ["first"], "late": ["second"]}
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = DroppingBlock(), DroppingBlock()
+
+    def forward(self, frames):
+        x = frames.reshape([frames.shape[0], -1, 8]).mean(1)
+        return self.second(self.first(x)).unsqueeze(-1).unsqueeze(-1)
+
+
+def make(section):
+    paddle.seed(7)
+    if section is not Dropping:
+        return build_model(section)
+    from paddlevideo_fast.modeling.heads import TSMHead
+    from paddlevideo_fast.modeling.recognizers import Recognizer2D
+
+    return Recognizer2D(Dropping(), TSMHead(num_classes=3, in_channels=8))
+
+
+def trained(model, precision=None, num_steps=2):
+    """Losses, gradients and state after steps of plain gradient descent."""
+    precision = precision or Precision()
+    model.train()
+    rng = np.random.default_rng(1)
+    shape = [3, 2, 3, 32, 32] if model.layout == "NTCHW" else [3, 3, 4, 32, 32]
+    optimizer = paddle.optimizer.SGD(0.01, model.parameters())
+    found = {}
+    for step in range(num_steps):
+        paddle.seed(step)
+        clips = paddle.to_tensor(rng.standard_normal(shape).astype("float32"))
+        loss = model.loss(precision.forward(model, clips), paddle.to_tensor([0, 1, 2]))
+        precision.backward(loss)
+        found[f"loss {step}"] = loss.numpy()
+        for name, parameter in model.named_parameters():
+            if parameter.grad is not None:
+                found[f"gradient {step} {name}"] = parameter.grad.numpy().copy()
+        optimizer.step()
+        optimizer.clear_grad()
+    return {**found, **{name: value.numpy() for name, value in model.state_dict().items()}}
+
+
+def check_equal(found, expected):
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_array_equal(found[name], value, name)
+
+
+class Alone:
+    """A group of one process that shares the statistics of its batches with nobody."""
+
+    is_everyone = False
+
+    def all_sum(self, values):
+        return values.clone()
+
+
+CASES = {
+    "tsm": (TSM, {}),
+    "slowfast": (SLOWFAST, {}),
+    "pptsm_v2": (PPTSM_V2, {}),
+    "dropout": (Dropping, {}),
+    "splits": (TSM, {"splits": 3}),
+    "shared statistics": (TSM, {"group": Alone()}),
+    "bfloat16 O1": (TSM, {"precision": "O1"}),
+    "bfloat16 O2": (TSM, {"precision": "O2"}),
+    "some stages": (TSM, {"stages": ["res2", "res4"]}),
+    "frozen": (TSM, {"freeze": ["stem", "res3"]}),
+    "frozen, bfloat16": (TSM, {"freeze": ["stem", "res2"], "precision": "O2"}),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_everything_is_the_same_bit_for_bit(case):
+    section, options = CASES[case]
+    results = []
+    for twice in (False, True):
+        model = make(section)
+        precision = RoundedPrecision(options["precision"], "bfloat16") if "precision" in options else None
+        if "freeze" in options:
+            Freezing(model, options["freeze"])
+        set_num_splits(model, options.get("splits", 1))
+        set_sync_group(model, options.get("group"))
+        if twice:
+            operators = precision.operators if precision else None
+            recompute_stages(model, options.get("stages"), operators)
+        results.append(trained(model, precision))
+    check_equal(results[1], results[0])
+
+
+def calls_of(model, name):
+    """Counts the calls of the convolution `name`; they come with its hooks."""
+    calls = []
+    dict(model.named_sublayers())[name].register_forward_post_hook(lambda *_: calls.append(1) and None)
+    return calls
+
+
+def test_what_runs_twice():
+    model = make(TSM)
+    Freezing(model, ["stem"])
+    recompute_stages(model, ["stem", "res2"])
+    counted = {
+        name: calls_of(model, f"backbone.{name}") for name in ("conv._conv", "res2b.conv1", "res3a.conv0")
+    }
+    with MacCounter(model) as counter:
+        trained(model, num_steps=1)
+    assert {name: len(calls) for name, calls in counted.items()} == {
+        "conv._conv": 1,  # frozen and leading: nothing goes back to it
+        "res2b.conv1": 2,
+        "res3a.conv0": 1,
+    }
+    plain = make(TSM)
+    with MacCounter(plain) as expected:
+        trained(plain, num_steps=1)
+    assert counter.macs == expected.macs
+    for calls in counted.values():
+        calls.clear()
+    model.eval()
+    with paddle.no_grad():
+        model(paddle.zeros([1, 2, 3, 32, 32]))
+    assert {len(calls) for calls in counted.values()} == {1}
+
+
+def test_all_networks_of_a_distillation():
+    network = {"backbone": TSM["backbone"], "head": TSM["head"]}
+    ours = {"name": "DistillationCELoss", "model_name_pairs": ["Student", "GroundTruth"]}
+    section = {
+        "framework": "RecognizerDistillation",
+        "models": [{"Teacher": copy.deepcopy(network)}, {"Student": copy.deepcopy(network)}],
+        "loss": {
+            "Train": [ours, {"name": "DistillationDMLLoss", "model_name_pairs": ["Student", "Teacher"]}],
+            "Val": [ours],
+        },
+        "freeze_params_list": [True, False],
+    }
+    expected = trained(make(section))
+    model = make(section)
+    recompute_stages(model)
+    check_equal(trained(model), expected)
+
+
+def test_a_stage_that_is_not_there_is_told():
+    with pytest.raises(ConfigError, match=r"recompute\.1=res6: no such stage; the stages are stem, res2"):
+        recompute_stages(make(TSM), ["res2", "res6"])
