@@ -73,6 +73,7 @@ def make_split(
         training=training,
         seed=spec.run.seed,
         num_classes=num_classes if has_several else None,
+        class_names=spec.data.class_names,
     )
     check_labels(dataset.records, num_classes, split.dataset["file_path"], any_number=has_several)
     _check_mirrored_labels(spec, name, dataset, num_classes)

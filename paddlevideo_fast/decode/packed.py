@@ -178,6 +178,13 @@ class PackedReader(VideoReader):
         self._size: Tuple[int, int] = (int(entry["width"]), int(entry["height"]))
         self._shard, self._video = shard, video
 
+    def times_sec(self) -> np.ndarray:
+        """See `VideoReader`."""
+        times_usec = self._shard.directory.times_usec.get(self._video)
+        if times_usec is not None:
+            return times_usec / 1e6
+        return np.arange(self.num_frames) / self.avg_fps if self.avg_fps else super().times_sec()
+
     def _decode(self, wanted: List[int]) -> Iterator[Tuple[int, np.ndarray]]:
         for frame, image in zip(wanted, self._shard.images(self._video, wanted)):
             self._check_size(frame, jpeg_size(image) or self._size)  # before memory is taken for it

@@ -7,7 +7,9 @@ A packed data set is a folder of shards, and a shard is two files. All numbers a
 
         offset 0       header       HEADER, 96 bytes
         96             videos       num_videos × VIDEO, 32 bytes each
-                       text         UTF-8 JSON {"names": [...], "failures": [[name, cause], ...]}
+                       text         UTF-8 JSON {"names": [...], "failures": [[name, cause], ...]}, and
+                                    "times_usec": {"number of a video": [time of each frame], ...} for
+                                    videos whose frame rate varies
                        (zeros up to a multiple of 16)
         frames_offset  frames       num_frames × FRAME, 16 bytes each, up to the end of the file
 
@@ -36,7 +38,7 @@ import sys
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Iterable, List, Sequence, Tuple, Union
+from typing import Any, BinaryIO, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -68,7 +70,7 @@ VIDEO = np.dtype(
         ("num_frames", "<u4"),
         ("width", "<u2"),
         ("height", "<u2"),
-        ("label", "<i8"),
+        ("label", "<i8"),  # -1: only the list of the set says it
         ("fps", "<f8"),  # 0: unknown
     ]
 )
@@ -120,6 +122,7 @@ class Directory:
         num_frames: entries of the frame table.
         frames_offset: where it begins in the index.
         data_size: bytes of the data file.
+        times_usec: number of a video whose frame rate varies → time of each frame in microseconds.
     """
 
     settings: PackSettings
@@ -129,6 +132,7 @@ class Directory:
     num_frames: int
     frames_offset: int
     data_size: int
+    times_usec: Mapping[int, np.ndarray]
 
     @property
     def index_size(self) -> int:
@@ -147,9 +151,13 @@ def encode_index(
     failures: Sequence[Tuple[str, str]],
     frames: np.ndarray,
     data_size: int,
+    times_usec: Mapping[int, Sequence[int]],
 ) -> bytes:
     """The bytes of an index; see `Directory` for the arguments, and `frames` is [num_frames] FRAME."""
-    text = json.dumps({"names": list(names), "failures": list(failures)}).encode()
+    content: Dict[str, Any] = {"names": list(names), "failures": list(failures)}
+    if times_usec:
+        content["times_usec"] = {str(video): list(times) for video, times in times_usec.items()}
+    text = json.dumps(content).encode()
     size = HEADER.itemsize + videos.nbytes + len(text)
     text += bytes(-size % FRAME.itemsize)
     header = np.zeros((), HEADER)
@@ -197,7 +205,7 @@ def read_directory(index: BinaryIO) -> Directory:
         raise FormatError(f"is wrong: it has no room for {num_videos} videos")
     videos = np.frombuffer(rest, VIDEO, num_videos)
     _check_videos(videos, num_frames)
-    names, failures = _read_text(rest[videos.nbytes :])
+    names, failures, times_usec = _read_text(rest[videos.nbytes :], videos["num_frames"])
     if len(names) != num_videos:
         raise FormatError(f"is wrong: it names {len(names)} videos and has {num_videos}")
     numbers = {name: int(header[name]) for name in ("shard", "num_shards", "short_side", "quality")}
@@ -206,7 +214,8 @@ def read_directory(index: BinaryIO) -> Directory:
         raise FormatError(
             f"is wrong: shard {settings.shard} of {settings.num_shards}, quality {settings.quality}"
         )
-    return Directory(settings, videos, names, failures, num_frames, frames_offset, int(header["data_size"]))
+    data_size = int(header["data_size"])
+    return Directory(settings, videos, names, failures, num_frames, frames_offset, data_size, times_usec)
 
 
 def _check_videos(videos: np.ndarray, num_frames: int) -> None:
@@ -218,7 +227,7 @@ def _check_videos(videos: np.ndarray, num_frames: int) -> None:
         "num_frames": (counts > 0) & (ends <= num_frames),
         "width": videos["width"] > 0,
         "height": videos["height"] > 0,
-        "label": videos["label"] >= 0,
+        "label": videos["label"] >= -1,
         "fps": (videos["fps"] >= 0) & (videos["fps"] <= _MAX_FPS),  # and no NaN
     }
     for name, fits in right.items():
@@ -229,18 +238,28 @@ def _check_videos(videos: np.ndarray, num_frames: int) -> None:
         raise FormatError(f"is wrong: its videos have fewer than its {num_frames} frames")
 
 
-def _read_text(text: bytes) -> Tuple[List[str], List[Tuple[str, str]]]:
-    """Names, and the failures as pairs."""
+def _read_text(
+    text: bytes, counts: np.ndarray
+) -> Tuple[List[str], List[Tuple[str, str]], Dict[int, np.ndarray]]:
+    """Names, the failures as pairs, and the times of videos, which have `counts` frames."""
     try:
         content = json.loads(text.rstrip(b"\0"))
         names, failures = content["names"], [(name, cause) for name, cause in content["failures"]]
-        if isinstance(names, list) and all(
-            isinstance(word, str) for word in itertools.chain(names, *failures)
+        listed = content.get("times_usec", {}).items()
+        times = {int(video): np.array(values, np.int64) for video, values in listed}
+        if (
+            isinstance(names, list)
+            and all(isinstance(word, str) for word in itertools.chain(names, *failures))
+            and all(_are_times(values, counts[video]) for video, values in times.items())
         ):
-            return names, failures
-    except (ValueError, TypeError, KeyError, RecursionError):
+            return names, failures, times
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, RecursionError):
         pass
     raise FormatError("is wrong: its names cannot be read")
+
+
+def _are_times(values: np.ndarray, count: int) -> bool:
+    return values.shape == (count,) and values[0] == 0 and bool((np.diff(values) >= 0).all())
 
 
 class ShardWriter:
@@ -265,6 +284,7 @@ class ShardWriter:
         self._names: List[str] = []
         self._failures: List[Tuple[str, str]] = []
         self._frames: List[Tuple[int, int, int]] = []
+        self._times_usec: Dict[int, List[int]] = {}
         self._num_bytes = 0
 
     def __enter__(self) -> ShardWriter:
@@ -273,15 +293,24 @@ class ShardWriter:
         self._file = open(data, "wb")  # until the block ends
         return self
 
-    def add(self, name: str, label: int, fps: float, size: Tuple[int, int], images: Iterable[bytes]) -> None:
+    def add(
+        self,
+        name: str,
+        label: int,
+        fps: float,
+        size: Tuple[int, int],
+        images: Iterable[bytes],
+        times_usec: Optional[Sequence[int]] = None,
+    ) -> None:
         """Adds a video. Where `images` raises, nothing of the video stays, and the writer goes on.
 
         Args:
             name: what the list calls it.
-            label: number of its class.
+            label: number of its class; -1: only the list says it.
             fps: frames a second; 0.0 where unknown.
             size: (width, height) of the frames in pixels.
             images: the JPEG file of each frame.
+            times_usec: when each is shown, from 0 on, in microseconds; None: at regular distances.
         """
         first_byte, first_frame = self._num_bytes, len(self._frames)
         try:
@@ -297,6 +326,8 @@ class ShardWriter:
             self._num_bytes = first_byte
             del self._frames[first_frame:]
             raise
+        if times_usec is not None:
+            self._times_usec[len(self._videos)] = list(times_usec)
         self._videos.append((first_frame, len(self._frames) - first_frame, *size, label, fps))
         self._names.append(name)
 
@@ -323,4 +354,5 @@ class ShardWriter:
             self._failures,
             np.array(self._frames, FRAME),
             self._num_bytes,
+            self._times_usec,
         )

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from fractions import Fraction
 from itertools import accumulate
-from typing import Any, Callable, Iterable, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+
+import numpy as np
 
 # H.264 unit types (ITU-T H.264, table 7-1).
 _SLICE, _SEI, _DELIMITER, _FILLER = 1, 6, 9, 12
@@ -100,6 +103,43 @@ _MPEG4_EMPTY_BYTES = 19
 
 # One packet is one shown frame in these. VP8 hides reference frames in packets of their own.
 _ONE_FRAME_A_PACKET = frozenset({"h264", "hevc", "av1", "libdav1d", "vp9", "libvpx-vp9", "mpeg4"})
+
+
+class Timing(NamedTuple):
+    """When the frames of a video are shown.
+
+    Attributes:
+        ticks: time of each frame in units; the first is 0.
+        tick_sec: length of a unit in seconds.
+        rate: frames a second, on average.
+    """
+
+    ticks: Sequence[int]
+    tick_sec: Fraction
+    rate: Fraction
+
+    def seconds(self) -> np.ndarray:
+        """Time of each frame in seconds, float64."""
+        ticks: Any = np.arange(len(self.ticks)) if isinstance(self.ticks, range) else np.asarray(self.ticks)
+        return ticks * self.tick_sec.numerator / self.tick_sec.denominator
+
+
+def timing_of(timestamps: Iterable[Optional[int]], stream: Any, num_frames: int) -> Timing:
+    """The times of a video's frames; distances that differ only by the rounding of the file become equal.
+
+    Args:
+        timestamps: of the packets that are shown, in units of the stream.
+        stream: that they are of.
+        num_frames: of the video; where there are not as many timestamps, frames have the average distance.
+    """
+    rate = stream.average_rate or stream.guessed_rate or Fraction(25)
+    pts = sorted({value for value in timestamps if value is not None})
+    step = 1 / (rate * stream.time_base)
+    if len(pts) == num_frames:
+        error = np.abs(np.asarray(pts, np.float64) - pts[0] - np.arange(num_frames) * float(step))
+        if error.max() > min(1.0, step / 4):
+            return Timing([value - pts[0] for value in pts], stream.time_base, rate)
+    return Timing(range(num_frames), 1 / rate, rate)
 
 
 class FrameIndex:

@@ -22,7 +22,7 @@ from paddlevideo_fast.decode.container import (
 )
 from paddlevideo_fast.decode.headers import HeaderChanges
 from paddlevideo_fast.decode.holes import MOST_REORDERED, Hole, begins_with_key, number_frames
-from paddlevideo_fast.decode.packets import FrameIndex, index_packets, spare_test
+from paddlevideo_fast.decode.packets import FrameIndex, Timing, index_packets, spare_test, timing_of
 from paddlevideo_fast.decode.reader import OnCorrupt, VideoReader
 from paddlevideo_fast.decode.source import Source, VideoSource
 from paddlevideo_fast.errors import VideoDecodeError
@@ -41,6 +41,7 @@ class PictureDecoder:
     Attributes:
         shown: the labels of the frames, in the order they are shown; None for a frame that the file has lost.
         avg_fps: frames a second; 0.0 where nothing says.
+        timing: when the frames are shown.
         size: (width, height) of a frame as it is shown; None where only a decoded frame tells.
         stored_size: (width, height) of a frame before it is turned, as the file announces it.
         pixel_aspect: width of a pixel over its height, before the frame is turned.
@@ -74,6 +75,7 @@ class PictureDecoder:
             if not self._changes.is_constant:
                 source.keep()  # decoders will be replaced, see `_reset`
             index = index_packets(self._packets, stream, self._changes.entries)
+            timestamps = [None if packet.is_discard else packet.pts for packet in self._packets]
             for place, packet in enumerate(self._packets):
                 packet.pts = place
             self._turns: Set[int] = set()
@@ -88,6 +90,7 @@ class PictureDecoder:
                 self._is_spare = spare_test(self._codec) if self._may_skip else None
             if hole and (hole.cause or (index is None and self.damage)):
                 self._renumber(hole)
+            self.timing = timing_of(timestamps, stream, len(self.shown))
         except BaseException:
             self.close()
             raise
@@ -272,6 +275,17 @@ class PyAVReader(VideoReader):
         if not self.num_frames or (damage and self._is_strict):
             self.close()
             raise VideoDecodeError(self.path, f"damaged or cut off: {damage or 'no frame of it decodes'}")
+
+    @property
+    def timing(self) -> Timing:
+        """When the frames are shown."""
+        return self._decoder.timing
+
+    def times_sec(self) -> np.ndarray:
+        """See `VideoReader`."""
+        if not self.avg_fps and isinstance(self.timing.ticks, range):
+            return super().times_sec()
+        return self.timing.seconds()
 
     @property
     def quarter_turns(self) -> int:

@@ -1,16 +1,16 @@
-"""Annotation lists in PaddleVideo's format.
+"""Annotation lists: PaddleVideo's, and those with named fields (`tables`).
 
     video list:  path label
     frame list:  folder num_frames label
 
 Fields are separated by white space and read from the right, so paths may contain spaces. Blank lines are
-skipped.
+skipped. Lists whose names end in .jsonl or .csv have named fields.
 """
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
@@ -19,6 +19,8 @@ from paddlevideo_fast.decode import Span
 from paddlevideo_fast.decode.frames import DEFAULT_SUFFIX, is_frame_format
 from paddlevideo_fast.errors import AnnotationError, cause_of, shown
 from paddlevideo_fast.files import read_names, whence
+from paddlevideo_fast.loader.tables import Row, is_table, read_rows
+from paddlevideo_fast.registry import did_you_mean
 
 _MAX_CLASS_NAMES = 2**24  # bytes
 _MAX_DIGITS = 9
@@ -63,35 +65,41 @@ class VideoRecord:
         return label
 
 
-def read_video_list(file_path: str, data_prefix: Optional[str] = None, suffix: str = "") -> List[VideoRecord]:
-    """Records of a list with lines `path label`.
+def read_video_list(
+    file_path: str, data_prefix: Optional[str] = None, suffix: str = "", class_names: Optional[str] = None
+) -> List[VideoRecord]:
+    """Records of a list with lines `path label`, or with named fields.
 
     Args:
         file_path: the list.
         data_prefix: folder that relative paths start from.
         suffix: ending added to paths that lack it, such as ".mp4".
+        class_names: file with the names of the classes, for a list that names them.
 
     Raises:
         AnnotationError: the list is missing, empty or malformed.
     """
     records = []
-    for line, (path, label) in _lines(file_path, 2, "path label"):
-        if suffix and not path.endswith(suffix):
-            path += suffix
-        number = _integer(label, "label", 0, file_path, line)
-        records.append(VideoRecord(_join(data_prefix, path), (number,), line=line))
+    numbers = _ClassNumbers(file_path, class_names)
+    for row in _rows(file_path, 2, "path label"):
+        path = row.path if row.path.endswith(suffix) else row.path + suffix
+        records.append(_record(row, _join(data_prefix, path), numbers))
     return _not_empty(records, file_path, "path label")
 
 
 def read_frame_list(
-    file_path: str, data_prefix: Optional[str] = None, suffix: str = DEFAULT_SUFFIX
+    file_path: str,
+    data_prefix: Optional[str] = None,
+    suffix: str = DEFAULT_SUFFIX,
+    class_names: Optional[str] = None,
 ) -> List[VideoRecord]:
-    """Records of a list with lines `folder num_frames label`.
+    """Records of a list with lines `folder num_frames label`, or with named fields.
 
     Args:
         file_path: the list.
         data_prefix: folder that relative paths start from.
         suffix: format string from a frame's number, from 1, to its file name.
+        class_names: file with the names of the classes, for a list that names them.
 
     Raises:
         AnnotationError: the list is missing, empty or malformed, or `suffix` is no format string.
@@ -101,13 +109,57 @@ def read_frame_list(
             f"suffix {shown(suffix)} names no frames by number; expected e.g. img_{{:05}}.jpg"
         )
     records = []
-    for line, (folder, count, label) in _lines(file_path, 3, "folder num_frames label"):
-        num_frames = _integer(count, "num_frames", 1, file_path, line)
-        path = _join(data_prefix, folder)
-        records.append(
-            VideoRecord(path, (_integer(label, "label", 0, file_path, line),), num_frames, suffix, line)
-        )
+    numbers = _ClassNumbers(file_path, class_names)
+    for row in _rows(file_path, 3, "folder num_frames label"):
+        if row.num_frames is None:
+            raise AnnotationError(f"{file_path}:{row.line}: num_frames is missing: the images in the folder")
+        if row.span is not None and row.span.unit == "sec":
+            raise AnnotationError(
+                f"{file_path}:{row.line}: images have no times, so a span of seconds cannot be found in a "
+                "folder; give start_frame and end_frame"
+            )
+        record = _record(row, _join(data_prefix, row.path), numbers)
+        records.append(replace(record, num_frames=row.num_frames, frames_suffix=suffix))
     return _not_empty(records, file_path, "folder num_frames label")
+
+
+class _ClassNumbers:
+    """The numbers of the classes that a list names; the file with the names is read for the first of them."""
+
+    def __init__(self, file_path: str, class_names: Optional[str]) -> None:
+        self._list, self._file = file_path, class_names
+        self._numbers: Optional[Dict[str, int]] = None
+
+    def of(self, row: Row) -> Tuple[int, ...]:
+        """The labels of a row as numbers."""
+        return tuple(self._of_name(row.line, one) if isinstance(one, str) else one for one in row.labels)
+
+    def _of_name(self, line: int, name: str) -> int:
+        where = f"{self._list}:{line}: label {shown(name)}"
+        if self._file is None:
+            raise AnnotationError(
+                f"{where} is a name, and nothing says its number: give the file with the names of the "
+                "classes, as DATASET.class_names or --classes"
+            )
+        if self._numbers is None:
+            self._numbers = {text: number for number, text in enumerate(class_names_of(self._file))}
+        if name not in self._numbers:
+            hint = did_you_mean(name, tuple(self._numbers))
+            raise AnnotationError(
+                f"{where} is not among the {len(self._numbers)} names of {self._file}{hint}"
+            )
+        return self._numbers[name]
+
+
+def _record(row: Row, path: str, numbers: _ClassNumbers) -> VideoRecord:
+    return VideoRecord(
+        path, numbers.of(row), line=row.line, span=row.span, weight=row.weight, group=row.group
+    )
+
+
+def row_of(record: VideoRecord, path: str, span: Optional[Span]) -> Row:
+    """A record as an entry of a list with named fields, with another path and span."""
+    return Row(record.line, path, record.labels, record.num_frames, span, record.weight, record.group)
 
 
 def list_line(path: str, *numbers: int) -> Optional[str]:
@@ -191,24 +243,49 @@ def read_class_names(file_path: Union[str, Path], num_classes: int, key: str = "
         AnnotationError: the file cannot be read, or has another number of names.
     """
     where = f"{key} {file_path}".strip()
-    try:
-        names = [line.strip() for line in read_names(file_path, _MAX_CLASS_NAMES) if line.strip()]
-    except (OSError, ValueError) as error:
-        raise AnnotationError(f"{where}: cannot be read: {cause_of(error)}") from error
+    names = class_names_of(file_path, key)
     if len(names) != num_classes:
         raise AnnotationError(
             f"{where}: has {len(names)} names, the model {num_classes} classes; write one name a line"
         )
+    return names
+
+
+def class_names_of(file_path: Union[str, Path], key: str = "") -> List[str]:
+    """All names of a file of class names; see `read_class_names`."""
+    try:
+        names = [line.strip() for line in read_names(file_path, _MAX_CLASS_NAMES) if line.strip()]
+    except (OSError, ValueError) as error:
+        where = f"{key} {file_path}".strip()
+        raise AnnotationError(f"{where}: cannot be read: {cause_of(error)}") from error
     numbered = dict(name.partition(" ")[::2] for name in names)
-    labels = [str(label) for label in range(num_classes)]
+    labels = [str(label) for label in range(len(names))]
     if set(numbered) == set(labels) and all(numbered.values()):
         return [numbered[label].strip() for label in labels]
     return names
 
 
-def _lines(file_path: str, num_fields: int, expected: str) -> Iterator[Tuple[int, List[str]]]:
+def _rows(file_path: str, num_fields: int, expected: str) -> Iterator[Row]:
+    """The entries of a list of any format."""
+    lines = _lines(file_path)
+    if is_table(file_path):
+        yield from read_rows(file_path, lines)
+        return
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        fields = _fields(line, num_fields)
+        if len(fields) != num_fields:
+            raise AnnotationError(f"{file_path}:{number}: expected '{expected}', found {shown(line.strip())}")
+        count = None
+        if num_fields == 3:
+            count = _integer(fields[1], "num_frames", 1, file_path, number)
+        yield Row(number, fields[0], (_integer(fields[-1], "label", 0, file_path, number),), count)
+
+
+def _lines(file_path: str) -> List[str]:
     try:
-        lines = read_names(file_path)
+        return read_names(file_path)
     except FileNotFoundError:
         maker = maker_of_list(file_path)
         advice = f"type  {maker}  or check" if maker else "check"
@@ -216,13 +293,6 @@ def _lines(file_path: str, num_fields: int, expected: str) -> Iterator[Tuple[int
         raise AnnotationError(f"{file_path}: {text}") from None
     except (OSError, ValueError) as error:
         raise AnnotationError(f"{file_path}: the list cannot be read: {cause_of(error)}") from None
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        fields = _fields(line, num_fields)
-        if len(fields) != num_fields:
-            raise AnnotationError(f"{file_path}:{number}: expected '{expected}', found {shown(line.strip())}")
-        yield number, fields
 
 
 def _fields(line: str, count: int) -> List[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Mapping, Optional, Sequence, Union
+from typing import Any, Dict, Literal, Mapping, Optional, Sequence, Union
 
 from paddlevideo_fast.config import build, build_list
 from paddlevideo_fast.config.settings import PipelineSettings, settings_from
@@ -57,19 +57,27 @@ def build_dataset(
     training: bool,
     seed: int,
     num_classes: Optional[int] = None,
+    class_names: Optional[str] = None,
 ) -> ClipDataset:
     """A dataset from `DATASET.train`, `.valid` or `.test` and the pipeline of the same name.
 
-    For `num_classes` see `ClipDataset`.
+    Args:
+        dataset_section: the section.
+        pipeline_section: that pipeline.
+        training: see `ClipDataset`.
+        seed: of all randomness.
+        num_classes: see `ClipDataset`.
+        class_names: file with the names of the classes, for a list that names them.
 
     Raises:
         AnnotationError: the list is missing, empty or malformed.
     """
     pipeline, decoder = build_pipeline(pipeline_section), build_decoder(pipeline_section)
     _tell_what_has_no_effect(pipeline, training)
-    given = {"pipeline": pipeline, "decoder": decoder, "seed": seed, "training": training}
-    if num_classes is not None:
-        given["num_classes"] = num_classes
+    given: Dict[str, Any] = {"pipeline": pipeline, "decoder": decoder, "seed": seed, "training": training}
+    for name, value in (("num_classes", num_classes), ("class_names", class_names)):
+        if value is not None:
+            given[name] = value
     return build(DATASETS, dataset_section, **given)
 
 

@@ -151,6 +151,7 @@ class ClipDataset:
             some records several times and others not.
         decoder: opens the records; None: as files of this data set usually are.
         records: what there is, where no list says so.
+        class_names: file with the names of the classes, for a list that names them.
 
     Raises:
         AnnotationError: the list is missing, empty or malformed, or none of its files is there.
@@ -177,6 +178,7 @@ class ClipDataset:
         "num_classes",
         "decoder",
         "records",
+        "class_names",
     )
     ignored_arguments: ClassVar[Dict[str, str]] = {
         "test_mode": "the section (train, valid, test) says it",
@@ -200,12 +202,14 @@ class ClipDataset:
         sampler: RecordSampler = "shuffle",
         decoder: Optional[Decoder] = None,
         records: Optional[Sequence[VideoRecord]] = None,
+        class_names: Optional[str] = None,
     ) -> None:
         if num_retries < 1:
             raise LoaderError(f"num_retries is {num_retries}, expected 1 or more")
         self.file_path = file_path
         self.data_prefix = data_prefix
         self.suffix = suffix
+        self.class_names = class_names
         self.pipeline = pipeline
         self.decoder = decoder or type(self).usual_decoder()
         self.num_classes = num_classes
@@ -370,10 +374,10 @@ class ClipDataset:
 
 @DATASETS.register()
 class VideoDataset(ClipDataset):
-    """Video files from a list with lines `path label`."""
+    """Video files from a list: lines `path label`, or a .jsonl or .csv file."""
 
     def read_records(self) -> List[VideoRecord]:
-        records = read_video_list(self.file_path, self.data_prefix, self.suffix)
+        records = read_video_list(self.file_path, self.data_prefix, self.suffix, self.class_names)
         return require_files(records, self.file_path, self.data_prefix)
 
 
@@ -397,7 +401,7 @@ class SFVideoDataset(VideoDataset):
 
 @DATASETS.register()
 class FrameDataset(ClipDataset):
-    """Folders of images from a list with lines `folder num_frames label`.
+    """Folders of images from a list: lines `folder num_frames label`, or a .jsonl or .csv file.
 
     Args:
         suffix: format string from a frame's number, from 1, to its file name.
@@ -409,7 +413,7 @@ class FrameDataset(ClipDataset):
         super().__init__(file_path, suffix=suffix, **shared)
 
     def read_records(self) -> List[VideoRecord]:
-        records = read_frame_list(self.file_path, self.data_prefix, self.suffix)
+        records = read_frame_list(self.file_path, self.data_prefix, self.suffix, self.class_names)
         return require_files(records, self.file_path, self.data_prefix)
 
 
@@ -419,7 +423,8 @@ class PackedFrameDataset(ClipDataset):
 
     Args:
         file_path: the folder of the shards: all of their videos, with the labels they were packed with. Or a
-            list with lines `name label`, names as in the list that was packed: these videos and labels.
+            list with lines `name label`, or a .jsonl or .csv file, with names as in the list that was packed:
+            these videos and labels.
         data_prefix: with a list: the folder of the shards.
         split_by: how ranks share the data: "sample": by videos, anew in each epoch; "shard": by whole
             shards, so that a rank reads the same files in all epochs, and they may stay in its memory.
@@ -447,7 +452,7 @@ class PackedFrameDataset(ClipDataset):
             self.shards = open_shards(self.file_path)
             records = _all_records(self.shards)
         else:
-            listed = read_video_list(self.file_path)
+            listed = read_video_list(self.file_path, class_names=self.class_names)
             if not self.data_prefix:
                 raise AnnotationError(
                     f"{self.file_path}: is a list, so data_prefix must be the folder of its shards"
@@ -466,11 +471,20 @@ class PackedFrameDataset(ClipDataset):
 
 
 def _all_records(shards: Sequence[PackedShard]) -> List[VideoRecord]:
-    return [
+    records = [
         VideoRecord(shard.path_of(video), (label,), place=(number, video))
         for number, shard in enumerate(shards)
         for video, label in enumerate(shard.directory.videos["label"].tolist())
+        if label >= 0
     ]
+    num_videos = sum(map(len, shards))
+    if len(records) < num_videos:
+        raise AnnotationError(
+            f"{shards[0].path}: only the list that the packing wrote says the labels or spans of "
+            f"{num_videos - len(records)} of {num_videos} videos: give this list as file_path and the folder "
+            "of the shards as data_prefix"
+        )
+    return records
 
 
 def _listed_records(
@@ -494,6 +508,11 @@ def _listed_records(
             continue
         number, video = places[name]
         path = shards[number].path_of(video)
+        if record.span is not None:
+            try:
+                shards[number].open(video).frames_of(record.span)
+            except VideoDecodeError as error:
+                raise AnnotationError(f"{file_path}:{record.line}: {error.cause}") from None
         records.append(replace(record, path=path, place=(number, video)))
     if num_failed:
         get_logger().warning(f"{file_path}: {num_failed} videos are left out: they could not be packed")

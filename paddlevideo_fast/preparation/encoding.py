@@ -23,7 +23,8 @@ from av.video.reformatter import VideoReformatter
 
 from paddlevideo_fast.decode import open_video
 from paddlevideo_fast.decode.colour import RgbConverter
-from paddlevideo_fast.decode.container import open_packets
+from paddlevideo_fast.decode.container import open_container
+from paddlevideo_fast.decode.packets import Timing
 from paddlevideo_fast.decode.pyav_reader import PyAVReader
 from paddlevideo_fast.decode.source import VideoSource
 from paddlevideo_fast.errors import PaddleVideoFastError
@@ -41,20 +42,6 @@ _ONE_THREAD: Dict[str, Any] = {"threads": 1} if int(av.__version__.split(".")[0]
 
 class PrepareError(PaddleVideoFastError):
     """A video that cannot be prepared, although it may decode."""
-
-
-class Times(NamedTuple):
-    """When frames are shown.
-
-    Attributes:
-        timestamps: time of each frame in units; the first is 0.
-        unit_sec: length of a unit in seconds.
-        rate: frames a second, on average.
-    """
-
-    timestamps: Sequence[int]
-    unit_sec: Fraction
-    rate: Fraction
 
 
 class Source:
@@ -86,10 +73,10 @@ class Source:
         if min(self.size) < _MIN_SIDE_PX:
             raise PrepareError(f"its frames of {self._reader.width}×{self._reader.height} are too small")
         opened = VideoSource(path)
-        container, stream, packets, _ = open_packets(opened)
+        container, stream = open_container(opened)
         opened.release()
+        self.times = self._reader.timing
         with container:
-            self.times = _times(packets, stream, self.num_frames)
             codec = stream.codec_context
             form = codec.format
             self._has_own_colours = form is None or not (form.is_rgb or form.name.startswith("gray"))
@@ -151,16 +138,6 @@ class Source:
 def to_rgb(picture: av.VideoFrame) -> np.ndarray:
     """A picture as the reader returns it from a lossless file, uint8 [h, w, 3]."""
     return RgbConverter()(picture)
-
-
-def _times(packets: Sequence[Any], stream: Any, num_frames: int) -> Times:
-    unit_sec, rate = stream.time_base, stream.average_rate or stream.guessed_rate or Fraction(25)
-    pts = sorted({packet.pts for packet in packets if packet.pts is not None and not packet.is_discard})
-    step = 1 / (rate * unit_sec)
-    known = len(pts) == num_frames
-    if not known or all(abs(value - pts[0] - place * step) <= 1 for place, value in enumerate(pts)):
-        return Times(range(num_frames), 1 / rate, rate)
-    return Times([value - pts[0] for value in pts], unit_sec, rate)
 
 
 def _reformat(frame: av.VideoFrame, *args: Any, **options: Any) -> av.VideoFrame:
@@ -261,7 +238,7 @@ def encode(
     path: Path,
     preset: Preset,
     crf: float,
-    times: Times,
+    times: Timing,
     colour: Dict[str, int],
 ) -> None:
     """Writes an MP4 file without sound whose index comes first.
@@ -284,12 +261,12 @@ def encode(
         stream = output.add_stream("libx264", rate=times.rate, options={**_X264, "crf": f"{crf:.2f}"})
         stream.width, stream.height, stream.pix_fmt = first.width, first.height, first.format.name
         codec = stream.codec_context
-        codec.time_base = times.unit_sec
+        codec.time_base = times.tick_sec
         codec.gop_size, codec.max_b_frames, codec.thread_count = preset.gop, preset.bframes, 1
         for tag, value in colour.items():
             setattr(codec, tag, value)
-        for picture, timestamp in zip(chain([first], pictures), times.timestamps):
-            picture.pts, picture.time_base = timestamp, times.unit_sec
+        for picture, timestamp in zip(chain([first], pictures), times.ticks):
+            picture.pts, picture.time_base = timestamp, times.tick_sec
             picture.pict_type = 0  # the encoder decides the kind of picture, not the source
             output.mux(stream.encode(picture))
         output.mux(stream.encode())
@@ -327,7 +304,7 @@ def _find_crf(source: Source, scratch: Path, preset: Preset, wanted_db: float) -
     groups = trial_groups(source.num_frames, preset.gop)
     pictures = [picture for group in groups for picture in source.trial_pictures(group)]
     references = [to_rgb(picture) for picture in pictures]
-    times = Times(range(len(pictures)), Fraction(1, 25), Fraction(25))
+    times = Timing(range(len(pictures)), Fraction(1, 25), Fraction(25))
     crf, trials = _FIRST_CRF, []
     for _ in range(_NUM_TRIALS):
         encode(pictures, scratch, preset, crf, times, BT601_LIMITED)

@@ -1,9 +1,11 @@
 """Spans of videos: their frames, by number and by time."""
 
+import numpy as np
 import pytest
 
 from paddlevideo_fast.decode import Span, open_video
 from paddlevideo_fast.errors import VideoDecodeError
+from tests.support.exact_corpus import write_corpus_clip
 from tests.support.numbered_clips import read_number, write_clip
 
 
@@ -30,3 +32,32 @@ def test_a_span_outside_names_it_and_the_length(clip, span):
     with open_video(clip) as video, pytest.raises(VideoDecodeError) as caught:
         video.part(span)
     assert f"the span {span} is not inside the video, which lasts 24 frames" in str(caught.value)
+
+
+def test_a_span_of_seconds_has_the_frames_whose_time_is_in_it(clip):
+    assert _numbers(clip, Span(0.12, 0.28, "sec")) == [3, 4, 5, 6]
+    assert _numbers(clip, Span(0.1201, 0.2801, "sec")) == [3, 4, 5, 6]  # the lists' three decimals
+    assert _numbers(clip, Span(0.13, 0.27, "sec")) == [4, 5, 6]
+    assert _numbers(clip, Span(0.13, 0.14, "sec")) == [3]  # on display
+    assert _numbers(clip, Span(0.9, 1.2, "sec")) == [23]  # 0.24 s after the end
+
+
+@pytest.mark.parametrize(
+    "name", ["h264_variable_rate.mp4", "h264_variable_rate.mkv", "mpeg4_variable_rate.avi"]
+)
+def test_a_variable_frame_rate(tmp_path, name):
+    file = write_corpus_clip(tmp_path, name, 24)
+    shown = [number + number * number // 8 for number in file.numbers]
+    with open_video(str(file.path)) as video:
+        np.testing.assert_allclose(video.times_sec() * 25, np.subtract(shown, shown[0]), atol=0.02)
+    expected = [number for number, tick in zip(file.numbers, shown) if 10 <= tick - shown[0] < 40]
+    assert _numbers(str(file.path), Span(0.4, 1.6, "sec")) == expected
+
+
+def test_seconds_need_a_reader_that_knows_times(clip):
+    with open_video(clip, "cv2") as video:
+        assert [read_number(frame) for frame in video.part(Span(3, 5))] == [3, 4]
+        with pytest.raises(
+            VideoDecodeError, match="nothing says when its frames are shown; give spans in frames"
+        ):
+            video.part(Span(0.1, 0.2, "sec"))
