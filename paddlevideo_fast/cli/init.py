@@ -1,9 +1,9 @@
 r"""Makes a data set and a config from a folder of videos, so that training can begin.
 
 FOLDER holds a folder for each class. Folders named train and val (or valid, test) around the classes are the
-split. FOLDER may also be a CSV file with the columns path and label, or an annotation list. The command
-writes to --output: train.list, valid.list, classes.txt, config.yaml, data_set.png, and failures.txt where
-files do not decode.
+split. FOLDER may also be an annotation list; a .jsonl or .csv may say spans and groups, too. The command
+writes to --output: train.list, valid.list (.jsonl where there are spans, weights or groups), classes.txt,
+config.yaml, data_set.png, and failures.txt where files do not decode.
 
 The split follows from --seed and the names: a file keeps its side when you add others and run the command
 again. A config.yaml that is there already is kept.
@@ -21,14 +21,14 @@ import re
 import shlex
 from collections import Counter
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import yaml
 
 from paddlevideo_fast.cli.command import command_parser, count, quiet_import, run_command, say
 from paddlevideo_fast.config.load import load_config
 from paddlevideo_fast.config.zoo import source_of_weights
-from paddlevideo_fast.decode import open_video
+from paddlevideo_fast.decode import Span, open_video
 from paddlevideo_fast.errors import EXIT_FAILURES
 from paddlevideo_fast.files import write_text_whole
 from paddlevideo_fast.invocation import as_started
@@ -79,7 +79,7 @@ class _Recipe(NamedTuple):
 def build_parser() -> argparse.ArgumentParser:
     """The parser of `paddlevideo-fast init`."""
     parser = command_parser("init", __doc__)
-    parser.add_argument("source", type=Path, metavar="FOLDER", help="folder of classes, CSV file or list")
+    parser.add_argument("source", type=Path, metavar="FOLDER", help="folder of classes, or annotation list")
     parser.add_argument("--output", type=Path, required=True, help="folder for lists and config")
     parser.add_argument("--valid", type=Path, metavar="FILE", help="list or CSV of the validation videos")
     parser.add_argument(
@@ -131,14 +131,16 @@ def _run(args: argparse.Namespace) -> int:
     clips = [*source.clips]
     if args.valid is not None:
         clips = _with_valid(source, new_set.find(args.valid, args.classes, args.data_prefix))
-    files = Counter(clip.path for clip in clips)
-    probes = dict(zip(files, new_set.probe(list(files), args.workers, args.check == "all")))
-    left_out = [(str(path), probed.fault) for path, probed in probes.items() if probed.fault]
-    clips = [clip for clip in clips if not probes[clip.path].fault]
+    files = Counter((clip.path, clip.span) for clip in clips)
+    probes = new_set.probe(clips, args.workers, args.check == "all")
+    places = {(clip.path, clip.span): f"{clip.where}{clip.path}" for clip in clips}
+    left_out = [(places[key], probed.fault) for key, probed in probes.items() if probed.fault]
+    clips = [clip for clip in clips if not probes[clip.path, clip.span].fault]
     if not clips:
         raise ToolError(
             f"{args.source}: none of its {len(files)} videos decodes; {left_out[0][0]}: {left_out[0][1]}"
         )
+    ending = new_set.ending_of_lists(clips)
     sides = _sides(source, clips, args)
     counts = {
         side: Counter(clip.label for clip, own in zip(clips, sides) if own == side)
@@ -147,22 +149,22 @@ def _run(args: argparse.Namespace) -> int:
     with only_writer(args.output), _provenance(args).kept_in(args.output):
         for side in ("train", "valid"):
             lines, unlisted = new_set.lines_of(
-                source, [clip for clip, own in zip(clips, sides) if own == side]
+                source, [clip for clip, own in zip(clips, sides) if own == side], ending
             )
             left_out += unlisted
-            write_lines(args.output / f"{side}.list", lines)
+            write_lines(args.output / f"{side}{ending}", lines)
         write_lines(args.output / "classes.txt", source.classes)
         config = args.output / "config.yaml"
         remarks = [*source.remarks]
         if config.exists():
             remarks.append(f"{config} is kept as it is; remove it for a new one")
         else:
-            write_text_whole(config, _config(args, source, recipe, counts, remarks))
+            write_text_whole(config, _config(args, source, recipe, counts, remarks, ending))
             load_config(str(config))  # what was written is right, whatever the recipe
         _draw(args.output / "data_set.png", source, clips, counts)
     _tell(source, clips, counts, probes, remarks)
-    doubles = [str(path) for path, number in files.items() if number > 1]
-    intact = [probes[path] for path in files if not probes[path].fault]
+    doubles = [str(path) for (path, _), number in files.items() if number > 1]
+    intact = [probes[key] for key in files if not probes[key].fault]
     for warning in new_set.warnings_of(counts, intact, recipe.frames_of_clip, doubles):
         say(f"warning: {warning}")
     _tell_next(config, recipe)
@@ -209,8 +211,18 @@ def _with_valid(source: Source, valid: Source) -> List[Found]:
 
 def _sides(source: Source, clips: Sequence[Found], args: argparse.Namespace) -> List[str]:
     given = [clip.split for clip in clips]
+    grouped = [clip for clip in clips if clip.group]
     if "valid" in given:
-        return [side or "train" for side in given]
+        sides = [side or "train" for side in given]
+        for one in sorted({clip.group for clip in grouped}):
+            if len({side for clip, side in zip(clips, sides) if clip.group == one}) > 1:
+                source.remarks.append(f"the group {printable(one)} is in training and in validation")
+        return sides
+    if grouped:
+        if args.group:
+            raise ToolError(f"--group: {grouped[0].where}the list has groups of its own; leave the flag out")
+        groups = [clip.group or new_set.relative(source, clip.path) for clip in clips]
+        return new_set.split(list(zip(groups, (clip.label for clip in clips))), args.valid_share, args.seed)
     named = [(new_set.relative(source, clip.path), clip.label) for clip in clips]
     if args.group and not any(re.search(args.group, path) for path, _ in named):
         raise ToolError(f"--group {args.group}: matches none of the paths, such as {named[0][0]}")
@@ -229,13 +241,14 @@ def _config(
     recipe: _Recipe,
     counts: Mapping[str, Counter],
     remarks: List[str],
+    ending: str,
 ) -> str:
     """The text of the config: what differs from the recipe, sized for the data."""
     num_train, num_valid = (sum(counts[side].values()) for side in ("train", "valid"))
     root = str(source.root.absolute())
     clips = {"data_prefix": root, "suffix": ""}
-    train = {**clips, "file_path": str((args.output / "train.list").absolute())}
-    held_out = {**clips, "file_path": str((args.output / "valid.list").absolute())}
+    train = {**clips, "file_path": str((args.output / f"train{ending}").absolute())}
+    held_out = {**clips, "file_path": str((args.output / f"valid{ending}").absolute())}
     dataset: Dict[str, Any] = {
         "num_workers": "auto",
         "class_names": str((args.output / "classes.txt").absolute()),
@@ -281,13 +294,14 @@ def _draw(path: Path, source: Source, clips: Sequence[Found], counts: Mapping[st
     with quiet_import():
         from paddlevideo_fast.report.drawings import data_set_picture
 
-    paths: Dict[str, Path] = {}
+    firsts: Dict[str, Found] = {}
     for clip in clips:
-        paths.setdefault(clip.label, clip.path)
+        firsts.setdefault(clip.label, clip)
     examples = {}
-    for name, video in spread(list(paths.items()), _NUM_EXAMPLES):
-        with open_video(str(video)) as reader:
-            examples[name] = reader.read([reader.num_frames // 2])[0]
+    for name, clip in spread(list(firsts.items()), _NUM_EXAMPLES):
+        with open_video(str(clip.path)) as reader:
+            part = reader.part(clip.span) if clip.span else reader
+            examples[name] = part.read([part.num_frames // 2])[0]
     data_set_picture(path, source.classes, counts["train"], counts["valid"], examples)
 
 
@@ -295,7 +309,7 @@ def _tell(
     source: Source,
     clips: Sequence[Found],
     counts: Mapping[str, Counter],
-    probes: Mapping[Path, Probe],
+    probes: Mapping[Tuple[Path, Optional[Span]], Probe],
     remarks: Sequence[str],
 ) -> None:
     width = min(max([5, *(len(printable(name)) for name in source.classes)]), 40)
@@ -306,7 +320,7 @@ def _tell(
         print(f"... and {len(source.classes) - _NUM_COUNTED} more classes")
     total = [sum(counts[side].values()) for side in ("train", "valid")]
     print(f"{'all':<{width}}{total[0]:>8}{total[1]:>8}")
-    kept = [probes[clip.path] for clip in clips]
+    kept = [probes[clip.path, clip.span] for clip in clips]
     sizes = Counter(probed.size for probed in kept)
     (wide, high), number = sizes.most_common(1)[0]
     seconds = sorted(probed.seconds for probed in kept)

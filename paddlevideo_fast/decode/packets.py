@@ -118,27 +118,51 @@ class Timing(NamedTuple):
     tick_sec: Fraction
     rate: Fraction
 
+    def of(self, first: int, stop: int) -> Timing:
+        """The times of frames `first` to `stop` - 1, the first of which is shown at 0."""
+        ticks = self.ticks[first:stop]
+        return self._replace(ticks=[tick - ticks[0] for tick in ticks] if first else ticks)
+
     def seconds(self) -> np.ndarray:
         """Time of each frame in seconds, float64."""
         ticks: Any = np.arange(len(self.ticks)) if isinstance(self.ticks, range) else np.asarray(self.ticks)
         return ticks * self.tick_sec.numerator / self.tick_sec.denominator
 
 
-def timing_of(timestamps: Iterable[Optional[int]], stream: Any, num_frames: int) -> Timing:
+class Clock(NamedTuple):
+    """What a stream tells about time, read while its container is open.
+
+    Attributes:
+        timestamps: of its packets, in decoding order; None for one that is not shown or has none.
+        tick_sec: unit of the timestamps in seconds; None where nothing says.
+        rate: frames a second, on average; None where nothing says.
+    """
+
+    timestamps: Sequence[Optional[int]]
+    tick_sec: Optional[Fraction]
+    rate: Optional[Fraction]
+
+    @classmethod
+    def of(cls, stream: Any, packets: Iterable[Any]) -> Clock:
+        """The clock of a stream."""
+        timestamps = [None if packet.is_discard else packet.pts for packet in packets]
+        return cls(timestamps, stream.time_base, stream.average_rate or stream.guessed_rate)
+
+
+def timing_of(clock: Clock, num_frames: int) -> Timing:
     """The times of a video's frames; distances that differ only by the rounding of the file become equal.
 
     Args:
-        timestamps: of the packets that are shown, in units of the stream.
-        stream: that they are of.
+        clock: of the stream.
         num_frames: of the video; where there are not as many timestamps, frames have the average distance.
     """
-    rate = stream.average_rate or stream.guessed_rate or Fraction(25)
-    pts = sorted({value for value in timestamps if value is not None})
-    step = 1 / (rate * stream.time_base)
-    if len(pts) == num_frames:
+    rate = clock.rate or Fraction(25)
+    pts = sorted({value for value in clock.timestamps if value is not None})
+    if len(pts) == num_frames and clock.tick_sec:
+        step = 1 / (rate * clock.tick_sec)
         error = np.abs(np.asarray(pts, np.float64) - pts[0] - np.arange(num_frames) * float(step))
         if error.max() > min(1.0, step / 4):
-            return Timing([value - pts[0] for value in pts], stream.time_base, rate)
+            return Timing([value - pts[0] for value in pts], clock.tick_sec, rate)
     return Timing(range(num_frames), 1 / rate, rate)
 
 

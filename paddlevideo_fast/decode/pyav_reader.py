@@ -22,7 +22,7 @@ from paddlevideo_fast.decode.container import (
 )
 from paddlevideo_fast.decode.headers import HeaderChanges
 from paddlevideo_fast.decode.holes import MOST_REORDERED, Hole, begins_with_key, number_frames
-from paddlevideo_fast.decode.packets import FrameIndex, Timing, index_packets, spare_test, timing_of
+from paddlevideo_fast.decode.packets import Clock, FrameIndex, Timing, index_packets, spare_test, timing_of
 from paddlevideo_fast.decode.reader import OnCorrupt, VideoReader
 from paddlevideo_fast.decode.source import Source, VideoSource
 from paddlevideo_fast.errors import VideoDecodeError
@@ -68,14 +68,14 @@ class PictureDecoder:
             self._codec = stream.codec_context
             self.codec = self._codec.codec.canonical_name
             self._recovers = self._codec.name == "h264"
-            self.avg_fps = float(stream.average_rate or stream.guessed_rate or 0.0)
             self.stored_size = (self._codec.width, self._codec.height)
             self.pixel_aspect = float(stream.sample_aspect_ratio or 1)
             self._changes = HeaderChanges(self._packets, self._codec)
             if not self._changes.is_constant:
                 source.keep()  # decoders will be replaced, see `_reset`
             index = index_packets(self._packets, stream, self._changes.entries)
-            timestamps = [None if packet.is_discard else packet.pts for packet in self._packets]
+            clock = Clock.of(stream, self._packets)
+            self.avg_fps = float(clock.rate or 0.0)
             for place, packet in enumerate(self._packets):
                 packet.pts = place
             self._turns: Set[int] = set()
@@ -90,7 +90,7 @@ class PictureDecoder:
                 self._is_spare = spare_test(self._codec) if self._may_skip else None
             if hole and (hole.cause or (index is None and self.damage)):
                 self._renumber(hole)
-            self.timing = timing_of(timestamps, stream, len(self.shown))
+            self.timing = timing_of(clock, len(self.shown))
         except BaseException:
             self.close()
             raise
@@ -304,43 +304,43 @@ class PyAVReader(VideoReader):
         super().close()
         self._decoder.close()
 
-    def __iter__(self) -> Iterator[np.ndarray]:
-        """See `VideoReader`.
-
-        Raises:
-            RuntimeError: frames were read from this reader meanwhile.
-        """
-        self._require_open()
-        return self._iterate()
-
-    def pictures(self) -> Iterator[Any]:
-        """All frames in order as libav gives them: in the colours of the file, and not turned.
+    def pictures(self, first: int = 0, stop: Optional[int] = None) -> Iterator[Any]:
+        """Frames in order as libav gives them: in the colours of the file, and not turned.
 
         Their timestamps are labels of this reader.
+
+        Args:
+            first: number of the first.
+            stop: number of the frame after the last; None: all that follow.
 
         Raises:
             VideoDecodeError: a frame does not decode; none is replaced.
             RuntimeError: frames were read from this reader meanwhile.
         """
         self._require_open()
-        expected = 0
-        for index, picture in self._search(range(self.num_frames), skips=False):
-            if index != expected:
-                break
-            yield picture
-            expected += 1
-        if expected < self.num_frames:
+        expected, stop = first, self.num_frames if stop is None else stop
+        for skips in (True, False) if self._is_part(first, stop) else (False,):
+            for index, picture in self._search(range(expected, stop), skips):
+                if index != expected:
+                    break
+                yield picture
+                expected += 1
+        if expected < stop:
             cause = self._decoder.damage or "the decoder does not give it"
             raise VideoDecodeError(self.path, f"frame {expected} is damaged or missing: {cause}")
 
-    def _iterate(self) -> Iterator[np.ndarray]:
-        expected = 0
-        for index, picture in self._search(range(self.num_frames), skips=False):
+    def _is_part(self, first: int, stop: int) -> bool:
+        return (first, stop) != (0, self.num_frames)
+
+    def _iterate(self, first: int, stop: int) -> Iterator[np.ndarray]:
+        """See `VideoReader`; raises RuntimeError where frames were read from this reader meanwhile."""
+        expected = first
+        for index, picture in self._search(range(first, stop), skips=self._is_part(first, stop)):
             if index != expected:
                 break  # damage
             yield self._convert(index, picture)
             expected += 1
-        yield from self._read_from(expected)
+        yield from super()._iterate(expected, stop)
 
     def _decode(self, wanted: List[int]) -> Iterator[Tuple[int, np.ndarray]]:
         missing = set(wanted)

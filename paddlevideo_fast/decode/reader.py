@@ -104,9 +104,13 @@ class VideoReader(ABC):
             )
         return first, stop
 
-    def part(self, span: Span) -> VideoPart:
-        """The frames of a span as a video; closing it leaves this reader open. Raises as `frames_of`."""
-        return VideoPart(self, *self.frames_of(span))
+    def part(self, span: Span, margin: int = 0) -> VideoPart:
+        """The frames of a span, and `margin` more on both sides where the video has them, as a video.
+
+        Closing it leaves this reader open. Raises as `frames_of`.
+        """
+        first, stop = self.frames_of(span)
+        return VideoPart(self, max(first - margin, 0), min(stop + margin, self.num_frames))
 
     @abstractmethod
     def _decode(self, wanted: List[int]) -> Iterable[Tuple[int, np.ndarray]]:
@@ -212,11 +216,13 @@ class VideoReader(ABC):
         Raises:
             VideoDecodeError: a frame does not decode.
         """
-        return self._read_from(0)
+        self._require_open()
+        return self._iterate(0, self.num_frames)
 
-    def _read_from(self, first: int) -> Iterator[np.ndarray]:
-        for start in range(first, self.num_frames, 16):
-            yield from self.read(range(start, min(start + 16, self.num_frames)))
+    def _iterate(self, first: int, stop: int) -> Iterator[np.ndarray]:
+        """Frames `first` to `stop` - 1, in order."""
+        for start in range(first, stop, 16):
+            yield from self.read(range(start, min(start + 16, stop)))
 
     def __enter__(self) -> VideoReader:
         return self
@@ -267,37 +273,41 @@ class VideoPart(VideoReader):
         stop: number of the frame after the last, at most the video's number of frames.
 
     Attributes:
+        video: as given.
         first: as given.
     """
 
     def __init__(self, video: VideoReader, first: int, stop: int) -> None:
         if not 0 <= first < stop <= video.num_frames:
             raise ValueError(f"[{first}, {stop}) is no part of {video.num_frames} frames")
-        self._video, self.first = video, first
+        self.video, self.first = video, first
         self.path, self.codec, self.avg_fps = video.path, video.codec, video.avg_fps
         self.num_frames = stop - first
 
     @property
     def quarter_turns(self) -> int:
         """See `VideoReader`."""
-        return self._video.quarter_turns
+        return self.video.quarter_turns
 
     @property
     def pixel_aspect(self) -> float:
         """See `VideoReader`."""
-        return self._video.pixel_aspect
+        return self.video.pixel_aspect
 
     def times_sec(self) -> np.ndarray:
         """See `VideoReader`; the first frame of the part is at 0."""
-        times = self._video.times_sec()[self.first : self.first + self.num_frames]
+        times = self.video.times_sec()[self.first : self.first + self.num_frames]
         return times - times[0]
 
     def _shown_size(self) -> Tuple[int, int]:
         self._require_open()
-        return self._video.width, self._video.height
+        return self.video.width, self.video.height
+
+    def _iterate(self, first: int, stop: int) -> Iterator[np.ndarray]:
+        return self.video._iterate(self.first + first, self.first + stop)
 
     def _decode(self, wanted: List[int]) -> Iterator[Tuple[int, np.ndarray]]:
-        replaced_before = self._video.num_replaced - self.num_replaced
-        for index, picture in self._video._decode([self.first + index for index in wanted]):
-            self.num_replaced = self._video.num_replaced - replaced_before
+        replaced_before = self.video.num_replaced - self.num_replaced
+        for index, picture in self.video._decode([self.first + index for index in wanted]):
+            self.num_replaced = self.video.num_replaced - replaced_before
             yield index - self.first, picture

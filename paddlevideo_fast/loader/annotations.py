@@ -81,7 +81,7 @@ def read_video_list(
     """
     records = []
     numbers = _ClassNumbers(file_path, class_names)
-    for row in _rows(file_path, 2, "path label"):
+    for row in list_rows(file_path, 2, "path label"):
         path = row.path if row.path.endswith(suffix) else row.path + suffix
         records.append(_record(row, _join(data_prefix, path), numbers))
     return _not_empty(records, file_path, "path label")
@@ -110,7 +110,7 @@ def read_frame_list(
         )
     records = []
     numbers = _ClassNumbers(file_path, class_names)
-    for row in _rows(file_path, 3, "folder num_frames label"):
+    for row in list_rows(file_path, 3, "folder num_frames label"):
         if row.num_frames is None:
             raise AnnotationError(f"{file_path}:{row.line}: num_frames is missing: the images in the folder")
         if row.span is not None and row.span.unit == "sec":
@@ -157,9 +157,9 @@ def _record(row: Row, path: str, numbers: _ClassNumbers) -> VideoRecord:
     )
 
 
-def row_of(record: VideoRecord, path: str, span: Optional[Span]) -> Row:
+def row_of(record: VideoRecord, path: str, span: Optional[Span], num_frames: Optional[int] = None) -> Row:
     """A record as an entry of a list with named fields, with another path and span."""
-    return Row(record.line, path, record.labels, record.num_frames, span, record.weight, record.group)
+    return Row(record.line, path, record.labels, num_frames, span, record.weight, record.group)
 
 
 def list_line(path: str, *numbers: int) -> Optional[str]:
@@ -265,8 +265,17 @@ def class_names_of(file_path: Union[str, Path], key: str = "") -> List[str]:
     return names
 
 
-def _rows(file_path: str, num_fields: int, expected: str) -> Iterator[Row]:
-    """The entries of a list of any format."""
+def list_rows(file_path: str, num_fields: int = 2, expected: str = "path label") -> Iterator[Row]:
+    """The entries of a list of any format, with paths and labels as they stand there.
+
+    Args:
+        file_path: the list.
+        num_fields: of a line that has no named fields.
+        expected: what they are.
+
+    Raises:
+        AnnotationError: the list is missing or malformed.
+    """
     lines = _lines(file_path)
     if is_table(file_path):
         yield from read_rows(file_path, lines)

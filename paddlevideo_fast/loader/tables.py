@@ -229,7 +229,7 @@ class _Fields:
     def _text(self, name: str) -> str:
         text = self._fields.get(name)
         if not isinstance(text, str) or not text or "\0" in text:
-            raise self._error(f"{name} is {shown(text)}, expected a text")
+            raise self._error(f"{name} is {'missing' if text is None else shown(text)}, expected a text")
         return text
 
     def _labels(self) -> Tuple[Union[int, str], ...]:
@@ -241,8 +241,9 @@ class _Fields:
             return label.strip()
         if isinstance(label, int) and not isinstance(label, bool) and 0 <= label <= LARGEST:
             return label
+        found = "missing" if label is None else shown(label)
         raise self._error(
-            f"label is {shown(label)}, expected the number of a class from 0 on, its name, or a list of them "
+            f"label is {found}, expected the number of a class from 0 on, its name, or a list of them "
             "([] in .jsonl: no class)"
         )
 

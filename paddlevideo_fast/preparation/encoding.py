@@ -14,14 +14,14 @@ import os
 from fractions import Fraction
 from itertools import chain
 from pathlib import Path
-from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Sequence, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 import av
 import cv2
 import numpy as np
 from av.video.reformatter import VideoReformatter
 
-from paddlevideo_fast.decode import open_video
+from paddlevideo_fast.decode import Span, open_video
 from paddlevideo_fast.decode.colour import RgbConverter
 from paddlevideo_fast.decode.container import open_container
 from paddlevideo_fast.decode.packets import Timing
@@ -44,16 +44,32 @@ class PrepareError(PaddleVideoFastError):
     """A video that cannot be prepared, although it may decode."""
 
 
+class Part(NamedTuple):
+    """What to store of a video.
+
+    Attributes:
+        span: of the video.
+        margin: frames to store on both sides of it, where the video has them.
+    """
+
+    span: Span
+    margin: int
+
+
 class Source:
     """The pictures to store for a video. Use it as a context manager.
 
     Args:
         path: a video file.
         short_side_px: a longer short side is scaled down to this even number.
+        part: what of it to store; None: all.
 
     Attributes:
         size: width and height to store, in pixels, even.
-        num_frames: number of frames that the reader counts.
+        first: number of the first frame to store.
+        num_frames: number of frames to store.
+        inner: the frames [first, stop) of the span, among those that are stored.
+        share: of the frames of the video that are stored.
         times: when each frame is shown; distances that differ only by the rounding of the file become equal.
         colour: tags that tell a decoder how to read the stored pictures.
 
@@ -62,20 +78,27 @@ class Source:
         PrepareError: `path` is a folder, or the frames are too small.
     """
 
-    def __init__(self, path: str, short_side_px: int) -> None:
+    def __init__(self, path: str, short_side_px: int, part: Optional[Part] = None) -> None:
         if os.path.isdir(path):
             raise PrepareError(
                 "is a folder, not a video; paddlevideo-fast data pack  packs folders of frames"
             )
         self._reader = PyAVReader(path)
-        self.num_frames = self._reader.num_frames
+        self.first, self.num_frames = 0, self._reader.num_frames
+        self.inner = 0, self.num_frames
+        if part is not None:
+            first, stop = self._reader.frames_of(part.span)
+            stored = self._reader.part(*part)
+            self.first, self.num_frames = stored.first, stored.num_frames
+            self.inner = first - self.first, stop - self.first
+        self.share = self.num_frames / self._reader.num_frames
         self.size = stored_size(self._reader.width, self._reader.height, short_side_px, even=True)
         if min(self.size) < _MIN_SIDE_PX:
             raise PrepareError(f"its frames of {self._reader.width}×{self._reader.height} are too small")
         opened = VideoSource(path)
         container, stream = open_container(opened)
         opened.release()
-        self.times = self._reader.timing
+        self.times = self._reader.timing.of(self.first, self.first + self.num_frames)
         with container:
             codec = stream.codec_context
             form = codec.format
@@ -90,14 +113,14 @@ class Source:
         self._reader.close()
 
     def __iter__(self) -> Iterator[av.VideoFrame]:
-        """All pictures in order, 4:2:0, of `size`.
+        """The pictures in order, 4:2:0, of `size`.
 
         Raises:
             VideoDecodeError: a frame does not decode.
             PrepareError: the frames of the source differ in size.
         """
         decoded_size = None
-        for frame in self._reader.pictures():
+        for frame in self._reader.pictures(self.first, self.first + self.num_frames):
             if decoded_size not in (None, (frame.width, frame.height)):
                 raise PrepareError("the frame size changes within the video")
             decoded_size = frame.width, frame.height
@@ -106,7 +129,7 @@ class Source:
     def trial_pictures(self, indices: Sequence[int]) -> List[av.VideoFrame]:
         """Nearly the pictures that are stored for the frames `indices`, read by random access."""
         pictures = []
-        for rgb in self._reader.read(indices):
+        for rgb in self._reader.read([self.first + index for index in indices]):
             frame = av.VideoFrame.from_ndarray(
                 cv2.resize(rgb, self.size, interpolation=cv2.INTER_AREA), "rgb24"
             )
@@ -196,11 +219,13 @@ class Prepared(NamedTuple):
 
     Attributes:
         num_frames: frames of the source, and of the result.
-        bytes_before: size of the source file.
+        bytes_before: size of the source file, or of the part's share of its frames.
         bytes_after: size of the result.
         psnr_db: PSNR of the compared frames together, RGB.
         min_psnr_db: PSNR of the worst of them.
         crf: the rate factor found.
+        inner_first: number in the result of the first frame of the span; 0 where all of it was asked for.
+        inner_stop: number of the frame after the span's last.
     """
 
     num_frames: int
@@ -209,6 +234,8 @@ class Prepared(NamedTuple):
     psnr_db: float
     min_psnr_db: float
     crf: float
+    inner_first: int
+    inner_stop: int
 
 
 # Groups begin at fixed frames and depend on no other; no picture depends on a B-picture. The rest makes
@@ -272,13 +299,14 @@ def encode(
         output.mux(stream.encode())
 
 
-def prepare(path: str, target: Path, settings: Settings) -> Prepared:
+def prepare(path: str, target: Path, settings: Settings, part: Optional[Part] = None) -> Prepared:
     """Writes the prepared video `target`, completely or not at all.
 
     Args:
         path: the source.
         target: an MP4 file.
         settings: see `Settings`.
+        part: what of the source to store; None: all.
 
     Raises:
         VideoDecodeError: the source does not decode.
@@ -286,15 +314,16 @@ def prepare(path: str, target: Path, settings: Settings) -> Prepared:
         av.FFmpegError: writing or encoding fails.
     """
     preset, wanted_db = PRESETS[settings.preset], settings.target_psnr_db
-    with whole(target) as partial, Source(path, settings.short_side_px) as source:
+    with whole(target) as partial, Source(path, settings.short_side_px, part) as source:
         crf = _find_crf(source, partial, preset, wanted_db)
         for _ in range(_NUM_TRIALS):
             kept: Dict[int, np.ndarray] = {}
             encode(_keeping(source, kept), partial, preset, crf, source.times, source.colour)
             psnr_db, min_psnr_db = _compare(partial, source.num_frames, kept)
             if psnr_db >= wanted_db - _TOLERANCE_DB:
-                sizes = os.path.getsize(path), os.path.getsize(partial)
-                return Prepared(source.num_frames, *sizes, psnr_db, min_psnr_db, round(crf, 2))
+                sizes = round(os.path.getsize(path) * source.share), os.path.getsize(partial)
+                found = psnr_db, min_psnr_db, round(crf, 2)
+                return Prepared(source.num_frames, *sizes, *found, *source.inner)
             crf = _next_crf([(crf, psnr_db)], wanted_db)
         raise PrepareError(f"reaches a PSNR of {psnr_db:.1f} dB, not {wanted_db:.1f}; lower --target_psnr")
 

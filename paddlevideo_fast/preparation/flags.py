@@ -7,6 +7,8 @@
     --suffix TEXT         ending of videos, or format of the names of frames
     --output PATH         where the results go
     --short_side PX       size of stored frames
+    --margin FRAMES       what is stored around the spans of a list
+    --classes FILE        class names in the order of their labels
     --workers N           processes
 
 Every flag may be written with - in place of _.
@@ -83,6 +85,16 @@ _SHARED: Dict[str, Dict[str, Any]] = {
         "type": number(0),
         "default": num_cores(),
         "help": "processes (default: all CPUs); 0 and 1 do all work in this process",
+    },
+    "--margin": {
+        "type": number(0),
+        "default": 0,
+        "help": "frames to store on both sides of a span, for clips that reach over it (default 0)",
+    },
+    "--classes": {
+        "type": Path,
+        "metavar": "FILE",
+        "help": "class names in the order of their labels, for a list that has names",
     },
     "--overwrite": {"action": "store_true"},
     "--shuffle": {"action": "store_true", "help": "shuffle the lines, in the same way in each run"},

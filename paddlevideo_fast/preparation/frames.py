@@ -13,12 +13,13 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 import cv2
 import numpy as np
 
-from paddlevideo_fast.decode import VIDEO_EXTENSIONS, open_frames, open_video
+from paddlevideo_fast.decode import VIDEO_EXTENSIONS, Span, open_frames, open_video
 from paddlevideo_fast.errors import VideoDecodeError
 from paddlevideo_fast.files import aside
-from paddlevideo_fast.loader.annotations import UNLISTABLE, list_line
+from paddlevideo_fast.loader.annotations import UNLISTABLE, VideoRecord, list_line, read_video_list
 from paddlevideo_fast.locks import only_writer
 from paddlevideo_fast.names import printable
+from paddlevideo_fast.preparation.cutting import is_listable, stored_line, stored_list, stored_names
 from paddlevideo_fast.preparation.flags import ToolParser, number
 from paddlevideo_fast.preparation.lists import find_clips
 from paddlevideo_fast.preparation.run import (
@@ -90,7 +91,7 @@ def encode_image(
 
 
 class _Task(NamedTuple):
-    """A video to extract; `fixed_size` is (0, 0) where the short side decides, or nothing does."""
+    """A video or part to extract; `fixed_size` is (0, 0) where the short side decides, or nothing does."""
 
     video: str
     folder: str
@@ -100,6 +101,8 @@ class _Task(NamedTuple):
     image_format: str
     quality: int
     overwrite: bool
+    span: Optional[Span] = None
+    margin: int = 0
 
 
 class _Result(NamedTuple):
@@ -107,12 +110,14 @@ class _Result(NamedTuple):
 
     num_frames: int
     cause: str = ""
+    inner: Tuple[int, int] = (0, 0)  # frames [first, stop) of the span
 
 
 def extract(argv: Optional[Sequence[str]] = None) -> int:
     """Extracts the frames of videos to folders of numbered images, img_00001.jpg and so on.
 
-    Videos are looked for in --root (--level 1) or in its class folders (--level 2). A folder appears under
+    Videos are looked for in --root (--level 1) or in its class folders (--level 2), or --list names them:
+    then only their spans are extracted, with --margin frames around each. A folder appears under
     --output only when it is complete; running the same command again does what is missing. Videos that do not
     decode are listed, with the cause, in failures.txt, and the exit code is 1.
 
@@ -120,17 +125,20 @@ def extract(argv: Optional[Sequence[str]] = None) -> int:
 
     Also writes rawframes.list: lines `folder num_frames label` with folders relative to --output (the
     config's data_prefix). The label is the class folder's place in alphabetical order; with --level 1 there
-    is none.
+    is none. With --list, the new list has the name of that list; of a .jsonl or .csv it is a .jsonl.
 
     Example:
         paddlevideo-fast data extract --root videos --output rawframes --workers 8 --short_side 340
+        paddlevideo-fast data extract --list train.jsonl --data_prefix videos --output rawframes
     """
     args = _parse(argv)
-    videos = _find_videos(args.root, args.level, args.ext)
-    left_out = [(str(video), UNLISTABLE) for name, video in videos.items() if list_line(name, 1) is None]
+    videos, records = _listed(args) if args.list else (_find_videos(args.root, args.level, args.ext), [])
+    source = args.list or Path("rawframes.list")
+    left_out = [(str(video), UNLISTABLE) for name, video in videos.items() if not is_listable(source, name)]
     for video, cause in left_out:
         print(f"left out: {printable(video)}: {cause}", file=sys.stderr)
-    videos = {name: video for name, video in videos.items() if list_line(name, 1) is not None}
+    videos = {name: video for name, video in videos.items() if is_listable(source, name)}
+    spans = {name: record.span for name, record in records}
     tasks = [
         _Task(
             str(video),
@@ -141,10 +149,14 @@ def extract(argv: Optional[Sequence[str]] = None) -> int:
             args.out_format,
             args.quality,
             args.overwrite,
+            spans.get(name),
+            args.margin,
         )
         for name, video in videos.items()
     ]
     options = _options(args.short_side, args.new_width, args.new_height, args.out_format, args.quality)
+    if args.margin:
+        options["margin"] = args.margin
     with only_writer(args.output):
         before = _options_before(args.output, options)
         if before != options and not args.overwrite:
@@ -155,7 +167,11 @@ def extract(argv: Optional[Sequence[str]] = None) -> int:
         with Provenance(_TOOL, options, folder=str(args.root)).kept_in(args.output):
             (args.output / _OLD_NOTE).unlink(missing_ok=True)
             results = list(run_all(_extract, tasks, args.workers, "videos"))
-            write_lines(args.output / "rawframes.list", _list_lines(list(videos), results, args.level))
+            if args.list:
+                lines = _stored_lines(args.list, records, dict(zip(videos, results)))
+            else:
+                lines = _list_lines(list(videos), results, args.level)
+            write_lines(stored_list(source, args.output), lines)
             failed = [(task.video, result.cause) for task, result in zip(tasks, results) if result.cause]
             if not failed:
                 print(f"{args.output}: frames of {len(results)} videos")
@@ -167,6 +183,11 @@ def extract_parser() -> ToolParser:
     """The parser of `paddlevideo-fast data extract`."""
     parser = ToolParser("data extract", extract.__doc__)
     parser.add("--root", "SRC_DIR", help="folder with the videos")
+    parser.add("--list", help="annotation list of the videos, in place of --root")
+    parser.add("--data_prefix")
+    parser.add("--suffix", help="with --list: ending to add to paths that lack it, such as .avi")
+    parser.add("--margin")
+    parser.add("--classes")
     parser.add("--output", "OUT_DIR", help="folder for the frames")
     parser.add(
         "--level", type=int, choices=(1, 2), default=2, help="1: ROOT/video; 2: ROOT/class/video (default)"
@@ -190,7 +211,11 @@ def extract_parser() -> ToolParser:
 
 
 def _parse(argv: Optional[Sequence[str]]) -> argparse.Namespace:
-    args = extract_parser().parse(argv, root="the folder with the videos", output="the folder for the frames")
+    args = extract_parser().parse(argv, output="the folder for the frames")
+    if bool(args.root) == bool(args.list):
+        raise ToolError("give --root, the folder with the videos, or --list, an annotation list of them")
+    if args.list and os.path.realpath(args.list) == os.path.realpath(stored_list(args.list, args.output)):
+        raise ToolError(f"--output {args.output}: the new list would replace {args.list}; choose another")
     if args.ext in ("jpg", "png"):  # PaddleVideo's name of the format
         args.out_format, args.ext = args.ext, ""
     for name, reason in _NO_EFFECT.items():
@@ -257,6 +282,26 @@ def _find_videos(root: Path, level: int, ext: str) -> Dict[str, Path]:
     return found
 
 
+def _listed(args: argparse.Namespace) -> Tuple[Dict[str, Path], List[Tuple[str, VideoRecord]]]:
+    """Folder name below --output → video, and the records of the list with these names."""
+    prefix, classes = (str(path) if path else None for path in (args.data_prefix, args.classes))
+    records = read_video_list(str(args.list), prefix, args.suffix, classes)
+    names = stored_names(records, args.list, args.data_prefix, args.output, "")
+    return {name: Path(one.path) for name, one in zip(names, records)}, list(zip(names, records))
+
+
+def _stored_lines(
+    source: Path, records: Sequence[Tuple[str, VideoRecord]], results: Dict[str, _Result]
+) -> List[str]:
+    lines = []
+    for name, record in records:
+        result = results.get(name)
+        if result and not result.cause:
+            line = stored_line(source, record, name, result.num_frames, result.inner, is_folder=True)
+            lines.append(line or "")
+    return lines
+
+
 def _extract(task: _Task) -> _Result:
     """Extracts one video, unless its folder is complete."""
     folder = Path(task.folder)
@@ -264,9 +309,14 @@ def _extract(task: _Task) -> _Result:
     encode = partial(encode_image, path=task.video, ending=f".{task.image_format}", quality=task.quality)
     unfinished = aside(folder, ".partial-")
     try:
-        with open_video(task.video, task.backend) as reader:
+        with open_video(task.video, task.backend) as video:
+            reader, inner = video, (0, video.num_frames)
+            if task.span is not None:
+                first, stop = video.frames_of(task.span)
+                reader = part = video.part(task.span, task.margin)
+                inner = first - part.first, stop - part.first
             if not task.overwrite and _count_images(task.folder, suffix) == reader.num_frames:
-                return _Result(reader.num_frames)
+                return _Result(reader.num_frames, inner=inner)
             shutil.rmtree(unfinished, ignore_errors=True)
             unfinished.mkdir(parents=True)
             for place, frame in enumerate(reader, 1):
@@ -276,7 +326,7 @@ def _extract(task: _Task) -> _Result:
                 (unfinished / suffix.format(place)).write_bytes(data)
             shutil.rmtree(folder, ignore_errors=True)
             os.replace(unfinished, folder)
-            return _Result(reader.num_frames)
+            return _Result(reader.num_frames, inner=inner)
     except VideoDecodeError as error:
         return _Result(0, error.cause)
     except OSError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import os
 import random
 import sys
@@ -10,7 +11,7 @@ from collections import deque
 from pathlib import Path
 from typing import Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
-from paddlevideo_fast.decode import VIDEO_EXTENSIONS, open_frames, open_video
+from paddlevideo_fast.decode import VIDEO_EXTENSIONS, Span, VideoReader, open_frames, open_video
 from paddlevideo_fast.decode.frames import DEFAULT_SUFFIX
 from paddlevideo_fast.errors import EXIT_FAILURES, VideoDecodeError, cause_of
 from paddlevideo_fast.files import read_names
@@ -146,7 +147,7 @@ def build_parser() -> ToolParser:
     parser.add("--kind", "--format", default="frames", help="what is listed (default frames)")
     parser.add("--rgb_prefix", default="img_", help="how frame files begin (default img_)")
     parser.add("--output", "--out_list_path", default=Path(), help="folder for the lists")
-    parser.add("--classes", type=Path, metavar="FILE", help="class names in the order of their labels")
+    parser.add("--classes", help="class names in the order of their labels")
     parser.add("--valid_share", type=float, default=0.2, help="share for validation (default 0.2)")
     parser.add("--relative", action="store_true", help="paths relative to --root instead of absolute ones")
     parser.add("--shuffle", help="shuffle the lines")
@@ -246,14 +247,23 @@ def _split(
 # --- what does not decode: `paddlevideo-fast data check`
 
 
-class _Entry(NamedTuple):
-    """A clip to check, and its line in the list."""
+class _File(NamedTuple):
+    """A file to check, and the spans that a list has of it."""
 
-    line: str
     path: str
     num_frames: Optional[int]  # of a folder of frames
     suffix: str
     backend: str
+    spans: Sequence[Optional[Span]] = (None,)
+
+
+class _Entry(NamedTuple):
+    """An entry of a list: the text in it, and where; for a file of a folder, "" where no list can hold it."""
+
+    text: str
+    where: str
+    file: int  # among those to check
+    place: int  # of its span among those of the file
 
 
 def check_parser() -> ToolParser:
@@ -266,12 +276,19 @@ def check_parser() -> ToolParser:
     parser.add("--suffix")
     parser.add("--backend")
     parser.add("--workers")
+    parser.add("--classes")
+    parser.add(
+        "--against", type=Path, metavar="FILE", help="a list that must share no file and no group with it"
+    )
     parser.add("--output", metavar="FILE", help="where to write the list of the intact ones")
     return parser
 
 
 def check(argv: Optional[Sequence[str]] = None) -> int:
     """Decodes every video of a list or a folder and names those that do not decode, with the cause.
+
+    Of a list with spans (.jsonl, .csv), a span that is not inside its video is named with its line. --against
+    names a second list, such as of validation: a file or a group that is in both is named.
 
     The exit code is 0 where all are intact and 1 where some are not. --output writes the list without them;
     the lines that stay are unchanged, and `<output>.failures.txt` has the others with the cause.
@@ -284,52 +301,119 @@ def check(argv: Optional[Sequence[str]] = None) -> int:
     source = args.root or args.list
     if source is None or (args.root and args.list):
         raise ToolError("give --list, an annotation list, or --root, a folder")
+    shared: List[Tuple[str, str]] = []
+    header: List[str] = []
     if source.is_dir():
-        found = [str(clip.path) for clip in find_clips(source)]
-        entries = [_Entry(list_line(path) or "", path, None, "", args.backend) for path in found]
+        files = [_File(str(clip.path), None, "", args.backend) for clip in find_clips(source)]
+        paths = [file.path for file in files]
+        entries = [_Entry(list_line(path) or "", path, number, 0) for number, path in enumerate(paths)]
     elif source.is_file():
-        records = read_records(source, args.kind, args.data_prefix, args.suffix)
-        lines = read_names(source)
-        entries = [
-            _Entry(lines[one.line - 1], one.path, one.num_frames, one.frames_suffix or "", args.backend)
-            for one in records
-        ]
+        records = read_records(source, args.kind, args.data_prefix, args.suffix, args.classes)
+        files, entries = _files_and_entries(source, records, args.backend)
+        header = entry_texts(source)[0]
+        if args.against:
+            others = read_records(args.against, args.kind, args.data_prefix, args.suffix, args.classes)
+            shared = _in_both(source, records, args.against, others)
     else:
         raise ToolError(f"{source}: no such file or folder")
     if not entries:
         raise ToolError(f"{source}: nothing to check in it")
     with only_writer(args.output.parent, args.output.name) if args.output else contextlib.nullcontext():
-        causes = list(run_all(_fault, entries, args.workers, "checked", chunk=4))
+        found = list(run_all(_faults, files, args.workers, "checked", chunk=4))
+        causes = [found[entry.file][entry.place] for entry in entries]
         if args.output:
-            causes = [cause or (None if entry.line else UNLISTABLE) for entry, cause in zip(entries, causes)]
-        bad = [(entry.path, cause) for entry, cause in zip(entries, causes) if cause]
-        for path, cause in bad:
-            print(f"bad: {printable(path)}: {printable(cause)}")
+            causes = [cause or (None if entry.text else UNLISTABLE) for entry, cause in zip(entries, causes)]
+        bad = [(entry.where, cause) for entry, cause in zip(entries, causes) if cause]
+        for where, cause in [*bad, *shared]:
+            print(f"bad: {printable(where)}: {printable(cause)}")
         intact = f"{len(entries) - len(bad)} of {len(entries)} are intact"
         print(intact, file=sys.stderr if bad else sys.stdout)
         if args.output:
-            write_lines(args.output, [entry.line for entry, cause in zip(entries, causes) if not cause])
+            lines = [entry.text for entry, cause in zip(entries, causes) if not cause]
+            write_lines(args.output, [*header, *lines])
             write_failures(args.output.with_suffix(".failures.txt"), bad)
-    return EXIT_FAILURES if bad else 0
+    return EXIT_FAILURES if bad or shared else 0
 
 
-def read_records(file: Path, kind: str, data_prefix: Optional[Path], suffix: str) -> List[VideoRecord]:
+def entry_texts(file: Path) -> Tuple[List[str], Dict[int, str]]:
+    """The header of a list, if it has one, and number of a line → text of the entry that begins there."""
+    lines = read_names(file)
+    if not str(file).lower().endswith(".csv"):
+        return [], dict(enumerate(lines, 1))
+    rows, texts = csv.reader(f"{line}\n" for line in lines), {}
+    while True:
+        first = rows.line_num
+        if next(rows, None) is None:
+            break
+        texts[first + 1] = "\n".join(lines[first : rows.line_num])
+    written = [number for number, text in texts.items() if text.strip(" ,\r\t")]
+    return [texts[written[0]]], texts
+
+
+def _files_and_entries(
+    source: Path, records: Sequence[VideoRecord], backend: str
+) -> Tuple[List[_File], List[_Entry]]:
+    """Each file of a list once, with its spans, and the entries of the list."""
+    texts = entry_texts(source)[1]
+    numbers: Dict[Tuple[str, Optional[int]], int] = {}
+    found: List[Tuple[VideoRecord, List[Optional[Span]]]] = []
+    entries = []
+    for record in records:
+        number = numbers.setdefault((record.path, record.num_frames), len(found))
+        if number == len(found):
+            found.append((record, []))
+        spans = found[number][1]
+        where = f"{source}:{record.line}: {record.path}" if record.span else record.path
+        entries.append(_Entry(texts[record.line], where, number, len(spans)))
+        spans.append(record.span)
+    files = [
+        _File(record.path, record.num_frames, record.frames_suffix or "", backend, tuple(spans))
+        for record, spans in found
+    ]
+    return files, entries
+
+
+def _in_both(
+    source: Path, records: Sequence[VideoRecord], against: Path, others: Sequence[VideoRecord]
+) -> List[Tuple[str, str]]:
+    """Where and cause for each file, and each group, that is in both lists; told once."""
+    found = []
+    for what, key in (("file", "path"), ("group", "group")):
+        lines = {getattr(other, key): other.line for other in reversed(others) if getattr(other, key)}
+        firsts = {getattr(record, key): record.line for record in reversed(records)}
+        for name in sorted(set(lines) & set(firsts)):
+            cause = f"its {what} {name} is in {against}:{lines[name]}, too"
+            found.append((f"{source}:{firsts[name]}", cause))
+    return found
+
+
+def read_records(
+    file: Path, kind: str, data_prefix: Optional[Path], suffix: str, classes: Optional[Path] = None
+) -> List[VideoRecord]:
     """The records of a list, read as training reads it; raises `AnnotationError`."""
-    prefix = str(data_prefix) if data_prefix else None
+    prefix, names = (str(path) if path else None for path in (data_prefix, classes))
     if kind == "frames":
-        return read_frame_list(str(file), prefix, suffix or DEFAULT_SUFFIX)
-    return read_video_list(str(file), prefix, suffix)
+        return read_frame_list(str(file), prefix, suffix or DEFAULT_SUFFIX, names)
+    return read_video_list(str(file), prefix, suffix, names)
 
 
-def _fault(entry: _Entry) -> Optional[str]:
-    """Why an entry does not decode; None where it does."""
+def _faults(file: _File) -> List[Optional[str]]:
+    """For each span of a file, why it cannot be read; None where it can."""
     try:
-        if entry.num_frames is None:
-            reader = open_video(entry.path, entry.backend)
+        if file.num_frames is None:
+            reader = open_video(file.path, file.backend)
         else:
-            reader = open_frames(entry.path, entry.suffix, entry.num_frames)
+            reader = open_frames(file.path, file.suffix, file.num_frames)
         with reader:
             deque(reader, maxlen=0)
+            return [None if span is None else _fault_of(reader, span) for span in file.spans]
     except VideoDecodeError as error:
-        return error.cause_in(entry.path)
+        return [error.cause_in(file.path)] * len(file.spans)
+
+
+def _fault_of(reader: VideoReader, span: Span) -> Optional[str]:
+    try:
+        reader.frames_of(span)
+    except VideoDecodeError as error:
+        return error.cause
     return None

@@ -235,6 +235,7 @@ def make_parser() -> ToolParser:
     parser.add("--frames", type=number(2), default=24, help="frames a clip (default 24)")
     parser.add(
         "--classes",
+        type=str,
         default=",".join(CLASSES),
         help="class names joined by commas; their order is the order of the labels",
     )

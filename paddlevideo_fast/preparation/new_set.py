@@ -6,18 +6,18 @@ come or go. Clips of one group, such as pieces of one recording, are on one side
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import os
 import re
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Set, Tuple
 
-from paddlevideo_fast.decode import VIDEO_EXTENSIONS, open_video
-from paddlevideo_fast.errors import AnnotationError, VideoDecodeError
-from paddlevideo_fast.loader.annotations import UNLISTABLE, list_line, read_video_list
+from paddlevideo_fast.decode import VIDEO_EXTENSIONS, Span, VideoReader, open_video
+from paddlevideo_fast.errors import VideoDecodeError
+from paddlevideo_fast.loader.annotations import UNLISTABLE, list_line, list_rows
+from paddlevideo_fast.loader.tables import Row, is_table, json_line
 from paddlevideo_fast.names import printable
 from paddlevideo_fast.preparation.lists import class_names
 from paddlevideo_fast.preparation.run import ToolError, run_all
@@ -29,17 +29,31 @@ _NUM_NAMED = 5
 
 
 class Found(NamedTuple):
-    """A video and its class.
+    """A video, or a part of one, and its class.
 
     Attributes:
         path: of the file.
         label: name of its class.
         split: "train" or "valid" where its place says so, else None.
+        where: the place in a list that names it, for messages; else empty.
+        row: its entry in a list with named fields.
     """
 
     path: Path
     label: str
     split: Optional[str] = None
+    where: str = ""
+    row: Optional[Row] = None
+
+    @property
+    def span(self) -> Optional[Span]:
+        """The part of the file that it is; None: all."""
+        return self.row.span if self.row else None
+
+    @property
+    def group(self) -> str:
+        """What the list says about clips that belong together; "" where it says nothing."""
+        return self.row.group if self.row else ""
 
 
 @dataclass
@@ -79,7 +93,7 @@ class Probe(NamedTuple):
 
 
 def find(source: Path, class_file: Optional[Path] = None, data_prefix: Optional[Path] = None) -> Source:
-    """The videos of a folder of classes, of a CSV with the columns path and label, or of an annotation list.
+    """The videos of a folder of classes, or of an annotation list of any format.
 
     Args:
         source: the folder or file.
@@ -94,8 +108,6 @@ def find(source: Path, class_file: Optional[Path] = None, data_prefix: Optional[
         found = _in_folders(source)
     elif not source.is_file():
         raise ToolError(f"{source}: no such folder or file")
-    elif source.suffix.lower() == ".csv":
-        found = _in_table(source, data_prefix or source.parent)
     else:
         found = _in_list(source, data_prefix or source.parent)
     if not found.clips:
@@ -172,37 +184,23 @@ def _stop(error: OSError) -> None:
     raise ToolError(f"{error.filename}: cannot be read: {error.strerror}")
 
 
-def _in_table(file: Path, root: Path) -> Source:
-    try:
-        text = file.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ToolError(f"{file}: cannot be read: {error}") from None
-    rows = csv.DictReader(text.splitlines())
-    columns = [name.strip().lower() for name in rows.fieldnames or ()]
-    if not {"path", "label"} <= set(columns):
-        raise ToolError(
-            f"{file}:1: expected the columns path and label, found {', '.join(columns) or 'none'}"
-        )
-    rows.fieldnames = columns
+def _in_list(file: Path, root: Path) -> Source:
     clips = []
-    for row in rows:
-        path, label = (row["path"] or "").strip(), (row["label"] or "").strip()
-        if not path or not label:
-            raise ToolError(f"{file}:{rows.line_num}: a path or a label is missing")
-        clips.append(Found(root / path, label))
+    for row in list_rows(str(file)):
+        if len(row.labels) != 1:
+            raise ToolError(
+                f"{file}:{row.line}: has {len(row.labels)} labels; a new set is made for videos of one "
+                "class. For several, write the config by hand and give the list as it is"
+            )
+        named = row if is_table(file) else None
+        where = f"{file}:{row.line}: " if row.span else ""
+        clips.append(Found(root / row.path, str(row.labels[0]), where=where, row=named))
     labels = {clip.label for clip in clips}
+    if not is_table(file):
+        largest = max(map(int, labels), default=-1)
+        return Source(root, clips, [str(label) for label in range(largest + 1)])
     key = int if all(label.isdecimal() for label in labels) else str
     return Source(root, clips, sorted(labels, key=key))
-
-
-def _in_list(file: Path, root: Path) -> Source:
-    try:
-        records = read_video_list(str(file), str(root))
-    except AnnotationError as error:
-        raise ToolError(str(error)) from None
-    clips = [Found(Path(record.path), str(record.label)) for record in records]
-    largest = max((record.label for record in records), default=-1)
-    return Source(root, clips, [str(label) for label in range(largest + 1)])
 
 
 # --- the split
@@ -254,30 +252,46 @@ def _place(group: str, seed: int) -> float:
 # --- looking at the files
 
 
-def probe(paths: Sequence[Path], workers: int, full: bool = False) -> List[Probe]:
-    """Opens each file and decodes its first, middle and last frame, or all of them."""
-    return list(run_all(_probe_all if full else _probe_some, list(paths), workers, "checked", chunk=4))
+def probe(
+    clips: Sequence[Found], workers: int, full: bool = False
+) -> Dict[Tuple[Path, Optional[Span]], Probe]:
+    """Opens each file once and decodes the first, middle and last frame of each clip, or all of them.
+
+    Returns:
+        What each path and span told.
+    """
+    spans: Dict[Path, List[Optional[Span]]] = {}
+    for clip in clips:
+        of_file = spans.setdefault(clip.path, [])
+        if clip.span not in of_file:
+            of_file.append(clip.span)
+    tasks = [(path, tuple(of_file), full) for path, of_file in spans.items()]
+    results = run_all(_probe, tasks, workers, "checked", chunk=4)
+    return {
+        (path, span): found
+        for (path, of_file, _), probes in zip(tasks, results)
+        for span, found in zip(of_file, probes)
+    }
 
 
-def _probe_some(path: Path) -> Probe:
-    return _probe(path, full=False)
-
-
-def _probe_all(path: Path) -> Probe:
-    return _probe(path, full=True)
-
-
-def _probe(path: Path, full: bool) -> Probe:
+def _probe(task: Tuple[Path, Sequence[Optional[Span]], bool]) -> List[Probe]:
+    path, spans, full = task
     try:
         with open_video(str(path)) as reader:
-            count = reader.num_frames
-            if full:
-                for _ in reader:
-                    pass
-            else:
-                reader.read(sorted({0, count // 2, count - 1}))
-            seconds = count / reader.avg_fps if reader.avg_fps else 0.0
-            return Probe(count, seconds, (reader.width, reader.height))
+            return [_probe_part(path, reader, span, full) for span in spans]
+    except VideoDecodeError as error:
+        return [Probe(0, 0.0, (0, 0), error.cause_in(str(path)))] * len(spans)
+
+
+def _probe_part(path: Path, reader: VideoReader, span: Optional[Span], full: bool) -> Probe:
+    try:
+        part = reader if span is None else reader.part(span)
+        count = part.num_frames
+        if full:
+            deque(part, maxlen=0)
+        else:
+            part.read(sorted({0, count // 2, count - 1}))
+        return Probe(count, count / part.avg_fps if part.avg_fps else 0.0, (part.width, part.height))
     except VideoDecodeError as error:
         return Probe(0, 0.0, (0, 0), error.cause_in(str(path)))
 
@@ -320,12 +334,26 @@ def warnings_of(
     return found
 
 
-def lines_of(source: Source, clips: Iterable[Found]) -> Tuple[List[str], List[Tuple[str, str]]]:
-    """Lines `path label` of a list, and path and cause of each clip that no list can hold."""
+def ending_of_lists(clips: Iterable[Found]) -> str:
+    """How the names of the new lists end: .jsonl where clips say more than path and label."""
+    rows = [clip.row for clip in clips if clip.row]
+    more = any((row.span, row.weight, row.group) != (None, 1.0, "") for row in rows)
+    return ".jsonl" if more else ".list"
+
+
+def lines_of(
+    source: Source, clips: Iterable[Found], ending: str = ".list"
+) -> Tuple[List[str], List[Tuple[str, str]]]:
+    """Lines of a list whose name has this ending, and path and cause of each clip that no list can hold."""
     labels = {name: number for number, name in enumerate(source.classes)}
     lines, left_out = [], []
     for clip in clips:
-        line = list_line(relative(source, clip.path), labels[clip.label])
+        path, label = relative(source, clip.path), labels[clip.label]
+        if ending == ".jsonl":
+            row = clip.row or Row(0, path, (label,))
+            line: Optional[str] = json_line(row._replace(path=path, labels=(label,)))
+        else:
+            line = list_line(path, label)
         if line is None:
             left_out.append((str(clip.path), UNLISTABLE))
         else:

@@ -9,7 +9,7 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -24,9 +24,14 @@ from paddlevideo_fast.decode import (
 from paddlevideo_fast.decode.frames import DEFAULT_SUFFIX, decode_image, is_jpeg, read_image
 from paddlevideo_fast.decode.packed import shard_numbers
 from paddlevideo_fast.decode.packed_format import VERSION, PackSettings, ShardWriter, data_path, index_path
+from paddlevideo_fast.decode.reader import VideoPart
 from paddlevideo_fast.errors import EXIT_FAILURES, ShardError, VideoDecodeError
 from paddlevideo_fast.files import sweep
+from paddlevideo_fast.loader.annotations import VideoRecord
+from paddlevideo_fast.loader.tables import is_table
 from paddlevideo_fast.locks import only_writer
+from paddlevideo_fast.preparation.cutting import part_name, stored_line, stored_list
+from paddlevideo_fast.preparation.encoding import Part
 from paddlevideo_fast.preparation.flags import ToolParser, number
 from paddlevideo_fast.preparation.frames import encode_image, stored_size
 from paddlevideo_fast.preparation.lists import read_records
@@ -38,17 +43,30 @@ from paddlevideo_fast.preparation.run import (
     report_failures,
     run_all,
     spread,
+    write_lines,
 )
+
+_SAME_SEC = 1e-4
 
 
 class Source(NamedTuple):
-    """A video to pack; `num_frames` and `suffix` are None unless it is a folder of frames."""
+    """A video to pack, or part of one.
+
+    Attributes:
+        name: of what is stored.
+        path: of the video or folder.
+        label: number of its class; -1: only the list says it, see `_label_of`.
+        num_frames: of a folder of frames; else None.
+        suffix: of a folder of frames; else None.
+        part: what to store; None: all.
+    """
 
     name: str
     path: str
     label: int
     num_frames: Optional[int]
     suffix: Optional[str]
+    part: Optional[Part] = None
 
 
 class Task(NamedTuple):
@@ -89,6 +107,9 @@ def pack(argv: Optional[Sequence[str]] = None) -> int:
     Videos that do not decode are left out. They are listed with the cause in OUTPUT/failures.txt, and the
     exit code is 1. Where shards were packed from another list or with other options, --overwrite is needed.
 
+    Of a list with spans (.jsonl, .csv), only the spans are packed, with --margin frames around each. For such
+    a list, OUTPUT/x.jsonl is written: it names what was packed, with its labels, and spans as frames of it.
+
     --estimate packs a few videos in memory and says what all of them would take. --verify reads every frame
     of a packed folder and compares the checksums.
 
@@ -99,10 +120,11 @@ def pack(argv: Optional[Sequence[str]] = None) -> int:
     args = _parse(argv)
     if args.verify:
         return _verify(args.verify, args.workers)
-    sources = _read_sources(args)
+    records, sources = _read_sources(args)
     if args.estimate:
         return _estimate(args, sources)
-    options = {key: getattr(args, key) for key in ("kind", "suffix", "short_side", "quality", "shard_size")}
+    keys = ("kind", "suffix", "short_side", "quality", "shard_size", *(["margin"] if args.margin else []))
+    options = {key: getattr(args, key) for key in keys}
     made = Provenance("pack_frames", options, crc32_of(args.list), str(args.data_prefix or ""))
     tasks = _make_tasks(args, sources)
     with only_writer(args.output):
@@ -112,6 +134,10 @@ def pack(argv: Optional[Sequence[str]] = None) -> int:
             print(f"{len(done)} of {len(tasks)} shards are there already")
         with made.kept_in(args.output):
             packed = [*done, *run_all(pack_shard, missing, args.workers, "shards")]
+            if is_table(args.list):
+                lines = _lines(args, records, sources)
+                write_lines(stored_list(args.list, args.output), lines)
+                print(f"{stored_list(args.list, args.output)}: {len(lines)} lines")
             return _report(args.output, packed)
 
 
@@ -130,6 +156,8 @@ def pack_parser() -> ToolParser:
         help="longest short side of a stored frame in pixels (default 256); 0: as the source",
     )
     parser.add("--quality", default=90)
+    parser.add("--margin")
+    parser.add("--classes")
     parser.add("--shard_size", type=number(1), default=256, help="videos in a shard (default 256)")
     parser.add("--workers")
     parser.add("--overwrite", help="pack again what is there already")
@@ -157,14 +185,63 @@ def _parse(argv: Optional[Sequence[str]]) -> argparse.Namespace:
     return args
 
 
-def _read_sources(args: argparse.Namespace) -> List[Source]:
-    """The videos of the list, by the names that the list has; raises `AnnotationError`."""
-    names = read_records(args.list, args.kind, None, args.suffix if args.kind == "frames" else "")
-    files = read_records(args.list, args.kind, args.data_prefix, args.suffix)
-    return [
-        Source(one.path, file.path, one.label, one.num_frames, one.frames_suffix)
-        for one, file in zip(names, files)
-    ]
+def _read_sources(args: argparse.Namespace) -> Tuple[List[VideoRecord], List[Source]]:
+    """The records of the list, and for each what to pack, by the name that the list has.
+
+    Raises:
+        AnnotationError: the list is missing or malformed.
+        ToolError: two records would get one name.
+    """
+    suffix = args.suffix if args.kind == "frames" else ""
+    names = read_records(args.list, args.kind, None, suffix, args.classes)
+    records = read_records(args.list, args.kind, args.data_prefix, args.suffix, args.classes)
+    sources = []
+    for one, record in zip(names, records):
+        part = None if record.span is None else Part(record.span, args.margin)
+        name = one.path if part is None else part_name(one.path, part.span)
+        label = _label_of(record, args.margin)
+        source = Source(name, record.path, label, record.num_frames, record.frames_suffix, part)
+        sources.append(source)
+    if is_table(args.list):
+        _check_names(args, records, sources)
+    return records, sources
+
+
+def _label_of(record: VideoRecord, margin: int) -> int:
+    """The label that a shard stores; -1 where that would not be all: several labels, none, or a margin."""
+    is_all = len(record.labels) == 1 and not (record.span and margin)
+    return record.label if is_all else -1
+
+
+def _check_names(args: argparse.Namespace, records: Sequence[VideoRecord], sources: Sequence[Source]) -> None:
+    seen: Dict[str, Source] = {}
+    for record, source in zip(records, sources):
+        other = seen.setdefault(source.name, source)
+        if other is not source:
+            raise ToolError(
+                f"{args.list}:{record.line}: {source.name} is in the list twice; give all its labels together"
+            )
+
+
+def _lines(args: argparse.Namespace, records: Sequence[VideoRecord], sources: Sequence[Source]) -> List[str]:
+    """The lines of what was packed: the videos of the shards, in the order of the list."""
+    counts = {
+        name: int(video["num_frames"])
+        for shard in open_shards(args.output)
+        for name, video in zip(shard.directory.names, shard.directory.videos)
+    }
+    lines = []
+    for record, source in zip(records, sources):
+        if source.name not in counts:
+            continue  # it is among the failures
+        num_frames = counts[source.name]
+        inner = 0, num_frames
+        if args.margin and source.part:
+            with _open(source) as reader:
+                first, stop = reader.frames_of(source.part.span)
+            inner = first - max(first - args.margin, 0), stop - max(first - args.margin, 0)
+        lines.append(stored_line(args.list, record, source.name, num_frames, inner) or "")
+    return lines
 
 
 def _make_tasks(args: argparse.Namespace, sources: Sequence[Source]) -> List[Task]:
@@ -173,11 +250,17 @@ def _make_tasks(args: argparse.Namespace, sources: Sequence[Source]) -> List[Tas
     tasks = []
     for shard, first in enumerate(firsts):
         part = list(sources[first : first + args.shard_size])
-        asked = [[source._replace(path="") for source in part], VERSION, args.short_side, args.quality]
+        asked = [[_asked(source) for source in part], VERSION, args.short_side, args.quality]
         plan = hashlib.blake2b(json.dumps(asked).encode(), digest_size=16).digest()
         settings = PackSettings(shard, len(firsts), args.short_side, args.quality, plan)
         tasks.append(Task(str(args.output), settings, part))
     return tasks
+
+
+def _asked(source: Source) -> Sequence[Any]:
+    """What a video is packed from; as earlier versions had it where all of it is packed."""
+    fields = source._replace(path="")
+    return fields if source.part else fields[:-1]
 
 
 def _split_done(tasks: Sequence[Task], overwrite: bool) -> Tuple[List[_Packed], List[Task]]:
@@ -240,9 +323,11 @@ def pack_shard(task: Task) -> _Packed:
             for source in task.sources:
                 try:
                     with _open(source) as reader:
+                        part = _part(reader, source)
                         size = stored_size(reader.width, reader.height, settings.short_side)
-                        images = _encoded(reader, size, settings.quality)
-                        writer.add(source.name, source.label, reader.avg_fps, size, images)
+                        images = _encoded(part, size, settings.quality)
+                        fps, times_usec = reader.avg_fps, _times_usec(part)
+                        writer.add(source.name, source.label, fps, size, images, times_usec)
                 except VideoDecodeError as error:
                     writer.add_failure(source.name, error.cause_in(source.path))
     except OSError as error:
@@ -263,7 +348,24 @@ def _open(source: Source) -> VideoReader:
     return open_frames(source.path, source.suffix or DEFAULT_SUFFIX, source.num_frames)
 
 
-def _encoded(reader: VideoReader, size: Tuple[int, int], quality: int) -> Iterator[bytes]:
+def _part(reader: VideoReader, source: Source) -> VideoPart:
+    """What to store of an open video; raises `VideoDecodeError`."""
+    return VideoPart(reader, 0, reader.num_frames) if source.part is None else reader.part(*source.part)
+
+
+def _times_usec(part: VideoPart) -> Optional[List[int]]:
+    """The times of the frames in microseconds; None where nothing says, or the frame rate says it all."""
+    try:
+        times = part.times_sec()
+    except VideoDecodeError:
+        return None
+    regular = np.arange(len(times)) / part.avg_fps if part.avg_fps else times + 1
+    if np.abs(times - regular).max() < _SAME_SEC:
+        return None
+    return [round(usec) for usec in (times * 1e6).tolist()]
+
+
+def _encoded(reader: VideoPart, size: Tuple[int, int], quality: int) -> Iterator[bytes]:
     """The JPEG file of each frame.
 
     Raises:
@@ -278,12 +380,13 @@ def _encoded(reader: VideoReader, size: Tuple[int, int], quality: int) -> Iterat
         yield original if keep else encode_image(frame, size, reader.path, quality=quality)
 
 
-def _frames_and_files(reader: VideoReader) -> Iterator[Tuple[np.ndarray, bytes]]:
+def _frames_and_files(part: VideoPart) -> Iterator[Tuple[np.ndarray, bytes]]:
     """Each frame, uint8 [H, W, 3] RGB, with its file where that is a JPEG, else with nothing."""
+    reader = part.video
     if not isinstance(reader, FrameFolderReader):
-        yield from ((frame, b"") for frame in reader)
+        yield from ((frame, b"") for frame in part)
         return
-    for index in range(reader.num_frames):
+    for index in range(part.first, part.first + part.num_frames):
         file = reader.image_file(index)
         data = read_image(file)
         yield decode_image(data, file), data if is_jpeg(data) else b""
@@ -318,14 +421,16 @@ def _try(task: Tuple[Source, int, int]) -> _Trial:
     began_sec = time.process_time()
     try:
         with _open(source) as reader:
+            part = _part(reader, source)
             size = stored_size(reader.width, reader.height, short_side)
-            sizes = [len(image) for image in _encoded(reader, size, quality)]
-            files = [source.path]
+            sizes = [len(image) for image in _encoded(part, size, quality)]
+            files, share = [source.path], part.num_frames / reader.num_frames
             if isinstance(reader, FrameFolderReader):
-                files = [reader.image_file(index) for index in range(reader.num_frames)]
+                stored = range(part.first, part.first + part.num_frames)
+                files, share = [reader.image_file(index) for index in stored], 1.0
     except VideoDecodeError as error:
         return _Trial(0, 0, 0, 0.0, error.cause_in(source.path))
-    source_bytes = sum(os.path.getsize(file) for file in files)
+    source_bytes = round(share * sum(os.path.getsize(file) for file in files))
     return _Trial(sum(sizes), len(sizes), source_bytes, time.process_time() - began_sec)
 
 

@@ -18,10 +18,11 @@ import av
 from paddlevideo_fast.decode import open_video
 from paddlevideo_fast.errors import VideoDecodeError
 from paddlevideo_fast.files import sweep
-from paddlevideo_fast.loader.annotations import UNLISTABLE, VideoRecord, list_line, read_video_list
+from paddlevideo_fast.loader.annotations import UNLISTABLE, VideoRecord, read_video_list
 from paddlevideo_fast.locks import only_writer
 from paddlevideo_fast.names import printable
-from paddlevideo_fast.preparation.encoding import PRESETS, Prepared, PrepareError, Settings, prepare
+from paddlevideo_fast.preparation.cutting import is_listable, stored_line, stored_list, stored_names
+from paddlevideo_fast.preparation.encoding import PRESETS, Part, Prepared, PrepareError, Settings, prepare
 from paddlevideo_fast.preparation.flags import ToolParser, number
 from paddlevideo_fast.preparation.run import (
     Provenance,
@@ -41,12 +42,13 @@ _NUM_REPEATS = 3
 
 
 class Task(NamedTuple):
-    """One video to prepare, from `source` to `name` below `output`."""
+    """One video, or part of it, to prepare from `source` to `name` below `output`."""
 
     source: str
     output: str
     name: str
     settings: Settings
+    part: Optional[Part] = None
 
 
 class _Result(NamedTuple):
@@ -73,6 +75,9 @@ def prepare_list(argv: Optional[Sequence[str]] = None) -> int:
         prepared.jsonl   what each video was made from, its bytes, PSNR and rate factor
         provenance.json  the options, and the CRC32 of the list
 
+    Of a list with spans (.jsonl, .csv), only the spans are stored, with --margin frames around each. The new
+    list is x.jsonl, and its spans are frames of the new videos.
+
     Running the same command again does what is missing, and what has changed. --estimate prepares a sample in
     a temporary folder and says what all of it would take and bring; it writes nothing to --output.
 
@@ -82,20 +87,29 @@ def prepare_list(argv: Optional[Sequence[str]] = None) -> int:
         paddlevideo-fast data prepare --list train.list --data_prefix videos --output prepared --preset sparse
     """
     args = _parse(argv)
-    records = read_video_list(str(args.list), str(args.data_prefix or ""), args.suffix)
-    names = _new_names(records, args)
-    left_out = [(one.path, UNLISTABLE) for name, one in zip(names, records) if list_line(name, 0) is None]
+    classes = str(args.classes) if args.classes else None
+    records = read_video_list(str(args.list), str(args.data_prefix or ""), args.suffix, classes)
+    names = stored_names(records, args.list, args.data_prefix, args.output, ".mp4")
+    listable = [is_listable(args.list, name) for name in names]
+    left_out = [(one.path, UNLISTABLE) for fits, one in zip(listable, records) if not fits]
     for video, cause in left_out:
         print(f"left out: {printable(video)}: {cause}", file=sys.stderr)
     settings = Settings(args.preset, args.short_side, args.target_psnr)
     tasks = {
-        name: Task(record.path, str(args.output), name, settings)
-        for name, record in zip(names, records)
-        if list_line(name, 0) is not None
+        name: Task(
+            record.path,
+            str(args.output),
+            name,
+            settings,
+            None if record.span is None else Part(record.span, args.margin),
+        )
+        for fits, name, record in zip(listable, names, records)
+        if fits
     }
     if args.estimate:
-        return _estimate([task.source for task in tasks.values()], args, settings)
-    options = {key: getattr(args, key) for key in ("preset", "short_side", "target_psnr", "suffix")}
+        return _estimate([*tasks.values()], args)
+    keys = ("preset", "short_side", "target_psnr", "suffix", *(["margin"] if args.margin else []))
+    options = {key: getattr(args, key) for key in keys}
     made = Provenance("prepare_videos", options, crc32_of(args.list), str(args.data_prefix or ""))
     with only_writer(args.output), made.kept_in(args.output):
         for folder in {(args.output / name).parent for name in names}:
@@ -111,14 +125,26 @@ def prepare_list(argv: Optional[Sequence[str]] = None) -> int:
         manifest = _read_manifest(args.output / _MANIFEST)  # the same bytes whoever was done first
         if manifest:
             write_lines(args.output / _MANIFEST, (json.dumps(manifest[name]) for name in sorted(manifest)))
-        lines = [list_line(name, one.label) or "" for name, one in zip(names, records) if done.get(name)]
-        write_lines(args.output / args.list.name, lines)
+        write_lines(stored_list(args.list, args.output), _lines(args.list, records, names, done))
         good = [prepared for prepared in done.values() if prepared]
         if good:
             print(_summary(good, args.output, len(missing) + len(left_out) - len(failures)))
         return report_failures(
             failures, len(tasks) + len(left_out), args.output / f"{args.list.stem}.failures.txt"
         )
+
+
+def _lines(
+    source: Path, records: Sequence[VideoRecord], names: Sequence[str], done: Dict[str, Optional[Prepared]]
+) -> List[str]:
+    """The lines of what was prepared, in the order of the list."""
+    lines = []
+    for name, record in zip(names, records):
+        prepared = done.get(name)
+        if prepared:
+            inner = prepared.inner_first, prepared.inner_stop
+            lines.append(stored_line(source, record, name, prepared.num_frames, inner) or "")
+    return lines
 
 
 def prepare_list_parser() -> ToolParser:
@@ -130,6 +156,8 @@ def prepare_list_parser() -> ToolParser:
     parser.add("--output", help="folder for the prepared videos and the new list")
     parser.add("--preset", default="sparse", help=f"{', '.join(PRESETS)} (default sparse)")
     parser.add("--short_side", type=number(16, even=True), default=256, help="pixels, even (default 256)")
+    parser.add("--margin")
+    parser.add("--classes")
     parser.add("--target_psnr", type=float, default=37.0, help="dB, RGB (default 37)")
     parser.add("--workers")
     parser.add(
@@ -152,47 +180,13 @@ def _parse(argv: Optional[Sequence[str]]) -> argparse.Namespace:
         raise ToolError(f"--preset {args.preset}: unknown{hint}; known are {', '.join(PRESETS)}")
     if not 30 <= args.target_psnr <= 50:
         raise ToolError(f"--target_psnr {args.target_psnr:g}: must be 30 to 50 dB")
-    if os.path.realpath(args.list) == os.path.realpath(args.output / args.list.name):
+    if os.path.realpath(args.list) == os.path.realpath(stored_list(args.list, args.output)):
         raise ToolError(
             f"--output {args.output}: the new list would replace {args.list}; choose another folder"
         )
     if "libx264" not in av.codecs_available:
         raise ToolError("this build of PyAV has no libx264; install PyAV from PyPI: pip install av")
     return args
-
-
-def _new_names(records: Sequence[VideoRecord], args: argparse.Namespace) -> List[str]:
-    """Where below --output the video of each record goes.
-
-    Raises:
-        ToolError: a video lies outside --data_prefix, two would go to one file, or --output lies among the
-            sources.
-    """
-    root = os.path.abspath(args.data_prefix or "")
-    output = os.path.realpath(args.output)
-    folders = {os.path.dirname(os.path.realpath(record.path)) for record in records}
-    common = os.path.commonpath(folders)
-    if os.path.commonpath([common, output]) == common:
-        raise ToolError(f"--output {args.output} lies in {common}, among the videos; choose a folder outside")
-    sources: Dict[str, str] = {os.path.realpath(record.path): "" for record in records}
-    names = []
-    for record in records:
-        source = os.path.abspath(record.path)
-        name = Path(os.path.relpath(source, root)).with_suffix(".mp4").as_posix()
-        if name.startswith("../"):
-            raise ToolError(
-                f"{args.list}:{record.line}: {record.path} lies outside {root}; give the folder above all "
-                "videos as --data_prefix"
-            )
-        target = os.path.join(output, name)
-        if sources.setdefault(target, source) != source:
-            other = sources[target] or "itself a video of the list"
-            raise ToolError(
-                f"{args.list}:{record.line}: {record.path} would be written to {name}, as would {other}; "
-                "rename one, or choose another --output"
-            )
-        names.append(name)
-    return names
 
 
 # --- what is done
@@ -202,7 +196,8 @@ def _source_state(task: Task) -> Dict[str, Any]:
     """What a prepared video depends on: its source as it is now, and the settings."""
     status = os.stat(task.source)
     state = {"source": os.path.abspath(task.source), "bytes_before": status.st_size}
-    return {**state, "mtime_ns": status.st_mtime_ns, **task.settings._asdict()}
+    part = {} if task.part is None else {"span": list(task.part.span), "margin": task.part.margin}
+    return {**state, "mtime_ns": status.st_mtime_ns, **task.settings._asdict(), **part}
 
 
 def _read_manifest(path: Path) -> Dict[str, Dict[str, Any]]:
@@ -227,9 +222,12 @@ def _done_before(task: Task, entry: Optional[Dict[str, Any]]) -> Optional[Prepar
     """The numbers of an earlier run, where its video is there and still what this run would make."""
     target = Path(task.output, task.name)
     try:
-        current = _source_state(task).items()
-        if entry and current <= entry.items() and target.stat().st_size == entry["bytes_after"]:
-            return Prepared(*(entry[field] for field in Prepared._fields))
+        current = _source_state(task)
+        if entry and target.stat().st_size == entry["bytes_after"]:
+            # earlier versions prepared whole videos only
+            entry = {"inner_first": 0, "inner_stop": entry["num_frames"], **entry}
+            if all(key in entry and entry[key] == value for key, value in current.items()):
+                return Prepared(*(entry[field] for field in Prepared._fields))
     except (OSError, KeyError):
         pass
     return None
@@ -243,7 +241,7 @@ def work(task: Task) -> _Result:
     """
     target = Path(task.output, task.name)
     try:
-        prepared = prepare(task.source, target, task.settings)
+        prepared = prepare(task.source, target, task.settings, task.part)
         entry = {"name": task.name, **_source_state(task), **prepared._asdict()}
         with open(Path(task.output, _MANIFEST), "a", encoding="utf-8") as file:
             file.write(json.dumps(entry) + "\n")  # one write, so that processes do not mix their lines
@@ -282,30 +280,34 @@ class _Trial(NamedTuple):
     source: str
     cause: str = ""
     cpu_sec: float = 0
+    bytes_before: int = 0
     bytes_after: int = 0
     psnr_db: float = 0
     sparse_gain: float = 0
     dense_gain: float = 0
 
 
-def _estimate(sources: Sequence[str], args: argparse.Namespace, settings: Settings) -> int:
+def _estimate(all_tasks: Sequence[Task], args: argparse.Namespace) -> int:
     """Prepares a sample in a temporary folder and prints the prediction; returns the exit code."""
-    sample = spread(sources, args.estimate)
+    sample = spread(all_tasks, args.estimate)
     with tempfile.TemporaryDirectory(prefix="prepare-") as folder:
-        tasks = [Task(path, folder, f"{place}.mp4", settings) for place, path in enumerate(sample)]
+        tasks = [task._replace(output=folder, name=f"{place}.mp4") for place, task in enumerate(sample)]
         trials = list(run_all(_try, tasks, args.workers, "sample"))
     good = [trial for trial in trials if not trial.cause]
     if good:
-        for line in _prediction(good, sources, args.output, max(args.workers, 1)):
+        for line in _prediction(good, all_tasks, args.output, max(args.workers, 1)):
             print(line)
     return report_failures([(trial.source, trial.cause) for trial in trials if trial.cause], len(trials))
 
 
-def _prediction(good: Sequence[_Trial], sources: Sequence[str], output: Path, workers: int) -> List[str]:
-    sizes = {source: os.path.getsize(source) for source in sources if os.path.isfile(source)}
-    before = sum(sizes.values())
-    ratio = sum(trial.bytes_after for trial in good) / sum(sizes[trial.source] for trial in good)
-    cpu_sec = sum(trial.cpu_sec for trial in good) / len(good) * len(sizes)
+def _prediction(good: Sequence[_Trial], tasks: Sequence[Task], output: Path, workers: int) -> List[str]:
+    tried = sum(trial.bytes_before for trial in good)
+    if any(task.part for task in tasks):  # how much of its file a span is, only opening the file tells
+        before = round(tried / len(good) * len(tasks))
+    else:
+        before = sum(os.path.getsize(task.source) for task in tasks if os.path.isfile(task.source))
+    ratio = sum(trial.bytes_after for trial in good) / tried
+    cpu_sec = sum(trial.cpu_sec for trial in good) / len(good) * len(tasks)
     parent = output.absolute()
     while not parent.exists():
         parent = parent.parent
@@ -313,7 +315,7 @@ def _prediction(good: Sequence[_Trial], sources: Sequence[str], output: Path, wo
     sparse_gain = geometric_mean([trial.sparse_gain for trial in good])
     dense_gain = geometric_mean([trial.dense_gain for trial in good])
     lines = [
-        f"from a sample of {len(good)} of {len(sources)} videos:",
+        f"from a sample of {len(good)} of {len(tasks)} videos:",
         f"bytes: {before} before, about {round(ratio * before)} after ({ratio:.2f}); {free} are free",
         f"time: about {duration(cpu_sec / workers)} with {workers} workers ({duration(cpu_sec)} of CPU time)",
         f"PSNR: {min(trial.psnr_db for trial in good):.2f} dB or more",
@@ -329,7 +331,7 @@ def _try(task: Task) -> _Trial:
     began_sec = time.process_time()
     target = Path(task.output, task.name)
     try:
-        prepared = prepare(task.source, target, task.settings)
+        prepared = prepare(task.source, target, task.settings, task.part)
     except VideoDecodeError as error:
         return _Trial(task.source, error.cause)
     except (PrepareError, av.FFmpegError, ValueError) as error:
@@ -339,16 +341,20 @@ def _try(task: Task) -> _Trial:
     sparse = [(2 * place + 1) * count // 16 for place in range(8)]
     first = max(0, (count - 64) // 2)
     dense = list(range(first, min(first + 64, count), 2))
-    gains = [_read_sec(task.source, frames) / _read_sec(str(target), frames) for frames in (sparse, dense)]
-    return _Trial(task.source, "", cpu_sec, prepared.bytes_after, prepared.psnr_db, *gains)
+    gains = [
+        _read_sec(task.source, frames, task.part) / _read_sec(str(target), frames)
+        for frames in (sparse, dense)
+    ]
+    sizes = prepared.bytes_before, prepared.bytes_after
+    return _Trial(task.source, "", cpu_sec, *sizes, prepared.psnr_db, *gains)
 
 
-def _read_sec(path: str, frames: Sequence[int]) -> float:
-    """CPU time to open a video and read frames of it, in seconds."""
+def _read_sec(path: str, frames: Sequence[int], part: Optional[Part] = None) -> float:
+    """CPU time to open a video and read frames of it, or of a part of it, in seconds."""
     spent_sec = []
     for _ in range(_NUM_REPEATS):
         began_sec = time.process_time()
         with open_video(path) as reader:
-            reader.read(frames)
+            (reader if part is None else reader.part(*part)).read(frames)
         spent_sec.append(time.process_time() - began_sec)
     return max(median(spent_sec), 1e-9)

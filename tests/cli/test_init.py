@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -196,8 +197,8 @@ def test_what_may_spoil_a_training_is_told():
     [
         (["nowhere"], "nowhere: no such folder or file"),
         (["empty"], "empty: holds no videos in folders of classes"),
-        (["bad.csv"], "bad.csv:1: expected the columns path and label, found file, class"),
-        (["half.csv"], "half.csv:3: a path or a label is missing"),
+        (["bad.csv"], "bad.csv:1: unknown column 'file'"),
+        (["half.csv"], "half.csv:3: label is missing"),
         (["bad.list"], "bad.list:1: label is 'run', expected an integer"),
         (["set", "--group", "("], "--group (: is no regular expression"),
         (["set", "--group", "session"], "--group session: matches none of the paths"),
@@ -224,3 +225,36 @@ def test_wrong_input_is_one_message(run, videos, tmp_path, words, message, capfd
     assert message in told
     assert "Traceback" not in told
     assert not (tmp_path / "out" / "config.yaml").exists()
+
+
+def test_a_list_with_spans_and_groups(run, videos, tmp_path, capfd):
+    rows = [
+        f"{video},{'ab'[number % 2]},{half / 4},{(half + 1) / 4},cam {number // 4}"
+        for number, video in enumerate(videos[:16])
+        for half in (0, 1)
+    ]
+    (tmp_path / "x.csv").write_text(
+        "\n".join(["path,label,start_sec,end_sec,group", *rows, f"{videos[0]},a,1,9,"])
+    )
+    assert run("x.csv", "--output", "out", "--valid_share", "0.5") == 1
+    told = "".join(capfd.readouterr())
+    assert "x.csv:34: " in told
+    assert "the span 1 to 9 s is not inside the video" in told
+    found = {
+        side: [json.loads(line) for line in (tmp_path / f"out/{side}.jsonl").read_text().splitlines()]
+        for side in ("train", "valid")
+    }
+    assert sum(map(len, found.values())) == 32
+    groups = [{row["group"] for row in rows} for rows in found.values()]
+    assert all(groups)
+    assert not groups[0] & groups[1]
+    assert found["train"][0].keys() >= {"path", "label", "end_sec", "group"}
+    assert {row["label"] for rows in found.values() for row in rows} == {0, 1}
+    assert load_config(str(tmp_path / "out/config.yaml"))["DATASET"]["train"]["file_path"].endswith(
+        "train.jsonl"
+    )
+    assert run("x.csv", "--output", "again", "--group", "cam") == 2
+    assert "the list has groups of its own" in "".join(capfd.readouterr())
+    (tmp_path / "y.jsonl").write_text('{"path": "a.mp4", "label": [0, 1]}')
+    assert run("y.jsonl", "--output", "again") == 2
+    assert "y.jsonl:1: has 2 labels" in "".join(capfd.readouterr())

@@ -178,7 +178,7 @@ def test_numbers_that_contradict_each_other_are_named(folder, good):
     assert problem(header, num_videos=1) == f"its videos have fewer than its 6 frames{again}"
     assert problem(header, shard=1) == f"shard 1 of 1, quality 90{again}"
     assert problem(videos, fps=np.nan) == f"video 0 has fps nan{again}"
-    assert problem(videos, label=[1, -1]) == f"video 1 has label -1{again}"
+    assert problem(videos, label=[1, -2]) == f"video 1 has label -2{again}"
     assert problem(videos, num_frames=[2**32 - 1, 3]) == f"video 1 has first_frame 3{again}"
     assert problem(videos, num_frames=[3, 4]) == f"video 1 has num_frames 4{again}"
     (folder / "00000.index").write_bytes(

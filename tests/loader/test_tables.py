@@ -117,7 +117,7 @@ def test_wrong_lines_are_named(write, names, line, cause):
         ("path\na\n", "x.csv:1: the column 'label' is missing"),
         ("path,label,path\na,0,b\n", "x.csv:1: has a column twice: path, label, path"),
         ("path,label\na,0\na,b,c\n", "x.csv:3: has 3 cells, the header 2 columns: put a text with commas"),
-        ("path,label\na,\n", "x.csv:2: label is None"),
+        ("path,label\na,\n", "x.csv:2: label is missing"),
         ('path,label\n"a,0\nb,1\n', "x.csv:2: is no row of a CSV file"),
         ("path,label,start_sec\na,0,1:30\n", "x.csv:2: start_sec is '1:30', expected a number"),
         ("path,label,end_sec\na,0,inf\n", "x.csv:2: end_sec is inf, expected a number"),
