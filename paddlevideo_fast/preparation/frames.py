@@ -211,9 +211,13 @@ def extract_parser() -> ToolParser:
 
 
 def _parse(argv: Optional[Sequence[str]]) -> argparse.Namespace:
-    args = extract_parser().parse(argv, output="the folder for the frames")
-    if bool(args.root) == bool(args.list):
-        raise ToolError("give --root, the folder with the videos, or --list, an annotation list of them")
+    parser = extract_parser()
+    args = parser.parse(argv)
+    if not args.list:
+        parser.require(args, root="the folder with the videos")
+    parser.require(args, output="the folder for the frames")
+    if args.root and args.list:
+        raise ToolError("give either --root, a folder with videos, or --list, an annotation list of them")
     if args.list and os.path.realpath(args.list) == os.path.realpath(stored_list(args.list, args.output)):
         raise ToolError(f"--output {args.output}: the new list would replace {args.list}; choose another")
     if args.ext in ("jpg", "png"):  # PaddleVideo's name of the format
