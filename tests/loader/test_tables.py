@@ -150,11 +150,11 @@ def test_a_sample_sees_its_span_alone(write, tmp_path):
     file = write("x.csv", "path,label,start_sec,end_sec\na.mp4,0,0.16,0.32\na.mp4,0,0.16,9\n")
     section = {"format": "VideoDataset", "file_path": file, "data_prefix": str(tmp_path)}
     dataset = build_dataset(section, PIPELINE, training=False, seed=0)
-    clip = dataset.load(ClipRequest(0, 0)).clip
+    (sample,) = dataset.load([ClipRequest(0, 0)])
     with dataset.open(dataset.records[0]) as whole:
         part = dataset.part(whole, dataset.records[0])
         assert [read_number(frame) for frame in part] == [4, 5, 6, 7]
-    assert {read_number(frame) for frame in clip} <= {4, 5, 6, 7}
-    (incident,) = dataset.load(ClipRequest(1, 0)).incidents
+    assert {read_number(frame) for frame in sample.clip} <= {4, 5, 6, 7}
+    (incident,) = dataset.load([ClipRequest(1, 0)])[0].incidents
     cause = "x.csv:3: the span 0.16 to 9 s is not inside the video, which lasts 0.96 s"
     assert incident.cause.endswith(cause)
