@@ -110,6 +110,10 @@ class ShardError(PaddleVideoFastError):
     """A shard of packed frames that is missing, unfinished, altered or of another version."""
 
 
+class FeatureError(PaddleVideoFastError):
+    """Stored features that are missing, unfinished, altered, or of another network or other data."""
+
+
 class BadSampleShareError(PaddleVideoFastError):
     """More samples than the set share did not decode."""
 

@@ -16,7 +16,7 @@ import hashlib
 import os
 import stat
 from pathlib import Path
-from typing import Iterator, List, Union
+from typing import Dict, Iterator, List, Union
 
 _PREFIX = ".saving-"
 _LONGEST_BYTES = 143  # of a name on an encrypted file system; others take 255
@@ -133,6 +133,15 @@ def require_regular(path: Union[str, Path]) -> None:
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     if not stat.S_ISREG(mode):
         raise OSError(errno.EINVAL, "it is a pipe or a device; write the content to a file", str(path))
+
+
+def fingerprint(path: Path) -> Dict[str, Union[int, str]]:
+    """Size in bytes and SHA-256 of a file."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return {"size": path.stat().st_size, "sha256": digest.hexdigest()}
 
 
 def sweep(folder: Path, alone: bool = False) -> None:

@@ -84,7 +84,7 @@ def callbacks_of(
     if spec.ema is not None:
         later = freezing.later if freezing else ()
         callbacks.append(ExponentialMovingAverage(model, spec.ema.decay, later))
-    if spec.precise_bn is not None:
+    if spec.precise_bn is not None and spec.run.features is None:
         evaluator = _statistics_evaluator(parts, spec.precise_bn)
         interval = spec.precise_bn.preciseBN_interval
         callbacks.append(PreciseBatchNorm(evaluator, interval, averaged=spec.ema is not None))

@@ -66,6 +66,34 @@ def check_selection(spec: RunSpec) -> None:
         warn_once(_LOGGER, spec.config.problem("SELECTION.min_delta", text))
 
 
+def check_features(spec: RunSpec) -> None:
+    """Checks that nothing in the spec needs clips where training reads stored features.
+
+    Raises:
+        ConfigError: with all that does.
+    """
+    if spec.run.features is None:
+        return
+    unfit = {
+        "multigrid": "changes the shape of the clips, and features have one; leave one of the two out",
+        "train_dali": "reads videos, and training reads features; leave one of the two out",
+    }
+    problems = [spec.config.problem(key, text) for key, text in unfit.items() if getattr(spec.run, key)]
+    if spec.finetune is not None and spec.finetune.unfreeze_at:
+        text = "the backbone does not run in a training on features; leave one of the two out"
+        problems.append(spec.config.problem("FINETUNE.unfreeze_at", text))
+    if problems:
+        raise ConfigError(problems)
+    told = {
+        "PRECISEBN": "has no effect: training on features runs no batch norm",
+        "FINETUNE": "has no effect: training on features trains the head and nothing else",
+        "MIX": "mixes features, not clips",
+    }
+    for key, text in told.items():
+        if spec.config.get(key):
+            warn_once(_LOGGER, spec.config.problem(key, text))
+
+
 def frames_problem(spec: RunSpec, num_frames: int) -> str:
     """Why the network cannot take clips of `num_frames` frames, to be read after these words; else empty.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, Optional, Union
+from typing import Any, Callable, Dict, Optional, Union
 
 import paddle
 
@@ -23,6 +23,7 @@ from paddlevideo_fast.loader import (
 from paddlevideo_fast.loader.clip_loader import ClipLoader
 from paddlevideo_fast.loader.dali import DaliLoader, DaliOptions
 from paddlevideo_fast.loader.dataset import ClipDataset
+from paddlevideo_fast.loader.features import FeatureLoader
 from paddlevideo_fast.loader.transforms import RandomFlip
 from paddlevideo_fast.machine import gpu_number
 from paddlevideo_fast.modeling import Preprocess, activation_of
@@ -37,13 +38,13 @@ class Split:
     Attributes:
         dataset: its samples.
         loader: gives its batches.
-        preprocess: from uint8 clips to what the network takes.
+        preprocess: from the loader's clips or features to what the network takes.
         bad_samples: the files that did not decode.
     """
 
     dataset: ClipDataset
-    loader: Union[ClipLoader, DaliLoader]
-    preprocess: Preprocess
+    loader: Union[ClipLoader, DaliLoader, FeatureLoader]
+    preprocess: Callable[[Any], paddle.Tensor]
     bad_samples: BadSamples
 
 

@@ -12,6 +12,7 @@ from paddle import nn
 from paddlevideo_fast.assembly.balance import balance
 from paddlevideo_fast.assembly.data import Split, make_split
 from paddlevideo_fast.assembly.environment import with_static_graph
+from paddlevideo_fast.assembly.features import head_only, with_features
 from paddlevideo_fast.assembly.plan import RunPlan, batch_shapes
 from paddlevideo_fast.config import RunSpec, build
 from paddlevideo_fast.engine import Distribution, Trainer
@@ -114,17 +115,22 @@ def training_parts(
     """
     spec, distribution = plan.spec, distribution or Distribution()
     paddle.seed(spec.run.seed)
-    model = build_model(spec.model, load_pretrained=load_pretrained)
+    from_features = spec.run.features is not None
+    model = build_model(spec.model, load_pretrained=load_pretrained and not from_features)
     take_network_layout(model)
-    freezing = _frozen(spec, model, plan.phases[-1].end_epoch)
+    if from_features:
+        model = head_only(spec, model)
+    freezing = None if from_features else _frozen(spec, model, plan.phases[-1].end_epoch)
     optimizer, curve = build_optimizer(spec.optimizer or {}, model)
     if (spec.optimizer or {}).get("layer_decay") is not None:
         _tell_rates(model)
-    if spec.runtime.recompute:
+    if spec.runtime.recompute and not from_features:
         stages = None if spec.runtime.recompute is True else spec.runtime.recompute
         recompute_stages(model, stages, plan.precision.operators)
     split = make_split(spec, "train", model.layout, distribution, folder)
     balance(model, split.dataset)
+    if from_features:
+        split = with_features(spec, "train", split)
     model = with_static_graph(spec, model)
     curve = _scaled(spec, plan.curve or curve, distribution.world_size)
     return TrainingParts(plan, model, optimizer, curve, split, distribution, freezing)

@@ -16,7 +16,7 @@ from paddlevideo_fast.assembly.callbacks import (
     make_naming,
     reported_run,
 )
-from paddlevideo_fast.assembly.consistency import check_sections, check_selection
+from paddlevideo_fast.assembly.consistency import check_features, check_sections, check_selection
 from paddlevideo_fast.assembly.data import data_identity, make_split
 from paddlevideo_fast.assembly.environment import (
     check_environment,
@@ -24,6 +24,7 @@ from paddlevideo_fast.assembly.environment import (
     make_distribution,
     make_precision,
 )
+from paddlevideo_fast.assembly.features import check_backbone, with_features
 from paddlevideo_fast.assembly.parts import TrainingParts, training_parts
 from paddlevideo_fast.assembly.plan import RunPlan, plan_run
 from paddlevideo_fast.config import Config, RunSpec
@@ -63,6 +64,7 @@ def train(cfg: Config, callbacks: Sequence[Callback] = ()) -> Trainer:
     with cfg.placing():
         plan = plan_run(RunSpec.for_training(cfg), launched_rank()[1])  # before there is an output folder
         check_selection(plan.spec)
+        check_features(plan.spec)
         distribution = make_distribution(plan.spec.distributed)
         with distribution.lifeline(), contextlib.ExitStack() as held:
             return _train(plan, distribution, held, callbacks)
@@ -94,6 +96,8 @@ def _train(
     valid = None
     if run.validate:
         valid = make_split(spec, "valid", parts.model.layout, distribution, store.folder)
+        if run.features is not None:
+            valid = with_features(spec, "valid", valid)
     trainer = parts.trainer(
         parts.phase_loader(),
         callbacks_of(parts, store, valid, callbacks),
@@ -101,6 +105,8 @@ def _train(
     )
     if checkpoint is not None:
         restore(trainer, checkpoint)
+    if run.features is not None:
+        check_backbone(parts.model, parts.split)
     # Only now, when all of the above has worked on all ranks: a wrong config leaves the folder as it was, and
     # weights that are read from it stay in place until the last rank has them.
     distribution.barrier()

@@ -69,6 +69,9 @@ class RunSettings:
         amp_level: what computes in 16 bits. O1: convolutions and linear layers, and what follows them without
             harm; O2: all but norms and the loss.
         amp_dtype: the 16-bit format; null for float16 on a GPU and bfloat16 on a CPU.
+        features: folder of features that `paddlevideo-fast features` has computed: training and validation
+            read them in place of videos, and train the head alone. Checkpoints hold the whole network; tests,
+            export and prediction leave this key aside. null: train on videos.
         use_visualdl: write curves, clips and settings for VisualDL; without this key TRACKERS decides.
         report: write `report.html` at the end of training and of a test.
         imports: modules, and files relative to this config, that register components of your own. Those of
@@ -99,6 +102,7 @@ class RunSettings:
     amp: bool = False
     amp_level: Literal["O1", "O2"] = "O1"
     amp_dtype: Optional[Literal["float16", "bfloat16"]] = None
+    features: Optional[str] = None
     use_visualdl: bool = True
     report: bool = True
     imports: Sequence[str] = ()

@@ -15,7 +15,6 @@ that dies at any moment leaves either a checkpoint that loads or no checkpoint o
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import pickle
@@ -32,7 +31,7 @@ import paddle
 from paddle.base.layer_helper import LayerHelper
 
 from paddlevideo_fast.errors import CheckpointError, UnsavedError, WeightError
-from paddlevideo_fast.files import all_whole, read_text, sweep, whole
+from paddlevideo_fast.files import all_whole, fingerprint, read_text, sweep, whole
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.modeling.weights import read_weights
 from paddlevideo_fast.transfer import HostCopy
@@ -261,7 +260,7 @@ def load_checkpoint(prefix: str) -> Checkpoint:
     contents: Dict[str, Dict[str, Any]] = {}
     for ending, expected in files.items():
         path = Path(prefix + ending)
-        if expected is not None and (not path.is_file() or _fingerprint(path) != expected):
+        if expected is not None and (not path.is_file() or fingerprint(path) != expected):
             raise CheckpointError(
                 f"'{path}' is missing or altered; choose another checkpoint with -o resume="
             )
@@ -385,7 +384,7 @@ def _write(prefix: Path, payloads: Mapping[str, Payload], state: Mapping[str, An
         files = {}
         for (ending, payload), partial in zip(payloads.items(), partials):
             _dump(payload, partial)
-            files[ending] = _fingerprint(partial)
+            files[ending] = fingerprint(partial)
         mark = {"format": _FORMAT, **state, "files": files}
         partials[-1].write_text(json.dumps(mark, indent=1), encoding="utf-8")
 
@@ -413,11 +412,3 @@ def _read_mark(path: Path) -> Optional[Dict[str, Any]]:
 
 def _is_count(value: Any) -> bool:
     return type(value) is int and 0 <= value < 2**53  # JSON may hold numbers of any length
-
-
-def _fingerprint(path: Path) -> Dict[str, Any]:
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return {"size": path.stat().st_size, "sha256": digest.hexdigest()}
