@@ -1,0 +1,287 @@
+"""A head that trains on stored features, and the features themselves, against the whole network."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import numpy as np
+import paddle
+import pytest
+
+from paddlevideo_fast.assembly import features as assembly
+from paddlevideo_fast.assembly.data import make_split
+from paddlevideo_fast.cli.commands import main
+from paddlevideo_fast.config import RunSpec, load_config
+from paddlevideo_fast.engine import Distribution, load_checkpoint
+from paddlevideo_fast.errors import ConfigError, FeatureError
+from paddlevideo_fast.loader.features import FeatureWriter
+from paddlevideo_fast.modeling import build_model, load_weights
+from paddlevideo_fast.modeling.features import HeadOnly
+from paddlevideo_fast.modeling.weights import read_weights
+
+SLOWFAST = """
+_BASE_: {base}
+MODEL:
+  framework: Recognizer3D
+  backbone:
+    {{name: ResNetSlowFast, depth: 50, alpha: 4, beta: 2, width_per_group: 4, fusion_kernel_sz: 5,
+     stage_blocks: [1, 1, 1, 1]}}
+  head: {{name: SlowFastHead, width_per_group: 4, beta: 2, num_classes: 4, crop_size: 32}}
+DATASET:
+  train: {{format: SFVideoDataset}}
+  valid: {{format: SFVideoDataset, num_ensemble_views: 2, num_spatial_crops: 3}}
+PIPELINE:
+  train: {{sample: {{name: DecodeSampler, num_frames: 4, sampling_rate: 2}}}}
+  valid:
+    sample: {{name: DecodeSampler, num_frames: 4, sampling_rate: 1, test_mode: true}}
+    transform:
+      - JitterScale: {{min_size: 64, max_size: 64}}
+      - MultiCrop: {{target_size: 64, test_mode: true}}
+      - Image2Array: {{transpose: false}}
+METRIC: {{name: MultiCropMetric}}
+"""
+
+
+@pytest.fixture(scope="module")
+def made(motion_data, tiny_text, tmp_path_factory):
+    """A folder with a trained network, two copies of its features, and a head trained on them."""
+    root = tmp_path_factory.mktemp("features")
+    config = root / "tiny.yaml"
+    config.write_text(tiny_text.format(data=motion_data, output=root / "out"))
+    assert main(["-c", str(config), "-o", "epochs=1"]) == 0
+    shutil.move(root / "out" / "tiny_best.pdparams", root / "pretrained.pdparams")
+    arguments = [
+        "-c",
+        str(config),
+        "-w",
+        str(root / "pretrained.pdparams"),
+        "--output",
+        str(root / "features"),
+    ]
+    assert main(["features", *arguments, "--views", "2"]) == 0
+    assert main(["train", "-c", str(config), "-o", f"features={root / 'features'}"]) == 0
+    return root
+
+
+def compute(root, output, *overrides, views=1, config="tiny.yaml"):
+    weights = (
+        [] if any("weights" in text for text in overrides) else [f"weights={root / 'pretrained.pdparams'}"]
+    )
+    cfg = load_config(str(root / config), [*weights, *overrides])
+    return assembly.compute_features(cfg, root / output, views)
+
+
+def assert_equal_logits(spec, name, model, epoch=0):
+    """Compares each clip of an epoch, through the network and from the stored features."""
+    split = make_split(spec, name, model.layout, Distribution())
+    stored = assembly.with_features(spec, name, split)
+    head, num_clips = HeadOnly(model), 0
+    for network in (model, head):
+        network.eval()
+    for clips, features in zip(split.loader.epoch(epoch), stored.loader.epoch(epoch)):
+        for key in ("ids", "views", "labels"):
+            np.testing.assert_array_equal(getattr(clips, key), getattr(features, key))
+        expected = model(split.preprocess(clips.clips)).numpy()
+        found = head(stored.preprocess(features.clips)).numpy()
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+        assert np.abs(expected).max() > 1e-3
+        num_clips += len(clips)
+    return num_clips
+
+
+@pytest.mark.parametrize(("name", "epochs"), [("valid", [0]), ("train", [0, 1])])
+def test_stored_features_give_the_logits_of_the_network(made, name, epochs):
+    spec = RunSpec.of(load_config(str(made / "out/config.yaml")))
+    model = build_model(spec.model)
+    load_weights(model, made / "out/tiny_best.pdparams", strict=True)
+    for epoch in epochs:  # a training has other clips in each, and the features have two copies
+        assert assert_equal_logits(spec, name, model, epoch) == {"valid": 8, "train": 24}[name]
+
+
+def test_views_crops_and_windows_of_a_3d_network_have_features(made):
+    (made / "slowfast.yaml").write_text(SLOWFAST.format(base=made / "tiny.yaml"))
+    spec = RunSpec.of(load_config(str(made / "slowfast.yaml"), [f"features={made / 'slow'}"]))
+    paddle.seed(3)
+    model = build_model(spec.model)
+    paddle.save(model.state_dict(), str(made / "slow.pdparams"))
+    found = compute(made, "slow", f"weights={made / 'slow.pdparams'}", config="slowfast.yaml")
+    assert [(part.num_rows, part.shape) for part in found] == [(24, (192,)), (48, (4, 192))]
+    assert assert_equal_logits(spec, "valid", model) == 48
+
+
+def test_a_checkpoint_holds_the_backbone_as_it_was_and_the_head_that_was_trained(made):
+    given = read_weights(made / "pretrained.pdparams")
+    for name in ("tiny_best", "tiny_epoch_00002"):
+        weights = read_weights(made / "out" / f"{name}.pdparams")
+        assert weights.keys() == given.keys()
+        for key, value in weights.items():
+            assert np.array_equal(value, given[key]) == key.startswith("backbone."), key
+
+
+def test_a_test_of_the_whole_network_gives_the_validation_on_features(made, tmp_path):
+    weights, config = made / "out/tiny_epoch_00002.pdparams", made / "out/config.yaml"
+    options = ["-o", f"output_dir={tmp_path}", "-o", "report=false"]
+    assert main(["test", "-c", str(config), "-w", str(weights), *options]) == 0
+    found = json.loads((tmp_path / "test/metrics.json").read_text())
+    *_, valid = (json.loads(line) for line in (made / "out/metrics.jsonl").read_text().splitlines())
+    assert valid["kind"] == "valid"
+    assert found["loss"] == pytest.approx(valid["loss"], rel=1e-5)
+    for name in ("top1", "mean_class_acc", "num_samples"):
+        assert found[name] == valid[name]
+
+
+def test_a_training_on_features_resumes_exactly(made, tmp_path):
+    options = [
+        "-c",
+        str(made / "tiny.yaml"),
+        "-o",
+        f"output_dir={tmp_path}",
+        "-o",
+        f"features={made / 'features'}",
+    ]
+    assert main(["train", *options]) == 0
+    assert main(["train", *options, "-o", "resume_epoch=1"]) == 0
+    one, other = (load_checkpoint(f"{folder}/tiny_epoch_00002") for folder in (made / "out", tmp_path))
+    assert one.state["trainer"] == other.state["trainer"]
+    for name, value in one.weights.items():
+        np.testing.assert_array_equal(value, other.weights[name], err_msg=name)
+
+
+def files_of(folder):
+    names = ("features.npy", "labels.npy", "index.json")
+    return {
+        f"{part}/{name}": (folder / part / name).read_bytes() for part in ("train", "valid") for name in names
+    }
+
+
+@pytest.mark.parametrize("killed_at", [0, 1, 7, 13])
+def test_a_killed_computation_goes_on_and_gives_the_same_files(made, monkeypatch, killed_at):
+    output, add, num_calls = f"killed_{killed_at}", FeatureWriter.add, []
+
+    def killed(self, *arguments):
+        if len(num_calls) == killed_at:
+            raise KeyboardInterrupt
+        num_calls.append(arguments)
+        add(self, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FeatureWriter, "add", killed)
+        patch.setattr(FeatureWriter, "close", lambda self: None)  # as after SIGKILL
+        patch.setattr("paddlevideo_fast.loader.features._SAVE_SEC", 0.0)
+        with pytest.raises(KeyboardInterrupt):
+            compute(made, output, views=2)
+    if killed_at:
+        with pytest.raises(
+            FeatureError, match=rf"{killed_at * 4 if killed_at < 12 else 4} of \d+ features are there"
+        ):
+            assembly.StoredFeatures(made / output / ("train" if killed_at < 12 else "valid"))
+    compute(made, output, views=2)
+    assert files_of(made / output) == files_of(made / "features")
+
+
+def test_videos_that_do_not_decode_are_incidents(made, motion_data, capfd):
+    videos = [line.split() for line in (motion_data / "train.list").read_text().splitlines()]
+    (made / "broken.mp4").write_text("no video")
+    lines = [f"{motion_data / path} {label}" for path, label in videos[:8]] + [f"{made / 'broken.mp4'} 1"]
+    (made / "broken.list").write_text("\n".join(lines))
+    split = {"format": "VideoDataset", "file_path": str(made / "broken.list")}
+    overrides = [f"DATASET.{name}={json.dumps(split)}" for name in ("train", "valid")]
+    options = [word for text in overrides for word in ("-o", text)]
+    words = ["-c", str(made / "tiny.yaml"), "-w", str(made / "pretrained.pdparams"), *options]
+    assert main(["features", *words, "--output", str(made / "with_broken")]) == 1
+    assert "train: 9 features of [4, 32], 1 failed" in capfd.readouterr().out
+    assert "broken.mp4" in (made / "with_broken/bad_samples.txt").read_text()
+    spec = RunSpec.of(load_config(str(made / "tiny.yaml"), [*overrides, f"features={made / 'with_broken'}"]))
+    for name in ("train", "valid"):
+        split = make_split(spec, name, "NTCHW", Distribution())
+        batches = list(assembly.with_features(spec, name, split).loader.epoch(0))
+        assert {incident.path for batch in batches for incident in batch.incidents} == {
+            str(made / "broken.mp4")
+        }
+        ids = [number for batch in batches for number in batch.ids.tolist()]
+        assert 8 not in ids
+        assert (
+            len(ids) == 8
+        )  # in training another one takes its place, and the last, smaller batch is dropped
+
+
+@pytest.mark.parametrize(
+    ("overrides", "problem"),
+    [
+        (
+            ["PIPELINE.train.transform.0.RandomCrop.target_size=24"],
+            r"stale: PIPELINE.train.transform.0.RandomCrop.target_size was 28 when they .* and is 24 now",
+        ),
+        (
+            ["MODEL.backbone.shift_ratio=0.25"],
+            r"stale: MODEL.backbone.shift_ratio was None .* and is 0.25 now",
+        ),
+        (["seed=7"], r"stale: seed was 1234 when they were computed, and is 7 now"),
+        (["DATASET.train.file_path={data}/valid.list"], r"stale: the list was \d+ when"),
+    ],
+)
+def test_features_of_another_config_are_refused(made, motion_data, overrides, problem):
+    overrides = [text.format(data=motion_data) for text in overrides]
+    spec = RunSpec.of(load_config(str(made / "tiny.yaml"), [*overrides, f"features={made / 'features'}"]))
+    split = make_split(spec, "train", "NTCHW", Distribution())
+    with pytest.raises(FeatureError, match=problem):
+        assembly.with_features(spec, "train", split)
+    with pytest.raises(FeatureError, match=problem):
+        compute(made, "features", *overrides, views=2)
+
+
+def test_features_of_other_weights_are_refused(made, tmp_path, capfd):
+    weights = {name: np.array(value) for name, value in read_weights(made / "pretrained.pdparams").items()}
+    weights["backbone.conv._conv.weight"] += 1
+    paddle.save(
+        {name: paddle.to_tensor(value) for name, value in weights.items()}, str(tmp_path / "other.pdparams")
+    )
+    with pytest.raises(FeatureError, match="stale: the SHA-256 of the backbone was"):
+        compute(made, "features", f"weights={tmp_path / 'other.pdparams'}", views=2)
+    options = ["-o", f"features={made / 'features'}", "-o", f"output_dir={tmp_path / 'out'}"]
+    assert main(["-c", str(made / "tiny.yaml"), *options, "-w", str(tmp_path / "other.pdparams")]) == 2
+    assert "another backbone than the one of the loaded weights gave these features" in capfd.readouterr().out
+
+
+def test_altered_and_missing_features_are_refused(made, tmp_path):
+    shutil.copytree(made / "features/valid", tmp_path / "valid")
+    with open(tmp_path / "valid/features.npy", "r+b") as file:
+        file.seek(200)
+        file.write(b"x")
+    with pytest.raises(FeatureError, match=r"features.npy: is altered; remove the folder"):
+        assembly.StoredFeatures(tmp_path / "valid")
+    (tmp_path / "valid/index.json").write_text('{"format": 1, "failed": {}}')
+    with pytest.raises(FeatureError, match=r"index.json: it is no index of features"):
+        assembly.StoredFeatures(tmp_path / "valid")
+    with pytest.raises(
+        FeatureError, match=r"there are no features; compute them with  paddlevideo-fast features"
+    ):
+        assembly.StoredFeatures(tmp_path / "train")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "problem"),
+    [
+        (["weights="], "features of a network without training are of no use; give its weights with -w FILE"),
+        (["train_dali=true"], "train_dali: features are computed through our own loader; leave it out"),
+        (
+            [
+                "MODEL={framework: Recognizer2D, head: {name: MoViNetHead}, backbone: "
+                "{name: PPTSM_MobileNetV3, num_seg: 4, class_num: 4}}"
+            ],
+            "MODEL.head.name=MoViNetHead: features need a recognizer whose head has a layer of its own",
+        ),
+    ],
+)
+def test_what_gives_no_features(made, tmp_path, overrides, problem):
+    with pytest.raises(ConfigError) as caught:
+        compute(made, tmp_path / "none", "weights=", *overrides[: overrides != ["weights="]])
+    assert problem in str(caught.value)
+
+
+def test_what_needs_clips_is_refused_in_training(made, capfd):
+    words = ["-c", str(made / "tiny.yaml"), "-o", f"features={made / 'features'}", "--multigrid"]
+    options = ["-o", "MULTIGRID={SHORT_CYCLE: true}", "-o", "OPTIMIZER.learning_rate=0.1"]
+    assert main([*words, *options]) == 2
+    assert "multigrid" in capfd.readouterr().out
