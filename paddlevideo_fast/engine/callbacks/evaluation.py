@@ -69,7 +69,7 @@ class Evaluation(Callback):
         self._stop_if_exhausted(trainer)
 
     def state_dict(self) -> Dict[str, Any]:
-        return {"reference": self._reference, "waiting": self._waiting}
+        return {"reference": dict(self._reference), "waiting": list(self._waiting)}
 
     def set_state_dict(self, state: Dict[str, Any]) -> None:
         self._reference, self._waiting = dict(state["reference"]), list(state["waiting"])
