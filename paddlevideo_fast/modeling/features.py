@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+
 import numpy as np
 import paddle
 from paddle import nn

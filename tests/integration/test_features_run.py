@@ -119,6 +119,29 @@ def test_a_checkpoint_holds_the_backbone_as_it_was_and_the_head_that_was_trained
             assert np.array_equal(value, given[key]) == key.startswith("backbone."), key
 
 
+def test_a_head_learns_on_features_what_it_learns_through_the_frozen_network(made, tmp_path):
+    overrides = [
+        f"MODEL.backbone.pretrained={made / 'pretrained.pdparams'}",
+        "FINETUNE={freeze: [backbone]}",
+        f"output_dir={tmp_path}",
+    ]
+    options = [word for text in overrides for word in ("-o", text)]
+    assert main(["train", "-c", str(made / "tiny.yaml"), *options]) == 0
+    kept = ("epoch", "step", "loss", "top1")  # dropout draws the same, and each epoch has its own clips
+    one, other = (
+        [
+            [record[name] for name in kept]
+            for record in map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
+        ]
+        for folder in (made / "out", tmp_path)
+    )
+    assert len(one) == 16
+    np.testing.assert_allclose(one, other, rtol=1e-4)
+    weights = [read_weights(folder / "tiny_epoch_00002.pdparams") for folder in (made / "out", tmp_path)]
+    for name, value in weights[0].items():
+        np.testing.assert_allclose(value, weights[1][name], rtol=1e-4, atol=1e-6, err_msg=name)
+
+
 def test_a_test_of_the_whole_network_gives_the_validation_on_features(made, tmp_path):
     weights, config = made / "out/tiny_epoch_00002.pdparams", made / "out/config.yaml"
     options = ["-o", f"output_dir={tmp_path}", "-o", "report=false"]
