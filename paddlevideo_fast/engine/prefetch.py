@@ -12,7 +12,7 @@ import paddle
 
 from paddlevideo_fast.loader import Batch
 from paddlevideo_fast.machine import gpu_number
-from paddlevideo_fast.transfer import PinnedBuffers, upload
+from paddlevideo_fast.transfer import LAG, PinnedBuffers, upload
 
 Item = TypeVar("Item")
 Prepared = TypeVar("Prepared")
@@ -91,14 +91,18 @@ class DeviceCopies:
         self._in_use: Deque[Tuple[Any, Any]] = deque()  # an event after each step, and its batch
 
     def pin(self, batch: Batch) -> Tuple[Batch, Any, Any]:
-        """A batch, and its clips and labels in pinned memory; clips that are on a device stay there."""
+        """A batch, and its clips and labels in pinned memory; clips that are on the device stay there."""
         paddle.device.set_device(f"gpu:{self._number}")  # it is the thread's own, and at first the first GPU
-        on_host = len(batch) and isinstance(batch.clips, np.ndarray)
-        return batch, self._buffers.fill(batch.clips) if on_host else None, self._buffers.fill(batch.labels)
+        if not len(batch):
+            return batch, None, None
+        clips = self._buffers.fill(batch.clips) if isinstance(batch.clips, np.ndarray) else None
+        return batch, clips, self._buffers.fill(batch.labels)
 
     def start(self, pinned: Tuple[Batch, Any, Any]) -> Batch:
         """Starts the copies of what `pin` gave."""
         batch, clips, labels = pinned
+        if labels is None:
+            return batch
         with paddle.device.stream_guard(self._stream):
             sent = batch.clips if clips is None else self._buffers.send(clips)
             targets = self._buffers.send(labels)
@@ -110,10 +114,11 @@ class DeviceCopies:
     def used(self, batch: Batch) -> None:
         """Keeps the memory of a batch, all of whose work is launched, until the device has done it.
 
-        Paddle gives memory back to the stream that it came from, which does not know what others read.
+        Paddle gives memory back to the stream that it came from, which does not know what others read. Where
+        the host is more than LAG batches ahead it waits: the batches would fill the device.
         """
-        while self._in_use and self._in_use[0][0].query():
-            self._in_use.popleft()
+        while self._in_use and (len(self._in_use) > LAG or self._in_use[0][0].query()):
+            self._in_use.popleft()[0].synchronize()
         done = paddle.device.Event()
         done.record(paddle.device.current_stream())
         self._in_use.append((done, batch))

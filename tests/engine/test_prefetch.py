@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import threading
 import time
@@ -12,7 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paddlevideo_fast.engine.prefetch import one_ahead, to_device
+from benchmarks.fake_device import FakeDevice
+from paddlevideo_fast.engine.callbacks import Callback, Recorder
+from paddlevideo_fast.engine.prefetch import device_inputs, one_ahead, to_device
 from paddlevideo_fast.loader import Batch
 
 
@@ -135,3 +138,51 @@ def test_clips_reach_the_device_whole_and_in_order():
     for expected, tensor in zip(clips, found):
         np.testing.assert_array_equal(np.asarray(tensor), expected)
     assert found[0].place.is_gpu_place()
+
+
+@pytest.fixture
+def device():
+    with FakeDevice().installed() as device:
+        yield device
+
+
+def test_batches_go_through_pinned_memory_that_is_used_again(device):
+    rng = np.random.default_rng(0)
+    sizes = [4, 4, 4, 0, 2, 4, 4, 2, 4]
+    clips = [rng.integers(0, 256, (size, 2, 8, 8, 3), np.uint8) for size in sizes]
+    read = paddle.Tensor.numpy
+    batches = (Batch(each.copy(), *[np.arange(len(each))] * 3) for each in clips)
+    pinned = []
+    device.on_pin = pinned.append
+    for number, batch in enumerate(to_device(batches)):
+        device.launch(0.02)  # a step, which uses the batch
+        if sizes[number]:
+            found, labels = device_inputs(batch)
+            np.testing.assert_array_equal(read(found), clips[number])
+            assert read(labels).tolist() == list(range(sizes[number]))
+            assert batch.labels.tolist() == list(range(sizes[number]))
+        else:
+            assert len(batch) == 0
+    assert number == len(sizes) - 1
+    assert len(pinned) < 2 * sum(map(bool, sizes))  # of clips and of labels
+
+
+def test_the_host_is_ahead_of_a_busy_device_and_takes_the_same_steps(make_trainer):
+    leads, trained = [], []
+
+    class Watch(Callback):
+        def step_begin(self, trainer):
+            if device is not None:
+                leads.append(device.num_launched - device.num_done)
+                device.launch(0.1)
+
+    for device in (None, FakeDevice()):
+        with contextlib.nullcontext() if device is None else device.installed():
+            trainer = make_trainer([Watch(), Recorder([], interval=6)], epochs=1)
+            trainer.preprocess = lambda clips: paddle.Tensor.astype(
+                clips if isinstance(clips, paddle.Tensor) else paddle.to_tensor(clips), "float32"
+            )
+            trainer.fit()
+        trained.append(trainer.model.fc.weight.numpy())
+    np.testing.assert_array_equal(*trained)
+    assert max(leads) >= 2
