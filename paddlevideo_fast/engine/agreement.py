@@ -11,7 +11,7 @@ news is read before step s + LAG, on all ranks. Only where there is news do they
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Callable, List, Optional, Sequence, Tuple
+from typing import Callable, List, Optional, Sequence, Tuple, Union
 
 import numpy as np
 import paddle
@@ -20,7 +20,7 @@ from paddlevideo_fast.engine.distribution import Distribution
 from paddlevideo_fast.loader import Batch, Incident
 from paddlevideo_fast.transfer import LAG, LateReader
 
-Weight = Any  # a float, or a float32 tensor on the device
+Weight = Union[float, paddle.Tensor]  # on the device as float64
 
 
 @dataclass
@@ -107,7 +107,7 @@ class Agreement:
             taken = [total > 0 for total in message.numpy()[:-1].tolist()]
         num_clips = message[:-1].sum()
         return [
-            (batch, (paddle.full([], size * world_size, "float64") / num_clips).astype("float32"))
+            (batch, paddle.full([], size * world_size, "float64") / num_clips)
             for batch, size, is_taken in zip(batches, sizes, taken)
             if is_taken
         ]

@@ -365,7 +365,9 @@ class Trainer:
                 with contextlib.nullcontext() if len(batch) else without_clips(self.model):
                     outputs = self.precision.forward(self._step_model, clips)
                 loss = self.model.loss(outputs, labels)
-                if not isinstance(weight, float) or weight != 1:
+                if isinstance(weight, paddle.Tensor):
+                    loss = loss * weight.astype(loss.dtype)
+                elif weight != 1:
                     loss = loss * weight
                 self.precision.backward(loss)
             losses.append(loss.detach())

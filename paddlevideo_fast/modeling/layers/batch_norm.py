@@ -60,7 +60,7 @@ def sync_batch_norm(
                 # only a group to which this process adds nothing may have no values at all
                 paddle.assign(updated if counts else paddle.where(count > 0, updated, running), running)
             count = count.clip(min=1.0)
-        return _Normalized.apply(x, weight, bias, mean, variance, count, epsilon, data_format, group)
+        return _Normalized.apply(x, weight, bias, mean, variance, count, epsilon, data_format, group, counts)
 
 
 class _Normalized(PyLayer):
@@ -83,9 +83,10 @@ class _Normalized(PyLayer):
         epsilon: float,
         data_format: str,
         group: Any,
+        counts: bool,
     ) -> paddle.Tensor:
         ctx.save_for_backward(x, weight, bias, mean, variance, count)
-        ctx.group = group
+        ctx.group, ctx.counts = group, counts
         # known here alone: what `saved_tensor` gives may be copies, as with RUNTIME.recompute
         ctx.has_gradient = [not each.stop_gradient for each in (x, weight, bias)]
         ctx.options = {"epsilon": epsilon, "data_format": data_format}
@@ -103,7 +104,8 @@ class _Normalized(PyLayer):
         scale = weight * paddle.rsqrt(variance + ctx.options["epsilon"])
         slope, offset = ((part / count).astype(weight.dtype) * -scale for part in paddle.split(sums, 2))
         # slope · x̂ + offset is what the statistics pass on, and a batch norm itself
-        of_x = direct + F.batch_norm(wide_x, mean, variance, slope, offset, **ctx.options)
+        passed_on = F.batch_norm(wide_x, mean, variance, slope, offset, **ctx.options)
+        of_x = direct + passed_on if ctx.counts else direct
         gradients = of_x.astype(x.dtype), of_weight, of_bias
         wanted = (each if has else None for each, has in zip(gradients, ctx.has_gradient))
         return (*wanted, None, None, None)
