@@ -8,20 +8,16 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import resource
-import subprocess
-import sys
-import time
 from pathlib import Path
 from statistics import mean
 from typing import Any, Callable, Dict, List, Mapping, Sequence
 
 import paddle
 
-from benchmarks.measuring import ROOT
+from benchmarks.runs import finished_run
 from paddlevideo_fast.cli import add_config_arguments, count, timed_progress
 from paddlevideo_fast.config import Config, load_config
-from paddlevideo_fast.errors import ConfigError, PaddleVideoFastError
+from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.report import picture, save_json
 
 PLAIN, MULTIGRID, CUT = "plain", "multigrid", "plain, cut"
@@ -32,7 +28,6 @@ ROWS: Dict[str, Sequence[str]] = {
     "short cycle": ("multigrid=true", "MULTIGRID.LONG_CYCLE=false"),
 }
 COSTS = ("train_sec", "wall_sec", "cpu_sec")
-_MAIN = ROOT / "tools" / "main.py"
 _RATE = "OPTIMIZER.learning_rate"
 
 
@@ -104,7 +99,7 @@ def run(
             progress(f"seed {seed}, {name}")
             common = [f"seed={seed}", f"output_dir={json.dumps(str(folder))}", "validate=true"]
             source = plain if name in (PLAIN, CUT) else config
-            runs[name].append(_finished_run(source, [*overrides, *row, *common], folder))
+            runs[name].append(finished_run(source, [*overrides, *row, *common], folder))
     return {
         "config": config,
         "plain": plain,
@@ -129,51 +124,12 @@ def _cut(cfg: Config, runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> List[s
     ]
 
 
-def _finished_run(config: str, overrides: Sequence[str], folder: Path) -> Dict[str, Any]:
-    """The result of a run; the run starts unless its folder has a result."""
-    kept = folder / "result.json"
-    resolved = json.loads(json.dumps(load_config(config, overrides)))
-    if kept.is_file():
-        result: Dict[str, Any] = json.loads(kept.read_text(encoding="utf-8"))
-        if result.pop("config") != resolved:
-            raise PaddleVideoFastError(f"{kept}: is of another config; remove it or choose another --output")
-        return result
-    folder.mkdir(parents=True, exist_ok=True)
-    flags = [part for override in overrides for part in ("-o", override)]
-    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    with (folder / "console.log").open("wb") as log:
-        code = subprocess.call([sys.executable, str(_MAIN), "-c", config, *flags], stdout=log, stderr=log)
-    wall_sec, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
-    if code:
-        raise PaddleVideoFastError(f"{folder}/console.log: the run ended with {code}; its last lines say why")
-    cpu_sec = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    result = {"wall_sec": wall_sec, "cpu_sec": cpu_sec, **_read(folder / "metrics.jsonl")}
-    save_json({**result, "config": resolved}, kept)
-    return result
-
-
-def _read(path: Path) -> Dict[str, Any]:
-    """Time, steps and curve of a run, from its metrics.jsonl."""
-    train_sec, steps, curve = 0.0, 0, []
-    for record in map(json.loads, path.read_text(encoding="utf-8").splitlines()):
-        if record["kind"] == "train_epoch":
-            train_sec += record["sec"]
-            steps = record["step"]
-        elif record["kind"] == "valid":
-            curve.append([train_sec, record["top1"]])
-    return {
-        "train_sec": train_sec,
-        "epochs": len(curve),
-        "steps": steps,
-        "top1": curve[-1][1],
-        "curve": curve,
-    }
-
-
 def _row(runs: Sequence[Mapping[str, Any]]) -> Dict[str, Any]:
-    over_seeds = {key: [one[key] for one in runs] for key in ("top1", *COSTS)}
+    costs = {key: [one[key] for one in runs] for key in COSTS}
     counts = {key: runs[0][key] for key in ("epochs", "steps")}
-    return {**counts, **over_seeds, "curves": [one["curve"] for one in runs]}
+    top1 = [one["metrics"]["top1"] for one in runs]
+    curves = [[[sec, metrics["top1"]] for sec, metrics in one["curve"]] for one in runs]
+    return {**counts, "top1": top1, **costs, "curves": curves}
 
 
 def table(result: Mapping[str, Any]) -> str:

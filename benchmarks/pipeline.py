@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import copy
 import importlib.util
 import statistics
 import tempfile
 import time
+from operator import truediv
 from pathlib import Path
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Type
 
@@ -14,6 +16,7 @@ import cv2
 import numpy as np
 
 from benchmarks.classic import classic_clip
+from benchmarks.isolated import map_isolated
 from benchmarks.measuring import add_output_arguments, in_turn, show
 from paddlevideo_fast.cli import count
 from paddlevideo_fast.decode import open_shards, open_video
@@ -35,6 +38,7 @@ from paddlevideo_fast.loader.transforms.geometry import Geometric
 
 _MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 _JPEG_QUALITY = 90
+_LIMIT_SEC = 300.0
 CLASSIC = "classic"
 SOURCES = {
     CLASSIC: "raw video, the classic way",
@@ -72,6 +76,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("clips", nargs="+", help="video files")
     parser.add_argument("--prepared", help="output folder of data/prepare_videos.py for the same videos")
     parser.add_argument("--packed", help="output folder of data/pack_frames.py for exactly these videos")
+    parser.add_argument(
+        "--clips-per-video",
+        type=count(2),
+        nargs="+",
+        default=(),
+        metavar="K",
+        help="also measure the clip of a raw video where K of them are read in one pass",
+    )
     parser.add_argument("--recipe", choices=RECIPES, action="append", help="measure only this recipe")
     parser.add_argument(
         "--rounds", type=count(1), default=15, help="clips to measure of each kind from each file"
@@ -82,7 +94,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> None:
     """Runs the benchmark and prints it."""
-    result = run(args.clips, args.prepared, args.packed, args.recipe, args.rounds, args.seed)
+    result = run(
+        args.clips, args.prepared, args.packed, args.recipe, args.rounds, args.seed, args.clips_per_video
+    )
     show(result, args, table)
 
 
@@ -93,6 +107,7 @@ def run(
     recipes: Optional[Sequence[str]] = None,
     rounds: int = 15,
     seed: int = 0,
+    clips_per_video: Sequence[int] = (),
 ) -> Dict[str, Any]:
     """Measures the CPU time of a clip over all threads; each round draws other frames and crops.
 
@@ -103,11 +118,15 @@ def run(
         recipes: names from `RECIPES`; None: all.
         rounds: clips to measure of each kind.
         seed: of frames and crops; all kinds draw the same ones.
+        clips_per_video: how many clips are read from a raw video in one pass, each number a kind of its own.
 
     Returns:
         "rounds", "seed", "rows": for each recipe and kind "ratio", the geometric mean over the files of the
-        classic time over this one's, "bytes" that the kind takes on disk, and "clips": for each file "ms"
-        (the median), "ratio" (likewise) and "spread", the quartiles of the ratio over the rounds.
+        classic time over this one's, "bytes" that the kind takes on disk, and "clips": for each file "ms" a
+        clip (the median), "ratio" (likewise) and "spread", the quartiles of the ratio over the rounds.
+        With `clips_per_video`, "several": for each recipe and number, 1 included, "gain", the geometric mean
+        over the files of the time for a clip alone over this one's, "gains", for each file the median and
+        the quartiles over the rounds, and "mib", the memory that a process needs for reading.
 
     Raises:
         PaddleVideoFastError: decord is missing, or a prepared or packed video.
@@ -117,17 +136,58 @@ def run(
     cv2.setNumThreads(0)  # as in a worker
     with tempfile.TemporaryDirectory() as folder:
         files, sizes = _files(clips, prepared, packed, Path(folder))
-        rows = []
+        rows, several = [], []
         for name in recipes or RECIPES:
             measured = [
-                _compare(_calls(RECIPES[name], clip, files[clip], packed), rounds, seed) for clip in clips
+                _compare(_calls(RECIPES[name], clip, files[clip], packed, clips_per_video), rounds, seed)
+                for clip in clips
             ]
-            for kind in measured[0]:
-                results = {Path(clip).name: of_clip[kind] for clip, of_clip in zip(clips, measured)}
+            several += _several(name, clips, measured)
+            for kind in [kind for kind in measured[0] if kind in SOURCES]:
+                results = {
+                    Path(clip).name: {key: of_clip[kind][key] for key in ("ms", "ratio", "spread")}
+                    for clip, of_clip in zip(clips, measured)
+                }
                 ratio = statistics.geometric_mean(item["ratio"] for item in results.values())
                 size = sizes["video" if kind == CLASSIC else kind]
                 rows.append({"recipe": name, "kind": kind, "ratio": ratio, "bytes": size, "clips": results})
-    return {"rounds": rounds, "seed": seed, "rows": rows}
+    result = {"rounds": rounds, "seed": seed, "rows": rows}
+    return {**result, "several": several} if several else result
+
+
+def _several(recipe: str, clips: Sequence[str], measured: Sequence[Dict[str, Any]]) -> List[Dict[str, Any]]:
+    """Rows for the kinds that read several clips of a raw video in one pass."""
+    kinds = {"video": 1, **{kind: int(kind.split()[1]) for kind in measured[0] if kind not in SOURCES}}
+    rows = []
+    for kind, number in kinds.items() if len(kinds) > 1 else ():
+        gains = {}
+        for clip, of_clip in zip(clips, measured):
+            ratios = sorted(map(truediv, of_clip["video"]["each"], of_clip[kind]["each"]))
+            quartiles = [ratios[len(ratios) // 4], ratios[-1 - len(ratios) // 4]]
+            gains[Path(clip).name] = {"median": statistics.median(ratios), "spread": quartiles}
+        (mib,) = map_isolated(_peak_mib, [(recipe, tuple(clips), number)], _LIMIT_SEC)
+        gain = statistics.geometric_mean(item["median"] for item in gains.values())
+        rows.append({"recipe": recipe, "number": number, "gain": gain, "gains": gains, "mib": mib})
+    return rows
+
+
+def _peak_mib(task: Tuple[str, Sequence[str], int]) -> float:
+    """Reads clips; the most memory that this process has had meanwhile, beyond what it had before."""
+    recipe, clips, number = task
+    cv2.setNumThreads(0)
+    before = _memory_mib("VmRSS")
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the peak begins anew
+    for clip in clips:
+        read = _raw(RECIPES[recipe], clip, number)
+        for seed in range(3):
+            read(np.random.default_rng(seed))
+    return _memory_mib("VmHWM") - before
+
+
+def _memory_mib(name: str) -> float:
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    (found,) = [line.split()[1] for line in lines if line.startswith(f"{name}:")]
+    return int(found) / 1024
 
 
 def table(result: Dict[str, Any]) -> str:
@@ -147,6 +207,12 @@ def table(result: Dict[str, Any]) -> str:
             cell = f"{item['ms']:.2f} ms {item['ratio']:.2f}x ({low:.2f} to {high:.2f})"
             line += f"{cell:>36}"
         lines.append(line)
+    for row in result.get("several", ()):
+        each = ", ".join(f"{name} {item['median']:.2f}x" for name, item in row["gains"].items())
+        lines.append(
+            f"{row['recipe']:<10}{row['number']} clips from one pass: {row['gain']:.2f}x of one ({each}); "
+            f"{row['mib']:.1f} MiB"
+        )
     return "\n".join(lines)
 
 
@@ -191,8 +257,10 @@ def _same_stem(folder: Path, clip: Path) -> Path:
     return found[0]
 
 
-def _calls(recipe: Recipe, clip: str, files: Dict[str, Path], packed: Optional[str]) -> Dict[str, Call]:
-    """Kind → a function that makes a clip with the random numbers of a generator."""
+def _calls(
+    recipe: Recipe, clip: str, files: Dict[str, Path], packed: Optional[str], several: Sequence[int]
+) -> Dict[str, Call]:
+    """Kind → a function that makes a clip with the random numbers of a generator; of a kind "video K", K."""
     calls: Dict[str, Call] = {
         CLASSIC: lambda rng: classic_clip(clip, recipe.sample, recipe.steps, (_MEAN, _STD), rng)
     }
@@ -205,7 +273,17 @@ def _calls(recipe: Recipe, clip: str, files: Dict[str, Path], packed: Optional[s
             records = [VideoRecord(str(file), (0,))]
             dataset = cls("", pipeline=pipeline, seed=0, training=True, records=records)
         calls[kind] = _ours(dataset)
-    return calls
+    return {**calls, **{f"video {number}": _raw(recipe, clip, number) for number in several}}
+
+
+def _raw(recipe: Recipe, clip: str, number: int) -> Call:
+    """Makes so many clips of a raw video in one pass."""
+    return _ours(
+        VideoDataset(
+            "", pipeline=Pipeline(*recipe), seed=0, training=True, records=[VideoRecord(clip, (0,))]
+        ),
+        number,
+    )
 
 
 def _packed_clip(folder: str, pipeline: Pipeline, clip: Path) -> ClipDataset:
@@ -219,15 +297,20 @@ def _packed_clip(folder: str, pipeline: Pipeline, clip: Path) -> ClipDataset:
     raise PaddleVideoFastError(f"{folder}: holds no video {clip.stem}")
 
 
-def _ours(dataset: ClipDataset) -> Call:
+def _ours(dataset: ClipDataset, number: int = 1) -> Call:
+    """Makes so many clips in one pass; the first one draws what a clip alone draws."""
     (record,) = dataset.records
+    requests = [ClipRequest(0, 0, view, number) for view in range(number)]
 
-    def read(rng: np.random.Generator, place: Optional[np.ndarray] = None) -> np.ndarray:
+    def read(rng: np.random.Generator, places: Optional[np.ndarray] = None) -> List[np.ndarray]:
+        seeds = copy.deepcopy(rng).integers(2**32, size=number - 1)
+        rngs = [rng, *map(np.random.default_rng, seeds)]
         with dataset.open(record) as reader:
-            return dataset.pipeline(reader, record, [ClipRequest(0, 0)], [rng], [place])[0].pixels
+            made = dataset.pipeline(reader, record, requests, rngs, None if places is None else list(places))
+            return [clip.pixels for clip in made]
 
-    place = np.empty_like(read(np.random.default_rng(0)))  # of a batch
-    return lambda rng: read(rng, place)
+    places = np.stack(read(np.random.default_rng(0)))  # of a batch
+    return lambda rng: read(rng, places)
 
 
 def _compare(calls: Dict[str, Call], rounds: int, seed: int) -> Dict[str, Dict[str, Any]]:
@@ -237,7 +320,8 @@ def _compare(calls: Dict[str, Call], rounds: int, seed: int) -> Dict[str, Dict[s
     for turn, kind in in_turn(calls, rounds):
         began = time.process_time()
         calls[kind](np.random.default_rng((seed, turn)))
-        seconds[kind].append(time.process_time() - began)
+        number = 1 if kind in SOURCES else int(kind.split()[1])
+        seconds[kind].append((time.process_time() - began) / number)
     result = {}
     for kind, times in seconds.items():
         ratios = sorted(classic / own for classic, own in zip(seconds[CLASSIC], times))
@@ -245,5 +329,6 @@ def _compare(calls: Dict[str, Call], rounds: int, seed: int) -> Dict[str, Dict[s
             "ms": statistics.median(times) * 1e3,
             "ratio": statistics.median(ratios),
             "spread": [ratios[len(ratios) // 4], ratios[-1 - len(ratios) // 4]],
+            "each": times,
         }
     return result

@@ -35,6 +35,7 @@ BENCHMARKS = {
     "threads": "a training step on one CPU thread, and with the threads that a run has by default",
     "train": "training steps of a config, on its clips or on made-up batches",
     "trainer": "what the trainer costs over a bare Paddle loop",
+    "variants": "a metric of real runs that differ in some settings, over several seeds",
 }
 
 

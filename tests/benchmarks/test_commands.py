@@ -176,7 +176,8 @@ def test_pipeline(measure, make_clip, run_script, tmp_path):
     options = ("--list", tmp_path / "list.txt", "--data_prefix", clips, "--output", packed)
     run_script("data/pack_frames.py", *options)
     folders = ("--prepared", prepared, "--packed", packed)
-    result = measure("pipeline", *sorted(clips.iterdir()), *folders, "--rounds", 2)
+    several = ("--clips-per-video", 3)
+    result = measure("pipeline", *sorted(clips.iterdir()), *folders, *several, "--rounds", 2)
     rows = {(row["recipe"], row["kind"]): row for row in result["rows"]}
     assert list(rows) == [(recipe, kind) for recipe in pipeline.RECIPES for kind in pipeline.SOURCES]
     for (_, kind), row in rows.items():
@@ -185,6 +186,13 @@ def test_pipeline(measure, make_clip, run_script, tmp_path):
         assert kind != "classic" or row["ratio"] == 1
     assert rows["tsm", "jpeg"]["bytes"] > rows["tsm", "video"]["bytes"]
     assert "raw video, the classic way" in pipeline.table(result)
+    found = [(row["recipe"], row["number"]) for row in result["several"]]
+    assert found == [(recipe, number) for recipe in pipeline.RECIPES for number in (1, 3)]
+    for row in result["several"]:
+        assert list(row["gains"]) == ["one.mp4", "two.mp4"]
+        assert row["mib"] > 0
+        assert row["number"] > 1 or row["gain"] == 1
+    assert "3 clips from one pass" in pipeline.table(result)
 
 
 def test_loader(run_script, tmp_path):
