@@ -85,7 +85,7 @@ def callbacks_of(
         later = freezing.later if freezing else ()
         callbacks.append(ExponentialMovingAverage(model, spec.ema.decay, later))
     if spec.precise_bn is not None and spec.run.features is None:
-        evaluator = _statistics_evaluator(parts, spec.precise_bn)
+        evaluator = statistics_evaluator(spec, parts.split, parts.plan.precision, distribution)
         interval = spec.precise_bn.preciseBN_interval
         callbacks.append(PreciseBatchNorm(evaluator, interval, averaged=spec.ema is not None))
     metric = None
@@ -154,16 +154,18 @@ def _compared(spec: RunSpec) -> Dict[str, Any]:
     }
 
 
-def _statistics_evaluator(parts: TrainingParts, settings: PreciseBNSettings) -> Evaluator:
-    """Runs precise BN over the training data, the last, smaller batch included.
+def statistics_evaluator(
+    spec: RunSpec, split: Split, precision: Precision, distribution: Distribution
+) -> Evaluator:
+    """Runs precise BN over the training data `split`, the last, smaller batch included.
 
     The clips have the configured shape in every phase.
     """
-    spec, split, distribution = parts.spec, parts.split, parts.distribution
+    settings = spec.precise_bn or PreciseBNSettings()
     loader = make_loader(spec, "train", split.dataset, distribution, pad=False)
     num_batches = min(settings.num_iters_preciseBN, spec.run.max_iters or sys.maxsize)
     split = replace(split, loader=loader)
-    return make_evaluator(spec, split, parts.plan.precision, distribution, num_batches)
+    return make_evaluator(spec, split, precision, distribution, num_batches)
 
 
 def make_evaluator(

@@ -52,6 +52,7 @@ COMMANDS: Dict[str, Command] = {
         "paddlevideo_fast.cli.train", "evaluate weights on the test set", "main_of_test", "build_test_parser"
     ),
     "features": Command("paddlevideo_fast.cli.features", "compute features, to train a head on in minutes"),
+    "average": Command("paddlevideo_fast.cli.average", "average the weights of checkpoints"),
     "export": Command("paddlevideo_fast.cli.export", "write a trained network as a program"),
     "predict": Command("paddlevideo_fast.cli.predict", "predict the classes of videos with a program"),
     "convert": Command("paddlevideo_fast.cli.convert", "convert weights of another toolkit"),

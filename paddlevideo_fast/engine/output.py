@@ -92,7 +92,7 @@ def move_earlier_run_aside(folder: Path, name: str) -> None:
         CheckpointError: the files cannot be moved.
     """
     pattern = re.compile(
-        re.escape(name) + r"_((epoch|step)_\d+|best)\.(pdparams|pdopt|pdstates|json)"
+        re.escape(name) + r"_((epoch|step)_\d+|best|average|average_report)\.(pdparams|pdopt|pdstates|json)"
     )  # not a glob: another model's name may begin with this one's
     found = [folder / file for file in (*_RUN_FILES, *_TRACKED) if (folder / file).exists()]
     found += [path for path in folder.iterdir() if pattern.fullmatch(path.name)]

@@ -1,0 +1,324 @@
+"""One network from several checkpoints: the mean of their weights.
+
+Reference: Wortsman et al., "Model soups: averaging weights of multiple fine-tuned models improves accuracy
+without increasing inference time", arXiv 2203.05482 (the greedy soup is its recipe 1).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import re
+from pathlib import Path
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
+
+import numpy as np
+import paddle
+from paddle import nn
+
+from paddlevideo_fast.assembly.callbacks import make_evaluator, make_metric, statistics_evaluator
+from paddlevideo_fast.assembly.consistency import check_sections
+from paddlevideo_fast.assembly.data import make_split
+from paddlevideo_fast.assembly.environment import check_environment, make_precision
+from paddlevideo_fast.config import Config, RunSpec
+from paddlevideo_fast.engine import CheckpointStore, Distribution, population_statistics
+from paddlevideo_fast.engine.checkpoint import writing
+from paddlevideo_fast.engine.precise_bn import put_statistics
+from paddlevideo_fast.engine.protocols import BatchLoader
+from paddlevideo_fast.engine.selection import Selection
+from paddlevideo_fast.errors import BadSampleShareError, CheckpointError, WeightError
+from paddlevideo_fast.files import all_whole
+from paddlevideo_fast.locks import only_writer
+from paddlevideo_fast.log import get_logger
+from paddlevideo_fast.modeling import build_model
+from paddlevideo_fast.modeling.recognizers import take_network_layout
+from paddlevideo_fast.modeling.weights import read_weights
+
+logger = get_logger(__name__)
+
+_BATCH_NORMS = (nn.BatchNorm1D, nn.BatchNorm2D, nn.BatchNorm3D)
+Weights = Mapping[str, np.ndarray]
+Metrics = Dict[str, float]
+
+
+class Mean:
+    """The mean of weights, summed in float64 in the order in which they are added.
+
+    Attributes:
+        paths: of the weights in the sum.
+    """
+
+    def __init__(self) -> None:
+        self.paths: List[Path] = []
+        self._first: Weights = {}
+        self._sums: Dict[str, np.ndarray] = {}
+        self._differs: Dict[str, bool] = {}
+
+    def add(self, path: Path, weights: Weights) -> None:
+        """Adds the weights of a file.
+
+        Raises:
+            WeightError: they are of another network than the weights before them.
+        """
+        if self.paths:
+            _require_same_network(self.paths[0], self._first, path, weights)
+        else:
+            self._first = weights
+        for name, value in weights.items():
+            self._sums[name] = self._sums.get(name, 0.0) + value.astype(np.float64)
+            equal = np.array_equal(value, self._first[name])
+            self._differs[name] = self._differs.get(name, False) or not equal
+        self.paths.append(path)
+
+    def with_more(self, path: Path, weights: Weights) -> Mean:
+        """A mean of one file more; this one stays as it is."""
+        other = Mean()
+        other.paths, other._first = list(self.paths), self._first
+        other._sums, other._differs = dict(self._sums), dict(self._differs)
+        other.add(path, weights)
+        return other
+
+    def weights(self) -> Dict[str, np.ndarray]:
+        """The mean, in the types of the files; what is equal in all files stays as it is, to the last bit."""
+        count = len(self.paths)
+        return {
+            name: (self._sums[name] / count).astype(value.dtype) if self._differs[name] else value
+            for name, value in self._first.items()
+        }
+
+    def differs(self, name: str) -> bool:
+        """Whether the files have different values of a tensor."""
+        return self._differs[name]
+
+
+class Averaged(NamedTuple):
+    """What `average` has written.
+
+    Attributes:
+        path: of the weights.
+        report: of the JSON file beside them.
+        facts: its content.
+    """
+
+    path: Path
+    report: Path
+    facts: Dict[str, Any]
+
+
+def average(
+    cfg: Config, last: Optional[int], files: Sequence[Path] = (), output: Optional[Path] = None
+) -> Averaged:
+    """Averages checkpoints, measures the batch norms of the mean anew, and validates it.
+
+    Args:
+        cfg: a checked config, of the run whose checkpoints are averaged.
+        last: how many of the newest; None: greedy. That begins with the best checkpoint in validation and
+            adds the others from the best to the worst, each if the validation does not become worse.
+        files: weights to choose from, oldest first; none: the run's checkpoints at ends of epochs.
+        output: file of the mean; None: `<model_name>_average.pdparams` in the run's folder.
+
+    Raises:
+        PaddleVideoFastError: as its message says.
+    """
+    with cfg.placing():
+        cfg.require("average", "DATASET.valid")
+        spec = RunSpec.of(cfg)
+        check_environment(spec)
+        check_sections(spec, "valid")
+        paths = _candidates(spec, files, last)
+        output = output or Path(spec.run.output_dir) / f"{spec.run.model_name}_average.pdparams"
+        report = output.with_name(f"{output.stem}_report.json")
+        with only_writer(output.parent, output.name), _Judge(spec) as judge:
+            facts = judge.last(paths) if last is not None else judge.greedy(paths)
+            with writing(output), all_whole(output, report) as partials:
+                paddle.save(judge.model.state_dict(), str(partials[0]))
+                partials[1].write_text(json.dumps(facts, indent=1), encoding="utf-8")
+        return Averaged(output, report, facts)
+
+
+def _candidates(spec: RunSpec, files: Sequence[Path], last: Optional[int]) -> List[Path]:
+    """The files to choose from.
+
+    Raises:
+        CheckpointError: there are too few.
+    """
+    where = "-w"
+    paths = list(files)
+    if not paths:
+        store = CheckpointStore(spec.run.output_dir, spec.run.model_name)
+        where = f"'{store.folder}'"
+        prefixes = [prefix for *_, prefix in store.complete() if re.search(r"_epoch_\d+$", prefix)]
+        paths = [Path(f"{prefix}.pdparams") for prefix in prefixes]
+    wanted = last or 2
+    if len(paths) < wanted:
+        raise CheckpointError(
+            f"{where} has {len(paths)} checkpoints of epochs, and {wanted} are wanted: keep more with a "
+            "lower save_interval or a higher keep_last, or name weight files with -w"
+        )
+    return paths[-wanted:] if last else paths
+
+
+class _Judge:
+    """Puts weights into a network and validates them.
+
+    Attributes:
+        model: with the weights that were chosen, after `last` or `greedy`.
+    """
+
+    def __init__(self, spec: RunSpec) -> None:
+        self.model = build_model(spec.model, load_pretrained=False)
+        take_network_layout(self.model)
+        self._selection = Selection(spec.selection)
+        distribution, precision = Distribution(), make_precision(spec)
+        self._metric = make_metric(spec)
+        if self._metric.value_names:
+            self._selection.check(self._metric.value_names)
+        valid = make_split(spec, "valid", self.model.layout, distribution)
+        self._loaders: List[BatchLoader] = [valid.loader]
+        self._evaluator = make_evaluator(spec, valid, precision, distribution)
+        self._statistics = None
+        if spec.config.holds("DATASET.train"):
+            train = make_split(spec, "train", self.model.layout, distribution)
+            self._statistics = statistics_evaluator(spec, train, precision, distribution)
+            self._loaders.append(self._statistics.loader)
+
+    def __enter__(self) -> _Judge:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        for loader in self._loaders:
+            loader.close()
+
+    def last(self, paths: Sequence[Path]) -> Dict[str, Any]:
+        """Puts the mean of all files into the model; returns what the report says."""
+        mean, found = Mean(), []
+        for path in paths:
+            weights = self._read(path)
+            mean.add(path, weights)
+            found.append(self._validated(path, weights))
+        return self._facts("last", paths, found, mean, self._validate_mean(mean))
+
+    def greedy(self, paths: Sequence[Path]) -> Dict[str, Any]:
+        """Puts the greedy soup of the files into the model; returns what the report says."""
+        found = [self._validated(path, self._read(path)) for path in paths]
+        order = self._from_best(found)
+        mean, metrics = Mean(), found[order[0]]
+        mean.add(paths[order[0]], self._read(paths[order[0]]))
+        kept: Weights = mean.weights()
+        for place in order[1:]:
+            trial = mean.with_more(paths[place], self._read(paths[place]))
+            tried = self._validate_mean(trial)
+            is_kept = not self._is_better(metrics, tried)
+            what = "kept" if is_kept else "left out"
+            logger.info("with %s: %s, %s", paths[place].name, self._told(tried), what)
+            if is_kept:
+                mean, metrics, kept = trial, tried, self._weights()
+        self._put(kept)
+        return self._facts("greedy", paths, found, mean, metrics)
+
+    def _read(self, path: Path) -> Weights:
+        content = read_weights(path)
+        weights = {name: value for name, value in content.items() if isinstance(value, np.ndarray)}
+        _require_same_network(Path("the network of the config"), self._weights(), path, weights)
+        return weights
+
+    def _weights(self) -> Weights:
+        return {name: tensor.numpy() for name, tensor in self.model.state_dict().items()}
+
+    def _put(self, weights: Weights) -> None:
+        target = self.model.state_dict()
+        for name, value in weights.items():
+            target[name].set_value(value)
+
+    def _validate(self) -> Metrics:
+        metrics = self._evaluator.run(self.model, self._metric)
+        if not metrics["num_samples"]:
+            raise BadSampleShareError(f"none of the {metrics['num_failed']} samples of DATASET.valid decodes")
+        return metrics
+
+    def _validated(self, path: Path, weights: Weights) -> Metrics:
+        self._put(weights)
+        metrics = self._validate()
+        logger.info("%s: %s", path.name, self._told(metrics))
+        return metrics
+
+    def _validate_mean(self, mean: Mean) -> Metrics:
+        """Validates a mean, whose batch norms are measured where the files differ."""
+        self._put(mean.weights())
+        with self._only_differing(mean) as num_layers:
+            if num_layers and self._statistics is not None:
+                put_statistics(self.model, population_statistics(self._statistics, self.model))
+        return self._validate()
+
+    @contextlib.contextmanager
+    def _only_differing(self, mean: Mean) -> Any:
+        """Context in which batch norms with equal statistics in all files, frozen ones, keep these."""
+        layers = {
+            name: layer for name, layer in self.model.named_sublayers() if isinstance(layer, _BATCH_NORMS)
+        }
+        frozen = [layer for name, layer in layers.items() if not mean.differs(f"{name}._mean")]
+        before = [layer._use_global_stats for layer in frozen]
+        for layer in frozen:
+            layer._use_global_stats = True
+        try:
+            yield len(layers) - len(frozen)
+        finally:
+            for layer, value in zip(frozen, before):
+                layer._use_global_stats = value
+
+    def _value(self, metrics: Metrics) -> float:
+        found = self._selection.value_of(metrics)
+        assert found is not None  # something was evaluated
+        return found[1] if math.isfinite(metrics["loss"]) else math.nan
+
+    def _name(self, metrics: Metrics) -> str:
+        found = self._selection.value_of(metrics)
+        assert found is not None
+        return found[0]
+
+    def _is_better(self, one: Metrics, other: Metrics) -> bool:
+        value = self._value(other)
+        than = None if math.isnan(value) else value
+        return self._selection.is_better(self._name(one), self._value(one), than)
+
+    def _from_best(self, found: Sequence[Metrics]) -> List[int]:
+        """Places of the finite validations, the best first; of equal ones the earlier first."""
+        places = [place for place, metrics in enumerate(found) if not math.isnan(self._value(metrics))]
+        if not places:
+            raise WeightError("no checkpoint has a finite validation: there is nothing to average")
+        is_max = self._selection.is_better(self._name(found[0]), 1.0, 0.0)
+        return sorted(places, key=lambda place: (-1 if is_max else 1) * self._value(found[place]))
+
+    def _told(self, metrics: Metrics) -> str:
+        name = self._name(metrics)
+        loss = "" if name == "loss" else f", loss {metrics['loss']:.5f}"
+        return f"{name} {metrics[name]:.5f}{loss}"
+
+    def _facts(
+        self, how: str, paths: Sequence[Path], found: Sequence[Metrics], mean: Mean, metrics: Metrics
+    ) -> Dict[str, Any]:
+        logger.info("mean of %d of %d checkpoints: %s", len(mean.paths), len(paths), self._told(metrics))
+        with self._only_differing(mean) as num_layers:
+            measured = num_layers and self._statistics is not None
+        return {
+            "how": how,
+            "value": self._name(metrics),
+            "averaged": [str(path) for path in mean.paths],
+            "before": [{"weights": str(path), **each} for path, each in zip(paths, found)],
+            "after": metrics,
+            "batch_norm": "measured" if measured else "averaged" if num_layers else "equal in all",
+        }
+
+
+def _require_same_network(first: Path, expected: Weights, path: Path, found: Weights) -> None:
+    for name in sorted({*expected, *found}):
+        one, other = (
+            list(each[name].shape) if isinstance(each.get(name), np.ndarray) else None
+            for each in (expected, found)
+        )
+        if one != other:
+            raise WeightError(
+                f"{path}: is of another network than {first}: {name} is {other or 'missing'} here and "
+                f"{one or 'missing'} there; average checkpoints of one network, with its config"
+            )

@@ -1,0 +1,65 @@
+"""Averages the weights of a run's checkpoints, and validates the mean beside each of them.
+
+--last takes the newest checkpoints. --greedy begins with the best one and adds the others from the best to
+the worst, each if the validation does not become worse. Batch norms are measured anew on the training data,
+as PRECISEBN says. A report with all validations is written beside the weights.
+
+Example:
+    paddlevideo-fast average -c output/my_set/config.yaml --last 5
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Optional, Sequence
+
+from paddlevideo_fast.cli.command import (
+    add_config_arguments,
+    command_parser,
+    count,
+    quiet_import,
+    run_command,
+)
+from paddlevideo_fast.config.load import load_config
+from paddlevideo_fast.log import setup_logging
+from paddlevideo_fast.process import prepare_process
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of `paddlevideo-fast average`."""
+    parser = command_parser("average", __doc__)
+    add_config_arguments(parser)
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("--last", type=count(2), metavar="K", help="average the K newest checkpoints")
+    which.add_argument("--greedy", action="store_true", help="choose the checkpoints by validation")
+    parser.add_argument(
+        "-w",
+        "--weights",
+        type=Path,
+        nargs="+",
+        default=[],
+        metavar="FILE",
+        help="weight files of one network, oldest first, in place of the checkpoints in output_dir",
+    )
+    parser.add_argument(
+        "--output",
+        type=Path,
+        help="file of the mean (default <model_name>_average.pdparams in output_dir)",
+    )
+    return parser
+
+
+def main(argv: Optional[Sequence[str]] = None) -> int:
+    """Averages; 2: wrong input, told in one message."""
+    return run_command(_run, build_parser().parse_args(argv), tell=setup_logging().error)
+
+
+def _run(args: argparse.Namespace) -> None:
+    prepare_process(args.config, args.override)
+    with quiet_import():
+        from paddlevideo_fast.assembly.averaging import average
+    cfg = load_config(args.config, args.override)
+    setup_logging(cfg.get("log_level", "INFO"))
+    done = average(cfg, args.last, args.weights, args.output)
+    print(f"{done.path}: the mean of {len(done.facts['averaged'])} checkpoints; {done.report}: validations")

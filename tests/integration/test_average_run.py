@@ -1,0 +1,176 @@
+"""Means of checkpoints, against numpy."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+
+import numpy as np
+import paddle
+import pytest
+
+from paddlevideo_fast.assembly import averaging
+from paddlevideo_fast.assembly.data import make_split
+from paddlevideo_fast.cli.commands import main
+from paddlevideo_fast.config import RunSpec, load_config
+from paddlevideo_fast.engine import Distribution, Evaluator, population_statistics
+from paddlevideo_fast.errors import CheckpointError, ConfigError, WeightError
+from paddlevideo_fast.modeling import build_model, load_weights
+from paddlevideo_fast.modeling.weights import read_weights
+
+
+@pytest.fixture(scope="module")
+def made(motion_data, tiny_text, tmp_path_factory):
+    """A folder with a run of three epochs, and a config."""
+    root = tmp_path_factory.mktemp("average")
+    (root / "tiny.yaml").write_text(tiny_text.format(data=motion_data, output=root / "out"))
+    assert main(["train", "-c", str(root / "tiny.yaml"), "-o", "epochs=3"]) == 0
+    return root
+
+
+def checkpoints(root, *epochs):
+    return [root / "out" / f"tiny_epoch_{epoch:05d}.pdparams" for epoch in epochs]
+
+
+def config_of(root, *overrides):
+    return load_config(str(root / "tiny.yaml"), list(overrides))
+
+
+def plain_mean(files):
+    """By numpy, in float64."""
+    every = [read_weights(path) for path in files]
+    return {
+        name: np.mean([each[name].astype(np.float64) for each in every], axis=0).astype(value.dtype)
+        for name, value in every[0].items()
+    }
+
+
+def save(weights, path):
+    paddle.save({name: paddle.to_tensor(value) for name, value in weights.items()}, str(path))
+    return path
+
+
+def is_statistic(name):
+    return name.endswith(("._mean", "._variance"))
+
+
+def test_the_mean_of_the_last_checkpoints_is_numpys(made, capfd):
+    assert main(["average", "-c", str(made / "tiny.yaml"), "--last", "2"]) == 0
+    assert "the mean of 2 checkpoints" in capfd.readouterr().out
+    found = read_weights(made / "out/tiny_average.pdparams")
+    expected = plain_mean(checkpoints(made, 2, 3))
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        if not is_statistic(name):
+            np.testing.assert_array_equal(found[name], value, err_msg=name)
+    facts = json.loads((made / "out/tiny_average_report.json").read_text())
+    assert facts["averaged"] == [str(path) for path in checkpoints(made, 2, 3)]
+    assert [Path(each["weights"]).name for each in facts["before"]] == [
+        "tiny_epoch_00002.pdparams",
+        "tiny_epoch_00003.pdparams",
+    ]
+    assert facts["batch_norm"] == "measured"
+
+    # statistics of the mean's own batches, and the validation of what was written
+    spec = RunSpec.of(config_of(made))
+    model = build_model(spec.model)
+    load_weights(model, made / "out/tiny_average.pdparams", strict=True)
+    split = make_split(spec, "train", model.layout, Distribution())
+    for name, (mean, variance) in population_statistics(
+        Evaluator(split.loader, split.preprocess), model
+    ).items():
+        np.testing.assert_allclose(found[f"{name}._mean"], mean.numpy(), rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(found[f"{name}._variance"], variance.numpy(), rtol=1e-4, atol=1e-5)
+    options = ["-o", f"output_dir={made / 'tested'}", "-o", "report=false"]
+    weights = str(made / "out/tiny_average.pdparams")
+    assert main(["test", "-c", str(made / "tiny.yaml"), "-w", weights, *options]) == 0
+    tested = json.loads((made / "tested/test/metrics.json").read_text())
+    assert {name: tested[name] for name in facts["after"]} == facts["after"]
+
+
+def scores(weights):
+    """A made-up validation that is good near a point between checkpoints 1 and 3."""
+    weight = weights["head.fc.weight"].astype(np.float64)
+    return float(-np.abs(weight - scores.target).sum())
+
+
+@pytest.mark.parametrize("shares", [(0.5, 0.0, 0.5), (0.0, 1.0, 0.0), (0.3, 0.4, 0.3), (0.9, 0.0, 0.1)])
+def test_the_greedy_mean_is_that_of_a_loop_by_hand(made, monkeypatch, tmp_path, shares):
+    files = checkpoints(made, 1, 2, 3)
+    every = [read_weights(path)["head.fc.weight"].astype(np.float64) for path in files]
+    scores.target = sum(share * weight for share, weight in zip(shares, every))
+
+    def validate(self):
+        return {"top1": scores(self._weights()), "loss": 1.0, "num_samples": 8}
+
+    monkeypatch.setattr(averaging._Judge, "_validate", validate)
+    cfg = config_of(made, "PRECISEBN={num_iters_preciseBN: 1}")
+    done = averaging.average(cfg, None, files, tmp_path / "soup.pdparams")
+
+    alone = {path: scores(read_weights(path)) for path in files}
+    kept, value = [], -np.inf
+    for path in sorted(files, key=lambda path: -alone[path]):
+        tried = scores(plain_mean([*kept, path]))
+        if tried >= value:
+            kept, value = [*kept, path], tried
+    assert done.facts["averaged"] == [str(path) for path in kept]
+    assert done.facts["after"]["top1"] == value
+    found, expected = read_weights(done.path), plain_mean(kept)
+    for name in itertools.filterfalse(is_statistic, expected):
+        np.testing.assert_array_equal(found[name], expected[name], err_msg=name)
+
+
+def test_batch_norms_that_are_equal_in_all_files_stay_as_they_are(made, tmp_path):
+    weights = {name: np.array(value) for name, value in read_weights(checkpoints(made, 3)[0]).items()}
+    weights["head.fc.weight"] *= 3
+    weights["head.fc.bias"] += np.float32(0.1)
+    paddle.save(
+        {name: paddle.to_tensor(value) for name, value in weights.items()}, str(tmp_path / "b.pdparams")
+    )
+    files = [*checkpoints(made, 3), tmp_path / "b.pdparams"]
+    done = averaging.average(config_of(made), 2, files, tmp_path / "mean.pdparams")
+    assert done.facts["batch_norm"] == "equal in all"
+    found = read_weights(done.path)
+    for name, value in plain_mean(files).items():
+        np.testing.assert_array_equal(found[name], value, err_msg=name)
+
+
+def test_the_mean_of_one_network_and_another_is_refused(made, tmp_path):
+    weights = {name: np.array(value) for name, value in read_weights(checkpoints(made, 3)[0]).items()}
+    weights["head.fc.bias"] = np.zeros(7, np.float32)
+    paddle.save(
+        {name: paddle.to_tensor(value) for name, value in weights.items()}, str(tmp_path / "b.pdparams")
+    )
+    with pytest.raises(
+        WeightError, match=r"b.pdparams: is of another network .* head.fc.bias is \[7\] here and \[4\]"
+    ):
+        averaging.average(
+            config_of(made), 2, [*checkpoints(made, 3), tmp_path / "b.pdparams"], tmp_path / "c"
+        )
+    assert not list(tmp_path.glob("c*"))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "last", "error", "problem"),
+    [
+        (
+            [],
+            4,
+            CheckpointError,
+            "has 3 checkpoints of epochs, and 4 are wanted: keep more with",
+        ),
+        (
+            ["output_dir=nowhere"],
+            None,
+            CheckpointError,
+            "'nowhere' has 0 checkpoints of epochs, and 2 are",
+        ),
+        (["DATASET.valid="], 2, ConfigError, "DATASET.valid: average needs this section"),
+        (["SELECTION={metric: mAP}"], 2, ConfigError, "SELECTION.metric=mAP: validation gives no such value"),
+    ],
+)
+def test_what_cannot_be_averaged(made, tmp_path, overrides, last, error, problem):
+    with pytest.raises(error) as caught:
+        averaging.average(config_of(made, *overrides), last, output=tmp_path / "mean.pdparams")
+    assert problem in str(caught.value)
