@@ -75,6 +75,7 @@ def make_split(
         seed=spec.run.seed,
         num_classes=num_classes if has_several else None,
         class_names=spec.data.class_names,
+        index_cache=spec.data.index_cache,
     )
     check_labels(dataset.records, num_classes, split.dataset["file_path"], any_number=has_several)
     _check_mirrored_labels(spec, name, dataset, num_classes)

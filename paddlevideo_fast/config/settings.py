@@ -138,6 +138,8 @@ class DatasetSettings:
             reading.
         stall_limit_sec: seconds without a batch after which the run stops; null for never.
         class_names: text file with the name of each class, one a line; null for their numbers.
+        index_cache: folder for the indexes of long videos (mp4, mov, mkv, webm; 1000 frames or more). A video
+            whose index is there is opened without being read from end to end; null keeps none.
         max_bad_share: share of the files of a list that may fail to decode before the run stops.
     """
 
@@ -151,6 +153,7 @@ class DatasetSettings:
     stall_timeout_sec: Annotated[float, Range(0.1)] = 60.0
     stall_limit_sec: Optional[Annotated[float, Range(0.1)]] = None
     class_names: Optional[str] = None
+    index_cache: Optional[str] = None
     max_bad_share: Share = 0.1
 
     ignored_arguments: ClassVar[Dict[str, str]] = {

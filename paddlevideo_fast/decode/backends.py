@@ -11,6 +11,7 @@ import cv2
 import numpy as np
 
 from paddlevideo_fast.decode.frames import guess_suffix, open_frames
+from paddlevideo_fast.decode.index_cache import IndexCache
 from paddlevideo_fast.decode.pyav_reader import PyAVReader
 from paddlevideo_fast.decode.reader import OnCorrupt, VideoReader
 from paddlevideo_fast.decode.source import Source, VideoSource, path_of
@@ -153,7 +154,12 @@ _OPENERS: Dict[str, Callable[[Source], VideoReader]] = {
 BACKENDS = ("auto", *_OPENERS)
 
 
-def open_video(source: Source, backend: str = "auto", on_corrupt: OnCorrupt = "raise") -> VideoReader:
+def open_video(
+    source: Source,
+    backend: str = "auto",
+    on_corrupt: OnCorrupt = "raise",
+    cache: Optional[IndexCache] = None,
+) -> VideoReader:
     """Opens a video for exact access to its frames.
 
     Args:
@@ -163,6 +169,7 @@ def open_video(source: Source, backend: str = "auto", on_corrupt: OnCorrupt = "r
             it gets wrong), "frames" (a folder), or "auto": "frames" for a folder, else "pyav".
         on_corrupt: "raise", or "nearest", which "pyav" offers: a frame that does not decode is replaced by
             the nearest that does, and counted in the reader's `num_replaced`.
+        cache: keeps indexes of long videos, for "pyav" without "nearest"; no effect on others.
 
     Returns:
         A reader, to be used as a context manager.
@@ -178,7 +185,7 @@ def open_video(source: Source, backend: str = "auto", on_corrupt: OnCorrupt = "r
     if on_corrupt not in ON_CORRUPT:
         raise PaddleVideoFastError(f"on_corrupt is one of {', '.join(ON_CORRUPT)}, found {on_corrupt!r}")
     if backend == "pyav":
-        return PyAVReader(source, on_corrupt)
+        return PyAVReader(source, on_corrupt, cache)
     if on_corrupt != "raise":
         raise PaddleVideoFastError(f"backend '{backend}' cannot replace damaged frames; backend 'pyav' can")
     return _OPENERS[backend](source)

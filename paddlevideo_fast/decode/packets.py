@@ -176,16 +176,19 @@ class FrameIndex:
         hidden: places of pictures that are decoded but not shown (cut away by an edit list).
 
     Attributes:
+        order: as given.
+        entries: as given, and the first packet.
         shown: `shown[i]` is the place of frame i's packet.
     """
 
     def __init__(
         self, order: Sequence[int], entries: Sequence[int], num_packets: int, hidden: Iterable[int] = ()
     ) -> None:
+        self.order = order
         left_out = set(hidden)
         self.shown = [place for place in order if place not in left_out]
         self._rank = {place: rank for rank, place in enumerate(order)}
-        self._entries = list(entries) if entries and entries[0] == 0 else [0, *entries]
+        self.entries = list(entries) if entries and entries[0] == 0 else [0, *entries]
         self._ends = [*sorted(order)[1:], num_packets]
         self._num_packets = num_packets
 
@@ -196,12 +199,12 @@ class FrameIndex:
 
     def is_entry(self, place: int) -> bool:
         """Whether decoding can begin with the packet at `place`."""
-        return place == self._entries[bisect_right(self._entries, place) - 1]
+        return place == self.entries[bisect_right(self.entries, place) - 1]
 
     def is_closed(self, place: int) -> bool:
         """Whether no picture that follows the key packet at `place` is shown before it."""
-        group = bisect_right(self._entries, place) - 1
-        stop = [*self._entries, self._num_packets][group + 1]
+        group = bisect_right(self.entries, place) - 1
+        stop = [*self.entries, self._num_packets][group + 1]
         return not any(self._leads(other, group) for other in range(place, stop))
 
     def spans(self, wanted: Sequence[int]) -> List[Tuple[int, int]]:
@@ -215,10 +218,10 @@ class FrameIndex:
         """
         spans = []
         for place in wanted:
-            group = bisect_right(self._entries, place) - 1
+            group = bisect_right(self.entries, place) - 1
             if self._leads(place, group):
                 group = max(group - 1, 0)
-            spans.append((self._entries[group], self._end(place)))
+            spans.append((self.entries[group], self._end(place)))
         merged: List[Tuple[int, int]] = []
         for first, stop in sorted(spans):
             if merged and first < merged[-1][1]:
@@ -236,8 +239,8 @@ class FrameIndex:
         """
         if spare:
             return (place,)
-        group = bisect_right(self._entries, place) - 1
-        bounds = [*self._entries, self._num_packets, self._num_packets]
+        group = bisect_right(self.entries, place) - 1
+        bounds = [*self.entries, self._num_packets, self._num_packets]
         after = range(bounds[group + 1], bounds[group + 2])
         leading = [other for other in after if self._leads(other, group + 1)]
         return [*range(place, bounds[group + 1]), *leading]
@@ -246,13 +249,13 @@ class FrameIndex:
         """The places whose pictures cannot be trusted where packets right before that at `place` are lost."""
         if not self.is_entry(place):
             return self.spoilt(place, spare=False)
-        group = bisect_right(self._entries, place) - 1
-        stop = [*self._entries, self._num_packets][group + 1]
+        group = bisect_right(self.entries, place) - 1
+        stop = [*self.entries, self._num_packets][group + 1]
         return [other for other in range(place, stop) if self._leads(other, group)]
 
     def _leads(self, place: int, group: int) -> bool:
         """Whether a picture is shown before the key picture of its group; True where that cannot be known."""
-        entry = self._rank.get(self._entries[group])
+        entry = self._rank.get(self.entries[group])
         return entry is None or self._rank.get(place, entry) < entry
 
     def _end(self, place: int) -> int:

@@ -7,7 +7,8 @@ neither wanted nor referred to never reach the decoder.
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Set, Tuple
+import os
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Set, Tuple, Union
 
 import numpy as np
 from av import Packet
@@ -22,10 +23,13 @@ from paddlevideo_fast.decode.container import (
 )
 from paddlevideo_fast.decode.headers import HeaderChanges
 from paddlevideo_fast.decode.holes import MOST_REORDERED, Hole, begins_with_key, number_frames
+from paddlevideo_fast.decode.index_cache import IndexCache, Pool, SeekingPackets, StoredIndex, state_of
 from paddlevideo_fast.decode.packets import Clock, FrameIndex, Timing, index_packets, spare_test, timing_of
 from paddlevideo_fast.decode.reader import OnCorrupt, VideoReader
 from paddlevideo_fast.decode.source import Source, VideoSource
 from paddlevideo_fast.errors import VideoDecodeError
+
+_POOL = Pool()
 
 
 class PictureDecoder:
@@ -37,6 +41,7 @@ class PictureDecoder:
     Args:
         source: where the video is read from.
         allow_cut: take a file that is cut off, or damaged between packets.
+        cache: of indexes, for files that are intact; None: all packets are read.
 
     Attributes:
         shown: the labels of the frames, in the order they are shown; None for a frame that the file has lost.
@@ -52,17 +57,26 @@ class PictureDecoder:
         VideoDecodeError: it is not a video, or has no packets, or is cut off and must not.
     """
 
-    def __init__(self, source: VideoSource, allow_cut: bool) -> None:
+    def __init__(self, source: VideoSource, allow_cut: bool, cache: Optional[IndexCache] = None) -> None:
         self._source = source
         self._num_runs = 0
         self._is_counted = self._is_tainted = self._may_skip = False
         self._is_spare: Optional[Callable[[Any], bool]] = None
         # H.264 calls a picture corrupt that comes before a point of recovery; others, one with errors in it
         self._recovers = False
+        self._changes: Optional[HeaderChanges] = None
+        self._turns: Set[int] = set()
         self._first_key = 0  # pictures before it are no damage: a recorded stream may begin anywhere
         self.damage = ""
         self.shown: List[Optional[int]] = []
         self._orphans: Set[int] = set()  # labels of pictures that refer to lost ones
+        path = source.path
+        state = state_of(path) if cache and path and os.path.isfile(path) else None
+        stored = cache.load(path) if cache and path and state else None
+        self._packets: Union[List[Any], SeekingPackets]
+        if stored is not None:
+            self._open_stored(source, stored)
+            return
         self._container, stream, self._packets, hole = open_packets(source, allow_cut)
         try:
             self._codec = stream.codec_context
@@ -70,18 +84,19 @@ class PictureDecoder:
             self._recovers = self._codec.name == "h264"
             self.stored_size = (self._codec.width, self._codec.height)
             self.pixel_aspect = float(stream.sample_aspect_ratio or 1)
-            self._changes = HeaderChanges(self._packets, self._codec)
-            if not self._changes.is_constant:
+            self._changes = changes = HeaderChanges(self._packets, self._codec)
+            if not changes.is_constant:
                 source.keep()  # decoders will be replaced, see `_reset`
-            index = index_packets(self._packets, stream, self._changes.entries)
+            index = index_packets(self._packets, stream, changes.entries)
             clock = Clock.of(stream, self._packets)
             self.avg_fps = float(clock.rate or 0.0)
+            format_name = stream.container.format.name
+            pts = [packet.pts for packet in self._packets]
             for place, packet in enumerate(self._packets):
                 packet.pts = place
-            self._turns: Set[int] = set()
             self._index = self._learn_index(stream) if index is None else index
             if not self._is_counted:
-                self._turns = set(filter(self._index.is_closed, self._changes.turns))
+                self._turns = set(filter(self._index.is_closed, changes.turns))
             may_turn = may_be_rotated(source, stream, self._packets[0])
             self.size = None if may_turn else self.stored_size
             if not self._is_counted:
@@ -91,11 +106,42 @@ class PictureDecoder:
             if hole and (hole.cause or (index is None and self.damage)):
                 self._renumber(hole)
             self.timing = timing_of(clock, len(self.shown))
+            if cache and state and index is not None and not changes and self.codec != "mpeg4":
+                found = StoredIndex.of(index, self.timing, self._packets, pts, may_turn)
+                cache.save(source, found, format_name, state)
         except BaseException:
             self.close()
             raise
         finally:
             source.release()
+
+    def _open_stored(self, source: VideoSource, stored: StoredIndex) -> None:
+        """Takes from a stored index what reading all packets would tell."""
+        self._packets = packets = SeekingPackets(source, stored)
+        self._container, stream = packets.container, packets.stream
+        self._codec = stream.codec_context
+        self.codec = self._codec.codec.canonical_name
+        self._recovers = self._codec.name == "h264"
+        self.timing = stored.timing()
+        self.avg_fps = float(stream.average_rate or stream.guessed_rate or 0.0)
+        self.stored_size = (self._codec.width, self._codec.height)
+        self.pixel_aspect = float(stream.sample_aspect_ratio or 1)
+        self._index = stored.frame_index()
+        self.size = None if stored.may_turn else self.stored_size
+        self.shown = [*self._index.shown]
+        self._may_skip = self._index.one_to_one
+        self._is_spare = spare_test(self._codec) if self._may_skip else None
+
+    @property
+    def is_from_cache(self) -> bool:
+        """Whether its index was loaded, and packets are read where they are asked for."""
+        return isinstance(self._packets, SeekingPackets)
+
+    def _require_own(self) -> None:
+        """Opens the file again in a process that was forked, where packets are still read from it."""
+        if isinstance(self._packets, SeekingPackets) and self._packets.opens_own():
+            self._container, stream = self._packets.container, self._packets.stream
+            self._codec, self._is_tainted = stream.codec_context, False
 
     def _renumber(self, hole: Hole) -> None:
         """Gives the frames the numbers they had before others were lost."""
@@ -112,6 +158,8 @@ class PictureDecoder:
 
     def close(self) -> None:
         """Frees the file."""
+        if isinstance(self._packets, SeekingPackets):
+            self._packets.close()
         self._packets = []
         self._container.close()
 
@@ -121,6 +169,7 @@ class PictureDecoder:
         If labels do not give it either (two pictures in one packet), pictures are counted, and decoding
         always starts at the first packet.
         """
+        assert self._changes is not None
         num_packets, entries = len(self._packets), self._changes.entries
         self._first_key = entries[0] if entries and not begins_with_key(stream, self._packets[0]) else 0
         self._index = FrameIndex(range(num_packets), entries, num_packets)
@@ -143,6 +192,7 @@ class PictureDecoder:
             What does not decode is missing, and with it what refers to it.
         """
         self._num_runs += 1
+        self._require_own()
         spoilt = set(self._orphans)
         run, num_sound = self._num_runs, 0
         spans = [(0, len(self._packets))]
@@ -217,6 +267,7 @@ class PictureDecoder:
 
     def _begin(self, place: int) -> Any:
         """The packet at `place`, for a new decoder: with what packets before it brought in front."""
+        assert self._changes is not None
         self._is_tainted |= not self._changes.is_constant  # what packets bring stays in the decoder
         packet, missing = self._packets[place], self._changes.missing_at(place)
         if not missing:
@@ -241,7 +292,8 @@ class PictureDecoder:
         It is replaced after damage and where parameters change in the stream: a flush leaves some state.
         """
         if self._is_tainted:
-            self._container.close()
+            if not self.is_from_cache:  # there packets are still read from it
+                self._container.close()
             self._container, stream = open_container(self._source, allow_cut=True)
             self._source.release()
             self._codec, self._is_tainted = stream.codec_context, False
@@ -256,18 +308,27 @@ class PyAVReader(VideoReader):
         source: a path, bytes, or a binary file object that can seek.
         on_corrupt: "raise", or "nearest": a frame that does not decode is replaced by the nearest that does,
             and counted in `num_replaced`; of a file that is cut off, what is there is read.
+        cache: of indexes, for files on disk with `on_corrupt` "raise".
 
     Raises:
         VideoDecodeError: it is not a video, or cut off, or it must be decoded in sequence and that fails.
     """
 
-    def __init__(self, source: Source, on_corrupt: OnCorrupt = "raise") -> None:
+    def __init__(
+        self, source: Source, on_corrupt: OnCorrupt = "raise", cache: Optional[IndexCache] = None
+    ) -> None:
         opened = VideoSource(source)
         self.path = opened.name
         self._is_strict = on_corrupt == "raise"
         self._to_rgb = RgbConverter()
         self._sound: Optional[List[int]] = None  # the frames that decode, where some do not
-        self._decoder = PictureDecoder(opened, allow_cut=not self._is_strict)
+        self._place: Any = None  # in the pool
+        if cache is not None and self._is_strict and opened.path and os.path.isfile(opened.path):
+            self._place = (str(cache.folder), os.path.abspath(opened.path), state_of(opened.path))
+        else:
+            cache = None
+        pooled = _POOL.take(self._place) if self._place else None
+        self._decoder = pooled or PictureDecoder(opened, not self._is_strict, cache)
         self.num_frames, self.avg_fps = len(self._decoder.shown), self._decoder.avg_fps
         self._size = self._decoder.size
         self.codec = self._decoder.codec
@@ -301,8 +362,12 @@ class PyAVReader(VideoReader):
 
     def close(self) -> None:
         """See `VideoReader`."""
+        is_first = not self._closed
         super().close()
-        self._decoder.close()
+        if is_first and self._place and self._decoder.is_from_cache and not self._decoder.damage:
+            _POOL.give(self._place, self._decoder)
+        elif is_first:
+            self._decoder.close()
 
     def pictures(self, first: int = 0, stop: Optional[int] = None) -> Iterator[Any]:
         """Frames in order as libav gives them: in the colours of the file, and not turned.

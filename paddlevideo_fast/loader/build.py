@@ -6,11 +6,12 @@ from typing import Any, Dict, Literal, Mapping, Optional, Sequence, Union
 
 from paddlevideo_fast.config import build, build_list
 from paddlevideo_fast.config.settings import PipelineSettings, settings_from
+from paddlevideo_fast.decode import IndexCache
 from paddlevideo_fast.errors import LoaderError
 from paddlevideo_fast.loader.batches import BatchShape, ClipBatchSampler
 from paddlevideo_fast.loader.clip_loader import ClipLoader
 from paddlevideo_fast.loader.dali import DaliLoader, DaliOptions
-from paddlevideo_fast.loader.dataset import ClipDataset, Decoder
+from paddlevideo_fast.loader.dataset import ClipDataset, Decoder, PackedFrameDataset, VideoDecoder
 from paddlevideo_fast.loader.pipeline import Pipeline
 from paddlevideo_fast.loader.workers import WorkerOptions
 from paddlevideo_fast.log import get_logger, warn_once
@@ -58,6 +59,7 @@ def build_dataset(
     seed: int,
     num_classes: Optional[int] = None,
     class_names: Optional[str] = None,
+    index_cache: Optional[str] = None,
 ) -> ClipDataset:
     """A dataset from `DATASET.train`, `.valid` or `.test` and the pipeline of the same name.
 
@@ -68,6 +70,7 @@ def build_dataset(
         seed: of all randomness.
         num_classes: see `ClipDataset`.
         class_names: file with the names of the classes, for a list that names them.
+        index_cache: folder for the indexes of long videos; None: they are not kept.
 
     Raises:
         AnnotationError: the list is missing, empty or malformed.
@@ -78,7 +81,23 @@ def build_dataset(
     for name, value in (("num_classes", num_classes), ("class_names", class_names)):
         if value is not None:
             given[name] = value
-    return build(DATASETS, dataset_section, **given)
+    dataset = build(DATASETS, dataset_section, **given)
+    if index_cache is not None:
+        _keep_indexes(dataset, index_cache)
+    return dataset
+
+
+def _keep_indexes(dataset: ClipDataset, folder: str) -> None:
+    decoder = dataset.decoder
+    if (
+        isinstance(decoder, VideoDecoder)
+        and (decoder.backend in ("auto", "pyav") and decoder.on_corrupt == "raise")
+        and not isinstance(dataset, PackedFrameDataset)
+    ):
+        decoder.cache = IndexCache(folder)
+    else:
+        needs = "video files, backend: pyav and on_corrupt: raise"
+        warn_once(get_logger(), f"DATASET.index_cache has no effect on {dataset.file_path}: it needs {needs}")
 
 
 def _tell_what_has_no_effect(pipeline: Pipeline, training: bool) -> None:

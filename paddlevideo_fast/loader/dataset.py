@@ -22,7 +22,7 @@ from typing import (
 import numpy as np
 
 from paddlevideo_fast.config.types import NumViews, Size
-from paddlevideo_fast.decode import PackedShard, VideoReader, open_frames, open_shards, open_video
+from paddlevideo_fast.decode import IndexCache, PackedShard, VideoReader, open_frames, open_shards, open_video
 from paddlevideo_fast.errors import AnnotationError, LoaderError, VideoDecodeError
 from paddlevideo_fast.loader.annotations import (
     VideoRecord,
@@ -54,6 +54,9 @@ class VideoDecoder:
         backend: the reader: "pyav" is exact and the fastest; "decord" and "cv2" are there to compare with.
         on_corrupt: what becomes of a frame that does not decode: "raise" makes its file a bad sample;
             "nearest" shows the nearest frame that does, and counts it. "pyav" offers both.
+
+    Attributes:
+        cache: of the indexes of long videos; None: each opening reads a video from end to end.
     """
 
     ignored_arguments: ClassVar[Dict[str, str]] = {
@@ -73,6 +76,7 @@ class VideoDecoder:
             raise LoaderError(f"VideoDecoder: on_corrupt: {on_corrupt} needs backend: pyav, not {backend}")
         self.backend = backend
         self.on_corrupt = on_corrupt
+        self.cache: Optional[IndexCache] = None
 
     def open(self, record: VideoRecord) -> VideoReader:
         """A reader of the record's frames.
@@ -80,7 +84,7 @@ class VideoDecoder:
         Raises:
             VideoDecodeError: the file cannot be decoded.
         """
-        return open_video(record.path, backend=self.backend, on_corrupt=self.on_corrupt)
+        return open_video(record.path, backend=self.backend, on_corrupt=self.on_corrupt, cache=self.cache)
 
 
 @DECODERS.register()

@@ -1,0 +1,317 @@
+"""Indexes of long videos, kept on disk: a video that is opened again is not read from end to end.
+
+    first opening    all packets are read  →  FrameIndex  →  FOLDER/<digest of the path>.npz
+    later openings   the index is loaded, and packets are read where they are asked for
+
+Only indexes that were worked out without decoding, of intact MP4, MOV, Matroska and WebM files, are kept: in
+these containers a seek to a key frame gives the same packets as reading from the start. That is tried for
+each key frame before an index is stored. A process also keeps the containers that it used last open, since
+opening an MP4 of an hour alone takes libav about 20 ms.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import zipfile
+from bisect import bisect_right
+from collections import OrderedDict
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, List, NamedTuple, Optional, Tuple
+
+import numpy as np
+
+from paddlevideo_fast.decode.container import LIBAV_ERRORS, explain, open_container
+from paddlevideo_fast.decode.packets import FrameIndex, Timing
+from paddlevideo_fast.decode.source import VideoSource
+from paddlevideo_fast.errors import VideoDecodeError, cause_of
+from paddlevideo_fast.files import whole
+from paddlevideo_fast.log import get_logger, warn_once
+
+_VERSION = 1
+_CONTAINERS = ("mov", "matroska")
+_MIN_PACKETS = 1000  # a shorter video is read from end to end in milliseconds
+_MAX_POOLED = 4
+
+State = Tuple[int, int]  # size in bytes and time of the last change in nanoseconds
+
+
+def state_of(path: str) -> State:
+    """What tells whether a file has changed."""
+    status = os.stat(path)
+    return status.st_size, status.st_mtime_ns
+
+
+class StoredIndex(NamedTuple):
+    """What reading all packets of a video told.
+
+    Attributes:
+        order: int32, places of the packets with a picture, in the order the pictures are shown.
+        entries: int32, places where decoding can begin.
+        hidden: int32, places of pictures that are not shown.
+        pts: int64 [num_packets].
+        sizes: int32 [num_packets], bytes.
+        ticks: int64 [num_frames], when frames are shown; empty where they have the average distance.
+        numbers: int64 [6]: the length of a tick and the frame rate as fractions, whether the frames may be
+            rotated, and the version of this format.
+    """
+
+    order: np.ndarray
+    entries: np.ndarray
+    hidden: np.ndarray
+    pts: np.ndarray
+    sizes: np.ndarray
+    ticks: np.ndarray
+    numbers: np.ndarray
+
+    @classmethod
+    def of(
+        cls, index: FrameIndex, timing: Timing, packets: List[Any], pts: Any, may_turn: bool
+    ) -> StoredIndex:
+        """The index of a video whose packets are all in memory."""
+        is_regular = isinstance(timing.ticks, range)
+        numbers = [part for value in (timing.tick_sec, timing.rate) for part in value.as_integer_ratio()]
+        hidden = [place for place, packet in enumerate(packets) if packet.is_discard]
+        return cls(
+            np.array(index.order, np.int32),
+            np.array(index.entries, np.int32),
+            np.array(hidden, np.int32),
+            np.array(pts, np.int64),
+            np.array([packet.size for packet in packets], np.int32),
+            np.array([] if is_regular else timing.ticks, np.int64),
+            np.array([*numbers, may_turn, _VERSION], np.int64),
+        )
+
+    @property
+    def may_turn(self) -> bool:
+        """Whether frames may be rotated."""
+        return bool(self.numbers[4])
+
+    def frame_index(self) -> FrameIndex:
+        """The index of the frames."""
+        order, entries, hidden = (part.tolist() for part in (self.order, self.entries, self.hidden))
+        return FrameIndex(order, entries, len(self.pts), hidden)
+
+    def timing(self) -> Timing:
+        """When the frames are shown."""
+        tick, per_tick, rate, per_rate = self.numbers[:4].tolist()
+        num_frames = len(self.order) - len(self.hidden)
+        ticks: Any = self.ticks.tolist() if len(self.ticks) else range(num_frames)
+        return Timing(ticks, Fraction(tick, per_tick), Fraction(rate, per_rate))
+
+    def fits_itself(self) -> bool:
+        """Whether the parts belong together; those of a damaged file may not."""
+        count = len(self.pts)
+        return (
+            self.numbers.shape == (6,)
+            and self.numbers[5] == _VERSION
+            and bool((self.numbers[:4] > 0).all())
+            and all(part.ndim == 1 for part in self)
+            and len(self.sizes) == count
+            and len(self.order) > len(self.hidden)
+            and len(self.ticks) in (0, len(self.order) - len(self.hidden))
+            and all(((part >= 0) & (part < count)).all() for part in (self.order, self.entries, self.hidden))
+            and int(np.bincount(self.order).max()) == 1
+            and len(self.entries) > 0
+            and bool((np.diff(self.entries) > 0).all())
+        )
+
+
+class SeekingPackets:
+    """The packets of a container, read where they are asked for. Each has its place as timestamp.
+
+    A forked process opens a container of its own: it shares the position in the file with its parent.
+
+    Args:
+        source: where the video is read from.
+        stored: its index.
+
+    Attributes:
+        container: of PyAV.
+        stream: the first video stream.
+    """
+
+    def __init__(self, source: VideoSource, stored: StoredIndex) -> None:
+        self._source = source
+        self._stored = stored
+        self._entries: List[int] = stored.entries.tolist()
+        self._open()
+
+    def _open(self) -> None:
+        self._process = os.getpid()
+        self.container, self.stream = open_container(self._source, allow_cut=True)
+        self._source.release()
+        self._next, self._packets = -1, iter(())
+        self._last: Tuple[int, Any] = (-1, None)
+
+    def __len__(self) -> int:
+        return len(self._stored.pts)
+
+    def __getitem__(self, place: int) -> Any:
+        if self._last[0] == place:
+            return self._last[1]
+        try:
+            if not 0 <= self._next <= place or bisect_right(self._entries, place) > bisect_right(
+                self._entries, self._next
+            ):
+                self._seek(place)
+            while True:
+                packet = self._read()
+                if self._next > place:
+                    break
+        except LIBAV_ERRORS as error:
+            raise VideoDecodeError(self._source.name, f"damaged: {explain(error)}") from error
+        packet.pts = place
+        self._last = place, packet
+        return packet
+
+    def close(self) -> None:
+        """Frees the file."""
+        self._last = (-1, None)
+        self._packets = iter(())
+        self.container.close()
+
+    def opens_own(self) -> bool:
+        """Opens the file again in a process that was forked; whether that was so."""
+        is_copy = self._process != os.getpid()
+        if is_copy:
+            self._open()
+        return is_copy
+
+    def lands_right(self) -> bool:
+        """Whether seeks to all key frames arrive there or before, at packets that the index knows."""
+        try:
+            for entry in self._entries:
+                self._seek(entry)
+                if self._read() is None or self._next - 1 > entry:
+                    return False
+        except (*LIBAV_ERRORS, VideoDecodeError):
+            return False
+        return True
+
+    def _read(self) -> Any:
+        """The packet at `_next`, which moves on."""
+        packet = next(self._packets, None)
+        if packet is None or self._key(packet) != self._key_at(self._next):
+            raise VideoDecodeError(self._source.name, "has changed since its index was made; open it again")
+        self._next += 1
+        return packet
+
+    def _seek(self, place: int) -> None:
+        """Lets reading begin at the key packet before a place, or at an earlier one."""
+        group = bisect_right(self._entries, place) - 1
+        self.container.seek(int(self._stored.pts[self._entries[group]]), stream=self.stream)
+        packets = (packet for packet in self.container.demux(self.stream) if packet.size)
+        first = next(packets, None)
+        at = -1 if first is None else self._place_of(first, group)
+        if first is None or at < 0:
+            raise VideoDecodeError(self._source.name, "has changed since its index was made; open it again")
+        self._next, self._packets = at, _chain(first, packets)
+
+    def _place_of(self, packet: Any, group: int) -> int:
+        """Where a packet that a seek gave stands: it begins the group, or an earlier one; -1 for no other."""
+        key = self._key(packet)
+        for entry in reversed(self._entries[: group + 1]):
+            if self._key_at(entry) == key:
+                return entry
+        return 0 if self._key_at(0) == key else -1
+
+    def _key(self, packet: Any) -> Tuple[Any, int]:
+        return packet.pts, packet.size
+
+    def _key_at(self, place: int) -> Tuple[Any, int]:
+        if place >= len(self):
+            return None, -1
+        return int(self._stored.pts[place]), int(self._stored.sizes[place])
+
+
+def _chain(first: Any, packets: Any) -> Any:
+    yield first
+    yield from packets
+
+
+class IndexCache:
+    """A folder of indexes. Several processes may use it.
+
+    Args:
+        folder: it is made where it is missing.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self.folder = Path(folder)
+
+    def _file(self, path: str) -> Path:
+        name = os.fsencode(os.path.realpath(path))
+        return self.folder / f"{hashlib.blake2b(name, digest_size=16).hexdigest()}.npz"
+
+    def load(self, path: str) -> Optional[StoredIndex]:
+        """The index of a file as it is now; None where there is none."""
+        file = self._file(path)
+        try:
+            with np.load(file, allow_pickle=False) as content:
+                if tuple(content["state"].tolist()) != state_of(path):
+                    return None
+                stored = StoredIndex(*(content[name] for name in StoredIndex._fields))
+            if stored.fits_itself():
+                return stored
+            cause = "its parts do not belong together"
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, EOFError, MemoryError, zipfile.BadZipFile) as error:
+            cause = cause_of(error)
+        warn_once(get_logger(), f"{file}: is damaged and is made anew: {cause}")
+        return None
+
+    def save(self, source: VideoSource, stored: StoredIndex, format_name: str, state: State) -> None:
+        """Stores an index, if seeks in the file give what it says.
+
+        Args:
+            source: of a file.
+            stored: its index.
+            format_name: libav's name of the container.
+            state: of the file before its packets were read.
+        """
+        if len(stored.pts) < _MIN_PACKETS or not format_name.startswith(_CONTAINERS) or source.path is None:
+            return
+        packets = SeekingPackets(source, stored)
+        try:
+            if not packets.lands_right() or state_of(source.path) != state:
+                return
+        finally:
+            packets.close()
+        try:
+            with whole(self._file(source.path), sync=False) as partial, open(partial, "wb") as file:
+                np.savez(file, state=np.array(state, np.int64), **stored._asdict())
+        except OSError as error:
+            cause = cause_of(error)
+            warn_once(get_logger(), f"index_cache {self.folder}: indexes cannot be written: {cause}")
+
+
+class Pool:
+    """The decoders that this process used last, each waiting for the next opening of its file."""
+
+    def __init__(self) -> None:
+        self._process = os.getpid()
+        self._waiting: OrderedDict[Any, Any] = OrderedDict()
+
+    def take(self, key: Any) -> Any:
+        """The decoder that waits under a key; None where none does."""
+        self._forget_others()
+        return self._waiting.pop(key, None)
+
+    def give(self, key: Any, decoder: Any) -> None:
+        """Lets a decoder wait, and closes one that has waited longer."""
+        self._forget_others()
+        waiting = [self._waiting.pop(key, None)]
+        self._waiting[key] = decoder
+        if len(self._waiting) > _MAX_POOLED:
+            waiting.append(self._waiting.popitem(last=False)[1])
+        for other in waiting:
+            if other is not None:
+                other.close()
+
+    def _forget_others(self) -> None:
+        """Decoders of the process that this one was forked from share their position in the file."""
+        if self._process != os.getpid():
+            self._process, self._waiting = os.getpid(), OrderedDict()
