@@ -29,6 +29,7 @@ from paddlevideo_fast.cli.command import (
     run_command,
 )
 from paddlevideo_fast.config.load import load_config
+from paddlevideo_fast.decode.live import LiveSource, is_live
 from paddlevideo_fast.errors import EXIT_FAILURES, EXIT_USER_ERROR, PaddleVideoFastError
 from paddlevideo_fast.locks import only_writer
 from paddlevideo_fast.names import printable
@@ -40,7 +41,12 @@ _BENCHMARK_FILES = 15  # how often a single file is read to time it
 def build_parser() -> argparse.ArgumentParser:
     """The parser of `paddlevideo-fast predict`; PaddleVideo's flags keep their names."""
     parser = command_parser("predict", __doc__)
-    parser.add_argument("-i", "--input_file", required=True, help="a video, or a folder of videos")
+    parser.add_argument(
+        "-i",
+        "--input_file",
+        required=True,
+        help="a video, a folder of videos, or live: rtsp://…, /dev/video0, - for the standard input",
+    )
     parser.add_argument(
         "--model_file",
         required=True,
@@ -76,6 +82,30 @@ def build_parser() -> argparse.ArgumentParser:
         type=float,
         metavar="S",
         help="seconds from one window to the next (default: --window_sec)",
+    )
+    live = parser.add_argument_group("live input")
+    live.add_argument(
+        "--when_slow",
+        choices=("drop", "wait"),
+        help="if predictions take longer than strides: drop frames, or let the source wait (default: a pipe "
+        "waits, other sources drop)",
+    )
+    live.add_argument(
+        "--stall_sec", type=float, default=5.0, metavar="S", help="tell if no frame comes for so long"
+    )
+    live.add_argument(
+        "--reconnects",
+        type=count(0),
+        default=10,
+        help="how often in a row to connect again (default 10); not for a pipe",
+    )
+    live.add_argument("--live_format", metavar="NAME", help="FFmpeg's format, if it does not find out itself")
+    live.add_argument(
+        "--live_option",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="an option of FFmpeg's input, such as framerate=30; may be given more than once",
     )
     parser.add_argument(
         "--timeline", metavar="PATH", help="draw the classes over time: a .png file, or a folder of them"
@@ -144,6 +174,16 @@ def parse_args(argv: Optional[Sequence[str]]) -> argparse.Namespace:
     for name in ("stride_sec", "timeline"):
         if getattr(args, name) is not None and args.window_sec is None:
             parser.error(f"--{name}: needs --window_sec")
+    if is_live(args.input_file):
+        if args.window_sec is None:
+            parser.error("--input_file: a live input is predicted in windows; give --window_sec")
+        for name in ("timeline", "annotated", "enable_benchmark", "time_test_file"):
+            if getattr(args, name):
+                parser.error(f"--{name}: is for files, not for live input")
+        if any("=" not in option for option in args.live_option):
+            parser.error(f"--live_option: {args.live_option}: expected KEY=VALUE")
+    elif args.when_slow or args.live_format or args.live_option:
+        parser.error(f"--input_file: {args.input_file} is no live input; leave out the flags of live input")
     if args.override and args.config is None:
         parser.error("--override: sets a key of --config, which is missing")
     if args.enable_benchmark and (args.window_sec is not None or args.annotated):
@@ -250,6 +290,8 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
+    if is_live(args.input_file):
+        return _predict_live(args)
     entries: List[Dict[str, Any]] = []
     try:
         _predict(args, entries)
@@ -261,6 +303,39 @@ def _run(args: argparse.Namespace) -> int:
     if not num_failed:
         return 0
     return EXIT_FAILURES if num_failed < len(entries) else EXIT_USER_ERROR
+
+
+def _predict_live(args: argparse.Namespace) -> int:
+    """Prints the prediction of each window of a live input as it comes, until the input ends."""
+    prepare_process(args.config, args.override)
+    with quiet_import():
+        from paddlevideo_fast.deploy.live import live_row, predict_live
+        from paddlevideo_fast.deploy.prediction import Windowing
+    windowing = Windowing(args.window_sec, args.stride_sec)
+    predictor = make_predictor(args)
+    options = dict(option.split("=", 1) for option in args.live_option)
+    source = LiveSource(
+        args.input_file,
+        windowing.window_sec + (windowing.stride_sec or windowing.window_sec),
+        args.when_slow,
+        args.stall_sec,
+        args.reconnects,
+        args.live_format,
+        options,
+    )
+    num_failed = num_windows = 0
+    try:
+        with source:
+            for found in predict_live(predictor, source, windowing):
+                entry = found.entry(args.top_k)
+                num_windows += 1
+                num_failed += "error" in entry
+                line = json.dumps(entry) if args.json else live_row(entry)
+                print(line, flush=True)
+    finally:
+        if source.num_frames:
+            print(source.summary(num_windows), file=sys.stderr)
+    return EXIT_FAILURES if num_failed else 0
 
 
 def _predict(args: argparse.Namespace, entries: List[Dict[str, Any]]) -> None:

@@ -169,6 +169,16 @@ class Predictor:
             except PaddleVideoFastError as error:
                 yield Unread(path, error)
 
+    def predict_open(self, video: VideoReader) -> Prediction:
+        """Predicts a video that is open already, and stays open.
+
+        Raises:
+            VideoDecodeError: it does not decode.
+            ProgramError: the program does not take its clips, or its logits are not finite.
+        """
+        dataset = self.recipe.dataset_of([VideoRecord(video.path, (0,))], OpenDecoder(video))
+        return self._run([video.path], [self._clips(dataset)])[0]
+
     def open(self, path: Union[str, Path]) -> VideoReader:
         """Opens a video as `predict` does.
 
