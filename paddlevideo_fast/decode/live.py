@@ -353,5 +353,4 @@ def _is_fifo(address: str) -> bool:
 
 
 def _usual_options(address: str) -> Dict[str, str]:
-    options = {"fflags": "nobuffer", "flags": "low_delay"}
-    return {**options, "rtsp_transport": "tcp"} if address.startswith(("rtsp://", "rtsps://")) else options
+    return {"rtsp_transport": "tcp"} if address.startswith(("rtsp://", "rtsps://")) else {}

@@ -1,0 +1,132 @@
+"""A simulated camera: delay of the predictions, memory, and frames that no window had."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, Dict, Iterator, List
+
+from benchmarks.measuring import add_output_arguments, show
+from paddlevideo_fast.cli import count
+from paddlevideo_fast.decode.live import LiveSource
+from paddlevideo_fast.deploy.live import LivePrediction, predict_live
+from paddlevideo_fast.deploy.prediction import Windowing
+
+FPS = 25
+_CAMERA = """
+import sys, time
+import av
+import numpy as np
+
+path, seconds, width, height = sys.argv[1], *map(int, sys.argv[2:])
+with av.open(path, "w", format="mpegts") as out:
+    stream = out.add_stream("mpeg4", rate=25)
+    stream.width, stream.height, stream.pix_fmt, stream.gop_size = width, height, "yuv420p", 12
+    noise = np.random.default_rng(0).integers(0, 256, (height + 50, width, 3), np.uint8)
+    began = time.monotonic()
+    for number in range(seconds * 25):
+        top = number % 50
+        frame = av.VideoFrame.from_ndarray(noise[top : top + height].copy(), format="rgb24")
+        frame.pts = number
+        for packet in stream.encode(frame):
+            out.mux(packet)
+        time.sleep(max(0.0, number / 25 - (time.monotonic() - began)))
+    for packet in stream.encode(None):
+        out.mux(packet)
+"""
+
+
+class SlowPredictor:
+    """Reads 8 frames of a window and then takes as long as a network would."""
+
+    def __init__(self, predict_sec: float) -> None:
+        self._predict_sec = predict_sec
+
+    def predict_open(self, video: Any) -> Any:
+        """The frames' mean."""
+        places = [place * video.num_frames // 8 for place in range(8)]
+        mean = video.read(places).mean()
+        time.sleep(self._predict_sec)
+        return mean
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds this benchmark's options."""
+    parser.add_argument("--minutes", type=count(1), default=10, help="of the stream (default 10)")
+    add_output_arguments(parser)
+
+
+def main(args: argparse.Namespace) -> None:
+    """Runs the benchmark and prints it."""
+    show(run(60 * args.minutes), args, table)
+
+
+def run(seconds: int, width: int = 320, height: int = 240) -> Dict[str, Any]:
+    """Predicts two streams at their own pace: by a fast network, and by one slower than the strides.
+
+    Args:
+        seconds: length of the first stream; the second lasts a tenth of it.
+        width: of the frames.
+        height: of the frames.
+
+    Returns:
+        By network ("fast": 0.05 s a prediction, "slow": 2.5 s; windows of 2 s, a stride of 1 s): "seconds",
+        "num_windows", "delay_sec" (median and maximum, from the arrival of a window's last frame until its
+        prediction is done), "memory_mb" (of the process after the first tenth and at the end), and
+        "num_frames", "num_dropped", "num_skipped".
+    """
+    return {
+        "fps": FPS,
+        "frame": [width, height],
+        "fast": _trial(seconds, 0.05, width, height),
+        "slow": _trial(max(seconds // 10, 10), 2.5, width, height),
+    }
+
+
+def table(result: Dict[str, Any]) -> str:
+    """The result of `run` as text."""
+    lines = [f"{'network':<9}{'windows':>8}{'delay s: median':>17}{'max':>7}{'memory MB':>16}{'dropped':>9}"]
+    for name in ("fast", "slow"):
+        row = result[name]
+        memory = " to ".join(f"{value:.0f}" for value in row["memory_mb"])
+        delay = "{:>17.3f}{:>7.3f}".format(*row["delay_sec"])
+        lines.append(
+            f"{name:<9}{row['num_windows']:>8}{delay}{memory:>16}{row['num_dropped']:>9} of "
+            f"{row['num_frames']} frames in {row['seconds']} s"
+        )
+    return "\n".join(lines)
+
+
+def _trial(seconds: int, predict_sec: float, width: int, height: int) -> Dict[str, Any]:
+    predictor: Any = SlowPredictor(predict_sec)
+    with tempfile.TemporaryDirectory() as folder:
+        pipe = str(Path(folder, "camera"))
+        os.mkfifo(pipe)
+        command = [sys.executable, "-c", _CAMERA, pipe, *map(str, (seconds, width, height))]
+        with subprocess.Popen(command), LiveSource(pipe, 3.0, "drop") as source:
+            found = list(_watched(predict_live(predictor, source, Windowing(2.0, 1.0))))
+            num_frames = source.num_frames
+    results = [result for result, _ in found]
+    memory = [megabytes for _, megabytes in found]
+    delays = [result.delay_sec for result in results]
+    return {
+        "seconds": seconds,
+        "num_windows": len(results),
+        "delay_sec": [statistics.median(delays), max(delays)],
+        "memory_mb": [memory[len(memory) // 10], memory[-1]],
+        "num_frames": num_frames,
+        "num_dropped": results[-1].num_dropped,
+        "num_skipped": results[-1].num_skipped,
+    }
+
+
+def _watched(results: Iterator[LivePrediction]) -> Iterator[List[Any]]:
+    pages = Path("/proc/self/statm")
+    for result in results:
+        yield [result, int(pages.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20]

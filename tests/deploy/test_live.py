@@ -1,0 +1,233 @@
+"""Live input: streams whose frames carry their number, through pipes and sockets."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import av
+import numpy as np
+import pytest
+
+from paddlevideo_fast.decode import live
+from paddlevideo_fast.decode.live import LiveSource, is_live
+from paddlevideo_fast.deploy.export import ExportOptions
+from paddlevideo_fast.deploy.live import predict_live
+from paddlevideo_fast.deploy.prediction import Windowing
+from paddlevideo_fast.errors import VideoDecodeError
+
+ROOT = Path(__file__).resolve().parents[2]
+FPS = 25
+
+
+def stream(num_frames, first=0):
+    """An MPEG-TS stream; the grey of a frame is its number."""
+    file = io.BytesIO()
+    with av.open(file, "w", format="mpegts") as out:
+        video = out.add_stream("mpeg2video", rate=FPS)
+        video.width, video.height, video.pix_fmt, video.bit_rate = 96, 80, "yuv420p", 4_000_000
+        for number in range(first, first + num_frames):
+            frame = av.VideoFrame.from_ndarray(np.full((80, 96, 3), number, np.uint8), format="rgb24")
+            frame.pts = number
+            out.mux(video.encode(frame))
+        out.mux(video.encode(None))
+    return file.getvalue()
+
+
+class Seer:
+    """A predictor that tells the numbers of a window's frames, `pause_sec` later, and keeps their times."""
+
+    def __init__(self, pause_sec=0.0):
+        self.pause_sec = pause_sec
+        self.times = set()
+
+    def predict_open(self, video):
+        time.sleep(self.pause_sec)
+        self.times |= {frame.time_sec for frame in video.shown}
+        return video.read(range(video.num_frames)).mean(axis=(1, 2, 3)).round().astype(int).tolist()
+
+
+@pytest.fixture
+def pipe(tmp_path):
+    path = tmp_path / "camera"
+    os.mkfifo(path)
+    return path
+
+
+@contextlib.contextmanager
+def fed(path, data, chunk=None, pause_sec=0.0):
+    """Writes a stream into a pipe, all at once or a chunk at a time."""
+
+    def write():
+        with contextlib.suppress(BrokenPipeError), open(path, "wb", buffering=0) as file:
+            for start in range(0, len(data), chunk or len(data)):
+                file.write(data[start : start + (chunk or len(data))])
+                time.sleep(pause_sec)
+
+    thread = threading.Thread(target=write, daemon=True)
+    thread.start()
+    yield
+    thread.join(10)
+
+
+@pytest.mark.parametrize(
+    ("stride_sec", "starts"), [(0.5, [0, 12, 25, 37, 50, 62]), (2.0, [0, 50]), (None, [0, 25, 50])]
+)
+def test_windows_of_a_pipe_hold_their_frames(pipe, stride_sec, starts):
+    data = stream(100)
+    with fed(pipe, data), LiveSource(str(pipe), 3.0) as source:
+        found = list(predict_live(Seer(), source, Windowing(1.0, stride_sec)))
+    assert source.when_slow == "wait"
+    assert source.num_frames == 100
+    assert len(found) == len(starts) + 1
+    for result, start in zip(found, [*starts, 75]):  # the last one ends with the stream
+        assert np.abs(np.array(result.prediction) - np.arange(start, start + 25)).max() <= 1
+    assert source.num_dropped == source.num_restarts == source.num_corrupt == 0
+
+
+def test_a_slow_network_drops_and_stays_close_behind(pipe):
+    data = stream(125)
+    feed = fed(pipe, data, len(data) // 125, 1 / FPS / 2)  # at twice its pace
+    with feed, LiveSource(str(pipe), 1.5, "drop") as source:
+        seer = Seer(0.7)
+        found = list(predict_live(seer, source, Windowing(1.0, 0.5)))
+    assert found[-1].num_skipped > 0
+    assert source.num_dropped == source.num_frames - len(seer.times)
+    assert source.num_dropped > 10
+    assert len(source._frames) <= 1.5 * FPS + 2
+    assert max(result.delay_sec for result in found) < 0.7 + 0.5 + 1.0  # and what a busy machine adds
+
+
+@contextlib.contextmanager
+def server(*answers):
+    """Answers each connection with the next bytes and closes it; then it refuses. Gives the address."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve():
+        for data in answers:
+            connection, _ = listener.accept()
+            with connection:
+                connection.sendall(data)
+        listener.close()
+
+    threading.Thread(target=serve, daemon=True).start()
+    yield f"tcp://127.0.0.1:{listener.getsockname()[1]}"
+
+
+def test_a_stream_that_breaks_off_is_connected_again(monkeypatch, caplog):
+    """Its times go on, and no window reaches over the new beginning."""
+    monkeypatch.setattr(live, "_LONGEST_PAUSE_SEC", 0.05)
+    found = []
+    caplog.set_level("WARNING")
+    with (
+        server(stream(60), stream(60, 100)) as address,
+        LiveSource(address, 2.0, "wait", num_reconnects=2) as source,
+    ):
+        results = predict_live(Seer(), source, Windowing(1.0))
+        with pytest.raises(VideoDecodeError, match="refused, also after 2 reconnections"):
+            found.extend(each for each in results)
+    assert source.num_restarts == 1
+    assert source.num_frames >= 118
+    assert sum("connecting again" in text for text in caplog.messages) == 3
+
+
+def test_no_window_reaches_over_a_new_beginning(monkeypatch):
+    monkeypatch.setattr(live, "_LONGEST_PAUSE_SEC", 0.05)
+    results = []
+
+    def collect(found):
+        for result in found:
+            results.append(result)  # before the error at the end
+
+    with (
+        server(stream(60), stream(60, 100)) as address,
+        LiveSource(address, 2.0, "wait", num_reconnects=1) as source,
+        pytest.raises(VideoDecodeError),
+    ):
+        collect(predict_live(Seer(), source, Windowing(1.0)))
+    seen = [result.prediction for result in results]
+    assert all(max(window) < 70 or min(window) > 90 for window in seen)
+    assert {max(window) < 70 for window in seen} == {True, False}
+    ends = [result.end_sec for result in results]
+    assert ends == sorted(ends)
+
+
+def test_a_source_that_stalls_is_told(pipe, caplog):
+    data = stream(40)
+    caplog.set_level("WARNING")
+    with fed(pipe, data, len(data) - 400, 0.6), LiveSource(str(pipe), 2.0, stall_sec=0.2) as source:
+        found = list(predict_live(Seer(), source, Windowing(0.5)))
+    assert any("no frame for 0.2 s; waiting" in text for text in caplog.messages)
+    assert len(found) >= 3
+
+
+@pytest.mark.parametrize(
+    ("address", "told"),
+    [
+        ("tcp://user:secret@127.0.0.1:9", "127.0.0.1:9: cannot be decoded"),
+        ("nothing://x", "Protocol not found"),
+    ],
+)
+def test_a_source_that_cannot_be_opened_is_one_error(address, told):
+    with pytest.raises(VideoDecodeError, match=told) as caught, LiveSource(address, 1.0):
+        pass
+    assert "secret" not in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_what_is_live(tmp_path, pipe):
+    video = tmp_path / "a.mp4"
+    video.write_bytes(b"x")
+    inputs = ["-", "rtsp://a/b", "http://a/b.m3u8", str(pipe), "/dev/null"]
+    assert all(map(is_live, inputs))
+    assert not any(map(is_live, [str(video), str(tmp_path), "missing.mp4", "file://x.mp4", "a:b.mp4"]))
+
+
+def test_the_command_prints_a_line_a_window(exported):
+    program = exported("tsm", ExportOptions()).program
+    command = [sys.executable, ROOT / "tools/predict.py", "-i", "-", "--model_file", program, "--json"]
+    done = subprocess.run(
+        [*map(str, command), "--window_sec", "1", "--top_k", "2"], input=stream(60), capture_output=True
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    entries = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [entry["start_sec"] for entry in entries[:2]] == [0, 1]
+    assert all(len(entry["top"]) == 2 and entry["num_dropped"] == 0 for entry in entries)
+    assert b"0 frames dropped, 0 packets corrupt" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        ("-i -", "give --window_sec"),
+        ("-i - --window_sec 1 --timeline x.png", "--timeline: is for files"),
+        ("-i - --window_sec 1 --live_option framerate", "expected KEY=VALUE"),
+        ("-i a.mp4 --when_slow drop", "a.mp4 is no live input"),
+    ],
+)
+def test_flags_that_do_not_fit_are_refused(run_tool, capsys, flags, told):
+    with pytest.raises(SystemExit) as ended:
+        run_tool("predict", *flags.split(), "--model_file", "x")
+    assert ended.value.code == 2
+    assert told in capsys.readouterr().err
+
+
+def test_windows_that_do_not_decode_are_told_and_the_next_go_on(pipe):
+    """A pipeline that a window does not fit is an error of this window alone."""
+
+    def refuse(video):
+        raise VideoDecodeError(video.path, "too small")
+
+    with fed(pipe, stream(60)), LiveSource(str(pipe), 2.0) as source:
+        found = list(predict_live(SimpleNamespace(predict_open=refuse), source, Windowing(1.0)))
+    assert len(found) >= 2
+    assert all(result.entry(1)["error"].endswith("too small") for result in found)
