@@ -85,7 +85,7 @@ def run(seconds: int, width: int = 320, height: int = 240) -> Dict[str, Any]:
         "fps": FPS,
         "frame": [width, height],
         "fast": _trial(seconds, 0.05, width, height),
-        "slow": _trial(max(seconds // 10, 10), 2.5, width, height),
+        "slow": _trial(max(seconds // 10, 6), 2.5, width, height),
     }
 
 

@@ -43,12 +43,12 @@ _LONGEST_PAUSE_SEC = 30.0
 
 def is_live(address: str) -> bool:
     """Whether an input is a pipe (`-` or a named one), the address of a stream, or a device (a camera)."""
-    if address == PIPE or re.match(r"(?!file:)[a-z][a-z0-9+.]*://", address):
+    if address == PIPE:
         return True
     try:
         mode = os.stat(address).st_mode
     except (OSError, ValueError):
-        return False
+        return bool(re.match(r"(?!file:)[a-z][a-z0-9+.]*://", address))
     return stat.S_ISFIFO(mode) or stat.S_ISCHR(mode)
 
 

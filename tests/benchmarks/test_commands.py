@@ -9,7 +9,19 @@ import sys
 
 import pytest
 
-from benchmarks import exactness, loader, pipeline, reader, same_bytes, scale, shift, threads, train, trainer
+from benchmarks import (
+    exactness,
+    live,
+    loader,
+    pipeline,
+    reader,
+    same_bytes,
+    scale,
+    shift,
+    threads,
+    train,
+    trainer,
+)
 from benchmarks.measuring import in_turn, write_clips
 from paddlevideo_fast.errors import DistributionError
 from paddlevideo_fast.machine import num_cores
@@ -76,6 +88,13 @@ def test_trainer(measure):
     result = measure("trainer", "--steps", 2, "--rounds", 3, "--batch-size", 1)
     assert result["bare_steps_per_sec"] > 0 < result["trainer_steps_per_sec"]
     assert "cost of the trainer" in trainer.table(result)
+
+
+def test_live():
+    result = live.run(4, width=64, height=48)
+    assert result["fast"]["num_windows"] >= 3
+    assert result["slow"]["num_skipped"] > 0
+    assert "frames in 4 s" in live.table(result)
 
 
 def test_same_bytes(monkeypatch, tmp_path):

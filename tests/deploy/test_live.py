@@ -184,12 +184,17 @@ def test_a_source_that_cannot_be_opened_is_one_error(address, told):
     assert len(str(caught.value).splitlines()) == 1
 
 
-def test_what_is_live(tmp_path, pipe):
+def test_what_is_live(tmp_path, pipe, monkeypatch):
     video = tmp_path / "a.mp4"
     video.write_bytes(b"x")
+    (tmp_path / "a:").mkdir()
+    (tmp_path / "a:" / "b.mp4").write_bytes(b"x")
+    monkeypatch.chdir(tmp_path)
     inputs = ["-", "rtsp://a/b", "http://a/b.m3u8", str(pipe), "/dev/null"]
     assert all(map(is_live, inputs))
-    assert not any(map(is_live, [str(video), str(tmp_path), "missing.mp4", "file://x.mp4", "a:b.mp4"]))
+    assert not any(
+        map(is_live, [str(video), str(tmp_path), "missing.mp4", "file://x.mp4", "a:b.mp4", "a://b.mp4"])
+    )
 
 
 def test_the_command_prints_a_line_a_window(exported):
