@@ -94,7 +94,7 @@ def callbacks_of(
         evaluator = make_evaluator(spec, valid, parts.plan.precision, distribution)
         callbacks.append(Evaluation(evaluator, metric, run.val_interval, store, spec.selection))
     callbacks += _own_callbacks(spec)
-    trackers, board = _trackers(spec, store.folder, valid is not None) if main else ([], None)
+    trackers, board = _trackers(spec, store.folder, metric) if main else ([], None)
     sinks: List[Sink] = [ConsoleSink(), JsonLinesSink(store.folder / "metrics.jsonl"), *trackers]
     callbacks.append(Recorder(sinks if main else [], run.log_interval, spec.distributed.one_process_ips))
     callbacks.append(Checkpointing(store, run.save_interval, run.save_every_steps, run.keep_last))
@@ -122,13 +122,16 @@ def _own_callbacks(spec: RunSpec) -> List[Callback]:
     return build_list(CALLBACKS, spec.callbacks)
 
 
-def _trackers(spec: RunSpec, folder: Path, validates: bool) -> Tuple[List[Tracker], Optional[VisualDL]]:
+def _trackers(
+    spec: RunSpec, folder: Path, metric: Optional[VideoMetric]
+) -> Tuple[List[Tracker], Optional[VisualDL]]:
     """The trackers of a run, each behind its guard, and which of them is VisualDL's board."""
     name, count = Counter([*names_of(spec.trackers), ""]).most_common(1)[0]
     if count > 1:
         raise spec.config.error("TRACKERS", f"{name} is listed {count} times")
     compared = flattened(_compared(spec))
-    run = TrackedRun(spec.run.model_name, folder, dict(spec.config), compared, validates)
+    measured = (metric.value_names or ("top1",))[0] if metric else ""
+    run = TrackedRun(spec.run.model_name, folder, dict(spec.config), compared, measured)
     _require(spec, "TRACKERS", TRACKERS, spec.trackers, Tracker)
     plain = build_list(TRACKERS, spec.trackers, run=run)
     trackers = [guarded(tracker) for tracker in plain]

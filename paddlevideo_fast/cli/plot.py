@@ -111,17 +111,23 @@ def draw(
     """
     with quiet_import():
         from paddlevideo_fast.report import label_text, picture
+    validated = [record for run in runs for record in run.records.get("valid", [])]
+    measured = "mAP" if any("mAP" in record for record in validated) else "top1"
     with picture(output, 1, 2, figsize=(9, 3.4)) as (_, (left, right)):
         for run, color in zip(runs, [f"C{number % 10}" for number in range(len(runs))]):
             steps, losses = run.curve("train", "loss", against)
             left.plot(steps, losses, color=color, alpha=0.25, linewidth=1)
             label = label_text(run.label)
             left.plot(steps, running_mean(losses, smooth), color=color, label=label)
-            right.plot(*run.curve("valid", "top1", against), color=color, marker="o", label=label)
+            right.plot(*run.curve("valid", measured, against), color=color, marker="o", label=label)
         if chance is not None:
             right.axhline(chance, color="0.5", linestyle="--", linewidth=1, label="chance")
         left.set(title="training loss", xlabel=_AXES[against])
-        right.set(title="validation top-1", xlabel=_AXES[against], ylim=(0, 1))
+        right.set(
+            title="validation mAP" if measured == "mAP" else "validation top-1",
+            xlabel=_AXES[against],
+            ylim=(0, 1),
+        )
         for axes in (left, right):
             axes.set_xlim(left=0)
             axes.grid(alpha=0.3)

@@ -30,6 +30,9 @@ DATA_SETS = {  # by the folder below data/
     "ssv2": DataSet("Something-Something V2", "paddlevideo-fast data ssv2"),
     "motion": DataSet("motion", "paddlevideo-fast data motion"),
     "motion_small": DataSet("motion", "paddlevideo-fast data motion --output data/motion_small --train 3000"),
+    "two_motions": DataSet(
+        "two motions", "paddlevideo-fast data motion --output data/two_motions --motions 2"
+    ),
 }
 
 

@@ -187,7 +187,7 @@ class VisualDLSink:
         self, tag: str, step: int, predictions: Predictions, class_names: Sequence[str]
     ) -> None:
         """Adds curves of precision and recall: of all classes together, and of the largest classes."""
-        right = predictions.labels[:, None] == np.arange(predictions.scores.shape[1])
+        right = predictions.there
         self._add_curve(f"{tag}/all classes", step, right.reshape(-1), predictions.scores.reshape(-1))
         for label in np.argsort(-right.sum(axis=0), kind="stable")[:_NUM_CURVES]:
             if right[:, label].any():

@@ -39,14 +39,14 @@ class TrackedRun:
         folder: the output folder, which holds metrics.jsonl.
         settings: the resolved config.
         compared: the settings in which runs differ, by dotted key.
-        validates: there are "valid" records.
+        measured: the value of "valid" records in which runs are compared; "": there are none.
     """
 
     name: str
     folder: Path
     settings: Mapping[str, Any]
     compared: Mapping[str, Union[str, int, float]] = field(default_factory=dict)
-    validates: bool = False
+    measured: str = ""
 
     def records(self) -> Iterator[Record]:
         """What metrics.jsonl holds; a resumed run has taken out the steps that it repeats."""
@@ -127,7 +127,7 @@ class VisualDL(VisualDLSink, Tracker):
 
     def __init__(self, run: TrackedRun) -> None:
         Tracker.__init__(self, run)
-        compared = ["train_epoch/loss", *(["valid/top1"] if run.validates else [])]
+        compared = ["train_epoch/loss", *([f"valid/{run.measured}"] if run.measured else [])]
         VisualDLSink.__init__(self, run.folder / "vdl", run.compared, compared)
 
 

@@ -63,10 +63,14 @@ def _train_or_test(args: argparse.Namespace) -> int:
     with quiet_import():
         from paddlevideo_fast import assembly
         from paddlevideo_fast.engine import TrainingInterrupted
+        from paddlevideo_fast.modeling import activation_of
         from paddlevideo_fast.paddlex.folders import PaddleXFolders
 
     cfg, order = load_paddlex_config(args.config, overrides, "test" if args.test else "train")
     setup_logging(cfg.get("log_level", "INFO"), train_command.rank())
+    if activation_of(cfg["MODEL"]) != "softmax":
+        text = "PaddleX trains and measures one class a video; use paddlevideo-fast train and test"
+        raise cfg.error("MODEL.head.activation", text)
     if args.test:
         metrics = assembly.test(cfg)
         if train_command.rank() == 0:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import contextlib
 import io
 import logging
+from functools import partial
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 import numpy as np
 
 from paddlevideo_fast.errors import PaddleVideoFastError
 from paddlevideo_fast.log import get_logger
+from paddlevideo_fast.metrics import Predictions, ThresholdCurve, threshold_curve
 from paddlevideo_fast.names import printable
 from paddlevideo_fast.report.output import whole
 
@@ -19,10 +21,13 @@ Record = Mapping[str, Any]
 
 _LABELLED_CLASSES = 40  # more names than this cannot be read
 _COUNTED_CLASSES = 16
+_THRESHOLD_CLASSES = 8  # have a figure of their own
 _CURVES: Dict[str, Sequence[Tuple[str, str]]] = {
     "Loss": (("train", "loss"), ("train_epoch", "loss"), ("valid", "loss")),
     "Top-1": (("train_epoch", "top1"), ("valid", "top1")),
     "Top-5": (("train_epoch", "top5"), ("valid", "top5")),
+    "mAP": (("valid", "mAP"),),
+    "Hit@1": (("train_epoch", "hit1"), ("valid", "hit1")),
     "Learning rate": (("train", "lr"),),
     "Clips a second": (("train", "ips"),),
 }
@@ -93,26 +98,64 @@ def curve_figures(records: Sequence[Record], with_top5: bool = True) -> Dict[str
                 lines[kind, name] = points
         if lines:
             marked = best if any(kind == "valid" for kind, _ in lines) else None
-            figures[title] = _svg(title, lines, marked)
+            figures[title] = _svg(title, partial(_draw_curves, lines=lines, best=marked), "step")
     return figures
 
 
-def _svg(
-    title: str, lines: Mapping[Tuple[str, str], Sequence[Tuple[float, float]]], best: Optional[Record]
-) -> str:
+def threshold_figures(predictions: Predictions, names: Sequence[str]) -> Dict[str, str]:
+    """Draws precision, recall and F1 by the threshold as SVG: of all classes together and of the largest.
+
+    Args:
+        predictions: of videos of any number of classes.
+        names: names of the classes.
+
+    Returns:
+        Title → SVG element.
+    """
+    from matplotlib.font_manager import FontProperties  # see `pyplot`
+
+    letters = lettering(names)
+    font = FontProperties(fname=str(letters.font_file), size="medium")
+    there, scores = predictions.there, predictions.scores
+    curves = {"Thresholds, all classes": threshold_curve(there.reshape(-1), scores.reshape(-1))}
+    counts = there.sum(axis=0)
+    for label in np.argsort(-counts, kind="stable")[:_THRESHOLD_CLASSES]:
+        if counts[label]:
+            title = f"Thresholds, {label_text(letters.names[label])} ({counts[label]} videos)"
+            curves[title] = threshold_curve(there[:, label], scores[:, label])
+    return {
+        title: _svg(title, partial(_draw_thresholds, curve=curve), "threshold", font)
+        for title, curve in curves.items()
+    }
+
+
+def _draw_curves(
+    axis: Any, lines: Mapping[Tuple[str, str], Sequence[Tuple[float, float]]], best: Optional[Record]
+) -> None:
+    for (kind, name), points in lines.items():
+        faint = {"linewidth": 0.8, "alpha": 0.5} if kind == "train" and len(lines) > 1 else {}
+        marker = "" if kind == "train" else "."
+        color = _KIND_COLORS[kind]
+        (line,) = axis.plot(*zip(*points), marker=marker, color=color, label=_NAMES[kind], **faint)
+        line.set_gid(f"curve-{kind}-{name}")
+    if best is not None:
+        label = f"best: epoch {best['epoch']}"
+        axis.axvline(best["step"], color="0.4", linestyle=":", label=label).set_gid("best-epoch")
+
+
+def _draw_thresholds(axis: Any, curve: ThresholdCurve) -> None:
+    for name, values in (("precision", curve.precision), ("recall", curve.recall), ("F1", curve.f1)):
+        axis.plot(curve.thresholds, values, label=name)
+    axis.set(xlim=(0, 1), ylim=(0, 1.02))
+
+
+def _svg(title: str, draw: Callable[[Any], None], xlabel: str, font: Optional[Any] = None) -> str:
     plot = pyplot()
     with plot.rc_context({"svg.fonttype": "none", "svg.hashsalt": title}):
         figure, axis = plot.subplots(figsize=(4.6, 2.8), layout="constrained")
-        for (kind, name), points in lines.items():
-            faint = {"linewidth": 0.8, "alpha": 0.5} if kind == "train" and len(lines) > 1 else {}
-            marker = "" if kind == "train" else "."
-            color = _KIND_COLORS[kind]
-            (line,) = axis.plot(*zip(*points), marker=marker, color=color, label=_NAMES[kind], **faint)
-            line.set_gid(f"curve-{kind}-{name}")
-        if best is not None:
-            label = f"best: epoch {best['epoch']}"
-            axis.axvline(best["step"], color="0.4", linestyle=":", label=label).set_gid("best-epoch")
-        axis.set(title=title, xlabel="step")
+        draw(axis)
+        axis.set_title(title, fontproperties=font)
+        axis.set_xlabel(xlabel)
         axis.grid(alpha=0.3)
         axis.legend(fontsize="small")
         text = io.StringIO()

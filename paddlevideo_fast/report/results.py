@@ -20,16 +20,17 @@ from paddlevideo_fast.loader import ClipRequest
 from paddlevideo_fast.loader.dataset import ClipDataset
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.metrics import Predictions, VideoMetric, confusion_matrix
-from paddlevideo_fast.report.drawings import confusion_picture, curve_figures
+from paddlevideo_fast.report.drawings import confusion_picture, curve_figures, threshold_figures
 from paddlevideo_fast.report.output import save_json, whole
 from paddlevideo_fast.report.page import Example, Page, contact_sheet, render
-from paddlevideo_fast.report.tables import Naming, class_rows, hardest_rows, write_tables
+from paddlevideo_fast.report.tables import Naming, class_rows, hardest_rows, joined, write_tables
 
 logger = get_logger(__name__)
 
 _NUM_TRAINING_CLIPS = 4
 _NUM_EXAMPLES = 12
 _NUM_HARDEST = 50
+_NO_CLASS = "no class"
 
 
 @dataclass(frozen=True)
@@ -70,18 +71,17 @@ class Evaluated:
     def examples(self) -> List[Example]:
         """Clips of the videos with the worst predictions, and of the videos that the model is surest of."""
         predictions = self.predictions
-        best = predictions.ranking()[:, 0]
         order = np.argsort(predictions.own_scores(), kind="stable")
-        right = best[order] == predictions.labels[order]
+        right = (predictions.predicted == predictions.there).all(axis=1)[order]
         num_wrong = max(_NUM_EXAMPLES // 2, _NUM_EXAMPLES - int(right.sum()))
         wrong_ones = order[~right][:num_wrong].tolist()
         right_ones = order[right][::-1][: _NUM_EXAMPLES - len(wrong_ones)].tolist()
         return [
             Example(
                 self.naming.paths[predictions.ids[place]],
-                self.naming.classes[predictions.labels[place]],
-                self.naming.classes[best[place]],
-                float(predictions.scores[place, best[place]]),
+                joined(self.naming.classes, predictions.there[place]) or _NO_CLASS,
+                joined(self.naming.classes, predictions.predicted[place]) or _NO_CLASS,
+                float(predictions.scores[place].max()),
                 sheet,
             )
             for place in [*wrong_ones, *right_ones]
@@ -159,9 +159,13 @@ def write_test(run: ReportedRun, weights: str, evaluated: Evaluated) -> None:
 def page_of(run: ReportedRun, title: str, facts: Mapping[str, str], evaluated: Evaluated) -> Page:
     """Collects what `report.html` shows of an evaluation; pictures that fail are left out."""
     predictions, naming = evaluated.predictions, evaluated.naming
-    png, examples = None, []
-    with only_shown("the confusion matrix"):
-        png = confusion_picture(confusion_matrix(predictions), naming.classes)
+    png, examples, curves = None, [], {}
+    if predictions.has_several:
+        with only_shown("the threshold curves"):
+            curves = threshold_figures(predictions, naming.classes)
+    else:
+        with only_shown("the confusion matrix"):
+            png = confusion_picture(confusion_matrix(predictions), naming.classes)
     if run.with_board or run.with_page:
         with only_shown("the example clips"):
             examples = evaluated.examples()
@@ -171,12 +175,13 @@ def page_of(run: ReportedRun, title: str, facts: Mapping[str, str], evaluated: E
         title=title,
         facts=facts,
         metrics={name: value for name, value in evaluated.metrics.items() if name not in left_out},
+        curves=curves,
         confusion_png=png,
         classes=[
             {name: value for name, value in row.items() if name not in left_out}
             for row in class_rows(predictions, naming)
         ],
-        hardest=[row for row in hardest if row["rank"] > 1],
+        hardest=[row for row in hardest if row.get("rank", 0) > 1 or row.get("missed") or row.get("wrong")],
         examples=examples,
         config=run.config,
     )
@@ -261,4 +266,4 @@ class Reporting(Callback):
         if self.run.with_page:
             lines = (self.run.folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
             curves = curve_figures([json.loads(line) for line in lines], self.naming.shows_top5)
-            write_page(self.run.folder, replace(page, curves=curves))
+            write_page(self.run.folder, replace(page, curves={**curves, **page.curves}))

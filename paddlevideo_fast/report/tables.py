@@ -1,4 +1,4 @@
-"""The tables of an evaluation: predictions, classes, confusion, hardest videos."""
+"""The tables of an evaluation: predictions, classes, confusion or thresholds, hardest videos."""
 
 from __future__ import annotations
 
@@ -11,7 +11,14 @@ from typing import IO, Any, Dict, Iterator, List, Mapping, NamedTuple, Optional,
 import numpy as np
 
 from paddlevideo_fast.loader import read_class_names
-from paddlevideo_fast.metrics import Predictions, class_results, confusion_matrix, hardest
+from paddlevideo_fast.metrics import (
+    Predictions,
+    class_results,
+    confusion_matrix,
+    hardest,
+    label_results,
+    threshold_curve,
+)
 from paddlevideo_fast.report.output import whole
 
 NUM_TOP = 5
@@ -48,7 +55,9 @@ class Naming(NamedTuple):
 
 
 def write_tables(folder: Path, predictions: Predictions, naming: Naming) -> None:
-    """Writes predictions.jsonl, per_class.csv, confusion.csv and worst.csv.
+    """Writes predictions.jsonl, per_class.csv, worst.csv and confusion.csv.
+
+    Where a video has any number of classes, thresholds.csv takes the place of confusion.csv.
 
     Raises:
         PaddleVideoFastError: a file cannot be written.
@@ -58,6 +67,9 @@ def write_tables(folder: Path, predictions: Predictions, naming: Naming) -> None
         partial.write_bytes("".join(lines).encode("utf-8", _ANY_NAME))
     _write_csv(folder / "per_class.csv", class_rows(predictions, naming))
     _write_csv(folder / "worst.csv", hardest_rows(predictions, naming, NUM_HARDEST))
+    if predictions.has_several:
+        _write_csv(folder / "thresholds.csv", threshold_rows(predictions, naming))
+        return
     names = list(naming.classes)
     with _csv_file(folder / "confusion.csv") as file:
         writer = csv.writer(file)
@@ -66,27 +78,38 @@ def write_tables(folder: Path, predictions: Predictions, naming: Naming) -> None
 
 
 def prediction_rows(predictions: Predictions, naming: Naming) -> Iterator[Dict[str, Any]]:
-    """Path, label, number of views and best classes with their scores of each video."""
-    for place, best in enumerate(predictions.ranking()[:, :NUM_TOP].tolist()):
-        label = int(predictions.labels[place])
+    """Path, label, number of views and best classes with their scores of each video.
+
+    Where a video has any number of classes, `label` and `name` are lists, and `predicted` are the classes
+    from `DECISION` on.
+    """
+    several = predictions.has_several
+
+    def scored(place: int, labels: Sequence[int]) -> List[Dict[str, Any]]:
+        scores = predictions.scores[place]
+        return [
+            {"label": label, "name": naming.classes[label], "score": round(float(scores[label]), 6)}
+            for label in labels
+        ]
+
+    for place, ranking in enumerate(predictions.ranking().tolist()):
+        labels = np.flatnonzero(predictions.there[place]).tolist()
+        names = [naming.classes[label] for label in labels]
+        num_predicted = int(predictions.predicted[place].sum())
         yield {
             "path": naming.paths[predictions.ids[place]],
-            "label": label,
-            "name": naming.classes[label],
+            "label": labels if several else labels[0],
+            "name": names if several else names[0],
             "num_views": int(predictions.num_views[place]),
-            "top": [
-                {
-                    "label": top,
-                    "name": naming.classes[top],
-                    "score": round(float(predictions.scores[place, top]), 6),
-                }
-                for top in best
-            ],
+            "top": scored(place, ranking[:NUM_TOP]),
+            **({"predicted": scored(place, ranking[:num_predicted])} if several else {}),
         }
 
 
 def class_rows(predictions: Predictions, naming: Naming) -> List[Dict[str, Any]]:
     """Results of each class; a cell is empty where the class has no videos."""
+    if predictions.has_several:
+        return _label_rows(predictions, naming)
     rows = []
     for result in class_results(predictions):
         other = result.confused_with
@@ -105,10 +128,54 @@ def class_rows(predictions: Predictions, naming: Naming) -> List[Dict[str, Any]]
     return rows
 
 
-def hardest_rows(predictions: Predictions, naming: Naming, count: int) -> List[Dict[str, Any]]:
-    """The videos whose own class has the lowest score, the lowest first."""
-    ranking, own = predictions.ranking(), predictions.own_scores()
+def _label_rows(predictions: Predictions, naming: Naming) -> List[Dict[str, Any]]:
+    return [
+        {
+            "label": result.label,
+            "name": naming.classes[result.label],
+            "videos": result.num_videos,
+            "predicted": result.num_predicted,
+            "AP": _rounded(result.average_precision),
+            "precision": _rounded(result.precision),
+            "recall": _rounded(result.recall),
+            "best_threshold": _rounded(result.best_threshold),
+            "best_F1": _rounded(result.best_f1),
+        }
+        for result in label_results(predictions)
+    ]
+
+
+def threshold_rows(predictions: Predictions, naming: Naming) -> List[Dict[str, Any]]:
+    """Precision, recall and F1 of each class with videos at thresholds from 0 to 1."""
     rows = []
+    for label in np.flatnonzero(predictions.there.any(axis=0)).tolist():
+        curve = threshold_curve(predictions.there[:, label], predictions.scores[:, label])
+        for threshold, precision, recall, f1 in zip(*curve, curve.f1):
+            rows.append(
+                {
+                    "label": label,
+                    "name": naming.classes[label],
+                    "threshold": round(float(threshold), 2),
+                    "precision": _rounded(precision),
+                    "recall": _rounded(recall),
+                    "F1": _rounded(f1),
+                }
+            )
+    return rows
+
+
+def hardest_rows(predictions: Predictions, naming: Naming, count: int) -> List[Dict[str, Any]]:
+    """The videos with the lowest `Predictions.own_scores`, the lowest first."""
+    ranking, own = predictions.ranking(), predictions.own_scores()
+    rows: List[Dict[str, Any]] = []
+    if predictions.has_several:
+        for place in hardest(predictions, count):
+            there, predicted = predictions.there[place], predictions.predicted[place]
+            classes = {"classes": there, "missed": there & ~predicted, "wrong": predicted & ~there}
+            path = naming.paths[predictions.ids[place]]
+            names = {name: joined(naming.classes, chosen) for name, chosen in classes.items()}
+            rows.append({"path": path, "score": round(float(own[place]), 6), **names})
+        return rows
     for place in hardest(predictions, count):
         label, best = int(predictions.labels[place]), int(ranking[place, 0])
         rows.append(
@@ -124,6 +191,11 @@ def hardest_rows(predictions: Predictions, naming: Naming, count: int) -> List[D
             }
         )
     return rows
+
+
+def joined(names: Sequence[str], chosen: np.ndarray) -> str:
+    """The names of the classes that `chosen`, bool [num_classes], names."""
+    return ", ".join(names[label] for label in np.flatnonzero(chosen).tolist())
 
 
 def _rounded(share: float) -> Any:

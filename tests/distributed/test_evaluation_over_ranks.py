@@ -59,6 +59,11 @@ epochs: 1
 """
 
 
+SEVERAL_LABELS = MANY_VIEWS.replace("dropout_rate", "activation: sigmoid, dropout_rate").replace(
+    "MultiCropMetric", "MeanAveragePrecision"
+)
+
+
 @pytest.fixture(scope="module")
 def found(tmp_path_factory, make_clip, broken_videos):
     """What one process finds, and what each of three finds, by the name of the config."""
@@ -70,13 +75,19 @@ def found(tmp_path_factory, make_clip, broken_videos):
     for name, paths in lists.items():
         lines = [f"{path} {number % 7}\n" for number, path in enumerate(paths)]
         (folder / f"{name}.list").write_text("".join(lines))
+        rows = [
+            {"path": str(path), "label": [number % 7, 6][: number % 3]} for number, path in enumerate(paths)
+        ]
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     for name, text, videos, max_bad_share in (
         ("one_view", ONE_VIEW, "ten", 0.5),
         ("many_views", MANY_VIEWS, "ten", 0.5),
+        ("several_labels", SEVERAL_LABELS, "ten", 0.5),
         ("fewer_videos_than_ranks", ONE_VIEW, "two", 0.5),
         ("too_many_bad", ONE_VIEW, "bad", 0.2),
     ):
-        config = text.format(videos=folder / f"{videos}.list", max_bad_share=max_bad_share)
+        listed = f"{videos}.jsonl" if text is SEVERAL_LABELS else f"{videos}.list"
+        config = text.format(videos=folder / listed, max_bad_share=max_bad_share)
         (folder / f"{name}.yaml").write_text(config)
     with Job([Path(ranks.__file__), folder], NUM_RANKS, folder) as job:
         job.succeed(240)
@@ -85,7 +96,7 @@ def found(tmp_path_factory, make_clip, broken_videos):
     return folder, together, listed
 
 
-@pytest.mark.parametrize("name", ["one_view", "many_views", "fewer_videos_than_ranks"])
+@pytest.mark.parametrize("name", ["one_view", "many_views", "several_labels", "fewer_videos_than_ranks"])
 def test_metrics_are_those_of_one_process_to_the_last_bit(found, name):
     folder, together, _ = found
     alone = ranks.metrics_of(folder / f"{name}.yaml", Distribution())
