@@ -208,6 +208,11 @@ def _describe(trainer: Trainer, parts: TrainingParts, checkpoint: Optional[Check
         run.seed,
         run.output_dir,
     )
+    dataset = parts.split.dataset
+    if dataset.clips_per_video > 1:
+        share = -(-len(dataset) // dataset.clips_per_video)
+        text = "an epoch reads %d of the %d videos and makes %d clips of each"
+        logger.info(text, share, len(dataset), dataset.clips_per_video)
     logger.info(describe_environment())
 
 

@@ -109,6 +109,7 @@ class _Pricing:
         self._options = options
         self._progress = progress
         self._batch_size = spec.data.batch_size
+        self._clips_per_video = spec.splits["train"].dataset.get("clips_per_video", 1)
         self._accumulation = spec.accumulate_steps()
         self._clip = plain_clip(spec)
         self._costs = ShapeCosts(spec, options.num_steps)
@@ -193,7 +194,9 @@ class _Pricing:
         """The costs of all epochs of a phase."""
         epochs = phase.end_epoch - phase.start_epoch
         in_turn = batch_shapes(phase, self._batch_size, self._accumulation)
-        sampler = ClipBatchSampler(num_clips, in_turn, shuffle=True, drop_last=True, seed=0)
+        sampler = ClipBatchSampler(
+            num_clips, in_turn, shuffle=True, drop_last=True, seed=0, clips_per_video=self._clips_per_video
+        )
         turns = Counter(batch // self._accumulation % len(shapes) for batch in range(sampler.num_batches))
 
         def total(of_batch: Callable[[Mapping[str, Any]], float]) -> float:

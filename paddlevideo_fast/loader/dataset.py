@@ -148,7 +148,8 @@ class ClipDataset:
             1 for its classes; None: a video has one class, and a sample its number.
         clips_per_video: clips that training makes of a video whenever it reads it, each with frames, crop and
             colours of its own. They are in one batch. An epoch keeps its number of clips, so it reads 1 of so
-            many videos, and as many epochs together read each video once.
+            many videos, and as many epochs together read each video once. Faster where decoding raw videos
+            limits the run; a step sees fewer different videos.
         sampler: how often an epoch of training has each record. `shuffle`: once. `balanced`: every class has
             equally many clips. `square_root`: a class has clips by the square root of its number of records.
             `weighted`: by the `weight` of the record in the list. An epoch keeps its number of clips, and has

@@ -37,15 +37,16 @@ OPTIMIZER = {
 
 
 class Loader:
-    """Random clips, in the order that the sampler of a real run has."""
+    """Random clips, in the order that the sampler of a real run has; a sample has another for each view."""
 
-    def __init__(self, batch_size, rank, world_size):
+    def __init__(self, batch_size, rank, world_size, clips_per_video):
         rng = np.random.default_rng(0)
         num = 8 * NUM_STEPS
-        self.clips = rng.normal(size=(num, 3, 4, 8, 8)).astype("float32")
+        self.clips = rng.normal(size=(num, 2, 3, 4, 8, 8)).astype("float32")
         self.labels = rng.integers(0, 5, num)
         self.sampler = ClipBatchSampler(
-            num, batch_size, shuffle=True, drop_last=True, seed=3, rank=rank, world_size=world_size
+            num, batch_size, shuffle=True, drop_last=True, seed=3, rank=rank, world_size=world_size,
+            clips_per_video=clips_per_video,
         )
 
     def __len__(self):
@@ -53,8 +54,8 @@ class Loader:
 
     def epoch(self, epoch, start_batch=0):
         for requests in self.sampler.batches(epoch, start_batch):
-            ids = np.array([request.index for request in requests])
-            yield Batch(self.clips[ids], self.labels[ids], ids, np.zeros_like(ids))
+            ids, views = np.array([(request.index, request.view) for request in requests]).T
+            yield Batch(self.clips[ids, views], self.labels[ids], ids, views)
 
 
 class Net(paddle.nn.Layer):
@@ -70,11 +71,11 @@ class Net(paddle.nn.Layer):
         return self.fc(paddle.tanh(self.norm(self.conv(clips))).flatten(1))
 
 
-def train(distribution, batch_size, accumulate_steps):
+def train(distribution, batch_size, accumulate_steps, clips_per_video):
     paddle.seed(11)
     model = Net()
     optimizer, _ = build_optimizer(OPTIMIZER, model)
-    loader = Loader(batch_size, distribution.rank, distribution.world_size)
+    loader = Loader(batch_size, distribution.rank, distribution.world_size, clips_per_video)
     trainer = Trainer(
         model, optimizer, lambda phase: loader, paddle.to_tensor,
         plain_phases(1, bn_sync_devices=distribution.world_size),
@@ -90,9 +91,10 @@ def train(distribution, batch_size, accumulate_steps):
 
 SMALL_BUFFERS = {"comm_buffer_size": 0.01, "last_comm_buffer_size": 0.001, "find_unused_parameters": True}
 RUNS = {
-    1: [("alone", 8, 1, None), ("alone_accumulated", 4, 2, None)],
+    1: [("alone", 8, 1, None), ("alone_accumulated", 4, 2, None), ("alone_several", 8, 1, None)],
     2: [
         ("plain", 4, 1, {}),
+        ("several", 4, 1, {}),
         ("accumulated", 2, 2, SMALL_BUFFERS),
         ("bfloat16", 4, 1, {"allreduce_dtype": "bfloat16", "comm_buffer_size": 0.005}),
         ("sharded", 4, 1, {"sharding_degree": 2}),
@@ -109,13 +111,14 @@ for name, batch_size, accumulate_steps, exchange in RUNS[world_size]:
     except DistributionError as exc:
         open(path + ".txt", "w").write(str(exc))
         continue
-    np.savez(path, **train(distribution, batch_size, accumulate_steps))
+    np.savez(path, **train(distribution, batch_size, accumulate_steps, 1 + name.endswith("several")))
 '''
 
 
 # A batch norm sees the clips of one batch at a time, of all processes together.
 ALONE = {
     "plain": "alone",
+    "several": "alone_several",
     "accumulated": "alone_accumulated",
     "sharded": "alone",
     "sharded_accumulated": "alone_accumulated",

@@ -30,10 +30,14 @@ def assert_same_run(records, one, other):
 
 @pytest.fixture(scope="module")
 def long_epochs(motion_data, tmp_path_factory):
-    """Options for epochs of 60 steps: a signal sent after one of them is there well before the last."""
+    """Options for epochs of 60 steps: a signal sent after one of them is there well before the last.
+
+    Each video gives two clips, half of the videos in the first epoch.
+    """
     path = tmp_path_factory.mktemp("lists") / "long.list"
     path.write_text((motion_data / "train.list").read_text() * 10)
-    return ["-o", f"DATASET.train.file_path={path}", "-o", "EMA={decay: 0.9}"]
+    several = "DATASET.train.clips_per_video=2"
+    return ["-o", f"DATASET.train.file_path={path}", "-o", "EMA={decay: 0.9}", "-o", several]
 
 
 @pytest.fixture(scope="module")

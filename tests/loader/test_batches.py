@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -214,3 +216,18 @@ def test_what_one_pass_over_a_file_serves():
     assert together(requests) == [[0, 3], [1, 6], [2, 5], [4]]
     keys = {request.key for request in requests}
     assert len(keys) == len(set(requests)) == 5
+
+
+@given(st.integers(1, 60), shapes, st.integers(1, 3), st.integers(0, 20))
+def test_several_clips_of_a_sample_have_the_shape_of_their_batch(num_samples, cycle, num_clips, start):
+    several = [replace(shape, batch_size=shape.batch_size * num_clips) for shape in cycle]
+    options = {"shuffle": True, "drop_last": False, "seed": 3, "clips_per_video": num_clips}
+    sampler = ClipBatchSampler(num_samples, num_clips, **options).reshaped(several)
+    batches = sampler.batches(num_clips)
+    assert sampler.batches(num_clips, start) == batches[start:]
+    for place, batch in enumerate(batches):
+        shape = several[place % len(several)]
+        assert len(batch) == shape.batch_size or place == len(batches) - 1
+        assert {(one.num_frames, one.crop_size) for one in batch} == {(shape.num_frames, shape.crop_size)}
+        assert len(together(batch)) * num_clips >= len(batch)
+        assert all(len(places) <= num_clips for places in together(batch))
