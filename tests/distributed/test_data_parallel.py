@@ -146,7 +146,7 @@ def furthest(left, right):
     return max(np.abs(left[name] - right[name]).max() / np.abs(left[name]).max() for name in names)
 
 
-@pytest.mark.parametrize("name", ["plain", "accumulated"])
+@pytest.mark.parametrize("name", ["plain", "accumulated", "several"])
 def test_two_processes_take_the_steps_of_one(runs, name):
     for rank in (0, 1):
         assert furthest(runs(ALONE[name], 0), runs(name, rank)) < 1e-5
