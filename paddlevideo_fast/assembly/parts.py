@@ -10,6 +10,7 @@ import paddle
 from paddle import nn
 
 from paddlevideo_fast.assembly.balance import balance
+from paddlevideo_fast.assembly.classes import class_names
 from paddlevideo_fast.assembly.data import Split, make_split
 from paddlevideo_fast.assembly.environment import with_static_graph
 from paddlevideo_fast.assembly.features import head_only, with_features
@@ -116,7 +117,7 @@ def training_parts(
     spec, distribution = plan.spec, distribution or Distribution()
     paddle.seed(spec.run.seed)
     from_features = spec.run.features is not None
-    model = build_model(spec.model, load_pretrained=load_pretrained and not from_features)
+    model = build_model(spec.model, load_pretrained and not from_features, class_names(spec))
     take_network_layout(model)
     if from_features:
         model = head_only(spec, model)
@@ -148,7 +149,7 @@ def _frozen(spec: RunSpec, model: nn.Layer, num_epochs: int) -> Optional[Freezin
         ", ".join(parts) or "nothing",
         frozen / 1e6,
         count_parameters(model) / 1e6,
-        f", for {unfreeze_at} epochs" if isinstance(unfreeze_at, int) else "",
+        f", until epoch {unfreeze_at} ends" if isinstance(unfreeze_at, int) else "",
     )
     epochs = [unfreeze_at] if isinstance(unfreeze_at, int) else (unfreeze_at or {}).values()
     if max(epochs, default=0) >= num_epochs:

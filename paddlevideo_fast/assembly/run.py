@@ -16,6 +16,7 @@ from paddlevideo_fast.assembly.callbacks import (
     make_naming,
     reported_run,
 )
+from paddlevideo_fast.assembly.classes import class_names, save_class_names
 from paddlevideo_fast.assembly.consistency import check_features, check_sections, check_selection
 from paddlevideo_fast.assembly.data import data_identity, make_split
 from paddlevideo_fast.assembly.environment import (
@@ -92,7 +93,8 @@ def _train(
     load_pretrained = not (checkpoint or run.weights)
     parts = training_parts(plan, store.folder, load_pretrained, distribution)
     if run.weights and checkpoint is None:
-        logger.info(load_weights(parts.model, run.weights, strict=True).summary())
+        report = load_weights(parts.model, run.weights, strict=True, classes=class_names(spec))
+        logger.info(report.summary())
     valid = None
     if run.validate:
         valid = make_split(spec, "valid", parts.model.layout, distribution, store.folder)
@@ -111,7 +113,8 @@ def _train(
     # weights that are read from it stay in place until the last rank has them.
     distribution.barrier()
     if distribution.is_main:
-        _open_output(spec.config, store, trainer, checkpoint)
+        _open_output(spec, store, trainer, checkpoint)
+        save_class_names(spec, parts.model.num_classes, store.folder)
     _describe(trainer, parts, checkpoint)
     with contextlib.ExitStack() as stack:
         for used in (parts.split, valid):
@@ -172,7 +175,7 @@ def _test(
 
 
 def _open_output(
-    cfg: Config, store: CheckpointStore, trainer: Trainer, checkpoint: Optional[Checkpoint]
+    spec: RunSpec, store: CheckpointStore, trainer: Trainer, checkpoint: Optional[Checkpoint]
 ) -> None:
     """Makes room in the output folder, and opens the run's log and config there."""
     make_room(store, trainer.state, checkpoint)
@@ -180,7 +183,7 @@ def _open_output(
     start = ("resume", "resume_epoch", "weights", "profiler_options")
     with writing(store.folder):
         add_log_file(store.folder / "train.log")
-        Config({key: value for key, value in cfg.items() if key not in start}).save(
+        Config({key: value for key, value in spec.config.items() if key not in start}).save(
             store.folder / "config.yaml"
         )
 

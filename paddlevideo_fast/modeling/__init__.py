@@ -3,9 +3,10 @@
 from paddlevideo_fast.modeling.complexity import MacCounter, count_parameters
 from paddlevideo_fast.modeling.preprocess import MixedLabels, Mixup, Preprocess
 from paddlevideo_fast.modeling.recognizers import activation_of, build_model, take_network_layout
-from paddlevideo_fast.modeling.weights import WeightReport, load_weights, read_weights
+from paddlevideo_fast.modeling.weights import ClassNames, WeightReport, load_weights, read_weights
 
 __all__ = [
+    "ClassNames",
     "MacCounter",
     "MixedLabels",
     "Mixup",

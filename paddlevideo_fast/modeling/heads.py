@@ -40,6 +40,7 @@ class Head(nn.Layer):
         num_classes: length of the logits; None: the backbone decides.
         in_channels: channels of the features that the head takes; None: it takes logits.
         lr_multipliers: structured parameter name in the head to factor on the learning rate.
+        classifiers: names of the linear layers that give the logits, where the head has one.
 
     Raises:
         ConfigError: the loss is for the other activation.
@@ -121,6 +122,7 @@ class LinearHead(Head):
             bias_attr=paddle.ParamAttr(initializer=nn.initializer.Constant(0.0)),
         )
         self.add_sublayer(self.linear_name, linear)
+        self.classifiers = (self.linear_name,)
 
     def linear(self, features: paddle.Tensor) -> paddle.Tensor:
         """Features [N, in_channels] to logits [N, num_classes]."""

@@ -16,7 +16,7 @@ from paddlevideo_fast.modeling.freezing import Freezable, set_frozen
 from paddlevideo_fast.modeling.losses import loss_of_each
 from paddlevideo_fast.modeling.preprocess import Layout, MixedLabels
 from paddlevideo_fast.modeling.stages import Stage, learned_parameters, stages_of
-from paddlevideo_fast.modeling.weights import WeightReport, load_weights
+from paddlevideo_fast.modeling.weights import ClassNames, WeightReport, load_weights
 from paddlevideo_fast.registry import (
     BACKBONES,
     DISTILLATION_LOSSES,
@@ -124,15 +124,27 @@ class Recognizer(Freezable):
         """The loss of each clip alone, float32 [N]."""
         return self.head.loss_of_each(logits, labels)
 
-    def load_pretrained(self) -> List[WeightReport]:
+    @property
+    def classifiers(self) -> List[str]:
+        """Names of the linear layers that give the logits, as far as they are known."""
+        return [
+            f"{part}.{name}"
+            for part in ("backbone", "head")
+            for name in getattr(getattr(self, part), "classifiers", ())
+        ]
+
+    def load_pretrained(self, classes: Optional[ClassNames] = None) -> List[WeightReport]:
         """Loads the file that the backbone's `pretrained` names, if any; returns reports of what was loaded.
+
+        Args:
+            classes: see `load_weights`; of use for backbones that classify.
 
         Raises:
             WeightError: the file cannot be downloaded or read, or nothing in it fits.
         """
         if not self.backbone.pretrained:
             return []
-        self.load_report = load_weights(self.backbone, self.backbone.pretrained)
+        self.load_report = load_weights(self.backbone, self.backbone.pretrained, classes=classes)
         return [self.load_report]
 
 
@@ -336,9 +348,14 @@ class RecognizerDistillation(Freezable):
 
         return paddle.add_n([of_each(loss) for loss in self._losses[False]])
 
-    def load_pretrained(self) -> List[WeightReport]:
+    @property
+    def classifiers(self) -> List[str]:
+        """Names of the linear layers that give the logits."""
+        return [f"{model}.{name}" for model in self._names for name in getattr(self, model).classifiers]
+
+    def load_pretrained(self, classes: Optional[ClassNames] = None) -> List[WeightReport]:
         """Loads the files that the backbones' `pretrained` name; see `Recognizer.load_pretrained`."""
-        return [report for name in self._names for report in getattr(self, name).load_pretrained()]
+        return [report for name in self._names for report in getattr(self, name).load_pretrained(classes)]
 
 
 def _networks(models: Sequence[Tuple[str, Mapping[str, nn.Layer]]]) -> List[Recognizer2D]:
@@ -418,7 +435,9 @@ def activation_of(section: Mapping[str, Any]) -> Activation:
     return head.get("activation", argument.default) if head and argument else "softmax"
 
 
-def build_model(section: Mapping[str, Any], load_pretrained: bool = True) -> nn.Layer:
+def build_model(
+    section: Mapping[str, Any], load_pretrained: bool = True, classes: Optional[ClassNames] = None
+) -> nn.Layer:
     """Builds the recognizer that MODEL describes.
 
     Args:
@@ -426,6 +445,7 @@ def build_model(section: Mapping[str, Any], load_pretrained: bool = True) -> nn.
             a mapping with `name`.
         load_pretrained: load the files that backbones name in `pretrained`. Turn it off where all weights are
             loaded later.
+        classes: see `load_weights`.
 
     Returns:
         A layer with `forward(clips) -> logits` and `loss(logits, labels)`.
@@ -435,7 +455,7 @@ def build_model(section: Mapping[str, Any], load_pretrained: bool = True) -> nn.
         WeightError: see `load_weights`.
     """
     model = build(RECOGNIZERS, section)
-    for report in model.load_pretrained() if load_pretrained else ():
+    for report in model.load_pretrained(classes) if load_pretrained else ():
         logger.info(report.summary())
     return model
 

@@ -7,7 +7,7 @@ import mmap
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 import numpy as np
 import paddle
@@ -74,6 +74,18 @@ def read_arrays(file: mmap.mmap) -> Any:
     return settle(read_pickle(file, array_table()))
 
 
+class ClassNames(NamedTuple):
+    """Where names of classes come from, by which a last layer takes over classes of another one.
+
+    Attributes:
+        of_network: from the number of a network's classes to their names in order; None: they are not known.
+        of_file: from a weight file and the number of its classes to their names; None: they are not known.
+    """
+
+    of_network: Callable[[int], Optional[Sequence[str]]]
+    of_file: Callable[[str, int], Optional[Sequence[str]]]
+
+
 @dataclass
 class WeightReport:
     """What became of each name when a file was loaded into a network.
@@ -84,6 +96,7 @@ class WeightReport:
         missing: names in the network that the file lacks; they keep their first values.
         unexpected: names in the file that the network lacks.
         mismatched: (name in the network, shape in the file, shape in the network) of what was not loaded.
+        classes: what became of the classes of the last layer, where the file has others than the network.
     """
 
     path: str
@@ -91,6 +104,7 @@ class WeightReport:
     missing: List[str] = field(default_factory=list)
     unexpected: List[str] = field(default_factory=list)
     mismatched: List[Tuple[str, Tuple[int, ...], Tuple[int, ...]]] = field(default_factory=list)
+    classes: str = ""
 
     def summary(self) -> str:
         """A table for the log: one line for each outcome, with the names of what did not fit."""
@@ -102,11 +116,16 @@ class WeightReport:
             ("other shape", len(shapes), _shortened(shapes)),
         ]
         lines = [f"  {kind:<12}{count:>5}  {names}".rstrip() for kind, count, names in rows]
+        lines += [f"  {'classes':<12}       {self.classes}"] if self.classes else []
         return "\n".join([f"weights from {self.path}", *lines])
 
 
 def load_weights(
-    model: nn.Layer, source: Union[str, Path], prefix: str = "", strict: bool = False
+    model: nn.Layer,
+    source: Union[str, Path],
+    prefix: str = "",
+    strict: bool = False,
+    classes: Optional[ClassNames] = None,
 ) -> WeightReport:
     """Loads weights with our, PaddleVideo's or PaddleClas' names into a network.
 
@@ -119,6 +138,9 @@ def load_weights(
         source: path or http(s) URL of a .pdparams file.
         prefix: text put before the file's names.
         strict: every parameter of the network must be in the file with the right shape.
+        classes: lets the file have other classes than the network, and says how both are called. The last
+            layer takes over each class that both have by name; the network's other classes keep their first
+            values. None: the classes are the same.
 
     Raises:
         WeightError: the file cannot be downloaded or read, nothing in it fits, or (strict) something is
@@ -129,12 +151,15 @@ def load_weights(
     block_names = _block_names(model)
     report = WeightReport(path)
     values: Dict[str, np.ndarray] = {}
+    last_layers = tuple(f"{name}." for name in getattr(model, "classifiers", ()))
     for key, value in read_weights(path).items():
         names = [name for name in candidate_names(prefix + key, block_names) if name in target]
         if not isinstance(value, np.ndarray) or not names:
             report.unexpected.append(key)
             continue
         value = inflated(value, target[names[0]].shape)
+        if classes is not None and names[0].startswith(last_layers):
+            value = _with_classes_of_network(value, target[names[0]], classes, report)
         if list(value.shape) != list(target[names[0]].shape):
             report.mismatched.append((names[0], tuple(value.shape), tuple(target[names[0]].shape)))
         else:
@@ -158,6 +183,36 @@ def inflated(value: np.ndarray, shape: Sequence[int]) -> np.ndarray:
     if value.ndim != 4 or len(shape) != 5:
         return value
     return np.repeat(value[:, :, None] / shape[2], shape[2], axis=2)
+
+
+def _with_classes_of_network(
+    value: np.ndarray, target: paddle.Tensor, classes: ClassNames, report: WeightReport
+) -> np.ndarray:
+    """A weight [in, classes] or bias [classes] of a file, with the classes of the network in its order.
+
+    The values of a class that the file lacks are those of `target`.
+    """
+    num_own, num_stored = target.shape[-1], value.shape[-1]
+    if list(value.shape[:-1]) != list(target.shape[:-1]):
+        return value
+    own, stored = classes.of_network(num_own), classes.of_file(report.path, num_stored)
+    if own is None or stored is None:
+        if num_own == num_stored:
+            return value
+        whose = "the file's" if stored is None else "the network's"
+        report.classes = (
+            f"all {num_own} start anew: the file has {num_stored}, and {whose} names are not known"
+        )
+        return target.numpy()
+    if list(own) == list(stored):
+        return value
+    places = {name: place for place, name in enumerate(stored)}
+    kept = [(place, places[name]) for place, name in enumerate(own) if name in places]
+    mixed = target.numpy().copy()
+    for place, stored_place in kept:
+        mixed[..., place] = value[..., stored_place]
+    report.classes = f"kept {len(kept)} of {num_own} classes by name; {num_own - len(kept)} start anew"
+    return mixed
 
 
 def fetch_weights(source: Union[str, Path]) -> str:
@@ -186,7 +241,7 @@ def _check_fit(report: WeightReport, strict: bool) -> None:
         if report.mismatched and all(".fc." in f".{name}" for name, _, _ in report.mismatched):
             advice = (
                 "the file has another number of classes: set MODEL.head.num_classes to the file's, or, to "
-                "train on new classes, give the file as MODEL.backbone.pretrained instead"
+                "begin a training on new classes, give the file to train with -w"
             )
         raise WeightError(f"{report.path}: does not fit this network; {advice}\n{report.summary()}")
 

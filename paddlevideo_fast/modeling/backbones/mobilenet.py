@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, List, Optional, Sequence, Type
+from typing import Annotated, Any, ClassVar, List, Optional, Sequence, Tuple, Type
 
 import paddle
 import paddle.nn.functional as F
@@ -60,10 +60,10 @@ class FrameClassifier(nn.Layer):
         out_channels: the same number.
         shift: the temporal shift, without parameters.
         stage_layers: `stem`, `stage1` and so on, `last`, and the classifier as `head`; see `modeling.stages`.
-        classifier: name of the linear layer that gives the logits.
+        classifiers: name of the linear layer that gives the logits.
     """
 
-    classifier: ClassVar[str] = "fc"
+    classifiers: ClassVar[Tuple[str, ...]] = ("fc",)
     data_format = "NCHW"
 
     def __init__(
@@ -83,7 +83,7 @@ class FrameClassifier(nn.Layer):
     def declare_stages(self, stem: List[str], stages: Sequence[List[str]], last: List[str]) -> None:
         """Sets `stage_layers`; `last` are the layers between the last stage and the classifier."""
         numbered = {f"stage{number}": names for number, names in enumerate(stages, 1)}
-        self.stage_layers = {"stem": stem, **numbered, "last": last, HEAD: [self.classifier]}
+        self.stage_layers = {"stem": stem, **numbered, "last": last, HEAD: list(self.classifiers)}
 
 
 class WideClassifier(FrameClassifier):
@@ -248,7 +248,7 @@ class PPTSM_MobileNetV2(FrameClassifier):
         Lin, Gan, Han, "TSM: Temporal Shift Module for Efficient Video Understanding", arXiv 1811.08383.
     """
 
-    classifier = "out"
+    classifiers = ("out",)
 
     def __init__(self, scale: Scale = 1.0, **shared: Any) -> None:
         super().__init__(**shared)
