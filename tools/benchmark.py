@@ -21,6 +21,7 @@ BENCHMARKS = {
     "dali": "training clips through NVIDIA DALI on a CPU, and through our own reader",
     "exactness": "wrong frames of our reader, decord and OpenCV on clips whose frames carry their number",
     "live": "a simulated camera: delay of predictions, memory, dropped frames",
+    "finetuning": "a training step with frozen and with recomputed stages: time and memory",
     "multigrid_training": "multigrid against plain training: top-1, time and curves of real runs",
     "pipeline": "from a file to a training clip, against decord, PIL and float32",
     "opening": "opening spans of an hour-long video, with an index on disk and without",

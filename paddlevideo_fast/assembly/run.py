@@ -113,8 +113,9 @@ def _train(
     # weights that are read from it stay in place until the last rank has them.
     distribution.barrier()
     if distribution.is_main:
-        _open_output(spec, store, trainer, checkpoint)
-        save_class_names(spec, parts.model.num_classes, store.folder)
+        _open_output(spec.config, store, trainer, checkpoint)
+        with writing(store.folder):
+            save_class_names(spec, parts.model.num_classes, store.folder)
     _describe(trainer, parts, checkpoint)
     with contextlib.ExitStack() as stack:
         for used in (parts.split, valid):
@@ -175,7 +176,7 @@ def _test(
 
 
 def _open_output(
-    spec: RunSpec, store: CheckpointStore, trainer: Trainer, checkpoint: Optional[Checkpoint]
+    cfg: Config, store: CheckpointStore, trainer: Trainer, checkpoint: Optional[Checkpoint]
 ) -> None:
     """Makes room in the output folder, and opens the run's log and config there."""
     make_room(store, trainer.state, checkpoint)
@@ -183,7 +184,7 @@ def _open_output(
     start = ("resume", "resume_epoch", "weights", "profiler_options")
     with writing(store.folder):
         add_log_file(store.folder / "train.log")
-        Config({key: value for key, value in spec.config.items() if key not in start}).save(
+        Config({key: value for key, value in cfg.items() if key not in start}).save(
             store.folder / "config.yaml"
         )
 

@@ -69,11 +69,6 @@ def test_a_run_from_a_checkpoint_of_other_classes(tiny_config, run_main, tmp_pat
             "FINETUNE.freeze.1=layer1: fits no stage (stem, res2, res3, res4, res5, head) and no name of a "
             "parameter; a name may have * in it, as in backbone.*.bias",
         ),
-        (["FINETUNE={freeze: stem}"], "FINETUNE.freeze: expected list of str, got 'stem'"),
-        (
-            ["FINETUNE={freeze: [stem], unfreeze_at: 0}"],
-            "FINETUNE.unfreeze_at: expected int, at least 1 or mapping",
-        ),
         (["RUNTIME.recompute=[res7]"], "RUNTIME.recompute.0=res7: no such stage; the stages are stem, res2"),
         (
             ["RUNTIME.recompute=true", "to_static=true"],
