@@ -361,9 +361,9 @@ class Trainer:
             if self.mix is not None:
                 rng = np.random.default_rng((self.seed, self.state.step, micro, self.distribution.rank))
                 clips, labels = self.mix(clips, labels, rng)
-            with self.distribution.accumulating(self._step_model, last=micro == len(taken) - 1):
-                with contextlib.nullcontext() if len(batch) else without_clips(self.model):
-                    outputs = self.precision.forward(self._step_model, clips)
+            no_trace = contextlib.nullcontext() if len(batch) else without_clips(self.model)
+            with self.distribution.accumulating(self._step_model, micro == len(taken) - 1), no_trace:
+                outputs = self.precision.forward(self._step_model, clips)
                 loss = self.model.loss(outputs, labels)
                 if isinstance(weight, paddle.Tensor):
                     loss = loss * weight.astype(loss.dtype)
