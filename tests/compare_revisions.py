@@ -140,6 +140,12 @@ def two_ranks(tree: Tree) -> Facts:
     return facts_of(tree.main("tsm_motion.yaml", "ranks", *few, ranks=2))
 
 
+def three_ranks(tree: Tree) -> Facts:
+    """TSM on three processes, in batches that are accumulated."""
+    few = ("epochs=1", "OPTIMIZER.learning_rate.max_epoch=1", "max_iters=3", "accumulate_steps=2")
+    return facts_of(tree.main("tsm_motion.yaml", "three", *few, "DATASET.batch_size=4", ranks=3))
+
+
 def evaluation(tree: Tree) -> Facts:
     """`--test` of the weights that the quick start has kept as its best."""
     weights = tree.work / "tsm" / "TSM_motion_best.pdparams"
@@ -157,6 +163,7 @@ SCENARIOS: Dict[str, Callable[[Tree], Facts]] = {
     "multigrid": multigrid,
     "precision": precision,
     "two_ranks": two_ranks,
+    "three_ranks": three_ranks,
     "evaluation": evaluation,
 }
 NEEDS = {"evaluation": ("make_data", "quick_start")}

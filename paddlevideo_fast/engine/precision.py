@@ -217,7 +217,7 @@ class LossScale:
                     "learning rate, or train with --amp_dtype bfloat16, then go on with -o resume=auto"
                 )
             logger.info(
-                "the gradients overflow float16: %d steps are left out, the loss scale is now %.0f",
+                "gradients overflowed float16 in %d steps, which are left out; the loss scale is now %.0f",
                 num_skipped,
                 value,
             )

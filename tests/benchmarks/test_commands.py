@@ -15,7 +15,9 @@ from benchmarks import (
     loader,
     pipeline,
     reader,
+    run_ahead,
     same_bytes,
+    saving,
     scale,
     shift,
     threads,
@@ -95,6 +97,21 @@ def test_live():
     assert result["fast"]["num_windows"] >= 3
     assert result["slow"]["num_skipped"] > 0
     assert "frames in 4 s" in live.table(result)
+
+
+def test_saving(measure):
+    result = measure(
+        "saving", "--parameters", 10_000, "--rounds", 1, "--kills", 1, "--killed-parameters", 100_000
+    )
+    assert result["plain_sec"] > 0 < result["background_sec"]
+    assert result["kills"]["exact"]
+    assert "1 kills" in saving.table(result)
+
+
+def test_run_ahead(measure, tmp_path):
+    result = measure("run_ahead", "--steps", 2, "--rounds", 1, "--device-ms", 5, "--host-ms", 1)
+    assert [(row["tree"], row["ranks"]) for row in result["rows"]] == [("this tree", 1), ("this tree", 2)]
+    assert "steps ahead" in run_ahead.table(result)
 
 
 def test_same_bytes(monkeypatch, tmp_path):

@@ -7,7 +7,7 @@ import paddle
 import pytest
 
 from paddlevideo_fast.errors import ConfigError
-from paddlevideo_fast.modeling import build_model
+from paddlevideo_fast.modeling import Preprocess, build_model, take_network_layout
 from paddlevideo_fast.modeling.recognizers import Recognizer2D
 
 PAIRS = [
@@ -58,6 +58,29 @@ def test_nhwc_gives_the_logits_of_nchw(make_model, backbone, head, depth):
     first.eval()
     second.eval()
     np.testing.assert_allclose(first(clips()).numpy(), second(clips()).numpy(), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(("data_format", "layout"), [("NCHW", "NTCHW"), ("NHWC", "NTHWC")])
+def test_clips_arrive_in_the_layout_that_the_network_computes_in(
+    make_model, monkeypatch, data_format, layout
+):
+    model = make_model(*PAIRS[1], data_format=data_format)
+    model.eval()
+    frames = np.random.default_rng(1).integers(0, 256, (2, 8, 32, 32, 3), np.uint8)
+    wanted = model(Preprocess(layout="NTCHW")(frames)).numpy()
+    take_network_layout(model)
+    assert model.layout == layout
+    on_host, on_device = Preprocess(layout=layout), Preprocess(layout=layout).in_paddle
+
+    def never(*arguments, **options):
+        raise AssertionError("there is nothing to transpose")
+
+    if data_format == "NHWC":
+        monkeypatch.setattr(paddle.Tensor, "transpose", never)
+    np.testing.assert_allclose(model(on_host(frames)).numpy(), wanted, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        model(on_device(paddle.to_tensor(frames))).numpy(), wanted, rtol=1e-4, atol=1e-5
+    )
 
 
 @pytest.mark.parametrize("num_classes", [1, 2, 4, 7])
