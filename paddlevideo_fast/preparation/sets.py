@@ -104,7 +104,7 @@ def _k400_rows(file: Path, split: str) -> List[_Row]:
     Raises:
         ToolError: a column is missing, or a row is malformed.
     """
-    reader = csv.DictReader(io.StringIO(_read_text(file), newline=""), strict=True)
+    reader = csv.DictReader(io.StringIO(read_text(file), newline=""), strict=True)
     missing = set(_K400_COLUMNS) - set(reader.fieldnames or ())
     if missing:
         raise ToolError(f"{file}:1: lacks the columns {', '.join(sorted(missing))}")
@@ -186,7 +186,7 @@ def ucf101(argv: Optional[Sequence[str]] = None) -> int:
 
 def _ucf101_lines(file: Path) -> Iterator[Tuple[str, List[str]]]:
     """Place and fields of the lines that are not blank."""
-    for number, line in enumerate(_read_text(file).splitlines(), 1):
+    for number, line in enumerate(read_text(file).splitlines(), 1):
         if line.strip():
             yield f"{file}:{number}", line.split()
 
@@ -254,31 +254,31 @@ def ssv2(argv: Optional[Sequence[str]] = None) -> int:
         _one_of(args.annotations, f"something-something-v2-{name}.json", f"{name}.json")
         for name in ("labels", "train", "validation")
     )
-    names = _ssv2_classes(index)
-    labels = _label({file: _ssv2_rows(file) for file in (train, val)}, names, index)
+    names = ssv2_classes(index)
+    labels = _label({file: ssv2_rows(file) for file in (train, val)}, names, index)
     annotated = _Set(names, _train_and_val(labels, args.kind), (index, train, val))
     return _write(args, "ssv2", annotated, relative=True)
 
 
-def _read_json(file: Path) -> Any:
+def read_json(file: Path) -> Any:
     """What a JSON file holds.
 
     Raises:
         ToolError: it is not there, or no JSON.
     """
     try:
-        return json.loads(_read_text(file))
+        return json.loads(read_text(file))
     except json.JSONDecodeError as error:
         raise ToolError(f"{file}:{error.lineno}: is no valid JSON: {error.msg}") from None
 
 
-def _ssv2_classes(file: Path) -> List[str]:
+def ssv2_classes(file: Path) -> List[str]:
     """The class names, in the order of their numbers.
 
     Raises:
         ToolError: the file does not number its classes from 0.
     """
-    numbers = _read_json(file)
+    numbers = read_json(file)
     try:
         names = sorted(numbers, key=lambda name: int(numbers[name]))
         well_numbered = [int(numbers[name]) for name in names] == list(range(len(names)))
@@ -289,13 +289,13 @@ def _ssv2_classes(file: Path) -> List[str]:
     return names
 
 
-def _ssv2_rows(file: Path) -> List[_Row]:
+def ssv2_rows(file: Path) -> List[_Row]:
     """The clips of a split; the class is the template without its brackets.
 
     Raises:
         ToolError: an entry lacks id or template.
     """
-    entries = _read_json(file)
+    entries = read_json(file)
     if not isinstance(entries, list):
         raise ToolError(f"{file}: expected a list of objects with 'id' and 'template'")
     rows = []
@@ -382,7 +382,7 @@ def _one_of(folder: Path, *names: str) -> Path:
     return folder / found[0]
 
 
-def _read_text(file: Path) -> str:
+def read_text(file: Path) -> str:
     """The text of an annotation file.
 
     Raises:
