@@ -269,13 +269,13 @@ class FeatureLoader:
 
     def _tried(self, request: ClipRequest) -> Iterator[int]:
         yield request.index
-        key = (self.dataset.seed, request.epoch, request.index, request.view)
         for attempt in range(1, self.dataset.num_attempts):
-            yield int(generator(SUBSTITUTE, *key, attempt).integers(len(self.dataset.records)))
+            rng = generator(SUBSTITUTE, self.dataset.seed, *request.key, attempt)
+            yield int(rng.integers(len(self.dataset.records)))
 
     def _first_row(self, index: int, request: ClipRequest) -> int:
         num_records, training = len(self.dataset.records), self.dataset.training
-        drawn = request.epoch * request.num_views + request.view if training else 0
+        drawn = request.epoch * request.num_views + request.view + request.draw if training else 0
         view, num_views = (0, 1) if training else (request.view, self.dataset.num_views)
         record = drawn % self.stored.index.num_copies * num_records + index
         return (record * num_views + view) * self.dataset.num_crops
