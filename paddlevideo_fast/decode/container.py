@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
+import re
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 import av
 from av.bitstream import BitStreamFilterContext
 
-from paddlevideo_fast.decode.holes import Hole, boxes, find_hole, number_packets, without_doubles
-from paddlevideo_fast.decode.packets import holds_two_pictures
+from paddlevideo_fast.decode.holes import boxes, find_hole
+from paddlevideo_fast.decode.numbering import Hole, number_packets, without_doubles
+from paddlevideo_fast.decode.packets import TWO_VOPS, vop_types
 from paddlevideo_fast.decode.source import VideoSource
 from paddlevideo_fast.errors import VideoDecodeError
 
@@ -57,7 +59,7 @@ def open_container(source: VideoSource, allow_cut: bool = False) -> Tuple[Any, A
     container = None
     try:
         present = source.check()
-        announced = None if allow_cut else announced_bytes(source.read_at(0, 4096))
+        announced = None if allow_cut else announced_bytes(source.head())
         if announced is not None and present + _SLACK_BYTES < announced:
             cause = f"cut off: has {present} of the {announced} bytes its header announces"
             raise VideoDecodeError(source.name, cause)
@@ -110,12 +112,14 @@ class Demuxed(NamedTuple):
         stream: the first video stream.
         packets: in decoding order.
         hole: what is missing between them; None where nothing may be missing.
+        vops: of MPEG-4 packets, as `vop_types` gives them.
     """
 
     container: Any
     stream: Any
     packets: List[Any]
     hole: Optional[Hole]
+    vops: List[int]
 
 
 def open_packets(source: VideoSource, allow_cut: bool = False) -> Demuxed:
@@ -134,7 +138,7 @@ def open_packets(source: VideoSource, allow_cut: bool = False) -> Demuxed:
             listed = [entry.pos for entry in entries]
             packets = _demux(source, container, stream, allow_cut)
             complaints = [text for _, speaker, text in log if speaker == name]
-            announced = announced_bytes(source.read_at(0, 4096))
+            announced = announced_bytes(source.head())
             cause = find_hole(source, stream, packets, listed, complaints, announced)
             if cause and not allow_cut:
                 raise VideoDecodeError(source.name, f"damaged or cut off: {cause}")
@@ -142,10 +146,12 @@ def open_packets(source: VideoSource, allow_cut: bool = False) -> Demuxed:
             if allow_cut:
                 packets = without_doubles(packets) if cause else packets
                 hole = number_packets(source, stream, packets, listed, complaints, cause)
-            if stream.codec_context.name == "mpeg4" and any(map(holds_two_pictures, packets)):
+            vops = vop_types(packets) if stream.codec_context.name == "mpeg4" else []
+            if TWO_VOPS in vops:
                 packets = _unpack(packets, stream)
+                vops = vop_types(packets)
                 hole = hole and Hole(hole.cause)
-            return Demuxed(container, stream, packets, hole)
+            return Demuxed(container, stream, packets, hole, vops)
         except BaseException:
             source.release()
             container.close()
@@ -153,11 +159,9 @@ def open_packets(source: VideoSource, allow_cut: bool = False) -> Demuxed:
 
 
 def _demux(source: VideoSource, container: Any, stream: Any, allow_cut: bool) -> List[Any]:
-    packets = []
+    packets: List[Any] = []
     try:
-        for packet in container.demux(stream):
-            if packet.size:
-                packets.append(packet)
+        packets.extend(packet for packet in container.demux(stream) if packet.size)
     except LIBAV_ERRORS as error:
         if not (allow_cut and packets):
             cause = f"damaged or cut off after {len(packets)} packets: {explain(error)}"
@@ -177,7 +181,7 @@ def _unpack(packets: List[Any], stream: Any) -> List[Any]:
 _UPRIGHT = bytes.fromhex("00010000 00000000 00000000 00000000 00010000 00000000 00000000 00000000 40000000")
 
 # Supplemental information "display orientation" (payload 47) in H.264 and HEVC.
-_ORIENTATION = {"h264": b"\x06\x2f", "hevc": b"\x4e\x01\x2f"}
+_ORIENTATION = {"h264": re.compile(b"\x06\x2f"), "hevc": re.compile(b"\x4e\x01\x2f")}
 
 # Matroska's elements around the angle.
 _PROJECTION = b"\x76\x70"
@@ -188,7 +192,7 @@ _HEAD_BYTES = 16384
 def may_be_rotated(source: VideoSource, stream: Any, first_packet: Any) -> bool:
     """False only if frames are surely not rotated. PyAV gives the angle with a decoded frame only."""
     mark = _ORIENTATION.get(stream.codec_context.name)
-    if mark is not None and mark in bytes(first_packet):
+    if mark is not None and mark.search(first_packet):
         return True
     format_name = stream.container.format.name
     if "mp4" in format_name:

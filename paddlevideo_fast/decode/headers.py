@@ -11,45 +11,47 @@ from bisect import bisect_left, bisect_right
 from itertools import groupby
 from typing import Any, Callable, Dict, FrozenSet, Iterator, List, NamedTuple, Sequence, Tuple
 
-from paddlevideo_fast.decode.packets import START_CODE, num_length_bytes, unit_starts
+from paddlevideo_fast.decode.packets import (
+    AV1_DECODERS,
+    START_CODE,
+    av1_starts,
+    first_bytes,
+    num_length_bytes,
+    unit_starts,
+)
 
 _HEAD_BYTES = 128  # within these, the picture begins in nearly all packets; parameters come before it
 _NEW_HEADER = "new_extradata"  # libav's name of a header that MP4 or FLV have for the packets from here on
 
 
 class _Syntax(NamedTuple):
-    """The types of units: `byte >> shift & mask`, of the byte behind the start code or length.
+    """What the byte behind the start code or length of a unit may be.
 
     Attributes:
-        shift: see above.
-        mask: see above.
-        kept: types that a decoder keeps for the pictures after them.
-        pictures: types of pictures.
+        kept: for units that a decoder keeps for the pictures after them.
+        pictures: for pictures.
     """
 
-    shift: int
-    mask: int
     kept: FrozenSet[int]
     pictures: FrozenSet[int]
 
 
-_AV1_DECODERS = ("libdav1d", "av1")
-_AV1 = _Syntax(3, 15, frozenset({1}), frozenset({3, 6}))
-_MPEG2 = _Syntax(0, 255, frozenset({0xB3, 0xB5}), frozenset({0}))
+_AV1 = _Syntax(first_bytes({1}, 3, 15), first_bytes({3, 6}, 3, 15))
+_MPEG2 = _Syntax(frozenset({0xB3, 0xB5}), frozenset({0}))
 _SYNTAX: Dict[str, _Syntax] = {
-    "h264": _Syntax(0, 31, frozenset({7, 8, 13, 15}), frozenset(range(1, 6))),
-    "hevc": _Syntax(1, 63, frozenset({32, 33, 34}), frozenset(range(32))),
-    "mpeg4": _Syntax(0, 255, frozenset({*range(0x30), 0xB0, 0xB2, 0xB5}), frozenset({0xB6})),
+    "h264": _Syntax(first_bytes({7, 8, 13, 15}, 0, 31), first_bytes(range(1, 6), 0, 31)),
+    "hevc": _Syntax(first_bytes({32, 33, 34}, 1, 63), first_bytes(range(32), 1, 63)),
+    "mpeg4": _Syntax(frozenset({*range(0x30), 0xB0, 0xB2, 0xB5}), frozenset({0xB6})),
     "mpeg1video": _MPEG2,
     "mpeg2video": _MPEG2,
-    **dict.fromkeys(_AV1_DECODERS, _AV1),
+    **dict.fromkeys(AV1_DECODERS, _AV1),
 }
 
 # Each time, these bring all their parameters; others bring one or the other of several.
-_WHOLE = ("mpeg1video", "mpeg2video", *_AV1_DECODERS)
+_WHOLE = ("mpeg1video", "mpeg2video", *AV1_DECODERS)
 
 # libav repeats a mistake in 4:4:4 of x264 before version 151, where this text says the version
-_H264_SEI, _X264 = 6, b"x264 - core"
+_H264_SEI, _X264 = first_bytes({6}, 0, 31), b"x264 - core"
 
 # Data of a packet -> for each unit, where its start code or length begins, and where its first byte is.
 _Starts = Callable[[bytes], Iterator[Tuple[int, int]]]
@@ -123,17 +125,21 @@ def _search(packets: Sequence[Any], codec_context: Any) -> List[_Brought]:
     syntax = _SYNTAX.get(codec_context.name)
     if syntax is None:
         return []
+    length, pictures = num_length_bytes(codec_context), syntax.pictures
+    views = enumerate([memoryview(packet) for packet in packets])
+    # nearly all packets begin with their picture: this is quick; a start code has 3 bytes, or 4
+    if length or codec_context.name in AV1_DECODERS:
+        places = [place for place, view in views if len(view) <= length or view[length] not in pictures]
+    else:
+        places = [
+            place for place, view in views if len(view) < 5 or view[3 if view[2] else 4] not in pictures
+        ]
+    if not places:
+        return []
     find, is_known = _finder(codec_context, syntax), _test_of_header(codec_context)
-    shift, mask, pictures = syntax.shift, syntax.mask, syntax.pictures
-    length = num_length_bytes(codec_context)
-    has_codes = not length and codec_context.name not in _AV1_DECODERS
     found: List[_Brought] = []
-    for place, packet in enumerate(packets):
-        view = memoryview(packet)
-        # nearly all packets begin with their picture: this is quick; a start code has 3 bytes, or 4
-        if len(view) > 4 and view[3 + (view[2] == 0) if has_codes else length] >> shift & mask in pictures:
-            continue
-        units = find(packet)
+    for place in places:
+        units = find(packets[place])
         if units and (found or not all(is_known(text) for _, text in units)):
             found.append((place, tuple(framed for framed, _ in units)))
     return found
@@ -141,17 +147,17 @@ def _search(packets: Sequence[Any], codec_context: Any) -> List[_Brought]:
 
 def _finder(codec_context: Any, syntax: _Syntax) -> Callable[[Any], List[_Unit]]:
     """A function that gives the units of a packet that a decoder keeps."""
-    if codec_context.name in _AV1_DECODERS:
-        return lambda packet: _find(packet, syntax, _av1_starts)
+    if codec_context.name in AV1_DECODERS:
+        return lambda packet: _find(packet, syntax, av1_starts)
     length = num_length_bytes(codec_context)
 
     def starts(data: bytes) -> Iterator[Tuple[int, int]]:
         return unit_starts(data, length)
 
     if codec_context.name == "h264" and "444" in str(codec_context.pix_fmt):
-        more = syntax._replace(kept=syntax.kept | {_H264_SEI})
+        more = syntax._replace(kept=syntax.kept | _H264_SEI)
         return lambda packet: [
-            unit for unit in _find(packet, more, starts) if unit[1][0] & 31 != _H264_SEI or _X264 in unit[1]
+            unit for unit in _find(packet, more, starts) if unit[1][0] not in _H264_SEI or _X264 in unit[1]
         ]
     return lambda packet: _find(packet, syntax, starts)
 
@@ -165,33 +171,18 @@ def _find(packet: Any, syntax: _Syntax, starts: _Starts) -> List[_Unit]:
         for begin, start in starts(data):
             if kept:
                 found.append((data[kept[0] : begin], data[kept[1] : begin]))
-            kind = data[start] >> syntax.shift & syntax.mask
-            if kind in syntax.pictures:
+            if data[start] in syntax.pictures:
                 return found
-            kept = (begin, start) if kind in syntax.kept else ()
+            kept = (begin, start) if data[start] in syntax.kept else ()
     if kept:
         found.append((data[kept[0] :], data[kept[1] :]))
     return found
 
 
-def _av1_starts(data: bytes) -> Iterator[Tuple[int, int]]:
-    """Where each unit of AV1 begins: there are no start codes, and the length is inside."""
-    at, end = 0, len(data)
-    while at < end:
-        yield at, at
-        has_length, after, length, shift = data[at] & 2, at + 1 + (data[at] >> 2 & 1), 0, 0
-        while has_length and after < end:
-            length |= (data[after] & 127) << shift
-            shift, after = shift + 7, after + 1
-            if data[after - 1] < 128:
-                break
-        at = after + length if has_length else end
-
-
 def _test_of_header(codec_context: Any) -> Callable[[bytes], bool]:
     """A function that says whether a unit stands in the header of the file."""
     header = codec_context.extradata or b""
-    if codec_context.name in _AV1_DECODERS:
+    if codec_context.name in AV1_DECODERS:
         return lambda unit: unit in header
     if num_length_bytes(codec_context):
         return lambda unit: len(unit).to_bytes(2, "big") + unit in header

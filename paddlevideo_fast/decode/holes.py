@@ -11,59 +11,29 @@ tells a hole is one of these, from the cheapest on:
 
 from __future__ import annotations
 
-import re
-from itertools import accumulate
 from statistics import median
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
-from paddlevideo_fast.decode.packets import FrameIndex
 from paddlevideo_fast.decode.source import VideoSource
 
 # libav's index of an AVI points at the header of a chunk, its packet at the content.
-_CHUNK_HEADER_BYTES = 8
+CHUNK_HEADER_BYTES = 8
+_AVI_LISTS = (b"rec ", b"movi", b"AVIX")
 
 _TS_PACKET_BYTES = 188
+_TS_MARK = b"G"
 
-# The EBML header, and what comes before the size of the Segment, are within these.
-_HEAD_BYTES = 4096
-
-# Pictures that are decoded before another and shown after it, at most (H.264 and HEVC).
-MOST_REORDERED = 16
-
-# Where a message says that no part of the file begins.
-_POSITION = re.compile(r"(?:at|pos\.?|\d) \(?0x(\w+)|byte (\d+)")
-
-# Of a file that is only cut off, the frames before the cut keep their numbers.
-_ENDS = ("File ended prematurely",)
+# So many marks in a row are no accident.
+_SURE = 5
 
 # Their first frame is shown at zero.
-_FROM_ZERO = ("matroska,webm", "flv")
+FROM_ZERO = ("matroska,webm", "flv")
 
 # Distances of this share of the usual one, and beyond, are gaps.
 _GAP = 1.5
 
 # Recorders drop a frame now and then; a jump is a sign of damage from so many frames' time on.
 _BIG_JUMP = 3
-
-# Times and counts may be damaged, too; nothing is believed that makes more frames of the packets than this.
-_MOST_FRAMES_A_PACKET = 20
-
-
-class Hole(NamedTuple):
-    """Packets of a file are missing, or are where they do not belong.
-
-    Attributes:
-        cause: how it shows; empty where nothing is missing.
-        numbers: of each packet's frame; in an AVI, in decoding order, else in the order they are shown. None
-            where nothing tells them.
-        num_frames: that the whole file had, as far as the file tells.
-        overrun: places of packets in which a hole may begin.
-    """
-
-    cause: str
-    numbers: Optional[List[int]] = None
-    num_frames: int = 0
-    overrun: Sequence[int] = ()
 
 
 def find_hole(
@@ -85,14 +55,14 @@ def find_hole(
         announced: the length of the file in bytes, as its header says; None where nothing says.
     """
     name = stream.container.format.name
-    if not source.read_at(0, 16).strip(b"\0"):
+    if not source.head()[:16].strip(b"\0"):
         return "no video begins at byte 0"
     if complaints:
         return " ".join(complaints[0].split())
     if any(packet.is_corrupt for packet in packets):
         return "a packet is incomplete"
     if name == "avi":
-        return _differs_from_index(stream, packets, listed)
+        return _differs_from_index(source, stream, packets, listed)
     if has_table(stream):
         return "" if len(packets) == stream.frames else _ends_early(stream, packets)
     last = packets[-1].pos
@@ -101,7 +71,7 @@ def find_hole(
             return f"has frames behind the {announced} bytes its header announces"
         return _lost_clusters(source, announced) or _ends_early(stream, packets)
     cause = _CHECKS[name](source) if name in _CHECKS else ""
-    return cause or _time_goes_back(packets) or _time_jumps(packets)
+    return cause or time_goes_back(packets) or _time_jumps(packets)
 
 
 def has_table(stream: Any) -> bool:
@@ -115,21 +85,24 @@ def begins_with_key(stream: Any, first_packet: Any) -> bool:
     if not len(entries) or not entries[0].is_keyframe:
         return False
     name = stream.container.format.name
-    is_marked = name in _FROM_ZERO and entries[0].pos <= (first_packet.pos or 0)
+    is_marked = name in FROM_ZERO and entries[0].pos <= (first_packet.pos or 0)
     return name == "avi" or "mp4" in name or is_marked
 
 
 def _ends_early(stream: Any, packets: Sequence[Any]) -> str:
     """Whether a file says that its video lasts longer than its frames do. An edit list may leave some out."""
-    missing_sec, num_frames = _missing_at_end(stream, packets, _end_sec(stream))
+    missing_sec, num_frames = missing_at_end(stream, packets, end_sec(stream))
     return f"its header shows {missing_sec:.2f} s more than it has frames for" if num_frames > 1 else ""
 
 
-def _missing_at_end(stream: Any, packets: Sequence[Any], end_sec: float) -> Tuple[float, int]:
+def missing_at_end(stream: Any, packets: Sequence[Any], end_sec: float) -> Tuple[float, int]:
     """From the end of the last frame to `end_sec`: seconds, and frames as long as the last."""
-    if not end_sec or None in (packet.pts for packet in packets):
+    times = [packet.pts for packet in packets]
+    if not end_sec or None in times:
         return 0.0, 0
-    last = max(packets, key=lambda packet: (not packet.is_discard, packet.pts))
+    last = packets[max(range(len(times)), key=times.__getitem__)]
+    if last.is_discard:
+        last = max(packets, key=lambda packet: (not packet.is_discard, packet.pts))
     step_sec = float((last.duration or 0) * stream.time_base)
     missing_sec = end_sec - float(last.pts * stream.time_base) - step_sec
     return missing_sec, max(round(missing_sec / step_sec), 0) if step_sec else 0
@@ -156,7 +129,7 @@ def _lost_clusters(source: VideoSource, announced: int) -> str:
 
     Reference: RFC 8794 and RFC 9559.
     """
-    at = source.read_at(0, _HEAD_BYTES).find(b"\x18\x53\x80\x67") + 4
+    at = source.head().find(b"\x18\x53\x80\x67") + 4
     at += 9 - (source.read_at(at, 1) or b"\1")[0].bit_length()
     while at < announced:
         head = source.read_at(at, 12)
@@ -173,27 +146,59 @@ def _lost_clusters(source: VideoSource, announced: int) -> str:
     return ""
 
 
-def _differs_from_index(stream: Any, packets: Sequence[Any], listed: Sequence[int]) -> str:
+def _differs_from_index(
+    source: VideoSource, stream: Any, packets: Sequence[Any], listed: Sequence[int]
+) -> str:
     """Compares the chunks of an AVI with its index; without a whole one, with the number in its header.
 
     Without an index libav lists the first chunks itself.
     """
-    chunks, found = _chunks(listed), [packet.pos for packet in packets]
-    if chunks == found:
+    indexed, found = chunks_of(listed), [packet.pos for packet in packets]
+    if indexed == found:
         return ""
-    lost = len(set(chunks) - set(found))
+    lost = len(set(indexed) - set(found))
     if lost:
-        return f"{lost} of the {len(chunks)} frames in its index are not where it says"
-    if len(chunks) == len(packets):
+        return f"{lost} of the {len(indexed)} frames in its index are not where it says"
+    if len(indexed) == len(packets):
         return ""
     num_frames, last = stream.frames, packets[-1].dts
-    if not num_frames or last is None or last + 1 == num_frames:
-        return ""
-    return f"its header counts {num_frames} frames, and {last + 1} are there"
+    if num_frames and last is not None and last + 1 != num_frames:
+        return f"its header counts {num_frames} frames, and {last + 1} are there"
+    return _lost_chunks(source, packets)
 
 
-def _chunks(listed: Sequence[int]) -> List[int]:
-    return [position + _CHUNK_HEADER_BYTES for position in listed]
+def _lost_chunks(source: VideoSource, packets: Sequence[Any]) -> str:
+    """Whether an AVI without a whole index is more than a row of chunks, up to the last frame."""
+    ahead = {packet.pos - CHUNK_HEADER_BYTES for packet in packets}
+    at = first = min(ahead)
+    for at, kind in chunks(source, first):
+        ahead.discard(at)
+        if not ahead:
+            return ""
+        if not kind.isalnum():
+            break
+    return f"no chunk of AVI begins at byte {at}"
+
+
+def chunks(source: VideoSource, at: int) -> Iterator[Tuple[int, bytes]]:
+    """Position and name of each chunk of an AVI, and of the lists that hold chunks.
+
+    Args:
+        source: the file.
+        at: where the first chunk is.
+    """
+    while True:
+        head = source.read_at(at, 12)
+        if len(head) < 12:
+            return
+        yield at, head[:4]
+        length = int.from_bytes(head[4:8], "little")
+        at += 12 if head[8:] in _AVI_LISTS else CHUNK_HEADER_BYTES + length + length % 2
+
+
+def chunks_of(listed: Sequence[int]) -> List[int]:
+    """Where the packets are to which libav's index of an AVI points."""
+    return [position + CHUNK_HEADER_BYTES for position in listed]
 
 
 def _loose_boxes(source: VideoSource) -> str:
@@ -231,23 +236,28 @@ def boxes(source: VideoSource) -> Iterator[Tuple[int, int, bytes]]:
 
 
 def _lost_sync(source: VideoSource) -> str:
-    """Whether a packet of MPEG-TS does not begin as all do."""
+    """Whether MPEG-TS is more than a row of packets, or begins or ends within one.
+
+    Some formats have 4 bytes in front of each packet, others 16 behind it.
+    """
     data = source.read_at(0, source.check())
-    for size in (_TS_PACKET_BYTES, _TS_PACKET_BYTES + 4, _TS_PACKET_BYTES + 16):
-        first = size - _TS_PACKET_BYTES if size == _TS_PACKET_BYTES + 4 else 0
+    for first, size in ((0, _TS_PACKET_BYTES), (4, _TS_PACKET_BYTES + 4), (0, _TS_PACKET_BYTES + 16)):
         marks = data[first::size]
-        if 2 * marks.count(b"G") > len(marks):
-            wrong = len(marks) - len(marks.lstrip(b"G"))
-            return f"no packet of MPEG-TS begins at byte {first + wrong * size}" if wrong < len(marks) else ""
-    return ""
+        if not marks[:_SURE].strip(_TS_MARK):
+            wrong = len(marks) - len(marks.lstrip(_TS_MARK))
+            if wrong < len(marks):
+                return f"no packet of MPEG-TS begins at byte {first + wrong * size}"
+            is_cut = first + (len(marks) - 1) * size + _TS_PACKET_BYTES > len(data)
+            return "ends within a packet of MPEG-TS" if is_cut else ""
+    return "no packets of MPEG-TS are at its beginning"
 
 
 def _lost_packs(source: VideoSource) -> str:
-    """Whether an MPEG program stream is more than a row of packs and packets.
+    """Whether an MPEG program stream is more than a row of packs and packets, or ends within a pack.
 
     Reference: ISO 13818-1, 2.5.3; ISO 11172-1, 2.4.3.
     """
-    data, at = source.read_at(0, source.check()), 0
+    data, at, kind = source.read_at(0, source.check()), 0, 0
     while at < len(data):
         if data[at : at + 3] != b"\0\0\1" or at + 6 > len(data):
             is_end = data[at : at + 4] == b"\0\0\1\xb9" or not data[at:].strip(b"\0")
@@ -259,7 +269,7 @@ def _lost_packs(source: VideoSource) -> str:
             at += 4
         else:
             at += 6 + int.from_bytes(data[at + 4 : at + 6], "big")
-    return ""
+    return "ends within a pack" if at > len(data) or kind == 0xBA else ""
 
 
 _CHECKS: Dict[str, Callable[[VideoSource], str]] = {
@@ -269,7 +279,8 @@ _CHECKS: Dict[str, Callable[[VideoSource], str]] = {
 }
 
 
-def _time_goes_back(packets: Sequence[Any]) -> str:
+def time_goes_back(packets: Sequence[Any]) -> str:
+    """How it shows that packets are not in the order of decoding, or twice there; empty where they are."""
     timed = [packet for packet in packets if packet.dts is not None]
     for earlier, later in zip(timed, timed[1:]):
         if later.dts < earlier.dts:
@@ -283,7 +294,7 @@ def _time_jumps(packets: Sequence[Any]) -> str:
     """Whether a few frames of a constant rate are missing. A file of a variable rate has many distances."""
     # of decoding: those of showing also jump where a recorder began or stopped between B-frames
     times = [packet.dts for packet in packets if packet.dts is not None]
-    steps = _steps(times)
+    steps = frame_steps(times)
     if steps is None:
         return ""
     jumps = [place for place, step in enumerate(steps) if step > 1]
@@ -294,7 +305,7 @@ def _time_jumps(packets: Sequence[Any]) -> str:
     return f"no frame for {steps[longest]} frames' time after {at_sec:.2f} s, at a constant frame rate"
 
 
-def _steps(times: Sequence[int], exact: bool = False) -> Optional[List[int]]:
+def frame_steps(times: Sequence[int], exact: bool = False) -> Optional[List[int]]:
     """How many frames each time lies after the one before, at a constant frame rate; None of another rate.
 
     Args:
@@ -318,114 +329,7 @@ def _steps(times: Sequence[int], exact: bool = False) -> Optional[List[int]]:
     return [max(round(distance / mean), 1) for distance in distances]
 
 
-def number_packets(
-    source: VideoSource,
-    stream: Any,
-    packets: Sequence[Any],
-    listed: Sequence[int],
-    complaints: Sequence[str],
-    cause: str,
-) -> Hole:
-    """The numbers of the packets that damage has left; arguments as for `find_hole`, and what it returned."""
-    if stream.container.format.name == "avi":
-        hole = _numbered_by_index(cause, source, stream, packets, listed)
-    else:
-        hole = _numbered_by_time(cause, stream, packets, complaints)
-    is_likely = hole.num_frames <= _MOST_FRAMES_A_PACKET * len(packets) + 100
-    return hole if is_likely else Hole(cause)
-
-
-def _numbered_by_index(
-    cause: str, source: VideoSource, stream: Any, packets: Sequence[Any], listed: Sequence[int]
-) -> Hole:
-    chunks = _chunks(listed)
-    has_no_pauses = packets[-1].dts == len(packets) - 1
-    counted = stream.frames if has_no_pauses else 0
-    is_listed = not cause and len(chunks) == len(packets)
-    if is_listed or (len(chunks) < len(packets) and _is_cut_short(source, packets)):
-        return Hole(cause, list(range(len(packets))), max(len(packets), counted))
-    number_at = {position: number for number, position in enumerate(chunks)}
-    in_file = [number_at.get(packet.pos, -1) for packet in packets]
-    is_known = -1 not in in_file and in_file == sorted(in_file)
-    num_frames = max(len(chunks), counted)
-    overrun = [place for place, (one, other) in enumerate(zip(in_file, in_file[1:])) if other > one + 1]
-    return Hole(cause, in_file if is_known else None, num_frames, overrun)
-
-
-def _is_cut_short(source: VideoSource, packets: Sequence[Any]) -> bool:
-    """Whether the chunks of an AVI are all there, one after the other, up to the end of the file."""
-    ahead = {packet.pos - _CHUNK_HEADER_BYTES for packet in packets}
-    at = min(ahead)
-    while True:
-        head = source.read_at(at, 12)
-        ahead.discard(at)
-        if len(head) < 12:
-            return not ahead
-        if not head[:4].isalnum() or head[:4] == b"idx1":
-            return False
-        length = int.from_bytes(head[4:8], "little")
-        at += 12 if head[8:] == b"rec " else _CHUNK_HEADER_BYTES + length + length % 2
-
-
-def _numbered_by_time(cause: str, stream: Any, packets: Sequence[Any], complaints: Sequence[str]) -> Hole:
-    pts = [packet.pts for packet in packets]
-    overrun = _overrun(packets, [cause, *complaints])
-    is_in_order = has_table(stream) or not _time_goes_back(packets)
-    if None in pts or overrun is None or not is_in_order or stream.container.format.name == "mpeg":
-        return Hole(cause)  # libav makes up most times of an MPEG program stream
-    times = sorted(set(pts))
-    num_frames = len(times)
-    steps: Optional[List[int]] = [1] * (num_frames - 1)
-    if cause and has_table(stream):
-        num_frames += _missing_at_end(stream, packets, _end_sec(stream))[1]
-    elif cause:
-        steps = _steps(times, exact=True)
-        if steps:
-            step_sec = float((times[-1] - times[0]) * stream.time_base) / sum(steps)
-            if stream.container.format.name in _FROM_ZERO and _first_sec(packets) > step_sec / 2:
-                return Hole(cause)  # frames are lost at the beginning, or it begins late
-            num_lost_at_end = _missing_at_end(stream, packets, _end_sec(stream, may_guess=True))[1]
-            num_frames = sum(steps) + 1 + num_lost_at_end
-        elif _is_only_cut(packets, complaints):
-            steps = [1] * (num_frames - 1)
-    if steps is None:
-        return Hole(cause)
-    if cause and len(steps) == sum(steps) and pts != times:
-        # those lost at the end may include some shown before the last that are left
-        overrun.append(max(len(packets) - MOST_REORDERED, 0))
-    number_at = dict(zip(times, accumulate(steps, initial=0)))
-    return Hole(cause, [number_at[time] for time in pts], num_frames, overrun)
-
-
-def _is_only_cut(packets: Sequence[Any], complaints: Sequence[str]) -> bool:
-    """Whether a file ends early, and is whole up to there as far as the demuxer knows."""
-    is_incomplete = packets[-1].is_corrupt and not any(packet.is_corrupt for packet in packets[:-1])
-    heard = all(any(text in complaint for text in _ENDS) for complaint in complaints)
-    return heard and (bool(complaints) or is_incomplete)
-
-
-def _overrun(packets: Sequence[Any], complaints: Sequence[str]) -> Optional[List[int]]:
-    """The packets before the bytes at which the demuxer stumbled; None where that was before all of them."""
-    begins = [packet.pos or 0 for packet in packets]
-    found = []
-    for text in complaints:
-        position = _POSITION.search(text)
-        if position:
-            stumbled = int(position[2]) if position[2] else int(position[1], 16)
-            before = [place for place, begin in enumerate(begins) if begin < stumbled]
-            if before:
-                found.append(max(before, key=begins.__getitem__))
-            elif position[2]:  # libav also counts inside of parts
-                return None
-    return found
-
-
-def _first_sec(packets: Sequence[Any]) -> float:
-    first = packets[0].pts if packets[0].dts is None else packets[0].dts
-    return float(first * packets[0].time_base)
-
-
-def _end_sec(stream: Any, may_guess: bool = False) -> float:
+def end_sec(stream: Any, may_guess: bool = False) -> float:
     """When the last frame ends, as the file says; 0 where it does not.
 
     Args:
@@ -441,71 +345,5 @@ def _end_sec(stream: Any, may_guess: bool = False) -> float:
         except ValueError:
             return 0.0
     container = stream.container
-    is_alone = len(container.streams) == 1 and container.format.name in _FROM_ZERO
+    is_alone = len(container.streams) == 1 and container.format.name in FROM_ZERO
     return (container.duration or 0) / 1e6 if is_alone and may_guess else 0.0
-
-
-def without_doubles(packets: List[Any]) -> List[Any]:
-    """The packets without those that stand in the file twice."""
-    seen: Dict[Tuple[Any, ...], Any] = {}
-    kept = []
-    for packet in packets:
-        key = packet.pts, packet.dts, packet.size
-        if key in seen and bytes(seen[key]) == bytes(packet):
-            continue
-        seen.setdefault(key, packet)
-        kept.append(packet)
-    return kept
-
-
-def number_frames(
-    numbers: Sequence[int],
-    num_frames: int,
-    index: FrameIndex,
-    depth: Optional[int],
-    overrun: Sequence[int] = (),
-) -> Tuple[List[Optional[int]], Set[int]]:
-    """What stands where in the file as it was whole.
-
-    Args:
-        numbers: of the packets that are left, as `Hole` has them.
-        num_frames: of the whole file.
-        index: of the packets that are left, and decode.
-        depth: None where `numbers` are in the order shown; else they are in decoding order, and a picture is
-            shown after at most so many that are decoded later.
-        overrun: places of packets that cannot be trusted.
-
-    Returns:
-        For each frame of the whole file the place of its packet, None where it is lost or cannot be trusted;
-        and the places of the packets that cannot be.
-    """
-    behind: List[int] = []
-    orphans = {place for begin in overrun for place in index.spoilt(begin, spare=False)}
-    number_of = {place: numbers[place] for place in index.shown}
-    if depth is not None:
-        num_lost = 0
-        holes = []
-        for rank, place in enumerate(sorted(index.shown)):
-            if number_of[place] - rank > num_lost:
-                behind.append(place)
-                holes.append(rank)
-            number_of[place] = num_lost = number_of[place] - rank  # lost before it
-        for rank, place in enumerate(index.shown):
-            number_of[place] += rank
-            # one that is lost may have been shown before it
-            orphans.update(
-                place for entry, hole in zip(behind, holes) if place < entry and hole <= rank + depth
-            )
-    else:
-        first = len(numbers)
-        for later, place in zip(index.shown[:0:-1], index.shown[-2::-1]):
-            first = min(first, later)
-            if number_of[later] - number_of[place] > 1:
-                behind.append(first)
-    for place in behind:
-        orphans.update(index.orphans(place))
-    shown: List[Optional[int]] = [None] * num_frames
-    for place, number in number_of.items():
-        if place not in orphans and number < num_frames:
-            shown[number] = place
-    return shown, orphans

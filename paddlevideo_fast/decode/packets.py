@@ -2,43 +2,41 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from fractions import Fraction
+from functools import partial
 from itertools import accumulate
-from typing import Any, Callable, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, FrozenSet, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
 # H.264 unit types (ITU-T H.264, table 7-1).
 _SLICE, _SEI, _DELIMITER, _FILLER = 1, 6, 9, 12
+_REFERENCES = frozenset(_SLICE | ref_idc << 5 for ref_idc in (1, 2, 3))  # slices that others refer to
 
 START_CODE = b"\x00\x00\x01"
 _VOP_START = b"\x00\x00\x01\xb6"  # MPEG-4 part 2: a picture
+_VOPS = re.compile(_VOP_START + b"(?=(.?))", re.DOTALL)
 B_VOP = 2
-_MPEG4_HEAD_BYTES = 64
 
 
-def spare_test(codec_context: Any) -> Optional[Callable[[Any], bool]]:
+def spare_test(codec_context: Any, vops: Sequence[int] = ()) -> Optional[Callable[[Any], bool]]:
     """A function that says whether a packet holds nothing but a non-reference frame.
+
+    Args:
+        codec_context: of the stream.
+        vops: of its packets, as `vop_types` gives them; the packets carry their place as timestamp.
 
     Returns:
         Packet -> bool; None where the bitstream does not say so plainly (HEVC, VP9 and AV1 say it together
         with state that a decoder keeps).
     """
     if codec_context.name == "h264":
-        length = num_length_bytes(codec_context)
-        return lambda packet: _is_spare_h264(bytes(packet), length)
+        return partial(_is_spare_h264, num_length_bytes(codec_context))
     if codec_context.name == "mpeg4":
-        return _is_spare_mpeg4
+        return lambda packet: vops[packet.pts] == B_VOP
     return None
-
-
-def _is_spare_mpeg4(packet: Any) -> bool:
-    """The packet holds one picture, of type B. Most hold another type, which its first bytes tell."""
-    head = bytes(memoryview(packet)[:_MPEG4_HEAD_BYTES])
-    at = head.find(_VOP_START)
-    is_other = 0 <= at < len(head) - 4 and head[at + 4] >> 6 != B_VOP
-    return not is_other and vop_type(packet) == B_VOP
 
 
 def num_length_bytes(codec_context: Any) -> int:
@@ -51,9 +49,12 @@ def num_length_bytes(codec_context: Any) -> int:
     return 0
 
 
-def _is_spare_h264(data: bytes, length: int) -> bool:
+def _is_spare_h264(length: int, packet: Any) -> bool:
     """All slices have nal_ref_idc 0, and no parameter set, which outlives the picture, is beside them."""
-    found = False
+    view = memoryview(packet)
+    if len(view) > length > 0 and view[length] in _REFERENCES:
+        return False  # most packets hold nothing else
+    data, found = bytes(view), False
     for _, start in unit_starts(data, length):
         header = data[start]
         kind = header & 31
@@ -62,6 +63,12 @@ def _is_spare_h264(data: bytes, length: int) -> bool:
         elif kind not in (_SEI, _DELIMITER, _FILLER):
             return False
     return found
+
+
+def first_bytes(types: Iterable[int], shift: int, mask: int) -> FrozenSet[int]:
+    """The bytes that units of some types may begin with: `byte >> shift & mask` is the type."""
+    kinds = set(types)
+    return frozenset(byte for byte in range(256) if byte >> shift & mask in kinds)
 
 
 def unit_starts(data: bytes, length: int) -> Iterator[Tuple[int, int]]:
@@ -83,20 +90,37 @@ def unit_starts(data: bytes, length: int) -> Iterator[Tuple[int, int]]:
             at = data.find(START_CODE, at + 3)
 
 
-def holds_two_pictures(packet: Any) -> bool:
-    """Whether more than one picture begins in an MPEG-4 packet."""
-    data = bytes(packet)
-    return data.find(_VOP_START, data.find(_VOP_START) + 1) > 0
+def av1_starts(data: bytes) -> Iterator[Tuple[int, int]]:
+    """Where each unit of AV1 begins: there are no start codes, and the length is inside."""
+    at, end = 0, len(data)
+    while at < end:
+        yield at, at
+        has_length, after, length, shift = data[at] & 2, at + 1 + (data[at] >> 2 & 1), 0, 0
+        while has_length and after < end:
+            length |= (data[after] & 127) << shift
+            shift, after = shift + 7, after + 1
+            if data[after - 1] < 128:
+                break
+        at = after + length if has_length else end
 
 
-def vop_type(packet: Any) -> Optional[int]:
-    """vop_coding_type of the picture in an MPEG-4 packet: 0 I, 1 P, 2 B, 3 sprite; None: not one picture."""
-    data = bytes(packet)
-    at = data.find(_VOP_START)
-    if at < 0 or at + 4 >= len(data) or data.find(_VOP_START, at + 4) >= 0:
-        return None
-    return data[at + 4] >> 6
+# In place of the type of a picture.
+_NONE, TWO_VOPS = -1, -2
 
+
+def vop_types(packets: Sequence[Any]) -> List[int]:
+    """vop_coding_type of the picture in each MPEG-4 packet: 0 I, 1 P, 2 B, 3 sprite.
+
+    Of a packet without a picture the type is -1, of one with several `TWO_VOPS`.
+    """
+    found = [_VOPS.findall(packet) for packet in packets]
+    return [
+        (heads[0][0] >> 6 if heads[0] else _NONE) if len(heads) == 1 else TWO_VOPS if heads else _NONE
+        for heads in found
+    ]
+
+
+AV1_DECODERS = ("libdav1d", "av1")
 
 # libav itself takes an MPEG-4 packet this short for one that repeats the last picture and shows nothing.
 _MPEG4_EMPTY_BYTES = 19
@@ -264,7 +288,9 @@ class FrameIndex:
         return self._ends[at] if at < len(self._ends) else self._num_packets
 
 
-def index_packets(packets: Sequence[Any], stream: Any, entries: Sequence[int]) -> Optional[FrameIndex]:
+def index_packets(
+    packets: Sequence[Any], stream: Any, entries: Sequence[int], vops: Sequence[int] = ()
+) -> Optional[FrameIndex]:
     """The index of a stream worked out without decoding, or None where only decoding tells.
 
     That is so where timestamps are missing or repeated, or go back at a key frame, or frames are reordered in
@@ -276,6 +302,7 @@ def index_packets(packets: Sequence[Any], stream: Any, entries: Sequence[int]) -
         packets: of the stream, in decoding order.
         stream: that they are of.
         entries: places of the packets where decoding can begin.
+        vops: of MPEG-4 packets, as `vop_types` gives them.
     """
     codec_context = stream.codec_context
     codec = codec_context.name
@@ -283,7 +310,7 @@ def index_packets(packets: Sequence[Any], stream: Any, entries: Sequence[int]) -
         return None
     if codec == "mpeg4" and min(packet.size for packet in packets) <= _MPEG4_EMPTY_BYTES:
         return None
-    order = _order_by_type(packets) if codec == "mpeg4" else _order_by_time(packets, stream, entries)
+    order = _order_by_type(vops) if codec == "mpeg4" else _order_by_time(packets, stream, entries)
     if order is None or order[0] != 0:
         return None
     hidden = [place for place, packet in enumerate(packets) if packet.is_discard]
@@ -305,13 +332,12 @@ def _order_by_time(packets: Sequence[Any], stream: Any, entries: Sequence[int]) 
     return None if goes_back or stream.container.format.name == "avi" else order
 
 
-def _order_by_type(packets: Sequence[Any]) -> Optional[List[int]]:
+def _order_by_type(vops: Sequence[int]) -> Optional[List[int]]:
     """MPEG-4 shows a B picture at once, and any other when the next that is no B picture comes."""
     order: List[int] = []
     held: List[int] = []
-    for place, packet in enumerate(packets):
-        kind = vop_type(packet)
-        if kind is None or (kind == B_VOP and not order):
+    for place, kind in enumerate(vops):
+        if kind < 0 or (kind == B_VOP and not order):
             return None  # two pictures in one packet, or a B picture that lacks what it refers to
         if kind == B_VOP:
             order.append(place)

@@ -13,6 +13,7 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Set,
 import numpy as np
 from av import Packet
 
+from paddlevideo_fast.decode.bitstream import damage_test, misplaced
 from paddlevideo_fast.decode.colour import RgbConverter
 from paddlevideo_fast.decode.container import (
     LIBAV_ERRORS,
@@ -22,9 +23,19 @@ from paddlevideo_fast.decode.container import (
     open_packets,
 )
 from paddlevideo_fast.decode.headers import HeaderChanges
-from paddlevideo_fast.decode.holes import MOST_REORDERED, Hole, begins_with_key, number_frames
+from paddlevideo_fast.decode.holes import begins_with_key
 from paddlevideo_fast.decode.index_cache import IndexCache, Pool, SeekingPackets, StoredIndex, state_of
-from paddlevideo_fast.decode.packets import Clock, FrameIndex, Timing, index_packets, spare_test, timing_of
+from paddlevideo_fast.decode.numbering import MOST_REORDERED, Hole, number_frames
+from paddlevideo_fast.decode.packets import (
+    Clock,
+    FrameIndex,
+    Timing,
+    index_packets,
+    num_length_bytes,
+    spare_test,
+    timing_of,
+    unit_starts,
+)
 from paddlevideo_fast.decode.reader import OnCorrupt, VideoReader
 from paddlevideo_fast.decode.source import Source, VideoSource
 from paddlevideo_fast.errors import VideoDecodeError
@@ -62,14 +73,15 @@ class PictureDecoder:
         self._num_runs = 0
         self._is_counted = self._is_tainted = self._may_skip = False
         self._is_spare: Optional[Callable[[Any], bool]] = None
-        # H.264 calls a picture corrupt that comes before a point of recovery; others, one with errors in it
+        # H.264 also calls a picture corrupt that comes before a point of recovery
         self._recovers = False
+        self._is_recovered = False
         self._changes: Optional[HeaderChanges] = None
         self._turns: Set[int] = set()
         self._first_key = 0  # pictures before it are no damage: a recorded stream may begin anywhere
         self.damage = ""
         self.shown: List[Optional[int]] = []
-        self._orphans: Set[int] = set()  # labels of pictures that refer to lost ones
+        self._orphans: Set[int] = set()  # labels of pictures that refer to lost ones, or are no pictures
         path = source.path
         state = state_of(path) if cache and path and os.path.isfile(path) else None
         stored = cache.load(path) if cache and path and state else None
@@ -77,7 +89,7 @@ class PictureDecoder:
         if stored is not None:
             self._open_stored(source, stored)
             return
-        self._container, stream, self._packets, hole = open_packets(source, allow_cut)
+        self._container, stream, self._packets, hole, vops = open_packets(source, allow_cut)
         try:
             self._codec = stream.codec_context
             self.codec = self._codec.codec.canonical_name
@@ -87,7 +99,8 @@ class PictureDecoder:
             self._changes = changes = HeaderChanges(self._packets, self._codec)
             if not changes.is_constant:
                 source.keep()  # decoders will be replaced, see `_reset`
-            index = index_packets(self._packets, stream, changes.entries)
+            self._is_damaged = damage_test(self._codec)
+            index = index_packets(self._packets, stream, changes.entries, vops)
             clock = Clock.of(stream, self._packets)
             self.avg_fps = float(clock.rate or 0.0)
             format_name = stream.container.format.name
@@ -102,11 +115,14 @@ class PictureDecoder:
             if not self._is_counted:
                 self.shown = [*self._index.shown]
                 self._may_skip = self._index.one_to_one
-                self._is_spare = spare_test(self._codec) if self._may_skip else None
+                self._is_spare = spare_test(self._codec, vops) if self._may_skip else None
+            if not (hole and hole.cause):
+                for place in misplaced(self._packets, self._codec):
+                    self._orphans.update(self._index.spoilt(place, spare=False))
             if hole and (hole.cause or (index is None and self.damage)):
                 self._renumber(hole)
             self.timing = timing_of(clock, len(self.shown))
-            if cache and state and index is not None and not changes and self.codec != "mpeg4":
+            if cache and state and index is not None and not (changes or vops or self._orphans):
                 found = StoredIndex.of(index, self.timing, self._packets, pts, may_turn)
                 cache.save(source, found, format_name, state)
         except BaseException:
@@ -131,6 +147,7 @@ class PictureDecoder:
         self.shown = [*self._index.shown]
         self._may_skip = self._index.one_to_one
         self._is_spare = spare_test(self._codec) if self._may_skip else None
+        self._is_damaged = damage_test(self._codec)
 
     @property
     def is_from_cache(self) -> bool:
@@ -152,9 +169,8 @@ class PictureDecoder:
         depth = None
         if self._container.format.name == "avi":
             depth = MOST_REORDERED if self._codec.has_b_frames else 0
-        self.shown, self._orphans = number_frames(
-            hole.numbers, hole.num_frames, self._index, depth, hole.overrun
-        )
+        self.shown, orphans = number_frames(hole.numbers, hole.num_frames, self._index, depth, hole.overrun)
+        self._orphans.update(orphans)
 
     def close(self) -> None:
         """Frees the file."""
@@ -194,6 +210,8 @@ class PictureDecoder:
         self._num_runs += 1
         self._require_own()
         spoilt = set(self._orphans)
+        if spoilt:
+            self.damage = self.damage or "packets begin or end in the middle of pictures"
         run, num_sound = self._num_runs, 0
         spans = [(0, len(self._packets))]
         if wanted is not None and not self._is_counted:
@@ -204,15 +222,27 @@ class PictureDecoder:
                 if picture.is_corrupt:
                     if picture.pts is None or picture.pts >= self._first_key:
                         self._note(ValueError("a picture lacks what it refers to"))
-                    if picture.pts is not None and not self._recovers:
+                    if picture.pts is not None and not self._is_recovering(picture.pts):
                         spoilt.update(self._index.spoilt(picture.pts, spare=False))
-                elif picture.pts not in spoilt and not (picture.pts is None and spoilt):
+                    continue
+                self._is_recovered = True
+                if picture.pts not in spoilt and not (picture.pts is None and spoilt):
                     if self._is_counted:
                         picture.pts = num_sound
                     num_sound += 1
                     yield picture
                     if run != self._num_runs:
                         raise RuntimeError("a reader that is being iterated was read from")
+
+    def _is_recovering(self, place: int) -> bool:
+        """Whether a corrupt picture may be one before the point from which on a stream can be decoded.
+
+        No other picture is one that follows a sound one, or that refers to no other (H.264: type 5).
+        """
+        if not self._recovers or self._is_recovered:
+            return False
+        data = bytes(self._packets[place])
+        return all(data[start] & 31 != 5 for _, start in unit_starts(data, num_length_bytes(self._codec)))
 
     def _needed(self, span: Tuple[int, int], wanted: Optional[Set[int]]) -> Iterator[int]:
         """Places of the packets to decode, without non-reference frames that nobody wants.
@@ -223,10 +253,13 @@ class PictureDecoder:
         if wanted is None or not self._may_skip:
             yield from range(*span)
             return
+        skipped = "DEFAULT"  # since `_reset`, or the packet before
         for place in range(*span):
             is_needed = place in wanted or self._packets[place].is_keyframe
             if self._is_spare is None:
-                self._codec.skip_frame = "DEFAULT" if is_needed else "NONREF"
+                skip = "DEFAULT" if is_needed else "NONREF"
+                if skip != skipped:
+                    self._codec.skip_frame = skipped = skip
             elif not is_needed and self._is_spare(self._packets[place]):
                 continue
             yield place
@@ -253,6 +286,8 @@ class PictureDecoder:
             try:
                 if packet.is_corrupt:
                     raise ValueError("a packet is incomplete: the file is cut off, or damaged")
+                if self._is_damaged and self._is_damaged(packet):
+                    raise ValueError("a part of a packet is zero")
                 pictures = self._codec.decode(packet)
             except LIBAV_ERRORS as error:
                 if place < self._first_key:
@@ -297,6 +332,7 @@ class PictureDecoder:
             self._container, stream = open_container(self._source, allow_cut=True)
             self._source.release()
             self._codec, self._is_tainted = stream.codec_context, False
+        self._is_recovered = False
         self._codec.flush_buffers()
         self._codec.skip_frame = "DEFAULT"
 

@@ -9,6 +9,8 @@ from typing import Any, BinaryIO, Optional, Union
 
 from paddlevideo_fast.errors import PaddleVideoFastError, VideoDecodeError
 
+HEAD_BYTES = 4096
+
 Source = Union[str, "os.PathLike[str]", bytes, bytearray, memoryview, BinaryIO]
 
 
@@ -32,6 +34,7 @@ class VideoSource:
     def __init__(self, source: Source) -> None:
         self.path: Optional[str] = None
         self._headers: Optional[BinaryIO] = None
+        self._head = b""
         self._object: Any = source
         if isinstance(source, (str, os.PathLike)):
             self.name = self.path = str(os.fspath(source))
@@ -75,9 +78,26 @@ class VideoSource:
 
     def read_at(self, offset: int, num_bytes: int) -> bytes:
         """A part of the file; shorter at its end."""
-        file = self.open() if self.path is None else self._open_headers(self.path)
+        if offset + num_bytes <= len(self._head):
+            return self._head[offset : offset + num_bytes]
+        if self.path is not None:
+            handle = self._open_headers(self.path).fileno()
+            data = os.pread(handle, num_bytes, offset)
+            while len(data) < num_bytes:  # at the end of the file, or more than one call gives
+                more = os.pread(handle, num_bytes - len(data), offset + len(data))
+                if not more:
+                    break
+                data += more
+            return data
+        file = self.open()
         file.seek(offset)
         return bytes(file.read(num_bytes))
+
+    def head(self) -> bytes:
+        """The first `HEAD_BYTES` of the file, which are read once."""
+        if not self._head:
+            self._head = self.read_at(0, HEAD_BYTES)
+        return self._head
 
     def release(self) -> None:
         """Closes the handle that headers were read with; another one is opened where more is read."""
@@ -102,7 +122,7 @@ class VideoSource:
     def _open_headers(self, path: str) -> BinaryIO:
         if self._headers is None:
             try:
-                self._headers = open(path, "rb")  # noqa: SIM115  # until `release`
+                self._headers = open(path, "rb", buffering=0)  # noqa: SIM115  # until `release`
             except PermissionError:
                 raise VideoDecodeError(path, "no permission to read it") from None
             except OSError as error:

@@ -12,7 +12,7 @@ import pytest
 from benchmarks.measuring import load
 from benchmarks.reader_trials import READERS, REFUSED, REPLACED, RIGHT, Trial, judge, table
 from paddlevideo_fast.decode import check_video, open_video
-from paddlevideo_fast.decode.holes import number_frames
+from paddlevideo_fast.decode.numbering import number_frames
 from paddlevideo_fast.decode.packets import FrameIndex
 from paddlevideo_fast.errors import VideoDecodeError
 from tests.support.damaged_clips import NUM_FRAMES, damaged, write_sources

@@ -90,8 +90,8 @@ def test_a_file_is_looked_at_once_and_its_headers_take_one_handle(name, make_cli
     handles, looks = [], []
     opened, looked = builtins.open, os.stat
 
-    def open_counted(*args):
-        handles.append(opened(*args))
+    def open_counted(*args, **kwargs):
+        handles.append(opened(*args, **kwargs))
         return handles[-1]
 
     monkeypatch.setattr(builtins, "open", open_counted)

@@ -1,0 +1,150 @@
+"""What the bytes of a codec cannot be: damage inside of packets, which many decoders pass over.
+
+Where bytes between two packets are moved, the container may still be whole, and packets begin and end in the
+middle of pictures: `misplaced` looks at the bounds of all packets. Where a part of a packet is zeroed, many
+decoders show something else without a word: `damage_test` looks into the packets that are decoded.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from functools import partial
+from typing import Any, Callable, Dict, FrozenSet, Iterable, List, Optional, Sequence, Tuple
+
+from paddlevideo_fast.decode.packets import (
+    AV1_DECODERS,
+    av1_starts,
+    first_bytes,
+    num_length_bytes,
+    unit_starts,
+)
+
+# Three bytes of zero occur only in front of a start code, and at the end of a unit: ITU-T H.264, 7.4.1;
+# H.265, 7.4.2; ISO 13818-2, 5.2.3; ISO 14496-2, 5.2.2.
+_ZEROS = re.compile(rb"\0\0\0+[^\0\1]")
+
+# What the byte behind the start code or length of a picture may be, and for MPEG-2 of a header. Writers break
+# the rule in other units.
+_PICTURES: Dict[str, FrozenSet[int]] = {
+    "h264": first_bytes(range(1, 6), 0, 31),
+    "hevc": first_bytes(range(32), 1, 63),
+    "mpeg4": frozenset({0xB6}),
+    **dict.fromkeys(("mpeg1video", "mpeg2video"), frozenset({*range(0xB0), 0xB3, 0xB8})),
+}
+
+# An arithmetic coder writes 512 bits of zero where a symbol of next to no information follows the other, all
+# of the likelier kind; the longest runs in VP9 and AV1 of flat, static and noisy pictures have 12 bytes.
+_MANY_ZEROS = bytes(64)
+_AV1_PICTURES = first_bytes({3, 4, 6}, 3, 15)  # frame header, tile group, frame; padding may be all zero
+
+_LENGTH = struct.Struct(">I")  # in front of a unit of H.264 and HEVC, in nearly all files
+
+# Of packets that changed places, the first ones may by accident begin and end where they should.
+_NEAR = 16
+
+_JPEG_START, _JPEG_END = b"\xff\xd8", b"\xff\xd9"
+_JPEG_PADDING = 64
+
+_VP9 = ("vp9", "libvpx-vp9")
+_VP9_FIXED, _VP9_MARKER = 0xF0, 2  # the first byte has the marker and the profile
+
+
+def misplaced(packets: Sequence[Any], codec_context: Any) -> List[int]:
+    """The places of packets that do not begin and end where pictures do, and of those near them.
+
+    Args:
+        packets: of the stream, in decoding order.
+        codec_context: of the stream.
+    """
+    name, length = codec_context.name, num_length_bytes(codec_context)
+    is_sound: Callable[[Any], bool]
+    odd: Sequence[int] = range(len(packets))
+    if length:
+        is_sound = partial(_is_row_of_units, length)
+        if length == _LENGTH.size:  # nearly all packets hold one unit
+            odd = [
+                place
+                for place, packet in enumerate(packets)
+                if packet.size < length or _LENGTH.unpack_from(packet)[0] + length != packet.size
+            ]
+    elif name in _VP9:
+        begins = {memoryview(packet)[0] & _VP9_FIXED for packet in packets if packet.is_keyframe}
+        is_sound = partial(_begins_as, frozenset(begin for begin in begins if begin >> 6 == _VP9_MARKER))
+    elif name == "mjpeg" and (_is_jpeg(packets[0]) or _is_jpeg(packets[-1])):
+        is_sound = _is_jpeg
+    else:
+        return []
+    odd = [place for place in odd if not is_sound(packets[place])]
+    near = {other for place in odd for other in range(place - _NEAR, place + _NEAR + 1)}
+    return sorted(near.intersection(range(len(packets)))) if odd else []
+
+
+def _begins_as(begins: FrozenSet[int], packet: Any) -> bool:
+    return memoryview(packet)[0] & _VP9_FIXED in begins
+
+
+def _is_row_of_units(length: int, packet: Any) -> bool:
+    """Whether the lengths in a packet lead to its end; libav takes a rest that is too short for a length."""
+    view, size, at = memoryview(packet), packet.size, 0
+    while at + length < size:
+        num_bytes = int.from_bytes(view[at : at + length], "big")
+        at += length + num_bytes
+        if not num_bytes or at > size:
+            return False
+    return True
+
+
+def _is_jpeg(packet: Any) -> bool:
+    """Whether a packet begins with a picture, and has the end of one before some padding."""
+    view = memoryview(packet)
+    if bytes(view[:2]) != _JPEG_START:
+        return False
+    return bytes(view[-2:]) == _JPEG_END or _JPEG_END in bytes(view[-_JPEG_PADDING:])
+
+
+def damage_test(codec_context: Any) -> Optional[Callable[[Any], bool]]:
+    """A function that says whether the data of a picture is none; None for a codec that may have any bytes.
+
+    Returns:
+        Packet -> bool: a range of it was zeroed. Only some damage shows so.
+    """
+    name = codec_context.name
+    if name in _VP9:
+        return _has_many_zeros
+    if name in AV1_DECODERS:
+        return lambda packet: (
+            _has_many_zeros(packet)
+            and any(
+                data[start] in _AV1_PICTURES and _has_many_zeros(data[start:stop])
+                for data in (bytes(packet),)
+                for start, stop in _bounds(data, av1_starts(data))
+            )
+        )
+    if name not in _PICTURES:
+        return None
+    length, pictures = num_length_bytes(codec_context), _PICTURES[name]
+
+    def is_damaged(packet: Any) -> bool:
+        if _ZEROS.search(packet, length) is None:
+            return False
+        data = bytes(packet)  # a length may have zeros, too
+        return any(
+            data[start] in pictures and _ZEROS.search(data, start, stop)
+            for start, stop in _bounds(data, unit_starts(data, length))
+        )
+
+    return is_damaged
+
+
+def _bounds(data: bytes, starts: Iterable[Tuple[int, int]]) -> List[Tuple[int, int]]:
+    """The first byte of each unit, and where the unit ends."""
+    begins = [*starts, (len(data), len(data))]
+    return [(start, stop) for (_, start), (stop, _) in zip(begins, begins[1:])]
+
+
+def _has_many_zeros(data: Any) -> bool:
+    """Whether so many bytes of zero are followed by others; a writer may add zeros at the end."""
+    data = bytes(data)
+    at = data.find(_MANY_ZEROS)
+    return at >= 0 and bool(data[at:].strip(b"\0"))
