@@ -8,6 +8,7 @@ neither wanted nor referred to never reach the decoder.
 from __future__ import annotations
 
 import os
+from functools import cached_property
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Set, Tuple, Union
 
 import numpy as np
@@ -57,7 +58,6 @@ class PictureDecoder:
     Attributes:
         shown: the labels of the frames, in the order they are shown; None for a frame that the file has lost.
         avg_fps: frames a second; 0.0 where nothing says.
-        timing: when the frames are shown.
         size: (width, height) of a frame as it is shown; None where only a decoded frame tells.
         stored_size: (width, height) of a frame before it is turned, as the file announces it.
         pixel_aspect: width of a pixel over its height, before the frame is turned.
@@ -101,10 +101,10 @@ class PictureDecoder:
                 source.keep()  # decoders will be replaced, see `_reset`
             self._is_damaged = damage_test(self._codec)
             index = index_packets(self._packets, stream, changes.entries, vops)
-            clock = Clock.of(stream, self._packets)
-            self.avg_fps = float(clock.rate or 0.0)
+            self._clock = Clock.of(stream, self._packets)
+            self.avg_fps = float(self._clock.rate or 0.0)
             format_name = stream.container.format.name
-            pts = [packet.pts for packet in self._packets]
+            pts = [packet.pts for packet in self._packets] if state else []
             for place, packet in enumerate(self._packets):
                 packet.pts = place
             self._index = self._learn_index(stream) if index is None else index
@@ -121,7 +121,6 @@ class PictureDecoder:
                     self._orphans.update(self._index.spoilt(place, spare=False))
             if hole and (hole.cause or (index is None and self.damage)):
                 self._renumber(hole)
-            self.timing = timing_of(clock, len(self.shown))
             if cache and state and index is not None and not (changes or vops or self._orphans):
                 found = StoredIndex.of(index, self.timing, self._packets, pts, may_turn)
                 cache.save(source, found, format_name, state)
@@ -159,6 +158,11 @@ class PictureDecoder:
         if isinstance(self._packets, SeekingPackets) and self._packets.opens_own():
             self._container, stream = self._packets.container, self._packets.stream
             self._codec, self._is_tainted = stream.codec_context, False
+
+    @cached_property
+    def timing(self) -> Timing:
+        """When the frames are shown; most readers are never asked."""
+        return timing_of(self._clock, len(self.shown))
 
     def _renumber(self, hole: Hole) -> None:
         """Gives the frames the numbers they had before others were lost."""
