@@ -147,7 +147,7 @@ def open_packets(source: VideoSource, allow_cut: bool = False) -> Demuxed:
                 packets = without_doubles(packets) if cause else packets
                 hole = number_packets(source, stream, packets, listed, complaints, cause)
             vops = vop_types(packets) if stream.codec_context.name == "mpeg4" else []
-            if TWO_VOPS in vops:
+            if vops and vops[-1] == TWO_VOPS:
                 packets = _unpack(packets, stream)
                 vops = vop_types(packets)
                 hole = hole and Hole(hole.cause)
@@ -159,9 +159,11 @@ def open_packets(source: VideoSource, allow_cut: bool = False) -> Demuxed:
 
 
 def _demux(source: VideoSource, container: Any, stream: Any, allow_cut: bool) -> List[Any]:
-    packets: List[Any] = []
+    packets = []
     try:
-        packets.extend(packet for packet in container.demux(stream) if packet.size)
+        for packet in container.demux(stream):
+            if packet.size:
+                packets.append(packet)
     except LIBAV_ERRORS as error:
         if not (allow_cut and packets):
             cause = f"damaged or cut off after {len(packets)} packets: {explain(error)}"

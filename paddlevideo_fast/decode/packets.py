@@ -111,13 +111,16 @@ _NONE, TWO_VOPS = -1, -2
 def vop_types(packets: Sequence[Any]) -> List[int]:
     """vop_coding_type of the picture in each MPEG-4 packet: 0 I, 1 P, 2 B, 3 sprite.
 
-    Of a packet without a picture the type is -1, of one with several `TWO_VOPS`.
+    Of a packet without a picture the type is -1. From the first packet with several pictures on it is
+    `TWO_VOPS`: such packets are taken apart before anybody asks for the others.
     """
-    found = [_VOPS.findall(packet) for packet in packets]
-    return [
-        (heads[0][0] >> 6 if heads[0] else _NONE) if len(heads) == 1 else TWO_VOPS if heads else _NONE
-        for heads in found
-    ]
+    found: List[int] = []
+    for packet in packets:
+        heads = _VOPS.findall(packet)
+        if len(heads) > 1:
+            return found + [TWO_VOPS] * (len(packets) - len(found))
+        found.append(heads[0][0] >> 6 if heads and heads[0] else _NONE)
+    return found
 
 
 AV1_DECODERS = ("libdav1d", "av1")
