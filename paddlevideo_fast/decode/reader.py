@@ -168,7 +168,8 @@ class VideoReader(ABC):
                 clip = np.empty((len(indices), *part.shape), np.uint8)
             first, *repeats = slots[index]
             clip[first] = part
-            clip[repeats] = clip[first]
+            if repeats:
+                clip[repeats] = part
         return clip
 
     def frames(
