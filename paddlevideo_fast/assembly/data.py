@@ -130,8 +130,8 @@ def data_identity(spec: RunSpec, split: Split) -> Dict[str, Any]:
 def _identity(record: VideoRecord) -> str:
     """What a record adds to the identity of its list; the plain line where it says no more."""
     plain = f"{record.path} {','.join(map(str, record.labels))}"
-    more = (record.span, record.weight, record.group)
-    return plain if more == (None, 1.0, "") else f"{plain} {more}"
+    more = (record.span, record.weight, record.group, record.avoid)
+    return plain if more == (None, 1.0, "", ()) else f"{plain} {more}"
 
 
 def _dali_options(spec: RunSpec, name: SplitName) -> Optional[DaliOptions]:

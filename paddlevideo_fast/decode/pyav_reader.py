@@ -77,6 +77,7 @@ class PictureDecoder:
         self._recovers = False
         self._is_recovered = False
         self._changes: Optional[HeaderChanges] = None
+        self.times_sec: Optional[np.ndarray] = None
         self._turns: Set[int] = set()
         self._first_key = 0  # pictures before it are no damage: a recorded stream may begin anywhere
         self.damage = ""
@@ -386,7 +387,9 @@ class PyAVReader(VideoReader):
         """See `VideoReader`."""
         if not self.avg_fps and isinstance(self.timing.ticks, range):
             return super().times_sec()
-        return self.timing.seconds()
+        if self._decoder.times_sec is None:  # spans ask again and again
+            self._decoder.times_sec = self.timing.seconds()
+        return self._decoder.times_sec
 
     @property
     def quarter_turns(self) -> int:

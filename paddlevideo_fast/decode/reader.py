@@ -305,7 +305,10 @@ class VideoPart(VideoReader):
         return self.video.width, self.video.height
 
     def _iterate(self, first: int, stop: int) -> Iterator[np.ndarray]:
-        return self.video._iterate(self.first + first, self.first + stop)
+        replaced_before = self.video.num_replaced - self.num_replaced
+        for picture in self.video._iterate(self.first + first, self.first + stop):
+            self.num_replaced = self.video.num_replaced - replaced_before
+            yield picture
 
     def _decode(self, wanted: List[int]) -> Iterator[Tuple[int, np.ndarray]]:
         replaced_before = self.video.num_replaced - self.num_replaced

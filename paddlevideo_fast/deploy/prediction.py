@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 import statistics
 from dataclasses import dataclass
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Union
@@ -12,8 +11,10 @@ import numpy as np
 
 from paddlevideo_fast.decode import VideoReader
 from paddlevideo_fast.decode.reader import VideoPart
-from paddlevideo_fast.errors import PaddleVideoFastError, ProgramError
+from paddlevideo_fast.errors import PaddleVideoFastError
 from paddlevideo_fast.loader import VideoRecord
+from paddlevideo_fast.loader.untrimmed import Window
+from paddlevideo_fast.loader.untrimmed import Windowing as Windowing
 from paddlevideo_fast.names import printable
 
 
@@ -73,70 +74,6 @@ class BatchTime(NamedTuple):
     num_files: int
     preprocess_sec: float
     inference_sec: float
-
-
-class Window(NamedTuple):
-    """The frames `first` to `stop` - 1 of a video."""
-
-    first: int
-    stop: int
-
-
-@dataclass(frozen=True)
-class Windowing:
-    """How a video is cut into windows.
-
-    The last window ends with the video and is as long as the others, so it may begin earlier than one stride
-    after the window before it. A video shorter than a window is one window. For example, 11 frames in windows
-    of 4 with a stride of 3:
-
-        frame     0  1  2  3  4  5  6  7  8  9  10
-        windows   |--------|
-                           |--------|
-                                    |--------|
-                                       |--------|
-
-    Args:
-        window_sec: length of a window, in seconds.
-        stride_sec: from the beginning of a window to the beginning of the next; None: `window_sec`.
-
-    Raises:
-        PaddleVideoFastError: a length is not above 0.
-    """
-
-    window_sec: float
-    stride_sec: Optional[float] = None
-
-    def __post_init__(self) -> None:
-        for name in ("window_sec", "stride_sec"):
-            value = getattr(self, name)
-            if value is not None and not 0 < value < math.inf:
-                raise PaddleVideoFastError(f"{name} is {value}, expected a number of seconds above 0")
-
-    def cut(self, path: str, num_frames: int, fps: float) -> List[Window]:
-        """The windows of a video, in order.
-
-        Args:
-            path: the video, for messages.
-            num_frames: frames of the video.
-            fps: frames a second of the video.
-
-        Raises:
-            ProgramError: the frame rate is unknown, or the window or the stride is shorter than a frame.
-        """
-        if not fps:
-            raise ProgramError(f"{path}: says no frame rate, so it cannot be cut into windows of seconds")
-        stride_sec = self.window_sec if self.stride_sec is None else self.stride_sec
-        for name, value in (("window", self.window_sec), ("stride", stride_sec)):
-            if value * fps < 1:
-                raise ProgramError(
-                    f"{path}: a {name} of {value:g} s is shorter than one of its frames ({1 / fps:.4f} s)"
-                )
-        length = min(round(self.window_sec * fps), num_frames)
-        last = num_frames - length
-        regular = (round(number * stride_sec * fps) for number in itertools.count())
-        firsts = [*itertools.takewhile(lambda first: first < last, regular), last]
-        return [Window(first, first + length) for first in firsts]
 
 
 class OpenDecoder:

@@ -144,8 +144,8 @@ def _wrap(watch: Stopwatch, dataset: ClipDataset) -> None:
     def open_timed(record: VideoRecord) -> Any:
         return timed(opened(record))
 
-    def part_timed(reader: Any, record: VideoRecord) -> Any:
-        part = cut(reader, record)
+    def part_timed(reader: Any, *of_record: Any) -> Any:
+        part = cut(reader, *of_record)
         return part if part is reader else timed(part)
 
     def timed(reader: Any) -> Any:

@@ -42,6 +42,7 @@ class VideoRecord:
         span: the part of the video that the record is about; None: all of it.
         weight: how often the sampler `weighted` draws the record, relative to the others.
         group: name of the recordings that belong together, such as those of one person; "": only itself.
+        avoid: the record is about what is between these spans, anew in each epoch; none: about `span`.
     """
 
     path: str
@@ -53,6 +54,7 @@ class VideoRecord:
     span: Optional[Span] = None
     weight: float = 1.0
     group: str = ""
+    avoid: Tuple[Span, ...] = ()
 
     def __post_init__(self) -> None:
         labels = (self.labels,) if isinstance(self.labels, int) else tuple(sorted(set(self.labels)))

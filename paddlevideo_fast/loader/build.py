@@ -81,23 +81,22 @@ def build_dataset(
     for name, value in (("num_classes", num_classes), ("class_names", class_names)):
         if value is not None:
             given[name] = value
-    dataset = build(DATASETS, dataset_section, **given)
     if index_cache is not None:
-        _keep_indexes(dataset, index_cache)
-    return dataset
+        _keep_indexes(decoder, dataset_section, index_cache)
+    return build(DATASETS, dataset_section, **given)
 
 
-def _keep_indexes(dataset: ClipDataset, folder: str) -> None:
-    decoder = dataset.decoder
+def _keep_indexes(decoder: Decoder, section: Mapping[str, Any], folder: str) -> None:
     if (
         isinstance(decoder, VideoDecoder)
         and (decoder.backend in ("auto", "pyav") and decoder.on_corrupt == "raise")
-        and not isinstance(dataset, PackedFrameDataset)
+        and section.get("format") != PackedFrameDataset.__name__
     ):
         decoder.cache = IndexCache(folder)
     else:
         needs = "video files, backend: pyav and on_corrupt: raise"
-        warn_once(get_logger(), f"DATASET.index_cache has no effect on {dataset.file_path}: it needs {needs}")
+        listed = section.get("file_path")
+        warn_once(get_logger(), f"DATASET.index_cache has no effect on {listed}: it needs {needs}")
 
 
 def _tell_what_has_no_effect(pipeline: Pipeline, training: bool) -> None:

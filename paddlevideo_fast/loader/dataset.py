@@ -34,7 +34,16 @@ from paddlevideo_fast.loader.balance import Draws, RecordSampler, make_draws
 from paddlevideo_fast.loader.collate import Sample, Target
 from paddlevideo_fast.loader.incidents import Incident
 from paddlevideo_fast.loader.pipeline import Pipeline
-from paddlevideo_fast.loader.request import CLIP, SUBSTITUTE, ClipRequest, Middle, generator
+from paddlevideo_fast.loader.request import BETWEEN, CLIP, SUBSTITUTE, ClipRequest, Middle, generator
+from paddlevideo_fast.loader.untrimmed import (
+    Background,
+    Windows,
+    between,
+    number_of,
+    settings_of,
+    windows_of,
+    with_background,
+)
 from paddlevideo_fast.log import get_logger, warn_once
 from paddlevideo_fast.registry import DATASETS, DECODERS
 
@@ -154,6 +163,12 @@ class ClipDataset:
             equally many clips. `square_root`: a class has clips by the square root of its number of records.
             `weighted`: by the `weight` of the record in the list. An epoch keeps its number of clips, and has
             some records several times and others not.
+        background: in training of untrimmed videos, clips from between their spans: `{share: 0.2, label: 3}`
+            makes 2 of 10 clips such, of this class; label: null, of no class. Their places are drawn anew in
+            each epoch.
+        windows: in evaluation of untrimmed videos, `{length_sec: 4, stride_sec: 2, label: 3}` evaluates all
+            windows of each video. A window has the class whose spans cover half of the window, or of which
+            half a span lies in it; without one, the class `label`.
         decoder: opens the records; None: as files of this data set usually are.
         records: what there is, where no list says so.
         class_names: file with the names of the classes, for a list that names them.
@@ -208,6 +223,8 @@ class ClipDataset:
         decoder: Optional[Decoder] = None,
         records: Optional[Sequence[VideoRecord]] = None,
         class_names: Optional[str] = None,
+        background: Optional[Dict[str, Any]] = None,
+        windows: Optional[Dict[str, Any]] = None,
     ) -> None:
         if num_retries < 1:
             raise LoaderError(f"num_retries is {num_retries}, expected 1 or more")
@@ -224,6 +241,7 @@ class ClipDataset:
         self.on_record: Optional[Callable[[int], None]] = None
         self.clips_per_video = clips_per_video
         self.records = self.read_records() if records is None else list(records)
+        self._set_untrimmed(background, windows)
         if num_ensemble_views or num_spatial_crops:
             self._set_views(num_ensemble_views or 1, num_spatial_crops)
         if clips_per_video > 1 and not training:
@@ -254,6 +272,21 @@ class ClipDataset:
             VideoDecodeError: it cannot be decoded.
         """
         return self.decoder.open(record)
+
+    def _set_untrimmed(self, background: Optional[Dict[str, Any]], windows: Optional[Dict[str, Any]]) -> None:
+        if background is not None:
+            if not self.training:
+                raise LoaderError("background is for DATASET.train; give windows in DATASET.valid and .test")
+            drawn = settings_of(Background, "background", background)
+            number = number_of(drawn.label, self.class_names, "background.label")
+            self.records = with_background(self.records, drawn.share, number, self.file_path)
+        if windows is not None:
+            if self.training:
+                raise LoaderError("windows are for DATASET.valid and .test; give background in DATASET.train")
+            asked = settings_of(Windows, "windows", windows)
+            number = number_of(asked.label, self.class_names, "windows.label")
+            has_several = self.num_classes is not None
+            self.records = windows_of(self.records, self.open, asked, number, has_several, self.file_path)
 
     def _make_draws(self) -> Optional[Draws]:
         if self.sampler == "shuffle":
@@ -313,7 +346,7 @@ class ClipDataset:
             path = attempt.record.path
             try:
                 with self.open(attempt.record) as reader:
-                    part = self.part(reader, attempt.record)
+                    part = self.part(reader, attempt.record, requests[0])
                     clips = self.pipeline(part, *attempt, outs)
             except VideoDecodeError as error:
                 if len(requests) > 1 and not self.training:
@@ -346,12 +379,22 @@ class ClipDataset:
         target[list(labels)] = 1
         return target
 
-    def part(self, reader: VideoReader, record: VideoRecord) -> VideoReader:
+    def part(
+        self, reader: VideoReader, record: VideoRecord, request: Optional[ClipRequest] = None
+    ) -> VideoReader:
         """The frames of a record's span, of a reader of its file.
 
+        Args:
+            reader: of the file.
+            record: says the span, or the spans to avoid.
+            request: the key of what is drawn from between spans.
+
         Raises:
-            VideoDecodeError: the span is not inside the video.
+            VideoDecodeError: the span is not inside the video, or nothing is between the spans.
         """
+        if record.avoid:
+            key = request.key if request else ()
+            return between(reader, record.avoid, generator(BETWEEN, self.seed, *key))
         if record.span is None:
             return reader
         try:

@@ -52,7 +52,7 @@ def together(requests: Iterable[ClipRequest]) -> List[List[int]]:
     return list(groups.values())
 
 
-CLIP, ORDER, SUBSTITUTE, DRAW = 1, 2, 3, 4
+CLIP, ORDER, SUBSTITUTE, DRAW, BETWEEN = 1, 2, 3, 4, 5
 
 
 def generator(purpose: int, *key: int) -> np.random.Generator:

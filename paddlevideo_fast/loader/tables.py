@@ -187,8 +187,7 @@ def _from_cell(name: str, cell: str) -> Any:
 def _check_names(where: str, names: Iterable[str], what: str) -> None:
     for name in names:
         if name not in FIELDS:
-            hint = did_you_mean(name, FIELDS) or f"; known are {', '.join(FIELDS)}"
-            raise AnnotationError(f"{where}: unknown {what} {shown(name)}{hint}")
+            raise AnnotationError(f"{where}: unknown {what} {shown(name)}{did_you_mean(name, FIELDS)}")
     for name in ("path", "label"):
         if name not in names:
             raise AnnotationError(f"{where}: the {what} '{name}' is missing")

@@ -332,14 +332,14 @@ def test_a_frame_that_only_the_annotated_video_needs_is_damaged(predict, make_cl
 def test_an_interrupted_run_keeps_what_is_done(predict, make_clip, tmp_path, monkeypatch):
     for name in ("a", "b"):
         make_clip(tmp_path / "in" / f"{name}.mp4", 12, (64, 64))
-    read = VideoPart.read
+    frames = VideoPart.frames
 
     def interrupted(self, *args):
         if self.path.endswith("b.mp4"):
             raise KeyboardInterrupt
-        return read(self, *args)
+        return frames(self, *args)
 
-    monkeypatch.setattr(VideoPart, "read", interrupted)
+    monkeypatch.setattr(VideoPart, "frames", interrupted)
     words = ["-i", tmp_path / "in", "--window_sec", "1", "--annotated", tmp_path / "out", "--json"]
     code, out, err = predict(*words)
     assert (code, err) == (130, "interrupted\n")

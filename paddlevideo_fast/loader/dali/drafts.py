@@ -170,6 +170,8 @@ def _jitters_of(dataset: ClipDataset) -> List[ColorJitter]:
         raise LoaderError(
             f"DALI needs the frame index of the reader 'pyav'; decode.backend is '{decode.backend}'"
         )
+    if any(record.avoid for record in dataset.records):
+        raise LoaderError("DALI does not draw clips from between spans: leave DATASET.train.background out")
     if decode.on_corrupt != "raise":
         raise LoaderError(f"DALI cannot replace single frames; decode.on_corrupt is '{decode.on_corrupt}'")
     if dataset.pipeline.resample != "antialias":

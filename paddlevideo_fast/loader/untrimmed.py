@@ -1,0 +1,329 @@
+"""Untrimmed footage: training clips from between the spans of a list, and evaluation by windows."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from dataclasses import dataclass, fields, replace
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+    Type,
+    TypeVar,
+    Union,
+)
+
+import numpy as np
+
+from paddlevideo_fast.decode import Span, VideoReader
+from paddlevideo_fast.decode.reader import VideoPart
+from paddlevideo_fast.errors import (
+    AnnotationError,
+    LoaderError,
+    PaddleVideoFastError,
+    ProgramError,
+    VideoDecodeError,
+    shown,
+)
+from paddlevideo_fast.loader.annotations import VideoRecord, class_names_of
+from paddlevideo_fast.registry import did_you_mean
+
+Label = Union[int, str, None]
+_Key = TypeVar("_Key")
+
+
+class Window(NamedTuple):
+    """The frames `first` to `stop` - 1 of a video."""
+
+    first: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class Windowing:
+    """How a video is cut into windows.
+
+    The last window ends with the video and is as long as the others, so it may begin earlier than one stride
+    after the window before it. A video shorter than a window is one window. For example, 11 frames in windows
+    of 4 with a stride of 3:
+
+        frame     0  1  2  3  4  5  6  7  8  9  10
+        windows   |--------|
+                           |--------|
+                                    |--------|
+                                       |--------|
+
+    Args:
+        window_sec: length of a window, in seconds.
+        stride_sec: from the beginning of a window to the beginning of the next; None: `window_sec`.
+
+    Raises:
+        PaddleVideoFastError: a length is not above 0.
+    """
+
+    window_sec: float
+    stride_sec: Optional[float] = None
+
+    def __post_init__(self) -> None:
+        for name in ("window_sec", "stride_sec"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < math.inf:
+                raise PaddleVideoFastError(f"{name} is {value}, expected a number of seconds above 0")
+
+    def cut(self, path: str, num_frames: int, fps: float) -> List[Window]:
+        """The windows of a video, in order.
+
+        Args:
+            path: the video, for messages.
+            num_frames: frames of the video.
+            fps: frames a second of the video.
+
+        Raises:
+            ProgramError: the frame rate is unknown, or the window or the stride is shorter than a frame.
+        """
+        if not fps:
+            raise ProgramError(f"{path}: says no frame rate, so it cannot be cut into windows of seconds")
+        stride_sec = self.window_sec if self.stride_sec is None else self.stride_sec
+        for name, value in (("window", self.window_sec), ("stride", stride_sec)):
+            if value * fps < 1:
+                raise ProgramError(
+                    f"{path}: a {name} of {value:g} s is shorter than one of its frames ({1 / fps:.4f} s)"
+                )
+        length = min(round(self.window_sec * fps), num_frames)
+        last = num_frames - length
+        regular = (round(number * stride_sec * fps) for number in itertools.count())
+        firsts = [*itertools.takewhile(lambda first: first < last, regular), last]
+        return [Window(first, first + length) for first in firsts]
+
+
+@dataclass(frozen=True)
+class Background:
+    """Clips of training that show what is between the spans of a video: `background` of DATASET.train.
+
+    Args:
+        share: of the clips of an epoch.
+        label: number or name of their class; null for no class, where a video has any number of classes.
+    """
+
+    share: float
+    label: Label = None
+
+    def __post_init__(self) -> None:
+        _require_number("background.share", self.share)
+        if not 0 < self.share < 1:
+            raise LoaderError(f"background.share is {self.share:g}, expected a share above 0 and below 1")
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Windows that an evaluation sees of untrimmed videos: `windows` of DATASET.valid and .test.
+
+    Args:
+        length_sec: of a window, in seconds.
+        stride_sec: from one window to the next, in seconds; null for the length.
+        label: number or name of the class of a window without one; null: where a video has one class, such
+            windows are left out.
+    """
+
+    length_sec: float
+    stride_sec: Optional[float] = None
+    label: Label = None
+
+    def __post_init__(self) -> None:
+        _require_number("windows.length_sec", self.length_sec)
+        if self.stride_sec is not None:
+            _require_number("windows.stride_sec", self.stride_sec)
+        Windowing(self.length_sec, self.stride_sec)  # checks both
+
+
+def _require_number(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise LoaderError(f"{name} is {shown(value)}, expected a number")
+
+
+_Settings = TypeVar("_Settings")
+
+
+def settings_of(cls: Type[_Settings], name: str, given: Mapping[str, Any]) -> _Settings:
+    """A `Background` or `Windows` of the keys of a config.
+
+    Raises:
+        LoaderError: a key is unknown or missing, or has a wrong value.
+    """
+    known = [field.name for field in fields(cls)]  # type: ignore[arg-type]
+    for key in given:
+        if key not in known:
+            raise LoaderError(f"{name}: unknown key {shown(key)}{did_you_mean(str(key), tuple(known))}")
+    if known[0] not in given:
+        raise LoaderError(f"{name}: {known[0]} is missing")
+    return cls(**given)
+
+
+def number_of(label: Label, class_names: Optional[str], key: str) -> Optional[int]:
+    """The number of a class that a config names.
+
+    Raises:
+        LoaderError: there is no such class.
+    """
+    if not isinstance(label, str):
+        if isinstance(label, bool) or (label is not None and (not isinstance(label, int) or label < 0)):
+            raise LoaderError(f"{key} is {shown(label)}, expected the number or name of a class")
+        return label
+    if class_names is None:
+        raise LoaderError(f"{key} is {shown(label)}: a name needs DATASET.class_names")
+    names = class_names_of(class_names, "DATASET.class_names")
+    if label not in names:
+        hint = did_you_mean(label, tuple(names))
+        raise LoaderError(f"{key}: {shown(label)} is not among the names of {class_names}{hint}")
+    return names.index(label)
+
+
+# --- training: between the spans
+
+
+def with_background(
+    records: Sequence[VideoRecord], share: float, label: Optional[int], file_path: str
+) -> List[VideoRecord]:
+    """The records, and after them more of the same files that avoid the spans of classes.
+
+    A file has as large a part of them as it has of the records with spans.
+
+    Raises:
+        LoaderError: no file has spans only.
+    """
+    files: Dict[Any, List[VideoRecord]] = {}
+    for record in records:
+        files.setdefault((record.path, record.place), []).append(record)
+    avoided = {
+        key: tuple(record.span for record in found if record.span and record.labels)
+        for key, found in files.items()
+        if all(record.span or not record.labels for record in found)
+    }
+    usable = [record for record in records if avoided.get((record.path, record.place))]
+    if not usable:
+        raise LoaderError(
+            f"{file_path}: DATASET.train.background draws clips from between the spans of a video, and no "
+            "video has spans; give start_sec and end_sec in the list, or leave background out"
+        )
+    count = max(1, round(len(records) * share / (1 - share)))
+    labels = () if label is None else (label,)
+    chosen = [usable[number * len(usable) // count] for number in range(count)]
+    added = [
+        replace(one, labels=labels, span=None, weight=1.0, avoid=avoided[one.path, one.place])
+        for one in chosen
+    ]
+    return [*records, *added]
+
+
+def between(video: VideoReader, avoid: Sequence[Span], rng: np.random.Generator) -> VideoPart:
+    """A random part of a video outside of spans, as long as a random one of them where a gap has room.
+
+    Raises:
+        VideoDecodeError: a span is not inside the video, or the spans leave no frame.
+    """
+    taken = sorted(video.frames_of(span) for span in avoid)
+    gaps, free = [], 0
+    for first, stop in [*taken, (video.num_frames, video.num_frames)]:
+        if first > free:
+            gaps.append((free, first))
+        free = max(free, stop)
+    if not gaps:
+        raise VideoDecodeError(video.path, "has no frame between its spans, which background is drawn from")
+    first, stop = taken[int(rng.integers(len(taken)))]
+    longest = max(stop - first for first, stop in gaps)
+    length = min(stop - first, longest)
+    starts = [gap[1] - gap[0] - length + 1 for gap in gaps]  # in each gap; 0 or less: no room
+    starts = [max(number, 0) for number in starts]
+    place = int(rng.integers(sum(starts)))
+    for (begin, _), number in zip(gaps, starts):
+        if place < number:
+            return VideoPart(video, begin + place, begin + place + length)
+        place -= number
+    raise AssertionError("the places of all gaps are counted")
+
+
+# --- evaluation: windows
+
+
+def windows_of(
+    records: Sequence[VideoRecord],
+    open_file: Callable[[VideoRecord], VideoReader],
+    windows: Windows,
+    label: Optional[int],
+    has_several: bool,
+    file_path: str,
+) -> List[VideoRecord]:
+    """A record for each window of each file, with the classes of the spans that it shows.
+
+    A window shows a class where spans of the class cover at least half of the window, or where at least half
+    of such a span lies in it. Where a video has one class, the class that covers most of the window counts.
+
+    Args:
+        records: of a list; a record without a span is about all of its file.
+        open_file: opens the file of a record.
+        windows: their length and stride.
+        label: of windows that show no class; None: no class.
+        has_several: a video may have any number of classes.
+        file_path: the list, for messages.
+
+    Raises:
+        AnnotationError: a span is not inside its video; there is no window.
+        ProgramError: a file says no frame rate, or a window is shorter than a frame.
+    """
+    files: Dict[Any, List[VideoRecord]] = {}
+    for record in records:
+        files.setdefault((record.path, record.place), []).append(record)
+    windowing = Windowing(windows.length_sec, windows.stride_sec)
+    found: List[VideoRecord] = []
+    for of_file in files.values():
+        try:
+            video = open_file(of_file[0])
+        except VideoDecodeError:
+            found.append(replace(of_file[0], span=None))  # told when the evaluation reads it
+            continue
+        with video:
+            spans = [(record, _frames_of(video, record, file_path)) for record in of_file]
+            for window in windowing.cut(video.path, video.num_frames, video.avg_fps):
+                labels = _labels_of(window, spans, has_several)
+                if not labels and label is not None:
+                    labels = (label,)
+                if labels or has_several:
+                    found.append(replace(of_file[0], labels=labels, span=Span(*window)))
+    if not found:
+        raise AnnotationError(
+            f"{file_path}: no window shows a class; give windows.label for those that do not"
+        )
+    return found
+
+
+def _frames_of(video: VideoReader, record: VideoRecord, file_path: str) -> Tuple[int, int]:
+    try:
+        return (0, video.num_frames) if record.span is None else video.frames_of(record.span)
+    except VideoDecodeError as error:
+        raise AnnotationError(f"{file_path}:{record.line}: {error}") from None
+
+
+def _labels_of(
+    window: Window, spans: Sequence[Tuple[VideoRecord, Tuple[int, int]]], has_several: bool
+) -> Tuple[int, ...]:
+    covered: Counter = Counter()
+    shown_half = set()
+    for record, (first, stop) in spans:
+        overlap = min(stop, window.stop) - max(first, window.first)
+        for label in record.labels if overlap > 0 else ():
+            covered[label] += overlap
+            if 2 * overlap >= stop - first:
+                shown_half.add(label)
+    half = (window.stop - window.first) / 2
+    labels = [label for label, overlap in covered.items() if overlap >= half or label in shown_half]
+    if not has_several and labels:
+        labels = [max(labels, key=lambda label: (covered[label], -label))]
+    return tuple(labels)

@@ -1,0 +1,127 @@
+"""Untrimmed footage: clips from between spans in training, windows in evaluation."""
+
+import json
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from paddlevideo_fast.decode import Span, open_video
+from paddlevideo_fast.errors import PaddleVideoFastError, VideoDecodeError
+from paddlevideo_fast.loader import ClipRequest, build_dataset
+from paddlevideo_fast.loader.untrimmed import between
+from tests.support.numbered_clips import read_number, write_clip
+
+PIPELINE = {
+    "decode": {"name": "VideoDecoder"},
+    "sample": {"name": "Sampler", "num_seg": 3, "seg_len": 1},
+    "transform": [],
+}
+SPANS = [("a.mp4", 0, 10, 20), ("a.mp4", 1, 40, 52), ("b.mp4", 2, 0, 30)]
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    root = tmp_path_factory.mktemp("untrimmed")
+    write_clip(root / "a.mp4", 60)
+    write_clip(root / "b.mp4", 50)
+    write_clip(root / "full.mp4", 12)
+    rows = [dict(zip(("path", "label", "start_frame", "end_frame"), span)) for span in SPANS]
+    (root / "x.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (root / "classes.txt").write_text("walk\nrun\njump\nnothing\n")
+    return root
+
+
+def make(root, training=True, name="x.jsonl", num_classes=None, **keys):
+    section = {"format": "VideoDataset", "file_path": str(root / name), "data_prefix": str(root), **keys}
+    names = str(root / "classes.txt")
+    return build_dataset(
+        section, PIPELINE, training=training, seed=3, class_names=names, num_classes=num_classes
+    )
+
+
+def numbers(sample):
+    return [read_number(frame) for frame in sample.clip]
+
+
+def test_clips_from_between_spans(root):
+    dataset = make(root, background={"share": 0.75, "label": "nothing"})
+    assert len(dataset) == 12  # 9 of 12
+    added = dataset.records[3:]
+    assert Counter(record.path.rpartition("/")[2] for record in added) == {"a.mp4": 6, "b.mp4": 3}
+    assert {record.labels for record in added} == {(3,)}
+    taken = {"a": {*range(10, 20), *range(40, 52)}, "b": set(range(30))}
+    seen = {"a": set(), "b": set()}
+    for epoch in range(12):
+        for index in range(3, 12):
+            (sample,) = dataset.load([ClipRequest(index, epoch)])
+            if epoch < 1:  # a function of seed, epoch and index
+                (again,) = make(root, background={"share": 0.75, "label": 3}).load(
+                    [ClipRequest(index, epoch)]
+                )
+                assert numbers(again) == numbers(sample)
+            name = dataset.records[index].path[-5]
+            assert not taken[name] & set(numbers(sample))
+            assert sample.label == 3
+            seen[name] |= set(numbers(sample))
+    assert (
+        len(seen["a"] & set(range(10))) > 3 < len(seen["a"] & set(range(20, 40)))
+    )  # both gaps are drawn from
+    assert len(seen["b"]) > 8
+
+
+def test_the_place_is_uniform_over_all_gaps(root):
+    rng = np.random.default_rng(0)
+    with open_video(str(root / "a.mp4")) as video:
+        firsts = Counter(between(video, [Span(4, 8), Span(20, 24)], rng).first for _ in range(5200))
+        assert set(firsts) == {0, *range(8, 17), *range(24, 57)}
+        assert min(firsts.values()) > 70  # 121 on average
+        assert between(video, [Span(0, 20), Span(15, 58)], rng).num_frames == 2  # the only gap is shorter
+        with pytest.raises(VideoDecodeError, match="has no frame between its spans"):
+            between(video, [Span(0, 30), Span(30, None)], rng)
+
+
+def test_no_class_is_all_zero(root):
+    dataset = make(root, num_classes=3, background={"share": 0.25})
+    (sample,) = dataset.load([ClipRequest(3, 0)])
+    assert sample.label.tolist() == [0, 0, 0]
+
+
+def test_windows_have_the_classes_of_the_spans_that_they_show(root):
+    dataset = make(root, training=False, windows={"length_sec": 0.4, "label": "nothing"})
+    found = [(record.path[-5], record.span.start, record.labels) for record in dataset.records]
+    assert found == [
+        ("a", 0, (3,)), ("a", 10, (0,)), ("a", 20, (3,)), ("a", 30, (3,)), ("a", 40, (1,)), ("a", 50, (3,)),
+        ("b", 0, (2,)), ("b", 10, (2,)), ("b", 20, (2,)), ("b", 30, (3,)), ("b", 40, (3,)),
+    ]  # fmt: skip
+    (sample,) = dataset.load([ClipRequest(1, 0)])
+    assert set(numbers(sample)) <= set(range(10, 20))
+    several = make(root, training=False, num_classes=3, windows={"length_sec": 1.6, "stride_sec": 0.4})
+    assert [(one.path[-5], one.span.start, one.labels) for one in several.records] == [
+        ("a", 0, (0,)), ("a", 10, (0, 1)), ("a", 20, (1,)), ("b", 0, (2,)), ("b", 10, (2,)),
+    ]  # fmt: skip
+    one_class = make(root, training=False, windows={"length_sec": 1.6, "stride_sec": 0.4})
+    assert [one.labels for one in one_class.records] == [(0,), (0,), (1,), (2,), (2,)]
+
+
+@pytest.mark.parametrize(
+    ("training", "keys", "cause"),
+    [
+        (True, {"background": {"share": 1}}, "background.share is 1, expected a share above 0 and below 1"),
+        (True, {"background": {"share": "x"}}, "background.share is 'x', expected a number"),
+        (True, {"background": {"part": 0.5}}, "background: unknown key 'part'; known: label, share"),
+        (True, {"background": {"label": 0}}, "background: share is missing"),
+        (True, {"background": {"share": 0.5, "label": "wall"}}, "'wall' is not among the names of .*did you"),
+        (True, {"windows": {"length_sec": 1}}, "windows are for DATASET.valid and .test"),
+        (False, {"background": {"share": 0.5}}, "background is for DATASET.train"),
+        (False, {"windows": {"length_sec": 0}}, "window_sec is 0, expected a number of seconds above 0"),
+        (False, {"windows": {"length_sec": 0.01}}, "a window of 0.01 s is shorter than one of its frames"),
+        (True, {"background": {"share": 0.5}, "name": "plain.list"}, "no video has spans"),
+        (False, {"windows": {"length_sec": 1}, "name": "far.csv"}, "far.csv:2: .*0 to 99 frames is"),
+    ],
+)  # fmt: skip
+def test_wrong_settings(root, training, keys, cause):
+    (root / "plain.list").write_text("a.mp4 0\n")
+    (root / "far.csv").write_text("path,label,end_frame\na.mp4,0,99\n")
+    with pytest.raises(PaddleVideoFastError, match=cause):
+        make(root, training, **keys)
