@@ -169,7 +169,7 @@ class VideoReader(ABC):
             first, *repeats = slots[index]
             clip[first] = part
             if repeats:
-                clip[repeats] = part
+                clip[repeats] = clip[first]
         return clip
 
     def frames(
