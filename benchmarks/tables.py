@@ -76,6 +76,14 @@ _WORDS: Dict[str, str] = {
     "prepared, `dense`": "预处理，`dense`",
     "JPEG files, quality 90": "JPEG 文件，质量 90",
     "packed, quality 90": "打包帧，质量 90",
+    "clips from one pass": "一遍解码的片段数",
+    "speed-up of each video (mma_demo, nasa, pancake)": "各视频的加速比（mma_demo、nasa、pancake）",
+    "speed-up a clip, geometric mean": "每个片段的加速比，几何平均",
+    "memory, MiB": "内存，MiB",
+    "`clips_per_video`": "`clips_per_video`",
+    "top-1, mean": "top-1，平均",
+    "each seed": "各种子",
+    "difference": "差",
     "clips": "片段",
     "workers": "num_workers",
     "transport": "传输",
@@ -326,6 +334,26 @@ def _formats(word: Word) -> List[List[str]]:
     return rows
 
 
+def _clips_per_video(word: Word) -> List[List[str]]:
+    names = ("clip", "clips from one pass", "speed-up of each video (mma_demo, nasa, pancake)")
+    rows = [list(map(word, (*names, "speed-up a clip, geometric mean", "memory, MiB")))]
+    for row in load("clips_per_video")["several"]:
+        medians = [f"{row['gains'][name]['median']:.2f}" for name in _VIDEOS]
+        cells = [RECIPES[row["recipe"]], str(row["number"]), ", ".join(medians)]
+        rows.append([*cells, f"{row['gain']:.2f}×", f"{row['mib']:.0f}"])
+    return rows
+
+
+def _clips_per_video_training(word: Word) -> List[List[str]]:
+    rows = [[word(name) for name in ("`clips_per_video`", "top-1, mean", "each seed", "difference")]]
+    found = [(name, row["values"]) for name, row in load("clips_per_video_training")["rows"].items()]
+    for name, values in found:
+        mean, base = (100 * sum(each) / len(each) for each in (values, found[0][1]))
+        each = ", ".join(f"{100 * value:.1f}" for value in values)
+        rows.append([name.removeprefix("K="), f"{mean:.1f} %", each, _signed(f"{mean - base:+.1f}")])
+    return rows
+
+
 _PRESETS = {
     "original": "",
     "sparse": "TSN, TSM: a few frames from all over a video",
@@ -520,6 +548,8 @@ TABLES: Mapping[str, Table] = {
     "decoders": _decoders,
     "videos": _videos,
     "formats": _formats,
+    "clips_per_video": _clips_per_video,
+    "clips_per_video_training": _clips_per_video_training,
     "presets": _presets,
     "packed": _packed,
     "loader": _loader,
