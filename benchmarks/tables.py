@@ -80,10 +80,6 @@ _WORDS: Dict[str, str] = {
     "speed-up of each video (mma_demo, nasa, pancake)": "各视频的加速比（mma_demo、nasa、pancake）",
     "speed-up a clip, geometric mean": "每个片段的加速比，几何平均",
     "memory, MiB": "内存，MiB",
-    "`clips_per_video`": "`clips_per_video`",
-    "top-1, mean": "top-1，平均",
-    "each seed": "各种子",
-    "difference": "差",
     "clips": "片段",
     "workers": "num_workers",
     "transport": "传输",
@@ -344,16 +340,6 @@ def _clips_per_video(word: Word) -> List[List[str]]:
     return rows
 
 
-def _clips_per_video_training(word: Word) -> List[List[str]]:
-    rows = [[word(name) for name in ("`clips_per_video`", "top-1, mean", "each seed", "difference")]]
-    found = [(name, row["values"]) for name, row in load("clips_per_video_training")["rows"].items()]
-    for name, values in found:
-        mean, base = (100 * sum(each) / len(each) for each in (values, found[0][1]))
-        each = ", ".join(f"{100 * value:.1f}" for value in values)
-        rows.append([name.removeprefix("K="), f"{mean:.1f} %", each, _signed(f"{mean - base:+.1f}")])
-    return rows
-
-
 _PRESETS = {
     "original": "",
     "sparse": "TSN, TSM: a few frames from all over a video",
@@ -549,7 +535,6 @@ TABLES: Mapping[str, Table] = {
     "videos": _videos,
     "formats": _formats,
     "clips_per_video": _clips_per_video,
-    "clips_per_video_training": _clips_per_video_training,
     "presets": _presets,
     "packed": _packed,
     "loader": _loader,

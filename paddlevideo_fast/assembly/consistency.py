@@ -35,8 +35,9 @@ def check_sections(spec: RunSpec, *names: SplitName) -> None:
     names = tuple(name for name in names if name in spec.splits)
     problems = [text for name in names for text in (*_frames(spec, name), *_pathways(spec, name))]
     problems += _metric_of_other_labels(spec, names)
+    problems += [text for name in names for text in _unfit_clips_per_video(spec, name)]
     if "train" in names:
-        problems += [*_unfit_clips_per_video(spec), *_unfreezing(spec)]
+        problems += _unfreezing(spec)
     if problems:
         raise ConfigError(problems)
     doubts = [*_several_clips(spec, names), *_sizes(spec, names)]
@@ -188,8 +189,13 @@ def _crop_size(spec: RunSpec, name: SplitName) -> int:
         return 0
 
 
-def _unfit_clips_per_video(spec: RunSpec) -> Iterator[str]:
-    key, clips = _clips_per_video(spec)
+def _unfit_clips_per_video(spec: RunSpec, name: SplitName) -> Iterator[str]:
+    key, clips = _clips_per_video(spec, name)
+    if name != "train":
+        if clips > 1:
+            text = "is for training; an evaluation sees several clips of a video with num_ensemble_views"
+            yield spec.config.problem(f"{key}={clips}", text)
+        return
     if spec.data.batch_size % clips:
         text = f"no multiple of {_placed(spec, key)}={clips}: a batch holds all clips of a video"
         yield spec.config.problem(f"DATASET.batch_size={spec.data.batch_size}", text)
@@ -214,9 +220,9 @@ def _doubtful_clips_per_video(spec: RunSpec) -> Iterator[str]:
         yield spec.config.problem(key, text)
 
 
-def _clips_per_video(spec: RunSpec) -> Tuple[str, int]:
+def _clips_per_video(spec: RunSpec, name: SplitName = "train") -> Tuple[str, int]:
     """The key, and its value."""
-    return "DATASET.train.clips_per_video", spec.splits["train"].dataset.get("clips_per_video", 1)
+    return f"DATASET.{name}.clips_per_video", spec.splits[name].dataset.get("clips_per_video", 1)
 
 
 def _unfinished_rate(spec: RunSpec) -> Iterator[str]:
