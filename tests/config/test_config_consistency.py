@@ -220,8 +220,8 @@ def test_several_clips_of_a_video_that_do_not_fit():
         f"-o #3  epochs=2: {key} (-o #1) is 3: only as many epochs together read every video",
     ]
     assert problems_of(TSM, "DATASET.valid.clips_per_video=4") == [
-        "-o #1  DATASET.valid.clips_per_video=4: is for training; an evaluation sees several clips of a video "
-        "with num_ensemble_views"
+        "-o #1  DATASET.valid.clips_per_video=4: is for training; an evaluation sees several clips of a "
+        "video with num_ensemble_views"
     ]
     with pytest.raises(ConfigError, match=r"-o #1  DATASET\.train\.clips_per_video"):
         load_config(TSM, [f"{key}=0"])
