@@ -93,7 +93,7 @@ for name, unfreeze_at, settings in RUNS[world_size]:
     except DistributionError as error:
         open(f"{folder}/{name}_{rank}.txt", "w").write(str(error))
         continue
-    np.savez(f"{folder}/{name}_{rank}", **train(distribution, unfreeze_at, name == "recomputed"))
+    np.savez(f"{folder}/{name}_{rank}", **train(distribution, unfreeze_at, name in ("recomputed", "sharded")))
 """
 FROZEN = ("backbone.conv.", "backbone.res2a.")
 

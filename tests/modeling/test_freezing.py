@@ -175,3 +175,24 @@ def test_a_distillation_has_the_stages_of_its_networks():
     assert frozen_parameters(model) == teacher
     assert not model.Teacher.training
     assert model.Student.training
+
+
+def test_a_static_graph_freezes_the_same():
+    results = []
+    for static in (False, True):
+        paddle.seed(5)
+        model = make()
+        model.head.dropout.p = 0.0
+        Freezing(model, ["stem", "res3"])
+        if static:
+            model = paddle.jit.to_static(model, full_graph=True)
+        model.train()
+        model.loss(model(clips_for(model)), paddle.to_tensor([0, 2])).backward()
+        trained = {name: value for name, value in model.named_parameters() if value.grad is not None}
+        gradients = {f"gradient {name}": value.grad for name, value in trained.items()}
+        results.append({**gradients, **model.state_dict()})
+    assert results[0].keys() == results[1].keys()
+    for name, value in results[0].items():
+        np.testing.assert_allclose(
+            results[1][name].numpy(), value.numpy(), rtol=1e-5, atol=1e-6, err_msg=name
+        )
