@@ -24,10 +24,6 @@ _VIDEOS = ("mma_demo.mp4", "nasa.mp4", "pancake.mkv")
 _WORDS: Dict[str, str] = {
     "side": "实现",
     "steps a second": "步/秒",
-    "config": "配置",
-    "time of a step": "每步时间",
-    "memory, MiB": "内存，MiB",
-    "plain training": "普通训练",
     "cost": "开销",
     "spread over rounds": "各轮范围",
     "bare loop": "裸循环",
@@ -194,21 +190,6 @@ def _trainer(word: Word) -> List[List[str]]:
             _signed(word("{} to {}", low, high)),
         ],
     ]
-
-
-def _finetuning(word: Word) -> List[List[str]]:
-    rows = [list(map(word, ("config", "time of a step", "spread", "memory, MiB")))]
-    for name, row in load("finetuning")["rows"].items():
-        is_baseline = name == "plain"
-        rows.append(
-            [
-                word("plain training") if is_baseline else f"`{name}`",
-                "1" if is_baseline else f"{row['ratio']:.2f}",
-                "" if is_baseline else _span(word, row["spread"], 2),
-                f"{row['memory_mib']:.0f}",
-            ]
-        )
-    return rows
 
 
 def _signed(text: str) -> str:
@@ -546,7 +527,6 @@ def _named(word: Word, reader: str, found: Any) -> str:
 TABLES: Mapping[str, Table] = {
     "multigrid": _multigrid,
     "trainer": _trainer,
-    "finetuning": _finetuning,
     "shift": _shift,
     "precision": _precision,
     "processes": _processes,

@@ -33,9 +33,7 @@ def class_names(spec: RunSpec) -> ClassNames:
 
 
 def save_class_names(spec: RunSpec, num_classes: int, folder: Path) -> None:
-    """Writes the names beside the weights; removes names of an earlier run where this one has none."""
+    """Writes the names that DATASET.class_names gives beside the weights."""
     names = class_names(spec).of_network(num_classes)
-    if names is None:
-        (folder / _BESIDE).unlink(missing_ok=True)
-    else:
+    if names is not None:
         write_text_whole(folder / _BESIDE, "".join(f"{name}\n" for name in names))

@@ -17,7 +17,10 @@ from paddlevideo_fast.log import get_logger
 logger = get_logger(__name__)
 
 _TRACKED = ("tensorboard", "wandb", "trackers.json")  # what trackers cannot take back
-_RUN_FILES = ("metrics.jsonl", "train.log", "config.yaml", "bad_samples.txt", "vdl", "report.html", "test")
+_RUN_FILES = (
+    *("metrics.jsonl", "train.log", "config.yaml", "class_names.txt", "bad_samples.txt"),
+    *("vdl", "report.html", "test"),
+)
 
 
 def checkpoint_to_resume(
