@@ -64,9 +64,8 @@ def test_clips_from_between_spans(root):
             assert not taken[name] & set(numbers(sample))
             assert sample.label == 3
             seen[name] |= set(numbers(sample))
-    assert (
-        len(seen["a"] & set(range(10))) > 3 < len(seen["a"] & set(range(20, 40)))
-    )  # both gaps are drawn from
+    assert seen["a"] & set(range(10))
+    assert len(seen["a"] & set(range(20, 40))) > 10
     assert len(seen["b"]) > 8
 
 
