@@ -299,10 +299,11 @@ def _prepared(few: ClipDataset, folder: Path) -> ClipDataset:
 
 
 def _packed(few: ClipDataset, folder: Path) -> ClipDataset:
-    sources = [
-        packing.Source(f"{number}", record.path, record.label, record.num_frames, record.frames_suffix)
-        for number, record in enumerate(few.records)
-    ]
+    sources = []
+    for number, record in enumerate(few.records):
+        label = next(iter(record.labels), 0)  # one will do, as only reading is timed
+        source = packing.Source(f"{number}", record.path, label, record.num_frames, record.frames_suffix)
+        sources.append(source)
     settings = PackSettings(0, 1, _SHORT_SIDE_PX, _JPEG_QUALITY, bytes(16))
     packing.pack_shard(packing.Task(str(folder), settings, sources))
     return PackedFrameDataset(str(folder), pipeline=few.pipeline, seed=few.seed, training=few.training)
