@@ -146,3 +146,11 @@ def test_programs_are_exported_by_a_process_of_their_own(paddlex_config, tmp_pat
     paddle.save(build_model(cfg["MODEL"], load_pretrained=False).state_dict(), str(weights))
     folders._run_export(paddlex_config, weights, tmp_path / "inference", order)
     assert Predictor(tmp_path / "inference/inference").recipe.settings.num_classes == 8
+
+
+def test_several_labels_a_video_are_refused_with_the_reason(paddlex_config, tmp_path, capfd, monkeypatch):
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    words = ["-c", str(paddlex_config), "-o", f"output_dir={tmp_path}", "-o", "MODEL.head.activation=sigmoid"]
+    assert commands.main(words) == 2
+    told = "".join(capfd.readouterr())
+    assert "-o #2  MODEL.head.activation: PaddleX trains and measures one class a video; use paddle" in told
