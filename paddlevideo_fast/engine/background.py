@@ -7,9 +7,7 @@ import functools
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Callable, Dict, List, Mapping
 
-import numpy as np
-
-from paddlevideo_fast.engine.checkpoint import CheckpointStore, on_host
+from paddlevideo_fast.engine.checkpoint import Buffers, CheckpointStore, on_host
 from paddlevideo_fast.errors import PaddleVideoFastError, UnsavedError
 from paddlevideo_fast.log import get_logger
 
@@ -34,7 +32,7 @@ class BackgroundStore(CheckpointStore):
         self._thread = ThreadPoolExecutor(1, "checkpoints")
         self._coming: List[Future] = []
         self._last: Dict[str, Future] = {}  # of each kind
-        self._buffers: Dict[str, Dict[str, np.ndarray]] = {}
+        self._buffers: Dict[str, Buffers] = {}
 
     def save(
         self,
@@ -71,7 +69,7 @@ class BackgroundStore(CheckpointStore):
             except PaddleVideoFastError as error:
                 logger.error("%s", error)
 
-    def _buffer(self, kind: str) -> Dict[str, np.ndarray]:
+    def _buffer(self, kind: str) -> Buffers:
         return self._buffers.setdefault(kind, {})
 
     def _start(self, kind: str, work: Callable[[], Any]) -> None:
