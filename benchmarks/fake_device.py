@@ -30,6 +30,7 @@ from paddlevideo_fast.engine import Distribution, FleetDistribution, Trainer
 from paddlevideo_fast.engine.callbacks import Callback, ExponentialMovingAverage, Recorder
 from paddlevideo_fast.engine.distribution import launched_rank
 from paddlevideo_fast.loader import Batch
+from paddlevideo_fast.modeling.losses import CrossEntropyLoss
 from paddlevideo_fast.schedule.phases import plain_phases
 
 READS = ("numpy", "item", "tolist", "__bool__", "__float__", "__int__", "__index__", "__array__")
@@ -171,7 +172,7 @@ class _Net(paddle.nn.Layer):
         return self.fc(clips)
 
     def loss(self, logits: Any, labels: Any) -> Any:
-        return paddle.nn.functional.cross_entropy(logits, labels)
+        return CrossEntropyLoss()(logits, labels)  # Paddle 2.6's own reads back
 
 
 class _Loader:
