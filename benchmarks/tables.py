@@ -27,6 +27,17 @@ _WORDS: Dict[str, str] = {
     "cost": "开销",
     "spread over rounds": "各轮范围",
     "bare loop": "裸循环",
+    "checkpoint": "检查点",
+    "training stands still": "训练停顿",
+    "share": "占比",
+    "written at once (baseline)": "直接写入（基准）",
+    "in the background": "后台写入",
+    "in the background, the first": "后台写入，第一次",
+    "revision": "版本",
+    "ranks": "rank 数",
+    "steps ahead": "领先步数",
+    "fewest": "最少",
+    "ms a step": "每步毫秒",
     "trainer": "训练器",
     "shape (N·T, C, H, W)": "形状（N·T, C, H, W）",
     "pass": "计算",
@@ -189,6 +200,37 @@ def _trainer(word: Word) -> List[List[str]]:
             _signed(f"{found['cost']:+.2%}"),
             _signed(word("{} to {}", low, high)),
         ],
+    ]
+
+
+def _saving(word: Word) -> List[List[str]]:
+    found = load("saving")
+    return [
+        [word("checkpoint"), word("training stands still"), word("share")],
+        [word("written at once (baseline)"), f"{found['plain_sec']:.2f} s", "1"],
+        [word("in the background"), f"{found['background_sec']:.2f} s", f"{found['ratio']:.3f}"],
+        [
+            word("in the background, the first"),
+            f"{found['first_sec']:.2f} s",
+            f"{found['first_sec'] / found['plain_sec']:.3f}",
+        ],
+    ]
+
+
+def _run_ahead(word: Word) -> List[List[str]]:
+    found = load("run_ahead")
+    return [
+        [word("revision"), word("ranks"), word("steps ahead"), word("fewest"), word("ms a step")],
+        *(
+            [
+                word("ours") if row["tree"] == "this tree" else row["tree"],
+                str(row["ranks"]),
+                f"{row['lead']:g}",
+                str(row["least"]),
+                f"{row['step_ms']:.0f}",
+            ]
+            for row in found["rows"]
+        ),
     ]
 
 
@@ -527,6 +569,8 @@ def _named(word: Word, reader: str, found: Any) -> str:
 TABLES: Mapping[str, Table] = {
     "multigrid": _multigrid,
     "trainer": _trainer,
+    "saving": _saving,
+    "run_ahead": _run_ahead,
     "shift": _shift,
     "precision": _precision,
     "processes": _processes,
