@@ -91,6 +91,9 @@ _WORDS: Dict[str, str] = {
     "speed-up of each video (mma_demo, nasa, pancake)": "各视频的加速比（mma_demo、nasa、pancake）",
     "speed-up a clip, geometric mean": "每个片段的加速比，几何平均",
     "memory, MiB": "内存，MiB",
+    "`clips_per_video`": "`clips_per_video`",
+    "top-1, mean": "top-1，平均",
+    "each seed": "各种子",
     "clips": "片段",
     "workers": "num_workers",
     "transport": "传输",
@@ -382,6 +385,15 @@ def _clips_per_video(word: Word) -> List[List[str]]:
     return rows
 
 
+def _clips_per_video_training(word: Word) -> List[List[str]]:
+    rows = [[word(name) for name in ("`clips_per_video`", "top-1, mean", "each seed")]]
+    for name, row in load("clips_per_video_training")["rows"].items():
+        values = [100 * value for value in row["values"]]
+        each = ", ".join(f"{value:.1f}" for value in values)
+        rows.append([name.removeprefix("K="), f"{sum(values) / len(values):.1f} %", each])
+    return rows
+
+
 _PRESETS = {
     "original": "",
     "sparse": "TSN, TSM: a few frames from all over a video",
@@ -579,6 +591,7 @@ TABLES: Mapping[str, Table] = {
     "videos": _videos,
     "formats": _formats,
     "clips_per_video": _clips_per_video,
+    "clips_per_video_training": _clips_per_video_training,
     "presets": _presets,
     "packed": _packed,
     "loader": _loader,
