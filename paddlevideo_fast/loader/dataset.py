@@ -280,6 +280,11 @@ class ClipDataset:
             drawn = settings_of(Background, "background", background)
             number = number_of(drawn.label, self.class_names, "background.label")
             self.records = with_background(self.records, drawn.share, number, self.file_path)
+            if number is None and self.num_classes is None:
+                raise LoaderError(
+                    "background.label is missing: with a softmax a video has one class; give the class of the "
+                    "background, or set MODEL.head.activation to sigmoid"
+                )
         if windows is not None:
             if self.training:
                 raise LoaderError("windows are for DATASET.valid and .test; give background in DATASET.train")

@@ -110,6 +110,7 @@ def test_windows_have_the_classes_of_the_spans_that_they_show(root):
         (True, {"background": {"share": "x"}}, "background.share is 'x', expected a number"),
         (True, {"background": {"part": 0.5}}, "background: unknown key 'part'; known: label, share"),
         (True, {"background": {"label": 0}}, "background: share is missing"),
+        (True, {"background": {"share": 0.5}}, "background.label is missing: with a softmax"),
         (True, {"background": {"share": 0.5, "label": "wall"}}, "'wall' is not among the names of .*did you"),
         (True, {"windows": {"length_sec": 1}}, "windows are for DATASET.valid and .test"),
         (False, {"background": {"share": 0.5}}, "background is for DATASET.train"),
