@@ -58,7 +58,7 @@ def run(num_spans: int, rounds: int, seconds: int) -> Dict[str, Any]:
     """Opens spans at random places in fresh processes, one after the other.
 
     Args:
-        num_spans: of the video, for a process that has the index; without it, a twentieth.
+        num_spans: of the video, for a process that has the index; without it, a fiftieth.
         rounds: processes of each kind; the medians of their sums are the result.
         seconds: length of the video.
 
@@ -80,7 +80,7 @@ def run(num_spans: int, rounds: int, seconds: int) -> Dict[str, Any]:
                 spent(path, cache, 1, asked)  # the first run stores the index
                 found: Dict[str, List[Dict[str, float]]] = {"without": [], "with": []}
                 for _, side in in_turn(found, rounds):
-                    few = max(1, num_spans // 20)
+                    few = max(1, num_spans // 50)
                     times = spent(
                         path, cache if side == "with" else None, num_spans if side == "with" else few, asked
                     )
