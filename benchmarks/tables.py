@@ -24,6 +24,9 @@ _VIDEOS = ("mma_demo.mp4", "nasa.mp4", "pancake.mkv")
 _WORDS: Dict[str, str] = {
     "side": "实现",
     "steps a second": "步/秒",
+    "config": "配置",
+    "time of a step": "每步时间",
+    "plain training": "普通训练",
     "cost": "开销",
     "spread over rounds": "各轮范围",
     "bare loop": "裸循环",
@@ -235,6 +238,21 @@ def _run_ahead(word: Word) -> List[List[str]]:
             for row in found["rows"]
         ),
     ]
+
+
+def _finetuning(word: Word) -> List[List[str]]:
+    rows = [list(map(word, ("config", "time of a step", "spread", "memory, MiB")))]
+    for name, row in load("finetuning")["rows"].items():
+        is_baseline = name == "plain"
+        rows.append(
+            [
+                word("plain training") if is_baseline else f"`{name}`",
+                "1" if is_baseline else f"{row['ratio']:.2f}",
+                "" if is_baseline else _span(word, row["spread"], 2),
+                f"{row['memory_mib']:.0f}",
+            ]
+        )
+    return rows
 
 
 def _signed(text: str) -> str:
@@ -583,6 +601,7 @@ TABLES: Mapping[str, Table] = {
     "trainer": _trainer,
     "saving": _saving,
     "run_ahead": _run_ahead,
+    "finetuning": _finetuning,
     "shift": _shift,
     "precision": _precision,
     "processes": _processes,
