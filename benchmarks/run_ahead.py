@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, List, Sequence, Tuple
 
 import paddle
 
@@ -24,6 +24,7 @@ from paddlevideo_fast.errors import PaddleVideoFastError
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds this benchmark's options."""
     parser.add_argument("--against", metavar="REV", help="a revision of this repository to measure as well")
+    parser.add_argument("--ranks", type=count(1), nargs="+", default=[1, 2], help="numbers of ranks")
     parser.add_argument("--steps", type=count(1), default=24, help="of a run, without a log line")
     parser.add_argument("--rounds", type=count(1), default=3, help="runs of each kind")
     parser.add_argument("--device-ms", type=float, default=200.0, help="time of the device, a step")
@@ -37,14 +38,20 @@ def main(args: argparse.Namespace) -> None:
         roots = {"this tree": ROOT}
         if args.against:
             roots[args.against] = _checkout(args.against, Path(folder) / "other")
-        result = run(Path(folder), roots, args.steps, args.rounds, args.device_ms, args.host_ms)
+        result = run(Path(folder), roots, args.ranks, args.steps, args.rounds, args.device_ms, args.host_ms)
     show(result, args, table)
 
 
 def run(
-    folder: Path, roots: Dict[str, Path], steps: int, rounds: int, device_ms: float, host_ms: float
+    folder: Path,
+    roots: Dict[str, Path],
+    num_ranks: Sequence[int],
+    steps: int,
+    rounds: int,
+    device_ms: float,
+    host_ms: float,
 ) -> Dict[str, Any]:
-    """Trains in each tree, on one rank and on two.
+    """Trains in each tree, on each number of ranks.
 
     Returns:
         "rows": for each tree and number of ranks "lead", the median number of steps that the device still
@@ -52,7 +59,7 @@ def run(
         "least"; and "step_ms", the median over the runs.
     """
     sides: Dict[str, Tuple[str, int]] = {
-        f"{name}, {ranks} ranks": (name, ranks) for name in roots for ranks in (1, 2)
+        f"{name}, {ranks} ranks": (name, ranks) for name in roots for ranks in num_ranks
     }
     leads: Dict[str, List[int]] = {side: [] for side in sides}
     times: Dict[str, List[float]] = {side: [] for side in sides}

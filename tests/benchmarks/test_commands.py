@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import json
 import os
@@ -24,7 +25,7 @@ from benchmarks import (
     train,
     trainer,
 )
-from benchmarks.measuring import in_turn, write_clips
+from benchmarks.measuring import ROOT, in_turn, write_clips
 from paddlevideo_fast.errors import DistributionError
 from paddlevideo_fast.machine import num_cores
 
@@ -99,18 +100,23 @@ def test_live():
     assert "frames in 4 s" in live.table(result)
 
 
-def test_saving(measure):
-    result = measure(
-        "saving", "--parameters", 10_000, "--rounds", 1, "--kills", 1, "--killed-parameters", 100_000
-    )
+def test_saving(measure, monkeypatch, template):
+    def start(*arguments):
+        return template.start([ROOT / "benchmarks" / "saving_run.py", *arguments], ROOT)
+
+    monkeypatch.setattr(saving, "kills", functools.partial(saving.kills, start=start))
+    small = ["--parameters", 10_000, "--rounds", 1, "--kills", 3, "--killed-parameters", 200_000]
+    result = measure("saving", *small)
     assert result["plain_sec"] > 0 < result["background_sec"]
-    assert result["kills"]["exact"]
-    assert "1 kills" in saving.table(result)
+    kills = result["kills"]
+    assert kills["checkpoints"] == kills["whole"] >= 3
+    assert kills["exact"]
+    assert "3 kills" in saving.table(result)
 
 
-def test_run_ahead(measure, tmp_path):
-    result = measure("run_ahead", "--steps", 2, "--rounds", 1, "--device-ms", 5, "--host-ms", 1)
-    assert [(row["tree"], row["ranks"]) for row in result["rows"]] == [("this tree", 1), ("this tree", 2)]
+def test_run_ahead(measure):
+    result = measure("run_ahead", "--ranks", 1, "--steps", 2, "--rounds", 1, "--device-ms", 5, "--host-ms", 1)
+    assert [(row["tree"], row["ranks"]) for row in result["rows"]] == [("this tree", 1)]
     assert "steps ahead" in run_ahead.table(result)
 
 

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import logging
 import threading
-from pathlib import Path
 
 import numpy as np
 import paddle
 import pytest
 
-from benchmarks import saving
 from paddlevideo_fast.engine import BackgroundStore, CheckpointStore, TrainingInterrupted, load_checkpoint
 from paddlevideo_fast.engine import checkpoint as checkpoints
 from paddlevideo_fast.engine.callbacks import Callback, Checkpointing, ExponentialMovingAverage, restore
 from paddlevideo_fast.errors import CheckpointError, UnsavedError
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 class SlowDisk:
@@ -176,15 +172,6 @@ def test_an_interrupted_run_is_saved_also_where_an_earlier_save_failed(
         make_trainer([StopAt(), Mend(), Late(store)]).fit()
     assert "m_epoch_00001' cannot be written" in caplog.text
     assert load_checkpoint(store.latest()).state["trainer"]["step"] == 9
-
-
-def test_kills_while_saving_leave_whole_checkpoints_and_an_exact_run(template, tmp_path):
-    def start(*arguments):
-        return template.start([ROOT / "benchmarks" / "saving_run.py", *arguments], ROOT)
-
-    found = saving.kills(tmp_path, 200_000, 4, start)
-    assert found["checkpoints"] == found["whole"] >= 4
-    assert found["exact"]
 
 
 def test_memory_is_used_again_where_it_fits(store):
