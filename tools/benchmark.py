@@ -23,6 +23,7 @@ BENCHMARKS = {
     "live": "a simulated camera: delay of predictions, memory, dropped frames",
     "finetuning": "a training step with frozen and with recomputed stages: time and memory",
     "multigrid_training": "multigrid against plain training: top-1, time and curves of real runs",
+    "features": "an epoch of a head on stored features, and through the network with a frozen backbone",
     "pipeline": "from a file to a training clip, against decord, PIL and float32",
     "opening": "opening spans of an hour-long video, with an index on disk and without",
     "loader": "batches a second: uint8 through our workers, and float32 through Paddle's",

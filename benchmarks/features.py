@@ -1,0 +1,153 @@
+"""An epoch of a head on stored features, and through the network whose backbone is frozen."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import logging
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, Callable, Dict, List
+
+import paddle
+
+from benchmarks.measuring import add_output_arguments, in_turn, show, write_clips
+from paddlevideo_fast.assembly.features import compute_features
+from paddlevideo_fast.assembly.parts import TrainingParts, training_parts
+from paddlevideo_fast.assembly.plan import plan_run
+from paddlevideo_fast.cli import count
+from paddlevideo_fast.config import RunSpec, load_config
+from paddlevideo_fast.engine.callbacks import LearningRate
+from paddlevideo_fast.modeling import build_model
+from paddlevideo_fast.schedule.phases import plain_phases
+
+NETWORKS = {
+    "ResNet-50 at 8x224": ("{name: ResNetTSM, depth: 50, num_seg: 8}", 2048, 224),
+    "narrow ResNet-18 at 8x56": (
+        "{name: ResNetTSM, depth: 18, num_seg: 8, width: 8, stage_blocks: [1, 1, 1, 1]}",
+        64,
+        56,
+    ),
+}
+CONFIG = """
+MODEL:
+  framework: Recognizer2D
+  backbone: {backbone}
+  head: {{name: TSMHead, num_classes: 8, in_channels: {channels}, drop_ratio: 0.5}}
+FINETUNE: {{freeze: [backbone]}}
+DATASET:
+  batch_size: 8
+  train: {{format: VideoDataset, file_path: {folder}/train.list}}
+PIPELINE:
+  train:
+    decode: {{name: VideoDecoder}}
+    sample: {{name: Sampler, num_seg: 8, seg_len: 1, select_left: true}}
+    transform:
+      - Scale: {{short_size: 256}}
+      - MultiScaleCrop: {{target_size: {size}}}
+      - RandomFlip:
+      - Image2Array:
+      - Normalization: {{mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225]}}
+OPTIMIZER: {{name: Momentum, momentum: 0.9, learning_rate: 0.01}}
+model_name: features
+output_dir: {folder}/output
+epochs: 1
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds this benchmark's options."""
+    parser.add_argument("--clips", type=count(8), default=16, help="clips of an epoch (default 16)")
+    parser.add_argument("--rounds", type=count(1), default=5, help="epochs of each side (default 5)")
+    add_output_arguments(parser)
+
+
+def main(args: argparse.Namespace) -> None:
+    """Runs the benchmark and prints it."""
+    show(run(args.clips, args.rounds), args, table)
+
+
+def run(num_clips: int = 16, rounds: int = 5) -> Dict[str, Any]:
+    """Times epochs of both sides in turn, for each network.
+
+    The same trainer trains the same head with the same batches. Through the network, an epoch reads the
+    videos and runs the frozen backbone; on features it reads their rows.
+
+    Returns:
+        "device", "paddle", "clips", "rounds", and for each network the median seconds of an epoch of both
+        sides, of the computation of the features, and "ratio": the median over neighbouring pairs.
+    """
+    logger = logging.getLogger("paddlevideo_fast")
+    logger.handlers, logger.propagate = [logging.StreamHandler(io.StringIO())], False
+    result: Dict[str, Any] = {
+        "device": paddle.get_device(),
+        "paddle": paddle.__version__,
+        "clips": num_clips,
+        "rounds": rounds,
+    }
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        clips = write_clips(folder, num_clips=4, num_frames=60)
+        lines = [f"{clips[number % len(clips)]} {number % 8}\n" for number in range(num_clips)]
+        (folder / "train.list").write_text("".join(lines))
+        result["networks"] = {title: _network(folder, title, rounds) for title in NETWORKS}
+    return result
+
+
+def table(result: Dict[str, Any]) -> str:
+    """The result of `run` as text."""
+    lines = [
+        f"  {title:<26}{each['network_sec']:9.3f} s through the network {each['features_sec']:9.4f} s on "
+        f"features  ratio {each['ratio']:.0f}, features computed in {each['computed_sec']:.1f} s"
+        for title, each in result["networks"].items()
+    ]
+    head = (
+        f"an epoch of {result['clips']} clips, head only, on {result['device']}, Paddle {result['paddle']}, "
+        f"{result['rounds']} rounds"
+    )
+    return "\n".join([head, *lines])
+
+
+def _network(folder: Path, title: str, rounds: int) -> Dict[str, float]:
+    backbone, channels, size = NETWORKS[title]
+    config, features = folder / f"{size}.yaml", folder / f"features_{size}"
+    config.write_text(CONFIG.format(backbone=backbone, channels=channels, size=size, folder=folder))
+    weights = folder / f"{size}.pdparams"
+    paddle.seed(1)
+    model = build_model(RunSpec.of(load_config(str(config))).model)
+    paddle.save(model.state_dict(), str(weights))
+    began = time.perf_counter()
+    compute_features(load_config(str(config), [f"weights={weights}"]), features)
+    computed_sec = time.perf_counter() - began
+    sides = {
+        "network": _epoch(load_config(str(config), [f"MODEL.backbone.pretrained={weights}"])),
+        "features": _epoch(load_config(str(config), [f"features={features}", "FINETUNE="])),
+    }
+    seconds: Dict[str, List[float]] = {side: [] for side in sides}
+    for call in sides.values():
+        call()  # warms up
+    for _, side in in_turn(sides, rounds):
+        began = time.perf_counter()
+        sides[side]()
+        seconds[side].append(time.perf_counter() - began)
+    ratios = [network / ours for network, ours in zip(seconds["network"], seconds["features"])]
+    return {
+        "network_sec": statistics.median(seconds["network"]),
+        "features_sec": statistics.median(seconds["features"]),
+        "computed_sec": computed_sec,
+        "ratio": statistics.median(ratios),
+        "least_ratio": min(ratios),
+    }
+
+
+def _epoch(config: Any) -> Callable[[], None]:
+    parts: TrainingParts = training_parts(plan_run(RunSpec.for_training(config)))
+
+    def epoch() -> None:
+        trainer = parts.trainer(parts.phase_loader(), [LearningRate(parts.curve)], plain_phases(1))
+        trainer.fit()
+        float(parts.model.head.fc.bias.sum())  # waits for the device
+
+    return epoch
