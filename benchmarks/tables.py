@@ -149,6 +149,9 @@ _WORDS: Dict[str, str] = {
     "torchcodec": "torchcodec",
     "{} intact files": "{} 个完好的文件",
     "{} damaged .{}": "{} 个损坏的 .{}",
+    "network": "网络",
+    "through the network": "经过网络",
+    "on features": "在特征上",
 }
 
 Word = Callable[..., str]
@@ -258,6 +261,14 @@ def _finetuning(word: Word) -> List[List[str]]:
 def _signed(text: str) -> str:
     """With a minus sign, and a space before the per cent sign."""
     return text.replace("-", "−").replace("%", " %")
+
+
+def _features(word: Word) -> List[List[str]]:
+    rows = [[word("network"), word("through the network"), word("on features"), word("ratio")]]
+    for name, row in load("features")["networks"].items():
+        seconds = f"{row['network_sec']:.2f} s", f"{row['features_sec'] * 1000:.1f} ms"
+        rows.append([name.replace("x", "×"), *seconds, f"{row['ratio']:.0f}×"])
+    return rows
 
 
 def _shift(word: Word) -> List[List[str]]:
@@ -602,6 +613,7 @@ TABLES: Mapping[str, Table] = {
     "saving": _saving,
     "run_ahead": _run_ahead,
     "finetuning": _finetuning,
+    "features": _features,
     "shift": _shift,
     "precision": _precision,
     "processes": _processes,
