@@ -325,8 +325,8 @@ def own_loader(parts: TrainingParts) -> ClipLoader:
     loader = parts.split.loader
     if not isinstance(loader, ClipLoader):
         raise PaddleVideoFastError(
-            "this measurement takes our own reader apart, and the config reads through another loader: add -o "
-            "train_dali=false -o features=null, and compare with  tools/benchmark.py train  with and without"
+            "this measurement takes our own reader apart, and the config reads through another loader: add "
+            "-o train_dali=false -o features=null, and compare with  tools/benchmark.py train"
         )
     return loader
 
