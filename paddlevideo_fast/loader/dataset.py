@@ -282,8 +282,8 @@ class ClipDataset:
             self.records = with_background(self.records, drawn.share, number, self.file_path)
             if number is None and self.num_classes is None:
                 raise LoaderError(
-                    "background.label is missing: with a softmax a video has one class; give that of the "
-                    "background, or set MODEL.head.activation to sigmoid"
+                    "background.label is missing: with a softmax a video has one class; name a class for "
+                    "the background, or set MODEL.head.activation to sigmoid"
                 )
         if windows is not None:
             if self.training:
