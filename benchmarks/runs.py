@@ -8,10 +8,10 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any, Dict, Sequence
+from typing import Any, Callable, Dict, Sequence
 
 from benchmarks.measuring import ROOT
-from paddlevideo_fast.config import load_config
+from paddlevideo_fast.config import Config, load_config
 from paddlevideo_fast.errors import PaddleVideoFastError
 from paddlevideo_fast.report import save_json
 
@@ -34,14 +34,33 @@ def finished_run(config: str, overrides: Sequence[str], folder: Path) -> Dict[st
     Raises:
         PaddleVideoFastError: the run fails, or the folder has a run of another config.
     """
-    kept = folder / "result.json"
-    resolved = json.loads(json.dumps(load_config(config, overrides)))
+    return kept_result(folder, load_config(config, overrides), lambda: _run(config, overrides, folder))
+
+
+def kept_result(folder: Path, config: Config, run: Callable[[], Dict[str, Any]]) -> Dict[str, Any]:
+    """The result of a run, which starts unless its folder has a result.
+
+    Args:
+        folder: of the run's output.
+        config: of the run.
+        run: trains, and returns JSON values.
+
+    Raises:
+        PaddleVideoFastError: the folder has a run of another config.
+    """
+    kept, resolved = folder / "result.json", json.loads(json.dumps(config))
     if kept.is_file():
         result: Dict[str, Any] = json.loads(kept.read_text(encoding="utf-8"))
         if result.pop("config") != resolved:
             raise PaddleVideoFastError(f"{kept}: is of another config; remove it or choose another --output")
         return result
     folder.mkdir(parents=True, exist_ok=True)
+    result = run()
+    save_json({**result, "config": resolved}, kept)
+    return result
+
+
+def _run(config: str, overrides: Sequence[str], folder: Path) -> Dict[str, Any]:
     flags = [part for override in overrides for part in ("-o", override)]
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     with (folder / "console.log").open("wb") as log:
@@ -50,9 +69,7 @@ def finished_run(config: str, overrides: Sequence[str], folder: Path) -> Dict[st
     if code:
         raise PaddleVideoFastError(f"{folder}/console.log: the run ended with {code}; its last lines say why")
     cpu_sec = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    result = {"wall_sec": wall_sec, "cpu_sec": cpu_sec, **_read(folder / "metrics.jsonl")}
-    save_json({**result, "config": resolved}, kept)
-    return result
+    return {"wall_sec": wall_sec, "cpu_sec": cpu_sec, **_read(folder / "metrics.jsonl")}
 
 
 def _read(path: Path) -> Dict[str, Any]:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import argparse
 import re
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, Sequence
+from statistics import mean
+from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
 
 from benchmarks.chart import CHART, RECIPES, draw_speed
 from benchmarks.measuring import ROOT, load
@@ -22,6 +23,13 @@ _VIDEOS = ("mma_demo.mp4", "nasa.mp4", "pancake.mkv")
 
 # What the tables say, in English and in Chinese.
 _WORDS: Dict[str, str] = {
+    "training": "训练方式",
+    "all classes": "全部类别",
+    "frequent half": "较多的一半",
+    "rare half": "较少的一半",
+    "rarest class": "最少的类别",
+    "plain": "普通训练",
+    "plain, then sampler: balanced": "先普通训练，再 `sampler: balanced`",
     "side": "实现",
     "steps a second": "步/秒",
     "config": "配置",
@@ -540,6 +548,27 @@ def _multigrid(word: Word) -> List[List[str]]:
     return rows
 
 
+def _imbalance(word: Word) -> List[List[str]]:
+    return imbalance_rows(load("imbalance"), word)
+
+
+def imbalance_rows(result: Mapping[str, Any], word: Word) -> List[List[str]]:
+    """What `imbalance` found: means over seeds, with the least and the greatest."""
+    rows = [[word("training"), *map(word, ("all classes", "frequent half", "rare half", "rarest class"))]]
+    for name, runs in result["rows"].items():
+        shares = [(*(mean(part) for part in (each, *_halves(each))), each[-1]) for each in runs]
+        cells = [
+            f"{100 * mean(seeds):.0f} % ({100 * min(seeds):.0f}–{100 * max(seeds):.0f})"
+            for seeds in zip(*shares)
+        ]
+        rows.append([word(name) if name.startswith("plain") else f"`{name}`", *cells])
+    return rows
+
+
+def _halves(values: Sequence[float]) -> Tuple[Sequence[float], Sequence[float]]:
+    return values[: len(values) // 2], values[len(values) // 2 :]
+
+
 _TRIED = ("ours", "ours, nearest", "decord", "OpenCV", "torchcodec")
 
 
@@ -608,6 +637,7 @@ def _named(word: Word, reader: str, found: Any) -> str:
 
 
 TABLES: Mapping[str, Table] = {
+    "imbalance": _imbalance,
     "multigrid": _multigrid,
     "trainer": _trainer,
     "saving": _saving,

@@ -26,6 +26,7 @@ BENCHMARKS = {
     "features": "an epoch of a head on stored features, and through the network with a frozen backbone",
     "pipeline": "from a file to a training clip, against decord, PIL and float32",
     "opening": "opening spans of an hour-long video, with an index on disk and without",
+    "imbalance": "accuracy of rare classes with class weights, samplers, focal loss and logit adjustment",
     "loader": "batches a second: uint8 through our workers, and float32 through Paddle's",
     "reader": "CPU time and wrong frames: OpenCV, decord, PyAV in sequence, ours, ours on prepared videos",
     "reader_cost": "CPU time of reading 8 sparse frames, against another checkout of the repository",

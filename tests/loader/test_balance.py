@@ -138,6 +138,16 @@ def test_draws_have_the_shapes_of_multigrid():
     assert {request.crop_size for request in reshaped.batches(2)[1]} == {20}
 
 
+def test_draws_with_several_clips_from_one_decode():
+    draws = make_draws(records_of(), "balanced", seed=5)
+    sampler = ClipBatchSampler(64, 8, shuffle=True, drop_last=True, seed=5, draws=draws, clips_per_video=2)
+    for turn in range(2):  # two epochs share one order
+        seen = flat(sampler.batches(2 * turn)) + flat(sampler.batches(2 * turn + 1))
+        counts = draws.counts(turn)
+        pairs = [(index, draw) for index in range(64) for draw in range(counts[index])]
+        assert sorted(seen) == sorted((*pair, clip) for pair in pairs for clip in range(2))
+
+
 def test_a_plain_run_has_the_order_and_the_clips_that_it_always_had():
     sampler = ClipBatchSampler(50, 5, shuffle=True, drop_last=True, seed=7, rank=1, world_size=2, num_views=2)
     order = generator(ORDER, 7, 3).permutation(100)[1::2]
