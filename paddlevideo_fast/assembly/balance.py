@@ -9,18 +9,18 @@ import numpy as np
 from paddlevideo_fast.loader.balance import class_counts
 from paddlevideo_fast.loader.dataset import ClipDataset
 from paddlevideo_fast.loader.transforms import RandomFlip
-from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.modeling.losses import tell_class_counts
 
-_LOGGER = get_logger(__name__)
 
-
-def balance(model: Any, dataset: ClipDataset) -> None:
-    """Tells the losses of a network how many clips of each class an epoch of training has, and logs one line.
+def balance(model: Any, dataset: ClipDataset) -> str:
+    """Tells the losses of a network how many clips of each class an epoch of training has.
 
     Args:
         model: to be trained.
         dataset: what it is trained on, with labels below the network's number of classes.
+
+    Returns:
+        A line for the user; see `summary`.
 
     Raises:
         ConfigError: a loss cannot be trained with them, as for weights of another number of classes.
@@ -28,7 +28,7 @@ def balance(model: Any, dataset: ClipDataset) -> None:
     methods = tell_class_counts(model, clips_of_classes(dataset, model.num_classes).tolist())
     if dataset.draws is not None:
         methods = [f"sampler {dataset.sampler}", *methods]
-    _LOGGER.info(summary(class_counts(dataset.records, model.num_classes), methods))
+    return summary(class_counts(dataset.records, model.num_classes), methods)
 
 
 def clips_of_classes(dataset: ClipDataset, num_classes: int) -> np.ndarray:

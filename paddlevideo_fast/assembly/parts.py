@@ -33,7 +33,11 @@ logger = get_logger(__name__)
 
 @dataclass
 class TrainingParts:
-    """What a training run is made of, before its first step."""
+    """What a training run is made of, before its first step.
+
+    Attributes:
+        classes: a line on the records of each class; see `assembly.balance`.
+    """
 
     plan: RunPlan
     model: Any
@@ -42,6 +46,7 @@ class TrainingParts:
     split: Split
     distribution: Distribution = field(default_factory=Distribution)
     freezing: Optional[Freezing] = None
+    classes: str = ""
 
     @property
     def spec(self) -> RunSpec:
@@ -129,12 +134,12 @@ def training_parts(
         stages = None if spec.runtime.recompute is True else spec.runtime.recompute
         recompute_stages(model, stages, plan.precision.operators)
     split = make_split(spec, "train", model.layout, distribution, folder)
-    balance(model, split.dataset)
+    classes = balance(model, split.dataset)
     if from_features:
         split = with_features(spec, "train", split)
     model = with_static_graph(spec, model)
     curve = _scaled(spec, plan.curve or curve, distribution.world_size)
-    return TrainingParts(plan, model, optimizer, curve, split, distribution, freezing)
+    return TrainingParts(plan, model, optimizer, curve, split, distribution, freezing, classes)
 
 
 def _frozen(spec: RunSpec, model: nn.Layer, num_epochs: int) -> Optional[Freezing]:

@@ -217,6 +217,7 @@ def _describe(trainer: Trainer, parts: TrainingParts, checkpoint: Optional[Check
         share = -(-len(dataset) // dataset.clips_per_video)
         text = "an epoch reads %d of the %d videos and makes %d clips of each"
         logger.info(text, share, len(dataset), dataset.clips_per_video)
+    logger.info(parts.classes)
     logger.info(describe_environment())
 
 

@@ -81,7 +81,9 @@ def examined(config, monkeypatch):
         monkeypatch.setattr(diagnosis, "num_cores", lambda: 2)
         told = []
         result = doctor.examine(load_config(str(config(**values))), steps=4, progress=told.append)
-        assert told[:3] == [
+        assert told[0].startswith("training list: ")
+        assert told[0].endswith("balanced by: nothing")
+        assert told[1:4] == [
             "training 4 steps on the real loader",
             "reading alone, stage by stage",
             "training 4 steps on made-up batches",
