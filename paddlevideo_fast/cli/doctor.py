@@ -1,12 +1,14 @@
-"""Says where the time of a training run goes and what would make it faster.
+"""Says where the time of a training run goes and what would make it faster, or whether a GPU computes right.
 
-Example:
+Examples:
     paddlevideo-fast doctor -c configs/quickstart/tsm_motion.yaml -o DATASET.num_workers=2
+    paddlevideo-fast doctor --device-check
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
 from typing import Optional, Sequence
 
@@ -20,13 +22,20 @@ from paddlevideo_fast.cli.command import (
     timed_progress,
 )
 from paddlevideo_fast.config.load import load_config
+from paddlevideo_fast.errors import EXIT_FAILURES
+from paddlevideo_fast.locks import only_writer
 from paddlevideo_fast.process import prepare_process
 
 
 def build_parser() -> argparse.ArgumentParser:
     """The parser of `paddlevideo-fast doctor`."""
     parser = command_parser("doctor", __doc__)
-    add_config_arguments(parser)
+    add_config_arguments(parser, required=False)
+    parser.add_argument(
+        "--device-check",
+        action="store_true",
+        help="compare the GPU with the CPU in a minute, without a config; writes device_check.json",
+    )
     parser.add_argument(
         "--steps", type=count(2), default=20, help="steps to time, fewer where they are slow (default 20)"
     )
@@ -38,11 +47,39 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
-    """Runs the doctor; 2: wrong input, told in one message."""
-    return run_command(_run, build_parser().parse_args(argv))
+    """Runs the doctor; 1: a check of the device failed; 2: wrong input, told in one message."""
+    return run_command(_run, parse_args(argv))
 
 
-def _run(args: argparse.Namespace) -> None:
+def parse_args(argv: Optional[Sequence[str]]) -> argparse.Namespace:
+    """The command line, with the rules between its flags."""
+    parser = build_parser()
+    args = parser.parse_args(argv)
+    if not args.device_check and args.config is None:
+        parser.error("-c/--config: is required, unless --device-check is given")
+    if args.device_check and (args.config or args.override):
+        parser.error("--device-check: takes no config; leave out -c and -o")
+    return args
+
+
+def _check_device(args: argparse.Namespace) -> int:
+    prepare_process()
+    progress = timed_progress()
+    with quiet_import():
+        from paddlevideo_fast.doctor import device_check
+        from paddlevideo_fast.report import save_json
+    result = device_check.check_device(progress)
+    print(json.dumps(result, indent=1) if args.json else device_check.table(result))
+    with only_writer(args.output, "device_check", given_by="--output"):
+        save_json(result, args.output / "device_check.json")
+    progress(f"written to {args.output / 'device_check.json'}")
+    failed = any(each["outcome"] == "failed" for each in result["checks"])
+    return EXIT_FAILURES if failed else 0
+
+
+def _run(args: argparse.Namespace) -> int:
+    if args.device_check:
+        return _check_device(args)
     progress = timed_progress()
     prepare_process(args.config, args.override)
     with quiet_import():
@@ -50,3 +87,4 @@ def _run(args: argparse.Namespace) -> None:
     result = doctor.examine(load_config(args.config, args.override), args.steps, progress)
     show_result(result, args, doctor.report, "doctor", doctor.draw)
     progress(f"written to {args.output}")
+    return 0

@@ -1,0 +1,327 @@
+"""Checks in a minute that a GPU trains, exports and predicts as a CPU does.
+
+Each check compares the device with the CPU's float32 on a small TSM, with the tolerances below. `tests/gpu`
+has the long checks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import platform
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterator, List, Literal, Mapping, Optional, Sequence, Tuple
+
+import numpy as np
+import paddle
+
+from paddlevideo_fast.config import load_config
+from paddlevideo_fast.deploy.export import ExportOptions, export_model
+from paddlevideo_fast.deploy.program import ProgramOptions, Provider, ProviderError, open_program
+from paddlevideo_fast.engine import MixedPrecision, Precision, Trainer
+from paddlevideo_fast.engine.callbacks import Callback
+from paddlevideo_fast.engine.prefetch import device_inputs, to_device
+from paddlevideo_fast.errors import MissingExtraError
+from paddlevideo_fast.loader import Batch
+from paddlevideo_fast.machine import gpu_number
+from paddlevideo_fast.modeling import Preprocess, build_model
+from paddlevideo_fast.schedule.phases import plain_phases
+
+TOLERANCES = {
+    "float32": 5e-3,
+    "bfloat16": 5e-2,
+    "float16": 2e-2,
+}  # of losses and logits, relative; TF32 is on
+_NUM_CLASSES, _NUM_STEPS, _SIDE = 8, 4, 56
+
+Dtype = Literal["float16", "bfloat16"]
+
+
+class NotRun(Exception):
+    """A check cannot run here; the message says why."""
+
+
+class CheckFailed(Exception):
+    """A check has found something wrong; the message says what."""
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """What became of a check.
+
+    Attributes:
+        name: what was tried.
+        outcome: "ok", "failed" or "not run".
+        figure: what was measured, or why the check failed or did not run.
+    """
+
+    name: str
+    outcome: Literal["ok", "failed", "not run"]
+    figure: str
+
+
+def no_gpu() -> Optional[str]:
+    """Why Paddle computes on no GPU here; None: it does."""
+    if gpu_number(paddle.get_device()) is not None:
+        return None
+    if not paddle.is_compiled_with_cuda():
+        return "this Paddle is built for CPUs; install paddlepaddle-gpu"
+    return "this Paddle is built for GPUs and finds none: look at the driver with nvidia-smi"
+
+
+def check_device(
+    progress: Callable[[str], None] = lambda text: None, device: Optional[str] = None
+) -> Dict[str, Any]:
+    """Runs all checks; one that fails does not keep the others from running.
+
+    Args:
+        progress: called with the name of each check before it runs.
+        device: Paddle's name of the device; None: the one that Paddle computes on. Where that is the CPU,
+            nothing runs, and each result says why.
+
+    Returns:
+        JSON values: "environment", and "checks", a list of the attributes of `CheckResult`.
+    """
+    reason = no_gpu() if device is None else None
+    results = []
+    for name, check in CHECKS.items():
+        if reason:
+            results.append(CheckResult(name, "not run", reason))
+            continue
+        progress(name)
+        results.append(_result(name, check, device or paddle.get_device()))
+    return {"environment": environment(), "checks": [asdict(result) for result in results]}
+
+
+def table(result: Mapping[str, Any]) -> str:
+    """The result of `check_device` as text."""
+    environment_lines = [f"{name:<12}{value}" for name, value in result["environment"].items()]
+    rows = [f"{each['outcome']:<8}{each['name']:<34}{each['figure']}" for each in result["checks"]]
+    return "\n".join([*environment_lines, "", *rows])
+
+
+def environment() -> Dict[str, str]:
+    """What decides whether a device computes right: versions, device and driver."""
+    found = {
+        "python": platform.python_version(),
+        "system": platform.platform(),
+        "paddle": paddle.__version__,
+        "cuda": str(paddle.version.cuda()),
+        "cudnn": str(paddle.version.cudnn()),
+    }
+    number = gpu_number(paddle.get_device())
+    if number is not None:
+        properties = paddle.device.cuda.get_device_properties(number)
+        found["device"] = f"{properties.name}, sm_{properties.major}{properties.minor}"
+        found["memory"] = f"{properties.total_memory / 2**30:.0f} GiB"
+        found["devices"] = str(paddle.device.cuda.device_count())
+    return found
+
+
+def _result(name: str, check: Callable[[str], str], device: str) -> CheckResult:
+    try:
+        return CheckResult(name, "ok", check(device))
+    except (NotRun, ProviderError, MissingExtraError) as reason:
+        return CheckResult(name, "not run", str(reason))
+    except Exception as error:  # whatever a device or its driver does is what the table is for
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        return CheckResult(name, "failed", f"{type(error).__name__}: {lines[-1] if lines else ''}")
+
+
+@contextlib.contextmanager
+def computing_on(device: str) -> Iterator[None]:
+    """Context in which Paddle computes on a device."""
+    before = paddle.get_device()
+    paddle.set_device(device)
+    try:
+        yield
+    finally:
+        paddle.set_device(before)
+
+
+class BatchList:
+    """A loader of given batches; each takes `sec` to make."""
+
+    def __init__(self, batches: Sequence[Batch], sec: float = 0.0) -> None:
+        self._batches = batches
+        self._sec = sec
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    def epoch(self, epoch: int, start_batch: int = 0) -> Iterator[Batch]:
+        """The batches, from `start_batch` on."""
+        for batch in self._batches[start_batch:]:
+            time.sleep(self._sec)
+            yield batch
+
+    def close(self) -> None:
+        """There are no workers to end."""
+
+
+class _Losses(Callback):
+    def __init__(self) -> None:
+        self.losses: List[float] = []
+
+    def step_end(self, trainer: Trainer) -> None:
+        self.losses.append(trainer.drain()["loss"])
+
+
+def made_up_batches(num: int, batch_size: int = 4, side: int = _SIDE) -> List[Batch]:
+    """Batches of noise, the same in each call."""
+    rng = np.random.default_rng(0)
+    return [
+        Batch(
+            rng.integers(0, 256, (batch_size, 8, side, side, 3), np.uint8),
+            rng.integers(0, _NUM_CLASSES, batch_size),
+            np.arange(batch_size),
+            np.zeros(batch_size, np.int64),
+        )
+        for _ in range(num)
+    ]
+
+
+def small_trainer(
+    loader: BatchList,
+    callbacks: Sequence[Callback] = (),
+    precision: Optional[Precision] = None,
+    data_format: str = "NCHW",
+    width: int = 8,
+) -> Trainer:
+    """A trainer of a small TSM on the current device; its weights are the same on all devices."""
+    device = paddle.get_device()
+    backbone = {"name": "ResNetTSM", "depth": 18, "num_seg": 8, "width": width, "data_format": data_format}
+    head = {"name": "TSMHead", "num_classes": _NUM_CLASSES, "in_channels": 8 * width, "drop_ratio": 0.0}
+    section = {
+        "framework": "Recognizer2D",
+        "backbone": backbone,
+        "head": {**head, "data_format": data_format},
+    }
+    with computing_on("cpu"):
+        paddle.seed(0)
+        state = {name: value.numpy() for name, value in build_model(section).state_dict().items()}
+    with computing_on(device):
+        model = build_model(section)
+        model.set_state_dict(state)
+        optimizer = paddle.optimizer.Momentum(0.01, 0.9, model.parameters())
+    return Trainer(
+        model,
+        optimizer,
+        lambda phase: loader,
+        Preprocess(layout=model.layout),
+        plain_phases(1),
+        callbacks,
+        precision=precision,
+    )
+
+
+def losses_on(
+    device: str, precision: Optional[Precision] = None, data_format: str = "NCHW"
+) -> Tuple[float, ...]:
+    """The losses of a few training steps."""
+    kept = _Losses()
+    with computing_on(device):
+        small_trainer(BatchList(made_up_batches(_NUM_STEPS)), [kept], precision, data_format).fit()
+    return tuple(kept.losses)
+
+
+def deviation(found: Any, expected: Any) -> float:
+    """The largest difference, relative to the largest expected value."""
+    found, expected = np.asarray(found, np.float64), np.asarray(expected, np.float64)
+    return float(np.abs(found - expected).max() / np.abs(expected).max())
+
+
+def _within(found: Any, expected: Any, tolerance: float) -> str:
+    value = deviation(found, expected)
+    if not value <= tolerance:  # nor where it is NaN
+        raise CheckFailed(f"deviates by {value:.1e}, allowed {tolerance:.0e}")
+    return f"deviates by {value:.1e}, allowed {tolerance:.0e}"
+
+
+def _training(dtype: Optional[Dtype], level: Literal["O1", "O2"] = "O1") -> Callable[[str], str]:
+    def check(device: str) -> str:
+        if dtype is not None:
+            with computing_on(device):
+                is_float16 = dtype == "float16"
+                has = paddle.amp.is_float16_supported if is_float16 else paddle.amp.is_bfloat16_supported
+                if device == "cpu" or not has():
+                    raise NotRun(f"this device cannot train in {dtype}")
+        precision = None if dtype is None else MixedPrecision(level, dtype)
+        return _within(losses_on(device, precision), losses_on("cpu"), TOLERANCES[dtype or "float32"])
+
+    return check
+
+
+def _channels_last(device: str) -> str:
+    return _within(losses_on(device, data_format="NHWC"), losses_on("cpu"), TOLERANCES["float32"])
+
+
+def _copies(device: str) -> str:
+    batches = made_up_batches(12, side=_SIDE)
+    with computing_on(device):
+        for batch, moved in zip(batches, to_device(iter(batches))):
+            clips, labels = device_inputs(moved)
+            if not (np.asarray(clips) == batch.clips).all() or not (labels.numpy() == batch.labels).all():
+                raise CheckFailed("a batch has changed on its way to the device")
+    return f"{len(batches)} batches are the same on the device"
+
+
+def _overlap(device: str) -> str:
+    batches = made_up_batches(12, batch_size=8, side=112)
+
+    def step_sec(loader_sec: float) -> float:
+        with computing_on(device):
+            trainer = small_trainer(BatchList(batches, loader_sec), width=32)
+            began = time.perf_counter()
+            trainer.fit()
+            if gpu_number(device) is not None:
+                paddle.device.synchronize()
+        return (time.perf_counter() - began) / len(batches)
+
+    step_sec(0.0)  # the first run finds its algorithms
+    train_sec = step_sec(0.0)
+    both_sec = step_sec(train_sec)
+    told = f"a step of {train_sec * 1e3:.0f} ms takes {both_sec * 1e3:.0f} ms with as long a reading"
+    if gpu_number(device) is not None and both_sec > 1.6 * train_sec:
+        raise CheckFailed(f"{told}: reading and computing do not overlap")
+    return told
+
+
+def _serving(provider: Provider, is_onnx: bool) -> Callable[[str], str]:
+    def check(device: str) -> str:
+        with tempfile.TemporaryDirectory() as name:
+            files = _exported(Path(name), is_onnx)
+            program = files.onnx if is_onnx else files.program
+            assert program is not None
+            clips = np.random.default_rng(0).standard_normal((2, 8, 3, _SIDE, _SIDE)).astype("float32")
+            expected = open_program(program, options=ProgramOptions(providers=("cpu",))).run(clips)
+            found = open_program(program, options=ProgramOptions(providers=(provider,))).run(clips)
+        return _within(found, expected, TOLERANCES["float32"])
+
+    return check
+
+
+def _exported(folder: Path, is_onnx: bool) -> Any:
+    config = load_config("tsm_motion")
+    with computing_on("cpu"):
+        paddle.save(build_model(config["MODEL"]).state_dict(), str(folder / "weights.pdparams"))
+    options = ExportOptions(onnx_opset=13 if is_onnx else None)
+    return export_model(config, folder / "weights.pdparams", folder / "exported", options=options)
+
+
+CHECKS: Dict[str, Callable[[str], str]] = {
+    "training, float32": _training(None),
+    "training, bfloat16 O1": _training("bfloat16"),
+    "training, bfloat16 O2": _training("bfloat16", "O2"),
+    "training, float16 O1": _training("float16"),
+    "training, float16 O2": _training("float16", "O2"),
+    "training, channels last": _channels_last,
+    "copies to the device": _copies,
+    "reading beside computing": _overlap,
+    "Paddle Inference, CUDA": _serving("cuda", False),
+    "Paddle Inference, TensorRT": _serving("tensorrt", False),
+    "onnxruntime, CUDA": _serving("cuda", True),
+    "onnxruntime, TensorRT": _serving("tensorrt", True),
+}

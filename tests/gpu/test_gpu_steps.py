@@ -1,0 +1,91 @@
+"""Steps on a GPU: numbers, read-backs, averages and memory."""
+
+from __future__ import annotations
+
+import numpy as np
+import paddle
+import pytest
+
+from paddlevideo_fast.deploy.program import ProviderError
+from paddlevideo_fast.doctor.device_check import (
+    CHECKS,
+    BatchList,
+    NotRun,
+    computing_on,
+    deviation,
+    losses_on,
+    made_up_batches,
+    small_trainer,
+)
+from paddlevideo_fast.engine.callbacks import Callback, ExponentialMovingAverage, Recorder
+from paddlevideo_fast.errors import MissingExtraError
+from paddlevideo_fast.machine import gpu_number
+from tests.support.read_backs import read_backs
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_a_check_of_the_doctor(device, name):
+    """Steps in all precisions and layouts, copies, overlap, CUDA and TensorRT against the CPU's float32."""
+    try:
+        CHECKS[name](device)
+    except (NotRun, ProviderError, MissingExtraError) as reason:
+        pytest.skip(str(reason))
+
+
+def test_two_runs_take_the_same_steps_within_rounding(device):
+    assert deviation(losses_on(device), losses_on(device)) < 1e-3
+
+
+def test_a_step_between_log_lines_reads_nothing_back(device):
+    with computing_on(device), read_backs() as found:
+        trainer = small_trainer(BatchList(made_up_batches(12)), [Recorder([], 100)])
+        trainer.callbacks.append(ExponentialMovingAverage(trainer.model, 0.9))
+        trainer.fit()
+    assert len(found.steps) == 13
+    assert [step for step in found.steps if step] == []
+
+
+class _Average(Callback):
+    """The moving average in NumPy."""
+
+    def __init__(self, model):
+        self.model, self.values, self.step = model, {}, 0
+
+    def fit_begin(self, trainer):
+        self.values = {name: each.numpy() for name, each in self.model.named_parameters()}
+
+    def step_end(self, trainer):
+        decay = min(0.9, (1 + trainer.state.step) / (10 + trainer.state.step))
+        for name, each in self.model.named_parameters():
+            self.values[name] = decay * self.values[name] + (1 - decay) * each.numpy()
+
+
+def test_the_moving_average_is_the_one_of_numpy(device):
+    with computing_on(device):
+        trainer = small_trainer(BatchList(made_up_batches(6)))
+        ours = ExponentialMovingAverage(trainer.model, 0.9)
+        theirs = _Average(trainer.model)
+        trainer.callbacks += [ours, theirs]
+        trainer.fit()
+        found = {name: value.numpy() for name, value in ours.tensors().items()}
+    assert found
+    for name, value in found.items():
+        np.testing.assert_allclose(value, theirs.values[name], rtol=1e-4, atol=1e-6)
+
+
+class _Memory(Callback):
+    def __init__(self):
+        self.mebibytes = {}
+
+    def step_end(self, trainer):
+        if trainer.state.step in (100, 1000):
+            self.mebibytes[trainer.state.step] = paddle.device.cuda.memory_allocated() / 2**20
+
+
+def test_memory_is_flat_over_1000_steps(device):
+    if gpu_number(device) is None:
+        pytest.skip("Paddle counts memory on GPUs only")
+    kept = _Memory()
+    with computing_on(device):
+        small_trainer(BatchList(made_up_batches(8) * 125), [kept]).fit()
+    assert kept.mebibytes[1000] <= kept.mebibytes[100] + 1
