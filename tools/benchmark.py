@@ -24,6 +24,7 @@ BENCHMARKS = {
     "finetuning": "a training step with frozen and with recomputed stages: time and memory",
     "multigrid_training": "multigrid against plain training: top-1, time and curves of real runs",
     "features": "an epoch of a head on stored features, and through the network with a frozen backbone",
+    "on_gpu": "what the README claims for GPUs, all in turn, into files named after the device",
     "pipeline": "from a file to a training clip, against decord, PIL and float32",
     "opening": "opening spans of an hour-long video, with an index on disk and without",
     "imbalance": "accuracy of rare classes with class weights, samplers, focal loss and logit adjustment",

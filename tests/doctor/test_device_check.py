@@ -1,0 +1,85 @@
+"""The check of a device: what it says without one, and what it does on one, rehearsed on the CPU."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks import on_gpu
+from paddlevideo_fast.cli.doctor import main
+from paddlevideo_fast.doctor import device_check
+from paddlevideo_fast.doctor.device_check import CHECKS, check_device, table
+from paddlevideo_fast.errors import PaddleVideoFastError
+
+ROOT = Path(__file__).resolve().parents[2]
+REASONS = ("this Paddle is built for CPUs", "this Paddle is built for GPUs and finds none")
+
+pytestmark = pytest.mark.skipif(device_check.no_gpu() is None, reason="there is a GPU: tests/gpu runs")
+
+
+@pytest.mark.smoke
+def test_without_a_gpu_nothing_passes(tmp_path, capsys):
+    assert main(["--device-check", "--output", str(tmp_path)]) == 0
+    told = capsys.readouterr().out
+    result = json.loads((tmp_path / "device_check.json").read_text())
+    assert [each["name"] for each in result["checks"]] == list(CHECKS)
+    assert {each["outcome"] for each in result["checks"]} == {"not run"}
+    assert all(each["figure"].startswith(REASONS) for each in result["checks"])
+    assert told.count("not run") == len(CHECKS)
+
+
+def test_the_checks_compute_what_they_say(monkeypatch, capsys, tmp_path):
+    """On the CPU a device that is the CPU deviates by nothing, and one that computes otherwise is found."""
+    names = ["training, float32", "training, bfloat16 O1", "training, channels last", "copies to the device"]
+    monkeypatch.setattr(device_check, "CHECKS", {name: CHECKS[name] for name in names})
+    seen = []
+    result = check_device(seen.append, "cpu")
+    assert seen == names
+    assert [each["outcome"] for each in result["checks"]] == ["ok", "not run", "ok", "ok"]
+    assert "12 batches are the same on the device" in table(result)
+    exact = device_check.losses_on("cpu")
+
+    def losses(device, *_, **__):
+        return exact if device == "cpu" else tuple(loss * 1.01 for loss in exact)
+
+    monkeypatch.setattr(device_check, "losses_on", losses)
+    monkeypatch.setattr(device_check, "no_gpu", lambda: None)
+    monkeypatch.setattr(device_check, "CHECKS", {names[0]: CHECKS[names[0]]})
+    monkeypatch.setattr("paddle.get_device", lambda: "gpu:0")
+    monkeypatch.setattr(device_check, "environment", dict)
+    assert main(["--device-check", "--output", str(tmp_path)]) == 1
+    assert "failed  training, float32" in capsys.readouterr().out
+
+
+def test_the_suite_for_gpus_says_what_it_would_run():
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "tests/gpu", "-p", "no:cacheprovider"],
+        cwd=ROOT,
+        env={name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout
+    assert "the GPU suite was not run" in done.stdout
+    assert "test_every_option_of_runtime_trains[tf32]" in done.stdout
+    assert " passed" not in done.stdout
+    assert " failed" not in done.stdout
+
+
+def test_measurements_without_a_gpu_are_one_error(tmp_path):
+    with pytest.raises(PaddleVideoFastError, match="would measure: shift, trainer, loader"):
+        on_gpu.main(on_gpu.argparse.Namespace(only=None, output=tmp_path))
+    assert on_gpu.result_file("shift", tmp_path).name.startswith("shift-cpu-paddle")
+
+
+@pytest.mark.parametrize("words", [[], ["--device-check", "-c", "tsm_motion"]])
+def test_the_flags_fit_together(words, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == 2
+    assert "--device-check" in capsys.readouterr().err
