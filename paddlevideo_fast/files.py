@@ -14,6 +14,7 @@ import contextlib
 import errno
 import hashlib
 import os
+import re
 import stat
 from pathlib import Path
 from typing import Dict, Iterator, List, Union
@@ -181,3 +182,17 @@ def _sync(path: Path) -> None:
 def whence(path: Union[str, Path]) -> str:
     """For the message that a file is missing: where its path starts; empty for an absolute path."""
     return "" if os.path.isabs(path) else f"; paths start from the current folder, {os.getcwd()}"
+
+
+PIPE = "-"  # the standard input, where a file is asked for
+
+
+def is_live(address: str) -> bool:
+    """Whether an input is a pipe (`-` or a named one), the address of a stream, or a device (a camera)."""
+    if address == PIPE:
+        return True
+    try:
+        mode = os.stat(address).st_mode
+    except (OSError, ValueError):
+        return bool(re.match(r"(?!file:)[a-z][a-z0-9+.]*://", address))
+    return stat.S_ISFIFO(mode) or stat.S_ISCHR(mode)

@@ -29,8 +29,8 @@ from paddlevideo_fast.cli.command import (
     run_command,
 )
 from paddlevideo_fast.config.load import load_config
-from paddlevideo_fast.decode.live import LiveSource, is_live
 from paddlevideo_fast.errors import EXIT_FAILURES, EXIT_USER_ERROR, PaddleVideoFastError
+from paddlevideo_fast.files import is_live
 from paddlevideo_fast.locks import only_writer
 from paddlevideo_fast.names import printable
 from paddlevideo_fast.process import prepare_process
@@ -309,6 +309,7 @@ def _predict_live(args: argparse.Namespace) -> int:
     """Prints the prediction of each window of a live input as it comes, until the input ends."""
     prepare_process(args.config, args.override)
     with quiet_import():
+        from paddlevideo_fast.decode.live import LiveSource
         from paddlevideo_fast.deploy.live import live_row, predict_live
         from paddlevideo_fast.deploy.prediction import Windowing
     windowing = Windowing(args.window_sec, args.stride_sec)

@@ -42,6 +42,7 @@ _LENGTH = struct.Struct(">I")  # in front of a unit of H.264 and HEVC, in nearly
 
 # Of packets that changed places, the first ones may by accident begin and end where they should.
 _NEAR = 16
+_ZEROED = 16  # bytes; no codec begins a picture with as many zeros
 
 _JPEG_START, _JPEG_END = b"\xff\xd8", b"\xff\xd9"
 _JPEG_PADDING = 64
@@ -76,7 +77,9 @@ def misplaced(packets: Sequence[Any], codec_context: Any) -> List[int]:
     else:
         return []
     odd = [place for place in odd if not is_sound(packets[place])]
-    near = {other for place in odd for other in range(place - _NEAR, place + _NEAR + 1)}
+    # a packet that begins with zeros was overwritten where it stands: nothing near it has moved
+    moved = [place for place in odd if any(memoryview(packets[place])[:_ZEROED])]
+    near = {*odd, *(other for place in moved for other in range(place - _NEAR, place + _NEAR + 1))}
     return sorted(near.intersection(range(len(packets)))) if odd else []
 
 

@@ -29,27 +29,16 @@ import numpy as np
 from paddlevideo_fast.decode.colour import RgbConverter
 from paddlevideo_fast.decode.reader import VideoReader
 from paddlevideo_fast.errors import VideoDecodeError
+from paddlevideo_fast.files import PIPE
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.names import printable
 
-PIPE = "-"
 WhenSlow = Literal["drop", "wait"]
 
 _STDIN = 0
 _ENDED = "the stream has ended"
 _JUMP_SEC = 10.0  # times that go back, or on by more, are those of a stream that began anew
 _LONGEST_PAUSE_SEC = 30.0
-
-
-def is_live(address: str) -> bool:
-    """Whether an input is a pipe (`-` or a named one), the address of a stream, or a device (a camera)."""
-    if address == PIPE:
-        return True
-    try:
-        mode = os.stat(address).st_mode
-    except (OSError, ValueError):
-        return bool(re.match(r"(?!file:)[a-z][a-z0-9+.]*://", address))
-    return stat.S_ISFIFO(mode) or stat.S_ISCHR(mode)
 
 
 class LiveFrame(NamedTuple):

@@ -170,7 +170,7 @@ def make(argv: Optional[Sequence[str]] = None) -> int:
     With --motions 2 a clip shows two motions at once, such as to the left and growing, and has two labels.
     The lists are train.jsonl and valid.jsonl then.
 
-    Examples:
+    Example:
         paddlevideo-fast data motion --output data/motion --train 10000 --valid 400
         paddlevideo-fast data motion --output data/two_motions --motions 2
     """

@@ -28,7 +28,9 @@ def test_the_classic_path_shows_the_same(clips, name, seed):
     classic = classic_clip(clips[0], *recipe, (MEAN, STD), np.random.default_rng(seed))
     record = VideoRecord(clips[0], 0)
     with open_video(clips[0]) as reader:
-        ours = Pipeline(*recipe)(reader, record, ClipRequest(0, 0), np.random.default_rng(seed)).pixels
+        rngs = [np.random.default_rng(seed)]
+        (clip,) = Pipeline(*recipe)(reader, record, [ClipRequest(0, 0)], rngs)
+    ours = clip.pixels
     assert classic.dtype == np.float32
     assert classic.shape == (len(ours), 3, 224, 224)
     pixels = (classic.transpose(0, 2, 3, 1) * np.float32(STD) + np.float32(MEAN)) * 255

@@ -61,7 +61,7 @@ def test_a_config_inherits_from_a_name(tmp_path):
             "tsm_k400",
             "either; did you mean tsm_k400_frames, tsm_k400_frames_nhwc",
         ),
-        ("tsm_motoin", "no built-in config has this name, either; did you mean tsm_motion, tsn_motion?"),
+        ("tsm_motoin", "no built-in config has this name, either; did you mean tsm_motion, tsn_motion"),
         ("something", "no built-in config has this name, either; paddlevideo-fast zoo  lists them"),
         ("tsm_motion.yaml", "there is no such file; the built-in config is called tsm_motion"),
         ("configs/quickstart/tsm.yaml", "there is no such file; paths start from the current folder, "),

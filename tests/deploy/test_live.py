@@ -19,11 +19,12 @@ import numpy as np
 import pytest
 
 from paddlevideo_fast.decode import live
-from paddlevideo_fast.decode.live import LiveSource, is_live
+from paddlevideo_fast.decode.live import LiveSource
 from paddlevideo_fast.deploy.export import ExportOptions
 from paddlevideo_fast.deploy.live import predict_live
 from paddlevideo_fast.deploy.prediction import Windowing
 from paddlevideo_fast.errors import VideoDecodeError
+from paddlevideo_fast.files import is_live
 
 ROOT = Path(__file__).resolve().parents[2]
 FPS = 25

@@ -58,6 +58,8 @@ def test_killed_in_the_second_epoch_and_resumed_is_the_same_run(
     common = [*long_epochs, "-o", f"DATASET.num_workers={workers}"]
     process = start(tiny_config, *common)
     wait_for_step(tmp_path / "out", 62, process)
+    while not (tmp_path / "out" / "tiny_epoch_00001.json").exists():  # it is written while training goes on
+        assert process.poll() is None
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     assert not (tmp_path / "out" / "tiny_epoch_00002.json").exists()

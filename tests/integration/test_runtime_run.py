@@ -34,7 +34,7 @@ FLAGS = {
     "tf32": (False, "NVIDIA_TF32_OVERRIDE", "0"),
 }
 # The rest of the section, each with a test of its own below.
-OTHERS = {"cpu_affinity", "build_strategy", "cinn"}
+OTHERS = {"cpu_affinity", "build_strategy", "cinn", "recompute"}  # the last: tests/modeling/test_recompute.py
 
 CHILD = """
 import ctypes, json, os, re, sys

@@ -271,9 +271,9 @@ def evaluation_without_weights(c):
 
 
 @case(r"num_classes|head\.fc\.weight")
-def weights_of_another_class_count(c):
+def a_test_of_weights_of_another_class_count(c):
     c.set("MODEL.head.num_classes=9")
-    c.arguments += ["-w", str(c.out / "tiny_epoch_00001.pdparams")]
+    c.arguments += ["--test", "-w", str(c.out / "tiny_epoch_00001.pdparams")]
 
 
 @case(r"bad\.pdparams")
