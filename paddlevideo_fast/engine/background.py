@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import copy
 import functools
-from concurrent.futures import Future, ThreadPoolExecutor, TimeoutError
-from typing import Any, Callable, Dict, List, Mapping, Optional
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Callable, Dict, List, Mapping
 
 from paddlevideo_fast.engine.checkpoint import Buffers, CheckpointStore, on_host
 from paddlevideo_fast.errors import PaddleVideoFastError, UnsavedError
 from paddlevideo_fast.log import get_logger
 
 logger = get_logger(__name__)
-
-_TURN_SEC = 5.0
 
 
 class BackgroundStore(CheckpointStore):
@@ -70,6 +68,10 @@ class BackgroundStore(CheckpointStore):
                 self.wait()
             except PaddleVideoFastError as error:
                 logger.error("%s", error)
+        self._thread.shutdown()  # neither thread nor memory outlives the run
+        self._thread = ThreadPoolExecutor(1, "checkpoints")  # starts with the next save
+        self._last.clear()
+        self._buffers.clear()
 
     def _buffer(self, kind: str) -> Buffers:
         return self._buffers.setdefault(kind, {})
@@ -81,24 +83,12 @@ class BackgroundStore(CheckpointStore):
     def _wait_for(self, kind: str) -> None:
         if kind in self._last:
             last = self._last.pop(kind)
-            self._error_of(last)
+            last.exception()
             self._collect([last] if last in self._coming else [])
-
-    def _error_of(self, save: Future) -> Optional[BaseException]:
-        """Waits for a save, and returns what it met.
-
-        It waits in turns and wakes the thread after each: a training stood still here once, until a debugger
-        woke its threads.
-        """
-        while True:
-            try:
-                return save.exception(_TURN_SEC)
-            except TimeoutError:
-                self._thread.submit(int)
 
     def _collect(self, ended: List[Future]) -> None:
         """Waits for these saves and raises what one of them met; first of all that a run is not saved."""
-        errors = [error for error in map(self._error_of, ended) if error is not None]
+        errors = [error for error in (each.exception() for each in ended) if error is not None]
         self._coming = [each for each in self._coming if each not in ended]
         for error in sorted(errors, key=lambda error: not isinstance(error, UnsavedError)):
             raise error
