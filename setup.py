@@ -62,7 +62,7 @@ setup(
     extras_require={
         "cpu": ["paddlepaddle>=2.6.2"],
         "gpu": ["paddlepaddle-gpu>=2.6.2"],
-        "onnx": ["paddle2onnx", "onnxruntime"],
+        "onnx": ["paddle2onnx", "onnxruntime", "onnx"],
         "dali110": ["nvidia-dali-cuda110==1.34.0"],
         "dali120": ["nvidia-dali-cuda120>=1.53"],
         "dali130": ["nvidia-dali-cuda130>=1.53"],
