@@ -18,7 +18,7 @@ help:
 	@echo "make quickstart     setup, write the motion data set, train TSM, validate, print top-1"
 	@echo "make test           setup with the test extras, lint, tests"
 	@echo "make test-paddle26  the suite on paddlepaddle 2.6.2, in $(PADDLE26_VENV)"
-	@echo "make test-paddle-gpu  the suite on paddlepaddle-gpu 2.6.2, in $(PADDLE_GPU_VENV)"
+	@echo "make test-paddle-gpu  its smoke tests on paddlepaddle-gpu 2.6.2, in $(PADDLE_GPU_VENV)"
 	@echo "make test-gpu       the suite for a GPU, in $(VENV); without one it says what it would run, and why not"
 	@echo "make test-trackers  the tests of TensorBoard, W&B and MLflow, offline, in $(TRACKERS_VENV)"
 	@echo "make test-paddlex   PaddleX itself on this toolkit, in $(PADDLEX_VENV); takes half an hour"
@@ -66,7 +66,7 @@ test-paddle26:
 test-paddle-gpu:
 	test -x $(PADDLE_GPU_VENV)/bin/python || $(PYTHON) -m venv $(PADDLE_GPU_VENV)
 	$(PADDLE_GPU_VENV)/bin/python -m pip install -q "paddlepaddle-gpu==2.6.2" "protobuf<7" setuptools -e ".[dev]"
-	$(PADDLE_GPU_VENV)/bin/python -m pytest -n 2 $(PYTEST_ARGS)
+	$(PADDLE_GPU_VENV)/bin/python -m pytest -n 2 -m smoke $(PYTEST_ARGS)
 
 # On a machine with a GPU and paddlepaddle-gpu in $(VENV); elsewhere it says what it would run, and why not.
 test-gpu: setup-test
