@@ -191,8 +191,20 @@ def is_live(address: str) -> bool:
     """Whether an input is a pipe (`-` or a named one), the address of a stream, or a device (a camera)."""
     if address == PIPE:
         return True
-    try:
-        mode = os.stat(address).st_mode
-    except (OSError, ValueError):
+    mode = _mode_of(address)
+    if not mode:
         return bool(re.match(r"(?!file:)[a-z][a-z0-9+.]*://", address))
     return stat.S_ISFIFO(mode) or stat.S_ISCHR(mode)
+
+
+def is_pipe(address: str) -> bool:
+    """Whether a live input is a pipe, which ends for good: `-` or a named one."""
+    return address == PIPE or stat.S_ISFIFO(_mode_of(address))
+
+
+def _mode_of(path: str) -> int:
+    """The kind and permissions of what lies at a path; 0: nothing."""
+    try:
+        return os.stat(path).st_mode
+    except (OSError, ValueError):
+        return 0

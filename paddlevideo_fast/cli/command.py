@@ -133,7 +133,7 @@ def show_result(
     args: argparse.Namespace,
     as_text: Callable[[Mapping[str, Any]], str],
     name: str,
-    draw: Callable[[Mapping[str, Any], Path], None],
+    draw: Optional[Callable[[Mapping[str, Any], Path], None]] = None,
 ) -> None:
     """Prints what a measurement found, as text or JSON, and writes it with a picture to the output folder.
 
@@ -142,7 +142,7 @@ def show_result(
         args: a command line with `json` and `output`, a folder or None.
         as_text: gives the text.
         name: of the files in the folder, NAME.json and NAME.png.
-        draw: draws the picture.
+        draw: draws the picture; None: there is none.
 
     Raises:
         PaddleVideoFastError: a file cannot be written, or another process writes it.
@@ -153,7 +153,8 @@ def show_result(
 
         with only_writer(args.output, name):
             save_json(result, args.output / f"{name}.json")
-            draw(result, args.output / f"{name}.png")
+            if draw is not None:
+                draw(result, args.output / f"{name}.png")
 
 
 def timed_progress() -> Callable[[str], None]:

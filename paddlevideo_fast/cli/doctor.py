@@ -8,7 +8,6 @@ Examples:
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 from typing import Optional, Sequence
 
@@ -23,7 +22,6 @@ from paddlevideo_fast.cli.command import (
 )
 from paddlevideo_fast.config.load import load_config
 from paddlevideo_fast.errors import EXIT_FAILURES
-from paddlevideo_fast.locks import only_writer
 from paddlevideo_fast.process import prepare_process
 
 
@@ -67,11 +65,8 @@ def _check_device(args: argparse.Namespace) -> int:
     progress = timed_progress()
     with quiet_import():
         from paddlevideo_fast.doctor import device_check
-        from paddlevideo_fast.report import save_json
     result = device_check.check_device(progress)
-    print(json.dumps(result, indent=1) if args.json else device_check.table(result))
-    with only_writer(args.output, "device_check", given_by="--output"):
-        save_json(result, args.output / "device_check.json")
+    show_result(result, args, device_check.table, "device_check")
     progress(f"written to {args.output / 'device_check.json'}")
     failed = any(each["outcome"] == "failed" for each in result["checks"])
     return EXIT_FAILURES if failed else 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 import threading
 import time
 from collections import deque
@@ -29,7 +28,7 @@ import numpy as np
 from paddlevideo_fast.decode.colour import RgbConverter
 from paddlevideo_fast.decode.reader import VideoReader
 from paddlevideo_fast.errors import VideoDecodeError
-from paddlevideo_fast.files import PIPE
+from paddlevideo_fast.files import PIPE, is_pipe
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.names import printable
 
@@ -119,7 +118,7 @@ class LiveSource:
     ) -> None:
         self.address = address
         self.name = "<stdin>" if address == PIPE else re.sub(r"//[^/@]*@", "//", address)  # no passwords
-        self._ends = address == PIPE or _is_fifo(address)
+        self._ends = is_pipe(address)
         self.keep_sec = keep_sec
         self.when_slow: WhenSlow = when_slow or ("wait" if self._ends else "drop")
         self.stall_sec = stall_sec
@@ -332,13 +331,6 @@ class _StandardInput:
 
     def read(self, num_bytes: int) -> bytes:
         return os.read(_STDIN, num_bytes)
-
-
-def _is_fifo(address: str) -> bool:
-    try:
-        return stat.S_ISFIFO(os.stat(address).st_mode)
-    except (OSError, ValueError):
-        return False
 
 
 def _usual_options(address: str) -> Dict[str, str]:

@@ -11,7 +11,7 @@ import warnings
 from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
-from typing import Iterator, List, Literal, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Iterator, List, Literal, NamedTuple, Optional, Sequence, Tuple, Union
 
 import numpy as np
 import paddle
@@ -29,7 +29,6 @@ from paddlevideo_fast.deploy.program import (
     ONNX_SUFFIX,
     PADDLE_SUFFIXES,
     PARAMS_SUFFIX,
-    Program,
     ProgramOptions,
     checksums_of,
     open_program,
@@ -146,7 +145,7 @@ def export_model(
     shape_3d = (shape[0], shape[1], shape[2])
     recipe = recipe._replace(settings=replace(recipe.settings, input_shape=shape_3d))
     folder = Path(folder)
-    with only_writer(folder, name, given_by="--output_path"), _on_cpu() as device:
+    with only_writer(folder, name, given_by="--output_path"), computing_on("cpu") as device:
         model = _trained(cfg, weights, options)
         try:
             with tempfile.TemporaryDirectory(prefix=".export.", dir=folder) as temporary:
@@ -205,7 +204,7 @@ def _export(
     for path in files.programs:
         is_half = options.onnx_fp16 and path == files.onnx
         program = open_program(path, options=_CPU, checksums=settings.checksums)
-        deviation = _deviation(program, given, expected)
+        deviation = deviation_of(program.run(given), expected)
         if not deviation <= (_HALF_TOLERANCE if is_half else TOLERANCE):  # nor where it is NaN
             raise ProgramError(
                 f"{path.name}: its logits are not the network's (relative deviation {deviation:.1e}, "
@@ -217,7 +216,7 @@ def _export(
             "on %s the program's logits differ by %.1e from those on the CPU, relative to the largest; "
             "TF32 and other kernels do that",
             device,
-            _deviation(program, given, expected),
+            deviation_of(program.run(given), expected),
         )
 
 
@@ -225,20 +224,20 @@ _CPU = ProgramOptions(providers=("cpu",))
 
 
 @contextlib.contextmanager
-def _on_cpu() -> Iterator[str]:
-    """Makes Paddle compute on the CPU; gives the device that it computed on before."""
-    device = paddle.get_device()
-    paddle.set_device("cpu")
+def computing_on(device: str) -> Iterator[str]:
+    """Makes Paddle compute on a device; gives the device that it computed on before."""
+    before = paddle.get_device()
+    paddle.set_device(device)
     try:
-        yield device
+        yield before
     finally:
-        paddle.set_device(device)
+        paddle.set_device(before)
 
 
-def _deviation(program: Program, clips: np.ndarray, expected: np.ndarray) -> float:
-    """The largest difference of a program's logits from the expected ones, relative to the largest logit."""
-    logits = program.run(clips)
-    return float(np.abs(logits - expected).max() / max(np.abs(expected).max(), 1e-12))
+def deviation_of(found: Any, expected: Any) -> float:
+    """The largest difference from the expected values, relative to the largest of them; NaN where one is."""
+    found, expected = np.asarray(found, np.float64), np.asarray(expected, np.float64)
+    return float(np.abs(found - expected).max() / max(np.abs(expected).max(), 1e-12))
 
 
 def _save_settings(recipe: Recipe, path: Path, options: ExportOptions) -> None:

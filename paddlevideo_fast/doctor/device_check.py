@@ -6,7 +6,6 @@ has the long checks.
 
 from __future__ import annotations
 
-import contextlib
 import platform
 import tempfile
 import time
@@ -18,7 +17,7 @@ import numpy as np
 import paddle
 
 from paddlevideo_fast.config import load_config
-from paddlevideo_fast.deploy.export import ExportOptions, export_model
+from paddlevideo_fast.deploy.export import ExportOptions, computing_on, deviation_of, export_model
 from paddlevideo_fast.deploy.program import ProgramOptions, Provider, ProviderError, open_program
 from paddlevideo_fast.engine import MixedPrecision, Precision, Trainer
 from paddlevideo_fast.engine.callbacks import Callback
@@ -130,17 +129,6 @@ def _result(name: str, check: Callable[[str], str], device: str) -> CheckResult:
         return CheckResult(name, "failed", f"{type(error).__name__}: {lines[-1] if lines else ''}")
 
 
-@contextlib.contextmanager
-def computing_on(device: str) -> Iterator[None]:
-    """Context in which Paddle computes on a device."""
-    before = paddle.get_device()
-    paddle.set_device(device)
-    try:
-        yield
-    finally:
-        paddle.set_device(before)
-
-
 class BatchList:
     """A loader of given batches; each takes `sec` to make."""
 
@@ -227,14 +215,8 @@ def losses_on(
     return tuple(kept.losses)
 
 
-def deviation(found: Any, expected: Any) -> float:
-    """The largest difference, relative to the largest expected value."""
-    found, expected = np.asarray(found, np.float64), np.asarray(expected, np.float64)
-    return float(np.abs(found - expected).max() / np.abs(expected).max())
-
-
 def _within(found: Any, expected: Any, tolerance: float) -> str:
-    value = deviation(found, expected)
+    value = deviation_of(found, expected)
     if not value <= tolerance:  # nor where it is NaN
         raise CheckFailed(f"deviates by {value:.1e}, allowed {tolerance:.0e}")
     return f"deviates by {value:.1e}, allowed {tolerance:.0e}"

@@ -6,13 +6,12 @@ import numpy as np
 import paddle
 import pytest
 
+from paddlevideo_fast.deploy.export import computing_on, deviation_of
 from paddlevideo_fast.deploy.program import ProviderError
 from paddlevideo_fast.doctor.device_check import (
     CHECKS,
     BatchList,
     NotRun,
-    computing_on,
-    deviation,
     losses_on,
     made_up_batches,
     small_trainer,
@@ -33,7 +32,7 @@ def test_a_check_of_the_doctor(device, name):
 
 
 def test_two_runs_take_the_same_steps_within_rounding(device):
-    assert deviation(losses_on(device), losses_on(device)) < 1e-3
+    assert deviation_of(losses_on(device), losses_on(device)) < 1e-3
 
 
 def test_a_step_between_log_lines_reads_nothing_back(device):
