@@ -134,8 +134,10 @@ class Template(Fresh):
 
     def __exit__(self, *exc_info: object) -> None:
         assert self._process.stdin is not None
-        self._process.stdin.close()  # the template then kills what is left
-        self._process.wait(30)
+        # An empty line, not the end of the input: processes that the tests forked hold the pipe open, too.
+        self._process.stdin.write(b"\n")
+        self._process.stdin.close()
+        self._process.wait(120)  # it may still be importing Paddle
 
     def start(
         self, words: Sequence[Any], cwd: Path, environment: Optional[Mapping[str, str]] = None
@@ -179,13 +181,13 @@ def _serve() -> List[str]:
     os.dup2(2, 1)
     running = set()
     unread = b""
-    while True:
+    ends = False
+    while not ends:
         if select.select([0], [], [], 0.02 if running else None)[0]:
             block = os.read(0, 1 << 16)
-            if not block:
-                break
             *requests, unread = (unread + block).split(b"\n")
-            for text in requests:
+            ends = not block or b"" in requests
+            for text in filter(None, requests):
                 pid = os.fork()
                 if pid == 0:
                     os.close(news)
