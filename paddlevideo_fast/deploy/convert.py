@@ -12,12 +12,12 @@ import numpy as np
 import paddle
 from paddle import nn
 
-from paddlevideo_fast.deploy.converters import CONVERTERS, Converter, Network, Place
+from paddlevideo_fast.deploy.converters import CONVERTERS, Converter, Network, Place, converter_for
 from paddlevideo_fast.deploy.source_files import read_source
 from paddlevideo_fast.errors import WeightError
 from paddlevideo_fast.files import whole
 from paddlevideo_fast.modeling.backbones.resnet import STAGE_BLOCKS
-from paddlevideo_fast.modeling.weights import candidate_names, inflated
+from paddlevideo_fast.modeling.weights import candidate_names, fitted
 from paddlevideo_fast.registry import did_you_mean
 
 _IGNORED = re.compile(r"(.+\.)?num_batches_tracked|lr|model_iter|.+_momentum")  # the last three: of Caffe2
@@ -151,12 +151,11 @@ def _settled(
         for step in place.steps:
             array = step.apply(array)
             labels.append(step.label)
-    three_dimensional = inflated(array, wanted)
-    if three_dimensional is not array:
-        labels.append(f"inflated to {wanted[2]} frames")
-    if three_dimensional.shape != wanted:
+    array, change = fitted(network.model, name, array, wanted)
+    labels += [change] if change else []
+    if array.shape != wanted:
         return Row(source, name, value.shape, "other shape", f"the network has {list(wanted)}")
-    weights[name] = np.ascontiguousarray(three_dimensional, "float32")
+    weights[name] = np.ascontiguousarray(array, "float32")
     return Row(source, name, value.shape, "converted", ", ".join(labels))
 
 
@@ -177,7 +176,7 @@ def convert_state(kind: str, state: Mapping[str, np.ndarray], model: nn.Layer) -
         raise WeightError(
             "the config has several networks; give the config of the one that the weights are of"
         )
-    result = convert(CONVERTERS[kind](state, Network(model)))
+    result = convert(converter_for(kind, state, Network(model)))
     if not result.weights:
         raise WeightError(
             f"nothing in it has the names of '{kind}' and fits the config's network; choose another --from "

@@ -229,6 +229,47 @@ class MoViNetHead(Head):
         return logits.reshape([-1, num_frames, logits.shape[-1]]).mean(axis=1)
 
 
+class TokenHead(LinearHead):
+    """Dropout and the linear layer, for backbones that give one feature for each clip.
+
+    Args:
+        init_scale: factor on the linear layer's first weights; small ones begin a fine-tuning gently.
+    """
+
+    data_format = "NC"
+
+    def __init__(
+        self, drop_ratio: Share = 0.0, std: NonNegative = 0.02, init_scale: NonNegative = 1.0, **shared: Any
+    ) -> None:
+        super().__init__(drop_ratio=drop_ratio, std=std * init_scale, **shared)
+
+    def forward(self, features: paddle.Tensor) -> paddle.Tensor:
+        """Features [N, in_channels] to logits [N, num_classes]."""
+        return self.classify(self.pool(features))
+
+    def pool(self, features: paddle.Tensor) -> paddle.Tensor:
+        """The features themselves: the backbone has pooled them."""
+        return features
+
+    def classify(self, pooled: paddle.Tensor) -> paddle.Tensor:
+        """What `pool` gave to logits [N, num_classes]."""
+        return self.linear(self.dropout(pooled))
+
+
+@HEADS.register()
+class TransformerHead(TokenHead):
+    """The head of ViT and MViT."""
+
+
+@HEADS.register()
+class TimeSformerHead(TokenHead):
+    """The head of TimeSformer.
+
+    Reference: Bertasius et al., "Is Space-Time Attention All You Need for Video Understanding?", arXiv
+    2102.05095.
+    """
+
+
 class ClipHead(LinearHead):
     """The mean of each pathway over time and space, dropout, the linear layer.
 

@@ -64,7 +64,7 @@ class Recognizer(Freezable):
     def _misfits(self, backbone: nn.Layer, head: nn.Layer) -> List[str]:
         if backbone.data_format not in self.data_formats:
             name = type(backbone).__name__
-            other = "Recognizer3D" if backbone.data_format == "NCDHW" else "Recognizer2D"
+            other = "Recognizer3D" if backbone.data_format in ("NCDHW", "NC") else "Recognizer2D"
             return [f"MODEL.framework={type(self).__name__}: {name} is no network for it; use {other}"]
         problems = []
         classifies = getattr(backbone, "num_classes", None) is not None
@@ -203,26 +203,31 @@ class Recognizer2D(Recognizer):
 
 @RECOGNIZERS.register()
 class Recognizer3D(Recognizer):
-    """A 3D backbone and a head over the whole clip (SlowFast, Slow-only, I3D).
+    """A backbone over clips and a head over the whole clip (SlowFast, Slow-only, I3D, transformers).
 
     Args:
-        backbone: makes a list of feature maps of clips [N, 3, T, H, W].
-        head: makes logits of the feature maps.
+        backbone: makes a list of feature maps of clips [N, 3, T, H, W], or one feature of each clip.
+        head: makes logits of the feature maps, or of the feature.
 
     Raises:
         ConfigError: the head expects other channels than the backbone gives, or the backbone is a 2D one.
     """
 
     layout = "NCTHW"
-    data_formats = ("NCDHW",)
+    data_formats = ("NCDHW", "NC")
 
     def forward(self, clips: paddle.Tensor) -> paddle.Tensor:
         """Clips, normalised float [N, 3, T, H, W], to logits [N, num_classes]."""
         return self.head(*self.features(clips))
 
-    def features(self, clips: paddle.Tensor) -> Tuple[Sequence[paddle.Tensor]]:
-        """What the head takes: the backbone's feature maps; see `forward`."""
+    def features(self, clips: paddle.Tensor) -> Tuple[Union[Sequence[paddle.Tensor], paddle.Tensor]]:
+        """What the head takes: the backbone's feature maps, or its feature [N, C]; see `forward`."""
         return (self.backbone(clips),)
+
+
+@RECOGNIZERS.register()
+class RecognizerTransformer(Recognizer3D):
+    """PaddleVideo's name for `Recognizer3D` with a transformer as backbone."""
 
 
 STUDENT = "Student"

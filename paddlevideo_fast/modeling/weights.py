@@ -96,6 +96,7 @@ class WeightReport:
         missing: names in the network that the file lacks; they keep their first values.
         unexpected: names in the file that the network lacks.
         mismatched: (name in the network, shape in the file, shape in the network) of what was not loaded.
+        resized: names of position tables that were interpolated to the network's clips.
         classes: what became of the classes of the last layer, where the file has others than the network.
     """
 
@@ -104,6 +105,7 @@ class WeightReport:
     missing: List[str] = field(default_factory=list)
     unexpected: List[str] = field(default_factory=list)
     mismatched: List[Tuple[str, Tuple[int, ...], Tuple[int, ...]]] = field(default_factory=list)
+    resized: List[str] = field(default_factory=list)
     classes: str = ""
 
     def summary(self) -> str:
@@ -115,6 +117,7 @@ class WeightReport:
             ("unexpected", len(self.unexpected), _shortened(self.unexpected)),
             ("other shape", len(shapes), _shortened(shapes)),
         ]
+        rows += [("interpolated", len(self.resized), _shortened(self.resized))] if self.resized else []
         lines = [f"  {kind:<12}{count:>5}  {names}".rstrip() for kind, count, names in rows]
         lines += [f"  {'classes':<12}       {self.classes}"] if self.classes else []
         return "\n".join([f"weights from {self.path}", *lines])
@@ -157,7 +160,9 @@ def load_weights(
         if not isinstance(value, np.ndarray) or not names:
             report.unexpected.append(key)
             continue
-        value = inflated(value, target[names[0]].shape)
+        value, change = fitted(model, names[0], value, target[names[0]].shape)
+        if change == RESIZED:
+            report.resized.append(names[0])
         if classes is not None and names[0].startswith(last_layers):
             value = _with_classes_of_network(value, target[names[0]], classes, report)
         if list(value.shape) != list(target[names[0]].shape):
@@ -171,6 +176,33 @@ def load_weights(
     for name, value in values.items():
         target[name].set_value(value.astype(_numpy_dtype(target[name])))
     return report
+
+
+RESIZED = "interpolated to the network's clips"
+
+
+def fitted(model: nn.Layer, name: str, value: np.ndarray, shape: Sequence[int]) -> Tuple[np.ndarray, str]:
+    """A tensor of a file in the shape that a network has for it, if it can be had, and what was done for it.
+
+    Kernels are inflated. A backbone with a method `fitted_position_table(name, value, shape)` fits its tables
+    of positions; the method gives None for tensors that are none.
+
+    Args:
+        model: a recognizer or a backbone.
+        name: the tensor's name in the model.
+        value: as in the file.
+        shape: in the model.
+    """
+    three_dimensional = inflated(value, shape)
+    if three_dimensional is not value:
+        return three_dimensional, f"inflated to {shape[2]} frames"
+    backbone = getattr(model, "backbone", model)
+    if list(value.shape) != list(shape) and hasattr(backbone, "fitted_position_table"):
+        bare = name[len(_BACKBONE) :] if name.startswith(_BACKBONE) else name
+        table = backbone.fitted_position_table(bare, value, shape)
+        if table is not None:
+            return table, RESIZED
+    return value, ""
 
 
 def inflated(value: np.ndarray, shape: Sequence[int]) -> np.ndarray:

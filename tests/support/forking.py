@@ -201,7 +201,9 @@ def _serve() -> List[str]:
                 code = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
                 os.write(news, f"{pid} {code}\n".encode())
     for pid in running:
-        os.killpg(pid, signal.SIGKILL)
+        os.kill(pid, signal.SIGKILL)  # a child that has not got its session yet is in no group of its own
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(pid, signal.SIGKILL)
     os._exit(0)
 
 

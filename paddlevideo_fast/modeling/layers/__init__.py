@@ -1,5 +1,6 @@
 """Building blocks shared by the networks."""
 
+from paddlevideo_fast.modeling.layers.attention import DropPath, Mlp, attend, drop_path_rates, linear
 from paddlevideo_fast.modeling.layers.batch_norm import (
     BATCH_NORMS,
     SubBatchNorm2D,
@@ -19,22 +20,30 @@ from paddlevideo_fast.modeling.layers.operators import (
     portable_operators,
     temporal_shift,
 )
+from paddlevideo_fast.modeling.layers.positions import resized, sin_cos
 
 __all__ = [
     "BATCH_NORMS",
     "ConvBN",
     "ConvBNPlain",
+    "DropPath",
+    "Mlp",
     "SqueezeExcitation",
     "SubBatchNorm2D",
     "SubBatchNorm3D",
     "activation",
+    "attend",
+    "drop_path_rates",
     "inference_operators",
     "kept_statistics",
+    "linear",
     "portable_operators",
+    "resized",
     "restart_splits",
     "set_num_splits",
     "set_split_statistics",
     "set_sync_group",
+    "sin_cos",
     "split_statistics",
     "temporal_shift",
     "without_clips",

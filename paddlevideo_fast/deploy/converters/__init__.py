@@ -1,0 +1,47 @@
+"""Where the tensors of other toolkits' weights go: our names, and our order of channels.
+
+`base` says what a converter is; each other module holds the converters of one family of networks.
+"""
+
+from __future__ import annotations
+
+from typing import Callable, Dict, Mapping, Tuple, Type
+
+import numpy as np
+
+from paddlevideo_fast.deploy.converters.base import Converter, Network, PaddleVideoConverter, Place
+from paddlevideo_fast.deploy.converters.clips import (
+    MMAction2ClipConverter,
+    PySlowFastConverter,
+    PyTorchVideoConverter,
+)
+from paddlevideo_fast.deploy.converters.frames import (
+    MitConverter,
+    MMAction2FrameConverter,
+    TorchvisionConverter,
+)
+
+__all__ = ["CONVERTERS", "NETWORK_CONVERTERS", "Converter", "Network", "Place", "converter_for"]
+
+
+def _mmaction2(state: Mapping[str, np.ndarray], network: Network) -> Converter:
+    has_clips = any(value.ndim == 5 for value in state.values())
+    return (MMAction2ClipConverter if has_clips else MMAction2FrameConverter)(state, network)
+
+
+CONVERTERS: Dict[str, Callable[[Mapping[str, np.ndarray], Network], Converter]] = {
+    "mit-tsm": MitConverter,
+    "mmaction2": _mmaction2,
+    "pyslowfast": PySlowFastConverter,
+    "pytorchvideo": PyTorchVideoConverter,
+    "torchvision": TorchvisionConverter,
+    "paddlevideo": PaddleVideoConverter,
+}
+
+# Toolkit and our backbone to the converter, where it is not the one above.
+NETWORK_CONVERTERS: Dict[Tuple[str, str], Type[Converter]] = {}
+
+
+def converter_for(kind: str, state: Mapping[str, np.ndarray], network: Network) -> Converter:
+    """The converter of a toolkit's file for a network; `kind` is a key of `CONVERTERS`."""
+    return NETWORK_CONVERTERS.get((kind, network.backbone), CONVERTERS[kind])(state, network)
