@@ -7,6 +7,7 @@ from typing import Any, List, Optional, Tuple
 
 from paddle import nn
 
+from paddlevideo_fast.modeling.layers import product_watchers
 from paddlevideo_fast.modeling.recompute import is_recomputing
 from paddlevideo_fast.modeling.stages import learned_parameters
 
@@ -19,9 +20,10 @@ def count_parameters(model: nn.Layer) -> int:
 
 
 class MacCounter:
-    """Counts the multiply-adds of convolutions and linear layers in forward passes.
+    """Counts the multiply-adds of convolutions, linear layers and attention in forward passes.
 
-    Papers call them FLOPs. The counter watches the layers and computes nothing itself:
+    Papers call them FLOPs. The counter watches the layers and computes nothing itself. Attention counts
+    whatever model it is in, as it has no layer of its own:
 
         with MacCounter(model) as counter:
             model(clips)
@@ -55,12 +57,15 @@ class MacCounter:
         for layer in self._model.sublayers():
             if isinstance(layer, (*_CONVOLUTIONS, nn.Linear)):
                 self._hooks.append(layer.register_forward_post_hook(self._count))
+        product_watchers.append(self._count_product)
 
     def stop(self) -> None:
         """Stops counting and removes its hooks from the model."""
         for hook in self._hooks:
             hook.remove()
         self._hooks = []
+        if self._count_product in product_watchers:
+            product_watchers.remove(self._count_product)
 
     def __enter__(self) -> MacCounter:
         self.start()
@@ -68,6 +73,10 @@ class MacCounter:
 
     def __exit__(self, *exc_info: object) -> None:
         self.stop()
+
+    def _count_product(self, num_macs: int) -> None:
+        if not is_recomputing():
+            self._macs += num_macs
 
     def _count(self, layer: nn.Layer, inputs: Tuple[Any, ...], output: Any) -> None:
         if is_recomputing():

@@ -1,6 +1,16 @@
 """Building blocks shared by the networks."""
 
-from paddlevideo_fast.modeling.layers.attention import DropPath, Mlp, attend, drop_path_rates, linear
+from paddlevideo_fast.modeling.layers.attention import (
+    DropPath,
+    EncoderBlock,
+    Mlp,
+    SelfAttention,
+    attend,
+    drop_path_rates,
+    linear,
+    note_product,
+    product_watchers,
+)
 from paddlevideo_fast.modeling.layers.batch_norm import (
     BATCH_NORMS,
     SubBatchNorm2D,
@@ -27,7 +37,9 @@ __all__ = [
     "ConvBN",
     "ConvBNPlain",
     "DropPath",
+    "EncoderBlock",
     "Mlp",
+    "SelfAttention",
     "SqueezeExcitation",
     "SubBatchNorm2D",
     "SubBatchNorm3D",
@@ -37,7 +49,9 @@ __all__ = [
     "inference_operators",
     "kept_statistics",
     "linear",
+    "note_product",
     "portable_operators",
+    "product_watchers",
     "resized",
     "restart_splits",
     "set_num_splits",

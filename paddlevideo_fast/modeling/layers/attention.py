@@ -1,12 +1,24 @@
-"""What the transformers are made of: attention, the two-layer perceptron, stochastic depth."""
+"""What transformers are made of: attention, the two-layer perceptron, stochastic depth, encoder blocks."""
 
 from __future__ import annotations
 
-from typing import List, Optional
+import math
+from typing import Any, Callable, List, Optional
 
 import paddle
 import paddle.nn.functional as F
 from paddle import nn
+
+from paddlevideo_fast.errors import ConfigError
+
+# Each is called with the multiply-adds of a product of two computed tensors, which no layer's weight shows.
+product_watchers: List[Callable[[int], None]] = []
+
+
+def note_product(num_macs: int) -> None:
+    """Tells the counters of multiply-adds of a product of two computed tensors, as attention has them."""
+    for watcher in product_watchers:
+        watcher(num_macs)
 
 
 def attend(
@@ -14,8 +26,10 @@ def attend(
     key: paddle.Tensor,
     value: paddle.Tensor,
     bias: Optional[paddle.Tensor] = None,
+    dropout: float = 0.0,
+    scale: Optional[float] = None,
 ) -> paddle.Tensor:
-    """Attention, softmax(query · keyᵀ / sqrt(D) + bias) · value.
+    """Attention, softmax(scale · query · keyᵀ + bias) · value.
 
     On a device without a bias this is Paddle's fused operator, which is flash attention where the device has
     it. Elsewhere, in an exported program, and with a bias, whose gradient the fused operator does not give,
@@ -26,24 +40,79 @@ def attend(
         key: [N, heads, M, D].
         value: [N, heads, M, D].
         bias: is added to the scores; of a shape that broadcasts to [N, heads, L, M].
+        dropout: share of the weights that are dropped; 0 outside training.
+        scale: of the scores; None: 1 / sqrt(D).
 
     Returns:
         [N, heads, L, D].
 
     Reference: Vaswani et al., "Attention Is All You Need", arXiv 1706.03762, section 3.2.1.
     """
-    if bias is None and paddle.in_dynamic_mode() and not query.place.is_cpu_place():
-        return fused_attend(query, key, value)
-    scores = paddle.matmul(query * query.shape[-1] ** -0.5, key, transpose_y=True)
+    usual_scale = query.shape[-1] ** -0.5
+    if paddle.in_dynamic_mode():
+        note_product(math.prod(query.shape[:-1]) * key.shape[-2] * (query.shape[-1] + value.shape[-1]))
+        if bias is None and not query.place.is_cpu_place():
+            scaled = query if scale is None else query * (scale / usual_scale)
+            return fused_attend(scaled, key, value, dropout)
+    scores = paddle.matmul(query * (usual_scale if scale is None else scale), key, transpose_y=True)
     if bias is not None:
         scores = scores + bias
-    return paddle.matmul(F.softmax(scores.astype("float32")).astype(value.dtype), value)
+    weights = F.softmax(scores.astype("float32"))
+    if dropout:
+        weights = F.dropout(weights, dropout)
+    return paddle.matmul(weights.astype(value.dtype), value)
 
 
-def fused_attend(query: paddle.Tensor, key: paddle.Tensor, value: paddle.Tensor) -> paddle.Tensor:
+def fused_attend(
+    query: paddle.Tensor, key: paddle.Tensor, value: paddle.Tensor, dropout: float = 0.0
+) -> paddle.Tensor:
     """`attend` without a bias, by Paddle's fused operator."""
     swapped = (x.transpose([0, 2, 1, 3]) for x in (query, key, value))  # it takes [N, L, heads, D]
-    return F.scaled_dot_product_attention(*swapped).transpose([0, 2, 1, 3])
+    return F.scaled_dot_product_attention(*swapped, dropout_p=dropout).transpose([0, 2, 1, 3])
+
+
+class SelfAttention(nn.Layer):
+    """Multi-head attention of tokens among themselves; the sublayers are `qkv` and `proj`, as in PaddleVideo.
+
+    Args:
+        channels: of the tokens.
+        num_heads: must divide `channels`.
+        qkv_bias: the layer that makes queries, keys and values has a bias.
+        scale: of the scores; None: 1 / sqrt(channels of a head).
+        attention_dropout: of the attention's weights.
+        dropout: after the last linear layer.
+
+    Raises:
+        ConfigError: the heads do not divide the channels.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        num_heads: int,
+        qkv_bias: bool = True,
+        scale: Optional[float] = None,
+        attention_dropout: float = 0.0,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        if channels % num_heads:
+            raise ConfigError([f"MODEL.backbone.num_heads={num_heads}: does not divide {channels} channels"])
+        self.num_heads = num_heads
+        self.scale = scale
+        self.attention_dropout = attention_dropout
+        self.qkv = linear(channels, 3 * channels, bias=qkv_bias)
+        self.proj = linear(channels, channels)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: paddle.Tensor) -> paddle.Tensor:
+        """Tokens [N, L, channels] to the same shape."""
+        length, channels = x.shape[1:]
+        qkv = self.qkv(x).reshape([-1, length, 3, self.num_heads, channels // self.num_heads])
+        query, key, value = qkv.transpose([2, 0, 3, 1, 4]).unbind()
+        dropout = self.attention_dropout if self.training else 0.0
+        attended = attend(query, key, value, dropout=dropout, scale=self.scale)
+        return self.dropout(self.proj(attended.transpose([0, 2, 1, 3]).reshape([-1, length, channels])))
 
 
 class Mlp(nn.Layer):
@@ -107,3 +176,43 @@ class DropPath(nn.Layer):
 def drop_path_rates(last: float, depth: int) -> List[float]:
     """The rates of `depth` blocks: they rise in equal steps from 0 to `last`."""
     return [last * index / max(depth - 1, 1) for index in range(depth)]
+
+
+class EncoderBlock(nn.Layer):
+    """Attention and perceptron, each after a layer norm and beside a shortcut, as in ViT.
+
+    The sublayers are `norm1`, `attn`, `norm2` and `mlp`, as in PaddleVideo.
+
+    Args:
+        channels: of the tokens.
+        num_heads: of the attention.
+        hidden_channels: of the perceptron.
+        drop_path: rate of stochastic depth.
+        dropout: after each linear layer but the one for queries, keys and values.
+        epsilon: of the layer norms.
+        attention: further arguments of `SelfAttention`.
+
+    Reference: Dosovitskiy et al., "An Image Is Worth 16x16 Words", arXiv 2010.11929, section 3.1.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        num_heads: int,
+        hidden_channels: int,
+        drop_path: float = 0.0,
+        dropout: float = 0.0,
+        epsilon: float = 1e-6,
+        **attention: Any,
+    ) -> None:
+        super().__init__()
+        self.norm1 = nn.LayerNorm(channels, epsilon=epsilon)
+        self.attn = SelfAttention(channels, num_heads, dropout=dropout, **attention)
+        self.drop_path = DropPath(drop_path)
+        self.norm2 = nn.LayerNorm(channels, epsilon=epsilon)
+        self.mlp = Mlp(channels, hidden_channels, dropout=dropout)
+
+    def forward(self, x: paddle.Tensor) -> paddle.Tensor:
+        """Tokens [N, L, channels] to the same shape."""
+        x = x + self.drop_path(self.attn(self.norm1(x)))
+        return x + self.drop_path(self.mlp(self.norm2(x)))
