@@ -38,6 +38,7 @@ from paddlevideo_fast.config import DistributedSettings
 from paddlevideo_fast.engine.interrupt import TrainingInterrupted
 from paddlevideo_fast.engine.lifeline import Lifeline
 from paddlevideo_fast.errors import DistributionError, PaddleVideoFastError
+from paddlevideo_fast.machine import gpu_number
 
 Value = TypeVar("Value")
 
@@ -60,7 +61,7 @@ class Neighbours:
     def __init__(self, rank: int, world_size: int, num_ranks: int) -> None:
         self._row, self._num_rows = rank // num_ranks, world_size // num_ranks
         self._group: Optional[dist.communication.group.Group] = None
-        if paddle.is_compiled_with_cuda() and num_ranks < world_size:
+        if not _on_cpu() and num_ranks < world_size:
             starts = range(0, world_size, num_ranks)
             groups = [dist.new_group(list(range(start, start + num_ranks))) for start in starts]
             self._group = groups[self._row]
@@ -183,8 +184,8 @@ class FleetDistribution(Distribution):
                 "this is one process alone: start several with python -m paddle.distributed.launch"
             )
         _check(self.settings, self.world_size)
-        if not paddle.is_compiled_with_cuda():
-            os.environ.setdefault("PADDLE_DISTRI_BACKEND", "gloo")  # as the launcher says it
+        if _on_cpu():  # a GPU build takes NCCL, unless it is told otherwise, even where there is no GPU
+            os.environ["PADDLE_DISTRI_BACKEND"] = "gloo"
         if self._sharded:
             _start_sharding(self.settings.sharding_degree, self.world_size)
         else:
@@ -280,6 +281,10 @@ def launched_rank() -> Tuple[int, int]:
     return int(os.environ.get("PADDLE_TRAINER_ID", "0")), int(os.environ.get("PADDLE_TRAINERS_NUM", "1"))
 
 
+def _on_cpu() -> bool:
+    return gpu_number(paddle.get_device()) is None
+
+
 def _check(settings: DistributedSettings, world_size: int) -> None:
     """Checks the settings against each other and the number of processes.
 
@@ -289,7 +294,7 @@ def _check(settings: DistributedSettings, world_size: int) -> None:
     key = f"DISTRIBUTED.sharding_degree={settings.sharding_degree}"
     if world_size % settings.sharding_degree:
         raise DistributionError(f"{key} does not divide the {world_size} processes")
-    if 1 < settings.sharding_degree < world_size and not paddle.is_compiled_with_cuda():
+    if 1 < settings.sharding_degree < world_size and _on_cpu():
         raise DistributionError(
             f"{key}: on CPUs Paddle's gloo does not connect parts of a job; use {world_size}, or 1"
         )
@@ -298,7 +303,7 @@ def _check(settings: DistributedSettings, world_size: int) -> None:
     key = f"DISTRIBUTED.allreduce_dtype={settings.allreduce_dtype}"
     if settings.sharding_degree > 1:
         raise DistributionError(f"{key}: gradients of a sharded optimizer travel in float32")
-    if settings.allreduce_dtype == "float16" and not paddle.is_compiled_with_cuda():
+    if settings.allreduce_dtype == "float16" and _on_cpu():
         raise DistributionError(f"{key}: Paddle 3.3 adds float16 wrongly on CPUs; use bfloat16")
 
 

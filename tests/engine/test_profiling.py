@@ -52,6 +52,7 @@ def test_a_trace_and_a_table_of_the_steps_and_then_the_end(measured, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["profile.json", "profile.txt"]
 
 
+@measures
 def test_a_run_goes_on_behind_the_steps_where_it_is_told_to(measured, tmp_path):
     path = tmp_path / "new" / "model.profile"
     trainer, ended, _ = measured(f"batch_range=[0,1];exit_on_finished=False;profile_path={path}")
@@ -59,6 +60,7 @@ def test_a_run_goes_on_behind_the_steps_where_it_is_told_to(measured, tmp_path):
     assert len(events(path.with_name("model.profile.json"), "ProfileStep")) == 1
 
 
+@measures
 def test_each_rank_has_files_of_its_own(make_trainer, tmp_path):
     options = ProfilerOptions.parse(f"batch_range=[0,1];profile_path={tmp_path}/model")
     with pytest.raises(ProfilingFinished):
@@ -66,6 +68,7 @@ def test_each_rank_has_files_of_its_own(make_trainer, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model.rank2.json", "model.rank2.txt"]
 
 
+@measures
 def test_a_run_that_ends_first_gives_what_there_was(measured, tmp_path):
     _, ended, log = measured("batch_range=[10,50]")
     assert not ended
@@ -73,6 +76,7 @@ def test_a_run_that_ends_first_gives_what_there_was(measured, tmp_path):
     assert "nothing was measured" not in log
 
 
+@measures
 def test_a_run_that_never_gets_there_says_so(measured, tmp_path):
     _, _, log = measured("batch_range=[12,13]")
     assert "profiler: nothing was measured, the run had 12 steps" in log
@@ -86,6 +90,7 @@ def test_the_timer_alone_writes_nothing(measured, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@measures
 def test_a_folder_that_cannot_be_written_is_named(measured, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(CheckpointError, match="file"):
@@ -125,12 +130,21 @@ def test_all_that_is_wrong_is_told_at_once():
     ]
 
 
+def test_a_gpu_build_without_a_gpu_measures_time_alone(monkeypatch, tmp_path):
+    monkeypatch.setattr(paddle, "is_compiled_with_cuda", lambda: True)
+    monkeypatch.setattr(paddle.device.cuda, "device_count", lambda: 0)
+    with pytest.raises(ConfigError, match="where there is no GPU; add timer_only=True"):
+        Profiling(ProfilerOptions.parse("batch_range=[1,2]"), tmp_path / "profile")
+    Profiling(ProfilerOptions.parse("batch_range=[1,2];timer_only=True"), tmp_path / "profile")
+
+
 @pytest.mark.parametrize("batch_range", ["10", "[1,2,3]", "[-1,2]", "[a,b]", "[20,10]", "[]"])
 def test_ranges_that_are_none(batch_range):
     with pytest.raises(ConfigError, match="two rising step numbers"):
         ProfilerOptions.parse(f"batch_range={batch_range}")
 
 
+@measures
 def test_the_options_reach_paddle(monkeypatch, make_trainer, tmp_path):
     made, shown = {}, {}
 
