@@ -16,7 +16,10 @@ from paddlevideo_fast.config.load import load_config
 from paddlevideo_fast.locks import only_writer
 
 # the keys of deploy.converters.CONVERTERS, known before Paddle is imported
-KINDS = ("mit-tsm", "mmaction2", "pyslowfast", "pytorchvideo", "torchvision", "paddlevideo")
+KINDS = (
+    *("mit-tsm", "mmaction2", "pyslowfast", "pytorchvideo", "torchvision"),
+    *("huggingface", "videomae", "paddlevideo"),
+)
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -139,7 +139,7 @@ def _settled(
     if place is None:
         return Row(source, "", value.shape, "left over", "this converter knows no such name")
     if converter.backbone_only and not place.name.startswith("backbone."):
-        return Row(source, "", value.shape, "ignored", "the classifier of another task")
+        return Row(source, "", value.shape, "ignored", converter.left_out)
     name = next(
         (name for name in candidate_names(place.name, network.blocks) if name in network.shapes), None
     )
@@ -147,8 +147,8 @@ def _settled(
         reason = "has it already" if name else "has no such tensor"
         return Row(source, "", value.shape, "left over", f"'{name or place.name}': the network {reason}")
     labels, wanted, array = [], network.shapes[name], value
-    if value.ndim in (len(wanted), len(wanted) - 1):  # else the steps may ask for an axis that is not there
-        for step in place.steps:
+    for step in place.steps:
+        if step.takes(value, wanted):
             array = step.apply(array)
             labels.append(step.label)
     array, change = fitted(network.model, name, array, wanted)

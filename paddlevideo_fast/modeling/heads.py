@@ -270,6 +270,35 @@ class TimeSformerHead(TokenHead):
     """
 
 
+@HEADS.register()
+class VideoMAEHead(TokenHead):
+    """The mean of the tokens, a layer norm, dropout and the linear layer, as VideoMAE fine-tunes its ViT.
+
+    Args:
+        norm_eps: of the layer norm.
+
+    Reference: Tong et al., "VideoMAE", arXiv 2203.12602, section 4.
+    """
+
+    data_format = "NLC"
+
+    def __init__(self, norm_eps: NonNegative = 1e-6, **shared: Any) -> None:
+        super().__init__(**shared)
+        self.fc_norm = nn.LayerNorm(self.in_channels, epsilon=norm_eps)
+
+    def forward(self, features: paddle.Tensor) -> paddle.Tensor:
+        """Tokens [N, L, in_channels] to logits [N, num_classes]."""
+        return super().forward(features)
+
+    def pool(self, features: paddle.Tensor) -> paddle.Tensor:
+        """Tokens [N, L, in_channels] to their mean [N, in_channels]."""
+        return features.mean(axis=1)
+
+    def classify(self, pooled: paddle.Tensor) -> paddle.Tensor:
+        """What `pool` gave to logits [N, num_classes]."""
+        return super().classify(self.fc_norm(pooled))
+
+
 class ClipHead(LinearHead):
     """The mean of each pathway over time and space, dropout, the linear layer.
 

@@ -64,7 +64,7 @@ class Recognizer(Freezable):
     def _misfits(self, backbone: nn.Layer, head: nn.Layer) -> List[str]:
         if backbone.data_format not in self.data_formats:
             name = type(backbone).__name__
-            other = "Recognizer3D" if backbone.data_format in ("NCDHW", "NC") else "Recognizer2D"
+            other = "Recognizer3D" if backbone.data_format in Recognizer3D.data_formats else "Recognizer2D"
             return [f"MODEL.framework={type(self).__name__}: {name} is no network for it; use {other}"]
         problems = []
         classifies = getattr(backbone, "num_classes", None) is not None
@@ -206,22 +206,22 @@ class Recognizer3D(Recognizer):
     """A backbone over clips and a head over the whole clip (SlowFast, Slow-only, I3D, transformers).
 
     Args:
-        backbone: makes a list of feature maps of clips [N, 3, T, H, W], or one feature of each clip.
-        head: makes logits of the feature maps, or of the feature.
+        backbone: makes of clips [N, 3, T, H, W] a list of feature maps, or tokens or one feature of each.
+        head: makes logits of the feature maps, the tokens or the feature.
 
     Raises:
         ConfigError: the head expects other channels than the backbone gives, or the backbone is a 2D one.
     """
 
     layout = "NCTHW"
-    data_formats = ("NCDHW", "NC")
+    data_formats = ("NCDHW", "NLC", "NC")
 
     def forward(self, clips: paddle.Tensor) -> paddle.Tensor:
         """Clips, normalised float [N, 3, T, H, W], to logits [N, num_classes]."""
         return self.head(*self.features(clips))
 
     def features(self, clips: paddle.Tensor) -> Tuple[Union[Sequence[paddle.Tensor], paddle.Tensor]]:
-        """What the head takes: the backbone's feature maps, or its feature [N, C]; see `forward`."""
+        """What the head takes: the backbone's feature maps, tokens [N, L, C] or feature [N, C]."""
         return (self.backbone(clips),)
 
 

@@ -357,3 +357,59 @@ def test_3d_networks_have_the_published_flops(backbone, num_frames, gmacs):
     classifier = 400 * model.head.in_channels
     macs = (counter.macs - classifier) * (224 / 64) ** 2 + classifier
     assert macs / 1e9 == pytest.approx(gmacs, rel=0.01)
+
+
+def videomae(**backbone: Any) -> paddle.nn.Layer:
+    return build_model(
+        {
+            "framework": "Recognizer3D",
+            "backbone": {"name": "VideoMAEViT", **backbone},
+            "head": {"name": "VideoMAEHead", "num_classes": 400, "in_channels": 384},
+        }
+    )
+
+
+def videomae_authors_names(state: Dict[str, np.ndarray], prefix: str = "") -> Dict[str, np.ndarray]:
+    """Weights with Hugging Face's names under those of the authors' repository."""
+    theirs = {}
+    for name, value in state.items():
+        if ".attention.attention." in name and name.endswith(".weight"):
+            part = name.split(".")[-2]
+            if part == "query":
+                parts = [state[name.replace("query", each)] for each in ("query", "key", "value")]
+                name = name.replace("attention.attention.query", "attn.qkv")
+                theirs[prefix + name.replace("videomae.encoder.layer", "blocks")] = np.concatenate(parts)
+            continue
+        for old, new in (
+            ("videomae.embeddings.patch_embeddings.projection", "patch_embed.proj"),
+            ("videomae.encoder.layer", "blocks"),
+            ("attention.attention.", "attn."),
+            ("attention.output.dense", "attn.proj"),
+            ("intermediate.dense", "mlp.fc1"),
+            ("output.dense", "mlp.fc2"),
+            ("layernorm_before", "norm1"),
+            ("layernorm_after", "norm2"),
+            ("classifier", "head"),
+        ):
+            name = name.replace(old, new)
+        theirs[prefix + name] = value
+    return theirs
+
+
+def test_videomae_gives_hugging_faces_logits_also_by_the_authors_names(tmp_path):
+    reference, model = load("hf_videomae_vits_8x112"), videomae()
+    convert_and_load("huggingface", reference, model, tmp_path)
+    clips = clips_of(reference).transpose(0, 2, 1, 3, 4)
+    assert_close(logits_of(model, np.ascontiguousarray(clips)), reference)
+    assert count_parameters(model) == count(reference["state"]) == reference["parameters"] == 22_033_936
+    state = {k: weight(k, s) for k, s in reference["state"].items()}
+    ours = convert_state("huggingface", state, model).weights
+    authors = convert_state("videomae", videomae_authors_names(state), model)
+    assert authors.is_whole
+    for name, value in ours.items():
+        np.testing.assert_array_equal(authors.weights[name], value)
+    newest = {
+        name.replace("q_bias", "query.bias").replace("v_bias", "value.bias"): value
+        for name, value in state.items()
+    }
+    assert set(convert_state("huggingface", newest, model).weights) == set(ours)

@@ -20,6 +20,7 @@ from paddlevideo_fast.deploy.converters.frames import (
     MMAction2FrameConverter,
     TorchvisionConverter,
 )
+from paddlevideo_fast.deploy.converters.videomae import HuggingFaceVideoMAEConverter, VideoMAEConverter
 
 __all__ = ["CONVERTERS", "NETWORK_CONVERTERS", "Converter", "Network", "Place", "converter_for"]
 
@@ -35,6 +36,8 @@ CONVERTERS: Dict[str, Callable[[Mapping[str, np.ndarray], Network], Converter]] 
     "pyslowfast": PySlowFastConverter,
     "pytorchvideo": PyTorchVideoConverter,
     "torchvision": TorchvisionConverter,
+    "huggingface": HuggingFaceVideoMAEConverter,
+    "videomae": VideoMAEConverter,
     "paddlevideo": PaddleVideoConverter,
 }
 

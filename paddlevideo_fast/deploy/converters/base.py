@@ -22,10 +22,17 @@ class Step:
     Attributes:
         label: text for the report ("transposed").
         apply: array to array.
+        num_axes: of the arrays that it can change; None: as many as our tensor has, or one fewer.
     """
 
     label: str
     apply: Callable[[np.ndarray], np.ndarray]
+    num_axes: Optional[int] = None
+
+    def takes(self, value: np.ndarray, wanted: Sequence[int]) -> bool:
+        """Whether it can change a value on its way to this shape: it may ask for any axis."""
+        axes = (len(wanted), len(wanted) - 1) if self.num_axes is None else (self.num_axes,)
+        return value.ndim in axes
 
 
 TRANSPOSED = Step("transposed", np.transpose)  # PyTorch's linear layers hold [out, in], Paddle's [in, out]
@@ -48,7 +55,7 @@ class Network:
         shapes: shapes of its parameters and buffers, by name.
         linear_layers: names of its linear layers.
         blocks: names of the residual blocks of a 2D network, in order.
-        classifier: name of the linear layer that gives the logits, such as "head.fc".
+        classifier: name of the linear layer that gives the logits, such as "head.fc"; "": there is none.
         shift_ratio: share of the channels in a fold of the temporal shift; 0: there is no shift.
         slow_frames, stem_strides: as of `ResNetSlowFast` and `ResNetI3D`; None: it is neither.
         pooling: how its head pools clips that are larger than 224²: "global", or what it averages over
@@ -66,10 +73,14 @@ class Network:
         )
         self.blocks: List[str] = list(getattr(model.backbone, "block_names", []))
         self.classifier = next(
-            name[: -len(".weight")]
-            for name, shape in self.shapes.items()
-            if name.endswith(".weight") and len(shape) == 2 and shape[1] == model.num_classes
+            (
+                name[: -len(".weight")]
+                for name, shape in self.shapes.items()
+                if name.endswith(".weight") and len(shape) == 2 and shape[1] == model.num_classes
+            ),
+            "",
         )
+        self.classifier = next(iter(model.classifiers), self.classifier)
         self.shift_ratio: float = getattr(model.backbone, "shift_ratio", 0.0)
         self.slow_frames: Optional[str] = getattr(model.backbone, "slow_frames", None)
         self.stem_strides: Optional[Tuple[int, int]] = getattr(model.backbone, "stem_strides", None)
@@ -91,10 +102,12 @@ class Converter:
         network: the network that gets them.
 
     Attributes:
-        backbone_only: leave the classifier out, because such files were trained for another task.
+        backbone_only: leave the rest out, because such files were trained for another task.
+        left_out: what the rest is, for the report.
     """
 
-    backbone_only: ClassVar[bool] = False
+    backbone_only: bool = False
+    left_out: ClassVar[str] = "the classifier of another task"
 
     def __init__(self, state: Mapping[str, np.ndarray], network: Network) -> None:
         self.state = state

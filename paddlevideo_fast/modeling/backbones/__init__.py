@@ -4,6 +4,7 @@ from paddlevideo_fast.modeling.backbones.mobilenet import PPTSM_MobileNetV2, PPT
 from paddlevideo_fast.modeling.backbones.pptsm_v2 import PPTSM_v2
 from paddlevideo_fast.modeling.backbones.resnet import ResNet, ResNetTSM, ResNetTweaksTSM, ResNetTweaksTSN
 from paddlevideo_fast.modeling.backbones.resnet3d import ResNetI3D, ResNetSlow, ResNetSlowFast
+from paddlevideo_fast.modeling.backbones.videomae import VideoMAEViT
 
 __all__ = [
     "PPTSM_MobileNetV2",
@@ -16,4 +17,5 @@ __all__ = [
     "ResNetTSM",
     "ResNetTweaksTSM",
     "ResNetTweaksTSN",
+    "VideoMAEViT",
 ]

@@ -78,6 +78,7 @@ class SelfAttention(nn.Layer):
         channels: of the tokens.
         num_heads: must divide `channels`.
         qkv_bias: the layer that makes queries, keys and values has a bias.
+        key_bias: False: keys have none; those of queries and values are `q_bias` and `v_bias`, as in BEiT.
         scale: of the scores; None: 1 / sqrt(channels of a head).
         attention_dropout: of the attention's weights.
         dropout: after the last linear layer.
@@ -91,6 +92,7 @@ class SelfAttention(nn.Layer):
         channels: int,
         num_heads: int,
         qkv_bias: bool = True,
+        key_bias: bool = True,
         scale: Optional[float] = None,
         attention_dropout: float = 0.0,
         dropout: float = 0.0,
@@ -101,14 +103,22 @@ class SelfAttention(nn.Layer):
         self.num_heads = num_heads
         self.scale = scale
         self.attention_dropout = attention_dropout
-        self.qkv = linear(channels, 3 * channels, bias=qkv_bias)
+        self.qkv = linear(channels, 3 * channels, bias=qkv_bias and key_bias)
+        self.key_bias = key_bias
+        if not key_bias:
+            self.q_bias = self.create_parameter([channels], is_bias=True)
+            self.v_bias = self.create_parameter([channels], is_bias=True)
         self.proj = linear(channels, channels)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: paddle.Tensor) -> paddle.Tensor:
         """Tokens [N, L, channels] to the same shape."""
         length, channels = x.shape[1:]
-        qkv = self.qkv(x).reshape([-1, length, 3, self.num_heads, channels // self.num_heads])
+        qkv = self.qkv(x)
+        if not self.key_bias:
+            bias = paddle.concat([self.q_bias, paddle.zeros_like(self.q_bias), self.v_bias])
+            qkv = qkv + bias.astype(qkv.dtype)
+        qkv = qkv.reshape([-1, length, 3, self.num_heads, channels // self.num_heads])
         query, key, value = qkv.transpose([2, 0, 3, 1, 4]).unbind()
         dropout = self.attention_dropout if self.training else 0.0
         attended = attend(query, key, value, dropout=dropout, scale=self.scale)

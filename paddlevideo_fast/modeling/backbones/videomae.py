@@ -1,0 +1,174 @@
+"""The plain video ViT of VideoMAE: tubelets of pixels, fixed positions, encoder blocks."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Dict, List, Optional, Tuple
+
+import paddle
+from paddle import nn
+
+from paddlevideo_fast.config.types import NonNegative, Share, Size
+from paddlevideo_fast.errors import ConfigError
+from paddlevideo_fast.modeling.layers import EncoderBlock, drop_path_rates, linear, sin_cos
+from paddlevideo_fast.registry import BACKBONES
+
+
+class FixedPositions:
+    """Tables of sines and cosines for any number of tokens; a device gets each of them once."""
+
+    def __init__(self, channels: int) -> None:
+        self.channels = channels
+        self._tables: Dict[str, paddle.Tensor] = {}
+
+    def __call__(self, num_tokens: int) -> paddle.Tensor:
+        """float32 [num_tokens, channels]; see `sin_cos`.
+
+        Raises:
+            ConfigError: a program is exported with free sides, so that the number of tokens is not known.
+        """
+        if num_tokens < 1:
+            raise ConfigError(
+                ["MODEL.backbone.name=VideoMAEViT: a program of it is for one size; give H and W as numbers"]
+            )
+        if not paddle.in_dynamic_mode():
+            return paddle.to_tensor(sin_cos(num_tokens, self.channels))
+        key = f"{num_tokens} {paddle.get_device()}"
+        if key not in self._tables:
+            self._tables[key] = paddle.to_tensor(sin_cos(num_tokens, self.channels))
+        return self._tables[key]
+
+
+class TubeletEmbedding(nn.Layer):
+    """The pixels of each tubelet of a clip, and one linear layer that makes a token of them.
+
+    A tubelet is `tubelet_size` frames of a square of `patch_size` pixels. Tokens are ordered by time, then
+    rows, then columns.
+    """
+
+    def __init__(self, channels: int, patch_size: int, tubelet_size: int) -> None:
+        super().__init__()
+        self.patch_size = patch_size
+        self.tubelet_size = tubelet_size
+        self.proj = linear(3 * tubelet_size * patch_size**2, channels)
+
+    def forward(self, tubelets: paddle.Tensor) -> paddle.Tensor:
+        """Tubelets [N, L, P, 3] to tokens [N, L, channels]."""
+        return self.proj(tubelets.flatten(2))
+
+    def grid(self, clips: paddle.Tensor) -> Tuple[int, int, int]:
+        """How many tubelets clips [N, 3, T, H, W] have along time, height and width; -1 where that is free.
+
+        Raises:
+            ConfigError: they do not divide the clip.
+        """
+        counts = []
+        parts = (self.tubelet_size, self.patch_size, self.patch_size)
+        for size, part, what in zip(
+            clips.shape[2:], parts, ("frames", "pixels in height", "pixels in width")
+        ):
+            if size > 0 and size % part:
+                key = "tubelet_size" if what == "frames" else "patch_size"
+                raise ConfigError(
+                    [f"MODEL.backbone.{key}={part}: does not divide the {size} {what} of the clips"]
+                )
+            counts.append(size // part if size > 0 else -1)
+        return counts[0], counts[1], counts[2]
+
+    def tubelets(self, clips: paddle.Tensor) -> paddle.Tensor:
+        """The pixels of clips [N, 3, T, H, W] as [N, L, P, 3], those of a tubelet by time, row, column.
+
+        Raises:
+            ConfigError: the tubelets do not divide the clip.
+        """
+        times, rows, columns = self.grid(clips)
+        side, depth = self.patch_size, self.tubelet_size
+        # two steps: Paddle is slow at transposing eight axes
+        pictures = clips.reshape([-1, rows, side, columns, side]).transpose([0, 1, 3, 2, 4])
+        parts = pictures.reshape([-1, 3, times, depth, rows * columns, side * side])
+        return parts.transpose([0, 2, 4, 3, 5, 1]).reshape(
+            [-1, times * rows * columns, depth * side * side, 3]
+        )
+
+
+@BACKBONES.register()
+class VideoMAEViT(nn.Layer):
+    """ViT over the tubelets of a clip, as in VideoMAE; clips may have any size and length.
+
+    Its output are tokens: take `VideoMAEHead` to classify with it, and the framework `Pretrain` with
+    `VideoMAEDecoder` to pre-train it without labels. S, B and L have `embed_dim` 384, 768 and 1024, `depth`
+    12, 12 and 24, and `num_heads` 6, 12 and 16.
+
+    Args:
+        embed_dim: channels of a token.
+        depth: blocks.
+        num_heads: of each attention; must divide `embed_dim`.
+        mlp_ratio: hidden channels of a block's perceptron, per channel.
+        patch_size: side of a tubelet in pixels; must divide the sides of the clips.
+        tubelet_size: frames of a tubelet; must divide the frames of the clips.
+        drop_path_rate: of stochastic depth in the last block; the rates of the blocks rise from 0 to it.
+        pretrained: weights to start from, a path or a URL; of pre-training, too, whose decoder is left out.
+
+    Attributes:
+        out_channels: channels of the tokens.
+
+    Raises:
+        ConfigError: the heads do not divide the channels.
+
+    References:
+        Tong et al., "VideoMAE: Masked Autoencoders are Data-Efficient Learners for Self-Supervised Video
+        Pre-Training", arXiv 2203.12602, section 3.
+        Dosovitskiy et al., "An Image is Worth 16x16 Words", arXiv 2010.11929.
+    """
+
+    data_format = "NLC"
+    least_frames: ClassVar[int] = 2
+
+    def __init__(
+        self,
+        embed_dim: Size = 384,
+        depth: Size = 12,
+        num_heads: Size = 6,
+        mlp_ratio: NonNegative = 4.0,
+        patch_size: Size = 16,
+        tubelet_size: Size = 2,
+        drop_path_rate: Share = 0.0,
+        pretrained: Optional[str] = None,
+    ) -> None:
+        super().__init__()
+        self.pretrained = pretrained
+        self.out_channels = embed_dim
+        self.patch_embed = TubeletEmbedding(embed_dim, patch_size, tubelet_size)
+        self.positions = FixedPositions(embed_dim)
+        self.blocks = nn.LayerList(
+            [
+                EncoderBlock(embed_dim, num_heads, int(embed_dim * mlp_ratio), drop_path=rate, key_bias=False)
+                for rate in drop_path_rates(drop_path_rate, depth)
+            ]
+        )
+        self.stage_layers: Dict[str, List[str]] = {"stem": ["patch_embed"]}
+        self.stage_layers.update({f"block{index + 1}": [f"blocks.{index}"] for index in range(depth)})
+
+    def forward(self, clips: paddle.Tensor) -> paddle.Tensor:
+        """Clips, normalised float [N, 3, T, H, W], to tokens [N, L, embed_dim].
+
+        L is T / tubelet_size * H / patch_size * W / patch_size, ordered by time, then rows, then columns.
+
+        Raises:
+            ConfigError: the tubelets do not divide the clip.
+        """
+        return self.encode(self.patch_embed.tubelets(clips))
+
+    def encode(self, tubelets: paddle.Tensor, positions: Optional[paddle.Tensor] = None) -> paddle.Tensor:
+        """Tubelets [N, L, P, 3] to tokens [N, L, embed_dim].
+
+        Args:
+            tubelets: pixels of all tubelets of the clips, or of some of them.
+            positions: [N, L, embed_dim], of some tubelets; None: the tubelets are all.
+        """
+        tokens = self.patch_embed(tubelets)
+        if positions is None:
+            positions = self.positions(tubelets.shape[1])
+        tokens = tokens + positions.astype(tokens.dtype)
+        for block in self.blocks:
+            tokens = block(tokens)
+        return tokens
