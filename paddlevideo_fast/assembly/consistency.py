@@ -18,7 +18,8 @@ from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.loader import ClipRequest, TransformError, build_pipeline
 from paddlevideo_fast.log import get_logger, warn_once
 from paddlevideo_fast.modeling import activation_of
-from paddlevideo_fast.registry import BACKBONES, HEADS, LEARNING_RATES, METRICS, SAMPLERS
+from paddlevideo_fast.modeling.recognizers import RecognizerTransformer
+from paddlevideo_fast.registry import BACKBONES, HEADS, LEARNING_RATES, METRICS, MIXES, RECOGNIZERS, SAMPLERS
 
 _LOGGER = get_logger(__name__)
 _USUAL_GROWTH = 1.5  # a test at 256 pixels after training at 224 is usual
@@ -42,7 +43,7 @@ def check_sections(spec: RunSpec, *names: SplitName) -> None:
         raise ConfigError(problems)
     doubts = [*_several_clips(spec, names), *_sizes(spec, names)]
     if "train" in names:
-        doubts += [*_unfinished_rate(spec), *_doubtful_clips_per_video(spec)]
+        doubts += [*_unfinished_rate(spec), *_doubtful_clips_per_video(spec), *_mix_of_one(spec)]
     for text in doubts:
         warn_once(_LOGGER, f"{text}; is that meant?")
 
@@ -83,6 +84,9 @@ def check_features(spec: RunSpec) -> None:
     if spec.finetune is not None and spec.finetune.unfreeze_at:
         text = "the backbone does not run in a training on features; leave one of the two out"
         problems.append(spec.config.problem("FINETUNE.unfreeze_at", text))
+    if "layout" in getattr(MIXES.get((spec.mix or {"name": "Mixup"})["name"]), "injected", ()):
+        text = "cuts boxes out of frames, and training reads features; take Mixup"
+        problems.append(spec.config.problem("MIX", text))
     if problems:
         raise ConfigError(problems)
     told = {
@@ -93,6 +97,26 @@ def check_features(spec: RunSpec) -> None:
     for key, text in told.items():
         if spec.config.get(key):
             warn_once(_LOGGER, spec.config.problem(key, text))
+
+
+def check_changing_shapes(spec: RunSpec) -> None:
+    """Checks that the network may train on clips whose size changes from step to step.
+
+    A transformer's windows and tables of positions belong to one size of clips. It takes others only where
+    its backbone declares `takes_multigrid = True`.
+
+    Raises:
+        ConfigError: it may not.
+    """
+    is_transformer = issubclass(RECOGNIZERS.get(spec.model["framework"]), RecognizerTransformer)
+    for key, name, _ in _parts(spec, "backbone"):
+        if not getattr(BACKBONES.get(name), "takes_multigrid", not is_transformer):
+            text = (
+                f"{name} is a transformer, whose tables of positions belong to one size of clips, and "
+                "multigrid changes the size from step to step; leave multigrid out, or train a convolutional "
+                "network"
+            )
+            raise spec.config.error(f"{key}.name", text)
 
 
 def frames_problem(spec: RunSpec, num_frames: int) -> str:
@@ -218,6 +242,13 @@ def _doubtful_clips_per_video(spec: RunSpec) -> Iterator[str]:
     if clips > 1 and (drawn[0] == drawn[1]).all():
         text = f"{clips}, and the sampler draws nothing: all clips of a video have the same frames"
         yield spec.config.problem(key, text)
+
+
+def _mix_of_one(spec: RunSpec) -> Iterator[str]:
+    """A mix of batches that have a single clip, which it could only mix with itself."""
+    if spec.mix and spec.data.batch_size == 1 and not spec.run.multigrid:
+        text = f"has no effect on batches of one clip ({_placed(spec, 'DATASET.batch_size')})"
+        yield spec.config.problem("MIX", text)
 
 
 def _clips_per_video(spec: RunSpec, name: SplitName = "train") -> Tuple[str, int]:

@@ -16,6 +16,7 @@ from paddlevideo_fast.assembly.environment import with_static_graph
 from paddlevideo_fast.assembly.features import head_only, with_features
 from paddlevideo_fast.assembly.plan import RunPlan, batch_shapes
 from paddlevideo_fast.config import RunSpec, build
+from paddlevideo_fast.config.spec import ComponentSection
 from paddlevideo_fast.engine import Distribution, Trainer
 from paddlevideo_fast.engine.callbacks import Callback
 from paddlevideo_fast.engine.protocols import BatchLoader
@@ -92,7 +93,7 @@ class TrainingParts:
             phases=phases or self.plan.phases,
             callbacks=callbacks,
             precision=self.plan.precision,
-            mix=build(MIXES, self.spec.mix) if self.spec.mix else None,
+            mix=_mix(self.spec.mix, self.model) if self.spec.mix else None,
             distribution=self.distribution,
             seed=self.spec.run.seed,
             accumulate_steps=self.accumulate_steps,
@@ -173,6 +174,12 @@ def _tell_rates(model: Any) -> None:
         ends = sorted({min(factors), max(factors)}) if factors else []
         texts.append(f"{stage} {' to '.join(f'{each:.3g}' for each in ends) or 'frozen'}")
     logger.info("factors on the learning rate: %s", ", ".join(texts))
+
+
+def _mix(section: ComponentSection, model: Any) -> Any:
+    """What mixes the clips of a batch; a mix that cuts frames is told where their axes are."""
+    takes_layout = "layout" in getattr(MIXES.get(section["name"]), "injected", ())
+    return build(MIXES, section, **({"layout": model.layout} if takes_layout else {}))
 
 
 def _scaled(spec: RunSpec, curve: LearningRate, world_size: int) -> LearningRate:

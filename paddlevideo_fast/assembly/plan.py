@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import List, Mapping, NamedTuple, Optional, Sequence
 
-from paddlevideo_fast.assembly.consistency import check_sections, frames_problem
+from paddlevideo_fast.assembly.consistency import check_changing_shapes, check_sections, frames_problem
 from paddlevideo_fast.assembly.environment import check_environment, make_precision
 from paddlevideo_fast.config import MultigridSettings, RunSpec, build
 from paddlevideo_fast.config.settings import SplitName
@@ -83,6 +83,7 @@ def plan_phases(spec: RunSpec, world_size: int = 1) -> PhasePlan:
             "DISTRIBUTED.sync_bn",
             "multigrid training shares statistics where MULTIGRID.bn_base_size asks for it; leave it out",
         )
+    check_changing_shapes(spec)
     plan = _multigrid(spec, grid)
     for num_frames in {phase.num_frames for phase in plan.phases if phase.num_frames}:
         problem = frames_problem(spec, num_frames)

@@ -1,7 +1,8 @@
 """YAML text to plain data, with the line of every key and list item.
 
-Two things differ from the standard safe loader: `1e-4` is a float, and a date stays a str. And a text may ask
-for no more than a `Budget` has: aliases, merge keys and files that inherit make much of little.
+Three things differ from the standard safe loader: `1e-4` is a float, `None` is null, as in PaddleVideo's
+configs, and a date stays a str. And a text may ask for no more than a `Budget` has: aliases, merge keys and
+files that inherit make much of little.
 """
 
 from __future__ import annotations
@@ -101,6 +102,7 @@ for _cls in (_Loader, _Dumper):
         for first, rules in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
     _cls.add_implicit_resolver(f"{_TAG}float", _EXPONENT, list("-+.0123456789"))
+    _cls.add_implicit_resolver(f"{_TAG}null", re.compile("None$"), ["N"])
 
 
 @dataclass

@@ -19,14 +19,15 @@ from paddlevideo_fast.registry import DATASETS, DECODERS, SAMPLERS, TRANSFORMS
 
 
 def build_pipeline(section: Mapping[str, Any]) -> Pipeline:
-    """A pipeline from `sample`, `transform` and `resample` of `PIPELINE.train`, `.valid` or `.test`.
+    """A pipeline from `PIPELINE.train`, `.valid` or `.test`.
 
     Raises:
         LoaderError: `decode` or `sample` is missing.
     """
     section = _whole_section(section)
+    sample, decoder = build(SAMPLERS, section["sample"]), build(DECODERS, section["decode"])
     return Pipeline(
-        build(SAMPLERS, section["sample"]),
+        decoder.sampler(sample) if isinstance(decoder, VideoDecoder) else sample,
         build_list(TRANSFORMS, section.get("transform") or []),
         settings_from(PipelineSettings, section).resample,
     )

@@ -35,6 +35,7 @@ from paddlevideo_fast.loader.collate import Sample, Target
 from paddlevideo_fast.loader.incidents import Incident
 from paddlevideo_fast.loader.pipeline import Pipeline
 from paddlevideo_fast.loader.request import BETWEEN, CLIP, SUBSTITUTE, ClipRequest, Middle, generator
+from paddlevideo_fast.loader.sampling import AboveZero, DecodeSampler, FrameSampler
 from paddlevideo_fast.loader.untrimmed import (
     Background,
     Windows,
@@ -63,29 +64,50 @@ class VideoDecoder:
         backend: the reader: "pyav" is exact and the fastest; "decord" and "cv2" are there to compare with.
         on_corrupt: what becomes of a frame that does not decode: "raise" makes its file a bad sample;
             "nearest" shows the nearest frame that does, and counts it. "pyav" offers both.
+        mode: with "pyav" and a Sampler with `linspace_sample`, the frames come from a part of the video that
+            lasts `num_seg * sampling_rate / target_fps` seconds, as in PaddleVideo's TimeSformer: in "test"
+            its beginning, else a random part, in evaluation the middle. null: from the whole video. Without
+            effect in all other cases.
+        num_seg: frames of a clip, for the length of the part; null: 8.
+        sampling_rate: frames of a video of `target_fps` from one frame of the clip to the next; null: 32.
+        target_fps: frames a second that `sampling_rate` is meant for; null: 30.
 
     Attributes:
         cache: of the indexes of long videos; None: each opening reads a video from end to end.
     """
 
-    ignored_arguments: ClassVar[Dict[str, str]] = {
-        "mode": "the sampler decides what is random",
-        "sampling_rate": "the sampler decides which frames are read",
-        "num_seg": "the sampler decides which frames are read",
-        "num_clips": "the sampler decides which frames are read",
-        "target_fps": "the sampler decides which frames are read",
-    }
+    ignored_arguments: ClassVar[Dict[str, str]] = {"num_clips": "the sampler decides which frames are read"}
 
     def __init__(
         self,
         backend: Literal["auto", "pyav", "decord", "cv2"] = "pyav",
         on_corrupt: Literal["raise", "nearest"] = "raise",
+        *,
+        mode: Optional[Literal["train", "valid", "test"]] = None,
+        num_seg: Optional[Size] = None,
+        sampling_rate: Optional[AboveZero] = None,
+        target_fps: Optional[AboveZero] = None,
     ) -> None:
         if on_corrupt != "raise" and backend not in ("auto", "pyav"):
             raise LoaderError(f"VideoDecoder: on_corrupt: {on_corrupt} needs backend: pyav, not {backend}")
         self.backend = backend
         self.on_corrupt = on_corrupt
+        self.mode = mode
+        part = {"mode": mode, "num_seg": num_seg, "sampling_rate": sampling_rate, "target_fps": target_fps}
+        self._given = [name for name, value in part.items() if value is not None]
+        self._part_length = (num_seg or 8) * (sampling_rate or 32.0)  # in frames of a video of target_fps
+        self._target_fps = target_fps or 30.0
         self.cache: Optional[IndexCache] = None
+
+    def sampler(self, sample: FrameSampler) -> FrameSampler:
+        """The sampler that takes the frames of `sample` from the part of a video that `mode` says."""
+        if self.mode is None or self.backend != "pyav" or not getattr(sample, "linspace_sample", False):
+            if self._given:
+                text = "no effect: the sampler decides which frames are read, and what is random"
+                warn_once(get_logger(), f"VideoDecoder: {', '.join(self._given)}: {text}")
+            return sample
+        rate = self._part_length / sample.num_frames
+        return DecodeSampler(sample.num_frames, rate, self._target_fps, test_mode=self.mode == "test")
 
     def open(self, record: VideoRecord) -> VideoReader:
         """A reader of the record's frames.

@@ -13,11 +13,11 @@ from paddlevideo_fast.loader.annotations import VideoRecord
 from paddlevideo_fast.loader.request import ClipRequest
 from paddlevideo_fast.loader.sampling import FrameSampler
 from paddlevideo_fast.loader.transforms import ClipGeometry, Descriptive, Geometric, Normalization, Pixelwise
+from paddlevideo_fast.loader.transforms.geometry import IMAGENET
 from paddlevideo_fast.loader.transforms.resample import Resample, ResampleMode
 
 Transform = Union[Geometric, Pixelwise, Descriptive]
 _MAX_CLIP_BYTES = 2**32
-IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # mean and std of its channels
 
 
 class Clip(NamedTuple):
@@ -71,7 +71,7 @@ class Pipeline:
 
     Args:
         sample: says which frames.
-        transforms: in the order of the config. Colour changes come after all geometry, on the small clip.
+        transforms: in the order of the config. Changes of pixels come after all geometry, on the small clip.
         resample: how frames are resized; see `Resample`.
 
     Attributes:
@@ -89,10 +89,12 @@ class Pipeline:
         self.geometric = [step for step in transforms if isinstance(step, Geometric)]
         self.pixelwise = [step for step in transforms if isinstance(step, Pixelwise)]
         self.is_normalized = False
-        self.normalization: Tuple[Tuple[float, ...], Tuple[float, ...]] = IMAGENET
+        self.normalization = IMAGENET
         for step in transforms:
             if isinstance(step, Normalization):
                 self.is_normalized, self.normalization = True, (step.mean, step.std)
+        for step in self.pixelwise:
+            step.normalization = self.normalization
         self.num_views = sample.num_clips * int(np.prod([step.num_views for step in self.geometric]))
 
     def __call__(

@@ -1,16 +1,18 @@
 """Networks: layers, backbones, heads, losses, recognizers, their input and their weights."""
 
 from paddlevideo_fast.modeling.complexity import MacCounter, count_parameters
-from paddlevideo_fast.modeling.preprocess import MixedLabels, Mixup, Preprocess
+from paddlevideo_fast.modeling.preprocess import Cutmix, MixedLabels, Mixup, Preprocess, VideoMix
 from paddlevideo_fast.modeling.recognizers import activation_of, build_model, take_network_layout
 from paddlevideo_fast.modeling.weights import ClassNames, WeightReport, load_weights, read_weights
 
 __all__ = [
     "ClassNames",
+    "Cutmix",
     "MacCounter",
     "MixedLabels",
     "Mixup",
     "Preprocess",
+    "VideoMix",
     "WeightReport",
     "activation_of",
     "build_model",

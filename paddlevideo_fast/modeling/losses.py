@@ -213,7 +213,7 @@ class CrossEntropyLoss(ClassLoss):
 
         Args:
             logits: float [N, num_classes]; the loss is computed in float32.
-            labels: int64 [N], or the labels that `Mixup` gave.
+            labels: int64 [N], or the labels that a mix gave.
             ls_eps: share of the target that is spread evenly over all classes.
 
         Returns:
@@ -341,7 +341,7 @@ class _LossOfEachClass(ClassLoss):
 
         Args:
             logits: float [N, num_classes]; the loss is computed in float32.
-            labels: float32 [N, num_classes], 1 where a video has the class, or those that `Mixup` gave.
+            labels: float32 [N, num_classes], 1 where a video has the class, or those that a mix gave.
             ls_eps: label smoothing: targets go from `ls_eps` / 2 to 1 - `ls_eps` / 2. Each class is a choice
                 of two, and this share of its target is spread evenly over both.
 
@@ -449,7 +449,7 @@ class DistillationCELoss(nn.Layer):
 
         Args:
             logits: float [N, num_classes] of each network.
-            labels: int64 [N], or the labels that `Mixup` gave.
+            labels: int64 [N], or the labels that a mix gave.
         """
         return self._cross_entropy(logits[self.models[0]], labels)
 

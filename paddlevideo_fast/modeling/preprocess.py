@@ -1,14 +1,16 @@
-"""What happens to a batch of clips before the network: normalisation and mixup."""
+"""What happens to a batch of clips before the network: normalisation, mixup and cutmix."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import Dict, Literal, Sequence, Tuple, Union
+from typing import ClassVar, Dict, Literal, Sequence, Tuple, Union
 
 import numpy as np
 import paddle
 from paddle import nn
 
+from paddlevideo_fast.config.types import Share
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.registry import MIXES
 from paddlevideo_fast.transfer import upload
@@ -106,6 +108,9 @@ class MixedLabels:
         return self.a * self.lam + self.b * (1 - self.lam)
 
 
+Mixed = Tuple[paddle.Tensor, Union[paddle.Tensor, MixedLabels]]
+
+
 @MIXES.register()
 class Mixup:
     """Blends each clip with another one of its batch.
@@ -120,9 +125,7 @@ class Mixup:
     """
 
     def __init__(self, alpha: float = 0.2) -> None:
-        if alpha <= 0:
-            raise ConfigError([f"MIX.alpha={alpha}: must be > 0"])
-        self.alpha = alpha
+        self.alpha = _positive("alpha", alpha)
 
     def __call__(
         self, clips: paddle.Tensor, labels: paddle.Tensor, rng: np.random.Generator
@@ -141,3 +144,108 @@ class Mixup:
         order = upload(rng.permutation(clips.shape[0]).astype("int64"))
         others = paddle.index_select(clips, order)
         return clips * lam + others * (1 - lam), MixedLabels(labels, paddle.index_select(labels, order), lam)
+
+
+@MIXES.register()
+class Cutmix:
+    """Puts a box of another clip of the batch into each clip, at the same place in all frames.
+
+    The labels are shared by the area that each clip has in the result.
+
+    Args:
+        alpha: parameter of the Beta(alpha, alpha) distribution that draws the share that a clip keeps; > 0.
+            A box that reaches over the edge is cut off there, so a clip may keep more.
+        layout: axes of the clips; see `Preprocess`.
+
+    Raises:
+        ConfigError: alpha is not positive.
+
+    References:
+        Yun et al., "CutMix", arXiv 1905.04899.
+        Yun et al., "VideoMix: Rethinking Data Augmentation for Video Classification", arXiv 2012.03457.
+    """
+
+    injected: ClassVar[Tuple[str, ...]] = ("layout",)
+
+    def __init__(self, alpha: float = 0.2, layout: Layout = "NTCHW") -> None:
+        self.alpha = _positive("alpha", alpha)
+        self._axes = layout.index("H"), layout.index("W")
+
+    def __call__(
+        self, clips: paddle.Tensor, labels: paddle.Tensor, rng: np.random.Generator
+    ) -> Tuple[paddle.Tensor, MixedLabels]:
+        """Mixes a batch.
+
+        Args:
+            clips: float, with the axes of the layout.
+            labels: int64 [N], or float32 [N, num_classes].
+            rng: the only source of randomness.
+
+        Returns:
+            The clips with the boxes, and the labels of both orders.
+        """
+        height, width = (clips.shape[axis] for axis in self._axes)
+        side = math.sqrt(1 - rng.beta(self.alpha, self.alpha))
+        top, bottom = _span(height, int(height * side), rng)
+        left, right = _span(width, int(width * side), rng)
+        shape = [1] * clips.ndim
+        for axis in self._axes:
+            shape[axis] = clips.shape[axis]
+        box = np.zeros((height, width), bool)
+        box[top:bottom, left:right] = True
+        order = upload(rng.permutation(clips.shape[0]).astype("int64"))
+        mixed = paddle.where(upload(box.reshape(shape)), paddle.index_select(clips, order), clips)
+        lam = 1 - (bottom - top) * (right - left) / (height * width)
+        return mixed, MixedLabels(labels, paddle.index_select(labels, order), lam)
+
+
+@MIXES.register()
+class VideoMix:
+    """Cutmix or mixup, drawn for each batch.
+
+    Label smoothing is `ls_eps` of the head; it smooths mixed labels, too.
+
+    Args:
+        cutmix_prob: how often it is cutmix where it is one of the two; timm calls it `switch_prob`.
+        mixup_alpha: see `Mixup`.
+        cutmix_alpha: see `Cutmix`.
+        prob: how often a batch is mixed at all.
+        layout: axes of the clips; see `Preprocess`.
+
+    Raises:
+        ConfigError: an alpha is not positive.
+    """
+
+    injected: ClassVar[Tuple[str, ...]] = ("layout",)
+
+    def __init__(
+        self,
+        cutmix_prob: Share = 0.5,
+        mixup_alpha: float = 0.2,
+        cutmix_alpha: float = 1.0,
+        prob: Share = 1.0,
+        layout: Layout = "NTCHW",
+    ) -> None:
+        self.cutmix_prob = cutmix_prob
+        self.prob = prob
+        self.mixup = Mixup(_positive("mixup_alpha", mixup_alpha))
+        self.cutmix = Cutmix(_positive("cutmix_alpha", cutmix_alpha), layout)
+
+    def __call__(self, clips: paddle.Tensor, labels: paddle.Tensor, rng: np.random.Generator) -> Mixed:
+        """Mixes a batch, or gives it back as it is; see `Cutmix`."""
+        if rng.random() >= self.prob:
+            return clips, labels
+        mix = self.cutmix if rng.random() < self.cutmix_prob else self.mixup
+        return mix(clips, labels, rng)
+
+
+def _positive(key: str, value: float) -> float:
+    if value <= 0:
+        raise ConfigError([f"MIX.{key}={value}: must be > 0"])
+    return value
+
+
+def _span(length: int, size: int, rng: np.random.Generator) -> Tuple[int, int]:
+    """First and last pixel + 1 of a span of `size` around a random middle, cut off at 0 and `length`."""
+    first = int(rng.integers(length)) - size // 2
+    return max(first, 0), min(first + size, length)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import copy
 import math
-from typing import ClassVar, Dict, Sequence
+from typing import Any, ClassVar, Dict, Sequence
 
-from paddlevideo_fast.config.types import NonNegative
+from paddlevideo_fast.config.types import Count, NonNegative, Share
 from paddlevideo_fast.errors import ConfigError
+from paddlevideo_fast.log import get_logger, warn_once
 from paddlevideo_fast.registry import LEARNING_RATES
 from paddlevideo_fast.schedule.curves import cosine, linear_warmup, piecewise
 from paddlevideo_fast.schedule.multigrid import RateStep
@@ -21,16 +22,31 @@ _IGNORED = {
 
 
 class LearningRate:
-    """A learning rate as a function of the epoch.
+    """A learning rate as a function of the epoch; the base of the registered ones, which define `_curve`.
 
     Args:
         iter_step: follow the curve at each step; else an epoch keeps the value of its start.
+        warmup_steps: optimizer steps of a warm-up; 0: none. During it the rate is the curve's times a factor
+            that rises in a straight line to 1, at each step, whatever `iter_step` says.
+        warmup_factor: the factor at the first step.
+
+    Attributes:
+        warmup_epochs: epochs of a straight line from `warmup_start_lr` to the curve.
+        warmup_start_lr: at epoch 0 of this line.
     """
 
     ignored_arguments: ClassVar[Dict[str, str]] = _IGNORED
+    warmup_epochs: float = 0.0
+    warmup_start_lr: float = 0.0
 
-    def __init__(self, iter_step: bool) -> None:
+    def __init__(
+        self, iter_step: bool = False, *, warmup_steps: Count = 0, warmup_factor: Share = 0.0
+    ) -> None:
+        if warmup_factor and not warmup_steps:
+            warn_once(get_logger(), f"{_KEY}.warmup_factor has no effect without warmup_steps")
         self.iter_step = iter_step
+        self.warmup_steps = warmup_steps
+        self.warmup_factor = warmup_factor
         self._factor = 1.0
 
     def times(self, factor: float) -> LearningRate:
@@ -40,15 +56,39 @@ class LearningRate:
         return other
 
     def at(self, epoch: float) -> float:
-        """The learning rate at `epoch`: 2.5 is in the middle of the third epoch."""
+        """The learning rate at `epoch`, without `warm_up`: 2.5 is in the middle of the third epoch."""
         return self._factor * self._value(epoch if self.iter_step else math.floor(epoch))
+
+    def warm_up(self, num_steps: int) -> float:
+        """The factor on the rate after so many optimizer steps of the run; 1 when the warm-up is over."""
+        if num_steps >= self.warmup_steps:
+            return 1.0
+        return linear_warmup(num_steps, self.warmup_factor, 1.0, self.warmup_steps)
 
     def misfit(self, epochs: int) -> str:
         """Why a run of `epochs` epochs does not go along the whole curve, in words; empty where it does."""
         return ""
 
     def _value(self, epoch: float) -> float:
+        """The curve with its warm-up by epochs."""
+        if epoch < self.warmup_epochs:
+            end = self._curve(self.warmup_epochs)
+            return linear_warmup(epoch, self.warmup_start_lr, end, self.warmup_epochs)
+        return self._curve(epoch)
+
+    def _curve(self, epoch: float) -> float:
         raise NotImplementedError
+
+    def _warm_up(self, epochs: float, start_lr: float, num_epochs: float, name: str) -> None:
+        """Sets a warm-up by epochs in a curve of `num_epochs`, which the argument `name` gave.
+
+        Raises:
+            ConfigError: the warm-up is longer than the curve, or there is a warm-up by steps as well.
+        """
+        _check_warmup(epochs, num_epochs, name)
+        if epochs and self.warmup_steps:
+            raise ConfigError([f"{_KEY}: has warmup_epochs and warmup_steps; give one of the two"])
+        self.warmup_epochs, self.warmup_start_lr = epochs, start_lr
 
 
 @LEARNING_RATES.register()
@@ -57,13 +97,17 @@ class Constant(LearningRate):
 
     Args:
         learning_rate: the number.
+        warmup_steps: see `LearningRate`.
+        warmup_factor: see `LearningRate`.
     """
 
-    def __init__(self, learning_rate: NonNegative) -> None:
-        super().__init__(iter_step=False)
+    def __init__(
+        self, learning_rate: NonNegative, *, warmup_steps: Count = 0, warmup_factor: Share = 0.0
+    ) -> None:
+        super().__init__(warmup_steps=warmup_steps, warmup_factor=warmup_factor)
         self.learning_rate = float(learning_rate)
 
-    def _value(self, epoch: float) -> float:
+    def _curve(self, epoch: float) -> float:
         return self.learning_rate
 
 
@@ -81,9 +125,13 @@ class PiecewiseDecay(LearningRate):
     """
 
     def __init__(
-        self, boundaries: Sequence[NonNegative], values: Sequence[NonNegative], iter_step: bool = False
+        self,
+        boundaries: Sequence[NonNegative],
+        values: Sequence[NonNegative],
+        iter_step: bool = False,
+        **shared: Any,
     ) -> None:
-        super().__init__(iter_step)
+        super().__init__(iter_step, **shared)
         if len(values) != len(boundaries) + 1:
             raise ConfigError(
                 [
@@ -96,11 +144,44 @@ class PiecewiseDecay(LearningRate):
         self.values = [float(value) for value in values]
 
     def misfit(self, epochs: int) -> str:
-        last = self.boundaries[-1] if self.boundaries else 0
-        return f"has its last value from epoch {last:g} on" if last >= epochs else ""
+        return _late_step(self.boundaries, epochs)
 
-    def _value(self, epoch: float) -> float:
+    def _curve(self, epoch: float) -> float:
         return piecewise(epoch, self.boundaries, self.values)
+
+
+@LEARNING_RATES.register()
+class MultiStepDecay(LearningRate):
+    """Steps: the rate is multiplied by `gamma` at each of the epochs in `milestones`.
+
+    Args:
+        learning_rate: before the first of them.
+        milestones: epochs, rising.
+        gamma: factor of each step.
+        iter_step: see `LearningRate`; it makes no difference to whole milestones.
+
+    Raises:
+        ConfigError: the milestones do not rise.
+    """
+
+    def __init__(
+        self,
+        learning_rate: NonNegative,
+        milestones: Sequence[NonNegative],
+        gamma: NonNegative = 0.1,
+        iter_step: bool = False,
+        **shared: Any,
+    ) -> None:
+        super().__init__(iter_step, **shared)
+        _check_rising("milestones", milestones)
+        self.milestones = list(milestones)
+        self.values = [learning_rate * gamma**power for power in range(len(milestones) + 1)]
+
+    def misfit(self, epochs: int) -> str:
+        return _late_step(self.milestones, epochs)
+
+    def _curve(self, epoch: float) -> float:
+        return piecewise(epoch, self.milestones, self.values)
 
 
 @LEARNING_RATES.register()
@@ -125,30 +206,23 @@ class CosineAnnealingDecay(LearningRate):
         warmup_epochs: NonNegative = 0.0,
         warmup_start_lr: NonNegative = 0.0,
         iter_step: bool = False,
+        **shared: Any,
     ) -> None:
-        super().__init__(iter_step)
-        _check_warmup(warmup_epochs, T_max, "T_max")
+        super().__init__(iter_step, **shared)
+        self._warm_up(warmup_epochs, warmup_start_lr, T_max, "T_max")
         self.learning_rate = learning_rate
         self.num_epochs = T_max
         self.eta_min = eta_min
-        self.warmup_epochs = warmup_epochs
-        self.warmup_start_lr = warmup_start_lr
 
     def misfit(self, epochs: int) -> str:
         return _other_end(self.num_epochs, epochs)
 
-    def _cosine(self, epoch: float) -> float:
+    def _curve(self, epoch: float) -> float:
         return cosine(min(epoch, self.num_epochs), self.learning_rate, self.num_epochs, self.eta_min)
-
-    def _value(self, epoch: float) -> float:
-        if epoch < self.warmup_epochs:
-            end = self._cosine(self.warmup_epochs)
-            return linear_warmup(epoch, self.warmup_start_lr, end, self.warmup_epochs)
-        return self._cosine(epoch)
 
 
 @LEARNING_RATES.register()
-class CustomWarmupCosineDecay(CosineAnnealingDecay):
+class CustomWarmupCosineDecay(LearningRate):
     """PaddleVideo's name for a cosine to 0 at `max_epoch` with linear warm-up.
 
     Args:
@@ -166,9 +240,61 @@ class CustomWarmupCosineDecay(CosineAnnealingDecay):
         cosine_base_lr: NonNegative,
         max_epoch: float,
         iter_step: bool = True,
+        **shared: Any,
     ) -> None:
-        _check_warmup(warmup_epochs, max_epoch, "max_epoch")
-        super().__init__(cosine_base_lr, max_epoch, 0.0, warmup_epochs, warmup_start_lr, iter_step)
+        super().__init__(iter_step, **shared)
+        self._warm_up(warmup_epochs, warmup_start_lr, max_epoch, "max_epoch")
+        self.cosine_base_lr = cosine_base_lr
+        self.max_epoch = max_epoch
+
+    def misfit(self, epochs: int) -> str:
+        return _other_end(self.max_epoch, epochs)
+
+    def _curve(self, epoch: float) -> float:
+        return cosine(min(epoch, self.max_epoch), self.cosine_base_lr, self.max_epoch)
+
+
+@LEARNING_RATES.register()
+class CustomWarmupCosineStepDecay(LearningRate):
+    """A cosine that changes at whole epochs, and a warm-up that multiplies it and follows each step.
+
+    This is how PaddleVideo trains Video Swin.
+
+    Args:
+        warmup_iters: epochs of the warm-up, in spite of the name, and with a fraction; 0: none.
+        warmup_ratio: the factor on the cosine at epoch 0; it rises in a straight line to 1.
+        min_lr: of the cosine at `max_epoch`.
+        base_lr: of the cosine at epoch 0.
+        max_epoch: end of the cosine.
+        iter_step: follow the warm-up at each step.
+    """
+
+    def __init__(
+        self,
+        warmup_iters: NonNegative,
+        warmup_ratio: Share = 0.1,
+        min_lr: NonNegative = 0.0,
+        base_lr: NonNegative = 3e-5,
+        max_epoch: float = 30,
+        iter_step: bool = True,
+    ) -> None:
+        super().__init__(iter_step)
+        _check_warmup(warmup_iters, max_epoch, "max_epoch", "warmup_iters")
+        self.warmup_iters = warmup_iters
+        self.warmup_ratio = warmup_ratio
+        self.min_lr = min_lr
+        self.base_lr = base_lr
+        self.max_epoch = max_epoch
+
+    def misfit(self, epochs: int) -> str:
+        return _other_end(self.max_epoch, epochs)
+
+    def _curve(self, epoch: float) -> float:
+        whole = min(math.floor(epoch), self.max_epoch)
+        rate = cosine(whole, self.base_lr, self.max_epoch, self.min_lr)
+        if epoch < self.warmup_iters:
+            return rate * linear_warmup(epoch, self.warmup_ratio, 1.0, self.warmup_iters)
+        return rate
 
 
 @LEARNING_RATES.register()
@@ -199,16 +325,15 @@ class CustomWarmupPiecewiseDecay(LearningRate):
         steps: Sequence[float],
         max_epoch: float,
         iter_step: bool = True,
+        **shared: Any,
     ) -> None:
-        super().__init__(iter_step)
+        super().__init__(iter_step, **shared)
         _check_rising("steps", steps)
         if not steps or steps[0] != 0 or len(lrs) < len(steps):
             raise ConfigError(
                 [f"{_KEY}: steps={list(steps)} must start with 0 and have a factor each in lrs"]
             )
-        _check_warmup(warmup_epochs, max_epoch, "max_epoch")
-        self.warmup_start_lr = warmup_start_lr
-        self.warmup_epochs = warmup_epochs
+        self._warm_up(warmup_epochs, warmup_start_lr, max_epoch, "max_epoch")
         self.step_base_lr = step_base_lr
         self.lrs = [float(factor) for factor in lrs]
         self.gamma = gamma
@@ -233,15 +358,11 @@ class CustomWarmupPiecewiseDecay(LearningRate):
             steps=[step.epoch for step in rate_steps],
             max_epoch=max_epoch,
             iter_step=self.iter_step,
+            warmup_steps=self.warmup_steps,
+            warmup_factor=self.warmup_factor,
         )
 
-    def _value(self, epoch: float) -> float:
-        if epoch < self.warmup_epochs:
-            end = self._step(self.warmup_epochs)
-            return linear_warmup(epoch, self.warmup_start_lr, end, self.warmup_epochs)
-        return self._step(epoch)
-
-    def _step(self, epoch: float) -> float:
+    def _curve(self, epoch: float) -> float:
         return self.step_base_lr * piecewise(epoch, self.steps[1:], self.lrs)
 
 
@@ -249,13 +370,16 @@ def _other_end(end: float, epochs: int) -> str:
     return "" if end == epochs else f"ends at epoch {end:g}"
 
 
+def _late_step(boundaries: Sequence[float], epochs: int) -> str:
+    last = boundaries[-1] if boundaries else 0
+    return f"has its last value from epoch {last:g} on" if last >= epochs else ""
+
+
 def _check_rising(name: str, epochs: Sequence[float]) -> None:
     if any(later <= earlier for earlier, later in zip(epochs, epochs[1:])):
         raise ConfigError([f"{_KEY}.{name}={list(epochs)}: must rise"])
 
 
-def _check_warmup(warmup_epochs: float, num_epochs: float, name: str) -> None:
-    if not 0 <= warmup_epochs <= num_epochs or num_epochs <= 0:
-        raise ConfigError(
-            [f"{_KEY}.warmup_epochs={warmup_epochs}: must lie between 0 and {name}={num_epochs}"]
-        )
+def _check_warmup(epochs: float, num_epochs: float, name: str, key: str = "warmup_epochs") -> None:
+    if not 0 <= epochs <= num_epochs or num_epochs <= 0:
+        raise ConfigError([f"{_KEY}.{key}={epochs}: must lie between 0 and {name}={num_epochs}"])

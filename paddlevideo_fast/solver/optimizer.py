@@ -3,7 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Annotated, Any, ClassVar, Dict, List, Mapping, Optional, Sequence, Tuple, Type, Union
+from typing import (
+    Annotated,
+    Any,
+    Callable,
+    ClassVar,
+    Dict,
+    List,
+    Mapping,
+    Optional,
+    Sequence,
+    Tuple,
+    Type,
+    Union,
+)
 
 import paddle
 from paddle import nn
@@ -43,7 +56,7 @@ def group_parameters(
     shapes: Mapping[str, Sequence[int]],
     lr_multipliers: Mapping[str, float],
     decay_one_dimensional: bool = False,
-    no_decay_words: Sequence[str] = (),
+    no_decay: Callable[[str], bool] = lambda name: False,
     stage_factors: Optional[Mapping[str, float]] = None,
 ) -> List[ParameterGroup]:
     """Puts each parameter into exactly one group.
@@ -53,7 +66,7 @@ def group_parameters(
         lr_multipliers: name, or start of names up to a dot ("head.fc"), to factor. The longest entry that
             fits a name counts; without one the factor is 1.
         decay_one_dimensional: weight decay also on biases and batch norms (all parameters of one dimension).
-        no_decay_words: no weight decay on parameters with one of these words in their name.
+        no_decay: whether a parameter of this name has no weight decay, whatever its shape.
         stage_factors: more factors, by names or their starts as in `lr_multipliers`; both are multiplied.
 
     Returns:
@@ -67,7 +80,7 @@ def group_parameters(
             raise KeyError(key)
     members: Dict[Tuple[bool, float], List[str]] = {}
     for name, shape in shapes.items():
-        decay = (len(shape) > 1 or decay_one_dimensional) and not any(word in name for word in no_decay_words)
+        decay = (len(shape) > 1 or decay_one_dimensional) and not no_decay(name)
         factor = _factor_of(name, lr_multipliers) * _factor_of(name, stage_factors or {})
         members.setdefault((decay, factor), []).append(name)
     return [ParameterGroup(tuple(names), *rule) for rule, names in members.items()]
@@ -94,6 +107,7 @@ class OptimizerRecipe:
             clipping. The global norm is that of all parameters together.
         decay_bn_bias: weight decay on batch norms and biases as well.
         no_weight_decay_name: words separated by spaces; no weight decay on parameters with one in their name.
+            None: on those that the network declares, such as tables of positions and class tokens.
         lr_multipliers: parameter name (or start of names, up to a dot) to factor on the learning rate.
             None: what the model's head asks for (TSM: weight of the last layer 5, its bias 10).
         layer_decay: factor on the learning rate from each stage of the network to the stage before it: the
@@ -134,13 +148,31 @@ class OptimizerRecipe:
                 {name: parameter.shape for name, parameter in _trained(model).items()},
                 multipliers,
                 self.decay_bn_bias,
-                (self.no_weight_decay_name or "").split(),
+                self._no_decay(model),
                 None if self.layer_decay is None else _stage_factors(model, self.layer_decay),
             )
         except KeyError as exc:
             raise ConfigError(
                 [f"OPTIMIZER.lr_multipliers: no parameter is called {exc} or starts with it and a dot"]
             ) from exc
+
+    def _no_decay(self, model: nn.Layer) -> Callable[[str], bool]:
+        """Whether a parameter has no weight decay by its name: as configured, else as the layers declare.
+
+        A layer that has an attribute `no_weight_decay`, a sequence of words, means the parameters at or below
+        it with one of these words in their name.
+        """
+        if self.no_weight_decay_name is not None:
+            declared = [("", self.no_weight_decay_name.split())]
+        else:
+            declared = [
+                (f"{name}." if name else "", list(getattr(layer, "no_weight_decay", [])))
+                for name, layer in model.named_sublayers(include_self=True)
+            ]
+        return lambda name: any(
+            name.startswith(prefix) and any(word in name[len(prefix) :] for word in words)
+            for prefix, words in declared
+        )
 
     def make(self, model: nn.Layer) -> Tuple[paddle.optimizer.Optimizer, LearningRate]:
         """The optimizer of the model's parameters, and the curve of its learning rate, not yet scaled.
@@ -161,7 +193,11 @@ class OptimizerRecipe:
             learning_rate=curve.at(0),
             parameters=list(parameters.values()),
             grad_clip=_grad_clip(self.grad_clip),
-            multi_precision=self.multi_precision,
+            **(
+                {}
+                if "multi_precision" in self.ignored_arguments
+                else {"multi_precision": self.multi_precision}
+            ),
         )
         return optimizer, curve
 
@@ -257,6 +293,29 @@ class AdamW(OptimizerRecipe):
         names = {parameter.name for name, parameter in _trained(model).items() if name in decayed}
         decay = {"weight_decay": value, "apply_decay_param_fun": names.__contains__}
         return {**super()._own_arguments(model), **decay}
+
+
+@OPTIMIZERS.register()
+@dataclass
+class RMSProp(OptimizerRecipe):
+    """Gradients over the root of their mean square; see `OptimizerRecipe` for the other arguments.
+
+    Args:
+        rho: decay of the squared gradient's mean.
+        epsilon: is added to this mean before the root.
+        momentum: share of the velocity that stays at a step.
+        centered: subtract the square of the gradient's mean from the mean of its square.
+
+    Reference: Hinton, "Neural Networks for Machine Learning", lecture 6e.
+    """
+
+    rho: Decay = 0.95
+    epsilon: NonNegative = 1e-6
+    momentum: Share = 0.0
+    centered: bool = False
+
+    paddle_class = paddle.optimizer.RMSProp
+    ignored_arguments: ClassVar[Dict[str, str]] = {"multi_precision": "Paddle's RMSProp has no such copies"}
 
 
 def build_optimizer(

@@ -10,6 +10,7 @@ from paddlevideo_fast.assembly.consistency import check_sections, check_selectio
 from paddlevideo_fast.assembly.plan import plan_phases, plan_run
 from paddlevideo_fast.config import RunSpec, load_config
 from paddlevideo_fast.errors import ConfigError
+from paddlevideo_fast.registry import BACKBONES
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 FLAT = Path(__file__).with_name("data_flat.yaml")
@@ -265,3 +266,21 @@ def test_parts_that_train_later_beside_what_is_settled_at_the_first_step(overrid
     assert problem.startswith("-o #1  FINETUNE.unfreeze_at: ")
     assert problem.endswith(message)
     check_sections(spec_of(TSM, "FINETUNE={freeze: [stem]}", override), *ALL)
+
+
+def test_a_mix_of_batches_of_one_clip_has_no_effect(logged):
+    spec = spec_of(TSM, "MIX={name: VideoMix}", "DATASET.batch_size=1")
+    logged.clear()
+    check_sections(spec, "train")
+    ((_, told),) = logged
+    assert told.startswith("-o #1  MIX: has no effect on batches of one clip (DATASET.batch_size (-o #2))")
+
+
+def test_multigrid_is_not_for_transformers_unless_they_declare_it(monkeypatch):
+    spec = spec_of(CONFIGS / "recognition" / "slowfast" / "slowfast_multigrid.yaml", "multigrid=true")
+    assert len(plan_phases(spec).phases) > 1
+    spec.model["framework"] = "RecognizerTransformer"
+    with pytest.raises(ConfigError, match="MODEL.backbone.name: ResNetSlowFast is a .*leave multigrid out"):
+        plan_phases(spec)
+    monkeypatch.setattr(BACKBONES.get("ResNetSlowFast"), "takes_multigrid", True, raising=False)
+    assert len(plan_phases(spec).phases) > 1

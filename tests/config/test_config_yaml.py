@@ -42,6 +42,9 @@ def equal(left, right):
         ("__import__('os')", "__import__('os')"),
         ("img_{:05}.jpg", "img_{:05}.jpg"),
         ("", None),
+        ("None", None),
+        ("'None'", "None"),
+        ("Nonesuch", "Nonesuch"),
     ],
 )
 def test_plain_scalars(text, value):

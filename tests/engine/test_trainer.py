@@ -74,7 +74,7 @@ def test_the_loop_equals_a_loop_by_hand(make_trainer):
     assert_same(weights(trainer), weights(by_hand))
 
 
-@pytest.mark.parametrize("optimizer", ["Momentum", "Adam"])
+@pytest.mark.parametrize("optimizer", ["Momentum", "Adam", "RMSProp"])
 @pytest.mark.parametrize("stop", [1, 5, 6, 7, 11])
 def test_a_stopped_and_resumed_run_takes_the_same_steps(make_trainer, tmp_path, stop, optimizer):
     def callbacks(trainer_model, folder, *more):

@@ -28,7 +28,8 @@ METHODS = (
     "DATASET.train.sampler=square_root",
     "MODEL.head.loss_cfg={name: FocalLoss, class_weights: effective, logit_adjustment: 0.5}",
     "MODEL.head.ls_eps=0.1",
-    "MIX={name: Mixup}",
+    "MIX={name: VideoMix, prob: 0.8}",
+    "OPTIMIZER.learning_rate={name: Constant, learning_rate: 0.01, warmup_steps: 8}",
     "save_every_steps=1",
 )
 

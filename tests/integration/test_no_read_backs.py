@@ -24,7 +24,7 @@ sys.exit(code)
 """
 OPTIONS = [
     *("log_interval=4", "accumulate_steps=2", "DATASET.batch_size=2", "save_interval=2", "val_interval=2"),
-    *("EMA={decay: 0.9}", "MIX={name: Mixup}"),
+    *("EMA={decay: 0.9}", "MIX={name: VideoMix, prob: 0.8}"),
     "OPTIMIZER.grad_clip={name: ClipGradByGlobalNorm, value: 20.0}",
 ]
 

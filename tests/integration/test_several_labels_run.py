@@ -15,7 +15,7 @@ from paddlevideo_fast.engine import load_checkpoint
 from tests.support.launching import ROOT
 
 SEVERAL = {
-    "METRIC: {{name: CenterCropMetric}}": "METRIC: {{name: MeanAveragePrecision}}\nMIX: {{name: Mixup}}",
+    "METRIC: {{name: CenterCropMetric}}": "METRIC: {{name: MeanAveragePrecision}}\nMIX: {{name: VideoMix}}",
     "num_classes: 4,": "num_classes: 8, activation: sigmoid, ls_eps: 0.1,",
     "train.list": "train.jsonl",
     "valid.list": "valid.jsonl",

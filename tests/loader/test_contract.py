@@ -13,7 +13,7 @@ import pytest
 from paddlevideo_fast.loader import BadSamples, LoaderError, build_dataset, build_loader, build_pipeline
 from paddlevideo_fast.loader.dali import DaliOptions
 from paddlevideo_fast.loader.dataset import VideoDecoder
-from paddlevideo_fast.loader.transforms import ColorJitter
+from paddlevideo_fast.loader.transforms import ColorJitter, RandAugment, RandomErasing
 from tests.support.dali_codecs import clip_for_dali, has_dali
 
 BACKENDS = ["pyav", "cv2", "frames", "packed"]
@@ -102,6 +102,27 @@ def same(first, second):
         for name in ("clips", "labels", "ids", "views"):
             np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
         assert one.failures == other.failures
+
+
+def augmented(lists, backend):
+    """The last two batches of an epoch, of a loader whose clips all go through RandAugment and erasing."""
+    dataset = make_dataset(lists, backend)
+    dataset.pipeline.pixelwise = [RandAugment(p=1.0), RandomErasing(p=1.0, mode="pixel")]
+    options = {"batch_size": 2, "shuffle": True, "drop_last": True, "seed": 5}
+    return list(make_loader(dataset, backend, num_workers=0, **options).epoch(3, start_batch=1))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_augmentations_follow_from_the_key_of_a_clip(lists, backend):
+    if backend == "dali":
+        with pytest.raises(LoaderError, match="RandAugment cannot be done inside DALI .*: leave it out"):
+            augmented(lists, backend)
+        return
+    first = augmented(lists, backend)
+    same(first, augmented(lists, backend))
+    for batch, plain in zip(first, train_loader(lists, backend).epoch(3, start_batch=1)):
+        np.testing.assert_array_equal(batch.ids, plain.ids)
+        assert all((one != other).any() for one, other in zip(batch.clips, plain.clips))
 
 
 @pytest.mark.smoke

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -87,6 +89,36 @@ def test_tsm_train(num_frames, num_seg, seed):
 def test_linspace(num_frames, num_seg):
     expected = [int(value) for value in np.linspace(0, num_frames - 1, num_seg)]
     assert indices(Sampler(num_seg, 1, linspace_sample=True), num_frames) == expected
+
+
+@pytest.mark.parametrize(("mode", "first"), [("train", None), ("valid", None), ("test", 0)])
+def test_the_part_of_a_video_that_paddlevideos_decoder_takes(mode, first):
+    """Of 300 frames at 25 a second, 8 frames 32/30 of a second apart lie in 213."""
+    decode = {"name": "VideoDecoder", "backend": "pyav", "mode": mode, "num_seg": 8}
+    sample = {"name": "Sampler", "num_seg": 8, "seg_len": 1, "linspace_sample": True}
+    sampler = build_pipeline({"decode": decode, "sample": sample}).sample
+    starts = set()
+    for seed in range(60):
+        found = sampler.sample(300, 25.0, ClipRequest(0, 0), np.random.default_rng(seed))
+        span = 8 * 32 / 30 * 25 - 1
+        np.testing.assert_allclose(found - found[0], np.linspace(0, span, 8), atol=1.01)
+        starts.add(int(found[0]))
+    assert starts == {0} if first == 0 else (len(starts) > 30 and max(starts) <= 300 - span)
+    middle = sampler.sample(300, 25.0, ClipRequest(0, 0), Middle())
+    assert abs(middle[0] - (0 if first == 0 else 43)) <= 1
+    short = sampler.sample(100, 25.0, ClipRequest(0, 0), np.random.default_rng(0))  # the last frame repeats
+    np.testing.assert_array_equal(short, [0, 30, 60, 91, 99, 99, 99, 99])
+
+
+@pytest.mark.parametrize("change", [{"backend": "decord"}, {"mode": None}])
+def test_without_pyav_and_a_mode_the_whole_video_counts(change, caplog, monkeypatch):
+    monkeypatch.setattr("paddlevideo_fast.log._warned", set())
+    monkeypatch.setattr(logging.getLogger("paddlevideo_fast"), "propagate", True)
+    decode = {"name": "VideoDecoder", "backend": "pyav", "mode": "train", "num_seg": 4, **change}
+    sample = {"name": "Sampler", "num_seg": 4, "seg_len": 1, "linspace_sample": True}
+    sampler = build_pipeline({"decode": decode, "sample": sample}).sample
+    assert indices(sampler, 100) == [0, 33, 66, 99]
+    assert any("num_seg: no effect: the sampler decides which frames" in text for text in caplog.messages)
 
 
 @given(lengths, st.sampled_from([8, 16]), st.integers(0, 99))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+from pathlib import Path
 
 import paddle
 import pytest
@@ -11,6 +13,8 @@ from paddlevideo_fast.config import build
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.registry import LEARNING_RATES
 from paddlevideo_fast.schedule import RateStep
+
+PADDLEVIDEO = Path(__file__).parents[1] / "reference" / "paddlevideo_learning_rates.json"
 
 
 def curve(name, **arguments):
@@ -88,6 +92,42 @@ def test_the_steps_of_a_schedule_keep_the_rates_and_the_warm_up():
         plain.along(rate_steps[:1], 1)
 
 
+@pytest.mark.parametrize("row", json.loads(PADDLEVIDEO.read_text()), ids=lambda row: row["name"])
+def test_the_rates_are_paddlevideos(row):
+    """The file has the rate of each step, from PaddleVideo's schedulers at a few steps an epoch."""
+    ours = curve(row["name"], **row["arguments"])
+    steps = row["steps_per_epoch"]
+    rates = [ours.at(step // steps + step % steps / steps) for step in range(len(row["rates"]))]
+    assert rates == pytest.approx(row["rates"], rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    "section",
+    [
+        {"name": "Constant", "learning_rate": 0.4},
+        {"name": "MultiStepDecay", "learning_rate": 0.4, "milestones": [1, 3]},
+        {"name": "CosineAnnealingDecay", "learning_rate": 0.4, "T_max": 4, "iter_step": True},
+        {
+            "name": "CustomWarmupPiecewiseDecay", "warmup_start_lr": 0, "warmup_epochs": 0, "gamma": 1,
+            "step_base_lr": 0.4, "lrs": [1, 0.1], "steps": [0, 2], "max_epoch": 4,
+        },
+    ],
+    ids=lambda section: section["name"],
+)  # fmt: skip
+def test_a_warm_up_by_steps_is_a_factor_on_the_curve(section):
+    plain = build(LEARNING_RATES, section)
+    warm = build(LEARNING_RATES, {**section, "warmup_steps": 8, "warmup_factor": 0.2})
+    assert [warm.warm_up(step) for step in range(10)] == pytest.approx(
+        [0.2 + 0.1 * step for step in range(8)] + [1.0, 1.0]
+    )
+    assert plain.warm_up(0) == 1.0
+    assert [warm.at(epoch / 5) for epoch in range(20)] == [plain.at(epoch / 5) for epoch in range(20)]
+    assert warm.times(3.0).warm_up(1) == warm.warm_up(1)
+    if hasattr(warm, "along"):
+        steps = [RateStep(0, 0, 1), RateStep(2, 1, 1)]
+        assert warm.along(steps, 4).warm_up(1) == warm.warm_up(1)
+
+
 def test_a_curve_of_whole_epochs_waits_for_the_next():
     arguments = {"max_epoch": 4, "warmup_epochs": 2, "warmup_start_lr": 0.0, "cosine_base_lr": 1.0}
     stepped = curve("CustomWarmupCosineDecay", iter_step=False, **arguments)
@@ -128,6 +168,9 @@ def test_a_warm_up_may_be_none_or_all_of_the_run(warmup_epochs):
         ({**_STEPS, "max_epoch": 0}, "between 0 and max_epoch=0"),
         ({**_STEPS, "max_epoch": -1}, "between 0 and max_epoch=-1"),
         ({**_STEPS, "warmup_epochs": -1}, "warmup_epochs"),
+        ({**_STEPS, "warmup_epochs": 1, "warmup_steps": 9}, "give one of the two"),
+        ({"name": "MultiStepDecay", "learning_rate": 1, "milestones": [3, 2]}, "milestones.*must rise"),
+        ({"name": "CustomWarmupCosineStepDecay", "warmup_iters": 31}, "warmup_iters=31.*max_epoch=30"),
     ],
 )  # fmt: skip
 def test_curves_that_make_no_sense_are_refused(arguments, words):

@@ -6,9 +6,11 @@ import numpy as np
 import paddle
 import pytest
 
+from paddlevideo_fast.config import build
 from paddlevideo_fast.engine.checkpoint import portable_state, restore_optimizer
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.modeling import build_model
+from paddlevideo_fast.registry import OPTIMIZERS
 from paddlevideo_fast.solver import build_optimizer
 
 RATES = [0.1, 0.1, 0.02]
@@ -158,6 +160,50 @@ def test_adam():
 @pytest.mark.smoke
 def test_adamw():
     check({"name": "AdamW", "weight_decay": {"name": "L2", "value": 0.01}}, adam, coupled=False)
+
+
+@pytest.mark.parametrize("centered", [False, True])
+def test_rmsprop(centered):
+    def update(weight, gradient, state, rate, step):
+        state["s"] = 0.9 * state.get("s", 0.0) + 0.1 * gradient**2
+        state["m"] = 0.9 * state.get("m", 0.0) + 0.1 * gradient
+        square = state["s"] - state["m"] ** 2 if centered else state["s"]
+        state["v"] = 0.8 * state.get("v", 0.0) + rate * gradient / np.sqrt(square + 0.5)
+        return weight - state["v"]
+
+    section = {"name": "RMSProp", "rho": 0.9, "epsilon": 0.5, "momentum": 0.8, "centered": centered}
+    check({**section, "weight_decay": {"name": "L2", "value": 0.01}}, update)
+
+
+class Positions(paddle.nn.Layer):
+    """A table that its layer declares, and a layer that has one; neither is a bias."""
+
+    no_weight_decay = ("table",)
+
+    def __init__(self):
+        super().__init__()
+        self.table = self.create_parameter([2, 4])
+        self.fc = paddle.nn.Linear(4, 4)
+
+
+class Network(paddle.nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.first, self.table = Positions(), self.create_parameter([2, 4])
+
+
+@pytest.mark.parametrize(
+    ("words", "decayed"),
+    [
+        (None, {"first.fc.weight", "table"}),
+        ("", {"first.fc.weight", "first.table", "table"}),
+        ("fc table", set()),
+    ],
+)
+def test_layers_declare_what_has_no_decay_unless_the_config_says(words, decayed):
+    recipe = build(OPTIMIZERS, {"name": "AdamW", "learning_rate": 0.1, "no_weight_decay_name": words})
+    groups = recipe.groups(Network())
+    assert {name for group in groups if group.decay for name in group.names} == decayed
 
 
 def test_no_decay_is_none():

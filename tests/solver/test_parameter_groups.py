@@ -35,7 +35,9 @@ def test_the_tsm_recipe():
 
 
 def test_the_longest_name_wins_and_words_switch_decay_off():
-    found = rules(lr_multipliers={"backbone": 0.1, "backbone.conv._conv": 0.5}, no_decay_words=["fc"])
+    found = rules(
+        lr_multipliers={"backbone": 0.1, "backbone.conv._conv": 0.5}, no_decay=lambda name: "fc" in name
+    )
     assert found["backbone.conv._batch_norm.bias"] == (False, 0.1)
     assert found["backbone.conv._conv.weight"] == (True, 0.5)
     assert found["head.fc.weight"] == (False, 1.0)

@@ -34,7 +34,10 @@ class LearningRate(Callback):
         self.curve = curve
 
     def step_begin(self, trainer: Trainer) -> None:
-        trainer.optimizer.set_lr(self.curve.at(trainer.progress))
+        rate = self.curve.at(trainer.progress)
+        if isinstance(self.curve, solver.LearningRate):  # a user's curve may have no more than `at`
+            rate *= self.curve.warm_up(trainer.state.step)
+        trainer.optimizer.set_lr(rate)
 
 
 class Unfreezing(Callback):

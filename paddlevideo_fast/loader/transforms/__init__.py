@@ -1,11 +1,12 @@
 """PaddleVideo's transforms, by its names and arguments.
 
-Geometric ones compose into one `ClipGeometry`; colour ones work on the small clip that it renders; the rest
-only describe what the device does.
+Geometric ones compose into one `ClipGeometry`; those that change pixels work on the small clip that it
+renders; the rest only describe what the device does.
 """
 
 from __future__ import annotations
 
+from paddlevideo_fast.loader.transforms.augment import RandAugment, RandomErasing
 from paddlevideo_fast.loader.transforms.color import (
     ColorJitter,
     Image2Array,
@@ -52,8 +53,10 @@ __all__ = [
     "Normalization",
     "PackOutput",
     "Pixelwise",
+    "RandAugment",
     "RandomBrightness",
     "RandomCrop",
+    "RandomErasing",
     "RandomFlip",
     "RandomGamma",
     "RandomHue",

@@ -10,6 +10,10 @@ import numpy as np
 from paddlevideo_fast.errors import TransformError
 from paddlevideo_fast.loader.transforms.resample import Resample, ResampleMode, View
 
+IMAGENET: Tuple[Tuple[float, ...], Tuple[float, ...]] = (  # mean and std of its channels
+    (0.485, 0.456, 0.406),
+    (0.229, 0.224, 0.225),
+)
 BACKEND_IGNORED = {"backend": "all transforms of a pipeline are one OpenCV resample here"}
 
 
@@ -33,7 +37,14 @@ class Geometric:
 
 
 class Pixelwise:
-    """Changes the values of the finished clip."""
+    """Changes the values of the finished clip.
+
+    Attributes:
+        normalization: mean and standard deviation of the channels for pixel values in 0 to 1, by which the
+            device will normalise the clip; the pipeline sets it.
+    """
+
+    normalization = IMAGENET
 
     def apply(self, clip: np.ndarray, rng: np.random.Generator) -> None:
         """Changes `clip`, uint8 [T, H, W, 3], in place; all frames in the same way."""
