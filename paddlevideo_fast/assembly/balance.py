@@ -20,11 +20,13 @@ def balance(model: Any, dataset: ClipDataset) -> str:
         dataset: what it is trained on, with labels below the network's number of classes.
 
     Returns:
-        A line for the user; see `summary`.
+        A line for the user; see `summary`. A network without classes needs no labels.
 
     Raises:
         ConfigError: a loss cannot be trained with them, as for weights of another number of classes.
     """
+    if not model.num_classes:
+        return "the training needs no labels, and reads none"
     methods = tell_class_counts(model, clips_of_classes(dataset, model.num_classes).tolist())
     if dataset.draws is not None:
         methods = [f"sampler {dataset.sampler}", *methods]

@@ -202,7 +202,7 @@ def make_naming(spec: RunSpec, num_classes: int, dataset: ClipDataset) -> Naming
         AnnotationError: the file of names does not fit.
     """
     paths = [record.path for record in dataset.records]
-    return Naming.of(spec.data.class_names, num_classes, paths)
+    return Naming.of(spec.data.class_names if num_classes else None, num_classes, paths)
 
 
 def reported_run(spec: RunSpec) -> ReportedRun:

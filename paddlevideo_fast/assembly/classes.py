@@ -21,7 +21,7 @@ def class_names(spec: RunSpec) -> ClassNames:
     """The names of the network's classes, from DATASET.class_names, and of a file's, from beside the file."""
 
     def of_network(num_classes: int) -> Optional[List[str]]:
-        if spec.data.class_names is None:
+        if spec.data.class_names is None or not num_classes:
             return None
         return read_class_names(spec.data.class_names, num_classes, "DATASET.class_names")
 

@@ -36,6 +36,7 @@ def check_sections(spec: RunSpec, *names: SplitName) -> None:
     names = tuple(name for name in names if name in spec.splits)
     problems = [text for name in names for text in (*_frames(spec, name), *_pathways(spec, name))]
     problems += _metric_of_other_labels(spec, names)
+    problems += _unfit_without_classes(spec)
     problems += [text for name in names for text in _unfit_clips_per_video(spec, name)]
     if "train" in names:
         problems += _unfreezing(spec)
@@ -164,10 +165,31 @@ def _metric_of_other_labels(spec: RunSpec, names: Tuple[SplitName, ...]) -> Iter
     if name is None or set(names) <= {"train"}:
         return
     meant = getattr(METRICS.get(name), "activation", activation)
-    if meant != activation:
+    framework: Any = RECOGNIZERS.get(spec.model["framework"])
+    if meant and not framework.classes_of(spec.model):
+        text = f"measures classes, and {framework.__name__} has none; take LossMetric"
+        yield spec.config.problem(f"METRIC.name={name}", text)
+    elif meant and meant != activation:
         usual = {"softmax": "CenterCropMetric or MultiCropMetric", "sigmoid": "MeanAveragePrecision"}
         text = f"is for heads with {meant}, and the head has {activation}; take {usual[activation]}"
         yield spec.config.problem(f"METRIC.name={name}", text)
+
+
+def _unfit_without_classes(spec: RunSpec) -> Iterator[str]:
+    """Settings that have no meaning for a framework without classes."""
+    framework: Any = RECOGNIZERS.get(spec.model["framework"])
+    if framework.classes_of(spec.model):
+        return
+    name = framework.__name__
+    if spec.mix:
+        yield spec.config.problem("MIX", f"mixes labels, and {name} has none; take the section out")
+    if spec.run.to_static:
+        yield spec.config.problem("to_static", f"{name} draws masks outside the graph; take it out")
+    if spec.run.features is not None:
+        yield spec.config.problem("features", f"are for training a classifier, and {name} has none")
+    if spec.data.class_names is not None:
+        text = f"has no effect: {name} has no classes"
+        warn_once(_LOGGER, spec.config.problem("DATASET.class_names", text))
 
 
 def _unfreezing(spec: RunSpec) -> Iterator[str]:

@@ -73,12 +73,13 @@ def make_split(
         split.pipeline,
         training=training,
         seed=spec.run.seed,
-        num_classes=num_classes if has_several else None,
+        num_classes=num_classes if has_several or not num_classes else None,
         class_names=spec.data.class_names,
         index_cache=spec.data.index_cache,
     )
-    check_labels(dataset.records, num_classes, split.dataset["file_path"], any_number=has_several)
-    _check_mirrored_labels(spec, name, dataset, num_classes)
+    if num_classes:
+        check_labels(dataset.records, num_classes, split.dataset["file_path"], any_number=has_several)
+        _check_mirrored_labels(spec, name, dataset, num_classes)
     drop_last = training and len(dataset) >= spec.data.batch_size * distribution.world_size
     loader = make_loader(spec, name, dataset, distribution, drop_last)
     listed = folder / "bad_samples.txt" if folder and distribution.is_main else None

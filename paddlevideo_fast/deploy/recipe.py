@@ -170,7 +170,7 @@ def recipe_of(
         class_names: file with the names of the classes, one a line.
 
     Raises:
-        ConfigError: the config has no such pipeline.
+        ConfigError: the config has no such pipeline, or its network gives no logits.
         AnnotationError: see `read_class_names`.
     """
     section = (cfg.get("PIPELINE") or {}).get(split)
@@ -180,6 +180,9 @@ def recipe_of(
         section = {**section, "decode": {"name": "VideoDecoder"}}
     recognizer: Any = RECOGNIZERS.get(cfg["MODEL"]["framework"])
     num_classes = recognizer.classes_of(cfg["MODEL"])
+    if not num_classes:
+        text = "gives no scores; fine-tune a classifier from its weights, and give the config of that"
+        raise cfg.error("MODEL.framework", f"{recognizer.__name__} {text}")
     settings = ProgramSettings(
         model_name=cfg["model_name"],
         num_classes=num_classes,

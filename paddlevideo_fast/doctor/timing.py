@@ -182,7 +182,7 @@ class SyntheticLoader:
 
 
 def _labels(model: Any, batch_size: int, rng: np.random.Generator) -> np.ndarray:
-    labels = rng.integers(0, model.num_classes, batch_size)
+    labels = rng.integers(0, max(model.num_classes, 1), batch_size)
     if getattr(model, "activation", "softmax") == "softmax":
         return labels
     return np.eye(model.num_classes, dtype=np.float32)[labels]

@@ -20,8 +20,16 @@ class VideoModel(Protocol):
     """A `paddle.nn.Layer` with a loss.
 
     `model(clips)` gives logits [N, num_classes], or a tuple of logits, the first of which count. A model may
-    have `loss_of_each(logits, labels)`, the losses [N] of the clips; without it evaluation calls `loss` once
-    a clip.
+    have more methods:
+
+    - `loss_of_each(logits, labels)`, the losses [N] of the clips; without it evaluation calls `loss` once a
+      clip.
+    - `count_hits(logits, labels)`, what the log says of a step beside its loss; without it as
+      `metrics.count_hits`.
+    - `key_clips(keys)`, for a model that draws something for each clip. It is called before each training
+      batch with (seed, epoch, number of the record, view) of each clip. What is a function of these is the
+      same on any rank, in any batch and after a resume.
+    - `pictures(clips)`, which gives a report titles and clips to show below clips of the data.
     """
 
     training: bool

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, field
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 import numpy as np
 import paddle
@@ -12,6 +12,8 @@ import paddle
 from paddlevideo_fast.engine.distribution import Distribution
 from paddlevideo_fast.errors import NonFiniteLossError, shown
 from paddlevideo_fast.metrics import count_hits
+
+CountHits = Callable[[paddle.Tensor, paddle.Tensor], Dict[str, Tuple[int, int]]]
 
 
 @dataclass
@@ -87,10 +89,12 @@ class StepWindow:
 
     Args:
         distribution: all ranks look at the same steps, and see the values of all.
+        count: as `metrics.count_hits`.
     """
 
-    def __init__(self, distribution: Distribution) -> None:
+    def __init__(self, distribution: Distribution, count: CountHits = count_hits) -> None:
         self._distribution = distribution
+        self._count = count
         self._records: List[StepRecord] = []
 
     def add(self, record: StepRecord) -> None:
@@ -112,7 +116,9 @@ class StepWindow:
         records, self._records = self._records, []
         if not records:
             return {}
-        ranks = self._distribution.gather_from(lambda: [_read(record, last_good) for record in records])
+        ranks = self._distribution.gather_from(
+            lambda: [_read(record, last_good, self._count) for record in records]
+        )
         latest: Dict[str, float] = {}
         for shares in zip(*ranks):
             num_clips = sum(share.num_clips for share in shares)
@@ -138,7 +144,7 @@ class _Share(NamedTuple):
     num_clips: int
 
 
-def _read(record: StepRecord, last_good: Optional[str]) -> _Share:
+def _read(record: StepRecord, last_good: Optional[str], count_hits: CountHits) -> _Share:
     """The values of a step on this rank.
 
     Raises:

@@ -21,6 +21,7 @@ from paddlevideo_fast.engine.state import StepRecord, StepWindow, TrainerState
 from paddlevideo_fast.errors import BadSampleShareError, UnsavedError
 from paddlevideo_fast.loader import Batch, Incident
 from paddlevideo_fast.log import get_logger
+from paddlevideo_fast.metrics import count_hits
 from paddlevideo_fast.modeling.layers import without_clips
 from paddlevideo_fast.schedule.phases import Phase
 
@@ -164,7 +165,7 @@ class Trainer:
         self.on_incidents = on_incidents
         self.data_identity = dict(data_identity or {})
         self.state = TrainerState()
-        self.window = StepWindow(self.distribution)
+        self.window = StepWindow(self.distribution, getattr(model, "count_hits", count_hits))
         self.phase = self.phases[0]
         self.steps_per_epoch = self.total_steps = 0
         self.reader_cost_sec = self.batch_cost_sec = self.epoch_cost_sec = 0.0
@@ -356,8 +357,12 @@ class Trainer:
             return  # nothing decoded, substitutes included
         losses, logits_list = [], []
         for micro, (batch, weight) in enumerate(taken):
-            clips, labels = device_inputs(batch if len(batch) else cast(Batch, self._stand_in))
+            shown = batch if len(batch) else cast(Batch, self._stand_in)
+            clips, labels = device_inputs(shown)
             clips = self.preprocess(clips)
+            if hasattr(self.model, "key_clips"):
+                drawn = zip(shown.ids.tolist(), shown.views.tolist())
+                self.model.key_clips([(self.seed, self.state.epoch, *each) for each in drawn])
             if self.mix is not None:
                 rng = np.random.default_rng((self.seed, self.state.step, micro, self.distribution.rank))
                 clips, labels = self.mix(clips, labels, rng)

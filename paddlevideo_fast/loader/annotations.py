@@ -68,7 +68,11 @@ class VideoRecord:
 
 
 def read_video_list(
-    file_path: str, data_prefix: Optional[str] = None, suffix: str = "", class_names: Optional[str] = None
+    file_path: str,
+    data_prefix: Optional[str] = None,
+    suffix: str = "",
+    class_names: Optional[str] = None,
+    labelled: bool = True,
 ) -> List[VideoRecord]:
     """Records of a list with lines `path label`, or with named fields.
 
@@ -77,13 +81,14 @@ def read_video_list(
         data_prefix: folder that relative paths start from.
         suffix: ending added to paths that lack it, such as ".mp4".
         class_names: file with the names of the classes, for a list that names them.
+        labelled: False: the list needs no labels, and those that it has are left out.
 
     Raises:
         AnnotationError: the list is missing, empty or malformed.
     """
     records = []
     numbers = _ClassNumbers(file_path, class_names)
-    for row in list_rows(file_path, 2, "path label"):
+    for row in list_rows(file_path, 2, "path label", labelled):
         path = row.path if row.path.endswith(suffix) else row.path + suffix
         records.append(_record(row, _join(data_prefix, path), numbers))
     return _not_empty(records, file_path, "path label")
@@ -94,6 +99,7 @@ def read_frame_list(
     data_prefix: Optional[str] = None,
     suffix: str = DEFAULT_SUFFIX,
     class_names: Optional[str] = None,
+    labelled: bool = True,
 ) -> List[VideoRecord]:
     """Records of a list with lines `folder num_frames label`, or with named fields.
 
@@ -102,6 +108,7 @@ def read_frame_list(
         data_prefix: folder that relative paths start from.
         suffix: format string from a frame's number, from 1, to its file name.
         class_names: file with the names of the classes, for a list that names them.
+        labelled: False: the list needs no labels, and those that it has are left out.
 
     Raises:
         AnnotationError: the list is missing, empty or malformed, or `suffix` is no format string.
@@ -112,7 +119,7 @@ def read_frame_list(
         )
     records = []
     numbers = _ClassNumbers(file_path, class_names)
-    for row in list_rows(file_path, 3, "folder num_frames label"):
+    for row in list_rows(file_path, 3, "folder num_frames label", labelled):
         if row.num_frames is None:
             raise AnnotationError(f"{file_path}:{row.line}: num_frames is missing: the images in the folder")
         if row.span is not None and row.span.unit == "sec":
@@ -267,31 +274,43 @@ def class_names_of(file_path: Union[str, Path], key: str = "") -> List[str]:
     return names
 
 
-def list_rows(file_path: str, num_fields: int = 2, expected: str = "path label") -> Iterator[Row]:
+def list_rows(
+    file_path: str, num_fields: int = 2, expected: str = "path label", labelled: bool = True
+) -> Iterator[Row]:
     """The entries of a list of any format, with paths and labels as they stand there.
 
     Args:
         file_path: the list.
         num_fields: of a line that has no named fields.
         expected: what they are.
+        labelled: False: a line without a label is an entry, too, and no entry has labels. What follows the
+            path is its label only where it is a number.
 
     Raises:
         AnnotationError: the list is missing or malformed.
     """
     lines = _lines(file_path)
     if is_table(file_path):
-        yield from read_rows(file_path, lines)
+        yield from read_rows(file_path, lines, labelled)
         return
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         fields = _fields(line, num_fields)
+        if not labelled:
+            numbers = fields[1:] if all(text.lstrip("-").isdecimal() for text in fields[1:]) else []
+            if len(numbers) < num_fields - 1:  # the label is missing
+                expected, fields = (
+                    expected.replace(" label", " [label]"),
+                    [*_fields(line, num_fields - 1), "0"],
+                )
         if len(fields) != num_fields:
             raise AnnotationError(f"{file_path}:{number}: expected '{expected}', found {shown(line.strip())}")
         count = None
         if num_fields == 3:
             count = _integer(fields[1], "num_frames", 1, file_path, number)
-        yield Row(number, fields[0], (_integer(fields[-1], "label", 0, file_path, number),), count)
+        label = _integer(fields[-1], "label", 0, file_path, number)
+        yield Row(number, fields[0], (label,) if labelled else (), count)
 
 
 def _lines(file_path: str) -> List[str]:

@@ -176,7 +176,8 @@ class ClipDataset:
         num_spatial_crops: crops of a span, each a view of its own; null: those that the transforms make.
             Where both are null, all clips of a video are one view.
         num_classes: a video has any number of so many classes, and a sample the label float32 [num_classes],
-            1 for its classes; None: a video has one class, and a sample its number.
+            1 for its classes; None: a video has one class, and a sample its number. 0: labels are not read,
+            and a sample has the number 0.
         clips_per_video: clips that training makes of a video whenever it reads it, each with frames, crop and
             colours of its own. They are in one batch. An epoch keeps its number of clips, so it reads 1 of so
             many videos, and as many epochs together read each video once. Faster where decoding raw videos
@@ -278,6 +279,11 @@ class ClipDataset:
             )
         self.sampler = sampler
         self.draws = self._make_draws()
+
+    @property
+    def is_labelled(self) -> bool:
+        """Whether the labels of the list are read."""
+        return self.num_classes != 0
 
     def read_records(self) -> List[VideoRecord]:
         """The records of the list at `file_path`.
@@ -402,6 +408,8 @@ class ClipDataset:
         if self.num_classes is None:
             (label,) = labels
             return label
+        if not self.num_classes:
+            return 0
         target = np.zeros(self.num_classes, np.float32)
         target[list(labels)] = 1
         return target
@@ -452,7 +460,9 @@ class VideoDataset(ClipDataset):
     """Video files from a list: lines `path label`, or a .jsonl or .csv file."""
 
     def read_records(self) -> List[VideoRecord]:
-        records = read_video_list(self.file_path, self.data_prefix, self.suffix, self.class_names)
+        records = read_video_list(
+            self.file_path, self.data_prefix, self.suffix, self.class_names, self.is_labelled
+        )
         return require_files(records, self.file_path, self.data_prefix)
 
 
@@ -488,7 +498,9 @@ class FrameDataset(ClipDataset):
         super().__init__(file_path, suffix=suffix, **shared)
 
     def read_records(self) -> List[VideoRecord]:
-        records = read_frame_list(self.file_path, self.data_prefix, self.suffix, self.class_names)
+        records = read_frame_list(
+            self.file_path, self.data_prefix, self.suffix, self.class_names, self.is_labelled
+        )
         return require_files(records, self.file_path, self.data_prefix)
 
 
@@ -525,9 +537,9 @@ class PackedFrameDataset(ClipDataset):
     def read_records(self) -> List[VideoRecord]:
         if os.path.isdir(self.file_path):
             self.shards = open_shards(self.file_path)
-            records = _all_records(self.shards)
+            records = _all_records(self.shards, self.is_labelled)
         else:
-            listed = read_video_list(self.file_path, class_names=self.class_names)
+            listed = read_video_list(self.file_path, class_names=self.class_names, labelled=self.is_labelled)
             if not self.data_prefix:
                 raise AnnotationError(
                     f"{self.file_path}: is a list, so data_prefix must be the folder of its shards"
@@ -545,12 +557,12 @@ class PackedFrameDataset(ClipDataset):
         return self.shards[shard].open(video)
 
 
-def _all_records(shards: Sequence[PackedShard]) -> List[VideoRecord]:
+def _all_records(shards: Sequence[PackedShard], labelled: bool) -> List[VideoRecord]:
     records = [
-        VideoRecord(shard.path_of(video), (label,), place=(number, video))
+        VideoRecord(shard.path_of(video), (label,) if labelled else (), place=(number, video))
         for number, shard in enumerate(shards)
         for video, label in enumerate(shard.directory.videos["label"].tolist())
-        if label >= 0
+        if label >= 0 or not labelled
     ]
     num_videos = sum(map(len, shards))
     if len(records) < num_videos:

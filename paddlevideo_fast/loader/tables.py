@@ -58,19 +58,20 @@ def is_table(file_path: Union[str, Path]) -> bool:
     return str(file_path).lower().endswith(TABLES)
 
 
-def read_rows(file_path: str, lines: Sequence[str]) -> Iterator[Row]:
+def read_rows(file_path: str, lines: Sequence[str], labelled: bool = True) -> Iterator[Row]:
     """The rows of a list.
 
     Args:
         file_path: its name, whose ending says the format.
         lines: of the file.
+        labelled: False: entries need no label, and the rows have none.
 
     Raises:
         AnnotationError: names file and line of what is wrong.
     """
     objects = _csv_objects if file_path.lower().endswith(".csv") else _json_objects
-    for line, fields in objects(file_path, lines):
-        yield _Fields(f"{file_path}:{line}", fields).row(line)
+    for line, fields in objects(file_path, lines, ("path", "label") if labelled else ("path",)):
+        yield _Fields(f"{file_path}:{line}", fields).row(line, labelled)
 
 
 def json_line(row: Row) -> str:
@@ -103,7 +104,9 @@ def _is_unicode(text: str) -> bool:
 # --- from text to fields
 
 
-def _json_objects(file_path: str, lines: Sequence[str]) -> Iterator[Tuple[int, Mapping[str, Any]]]:
+def _json_objects(
+    file_path: str, lines: Sequence[str], required: Sequence[str]
+) -> Iterator[Tuple[int, Mapping[str, Any]]]:
     for line, text in enumerate(lines, start=1):
         if not text.strip():
             continue
@@ -119,7 +122,7 @@ def _json_objects(file_path: str, lines: Sequence[str]) -> Iterator[Tuple[int, M
             raise AnnotationError(
                 f'{where}: expected an object such as {{"path": "a.mp4", "label": 0}}, found {shown(fields)}'
             )
-        _check_names(where, fields, "key")
+        _check_names(where, fields, "key", required)
         yield line, {name: value for name, value in fields.items() if value is not None}
 
 
@@ -142,7 +145,9 @@ def _short_integer(text: str) -> int:
     return int(text)
 
 
-def _csv_objects(file_path: str, lines: Sequence[str]) -> Iterator[Tuple[int, Mapping[str, Any]]]:
+def _csv_objects(
+    file_path: str, lines: Sequence[str], required: Sequence[str]
+) -> Iterator[Tuple[int, Mapping[str, Any]]]:
     rows = csv.reader((f"{line}\n" for line in lines), strict=True)
     names: List[str] = []
     while True:
@@ -159,7 +164,7 @@ def _csv_objects(file_path: str, lines: Sequence[str]) -> Iterator[Tuple[int, Ma
             continue
         if not names:
             names = [cell.lower() for cell in cells]
-            _check_names(where, names, "column")
+            _check_names(where, names, "column", required)
             if len(set(names)) < len(names):
                 raise AnnotationError(f"{where}: has a column twice: {', '.join(names)}")
             continue
@@ -184,11 +189,11 @@ def _from_cell(name: str, cell: str) -> Any:
         return cell
 
 
-def _check_names(where: str, names: Iterable[str], what: str) -> None:
+def _check_names(where: str, names: Iterable[str], what: str, required: Sequence[str]) -> None:
     for name in names:
         if name not in FIELDS:
             raise AnnotationError(f"{where}: unknown {what} {shown(name)}{did_you_mean(name, FIELDS)}")
-    for name in ("path", "label"):
+    for name in required:
         if name not in names:
             raise AnnotationError(f"{where}: the {what} '{name}' is missing")
 
@@ -203,7 +208,7 @@ class _Fields:
         self._where = where
         self._fields = fields
 
-    def row(self, line: int) -> Row:
+    def row(self, line: int, labelled: bool) -> Row:
         """All of them."""
         weight = self._number("weight", 0)
         num_frames = self._integer("num_frames", 1)
@@ -215,7 +220,7 @@ class _Fields:
         return Row(
             line,
             self._text("path"),
-            self._labels(),
+            self._labels() if labelled else (),
             num_frames,
             span,
             1.0 if weight is None else weight,

@@ -9,6 +9,7 @@ from paddlevideo_fast.metrics.average_precision import (
     label_results,
     threshold_curve,
 )
+from paddlevideo_fast.metrics.loss import LossMetric
 from paddlevideo_fast.metrics.predictions import (
     DECISION,
     ClassResult,
@@ -26,6 +27,7 @@ __all__ = [
     "CenterCropMetric",
     "ClassResult",
     "LabelResult",
+    "LossMetric",
     "MeanAveragePrecision",
     "Metric",
     "MultiCropMetric",

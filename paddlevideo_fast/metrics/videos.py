@@ -110,13 +110,13 @@ class VideoMetric:
     (`_facts`).
 
     Attributes:
-        activation: of the heads that the metric is for.
+        activation: of the heads that the metric is for; None: it looks at no scores.
         value_names: names of the values, from which SELECTION chooses; empty where they are not known before
             the first validation.
         predictions: of the videos of all processes, after `accumulate`; of the last pass until then.
     """
 
-    activation: ClassVar[Activation] = "softmax"
+    activation: ClassVar[Optional[Activation]] = "softmax"
     value_names: Tuple[str, ...] = ()
     ignored_arguments: ClassVar[Dict[str, str]] = {
         "data_size": "the loader knows it",
@@ -130,7 +130,7 @@ class VideoMetric:
 
     def reset(self) -> None:
         """Forgets all videos."""
-        self._scores = VideoScores(self.activation)
+        self._scores = VideoScores(self.activation or "softmax")
 
     def update(self, logits: paddle.Tensor, labels: paddle.Tensor, ids: Numbers, views: Numbers) -> None:
         """Adds a batch; see `Metric.update`."""

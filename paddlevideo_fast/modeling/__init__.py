@@ -2,6 +2,7 @@
 
 from paddlevideo_fast.modeling.complexity import MacCounter, count_parameters
 from paddlevideo_fast.modeling.preprocess import Cutmix, MixedLabels, Mixup, Preprocess, VideoMix
+from paddlevideo_fast.modeling.pretraining import Pretrain, VideoMAEDecoder
 from paddlevideo_fast.modeling.recognizers import activation_of, build_model, take_network_layout
 from paddlevideo_fast.modeling.weights import ClassNames, WeightReport, load_weights, read_weights
 
@@ -12,6 +13,8 @@ __all__ = [
     "MixedLabels",
     "Mixup",
     "Preprocess",
+    "Pretrain",
+    "VideoMAEDecoder",
     "VideoMix",
     "WeightReport",
     "activation_of",

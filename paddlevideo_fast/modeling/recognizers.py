@@ -37,6 +37,7 @@ class Recognizer(Freezable):
     Attributes:
         layout: layout of the clips that `forward` takes, as `Preprocess` makes them.
         data_formats: layouts of feature maps that the recognizer works with.
+        has_classes: it gives logits, and learns from labels.
         load_report: the report of the last `load_pretrained`.
         stages: by name, from the clip to the logits; see `modeling.stages`.
 
@@ -46,6 +47,7 @@ class Recognizer(Freezable):
 
     layout: Layout
     data_formats: ClassVar[Tuple[str, ...]]
+    has_classes: ClassVar[bool] = True
     parts: ClassVar[Dict[str, Registry]] = {"backbone": BACKBONES, "head": HEADS}
     ignored_arguments: ClassVar[Dict[str, str]] = {
         "runtime_cfg": "it steers graph-mode details of another trainer",
@@ -68,7 +70,10 @@ class Recognizer(Freezable):
             return [f"MODEL.framework={type(self).__name__}: {name} is no network for it; use {other}"]
         problems = []
         classifies = getattr(backbone, "num_classes", None) is not None
-        if classifies != (head.num_classes is None):
+        if head.num_classes == 0 and self.has_classes:
+            name = type(head).__name__
+            problems.append(f"MODEL.head.name={name}: gives no logits; set MODEL.framework to Pretrain")
+        elif classifies != (head.num_classes is None):
             problems.append(_wrong_head(type(backbone).__name__, type(head).__name__, classifies))
         elif not classifies and head.in_channels != backbone.out_channels:
             problems.append(
@@ -214,7 +219,7 @@ class Recognizer3D(Recognizer):
     """
 
     layout = "NCTHW"
-    data_formats = ("NCDHW", "NLC", "NC")
+    data_formats: ClassVar[Tuple[str, ...]] = ("NCDHW", "NLC", "NC")
 
     def forward(self, clips: paddle.Tensor) -> paddle.Tensor:
         """Clips, normalised float [N, 3, T, H, W], to logits [N, num_classes]."""

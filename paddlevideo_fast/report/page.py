@@ -112,6 +112,15 @@ pre { background: #f6f7f9; padding: 1rem; overflow: auto; }
 </figure>
 {% endfor %}
 {% endif %}
+{% if page.pictures %}
+<h2 id="pictures">What the network makes of clips</h2>
+{% for title, sheet in page.pictures.items() %}
+<figure>
+<img alt="{{ title }}" src="{{ sheet | jpeg }}">
+<figcaption>{{ title }}</figcaption>
+</figure>
+{% endfor %}
+{% endif %}
 {% if page.hardest %}
 <h2 id="hardest">Worst videos</h2>
 {{ rows(page.hardest) }}
@@ -166,6 +175,7 @@ class Page:
         classes: rows of `class_rows`.
         hardest: rows of `hardest_rows`, of videos that are predicted wrongly.
         examples: clips.
+        pictures: title → uint8 [H, W, 3], what the network shows of itself.
         config: YAML.
     """
 
@@ -177,6 +187,7 @@ class Page:
     classes: Sequence[Mapping[str, Any]] = ()
     hardest: Sequence[Mapping[str, Any]] = ()
     examples: Sequence[Example] = ()
+    pictures: Mapping[str, np.ndarray] = field(default_factory=dict)
     config: str = ""
 
 

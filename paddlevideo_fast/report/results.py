@@ -6,7 +6,7 @@ import contextlib
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Dict, List, Mapping, Optional, Sequence
+from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 import numpy as np
 
@@ -29,6 +29,7 @@ logger = get_logger(__name__)
 
 _NUM_TRAINING_CLIPS = 4
 _NUM_EXAMPLES = 12
+_NUM_PICTURES = 4
 _NUM_HARDEST = 50
 _NO_CLASS = "no class"
 
@@ -102,6 +103,43 @@ def sheets(dataset: ClipDataset, indices: List[int]) -> Dict[str, np.ndarray]:
                 clip[: len(clip) // dataset.pipeline.num_views]
             )
     return found
+
+
+def network_pictures(trainer: Trainer, dataset: ClipDataset) -> Dict[str, np.ndarray]:
+    """Sheets of the first clips of a data set, above what the network makes of them.
+
+    Args:
+        trainer: its model makes them if it has `pictures`; see `engine.protocols.VideoModel`.
+        dataset: whose clips are shown.
+
+    Returns:
+        Title → uint8 [H, W, 3]; nothing where the model shows nothing.
+    """
+    model: Any = trainer.model
+    if not hasattr(model, "pictures"):
+        return {}
+    mean, std = (np.array(values) for values in dataset.pipeline.normalization)
+    axes = ["NTHWC".index(axis) for axis in model.layout]
+    shown = {}
+    was_training = model.training
+    model.eval()
+    try:
+        for index in range(min(_NUM_PICTURES, len(dataset))):
+            clip = dataset[ClipRequest(index, epoch=0, num_views=dataset.num_views)].clip
+            if clip is None:
+                continue
+            clip = clip[: len(clip) // dataset.pipeline.num_views]
+            made = model.pictures(trainer.preprocess(clip[None]))
+            clips = [
+                (each.numpy().transpose(np.argsort(axes))[0] * std + mean) * 255 for each in made.values()
+            ]
+            rows = [contact_sheet(each.round().clip(0, 255).astype(np.uint8)) for each in clips]
+            name = Path(dataset.records[index].path).name
+            shown[f"{name}: clip, {', '.join(made)}"] = np.concatenate([contact_sheet(clip), *rows])
+    finally:
+        if was_training:
+            model.train()
+    return shown
 
 
 def _sheets_of(examples: Sequence[Example]) -> Dict[str, np.ndarray]:
@@ -243,8 +281,11 @@ class Reporting(Callback):
 
     def epoch_end(self, trainer: Trainer) -> None:
         state, predictions = trainer.state, self._predictions
-        if self.board is not None and predictions and state.last_validation.get("epoch") == state.epoch:
+        if self.board is None or state.last_validation.get("epoch") != state.epoch:
+            return
+        if predictions:
             self.board.add_predictions("valid", state.step, predictions, self.naming.classes)
+        self.board.add_clips("valid", state.step, network_pictures(trainer, self.evaluated))
 
     def fit_end(self, trainer: Trainer) -> None:
         state, predictions = trainer.state, self._predictions
@@ -264,6 +305,8 @@ class Reporting(Callback):
             if self.board is not None:
                 self.board.add_clips("valid", state.step, _sheets_of(page.examples))
         if self.run.with_page:
+            with only_shown("the pictures of the network"):
+                page = replace(page, pictures=network_pictures(trainer, self.evaluated))
             lines = (self.run.folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
             curves = curve_figures([json.loads(line) for line in lines], self.naming.shows_top5)
             write_page(self.run.folder, replace(page, curves={**curves, **page.curves}))

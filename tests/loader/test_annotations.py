@@ -224,3 +224,38 @@ def test_a_list_in_utf_16_is_named(tmp_path):
     (tmp_path / "a.list").write_bytes("a.mp4 0\n".encode("utf-16"))
     with pytest.raises(AnnotationError, match="the list cannot be read: it holds NUL bytes; save it as text"):
         read_video_list(str(tmp_path / "a.list"))
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("some.list", "a.mp4\ntwo words.mp4\nlabelled.mp4 7\n"),
+        ("some.csv", "path\na.mp4\ntwo words.mp4\nlabelled.mp4\n"),
+        (
+            "some.jsonl",
+            '{"path": "a.mp4"}\n{"path": "two words.mp4"}\n{"path": "labelled.mp4", "label": "x"}\n',
+        ),
+    ],
+)
+def test_a_list_may_lack_labels_where_none_are_needed(tmp_path, name, text):
+    path = tmp_path / name
+    path.write_text(text)
+    records = read_video_list(str(path), labelled=False)
+    assert [record.path for record in records] == ["a.mp4", "two words.mp4", "labelled.mp4"]
+    assert [record.labels for record in records] == [()] * 3
+    with pytest.raises(AnnotationError, match="label"):
+        read_video_list(str(path))
+
+
+def test_a_frame_list_may_lack_labels_where_none_are_needed(tmp_path):
+    path = _list(tmp_path, "a 30\nmy folder 31\nb 32 1\n")
+    records = read_frame_list(path, labelled=False)
+    assert [(record.path, record.num_frames, record.labels) for record in records] == [
+        ("a", 30, ()),
+        ("my folder", 31, ()),
+        ("b", 32, ()),
+    ]
+    with pytest.raises(
+        AnnotationError, match=r"some.list:1: expected 'folder num_frames \[label\]', found 'a'"
+    ):
+        read_frame_list(_list(tmp_path, "a\n"), labelled=False)

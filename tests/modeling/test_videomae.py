@@ -9,6 +9,7 @@ import pytest
 from paddlevideo_fast.deploy.convert import convert_state
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.modeling import build_model
+from paddlevideo_fast.modeling.pretraining import tube_mask
 
 TINY = {"name": "VideoMAEViT", "embed_dim": 24, "depth": 2, "num_heads": 3, "patch_size": 8}
 
@@ -144,3 +145,203 @@ def test_a_pretrained_encoder_converts_for_fine_tuning_and_its_decoder_is_left_o
     embedding = model.backbone.patch_embed
     found = embedding(embedding.tubelets(clips)).numpy()
     np.testing.assert_allclose(found, expected.flatten(2).transpose([0, 2, 1]).numpy(), rtol=1e-4, atol=1e-4)
+
+
+def pretraining(mask_ratio=0.75, normalize_targets=True, **backbone):
+    head = {"name": "VideoMAEDecoder", "in_channels": 24, "embed_dim": 8, "depth": 1, "num_heads": 2}
+    return build_model(
+        {
+            "framework": "Pretrain",
+            "backbone": {**TINY, **backbone},
+            "head": {**head, "patch_size": 8, "normalize_targets": normalize_targets},
+            "mask_ratio": mask_ratio,
+        }
+    )
+
+
+@pytest.mark.smoke
+def test_tubes_are_hidden_at_all_times():
+    mask = tube_mask((7, 0, 3, 0), num_times=4, num_squares=196, mask_ratio=0.9).reshape(4, 196)
+    assert (mask == mask[0]).all()
+    assert mask[0].sum() == 176
+    others = [tube_mask((7, 0, index, 0), 1, 196, 0.9) for index in range(300)]
+    assert abs(np.mean(others, axis=0) - 176 / 196).max() < 0.1  # no square is hidden more often than others
+    assert len({each.tobytes() for each in others}) == 300
+    np.testing.assert_array_equal(mask[0], tube_mask((7, 0, 3, 0), 1, 196, 0.9))
+    with pytest.raises(ConfigError, match=r"mask_ratio=0.9: hides 0 of the 1 squares"):
+        tube_mask((1,), 1, 1, 0.9)
+
+
+def brute_force_loss(model, clip, mask):
+    """The loss of one clip [3, T, H, W] with one mask: all tokens are computed, and keys that are hidden do
+    not count. Nothing of the package but the parameters is used.
+    """
+    own = dict(model.named_parameters())
+
+    def linear(x, name):
+        bias = own.get(f"{name}.bias")
+        return x @ own[f"{name}.weight"] + (0 if bias is None else bias)
+
+    def norm(x, name):
+        mean, variance = x.mean(-1, keepdim=True), x.var(-1, unbiased=False, keepdim=True)
+        return (x - mean) / (variance + 1e-6).sqrt() * own[f"{name}.weight"] + own[f"{name}.bias"]
+
+    def positions(channels):
+        table = np.zeros((len(mask), channels))
+        for place in range(len(mask)):
+            for channel in range(channels):
+                angle = place / 10000 ** (2 * (channel // 2) / channels)
+                table[place, channel] = np.cos(angle) if channel % 2 else np.sin(angle)
+        return paddle.to_tensor(table)
+
+    def block(x, name, num_heads, hidden_keys):
+        each = x.shape[1] // num_heads
+        y = norm(x, f"{name}.norm1") @ own[f"{name}.attn.qkv.weight"]
+        query, key, value = paddle.split(y, 3, axis=1)
+        query, value = query + own[f"{name}.attn.q_bias"], value + own[f"{name}.attn.v_bias"]
+        heads = []
+        for head in range(num_heads):
+            part = slice(head * each, (head + 1) * each)
+            scores = query[:, part] @ key[:, part].t() / each**0.5
+            scores = scores - 1e30 * paddle.to_tensor(hidden_keys.astype("float64"))
+            heads.append(paddle.nn.functional.softmax(scores) @ value[:, part])
+        x = x + linear(paddle.concat(heads, axis=1), f"{name}.attn.proj")
+        hidden = paddle.nn.functional.gelu(linear(norm(x, f"{name}.norm2"), f"{name}.mlp.fc1"))
+        return x + linear(hidden, f"{name}.mlp.fc2")
+
+    squares = []
+    for time in range(0, clip.shape[1], 2):
+        for top in range(0, clip.shape[2], 8):
+            for left in range(0, clip.shape[3], 8):
+                part = clip[:, time : time + 2, top : top + 8, left : left + 8]
+                squares.append(part.transpose(1, 2, 3, 0).reshape(-1, 3))
+    tubelets = paddle.to_tensor(np.stack(squares))
+    x = linear(tubelets.flatten(1), "backbone.patch_embed.proj") + positions(24)
+    for number in range(2):
+        x = block(x, f"backbone.blocks.{number}", 3, mask)
+    x = linear(norm(x, "head.encoder_norm"), "head.encoder_to_decoder")
+    hidden = paddle.to_tensor(mask[:, None].astype("float64"))
+    x = x * (1 - hidden) + own["head.mask_token"][0] * hidden + positions(8)
+    x = linear(norm(block(x, "head.blocks.0", 2, np.zeros(len(mask))), "head.norm"), "head.head")
+    losses = []
+    for token in np.flatnonzero(mask):
+        wanted = squares[token]
+        wanted = (wanted - wanted.mean(0)) / (wanted.std(0, ddof=1) + 1e-6)
+        losses.append(((x[int(token)] - paddle.to_tensor(wanted.reshape(-1))) ** 2).mean())
+    return paddle.stack(losses).mean()
+
+
+def test_loss_and_gradient_are_those_of_computing_all_tokens():
+    paddle.set_default_dtype("float64")
+    try:
+        model = pretraining()
+    finally:
+        paddle.set_default_dtype("float32")
+    for parameter in model.parameters():  # biases of zeros and small weights would hide much
+        rng = np.random.default_rng(parameter.size)
+        parameter.set_value(0.3 * rng.standard_normal(parameter.shape) + (parameter.ndim == 1) * 0.5)
+    clips = np.random.default_rng(5).standard_normal((2, 3, 4, 16, 32))
+    keys = [(0, 1, 2, 0), (0, 1, 9, 0)]
+    model.train()
+    model.key_clips(keys)
+    found = model(paddle.to_tensor(clips))
+    model.loss(found).backward()
+    gradients = {name: parameter.grad.numpy() for name, parameter in model.named_parameters()}
+    model.clear_gradients()
+    masks = [tube_mask(key, 2, 8, 0.75) for key in keys]
+    expected = paddle.stack([brute_force_loss(model, *each) for each in zip(clips, masks)])
+    expected.mean().backward()
+    np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=1e-5)
+    for name, parameter in model.named_parameters():
+        wanted = parameter.grad.numpy()
+        assert np.abs(gradients[name] - wanted).max() <= 1e-4 * np.abs(wanted).max(), name
+
+
+@pytest.mark.smoke
+def test_the_encoder_computes_no_hidden_tokens():
+    model = pretraining()
+    lengths = []
+    hook = model.backbone.blocks[0].register_forward_pre_hook(lambda _, x: lengths.append(x[0].shape[1]))
+    model(clips_of(1, 3, 4, 32, 32))
+    hook.remove()
+    assert lengths == [2 * 4]  # of 2 * 16
+
+
+def test_masks_follow_the_keys_in_training_and_are_one_in_evaluation():
+    model = pretraining()
+    clips = paddle.concat([clips_of(1, 3, 2, 32, 32)] * 3)
+
+    def losses(*keys):
+        if keys:
+            model.key_clips(keys)
+        return model(clips).numpy()
+
+    model.train()
+    first = losses((0, 0, 5, 0), (0, 0, 6, 0), (0, 1, 5, 0))
+    assert len(set(first.tolist())) == 3
+    swapped = losses((0, 0, 6, 0), (0, 0, 5, 0), (0, 1, 5, 0))
+    np.testing.assert_allclose(swapped, first[[1, 0, 2]], rtol=1e-5)
+    paddle.seed(3)
+    drawn = losses()
+    paddle.seed(3)
+    np.testing.assert_array_equal(losses(), drawn)
+    assert len(set(drawn.tolist())) == 3
+    model.eval()
+    evaluated = losses((0, 0, 5, 0), (0, 0, 6, 0), (0, 1, 5, 0))
+    np.testing.assert_allclose(evaluated, evaluated[0], rtol=1e-5)
+
+
+@pytest.mark.parametrize("normalize_targets", [True, False])
+def test_pictures_show_what_is_visible_and_what_is_restored(normalize_targets):
+    model = pretraining(normalize_targets=normalize_targets)
+    model.eval()
+    clips = clips_of(1, 3, 4, 32, 32)
+    made = {title: clip.numpy() for title, clip in model.pictures(clips).items()}
+    assert list(made) == ["visible", "reconstruction"]
+    hidden = (made["visible"] == 0).all(axis=1)
+    assert hidden.mean() == 0.75
+    np.testing.assert_array_equal(made["visible"][:, 0][~hidden], clips.numpy()[:, 0][~hidden])
+    np.testing.assert_array_equal(made["reconstruction"][:, 0][~hidden], clips.numpy()[:, 0][~hidden])
+    tubelets = [model.backbone.patch_embed.tubelets(paddle.to_tensor(each)).numpy() for each in
+                (clips.numpy(), made["reconstruction"])]  # fmt: skip
+    if normalize_targets:  # with predictions of 0, a hidden tubelet is its mean
+        model.head.head.weight.set_value(np.zeros(model.head.head.weight.shape, "float32"))
+        model.head.head.bias.set_value(np.zeros(model.head.head.bias.shape, "float32"))
+        restored = model.backbone.patch_embed.tubelets(model.pictures(clips)["reconstruction"]).numpy()
+        np.testing.assert_allclose(restored.mean(axis=2), tubelets[0].mean(axis=2), atol=1e-5)
+    assert not np.allclose(*tubelets)
+
+
+def test_parts_that_do_not_fit_are_told():
+    section = {"framework": "Pretrain", "backbone": TINY}
+    head = {"name": "VideoMAEHead", "num_classes": 3, "in_channels": 24}
+    with pytest.raises(ConfigError, match=r"VideoMAEHead: classifies, and pre-training restores"):
+        build_model({**section, "head": head})
+    decoder = {"name": "VideoMAEDecoder", "in_channels": 24}
+    with pytest.raises(ConfigError, match=r"MODEL.head.patch_size=16: the backbone has 8"):
+        build_model({**section, "head": decoder})
+    with pytest.raises(ConfigError, match=r"VideoMAEDecoder: gives no logits; set MODEL.framework to Pretr"):
+        build_model({**section, "framework": "Recognizer3D", "head": decoder})
+
+
+@pytest.mark.parametrize("kind", ["videomae", "huggingface"])
+def test_a_whole_pretraining_checkpoint_converts(kind):
+    state = authors_pretraining_state()
+    expected = convert_state("videomae", state, pretraining()).weights
+    state = hugging_face_names(state) if kind == "huggingface" else state
+    result = convert_state(kind, state, pretraining())
+    assert result.is_whole
+    assert not [row for row in result.rows if row.outcome == "ignored"]
+    for name, value in expected.items():
+        np.testing.assert_array_equal(result.weights[name], value)
+
+
+def test_fine_tuning_takes_the_encoder_of_a_checkpoint_by_name(tmp_path):
+    pretrained = pretraining()
+    paddle.save(pretrained.state_dict(), str(tmp_path / "best.pdparams"))
+    model = classifier(pretrained=str(tmp_path / "best.pdparams"))
+    report = model.load_report
+    assert not report.missing
+    assert all(name.startswith("head.") for name in report.unexpected)
+    for name, value in model.backbone.state_dict().items():
+        np.testing.assert_array_equal(value.numpy(), pretrained.backbone.state_dict()[name].numpy())

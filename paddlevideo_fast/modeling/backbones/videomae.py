@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Dict, List, Optional, Tuple
+from typing import ClassVar, Dict, List, Optional, Sequence, Tuple
 
 import paddle
 from paddle import nn
@@ -89,6 +89,14 @@ class TubeletEmbedding(nn.Layer):
             [-1, times * rows * columns, depth * side * side, 3]
         )
 
+    def clips(self, tubelets: paddle.Tensor, shape: Sequence[int]) -> paddle.Tensor:
+        """The clips, of `shape` [N, 3, T, H, W], whose tubelets [N, L, P, 3] these are."""
+        side, depth = self.patch_size, self.tubelet_size
+        times, rows, columns = shape[2] // depth, shape[3] // side, shape[4] // side
+        parts = tubelets.reshape([-1, times, rows * columns, depth, side * side, 3])
+        pictures = parts.transpose([0, 5, 1, 3, 2, 4]).reshape([-1, rows, columns, side, side])
+        return pictures.transpose([0, 1, 3, 2, 4]).reshape(list(shape))
+
 
 @BACKBONES.register()
 class VideoMAEViT(nn.Layer):
@@ -122,6 +130,7 @@ class VideoMAEViT(nn.Layer):
 
     data_format = "NLC"
     least_frames: ClassVar[int] = 2
+    takes_multigrid: ClassVar[bool] = False
 
     def __init__(
         self,

@@ -1,0 +1,297 @@
+"""VideoMAE's pre-training: a clip is restored from a tenth of it, which needs no labels."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar, Dict, List, Mapping, Optional, Sequence, Tuple
+
+import numpy as np
+import paddle
+from paddle import nn
+
+from paddlevideo_fast.config.types import NonNegative, Share, Size
+from paddlevideo_fast.errors import ConfigError
+from paddlevideo_fast.modeling.backbones.videomae import FixedPositions
+from paddlevideo_fast.modeling.layers import EncoderBlock, linear
+from paddlevideo_fast.modeling.recognizers import RecognizerTransformer
+from paddlevideo_fast.registry import HEADS, RECOGNIZERS
+from paddlevideo_fast.transfer import upload
+
+_EVALUATED = (0,)  # key of the one mask that all clips of an evaluation have
+_EPSILON = 1e-6
+
+
+@HEADS.register()
+class VideoMAEDecoder(nn.Layer):
+    """Restores the pixels of hidden tubelets from the tokens of visible ones; of use in pre-training only.
+
+    VideoMAE gives it half of the encoder's channels and 4 blocks (ViT-S: 192 channels, 3 heads; ViT-B: 384,
+    6 heads), or 12 blocks for ViT-L (512 channels, 8 heads).
+
+    Args:
+        in_channels: of the encoder's tokens.
+        embed_dim: channels of a token in the decoder.
+        depth: blocks.
+        num_heads: of each attention; must divide `embed_dim`.
+        mlp_ratio: hidden channels of a block's perceptron, per channel.
+        patch_size, tubelet_size: as of the backbone.
+        normalize_targets: restore pixels less the mean of their tubelet and colour, over the standard
+            deviation; False: the pixels as `Normalization` gives them.
+
+    Attributes:
+        num_classes: 0: what it gives are no logits.
+
+    Raises:
+        ConfigError: the heads do not divide the channels.
+
+    Reference: Tong et al., "VideoMAE", arXiv 2203.12602, section 3.3 and appendix.
+    """
+
+    data_format = "NLC"
+    num_classes: ClassVar[int] = 0
+    lr_multipliers: ClassVar[Dict[str, float]] = {}
+    classifiers: ClassVar[Tuple[str, ...]] = ()
+    no_weight_decay: ClassVar[Tuple[str, ...]] = ("mask_token",)
+
+    def __init__(
+        self,
+        in_channels: Size,
+        embed_dim: Size = 192,
+        depth: Size = 4,
+        num_heads: Size = 3,
+        mlp_ratio: NonNegative = 4.0,
+        patch_size: Size = 16,
+        tubelet_size: Size = 2,
+        normalize_targets: bool = True,
+    ) -> None:
+        super().__init__()
+        if embed_dim % num_heads:
+            raise ConfigError([f"MODEL.head.num_heads={num_heads}: does not divide embed_dim {embed_dim}"])
+        self.in_channels = in_channels
+        self.tubelet = (tubelet_size, patch_size)
+        self.normalize_targets = normalize_targets
+        self.positions = FixedPositions(embed_dim)
+        self.encoder_norm = nn.LayerNorm(in_channels, epsilon=_EPSILON)
+        self.encoder_to_decoder = linear(in_channels, embed_dim, bias=False)
+        self.mask_token = self.create_parameter(
+            [1, 1, embed_dim], default_initializer=nn.initializer.TruncatedNormal(std=0.02)
+        )
+        self.blocks = nn.LayerList(
+            [
+                EncoderBlock(embed_dim, num_heads, int(embed_dim * mlp_ratio), key_bias=False)
+                for _ in range(depth)
+            ]
+        )
+        self.norm = nn.LayerNorm(embed_dim, epsilon=_EPSILON)
+        self.head = linear(embed_dim, 3 * tubelet_size * patch_size**2)
+
+    def forward(self, tokens: paddle.Tensor, visible: paddle.Tensor, hidden: paddle.Tensor) -> paddle.Tensor:
+        """Predictions for hidden tubelets.
+
+        Args:
+            tokens: of the visible tubelets, [N, V, in_channels].
+            visible: int64 [N, V], their places in their clip.
+            hidden: int64 [N, M], the places of the hidden ones.
+
+        Returns:
+            [N, M, 3 P]: the P pixels of each hidden tubelet by time, row and column, three colours each.
+        """
+        table = self.positions(visible.shape[1] + hidden.shape[1])
+        tokens = self.encoder_to_decoder(self.encoder_norm(tokens))
+        tokens = tokens + _rows_of_table(table, visible).astype(tokens.dtype)
+        masks = (self.mask_token + _rows_of_table(table, hidden)).astype(tokens.dtype)
+        tokens = paddle.concat([tokens, masks], axis=1)
+        for block in self.blocks:
+            tokens = block(tokens)
+        return self.head(self.norm(tokens[:, visible.shape[1] :]))
+
+    def targets(self, tubelets: paddle.Tensor) -> paddle.Tensor:
+        """What is to be predicted for tubelets [N, M, P, 3]: float32 [N, M, 3 P]; see `normalize_targets`."""
+        tubelets = tubelets.astype("float32")
+        if self.normalize_targets:
+            mean, deviation = _moments(tubelets)
+            tubelets = (tubelets - mean) / deviation
+        return tubelets.flatten(2)
+
+    def pixels(self, predictions: paddle.Tensor, tubelets: paddle.Tensor) -> paddle.Tensor:
+        """Predictions [N, M, 3 P] as pixels [N, M, P, 3].
+
+        Normalised targets say nothing of the mean and the deviation of a tubelet, which come from the true
+        `tubelets`, [N, M, P, 3].
+        """
+        pixels = predictions.astype("float32").reshape(tubelets.shape)
+        if not self.normalize_targets:
+            return pixels
+        mean, deviation = _moments(tubelets)
+        return pixels * deviation + mean
+
+
+def _moments(tubelets: paddle.Tensor) -> Tuple[paddle.Tensor, paddle.Tensor]:
+    """Mean and standard deviation of each colour of tubelets [N, M, P, 3]; each [N, M, 1, 3]."""
+    mean = tubelets.mean(axis=2, keepdim=True)
+    squares = (tubelets - mean).square().sum(axis=2, keepdim=True)
+    return mean, (squares / (tubelets.shape[2] - 1)).sqrt() + _EPSILON
+
+
+@RECOGNIZERS.register()
+class Pretrain(RecognizerTransformer):
+    """Pre-trains a `VideoMAEViT` as a masked autoencoder, on videos without labels.
+
+    Most squares of a clip are hidden, the same ones in all of its frames. The encoder sees the tubelets that
+    are left, and computes no others; the decoder restores the hidden ones. The loss is the mean squared
+    error of the hidden pixels. A list needs no labels, and labels that it has are not read. Validation
+    measures the same loss, under one mask for all clips. Fine-tuning takes the checkpoint as
+    `MODEL.backbone.pretrained`.
+
+    Args:
+        backbone: a `VideoMAEViT`.
+        head: a `VideoMAEDecoder`.
+        mask_ratio: share of the squares that are hidden; at least one is, and at least one is not.
+
+    Raises:
+        ConfigError: the parts do not fit.
+
+    Reference: Tong et al., "VideoMAE: Masked Autoencoders are Data-Efficient Learners for Self-Supervised
+    Video Pre-Training", arXiv 2203.12602, section 3.
+    """
+
+    data_formats = ("NLC",)
+    has_classes = False
+
+    def __init__(self, backbone: nn.Layer, head: nn.Layer, mask_ratio: Share = 0.9) -> None:
+        super().__init__(backbone, head)
+        self.mask_ratio = mask_ratio
+        self._keys: Optional[Sequence[Tuple[int, ...]]] = None
+
+    def _misfits(self, backbone: nn.Layer, head: nn.Layer) -> List[str]:
+        if not isinstance(head, VideoMAEDecoder):
+            name = type(head).__name__
+            return [f"MODEL.head.name={name}: classifies, and pre-training restores; take VideoMAEDecoder"]
+        problems = super()._misfits(backbone, head)
+        if not problems:
+            own = (backbone.patch_embed.tubelet_size, backbone.patch_embed.patch_size)
+            problems += [
+                f"MODEL.head.{key}={theirs}: the backbone has {ours}; give both the same"
+                for key, theirs, ours in zip(("tubelet_size", "patch_size"), head.tubelet, own)
+                if theirs != ours
+            ]
+        return problems
+
+    @classmethod
+    def classes_of(cls, section: Mapping[str, Any]) -> int:
+        """0: there are none, so lists are read without labels."""
+        return 0
+
+    def key_clips(self, keys: Sequence[Tuple[int, ...]]) -> None:
+        """What the masks of the next training batch depend on, a key for each clip; see `VideoModel`."""
+        self._keys = keys
+
+    def forward(self, clips: paddle.Tensor) -> paddle.Tensor:
+        """The loss of each clip, float32 [N], of normalised clips [N, 3, T, H, W].
+
+        In training each clip has a mask of its own, drawn from its key (`key_clips`), or from Paddle's
+        generator where there are no keys. In evaluation all clips have the same one.
+
+        Raises:
+            ConfigError: the tubelets do not divide the clip, or the mask would hide nothing or all.
+        """
+        keys, self._keys = self._keys, None
+        visible, hidden = self._masks(clips, keys if self.training else None)
+        tubelets = self.backbone.patch_embed.tubelets(clips)
+        predictions = self.head(self._encoded(tubelets, visible), visible, hidden)
+        errors = predictions.astype("float32") - self.head.targets(_rows(tubelets, hidden))
+        return errors.square().mean(axis=[1, 2])
+
+    def _encoded(self, tubelets: paddle.Tensor, visible: paddle.Tensor) -> paddle.Tensor:
+        positions = _rows_of_table(self.backbone.positions(tubelets.shape[1]), visible)
+        return self.backbone.encode(_rows(tubelets, visible), positions)
+
+    def _masks(
+        self, clips: paddle.Tensor, keys: Optional[Sequence[Tuple[int, ...]]]
+    ) -> Tuple[paddle.Tensor, paddle.Tensor]:
+        """int64 [N, V] and [N, M]: places of the visible and of the hidden tubelets of clips."""
+        num_clips = clips.shape[0]
+        times, rows, columns = self.backbone.patch_embed.grid(clips)
+        if keys is None and self.training:
+            keys = [(int(number),) for number in paddle.randint(0, 2**31 - 1, [num_clips]).numpy()]
+        own = [tube_mask(key, times, rows * columns, self.mask_ratio) for key in keys or [_EVALUATED]]
+        masks = np.stack(own if keys else own * num_clips)
+        order = np.argsort(masks, axis=1, kind="stable")  # the visible ones come first
+        num_visible = int((~masks[0]).sum())
+        return upload(order[:, :num_visible].copy()), upload(order[:, num_visible:].copy())
+
+    def loss(self, losses: paddle.Tensor, labels: Any = None) -> paddle.Tensor:
+        """The mean of what `forward` gave."""
+        return losses.mean()
+
+    def loss_of_each(self, losses: paddle.Tensor, labels: Any = None) -> paddle.Tensor:
+        """What `forward` gave, the loss of each clip."""
+        return losses
+
+    def count_hits(self, losses: paddle.Tensor, labels: Any) -> Dict[str, Tuple[int, int]]:
+        """Nothing: pre-training has no classes to be right about; see `VideoModel`."""
+        return {}
+
+    def pictures(self, clips: paddle.Tensor) -> Dict[str, paddle.Tensor]:
+        """What a report shows of normalised clips [N, 3, T, H, W]; see `VideoModel`.
+
+        Returns:
+            Title to clips of the same shape: what the encoder sees, hidden pixels at 0, and the
+            reconstruction, which has the true pixels where they are visible. Mean and contrast of a hidden
+            tubelet are the true ones where the targets are normalised.
+        """
+        shape = clips.shape
+        visible, hidden = self._masks(clips, None)
+        tubelets = self.backbone.patch_embed.tubelets(clips)
+        shown, truth = _rows(tubelets, visible), _rows(tubelets, hidden)
+        with paddle.no_grad():
+            predictions = self.head(self._encoded(tubelets, visible), visible, hidden)
+            restored = self.head.pixels(predictions, truth)
+        order = paddle.argsort(paddle.concat([visible, hidden], axis=1), axis=1)
+        return {
+            title: self.backbone.patch_embed.clips(_rows(paddle.concat([shown, parts], axis=1), order), shape)
+            for title, parts in (("visible", paddle.zeros_like(truth)), ("reconstruction", restored))
+        }
+
+
+def tube_mask(key: Sequence[int], num_times: int, num_squares: int, mask_ratio: float) -> np.ndarray:
+    """Which tubelets of a clip are hidden: the same squares at all times, drawn evenly.
+
+    Args:
+        key: integers ≥ 0; the mask is a function of them.
+        num_times: tubelets along time.
+        num_squares: tubelets at one time.
+        mask_ratio: share of the squares that are hidden; their number is rounded down.
+
+    Returns:
+        bool [num_times * num_squares], in the order of the tokens.
+
+    Raises:
+        ConfigError: nothing or everything would be hidden.
+
+    Reference: Tong et al., "VideoMAE", arXiv 2203.12602, section 3.2 (tube masking).
+    """
+    num_hidden = math.floor(mask_ratio * num_squares + 1e-9)
+    if not 0 < num_hidden < num_squares:
+        raise ConfigError(
+            [
+                f"MODEL.mask_ratio={mask_ratio:g}: hides {num_hidden} of the {num_squares} squares of "
+                "a clip; take another ratio, larger clips or smaller patches"
+            ]
+        )
+    rng = np.random.Generator(np.random.Philox(np.random.SeedSequence((len(key), *key))))
+    hidden = rng.permutation(num_squares) < num_hidden
+    return np.tile(hidden, num_times)
+
+
+def _rows(tokens: paddle.Tensor, places: paddle.Tensor) -> paddle.Tensor:
+    """Of each clip the tokens at its own places: [N, L, ...] and int64 [N, K] to [N, K, ...]."""
+    num_clips, length = tokens.shape[:2]
+    first = paddle.arange(num_clips, dtype="int64").unsqueeze(1) * length
+    taken = paddle.gather(tokens.flatten(0, 1), (places + first).flatten())
+    return taken.reshape([num_clips, places.shape[1], *tokens.shape[2:]])
+
+
+def _rows_of_table(table: paddle.Tensor, places: paddle.Tensor) -> paddle.Tensor:
+    """The rows of a table [L, C] at places, int64 [N, K]: [N, K, C]."""
+    return paddle.gather(table, places.flatten()).reshape([*places.shape, table.shape[1]])
