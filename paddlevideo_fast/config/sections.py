@@ -282,10 +282,14 @@ class Group(Section):
                 found.problems += found.config.missing(having, *needed)
 
     def build(self, value: Any) -> Any:
-        unknown = sorted(set(value) - set(self.members))
-        if unknown:
-            raise ConfigError([f"{key}: unknown key{did_you_mean(key, self.members)}" for key in unknown])
-        return {name: self.members[name].build(item) for name, item in value.items()}
+        built = {name: section.build(value[name]) for name, section in self.members.items() if name in value}
+        plain = {key: item for key, item in value.items() if key not in self.members}
+        if self.settings:
+            return self.settings(**plain, **built)
+        if plain:
+            unknown = [f"{key}: unknown key{did_you_mean(key, self.members)}" for key in sorted(plain)]
+            raise ConfigError(unknown)
+        return built
 
     def describe(self, page: Page, path: Tuple[str, ...]) -> Lines:
         if self.purpose:

@@ -299,6 +299,26 @@ class VideoMAEHead(TokenHead):
         return super().classify(self.fc_norm(pooled))
 
 
+@HEADS.register()
+class ppTimeSformerHead(TokenHead):
+    """The head of PP-TimeSformer."""
+
+
+@HEADS.register()
+class TokenShiftHead(TokenHead):
+    """The head of TokShift.
+
+    Reference: Zhang et al., "Token Shift Transformer for Video Classification", arXiv 2108.02432.
+    """
+
+    ignored_arguments: ClassVar[Dict[str, str]] = {
+        "num_seg": "the backbone takes the mean over the frames of the clip",
+    }
+
+    def __init__(self, ls_eps: Share = 0.01, **shared: Any) -> None:
+        super().__init__(ls_eps=ls_eps, **shared)
+
+
 class ClipHead(LinearHead):
     """The mean of each pathway over time and space, dropout, the linear layer.
 
@@ -341,12 +361,29 @@ class ClipHead(LinearHead):
         logits = self.linear(self.dropout(pooled))
         if pooled.ndim == 2:
             return logits
-        if self.training or self.window_average == "logits" or pooled.shape[1] == 1:
-            return logits.mean(axis=1)
-        logits = logits.astype("float32")
-        if self.activation == "sigmoid":
-            return F.sigmoid(logits).mean(axis=1).log() - F.sigmoid(-logits).mean(axis=1).log()
-        return F.softmax(logits, axis=2).mean(axis=1).log()
+        average = "logits" if self.training else self.window_average
+        return mean_logits(logits, average, self.activation)
+
+
+def mean_logits(
+    logits: paddle.Tensor, average: Literal["logits", "probabilities"], activation: Activation
+) -> paddle.Tensor:
+    """The logits of clips from those of their parts.
+
+    Args:
+        logits: [N, P, num_classes], of P parts of each clip.
+        average: what is averaged over the parts; for "probabilities" the result is the logits of their means.
+        activation: makes probabilities of logits.
+
+    Returns:
+        [N, num_classes].
+    """
+    if average == "logits" or logits.shape[1] == 1:
+        return logits.mean(axis=1)
+    logits = logits.astype("float32")
+    if activation == "sigmoid":
+        return F.sigmoid(logits).mean(axis=1).log() - F.sigmoid(-logits).mean(axis=1).log()
+    return F.softmax(logits, axis=2).mean(axis=1).log()
 
 
 def _window_means(features: paddle.Tensor, window: int) -> paddle.Tensor:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
+from dataclasses import dataclass
+from typing import Any, ClassVar, Dict, Iterable, List, Literal, Mapping, Optional, Sequence, Tuple, Union
 
 import paddle
 from paddle import nn
 
 from paddlevideo_fast.config import build
 from paddlevideo_fast.config.sections import Component, Group, ListOf, NamedListOf, Section
-from paddlevideo_fast.config.types import Activation, arguments_of
+from paddlevideo_fast.config.types import Activation, Size, arguments_of
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.modeling.freezing import Freezable, set_frozen
+from paddlevideo_fast.modeling.heads import mean_logits
 from paddlevideo_fast.modeling.losses import loss_of_each
 from paddlevideo_fast.modeling.preprocess import Layout, MixedLabels
 from paddlevideo_fast.modeling.stages import Stage, learned_parameters, stages_of
@@ -230,9 +232,97 @@ class Recognizer3D(Recognizer):
         return (self.backbone(clips),)
 
 
+@dataclass(frozen=True)
+class Views:
+    """How a test sees several views of a video that lie one after the other along time.
+
+    Args:
+        num_seg: frames of a view; null: the backbone's `num_seg`, or the whole clip where it has none.
+        avg_type: what is averaged over the views: "score", the logits, or "prob", the probabilities.
+    """
+
+    num_seg: Optional[Size] = None
+    avg_type: Literal["score", "prob"] = "score"
+
+
 @RECOGNIZERS.register()
 class RecognizerTransformer(Recognizer3D):
-    """PaddleVideo's name for `Recognizer3D` with a transformer as backbone."""
+    """A transformer over clips and a head; outside training a clip may be several views in a row.
+
+    Each view goes through the network by itself, and the results are averaged. A transform such as
+    UniformCrop makes such views, if the data set has no `num_spatial_crops`. With it, each crop is a clip of
+    its own, and the metric averages.
+
+    Args:
+        backbone: makes a feature, or a list of feature maps, of clips [N, 3, T, H, W].
+        head: makes logits of these.
+        runtime_cfg: how views in a row are told apart and averaged.
+
+    Raises:
+        ConfigError: the head expects other channels than the backbone gives, or the backbone is a 2D one.
+    """
+
+    parts: ClassVar[Dict[str, Any]] = {
+        **Recognizer3D.parts,
+        "runtime_cfg": Group({"test": Group(settings=Views)}),
+    }
+    ignored_arguments: ClassVar[Dict[str, str]] = {}
+
+    def __init__(
+        self, backbone: nn.Layer, head: nn.Layer, runtime_cfg: Optional[Mapping[str, Views]] = None
+    ) -> None:
+        super().__init__(backbone, head)
+        views = (runtime_cfg or {}).get("test") or Views()
+        self._frames_of_view: Optional[int] = views.num_seg or getattr(backbone, "num_seg", None)
+        self._average: Literal["logits", "probabilities"] = (
+            "probabilities" if views.avg_type == "prob" else "logits"
+        )
+
+    def forward(self, clips: paddle.Tensor) -> paddle.Tensor:
+        """Clips to logits.
+
+        Args:
+            clips: normalised float [N, 3, T, H, W]; outside training T may be several views in a row.
+
+        Returns:
+            [N, num_classes].
+
+        Raises:
+            ConfigError: outside training T is more than one view and no multiple of it.
+        """
+        num_views = self._num_views(clips)
+        if num_views == 1:
+            return super().forward(clips)
+        channels, num_frames, height, width = clips.shape[1:]
+        each = clips.reshape([-1, channels, num_views, num_frames // num_views, height, width])
+        each = each.transpose([0, 2, 1, 3, 4, 5]).flatten(0, 1)
+        logits = super().forward(each)
+        return mean_logits(logits.reshape([-1, num_views, logits.shape[-1]]), self._average, self.activation)
+
+    def features(self, clips: paddle.Tensor) -> Tuple[Union[Sequence[paddle.Tensor], paddle.Tensor]]:
+        """What the head takes of clips that are one view each; see `Recognizer3D.features`.
+
+        Raises:
+            ConfigError: the clips are several views in a row.
+        """
+        num_views = self._num_views(clips)
+        if num_views > 1:
+            text = (
+                f"clips are {num_views} views in a row, and features are of one view; set num_spatial_crops"
+            )
+            raise ConfigError(
+                [f"MODEL.runtime_cfg: {text} of the data set, so that each is a clip of its own"]
+            )
+        return super().features(clips)
+
+    def _num_views(self, clips: paddle.Tensor) -> int:
+        num_frames, of_view = clips.shape[2], self._frames_of_view
+        if self.training or of_view is None or num_frames <= of_view:
+            return 1
+        if num_frames % of_view:
+            text = f"clips have {num_frames} frames, no multiple of the {of_view} of a view"
+            raise ConfigError([f"MODEL.runtime_cfg.test.num_seg: {text}; see num_seg of PIPELINE's sample"])
+        return num_frames // of_view
 
 
 STUDENT = "Student"

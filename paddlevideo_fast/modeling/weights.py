@@ -7,7 +7,19 @@ import mmap
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    Iterator,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+    Union,
+)
 
 import numpy as np
 import paddle
@@ -97,6 +109,7 @@ class WeightReport:
         unexpected: names in the file that the network lacks.
         mismatched: (name in the network, shape in the file, shape in the network) of what was not loaded.
         resized: names of position tables that were interpolated to the network's clips.
+        copied: names in the network that the file lacks, and that got the value of another tensor of it.
         classes: what became of the classes of the last layer, where the file has others than the network.
     """
 
@@ -106,6 +119,7 @@ class WeightReport:
     unexpected: List[str] = field(default_factory=list)
     mismatched: List[Tuple[str, Tuple[int, ...], Tuple[int, ...]]] = field(default_factory=list)
     resized: List[str] = field(default_factory=list)
+    copied: List[str] = field(default_factory=list)
     classes: str = ""
 
     def summary(self) -> str:
@@ -118,6 +132,7 @@ class WeightReport:
             ("other shape", len(shapes), _shortened(shapes)),
         ]
         rows += [("interpolated", len(self.resized), _shortened(self.resized))] if self.resized else []
+        rows += [("copied", len(self.copied), _shortened(self.copied))] if self.copied else []
         lines = [f"  {kind:<12}{count:>5}  {names}".rstrip() for kind, count, names in rows]
         lines += [f"  {'classes':<12}       {self.classes}"] if self.classes else []
         return "\n".join([f"weights from {self.path}", *lines])
@@ -134,7 +149,7 @@ def load_weights(
 
     Names match with or without "backbone.", so a backbone takes the file of a whole model and the other way
     round. A 3D network takes the weights of a 2D ResNet: a kernel over T frames becomes T copies of the 2D
-    kernel, each divided by T.
+    kernel, each divided by T. Tables of positions are interpolated; TimeSformer takes the weights of a ViT.
 
     Args:
         model: a recognizer or a backbone.
@@ -170,12 +185,27 @@ def load_weights(
         else:
             values[names[0]] = value
     report.loaded = [name for name in target if name in values]
+    if not strict:
+        report.copied = _copied(model, target, values)
     other_shape = {name for name, _, _ in report.mismatched}
     report.missing = [name for name in target if name not in values and name not in other_shape]
     _check_fit(report, strict)
     for name, value in values.items():
         target[name].set_value(value.astype(_numpy_dtype(target[name])))
     return report
+
+
+def _copied(model: nn.Layer, target: Mapping[str, Any], values: Dict[str, np.ndarray]) -> List[str]:
+    """Gives tensors without a value the value that stands in for it, by the backbone's `stand_in(name)`."""
+    backbone = getattr(model, "backbone", model)
+    prefix = _BACKBONE if backbone is not model else ""
+    copied: List[str] = []
+    for name in target if hasattr(backbone, "stand_in") else ():
+        other = backbone.stand_in(name[len(prefix) :]) if name.startswith(prefix) else None
+        if other is not None and name not in values and prefix + other in values:
+            values[name] = values[prefix + other]
+            copied.append(name)
+    return copied
 
 
 RESIZED = "interpolated to the network's clips"

@@ -4,6 +4,11 @@ from paddlevideo_fast.modeling.backbones.mobilenet import PPTSM_MobileNetV2, PPT
 from paddlevideo_fast.modeling.backbones.pptsm_v2 import PPTSM_v2
 from paddlevideo_fast.modeling.backbones.resnet import ResNet, ResNetTSM, ResNetTweaksTSM, ResNetTweaksTSN
 from paddlevideo_fast.modeling.backbones.resnet3d import ResNetI3D, ResNetSlow, ResNetSlowFast
+from paddlevideo_fast.modeling.backbones.timesformer import (
+    TokenShiftVisionTransformer,
+    VisionTransformer,
+    VisionTransformer_tweaks,
+)
 from paddlevideo_fast.modeling.backbones.videomae import VideoMAEViT
 
 __all__ = [
@@ -18,4 +23,7 @@ __all__ = [
     "ResNetTweaksTSM",
     "ResNetTweaksTSN",
     "VideoMAEViT",
+    "TokenShiftVisionTransformer",
+    "VisionTransformer",
+    "VisionTransformer_tweaks",
 ]

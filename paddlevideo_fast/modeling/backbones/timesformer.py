@@ -1,0 +1,318 @@
+"""Vision transformers over the patches of frames: TimeSformer, PP-TimeSformer and TokShift.
+
+Layers have PaddleVideo's names, which are also those of ViT in timm: `blocks.0.attn.qkv`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar, Dict, List, Literal, Optional, Sequence, Tuple
+
+import numpy as np
+import paddle
+from paddle import nn
+
+from paddlevideo_fast.config.types import NonNegative, Share, Size
+from paddlevideo_fast.errors import ConfigError
+from paddlevideo_fast.modeling.layers import (
+    EncoderBlock,
+    SelfAttention,
+    drop_path_rates,
+    linear,
+    resized,
+)
+from paddlevideo_fast.modeling.stages import HEAD
+from paddlevideo_fast.registry import BACKBONES
+
+AttentionType = Literal["divided_space_time", "space_only", "joint_space_time"]
+
+
+class PatchEmbed(nn.Layer):
+    """One token for each patch of a frame; the sublayer `proj` is a convolution as wide as its stride."""
+
+    def __init__(self, in_channels: int, channels: int, patch_size: int) -> None:
+        super().__init__()
+        self.proj = nn.Conv2D(in_channels, channels, kernel_size=patch_size, stride=patch_size)
+
+    def forward(self, clips: paddle.Tensor) -> paddle.Tensor:
+        """Clips [N, 3, T, H, W] to tokens [N*T, channels, H / patch_size, W / patch_size]."""
+        return self.proj(clips.transpose([0, 2, 1, 3, 4]).reshape([-1, clips.shape[1], *clips.shape[3:]]))
+
+
+class DividedBlock(EncoderBlock):
+    """An encoder block whose tokens attend to those of the same place first, then to those of the same frame.
+
+    The further sublayers are `temporal_norm1`, `temporal_attn` and `temporal_fc`. The last one starts at 0: a
+    network from the weights of an image network begins with frames that do not see each other.
+
+    Reference: Bertasius et al., arXiv 2102.05095, section 3 ("Divided Space-Time Attention").
+    """
+
+    def __init__(
+        self, channels: int, num_heads: int, *, epsilon: float, dropout: float, **shared: Any
+    ) -> None:
+        super().__init__(channels, num_heads, epsilon=epsilon, dropout=dropout, **shared)
+        attention = {name: shared[name] for name in ("qkv_bias", "scale", "attention_dropout")}
+        self.temporal_norm1 = nn.LayerNorm(channels, epsilon=epsilon)
+        self.temporal_attn = SelfAttention(channels, num_heads, dropout=dropout, **attention)
+        self.temporal_fc = linear(channels, channels)
+        self.temporal_fc.weight.set_value(paddle.zeros([channels, channels]))
+
+    def forward(self, x: paddle.Tensor, num_frames: int = 1) -> paddle.Tensor:
+        """Tokens to the same shape.
+
+        Args:
+            x: [N, 1 + P * T, channels]: the class token, the first patch in all frames, the second, ...
+            num_frames: T.
+        """
+        cls_token, patches = x[:, :1], x[:, 1:]
+        num_tokens, channels = patches.shape[1:]
+        times = patches.reshape([-1, num_frames, channels])
+        change = self.drop_path(self.temporal_attn(self.temporal_norm1(times)))
+        patches = patches + self.temporal_fc(change.reshape([-1, num_tokens, channels]))
+
+        grid = [-1, num_tokens // num_frames, num_frames, channels]
+        frames = patches.reshape(grid).transpose([0, 2, 1, 3])
+        frames = paddle.concat([cls_token.tile([1, num_frames, 1]).unsqueeze(2), frames], axis=2)
+        length = frames.shape[2]
+        change = self.drop_path(self.attn(self.norm1(frames.reshape([-1, length, channels]))))
+        change = change.reshape([-1, num_frames, length, channels])
+        cls_token = cls_token + change[:, :, 0].mean(axis=1, keepdim=True)
+        patches = patches + change[:, :, 1:].transpose([0, 2, 1, 3]).reshape([-1, num_tokens, channels])
+
+        x = paddle.concat([cls_token, patches], axis=1)
+        return x + self.drop_path(self.mlp(self.norm2(x)))
+
+
+class ShiftedBlock(EncoderBlock):
+    """An encoder block before each of whose halves parts of the class tokens move to neighbouring frames.
+
+    Reference: Zhang et al., "Token Shift Transformer for Video Classification", arXiv 2108.02432, section 3.
+    """
+
+    fold_div: ClassVar[int] = 4  # one channel in four moves to the frame before, one to the frame after
+
+    def forward(self, x: paddle.Tensor, num_frames: int = 1) -> paddle.Tensor:
+        """Tokens of frames, [N*T, 1 + P, channels], to the same shape; T is `num_frames`."""
+        x = self._shifted(x, num_frames)
+        x = x + self.drop_path(self.attn(self.norm1(x)))
+        x = self._shifted(x, num_frames)
+        return x + self.drop_path(self.mlp(self.norm2(x)))
+
+    def _shifted(self, x: paddle.Tensor, num_frames: int) -> paddle.Tensor:
+        channels = x.shape[2]
+        fold = channels // self.fold_div
+        tokens = x[:, 0].reshape([-1, num_frames, channels])
+        from_next, from_last, stay = tokens.split([fold, fold, channels - 2 * fold], axis=2)
+        nothing = paddle.zeros_like(from_next[:, :1])
+        from_next = paddle.concat([from_next[:, 1:], nothing], axis=1)
+        from_last = paddle.concat([nothing, from_last[:, :-1]], axis=1)
+        tokens = paddle.concat([from_next, from_last, stay], axis=2).reshape([-1, 1, channels])
+        return paddle.concat([tokens, x[:, 1:]], axis=1)
+
+
+class FrameTransformer(nn.Layer):
+    """What the vision transformers of this module share: patches, class token, tables of positions, blocks.
+
+    Clips may have any size of at least a patch and any number of frames. For another size than `img_size`, or
+    another number than `num_seg`, the tables of positions are interpolated.
+
+    Args:
+        pretrained: weights to start from: of this network, or of a ViT for images.
+        img_size: side of the clips that the table of positions is for, in pixels.
+        patch_size: side of a patch, in pixels.
+        in_channels: of the clips.
+        embed_dim: channels of a token.
+        depth: number of blocks.
+        num_heads: heads of each attention.
+        mlp_ratio: channels inside a block's perceptron, over `embed_dim`.
+        qkv_bias: the layers that make queries, keys and values have biases.
+        qk_scale: factor on the products of queries and keys; null: 1 / sqrt(embed_dim / num_heads).
+        drop_rate: dropout of tokens after the tables of positions, and after linear layers.
+        attn_drop_rate: dropout of the attention's weights.
+        drop_path_rate: stochastic depth of the last block; it rises in equal steps from 0 in the first one.
+        norm_layer: the kind of the norms.
+        epsilon: of the layer norms.
+        num_seg: frames of a clip.
+
+    Attributes:
+        out_channels: channels of the feature.
+        stage_layers: `stem`, `block1` and so on; the last norm belongs to the head; see `modeling.stages`.
+
+    Raises:
+        ConfigError: the heads do not divide the channels, or an image is smaller than a patch.
+    """
+
+    data_format = "NC"
+    injected: ClassVar[Tuple[str, ...]] = ("block",)
+
+    def __init__(
+        self,
+        block: Any,
+        pretrained: Optional[str] = None,
+        img_size: Size = 224,
+        patch_size: Size = 16,
+        in_channels: Size = 3,
+        embed_dim: Size = 768,
+        depth: Size = 12,
+        num_heads: Size = 12,
+        mlp_ratio: NonNegative = 4.0,
+        qkv_bias: bool = False,
+        qk_scale: Optional[float] = None,
+        drop_rate: Share = 0.0,
+        attn_drop_rate: Share = 0.0,
+        drop_path_rate: Share = 0.1,
+        norm_layer: Literal["nn.LayerNorm"] = "nn.LayerNorm",
+        epsilon: NonNegative = 1e-5,
+        num_seg: Size = 8,
+    ) -> None:
+        super().__init__()
+        side = img_size // patch_size
+        if side < 1:
+            raise ConfigError([f"MODEL.backbone.img_size={img_size}: smaller than patch_size={patch_size}"])
+        self.pretrained = pretrained
+        self.num_seg = num_seg
+        self.out_channels = embed_dim
+        self._grid = (side, side)
+        self.patch_embed = PatchEmbed(in_channels, embed_dim, patch_size)
+        self.cls_token = self._table(1, std=0.02)
+        self.pos_embed = self._table(1 + side * side, std=0.02)
+        self.pos_drop = nn.Dropout(drop_rate)
+        self.blocks = nn.LayerList(
+            [
+                block(
+                    embed_dim,
+                    num_heads,
+                    hidden_channels=int(embed_dim * mlp_ratio),
+                    drop_path=rate,
+                    dropout=drop_rate,
+                    epsilon=epsilon,
+                    qkv_bias=qkv_bias,
+                    scale=qk_scale,
+                    attention_dropout=attn_drop_rate,
+                )
+                for rate in drop_path_rates(drop_path_rate, depth)
+            ]
+        )
+        self.norm = nn.LayerNorm(embed_dim, epsilon=epsilon)
+        self.stage_layers: Dict[str, List[str]] = {
+            "stem": ["patch_embed", "cls_token", "pos_embed"],
+            **{f"block{number + 1}": [f"blocks.{number}"] for number in range(depth)},
+            HEAD: ["norm"],
+        }
+
+    def _table(self, length: int, std: float) -> paddle.Tensor:
+        initializer = nn.initializer.TruncatedNormal(std=std) if std else nn.initializer.Constant(0.0)
+        shape = [1, length, self.out_channels]
+        return self.create_parameter(shape, default_initializer=initializer)
+
+    def tokens(self, clips: paddle.Tensor) -> paddle.Tensor:
+        """Clips [N, 3, T, H, W] to class tokens and patches with their positions, [N*T, 1 + P, channels]."""
+        patches = self.patch_embed(clips)
+        sizes = tuple(patches.shape[2:])
+        x = patches.flatten(2).transpose([0, 2, 1])
+        x = paddle.concat([self.cls_token + paddle.zeros_like(x[:, :1]), x], axis=1)
+        positions = self.pos_embed
+        if sizes != self._grid:
+            first, rest = positions[0, :1], resized(positions[0, 1:], self._grid, sizes)
+            positions = paddle.concat([first, rest]).unsqueeze(0)
+        return self.pos_drop(x + positions)
+
+    def fitted_position_table(
+        self, name: str, value: np.ndarray, shape: Sequence[int]
+    ) -> Optional[np.ndarray]:
+        """A table of positions of a file, interpolated to this network's clips; None: it is no such table."""
+        if value.ndim != 3 or value.shape[0] != 1 or value.shape[2] != shape[2]:
+            return None
+        table = paddle.to_tensor(np.array(value[0], "float32"))
+        if name == "time_embed":
+            return resized(table, [len(table)], [shape[1]]).unsqueeze(0).numpy()
+        side = math.isqrt(max(len(table) - 1, 0))
+        if name != "pos_embed" or not side or side * side != len(table) - 1:
+            return None
+        rest = resized(table[1:], (side, side), self._grid)
+        return paddle.concat([table[:1], rest]).unsqueeze(0).numpy()
+
+
+@BACKBONES.register()
+class VisionTransformer(FrameTransformer):
+    """TimeSformer: a ViT whose patches attend to each other in space and time.
+
+    From a ViT for images, the attention in time starts with the weights of the attention in space.
+
+    Args:
+        attention_type: "divided_space_time": each block attends in time, then in space. "joint_space_time":
+            all patches of all frames attend to each other. "space_only": only those of a frame do, and the
+            feature is the mean over the frames.
+
+    Reference: Bertasius et al., "Is Space-Time Attention All You Need for Video Understanding?", arXiv
+    2102.05095.
+    """
+
+    def __init__(self, attention_type: AttentionType = "divided_space_time", **shared: Any) -> None:
+        self.attention_type = attention_type
+        super().__init__(DividedBlock if attention_type == "divided_space_time" else EncoderBlock, **shared)
+        if attention_type != "space_only":
+            self.time_embed = self._table(self.num_seg, std=0.0)
+            self.stage_layers["stem"].append("time_embed")
+            self.time_drop = nn.Dropout(shared.get("drop_rate", 0.0))
+
+    def forward(self, clips: paddle.Tensor) -> paddle.Tensor:
+        """Clips, float [N, 3, T, H, W], to one feature each, [N, embed_dim]."""
+        num_frames = clips.shape[2]
+        x = self.tokens(clips)
+        if self.attention_type != "space_only":
+            x = self._with_times(x, num_frames)
+        for block in self.blocks:
+            x = block(x, num_frames) if self.attention_type == "divided_space_time" else block(x)
+        x = x[:, 0]
+        if self.attention_type == "space_only":
+            x = x.reshape([-1, num_frames, self.out_channels]).mean(axis=1)
+        return self.norm(x)
+
+    def _with_times(self, x: paddle.Tensor, num_frames: int) -> paddle.Tensor:
+        """Tokens of frames to tokens of clips as `DividedBlock` takes them, with the table of times added."""
+        length, channels = x.shape[1:]
+        x = x.reshape([-1, num_frames, length, channels])
+        times = resized(self.time_embed[0], [self.num_seg], [num_frames])
+        patches = self.time_drop(x[:, :, 1:].transpose([0, 2, 1, 3]) + times)
+        return paddle.concat(
+            [x[:, 0, :1], patches.reshape([-1, (length - 1) * num_frames, channels])], axis=1
+        )
+
+    def stand_in(self, name: str) -> Optional[str]:
+        """The tensor whose value a tensor starts with where a file has none for it; None: there is none."""
+        spatial = name.replace(".temporal_attn.", ".attn.").replace(".temporal_norm1.", ".norm1.")
+        return None if spatial == name else spatial
+
+
+@BACKBONES.register()
+class VisionTransformer_tweaks(VisionTransformer):
+    """PP-TimeSformer: TimeSformer, trained by another recipe."""
+
+    ignored_arguments: ClassVar[Dict[str, str]] = {
+        "wd_bias": "PaddleVideo takes it without effect; OPTIMIZER says what does not decay",
+        "lr_mult_list": "PaddleVideo takes it without effect; FINETUNE has rates by stage",
+    }
+
+
+@BACKBONES.register()
+class TokenShiftVisionTransformer(FrameTransformer):
+    """TokShift: a ViT over frames whose class tokens exchange channels with those of neighbouring frames.
+
+    Args:
+        attention_type: patches attend to those of their frame; there is no other kind.
+
+    Reference: Zhang et al., "Token Shift Transformer for Video Classification", arXiv 2108.02432.
+    """
+
+    def __init__(self, attention_type: Literal["space_only"] = "space_only", **shared: Any) -> None:
+        super().__init__(ShiftedBlock, **shared)
+
+    def forward(self, clips: paddle.Tensor) -> paddle.Tensor:
+        """Clips, float [N, 3, T, H, W], to the mean feature of their frames, [N, embed_dim]."""
+        num_frames = clips.shape[2]
+        x = self.tokens(clips)
+        for block in self.blocks:
+            x = block(x, num_frames)
+        return self.norm(x[:, 0]).reshape([-1, num_frames, self.out_channels]).mean(axis=1)
