@@ -146,6 +146,12 @@ def _frames(spec: RunSpec, name: SplitName) -> Iterator[str]:
         if num_frames % num_seg or (name == "train" and num_frames != num_seg):
             text = f"clips have {num_frames} frames, and {_placed(spec, network)} is {num_seg}"
             yield spec.config.problem(key, f"{text}; give both the same")
+    views = (spec.model.get("runtime_cfg") or {}).get("test") or {}
+    of_view = views.get("num_seg") if spec.model["framework"] == "RecognizerTransformer" else None
+    if name != "train" and of_view and num_frames % of_view:
+        key_of_view = _placed(spec, "MODEL.runtime_cfg.test.num_seg")
+        text = f"clips have {num_frames} frames, no multiple of the {of_view} of {key_of_view}"
+        yield spec.config.problem(key, f"{text}; give both the same")
 
 
 def _pathways(spec: RunSpec, name: SplitName) -> Iterator[str]:

@@ -20,6 +20,12 @@ from paddlevideo_fast.deploy.converters.frames import (
     MMAction2FrameConverter,
     TorchvisionConverter,
 )
+from paddlevideo_fast.deploy.converters.timesformer import (
+    HuggingFaceTimeSformerConverter,
+    MMAction2TimeSformerConverter,
+    TimeSformerConverter,
+    TokShiftConverter,
+)
 from paddlevideo_fast.deploy.converters.videomae import HuggingFaceVideoMAEConverter, VideoMAEConverter
 
 __all__ = ["CONVERTERS", "NETWORK_CONVERTERS", "Converter", "Network", "Place", "converter_for"]
@@ -38,11 +44,16 @@ CONVERTERS: Dict[str, Callable[[Mapping[str, np.ndarray], Network], Converter]] 
     "torchvision": TorchvisionConverter,
     "huggingface": HuggingFaceVideoMAEConverter,
     "videomae": VideoMAEConverter,
+    "timesformer": TimeSformerConverter,
+    "tokshift": TokShiftConverter,
     "paddlevideo": PaddleVideoConverter,
 }
 
 # Toolkit and our backbone to the converter, where it is not the one above.
-NETWORK_CONVERTERS: Dict[Tuple[str, str], Type[Converter]] = {}
+NETWORK_CONVERTERS: Dict[Tuple[str, str], Type[Converter]] = {
+    ("huggingface", "VisionTransformer"): HuggingFaceTimeSformerConverter,
+    ("mmaction2", "VisionTransformer"): MMAction2TimeSformerConverter,
+}
 
 
 def converter_for(kind: str, state: Mapping[str, np.ndarray], network: Network) -> Converter:

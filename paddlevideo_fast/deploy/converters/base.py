@@ -176,6 +176,25 @@ class RenamingConverter(Converter):
         return None
 
 
+def with_joined_projections(state: Mapping[str, np.ndarray], pattern: str) -> Dict[str, np.ndarray]:
+    """Tensors with those of queries, keys and values as one, called `….{query,key,value}.…`.
+
+    Args:
+        state: names of the other toolkit to arrays.
+        pattern: of a whole name; its groups are what stands before the word, the word, and the leaf.
+    """
+    joined: Dict[str, np.ndarray] = {}
+    for name, value in state.items():
+        found = re.fullmatch(pattern, name)
+        parts = [f"{found[1]}{part}.{found[3]}" for part in ("query", "key", "value")] if found else []
+        if not found or not all(part in state for part in parts):
+            joined[name] = value
+        elif found[2] == "query":
+            arrays = [state[part] for part in parts]
+            joined[f"{found[1]}{{query,key,value}}.{found[3]}"] = np.concatenate(arrays)
+    return joined
+
+
 class PaddleVideoConverter(Converter):
     """PaddleVideo's names are ours."""
 

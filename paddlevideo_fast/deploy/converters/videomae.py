@@ -7,11 +7,17 @@ says what is left out. The network of `Pretrain` takes both.
 from __future__ import annotations
 
 import re
-from typing import Dict, Mapping, Optional, Sequence, Tuple
+from typing import Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
-from paddlevideo_fast.deploy.converters.base import Network, Place, RenamingConverter, Step
+from paddlevideo_fast.deploy.converters.base import (
+    Network,
+    Place,
+    RenamingConverter,
+    Step,
+    with_joined_projections,
+)
 
 _NORM = "head.fc_norm"
 _BLOCK = r"(blocks\.\d+\.(?:norm[12]|attn\.(?:qkv|proj|q_bias|v_bias)|mlp\.fc[12]))"
@@ -61,7 +67,7 @@ class HuggingFaceVideoMAEConverter(VideoMAEConverter):
     classifier = "classifier"
 
     def __init__(self, state: Mapping[str, np.ndarray], network: Network) -> None:
-        super().__init__(_with_joined_projections(state), network)
+        super().__init__(with_joined_projections(state, _PROJECTION), network)
 
     def normalized(self, name: str) -> str:
         """The authors' name of a tensor."""
@@ -70,6 +76,7 @@ class HuggingFaceVideoMAEConverter(VideoMAEConverter):
         return name
 
 
+_PROJECTION = r"(.+\.attention\.attention\.)(query|key|value)\.(weight)"
 _HUGGING_FACE: Sequence[Tuple[str, str]] = (
     (r"^(?:videomae\.)?embeddings\.patch_embeddings\.projection\.", "patch_embed.proj."),
     (r"^(?:videomae\.)?layernorm\.", "norm."),
@@ -84,17 +91,3 @@ _HUGGING_FACE: Sequence[Tuple[str, str]] = (
     (r"(blocks\.\d+\.attn)\.query\.bias$", r"\1.q_bias"),  # transformers 5
     (r"(blocks\.\d+\.attn)\.value\.bias$", r"\1.v_bias"),
 )
-
-
-def _with_joined_projections(state: Mapping[str, np.ndarray]) -> Dict[str, np.ndarray]:
-    """The weights of queries, keys and values as one tensor, at the place of the queries."""
-    joined: Dict[str, np.ndarray] = {}
-    for name, value in state.items():
-        found = re.fullmatch(r"(.+\.attention\.attention\.)(query|key|value)\.weight", name)
-        parts = [f"{found[1]}{part}.weight" for part in ("query", "key", "value")] if found else []
-        if not found or not all(part in state for part in parts):
-            joined[name] = value
-        elif found[2] == "query":
-            weights = [state[part] for part in parts]
-            joined[f"{found[1]}{{query,key,value}}.weight"] = np.concatenate(weights)
-    return joined
