@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, ClassVar, Dict, Literal, Optional, Sequence, Type, Union
 
 import paddle
@@ -220,11 +221,9 @@ class ppTSMHead(FrameHead):
 
 @HEADS.register()
 class MoViNetHead(Head):
-    """The mean over frames, for backbones that classify them; it has no parameters."""
+    """For backbones that classify frames, the mean over them, or whole clips; it has no parameters."""
 
-    data_format = "NCHW"
-
-    def forward(self, logits: paddle.Tensor, num_frames: int) -> paddle.Tensor:
+    def forward(self, logits: paddle.Tensor, num_frames: int = 1) -> paddle.Tensor:
         """Logits of frames [N*T, num_classes] to logits of clips [N, num_classes]; T is `num_frames`."""
         return logits.reshape([-1, num_frames, logits.shape[-1]]).mean(axis=1)
 
@@ -442,3 +441,37 @@ class I3DHead(ClipHead):
 
     def __init__(self, in_channels: Size = 2048, **shared: Any) -> None:
         super().__init__(in_channels=in_channels, **shared)
+
+
+@HEADS.register()
+class X3DHead(ClipHead):
+    """The head of X3D: the mean, a linear layer with ReLU, dropout, the last linear layer.
+
+    Args:
+        dim_c5: outputs of the first linear layer.
+        crop_size: side of the training crops in pixels; see `I3DHead`. A window has one pixel of the feature
+            map for each 32 begun.
+
+    Reference: Feichtenhofer, "X3D: Expanding Architectures for Efficient Video Recognition", arXiv
+    2004.04730, table 1.
+    """
+
+    linear_name = "projection"
+
+    def __init__(
+        self,
+        in_channels: Size = 432,
+        dim_c5: Size = 2048,
+        crop_size: Optional[Size] = None,
+        **shared: Any,
+    ) -> None:
+        super().__init__(in_channels=dim_c5, crop_size=crop_size, **shared)
+        self.in_channels = in_channels
+        if crop_size is not None:
+            self.window = math.ceil(crop_size / _STRIDE)
+        init = paddle.ParamAttr(initializer=nn.initializer.KaimingNormal())
+        self.lin_5 = nn.Linear(in_channels, dim_c5, weight_attr=init, bias_attr=False)
+
+    def classify(self, pooled: paddle.Tensor) -> paddle.Tensor:
+        """What `pool` gave to logits [N, num_classes]."""
+        return super().classify(F.relu(self.lin_5(pooled)))

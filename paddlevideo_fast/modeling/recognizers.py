@@ -82,7 +82,7 @@ class Recognizer(Freezable):
                 f"MODEL.head.in_channels={head.in_channels}: set it to {backbone.out_channels}, "
                 "the channels that the backbone gives"
             )
-        if head.data_format != backbone.data_format:
+        if not classifies and head.data_format != backbone.data_format:
             problems.append(
                 f"MODEL.head.data_format={head.data_format}: the backbone has {backbone.data_format}; "
                 "give both the same"
@@ -109,10 +109,11 @@ class Recognizer(Freezable):
         backbone, head = section["backbone"], section["head"]
         if "num_classes" in arguments_of(HEADS.get(head["name"])):
             return head["num_classes"]
-        classes = arguments_of(BACKBONES.get(backbone["name"])).get("class_num")
-        if classes is None:
-            raise ConfigError([_wrong_head(backbone["name"], head["name"], classifies=False)])
-        return backbone.get("class_num", classes.default)
+        arguments = arguments_of(BACKBONES.get(backbone["name"]))
+        for name in ("class_num", "num_classes"):
+            if name in arguments:
+                return backbone.get(name, arguments[name].default)
+        raise ConfigError([_wrong_head(backbone["name"], head["name"], classifies=False)])
 
     @property
     def lr_multipliers(self) -> Dict[str, float]:
@@ -323,6 +324,11 @@ class RecognizerTransformer(Recognizer3D):
             text = f"clips have {num_frames} frames, no multiple of the {of_view} of a view"
             raise ConfigError([f"MODEL.runtime_cfg.test.num_seg: {text}; see num_seg of PIPELINE's sample"])
         return num_frames // of_view
+
+
+@RECOGNIZERS.register()
+class MoViNetRecognizerFrame(Recognizer3D):
+    """PaddleVideo's name for `Recognizer3D` with `MoViNet` as backbone."""
 
 
 STUDENT = "Student"

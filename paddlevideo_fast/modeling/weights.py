@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import mmap
 import re
 from dataclasses import dataclass, field
@@ -214,8 +215,9 @@ RESIZED = "interpolated to the network's clips"
 def fitted(model: nn.Layer, name: str, value: np.ndarray, shape: Sequence[int]) -> Tuple[np.ndarray, str]:
     """A tensor of a file in the shape that a network has for it, if it can be had, and what was done for it.
 
-    Kernels are inflated. A backbone with a method `fitted_position_table(name, value, shape)` fits its tables
-    of positions; the method gives None for tensors that are none.
+    Kernels are inflated; kernels of one place become weights of linear layers. A backbone with a method
+    `fitted_position_table(name, value, shape)` fits its tables of positions; the method gives None for
+    tensors that are none.
 
     Args:
         model: a recognizer or a backbone.
@@ -223,6 +225,8 @@ def fitted(model: nn.Layer, name: str, value: np.ndarray, shape: Sequence[int]) 
         value: as in the file.
         shape: in the model.
     """
+    if value.ndim > 2 and len(shape) == 2 and value.size == value.shape[0] * value.shape[1]:
+        return np.ascontiguousarray(np.reshape(value, value.shape[:2]).T), "of a pointwise convolution"
     three_dimensional = inflated(value, shape)
     if three_dimensional is not value:
         return three_dimensional, f"inflated to {shape[2]} frames"
@@ -238,12 +242,15 @@ def fitted(model: nn.Layer, name: str, value: np.ndarray, shape: Sequence[int]) 
 def inflated(value: np.ndarray, shape: Sequence[int]) -> np.ndarray:
     """A 2D kernel [out, in, H, W] as the kernel of a 3D convolution; anything else unchanged.
 
-    On a clip of equal frames, the 3D network then gives what the 2D network gives on one frame.
+    A kernel of as many numbers only gets an axis. On a clip of equal frames, the 3D network then gives what
+    the 2D network gives on one frame.
 
     Reference: Carreira, Zisserman, "Quo Vadis, Action Recognition?", arXiv 1705.07750, section 2.4.
     """
     if value.ndim != 4 or len(shape) != 5:
         return value
+    if value.size == math.prod(shape):
+        return np.reshape(value, shape)
     return np.repeat(value[:, :, None] / shape[2], shape[2], axis=2)
 
 

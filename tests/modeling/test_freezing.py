@@ -41,6 +41,21 @@ NETWORKS = {
         {"name": "ResNetSlowFast", "alpha": 2, "beta": 4, "width_per_group": 4, "stage_blocks": [1, 1, 1, 1]},
         {"name": "SlowFastHead", "num_classes": 3, "width_per_group": 4, "beta": 4},
     ),
+    "r2plus1d": (
+        "Recognizer3D",
+        {"name": "ResNetR2Plus1D", "width": 8, "stage_blocks": [1, 1, 1, 1]},
+        {"name": "I3DHead", "num_classes": 3, "in_channels": 64},
+    ),
+    "x3d": (
+        "Recognizer3D",
+        {"name": "X3D", "dim_c1": 4, "depth_factor": 0.2},
+        {"name": "X3DHead", "num_classes": 3, "in_channels": 144},
+    ),
+    "movinet": (
+        "MoViNetRecognizerFrame",
+        {"name": "MoViNet", "num_classes": 3, "hidden_dim": 16},
+        {"name": "MoViNetHead"},
+    ),
     "i3d": (
         "Recognizer3D",
         {"name": "ResNetI3D", "width_per_group": 4, "stage_blocks": [1, 1, 1, 1]},

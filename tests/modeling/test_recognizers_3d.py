@@ -17,17 +17,22 @@ NETWORKS = {
     "slow": ({"name": "ResNetSlow"}, "I3DHead"),
     "i3d": ({"name": "ResNetI3D"}, "I3DHead"),
     "i3d_3x3x3": ({"name": "ResNetI3D", "inflate": "3x3x3"}, "I3DHead"),
+    "r2plus1d": ({"name": "ResNetR2Plus1D", "width": 8}, "I3DHead"),
+    "r2plus1d_50": ({"name": "ResNetR2Plus1D", "depth": 50, "width": 8}, "I3DHead"),
+    "x3d": ({"name": "X3D", "dim_c1": 4, "depth_factor": 0.2}, "X3DHead"),
 }
 
 
 def make(kind="slowfast", width=8, classes=3, stage_blocks=(1, 1, 1, 1), **backbone):
     section, head = NETWORKS[kind]
-    section = {**section, "width_per_group": width, "stage_blocks": list(stage_blocks), **backbone}
-    shape = (
-        {"width_per_group": width, "beta": section["beta"]}
-        if head == "SlowFastHead"
-        else {"in_channels": 32 * width}
-    )
+    shape = {"in_channels": {"r2plus1d": 8 * width, "x3d": 144}.get(kind, 32 * width)}
+    if head == "SlowFastHead":
+        shape = {"width_per_group": width, "beta": section["beta"]}
+    if section["name"] == "X3D":
+        section = {**section, **backbone}
+    else:
+        wide = {} if "width" in section else {"width_per_group": width}
+        section = {**section, **wide, "stage_blocks": list(stage_blocks), **backbone}
     return build_model(
         {
             "framework": "Recognizer3D",

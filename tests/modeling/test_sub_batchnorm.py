@@ -198,11 +198,25 @@ def slowfast():
     )
 
 
-@pytest.fixture(params=["slowfast", "tsm", "tsm_nhwc"])
+BACKBONES_3D = {
+    "slowfast": slowfast,
+    "x3d": lambda: of_one_pathway({"name": "X3D", "dim_c1": 4, "depth_factor": 0.2}, "X3DHead", 144),
+    "r2plus1d": lambda: of_one_pathway(
+        {"name": "ResNetR2Plus1D", "width": 8, "stage_blocks": [1, 1, 1, 1]}, "I3DHead", 64
+    ),
+}
+
+
+def of_one_pathway(backbone, head, channels):
+    head = {"name": head, "num_classes": 3, "in_channels": channels}
+    return build_model({"framework": "Recognizer3D", "backbone": backbone, "head": head})
+
+
+@pytest.fixture(params=[*BACKBONES_3D, "tsm", "tsm_nhwc"])
 def network(request, make_model):
     """A network's builder and the shape of its clips without the batch."""
-    if request.param == "slowfast":
-        return slowfast, (3, 8, 32, 32)
+    if request.param in BACKBONES_3D:
+        return BACKBONES_3D[request.param], (3, 8, 32, 32)
     layout = "NHWC" if request.param == "tsm_nhwc" else "NCHW"
     return lambda: make_model(data_format=layout), (8, 3, 32, 32)
 

@@ -139,7 +139,7 @@ def test_tsn_has_paddlevideos_names_and_shapes():
 
 
 def network_3d(name: str, head: Optional[Dict[str, Any]] = None, **backbone: Any) -> paddle.nn.Layer:
-    kind = "SlowFastHead" if name == "ResNetSlowFast" else "I3DHead"
+    kind = {"ResNetSlowFast": "SlowFastHead", "X3D": "X3DHead"}.get(name, "I3DHead")
     return build_model(
         {
             "framework": "Recognizer3D",
@@ -172,6 +172,8 @@ def tsn() -> paddle.nn.Layer:
     )
 
 
+R2PLUS1D_18 = {"name": "ResNetR2Plus1D", "head": {"in_channels": 512}}
+PYTORCHVIDEO_X3D = {"name": "X3D", "shortcut_norm": "widening"}
 MMACTION2_SLOWFAST = {**SLOWFAST_4X16, "fuse_bn_relu": False, "slow_frames": "strided"}
 
 
@@ -182,10 +184,13 @@ MMACTION2_SLOWFAST = {**SLOWFAST_4X16, "fuse_bn_relu": False, "slow_frames": "st
         ("mmaction2", "mmaction2_slowfast_r50_4x16", MMACTION2_SLOWFAST),
         ("mmaction2", "mmaction2_i3d_r50", {"name": "ResNetI3D", "conv1_stride_t": 2, "pool1_stride_t": 2}),
         ("pytorchvideo", "pytorchvideo_i3d_r50", {"name": "ResNetI3D"}),
+        ("pytorchvideo", "pytorchvideo_x3d_s", PYTORCHVIDEO_X3D),
+        ("torchvision", "torchvision_r2plus1d_18", R2PLUS1D_18),
     ],
 )
 def test_3d_networks_give_pytorchs_logits_after_conversion(kind, name, backbone, tmp_path):
     reference, model = load(name), network_3d(**backbone)
+    assert count_parameters(model) == count(reference["state"])
     convert_and_load(kind, reference, model, tmp_path)
     assert_close(logits_of(model, clips_of(reference)), reference)
 
@@ -251,6 +256,30 @@ def test_windows_of_several_labels_average_sigmoids():
 def softmax(logits: np.ndarray) -> np.ndarray:
     exponents = np.exp(logits - logits.max(axis=1, keepdims=True))
     return exponents / exponents.sum(axis=1, keepdims=True)
+
+
+MOVINETS = {
+    "paddlevideo_movinet_a0_3d": {"causal": False, "conv_type": "3d"},
+    "paddlevideo_movinet_a0_causal_2plus1d": {"causal": True, "conv_type": "2plus1d"},
+}
+
+
+@pytest.mark.parametrize("name", MOVINETS)
+def test_movinet_gives_paddlevideos_logits_with_its_file_as_it_is(name, tmp_path):
+    reference = load(name)
+    model = build_model(
+        {
+            "framework": "MoViNetRecognizerFrame",
+            "backbone": {"name": "MoViNet", "model_type": "A0", "num_classes": 400, **MOVINETS[name]},
+            "head": {"name": "MoViNetHead"},
+        }
+    )
+    norm_weights = reference["norm_weights"]
+    state = {k: weight(k, s, norm_weights=norm_weights) for k, s in reference["state"].items()}
+    paddle.save({k: paddle.to_tensor(v) for k, v in state.items()}, str(tmp_path / "theirs.pdparams"))
+    assert not load_weights(model, tmp_path / "theirs.pdparams", strict=True).unexpected
+    assert count_parameters(model) == reference["parameters"]
+    assert_close(logits_of(model, clips_of(reference)), reference)
 
 
 LIGHT = {
@@ -333,6 +362,9 @@ def test_every_known_network_converts_with_no_tensor_left_over(kind, name, make)
         ({"name": "ResNetI3D"}, 28_043_472),
         ({"name": "ResNetI3D", "inflate": "3x3x3"}, pytest.approx(33.43e6, abs=0.005e6)),
         ({"name": "ResNetI3D", "inflate": "3x3x3", "inflate_all": True}, pytest.approx(47.00e6, abs=0.005e6)),
+        ({"name": "X3D"}, pytest.approx(3.79e6, abs=0.005e6)),
+        ({"name": "X3D", "depth_factor": 5.0}, pytest.approx(6.15e6, abs=0.005e6)),
+        ({"name": "ResNetR2Plus1D", "depth": 50}, pytest.approx(28.11e6, abs=0.005e6)),
     ],
 )
 def test_3d_networks_have_the_published_parameters(backbone, parameters):
@@ -340,22 +372,27 @@ def test_3d_networks_have_the_published_parameters(backbone, parameters):
 
 
 @pytest.mark.parametrize(
-    ("backbone", "num_frames", "gmacs"),
+    ("backbone", "num_frames", "side", "gmacs"),
     [
-        (SLOWFAST_4X16, 32, 27.6),
-        (SLOWFAST_8X8, 32, 50.3),
-        ({"name": "ResNetSlow"}, 8, 41.7),
-        ({"name": "ResNetI3D"}, 8, 28.4),
+        (SLOWFAST_4X16, 32, 224, 27.6),
+        (SLOWFAST_8X8, 32, 224, 50.3),
+        ({"name": "ResNetSlow"}, 8, 224, 41.7),
+        ({"name": "ResNetI3D"}, 8, 224, 28.4),
+        ({"name": "X3D"}, 4, 160, 0.60),
+        ({"name": "X3D"}, 13, 160, 1.96),
+        ({"name": "X3D"}, 16, 224, 4.73),
+        (R2PLUS1D_18, 16, 112, 40.52),
     ],
 )
-def test_3d_networks_have_the_published_flops(backbone, num_frames, gmacs):
+def test_3d_networks_have_the_published_flops(backbone, num_frames, side, gmacs):
     model = network_3d(**backbone)
     model.eval()
-    # a quarter of each side: a sixteenth of the multiply-adds, the classifier's aside
-    with paddle.no_grad(), MacCounter(model) as counter:
+    # a part of each side: the square of it of the multiply-adds, those of a clip's one feature aside
+    with paddle.no_grad(), MacCounter(model) as counter, MacCounter(model.head) as of_head:
         model(paddle.zeros([1, 3, num_frames, 64, 64]))
-    classifier = 400 * model.head.in_channels
-    macs = (counter.macs - classifier) * (224 / 64) ** 2 + classifier
+    squeezes = [layer for name, layer in model.named_sublayers() if name.endswith((".se.fc1", ".se.fc2"))]
+    once = of_head.macs + sum(layer.weight.size for layer in squeezes)
+    macs = (counter.macs - once) * (side / 64) ** 2 + once
     assert macs / 1e9 == pytest.approx(gmacs, rel=0.01)
 
 

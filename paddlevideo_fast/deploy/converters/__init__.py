@@ -15,6 +15,12 @@ from paddlevideo_fast.deploy.converters.clips import (
     PySlowFastConverter,
     PyTorchVideoConverter,
 )
+from paddlevideo_fast.deploy.converters.expanded import (
+    PySlowFastX3DConverter,
+    PyTorchVideoR2Plus1DConverter,
+    PyTorchVideoX3DConverter,
+    TorchvisionR2Plus1DConverter,
+)
 from paddlevideo_fast.deploy.converters.frames import (
     MitConverter,
     MMAction2FrameConverter,
@@ -53,6 +59,10 @@ CONVERTERS: Dict[str, Callable[[Mapping[str, np.ndarray], Network], Converter]] 
 NETWORK_CONVERTERS: Dict[Tuple[str, str], Type[Converter]] = {
     ("huggingface", "VisionTransformer"): HuggingFaceTimeSformerConverter,
     ("mmaction2", "VisionTransformer"): MMAction2TimeSformerConverter,
+    ("pyslowfast", "X3D"): PySlowFastX3DConverter,
+    ("pytorchvideo", "X3D"): PyTorchVideoX3DConverter,
+    ("pytorchvideo", "ResNetR2Plus1D"): PyTorchVideoR2Plus1DConverter,
+    ("torchvision", "ResNetR2Plus1D"): TorchvisionR2Plus1DConverter,
 }
 
 

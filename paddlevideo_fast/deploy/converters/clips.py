@@ -25,11 +25,13 @@ class ClipConverter(RenamingConverter):
     Attributes:
         slow_frames, stem_strides, pooling: properties of the toolkit's networks that no tensor shows; see
             `Network`.
+        training_crop: side in pixels of the crops that the toolkit trains on.
     """
 
     slow_frames: ClassVar[str] = "spread"
     stem_strides: ClassVar[Tuple[int, int]] = (1, 1)
     pooling: ClassVar[str] = "probabilities"
+    training_crop: ClassVar[str] = "224"
 
     def differences(self) -> Sequence[str]:
         if self.network.slow_frames not in (None, self.slow_frames):
@@ -48,11 +50,12 @@ class ClipConverter(RenamingConverter):
             return []
         if self.pooling == "global":
             return [
-                "this toolkit takes one global mean of clips larger than 224²; set MODEL.head.crop_size=null"
+                "this toolkit takes one global mean of clips larger than the training crops; set "
+                "MODEL.head.crop_size=null"
             ]
         return [
-            f"this toolkit averages {self.pooling} over windows of clips larger than 224²; set "
-            f"MODEL.head.crop_size=224 and MODEL.head.window_average={self.pooling}"
+            f"this toolkit averages {self.pooling} over windows of clips larger than the training crops; set "
+            f"MODEL.head.crop_size={self.training_crop} and MODEL.head.window_average={self.pooling}"
         ]
 
 
@@ -60,7 +63,7 @@ class PySlowFastConverter(ClipConverter):
     """PySlowFast's networks, from its own checkpoints or the Caffe2 ones in its model zoo."""
 
     classifier = "head.projection"
-    layers = (
+    layers: ClassVar[Sequence[Tuple[str, str]]] = (
         (r"(s1\.pathway[01]_stem)\.(conv|bn)", r"\1._\2"),
         (r"(s[1-4]_fuse)\.(conv_f2s|bn)", r"\1._\2"),
         (r"(s[2-5]\.pathway[01]_res\d+\.(?:branch1|branch2\.[abc])(?:_bn)?)", r"\1"),
@@ -101,7 +104,7 @@ class PyTorchVideoConverter(ClipConverter):
 
     classifier = "s6.0.proj"
     pooling = "logits"
-    layers = (
+    layers: ClassVar[Sequence[Tuple[str, str]]] = (
         (r"s1\.([01])\.conv", r"s1.pathway\1_stem._conv"),
         (r"s1\.([01])\.norm", r"s1.pathway\1_stem._bn"),
         (r"(s\d)\.0\.multipathway_fusion\.conv_fast_to_slow", r"\1_fuse._conv_f2s"),

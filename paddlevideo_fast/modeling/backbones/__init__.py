@@ -1,7 +1,9 @@
 """Networks from frames or clips to features. Importing this package registers them."""
 
 from paddlevideo_fast.modeling.backbones.mobilenet import PPTSM_MobileNetV2, PPTSM_MobileNetV3
+from paddlevideo_fast.modeling.backbones.movinet import MoViNet
 from paddlevideo_fast.modeling.backbones.pptsm_v2 import PPTSM_v2
+from paddlevideo_fast.modeling.backbones.r2plus1d import ResNetR2Plus1D
 from paddlevideo_fast.modeling.backbones.resnet import ResNet, ResNetTSM, ResNetTweaksTSM, ResNetTweaksTSN
 from paddlevideo_fast.modeling.backbones.resnet3d import ResNetI3D, ResNetSlow, ResNetSlowFast
 from paddlevideo_fast.modeling.backbones.timesformer import (
@@ -10,20 +12,24 @@ from paddlevideo_fast.modeling.backbones.timesformer import (
     VisionTransformer_tweaks,
 )
 from paddlevideo_fast.modeling.backbones.videomae import VideoMAEViT
+from paddlevideo_fast.modeling.backbones.x3d import X3D
 
 __all__ = [
+    "MoViNet",
     "PPTSM_MobileNetV2",
     "PPTSM_MobileNetV3",
     "PPTSM_v2",
     "ResNet",
     "ResNetI3D",
+    "ResNetR2Plus1D",
     "ResNetSlow",
     "ResNetSlowFast",
     "ResNetTSM",
     "ResNetTweaksTSM",
     "ResNetTweaksTSN",
-    "VideoMAEViT",
     "TokenShiftVisionTransformer",
+    "VideoMAEViT",
     "VisionTransformer",
     "VisionTransformer_tweaks",
+    "X3D",
 ]

@@ -15,21 +15,13 @@ from paddlevideo_fast.modeling.layers import (
     ConvBNPlain,
     SqueezeExcitation,
     activation,
+    make_divisible,
     temporal_shift,
 )
 from paddlevideo_fast.modeling.stages import HEAD
 from paddlevideo_fast.registry import BACKBONES
 
 Scale = Annotated[float, Range(0.1, 16.0)]
-
-
-def make_divisible(value: float, divisor: int = 8) -> int:
-    """The multiple of `divisor` nearest to `value`, but at least 0.9 times `value`.
-
-    Reference: Howard et al., "Searching for MobileNetV3", arXiv 1905.02244.
-    """
-    rounded = max(divisor, int(value + divisor / 2) // divisor * divisor)
-    return rounded if rounded >= 0.9 * value else rounded + divisor
 
 
 class TemporalShift(nn.Layer):

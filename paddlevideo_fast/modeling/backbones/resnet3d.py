@@ -5,8 +5,8 @@ Layers have PaddleVideo's and PySlowFast's names: `s1.pathway0_stem`, `s2.pathwa
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Dict, List, Literal, Optional, Sequence, Tuple
 
 import paddle
@@ -15,11 +15,11 @@ from paddle import nn
 
 from paddlevideo_fast.config.types import Size
 from paddlevideo_fast.errors import ConfigError
+from paddlevideo_fast.modeling.backbones.blocks3d import Block, Branch, Kernel, Stage, StagedNetwork, conv3d
 from paddlevideo_fast.modeling.backbones.resnet import STAGE_BLOCKS
 from paddlevideo_fast.modeling.layers import SubBatchNorm3D
 from paddlevideo_fast.registry import BACKBONES
 
-Kernel = Tuple[int, int, int]
 _EXPANSION = 4
 
 
@@ -65,20 +65,6 @@ class Fusion:
     normalize: bool = True
 
 
-def conv3d(in_channels: int, out_channels: int, kernel: Kernel, stride: Kernel = (1, 1, 1)) -> nn.Conv3D:
-    """A 3D convolution without bias whose padding keeps the size; first weights as in He et al."""
-    std = math.sqrt(2 / (out_channels * math.prod(kernel)))
-    return nn.Conv3D(
-        in_channels,
-        out_channels,
-        kernel,
-        stride=stride,
-        padding=tuple(size // 2 for size in kernel),
-        weight_attr=paddle.ParamAttr(initializer=nn.initializer.Normal(0.0, std)),
-        bias_attr=False,
-    )
-
-
 class Stem(nn.Layer):
     """Convolution, batch norm, ReLU and pooling in space: [N, 3, T, H, W] to [N, width, T', H/4, W/4].
 
@@ -95,64 +81,6 @@ class Stem(nn.Layer):
         x = F.relu(self._bn(self._conv(x)))
         strides = (self._pool_stride, 2, 2)
         return F.max_pool3d(x, kernel_size=(1, 3, 3), stride=strides, padding=(0, 1, 1))
-
-
-class Branch(nn.Layer):
-    """The three convolutions of a bottleneck block; its last batch norm starts at 0, adding nothing."""
-
-    def __init__(self, in_channels: int, channels: int, kernels: Tuple[Kernel, Kernel], stride: int) -> None:
-        super().__init__()
-        first, second = kernels
-        out_channels = channels * _EXPANSION
-        self.a = conv3d(in_channels, channels, first)
-        self.a_bn = SubBatchNorm3D(channels)
-        self.b = conv3d(channels, channels, second, (1, stride, stride))
-        self.b_bn = SubBatchNorm3D(channels)
-        self.c = conv3d(channels, out_channels, (1, 1, 1))
-        zero = paddle.ParamAttr(initializer=nn.initializer.Constant(0.0))
-        self.c_bn = SubBatchNorm3D(out_channels, weight_attr=zero)
-
-    def forward(self, x: paddle.Tensor) -> paddle.Tensor:
-        x = F.relu(self.a_bn(self.a(x)))
-        x = F.relu(self.b_bn(self.b(x)))
-        return self.c_bn(self.c(x))
-
-
-class Block(nn.Layer):
-    """A bottleneck block; its shortcut is a convolution where the number of channels or the size changes."""
-
-    def __init__(self, in_channels: int, channels: int, kernels: Tuple[Kernel, Kernel], stride: int) -> None:
-        super().__init__()
-        out_channels = channels * _EXPANSION
-        self.branch1: Optional[nn.Layer] = None
-        if in_channels != out_channels or stride != 1:
-            self.branch1 = conv3d(in_channels, out_channels, (1, 1, 1), (1, stride, stride))
-            self.branch1_bn = SubBatchNorm3D(out_channels)
-        self.branch2 = Branch(in_channels, channels, kernels, stride)
-
-    def forward(self, x: paddle.Tensor) -> paddle.Tensor:
-        short = x if self.branch1 is None else self.branch1_bn(self.branch1(x))
-        return F.relu(short + self.branch2(x))
-
-
-class Stage(nn.Layer):
-    """Layers that each pathway passes on its own."""
-
-    def __init__(self, pathways: Sequence[Sequence[Tuple[str, nn.Layer]]]) -> None:
-        super().__init__()
-        self._names: List[List[str]] = []
-        for number, layers in enumerate(pathways):
-            self._names.append([f"pathway{number}_{name}" for name, _ in layers])
-            for name, layer in layers:
-                self.add_sublayer(f"pathway{number}_{name}", layer)
-
-    def forward(self, tensors: Sequence[paddle.Tensor]) -> List[paddle.Tensor]:
-        results = []
-        for names, x in zip(self._names, tensors):
-            for name in names:
-                x = getattr(self, name)(x)
-            results.append(x)
-        return results
 
 
 class FuseFastToSlow(nn.Layer):
@@ -172,7 +100,7 @@ class FuseFastToSlow(nn.Layer):
         return [paddle.concat([slow, lateral], axis=1), fast]
 
 
-class PathwayResNet(nn.Layer):
+class PathwayResNet(StagedNetwork):
     """Stem, four stages, and fusions between them; what the registered 3D networks share.
 
     Args:
@@ -185,15 +113,11 @@ class PathwayResNet(nn.Layer):
 
     Attributes:
         out_channels: channels of the feature maps, all pathways together.
-        least_frames: the fewest frames that a clip may have.
         stage_layers: `stem`, `res2` to `res5`, each with the fusion before it; see `modeling.stages`.
 
     Raises:
         ConfigError: a depth that does not exist.
     """
-
-    data_format = "NCDHW"
-    least_frames: ClassVar[int] = 1
 
     injected: ClassVar[Tuple[str, ...]] = ("pathways", "fusion", "halve_frames")
 
@@ -221,10 +145,10 @@ class PathwayResNet(nn.Layer):
                 channels = [slow + fast * fusion.ratio, fast]
             self.add_sublayer(f"s{stage + 2}", _residual_stage(pathways, channels, stage, num_blocks))
             channels = [pathway.width * 2**stage * _EXPANSION for pathway in pathways]
-        self.stage_layers: Dict[str, List[str]] = {"stem": self._blocks("s1")}
+        self.stage_layers: Dict[str, List[str]] = {"stem": self.blocks_of(1)}
         for stage in range(4):
             joined = [f"s{stage + 1}_fuse"] if fusion is not None else []
-            self.stage_layers[f"res{stage + 2}"] = [*joined, *self._blocks(f"s{stage + 2}")]
+            self.stage_layers[f"res{stage + 2}"] = [*joined, *self.blocks_of(stage + 2)]
         self.out_channels = sum(channels)
 
     def forward(self, clips: paddle.Tensor) -> List[paddle.Tensor]:
@@ -248,19 +172,19 @@ class PathwayResNet(nn.Layer):
                 tensors = [F.max_pool3d(x, kernel_size=(2, 1, 1), stride=(2, 1, 1)) for x in tensors]
         return tensors
 
-    def _blocks(self, stage: str) -> List[str]:
-        return [f"{stage}.{name}" for name, _ in getattr(self, stage).named_children()]
 
-    def _split(self, clips: paddle.Tensor) -> List[paddle.Tensor]:
-        num_frames = clips.shape[2]
-        if num_frames < self.least_frames:
-            raise ConfigError(
-                [
-                    f"MODEL.backbone: clips have {num_frames} frame, and {type(self).__name__} needs "
-                    f"{self.least_frames}; change num_frames of the sampler in PIPELINE"
-                ]
-            )
-        return [clips]
+def _bottleneck(in_channels: int, channels: int, kernels: Tuple[Kernel, Kernel], stride: int) -> Branch:
+    """Three convolutions; the second one has the stride in space, the third one four times the channels."""
+    first, second = kernels
+    out_channels = channels * _EXPANSION
+    return Branch(
+        [
+            conv3d(in_channels, channels, first),
+            conv3d(channels, channels, second, (1, stride, stride)),
+            conv3d(channels, out_channels, (1, 1, 1)),
+        ],
+        [channels, channels, out_channels],
+    )
 
 
 def _residual_stage(
@@ -272,9 +196,9 @@ def _residual_stage(
         channels = pathway.width * 2**stage
         for index in range(num_blocks):
             stride = 2 if index == 0 and stage > 0 else 1
-            blocks.append(
-                (f"res{index}", Block(channels_in, channels, pathway.kernels(stage, index), stride))
-            )
+            branch = partial(_bottleneck, channels_in, channels, pathway.kernels(stage, index), stride)
+            block = Block(channels_in, channels * _EXPANSION, (1, stride, stride), branch)
+            blocks.append((f"res{index}", block))
             channels_in = channels * _EXPANSION
         layers.append(blocks)
     return Stage(layers)

@@ -23,7 +23,13 @@ from paddlevideo_fast.modeling.layers.batch_norm import (
     split_statistics,
     without_clips,
 )
-from paddlevideo_fast.modeling.layers.conv_bn import ConvBN, ConvBNPlain, SqueezeExcitation
+from paddlevideo_fast.modeling.layers.conv_bn import (
+    ConvBN,
+    ConvBNPlain,
+    SqueezeExcitation,
+    SqueezeExcitation3D,
+    make_divisible,
+)
 from paddlevideo_fast.modeling.layers.operators import (
     activation,
     inference_operators,
@@ -41,6 +47,7 @@ __all__ = [
     "Mlp",
     "SelfAttention",
     "SqueezeExcitation",
+    "SqueezeExcitation3D",
     "SubBatchNorm2D",
     "SubBatchNorm3D",
     "activation",
@@ -49,6 +56,7 @@ __all__ = [
     "inference_operators",
     "kept_statistics",
     "linear",
+    "make_divisible",
     "note_product",
     "portable_operators",
     "product_watchers",

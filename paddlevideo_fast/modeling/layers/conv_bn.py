@@ -1,8 +1,8 @@
-"""What the 2D networks are made of: convolution with batch norm and activation, channel attention."""
+"""Convolution with batch norm and activation, and channel attention in 2D and 3D."""
 
 from __future__ import annotations
 
-from typing import Callable, ClassVar, Optional
+from typing import Callable, ClassVar, Optional, Tuple
 
 import paddle
 import paddle.nn.functional as F
@@ -10,6 +10,17 @@ from paddle import nn
 
 from paddlevideo_fast.modeling.layers.batch_norm import SubBatchNorm2D
 from paddlevideo_fast.modeling.layers.operators import activation
+
+Activation = Callable[[paddle.Tensor], paddle.Tensor]
+
+
+def make_divisible(value: float, divisor: int = 8) -> int:
+    """The multiple of `divisor` nearest to `value`, but at least 0.9 times `value`.
+
+    Reference: Howard et al., "Searching for MobileNetV3", arXiv 1905.02244.
+    """
+    rounded = max(divisor, int(value + divisor / 2) // divisor * divisor)
+    return rounded if rounded >= 0.9 * value else rounded + divisor
 
 
 class ConvBN(nn.Layer):
@@ -82,25 +93,52 @@ class SqueezeExcitation(nn.Layer):
     Args:
         channels: channels of the input.
         gate: maps a tensor to numbers between 0 and 1.
-        reduction: input channels per channel of the inner layer.
+        inner_channels: channels of the inner layer; None: a quarter of the input's.
+        act: the inner layer's activation.
+        num_squeezed: numbers for each channel that `squeezed` gives.
 
     Reference: Hu et al., "Squeeze-and-Excitation Networks", arXiv 1709.01507, section 3.
     """
 
+    names: ClassVar[Tuple[str, str]] = ("conv1", "conv2")
+
     def __init__(
-        self, channels: int, gate: Callable[[paddle.Tensor], paddle.Tensor], reduction: int = 4
+        self,
+        channels: int,
+        gate: Activation,
+        inner_channels: Optional[int] = None,
+        act: Activation = F.relu,
+        num_squeezed: int = 1,
     ) -> None:
         super().__init__()
-        self.conv1 = _pointwise(channels, channels // reduction)
-        self.conv2 = _pointwise(channels // reduction, channels)
-        self._gate = gate
+        inner_channels = channels // 4 if inner_channels is None else inner_channels
+        self.add_sublayer(self.names[0], self.pointwise(channels * num_squeezed, inner_channels))
+        self.add_sublayer(self.names[1], self.pointwise(inner_channels, channels))
+        self._gate, self._act = gate, act
+
+    def pointwise(self, in_channels: int, out_channels: int) -> nn.Layer:
+        """A 1×1 convolution with bias."""
+        return nn.Conv2D(in_channels, out_channels, 1, weight_attr=_he())
+
+    def squeezed(self, x: paddle.Tensor) -> paddle.Tensor:
+        """The mean of each channel over all its places, the axes kept."""
+        return x.mean(axis=list(range(2, x.ndim)), keepdim=True)
 
     def forward(self, x: paddle.Tensor) -> paddle.Tensor:
-        """[N, C, H, W] to the same."""
-        squeezed = x.mean(axis=[2, 3], keepdim=True)
-        return x * self._gate(self.conv2(F.relu(self.conv1(squeezed))))
+        """[N, C, H, W] to the same; in 3D networks [N, C, T, H, W]."""
+        first, second = (getattr(self, name) for name in self.names)
+        return x * self._gate(second(self._act(first(self.squeezed(x)))))
 
 
-def _pointwise(in_channels: int, out_channels: int) -> nn.Conv2D:
-    initializer = nn.initializer.KaimingNormal()
-    return nn.Conv2D(in_channels, out_channels, 1, weight_attr=paddle.ParamAttr(initializer=initializer))
+class SqueezeExcitation3D(SqueezeExcitation):
+    """Channel attention over clips: means over time and space. The names are PySlowFast's."""
+
+    names = ("fc1", "fc2")
+
+    def pointwise(self, in_channels: int, out_channels: int) -> nn.Layer:
+        """A 1×1×1 convolution with bias."""
+        return nn.Conv3D(in_channels, out_channels, 1, weight_attr=_he())
+
+
+def _he() -> paddle.ParamAttr:
+    return paddle.ParamAttr(initializer=nn.initializer.KaimingNormal())

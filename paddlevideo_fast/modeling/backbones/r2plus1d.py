@@ -1,0 +1,154 @@
+"""R(2+1)D: ResNets whose 3D convolutions are one in space and one in time."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import List, Optional, Sequence
+
+import paddle
+import paddle.nn.functional as F
+from paddle import nn
+
+from paddlevideo_fast.config.types import Size
+from paddlevideo_fast.errors import ConfigError
+from paddlevideo_fast.modeling.backbones.blocks3d import Block, Branch, Kernel, StagedNetwork, conv3d
+from paddlevideo_fast.modeling.backbones.resnet import STAGE_BLOCKS
+from paddlevideo_fast.modeling.layers import SubBatchNorm3D
+from paddlevideo_fast.registry import BACKBONES
+
+
+class Factorized(nn.Layer):
+    """A 3D convolution in two: one in space, `xy`, and one in time, `t`, with batch norm and ReLU between.
+
+    Args:
+        in_channels, inner_channels, out_channels: channels before, between and after the two.
+        kernel: frames and pixels that the two span.
+        stride: in time and space.
+        time_first: the convolution in time comes first.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        inner_channels: int,
+        out_channels: int,
+        kernel: Kernel,
+        stride: Kernel,
+        time_first: bool = False,
+    ) -> None:
+        super().__init__()
+        self._names = ("t", "xy") if time_first else ("xy", "t")
+        parts = {
+            "xy": ((1, *kernel[1:]), (1, *stride[1:])),
+            "t": ((kernel[0], 1, 1), (stride[0], 1, 1)),
+        }
+        channels = (in_channels, inner_channels, out_channels)
+        for name, sizes in zip(self._names, zip(channels, channels[1:])):
+            self.add_sublayer(name, conv3d(*sizes, *parts[name]))
+        self.bn = SubBatchNorm3D(inner_channels)
+
+    def forward(self, x: paddle.Tensor) -> paddle.Tensor:
+        """[N, C, T, H, W] to the same with `out_channels` and the stride."""
+        first, second = (getattr(self, name) for name in self._names)
+        return second(F.relu(self.bn(first(x))))
+
+
+class Stem(nn.Layer):
+    """A convolution and its batch norm, ReLU: [N, 3, T, H, W] to [N, width, T, H/2, W/2]."""
+
+    def __init__(self, convolution: nn.Layer, width: int) -> None:
+        super().__init__()
+        self._conv = convolution
+        self._bn = SubBatchNorm3D(width)
+
+    def forward(self, x: paddle.Tensor) -> paddle.Tensor:
+        return F.relu(self._bn(self._conv(x)))
+
+
+def _inner_channels(in_channels: int, out_channels: int) -> int:
+    """So many that the two convolutions have as many parameters as one of 3×3×3; section 3.5 of the paper."""
+    return in_channels * out_channels * 27 // (in_channels * 9 + 3 * out_channels)
+
+
+def _basic(in_channels: int, out_channels: int, stride: Kernel) -> Branch:
+    # The paper counts each convolution's own channels; torchvision's networks count the block's for both.
+    inner = _inner_channels(in_channels, out_channels)
+    return Branch(
+        [
+            Factorized(in_channels, inner, out_channels, (3, 3, 3), stride),
+            Factorized(out_channels, inner, out_channels, (3, 3, 3), (1, 1, 1)),
+        ],
+        [out_channels, out_channels],
+    )
+
+
+def _bottleneck(in_channels: int, out_channels: int, stride: Kernel) -> Branch:
+    channels = out_channels // 4
+    return Branch(
+        [
+            conv3d(in_channels, channels, (1, 1, 1)),
+            Factorized(channels, channels, channels, (3, 3, 3), stride, time_first=True),
+            conv3d(channels, out_channels, (1, 1, 1)),
+        ],
+        [channels, channels, out_channels],
+    )
+
+
+@BACKBONES.register()
+class ResNetR2Plus1D(StagedNetwork):
+    """R(2+1)D. It takes clips of any number of frames and any size.
+
+    Depths 18 and 34 are torchvision's networks, 16 pixels to one of the feature map, time halved three times.
+    Depth 50 is PyTorchVideo's network of bottleneck blocks, 32 pixels to one, time halved twice.
+
+    Args:
+        depth: 18, 34 or 50.
+        width: channels of the stem and the first stage; at depth 50 the blocks' inner channels.
+        stage_blocks: blocks in each of the four stages; null: what the depth says.
+        pretrained: weights to start from.
+
+    Attributes:
+        out_channels: channels of the feature map.
+        depth: the same as the argument.
+
+    Raises:
+        ConfigError: a depth that does not exist.
+
+    Reference: Tran et al., "A Closer Look at Spatiotemporal Convolutions for Action Recognition", arXiv
+    1711.11248, sections 3.4 and 3.5.
+    """
+
+    def __init__(
+        self,
+        depth: int = 18,
+        width: Size = 64,
+        stage_blocks: Optional[Sequence[Size]] = None,
+        pretrained: Optional[str] = None,
+    ) -> None:
+        super().__init__()
+        if depth not in (18, 34, 50):
+            raise ConfigError([f"MODEL.backbone.depth={depth}: R(2+1)D has depth 18, 34 or 50"])
+        self.pretrained = pretrained
+        self.depth = depth
+        kernel, halved = (1, 7, 7), (1, 2, 2)
+        if depth == 50:
+            strides: List[Kernel] = [(1, 2, 2), (1, 2, 2), (2, 2, 2), (2, 2, 2)]
+            make, expansion = _bottleneck, 4
+            stem = Stem(conv3d(3, width, kernel, halved), width)
+        else:
+            strides = [(1, 1, 1), (2, 2, 2), (2, 2, 2), (2, 2, 2)]
+            make, expansion = _basic, 1
+            # the authors' stem has 45 inner channels, which do not follow from the rule of the blocks
+            stem = Stem(Factorized(3, width * 45 // 64, width, (3, 7, 7), halved), width)
+        stages: List[List[nn.Layer]] = []
+        channels = width
+        for stage, num_blocks in enumerate(stage_blocks or STAGE_BLOCKS[depth]):
+            out_channels = width * 2**stage * expansion
+            stages.append([])
+            for index in range(num_blocks):
+                stride = strides[stage] if index == 0 else (1, 1, 1)
+                branch = partial(make, channels, out_channels, stride)
+                stages[-1].append(Block(channels, out_channels, stride, branch))
+                channels = out_channels
+        self.add_stages(stem, stages)
+        self.out_channels = channels

@@ -1,0 +1,136 @@
+"""X3D: a small network expanded in frames, pixels, width and depth, one at a time."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import Annotated, List, Literal, Optional
+
+import paddle
+import paddle.nn.functional as F
+from paddle import nn
+
+from paddlevideo_fast.config.types import Range, Size
+from paddlevideo_fast.modeling.backbones.blocks3d import Block, Branch, StagedNetwork, conv3d
+from paddlevideo_fast.modeling.layers import SqueezeExcitation3D, SubBatchNorm3D, make_divisible
+from paddlevideo_fast.registry import BACKBONES
+
+Factor = Annotated[float, Range(0.01, 32.0)]
+_BLOCKS = (1, 2, 5, 3)  # of each stage, before the expansion in depth
+_STEM_FRAMES = 5
+
+
+class X3DStem(nn.Layer):
+    """A convolution in space, a depthwise one in time, batch norm, ReLU.
+
+    [N, 3, T, H, W] to [N, channels, T, H/2, W/2].
+    """
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.conv_xy = conv3d(3, channels, (1, 3, 3), (1, 2, 2))
+        self.conv = conv3d(channels, channels, (_STEM_FRAMES, 1, 1), groups=channels)
+        self.bn = SubBatchNorm3D(channels)
+
+    def forward(self, x: paddle.Tensor) -> paddle.Tensor:
+        return F.relu(self.bn(self.conv(self.conv_xy(x))))
+
+
+class X3DBranch(Branch):
+    """1×1×1 to more channels, a depthwise 3×3×3 convolution, swish, 1×1×1 back.
+
+    Args:
+        in_channels, inner_channels, out_channels: channels.
+        stride: stride in space of the depthwise convolution.
+        squeezed_channels: inner channels of the channel attention before the swish; 0: there is none.
+    """
+
+    def __init__(
+        self, in_channels: int, inner_channels: int, out_channels: int, stride: int, squeezed_channels: int
+    ) -> None:
+        super().__init__(
+            [
+                conv3d(in_channels, inner_channels, (1, 1, 1)),
+                conv3d(inner_channels, inner_channels, (3, 3, 3), (1, stride, stride), inner_channels),
+                conv3d(inner_channels, out_channels, (1, 1, 1)),
+            ],
+            [inner_channels, inner_channels, out_channels],
+        )
+        self.se: Optional[nn.Layer] = None
+        if squeezed_channels:
+            self.se = SqueezeExcitation3D(inner_channels, F.sigmoid, squeezed_channels)
+
+    def forward(self, x: paddle.Tensor) -> paddle.Tensor:
+        x = self.b_bn(self.b(F.relu(self.a_bn(self.a(x)))))
+        if self.se is not None:
+            x = self.se(x)
+        return self.c_bn(self.c(F.swish(x)))
+
+
+@BACKBONES.register()
+class X3D(StagedNetwork):
+    """X3D, up to the convolution before the pooling. It takes clips of any number of frames and any size.
+
+    XS, S and M are one network at 4, 13 and 16 frames of 160², 160² and 224²; L has a depth factor of 5 and
+    takes 16 frames of 312².
+
+    Args:
+        depth_factor: factor on the number of blocks: 2.2 in XS, S and M; 5 in L.
+        width_factor: factor on the channels of all stages.
+        bottleneck_factor: inner channels of a block for one of its output channels.
+        dim_c1: channels of the stem and the first stage before the expansion in width; each later stage has
+            twice as many as the stage before.
+        se_ratio: inner channels of the channel attention, in every other block, for one channel.
+        shortcut_norm: batch norms after the convolutions in shortcuts: "always" (PySlowFast), or "widening",
+            only where the number of channels changes (PyTorchVideo).
+        pretrained: weights to start from.
+
+    Attributes:
+        out_channels: channels of the feature map.
+        stage_layers: `stem`, `res2` to `res5`, `conv5`; see `modeling.stages`.
+
+    Reference: Feichtenhofer, "X3D: Expanding Architectures for Efficient Video Recognition", arXiv
+    2004.04730, table 1 and section 3.
+    """
+
+    def __init__(
+        self,
+        depth_factor: Factor = 2.2,
+        width_factor: Factor = 2.0,
+        bottleneck_factor: Factor = 2.25,
+        dim_c1: Size = 12,
+        se_ratio: Annotated[float, Range(0.0, 1.0)] = 0.0625,
+        shortcut_norm: Literal["always", "widening"] = "always",
+        pretrained: Optional[str] = None,
+    ) -> None:
+        super().__init__()
+        self.pretrained = pretrained
+        self.shortcut_norm = shortcut_norm
+        channels = make_divisible(dim_c1 * width_factor)
+        stem = X3DStem(channels)
+        stages: List[List[nn.Layer]] = []
+        width = dim_c1
+        for stage, num_blocks in enumerate(_BLOCKS):
+            width = width if stage == 0 else make_divisible(width * 2)
+            out_channels = make_divisible(width * width_factor)
+            inner = int(out_channels * bottleneck_factor)
+            squeezed = make_divisible(inner * se_ratio) if se_ratio else 0
+            stages.append([])
+            for index in range(math.ceil(num_blocks * depth_factor)):
+                stride = 2 if index == 0 else 1
+                branch = partial(
+                    X3DBranch, channels, inner, out_channels, stride, 0 if index % 2 else squeezed
+                )
+                has_norm = shortcut_norm == "always" or channels != out_channels
+                stages[-1].append(Block(channels, out_channels, (1, stride, stride), branch, has_norm))
+                channels = out_channels
+        self.add_stages(stem, stages)
+        self.conv_5 = conv3d(channels, inner, (1, 1, 1))
+        self.conv_5_bn = SubBatchNorm3D(inner)
+        self.stage_layers["conv5"] = ["conv_5", "conv_5_bn"]
+        self.out_channels = inner
+
+    def forward(self, clips: paddle.Tensor) -> List[paddle.Tensor]:
+        """Clips, float [N, 3, T, H, W], to one feature map [N, out_channels, T, H/32, W/32]."""
+        (x,) = super().forward(clips)
+        return [F.relu(self.conv_5_bn(self.conv_5(x)))]
