@@ -24,6 +24,7 @@ _NORMS = (
     *(nn.BatchNorm, nn.BatchNorm1D, nn.BatchNorm2D, nn.BatchNorm3D, nn.SyncBatchNorm),
     *(nn.LayerNorm, nn.GroupNorm, nn.InstanceNorm1D, nn.InstanceNorm2D, nn.InstanceNorm3D),
 )
+_FULL = ("layer_norm", "softmax")  # operators that compute in float32 at both levels
 
 
 class Precision:
@@ -80,12 +81,13 @@ class MixedPrecision(Precision):
     copies to the parameters. So the model itself holds the master weights: gradients are summed, unscaled and
     clipped in float32, and optimizer, moving average and checkpoints need no change (docs/adr/0016).
 
-    Batch norms keep their parameters, statistics and arithmetic in float32 at both levels, and the loss is
-    computed in float32.
+    Norms keep their parameters, statistics and arithmetic in float32 at both levels. Softmax, that of
+    attention too, and the loss are computed in float32.
 
     Args:
         level: "O1": convolutions and linear layers compute in 16 bits, the operators of Paddle's black list
-            in float32, all others in the type of their inputs. "O2": all layers but norms compute in 16 bits.
+            in float32, all others in the type of their inputs. "O2": all layers but norms and softmax compute
+            in 16 bits.
         dtype: "float16" scales the loss by a factor that adapts during training, and skips steps whose
             gradients overflow; see `LossScale`. "bfloat16" has the range of float32 and needs neither.
 
@@ -117,8 +119,14 @@ class MixedPrecision(Precision):
         return tensor.astype(self.dtype)
 
     def operators(self, model: nn.Layer) -> ContextManager[Any]:
-        """Context in which operators compute in 16 bits; 3D convolutions too, which Paddle's lists lack."""
-        return paddle.amp.auto_cast(level=self.level, dtype=self.dtype, custom_white_list={"conv3d"})
+        """Context in which operators compute in 16 bits; 3D convolutions too, which Paddle's lists lack.
+
+        At level "O2" those lists leave no operator in float32 that transformers need there. An explicit cast
+        to float32 before it does not help: Paddle casts the inputs back.
+        """
+        return paddle.amp.auto_cast(
+            level=self.level, dtype=self.dtype, custom_white_list={"conv3d"}, custom_black_list=set(_FULL)
+        )
 
     def backward(self, loss: paddle.Tensor) -> None:
         (loss if self._scale is None else loss * self._scale.value).backward()

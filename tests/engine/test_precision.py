@@ -31,7 +31,7 @@ from paddlevideo_fast.engine.precision import nearest
 from paddlevideo_fast.engine.sinks import ConsoleSink, JsonLinesSink
 from paddlevideo_fast.errors import NonFiniteGradientError, NonFiniteLossError
 from paddlevideo_fast.metrics import CenterCropMetric
-from paddlevideo_fast.modeling.layers import SubBatchNorm2D, SubBatchNorm3D
+from paddlevideo_fast.modeling.layers import SelfAttention, SubBatchNorm2D, SubBatchNorm3D
 
 LEVELS = ["O1", "O2"]
 
@@ -203,8 +203,33 @@ def test_which_layers_see_16_bits_through_paddle(level, others, monkeypatch):
     model = nn.Sequential(*(Dtypes(layer) for layer, _ in wanted))
     MixedPrecision(level, "bfloat16").forward(model, paddle.ones([2, 3]))
     assert [branch.seen for branch in model.children()] == [[dtype] * 2 for _, dtype in wanted]
-    assert asked == [{"level": level, "dtype": "bfloat16", "custom_white_list": {"conv3d"}}]
+    lists = {"custom_white_list": {"conv3d"}, "custom_black_list": {"layer_norm", "softmax"}}
+    assert asked == [{"level": level, "dtype": "bfloat16", **lists}]
     assert all(parameter.dtype == full for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_norm_and_softmax_of_attention_are_not_rounded(level):
+    """Linear layers alone round their inputs, parameters and outputs; the norm's output goes into one."""
+    paddle.seed(0)
+    norm, attention = nn.LayerNorm(8), SelfAttention(8, 2)
+    norm.weight.set_value(paddle.linspace(0.5, 2.0, 8))  # not numbers of bfloat16
+    x = np.random.default_rng(1).standard_normal((3, 5, 8)).astype("float32")
+    found = RoundedPrecision(level, "bfloat16").forward(nn.Sequential(norm, attention), paddle.to_tensor(x))
+
+    def low(values):
+        return nearest(np.ascontiguousarray(values, "float32"), "bfloat16")
+
+    def linear(layer, values):
+        return low(low(values) @ low(layer.weight.numpy()) + low(layer.bias.numpy()))
+
+    normed = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5) * norm.weight.numpy()
+    query, key, value = linear(attention.qkv, normed).reshape(3, 5, 3, 2, 4).transpose(2, 0, 3, 1, 4)
+    scores = np.exp(query @ key.swapaxes(-1, -2) / 2)
+    attended = (scores / scores.sum(-1, keepdims=True) @ value).swapaxes(1, 2).reshape(3, 5, 8)
+    np.testing.assert_allclose(found.numpy(), linear(attention.proj, attended), rtol=1e-2, atol=1e-6)
+    exact = np.isclose(found.numpy(), linear(attention.proj, attended), rtol=1e-6, atol=1e-7)
+    assert exact.mean() > 0.95  # else a last bit of float32 decided how a number was rounded
 
 
 @pytest.mark.parametrize("level", LEVELS)

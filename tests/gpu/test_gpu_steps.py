@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import paddle
+import paddle.nn.functional as F
 import pytest
+from paddle import nn
 
 from paddlevideo_fast.deploy.export import computing_on, deviation_of
 from paddlevideo_fast.deploy.program import ProviderError
@@ -16,6 +18,7 @@ from paddlevideo_fast.doctor.device_check import (
     made_up_batches,
     small_trainer,
 )
+from paddlevideo_fast.engine import MixedPrecision
 from paddlevideo_fast.engine.callbacks import Callback, ExponentialMovingAverage, Recorder
 from paddlevideo_fast.errors import MissingExtraError
 from paddlevideo_fast.machine import gpu_number
@@ -29,6 +32,15 @@ def test_a_check_of_the_doctor(device, name):
         CHECKS[name](device)
     except (NotRun, ProviderError, MissingExtraError) as reason:
         pytest.skip(str(reason))
+
+
+@pytest.mark.parametrize("level", ["O1", "O2"])
+def test_softmax_and_layer_norm_compute_in_float32(device, level):
+    with computing_on(device), MixedPrecision(level, "float16").operators(nn.Layer()):
+        x = paddle.rand([4, 8]).astype("float16")
+        assert paddle.matmul(x, x, transpose_y=True).dtype == paddle.float16
+        assert F.softmax(x).dtype == paddle.float32
+        assert nn.LayerNorm(8)(x).dtype == paddle.float32
 
 
 def test_two_runs_take_the_same_steps_within_rounding(device):
