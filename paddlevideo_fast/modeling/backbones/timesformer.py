@@ -138,12 +138,14 @@ class FrameTransformer(nn.Layer):
     Attributes:
         out_channels: channels of the feature.
         stage_layers: `stem`, `block1` and so on; the last norm belongs to the head; see `modeling.stages`.
+        no_weight_decay: words in the names of parameters without weight decay.
 
     Raises:
         ConfigError: the heads do not divide the channels, or an image is smaller than a patch.
     """
 
     data_format = "NC"
+    no_weight_decay: ClassVar[Tuple[str, ...]] = ("cls_token", "pos_embed", "time_embed")
     injected: ClassVar[Tuple[str, ...]] = ("block",)
 
     def __init__(
