@@ -53,6 +53,11 @@ _WORDS: Dict[str, str] = {
     "shape (N·T, C, H, W)": "形状（N·T, C, H, W）",
     "pass": "计算",
     "forward": "前向",
+    "step": "训练步",
+    "{} clips of {}×{}² px, s": "{} 个 {}×{}² 像素的片段，秒",
+    "pre-training, the encoder over all tokens": "预训练，编码器计算全部 token",
+    "fine-tuning, over all tokens": "微调，计算全部 token",
+    "pre-training, the encoder over visible tokens": "预训练，编码器只计算可见的 token",
     "forward+backward": "前向 + 反向",
     "ours": "本工具",
     "paddle": "飞桨",
@@ -293,6 +298,27 @@ def _shift(word: Word) -> List[List[str]]:
                 f"{row['mib']:.1f}" if row["mib"] < 100 else f"{row['mib']:.0f}",
             ]
         )
+    return rows
+
+
+_STEPS = {
+    "unmasked": "pre-training, the encoder over all tokens",
+    "fine-tuning": "fine-tuning, over all tokens",
+    "masked": "pre-training, the encoder over visible tokens",
+}
+
+
+def _masking(word: Word) -> List[List[str]]:
+    found = load("masking")
+    rows = [
+        [
+            word("step"),
+            word("{} clips of {}×{}² px, s", *(found[key] for key in ("batch_size", "frames", "size"))),
+            word("ratio"),
+        ]
+    ]
+    for row in found["rows"]:
+        rows.append([word(_STEPS[row["side"]]), f"{row['sec']:.2f}", f"{row['ratio']:.2f}"])
     return rows
 
 
@@ -645,6 +671,7 @@ TABLES: Mapping[str, Table] = {
     "finetuning": _finetuning,
     "features": _features,
     "shift": _shift,
+    "masking": _masking,
     "precision": _precision,
     "processes": _processes,
     "paddlevideo": _paddlevideo,

@@ -60,6 +60,7 @@ class _Recipe(NamedTuple):
     Attributes:
         name: of the built-in config.
         batch_size: of training.
+        clips_per_video: of training; batches hold a multiple of it.
         frames_of_clip: frames of a video that a clip spans.
         max_epoch: where the learning rate ends, if the config says so.
         epochs: of its training.
@@ -69,6 +70,7 @@ class _Recipe(NamedTuple):
 
     name: str
     batch_size: int
+    clips_per_video: int
     frames_of_clip: int
     max_epoch: Optional[int]
     epochs: int
@@ -188,6 +190,7 @@ def _recipe(name: str) -> _Recipe:
     return _Recipe(
         name,
         config["DATASET"]["batch_size"],
+        config["DATASET"]["train"].get("clips_per_video", 1),
         frames,
         rate.get("max_epoch") if isinstance(rate, Mapping) else None,
         config["epochs"],
@@ -259,6 +262,7 @@ def _config(
     batch_size = recipe.batch_size
     while batch_size > 1 and 3 * batch_size > num_train:  # fewer steps an epoch say little
         batch_size //= 2
+    batch_size = max(batch_size // recipe.clips_per_video, 1) * recipe.clips_per_video
     if batch_size < recipe.batch_size:
         dataset["batch_size"] = batch_size
         remarks.append(f"batches of {batch_size} clips, since there are only {num_train} for training")

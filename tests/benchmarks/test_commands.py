@@ -14,6 +14,7 @@ from benchmarks import (
     exactness,
     live,
     loader,
+    masking,
     pipeline,
     reader,
     run_ahead,
@@ -69,6 +70,14 @@ def test_a_result_is_recorded_with_its_environment(measure, tmp_path):
     assert list(record) == ["command", "environment", "date", "revision", "result"]
     assert record["environment"]["machine"].startswith(f"{num_cores()} cores")
     assert record["environment"]["python"] == ".".join(map(str, sys.version_info[:3]))
+
+
+def test_masking(measure):
+    options = ["--channels", 16, "--depth", 1, "--frames", 2, "--size", 64, "--rounds", 1]
+    result = measure("masking", *options)
+    assert [row["side"] for row in result["rows"]] == ["unmasked", "fine-tuning", "masked"]
+    assert result["rows"][0]["ratio"] == 1
+    assert "16 channels, 1 blocks, 90% hidden" in masking.table(result)
 
 
 @pytest.mark.smoke

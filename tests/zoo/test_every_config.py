@@ -68,7 +68,11 @@ def small(path: Path, files: Files, folder: Path) -> Any:
     config.update(output_dir=str(folder), max_iters=2, log_interval=1, validate=True, val_interval=1)
     config.update(report=False, use_visualdl=False)
     config["DATASET"].update(
-        batch_size=1, valid_batch_size=2, test_batch_size=1, num_workers=0, valid_num_workers=0
+        batch_size=config["DATASET"]["train"].get("clips_per_video", 1),
+        valid_batch_size=2,
+        test_batch_size=1,
+        num_workers=0,
+        valid_num_workers=0,
     )
     for name in ("train", "valid", "test"):
         section = config["DATASET"][name]
@@ -76,7 +80,8 @@ def small(path: Path, files: Files, folder: Path) -> Any:
         section.pop("suffix", None)
         listed = files.lists["train" if name == "train" else "valid"][of_folders]
         section.update(data_prefix=str(files.root), file_path=str(listed))
-        shrink(config["PIPELINE"][name]["transform"])
+        # what is hidden of a clip are some of its squares of 16 pixels, and others are not
+        shrink(config["PIPELINE"][name]["transform"], SHRINKAGE // (1 + ("mask_ratio" in config["MODEL"])))
     for part in parts_of(config["MODEL"]):
         part.pop("pretrained", None)
     if "MULTIGRID" in config:
@@ -93,12 +98,12 @@ def parts_of(section: Any) -> List[Any]:
     return [section, *inside] if isinstance(section, dict) else inside
 
 
-def shrink(transforms: List[Dict[str, Any]]) -> None:
+def shrink(transforms: List[Dict[str, Any]], shrinkage: int) -> None:
     steps = [arguments for step in transforms for arguments in step.values() if arguments]
     sizes = [(step, name) for step in steps for name in SIZES if name in step]
     if max(step[name] for step, name in sizes) > SMALL_ENOUGH_PX:
         for step, name in sizes:
-            step[name] = math.ceil(step[name] / SHRINKAGE)
+            step[name] = math.ceil(step[name] / shrinkage)
 
 
 def first_epoch(spec: RunSpec, world_size: int = 1) -> RunPlan:

@@ -16,13 +16,14 @@ from paddlevideo_fast.registry import RECOGNIZERS
 ROOT = Path(__file__).resolve().parents[2]
 NUM_CLASSES = {"Kinetics-400": 400, "UCF101": 101, "Something-Something V2": 174}
 CONVERTER_OF = {
+    "Hugging Face": "huggingface",
     "MIT": "mit-tsm",
     "MMAction2": "mmaction2",
     "PaddleVideo": "paddlevideo",
     "PySlowFast": "pyslowfast",
     "PyTorchVideo": "pytorchvideo",
 }
-ENDINGS = (".pth", ".pyth", ".pkl", ".pdparams")
+ENDINGS = (".bin", ".pth", ".pyth", ".pkl", ".pdparams")
 
 spec = importlib.util.spec_from_file_location("model_zoo", ROOT / "tools" / "model_zoo.py")
 model_zoo = sys.modules["model_zoo"] = importlib.util.module_from_spec(spec)
