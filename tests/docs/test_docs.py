@@ -243,14 +243,22 @@ def _write_annotations(root: Path) -> None:
     (ssv2 / "labels.json").write_text(json.dumps({"run": "0", "walk": "1"}))
 
 
-def run_in(root: Path, words: List[str]) -> subprocess.CompletedProcess:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, *words[1:]]
-    return subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, timeout=120)
+@pytest.fixture(scope="session")
+def run_in(template):
+    """Function that runs a command of a page: `run_in(folder, ["python", "tools/main.py", ...])`."""
+
+    def run(root: Path, words: List[str]) -> subprocess.CompletedProcess:
+        if words[1].endswith(".py"):
+            return template.run([root / words[1], *words[2:]], cwd=root)
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+        command = [sys.executable, *words[1:]]
+        return subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, timeout=120)
+
+    return run
 
 
 @pytest.fixture(scope="session")
-def followed(working_copy):
+def followed(working_copy, run_in):
     """The working copy after the marked commands of all pages, each run once: [(page, command, result)]."""
     done: Dict[str, Tuple[str, subprocess.CompletedProcess]] = {}
     for page in RUN_PAGES:
@@ -290,7 +298,7 @@ def test_the_commands_leave_what_the_pages_say(followed, working_copy):
 
 
 @pytest.mark.parametrize("page", ["docs/en/python_api.md", "docs/en/inference.md"])
-def test_python_examples_run(page, followed, working_copy):
+def test_python_examples_run(page, followed, working_copy, run_in):
     code = "\n".join(block.code for block in blocks(ROOT / page) if block.lang == "python")
     script = working_copy / f"{Path(page).stem}.py"
     script.write_text(code)
@@ -298,7 +306,7 @@ def test_python_examples_run(page, followed, working_copy):
     assert result.returncode == 0, result.stderr
 
 
-def test_a_picture_of_an_unknown_format_is_refused(followed, working_copy):
+def test_a_picture_of_an_unknown_format_is_refused(followed, working_copy, run_in):
     command = ["python", "tools/plot_run.py", "output/TSM_motion", "--output", "run.xyz"]
     result = run_in(working_copy, command)
     assert result.returncode == 2
@@ -307,7 +315,7 @@ def test_a_picture_of_an_unknown_format_is_refused(followed, working_copy):
     assert not (working_copy / "run.xyz").exists()
 
 
-def test_a_picture_of_no_run_is_refused(working_copy):
+def test_a_picture_of_no_run_is_refused(working_copy, run_in):
     result = run_in(working_copy, ["python", "tools/plot_run.py", "nowhere"])
     assert result.returncode == 2
     assert "nowhere/metrics.jsonl: there is no such file" in result.stderr

@@ -114,7 +114,8 @@ def test_a_training_leaves_what_paddlex_looks_for(start, tmp_path, paddlex_confi
     assert all((again[name] == value).all() for name, value in end.items())
 
 
-def test_a_new_training_moves_an_earlier_one_aside(start, tmp_path):
+def test_a_new_training_moves_an_earlier_one_aside(start, tmp_path, monkeypatch):
+    monkeypatch.setattr(folders, "_run_export", lambda *args: None)
     for _ in range(2):
         start("-o", "epochs=1", "-o", "OPTIMIZER.learning_rate=0.01", "-o", "Global.eval_during_train=False")
     assert epochs_of(tmp_path) == epochs_of(tmp_path / "earlier-1") == [1]

@@ -20,15 +20,10 @@ from tests.support.numbered_clips import read_number
 NAMES = (
     "h264_gop_250.mp4",
     "h264_open_gop.ts",
-    "h264_open_gop.flv",
     "h264_variable_rate.mkv",
-    "h264_intra_refresh.mp4",
-    "h264_late_start.mkv",
     "edit_list_both_ends.mp4",
     "hevc_open_gop.mkv",
     "vp9.webm",
-    "mpeg4_b_frames.avi",
-    "mpeg2.ts",
     "mjpeg.avi",
 )
 VARIABLE = ("h264_variable_rate.mkv",)
@@ -92,7 +87,7 @@ def test_labels_of_a_shard_that_a_label_cannot_say_are_in_the_list(source, tmp_p
     root, _ = source
     given = ["--list", str(root / "some.jsonl"), "--data_prefix", str(root / "videos"), "--workers", "1"]
     assert pack([*given, "--output", str(tmp_path)]) == 0
-    with pytest.raises(Exception, match=r"the labels or spans of 24 of 24 videos: give this list"):
+    with pytest.raises(Exception, match=r"the labels or spans of 14 of 14 videos: give this list"):
         _frames(PackedFrameDataset, tmp_path)
 
 
@@ -107,7 +102,7 @@ def test_check_names_spans_and_what_is_in_both_lists(source, tmp_path, capfd):
     text = "path,label,start_sec,end_sec,group\n"
     rows = ["h264_gop_250.mp4,0,1,2,a", '"h264_open_gop.ts",0,1,7,b', "gone.mp4,1,,,c", "mjpeg.avi,1,0,1,"]
     (tmp_path / "one.csv").write_text(text + "\n".join(rows))
-    (tmp_path / "two.csv").write_text(text + "mpeg2.ts,0,,,b\nmjpeg.avi,0,1,1.2,\n")
+    (tmp_path / "two.csv").write_text(text + "vp9.webm,0,,,b\nmjpeg.avi,0,1,1.2,\n")
     words = ["--list", str(tmp_path / "one.csv"), "--data_prefix", str(root / "videos"), "--workers", "1"]
     assert check([*words, "--output", str(tmp_path / "good.csv")]) == 1
     told = capfd.readouterr().out
