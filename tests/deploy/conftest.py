@@ -32,6 +32,7 @@ NETWORKS: Dict[str, Tuple[str, Tuple[str, ...]]] = {
     "tsm": ("tsm", ()),
     "slowfast": ("slowfast", ()),
     "tsn": ("tsn", ()),
+    "videomae": ("vit", ("MODEL.backbone.depth=1",)),
     "pptsm": ("tsm", ("MODEL.backbone.name=ResNetTweaksTSM", "MODEL.head.name=ppTSMHead")),
     "i3d": (
         "slowfast",

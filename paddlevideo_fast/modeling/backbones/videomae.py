@@ -131,6 +131,7 @@ class VideoMAEViT(nn.Layer):
     data_format = "NLC"
     least_frames: ClassVar[int] = 2
     takes_multigrid: ClassVar[bool] = False
+    has_fixed_size: ClassVar[bool] = True  # of a program: its positions are constants
 
     def __init__(
         self,
