@@ -51,7 +51,7 @@ def attend(
     usual_scale = query.shape[-1] ** -0.5
     if paddle.in_dynamic_mode():
         note_product(math.prod(query.shape[:-1]) * key.shape[-2] * (query.shape[-1] + value.shape[-1]))
-    # one condition: in an exported program Paddle looks at all parts of nested ones, and a place is none there
+    # one condition: Paddle traces all parts of nested ones into a program, where a tensor has no place
     if paddle.in_dynamic_mode() and bias is None and not query.place.is_cpu_place():
         scaled = query if scale is None else query * (scale / usual_scale)
         return fused_attend(scaled, key, value, dropout)
