@@ -18,7 +18,7 @@ from paddlevideo_fast.locks import only_writer
 # the keys of deploy.converters.CONVERTERS, known before Paddle is imported
 KINDS = (
     *("mit-tsm", "mmaction2", "pyslowfast", "pytorchvideo", "torchvision"),
-    *("huggingface", "videomae", "timesformer", "tokshift", "paddlevideo"),
+    *("huggingface", "videomae", "timesformer", "tokshift", "swin", "paddlevideo"),
 )
 
 

@@ -17,7 +17,7 @@ from paddlevideo_fast.deploy.source_files import read_source
 from paddlevideo_fast.errors import WeightError
 from paddlevideo_fast.files import whole
 from paddlevideo_fast.modeling.backbones.resnet import STAGE_BLOCKS
-from paddlevideo_fast.modeling.weights import candidate_names, fitted
+from paddlevideo_fast.modeling.weights import COMPUTED, candidate_names, fitted
 from paddlevideo_fast.registry import did_you_mean
 
 _IGNORED = re.compile(r"(.+\.)?num_batches_tracked|lr|model_iter|.+_momentum")  # the last three: of Caffe2
@@ -108,7 +108,7 @@ def convert(converter: Converter) -> Conversion:
     network, result = converter.network, Conversion()
     placed: Dict[str, Tuple[int, ...]] = {}  # names and shapes of ours that the file is meant for
     for source, value in converter.state.items():
-        place = None if _IGNORED.fullmatch(source) else converter.place(source)
+        place = None if _why_ignored(source) else converter.place(source)
         if place is not None and (place.name.startswith("backbone.") or not converter.backbone_only):
             placed[place.name] = value.shape
         result.rows.append(_settled(source, place, value, converter, result.weights))
@@ -125,6 +125,12 @@ def convert(converter: Converter) -> Conversion:
     return result
 
 
+def _why_ignored(source: str) -> str:
+    if COMPUTED.fullmatch(source):
+        return "computed of the shapes"
+    return "of training only" if _IGNORED.fullmatch(source) else ""
+
+
 def _settled(
     source: str,
     place: Optional[Place],
@@ -134,8 +140,8 @@ def _settled(
 ) -> Row:
     """The row of one tensor of the file; what fits goes into `weights`."""
     network = converter.network
-    if _IGNORED.fullmatch(source):
-        return Row(source, "", value.shape, "ignored", "of training only")
+    if _why_ignored(source):
+        return Row(source, "", value.shape, "ignored", _why_ignored(source))
     if place is None:
         return Row(source, "", value.shape, "left over", "this converter knows no such name")
     if converter.backbone_only and not place.name.startswith("backbone."):

@@ -147,6 +147,7 @@ def export_model(
     folder = Path(folder)
     with only_writer(folder, name, given_by="--output_path"), computing_on("cpu") as device:
         model = _trained(cfg, weights, options)
+        _check_free_axes(model, shape)
         try:
             with tempfile.TemporaryDirectory(prefix=".export.", dir=folder) as temporary:
                 files = _files(Path(temporary) / name, options)
@@ -283,6 +284,15 @@ def _check_shape(shape: Sequence[int], layout: str) -> None:
         raise ProgramError(f"input_shape {list(shape)}: expected T, H, W, each 1 or more, or -1 for free")
     if layout == "NCTHW" and shape[0] == FREE:
         raise ProgramError("input_shape: a 3D network's program is for one number of frames; give T a number")
+
+
+def _check_free_axes(model: nn.Layer, shape: Sequence[int]) -> None:
+    backbone = getattr(model, "backbone", None)
+    if FREE in shape and getattr(backbone, "has_fixed_size", False):
+        raise ProgramError(
+            f"input_shape: a program of {type(backbone).__name__} is for clips of one size; give T, H and W "
+            "numbers (the number of clips is free)"
+        )
 
 
 def _write(network: _Exported, file: Path, shape: Sequence[int], settings: ProgramSettings) -> None:

@@ -32,6 +32,7 @@ from paddlevideo_fast.files import whence
 from paddlevideo_fast.modeling.pickles import PickleError, array_table, read_pickle, settle
 
 _NAME_TABLE = "StructuredToParameterName@@"
+COMPUTED = re.compile(r"(.+\.)?(relative_position_index|attn_mask)")  # in files of Swin; of shapes alone
 
 
 def read_weights(path: Union[str, Path]) -> Dict[str, Any]:
@@ -172,6 +173,8 @@ def load_weights(
     values: Dict[str, np.ndarray] = {}
     last_layers = tuple(f"{name}." for name in getattr(model, "classifiers", ()))
     for key, value in read_weights(path).items():
+        if COMPUTED.fullmatch(key):
+            continue
         names = [name for name in candidate_names(prefix + key, block_names) if name in target]
         if not isinstance(value, np.ndarray) or not names:
             report.unexpected.append(key)

@@ -26,6 +26,12 @@ from paddlevideo_fast.deploy.converters.frames import (
     MMAction2FrameConverter,
     TorchvisionConverter,
 )
+from paddlevideo_fast.deploy.converters.pyramid import (
+    MViTConverter,
+    SwinConverter,
+    TorchvisionMViTConverter,
+    TorchvisionSwinConverter,
+)
 from paddlevideo_fast.deploy.converters.timesformer import (
     HuggingFaceTimeSformerConverter,
     MMAction2TimeSformerConverter,
@@ -47,6 +53,7 @@ CONVERTERS: Dict[str, Callable[[Mapping[str, np.ndarray], Network], Converter]] 
     "mmaction2": _mmaction2,
     "pyslowfast": PySlowFastConverter,
     "pytorchvideo": PyTorchVideoConverter,
+    "swin": SwinConverter,
     "torchvision": TorchvisionConverter,
     "huggingface": HuggingFaceVideoMAEConverter,
     "videomae": VideoMAEConverter,
@@ -63,6 +70,10 @@ NETWORK_CONVERTERS: Dict[Tuple[str, str], Type[Converter]] = {
     ("pytorchvideo", "X3D"): PyTorchVideoX3DConverter,
     ("pytorchvideo", "ResNetR2Plus1D"): PyTorchVideoR2Plus1DConverter,
     ("torchvision", "ResNetR2Plus1D"): TorchvisionR2Plus1DConverter,
+    ("pyslowfast", "MViT"): MViTConverter,
+    ("torchvision", "MViT"): TorchvisionMViTConverter,
+    ("mmaction2", "SwinTransformer3D"): SwinConverter,
+    ("torchvision", "SwinTransformer3D"): TorchvisionSwinConverter,
 }
 
 

@@ -144,7 +144,7 @@ class RenamingConverter(Converter):
             starts with "head.".
     """
 
-    classifier: ClassVar[str]
+    classifier: str
     layers: ClassVar[Sequence[Tuple[str, str]]]
 
     def normalized(self, name: str) -> str:

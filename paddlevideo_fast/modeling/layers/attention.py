@@ -39,7 +39,7 @@ def attend(
         query: [N, heads, L, D].
         key: [N, heads, M, D].
         value: [N, heads, M, D].
-        bias: is added to the scores; of a shape that broadcasts to [N, heads, L, M].
+        bias: is added to the scores; [heads, L, M], or [G, heads, L, M] for each G of the N in turn.
         dropout: share of the weights that are dropped; 0 outside training.
         scale: of the scores; None: 1 / sqrt(D).
 
@@ -48,28 +48,40 @@ def attend(
 
     Reference: Vaswani et al., "Attention Is All You Need", arXiv 1706.03762, section 3.2.1.
     """
-    usual_scale = query.shape[-1] ** -0.5
     if paddle.in_dynamic_mode():
         note_product(math.prod(query.shape[:-1]) * key.shape[-2] * (query.shape[-1] + value.shape[-1]))
     # one condition: Paddle traces all parts of nested ones into a program, where a tensor has no place
     if paddle.in_dynamic_mode() and bias is None and not query.place.is_cpu_place():
-        scaled = query if scale is None else query * (scale / usual_scale)
-        return fused_attend(scaled, key, value, dropout)
-    scores = paddle.matmul(query * (usual_scale if scale is None else scale), key, transpose_y=True)
+        return fused_attend(query, key, value, dropout, scale)
+    scale = query.shape[-1] ** -0.5 if scale is None else scale
+    scores = paddle.matmul(query * scale, key, transpose_y=True).astype("float32")
     if bias is not None:
-        scores = scores + bias
-    weights = F.softmax(scores.astype("float32"))
+        biased = scores.reshape([-1, *bias.shape]) + bias.astype("float32")
+        scores = biased.reshape([-1, *scores.shape[1:]])
+    weights = F.softmax(scores)
     if dropout:
         weights = F.dropout(weights, dropout)
     return paddle.matmul(weights.astype(value.dtype), value)
 
 
 def fused_attend(
-    query: paddle.Tensor, key: paddle.Tensor, value: paddle.Tensor, dropout: float = 0.0
+    query: paddle.Tensor,
+    key: paddle.Tensor,
+    value: paddle.Tensor,
+    dropout: float = 0.0,
+    scale: Optional[float] = None,
 ) -> paddle.Tensor:
     """`attend` without a bias, by Paddle's fused operator."""
+    channels, wanted = query.shape[-1], value.shape[-1]
+    if scale is not None:
+        query = query * (scale * channels**0.5)
+    if channels != wanted or channels % 8:  # flash attention wants equal lengths, and multiples of 8
+        length = -(-max(channels, wanted) // 8) * 8
+        query = query * (length / channels) ** 0.5
+        query, key, value = (F.pad(x, [0, length - x.shape[-1], 0, 0]) for x in (query, key, value))
     swapped = (x.transpose([0, 2, 1, 3]) for x in (query, key, value))  # it takes [N, L, heads, D]
-    return F.scaled_dot_product_attention(*swapped, dropout_p=dropout).transpose([0, 2, 1, 3])
+    mixed = F.scaled_dot_product_attention(*swapped, dropout_p=dropout).transpose([0, 2, 1, 3])
+    return mixed if mixed.shape[-1] == wanted else mixed[..., :wanted]
 
 
 class SelfAttention(nn.Layer):
@@ -112,8 +124,8 @@ class SelfAttention(nn.Layer):
         self.proj = linear(channels, channels)
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, x: paddle.Tensor) -> paddle.Tensor:
-        """Tokens [N, L, channels] to the same shape."""
+    def forward(self, x: paddle.Tensor, bias: Optional[paddle.Tensor] = None) -> paddle.Tensor:
+        """Tokens [N, L, channels] to the same shape; `bias` as of `attend`."""
         length, channels = x.shape[1:]
         qkv = self.qkv(x)
         if not self.key_bias:
@@ -122,7 +134,7 @@ class SelfAttention(nn.Layer):
         qkv = qkv.reshape([-1, length, 3, self.num_heads, channels // self.num_heads])
         query, key, value = qkv.transpose([2, 0, 3, 1, 4]).unbind()
         dropout = self.attention_dropout if self.training else 0.0
-        attended = attend(query, key, value, dropout=dropout, scale=self.scale)
+        attended = attend(query, key, value, bias, dropout, self.scale)
         return self.dropout(self.proj(attended.transpose([0, 2, 1, 3]).reshape([-1, length, channels])))
 
 

@@ -1,0 +1,331 @@
+"""MViTv2: attention whose queries, keys and values are pooled, with ever more channels for ever fewer tokens.
+
+Layers have names like PySlowFast's: `blocks.3.attn.pool_q`, `blocks.3.attn.rel_pos_h`, `blocks.3.proj`.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import ClassVar, Dict, List, Optional, Sequence, Set, Tuple
+
+import numpy as np
+import paddle
+import paddle.nn.functional as F
+from paddle import nn
+
+from paddlevideo_fast.config.types import NonNegative, Share, Size
+from paddlevideo_fast.errors import ConfigError
+from paddlevideo_fast.log import get_logger
+from paddlevideo_fast.modeling.layers import DropPath, Mlp, attend, drop_path_rates, linear, resized
+from paddlevideo_fast.modeling.layers.windows import Box, box, constant
+from paddlevideo_fast.registry import BACKBONES
+
+logger = get_logger(__name__)
+
+_PATCH = (2, 4, 4)  # strides of the patches
+_AXES = ("t", "h", "w")
+_norm = functools.partial(nn.LayerNorm, epsilon=1e-6)
+
+
+class PatchEmbed(nn.Layer):
+    """Clips [N, C, T, H, W] to tokens [N, T', H', W', channels] of patches that overlap."""
+
+    def __init__(self, channels: int, kernel: Box) -> None:
+        super().__init__()
+        padding = [side // 2 for side in kernel]
+        self.proj = nn.Conv3D(3, channels, kernel, stride=_PATCH, padding=padding)
+
+    def forward(self, clips: paddle.Tensor) -> paddle.Tensor:
+        return self.proj(clips).transpose([0, 2, 3, 4, 1])
+
+
+class PooledAttention(nn.Layer):
+    """Attention among pooled tokens, with decomposed relative positions and a residual of the pooled queries.
+
+    The class token is not pooled, and has no position.
+
+    Args:
+        in_channels, channels: of the tokens before and after.
+        num_heads: of the attention.
+        stride: of the queries along T, H, W; what is given has as many tokens fewer.
+        kv_stride: of keys and values.
+        grid: tokens along T, H, W in the clips that the tables of positions are made for.
+
+    Reference: Li et al., "MViTv2", arXiv 2112.01526, section 4.1.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        channels: int,
+        num_heads: int,
+        qkv_bias: bool,
+        dropout: float,
+        stride: Box,
+        kv_stride: Box,
+        grid: Box,
+    ) -> None:
+        super().__init__()
+        self._num_heads = num_heads
+        head_channels = channels // num_heads
+        self.qkv = linear(in_channels, 3 * channels, qkv_bias)
+        for name, strides in (("q", stride), ("k", kv_stride), ("v", kv_stride)):
+            pool = nn.Conv3D(
+                head_channels, head_channels, 3, strides, padding=1, groups=head_channels, bias_attr=False
+            )
+            self.add_sublayer(f"pool_{name}", pool)
+            self.add_sublayer(f"norm_{name}", _norm(head_channels))
+        for axis, side, step, kv_step in zip(_AXES, grid, stride, kv_stride):
+            table = self.create_parameter(
+                [2 * max(side // step, side // kv_step) - 1, head_channels],
+                default_initializer=nn.initializer.TruncatedNormal(std=0.02),
+            )
+            self.add_parameter(f"rel_pos_{axis}", table)
+        self.proj = linear(channels, channels)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, tokens: paddle.Tensor, grid: Box) -> Tuple[paddle.Tensor, Box]:
+        """Tokens [N, 1 + T*H*W, in_channels] and their grid to pooled ones, with `channels`, and theirs."""
+        length = tokens.shape[1]
+        qkv = self.qkv(tokens).reshape([0, length, 3, self._num_heads, -1]).transpose([2, 0, 3, 4, 1])
+        query, key, value = qkv.unbind(0)
+        query, query_grid = self._pooled("q", query, grid)
+        key, key_grid = self._pooled("k", key, grid)
+        value, _ = self._pooled("v", value, grid)
+        # q · k + position(q, k) is one product of longer vectors: a key has, for each axis, a 1 at its place
+        positions = self._positions(query, query_grid, key_grid)
+        places = constant(_places, key_grid) + 0 * key[:, :, :, :1]  # for each of N
+        scaled = query * query.shape[-1] ** -0.5
+        mixed = attend(
+            paddle.concat([scaled, positions], axis=-1),
+            paddle.concat([key, places.astype(key.dtype)], axis=-1),
+            value,
+            scale=1.0,
+        )
+        # all but the class token
+        mixed = mixed + paddle.concat([paddle.zeros_like(query[:, :, :1]), query[:, :, 1:]], axis=2)
+        length, channels = query.shape[2], self._num_heads * query.shape[3]
+        joined = mixed.transpose([0, 2, 1, 3]).reshape([-1, length, channels])
+        return self.dropout(self.proj(joined)), query_grid
+
+    def _pooled(self, name: str, heads: paddle.Tensor, grid: Box) -> Tuple[paddle.Tensor, Box]:
+        """Heads [N, heads, D, 1 + T*H*W] to pooled ones [N, heads, 1 + T'*H'*W', D], and their grid."""
+        flat = heads.flatten(0, 1)
+        channels = flat.shape[1]
+        pooled = getattr(self, f"pool_{name}")(flat[:, :, 1:].reshape([-1, channels, *grid]))
+        pooled_grid = box(pooled.shape[2:])
+        joined = paddle.concat([flat[:, :, :1], pooled.flatten(2)], axis=2).transpose([0, 2, 1])
+        normed = getattr(self, f"norm_{name}")(joined)
+        return normed.reshape([-1, self._num_heads, joined.shape[1], channels]), pooled_grid
+
+    def _positions(self, query: paddle.Tensor, grid: Box, key_grid: Box) -> paddle.Tensor:
+        """For each query, what a key's place along each axis adds to its score.
+
+        Args:
+            query: [N, heads, 1 + T*H*W, D].
+            grid: of the queries.
+            key_grid: T', H', W' of the keys.
+
+        Returns:
+            [N, heads, 1 + T*H*W, T' + H' + W'], zeros for the class token.
+        """
+        t, h, w = grid
+        channels = query.shape[-1]
+        places = query[:, :, 1:].reshape([-1, t, h, w, channels])
+        rows_t, rows_h, rows_w = (
+            self._rows(axis, side, key_side) for axis, side, key_side in zip(_AXES, grid, key_grid)
+        )
+        along_t = paddle.matmul(places.reshape([-1, t, h * w, channels]), rows_t, transpose_y=True)
+        along_h = paddle.matmul(places.reshape([-1, h, w, channels]), rows_h, transpose_y=True)
+        columns = places.reshape([-1, h, w, channels]).transpose([0, 2, 1, 3])
+        along_w = paddle.matmul(columns, rows_w, transpose_y=True).transpose([0, 2, 1, 3])
+        each = [
+            along.reshape([-1, self._num_heads, t * h * w, side])
+            for along, side in zip((along_t, along_h, along_w), key_grid)
+        ]
+        joined = paddle.concat(each, axis=-1)
+        return paddle.concat([paddle.zeros_like(joined[:, :, :1]), joined], axis=2)
+
+    def _rows(self, axis: str, side: int, key_side: int) -> paddle.Tensor:
+        """The rows of a table for all pairs of queries and keys along an axis, [queries, keys, D]."""
+        table = getattr(self, f"rel_pos_{axis}")
+        table = resized(table, table.shape[:1], [2 * max(side, key_side) - 1])
+        rows = paddle.index_select(table, constant(_distances, side, key_side))
+        return rows.reshape([side, key_side, -1])
+
+
+class MViTBlock(nn.Layer):
+    """Pooled attention and a perceptron. Channels grow, and the residual is pooled, where the queries are."""
+
+    def __init__(
+        self,
+        attention: PooledAttention,
+        in_channels: int,
+        channels: int,
+        hidden: int,
+        dropout: float,
+        drop_path: float,
+        stride: Box,
+    ) -> None:
+        super().__init__()
+        self._stride = stride
+        self.norm1 = _norm(in_channels)
+        self.attn = attention
+        self.proj = linear(in_channels, channels) if in_channels != channels else None
+        self.drop_path = DropPath(drop_path)
+        self.norm2 = _norm(channels)
+        self.mlp = Mlp(channels, hidden, dropout=dropout)
+
+    def forward(self, tokens: paddle.Tensor, grid: Box) -> Tuple[paddle.Tensor, Box]:
+        """Tokens [N, 1 + T*H*W, in_channels] of a grid to [N, 1 + T'*H'*W', channels] and theirs."""
+        normed = self.norm1(tokens)
+        pooled, pooled_grid = self.attn(normed, grid)
+        residual = tokens if self.proj is None else self.proj(normed)
+        tokens = self._pooled(residual, grid) + self.drop_path(pooled)
+        return tokens + self.drop_path(self.mlp(self.norm2(tokens))), pooled_grid
+
+    def _pooled(self, tokens: paddle.Tensor, grid: Box) -> paddle.Tensor:
+        if max(self._stride) == 1:
+            return tokens
+        channels = tokens.shape[-1]
+        clip = tokens[:, 1:].transpose([0, 2, 1]).reshape([-1, channels, *grid])
+        kernel = [step + 1 if step > 1 else 1 for step in self._stride]
+        clip = F.max_pool3d(clip, kernel, self._stride, [side // 2 for side in kernel])
+        return paddle.concat([tokens[:, :1], clip.flatten(2).transpose([0, 2, 1])], axis=1)
+
+
+@BACKBONES.register()
+class MViT(nn.Layer):
+    """MViTv2 with a class token. It takes clips of any size; a traced program is for one size.
+
+    The tables of relative positions are made for clips of `num_frames` and `crop_size`, and are interpolated
+    for clips of another size.
+
+    Args:
+        pretrained: weights to start from.
+        num_frames, crop_size: frames and side in pixels of the clips that the tables are made for.
+        embed_dim: channels of the first stage; each further stage doubles them.
+        depths: blocks of each stage. S: [1, 2, 11, 2]; B: [2, 3, 16, 3].
+        num_heads: heads of attention in the first stage; each further stage doubles them.
+        kv_stride: stride of keys and values in space in the first stage; each further stage halves it.
+        patch_kernel: frames, rows and columns of a patch; patches begin 2 frames and 4 pixels apart.
+        mlp_ratio: hidden channels of the perceptrons for one channel.
+        qkv_bias: whether queries, keys and values have a bias.
+        drop_rate: dropout after the perceptrons and the attention.
+        drop_path_rate: stochastic depth of the last block; it rises from 0 in the first.
+
+    Attributes:
+        out_channels: channels of the feature.
+        stage_layers: `stem`, `block1` and so on; see `modeling.stages`.
+
+    Raises:
+        ConfigError: the heads do not divide the channels.
+
+    Reference: Li et al., "MViTv2: Improved Multiscale Vision Transformers for Classification and Detection",
+    arXiv 2112.01526.
+    """
+
+    data_format = "NC"
+    has_fixed_size: ClassVar[bool] = True
+    takes_multigrid: ClassVar[bool] = False
+    no_weight_decay: ClassVar[Sequence[str]] = ("rel_pos_", "cls_token")
+
+    def __init__(
+        self,
+        pretrained: Optional[str] = None,
+        num_frames: Size = 16,
+        crop_size: Size = 224,
+        embed_dim: Size = 96,
+        depths: Sequence[Size] = (1, 2, 11, 2),
+        num_heads: Size = 1,
+        kv_stride: Size = 8,
+        patch_kernel: Tuple[Size, Size, Size] = (3, 7, 7),
+        mlp_ratio: NonNegative = 4.0,
+        qkv_bias: bool = True,
+        drop_rate: Share = 0.0,
+        drop_path_rate: Share = 0.2,
+    ) -> None:
+        super().__init__()
+        if embed_dim % num_heads:
+            raise ConfigError(
+                [f"MODEL.backbone.num_heads={num_heads}: does not divide embed_dim={embed_dim}"]
+            )
+        self.pretrained = pretrained
+        self._clip = (num_frames, crop_size, crop_size)
+        self._told: Set[Box] = {self._clip}
+        self.patch_embed = PatchEmbed(embed_dim, (patch_kernel[0], patch_kernel[1], patch_kernel[2]))
+        self.cls_token = self.create_parameter(
+            [1, 1, embed_dim], default_initializer=nn.initializer.TruncatedNormal(std=0.02)
+        )
+        grid = box(max(side // step, 1) for side, step in zip(self._clip, _PATCH))
+        rates = iter(drop_path_rates(drop_path_rate, sum(depths)))
+        channels, blocks = embed_dim, []
+        for stage, depth in enumerate(depths):
+            for index in range(depth):
+                step = 2 if stage and not index else 1
+                in_channels, channels = channels, embed_dim * 2**stage
+                stride, kv_stride = (1, step, step), max(kv_stride // step, 1)
+                attention = PooledAttention(
+                    in_channels,
+                    channels,
+                    num_heads * 2**stage,
+                    qkv_bias,
+                    drop_rate,
+                    stride,
+                    (1, kv_stride, kv_stride),
+                    grid,
+                )
+                hidden = int(channels * mlp_ratio)
+                blocks.append(
+                    MViTBlock(attention, in_channels, channels, hidden, drop_rate, next(rates), stride)
+                )
+                grid = box(max(side // each, 1) for side, each in zip(grid, stride))
+        self.blocks = nn.LayerList(blocks)
+        self.out_channels = channels
+        self.norm = _norm(channels)
+        self.stage_layers: Dict[str, List[str]] = {"stem": ["patch_embed", "cls_token"]}
+        for index in range(len(blocks)):
+            self.stage_layers[f"block{index + 1}"] = [f"blocks.{index}"]
+        self.stage_layers["head"] = ["norm"]
+
+    def forward(self, clips: paddle.Tensor) -> paddle.Tensor:
+        """Clips, float [N, 3, T, H, W], to the feature of the class token, [N, out_channels]."""
+        self._tell(box(clips.shape[2:]))
+        patches = self.patch_embed(clips)
+        grid = box(patches.shape[1:4])
+        tokens = patches.flatten(1, 3)
+        tokens = paddle.concat([self.cls_token + 0 * tokens[:, :1], tokens], axis=1)  # for each of N
+        for block in self.blocks:
+            tokens, grid = block(tokens, grid)
+        return self.norm(tokens[:, 0])
+
+    def _tell(self, clip: Box) -> None:
+        if clip not in self._told:
+            self._told.add(clip)
+            text = "tables of positions, made for clips of %s, are interpolated for clips of %s (T×H×W)"
+            logger.info(text, *("×".join(map(str, each)) for each in (self._clip, clip)))
+
+    def fitted_position_table(
+        self, name: str, value: np.ndarray, shape: Sequence[int]
+    ) -> Optional[np.ndarray]:
+        """A table of relative positions interpolated to this network's length; None for what is no table."""
+        if "rel_pos_" not in name or value.ndim != 2 or value.shape[1] != shape[1]:
+            return None
+        return resized(paddle.to_tensor(value), value.shape[:1], shape[:1]).numpy()
+
+
+def _distances(num_queries: int, num_keys: int) -> np.ndarray:
+    """Which row of a table each pair of places along an axis takes, int64 [queries * keys].
+
+    The side with fewer places has them farther apart; a fraction of a row is cut off.
+    """
+    queries = np.arange(num_queries)[:, None] * max(num_keys / num_queries, 1.0)
+    keys = (num_keys - 1 - np.arange(num_keys)) * max(num_queries / num_keys, 1.0)
+    return (queries + keys).astype("int64").ravel()
+
+
+def _places(grid: Box) -> np.ndarray:
+    """For each key a 1 at its place along each axis, float32 [1 + T*H*W, T + H + W]; the first has none."""
+    places = np.indices(grid).reshape([3, -1])
+    rows = np.concatenate([np.eye(side)[place] for side, place in zip(grid, places)], axis=1)
+    return np.concatenate([np.zeros((1, rows.shape[1])), rows]).astype("float32")

@@ -1,0 +1,138 @@
+"""Windows of tokens: a grid divided into boxes, which shift by half a box from block to block.
+
+Reference: Liu et al., "Video Swin Transformer", arXiv 2106.13230, section 3.2.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Callable, Hashable, Iterable, Sequence, Tuple
+
+import numpy as np
+import paddle
+import paddle.nn.functional as F
+
+Box = Tuple[int, int, int]  # along T, H, W
+_APART = -100.0  # added to the scores of tokens that do not see each other
+
+
+def box(sides: Iterable[int]) -> Box:
+    """Three numbers as a tuple, (T, H, W)."""
+    t, h, w = sides
+    return t, h, w
+
+
+class Windows:
+    """How a grid of tokens [T, H, W] divides into windows.
+
+    Along an axis that is no longer than the window, the window is as long as the axis and does not shift.
+    Along the others, zeros fill the last window; they are tokens like all others.
+
+    Args:
+        grid: tokens along T, H, W.
+        window: tokens of a whole window along T, H, W.
+
+    Attributes:
+        size: tokens of a window along T, H, W.
+        shift: by how many tokens the shifted windows begin later.
+    """
+
+    def __init__(self, grid: Sequence[int], window: Box) -> None:
+        pairs = list(zip(grid, window))
+        self.size = box(min(side, whole) for side, whole in pairs)
+        self.shift = box(0 if side <= whole else whole // 2 for side, whole in pairs)
+        self._grid = box(grid)
+        self._padded = box(-(-side // part) * part for side, part in zip(grid, self.size))
+
+    @property
+    def num_tokens(self) -> int:
+        """In one window."""
+        return self.size[0] * self.size[1] * self.size[2]
+
+    def split(self, tokens: paddle.Tensor, shifted: bool) -> paddle.Tensor:
+        """Tokens [N, T, H, W, C] to windows [N * windows, tokens of a window, C]."""
+        if self._padded != self._grid:
+            t, h, w = (whole - side for whole, side in zip(self._padded, self._grid))
+            tokens = F.pad(tokens, [0, w, 0, h, 0, t], data_format="NDHWC")
+        if shifted and any(self.shift):
+            tokens = paddle.roll(tokens, [-step for step in self.shift], [1, 2, 3])
+        (t, h, w), (_, num_h, num_w) = self.size, self._counts
+        channels = tokens.shape[-1]
+        # six axes at most: Paddle transposes more of them element by element on a CPU
+        boxes = tokens.reshape([-1, t, num_h, h, num_w, w * channels]).transpose([0, 2, 4, 1, 3, 5])
+        return boxes.reshape([-1, self.num_tokens, channels])
+
+    def join(self, windows: paddle.Tensor, shifted: bool) -> paddle.Tensor:
+        """What `split` made back to tokens [N, T, H, W, C]."""
+        (t, h, w), (_, num_h, num_w) = self.size, self._counts
+        channels = windows.shape[-1]
+        boxes = windows.reshape([-1, num_h, num_w, t, h, w * channels]).transpose([0, 3, 1, 4, 2, 5])
+        tokens = boxes.reshape([-1, *self._padded, channels])
+        if shifted and any(self.shift):
+            tokens = paddle.roll(tokens, list(self.shift), [1, 2, 3])
+        if self._padded != self._grid:
+            t, h, w = self._grid
+            tokens = tokens[:, :t, :h, :w]
+        return tokens
+
+    def mask(self) -> paddle.Tensor:
+        """What to add to the scores of shifted windows, float32 [windows, tokens, tokens].
+
+        It keeps apart the tokens of a window that were not neighbours before the shift.
+        """
+        return constant(_mask, self._padded, self.size, self.shift)
+
+    @property
+    def _counts(self) -> Box:
+        return box(whole // part for whole, part in zip(self._padded, self.size))
+
+
+def relative_positions(window: Box, num_tokens: int) -> paddle.Tensor:
+    """Which row of a table of relative positions each pair of tokens takes, int64 [num_tokens ** 2].
+
+    The table has a row for each offset between two tokens of a whole window; the last axis runs fastest.
+
+    Args:
+        window: tokens of a whole window along T, H, W.
+        num_tokens: of a window that may be smaller. Its tokens then take the rows of the first tokens of a
+            whole window, as in the original and in torchvision, whatever their own offsets are.
+    """
+    return constant(_relative_positions, tuple(window), num_tokens)
+
+
+def constant(array_of: Callable[..., np.ndarray], *arguments: Hashable) -> paddle.Tensor:
+    """The array that a pure function computes of some arguments, as a tensor on the current device.
+
+    It is computed once and kept for later calls, so nothing is copied to the device in each step. In a traced
+    program it is a constant.
+    """
+    if not paddle.in_dynamic_mode():
+        return paddle.to_tensor(array_of(*arguments))
+    return _kept(array_of, arguments, paddle.get_device())
+
+
+@functools.lru_cache(maxsize=64)
+def _kept(array_of: Callable[..., np.ndarray], arguments: Tuple[Hashable, ...], device: str) -> paddle.Tensor:
+    return paddle.to_tensor(array_of(*arguments))
+
+
+def _mask(grid: Box, size: Box, shift: Box) -> np.ndarray:
+    regions = np.zeros(grid, "int32")
+    for axis, (side, part, step) in enumerate(zip(grid, size, shift)):
+        # the last window of an axis holds what was at its end, and what the shift brought from its start
+        places = np.arange(side)
+        numbers = (
+            np.where(places < side - part, 0, np.where(places < side - step, 1, 2)) if step else 0 * places
+        )
+        regions = regions * 3 + numbers.reshape([-1 if axis == each else 1 for each in range(3)])
+    (t, h, w), (num_t, num_h, num_w) = size, (side // part for side, part in zip(grid, size))
+    boxes = regions.reshape([num_t, t, num_h, h, num_w, w]).transpose([0, 2, 4, 1, 3, 5])
+    boxes = boxes.reshape([-1, t * h * w])
+    return np.where(boxes[:, :, None] != boxes[:, None], _APART, 0.0).astype("float32")
+
+
+def _relative_positions(window: Box, num_tokens: int) -> np.ndarray:
+    places = np.stack(np.meshgrid(*map(np.arange, window), indexing="ij")).reshape([3, -1])[:, :num_tokens]
+    t, h, w = places[:, :, None] - places[:, None] + (np.array(window) - 1)[:, None, None]
+    rows = (t * (2 * window[1] - 1) + h) * (2 * window[2] - 1) + w
+    return rows.ravel().astype("int64")
