@@ -9,6 +9,7 @@ import pytest
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.modeling import MacCounter
 from paddlevideo_fast.modeling.layers import EncoderBlock, SelfAttention, attend
+from paddlevideo_fast.modeling.layers.attention import fused_attend
 
 
 def attended(query, key, value, bias, scale):
@@ -34,6 +35,18 @@ def test_attention_is_a_weighted_mean(scale, has_bias):
         *map(paddle.to_tensor, (query, key, value)), paddle.to_tensor(bias) if has_bias else None, scale=scale
     )
     np.testing.assert_allclose(found.numpy(), expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("length", "value_length", "scale"), [(8, 8, None), (8, 8, 0.3), (13, 6, 1.0), (12, 12, None)]
+)
+def test_fused_attention_is_the_same_for_vectors_of_any_length(length, value_length, scale):
+    paddle.seed(0)
+    query, key = paddle.randn([2, 3, 5, length]), paddle.randn([2, 3, 7, length])
+    value = paddle.randn([2, 3, 7, value_length])
+    expected = attend(query, key, value, scale=scale)
+    found = fused_attend(query, key, value, scale=scale)
+    np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=1e-4, atol=1e-6)
 
 
 def test_self_attention_has_queries_keys_and_values_in_this_order():

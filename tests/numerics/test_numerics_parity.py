@@ -450,3 +450,85 @@ def test_videomae_gives_hugging_faces_logits_also_by_the_authors_names(tmp_path)
         for name, value in state.items()
     }
     assert set(convert_state("huggingface", newest, model).weights) == set(ours)
+
+
+def swin(**change: Any) -> paddle.nn.Layer:
+    backbone = {"patch_size": [2, 4, 4], "window_size": [8, 7, 7], "patch_norm": True, **change}
+    head = {"name": "I3DHead", "num_classes": 400, "in_channels": 768}
+    section = {"backbone": {"name": "SwinTransformer3D", **backbone}, "head": head}
+    return build_model({"framework": "RecognizerTransformer", **section})
+
+
+def mvit(**backbone: Any) -> paddle.nn.Layer:
+    head = {"name": "TransformerHead", "num_classes": 400, "in_channels": 768}
+    return build_model({"framework": "Recognizer3D", "backbone": {"name": "MViT", **backbone}, "head": head})
+
+
+@pytest.mark.parametrize(
+    ("name", "make", "parameters"),
+    [
+        ("torchvision_swin3d_t", swin, 28_158_070),
+        ("torchvision_mvit_v2_s_8x112", lambda: mvit(num_frames=8, crop_size=112), 34_470_160),
+        ("torchvision_mvit_v2_s_8x120", lambda: mvit(num_frames=8, crop_size=120), 34_471_696),
+    ],
+)
+def test_pyramids_give_torchvisions_logits(name, make, parameters):
+    reference, model = load(name), make()
+    result = convert_state("torchvision", {k: weight(k, s) for k, s in reference["state"].items()}, model)
+    assert {row.outcome for row in result.rows} == {"converted"}
+    assert not result.differences
+    assert count_parameters(model) == count(reference["state"]) == reference["parameters"] == parameters
+    fill(model, result.weights)
+    assert_close(logits_of(model, clips_of(reference)), reference)
+
+
+def test_swin_gives_paddlevideos_logits_also_from_the_authors_file(tmp_path):
+    reference = load("paddlevideo_swin_tiny")
+    head = {"name": "I3DHead", "num_classes": 7, "in_channels": 16}
+    backbone = {"name": "SwinTransformer3D", **reference["config"]}
+    model = build_model({"framework": "RecognizerTransformer", "backbone": backbone, "head": head})
+    linear = {
+        f"{name}.weight" for name, layer in model.named_sublayers() if isinstance(layer, paddle.nn.Linear)
+    }
+    state = {name: weight(name, shape, name in linear) for name, shape in reference["state"].items()}
+    fill(model, state)
+    assert_close(logits_of(model, clips_of(reference)), reference)
+    authors = {
+        name.replace("head.fc", "cls_head.fc_cls"): value.T if name in linear else value
+        for name, value in state.items()
+    }
+    authors["backbone.layers.0.blocks.0.attn.relative_position_index"] = np.zeros((18, 18), "int64")
+    for kind in ("swin", "mmaction2"):
+        result = convert_state(kind, authors, model)
+        assert result.is_whole
+        for name, value in state.items():
+            np.testing.assert_array_equal(result.weights[name], value)
+    # of ImageNet: without time, and with a classifier of its own
+    flat = {name[len("backbone.") :]: value for name, value in authors.items() if "cls_head" not in name}
+    flat["patch_embed.proj.weight"] = flat["patch_embed.proj.weight"].sum(axis=2)
+    for name in flat:
+        if name.endswith("bias_table"):
+            flat[name] = flat[name][:25]
+    flat["head.weight"], flat["head.bias"] = np.zeros((1000, 16), "float32"), np.zeros(1000, "float32")
+    result = convert_state("swin", flat, model)
+    assert result.is_whole
+    assert not [name for name in result.weights if name.startswith("head.")]
+    table = result.weights["backbone.layers.0.blocks.0.attn.relative_position_bias_table"]
+    np.testing.assert_allclose(
+        table, np.tile(flat["layers.0.blocks.0.attn.relative_position_bias_table"], (3, 1))
+    )
+
+
+def test_mvit_takes_pyslowfasts_names():
+    model = mvit(num_frames=4, crop_size=32, embed_dim=384, depths=[1, 1], kv_stride=2)
+    state = {}
+    for name, value in model.state_dict().items():
+        shape = value.shape if "rel_pos" in name or len(value.shape) != 2 else value.shape[::-1]
+        theirs = name.replace("backbone.", "").replace("head.fc", "head.projection")
+        state[theirs] = weight(theirs, shape)
+    result = convert_state("pyslowfast", state, model)
+    assert result.is_whole
+    assert {row.outcome for row in result.rows} == {"converted"}
+    np.testing.assert_array_equal(
+        result.weights["backbone.blocks.1.attn.qkv.weight"], state["blocks.1.attn.qkv.weight"].T
+    )

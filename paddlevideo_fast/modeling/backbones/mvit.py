@@ -129,20 +129,18 @@ class PooledAttention(nn.Layer):
         Returns:
             [N, heads, 1 + T*H*W, T' + H' + W'], zeros for the class token.
         """
-        t, h, w = grid
-        channels = query.shape[-1]
-        places = query[:, :, 1:].reshape([-1, t, h, w, channels])
-        rows_t, rows_h, rows_w = (
-            self._rows(axis, side, key_side) for axis, side, key_side in zip(_AXES, grid, key_grid)
-        )
-        along_t = paddle.matmul(places.reshape([-1, t, h * w, channels]), rows_t, transpose_y=True)
-        along_h = paddle.matmul(places.reshape([-1, h, w, channels]), rows_h, transpose_y=True)
-        columns = places.reshape([-1, h, w, channels]).transpose([0, 2, 1, 3])
-        along_w = paddle.matmul(columns, rows_w, transpose_y=True).transpose([0, 2, 1, 3])
-        each = [
-            along.reshape([-1, self._num_heads, t * h * w, side])
-            for along, side in zip((along_t, along_h, along_w), key_grid)
-        ]
+        channels, num_places = query.shape[-1], grid[0] * grid[1] * grid[2]
+        places = query[:, :, 1:].reshape([-1, *grid, channels])
+        each = []
+        for number, (axis, side, key_side) in enumerate(zip(_AXES, grid, key_grid)):
+            # this axis to the front, for one product with each of its rows
+            order = [number + 1, 0, *(other for other in (1, 2, 3) if other != number + 1), 4]
+            others = [size for other, size in enumerate(grid) if other != number]
+            flat = places.transpose(order).reshape([side, -1, channels])
+            along = paddle.matmul(flat, self._rows(axis, side, key_side), transpose_y=True)
+            back = [order.index(place) for place in range(5)]
+            along = along.reshape([side, -1, *others, key_side]).transpose(back)
+            each.append(along.reshape([-1, self._num_heads, num_places, key_side]))
         joined = paddle.concat(each, axis=-1)
         return paddle.concat([paddle.zeros_like(joined[:, :, :1]), joined], axis=2)
 
