@@ -53,12 +53,12 @@ CONVERTERS: Dict[str, Callable[[Mapping[str, np.ndarray], Network], Converter]] 
     "mmaction2": _mmaction2,
     "pyslowfast": PySlowFastConverter,
     "pytorchvideo": PyTorchVideoConverter,
-    "swin": SwinConverter,
     "torchvision": TorchvisionConverter,
     "huggingface": HuggingFaceVideoMAEConverter,
     "videomae": VideoMAEConverter,
     "timesformer": TimeSformerConverter,
     "tokshift": TokShiftConverter,
+    "swin": SwinConverter,
     "paddlevideo": PaddleVideoConverter,
 }
 
