@@ -10,7 +10,7 @@ from paddlevideo_fast.config import build
 from paddlevideo_fast.engine.checkpoint import portable_state, restore_optimizer
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.modeling import build_model
-from paddlevideo_fast.registry import OPTIMIZERS
+from paddlevideo_fast.registry import BACKBONES, OPTIMIZERS
 from paddlevideo_fast.solver import build_optimizer
 
 RATES = [0.1, 0.1, 0.02]
@@ -204,6 +204,25 @@ def test_layers_declare_what_has_no_decay_unless_the_config_says(words, decayed)
     recipe = build(OPTIMIZERS, {"name": "AdamW", "learning_rate": 0.1, "no_weight_decay_name": words})
     groups = recipe.groups(Network())
     assert {name for group in groups if group.decay for name in group.names} == decayed
+
+
+VIT = {"embed_dim": 16, "depth": 1, "num_heads": 2, "img_size": 32}
+SWIN = {"patch_size": [2, 4, 4], "embed_dim": 16, "depths": [1], "num_heads": [2], "window_size": [2, 4, 4]}
+MVIT = {"num_frames": 4, "crop_size": 32, "embed_dim": 16, "depths": [1, 1]}
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"), [("VisionTransformer", VIT), ("SwinTransformer3D", SWIN), ("MViT", MVIT)]
+)
+def test_what_the_transformers_declare_are_tables_and_tokens_of_theirs(name, arguments):
+    network = build(BACKBONES, {"name": name, **arguments})
+    groups = build(OPTIMIZERS, {"name": "AdamW", "learning_rate": 0.1}).groups(network)
+    decayed = {name for group in groups if group.decay for name in group.names}
+    assert decayed == {  # weights of layers, which lie below a layer of their own
+        name for name, value in network.named_parameters() if value.ndim > 1 and name.endswith(".weight")
+    }
+    names = dict(network.named_parameters())
+    assert all(any(word in each for each in names) for word in network.no_weight_decay)
 
 
 def test_no_decay_is_none():
