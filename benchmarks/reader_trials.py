@@ -262,11 +262,13 @@ def _differs(frame: np.ndarray, small: np.ndarray) -> bool:
     return found.shape != small.shape or int(np.abs(found - small).max()) > _OTHER_PIXELS
 
 
-def _ours(on_corrupt: OnCorrupt, trial: Trial) -> Given:
+def _ours(on_corrupt: OnCorrupt, trial: Trial, verify: bool = False) -> Given:
     given: List[Optional[Sequence[np.ndarray]]] = []
     replaced = []
     try:
         with open_video(trial.path, on_corrupt=on_corrupt) as reader:
+            if verify:
+                reader.verify()
             for positions in trial.reads:
                 before = reader.num_replaced
                 try:
@@ -316,6 +318,7 @@ def _indices(positions: Sequence[float], announced: int) -> List[int]:
 READERS: Dict[str, Callable[[Trial], Given]] = {
     "ours": functools.partial(_ours, "raise"),
     "ours, nearest": functools.partial(_ours, "nearest"),
+    "ours, checked": functools.partial(_ours, "raise", verify=True),
     "decord": _decord,
     "OpenCV": _opencv,
 }

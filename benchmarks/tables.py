@@ -595,7 +595,7 @@ def _halves(values: Sequence[float]) -> Tuple[Sequence[float], Sequence[float]]:
     return values[: len(values) // 2], values[len(values) // 2 :]
 
 
-_TRIED = ("ours", "ours, nearest", "decord", "OpenCV", "torchcodec")
+_TRIED = ("ours", "ours, checked", "ours, nearest", "decord", "OpenCV", "torchcodec")
 
 
 def _reader_trials(word: Word) -> List[List[str]]:
@@ -619,7 +619,11 @@ def _reader_trials(word: Word) -> List[List[str]]:
     return rows
 
 
-_OURS_TRIED = {"ours": "ours, `raise`", "ours, nearest": "ours, `nearest`"}
+_OURS_TRIED = {
+    "ours": "ours, `raise`",
+    "ours, checked": "ours, checked",
+    "ours, nearest": "ours, `nearest`",
+}
 
 
 def _reader_trials_files(word: Word) -> List[List[str]]:

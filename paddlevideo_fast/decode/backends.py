@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections import deque
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, get_args
 
 import cv2
@@ -192,10 +191,10 @@ def open_video(
 
 
 def check_video(source: Source, backend: str = "auto") -> Optional[str]:
-    """Decodes everything; returns the cause why that fails, or None for an intact video."""
+    """Decodes everything, see `VideoReader.verify`; returns why that fails, or None for an intact video."""
     try:
         with open_video(source, backend) as reader:
-            deque(reader, maxlen=0)
+            reader.verify()
     except VideoDecodeError as error:
         return error.cause
     return None

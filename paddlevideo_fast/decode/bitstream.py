@@ -12,6 +12,9 @@ import struct
 from functools import partial
 from typing import Any, Callable, Dict, FrozenSet, Iterable, List, Optional, Sequence, Tuple
 
+import av
+
+from paddlevideo_fast.decode.container import LIBAV_ERRORS, explain
 from paddlevideo_fast.decode.packets import (
     AV1_DECODERS,
     av1_starts,
@@ -77,9 +80,11 @@ def misplaced(packets: Sequence[Any], codec_context: Any) -> List[int]:
     else:
         return []
     odd = [place for place in odd if not is_sound(packets[place])]
-    # a packet that begins with zeros was overwritten where it stands: nothing near it has moved
+    # a packet that begins with zeros was overwritten where it stands, perhaps with the end of the one before:
+    # nothing near it has moved
     moved = [place for place in odd if any(memoryview(packets[place])[:_ZEROED])]
     near = {*odd, *(other for place in moved for other in range(place - _NEAR, place + _NEAR + 1))}
+    near.update(place - 1 for place in odd if place and not memoryview(packets[place - 1])[-1])
     return sorted(near.intersection(range(len(packets)))) if odd else []
 
 
@@ -151,3 +156,25 @@ def _has_many_zeros(data: Any) -> bool:
     data = bytes(data)
     at = data.find(_MANY_ZEROS)
     return at >= 0 and bool(data[at:].strip(b"\0"))
+
+
+def refused_by_another(packets: Iterable[Any], codec_context: Any) -> str:
+    """Why a second decoder refuses what the first one takes; empty where it does not, or there is none.
+
+    An arithmetic decoder makes a picture of any bytes. That bytes are left over only shows at the end of a
+    picture: libvpx looks there, libav's own decoder of VP9 does not.
+
+    Args:
+        packets: of the stream, from a key packet on.
+        codec_context: of the stream.
+    """
+    if codec_context.name != _VP9[0] or _VP9[1] not in av.codecs_available:
+        return ""
+    try:
+        other = av.CodecContext.create(_VP9[1], "r")
+        other.thread_count = 1
+        for packet in packets:
+            other.decode(packet)
+    except LIBAV_ERRORS as error:
+        return f"libvpx refuses a picture: {explain(error)}"
+    return ""

@@ -27,6 +27,10 @@ LIBAV_ERRORS = (av.FFmpegError, ValueError, OSError, IndexError)
 # A still image opens in libav as a video of one frame.
 _STILL_FORMATS = ("image2", "_pipe", "gif_pipe", "ico")
 
+# Encoders of a constant bit rate write zeros behind a picture (ISO 13818-2, 5.2.3); libav's test "bitstream"
+# takes them for damage. Without it, a rest that is not zero is still an error.
+_ZERO_STUFFED = ("mpeg1video", "mpeg2video")
+
 # Some writers count padding that they do not write.
 _SLACK_BYTES = 64
 
@@ -83,7 +87,8 @@ def _video_stream(source: VideoSource, container: Any) -> Any:
     codec = streams[0].codec_context
     codec.thread_count = 1  # more threads a worker only cost CPU time
     # Else libav paints over damage it sees, with what lies near it, and says nothing.
-    codec.options = {**codec.options, "err_detect": "bitstream+buffer+explode"}
+    checks = "buffer+explode" if codec.name in _ZERO_STUFFED else "bitstream+buffer+explode"
+    codec.options = {**codec.options, "err_detect": checks}
     return streams[0]
 
 

@@ -11,9 +11,11 @@ tells a hole is one of these, from the cheapest on:
 
 from __future__ import annotations
 
+import zlib
 from statistics import median
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
+from paddlevideo_fast.decode.packets import START_CODE
 from paddlevideo_fast.decode.source import VideoSource
 
 # libav's index of an AVI points at the header of a chunk, its packet at the content.
@@ -22,6 +24,7 @@ _AVI_LISTS = (b"rec ", b"movi", b"AVIX")
 
 _TS_PACKET_BYTES = 188
 _TS_MARK = b"G"
+_TS_ADAPTATION, _TS_PAYLOAD = 0x20, 0x10
 
 # So many marks in a row are no accident.
 _SURE = 5
@@ -70,7 +73,7 @@ def find_hole(
         if last >= announced:
             return f"has frames behind the {announced} bytes its header announces"
         return _lost_clusters(source, announced) or _ends_early(stream, packets)
-    cause = _CHECKS[name](source) if name in _CHECKS else ""
+    cause = _CHECKS[name](source, stream) if name in _CHECKS else ""
     return cause or time_goes_back(packets) or _time_jumps(packets)
 
 
@@ -125,24 +128,65 @@ _MATROSKA = {
 
 
 def _lost_clusters(source: VideoSource, announced: int) -> str:
-    """Whether the Segment of a Matroska file is more than a row of its parts; libav passes over unknown ones.
+    """Whether a Matroska file's Segment is more than a row of its parts; libav passes over unknown ones."""
+    for part in _parts(source, announced):
+        if part.kind not in _MATROSKA:
+            return f"no part of Matroska begins at byte {part.at}"
+    return ""
 
-    Reference: RFC 8794 and RFC 9559.
+
+class _Part(NamedTuple):
+    """A part of a Matroska file's Segment, such as a cluster.
+
+    Attributes:
+        at: where it begins.
+        kind: its EBML ID; 0: no part begins here.
+        first: where its content begins.
+        stop: where it ends; None: it does not say.
     """
+
+    at: int
+    kind: int
+    first: int
+    stop: Optional[int]
+
+
+def _parts(source: VideoSource, announced: int) -> Iterator[_Part]:
+    """The parts up to `announced`, or to the first that has no size. Reference: RFC 8794 and RFC 9559."""
     at = source.head().find(b"\x18\x53\x80\x67") + 4
     at += 9 - (source.read_at(at, 1) or b"\1")[0].bit_length()
     while at < announced:
         head = source.read_at(at, 12)
-        if not head or not head[0] or head[0] < 16:
-            return f"no part of Matroska begins at byte {at}"
-        num_id = 9 - head[0].bit_length()
-        if int.from_bytes(head[:num_id], "big") not in _MATROSKA or num_id >= len(head) or not head[num_id]:
-            return f"no part of Matroska begins at byte {at}"
+        num_id = 9 - head[0].bit_length() if head else 0
+        if not 0 < num_id < 5 or num_id >= len(head) or not head[num_id]:
+            yield _Part(at, 0, at, None)
+            return
         num_size = 9 - head[num_id].bit_length()
-        size = int.from_bytes(head[num_id : num_id + num_size], "big") & ((1 << 7 * num_size) - 1)
-        if size == (1 << 7 * num_size) - 1:
-            return ""  # a cluster that does not say its size
-        at += num_id + num_size + size
+        unknown = (1 << 7 * num_size) - 1
+        size = int.from_bytes(head[num_id : num_id + num_size], "big") & unknown
+        first = at + num_id + num_size
+        stop = first + size if size != unknown else None
+        yield _Part(at, int.from_bytes(head[:num_id], "big"), first, stop)
+        if stop is None:
+            return
+        at = stop
+
+
+# At the beginning of a part: the element CRC-32 with 4 bytes, of all that follows.
+_CHECKSUM = b"\xbf\x84"
+
+
+def wrong_checksum(source: VideoSource, announced: int) -> str:
+    """Which cluster of a Matroska file has other bytes than its checksum says; empty where none has.
+
+    FFmpeg writes checksums into Matroska, and none into WebM.
+    """
+    for part in _parts(source, announced):
+        if part.kind == _CLUSTER and part.stop and source.read_at(part.first, 2) == _CHECKSUM:
+            begin = part.first + len(_CHECKSUM)
+            content = source.read_at(begin, part.stop - begin)
+            if zlib.crc32(content[4:]) != int.from_bytes(content[:4], "little"):
+                return f"the checksum of the cluster at byte {part.at} is wrong"
     return ""
 
 
@@ -201,7 +245,7 @@ def chunks_of(listed: Sequence[int]) -> List[int]:
     return [position + CHUNK_HEADER_BYTES for position in listed]
 
 
-def _loose_boxes(source: VideoSource) -> str:
+def _loose_boxes(source: VideoSource, stream: Any) -> str:
     """Whether a fragmented MP4 is more than a row of boxes, or its fragments are not in order."""
     at, last = 0, -1
     size_of_file = source.check()
@@ -235,8 +279,8 @@ def boxes(source: VideoSource) -> Iterator[Tuple[int, int, bytes]]:
         at += size
 
 
-def _lost_sync(source: VideoSource) -> str:
-    """Whether MPEG-TS is more than a row of packets, or begins or ends within one.
+def _lost_sync(source: VideoSource, stream: Any) -> str:
+    """Whether MPEG-TS is more than a row of packets, or ends within one, or a frame has no beginning.
 
     Some formats have 4 bytes in front of each packet, others 16 behind it.
     """
@@ -248,11 +292,33 @@ def _lost_sync(source: VideoSource) -> str:
             if wrong < len(marks):
                 return f"no packet of MPEG-TS begins at byte {first + wrong * size}"
             is_cut = first + (len(marks) - 1) * size + _TS_PACKET_BYTES > len(data)
-            return "ends within a packet of MPEG-TS" if is_cut else ""
+            return "ends within a packet of MPEG-TS" if is_cut else _lost_starts(data, first, size, stream.id)
     return "no packets of MPEG-TS are at its beginning"
 
 
-def _lost_packs(source: VideoSource) -> str:
+def _lost_starts(data: bytes, first: int, size: int, stream_id: int) -> str:
+    """Whether a packet of MPEG-TS should begin a frame, and does not; libav then leaves the frame out.
+
+    Reference: ISO 13818-1, 2.4.3.
+    """
+    high, low = (
+        0x40 | stream_id >> 8,
+        stream_id & 255,
+    )  # with "payload unit start", without error and priority
+    heads, lows = data[first + 1 :: size], data[first + 2 :: size]
+    at = heads.find(high)
+    while at >= 0:
+        packet = first + at * size
+        flags = data[packet + 3]
+        start = packet + 4 + (1 + data[packet + 4] if flags & _TS_ADAPTATION else 0)
+        is_frame = lows[at] == low and flags & _TS_PAYLOAD and start + 3 <= packet + _TS_PACKET_BYTES
+        if is_frame and data[start : start + 3] != START_CODE:
+            return f"no frame begins in the packet of MPEG-TS at byte {packet}"
+        at = heads.find(high, at + 1)
+    return ""
+
+
+def _lost_packs(source: VideoSource, stream: Any) -> str:
     """Whether an MPEG program stream is more than a row of packs and packets, or ends within a pack.
 
     Reference: ISO 13818-1, 2.5.3; ISO 11172-1, 2.4.3.
@@ -272,7 +338,7 @@ def _lost_packs(source: VideoSource) -> str:
     return "ends within a pack" if at > len(data) or kind == 0xBA else ""
 
 
-_CHECKS: Dict[str, Callable[[VideoSource], str]] = {
+_CHECKS: Dict[str, Callable[[VideoSource, Any], str]] = {
     "mpegts": _lost_sync,
     "mpeg": _lost_packs,
     "mov,mp4,m4a,3gp,3g2,mj2": _loose_boxes,

@@ -14,7 +14,7 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Set,
 import numpy as np
 from av import Packet
 
-from paddlevideo_fast.decode.bitstream import damage_test, misplaced
+from paddlevideo_fast.decode.bitstream import damage_test, misplaced, refused_by_another
 from paddlevideo_fast.decode.colour import RgbConverter
 from paddlevideo_fast.decode.container import (
     LIBAV_ERRORS,
@@ -24,7 +24,7 @@ from paddlevideo_fast.decode.container import (
     open_packets,
 )
 from paddlevideo_fast.decode.headers import HeaderChanges
-from paddlevideo_fast.decode.holes import begins_with_key
+from paddlevideo_fast.decode.holes import begins_with_key, wrong_checksum
 from paddlevideo_fast.decode.index_cache import IndexCache, Pool, SeekingPackets, StoredIndex, state_of
 from paddlevideo_fast.decode.numbering import MOST_REORDERED, Hole, number_frames
 from paddlevideo_fast.decode.packets import (
@@ -239,6 +239,15 @@ class PictureDecoder:
                     if run != self._num_runs:
                         raise RuntimeError("a reader that is being iterated was read from")
 
+    def hidden_damage(self) -> str:
+        """What shows damage that the decoder passes over; empty where nothing does."""
+        cause = ""
+        if "matroska" in self._container.format.name:
+            cause = wrong_checksum(self._source, self._source.check())
+            self._source.release()
+        packets = (self._packets[place] for place in range(self._first_key, len(self._packets)))
+        return cause or refused_by_another(packets, self._codec)
+
     def _is_recovering(self, place: int) -> bool:
         """Whether a corrupt picture may be one before the point from which on a stream can be decoded.
 
@@ -436,6 +445,13 @@ class PyAVReader(VideoReader):
         if expected < stop:
             cause = self._decoder.damage or "the decoder does not give it"
             raise VideoDecodeError(self.path, f"frame {expected} is damaged or missing: {cause}")
+
+    def verify(self) -> None:
+        """See `VideoReader`."""
+        super().verify()
+        cause = self._decoder.hidden_damage()
+        if cause:
+            raise VideoDecodeError(self.path, f"damaged: {cause}")
 
     def _is_part(self, first: int, stop: int) -> bool:
         return (first, stop) != (0, self.num_frames)

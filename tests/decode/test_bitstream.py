@@ -238,3 +238,76 @@ def test_an_avi_whose_index_is_lost(clips, tmp_path):
         path.write_bytes(damaged)
         assert check_video(path)
         assert wrong_frames(path) == []
+
+
+def test_zeros_that_fill_up_a_constant_bit_rate(tmp_path):
+    """MPEG-2 at a rate that small pictures do not need: zeros stand behind the last slice of each."""
+    rate = {"b": "800000", "minrate": "800000", "maxrate": "800000", "bufsize": "400000"}
+    for name in ("clip.mpg", "clip.ts", "clip.mkv"):
+        path = tmp_path / name
+        write_clip(path, 20, codec="mpeg2video", gop=6, options=rate)
+        assert max(len(data) - len(data.rstrip(b"\0")) for data in map(bytes, packets_of(path))) > 64
+        assert check_video(path) is None, name
+        with open_video(path) as reader:
+            assert [read_number(frame) for frame in reader] == list(range(20))
+
+
+@pytest.mark.parametrize("name", ["hevc.mp4", "h264.mp4"])
+def test_zeros_from_one_picture_into_the_next(name, clips, tmp_path):
+    """The picture before ends with zeros, as with padding; that the next one begins with them tells."""
+    data, packets = (clips / name).read_bytes(), packets_of(clips / name)
+    for place in (4, 13, 24):
+        border = packets[place].pos
+        assert packets[place - 1].pos + packets[place - 1].size == border
+        for before in (20, 50):
+            path = tmp_path / name
+            path.write_bytes(with_zeros(data, border - before, before + 20))
+            assert check_video(path)
+            for on_corrupt in ("raise", "nearest"):
+                assert wrong_frames(path, on_corrupt) == []
+
+
+def test_a_frame_of_a_transport_stream_without_its_beginning(clips, tmp_path):
+    """libav leaves the frame out; the counters of the packets are those of a whole file."""
+    data = (clips / "h264.ts").read_bytes()
+    begins = [packet.pos for packet in packets_of(clips / "h264.ts")]
+    path = tmp_path / "clip.ts"
+    for begin in begins[3:20:4]:
+        start = data.index(b"\0\0\1\xe0", begin)  # of the stream with video
+        path.write_bytes(with_zeros(data, start, 6))
+        with pytest.raises(
+            VideoDecodeError, match=f"no frame begins in the packet of MPEG-TS at byte {begin}"
+        ):
+            open_video(path)
+
+
+def test_what_only_a_check_sees(clips, tmp_path):
+    """Bytes that changed places within pictures of VP9; libvpx counts what is left over of a picture."""
+    data = (clips / "vp9.webm").read_bytes()
+    key = packets_of(clips / "vp9.webm")[0]
+    begin, path = data.index(bytes(key)[:40]), tmp_path / "vp9.webm"
+    num_wrong = 0
+    for first in range(begin + 30, begin + key.size - 100, 61):
+        path.write_bytes(
+            data[:first] + data[first + 40 : first + 80] + data[first : first + 40] + data[first + 80 :]
+        )
+        if wrong_frames(path):
+            num_wrong += 1
+            assert "libvpx refuses a picture" in str(check_video(path)), first
+    assert num_wrong
+
+
+@pytest.mark.parametrize("codec", ["libx264", "mjpeg"])
+def test_checksums_of_matroska(codec, tmp_path):
+    """Any other bit within a cluster is damage to `check_video`, whether pictures show it or not."""
+    path = tmp_path / "clip.mkv"
+    write_clip(path, 12, codec=codec, pix_fmt="yuvj420p" if codec == "mjpeg" else "yuv420p")
+    assert check_video(path) is None
+    data = path.read_bytes()
+    causes = []
+    for packet in packets_of(path):
+        at = data.index(bytes(packet)) + packet.size // 2
+        causes.append(check_video(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]))
+    assert None not in causes
+    cluster = data.index(b"\x1f\x43\xb6\x75")
+    assert f"damaged: the checksum of the cluster at byte {cluster} is wrong" in causes
