@@ -158,6 +158,7 @@ _WORDS: Dict[str, str] = {
     "files": "文件",
     "ours, `raise`": "本工具，`raise`",
     "ours, `nearest`": "本工具，`nearest`",
+    "ours, `raise`, after a check": "本工具，检查后 `raise`",
     "decord": "decord",
     "torchcodec": "torchcodec",
     "{} intact files": "{} 个完好的文件",
@@ -621,7 +622,7 @@ def _reader_trials(word: Word) -> List[List[str]]:
 
 _OURS_TRIED = {
     "ours": "ours, `raise`",
-    "ours, checked": "ours, checked",
+    "ours, checked": "ours, `raise`, after a check",
     "ours, nearest": "ours, `nearest`",
 }
 

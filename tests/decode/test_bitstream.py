@@ -268,7 +268,7 @@ def test_zeros_from_one_picture_into_the_next(name, clips, tmp_path):
 
 
 def test_a_frame_of_a_transport_stream_without_its_beginning(clips, tmp_path):
-    """libav leaves the frame out; the counters of the packets are those of a whole file."""
+    """The demuxer leaves the frame out; the counters of the packets are those of a whole file."""
     data = (clips / "h264.ts").read_bytes()
     begins = [packet.pos for packet in packets_of(clips / "h264.ts")]
     path = tmp_path / "clip.ts"

@@ -6,6 +6,8 @@ import shutil
 
 import pytest
 
+from tests.support.numbered_clips import write_clip
+
 BUILD, CHECK = "data/build_file_list.py", "data/check_videos.py"
 
 
@@ -75,7 +77,11 @@ def test_check_names_bad_videos(videos, broken_videos, run_script, tmp_path):
     with_hole[begin : begin + 600] = bytes(600)
     (tmp_path / "hole.avi").write_bytes(with_hole)
     bad = [f"{broken_videos[kind]} 1" for kind in ("text", "missing", "damaged")]
-    bad.append(f"{tmp_path}/hole.avi 1")
+    write_clip(tmp_path / "bit.mkv", 6, codec="mjpeg", pix_fmt="yuvj420p")  # decodes; the checksum differs
+    flipped = bytearray((tmp_path / "bit.mkv").read_bytes())
+    flipped[flipped.index(b"\xff\xda") + 200] ^= 1
+    (tmp_path / "bit.mkv").write_bytes(flipped)
+    bad += [f"{tmp_path}/hole.avi 1", f"{tmp_path}/bit.mkv 1"]
     (tmp_path / "all.list").write_text("\n".join([good[0], *bad, "", good[1]]) + "\n")
     done = run_script(
         CHECK, tmp_path / "all.list", "--workers=2", "--output", tmp_path / "clean.list", check=False
@@ -85,8 +91,8 @@ def test_check_names_bad_videos(videos, broken_videos, run_script, tmp_path):
     assert f"bad: {broken_videos['missing']}: no such file" in done.stdout
     failures = [line.split("\t") for line in (tmp_path / "clean.failures.txt").read_text().splitlines()]
     assert [f"{path} 1" for path, _ in failures] == bad
-    assert [f"bad: {path}: {cause}" for path, cause in failures] == done.stdout.splitlines()[-4:]
-    assert "2 of 6 are intact" in done.stderr
+    assert [f"bad: {path}: {cause}" for path, cause in failures] == done.stdout.splitlines()[-5:]
+    assert "2 of 7 are intact" in done.stderr
     assert run_script(CHECK, tmp_path / "clean.list").returncode == 0
 
 
