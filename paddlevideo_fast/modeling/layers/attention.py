@@ -129,8 +129,8 @@ class SelfAttention(nn.Layer):
         length, channels = x.shape[1:]
         qkv = self.qkv(x)
         if not self.key_bias:
-            bias = paddle.concat([self.q_bias, paddle.zeros_like(self.q_bias), self.v_bias])
-            qkv = qkv + bias.astype(qkv.dtype)
+            of_all = paddle.concat([self.q_bias, paddle.zeros_like(self.q_bias), self.v_bias])
+            qkv = qkv + of_all.astype(qkv.dtype)
         qkv = qkv.reshape([-1, length, 3, self.num_heads, channels // self.num_heads])
         query, key, value = qkv.transpose([2, 0, 3, 1, 4]).unbind()
         dropout = self.attention_dropout if self.training else 0.0
