@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar, Dict, Literal, Optional, Sequence, Type, Union
+from typing import Any, ClassVar, Dict, Literal, Optional, Sequence, Tuple, Type, Union
 
 import paddle
 import paddle.nn.functional as F
@@ -300,7 +300,9 @@ class VideoMAEHead(TokenHead):
 
 @HEADS.register()
 class ppTimeSformerHead(TokenHead):
-    """The head of PP-TimeSformer."""
+    """The head of PP-TimeSformer, whose bias has no weight decay."""
+
+    no_weight_decay: ClassVar[Tuple[str, ...]] = ("bias",)
 
 
 @HEADS.register()

@@ -15,6 +15,9 @@ from paddlevideo_fast.modeling import build_model
 
 ROOT = Path(__file__).resolve().parents[2]
 _SMALL_3D = "width_per_group: 4, stage_blocks: [1, 1, 1, 1]"
+_TINY_TRANSFORMER = (
+    "{name: VisionTransformer, img_size: 40, patch_size: 8, embed_dim: 24, depth: 2, num_heads: 2}"
+)
 _LEARNER = "{name: PPTSM_v2, num_seg: 8, scale: 0.125, class_num: 8}"
 _TEACHER = "{name: ResNetTSM, depth: 18, num_seg: 8, width: 4, stage_blocks: [1, 1, 1, 1]}"
 _TWO_NETWORKS = f"""
@@ -46,6 +49,13 @@ NETWORKS: Dict[str, Tuple[str, Tuple[str, ...]]] = {
         (
             f"MODEL.backbone={{name: ResNetSlow, {_SMALL_3D}}}",
             "MODEL.head={name: I3DHead, num_classes: 8, in_channels: 128}",
+        ),
+    ),
+    "timesformer": (
+        "slowfast",
+        (
+            f"MODEL={{framework: RecognizerTransformer, backbone: {_TINY_TRANSFORMER}, "
+            "head: {name: TimeSformerHead, num_classes: 8, in_channels: 24}}",
         ),
     ),
     "several": ("tsm", ("MODEL.head.activation=sigmoid",)),

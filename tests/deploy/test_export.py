@@ -64,6 +64,9 @@ def test_free_axes_take_other_shapes(trained, tmp_path):
     slowfast = trained("slowfast")
     with pytest.raises(ProgramError, match="give T a number"):
         export_model(slowfast.cfg, slowfast.weights, tmp_path, options=options)
+    transformer, options = trained("timesformer"), ExportOptions(input_shape=[8, -1, -1])
+    with pytest.raises(ProgramError, match="VisionTransformer is for clips of one size"):
+        export_model(transformer.cfg, transformer.weights, tmp_path, options=options)
 
 
 def test_the_settings_say_what_prediction_needs(trained, tmp_path):

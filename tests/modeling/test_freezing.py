@@ -56,6 +56,11 @@ NETWORKS = {
         {"name": "MoViNet", "num_classes": 3, "hidden_dim": 16},
         {"name": "MoViNetHead"},
     ),
+    "timesformer": (
+        "RecognizerTransformer",
+        {"name": "VisionTransformer", "img_size": 32, "embed_dim": 8, "depth": 2, "num_heads": 2},
+        {"name": "TimeSformerHead", "num_classes": 3, "in_channels": 8},
+    ),
     "i3d": (
         "Recognizer3D",
         {"name": "ResNetI3D", "width_per_group": 4, "stage_blocks": [1, 1, 1, 1]},

@@ -34,6 +34,16 @@ PPTSM_V2 = {
 }
 
 
+TIMESFORMER = {
+    "framework": "RecognizerTransformer",
+    "backbone": {
+        "name": "VisionTransformer", "img_size": 32, "embed_dim": 8, "depth": 2, "num_heads": 2, "num_seg": 4,
+        "drop_rate": 0.1, "attn_drop_rate": 0.1, "drop_path_rate": 0.5,
+    },
+    "head": {"name": "TimeSformerHead", "num_classes": 3, "in_channels": 8},
+}  # fmt: skip
+
+
 class DroppingBlock(paddle.nn.Layer):
     """A block with dropout inside, as transformers have."""
 
@@ -112,6 +122,7 @@ CASES = {
     "tsm": (TSM, {}),
     "slowfast": (SLOWFAST, {}),
     "pptsm_v2": (PPTSM_V2, {}),
+    "timesformer": (TIMESFORMER, {}),
     "dropout": (Dropping, {}),
     "splits": (TSM, {"splits": 3}),
     "shared statistics": (TSM, {"group": Alone()}),

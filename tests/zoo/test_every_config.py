@@ -84,6 +84,7 @@ def small(path: Path, files: Files, folder: Path) -> Any:
         shrink(config["PIPELINE"][name]["transform"], SHRINKAGE // (1 + ("mask_ratio" in config["MODEL"])))
     for part in parts_of(config["MODEL"]):
         part.pop("pretrained", None)
+    config.pop("GRADIENT_ACCUMULATION", None)  # it would make many passes of a step
     if "MULTIGRID" in config:
         config["MULTIGRID"]["bn_base_size"] = 1  # as the batches have one clip
     if "PRECISEBN" in config:

@@ -145,6 +145,7 @@ class FrameTransformer(nn.Layer):
     """
 
     data_format = "NC"
+    has_fixed_size: ClassVar[bool] = True  # of an exported program; see deploy.export
     no_weight_decay: ClassVar[Tuple[str, ...]] = ("cls_token", "pos_embed", "time_embed")
     injected: ClassVar[Tuple[str, ...]] = ("block",)
 
@@ -209,18 +210,9 @@ class FrameTransformer(nn.Layer):
         return self.create_parameter(shape, default_initializer=initializer)
 
     def tokens(self, clips: paddle.Tensor) -> paddle.Tensor:
-        """Clips [N, 3, T, H, W] to class tokens and patches with their positions, [N*T, 1 + P, channels].
-
-        Raises:
-            ConfigError: a program is exported with free sides, so that the number of patches is not known.
-        """
+        """Clips [N, 3, T, H, W] to class tokens and patches with their positions, [N*T, 1 + P, channels]."""
         patches = self.patch_embed(clips)
         sizes = tuple(patches.shape[2:])
-        if min(sizes) < 1:
-            name = type(self).__name__
-            raise ConfigError(
-                [f"MODEL.backbone.name={name}: a program of it is for one size; give H and W numbers"]
-            )
         x = patches.flatten(2).transpose([0, 2, 1])
         x = paddle.concat([self.cls_token + paddle.zeros_like(x[:, :1]), x], axis=1)
         positions = self.pos_embed
