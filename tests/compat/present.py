@@ -102,7 +102,7 @@ def config_keys(reference: str) -> Keys:
         heading = re.match(r"(#{2,}) (.+)", line)
         if heading:
             name = heading.group(2)
-            is_section = name.split(".")[0].isupper()
+            is_section = re.match(r"[A-Z_]+(\.|$)", name)  # X3D is none
             section, here = (name, name) if is_section else (section, f"{section} {name}")
             ignored = False
         elif line.startswith("Accepted without effect:"):

@@ -36,6 +36,7 @@ NETWORKS: Dict[str, Tuple[str, Tuple[str, ...]]] = {
     "slowfast": ("slowfast", ()),
     "tsn": ("tsn", ()),
     "videomae": ("vit", ("MODEL.backbone.depth=1",)),
+    "x3d": ("x3d", ()),
     "pptsm": ("tsm", ("MODEL.backbone.name=ResNetTweaksTSM", "MODEL.head.name=ppTSMHead")),
     "i3d": (
         "slowfast",

@@ -23,6 +23,7 @@ CONVERTER_OF = {
     "PaddleVideo": "paddlevideo",
     "PySlowFast": "pyslowfast",
     "PyTorchVideo": "pytorchvideo",
+    "torchvision": "torchvision",
 }
 ENDINGS = (".bin", ".pth", ".pyth", ".pkl", ".pdparams")
 
@@ -56,7 +57,8 @@ def test_every_folder_of_configs_has_a_metafile():
 
 @pytest.mark.parametrize("result", RESULTS, ids=lambda result: result.weights.rsplit("/", 1)[1])
 def test_a_result(result, warnings):
-    assert result.name.split()[0].lower().replace("-only", "").replace("v2", "") in result.config
+    network = result.name.split()[0].lower().replace("-only", "").replace("v2", "")
+    assert network.replace("(2+1)", "2plus1").partition("-")[0] in result.config
     assert 0 < result.top1 < (result.top5 or 100) <= 100
     assert CONVERTER_OF[result.toolkit] == result.converter
     assert result.converter in CONVERTERS
