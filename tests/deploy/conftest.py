@@ -18,6 +18,7 @@ _SMALL_3D = "width_per_group: 4, stage_blocks: [1, 1, 1, 1]"
 _TINY_TRANSFORMER = (
     "{name: VisionTransformer, img_size: 40, patch_size: 8, embed_dim: 24, depth: 2, num_heads: 2}"
 )
+_SMALL_SWIN = "patch_size: [2, 4, 4], embed_dim: 8, depths: [2, 1], num_heads: [1, 2], window_size: [3, 3, 4]"
 _LEARNER = "{name: PPTSM_v2, num_seg: 8, scale: 0.125, class_num: 8}"
 _TEACHER = "{name: ResNetTSM, depth: 18, num_seg: 8, width: 4, stage_blocks: [1, 1, 1, 1]}"
 _TWO_NETWORKS = f"""
@@ -57,6 +58,20 @@ NETWORKS: Dict[str, Tuple[str, Tuple[str, ...]]] = {
         (
             f"MODEL={{framework: RecognizerTransformer, backbone: {_TINY_TRANSFORMER}, "
             "head: {name: TimeSformerHead, num_classes: 8, in_channels: 24}}",
+        ),
+    ),
+    "swin": (
+        "slowfast",
+        (
+            f"MODEL.backbone={{name: SwinTransformer3D, {_SMALL_SWIN}}}",
+            "MODEL.head={name: I3DHead, num_classes: 8, in_channels: 16}",
+        ),
+    ),
+    "mvit": (
+        "slowfast",
+        (
+            "MODEL.backbone={name: MViT, num_frames: 8, crop_size: 32, embed_dim: 8, depths: [1, 1]}",
+            "MODEL.head={name: TransformerHead, num_classes: 8, in_channels: 16}",
         ),
     ),
     "several": ("tsm", ("MODEL.head.activation=sigmoid",)),

@@ -108,13 +108,14 @@ def test_the_command_writes_onnx_with_free_axes_or_says_why_not(trained, tmp_pat
 
 @needs_onnx
 @pytest.mark.parametrize(
-    "network", ["tsn", "videomae", "timesformer", "pptsm", "i3d", "slow", "x3d", "distillation"]
+    "network",
+    ["tsn", "videomae", "timesformer", "pptsm", "i3d", "slow", "x3d", "swin", "mvit", "distillation"],
 )
 def test_every_kind_of_network_converts(trained, tmp_path, network):
     run = trained(network)
     files = export_model(run.cfg, run.weights, tmp_path, options=FLOAT32)
-    side = {"i3d": 40, "slow": 40, "x3d": 40, "timesformer": 40, "videomae": 28}.get(network, 56)
-    deviates_nowhere(run, files.onnx, [(1, 8, side, side)], "float32")
+    side = {"tsn": 56, "pptsm": 56, "distillation": 56, "videomae": 28}.get(network, 40)
+    deviates_nowhere(run, files.onnx, [(1, 8, side, side), (3, 8, side, side)], "float32")
 
 
 def test_channels_last_are_refused_with_the_way_out(trained, tmp_path):
