@@ -24,6 +24,7 @@ CONVERTER_OF = {
     "PySlowFast": "pyslowfast",
     "PyTorchVideo": "pytorchvideo",
     "torchvision": "torchvision",
+    "Video Swin": "swin",
 }
 ENDINGS = (".bin", ".pth", ".pyth", ".pkl", ".pdparams")
 
