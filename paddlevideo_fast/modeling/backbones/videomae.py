@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Dict, List, Optional, Sequence, Tuple
 
+import numpy as np
 import paddle
 from paddle import nn
 
@@ -11,6 +12,8 @@ from paddlevideo_fast.config.types import NonNegative, Share, Size
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.modeling.layers import EncoderBlock, drop_path_rates, linear, sin_cos
 from paddlevideo_fast.registry import BACKBONES
+
+_FINE = 64  # positions in the smaller of the two tables of a program
 
 
 class FixedPositions:
@@ -31,11 +34,29 @@ class FixedPositions:
                 ["MODEL.backbone.name=VideoMAEViT: a program of it is for one size; give H and W as numbers"]
             )
         if not paddle.in_dynamic_mode():
-            return paddle.to_tensor(sin_cos(num_tokens, self.channels))
+            return self._in_program(num_tokens)
         key = f"{num_tokens} {paddle.get_device()}"
         if key not in self._tables:
             self._tables[key] = paddle.to_tensor(sin_cos(num_tokens, self.channels))
         return self._tables[key]
+
+    def _in_program(self, num_tokens: int) -> paddle.Tensor:
+        """The same from small tables: a program holds its constants as text, and a whole one has megabytes.
+
+        With position = coarse + fine, sin(x + y) = sin x cos y + cos x sin y, and likewise for the cosine.
+        """
+        channels = np.arange(self.channels)
+        rates = 10000.0 ** -(2 * (channels // 2) / self.channels)
+        fine, coarse = (
+            np.arange(_FINE)[:, None] * rates,
+            np.arange(0, num_tokens, _FINE)[:, None, None] * rates,
+        )
+        odd = channels % 2 == 1
+        beside_sine = np.where(odd, -np.sin(fine), np.cos(fine))
+        beside_cosine = np.where(odd, np.cos(fine), np.sin(fine))
+        parts = (np.sin(coarse), beside_sine, np.cos(coarse), beside_cosine)
+        sine, by_sine, cosine, by_cosine = (paddle.to_tensor(part.astype("float32")) for part in parts)
+        return (sine * by_sine + cosine * by_cosine).flatten(0, 1)[:num_tokens]
 
 
 class TubeletEmbedding(nn.Layer):
