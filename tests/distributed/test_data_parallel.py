@@ -83,6 +83,19 @@ def masked():
     })
 
 
+def transformer():
+    """A tiny TimeSformer."""
+    sizes = {"img_size": 8, "patch_size": 4, "embed_dim": 8, "depth": 1, "num_heads": 2, "num_seg": 4}
+    return build_model({
+        "framework": "RecognizerTransformer",
+        "backbone": {"name": "VisionTransformer", **sizes},
+        "head": {"name": "TimeSformerHead", "num_classes": 5, "in_channels": 8},
+    })
+
+
+MODELS = {"masked": masked, "transformer": transformer}
+
+
 def train(distribution, batch_size, accumulate_steps, clips_per_video, model, optimizer):
     optimizer, _ = build_optimizer(optimizer, model)
     loader = Loader(batch_size, distribution.rank, distribution.world_size, clips_per_video)
@@ -106,9 +119,11 @@ RUNS = {
         ("alone_accumulated", 4, 2, None),
         ("alone_several", 8, 1, None),
         ("alone_masked", 8, 1, None),
+        ("alone_transformer", 8, 1, None),
     ],
     2: [
         ("masked", 4, 1, {}),
+        ("transformer", 4, 1, {}),
         ("plain", 4, 1, {}),
         ("several", 4, 1, {}),
         ("accumulated", 2, 2, SMALL_BUFFERS),
@@ -129,8 +144,9 @@ for name, batch_size, accumulate_steps, exchange in RUNS[world_size]:
         continue
     paddle.seed(11)
     model, optimizer = Net(), OPTIMIZER
-    if "masked" in name:
-        model, optimizer = masked(), {**OPTIMIZER, "lr_multipliers": {}}
+    kind = name.replace("alone_", "")
+    if kind in MODELS:
+        model, optimizer = MODELS[kind](), {**OPTIMIZER, "lr_multipliers": {}}
     clips_per_video = 1 + name.endswith("several")
     np.savez(path, **train(distribution, batch_size, accumulate_steps, clips_per_video, model, optimizer))
 '''
@@ -141,6 +157,7 @@ ALONE = {
     "plain": "alone",
     "several": "alone_several",
     "masked": "alone_masked",
+    "transformer": "alone_transformer",
     "accumulated": "alone_accumulated",
     "sharded": "alone",
     "sharded_accumulated": "alone_accumulated",
@@ -168,7 +185,7 @@ def furthest(left, right):
     return max(np.abs(left[name] - right[name]).max() / np.abs(left[name]).max() for name in names)
 
 
-@pytest.mark.parametrize("name", ["plain", "accumulated", "several", "masked"])
+@pytest.mark.parametrize("name", ["plain", "accumulated", "several", "masked", "transformer"])
 def test_two_processes_take_the_steps_of_one(runs, name):
     for rank in (0, 1):
         assert furthest(runs(ALONE[name], 0), runs(name, rank)) < 1e-5
