@@ -12,6 +12,7 @@ from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.modeling import build_model, load_weights
 from paddlevideo_fast.modeling.freezing import frozen_parameters
 from paddlevideo_fast.modeling.layers import windows
+from paddlevideo_fast.modeling.recompute import recompute_stages
 
 SWIN = {
     "name": "SwinTransformer3D",
@@ -177,3 +178,19 @@ def test_frozen_stages_stay():
 def test_wrong_arguments_of_pyramids(make, change, message):
     with pytest.raises(ConfigError, match=message):
         make(**change)
+
+
+@pytest.mark.parametrize("make", [swin, mvit])
+def test_blocks_that_run_twice_give_the_same_gradients(make):
+    gradients = []
+    for again in (False, True):
+        paddle.seed(3)
+        model = make(drop_path_rate=0.5, drop_rate=0.1)
+        if again:
+            recompute_stages(model)
+        model.loss(model(clips(2, 3, 4, 32, 32)), paddle.to_tensor([0, 2])).backward()
+        gradients.append({name: value.grad for name, value in model.named_parameters()})
+    once, twice = gradients
+    for name, gradient in once.items():
+        assert (gradient is None) == (twice[name] is None)
+        assert gradient is None or (gradient == twice[name]).all()
