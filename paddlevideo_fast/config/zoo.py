@@ -130,7 +130,7 @@ def source_of_weights(file: str) -> str:
     if "config" in source:
         config = source["config"]
         return f"train {config} for it, or convert published weights: paddlevideo-fast zoo {config}"
-    return f"download it from {source['url']}" if source else ""
+    return source.get("how") or (f"download it from {source['url']}" if source else "")
 
 
 def maker_of_list(file: str) -> str:

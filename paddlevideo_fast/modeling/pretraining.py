@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, ClassVar, Dict, List, Literal, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 import paddle
@@ -147,6 +147,7 @@ class Pretrain(RecognizerTransformer):
         backbone: a `VideoMAEViT`.
         head: a `VideoMAEDecoder`.
         mask_ratio: share of the squares that are hidden; at least one is, and at least one is not.
+        first_weights: see `RecognizerTransformer`.
 
     Raises:
         ConfigError: the parts do not fit.
@@ -158,8 +159,14 @@ class Pretrain(RecognizerTransformer):
     data_formats = ("NLC",)
     has_classes = False
 
-    def __init__(self, backbone: nn.Layer, head: nn.Layer, mask_ratio: Share = 0.9) -> None:
-        super().__init__(backbone, head)
+    def __init__(
+        self,
+        backbone: nn.Layer,
+        head: nn.Layer,
+        mask_ratio: Share = 0.9,
+        first_weights: Literal["published", "fan_in"] = "published",
+    ) -> None:
+        super().__init__(backbone, head, first_weights=first_weights)
         self.mask_ratio = mask_ratio
         self._keys: Optional[Sequence[Tuple[int, ...]]] = None
 

@@ -41,7 +41,8 @@ RUN_PAGES += ["docs/en/imbalance.md"]
 RUN_PAGES += ["docs/en/performance.md", "docs/en/runtime.md", "docs/en/precision.md"]
 RUN_PAGES += ["docs/en/multigrid.md", "docs/en/scaling.md", "docs/en/distributed.md"]
 RUN_PAGES += ["docs/en/weights.md", "docs/en/evaluation.md", "docs/en/fine_tuning.md", "docs/en/inference.md"]
-RUN_PAGES += ["docs/en/command_line.md", "docs/en/extending.md"]
+RUN_PAGES += ["docs/en/command_line.md", "docs/en/extending.md", "docs/en/reading_videos.md"]
+RUN_PAGES += ["docs/en/several_labels.md", "docs/en/augmentation.md", "docs/en/videomae.md"]
 SETS = ("k400", "ucf101", "ssv2")
 
 _BLOCK = re.compile(
@@ -269,6 +270,11 @@ def followed(working_copy, run_in):
                     if command not in done:
                         done[command] = page, run_in(working_copy, as_python(shlex.split(command)))
     return done
+
+
+def test_all_pages_with_marked_commands_are_run():
+    marked = [page for page in PAGES if page.parent.name != "zh-CN" and any(b.mark for b in blocks(page))]
+    assert {name_of(page) for page in marked} - {"README_cn.md"} == set(RUN_PAGES)
 
 
 @pytest.mark.slow

@@ -181,6 +181,7 @@ def test_the_page_holds_everything_and_nothing_else(predictions, naming):
         class_rows(predictions, naming),
         hardest_rows(predictions, naming, 7),
         [Example("a.mp4", "run", NASTY, 0.5, sheet), Example("b.mp4", "run", "run", 0.987, sheet)],
+        {"what it restores": sheet},
         "MODEL:\n  name: <x>\n",
     )
     text = render(page)
@@ -201,7 +202,7 @@ def test_the_page_holds_everything_and_nothing_else(predictions, naming):
     assert words.count(NASTY) >= 4
     assert found.all("script") == []
     pictures = [attrs["src"] for attrs in found.all("img")]
-    assert len(pictures) == 3
+    assert len(pictures) == 4
     for source in pictures:
         kind, _, data = source.partition(";base64,")
         assert kind in ("data:image/png", "data:image/jpeg")
