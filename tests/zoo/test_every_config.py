@@ -1,6 +1,7 @@
 """Every YAML of configs/ trains two steps and validates: its own network, on real files, in small pictures.
 
-Only paths, batch sizes, sizes in pixels and the length of the run change. Nothing is saved.
+Only paths, batch sizes, sizes in pixels, the number of equal blocks of a transformer and the length of the
+run change. Nothing is saved.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ WIDTH_PX, HEIGHT_PX, NUM_FRAMES = 80, 64, 40
 SHRINKAGE = 14  # of the sizes in pixels: 224 becomes 16, of which a ResNet leaves one
 SIZES = ("short_size", "target_size", "min_size", "max_size", "crop_size")
 SMALL_ENOUGH_PX = 64
+MOST_BLOCKS = 2  # of a transformer, or of one of its stages: the others are like them
 
 
 class Files(NamedTuple):
@@ -84,6 +86,10 @@ def small(path: Path, files: Files, folder: Path) -> Any:
         shrink(config["PIPELINE"][name]["transform"], SHRINKAGE // (1 + ("mask_ratio" in config["MODEL"])))
     for part in parts_of(config["MODEL"]):
         part.pop("pretrained", None)
+        if "depths" in part:
+            part["depths"] = [min(depth, MOST_BLOCKS) for depth in part["depths"]]
+        elif "num_heads" in part or "VisionTransformer" in str(part.get("name")):
+            part["depth"] = MOST_BLOCKS
     config.pop("GRADIENT_ACCUMULATION", None)  # it would make many passes of a step
     if "MULTIGRID" in config:
         config["MULTIGRID"]["bn_base_size"] = 1  # as the batches have one clip
