@@ -24,15 +24,16 @@ class DataSet(NamedTuple):
     maker: str
 
 
+_MOTION = "paddlevideo-fast data motion"
+_SIX = "--classes left,right,up,down,grow,shrink"
 DATA_SETS = {  # by the folder below data/
     "k400": DataSet("Kinetics-400", "paddlevideo-fast data k400"),
     "ucf101": DataSet("UCF101", "paddlevideo-fast data ucf101"),
     "ssv2": DataSet("Something-Something V2", "paddlevideo-fast data ssv2"),
-    "motion": DataSet("motion", "paddlevideo-fast data motion"),
-    "motion_small": DataSet("motion", "paddlevideo-fast data motion --output data/motion_small --train 3000"),
-    "two_motions": DataSet(
-        "two motions", "paddlevideo-fast data motion --output data/two_motions --motions 2"
-    ),
+    "motion": DataSet("motion", _MOTION),
+    "motion_small": DataSet("motion", f"{_MOTION} --output data/motion_small --train 3000"),
+    "two_motions": DataSet("two motions", f"{_MOTION} --output data/two_motions --motions 2 {_SIX}"),
+    "six_motions": DataSet("six motions", f"{_MOTION} --output data/six_motions {_SIX}"),
 }
 
 
