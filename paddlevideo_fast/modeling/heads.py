@@ -287,7 +287,7 @@ class VideoMAEHead(TokenHead):
 
     def forward(self, features: paddle.Tensor) -> paddle.Tensor:
         """Tokens [N, L, in_channels] to logits [N, num_classes]."""
-        return super().forward(features)
+        return TokenHead.forward(self, features)
 
     def pool(self, features: paddle.Tensor) -> paddle.Tensor:
         """Tokens [N, L, in_channels] to their mean [N, in_channels]."""
@@ -295,7 +295,7 @@ class VideoMAEHead(TokenHead):
 
     def classify(self, pooled: paddle.Tensor) -> paddle.Tensor:
         """What `pool` gave to logits [N, num_classes]."""
-        return super().classify(self.fc_norm(pooled))
+        return TokenHead.classify(self, self.fc_norm(pooled))
 
 
 @HEADS.register()
@@ -476,4 +476,4 @@ class X3DHead(ClipHead):
 
     def classify(self, pooled: paddle.Tensor) -> paddle.Tensor:
         """What `pool` gave to logits [N, num_classes]."""
-        return super().classify(F.relu(self.lin_5(pooled)))
+        return ClipHead.classify(self, F.relu(self.lin_5(pooled)))

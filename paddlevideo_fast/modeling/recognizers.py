@@ -303,11 +303,11 @@ class RecognizerTransformer(Recognizer3D):
         """
         num_views = self._num_views(clips)
         if num_views == 1:
-            return super().forward(clips)
+            return Recognizer3D.forward(self, clips)  # Paddle 2 traces no super()
         channels, num_frames, height, width = clips.shape[1:]
         each = clips.reshape([-1, channels, num_views, num_frames // num_views, height, width])
         each = each.transpose([0, 2, 1, 3, 4, 5]).flatten(0, 1)
-        logits = super().forward(each)
+        logits = Recognizer3D.forward(self, each)
         return mean_logits(logits.reshape([-1, num_views, logits.shape[-1]]), self._average, self.activation)
 
     def features(self, clips: paddle.Tensor) -> Tuple[Union[Sequence[paddle.Tensor], paddle.Tensor]]:
@@ -324,7 +324,7 @@ class RecognizerTransformer(Recognizer3D):
             raise ConfigError(
                 [f"MODEL.runtime_cfg: {text} of the data set, so that each is a clip of its own"]
             )
-        return super().features(clips)
+        return Recognizer3D.features(self, clips)
 
     def _num_views(self, clips: paddle.Tensor) -> int:
         num_frames, of_view = clips.shape[2], self._frames_of_view

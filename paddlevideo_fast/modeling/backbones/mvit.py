@@ -111,8 +111,9 @@ class PooledAttention(nn.Layer):
     def _pooled(self, name: str, heads: paddle.Tensor, grid: Box) -> Tuple[paddle.Tensor, Box]:
         """Heads [N, heads, D, 1 + T*H*W] to pooled ones [N, heads, 1 + T'*H'*W', D], and their grid."""
         flat = heads.flatten(0, 1)
-        channels = flat.shape[1]
-        pooled = getattr(self, f"pool_{name}")(flat[:, :, 1:].reshape([-1, channels, *grid]))
+        pool = getattr(self, f"pool_{name}")
+        channels = pool.weight.shape[0]  # Paddle 2 knows none of a flattened tensor while it traces
+        pooled = pool(flat[:, :, 1:].reshape([-1, channels, *grid]))
         pooled_grid = box(pooled.shape[2:])
         joined = paddle.concat([flat[:, :, :1], pooled.flatten(2)], axis=2).transpose([0, 2, 1])
         normed = getattr(self, f"norm_{name}")(joined)

@@ -132,5 +132,5 @@ class X3D(StagedNetwork):
 
     def forward(self, clips: paddle.Tensor) -> List[paddle.Tensor]:
         """Clips, float [N, 3, T, H, W], to one feature map [N, out_channels, T, H/32, W/32]."""
-        (x,) = super().forward(clips)
+        (x,) = StagedNetwork.forward(self, clips)  # Paddle 2 traces no super()
         return [F.relu(self.conv_5_bn(self.conv_5(x)))]

@@ -53,7 +53,7 @@ class Windows:
         """Tokens [N, T, H, W, C] to windows [N * windows, tokens of a window, C]."""
         if self._padded != self._grid:
             t, h, w = (whole - side for whole, side in zip(self._padded, self._grid))
-            tokens = F.pad(tokens, [0, w, 0, h, 0, t], data_format="NDHWC")
+            tokens = F.pad(tokens, [0, 0, 0, t, 0, h, 0, w, 0, 0])  # from N to C
         if shifted and any(self.shift):
             tokens = paddle.roll(tokens, [-step for step in self.shift], [1, 2, 3])
         (t, h, w), (_, num_h, num_w) = self.size, self._counts
