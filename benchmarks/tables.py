@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import re
+from functools import partial
 from pathlib import Path
 from statistics import mean
 from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
@@ -110,6 +111,10 @@ _WORDS: Dict[str, str] = {
     "`clips_per_video`": "`clips_per_video`",
     "top-1, mean": "top-1，平均",
     "each seed": "各种子",
+    "1 (batch_size 4)": "1（batch_size 4）",
+    "ViT": "ViT",
+    "from scratch": "从头训练",
+    "pre-trained": "先预训练",
     "clips": "片段",
     "workers": "num_workers",
     "transport": "传输",
@@ -449,12 +454,14 @@ def _clips_per_video(word: Word) -> List[List[str]]:
     return rows
 
 
-def _clips_per_video_training(word: Word) -> List[List[str]]:
-    rows = [[word(name) for name in ("`clips_per_video`", "top-1, mean", "each seed")]]
-    for name, row in load("clips_per_video_training")["rows"].items():
+def _variants(result: str, first: str, word: Word) -> List[List[str]]:
+    """A table of what `tools/benchmark.py variants` measured: top-1 of each variant."""
+    rows = [[word(name) for name in (first, "top-1, mean", "each seed")]]
+    for name, row in load(result)["rows"].items():
         values = [100 * value for value in row["values"]]
         each = ", ".join(f"{value:.1f}" for value in values)
-        rows.append([name.removeprefix("K="), f"{sum(values) / len(values):.1f} %", each])
+        label = name.removeprefix("K=")
+        rows.append([label if label.isdigit() else word(label), f"{sum(values) / len(values):.1f} %", each])
     return rows
 
 
@@ -684,7 +691,8 @@ TABLES: Mapping[str, Table] = {
     "videos": _videos,
     "formats": _formats,
     "clips_per_video": _clips_per_video,
-    "clips_per_video_training": _clips_per_video_training,
+    "clips_per_video_training": partial(_variants, "clips_per_video_training", "`clips_per_video`"),
+    "pretraining": partial(_variants, "pretraining", "ViT"),
     "presets": _presets,
     "packed": _packed,
     "loader": _loader,

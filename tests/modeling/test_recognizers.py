@@ -243,3 +243,16 @@ def test_training_fits_a_batch(make_model):
         optimizer.clear_grad()
         losses.append(float(loss))
     assert min(losses[-3:]) < 0.5 * losses[0]
+
+
+@pytest.mark.parametrize(
+    ("first_weights", "deviations"), [("published", (0.02, 0.02)), ("fan_in", (0.125, 0.0625))]
+)
+def test_the_first_weights_of_transformers(first_weights, deviations):
+    backbone = {"name": "VideoMAEViT", "embed_dim": 64, "depth": 1, "num_heads": 4, "patch_size": 4}
+    head = {"name": "VideoMAEHead", "num_classes": 3, "in_channels": 64}
+    section = {"framework": "RecognizerTransformer", "first_weights": first_weights, "head": head}
+    mlp = build_model({**section, "backbone": backbone}).backbone.blocks[0].mlp
+    for layer, deviation in zip((mlp.fc1, mlp.fc2), deviations):  # of 64 and of 256 inputs
+        assert layer.weight.numpy().std() == pytest.approx(deviation, rel=0.15)
+        assert not layer.bias.numpy().any()
