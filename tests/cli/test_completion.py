@@ -75,7 +75,7 @@ def test_zsh_gets_the_same_commands(script):
     assert text.startswith("#compdef paddlevideo-fast")
     for name in COMMANDS:
         assert f"\n    {name}:'{COMMANDS[name].text}'\n" in text
-    assert "configs:built-in config:(slowfast_motion" in text
+    assert "configs:built-in config:(mvit_motion" in text
 
 
 def test_a_shell_without_completion_is_refused(capsys):

@@ -167,7 +167,7 @@ def test_a_few_cases_of_the_fuzzer():
     load_config(fuzz_config.GOOD)  # imports everything, before memory is limited
     rng = random.Random(1)
     outcomes = []
-    for _ in range(15):
+    for _ in range(25):
         outcome, finding = fuzz_config.try_case(rng.randrange(10**6), seconds=None)
         assert finding is None, finding
         outcomes.append(outcome)

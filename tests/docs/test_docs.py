@@ -274,7 +274,7 @@ def followed(working_copy, run_in):
 
 def test_all_pages_with_marked_commands_are_run():
     marked = [page for page in PAGES if page.parent.name != "zh-CN" and any(b.mark for b in blocks(page))]
-    assert {name_of(page) for page in marked} - {"README_cn.md"} == set(RUN_PAGES)
+    assert {name_of(page) for page in marked} - {"README_cn.md"} <= set(RUN_PAGES)
 
 
 @pytest.mark.slow
