@@ -66,7 +66,7 @@ test-paddle26:
 test-paddle-gpu:
 	test -x $(PADDLE_GPU_VENV)/bin/python || $(PYTHON) -m venv $(PADDLE_GPU_VENV)
 	$(PADDLE_GPU_VENV)/bin/python -m pip install -q "paddlepaddle-gpu==2.6.2" "protobuf<7" setuptools -e ".[dev]"
-	$(PADDLE_GPU_VENV)/bin/python -m pytest -n 2 -m smoke $(PYTEST_ARGS)
+	$(PADDLE_GPU_VENV)/bin/python -m pytest -n 2 $(PYTEST_ARGS)
 
 # On a machine with a GPU and paddlepaddle-gpu in $(VENV); elsewhere it says what it would run, and why not.
 test-gpu: setup-test
