@@ -17,7 +17,7 @@ from paddlevideo_fast.engine.selection import Selection
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.loader import ClipRequest, TransformError, build_pipeline
 from paddlevideo_fast.log import get_logger, warn_once
-from paddlevideo_fast.modeling import activation_of
+from paddlevideo_fast.modeling import activation_of, classes_of
 from paddlevideo_fast.modeling.recognizers import RecognizerTransformer
 from paddlevideo_fast.registry import BACKBONES, HEADS, LEARNING_RATES, METRICS, MIXES, RECOGNIZERS, SAMPLERS
 
@@ -171,9 +171,8 @@ def _metric_of_other_labels(spec: RunSpec, names: Tuple[SplitName, ...]) -> Iter
     if name is None or set(names) <= {"train"}:
         return
     meant = getattr(METRICS.get(name), "activation", activation)
-    framework: Any = RECOGNIZERS.get(spec.model["framework"])
-    if meant and not framework.classes_of(spec.model):
-        text = f"measures classes, and {framework.__name__} has none; take LossMetric"
+    if meant and not classes_of(spec.model):
+        text = f"measures classes, and {spec.model['framework']} has none; take LossMetric"
         yield spec.config.problem(f"METRIC.name={name}", text)
     elif meant and meant != activation:
         usual = {"softmax": "CenterCropMetric or MultiCropMetric", "sigmoid": "MeanAveragePrecision"}
@@ -183,10 +182,9 @@ def _metric_of_other_labels(spec: RunSpec, names: Tuple[SplitName, ...]) -> Iter
 
 def _unfit_without_classes(spec: RunSpec) -> Iterator[str]:
     """Settings that have no meaning for a framework without classes."""
-    framework: Any = RECOGNIZERS.get(spec.model["framework"])
-    if framework.classes_of(spec.model):
+    if classes_of(spec.model):
         return
-    name = framework.__name__
+    name = spec.model["framework"]
     if spec.mix:
         yield spec.config.problem("MIX", f"mixes labels, and {name} has none; take the section out")
     if spec.run.to_static:

@@ -26,9 +26,8 @@ from paddlevideo_fast.loader.dataset import ClipDataset
 from paddlevideo_fast.loader.features import FeatureLoader
 from paddlevideo_fast.loader.transforms import RandomFlip
 from paddlevideo_fast.machine import gpu_number
-from paddlevideo_fast.modeling import Preprocess, activation_of
+from paddlevideo_fast.modeling import Preprocess, activation_of, classes_of
 from paddlevideo_fast.modeling.preprocess import Layout
-from paddlevideo_fast.registry import RECOGNIZERS
 
 
 @dataclass
@@ -65,8 +64,7 @@ def make_split(
         folder: where files that do not decode are listed; None: nowhere.
     """
     split, training = spec.splits[name], name == "train"
-    recognizer: Any = RECOGNIZERS.get(spec.model["framework"])
-    num_classes = recognizer.classes_of(spec.model)
+    num_classes = classes_of(spec.model)
     has_several = activation_of(spec.model) == "sigmoid"
     dataset = build_dataset(
         split.dataset,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import shlex
 from pathlib import Path
-from typing import Any, Dict, Optional, Sequence
+from typing import Dict, Optional, Sequence
 
 import paddle
 
@@ -44,8 +44,13 @@ from paddlevideo_fast.engine.output import checkpoint_to_resume, make_room
 from paddlevideo_fast.errors import BadSampleShareError, OutputError
 from paddlevideo_fast.locks import only_writer
 from paddlevideo_fast.log import add_log_file, get_logger
-from paddlevideo_fast.modeling import build_model, count_parameters, load_weights, take_network_layout
-from paddlevideo_fast.registry import RECOGNIZERS
+from paddlevideo_fast.modeling import (
+    build_model,
+    classes_of,
+    count_parameters,
+    load_weights,
+    take_network_layout,
+)
 from paddlevideo_fast.report import Evaluated, write_test
 
 logger = get_logger(__name__)
@@ -234,8 +239,7 @@ def _tell_end(spec: RunSpec, store: CheckpointStore) -> None:
         return
     logger.info("%s weights: %s", "best" if weights == best else "last", weights)
     config = shlex.quote(str(folder / "config.yaml"))
-    framework: Any = RECOGNIZERS.get(spec.model["framework"])
-    if not framework.classes_of(spec.model):
+    if not classes_of(spec.model):
         logger.info(
             "next: fine-tune a classifier with -o MODEL.backbone.pretrained=%s", shlex.quote(str(weights))
         )

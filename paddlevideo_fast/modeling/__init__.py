@@ -3,7 +3,12 @@
 from paddlevideo_fast.modeling.complexity import MacCounter, count_parameters
 from paddlevideo_fast.modeling.preprocess import Cutmix, MixedLabels, Mixup, Preprocess, VideoMix
 from paddlevideo_fast.modeling.pretraining import Pretrain, VideoMAEDecoder
-from paddlevideo_fast.modeling.recognizers import activation_of, build_model, take_network_layout
+from paddlevideo_fast.modeling.recognizers import (
+    activation_of,
+    build_model,
+    classes_of,
+    take_network_layout,
+)
 from paddlevideo_fast.modeling.weights import ClassNames, WeightReport, load_weights, read_weights
 
 __all__ = [
@@ -19,6 +24,7 @@ __all__ = [
     "WeightReport",
     "activation_of",
     "build_model",
+    "classes_of",
     "count_parameters",
     "load_weights",
     "read_weights",

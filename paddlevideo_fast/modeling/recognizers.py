@@ -553,6 +553,16 @@ def _problems(
 logger = get_logger(__name__)
 
 
+def classes_of(section: Mapping[str, Any]) -> int:
+    """Classes of the network that a checked MODEL section describes, without building it; 0: it has none.
+
+    Raises:
+        ConfigError: neither the backbone nor the head has classes.
+    """
+    recognizer: Any = RECOGNIZERS.get(section["framework"])
+    return recognizer.classes_of(section)
+
+
 def activation_of(section: Mapping[str, Any]) -> Activation:
     """What makes probabilities of the logits of the network that a checked MODEL section describes."""
     head = section.get("head")  # a distillation has none, and knows softmax only

@@ -193,10 +193,9 @@ def _set_weights(config: Config, path: str, task: Task) -> None:
 
 
 def _classes_of(model: Mapping[str, Any]) -> int:
-    from paddlevideo_fast.registry import RECOGNIZERS
+    from paddlevideo_fast.modeling import classes_of
 
-    recognizer: Any = RECOGNIZERS.get(model["framework"])
-    return recognizer.classes_of(model)
+    return classes_of(model)
 
 
 def _num_classes(path: str) -> Optional[int]:
