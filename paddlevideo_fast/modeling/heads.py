@@ -243,11 +243,11 @@ class TokenHead(LinearHead):
         super().__init__(drop_ratio=drop_ratio, std=std * init_scale, **shared)
 
     def forward(self, features: paddle.Tensor) -> paddle.Tensor:
-        """Features [N, in_channels] to logits [N, num_classes]."""
+        """Features, as `pool` takes them, to logits [N, num_classes]."""
         return self.classify(self.pool(features))
 
     def pool(self, features: paddle.Tensor) -> paddle.Tensor:
-        """The features themselves: the backbone has pooled them."""
+        """The features [N, in_channels] themselves: the backbone has pooled them."""
         return features
 
     def classify(self, pooled: paddle.Tensor) -> paddle.Tensor:
@@ -284,10 +284,6 @@ class VideoMAEHead(TokenHead):
     def __init__(self, norm_eps: NonNegative = 1e-6, **shared: Any) -> None:
         super().__init__(**shared)
         self.fc_norm = nn.LayerNorm(self.in_channels, epsilon=norm_eps)
-
-    def forward(self, features: paddle.Tensor) -> paddle.Tensor:
-        """Tokens [N, L, in_channels] to logits [N, num_classes]."""
-        return TokenHead.forward(self, features)
 
     def pool(self, features: paddle.Tensor) -> paddle.Tensor:
         """Tokens [N, L, in_channels] to their mean [N, in_channels]."""

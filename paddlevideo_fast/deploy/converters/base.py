@@ -134,6 +134,9 @@ class Converter:
         return Place(f"{self.network.classifier}.{leaf}", (*steps, TRANSPOSED) if leaf == "weight" else ())
 
 
+Renames = Sequence[Tuple[str, str]]
+
+
 class RenamingConverter(Converter):
     """A converter that renames layers by patterns; weights of linear layers are transposed.
 
@@ -142,13 +145,18 @@ class RenamingConverter(Converter):
         layers: pairs of a pattern and our name. The pattern matches the whole name of a layer, or of a tensor
             that is not a layer's weight, bias or statistics. Our name is one in the backbone, unless it
             starts with "head.".
+        renames: pairs of a pattern and what takes the place of what it matches, one after the other; they
+            come before `layers`.
     """
 
     classifier: str
     layers: ClassVar[Sequence[Tuple[str, str]]]
+    renames: Renames = ()
 
     def normalized(self, name: str) -> str:
         """The name of a tensor in the form that `classifier` and `layers` expect."""
+        for pattern, theirs in self.renames:
+            name = re.sub(pattern, theirs, name)
         return name
 
     def classifier_steps(self) -> Sequence[Step]:

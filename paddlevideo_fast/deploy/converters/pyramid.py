@@ -21,14 +21,12 @@ class SwinConverter(RenamingConverter):
 
     classifier = "cls_head.fc_cls"
     layers = ((r"((?:patch_embed|layers|norm)(?:\..+)?)", r"\1"),)
+    renames = ((r"^backbone\.", ""),)
 
     def __init__(self, state: Mapping[str, np.ndarray], network: Network) -> None:
         super().__init__(state, network)
         if "head.weight" in state:
             self.backbone_only, self.classifier = True, "head"
-
-    def normalized(self, name: str) -> str:
-        return name[len("backbone.") :] if name.startswith("backbone.") else name
 
 
 class TorchvisionSwinConverter(RenamingConverter):

@@ -6,22 +6,20 @@ TimeSformer, which are ours.
 
 from __future__ import annotations
 
-import re
-from typing import Mapping, Sequence, Tuple
+from typing import Mapping, Sequence
 
 import numpy as np
 
-from paddlevideo_fast.deploy.converters.base import Network, RenamingConverter, with_joined_projections
-
-Renames = Sequence[Tuple[str, str]]
+from paddlevideo_fast.deploy.converters.base import (
+    Network,
+    Renames,
+    RenamingConverter,
+    with_joined_projections,
+)
 
 
 class TimeSformerConverter(RenamingConverter):
-    """The authors' files (facebookresearch/TimeSformer).
-
-    Attributes:
-        renames: pairs of a pattern and what takes the place of what it matches, one after the other.
-    """
+    """The authors' files (facebookresearch/TimeSformer)."""
 
     classifier = "head"
     layers = (
@@ -30,12 +28,6 @@ class TimeSformerConverter(RenamingConverter):
         (r"(blocks\.\d+\.(?:temporal_fc|norm2|mlp\.fc[12]))", r"\1"),
     )
     renames: Renames = ((r"^(?:module\.)?model\.", ""),)
-
-    def normalized(self, name: str) -> str:
-        """The authors' name of a tensor."""
-        for pattern, theirs in self.renames:
-            name = re.sub(pattern, theirs, name)
-        return name
 
 
 class HuggingFaceTimeSformerConverter(TimeSformerConverter):

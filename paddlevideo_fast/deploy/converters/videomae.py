@@ -6,14 +6,14 @@ says what is left out. The network of `Pretrain` takes both.
 
 from __future__ import annotations
 
-import re
-from typing import Mapping, Optional, Sequence, Tuple
+from typing import Mapping, Optional
 
 import numpy as np
 
 from paddlevideo_fast.deploy.converters.base import (
     Network,
     Place,
+    Renames,
     RenamingConverter,
     Step,
     with_joined_projections,
@@ -37,6 +37,7 @@ class VideoMAEConverter(RenamingConverter):
         (r"decoder\." + _BLOCK, r"head.\1"),
         (r"decoder\.(norm|head)", r"head.\1"),
     )
+    renames: Renames = ((r"^(?:module\.)?(?:encoder\.|backbone\.)?", ""),)  # `encoder.`: of pre-training
     left_out = "only pre-training needs it"
 
     def __init__(self, state: Mapping[str, np.ndarray], network: Network) -> None:
@@ -44,10 +45,6 @@ class VideoMAEConverter(RenamingConverter):
         names = {self.normalized(name) for name in state}
         # of a pre-trained file a network that classifies takes the encoder, and its classifier starts anew
         self.backbone_only = bool(network.classifier) and f"{self.classifier}.weight" not in names
-
-    def normalized(self, name: str) -> str:
-        """The encoder's names are the same in files of pre-training, behind `encoder.`."""
-        return re.sub(r"^(?:module\.)?(?:encoder\.|backbone\.)?", "", name)
 
     def place(self, name: str) -> Optional[Place]:
         place = super().place(name)
@@ -65,29 +62,23 @@ class HuggingFaceVideoMAEConverter(VideoMAEConverter):
     """VideoMAEForVideoClassification and VideoMAEForPreTraining of Hugging Face's transformers."""
 
     classifier = "classifier"
+    renames = (
+        (r"^(?:videomae\.)?embeddings\.patch_embeddings\.projection\.", "patch_embed.proj."),
+        (r"^(?:videomae\.)?layernorm\.", "norm."),
+        (r"^(?:(?:videomae\.)?encoder\.layer|(decoder\.)decoder_layers)\.", r"\1blocks."),
+        (r"(blocks\.\d+)\.attention\.attention\.", r"\1.attn."),
+        (r"(blocks\.\d+)\.attention\.output\.dense\.", r"\1.attn.proj."),
+        (r"(blocks\.\d+)\.intermediate\.dense\.", r"\1.mlp.fc1."),
+        (r"(blocks\.\d+)\.output\.dense\.", r"\1.mlp.fc2."),
+        (r"(blocks\.\d+)\.layernorm_before\.", r"\1.norm1."),
+        (r"(blocks\.\d+)\.layernorm_after\.", r"\1.norm2."),
+        (r"(blocks\.\d+\.attn)\.(?:\{query,key,value\})\.", r"\1.qkv."),
+        (r"(blocks\.\d+\.attn)\.query\.bias$", r"\1.q_bias"),  # transformers 5
+        (r"(blocks\.\d+\.attn)\.value\.bias$", r"\1.v_bias"),
+    )
 
     def __init__(self, state: Mapping[str, np.ndarray], network: Network) -> None:
         super().__init__(with_joined_projections(state, _PROJECTION), network)
 
-    def normalized(self, name: str) -> str:
-        """The authors' name of a tensor."""
-        for pattern, theirs in _HUGGING_FACE:
-            name = re.sub(pattern, theirs, name)
-        return name
-
 
 _PROJECTION = r"(.+\.attention\.attention\.)(query|key|value)\.(weight)"
-_HUGGING_FACE: Sequence[Tuple[str, str]] = (
-    (r"^(?:videomae\.)?embeddings\.patch_embeddings\.projection\.", "patch_embed.proj."),
-    (r"^(?:videomae\.)?layernorm\.", "norm."),
-    (r"^(?:(?:videomae\.)?encoder\.layer|(decoder\.)decoder_layers)\.", r"\1blocks."),
-    (r"(blocks\.\d+)\.attention\.attention\.", r"\1.attn."),
-    (r"(blocks\.\d+)\.attention\.output\.dense\.", r"\1.attn.proj."),
-    (r"(blocks\.\d+)\.intermediate\.dense\.", r"\1.mlp.fc1."),
-    (r"(blocks\.\d+)\.output\.dense\.", r"\1.mlp.fc2."),
-    (r"(blocks\.\d+)\.layernorm_before\.", r"\1.norm1."),
-    (r"(blocks\.\d+)\.layernorm_after\.", r"\1.norm2."),
-    (r"(blocks\.\d+\.attn)\.(?:\{query,key,value\})\.", r"\1.qkv."),
-    (r"(blocks\.\d+\.attn)\.query\.bias$", r"\1.q_bias"),  # transformers 5
-    (r"(blocks\.\d+\.attn)\.value\.bias$", r"\1.v_bias"),
-)
