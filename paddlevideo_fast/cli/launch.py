@@ -6,6 +6,7 @@ The launcher's own --max_restart needs an etcd server; see decision 15.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import shutil
 import signal
@@ -98,7 +99,7 @@ def start(command: Sequence[str], max_restart: int) -> int:
         process = subprocess.Popen(command, env={**_QUIET, **os.environ}, start_new_session=True)
         if stopped_by:  # between two starts
             process.send_signal(stopped_by)
-        code = process.wait()
+        code = _wait(process)
         if stopped_by:
             return 128 + stopped_by
         if code < 0:
@@ -111,6 +112,16 @@ def start(command: Sequence[str], max_restart: int) -> int:
         if restarts_left:
             _say(f"exit code {code}: restart {max_restart - restarts_left + 1} of {max_restart}")
     return code
+
+
+def _wait(process: subprocess.Popen) -> int:
+    """The exit code of a process.
+
+    Python answers a signal that comes just before the wait when the wait is over, so no wait is long.
+    """
+    while True:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return process.wait(1.0)
 
 
 def _say(text: str) -> None:
