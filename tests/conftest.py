@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
+from tests.support import stores
 from tests.support.forking import Fresh, Template
 from tests.support.numbered_clips import draw, read_number, write_clip
 
@@ -52,6 +53,34 @@ def _untouched_environment() -> Iterator[None]:
     for name in set(os.environ) - set(before):
         del os.environ[name]
     os.environ.update(before)
+
+
+@pytest.fixture(scope="session")
+def _http_server() -> Iterator[stores.Store]:
+    with stores.http_store() as store:
+        yield store
+
+
+@pytest.fixture(scope="session")
+def _s3_server() -> Iterator[stores.Store]:
+    with stores.s3_store() as store:
+        yield store
+
+
+@pytest.fixture
+def http_store(_http_server: stores.Store) -> stores.Store:
+    """A plain HTTP server with ranges; see `tests/support/stores.py`."""
+    _http_server.reset()
+    return _http_server
+
+
+@pytest.fixture
+def s3_store(_s3_server: stores.Store, monkeypatch: pytest.MonkeyPatch) -> stores.Store:
+    """An S3-compatible server and the environment that leads to it; see `tests/support/stores.py`."""
+    _s3_server.reset()
+    for name, value in _s3_server.environment.items():
+        monkeypatch.setenv(name, value)
+    return _s3_server
 
 
 class MotionDataset(NamedTuple):
