@@ -122,6 +122,8 @@ def data_identity(spec: RunSpec, split: Split) -> Dict[str, Any]:
         "clips_per_video": split.dataset.clips_per_video,
         "num_samples": len(split.dataset),
         "sampler": split.dataset.sampler,
+        "split_by": "sample" if split.dataset.groups is None else "shard",
+        "shuffle_window": window.size if (window := split.dataset.window) else None,
         "list_crc32": zlib.crc32(records.encode("utf-8", errors="surrogateescape")),
     }
 

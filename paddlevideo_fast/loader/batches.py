@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, cycle, takewhile
 from typing import List, Optional, Sequence, Union
 
@@ -12,6 +12,7 @@ import numpy as np
 
 from paddlevideo_fast.errors import LoaderError
 from paddlevideo_fast.loader.balance import Draws
+from paddlevideo_fast.loader.order import ShuffleWindow
 from paddlevideo_fast.loader.request import ORDER, ClipRequest, generator
 
 
@@ -64,6 +65,7 @@ class ClipBatchSampler:
             epochs, and a rank takes the samples of its own; None: any rank takes any.
         clips_per_video: requests for each sample whenever it is its turn, all in one batch.
         draws: how often an epoch has each record; None: once.
+        window: what a shuffled epoch mixes, over all ranks together; None: all samples.
 
     Attributes:
         batch_size: requests in the largest batch.
@@ -90,6 +92,7 @@ class ClipBatchSampler:
         groups: Optional[Sequence[int]] = None,
         clips_per_video: int = 1,
         draws: Optional[Draws] = None,
+        window: Optional[ShuffleWindow] = None,
     ) -> None:
         if not 0 <= rank < world_size:
             raise LoaderError(f"rank is {rank}, expected 0 to {world_size - 1}")
@@ -110,6 +113,9 @@ class ClipBatchSampler:
         self.draws = draws
         groups = groups if draws is None else None  # a single process may draw from all of them
         self._dealt = None if groups is None else _deal(groups, world_size, may_be_empty=not self.pad)
+        if window is not None and self._dealt is not None:  # each rank has an order of its own
+            window = replace(window, size=-(-window.size // world_size))
+        self._window = window
         self._set_shapes([BatchShape(batch_size)] if isinstance(batch_size, int) else batch_size)
 
     def _set_shapes(self, shapes: Sequence[BatchShape]) -> None:
@@ -201,14 +207,19 @@ class ClipBatchSampler:
         order = (samples[:, None] * self.num_views + np.arange(self.num_views)).reshape(-1)
         if self._dealt is not None:
             if self.shuffle:
-                order = generator(ORDER, self.seed, turn, self.rank).permutation(order)
+                order = self._shuffled(order, generator(ORDER, self.seed, turn, self.rank))
             return np.resize(self._part(order, part), self._num_places())
         if self.shuffle:
-            order = generator(ORDER, self.seed, turn).permutation(order)
+            order = self._shuffled(order, generator(ORDER, self.seed, turn))
         order = self._part(order, part)
         if self.pad:
             order = np.resize(order, -(-len(order) // self.world_size) * self.world_size)
         return order[np.arange(len(order)) // self._num_together % self.world_size == self.rank]
+
+    def _shuffled(self, places: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        if self._window is None:
+            return rng.permutation(places)
+        return places[self._window.order(places // self.num_views % self.num_samples, rng)]
 
     def _samples(self, turn: int) -> np.ndarray:
         """The samples of an order, as many as there are records."""

@@ -153,6 +153,7 @@ def build_loader(
         groups=dataset.groups,
         clips_per_video=dataset.clips_per_video,
         draws=dataset.draws if shuffle else None,
+        window=dataset.window if shuffle else None,
     )
     if dali is not None:
         return DaliLoader(dataset, sampler, num_workers, dali)

@@ -21,7 +21,7 @@ from typing import (
 
 import numpy as np
 
-from paddlevideo_fast.config.types import NumViews, Size
+from paddlevideo_fast.config.types import NumViews, PositiveInt, Size
 from paddlevideo_fast.decode import IndexCache, PackedShard, VideoReader, open_frames, open_shards, open_video
 from paddlevideo_fast.errors import AnnotationError, LoaderError, VideoDecodeError
 from paddlevideo_fast.loader.annotations import (
@@ -33,6 +33,7 @@ from paddlevideo_fast.loader.annotations import (
 from paddlevideo_fast.loader.balance import Draws, RecordSampler, make_draws
 from paddlevideo_fast.loader.collate import Sample, Target
 from paddlevideo_fast.loader.incidents import Incident
+from paddlevideo_fast.loader.order import ShuffleWindow
 from paddlevideo_fast.loader.pipeline import Pipeline
 from paddlevideo_fast.loader.request import BETWEEN, CLIP, SUBSTITUTE, ClipRequest, Middle, generator
 from paddlevideo_fast.loader.sampling import AboveZero, DecodeSampler, FrameSampler
@@ -208,11 +209,13 @@ class ClipDataset:
             through it; it may raise to cancel.
         groups: for each record, the number of the group that one rank reads; None: any rank reads any record.
         draws: how often an epoch has each record; None: once.
+        window: what an epoch of training mixes; None: all records.
     """
 
     num_views = 1
     num_crops = 1
     groups: Optional[List[int]] = None
+    window: Optional[ShuffleWindow] = None
     usual_decoder: ClassVar[Callable[[], Decoder]] = VideoDecoder
     injected: ClassVar[Tuple[str, ...]] = (
         "pipeline",
@@ -515,6 +518,10 @@ class PackedFrameDataset(ClipDataset):
         data_prefix: with a list: the folder of the shards.
         split_by: how ranks share the data: "sample": by videos, anew in each epoch; "shard": by whole
             shards, so that a rank reads the same files in all epochs, and they may stay in its memory.
+        shuffle_window: in training, take the shards in a new random order in each epoch, and mix the videos
+            in a window of so many videos, over all processes together. It keeps the reads of an epoch close
+            together, where random access is slow or the set does not fit into the cache; see the page on
+            packed frames for what it costs. null: an epoch mixes all videos.
 
     Raises:
         ShardError: a shard is missing, unfinished, altered or of another version.
@@ -528,11 +535,29 @@ class PackedFrameDataset(ClipDataset):
     }
 
     def __init__(
-        self, file_path: str, *, split_by: Literal["sample", "shard"] = "sample", **shared: Any
+        self,
+        file_path: str,
+        *,
+        split_by: Literal["sample", "shard"] = "sample",
+        shuffle_window: Optional[PositiveInt] = None,
+        **shared: Any,
     ) -> None:
         super().__init__(file_path, **shared)
         if split_by == "shard":
             self.groups = [record.place[0] for record in self.records]
+        if shuffle_window is not None:
+            self._set_window(shuffle_window)
+
+    def _set_window(self, size: int) -> None:
+        if not self.training:
+            why = "an evaluation takes the videos in their order"
+        elif size >= len(self):
+            why = f"it mixes all {len(self)} videos anyway"
+        else:
+            self.window = ShuffleWindow([record.place for record in self.records], size)
+            return
+        text = f"{type(self).__name__}: shuffle_window: {size} has no effect: {why}"
+        warn_once(get_logger(__name__), text)
 
     def read_records(self) -> List[VideoRecord]:
         if os.path.isdir(self.file_path):

@@ -119,6 +119,23 @@ def test_shards_split_over_ranks(packed):
     ]
 
 
+def test_a_window_of_the_shuffle(packed, caplog):
+    loader = load(make(packed / "set", training=True, shuffle_window=1), shuffle=True, batch_size=1)
+    seen = [[index for (index,) in ids(loader, epoch)] for epoch in range(8)]
+    shards = [(0, 1), (2, 3), (4, 5)]
+    assert all({tuple(order[start : start + 2]) for start in (0, 2, 4)} == set(shards) for order in seen)
+    assert len(set(map(tuple, seen))) > 1
+    plain = load(make(packed / "set", training=True), shuffle=True, batch_size=1)
+    text = "shuffle_window: {} has no effect: {}"
+    for size, training, why in ((6, True, "mixes all 6 videos"), (2, False, "an evaluation takes")):
+        dataset = make(packed / "set", training=training, shuffle_window=size)
+        assert dataset.window is None
+        assert text.format(size, "") in caplog.text
+        assert why in caplog.text
+    same = load(make(packed / "set", training=True, shuffle_window=6), shuffle=True, batch_size=1)
+    assert ids(same, 0) == ids(plain, 0)
+
+
 @pytest.mark.parametrize("world_size", [1, 2, 3, 7])
 @pytest.mark.parametrize("num_views", [1, 3])
 def test_each_sample_once_over_the_ranks(world_size, num_views):
