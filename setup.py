@@ -20,6 +20,8 @@ TRACKERS = {
     "mlflow": ["mlflow-skinny>=2", "sqlalchemy", "alembic"],
 }
 
+REMOTE = ["fsspec", "aiohttp", "s3fs"]
+
 
 class BuildWithConfigs(build_py):
     """Puts configs/ into the package; one that is installed as editable finds them beside it."""
@@ -66,6 +68,8 @@ setup(
         "dali110": ["nvidia-dali-cuda110==1.34.0"],
         "dali120": ["nvidia-dali-cuda120>=1.53"],
         "dali130": ["nvidia-dali-cuda130>=1.53"],
+        # other stores: the package of their fsspec driver, such as gcsfs
+        "remote": REMOTE,
         **TRACKERS,
         "trackers": [package for packages in TRACKERS.values() for package in packages],
         "site": ["mkdocs-material", "jieba"],
@@ -80,6 +84,8 @@ setup(
             "setuptools>=64",
             "wheel",
             *TRACKERS["tensorboard"],  # the lightest of them, so that one is tested everywhere
+            *REMOTE,
+            "moto[server]",
         ],
     },
     entry_points={"console_scripts": ["paddlevideo-fast=paddlevideo_fast.cli.commands:main"]},

@@ -106,6 +106,40 @@ class OutputInUseError(PaddleVideoFastError):
     """Another process writes to the same output; the message says which."""
 
 
+class StoreAccessError(PaddleVideoFastError):
+    """A store that refuses what is asked of it, or a URL that cannot be used; trying again does not help."""
+
+
+class StoreAwayError(PaddleVideoFastError):
+    """A store that has not answered for any of its objects for a while."""
+
+
+class ObjectError(PaddleVideoFastError, OSError):
+    """An object of a store that cannot be read: it is broken, or was changed while it was in use.
+
+    It is an `OSError` too, so that a URL fails as a file does.
+
+    Attributes:
+        cause: why, in one line.
+    """
+
+    def __init__(self, url: str, cause: str) -> None:
+        super().__init__(f"{url}: {cause}")
+        self.cause = cause
+        self.filename = url
+        self.strerror = cause
+
+    def __reduce__(self):
+        return type(self), (self.filename, self.cause)
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class ObjectMissingError(ObjectError, FileNotFoundError):
+    """A store that has no such object."""
+
+
 class ShardError(PaddleVideoFastError):
     """A shard of packed frames that is missing, unfinished, altered or of another version."""
 

@@ -276,7 +276,7 @@ class _Folder:
         start, end = _range_of(headers.get("range", ""), size)
         if start >= size > 0:
             return _plain(416, {"Content-Range": f"bytes */{size}"})
-        if (start, end) != (0, size):
+        if "range" in headers and size:
             common["Content-Range"] = f"bytes {start}-{end - 1}/{size}"
         common["Content-Length"] = str(end - start)
         status = 206 if "range" in headers and size else 200

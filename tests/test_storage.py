@@ -1,0 +1,173 @@
+"""Reading objects by URL: what is well, what is tried again, and the three ways in which it ends."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import time
+
+import pytest
+
+from paddlevideo_fast import storage
+from paddlevideo_fast.errors import (
+    MissingExtraError,
+    ObjectError,
+    ObjectMissingError,
+    PaddleVideoFastError,
+    StoreAccessError,
+    StoreAwayError,
+)
+
+CONTENT = bytes(range(256)) * 40
+SHORT = storage.Patience(timeout_sec=0.5, num_attempts=3, away_sec=1.0, first_pause_sec=0.02)
+
+
+@pytest.fixture(autouse=True)
+def _short_patience(monkeypatch):
+    monkeypatch.setattr(storage, "_stores", {})
+    monkeypatch.setattr(storage, "_patience", SHORT)
+
+
+@pytest.fixture(params=["http", "s3"])
+def store(request):
+    return request.getfixturevalue(f"{request.param}_store")
+
+
+@pytest.fixture
+def url(store, tmp_path):
+    for name in ("a b.bin", "other.bin"):
+        (tmp_path / name).write_bytes(CONTENT)
+    (tmp_path / "empty").write_bytes(b"")
+    return store.publish(tmp_path) + "a b.bin"
+
+
+def test_ranges_and_whole_objects(store, url):
+    size, version = storage.stat(url)
+    assert size == len(CONTENT)
+    assert storage.read_range(url, 100, 700, version) == CONTENT[100:800]
+    assert storage.read_range(url, 0, 0) == b""
+    assert storage.read_all(url, 10**6) == CONTENT
+    assert storage.stat(url.replace("a b.bin", "empty")).size == 0
+    assert storage.read_all(url.replace("a b.bin", "empty"), 10) == b""
+    with pytest.raises(OSError, match="larger than 1,000 bytes"):
+        storage.read_all(url, 1000)
+    with pytest.raises(ObjectMissingError, match="there is no such object") as caught:
+        storage.stat(url + "x")
+    assert isinstance(caught.value, FileNotFoundError)
+    assert isinstance(caught.value, PaddleVideoFastError)
+    copy = pickle.loads(pickle.dumps(caught.value))
+    assert (str(copy), copy.strerror, copy.filename) == (str(caught.value), caught.value.cause, url + "x")
+    assert storage.exists(url)
+    assert not storage.exists(url + "x")
+    store.put(url, CONTENT[::-1])
+    with pytest.raises(ObjectError, match="was changed while it was in use"):
+        storage.read_range(url, 0, 10, version)
+
+
+@pytest.mark.parametrize("fault", ["close", "reset", "cut", "short", "long", "error", "unranged", "timeout"])
+def test_a_fault_that_passes_is_not_noticed(store, url, fault):
+    _, version = storage.stat(url)
+    store.reset()
+    store.fault(fault, times=1)
+    assert storage.read_range(url, 1, 5000, version) == CONTENT[1:5001]
+    assert store.num_requests == 2
+
+
+def test_the_server_says_how_long_to_wait(store, url):
+    store.fault("throttled", times=1)
+    began = time.monotonic()
+    assert storage.read_range(url, 1, 5000) == CONTENT[1:5001]
+    assert time.monotonic() - began >= 1
+
+
+@pytest.mark.parametrize("fault", ["reset", "cut", "error", "unranged", "redirect"])
+def test_an_object_that_stays_broken_is_named_if_its_store_lives(store, url, fault):
+    storage.stat(url.replace("a b", "other"))
+    store.fault(fault, "*a*b.bin")
+    with pytest.raises(ObjectError, match=r"a b\.bin: .*; tried 3 times"):
+        storage.read_range(url, 1, 5000)
+
+
+def test_a_store_that_is_away(store, url):
+    storage.stat(url)
+    store.fault("error")
+    with pytest.raises(
+        StoreAwayError, match=r"the store is away: no answer for [12] s \(the store answers 500\)"
+    ):
+        storage.read_range(url, 1, 5000)
+
+
+def test_a_store_that_refuses(store, url):
+    store.fault("denied")
+    with pytest.raises(StoreAccessError, match="answers 403: check the credentials"):
+        storage.read_range(url, 1, 5000)
+    assert store.num_requests == 1
+
+
+def test_nobody_listens():
+    with pytest.raises(StoreAwayError, match="http://127.0.0.1:9: the store is away"):
+        storage.stat("http://127.0.0.1:9/x")
+
+
+def test_a_forked_process_reads_too(store, url):
+    storage.read_range(url, 0, 10)
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if storage.read_range(url, 5, 10) == CONTENT[5:15] else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert storage.read_range(url, 5, 10) == CONTENT[5:15]
+
+
+def test_writing_and_listing(s3_store, tmp_path):
+    (tmp_path / "file").write_bytes(CONTENT)
+    url = s3_store.url + "written/deep/file"
+    storage.put(tmp_path / "file", url)
+    assert s3_store.get(url) == CONTENT
+    assert storage.list_folder(s3_store.url + "written") == ["deep/"]
+    assert storage.list_folder(s3_store.url + "written/deep/") == ["file"]
+    storage.remove(url)
+    storage.remove(url)
+    assert s3_store.names(s3_store.url + "written") == []
+
+
+def test_any_driver_of_fsspec(tmp_path):
+    (tmp_path / "file").write_bytes(CONTENT)
+    url = "memory://folder/file"
+    storage.put(tmp_path / "file", url)
+    size, version = storage.stat(url)
+    assert (size, storage.read_range(url, 3, 5, version)) == (len(CONTENT), CONTENT[3:8])
+    storage.put(tmp_path / "file", url)
+    with pytest.raises(ObjectError, match="was changed"):
+        storage.read_range(url, 3, 5, version)
+    assert storage.list_folder("memory://folder") == ["file"]
+    storage.remove(url)
+    with pytest.raises(ObjectMissingError):
+        storage.read_all(url, 10)
+    with pytest.raises(StoreAccessError, match="fsspec has no driver for nonsense://"):
+        storage.stat("nonsense://x/y")
+
+
+def test_no_secret_is_repeated_or_taken(http_store, monkeypatch):
+    assert storage.shown_url("https://me:pw@h/a?X-Amz-Signature=1&b=2") == "https://h/a?…"
+    assert storage.secret_in("https://h/a?version=2&list=x") == ""
+    assert storage.secret_in("https://h/a?X-Amz-Signature=1") == "a signature or key"
+    assert storage.secret_in("s3://me:pw@bucket/a") == "a user name or password"
+    url = http_store.url.replace("://", "://me:hunter2@") + "x?sig=hunter3"
+    with pytest.raises(StoreAccessError, match="with a user name and password is not taken") as caught:
+        storage.stat(url)
+    assert "hunter" not in str(caught.value)
+    http_store.fault("denied")
+    with pytest.raises(StoreAccessError) as caught:
+        storage.stat(http_store.url + "x?sig=hunter3")
+    assert "hunter" not in str(caught.value)
+    monkeypatch.setitem(__import__("sys").modules, "fsspec", None)
+    with pytest.raises(MissingExtraError, match=r"pip install -e .\.\[remote\]"):
+        storage.stat("s3://other/x")
+
+
+def test_paths():
+    assert storage.is_url("s3://bucket/x")
+    assert not any(map(storage.is_url, ("/a/b", "C:/x", "a://", "-", "simplecache::s3")[:1]))
+    assert storage.join("s3://b/x/", "y", "z.txt") == "s3://b/x/y/z.txt"
+    assert storage.join("/a", "b") == "/a/b"
+    assert storage.join("/a", "s3://b/x") == "s3://b/x"
