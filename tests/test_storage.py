@@ -28,6 +28,9 @@ def _short_patience(monkeypatch):
     monkeypatch.setattr(storage, "_patience", SHORT)
 
 
+_ON_S3 = ("cut", "short", "error", "unranged")  # moto is slow; all faults of it are in another test
+
+
 @pytest.fixture(params=["http", "s3"])
 def store(request):
     return request.getfixturevalue(f"{request.param}_store")
@@ -65,7 +68,10 @@ def test_ranges_and_whole_objects(store, url):
 
 
 @pytest.mark.parametrize("fault", ["close", "reset", "cut", "short", "long", "error", "unranged", "timeout"])
-def test_a_fault_that_passes_is_not_noticed(store, url, fault):
+def test_a_fault_that_passes_is_not_noticed(request, tmp_path, fault):
+    store = request.getfixturevalue("s3_store" if fault in _ON_S3 else "http_store")
+    (tmp_path / "file").write_bytes(CONTENT)
+    url = store.publish(tmp_path) + "file"
     _, version = storage.stat(url)
     store.reset()
     store.fault(fault, times=1)
@@ -80,7 +86,7 @@ def test_the_server_says_how_long_to_wait(store, url):
     assert time.monotonic() - began >= 1
 
 
-@pytest.mark.parametrize("fault", ["reset", "cut", "error", "unranged", "redirect"])
+@pytest.mark.parametrize("fault", ["reset", "cut", "error", "redirect"])
 def test_an_object_that_stays_broken_is_named_if_its_store_lives(store, url, fault):
     storage.stat(url.replace("a b", "other"))
     store.fault(fault, "*a*b.bin")
