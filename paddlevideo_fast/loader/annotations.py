@@ -57,6 +57,8 @@ class VideoRecord:
     avoid: Tuple[Span, ...] = ()
 
     def __post_init__(self) -> None:
+        if type(self.labels) is tuple and len(self.labels) == 1:
+            return  # as in nearly all of a million records
         labels = (self.labels,) if isinstance(self.labels, int) else tuple(sorted(set(self.labels)))
         object.__setattr__(self, "labels", labels)
 
@@ -141,6 +143,8 @@ class _ClassNumbers:
 
     def of(self, row: Row) -> Tuple[int, ...]:
         """The labels of a row as numbers."""
+        if not any(isinstance(one, str) for one in row.labels):
+            return row.labels  # type: ignore[return-value]
         return tuple(self._of_name(row.line, one) if isinstance(one, str) else one for one in row.labels)
 
     def _of_name(self, line: int, name: str) -> int:
@@ -330,15 +334,15 @@ def _fields(line: str, count: int) -> List[str]:
 
 
 def _integer(text: str, name: str, least: int, file_path: str, line: int) -> int:
-    where = f"{file_path}:{line}: {name} is {shown(text)}"
+    where = f"{file_path}:{line}: {name} is"
     if len(text) > _MAX_DIGITS:
-        raise AnnotationError(f"{where}, expected an integer of at most {_MAX_DIGITS} digits")
+        raise AnnotationError(f"{where} {shown(text)}, expected an integer of at most {_MAX_DIGITS} digits")
     try:
         number = int(text)
     except ValueError:
-        raise AnnotationError(f"{where}, expected an integer") from None
+        raise AnnotationError(f"{where} {shown(text)}, expected an integer") from None
     if number < least:
-        raise AnnotationError(f"{file_path}:{line}: {name} is {number}, expected {least} or more")
+        raise AnnotationError(f"{where} {number}, expected {least} or more")
     return number
 
 
