@@ -1,0 +1,106 @@
+"""A run of each newer family of networks is killed in its second epoch and goes on as if nothing had been."""
+
+import os
+import signal
+
+import numpy as np
+import pytest
+import yaml
+
+from paddlevideo_fast.engine import load_checkpoint
+from tests.support.launching import ROOT
+
+STEP = 10  # the newest that is saved when the run is killed, inside an epoch
+
+TIMESFORMER = {
+    "MODEL": {
+        "backbone": {"name": "VisionTransformer", "img_size": 28, "patch_size": 14, "embed_dim": 8,
+                     "depth": 2, "num_heads": 2, "num_seg": 8, "drop_path_rate": 0.2},
+        "head": {"name": "TimeSformerHead", "num_classes": 6, "in_channels": 8},
+    },
+}  # fmt: skip
+MULTIGRID = {
+    "multigrid": True,
+    "OPTIMIZER": {
+        "learning_rate": {
+            "name": "CustomWarmupPiecewiseDecay",
+            "warmup_epochs": 1,
+            "warmup_start_lr": 0.0005,
+            "step_base_lr": 0.004,
+            "lrs": [1, 0.1],
+            "gamma": 0.1,
+            "steps": [0, 3],
+        }
+    },
+    "MULTIGRID": {
+        "LONG_CYCLE": True,
+        "SHORT_CYCLE": True,
+        "epoch_factor": 1,
+        "bn_base_size": 1,
+        "long_cycle_factors": [[0.5, 0.7071], [1, 1]],
+        "short_cycle_factors": [0.5, 0.7071],
+    },
+}
+SMALLER = {"MODEL": {"backbone": {"embed_dim": 16, "drop_path_rate": 0.2}}}
+FAMILIES = {
+    "timesformer": ("vit_motion", TIMESFORMER),
+    "swin": ("swin_motion", {"MODEL": {**SMALLER["MODEL"], "head": {"in_channels": 32}}}),
+    "mvit": ("mvit_motion", {"MODEL": {**SMALLER["MODEL"], "head": {"in_channels": 32}}}),
+    "x3d": ("x3d_motion", {}),
+    "x3d in multigrid": ("x3d_motion", MULTIGRID),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", FAMILIES)
+def test_killed_and_resumed_is_the_same_run(
+    family, motion_data, tmp_path, run_main, start, records, wait_for_step
+):
+    base, changes = FAMILIES[family]
+    epochs, batch_size = (4, 1) if "MULTIGRID" in changes else (2, 4)
+    config = {"_BASE_": str(ROOT / "configs" / "quickstart" / f"{base}.yaml"), **changes}
+    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(config))
+    arguments = [
+        tmp_path / "tiny.yaml",
+        "-o",
+        f"epochs={epochs}",
+        "-o",
+        f"OPTIMIZER.learning_rate.max_epoch={epochs}",
+    ]
+    settings = {
+        "DATASET.batch_size": batch_size,
+        "DATASET.num_workers": 0,
+        "log_interval": 1,
+        "save_every_steps": 1,
+    }
+    settings.update(report=False, use_visualdl=False, validate=False, model_name="tiny")
+    for part in ("train", "valid"):
+        settings[f"DATASET.{part}.data_prefix"] = motion_data
+        settings[f"DATASET.{part}.file_path"] = motion_data / f"{part}.list"
+    for name, value in settings.items():
+        arguments += ["-o", f"{name}={value}"]
+    whole, out = tmp_path / "whole", tmp_path / "out"
+    done = run_main(*arguments, "-o", f"output_dir={whole}")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+    process = start(*arguments, "-o", f"output_dir={out}")
+    wait_for_step(out, STEP + 1, process)  # so the one before is saved
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    for path in out.glob("tiny_*.json"):
+        if load_checkpoint(str(path.with_suffix(""))).state["trainer"]["step"] > STEP:
+            for file in out.glob(f"{path.stem}.*"):
+                file.unlink()
+    resumed = run_main(*arguments, "-o", f"output_dir={out}", "-o", "resume=auto")
+    assert resumed.returncode == 0, resumed.stdout + resumed.stderr
+    assert f"tiny_step_{STEP:08d}: epoch" in resumed.stdout, resumed.stdout
+
+    left, right = (load_checkpoint(str(sorted(folder.glob("tiny_epoch_*.json"))[-1].with_suffix("")))
+                   for folder in (whole, out))  # fmt: skip
+    assert left.weights
+    for part in ("weights", "optimizer", "tensors"):
+        first, second = getattr(left, part), getattr(right, part)
+        assert first.keys() == second.keys()
+        for name in first:
+            np.testing.assert_array_equal(first[name], second[name], err_msg=name)
+    assert records(whole) == records(out)
