@@ -125,6 +125,11 @@ def use_patience(patience: Patience) -> None:
     _patience = patience
 
 
+def patience() -> Patience:
+    """What `use_patience` has set."""
+    return _patience
+
+
 def stat(url: str) -> Stat:
     """Size and version of an object.
 
@@ -529,7 +534,6 @@ def _open_driver(scheme: str, url: str) -> _Driver:
 def _tried(url: str, ask: Callable[[Any], T]) -> T:
     """What `ask` gives with the driver of a URL, after as many attempts as it takes; see the module."""
     store = _store_of(url)
-    patience = _patience
     began, num_attempts = None, 0
     while True:
         try:
@@ -550,13 +554,13 @@ def _tried(url: str, ask: Callable[[Any], T]) -> T:
         num_attempts += 1
         if failure.alive:
             store.alive_at = now
-        if num_attempts >= patience.num_attempts and store.lives(began, url):
+        if num_attempts >= _patience.num_attempts and store.lives(began, url):
             raise ObjectError(shown_url(url), f"{failure.cause}; tried {num_attempts} times") from None
         silent_sec = time.monotonic() - max(began, store.alive_at)
-        if silent_sec >= patience.away_sec:
+        if silent_sec >= _patience.away_sec:
             raise StoreAwayError(
                 f"{store.name}: the store is away: no answer for {silent_sec:.0f} s ({failure.cause}); start "
                 "again when it is back. With  resume: auto  a training goes on from its last checkpoint"
             ) from None
-        pause_sec = min(patience.first_pause_sec * 2 ** min(num_attempts - 1, 16), _LONGEST_PAUSE_SEC)
+        pause_sec = min(_patience.first_pause_sec * 2 ** min(num_attempts - 1, 16), _LONGEST_PAUSE_SEC)
         time.sleep(max(failure.pause_sec, pause_sec * random.uniform(0.5, 1.0)))

@@ -1,0 +1,268 @@
+"""Blocks of remote objects and their cache on disk: what is read is right, bounded and shared."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import random
+import signal
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from paddlevideo_fast import blocks, log, storage
+from paddlevideo_fast.blocks import TRAILER, DiskBlocks, RemoteFile
+from paddlevideo_fast.errors import ObjectError
+
+KIB = 1024
+CONTENT = np.random.default_rng(0).integers(0, 256, 1000 * KIB + 77, dtype=np.uint8).tobytes()
+BLOCK = 16 * KIB
+STORED = BLOCK + TRAILER.size
+
+
+@pytest.fixture(autouse=True)
+def _as_before(monkeypatch):
+    monkeypatch.setattr(blocks, "_kept", None)
+    monkeypatch.setattr(blocks, "_memory", blocks.MemoryBlocks())
+    monkeypatch.setattr(storage, "_stores", {})
+    monkeypatch.setattr(log, "_warned", set())
+    monkeypatch.setattr(storage, "_patience", storage.Patience(2.0, 3, 5.0, 0.02))
+
+
+@pytest.fixture
+def url(http_store, tmp_path):
+    (tmp_path / "served").mkdir()
+    (tmp_path / "served" / "object").write_bytes(CONTENT)
+    return http_store.publish(tmp_path / "served") + "object"
+
+
+@pytest.fixture
+def use(monkeypatch, tmp_path):
+    def start(max_bytes=100 * STORED, folder=tmp_path / "cache"):
+        cache = DiskBlocks(folder, max_bytes, BLOCK)
+        monkeypatch.setattr(blocks, "_kept", cache)
+        return cache
+
+    return start
+
+
+def read(file, ranges):
+    return [bytes(view) for view in file.views(ranges)]
+
+
+def expected(ranges):
+    return [CONTENT[offset : offset + size] for offset, size in ranges]
+
+
+def some_ranges(rng, count=20, longest=40 * KIB):
+    starts = [rng.randrange(len(CONTENT)) for _ in range(count)]
+    return [(start, rng.randrange(min(longest, len(CONTENT) - start) + 1)) for start in starts]
+
+
+def stored_bytes(folder):
+    total = 0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            total += os.stat(os.path.join(place, name)).st_size if name != "ledger" else 0
+    return total
+
+
+@pytest.mark.parametrize("has_cache", [True, False])
+def test_ranges_and_streams_are_the_object(url, use, has_cache):
+    if has_cache:
+        use()
+    file = RemoteFile(url)
+    rng = random.Random(1)
+    for _ in range(5):
+        ranges = some_ranges(rng)
+        assert read(file, ranges) == expected(ranges)
+    assert file.read() == CONTENT
+    assert file.seek(-10, os.SEEK_END) == len(CONTENT) - 10
+    assert (file.read(100), file.read(1)) == (CONTENT[-10:], b"")
+    with pytest.raises(ValueError, match="bytes"):
+        file.views([(len(CONTENT) - 5, 6)])
+
+
+def test_neighbours_are_one_request_and_come_once(url, use, http_store):
+    use()
+    file = RemoteFile(url)
+    http_store.reset()
+    file.fetch([(5, 3 * BLOCK), (20 * BLOCK, 10), (20 * BLOCK + 100, BLOCK)])
+    assert sorted(request["num_bytes"] for request in http_store.requests) == [2 * BLOCK, 4 * BLOCK]
+    ranges = [(7, 3 * BLOCK - 7), (21 * BLOCK, 10)]
+    assert read(file, ranges) == expected(ranges)
+    assert http_store.num_requests == 2
+
+
+def test_a_later_process_finds_them(url, use, http_store):
+    use()
+    RemoteFile(url).fetch([(0, len(CONTENT))])
+    http_store.reset()
+    use()
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if RemoteFile(url).read() == CONTENT else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert http_store.num_requests == 1  # which version there is
+
+
+def test_altered_blocks_are_fetched_again(url, use, http_store, caplog):
+    cache = use()
+    RemoteFile(url).fetch([(0, 4 * BLOCK)])
+    first, second, third, _ = sorted(path for path in Path(cache.folder).glob("*/*"))
+    for path, place in ((first, 100), (second, BLOCK + 3)):
+        data = bytearray(path.read_bytes())
+        data[place] ^= 1
+        path.write_bytes(data)
+    os.truncate(third, 50)
+    use()
+    file = RemoteFile(url)
+    http_store.reset()
+    assert read(file, [(0, 4 * BLOCK)]) == expected([(0, 4 * BLOCK)])
+    assert http_store.num_bytes == 3 * BLOCK
+    assert "holds altered blocks; they are fetched again" in caplog.text
+    os.replace(first, second)  # a right block at the place of another one
+    use()
+    assert read(file, [(0, 4 * BLOCK)]) == expected([(0, 4 * BLOCK)])
+
+
+def test_an_object_that_changes_is_never_mixed(url, use, http_store):
+    use()
+    file = RemoteFile(url)
+    assert read(file, [(0, 10)]) == expected([(0, 10)])
+    http_store.put(url, CONTENT[::-1])
+    assert read(file, [(0, 10)]) == expected([(0, 10)])  # of the version that was opened
+    with pytest.raises(ObjectError, match="was changed while it was in use"):
+        file.views([(10 * BLOCK, 5)])
+    assert read(RemoteFile(url), [(0, 10)]) == [CONTENT[::-1][:10]]
+
+
+def test_the_least_recently_used_go_first(url, use, http_store, monkeypatch):
+    monkeypatch.setattr(blocks, "_TOUCH_SEC", 0.0)
+    cache = use(4 * STORED)
+    file = RemoteFile(url)
+    for number in (0, 1, 2, 3, 0, 4, 0, 5):
+        file.views([(number * BLOCK, 1)])
+        assert stored_bytes(cache.folder) <= 4 * STORED
+        time.sleep(0.01)
+    http_store.reset()
+    use(4 * STORED)
+    read(file, [(number * BLOCK, 1) for number in (0, 3, 4, 5)])
+    assert http_store.num_requests == 0
+    use(2 * STORED)  # a smaller bound holds at once
+    assert stored_bytes(cache.folder) <= 2 * STORED
+    assert read(file, [(0, 9 * BLOCK)]) == expected([(0, 9 * BLOCK)])
+    assert stored_bytes(cache.folder) <= 2 * STORED
+    use(STORED - 1)  # not even one
+    assert read(file, [(0, 9 * BLOCK)]) == expected([(0, 9 * BLOCK)])
+    assert stored_bytes(cache.folder) == 0
+
+
+def _reader(url, seed, folder, bound):
+    """Reads at random for ever; ends with 1 where a byte is wrong."""
+    rng = random.Random(seed)
+    blocks._kept = DiskBlocks(folder, bound, BLOCK)
+    file = RemoteFile(url)
+    while True:
+        ranges = some_ranges(rng, 3)
+        if read(file, ranges) != expected(ranges):
+            os._exit(1)
+
+
+def test_four_processes_killed_at_random(tmp_path):
+    """The bound holds at every look, nothing wrong is served, and the cache goes on."""
+    (tmp_path / "object").write_bytes(CONTENT)
+    url, folder, bound = f"file://{tmp_path}/object", tmp_path / "cache", 20 * STORED
+    rng = random.Random(3)
+    running, most = [], 0
+    cache = DiskBlocks(folder, bound, BLOCK)
+
+    def start():
+        child = os.fork()
+        if child == 0:
+            try:
+                _reader(url, rng.random() + len(running), folder, bound)
+            finally:
+                os._exit(2)
+        running.append(child)
+
+    for _ in range(4):
+        start()
+    for _ in range(20):
+        until = time.monotonic() + rng.uniform(0.05, 0.25)
+        while time.monotonic() < until:
+            with cache._ledger():  # nothing comes or goes while the bytes are counted
+                most = max(most, stored_bytes(folder))
+            time.sleep(0.01)
+        victim = running.pop(rng.randrange(4))
+        os.kill(victim, signal.SIGKILL)
+        assert os.waitpid(victim, 0)[1] == signal.SIGKILL  # it had not ended by itself
+        start()
+    for child in running:
+        os.kill(child, signal.SIGKILL)
+        assert os.waitpid(child, 0)[1] == signal.SIGKILL
+    assert 10 * STORED < most <= bound
+    blocks._kept = cache
+    assert RemoteFile(url).read() == CONTENT
+    with cache._ledger() as ledger:
+        cache._make_room(ledger, 0)
+        assert ledger.taken == stored_bytes(folder) <= bound
+    assert not list(folder.glob("*/*.part"))
+
+
+def test_a_full_disk_is_told_once_and_reading_goes_on(url, use, http_store, monkeypatch, caplog):
+    cache = use()
+    file = RemoteFile(url)
+    file.fetch([(0, 2 * BLOCK)])
+    before = stored_bytes(cache.folder)
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    for _ in range(3):
+        assert read(file, [(0, 5 * BLOCK)]) == expected([(0, 5 * BLOCK)])
+    child = os.fork()  # another process does not say it again
+    if child == 0:
+        log._warned.clear()
+        caplog.clear()
+        blocks._kept = DiskBlocks(cache.folder, cache.max_bytes, BLOCK)
+        right = read(file, [(0, 9 * BLOCK)]) == expected([(0, 9 * BLOCK)])
+        os._exit(0 if right and not caplog.records else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    warnings = [record.message for record in caplog.records if record.levelno == logging.WARNING]
+    (warning,) = warnings
+    assert "blocks of remote files are fetched and not kept: No space left on device" in warning
+    assert stored_bytes(cache.folder) == before
+    monkeypatch.undo()
+
+
+def test_a_folder_that_cannot_be_written(url, use, tmp_path, caplog):
+    (tmp_path / "file").write_text("")
+    use(folder=tmp_path / "file" / "cache")
+    file = RemoteFile(url)
+    assert file.read() == CONTENT
+    assert len(caplog.records) == 1
+    assert "are fetched and not kept: Not a directory" in caplog.text
+
+
+def test_a_ledger_that_nobody_understands_is_counted_anew(url, use):
+    cache = use()
+    RemoteFile(url).fetch([(0, 6 * BLOCK)])
+    ledger = os.path.join(cache.folder, "ledger")
+    for content in (b"", b"x" * 44, b"x" * 5):
+        with open(ledger, "wb") as file:
+            file.write(content)
+        use(5 * STORED)
+        assert stored_bytes(cache.folder) <= 5 * STORED
+
+
+def test_without_a_version_nothing_is_kept_on_disk(url, use, caplog):
+    cache = use()
+    file = RemoteFile(url, storage.Stat(len(CONTENT), ""))
+    assert file.read() == CONTENT
+    assert stored_bytes(cache.folder) == 0
+    assert "neither ETag nor date" in caplog.text
