@@ -120,6 +120,18 @@ class VideoReader(ABC):
         They may come in any order; a picture need last until the next only.
         """
 
+    def fetch(self, indices: Sequence[int]) -> int:
+        """Brings the bytes that these frames are read from into the cache of remote files.
+
+        Returns:
+            How many bytes came from a store; 0 where all of them were here.
+
+        Raises:
+            VideoDecodeError: they are not to be had.
+            StoreAwayError: the store does not answer.
+        """
+        return 0
+
     def close(self) -> None:
         """Frees the file; the reader cannot be used afterwards."""
         self._closed = True
@@ -308,6 +320,10 @@ class VideoPart(VideoReader):
         """See `VideoReader`; the first frame of the part is at 0."""
         times = self.video.times_sec()[self.first : self.first + self.num_frames]
         return times - times[0]
+
+    def fetch(self, indices: Sequence[int]) -> int:
+        """See `VideoReader`."""
+        return self.video.fetch([self.first + index for index in indices])
 
     def _shown_size(self) -> Tuple[int, int]:
         self._require_open()

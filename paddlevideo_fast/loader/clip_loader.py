@@ -7,6 +7,7 @@ import time
 from typing import Dict, Iterable, Iterator, List, Literal, Optional, Sequence, Union
 
 from paddlevideo_fast.errors import LoaderError
+from paddlevideo_fast.loader.ahead import Prefetcher, PrefetchOptions, RemoteSource
 from paddlevideo_fast.loader.batches import ClipBatchSampler
 from paddlevideo_fast.loader.collate import Batch, ClipSource, make_batch
 from paddlevideo_fast.loader.request import ClipRequest, together
@@ -82,6 +83,7 @@ class ClipLoader:
         num_workers: processes; 0 makes the batches here, when they are asked for; "auto" measures how many
             are of use before the first epoch.
         options: how workers are run.
+        prefetch: how far ahead of its batches a data set in a store is fetched.
     """
 
     def __init__(
@@ -90,6 +92,7 @@ class ClipLoader:
         batch_sampler: ClipBatchSampler,
         num_workers: Union[int, Literal["auto"]] = 0,
         options: Optional[WorkerOptions] = None,
+        prefetch: Optional[PrefetchOptions] = None,
     ) -> None:
         if isinstance(num_workers, int) and num_workers < 0:
             raise LoaderError(f"num_workers is {num_workers}, expected 0 or more, or 'auto'")
@@ -97,7 +100,9 @@ class ClipLoader:
         self.batch_sampler = batch_sampler
         self.num_workers = num_workers
         self.options = options or WorkerOptions()
+        self.prefetch = prefetch or PrefetchOptions()
         self._pool: Optional[WorkerPool] = None
+        self._prefetcher: Optional[Prefetcher] = None
 
     def __len__(self) -> int:
         return self.batch_sampler.num_batches
@@ -114,15 +119,26 @@ class ClipLoader:
         """
         batches = self.batch_sampler.batches(epoch, start_batch)
         num_workers = self._num_workers(batches) if batches else 0
-        if num_workers == 0:
-            return (make_batch(self.dataset, requests) for requests in batches)
-        return self._workers(num_workers).run(batches)
+        made = (
+            self._workers(num_workers).run(batches)
+            if num_workers
+            else (make_batch(self.dataset, requests) for requests in batches)
+        )
+        source: object = self.dataset
+        if not (batches and self.prefetch.num_batches and isinstance(source, RemoteSource)):
+            return made
+        if not source.is_remote:
+            return made
+        if self._prefetcher is None or not self._prefetcher.alive:
+            self._prefetcher = Prefetcher(source, self.prefetch)
+        return self._prefetcher.beside(batches, made)
 
     def close(self) -> None:
         """Ends the workers; an epoch that is asked for later starts new ones."""
-        if self._pool is not None:
-            self._pool.close()
-            self._pool = None
+        for helper in (self._pool, self._prefetcher):
+            if helper is not None:
+                helper.close()
+        self._pool = self._prefetcher = None
 
     def _num_workers(self, batches: List[List[ClipRequest]]) -> int:
         if self.num_workers == "auto":

@@ -406,6 +406,30 @@ class ClipDataset:
             for request, incidents in zip(requests, told)
         ]
 
+    @property
+    def is_remote(self) -> bool:
+        """Whether records are read from a store by parts, which can be fetched ahead."""
+        return False
+
+    def fetch(self, requests: Sequence[ClipRequest]) -> int:
+        """Brings what clips are read from into the cache of remote files; the number of bytes that came.
+
+        Args:
+            requests: which clips of one record.
+
+        Raises:
+            VideoDecodeError: the record cannot be read.
+            StoreAwayError: its store does not answer.
+        """
+        attempt = next(self.attempts(requests))
+        with self.open(attempt.record) as reader:
+            part = self.part(reader, attempt.record, requests[0])
+            frames = [
+                self.pipeline.sample.sample(part.num_frames, part.avg_fps, request, rng)
+                for request, rng in zip(attempt.requests, attempt.rngs)
+            ]
+            return part.fetch(np.unique(np.concatenate(frames)).tolist())
+
     def target(self, labels: Tuple[int, ...]) -> Target:
         """What the network learns of a clip with these classes: see `num_classes`."""
         if self.num_classes is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import gc
 import mmap
@@ -12,12 +13,13 @@ import sys
 import tempfile
 import time
 import traceback
+import weakref
 from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
 from threading import Thread
-from typing import IO, Callable, List, Optional, Sequence, Set, Tuple
+from typing import IO, Any, Callable, List, Optional, Sequence, Set, Tuple
 
 import cv2
 import numpy as np
@@ -223,14 +225,7 @@ def serve(
         parent: process that ends this one with its own end.
         cores: where to run; None for anywhere.
     """
-    # A terminal sends Ctrl-C, and a job scheduler SIGTERM, to all processes of a run: the parent finishes its
-    # step with the workers' help, saves, and then ends them.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    end_with(parent)
-    # What the parent has made is never collected here: a video reader of decord would wait for its threads,
-    # which a fork does not bring along.
-    gc.freeze()
+    become_child(parent)
     cv2.setNumThreads(0)  # the workers are the parallelism; the readers decode with one thread as well
     if cores is not None:
         os.sched_setaffinity(0, cores)
@@ -281,6 +276,41 @@ def _fit_to_send(error: PaddleVideoFastError) -> PaddleVideoFastError:
     except Exception:
         return LoaderError(str(error))
     return error
+
+
+def end_at_exit(owner: object, processes: List[Any]) -> weakref.finalize:
+    """Ends forked processes with their owner, or with this process; called, it ends them at once.
+
+    Args:
+        owner: the object that the processes work for.
+        processes: of multiprocessing; the list may be filled later.
+    """
+    # last in, first out: the exit handler of multiprocessing would wait for processes that still live
+    stop = weakref.finalize(owner, _end, processes, os.getpid())
+    stop.atexit = False
+    atexit.register(stop)
+    return stop
+
+
+def _end(processes: List[Any], parent: int) -> None:
+    if os.getpid() != parent:
+        return  # a forked process that drops its copy of the owner
+    for process in processes:
+        process.kill()  # it holds nothing that needs an orderly end
+    for process in processes:
+        process.join(5)
+
+
+def become_child(parent: int) -> None:
+    """Leaves it to the parent when this process, forked from it, ends."""
+    # A terminal sends Ctrl-C, and a job scheduler SIGTERM, to all processes of a run: the parent finishes its
+    # step with the workers' help, saves, and then ends them.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    end_with(parent)
+    # What the parent has made is never collected here: a video reader of decord would wait for its threads,
+    # which a fork does not bring along.
+    gc.freeze()
 
 
 def end_with(parent: int) -> None:

@@ -17,7 +17,15 @@ from typing import Any, Deque, Dict, Iterator, List, Literal, Optional, Sequence
 from paddlevideo_fast.errors import LoaderError
 from paddlevideo_fast.loader.collate import Batch, ClipSource
 from paddlevideo_fast.loader.request import ClipRequest
-from paddlevideo_fast.loader.worker_process import Answer, Board, SharedBuffer, Task, Watchdog, serve
+from paddlevideo_fast.loader.worker_process import (
+    Answer,
+    Board,
+    SharedBuffer,
+    Task,
+    Watchdog,
+    end_at_exit,
+    serve,
+)
 from paddlevideo_fast.machine import available_cores, process_state
 from paddlevideo_fast.names import printable
 
@@ -73,10 +81,7 @@ class WorkerPool:
         self._done: Dict[int, Answer] = {}
         self._pipes: List[Connection] = []
         self._processes: List[Any] = []
-        # last in, first out: the exit handler of multiprocessing would wait for workers that still live
-        self._stop = weakref.finalize(self, _end, self._processes, os.getpid())
-        self._stop.atexit = False
-        atexit.register(self._stop)
+        self._stop = end_at_exit(self, self._processes)
         gc.collect()  # what is of no use any more ends here, where its threads are: see `serve`
         context = multiprocessing.get_context("fork")
         for worker, cores in enumerate(_cores(num_workers, options.affinity)):
@@ -222,15 +227,6 @@ class WorkerPool:
 def _take_back(slot: int, lent: Set[int], free: Deque[int]) -> None:
     lent.discard(slot)  # set and deque do this in one piece: the last reference may go in any thread
     free.append(slot)
-
-
-def _end(processes: List[Any], parent: int) -> None:
-    if os.getpid() != parent:
-        return  # a forked process that drops its copy of the pool
-    for process in processes:
-        process.kill()  # a worker holds nothing that needs an orderly end
-    for process in processes:
-        process.join(5)
 
 
 def _cores(num_workers: int, affinity: Optional[str]) -> List[Optional[Set[int]]]:
