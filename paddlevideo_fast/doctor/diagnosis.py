@@ -14,6 +14,7 @@ the machine, whose cores training and reading share.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
@@ -163,8 +164,9 @@ def examine(cfg: Config, steps: int = 20, progress: Callable[[str], None] = prin
     assert loader.num_workers != "auto"  # the first epoch has measured it
     progress("reading alone, stage by stage")
     batches = loader.batch_sampler.batches(epoch=1)
-    videos = [[batch[place] for place in places] for batch in batches for places in together(batch)]
-    reading = time_reading(parts.split.dataset, videos[: -(-_MAX_CLIPS // len(videos[0]))])
+    videos = ([batch[place] for place in places] for batch in batches for places in together(batch))
+    num_videos = -(-_MAX_CLIPS // parts.split.dataset.clips_per_video)
+    reading = time_reading(parts.split.dataset, list(itertools.islice(videos, num_videos)))
     transport_sec = time_transport(reading.clip_shape, batch_size)
     progress(f"training {steps} steps on made-up batches")
     made_up = SyntheticLoader(batch_size, reading.clip_shape, parts.model)

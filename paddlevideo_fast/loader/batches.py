@@ -6,7 +6,7 @@ import copy
 import math
 from dataclasses import dataclass, replace
 from itertools import accumulate, cycle, takewhile
-from typing import List, Optional, Sequence, Union
+from typing import Any, List, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -169,32 +169,24 @@ class ClipBatchSampler:
         starts = range(self.rank * together, total, self.world_size * together)
         return len(starts) and (len(starts) - 1) * together + min(together, total - starts[-1])
 
-    def batches(self, epoch: int, start_batch: int = 0) -> List[List[ClipRequest]]:
+    def batches(self, epoch: int, start_batch: int = 0) -> EpochBatches:
         """The epoch's batches on this rank, from `start_batch` on."""
-        places = self._places(epoch).tolist()
         spans = list(zip([0, *self._ends], self._ends, cycle(self._shapes)))[start_batch:]
-        return [
-            [
-                self._request(place, clip, epoch, shape)
-                for clip in range(self.clips_per_video)
-                for place in places[start:end]
-            ]
-            for start, end, shape in spans
-        ]
+        return EpochBatches(self, epoch, self._places(epoch), spans)
 
-    def _request(self, place: int, clip: int, epoch: int, shape: BatchShape) -> ClipRequest:
-        sample, view = divmod(place, self.num_views)
-        draw, index = divmod(sample, self.num_samples)
-        return ClipRequest(
-            index,
-            epoch,
-            view * self.clips_per_video + clip,
-            self.num_views * self.clips_per_video,
-            shape.num_frames,
-            shape.sampling_rate,
-            shape.crop_size,
-            draw,
-        )
+    def requests(self, epoch: int, places: np.ndarray, shape: BatchShape) -> List[ClipRequest]:
+        """The requests of a batch that has these places of an epoch's order."""
+        per_sample = self.clips_per_video
+        num_views = self.num_views * per_sample
+        samples, views = np.divmod(places, self.num_views)
+        draws, indices = np.divmod(samples, self.num_samples)
+        drawn = list(zip(indices.tolist(), (views * per_sample).tolist(), draws.tolist()))
+        wanted = shape.num_frames, shape.sampling_rate, shape.crop_size
+        return [
+            ClipRequest(index, epoch, view + clip, num_views, *wanted, draw)
+            for clip in range(per_sample)
+            for index, view, draw in drawn
+        ]
 
     def _places(self, epoch: int) -> np.ndarray:
         """This rank's part of the epoch's order.
@@ -237,6 +229,40 @@ class ClipBatchSampler:
         """The part of an order that one of `clips_per_video` epochs takes; where short, the order again."""
         size = self._share_of_epoch(len(order))
         return np.resize(order, size * self.clips_per_video)[part * size : (part + 1) * size]
+
+
+class EpochBatches(Sequence[List[ClipRequest]]):
+    """The requests of each batch of an epoch; those of a batch are made when it is asked for.
+
+    So an epoch of millions of clips begins at once.
+
+    Args:
+        sampler: makes them.
+        epoch: number of the epoch.
+        places: of the epoch's order, on this rank.
+        spans: first place, end and shape of each batch.
+    """
+
+    def __init__(
+        self,
+        sampler: ClipBatchSampler,
+        epoch: int,
+        places: np.ndarray,
+        spans: Sequence[Tuple[int, int, BatchShape]],
+    ) -> None:
+        self._sampler, self._epoch, self._order, self._spans = sampler, epoch, places, spans
+
+    def __len__(self) -> int:
+        return len(self._spans)
+
+    def __getitem__(self, number: Any) -> Any:
+        if isinstance(number, slice):
+            return [self[each] for each in range(*number.indices(len(self)))]
+        start, end, shape = self._spans[number]
+        return self._sampler.requests(self._epoch, self._order[start:end], shape)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
 
 
 def _deal(groups: Sequence[int], world_size: int, may_be_empty: bool) -> List[np.ndarray]:

@@ -35,7 +35,7 @@ def choose_num_workers(
         batches: the requests of the epoch's batches.
         options: how the workers are run.
     """
-    videos = [[requests[place] for place in places] for requests in batches for places in together(requests)]
+    videos = ([requests[place] for place in places] for requests in batches for places in together(requests))
     requests = itertools.cycle(videos)
     most = num_cores()
     counts = [2**power for power in range(most.bit_length()) if 2**power < most] + [most]
@@ -140,7 +140,7 @@ class ClipLoader:
                 helper.close()
         self._pool = self._prefetcher = None
 
-    def _num_workers(self, batches: List[List[ClipRequest]]) -> int:
+    def _num_workers(self, batches: Sequence[List[ClipRequest]]) -> int:
         if self.num_workers == "auto":
             self.num_workers = choose_num_workers(self.dataset, batches, self.options)
         return self.num_workers

@@ -12,7 +12,7 @@ import weakref
 from collections import deque
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
-from typing import Any, Deque, Dict, Iterator, List, Literal, Optional, Sequence, Set, Tuple
+from typing import Any, Deque, Dict, Iterator, List, Literal, Optional, Sequence, Set
 
 from paddlevideo_fast.errors import LoaderError
 from paddlevideo_fast.loader.collate import Batch, ClipSource
@@ -118,7 +118,7 @@ class WorkerPool:
             RuntimeError: any other error of a worker, with the worker's traceback.
         """
         run = self._next_run()
-        todo = deque(enumerate(batches))
+        todo = deque(range(len(batches)))
         try:
             for number in range(len(batches)):
                 if run != self._board.run:
@@ -126,10 +126,10 @@ class WorkerPool:
                         "this epoch was ended by another one of the same loader, or by its close()"
                     )
                 self._watchdog.begin_wait()
-                self._ask(run, todo)
+                self._ask(run, todo, batches)
                 while number not in self._done:
                     self._receive(run)
-                    self._ask(run, todo)
+                    self._ask(run, todo, batches)
                 yield self._hand_over(self._done.pop(number))
         finally:
             if run == self._board.run:
@@ -141,14 +141,14 @@ class WorkerPool:
         self._done.clear()
         return self._board.next_run()
 
-    def _ask(self, run: int, todo: Deque[Tuple[int, List[ClipRequest]]]) -> None:
+    def _ask(self, run: int, todo: Deque[int], batches: Sequence[List[ClipRequest]]) -> None:
         """Gives out work to those who have the least, as far as there are places for it."""
         while todo and self._free:
             worker = min(range(self.num_workers), key=lambda worker: len(self._asked[worker]))
             if len(self._asked[worker]) >= NUM_AHEAD:
                 return
-            number, requests = todo.popleft()
-            task = Task(run, number, self._free.popleft(), requests)
+            number = todo.popleft()
+            task = Task(run, number, self._free.popleft(), batches[number])
             self._asked[worker].append(task)
             with contextlib.suppress(ConnectionError):  # the worker has died: `_receive` reports it
                 self._pipes[worker].send(task)

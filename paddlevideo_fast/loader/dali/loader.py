@@ -224,7 +224,7 @@ class DaliLoader:
 
 
 def _batches(
-    drafter: Drafter, shape: GraphShape, requested: List[List[ClipRequest]]
+    drafter: Drafter, shape: GraphShape, requested: Sequence[List[ClipRequest]]
 ) -> Generator[Batch, None, None]:
     """See `DaliLoader.epoch`.
 
@@ -248,7 +248,7 @@ def _batches(
 
 
 def _drafted(
-    drafter: Drafter, requested: List[List[ClipRequest]], num_clips: int, pool: ThreadPoolExecutor
+    drafter: Drafter, requested: Sequence[List[ClipRequest]], num_clips: int, pool: ThreadPoolExecutor
 ) -> Iterator[List[Draft]]:
     waiting: Deque[List[Future[Draft]]] = deque()
     for requests in requested:
