@@ -70,8 +70,11 @@ class Blocks(Protocol):
     def get(self, file: RemoteFile, numbers: Sequence[int]) -> Dict[int, memoryview]:
         """These blocks of a file; those that are not here are fetched."""
 
-    def fetch(self, file: RemoteFile, numbers: Sequence[int]) -> None:
-        """Has these blocks here, unless another process is about to."""
+    def fetch(self, file: RemoteFile, numbers: Sequence[int]) -> int:
+        """Has these blocks here, unless another process is about to; the bytes that came."""
+
+    def forget(self, file: RemoteFile, number: int) -> None:
+        """Has this block here no more."""
 
 
 class RemoteFile(io.RawIOBase):
@@ -97,13 +100,22 @@ class RemoteFile(io.RawIOBase):
         self.url = url
         self.size, self.version = known or storage.stat(url)
         self._at = 0
-        self._last = -1
+        self._last = -2  # the block that was read last
         self._num_ahead = 1
+        self._ahead_to = 0
 
     @property
     def name(self) -> str:
         """The URL, without what is secret in it."""
         return storage.shown_url(self.url)
+
+    def stream(self) -> io.BufferedReader:
+        """A buffered file of the same version, at its beginning."""
+        return io.BufferedReader(RemoteFile(self.url, storage.Stat(self.size, self.version)))
+
+    def available(self) -> int:
+        """How many bytes can be read: all of this version, or none."""
+        return self.size
 
     def views(self, ranges: Sequence[Range]) -> List[memoryview]:
         """The bytes of each range, which must lie in the file. Missing neighbours come in one request."""
@@ -114,12 +126,18 @@ class RemoteFile(io.RawIOBase):
             got.update(blocks.get(self, numbers[start : start + _BATCH_BLOCKS]))
         return [_cut(got, offset, size, blocks.block_bytes) for offset, size in ranges]
 
-    def fetch(self, ranges: Sequence[Range]) -> None:
-        """Has the blocks of these ranges in the cache, as far as its bound goes."""
+    def fetch(self, ranges: Sequence[Range]) -> int:
+        """Has the blocks of these ranges in the cache, as far as its bound goes; the bytes that came."""
         blocks = _blocks_of(self)
         numbers = self._numbers(ranges, blocks.block_bytes)
-        for start in range(0, len(numbers), _BATCH_BLOCKS):
-            blocks.fetch(self, numbers[start : start + _BATCH_BLOCKS])
+        batches = (numbers[start : start + _BATCH_BLOCKS] for start in range(0, len(numbers), _BATCH_BLOCKS))
+        return sum(blocks.fetch(self, batch) for batch in batches)
+
+    def forget(self, ranges: Sequence[Range]) -> None:
+        """Takes the blocks of these ranges out of the cache, because what they hold cannot be right."""
+        blocks = _blocks_of(self)
+        for number in self._numbers(ranges, blocks.block_bytes):
+            blocks.forget(self, number)
 
     def _numbers(self, ranges: Iterable[Range], block_bytes: int) -> List[int]:
         found: Set[int] = set()
@@ -147,20 +165,23 @@ class RemoteFile(io.RawIOBase):
         return self._at
 
     def readinto(self, buffer) -> int:
-        """Reads up to the end of a block; blocks in sequence are fetched ahead, more and more of them."""
+        """Reads as much as is kept in memory at a time, and more and more ahead where reads follow others."""
         block_bytes = _blocks_of(self).block_bytes
         number = self._at // block_bytes
-        size = min(len(buffer), self.size - self._at, (number + 1) * block_bytes - self._at)
+        end = min(self._at + len(buffer), self.size, (number + _BATCH_BLOCKS) * block_bytes)
+        size = end - self._at
         if size <= 0:
             return 0
-        if number != self._last:
-            follows = number == self._last + 1
-            self._num_ahead = min(self._num_ahead * 2, _MOST_AHEAD) if follows else 1
-            self._last = number
-            end = min((number + self._num_ahead) * block_bytes, self.size)
-            if number % self._num_ahead == 0 or not follows:
-                self.fetch([(number * block_bytes, end - number * block_bytes)])
-        (view,) = self.views([(self._at, size)])
+        last = (end - 1) // block_bytes
+        if last > self._last >= number - 1:
+            self._num_ahead = min(self._num_ahead * 2, _MOST_AHEAD)
+            if last >= self._ahead_to:
+                self._ahead_to = last + self._num_ahead
+                end = min(self._ahead_to * block_bytes, self.size)
+        elif last != self._last:
+            self._num_ahead, self._ahead_to = 1, last + 1
+        self._last = last
+        (view, _) = self.views([(self._at, size), (self._at, end - self._at)])
         buffer[:size] = view
         self._at += size
         return size
@@ -205,9 +226,14 @@ class MemoryBlocks:
                 self._kept.popitem(last=False)
         return got
 
-    def fetch(self, file: RemoteFile, numbers: Sequence[int]) -> None:
+    def fetch(self, file: RemoteFile, numbers: Sequence[int]) -> int:
         """See `Blocks`."""
-        self.get(file, numbers)
+        missing = [number for number in numbers if (file.url, file.version, number) not in self._kept]
+        return sum(map(len, self.get(file, missing).values()))
+
+    def forget(self, file: RemoteFile, number: int) -> None:
+        """See `Blocks`."""
+        self._kept.pop((file.url, file.version, number), None)
 
 
 class DiskBlocks:
@@ -252,7 +278,7 @@ class DiskBlocks:
             else:
                 time.sleep(_POLL_SEC)  # others fetch them
 
-    def fetch(self, file: RemoteFile, numbers: Sequence[int]) -> None:
+    def fetch(self, file: RemoteFile, numbers: Sequence[int]) -> int:
         """See `Blocks`."""
         missing = []
         for number in numbers:
@@ -261,8 +287,15 @@ class DiskBlocks:
             except OSError:
                 missing.append(number)
         claims = self._claims(file, missing) if missing else None
-        if claims:
-            self._fill(file, claims)
+        return sum(map(len, self._fill(file, claims).values())) if claims else 0
+
+    def forget(self, file: RemoteFile, number: int) -> None:
+        """See `Blocks`."""
+        digest = self._digest(file, number)
+        self._maps.pop(digest, None)
+        self._unkept.pop(digest, None)
+        with contextlib.suppress(OSError):
+            os.unlink(self._path(digest))
 
     def _passed(self, file: RemoteFile, numbers: Sequence[int]) -> Dict[int, memoryview]:
         """Blocks that cannot be kept on disk: the last few are kept in memory."""

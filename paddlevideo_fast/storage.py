@@ -431,13 +431,13 @@ class _Store:
     Attributes:
         name: for messages.
         alive_at: when it last answered, of `time.monotonic`.
-        well: URL of an object that it gave last.
+        well: URLs of two objects that it gave last.
     """
 
     def __init__(self, scheme: str, name: str) -> None:
         self.name = name
         self.alive_at = float("-inf")
-        self.well = ""
+        self.well = ("", "")
         self._scheme = scheme
         self._driver: Optional[_Driver] = None
         self._inherited: List[_Driver] = []
@@ -461,14 +461,18 @@ class _Store:
             self._driver = None
 
     def answered(self, url: str) -> None:
+        """Notes that it gave an object."""
         self.alive_at = time.monotonic()
-        self.well = url
+        if url != self.well[0]:
+            self.well = (url, self.well[0])
 
     def lives(self, since: float, besides: str) -> bool:
-        """Whether it has answered since then; asks for an object that it had, if need be."""
-        if self.alive_at < since and self.well and self.well != besides:
+        """Whether it has answered since then; asks about an object that it had, if need be."""
+        for url in sorted(filter(None, self.well), key=besides.__eq__):
+            if self.alive_at >= since:
+                break
             with contextlib.suppress(Exception):
-                self.driver(self.well).stat(self.well)
+                self.driver(url).stat(url)
                 self.alive_at = time.monotonic()
         return self.alive_at >= since
 

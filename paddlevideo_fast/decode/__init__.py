@@ -3,7 +3,7 @@
 from paddlevideo_fast.decode.backends import BACKENDS, VIDEO_EXTENSIONS, check_video, open_video
 from paddlevideo_fast.decode.frames import FrameFolderReader, open_frames
 from paddlevideo_fast.decode.index_cache import IndexCache
-from paddlevideo_fast.decode.packed import PackedReader, PackedShard, open_shards
+from paddlevideo_fast.decode.packed import PackedReader, PackedShard, is_folder_of_shards, open_shards
 from paddlevideo_fast.decode.reader import Box, OnCorrupt, Span, VideoReader
 from paddlevideo_fast.decode.source import Source
 
@@ -20,6 +20,7 @@ __all__ = [
     "Span",
     "VideoReader",
     "check_video",
+    "is_folder_of_shards",
     "open_frames",
     "open_shards",
     "open_video",

@@ -7,12 +7,14 @@ import os
 import re
 import zlib
 from collections import deque
-from functools import lru_cache
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import Callable, Iterator, List, Optional, Tuple, Union
+from typing import Callable, Iterator, List, Optional, Protocol, Sequence, Tuple, Union
 
 import numpy as np
 
+from paddlevideo_fast.blocks import RemoteFile
 from paddlevideo_fast.decode.frames import decode_image, jpeg_size
 from paddlevideo_fast.decode.packed_format import (
     FRAME,
@@ -23,11 +25,13 @@ from paddlevideo_fast.decode.packed_format import (
     read_directory,
 )
 from paddlevideo_fast.decode.reader import VideoReader
-from paddlevideo_fast.errors import ShardError, VideoDecodeError
+from paddlevideo_fast.errors import ObjectError, ShardError, VideoDecodeError, cause_of
 from paddlevideo_fast.files import require_regular
+from paddlevideo_fast.storage import exists, is_url
 
 # Each map keeps a file handle, of which a process often may have 1024, and a large set has more shards.
 _MAX_MAPS = 256
+_NUM_OPENED = 16  # shards at a URL at a time: each waits for three answers
 
 
 class Maps:
@@ -51,6 +55,67 @@ def _map(path: str, size: int) -> mmap.mmap:
     return mapped
 
 
+class FileBytes(Protocol):
+    """The bytes of a file of a shard, here (`LocalBytes`) or at a URL (`RemoteFile`)."""
+
+    size: int
+
+    def available(self) -> int:
+        """How many bytes can be read now: a file here may be cut off while it is in use."""
+
+    def views(self, ranges: Sequence[Tuple[int, int]]) -> List[memoryview]:
+        """The bytes of each range (offset, size)."""
+
+    def fetch(self, ranges: Sequence[Tuple[int, int]]) -> int:
+        """Has these ranges in the cache of remote files; the number of bytes that came."""
+
+    def forget(self, ranges: Sequence[Tuple[int, int]]) -> None:
+        """What these ranges hold is not right: it is read from its source when it is wanted again."""
+
+
+class LocalBytes:
+    """A file that is read through a memory map.
+
+    Args:
+        path: of the file.
+        maps: those of the whole set.
+
+    Raises:
+        OSError: it is not there.
+    """
+
+    def __init__(self, path: str, maps: Maps) -> None:
+        self.size = os.path.getsize(path)
+        self._path, self._maps = path, maps
+
+    def available(self) -> int:
+        """See `FileBytes`; raises ShardError where the file cannot be read any more."""
+        mapped = self._map()
+        # Touching mapped bytes that were cut off since would end the process, so look at the size first.
+        return min(len(mapped), mapped.size())
+
+    def views(self, ranges: Sequence[Tuple[int, int]]) -> List[memoryview]:
+        """See `FileBytes`; the ranges must be available."""
+        mapped = self._map()
+        for offset, size in ranges:
+            _announce(mapped, offset, size)
+        view = memoryview(mapped)
+        return [view[offset : offset + size] for offset, size in ranges]
+
+    def fetch(self, ranges: Sequence[Tuple[int, int]]) -> int:
+        """Does nothing: they are here."""
+        return 0
+
+    def forget(self, ranges: Sequence[Tuple[int, int]]) -> None:
+        """Does nothing: there is no other source."""
+
+    def _map(self) -> mmap.mmap:
+        try:
+            return self._maps.get(self._path, self.size)
+        except (OSError, ValueError) as error:  # ValueError: shorter than when it was opened
+            raise ShardError(f"{self._path}: cannot be read any more: {error}") from error
+
+
 class PackedShard:
     """One shard: some videos, in one data file.
 
@@ -58,13 +123,14 @@ class PackedShard:
     crc32 of each is checked whenever it is read, at a fiftieth of what its decoding costs.
 
     Args:
-        folder: of the set.
+        folder: of the set; may be a URL.
         shard: its number.
         maps: of the whole set, so that they are few; None: its own.
 
     Attributes:
         path: its data file.
         directory: its videos and settings.
+        data: the bytes of the data file.
 
     Raises:
         ShardError: a file is missing, cut off, altered or of another version.
@@ -74,14 +140,31 @@ class PackedShard:
         self.path = data_path(folder, shard)
         self._maps = maps or Maps()
         self._index = index_path(folder, shard)
+        self._table = self._bytes_of(self._index)
         self.directory = self._read_directory()
-        self._check_data(self.directory.data_size)
+        self.data = self._bytes_of(self.path)
+        if self.data.size != self.directory.data_size:
+            what = "cut off" if self.data.size < self.directory.data_size else "altered"
+            sizes = f"it has {self.data.size} bytes, its index says {self.directory.data_size}"
+            raise ShardError(f"{self.path}: {what}: {sizes}")
 
     def __len__(self) -> int:
         return len(self.directory.names)
 
+    def _bytes_of(self, path: str) -> FileBytes:
+        try:
+            return RemoteFile(path) if is_url(path) else LocalBytes(path, self._maps)
+        except OSError as error:
+            raise ShardError(f"{path}: cannot be read: {error.strerror or error}") from error
+
     def _read_directory(self) -> Directory:
         try:
+            if isinstance(self._table, RemoteFile):
+                try:
+                    return read_directory(self._table.stream())
+                except FormatError:  # perhaps it was altered on its way
+                    self._table.forget([(0, self._table.size)])
+                    return read_directory(self._table.stream())
             require_regular(self._index)
             with open(self._index, "rb") as file:
                 return read_directory(file)
@@ -90,48 +173,60 @@ class PackedShard:
         except OSError as error:
             raise ShardError(f"{self._index}: cannot be read: {error.strerror or error}") from error
 
-    def _check_data(self, expected: int) -> None:
-        try:
-            size = os.path.getsize(self.path)
-        except OSError as error:
-            raise ShardError(f"{self.path}: cannot be read: {error.strerror or error}") from error
-        if size != expected:
-            what = "cut off" if size < expected else "altered"
-            raise ShardError(f"{self.path}: {what}: it has {size} bytes, its index says {expected}")
-
     def open(self, video: int) -> PackedReader:
         """A reader of video number `video` of this shard."""
         return PackedReader(self, video)
 
-    def images(self, video: int, frames: List[int]) -> Iterator[memoryview]:
-        """The JPEG files of some frames of a video, in the map, each checked.
+    def entries(self, video: int, frames: List[int]) -> List[Tuple[int, int, int]]:
+        """(offset, size, crc32) of some frames of a video in the data file, as the table says.
 
         Raises:
-            VideoDecodeError: one is cut off or altered.
+            ShardError: the index cannot be read any more.
+            ObjectError: the index is at a URL, and cannot be read any more.
+        """
+        entry = self.directory.videos[video]
+        place = self.directory.frames_offset + int(entry["first_frame"]) * FRAME.itemsize
+        size = int(entry["num_frames"]) * FRAME.itemsize
+        if self._table.available() < place + size:
+            raise ShardError(f"{self._index}: was cut off while it was in use")
+        table = np.frombuffer(self._table.views([(place, size)])[0], FRAME)
+        return [table[frame].item() for frame in frames]
+
+    def images(self, video: int, frames: List[int]) -> Iterator[memoryview]:
+        """The JPEG files of some frames of a video, each checked.
+
+        Raises:
+            VideoDecodeError: one is cut off or altered, or cannot be read from its store.
             ShardError: a file of the shard cannot be read any more.
         """
-        first = int(self.directory.videos[video]["first_frame"])
         try:
-            index = self._maps.get(self._index, self.directory.index_size)
-            data = self._maps.get(self.path, self.directory.data_size)
-        except (OSError, ValueError) as error:  # ValueError: shorter than when it was opened
-            raise ShardError(f"{self.path}: cannot be read any more: {error}") from error
-        # Touching mapped bytes that were cut off since would end the process, so look at the sizes first.
-        if index.size() < len(index):
-            raise ShardError(f"{self._index}: was cut off while it was in use")
-        end = min(len(data), data.size())
-        table = np.frombuffer(index, FRAME, self.directory.num_frames, self.directory.frames_offset)
-        entries = [(frame, *table[first + frame].item()) for frame in frames]
-        for frame, offset, size, _ in entries:
-            if not 0 < size <= end - offset:
-                raise VideoDecodeError(self.path_of(video), f"frame {frame} is cut off")
-            _announce(data, offset, size)
-        view = memoryview(data)
-        for frame, offset, size, crc32 in entries:
-            image = view[offset : offset + size]
-            if zlib.crc32(image) != crc32:
-                raise VideoDecodeError(self.path_of(video), f"frame {frame} is altered: its checksum differs")
-            yield image
+            entries = self.entries(video, frames)
+            end = self.data.available()
+            for frame, (offset, size, _) in zip(frames, entries):
+                if not 0 < size <= end - offset:
+                    raise VideoDecodeError(self.path_of(video), f"frame {frame} is cut off")
+            views = self.data.views([(offset, size) for offset, size, _ in entries])
+            for frame, (offset, size, crc32), image in zip(frames, entries, views):
+                if zlib.crc32(image) != crc32:
+                    self.data.forget([(offset, size)])  # a store may have sent something else
+                    (image,) = self.data.views([(offset, size)])
+                    if zlib.crc32(image) != crc32:
+                        cause = f"frame {frame} is altered: its checksum differs"
+                        raise VideoDecodeError(self.path_of(video), cause)
+                yield image
+        except ObjectError as error:
+            raise VideoDecodeError(self.path_of(video), error.cause) from None
+
+    def fetch(self, video: int, frames: List[int]) -> int:
+        """Has what some frames of a video are read from in the cache; the number of bytes that came.
+
+        Raises:
+            VideoDecodeError: they are not to be had.
+        """
+        try:
+            return self.data.fetch([(offset, size) for offset, size, _ in self.entries(video, frames)])
+        except (ObjectError, ValueError) as error:  # ValueError: the table says more than the file has
+            raise VideoDecodeError(self.path_of(video), cause_of(error)) from None
 
     def faults(self) -> Iterator[VideoDecodeError]:
         """Reads every frame, and yields an error for each that is cut off or altered.
@@ -185,6 +280,9 @@ class PackedReader(VideoReader):
             return times_usec / 1e6
         return np.arange(self.num_frames) / self.avg_fps if self.avg_fps else super().times_sec()
 
+    def fetch(self, indices: Sequence[int]) -> int:
+        return self._shard.fetch(self._video, list(indices))
+
     def _decode(self, wanted: List[int]) -> Iterator[Tuple[int, np.ndarray]]:
         for frame, image in zip(wanted, self._shard.images(self._video, wanted)):
             self._check_size(frame, jpeg_size(image) or self._size)  # before memory is taken for it
@@ -198,17 +296,34 @@ class PackedReader(VideoReader):
             raise VideoDecodeError(self.path, f"frame {frame} has {sizes}")
 
 
+def is_folder_of_shards(path: str) -> bool:
+    """Whether shards lie at a path or URL, and not a list."""
+    return exists(index_path(path, 0)) if is_url(path) else os.path.isdir(path)
+
+
 def open_shards(folder: Union[str, Path]) -> List[PackedShard]:
     """All shards of a set, in their order.
 
+    Args:
+        folder: of the set, or its URL. A store need not list its files: the first shard says how many there
+            are.
+
     Raises:
         ShardError: there is none, one is missing or belongs to another set, or does not open.
+        StoreAwayError: the store does not answer.
+        StoreAccessError: it refuses.
     """
-    numbers = shard_numbers(folder)
-    if not numbers:
-        raise ShardError(f"{folder}: has no packed frames; make them with  paddlevideo-fast data pack")
     maps = Maps()
-    shards = [PackedShard(folder, number, maps) for number in numbers]
+    if is_url(folder):
+        shards = [PackedShard(folder, 0, maps)]
+        numbers = list(range(shards[0].directory.settings.num_shards))
+        with ThreadPoolExecutor(_NUM_OPENED) as threads:
+            shards += threads.map(partial(PackedShard, folder, maps=maps), numbers[1:])
+    else:
+        numbers = shard_numbers(folder)
+        if not numbers:
+            raise ShardError(f"{folder}: has no packed frames; make them with  paddlevideo-fast data pack")
+        shards = [PackedShard(folder, number, maps) for number in numbers]
     for number, shard in zip(numbers, shards):
         settings = shard.directory.settings
         if settings.shard != number:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from typing import (
     Any,
@@ -21,8 +20,17 @@ from typing import (
 
 import numpy as np
 
+from paddlevideo_fast.blocks import has_cache
 from paddlevideo_fast.config.types import NumViews, PositiveInt, Size
-from paddlevideo_fast.decode import IndexCache, PackedShard, VideoReader, open_frames, open_shards, open_video
+from paddlevideo_fast.decode import (
+    IndexCache,
+    PackedShard,
+    VideoReader,
+    is_folder_of_shards,
+    open_frames,
+    open_shards,
+    open_video,
+)
 from paddlevideo_fast.errors import AnnotationError, LoaderError, VideoDecodeError
 from paddlevideo_fast.loader.annotations import (
     VideoRecord,
@@ -48,6 +56,7 @@ from paddlevideo_fast.loader.untrimmed import (
 )
 from paddlevideo_fast.log import get_logger, warn_once
 from paddlevideo_fast.registry import DATASETS, DECODERS
+from paddlevideo_fast.storage import is_url
 
 
 class Decoder(Protocol):
@@ -536,10 +545,10 @@ class PackedFrameDataset(ClipDataset):
     """Videos that `paddlevideo-fast data pack` packed into shards. `decode` of the pipeline has no effect.
 
     Args:
-        file_path: the folder of the shards: all of their videos, with the labels they were packed with. Or a
-            list with lines `name label`, or a .jsonl or .csv file, with names as in the list that was packed:
-            these videos and labels.
-        data_prefix: with a list: the folder of the shards.
+        file_path: the folder of the shards, or its URL: all of their videos, with the labels they were packed
+            with. Or a list with lines `name label`, or a .jsonl or .csv file, with names as in the list that
+            was packed: these videos and labels.
+        data_prefix: with a list: the folder of the shards, or its URL.
         split_by: how ranks share the data: "sample": by videos, anew in each epoch; "shard": by whole
             shards, so that a rank reads the same files in all epochs, and they may stay in its memory.
         shuffle_window: in training, take the shards in a new random order in each epoch, and mix the videos
@@ -584,7 +593,7 @@ class PackedFrameDataset(ClipDataset):
         warn_once(get_logger(__name__), text)
 
     def read_records(self) -> List[VideoRecord]:
-        if os.path.isdir(self.file_path):
+        if is_folder_of_shards(self.file_path):
             self.shards = open_shards(self.file_path)
             records = _all_records(self.shards, self.is_labelled)
         else:
@@ -600,6 +609,10 @@ class PackedFrameDataset(ClipDataset):
                 f"{self.file_path}: no video of it could be packed; see failures.txt of the shards"
             )
         return records
+
+    @property
+    def is_remote(self) -> bool:
+        return has_cache() and is_url(self.shards[0].path)
 
     def open(self, record: VideoRecord) -> VideoReader:
         shard, video = record.place
