@@ -196,7 +196,11 @@ def use_cache(folder: Optional[Union[str, Path]], max_gb: float = 0.0) -> None:
         max_gb: largest size of the cache in 10^9 bytes.
     """
     global _kept
-    _kept = None if folder is None else DiskBlocks(folder, int(max_gb * 1e9))
+    wanted = (str(folder), int(max_gb * 1e9))
+    if folder is None:
+        _kept = None
+    elif _kept is None or (_kept.folder, _kept.max_bytes) != wanted:
+        _kept = DiskBlocks(*wanted)
 
 
 def has_cache() -> bool:

@@ -9,6 +9,7 @@ from typing import Any, Callable, Dict, Optional, Union
 
 import paddle
 
+from paddlevideo_fast.blocks import use_cache
 from paddlevideo_fast.config import RunSpec
 from paddlevideo_fast.config.settings import SplitName
 from paddlevideo_fast.engine import Distribution
@@ -25,9 +26,13 @@ from paddlevideo_fast.loader.dali import DaliLoader, DaliOptions
 from paddlevideo_fast.loader.dataset import ClipDataset
 from paddlevideo_fast.loader.features import FeatureLoader
 from paddlevideo_fast.loader.transforms import RandomFlip
+from paddlevideo_fast.log import get_logger, warn_once
 from paddlevideo_fast.machine import gpu_number
 from paddlevideo_fast.modeling import Preprocess, activation_of, classes_of
 from paddlevideo_fast.modeling.preprocess import Layout
+from paddlevideo_fast.storage import Patience, is_url, use_patience
+
+_NUM_LOOKED_AT = 1000  # records
 
 
 @dataclass
@@ -64,6 +69,7 @@ def make_split(
         folder: where files that do not decode are listed; None: nowhere.
     """
     split, training = spec.splits[name], name == "train"
+    use_storage(spec)
     num_classes = classes_of(spec.model)
     has_several = activation_of(spec.model) == "sigmoid"
     dataset = build_dataset(
@@ -75,6 +81,7 @@ def make_split(
         class_names=spec.data.class_names,
         index_cache=spec.data.index_cache,
     )
+    _tell_what_storage_does(spec, name, dataset)
     if num_classes:
         check_labels(dataset.records, num_classes, split.dataset["file_path"], any_number=has_several)
         _check_mirrored_labels(spec, name, dataset, num_classes)
@@ -83,6 +90,25 @@ def make_split(
     listed = folder / "bad_samples.txt" if folder and distribution.is_main else None
     bad = BadSamples(listed, total=len(dataset), max_share=spec.data.max_bad_share)
     return Split(dataset, loader, Preprocess(*dataset.pipeline.normalization, layout), bad)
+
+
+def use_storage(spec: RunSpec) -> None:
+    """Has this process, and those that it forks, read files at URLs as STORAGE says."""
+    settings = spec.storage
+    use_patience(Patience(timeout_sec=settings.timeout_sec, away_sec=settings.away_after_sec))
+    use_cache(settings.cache_dir, settings.cache_gb)
+
+
+def _tell_what_storage_does(spec: RunSpec, name: SplitName, dataset: ClipDataset) -> None:
+    is_remote = any(is_url(record.path) for record in dataset.records[:_NUM_LOOKED_AT])
+    if is_remote and spec.storage.cache_dir is None:
+        text = "its files lie at URLs, and each epoch reads them anew: STORAGE.cache_dir keeps them on a disk"
+        get_logger().info(f"DATASET.{name}: {text}")
+    elif not is_remote and spec.storage.cache_dir is not None:
+        text = f"STORAGE.cache_dir has no effect on DATASET.{name}: none of its files lies at a URL"
+        warn_once(get_logger(), text)
+    if spec.storage.cache_dir is None and "cache_gb" in (spec.config.get("STORAGE") or {}):
+        warn_once(get_logger(), spec.config.problem("STORAGE.cache_gb", "has no effect without cache_dir"))
 
 
 def make_loader(

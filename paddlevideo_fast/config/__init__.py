@@ -14,6 +14,7 @@ from paddlevideo_fast.config.settings import (
     RunSettings,
     RuntimeSettings,
     SelectionSettings,
+    StorageSettings,
 )
 from paddlevideo_fast.config.spec import RunSpec, SplitSpec
 
@@ -31,6 +32,7 @@ __all__ = [
     "RuntimeSettings",
     "SelectionSettings",
     "SplitSpec",
+    "StorageSettings",
     "build",
     "build_list",
     "build_named",

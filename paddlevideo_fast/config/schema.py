@@ -19,6 +19,7 @@ from paddlevideo_fast.config.settings import (
     RunSettings,
     RuntimeSettings,
     SelectionSettings,
+    StorageSettings,
 )
 
 _DATASET = Component(
@@ -88,6 +89,7 @@ ROOT = Group(
             settings=DistributedSettings, purpose="How the processes of a run work together."
         ),
         "RUNTIME": Group(settings=RuntimeSettings, purpose="How Paddle uses the machine."),
+        "STORAGE": Group(settings=StorageSettings, purpose="How files at URLs are read, and kept here."),
         "INFERENCE": Unsupported("prediction reads videos as PIPELINE.valid says"),
     },
     RunSettings,

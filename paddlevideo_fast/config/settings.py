@@ -319,6 +319,25 @@ class RuntimeSettings:
 
 
 @dataclass(frozen=True)
+class StorageSettings:
+    """How files at URLs are read: the STORAGE section. Credentials are none of its keys; see its page.
+
+    Args:
+        cache_dir: folder on a local disk for what is read from stores. All processes of the machine may share
+            it, of several runs too; the next epoch and the next run find what is there. null keeps nothing on
+            disk: each epoch reads everything anew.
+        cache_gb: largest size of this folder in 10^9 bytes; what was used least recently goes first.
+        timeout_sec: seconds after which a request that has no answer is sent again.
+        away_after_sec: seconds without any answer from a store after which the run stops.
+    """
+
+    cache_dir: Optional[str] = None
+    cache_gb: Annotated[float, Range(0.001)] = 50.0
+    timeout_sec: Annotated[float, Range(0.1)] = 30.0
+    away_after_sec: Annotated[float, Range(0.1)] = 300.0
+
+
+@dataclass(frozen=True)
 class MultigridSettings:
     """How a run trains on small clips in large batches before it trains on clips as configured.
 

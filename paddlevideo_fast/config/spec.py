@@ -19,6 +19,7 @@ from paddlevideo_fast.config.settings import (
     RuntimeSettings,
     SelectionSettings,
     SplitName,
+    StorageSettings,
     settings_from,
 )
 
@@ -64,6 +65,7 @@ class RunSpec:
         multigrid: the section MULTIGRID; without `run.multigrid` it has no effect.
         distributed: how the processes work together.
         runtime: how Paddle uses the machine.
+        storage: how files at URLs are read.
     """
 
     config: Config
@@ -84,6 +86,7 @@ class RunSpec:
     multigrid: Optional[MultigridSettings]
     distributed: DistributedSettings
     runtime: RuntimeSettings
+    storage: StorageSettings
 
     @classmethod
     def of(cls, config: Config) -> RunSpec:
@@ -112,6 +115,7 @@ class RunSpec:
             multigrid=optional(MultigridSettings, "MULTIGRID"),
             distributed=settings_from(DistributedSettings, config.get("DISTRIBUTED")),
             runtime=settings_from(RuntimeSettings, config.get("RUNTIME")),
+            storage=settings_from(StorageSettings, config.get("STORAGE")),
         )
 
     @classmethod

@@ -1,0 +1,65 @@
+"""The section STORAGE, and what no config may hold."""
+
+from __future__ import annotations
+
+import pytest
+
+from paddlevideo_fast import blocks, log, storage
+from paddlevideo_fast.assembly.data import make_split
+from paddlevideo_fast.config import RunSpec, load_config
+from paddlevideo_fast.config.load import load_with_schema
+from paddlevideo_fast.engine import Distribution
+from paddlevideo_fast.errors import ConfigError
+
+CONFIG = "configs/quickstart/tsm_motion.yaml"
+
+
+@pytest.fixture(autouse=True)
+def _as_before(monkeypatch):
+    monkeypatch.setattr(blocks, "_kept", None)
+    monkeypatch.setattr(storage, "_patience", storage.Patience())
+    monkeypatch.setattr(log, "_warned", set())
+
+
+def split_of(motion_dataset, *overrides):
+    lists = [f"DATASET.{name}.file_path={motion_dataset.train_list}" for name in ("train", "valid")]
+    prefix = [f"DATASET.{name}.data_prefix={motion_dataset.root}" for name in ("train", "valid")]
+    config = load_config(CONFIG, [*lists, *prefix, *overrides])
+    return make_split(RunSpec.of(config), "train", "NTCHW", Distribution())
+
+
+def test_the_section_is_what_the_process_does(motion_dataset, tmp_path, caplog):
+    settings = [f"STORAGE.cache_dir={tmp_path}/cache", "STORAGE.cache_gb=0.5", "STORAGE.away_after_sec=7"]
+    split_of(motion_dataset, *settings, "STORAGE.timeout_sec=3")
+    kept = blocks._kept
+    assert (kept.folder, kept.max_bytes) == (f"{tmp_path}/cache", 5 * 10**8)
+    assert (storage.patience().timeout_sec, storage.patience().away_sec) == (3.0, 7.0)
+    assert "STORAGE.cache_dir has no effect on DATASET.train: none of its files lies at a URL" in caplog.text
+    split_of(motion_dataset, "STORAGE.cache_gb=0.5")
+    assert blocks._kept is None
+    assert "-o #5  STORAGE.cache_gb: has no effect without cache_dir" in caplog.text
+
+
+def test_wrong_values():
+    with pytest.raises(ConfigError) as caught:
+        load_config(CONFIG, ["STORAGE.cache_gb=0", "STORAGE.cachedir=x", "STORAGE.timeout_sec=null"])
+    for text in ("STORAGE.cache_gb=0: expected", "did you mean 'cache_dir'", "STORAGE.timeout_sec=None"):
+        assert text in str(caught.value)
+
+
+@pytest.mark.parametrize("check", [True, False])
+def test_urls_with_credentials_are_refused_unseen(check):
+    overrides = [
+        "DATASET.train.file_path=https://me:hunter2@host/train.list",
+        "weights=https://host/w.pdparams?X-Amz-Signature=hunter3&x=1",
+        "model_name=[https://me:hunter4@host/]",  # of the wrong kind, too
+        "DATASET.valid.file_path=s3://bucket/valid.list?versionId=3",
+    ]
+    with pytest.raises(ConfigError) as caught:
+        load_config(CONFIG, overrides, check=check)
+    text = str(caught.value)
+    assert "hunter" not in text
+    assert "-o #1  DATASET.train.file_path: the URL holds a user name or password" in text
+    assert "-o #2  weights: the URL holds a signature or key" in text
+    assert len(caught.value.problems) == 3
+    assert load_with_schema(CONFIG, ["weights=s3://bucket/w.pdparams"], None)["weights"].startswith("s3://")
