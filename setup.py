@@ -21,6 +21,7 @@ TRACKERS = {
 }
 
 REMOTE = ["fsspec", "aiohttp", "s3fs"]
+DASK = ["distributed", "dask-jobqueue"]
 
 
 class BuildWithConfigs(build_py):
@@ -70,6 +71,7 @@ setup(
         "dali130": ["nvidia-dali-cuda130>=1.53"],
         # other stores: the package of their fsspec driver, such as gcsfs
         "remote": REMOTE,
+        "dask": DASK,
         **TRACKERS,
         "trackers": [package for packages in TRACKERS.values() for package in packages],
         "site": ["mkdocs-material", "jieba"],
@@ -86,6 +88,7 @@ setup(
             *TRACKERS["tensorboard"],  # the lightest of them, so that one is tested everywhere
             *REMOTE,
             "moto[server]",
+            *DASK,
         ],
     },
     entry_points={"console_scripts": ["paddlevideo-fast=paddlevideo_fast.cli.commands:main"]},

@@ -2,10 +2,11 @@
 
 A file is written beside its place under a temporary name, synced to the disk and renamed:
 
-    .saving-<process id>-<name>  →  <name>
+    .saving-<process id>.<machine>.<random>-<name>  →  <name>
 
-So a reader never sees half a file, and a process that dies leaves the earlier file as it was. `sweep` removes
-temporary files of dead processes. Errors are `OSError`; callers know what to tell their user.
+So a reader never sees half a file, and a process that dies leaves the earlier file as it was. Threads,
+processes and machines that write the same file do not meet in its temporary one. `sweep` removes temporary
+files of dead processes. Errors are `OSError`; callers know what to tell their user.
 """
 
 from __future__ import annotations
@@ -15,7 +16,11 @@ import errno
 import hashlib
 import os
 import re
+import shutil
+import socket
 import stat
+import uuid
+import zlib
 from pathlib import Path
 from typing import Dict, Iterator, List, Union
 
@@ -44,7 +49,7 @@ def all_whole(*paths: Union[str, Path], sync: bool = True) -> Iterator[List[Path
     So a set with a mark is complete, whenever the process dies.
     """
     targets = [Path(path) for path in paths]
-    partials = [aside(path, f"{_PREFIX}{os.getpid()}-") for path in targets]
+    partials = [aside(path) for path in targets]
     try:
         for path in targets:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -63,13 +68,18 @@ def all_whole(*paths: Union[str, Path], sync: bool = True) -> Iterator[List[Path
                 partial.unlink(missing_ok=True)
 
 
-def aside(path: Path, prefix: str) -> Path:
-    """A temporary path beside `path` whose name begins with `prefix`; a long name gives way to its digest."""
-    name = path.name
+def aside(path: Path) -> Path:
+    """A temporary path beside `path` that nobody else has; a long name gives way to its digest."""
+    prefix, name = f"{_PREFIX}{os.getpid()}.{_machine()}.{uuid.uuid4().hex[:8]}-", path.name
     if len(os.fsencode(prefix + name)) > _LONGEST_BYTES:
         ending = path.suffix if len(os.fsencode(path.suffix)) <= _LONGEST_ENDING_BYTES else ""
         name = hashlib.blake2b(os.fsencode(name), digest_size=16).hexdigest() + ending
     return path.with_name(prefix + name)
+
+
+def _machine() -> str:
+    """Tells this machine from others in the names of temporary files."""
+    return f"{zlib.crc32(os.fsencode(socket.gethostname())):08x}"
 
 
 def write_text_whole(path: Union[str, Path], text: str) -> None:
@@ -146,7 +156,7 @@ def fingerprint(path: Path) -> Dict[str, Union[int, str]]:
 
 
 def sweep(folder: Path, alone: bool = False) -> None:
-    """Removes what processes that died while they wrote have left in `folder`.
+    """Removes what processes of this machine that died while they wrote have left in `folder`.
 
     Args:
         folder: the folder.
@@ -154,11 +164,17 @@ def sweep(folder: Path, alone: bool = False) -> None:
     """
     for stale in folder.glob(f"{_PREFIX}*"):
         if alone or not _is_another_process(stale.name[len(_PREFIX) :].partition("-")[0]):
-            stale.unlink()
+            if stale.is_dir():
+                shutil.rmtree(stale)
+            else:
+                stale.unlink()
 
 
-def _is_another_process(pid: str) -> bool:
-    """Whether this is the number of a running process; this one's own files are left-overs."""
+def _is_another_process(owner: str) -> bool:
+    """Whether the owner in a temporary name runs, or may run elsewhere; own files are left-overs."""
+    pid, _, machine = owner.partition(".")
+    if machine and machine.partition(".")[0] != _machine():
+        return True
     if not pid.isdigit() or int(pid) == os.getpid():
         return False
     try:

@@ -8,6 +8,10 @@ nobody.
 Some file systems have no flock (Lustre without the mount option, some network drives). There, the file itself
 is the lock. The file of a process of this machine that has ended is replaced. One of another machine must be
 removed by hand, because nobody here can know whether its process still runs.
+
+Jobs on several machines may write disjoint shares of one output. Each job locks its own share, with the file
+`.lock-share-<work>-<number>`. The shares of one work do not exclude each other. They exclude whoever writes
+the output as a whole, and the shares of any other work: each looks for such locks once it has its own.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ import contextlib
 import fcntl
 import json
 import os
+import random
 import shlex
 import socket
 import sys
@@ -24,7 +29,7 @@ import uuid
 import zlib
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Dict, Iterator, Optional, Union
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple, Union
 
 from paddlevideo_fast.errors import OutputError, OutputInUseError
 from paddlevideo_fast.machine import process_state
@@ -32,13 +37,45 @@ from paddlevideo_fast.names import printable
 
 LOCK = ".lock"
 
+_SHARE = "-share-"
 _PATIENCE_SEC = 3.0  # workers of a killed run end a moment after it, and with them its lock
 _SETTLE_SEC = 0.2
 _LONGEST_COMMAND = 200
 
 
+class Lock(NamedTuple):
+    """A lock that is held, for processes elsewhere that work for its holder.
+
+    Attributes:
+        path: the lock file.
+        key: random text in it.
+    """
+
+    path: str
+    key: str
+
+    @property
+    def is_seen(self) -> bool:
+        """Whether this machine sees the file of the holder, and not that of a later one, or none."""
+        with contextlib.suppress(OSError):
+            with os.scandir(os.path.dirname(self.path)) as entries:  # a network file system looks again
+                next(entries, None)
+            handle = os.open(self.path, os.O_RDONLY)
+            try:
+                holder = _read(handle)
+            finally:
+                os.close(handle)
+            return holder is not None and holder.key == self.key
+        return False
+
+
 @contextlib.contextmanager
-def only_writer(folder: Union[str, Path], file: str = "", given_by: str = "--output") -> Iterator[None]:
+def only_writer(
+    folder: Union[str, Path],
+    file: str = "",
+    given_by: str = "--output",
+    share: Optional[Tuple[str, int]] = None,
+) -> Iterator[Lock]:
     """Keeps other processes, and other calls in this one, from writing to the same place.
 
     The folder is made where it is missing, and removed again if nothing is written to it.
@@ -47,6 +84,8 @@ def only_writer(folder: Union[str, Path], file: str = "", given_by: str = "--out
         folder: folder of the output.
         file: name of the file that is written, or what the names of several have in common; "" locks the
             whole folder.
+        share: name of a work that several jobs share, and number of this one's share of the output; None: the
+            output as a whole.
         given_by: flag or config key by which the user chooses the output, for the error.
 
     Raises:
@@ -55,9 +94,10 @@ def only_writer(folder: Union[str, Path], file: str = "", given_by: str = "--out
     """
     folder = Path(folder)
     made = [path for path in (folder, *folder.parents) if not path.exists()]
-    path = folder / (f"{LOCK}-{zlib.crc32(os.fsencode(file)):08x}" if file else LOCK)
+    place = folder / (f"{LOCK}-{zlib.crc32(os.fsencode(file)):08x}" if file else LOCK)
+    path = place if share is None else place.with_name(f"{place.name}{_SHARE}{share[0]}-{share[1]}")
     try:
-        handle = _lock(path, f"{given_by} {printable(str(folder / file))}", given_by)
+        handle, key = _lock(path, place, f"{given_by} {printable(str(folder / file))}", given_by)
     except OSError as error:
         if folder.is_file():
             raise OutputError(f"{given_by} {folder}: is a file; give a folder") from error
@@ -65,12 +105,11 @@ def only_writer(folder: Union[str, Path], file: str = "", given_by: str = "--out
         raise OutputError(f"{given_by} {error.filename or folder}: cannot be written: {reason}") from error
     owner = os.getpid()
     try:
-        yield
+        yield Lock(os.path.abspath(path), key)
     finally:
         if os.getpid() == owner:  # not in a forked process
+            _remove(path, handle)
             with contextlib.suppress(OSError):
-                if _names(path, handle):  # the folder may be gone, and another one in its place
-                    path.unlink()
                 for empty in made:
                     empty.rmdir()  # fails where something was written
         os.close(handle)
@@ -133,8 +172,8 @@ class _Holder:
         )
 
 
-def _lock(path: Path, place: str, given_by: str) -> int:
-    """Locks a file and returns its handle; see `only_writer`."""
+def _lock(path: Path, place: Path, what: str, given_by: str) -> Tuple[int, str]:
+    """Locks a file; returns its handle and the key in it; see `only_writer`."""
     deadline = time.monotonic() + _PATIENCE_SEC
     while True:
         path.parent.mkdir(parents=True, exist_ok=True)  # the holder may just have removed it
@@ -143,34 +182,74 @@ def _lock(path: Path, place: str, given_by: str) -> int:
         except FileNotFoundError:
             continue
         holder = _read(handle)
-        has_flock, is_held = True, False
-        advice = f"wait for its end, or choose another {given_by}"
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            is_held = True
-        except OSError:
-            has_flock, is_held = False, holder is not None and holder.state != "ended"
-            if holder is not None and not holder.is_here:
-                advice += f". Remove {path} if that process has ended"
-        if not is_held and _names(path, handle) and _sign(handle, holder, has_flock):
-            return handle
+        in_the_way = path
+        is_held, has_flock = _is_held(handle, holder)
+        if not is_held and _names(path, handle):
+            key = _sign(handle, holder, has_flock)
+            rival = _rival(path, place) if key else None
+            if key and rival is None:
+                return handle, key
+            if key and rival:  # both may have met: after a while of its own length, each tries again
+                _remove(path, handle)
+                is_held, (in_the_way, holder) = True, rival
         os.close(handle)
         if is_held and time.monotonic() > deadline:
-            raise OutputInUseError(f"{place}: {holder or 'another process writes to it'}; {advice}")
-        time.sleep(0.05 if is_held else 0)  # not held: another process has just removed the file
+            advice = f"wait for its end, or choose another {given_by}"
+            if holder is not None and not holder.is_here and not has_flock:
+                advice += f". Remove {in_the_way} if that process has ended"
+            raise OutputInUseError(f"{what}: {holder or 'another process writes to it'}; {advice}")
+        # not held: another process has just removed the file
+        time.sleep(random.uniform(0.02, 0.08) if is_held else 0)
 
 
-def _sign(handle: int, before: Optional[_Holder], has_flock: bool) -> bool:
-    """Writes this process into a lock file; returns whether no other process has done so meanwhile."""
+def _is_held(handle: int, holder: Optional[_Holder]) -> Tuple[bool, bool]:
+    """Whether another process holds a lock file, and whether its file system has flock; else locks it."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True, True
+    except OSError:
+        return holder is not None and holder.state != "ended", False
+    return False, True
+
+
+def _rival(path: Path, place: Path) -> Optional[Tuple[Path, Optional[_Holder]]]:
+    """A lock that excludes the lock `path` of `place` or of a share of it, and its holder; None: none."""
+    shares: List[Path] = [*place.parent.glob(f"{place.name}{_SHARE}*")]
+    work = path.name.rpartition("-")[0]  # what the names of the shares of one work begin with
+    rivals = shares if path == place else [place, *(s for s in shares if s.name.rpartition("-")[0] != work)]
+    for rival in rivals:
+        try:
+            handle = os.open(rival, os.O_RDWR)
+        except OSError:
+            continue
+        holder = _read(handle)
+        is_held, has_flock = _is_held(handle, holder)
+        if not is_held and has_flock:  # a killed job has left it
+            _remove(rival, handle)
+        os.close(handle)
+        if is_held:
+            return rival, holder
+    return None
+
+
+def _remove(path: Path, handle: int) -> None:
+    """Removes a lock file that this process holds."""
+    with contextlib.suppress(OSError):
+        if _names(path, handle):  # the folder may be gone, and another one in its place
+            path.unlink()
+
+
+def _sign(handle: int, before: Optional[_Holder], has_flock: bool) -> str:
+    """Writes this process into a lock file; returns the key, "" if another process did so, too."""
     if _read(handle) != before:
-        return False
+        return ""
     own = _Holder.of_this_process()
     os.ftruncate(handle, 0)
     os.pwrite(handle, json.dumps(asdict(own)).encode(), 0)
     if not has_flock:  # one that read the file when this process did writes in this time: the last one wins
         time.sleep(_SETTLE_SEC)
-    return _read(handle) == own
+    return own.key if _read(handle) == own else ""
 
 
 def _read(handle: int) -> Optional[_Holder]:

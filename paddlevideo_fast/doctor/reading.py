@@ -293,7 +293,7 @@ def _prepared(few: ClipDataset, folder: Path) -> ClipDataset:
     settings = Settings(_preset(few), _SHORT_SIDE_PX, _TARGET_PSNR_DB)
     kept = []
     for number, record in enumerate(few.records):
-        if work(Task(record.path, str(folder), f"{number}.mp4", settings)).prepared is not None:
+        if work(Task(record.path, str(folder), f"{number}.mp4", settings)).entry is not None:
             kept.append(replace(record, path=str(folder / f"{number}.mp4")))
     return _with_records(few, kept)
 

@@ -10,6 +10,8 @@
     --margin FRAMES       what is stored around the spans of a list
     --classes FILE        class names in the order of their labels
     --workers N           processes
+    --scheduler PLACE     this machine, or a Dask cluster
+    --shard I/N, --merge  one job's share of the work, and the end of it
 
 Every flag may be written with - in place of _.
 """
@@ -28,7 +30,9 @@ from paddlevideo_fast.decode.frames import DEFAULT_SUFFIX
 from paddlevideo_fast.errors import EXIT_CODES
 from paddlevideo_fast.invocation import as_started, program
 from paddlevideo_fast.machine import num_cores
+from paddlevideo_fast.preparation.executor import LOCAL
 from paddlevideo_fast.preparation.run import ToolError
+from paddlevideo_fast.preparation.work import Share
 
 _OLDER_KINDS = {"videos": "video", "rawframes": "frames"}
 
@@ -48,6 +52,19 @@ def number(least: int, most: Optional[int] = None, even: bool = False) -> Callab
         return value
 
     return convert
+
+
+def _scheduler(text: str) -> str:
+    if text != LOCAL and "://" not in text and not text.endswith((".yaml", ".yml")):
+        raise argparse.ArgumentTypeError(f"{text}; must be local, tcp://HOST:PORT, or a YAML file")
+    return text
+
+
+def _share(text: str) -> Share:
+    index, _, count = text.partition("/")
+    if not (index.isdecimal() and count.isdecimal() and int(index) < int(count)):
+        raise argparse.ArgumentTypeError(f"{text}; must be I/N with I from 0 to N - 1, such as 0/3")
+    return Share(int(index), int(count))
 
 
 def _kind(text: str) -> str:
@@ -85,6 +102,22 @@ _SHARED: Dict[str, Dict[str, Any]] = {
         "type": number(0),
         "default": num_cores(),
         "help": "processes (default: all CPUs); 0 and 1 do all work in this process",
+    },
+    "--scheduler": {
+        "type": _scheduler,
+        "default": LOCAL,
+        "metavar": "{local,tcp://HOST:PORT,FILE.yaml}",
+        "help": "where the work is done. local: on this machine (default); the address of a Dask scheduler: "
+        "on its workers; a YAML file: by jobs of Slurm or another job scheduler, which this command submits",
+    },
+    "--shard": {
+        "type": _share,
+        "metavar": "I/N",
+        "help": "do every N-th task from number I on, 0 to N - 1, for an array of N jobs; then use --merge",
+    },
+    "--merge": {
+        "action": "store_true",
+        "help": "do no task: put together what all --shard jobs have done",
     },
     "--margin": {
         "type": number(0),
@@ -146,6 +179,12 @@ class ToolParser(argparse.ArgumentParser):
             self.add_argument(place, nargs="?", type=options["type"], help=argparse.SUPPRESS)
             self._places[place] = name[2:]
         self.say_older(**dict.fromkeys(older, name))
+
+    def add_work(self, *older: str) -> None:
+        """Adds the flags that `Work.of` reads; `older` are other names of --workers."""
+        self.add("--workers", *older, default=None)
+        for name in ("--scheduler", "--shard", "--merge"):
+            self.add(name)
 
     def say_older(self, **names: str) -> None:
         """Lists older names in the help, each with what to write today."""

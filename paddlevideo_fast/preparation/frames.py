@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import errno
 import os
 import shutil
 import sys
@@ -17,9 +19,9 @@ from paddlevideo_fast.decode import VIDEO_EXTENSIONS, Span, open_frames, open_vi
 from paddlevideo_fast.errors import VideoDecodeError
 from paddlevideo_fast.files import aside
 from paddlevideo_fast.loader.annotations import UNLISTABLE, VideoRecord, list_line, read_video_list
-from paddlevideo_fast.locks import only_writer
 from paddlevideo_fast.names import printable
 from paddlevideo_fast.preparation.cutting import is_listable, stored_line, stored_list, stored_names
+from paddlevideo_fast.preparation.executor import located
 from paddlevideo_fast.preparation.flags import ToolParser, number
 from paddlevideo_fast.preparation.lists import find_clips
 from paddlevideo_fast.preparation.run import (
@@ -28,9 +30,9 @@ from paddlevideo_fast.preparation.run import (
     disk_error,
     earlier_run,
     report_failures,
-    run_all,
     write_lines,
 )
+from paddlevideo_fast.preparation.work import Work
 
 _TOOL = "extract_rawframes"
 _NO_EFFECT = {
@@ -141,14 +143,14 @@ def extract(argv: Optional[Sequence[str]] = None) -> int:
     spans = {name: record.span for name, record in records}
     tasks = [
         _Task(
-            str(video),
-            str(args.output / name),
+            located(video),
+            located(args.output / name),
             args.backend,
             args.short_side,
             (args.new_width, args.new_height),
             args.out_format,
             args.quality,
-            args.overwrite,
+            args.overwrite and not args.merge,
             spans.get(name),
             args.margin,
         )
@@ -157,22 +159,34 @@ def extract(argv: Optional[Sequence[str]] = None) -> int:
     options = _options(args.short_side, args.new_width, args.new_height, args.out_format, args.quality)
     if args.margin:
         options["margin"] = args.margin
-    with only_writer(args.output):
+    job, overwrite = Work.of(args), args.overwrite and not args.merge
+    named = f"{_TOOL} {args.list.name if args.list else ''}"
+    with job.writing(args.output, named, folders=(Path(task.folder).parent for task in tasks)):
         before = _options_before(args.output, options)
-        if before != options and not args.overwrite:
+        if before != options and not overwrite:
             raise ToolError(
                 f"{args.output}: has images made with {_as_text(before)}; now it is {_as_text(options)}: "
                 "give --overwrite to make all of them anew, or another --output"
             )
-        with Provenance(_TOOL, options, folder=str(args.root)).kept_in(args.output):
+        with Provenance(_TOOL, options, folder=str(args.root)).kept_in(args.output, job.is_whole):
             (args.output / _OLD_NOTE).unlink(missing_ok=True)
-            results = list(run_all(_extract, tasks, args.workers, "videos"))
+            mine = job.mine(tasks)
+            results = job.results(
+                _extract,
+                mine,
+                "videos",
+                [task.video for task in mine],
+                lambda task: os.path.relpath(task.folder, located(args.output)),
+                _restored,
+            )
+            if results is None:
+                return 0
             if args.list:
                 lines = _stored_lines(args.list, records, dict(zip(videos, results)))
             else:
                 lines = _list_lines(list(videos), results, args.level)
             write_lines(stored_list(source, args.output), lines)
-            failed = [(task.video, result.cause) for task, result in zip(tasks, results) if result.cause]
+            failed = [(str(video), one.cause) for video, one in zip(videos.values(), results) if one.cause]
             if not failed:
                 print(f"{args.output}: frames of {len(results)} videos")
             failures = [*left_out, *failed]
@@ -192,7 +206,7 @@ def extract_parser() -> ToolParser:
     parser.add(
         "--level", type=int, choices=(1, 2), default=2, help="1: ROOT/video; 2: ROOT/class/video (default)"
     )
-    parser.add("--workers", "--num_worker")
+    parser.add_work("--num_worker")
     parser.add("--ext", default="", help="ending of the videos, such as avi (default: all known)")
     parser.add("--out_format", choices=("jpg", "png"), default="jpg", help="format of the images")
     parser.add("--quality", default=95)
@@ -311,7 +325,7 @@ def _extract(task: _Task) -> _Result:
     folder = Path(task.folder)
     suffix = f"img_{{:05}}.{task.image_format}"
     encode = partial(encode_image, path=task.video, ending=f".{task.image_format}", quality=task.quality)
-    unfinished = aside(folder, ".partial-")
+    unfinished = aside(folder)
     try:
         with open_video(task.video, task.backend) as video:
             reader, inner = video, (0, video.num_frames)
@@ -321,15 +335,13 @@ def _extract(task: _Task) -> _Result:
                 inner = first - part.first, stop - part.first
             if not task.overwrite and _count_images(task.folder, suffix) == reader.num_frames:
                 return _Result(reader.num_frames, inner=inner)
-            shutil.rmtree(unfinished, ignore_errors=True)
             unfinished.mkdir(parents=True)
             for place, frame in enumerate(reader, 1):
                 height, width = frame.shape[:2]
                 size = stored_size(width, height, task.short_side, enlarge=True)
                 data = encode(frame, task.fixed_size if task.fixed_size[0] else size)
                 (unfinished / suffix.format(place)).write_bytes(data)
-            shutil.rmtree(folder, ignore_errors=True)
-            os.replace(unfinished, folder)
+            _put_in_place(unfinished, folder)
             return _Result(reader.num_frames, inner=inner)
     except VideoDecodeError as error:
         return _Result(0, error.cause)
@@ -340,6 +352,29 @@ def _extract(task: _Task) -> _Result:
         return _Result(0, f"cannot be stored: {error.strerror or error}")
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def _put_in_place(unfinished: Path, folder: Path) -> None:
+    """Gives a complete folder its name; another machine may do the same task, and do so at this moment."""
+    while True:
+        try:
+            return os.replace(unfinished, folder)
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+        old = aside(folder)
+        with contextlib.suppress(FileNotFoundError):
+            os.replace(folder, old)
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def _restored(task: _Task, value: Any) -> Optional[_Result]:
+    """What a journal has kept of a result; None where the images are not there any more, or not wanted."""
+    num_frames, cause, inner = value
+    suffix = f"img_{{:05}}.{task.image_format}"
+    if not cause and (task.overwrite or _count_images(task.folder, suffix) != num_frames):
+        return None
+    return _Result(num_frames, cause, tuple(inner))
 
 
 def _count_images(folder: str, suffix: str) -> int:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import json
 import os
 import random
 import sys
 from pathlib import Path
-from typing import Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 from paddlevideo_fast.decode import VIDEO_EXTENSIONS, Span, VideoReader, open_frames, open_video
 from paddlevideo_fast.decode.frames import DEFAULT_SUFFIX
@@ -23,16 +24,17 @@ from paddlevideo_fast.loader.annotations import (
 )
 from paddlevideo_fast.locks import only_writer
 from paddlevideo_fast.names import printable
+from paddlevideo_fast.preparation.executor import located
 from paddlevideo_fast.preparation.flags import ToolParser
 from paddlevideo_fast.preparation.run import (
     Provenance,
     ToolError,
     crc32_of,
     report_failures,
-    run_all,
     write_failures,
     write_lines,
 )
+from paddlevideo_fast.preparation.work import Work
 
 
 class Clip(NamedTuple):
@@ -256,6 +258,18 @@ class _File(NamedTuple):
     spans: Sequence[Optional[Span]] = (None,)
 
 
+class _Checked(NamedTuple):
+    """For each span of a file, why it cannot be read, or None; and the state that the file had."""
+
+    causes: List[Optional[str]]
+    state: List[int]
+
+    @property
+    def cause(self) -> Optional[str]:
+        """The first of the causes."""
+        return next(filter(None, self.causes), None)
+
+
 class _Entry(NamedTuple):
     """An entry of a list: the text in it, and where; for a file of a folder, "" where no list can hold it."""
 
@@ -274,7 +288,7 @@ def check_parser() -> ToolParser:
     parser.add("--kind", "--format")
     parser.add("--suffix")
     parser.add("--backend")
-    parser.add("--workers")
+    parser.add_work()
     parser.add("--classes")
     parser.add(
         "--against", type=Path, metavar="FILE", help="a list that must share no file and no group with it"
@@ -303,8 +317,9 @@ def check(argv: Optional[Sequence[str]] = None) -> int:
     shared: List[Tuple[str, str]] = []
     header: List[str] = []
     if source.is_dir():
-        files = [_File(str(clip.path), None, "", args.backend) for clip in find_clips(source)]
-        paths = [file.path for file in files]
+        clips = find_clips(source)
+        files = [_File(located(clip.path), None, "", args.backend) for clip in clips]
+        paths = [str(clip.path) for clip in clips]
         entries = [_Entry(list_line(path) or "", path, number, 0) for number, path in enumerate(paths)]
     elif source.is_file():
         records = read_records(source, args.kind, args.data_prefix, args.suffix, args.classes)
@@ -317,9 +332,16 @@ def check(argv: Optional[Sequence[str]] = None) -> int:
         raise ToolError(f"{source}: no such file or folder")
     if not entries:
         raise ToolError(f"{source}: nothing to check in it")
-    with only_writer(args.output.parent, args.output.name) if args.output else contextlib.nullcontext():
-        found = list(run_all(_faults, files, args.workers, "checked", chunk=4))
-        causes = [found[entry.file][entry.place] for entry in entries]
+    job = Work.of(args)
+    place = [args.output.parent, f"check {args.output.name}", args.output.name] if args.output else []
+    if not place and (args.shard or args.merge):
+        raise ToolError("--output is missing: with --shard and --merge, the file for the list of intact ones")
+    with job.writing(*place) if place else contextlib.nullcontext():
+        mine = job.mine(files)
+        found = job.results(_check, mine, "files", [file.path for file in mine], _key, _restored)
+        if found is None:
+            return 0
+        causes = [found[entry.file].causes[entry.place] for entry in entries]
         if args.output:
             causes = [cause or (None if entry.text else UNLISTABLE) for entry, cause in zip(entries, causes)]
         bad = [(entry.where, cause) for entry, cause in zip(entries, causes) if cause]
@@ -366,7 +388,7 @@ def _files_and_entries(
         entries.append(_Entry(texts[record.line], where, number, len(spans)))
         spans.append(record.span)
     files = [
-        _File(record.path, record.num_frames, record.frames_suffix or "", backend, tuple(spans))
+        _File(located(record.path), record.num_frames, record.frames_suffix or "", backend, tuple(spans))
         for record, spans in found
     ]
     return files, entries
@@ -394,6 +416,30 @@ def read_records(
     if kind == "frames":
         return read_frame_list(str(file), prefix, suffix or DEFAULT_SUFFIX, names)
     return read_video_list(str(file), prefix, suffix, names)
+
+
+def _key(file: _File) -> str:
+    return json.dumps(file)
+
+
+def _state(path: str) -> List[int]:
+    """Size and time of a file or folder; it has changed where they differ."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return []
+    return [status.st_size, status.st_mtime_ns]
+
+
+def _restored(file: _File, value: Any) -> Optional[_Checked]:
+    """What a journal has kept of a result; None where the file has changed."""
+    result = _Checked(*value)
+    return result if result.state == _state(file.path) else None
+
+
+def _check(file: _File) -> _Checked:
+    state = _state(file.path)
+    return _Checked(_faults(file), state)
 
 
 def _faults(file: _File) -> List[Optional[str]]:

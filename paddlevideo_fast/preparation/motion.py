@@ -30,12 +30,12 @@ import numpy as np
 
 from paddlevideo_fast.files import sweep, whole
 from paddlevideo_fast.locks import LOCK, only_writer
+from paddlevideo_fast.preparation.executor import Engine, run_all
 from paddlevideo_fast.preparation.flags import ToolParser, number
 from paddlevideo_fast.preparation.run import (
     Provenance,
     ToolError,
     earlier_run,
-    run_all,
     write_lines,
 )
 
@@ -191,7 +191,7 @@ def make(argv: Optional[Sequence[str]] = None) -> int:
                 if not path.is_file():
                     key = (args.seed, split_number, place)
                     tasks.append((str(path), shown[place % len(shown)], args.frames, args.size, key))
-        for _ in run_all(_write_clip, tasks, args.workers, "clips", chunk=16):
+        for _ in run_all(_write_clip, tasks, Engine(args.workers), "clips"):
             continue
         for split, list_name in zip(_SPLITS, _list_names(args.motions)):
             lines = []

@@ -19,8 +19,9 @@ from paddlevideo_fast.errors import VideoDecodeError
 from paddlevideo_fast.loader.annotations import UNLISTABLE, list_line, list_rows
 from paddlevideo_fast.loader.tables import Row, is_table, json_line
 from paddlevideo_fast.names import printable
+from paddlevideo_fast.preparation.executor import Engine, run_all
 from paddlevideo_fast.preparation.lists import class_names
-from paddlevideo_fast.preparation.run import ToolError, run_all
+from paddlevideo_fast.preparation.run import ToolError
 
 SPLITS = {"train": "train", "training": "train", "val": "valid", "valid": "valid", "validation": "valid"}
 SPLITS["test"] = "valid"
@@ -266,7 +267,7 @@ def probe(
         if clip.span not in of_file:
             of_file.append(clip.span)
     tasks = [(path, tuple(of_file), full) for path, of_file in spans.items()]
-    results = run_all(_probe, tasks, workers, "checked", chunk=4)
+    results = run_all(_probe, tasks, Engine(workers), "checked")
     return {
         (path, span): found
         for (path, of_file, _), probes in zip(tasks, results)

@@ -8,6 +8,7 @@ import json
 import os
 import sys
 import time
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
@@ -26,12 +27,11 @@ from paddlevideo_fast.decode.packed import shard_numbers
 from paddlevideo_fast.decode.packed_format import VERSION, PackSettings, ShardWriter, data_path, index_path
 from paddlevideo_fast.decode.reader import VideoPart
 from paddlevideo_fast.errors import EXIT_FAILURES, ShardError, VideoDecodeError
-from paddlevideo_fast.files import sweep
 from paddlevideo_fast.loader.annotations import VideoRecord
 from paddlevideo_fast.loader.tables import is_table
-from paddlevideo_fast.locks import only_writer
 from paddlevideo_fast.preparation.cutting import part_name, stored_line, stored_list
 from paddlevideo_fast.preparation.encoding import Part
+from paddlevideo_fast.preparation.executor import Engine, Site, located, run_all
 from paddlevideo_fast.preparation.flags import ToolParser, number
 from paddlevideo_fast.preparation.frames import encode_image, stored_size
 from paddlevideo_fast.preparation.lists import read_records
@@ -41,10 +41,10 @@ from paddlevideo_fast.preparation.run import (
     crc32_of,
     disk_error,
     report_failures,
-    run_all,
     spread,
     write_lines,
 )
+from paddlevideo_fast.preparation.work import Work
 
 _SAME_SEC = 1e-4
 
@@ -85,6 +85,11 @@ class _Packed(NamedTuple):
     num_bytes: int
     failures: List[Tuple[str, str]]
 
+    @property
+    def cause(self) -> str:
+        """How many videos are not in the shard."""
+        return f"{len(self.failures)} videos failed" if self.failures else ""
+
 
 class _Trial(NamedTuple):
     """What a video would take; `cause` says why it does not decode, and the rest is 0 then."""
@@ -118,22 +123,30 @@ def pack(argv: Optional[Sequence[str]] = None) -> int:
         paddlevideo-fast data pack --verify packed/train
     """
     args = _parse(argv)
+    job = Work.of(args)
     if args.verify:
-        return _verify(args.verify, args.workers)
+        return _verify(args.verify, job.engine)
     records, sources = _read_sources(args)
     if args.estimate:
-        return _estimate(args, sources)
+        return _estimate(args, sources, job.engine.workers)
     keys = ("kind", "suffix", "short_side", "quality", "shard_size", *(["margin"] if args.margin else []))
     options = {key: getattr(args, key) for key in keys}
     made = Provenance("pack_frames", options, crc32_of(args.list), str(args.data_prefix or ""))
-    tasks = _make_tasks(args, sources)
-    with only_writer(args.output):
-        sweep(args.output, alone=True)
-        done, missing = _split_done(tasks, args.overwrite)
+    tasks = job.mine(_make_tasks(args, sources))
+    with job.writing(args.output, made.tool, folders=[args.output]):
+        done, missing = _split_done(tasks, args.overwrite and not job.merges, job.is_whole)
         if done:
             print(f"{len(done)} of {len(tasks)} shards are there already")
-        with made.kept_in(args.output):
-            packed = [*done, *run_all(pack_shard, missing, args.workers, "shards")]
+        with made.kept_in(args.output, job.is_whole):
+            files = [source.path for task in missing for source in task.sources]
+            number_of = attrgetter("settings.shard")
+            results = job.results(
+                pack_shard, missing, "shards", files, lambda task: str(number_of(task)), _restored
+            )
+            if results is None:
+                return 0
+            found = {**done, **dict(zip(map(number_of, missing), results))}
+            packed = [found[shard] for shard in sorted(found)]
             if is_table(args.list):
                 lines = _lines(args, records, sources)
                 write_lines(stored_list(args.list, args.output), lines)
@@ -159,7 +172,7 @@ def pack_parser() -> ToolParser:
     parser.add("--margin")
     parser.add("--classes")
     parser.add("--shard_size", type=number(1), default=256, help="videos in a shard (default 256)")
-    parser.add("--workers")
+    parser.add_work()
     parser.add("--overwrite", help="pack again what is there already")
     parser.add(
         "--estimate",
@@ -200,7 +213,7 @@ def _read_sources(args: argparse.Namespace) -> Tuple[List[VideoRecord], List[Sou
         part = None if record.span is None else Part(record.span, args.margin)
         name = one.path if part is None else part_name(one.path, part.span)
         label = _label_of(record, args.margin)
-        source = Source(name, record.path, label, record.num_frames, record.frames_suffix, part)
+        source = Source(name, located(record.path), label, record.num_frames, record.frames_suffix, part)
         sources.append(source)
     if is_table(args.list):
         _check_names(args, records, sources)
@@ -253,7 +266,7 @@ def _make_tasks(args: argparse.Namespace, sources: Sequence[Source]) -> List[Tas
         asked = [[_asked(source) for source in part], VERSION, args.short_side, args.quality]
         plan = hashlib.blake2b(json.dumps(asked).encode(), digest_size=16).digest()
         settings = PackSettings(shard, len(firsts), args.short_side, args.quality, plan)
-        tasks.append(Task(str(args.output), settings, part))
+        tasks.append(Task(located(args.output), settings, part))
     return tasks
 
 
@@ -263,20 +276,34 @@ def _asked(source: Source) -> Sequence[Any]:
     return fields if source.part else fields[:-1]
 
 
-def _split_done(tasks: Sequence[Task], overwrite: bool) -> Tuple[List[_Packed], List[Task]]:
+def _restored(task: Task, value: Any) -> Optional[_Packed]:
+    """Nothing: a shard that is done is there."""
+    return None
+
+
+def _split_done(
+    tasks: Sequence[Task], overwrite: bool, is_whole: bool
+) -> Tuple[Dict[int, _Packed], List[Task]]:
     """What is packed already, and the shards that are still to do.
+
+    Args:
+        tasks: all shards, or a share of them.
+        overwrite: remove what is there.
+        is_whole: these are all; what else there is has another plan.
 
     Raises:
         ToolError: there are shards of something else, and `overwrite` is not set.
     """
     folder = tasks[0].folder
     present = set(shard_numbers(folder))
+    if not is_whole:
+        present &= {task.settings.shard for task in tasks}
     if overwrite:
         for shard_number in present:  # the index first: a data file alone is no shard
             Path(index_path(folder, shard_number)).unlink()
             Path(data_path(folder, shard_number)).unlink(missing_ok=True)
-        return [], list(tasks)
-    done, settings = [], {task.settings.shard: task.settings for task in tasks}
+        return {}, list(tasks)
+    done, settings = {}, {task.settings.shard: task.settings for task in tasks}
     for shard_number in sorted(present):
         try:
             shard = PackedShard(folder, shard_number)
@@ -288,7 +315,7 @@ def _split_done(tasks: Sequence[Task], overwrite: bool) -> Tuple[List[_Packed], 
                 f"{shard.path}: was packed from another list or with other options: give --overwrite to "
                 "pack all of this folder anew, or another --output"
             )
-        done.append(_contents(shard))
+        done[shard_number] = _contents(shard)
         del settings[shard_number]
     return done, [task for task in tasks if task.settings.shard in settings]
 
@@ -395,17 +422,17 @@ def _frames_and_files(part: VideoPart) -> Iterator[Tuple[np.ndarray, bytes]]:
 # --- without writing
 
 
-def _estimate(args: argparse.Namespace, sources: Sequence[Source]) -> int:
+def _estimate(args: argparse.Namespace, sources: Sequence[Source], workers: int) -> int:
     """Says what packing all would take, from videos that lie evenly over the list."""
     tasks = [(source, args.short_side, args.quality) for source in spread(sources, args.estimate)]
-    trials = list(run_all(_try, tasks, args.workers, "tried"))
+    trials = list(run_all(_try, tasks, Engine(workers), "tried"))
     good = [trial for trial in trials if not trial.cause]
     failures = [(task[0].name, trial.cause) for task, trial in zip(tasks, trials) if trial.cause]
     if good:
         num_bytes = sum(trial.num_bytes for trial in good)
         num_frames = sum(trial.num_frames for trial in good)
         source_bytes = sum(trial.source_bytes for trial in good)
-        factor, workers = len(sources) / len(trials), max(args.workers, 1)
+        factor, workers = len(sources) / len(trials), max(workers, 1)
         minutes = sum(trial.cpu_sec for trial in good) * factor / workers / 60
         print(
             f"estimate from {len(good)} of {len(sources)} videos: {num_bytes * factor / 1e6:.1f} MB, "
@@ -434,13 +461,14 @@ def _try(task: Tuple[Source, int, int]) -> _Trial:
     return _Trial(sum(sizes), len(sizes), source_bytes, time.process_time() - began_sec)
 
 
-def _verify(folder: Path, workers: int) -> int:
+def _verify(folder: Path, engine: Engine) -> int:
     """Checks all frames of a packed folder, prints what is wrong, and returns the exit code."""
     numbers = shard_numbers(folder)
     if not numbers:
         raise ToolError(f"--verify {folder}: has no packed frames")
-    tasks = [(str(folder), shard_number) for shard_number in numbers]
-    faults = [fault for found in run_all(_find_faults, tasks, workers, "verified") for fault in found]
+    tasks = [(located(folder), shard_number) for shard_number in numbers]
+    found = run_all(_find_faults, tasks, engine, "verified", Site(folders=[located(folder)]))
+    faults = [fault for of_shard in found for fault in of_shard]
     if not faults:
         try:
             open_shards(folder)

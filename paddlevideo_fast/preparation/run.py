@@ -1,4 +1,4 @@
-"""What the data tools share: exit codes, processes, progress, failures, and provenance.
+"""What the data tools share: exit codes, failures, and provenance.
 
 The exit codes are those of every command, see `errors`.
 """
@@ -9,24 +9,16 @@ import contextlib
 import errno
 import json
 import os
-import signal
 import sys
-import time
 import zlib
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, TypeVar
-
-import cv2
-from tqdm import tqdm
 
 import paddlevideo_fast
 from paddlevideo_fast.errors import EXIT_FAILURES, EXIT_INTERRUPTED, EXIT_USER_ERROR, PaddleVideoFastError
 from paddlevideo_fast.files import write_text_whole
 from paddlevideo_fast.invocation import as_started
-from paddlevideo_fast.loader.worker_process import end_with
 from paddlevideo_fast.names import printable, tolerate_names
 
 PROVENANCE = "provenance.json"
@@ -35,7 +27,6 @@ _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACC
 _NUM_SHOWN = 20
 
 Argument = TypeVar("Argument")
-Result = TypeVar("Result")
 
 
 class ToolError(PaddleVideoFastError):
@@ -60,59 +51,7 @@ def run_main(main: Callable[[Optional[Sequence[str]]], int], argv: Optional[Sequ
         return EXIT_INTERRUPTED
 
 
-# --- processes and progress
-
-
-def run_all(
-    function: Callable[[Argument], Result],
-    tasks: Sequence[Argument],
-    workers: int,
-    what: str,
-    chunk: int = 1,
-) -> Iterator[Result]:
-    """Calls `function` on each task in several processes, shows progress, and yields results in task order.
-
-    Args:
-        function: a function of a module; its argument and its result are pickled.
-        tasks: its arguments.
-        workers: number of processes; 1 runs everything in this process.
-        what: name of the tasks in the progress, such as "videos".
-        chunk: number of tasks that a process gets at a time.
-
-    Raises:
-        ToolError: a process died.
-    """
-    if workers <= 1 or len(tasks) <= 1:
-        yield from _progress(map(function, tasks), len(tasks), what)
-        return
-    pool = ProcessPoolExecutor(min(workers, len(tasks)), initializer=_start_worker, initargs=(os.getpid(),))
-    try:
-        yield from _progress(pool.map(function, tasks, chunksize=chunk), len(tasks), what)
-    except BrokenProcessPool as error:
-        raise ToolError("a worker process died (out of memory?); try fewer --workers") from error
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
-
-
-def _start_worker(parent: int) -> None:
-    end_with(parent)
-    cv2.setNumThreads(0)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent to answer
-
-
-def _progress(results: Iterable[Result], total: int, what: str) -> Iterator[Result]:
-    """Passes `results` on; shows a bar on a terminal and about ten plain lines elsewhere."""
-    if sys.stderr.isatty():
-        yield from tqdm(results, total=total, desc=what)
-        return
-    step = max(1, total // 10)
-    began_sec = time.monotonic()
-    for count, result in enumerate(results, 1):
-        yield result
-        if count % step == 0 or count == total:
-            per_sec = count / max(time.monotonic() - began_sec, 1e-9)
-            left = duration((total - count) / per_sec)
-            print(f"{what}: {count}/{total}, {per_sec:.3g}/s, {left} left", flush=True)
+# --- times and samples
 
 
 def duration(seconds: float) -> str:
@@ -201,15 +140,20 @@ class Provenance:
     complete: bool = False
 
     @contextlib.contextmanager
-    def kept_in(self, output: Path) -> Iterator[None]:
+    def kept_in(self, output: Path, completes: bool = True) -> Iterator[None]:
         """Writes this entry before the block, and that the run is complete after it.
+
+        Args:
+            output: the folder.
+            completes: the block does all of the work; not only a share of it.
 
         Raises:
             ToolError: the provenance.json that is there is damaged.
         """
         self._write(output)
         yield
-        replace(self, complete=True)._write(output)
+        if completes:
+            replace(self, complete=True)._write(output)
 
     def _write(self, output: Path) -> None:
         others = [one for one in read_provenance(output) if (one.tool, set(one.lists)) != self._key()]

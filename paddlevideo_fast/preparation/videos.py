@@ -17,12 +17,11 @@ import av
 
 from paddlevideo_fast.decode import open_video
 from paddlevideo_fast.errors import VideoDecodeError
-from paddlevideo_fast.files import sweep
 from paddlevideo_fast.loader.annotations import UNLISTABLE, VideoRecord, read_video_list
-from paddlevideo_fast.locks import only_writer
 from paddlevideo_fast.names import printable
 from paddlevideo_fast.preparation.cutting import is_listable, stored_line, stored_list, stored_names
 from paddlevideo_fast.preparation.encoding import PRESETS, Part, Prepared, PrepareError, Settings, prepare
+from paddlevideo_fast.preparation.executor import Engine, located, run_all
 from paddlevideo_fast.preparation.flags import ToolParser, number
 from paddlevideo_fast.preparation.run import (
     Provenance,
@@ -31,10 +30,10 @@ from paddlevideo_fast.preparation.run import (
     disk_error,
     duration,
     report_failures,
-    run_all,
     spread,
     write_lines,
 )
+from paddlevideo_fast.preparation.work import Work
 from paddlevideo_fast.registry import did_you_mean
 
 _MANIFEST = "prepared.jsonl"
@@ -52,9 +51,9 @@ class Task(NamedTuple):
 
 
 class _Result(NamedTuple):
-    """What came of a task: `cause` says why there is no video."""
+    """What came of a task: an entry of the manifest, or `cause` says why there is no video."""
 
-    prepared: Optional[Prepared]
+    entry: Optional[Dict[str, Any]]
     cause: str = ""
 
 
@@ -97,8 +96,8 @@ def prepare_list(argv: Optional[Sequence[str]] = None) -> int:
     settings = Settings(args.preset, args.short_side, args.target_psnr)
     tasks = {
         name: Task(
-            record.path,
-            str(args.output),
+            located(record.path),
+            located(args.output),
             name,
             settings,
             None if record.span is None else Part(record.span, args.margin),
@@ -106,23 +105,30 @@ def prepare_list(argv: Optional[Sequence[str]] = None) -> int:
         for fits, name, record in zip(listable, names, records)
         if fits
     }
+    job = Work.of(args)
     if args.estimate:
-        return _estimate([*tasks.values()], args)
+        return _estimate([*tasks.values()], args, job.engine.workers)
+    listed = {name: record.path for name, record in zip(names, records)}
     keys = ("preset", "short_side", "target_psnr", "suffix", *(["margin"] if args.margin else []))
     options = {key: getattr(args, key) for key in keys}
     made = Provenance("prepare_videos", options, crc32_of(args.list), str(args.data_prefix or ""))
-    with only_writer(args.output), made.kept_in(args.output):
-        for folder in {(args.output / name).parent for name in names}:
-            sweep(folder, alone=True)
+    named = f"{made.tool} {args.list.name}"
+    folders = ((args.output / name).parent for name in names)
+    with job.writing(args.output, named, folders=folders), made.kept_in(args.output, job.is_whole):
         manifest = _read_manifest(args.output / _MANIFEST)
         done = {name: _done_before(task, manifest.get(name)) for name, task in tasks.items()}
-        missing = [task for name, task in tasks.items() if done[name] is None]
+        missing = [task for task in job.mine([*tasks.values()]) if done[task.name] is None]
+        sources = [task.source for task in missing]
+        results = job.results(work, missing, "videos", sources, lambda task: task.name, _restored)
+        if results is None:
+            return 0
         failures = list(left_out)
-        for task, result in zip(missing, run_all(work, missing, args.workers, "videos")):
-            done[task.name] = result.prepared
-            if result.cause:
-                failures.append((task.source, result.cause))
-        manifest = _read_manifest(args.output / _MANIFEST)  # the same bytes whoever was done first
+        for task, result in zip(missing, results):
+            if result.entry is not None:
+                done[task.name] = _numbers(result.entry)
+                manifest[task.name] = result.entry
+            else:
+                failures.append((listed[task.name], result.cause))
         if manifest:
             write_lines(args.output / _MANIFEST, (json.dumps(manifest[name]) for name in sorted(manifest)))
         write_lines(stored_list(args.list, args.output), _lines(args.list, records, names, done))
@@ -159,7 +165,7 @@ def prepare_list_parser() -> ToolParser:
     parser.add("--margin")
     parser.add("--classes")
     parser.add("--target_psnr", type=float, default=37.0, help="dB, RGB (default 37)")
-    parser.add("--workers")
+    parser.add_work()
     parser.add(
         "--estimate",
         type=number(1),
@@ -201,15 +207,11 @@ def _source_state(task: Task) -> Dict[str, Any]:
 
 
 def _read_manifest(path: Path) -> Dict[str, Dict[str, Any]]:
-    """Output name → its last entry. A line that a killed run left unfinished is passed over."""
+    """Output name → its last entry. What earlier versions have left unfinished is passed over."""
     if not path.is_file():
         return {}
-    text = path.read_text(encoding="utf-8")
-    if not text.endswith("\n"):
-        with path.open("a", encoding="utf-8") as file:
-            file.write("\n")
     entries = {}
-    for line in text.splitlines():
+    for line in path.read_text(encoding="utf-8").splitlines():
         try:
             entry = json.loads(line)
             entries[entry["name"]] = entry
@@ -227,14 +229,24 @@ def _done_before(task: Task, entry: Optional[Dict[str, Any]]) -> Optional[Prepar
             # earlier versions prepared whole videos only
             entry = {"inner_first": 0, "inner_stop": entry["num_frames"], **entry}
             if all(key in entry and entry[key] == value for key, value in current.items()):
-                return Prepared(*(entry[field] for field in Prepared._fields))
+                return _numbers(entry)
     except (OSError, KeyError):
         pass
     return None
 
 
+def _numbers(entry: Dict[str, Any]) -> Prepared:
+    return Prepared(*(entry[field] for field in Prepared._fields))
+
+
+def _restored(task: Task, value: Any) -> Optional[_Result]:
+    """What a journal has kept of a result; None where the video is not what it was, or its source."""
+    entry, cause = value
+    return _Result(entry, cause) if cause or _done_before(task, entry) else None
+
+
 def work(task: Task) -> _Result:
-    """Prepares one video and notes it in the manifest.
+    """Prepares one video.
 
     Raises:
         ToolError: the output folder cannot be written to.
@@ -242,9 +254,7 @@ def work(task: Task) -> _Result:
     target = Path(task.output, task.name)
     try:
         prepared = prepare(task.source, target, task.settings, task.part)
-        entry = {"name": task.name, **_source_state(task), **prepared._asdict()}
-        with open(Path(task.output, _MANIFEST), "a", encoding="utf-8") as file:
-            file.write(json.dumps(entry) + "\n")  # one write, so that processes do not mix their lines
+        return _Result({"name": task.name, **_source_state(task), **prepared._asdict()})
     except VideoDecodeError as error:
         return _Result(None, error.cause)
     except PrepareError as error:
@@ -254,7 +264,6 @@ def work(task: Task) -> _Result:
         if full:
             raise full from error
         return _Result(None, f"cannot be encoded: {error}")
-    return _Result(prepared)
 
 
 def _summary(done: Sequence[Prepared], output: Path, num_new: int) -> str:
@@ -287,15 +296,15 @@ class _Trial(NamedTuple):
     dense_gain: float = 0
 
 
-def _estimate(all_tasks: Sequence[Task], args: argparse.Namespace) -> int:
+def _estimate(all_tasks: Sequence[Task], args: argparse.Namespace, workers: int) -> int:
     """Prepares a sample in a temporary folder and prints the prediction; returns the exit code."""
     sample = spread(all_tasks, args.estimate)
     with tempfile.TemporaryDirectory(prefix="prepare-") as folder:
         tasks = [task._replace(output=folder, name=f"{place}.mp4") for place, task in enumerate(sample)]
-        trials = list(run_all(_try, tasks, args.workers, "sample"))
+        trials = list(run_all(_try, tasks, Engine(workers), "sample"))
     good = [trial for trial in trials if not trial.cause]
     if good:
-        for line in _prediction(good, all_tasks, args.output, max(args.workers, 1)):
+        for line in _prediction(good, all_tasks, args.output, max(workers, 1)):
             print(line)
     return report_failures([(trial.source, trial.cause) for trial in trials if trial.cause], len(trials))
 

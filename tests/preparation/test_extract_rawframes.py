@@ -45,7 +45,7 @@ def test_runs_again_only_what_is_missing(videos, run_script, tmp_path):
     before = kept.stat().st_mtime_ns
     (out / "class0/v_2/img_00007.jpg").unlink()
     shutil.rmtree(out / "class1/v_3")
-    leftover = out / "class1/.partial-v_3"
+    leftover = out / "class1/.saving-99999999-v_3"
     leftover.mkdir()
     (leftover / "img_00001.jpg").write_bytes(b"half")
     run_script(SCRIPT, videos, out)

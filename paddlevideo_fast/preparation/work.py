@@ -1,0 +1,238 @@
+"""All of a tool's work, or one job's share of it, and what is known of it already.
+
+A job array does a list in shares, each job on any machine that sees the output:
+
+    --shard 0/3    tasks 0, 3, 6, ...
+    --shard 1/3    tasks 1, 4, 7, ...
+    --shard 2/3    tasks 2, 5, 8, ...
+    --merge        no task: writes the lists and reports that a run of all would write
+
+Each job keeps a journal in the output folder, with the result of every task. A job that is started again goes
+on after its journal; what failed is tried again. `--merge` takes all journals, removes them when all is
+written, and refuses where a result is missing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import sys
+import zlib
+from pathlib import Path
+from typing import (
+    IO,
+    Any,
+    Callable,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    NamedTuple,
+    Optional,
+    Protocol,
+    Sequence,
+    TypeVar,
+)
+
+from paddlevideo_fast.files import sweep
+from paddlevideo_fast.locks import Lock, only_writer
+from paddlevideo_fast.machine import num_cores
+from paddlevideo_fast.preparation.executor import LOCAL, Engine, Site, common_folder, run_all
+from paddlevideo_fast.preparation.run import ToolError, disk_error
+
+_JOURNAL = ".journal-"
+
+
+class Share(NamedTuple):
+    """Share `number`, from 0 on, of `total` shares."""
+
+    number: int
+    total: int
+
+
+class _HasCause(Protocol):
+    @property
+    def cause(self) -> Optional[str]:
+        """Why the task failed; empty or None where it did not."""
+
+
+Task = TypeVar("Task")
+Outcome = TypeVar("Outcome", bound=_HasCause)
+
+
+class Work:
+    """How a tool does its tasks.
+
+    Args:
+        engine: where.
+        share: which of them; None: all.
+        merges: none; the journals of all shares say what came of them.
+    """
+
+    def __init__(self, engine: Engine, share: Optional[Share] = None, merges: bool = False) -> None:
+        self.engine = engine
+        self.share = share
+        self.merges = merges
+        self._lock: Optional[Lock] = None
+        self._journals: Optional[Path] = None  # what the names of all of them begin with
+
+    @classmethod
+    def of(cls, args: argparse.Namespace) -> Work:
+        """What the flags of a tool say."""
+        if args.shard and args.merge:
+            raise ToolError("give either --shard, to do a share of the work, or --merge, to put all together")
+        if args.workers is not None and (args.scheduler != LOCAL or args.merge):
+            reason = "--merge does no work" if args.merge else f"the workers of {args.scheduler} do the work"
+            print(f"warning: --workers has no effect: {reason}", file=sys.stderr)
+        workers = num_cores() if args.workers is None else args.workers
+        return cls(Engine(workers, args.scheduler), args.shard, args.merge)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all results are known at the end."""
+        return self.share is None
+
+    def mine(self, tasks: Sequence[Task]) -> List[Task]:
+        """Those of all tasks that this job does."""
+        return list(tasks if self.share is None else tasks[self.share.number :: self.share.total])
+
+    @contextlib.contextmanager
+    def writing(
+        self, folder: Path, name: str, file: str = "", folders: Iterable[Path] = ()
+    ) -> Iterator[None]:
+        """Keeps others from writing the same; removes the journals and what killed workers left at the end.
+
+        Args:
+            folder: of the output.
+            name: the same for all jobs that share a work, and for no other work in this folder.
+            file: name of the output in it; "": all of the folder.
+            folders: where tasks put files.
+
+        Raises:
+            OutputInUseError: another process writes to the same.
+        """
+        work = f"{zlib.crc32(name.encode('utf-8', 'surrogateescape')):08x}"
+        share = None if self.share is None else (f"{work}-of-{self.share.total}", self.share.number)
+        self._journals = folder / f"{_JOURNAL}{work}-"
+        with only_writer(folder, file, share=share) as lock:
+            self._lock = (
+                None if file else lock
+            )  # the workers write to a folder, and this process a single file
+            there = set(folders)
+            self._sweep(there)
+            yield
+            if self.is_whole:
+                self._sweep(there)
+                for journal in self._all_journals():
+                    journal.unlink()
+
+    def results(
+        self,
+        function: Callable[[Task], Outcome],
+        tasks: Sequence[Task],
+        what: str,
+        sources: Sequence[str],
+        key: Callable[[Task], str],
+        restored: Callable[[Task, Any], Optional[Outcome]],
+    ) -> Optional[List[Outcome]]:
+        """Does tasks whose result is not known, and returns the results of all in their order.
+
+        Args:
+            function: does one; see `run_all`.
+            tasks: those of this job that are to be done.
+            what: their name.
+            sources: the files that they read.
+            key: a name of a task among all.
+            restored: a result from what JSON has kept of it, or None where it is of no more use.
+
+        Returns:
+            The results; None where this job has only done a share.
+
+        Raises:
+            ToolError: with `merges`, results are missing; else see `run_all`.
+        """
+        found: Dict[int, Outcome] = {}
+        known = self._known()
+        for place, task in enumerate(tasks):
+            for value in known.get(key(task), []):
+                result = restored(task, value)
+                if result is not None and (self.merges or not result.cause):
+                    found[place] = result
+                    if not result.cause:
+                        break
+        missing = [place for place in range(len(tasks)) if place not in found]
+        if self.merges and missing:
+            raise ToolError(self._unfinished(len(missing), what))
+        if found and not self.merges:
+            print(f"{what}: {len(found)} of {len(tasks)} are done already", flush=True)
+        with self._journal() as note:
+            results = run_all(
+                function,
+                [tasks[place] for place in missing],
+                self.engine,
+                what,
+                Site(self._lock, common_folder(sources)),
+                lambda task, result: note(key(task), result),
+            )
+            found.update(zip(missing, results))
+        if self.share is None:
+            return [found[place] for place in range(len(tasks))]
+        failed = sum(bool(result.cause) for result in found.values())
+        print(
+            f"--shard {self.share.number}/{self.share.total}: {len(tasks)} {what} done, {failed} of them "
+            "failed; when all shards are done, run the same command with --merge in place of --shard"
+        )
+        return None
+
+    def _sweep(self, folders: Iterable[Path]) -> None:
+        for folder in folders:
+            if folder.is_dir():
+                sweep(folder, alone=self.is_whole)
+
+    def _unfinished(self, num_missing: int, what: str) -> str:
+        return (
+            f"--merge: {num_missing} {what} have no result yet: wait for the end of all --shard jobs, and "
+            "start again what was stopped; or leave --merge out, and this run does them"
+        )
+
+    def _all_journals(self) -> List[Path]:
+        if self._journals is None:
+            return []
+        return sorted(self._journals.parent.glob(f"{self._journals.name}*"))
+
+    def _known(self) -> Dict[str, List[Any]]:
+        """Key of a task → what journals say of it. Unfinished lines are passed over."""
+        known: Dict[str, List[Any]] = {}
+        for journal in self._all_journals():
+            for line in journal.read_text(encoding="utf-8").splitlines():
+                try:
+                    key, value = json.loads(line)
+                    known.setdefault(key, []).append(value)
+                except (ValueError, TypeError):
+                    continue
+        return known
+
+    @contextlib.contextmanager
+    def _journal(self) -> Iterator[Callable[[str, Any], None]]:
+        """A function that notes the result of a task under its key; without an output it does nothing."""
+        if self._journals is None or self.merges:
+            yield lambda key, result: None
+            return
+        number, total = self.share or (0, 1)
+        path = self._journals.with_name(f"{self._journals.name}{number}-of-{total}.jsonl")
+        with contextlib.ExitStack() as files:
+            opened: List[IO[str]] = []
+
+            def note(key: str, result: Any) -> None:
+                try:
+                    if not opened:
+                        file = files.enter_context(open(path, "a", encoding="utf-8"))
+                        opened.append(file)
+                        file.write("\n" if file.tell() else "")  # the last line may be unfinished
+                    opened[0].write(json.dumps([key, result]) + "\n")
+                    opened[0].flush()
+                except OSError as error:
+                    raise disk_error(path, error) or error from error
+
+            yield note

@@ -1,0 +1,398 @@
+"""The data tools on a Dask cluster, and in shares with a merge, give the bytes of a run on one machine."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import random
+import threading
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+import paddlevideo_fast
+from paddlevideo_fast import locks
+from paddlevideo_fast.errors import ConfigError, OutputInUseError
+from paddlevideo_fast.locks import Lock, only_writer
+from paddlevideo_fast.preparation import executor, frames
+from paddlevideo_fast.preparation.executor import (
+    Engine,
+    Site,
+    common_folder,
+    located,
+    read_cluster_file,
+    run_all,
+)
+from paddlevideo_fast.preparation.frames import extract
+from paddlevideo_fast.preparation.lists import check
+from paddlevideo_fast.preparation.packing import pack
+from paddlevideo_fast.preparation.run import ToolError
+from paddlevideo_fast.preparation.videos import prepare_list
+from tests.support.dask_cluster import dask_cluster
+
+pytest.importorskip("distributed")
+
+TOOLS = {
+    "prepare": (prepare_list, "--preset=intra"),
+    "pack": (pack, "--shard_size=2"),
+    "extract": (extract, "--short_side=16"),
+    "check": (check, "--backend=pyav"),
+}
+NUM_VIDEOS = 9
+
+
+@pytest.fixture(scope="module")
+def source(make_clip, tmp_path_factory):
+    """A folder with nine videos, one of a name that is not UTF-8, two that do not decode, and their list."""
+    root = tmp_path_factory.mktemp("source")
+    names = [*(f"{number}.mp4" for number in range(NUM_VIDEOS - 1)), os.fsdecode(b"\xff.mp4")]
+    for number, name in enumerate(names):
+        make_clip(root / f"class{number % 2}" / name, 24, size=(96, 64))
+    for name in ("empty", "text"):
+        (root / "class0" / f"{name}.mp4").write_text("" if name == "empty" else "no video")
+        names.insert(3, f"{name}.mp4")
+    places = {path.name: path.relative_to(root).as_posix() for path in root.rglob("*.mp4")}
+    lines = "".join(f"{places[name]} {place % 2}\n" for place, name in enumerate(names))
+    (root / "x.list").write_bytes(os.fsencode(lines))
+    return root
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    with dask_cluster(tmp_path_factory.mktemp("cluster")) as made:
+        yield made
+
+
+@pytest.fixture
+def run(source, tmp_path):
+    """Function that runs a tool into a folder of that name; returns the exit code."""
+
+    def start(name, out, *options):
+        tool, option = TOOLS[name]
+        output = tmp_path / out / ("clean.list" if name == "check" else "")
+        (tmp_path / out).mkdir(exist_ok=True)
+        given = [f"--list={source / 'x.list'}", f"--data_prefix={source}", f"--output={output}", option]
+        return tool([*given, *options])
+
+    return start
+
+
+def content(folder):
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
+
+
+@pytest.fixture
+def same_as_one_machine(run, tmp_path):
+    """Function that compares what a tool has written with what it writes on one machine."""
+
+    def compare(name, out):
+        assert run(name, "alone", "--workers=1") == 1  # two videos fail
+        alone = content(tmp_path / "alone")
+        assert content(tmp_path / out) == alone
+        failures = next(text for file, text in alone.items() if file.endswith("failures.txt"))
+        assert failures.count(b"\n") == 2
+        assert not list((tmp_path / out).glob(".[!p]*"))  # neither journals nor locks
+
+    return compare
+
+
+# --- Dask
+
+
+@pytest.mark.parametrize("name", TOOLS)
+def test_a_cluster_gives_the_same_bytes(name, run, cluster, same_as_one_machine, capsys):
+    assert run(name, "cluster", "--scheduler", cluster.address) == 1
+    said = capsys.readouterr()
+    assert "workers of tcp://" in said.out
+    assert (said.out + said.err).count("empty.mp4: ") == 1  # failures are told once
+    same_as_one_machine(name, "cluster")
+
+
+def test_workers_are_lost_and_join(run, cluster, same_as_one_machine, tmp_path, capsys):
+    added = []
+
+    def kill_and_add():
+        while not journal_lines(tmp_path / "cluster"):
+            time.sleep(0.01)
+        time.sleep(random.uniform(0, 0.3))
+        cluster.workers[0].kill()
+        added.append(cluster.add_worker())
+
+    thread = threading.Thread(target=kill_and_add)
+    thread.start()
+    try:
+        assert run("prepare", "cluster", "--scheduler", cluster.address, "--target_psnr=48") == 1
+    finally:
+        thread.join()
+    assert added[0].poll() is None
+    assert "workers of " in capsys.readouterr().out
+    assert run("prepare", "alone", "--workers=1", "--target_psnr=48") == 1
+    assert content(tmp_path / "cluster") == content(tmp_path / "alone")
+
+
+def journal_lines(folder):
+    return sum(path.read_text().count("\n") for path in folder.glob(".journal-*"))
+
+
+def test_a_lost_scheduler_is_one_sentence_and_the_run_goes_on(run, same_as_one_machine, tmp_path, capsys):
+    with dask_cluster(tmp_path / "first", 1) as first:
+
+        def kill():
+            while not journal_lines(tmp_path / "cluster"):
+                time.sleep(0.01)
+            first.scheduler.kill()
+
+        thread = threading.Thread(target=kill)
+        thread.start()
+        with pytest.raises(ToolError, match="the scheduler is away; what is finished is kept"):
+            run("prepare", "cluster", "--scheduler", first.address)
+        thread.join()
+    assert capsys.readouterr().err == ""
+    assert run("prepare", "cluster", "--workers=2") == 1
+    assert "of 11 are done already" in capsys.readouterr().out
+    same_as_one_machine("prepare", "cluster")
+
+
+def test_no_scheduler_there(run, monkeypatch):
+    monkeypatch.setattr(executor, "_CONNECT_SEC", 0.5)
+    with pytest.raises(ToolError, match=r"--scheduler tcp://127.0.0.1:9: no Dask scheduler answers there"):
+        run("prepare", "out", "--scheduler=tcp://127.0.0.1:9")
+
+
+def test_a_worker_of_another_toolkit(run, tmp_path):
+    """What it has instead of the toolkit is so old that it cannot even load the tasks."""
+    old = tmp_path / "old/paddlevideo_fast"
+    old.mkdir(parents=True)
+    (old / "__init__.py").write_text("__version__ = '0.0.1'")
+    with dask_cluster(tmp_path / "logs", 0) as cluster:
+        cluster.add_worker({"PYTHONPATH": str(old.parent)})
+        with pytest.raises(ToolError, match=r"a worker cannot load the tasks \(No module .*install version"):
+            run("check", "out", "--scheduler", cluster.address)
+
+
+def served(site):
+    """What a worker makes of a batch that has come to it."""
+    batch = executor._Batch(located, ["x"], site, "tcp://host:1", executor._versions())
+    return lambda: pickle.loads(pickle.dumps(executor._DoneWhenLoaded(batch)))
+
+
+def test_a_worker_that_does_not_fit_is_one_sentence(tmp_path, monkeypatch):
+    monkeypatch.setattr(executor, "_PATIENCE_SEC", 0.0)
+    with only_writer(tmp_path) as lock:
+        assert served(Site(lock, [str(tmp_path)]))()[:2] == ([located("x")], None)
+        call = served(Site(lock))
+        monkeypatch.setattr(paddlevideo_fast, "__version__", "0.0.1")
+        here = r"has paddlevideo_fast 0\.0\.1, and here it is [\d.]+: install the same"
+        assert_refused(call, here)
+        monkeypatch.undo()
+        monkeypatch.setattr(executor, "_PATIENCE_SEC", 0.0)
+        assert_refused(
+            served(Site(lock, ["/nowhere"])), "^/nowhere: the worker on .* does not see this folder"
+        )
+        elsewhere = Lock(str(tmp_path / "other" / ".lock"), lock.key)
+        assert_refused(served(Site(elsewhere)), "does not see what this run writes there; give an --output")
+        assert_refused(
+            served(Site(lock._replace(key="of a run that was killed"))), "does not see what this run"
+        )
+    assert_refused(served(Site(lock)), "does not see")
+
+
+def assert_refused(call, message):
+    results, error, _ = call()
+    assert results == []
+    assert isinstance(error, ToolError)
+    with pytest.raises(ToolError, match=message):
+        raise error
+
+
+def test_a_batch_stops_when_its_run_has_ended(tmp_path):
+    with only_writer(tmp_path) as lock:
+        batch = executor._Batch(os.unlink, [lock.path] * 2, Site(lock), "tcp://host:1", executor._versions())
+        results, error, _ = batch.do()
+    assert len(results) == 1
+    assert "the run that this task was for has ended" in str(error)
+
+
+# --- a cluster of jobs
+
+
+def test_jobs_of_a_cluster_file(run, source, same_as_one_machine, tmp_path, monkeypatch):
+    """The kind `local` of dask-jobqueue starts the scripts of the jobs here; no job scheduler is needed."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(Path(paddlevideo_fast.__file__).parents[1]))
+    (tmp_path / "jobs.yaml").write_text(
+        "cluster: local\njobs: 1\n"
+        "arguments: {cores: 1, processes: 1, memory: 1GB, worker_extra_args: [--no-dashboard], "
+        "scheduler_options: {host: 127.0.0.1}}"
+    )
+    assert run("check", "jobs", "--scheduler=jobs.yaml") == 1
+    same_as_one_machine("check", "jobs")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("cluster: slurn\njobs: 1\narguments: {}", "j.yaml:1: cluster is slurn; known are slurm, pbs"),
+        ("cluster: slurm\narguments: {}", "j.yaml:1: jobs is None; must be a whole number"),
+        ("cluster: slurm\njobs: 0\narguments: {}", "j.yaml:2: jobs is 0; must be a whole number"),
+        ("cluster: slurm\njobs: 2\nargs: {}", "j.yaml:3: args: unknown"),
+        ("cluster: slurm\njobs: 2\narguments: [1]", "j.yaml:3: arguments is .*must be a mapping"),
+        (
+            "cluster: slurm\njobs: 2\narguments:\n  cores: 2\n  wall_time: 1",
+            "j.yaml:5: arguments.wall_time: slurm has no such argument; did you mean 'walltime'",
+        ),
+        ("cluster: slurm\njobs: 2\narguments: {scheduler: x}", "slurm has no such argument"),
+        ("- 1", "j.yaml:1: cluster is None"),
+    ],
+)
+def test_a_wrong_cluster_file(text, message, tmp_path):
+    (tmp_path / "j.yaml").write_text(text)
+    with pytest.raises(ToolError, match=message):
+        read_cluster_file(tmp_path / "j.yaml")
+
+
+def test_cluster_files_that_are_none(tmp_path):
+    (tmp_path / "j.yaml").write_text("cluster: !!python/object/apply:os.system [ls]")
+    with pytest.raises(ConfigError, match=r"j\.yaml:1"):
+        read_cluster_file(tmp_path / "j.yaml")
+    with pytest.raises(ToolError, match=r"--scheduler .*k\.yaml: cannot be read: No such file"):
+        read_cluster_file(tmp_path / "k.yaml")
+    (tmp_path / "j.yaml").write_text(
+        "cluster: slurm\njobs: 1\narguments: {queue: a}"
+    )  # neither cores nor memory
+    with pytest.raises(ToolError, match=r"j\.yaml: slurm does not start: "):
+        list(run_all(located, ["a"], Engine(1, str(tmp_path / "j.yaml")), "files"))
+
+
+# --- shares
+
+
+@pytest.mark.parametrize("name", TOOLS)
+def test_shares_and_a_merge_give_the_same_bytes(name, run, same_as_one_machine, capsys):
+    for number in (2, 0):
+        assert run(name, "shares", f"--shard={number}/3", "--workers=1") == 0
+    with pytest.raises(ToolError, match=r"--merge: [234] \w+ have no result yet: wait for the end"):
+        run(name, "shares", "--merge")
+    assert run(name, "shares", "--shard=1/3", "--workers=2") == 0
+    assert "empty.mp4" not in capsys.readouterr().err  # --merge reports failures
+    assert run(name, "shares", "--merge") == 1
+    said = capsys.readouterr()
+    assert (said.out + said.err).count("empty.mp4: ") == 1
+    same_as_one_machine(name, "shares")
+
+
+def test_a_share_that_was_stopped_goes_on_and_tries_again_what_failed(run, source, tmp_path, capsys):
+    assert run("check", "shares", "--shard=0/1") == 0
+    journal = next((tmp_path / "shares").glob(".journal-*"))
+    lines = journal.read_text().splitlines()
+    journal.write_text("\n".join([*lines[:7], lines[7][:9]]))  # killed while it wrote
+    capsys.readouterr()
+    assert run("check", "shares", "--shard=0/1") == 0
+    num_intact = sum("[[null], " in line for line in lines[:7])
+    assert num_intact
+    assert f"files: {num_intact} of 11 are done already" in capsys.readouterr().out
+    assert run("check", "shares", "--merge") == 1
+    assert "9 of 11 are intact" in capsys.readouterr().err
+
+
+def test_a_result_counts_only_as_long_as_its_file_is_what_it_was(run, tmp_path, capsys):
+    for name, change in (
+        ("extract", lambda out: (out / "class1/1/img_00003.jpg").unlink()),
+        ("prepare", lambda out: (out / "class1/1.mp4").write_bytes(b"other")),
+        ("pack", lambda out: (out / "00000.index").unlink()),
+    ):
+        assert run(name, name, "--shard=0/1") == 0
+        change(tmp_path / name)
+        with pytest.raises(ToolError, match=r"--merge: 1 \w+ have no result yet"):
+            run(name, name, "--merge")
+
+
+def test_flags_of_shares(run, tmp_path):
+    for options, message in (
+        (["--shard=3/3"], r"--shard: 3/3; must be I/N with I from 0 to N - 1, such as 0/3"),
+        (["--shard=a"], "--shard: a; must be"),
+        (["--shard=0/2", "--merge"], "give either --shard"),
+        (["--scheduler=slurm"], "--scheduler: slurm; must be local, tcp://HOST:PORT, or a YAML file"),
+    ):
+        with pytest.raises(ToolError, match=message):
+            run("prepare", "out", *options)
+    with pytest.raises(ToolError, match="--output is missing: with --shard and --merge"):
+        check(["--list=x.list" if False else f"--root={tmp_path.parent}", "--shard=0/2"])
+
+
+def test_who_may_write_beside_whom(tmp_path, monkeypatch):
+    monkeypatch.setattr(locks, "_PATIENCE_SEC", 0.1)
+
+    def refused(**options):
+        with pytest.raises(OutputInUseError, match="writes to it since"), only_writer(tmp_path, **options):
+            pass
+
+    with ExitStack() as jobs:
+        for number in range(3):
+            jobs.enter_context(only_writer(tmp_path, share=("work-of-3", number)))
+        refused()  # all of the folder
+        refused(share=("work-of-3", 1))  # the same share
+        refused(share=("work-of-4", 3))  # the same work, shared otherwise
+        with only_writer(tmp_path, "file"), only_writer(tmp_path, "x", share=("y-of-2", 0)):
+            refused(file="x")  # a file of the folder is a place of its own
+    with only_writer(tmp_path):
+        refused(share=("work-of-3", 0))
+    assert os.listdir(tmp_path) == []
+
+
+# --- the same task twice, at the same time
+
+
+def test_two_machines_extract_the_same_video(make_clip, tmp_path):
+    video = make_clip(tmp_path / "a.mp4", 12, size=(32, 32))
+    out = tmp_path / "out"
+    for overwrite in (False, True):
+        task = frames._Task(str(video), str(out), "pyav", 0, (0, 0), "jpg", 95, overwrite)
+        results = []
+
+        def work(task=task, results=results):
+            results.extend(frames._extract(task) for _ in range(15))
+
+        threads = [threading.Thread(target=work) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert [result.cause for result in results] == [""] * 45
+        assert len(list(out.iterdir())) == 12
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.mp4", "out"]
+
+
+# --- the loop
+
+
+def test_results_come_in_task_order_and_are_kept_at_once():
+    tasks, kept = [f"{number}" for number in range(200)], []
+    found = list(run_all(located, tasks, Engine(2), "tasks", each=lambda task, result: kept.append(task)))
+    assert found == [os.path.join(os.getcwd(), task) for task in tasks]
+    assert sorted(kept, key=int) == tasks
+    assert list(run_all(located, [], Engine(2, "tcp://127.0.0.1:9"), "tasks")) == []
+
+
+def test_what_is_done_before_an_error_is_kept(capsys):
+    kept = []
+    with pytest.raises(ToolError, match="^3$"):
+        list(run_all(fail_at_3, range(9), Engine(1), "tasks", each=lambda task, result: kept.append(task)))
+    assert kept == [0, 1, 2]
+
+
+def fail_at_3(task):
+    if task == 3:
+        raise ToolError("3")
+    return task
+
+
+def test_folders_that_workers_must_see(tmp_path):
+    assert common_folder([f"{tmp_path}/a/x.mp4", f"{tmp_path}/b/y.mp4", "s3://bucket/z.mp4"]) == [
+        str(tmp_path)
+    ]
+    assert common_folder(["s3://bucket/z.mp4"]) == common_folder(["/no/such/x"]) == []
+    assert located("s3://bucket/z.mp4") == "s3://bucket/z.mp4"
