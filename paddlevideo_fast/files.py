@@ -7,6 +7,9 @@ A file is written beside its place under a temporary name, synced to the disk an
 So a reader never sees half a file, and a process that dies leaves the earlier file as it was. Threads,
 processes and machines that write the same file do not meet in its temporary one. `sweep` removes temporary
 files of dead processes. Errors are `OSError`; callers know what to tell their user.
+
+A path may be a URL, see `storage`: as text, or as a `UrlPath`, which joins like a `Path`. What is written to
+a URL is written to a temporary folder, and put into the store as a whole.
 """
 
 from __future__ import annotations
@@ -19,14 +22,81 @@ import re
 import shutil
 import socket
 import stat
+import tempfile
 import uuid
 import zlib
-from pathlib import Path
-from typing import Dict, Iterator, List, Union
+from pathlib import Path, PurePosixPath
+from typing import Any, Dict, Iterator, List, Union
+
+from paddlevideo_fast import storage
+from paddlevideo_fast.storage import is_url
 
 _PREFIX = ".saving-"
 _LONGEST_BYTES = 143  # of a name on an encrypted file system; others take 255
 _LONGEST_ENDING_BYTES = 16
+_MOST_BYTES = 2**30  # of an object that is read as a whole
+
+
+class UrlPath(PurePosixPath):
+    """A place in a store, for code that joins and reads paths; `place` makes it. `str` gives the URL.
+
+    Folders exist as far as something is in them. A web server cannot list them.
+    """
+
+    def __str__(self) -> str:
+        return super().__str__().replace(":/", "://", 1)
+
+    def __fspath__(self) -> str:
+        return str(self)
+
+    def is_file(self) -> bool:
+        """Whether there is such an object."""
+        return storage.exists(str(self))
+
+    def is_dir(self) -> bool:
+        """Whether something is in it, as far as the store can tell."""
+        try:
+            return bool(storage.list_folder(str(self)))
+        except storage.ObjectError:
+            return False
+
+    def exists(self) -> bool:
+        """Whether there is such an object or folder."""
+        return self.is_file() or self.is_dir()
+
+    def iterdir(self) -> Iterator[UrlPath]:
+        """What is in the folder."""
+        return (self / name.rstrip("/") for name in storage.list_folder(str(self)))
+
+    def glob(self, pattern: str) -> Iterator[UrlPath]:
+        """What is in the folder and fits a pattern of names."""
+        return (path for path in self.iterdir() if path.match(pattern))
+
+    def read_bytes(self) -> bytes:
+        """The content of the object."""
+        return storage.read_all(str(self), _MOST_BYTES)
+
+    def read_text(self, encoding: str = "utf-8", errors: str = "strict") -> str:
+        """The text of the object."""
+        return self.read_bytes().decode(encoding, errors)
+
+    def unlink(self, missing_ok: bool = False) -> None:
+        """Removes the object."""
+        if not missing_ok and not self.is_file():
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self))
+        storage.remove(str(self))
+
+    def mkdir(self, **_: Any) -> None:
+        """Does nothing: folders of stores need not be made."""
+
+    def absolute(self) -> UrlPath:
+        """The same: a URL starts from no folder."""
+        return self
+
+
+def place(path: Union[str, Path]) -> Any:
+    """A `Path`, or for a URL a `UrlPath`, which is used like it."""
+    return UrlPath(path) if is_url(os.fspath(path)) else Path(path)
 
 
 @contextlib.contextmanager
@@ -48,6 +118,10 @@ def all_whole(*paths: Union[str, Path], sync: bool = True) -> Iterator[List[Path
     An earlier mark is removed before the first file takes its place, and the new mark takes its place last.
     So a set with a mark is complete, whenever the process dies.
     """
+    if is_url(os.fspath(paths[0])):
+        with _uploaded([os.fspath(path) for path in paths]) as files:
+            yield files
+        return
     targets = [Path(path) for path in paths]
     partials = [aside(path) for path in targets]
     try:
@@ -66,6 +140,18 @@ def all_whole(*paths: Union[str, Path], sync: bool = True) -> Iterator[List[Path
         for partial in partials:
             with contextlib.suppress(OSError):  # the folder itself may be what cannot be written
                 partial.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _uploaded(urls: List[str]) -> Iterator[List[Path]]:
+    """`all_whole` for URLs: temporary files that become objects when the block ends without an error."""
+    with tempfile.TemporaryDirectory(prefix="upload-") as folder:
+        partials = [Path(folder, url.rpartition("/")[2]) for url in urls]
+        yield partials
+        if len(urls) > 1:
+            storage.remove(urls[-1])
+        for partial, url in zip(partials, urls):
+            storage.put(partial, url)
 
 
 def aside(path: Path) -> Path:
@@ -97,7 +183,10 @@ def read_bytes(path: Union[str, Path], max_bytes: int) -> bytes:
 
     Raises:
         OSError: `strerror` says why the file cannot be read: it is missing, a pipe or a device, or too large.
+        StoreAwayError, StoreAccessError: the store of a URL does not answer, or refuses.
     """
+    if is_url(os.fspath(path)):
+        return storage.read_all(os.fspath(path), max_bytes)
     require_regular(path)
     if os.path.getsize(path) <= max_bytes:
         with open(path, "rb") as file:
@@ -162,7 +251,7 @@ def sweep(folder: Path, alone: bool = False) -> None:
         folder: the folder.
         alone: no other process writes to it, so that nothing needs to be kept.
     """
-    for stale in folder.glob(f"{_PREFIX}*"):
+    for stale in () if isinstance(folder, UrlPath) else folder.glob(f"{_PREFIX}*"):
         if alone or not _is_another_process(stale.name[len(_PREFIX) :].partition("-")[0]):
             if stale.is_dir():
                 shutil.rmtree(stale)
@@ -196,20 +285,35 @@ def _sync(path: Path) -> None:
 
 
 def whence(path: Union[str, Path]) -> str:
-    """For the message that a file is missing: where its path starts; empty for an absolute path."""
-    return "" if os.path.isabs(path) else f"; paths start from the current folder, {os.getcwd()}"
+    """For the message that a file is missing: where its path starts; empty for an absolute path or a URL."""
+    return (
+        ""
+        if os.path.isabs(path) or is_url(os.fspath(path))
+        else f"; paths start from the current folder, {os.getcwd()}"
+    )
 
 
 PIPE = "-"  # the standard input, where a file is asked for
 
 
+# Protocols of FFmpeg that carry streams. Objects of stores have other schemes, and over HTTP these endings.
+_STREAMS = re.compile(
+    r"(rtsps?|rtmp\w*|s?rtp|udp|udplite|tcp|tls|srt|rist|sctp|mms\w*|hls|icecast|unix|https?|[a-z]+\+\w+)://"
+)
+_FILE_OVER_HTTP = re.compile(r"https?://[^?#]+\.(mp4|m4v|mov|mkv|avi|webm|wmv)([?#].*)?", re.IGNORECASE)
+
+
 def is_live(address: str) -> bool:
-    """Whether an input is a pipe (`-` or a named one), the address of a stream, or a device (a camera)."""
+    """Whether an input is a pipe (`-` or a named one), the address of a stream, or a device (a camera).
+
+    Over HTTP, what ends like a file of a fixed length (`.mp4`, `.mkv`, ...) is a file, and all else a stream:
+    `.m3u8`, `.ts`, `.flv`, or no ending. A URL of a store (`s3://`, ...) is a file.
+    """
     if address == PIPE:
         return True
     mode = _mode_of(address)
     if not mode:
-        return bool(re.match(r"(?!file:)[a-z][a-z0-9+.]*://", address))
+        return bool(_STREAMS.match(address)) and not _FILE_OVER_HTTP.fullmatch(address)
     return stat.S_ISFIFO(mode) or stat.S_ISCHR(mode)
 
 

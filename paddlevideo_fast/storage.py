@@ -106,8 +106,8 @@ def join(base: str, *names: str) -> str:
 
 
 def shown_url(url: str) -> str:
-    """A URL for messages: without user, password and query, which may be a signature."""
-    return re.sub(r"\?\S*", "?…", re.sub(r"://[^/\s]*@", "://", url))
+    """A URL for messages: without user, password and query, which may be a signature. Other text stays."""
+    return url if not is_url(url) else re.sub(r"\?\S*", "?…", re.sub(r"://[^/\s]*@", "://", url))
 
 
 def secret_in(url: str) -> str:

@@ -42,6 +42,7 @@ from paddlevideo_fast.engine.sinks import ConsoleSink, JsonLinesSink, Sink
 from paddlevideo_fast.engine.trackers import TrackedRun, Tracker, VisualDL, flattened
 from paddlevideo_fast.loader.dataset import ClipDataset
 from paddlevideo_fast.metrics import VideoMetric
+from paddlevideo_fast.mirror import working_folder
 from paddlevideo_fast.modeling import MacCounter
 from paddlevideo_fast.registry import CALLBACKS, METRICS, TRACKERS, Registry
 from paddlevideo_fast.report import Naming, ReportedRun
@@ -209,7 +210,7 @@ def reported_run(spec: RunSpec) -> ReportedRun:
     """What the reports of a run say of it."""
     return ReportedRun(
         spec.run.model_name,
-        Path(spec.run.output_dir),
+        working_folder(spec.run.output_dir),
         dump(dict(spec.config)),
         with_page=spec.run.report,
         with_board=VISUALDL in names_of(spec.trackers),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import shlex
 from pathlib import Path
-from typing import Dict, Optional, Sequence
+from typing import Dict, Iterator, Optional, Sequence
 
 import paddle
 
@@ -41,7 +41,7 @@ from paddlevideo_fast.engine.callbacks import Callback, ProfilingFinished, resto
 from paddlevideo_fast.engine.checkpoint import writing
 from paddlevideo_fast.engine.distribution import launched_rank
 from paddlevideo_fast.engine.output import checkpoint_to_resume, make_room
-from paddlevideo_fast.errors import BadSampleShareError, OutputError
+from paddlevideo_fast.errors import BadSampleShareError, OutputError, PaddleVideoFastError
 from paddlevideo_fast.locks import only_writer
 from paddlevideo_fast.log import add_log_file, get_logger
 from paddlevideo_fast.modeling import (
@@ -93,6 +93,7 @@ def _train(
         store.prepare()
         if distribution.is_main:
             held.enter_context(only_writer(store.folder, given_by="output_dir"))
+            held.enter_context(_uploading(store))
 
     distribution.gather_from(take_output)
     checkpoint = checkpoint_to_resume(store, run.resume, run.resume_epoch, distribution)
@@ -135,6 +136,20 @@ def _train(
     return trainer
 
 
+@contextlib.contextmanager
+def _uploading(store: CheckpointStore) -> Iterator[None]:
+    """Puts what is in the folder of a URL into the store when the block ends, also after an error."""
+    try:
+        yield
+    except BaseException:
+        try:
+            store.upload()
+        except PaddleVideoFastError as error:
+            logger.error("%s", error)
+        raise
+    store.upload()
+
+
 def test(cfg: Config) -> Dict[str, float]:
     """Evaluates `weights` on DATASET.test and returns the metrics; see `engine.evaluate`."""
     with cfg.placing():
@@ -159,6 +174,7 @@ def _test(
         if distribution.is_main:
             with contextlib.suppress(OutputError):  # the numbers are told even where no file can be written
                 held.enter_context(only_writer(store.folder, "test", given_by="output_dir"))
+                held.enter_context(_uploading(store))
 
     distribution.gather_from(take_output)
     precision = make_precision(spec)

@@ -9,6 +9,7 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequ
 import cv2
 import numpy as np
 
+from paddlevideo_fast import storage
 from paddlevideo_fast.decode.frames import guess_suffix, open_frames
 from paddlevideo_fast.decode.index_cache import IndexCache
 from paddlevideo_fast.decode.pyav_reader import PyAVReader
@@ -140,8 +141,10 @@ VIDEO_EXTENSIONS = (".avi", ".flv", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".m
 
 
 def _open_folder(source: Source) -> VideoReader:
-    path = path_of(source, "frames")
-    return open_frames(path, guess_suffix(path)) if os.path.isdir(path) else open_frames(path)
+    opened = VideoSource(source)
+    path = opened.url or path_of(source, "frames")
+    is_folder = storage.is_url(path) or os.path.isdir(path)
+    return open_frames(path, guess_suffix(path)) if is_folder else open_frames(path)
 
 
 _OPENERS: Dict[str, Callable[[Source], VideoReader]] = {
@@ -162,8 +165,8 @@ def open_video(
     """Opens a video for exact access to its frames.
 
     Args:
-        source: the path of a video file or of a folder of numbered images; for "pyav" also the bytes of a
-            file, or a file object that reads bytes and can seek (it stays open).
+        source: the path of a video file or of a folder of numbered images; for both also a URL; for
+            "pyav" also the bytes of a file, or a file object that reads bytes and can seek (it stays open).
         backend: "pyav" (exact, the fastest), "cv2", "decord" (must be installed; see its reader for the files
             it gets wrong), "frames" (a folder), or "auto": "frames" for a folder, else "pyav".
         on_corrupt: "raise", or "nearest", which "pyav" offers: a frame that does not decode is replaced by

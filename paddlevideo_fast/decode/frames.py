@@ -12,8 +12,9 @@ from typing import Iterator, List, Optional, Tuple, Union
 import cv2
 import numpy as np
 
+from paddlevideo_fast import storage
 from paddlevideo_fast.decode.reader import VideoReader
-from paddlevideo_fast.errors import VideoDecodeError
+from paddlevideo_fast.errors import ObjectError, VideoDecodeError
 
 _JPEG_START, _JPEG_END, _JPEG_SCAN = b"\xff\xd8", b"\xff\xd9", b"\xff\xda"
 _FRAME_MARKERS = set(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # these three are tables
@@ -84,13 +85,14 @@ def _is_whole(data: Union[bytes, memoryview]) -> bool:
 
 
 DEFAULT_SUFFIX = "img_{:05}.jpg"
+_MAX_IMAGE_BYTES = 2**28  # of a store
 
 
 class FrameFolderReader(VideoReader):
     """Reads frame i (from 0) from the image with number i + 1.
 
     Args:
-        folder: where the images are.
+        folder: where the images are; a path or a URL.
         suffix: the images' names as a format string of the number.
         num_frames: as the annotation list has it; None counts the images 1, 2, 3, … that are there.
 
@@ -103,7 +105,8 @@ class FrameFolderReader(VideoReader):
     def __init__(self, folder: str, suffix: str = DEFAULT_SUFFIX, num_frames: Optional[int] = None) -> None:
         self.path = str(folder)
         self.suffix = suffix
-        if not os.path.isdir(self.path):
+        self._is_remote = storage.is_url(self.path)
+        if not self._is_remote and not os.path.isdir(self.path):
             cause = "is not a folder of frames" if os.path.exists(self.path) else "no such folder"
             raise VideoDecodeError(self.path, cause)
         self.num_frames = self._count() if num_frames is None else int(num_frames)
@@ -114,15 +117,15 @@ class FrameFolderReader(VideoReader):
         return self.suffix.format(index + 1)
 
     def _count(self) -> int:
-        present = set(os.listdir(self.path))
+        present = set(_names_in(self.path))
         count = 0
         while self._name(count) in present:
             count += 1
         return count
 
     def image_file(self, index: int) -> str:
-        """Path of the image of frame `index`."""
-        return os.path.join(self.path, self._name(index))
+        """Path or URL of the image of frame `index`."""
+        return storage.join(self.path, self._name(index))
 
     def _shown_size(self) -> Tuple[int, int]:
         self._require_open()
@@ -142,10 +145,25 @@ def read_image(file: str) -> bytes:
         VideoDecodeError: it cannot be read.
     """
     try:
+        if storage.is_url(file):
+            return storage.read_all(file, _MAX_IMAGE_BYTES)
         with open(file, "rb", buffering=0) as image:
             return image.read()
     except OSError as error:
-        raise VideoDecodeError(file, f"cannot be read: {error.strerror or error}") from error
+        cause = f"cannot be read: {error.strerror or error}"
+        raise VideoDecodeError(storage.shown_url(file), cause) from error
+
+
+def _names_in(folder: str) -> List[str]:
+    """The names in a folder or below a URL.
+
+    Raises:
+        VideoDecodeError: it cannot be listed.
+    """
+    try:
+        return storage.list_folder(folder) if storage.is_url(folder) else os.listdir(folder)
+    except ObjectError as error:
+        raise VideoDecodeError(storage.shown_url(folder), error.cause) from None
 
 
 def open_frames(
@@ -178,7 +196,7 @@ def guess_suffix(folder: str) -> str:
     Example:
         `img_00001.jpg` gives `img_{:05}.jpg`.
     """
-    for name in sorted(os.listdir(folder)):
+    for name in sorted(_names_in(folder)):
         match = re.fullmatch(r"(.*?)(0*1)(\.(?:jpe?g|png|bmp))", name, re.IGNORECASE)
         if match:
             prefix, number, ending = match.groups()

@@ -34,13 +34,7 @@ _CONTAINERS = ("mov", "matroska")
 _MIN_PACKETS = 1000  # a shorter video is read from end to end in milliseconds
 _MAX_POOLED = 4
 
-State = Tuple[int, int]  # size in bytes and time of the last change in nanoseconds
-
-
-def state_of(path: str) -> State:
-    """What tells whether a file has changed."""
-    status = os.stat(path)
-    return status.st_size, status.st_mtime_ns
+State = Tuple[int, int]  # see `VideoSource.state`
 
 
 class StoredIndex(NamedTuple):
@@ -241,16 +235,16 @@ class IndexCache:
     def __init__(self, folder: str) -> None:
         self.folder = Path(folder)
 
-    def _file(self, path: str) -> Path:
-        name = os.fsencode(os.path.realpath(path))
+    def _file(self, source: VideoSource) -> Path:
+        name = os.fsencode(source.url or os.path.realpath(source.path or ""))
         return self.folder / f"{hashlib.blake2b(name, digest_size=16).hexdigest()}.npz"
 
-    def load(self, path: str) -> Optional[StoredIndex]:
-        """The index of a file as it is now; None where there is none."""
-        file = self._file(path)
+    def load(self, source: VideoSource, state: State) -> Optional[StoredIndex]:
+        """The index of a file in this state; None where there is none."""
+        file = self._file(source)
         try:
             with np.load(file, allow_pickle=False) as content:
-                if tuple(content["state"].tolist()) != state_of(path):
+                if tuple(content["state"].tolist()) != state:
                     return None
                 stored = StoredIndex(*(content[name] for name in StoredIndex._fields))
             if stored.fits_itself():
@@ -264,7 +258,7 @@ class IndexCache:
         return None
 
     def save(self, source: VideoSource, stored: StoredIndex, format_name: str, state: State) -> None:
-        """Stores an index, if seeks in the file give what it says.
+        """Stores an index that was made from all packets, if seeks in the file give what it says.
 
         Args:
             source: of a file.
@@ -272,16 +266,20 @@ class IndexCache:
             format_name: libav's name of the container.
             state: of the file before its packets were read.
         """
-        if len(stored.pts) < _MIN_PACKETS or not format_name.startswith(_CONTAINERS) or source.path is None:
+        if len(stored.pts) < _MIN_PACKETS or not format_name.startswith(_CONTAINERS) or source.key is None:
             return
         packets = SeekingPackets(source, stored)
         try:
-            if not packets.lands_right() or state_of(source.path) != state:
+            if not packets.lands_right() or source.state() != state:
                 return
         finally:
             packets.close()
+        self.keep(source, stored, state)
+
+    def keep(self, source: VideoSource, stored: StoredIndex, state: State) -> None:
+        """Stores an index that is known to be right."""
         try:
-            with whole(self._file(source.path), sync=False) as partial, open(partial, "wb") as file:
+            with whole(self._file(source), sync=False) as partial, open(partial, "wb") as file:
                 np.savez(file, state=np.array(state, np.int64), **stored._asdict())
         except OSError as error:
             cause = cause_of(error)

@@ -25,7 +25,7 @@ from paddlevideo_fast.decode.container import (
 )
 from paddlevideo_fast.decode.headers import HeaderChanges
 from paddlevideo_fast.decode.holes import begins_with_key, wrong_checksum
-from paddlevideo_fast.decode.index_cache import IndexCache, Pool, SeekingPackets, StoredIndex, state_of
+from paddlevideo_fast.decode.index_cache import IndexCache, Pool, SeekingPackets, StoredIndex
 from paddlevideo_fast.decode.numbering import MOST_REORDERED, Hole, number_frames
 from paddlevideo_fast.decode.packets import (
     Clock,
@@ -38,6 +38,7 @@ from paddlevideo_fast.decode.packets import (
     unit_starts,
 )
 from paddlevideo_fast.decode.reader import OnCorrupt, VideoReader
+from paddlevideo_fast.decode.remote import index_by_ranges
 from paddlevideo_fast.decode.source import Source, VideoSource
 from paddlevideo_fast.errors import VideoDecodeError
 
@@ -83,9 +84,12 @@ class PictureDecoder:
         self.damage = ""
         self.shown: List[Optional[int]] = []
         self._orphans: Set[int] = set()  # labels of pictures that refer to lost ones, or are no pictures
-        path = source.path
-        state = state_of(path) if cache and path and os.path.isfile(path) else None
-        stored = cache.load(path) if cache and path and state else None
+        state = source.state() if cache else None
+        stored = cache.load(source, state) if cache and state else None
+        if stored is None and source.url and not allow_cut:
+            stored = index_by_ranges(source)
+            if stored and cache and state:
+                cache.keep(source, stored, state)
         self._packets: Union[List[Any], SeekingPackets]
         if stored is not None:
             self._open_stored(source, stored)
@@ -355,10 +359,10 @@ class PyAVReader(VideoReader):
     """Reads frames exactly as decoding the whole file in sequence would give them.
 
     Args:
-        source: a path, bytes, or a binary file object that can seek.
+        source: a path, a URL, bytes, or a binary file object that can seek.
         on_corrupt: "raise", or "nearest": a frame that does not decode is replaced by the nearest that does,
             and counted in `num_replaced`; of a file that is cut off, what is there is read.
-        cache: of indexes, for files on disk with `on_corrupt` "raise".
+        cache: of indexes, for files on disk and in stores with `on_corrupt` "raise".
 
     Raises:
         VideoDecodeError: it is not a video, or cut off, or it must be decoded in sequence and that fails.
@@ -373,8 +377,10 @@ class PyAVReader(VideoReader):
         self._to_rgb = RgbConverter()
         self._sound: Optional[List[int]] = None  # the frames that decode, where some do not
         self._place: Any = None  # in the pool
-        if cache is not None and self._is_strict and opened.path and os.path.isfile(opened.path):
-            self._place = (str(cache.folder), os.path.abspath(opened.path), state_of(opened.path))
+        state = opened.state() if cache is not None and self._is_strict else None
+        if cache is not None and opened.key and state:
+            name = opened.url or os.path.abspath(opened.key)
+            self._place = (str(cache.folder), name, state)
         else:
             cache = None
         pooled = _POOL.take(self._place) if self._place else None

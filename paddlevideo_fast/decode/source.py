@@ -1,13 +1,15 @@
-"""What a video is read from: a path, bytes, or a binary file object."""
+"""What a video is read from: a path, a URL, bytes, or a binary file object."""
 
 from __future__ import annotations
 
+import hashlib
 import io
 import os
 import stat
-from typing import Any, BinaryIO, Optional, Union
+from typing import Any, BinaryIO, Optional, Tuple, Union
 
-from paddlevideo_fast.errors import PaddleVideoFastError, VideoDecodeError
+from paddlevideo_fast import storage
+from paddlevideo_fast.errors import ObjectError, PaddleVideoFastError, VideoDecodeError
 
 HEAD_BYTES = 4096
 
@@ -15,17 +17,18 @@ Source = Union[str, "os.PathLike[str]", bytes, bytearray, memoryview, BinaryIO]
 
 
 class VideoSource:
-    """A path, bytes or file object that holds a video, with a name for messages.
+    """A path, URL, bytes or file object that holds a video, with a name for messages.
 
     A file object stays the caller's: it is read from its beginning, and left open. Of a file on disk, one
     look and one handle serve for all that its headers tell, until `release`.
 
     Args:
-        source: a path, the bytes of a file, or a file object that reads bytes and can seek.
+        source: a path, a URL, the bytes of a file, or a file object that reads bytes and can seek.
 
     Attributes:
-        name: the path, "<bytes>", or the name of the file object.
-        path: where the file is on disk; None for bytes and file objects.
+        name: the path, the URL without what may be secret in it, "<bytes>", or the name of the file object.
+        path: where the file is on disk; None for all others.
+        url: where it is in a store; None for all others.
 
     Raises:
         PaddleVideoFastError: it is something else.
@@ -33,10 +36,15 @@ class VideoSource:
 
     def __init__(self, source: Source) -> None:
         self.path: Optional[str] = None
+        self.url: Optional[str] = None
+        self._stat: Optional[storage.Stat] = None
         self._headers: Optional[BinaryIO] = None
         self._head = b""
         self._object: Any = source
-        if isinstance(source, (str, os.PathLike)):
+        if isinstance(source, (str, os.PathLike)) and storage.is_url(os.fspath(source)):
+            self.url = str(os.fspath(source))
+            self.name = storage.shown_url(self.url)
+        elif isinstance(source, (str, os.PathLike)):
             self.name = self.path = str(os.fspath(source))
         elif isinstance(source, (bytes, bytearray, memoryview)):
             self.name = "<bytes>"
@@ -48,6 +56,8 @@ class VideoSource:
         if self.path is not None:
             # libav takes "a:b.mp4" for an address, an absolute path never
             return os.path.join(os.getcwd(), self.path) if ":" in self.path else self.path
+        if self.url is not None:
+            return _RemoteFile(self)
         if isinstance(self._object, (bytes, bytearray, memoryview)):
             return io.BytesIO(self._object)
         try:
@@ -58,8 +68,29 @@ class VideoSource:
 
     def keep(self) -> None:
         """Keeps the content of a file object, whose position a forked process shares, for later openings."""
-        if self.path is None and not isinstance(self._object, (bytes, bytearray, memoryview)):
+        is_kept = isinstance(self._object, (bytes, bytearray, memoryview, str, os.PathLike))
+        if not is_kept:
             self._object = self.open().read()
+
+    @property
+    def key(self) -> Optional[str]:
+        """Path or URL, under which an index of the file can be kept; None for bytes and file objects."""
+        return self.path if self.url is None else self.url
+
+    def state(self) -> Optional[Tuple[int, int]]:
+        """What tells whether a file on disk or in a store has changed; None where nothing does.
+
+        Size in bytes, and the time of the last change in nanoseconds or a number made of the version.
+        """
+        if self.url is not None:
+            size, version = self._remote()
+            digest = hashlib.blake2b(version.encode(), digest_size=7).digest()
+            return (size, int.from_bytes(digest, "little")) if version else None
+        try:
+            status = os.stat(self.path or "")
+        except (OSError, ValueError):
+            return None
+        return (status.st_size, status.st_mtime_ns) if stat.S_ISREG(status.st_mode) else None
 
     def check(self) -> int:
         """Its size in bytes.
@@ -70,7 +101,7 @@ class VideoSource:
         if self.path is not None:
             return self._check_path(self.path)
         file = self.open()
-        size = file.seek(0, os.SEEK_END)
+        size = file.seek(0, os.SEEK_END) if self.url is None else self._remote().size
         if size == 0:
             raise VideoDecodeError(self.name, "is empty (0 bytes)")
         file.seek(0)
@@ -89,6 +120,8 @@ class VideoSource:
                     break
                 data += more
             return data
+        if self.url is not None:
+            return self._read_remote(offset, num_bytes)
         file = self.open()
         file.seek(offset)
         return bytes(file.read(num_bytes))
@@ -104,6 +137,25 @@ class VideoSource:
         if self._headers is not None:
             self._headers.close()
             self._headers = None
+
+    def _remote(self) -> storage.Stat:
+        """Size and version of a file in a store, as they were when it was asked for first."""
+        assert self.url is not None
+        if self._stat is None:
+            try:
+                self._stat = storage.stat(self.url)
+            except ObjectError as error:
+                raise VideoDecodeError(self.name, error.cause) from None
+        return self._stat
+
+    def _read_remote(self, offset: int, num_bytes: int) -> bytes:
+        """A part of a file in a store; shorter at its end. Threads may call it at the same time."""
+        assert self.url is not None
+        size, version = self._remote()
+        try:
+            return storage.read_range(self.url, offset, max(min(num_bytes, size - offset), 0), version)
+        except ObjectError as error:
+            raise VideoDecodeError(self.name, error.cause) from None
 
     def _check_path(self, path: str) -> int:
         try:
@@ -130,6 +182,31 @@ class VideoSource:
         return self._headers
 
 
+class _RemoteFile(io.RawIOBase):
+    """A file object with a position of its own that reads a file in a store."""
+
+    def __init__(self, source: VideoSource) -> None:
+        super().__init__()
+        self._source, self._at = source, 0
+        self.name = source.name
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._at = offset + (0, self._at, self._source._remote().size)[whence]
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._source._read_remote(self._at, len(buffer))
+        buffer[: len(data)] = data
+        self._at += len(data)
+        return len(data)
+
+
 def path_of(source: Source, backend: str) -> str:
     """The path, for a backend that reads nothing else.
 
@@ -139,7 +216,7 @@ def path_of(source: Source, backend: str) -> str:
     path = VideoSource(source).path
     if path is None:
         raise PaddleVideoFastError(
-            f"backend '{backend}' reads from a path only; 'pyav' also reads bytes and file objects"
+            f"backend '{backend}' reads from a path only; 'pyav' also reads URLs, bytes and file objects"
         )
     return path
 

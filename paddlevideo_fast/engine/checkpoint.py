@@ -34,7 +34,9 @@ from paddle.base.layer_helper import LayerHelper
 from paddlevideo_fast.errors import CheckpointError, UnsavedError, WeightError
 from paddlevideo_fast.files import all_whole, fingerprint, read_text, sweep, whole
 from paddlevideo_fast.log import get_logger
+from paddlevideo_fast.mirror import Mirror, working_folder
 from paddlevideo_fast.modeling.weights import read_weights
+from paddlevideo_fast.storage import is_url
 from paddlevideo_fast.transfer import HostCopy
 
 logger = get_logger(__name__)
@@ -64,8 +66,13 @@ class CheckpointStore:
     """The checkpoints of one run.
 
     Args:
-        folder: the run's output folder.
+        folder: the run's output folder; a URL has a local one, which goes into the store with each save.
         name: the model's name, with which the names of the files start.
+
+    Attributes:
+        folder: the local folder.
+        name: as given.
+        mirror: of a URL; None for a folder.
 
     Raises:
         CheckpointError: the name cannot be part of a file name.
@@ -79,15 +86,19 @@ class CheckpointStore:
                 f"model_name is {len(os.fsencode(name))} bytes long, but files are named after it: take at "
                 f"most {_LONGEST_BYTES}"
             )
-        self.folder = Path(folder).expanduser()
+        self.mirror = Mirror(str(folder)) if is_url(str(folder)) else None
+        self.folder = working_folder(folder)
         self.name = name
         self._mark = re.compile(re.escape(name) + r"_(epoch|step)_\d+\.json")
 
     def prepare(self) -> None:
         """Makes the folder, and removes temporary files of processes that died while they saved.
 
+        Of a run in a store, all but the weights is fetched.
+
         Raises:
             CheckpointError: the folder cannot be made or written to.
+            PaddleVideoFastError: the store does not answer, or refuses.
         """
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -99,6 +110,29 @@ class CheckpointStore:
                 f"output folder '{self.folder}' cannot be written: {exc.strerror or exc}; "
                 "choose another with -o output_dir=..."
             ) from exc
+        if self.mirror is not None:
+            self.fetch_marks()
+            self.mirror.try_writing()
+
+    def fetch_marks(self) -> None:
+        """Fetches what a store has of a run, but for weights; does nothing for a folder."""
+        if self.mirror is not None:
+            self.mirror.fetch(skip=_ENDINGS)
+
+    def fetch(self, prefix: str) -> None:
+        """Fetches the files of a checkpoint in this store that are not here; does nothing for a folder."""
+        if self.mirror is not None and Path(prefix).parent == self.folder:
+            stem = Path(prefix).name
+            self.mirror.fetch([f"{stem}{ending}" for ending in (*_ENDINGS, ".json")])
+
+    def upload(self) -> None:
+        """Puts what has changed in the folder of a URL into the store.
+
+        Raises:
+            PaddleVideoFastError: the store does not take it.
+        """
+        if self.mirror is not None:
+            self.mirror.push()
 
     def prefix(self, tag: str) -> Path:
         """Path without ending of the checkpoint `tag`, such as "epoch_00003"."""
@@ -133,6 +167,7 @@ class CheckpointStore:
                 raise UnsavedError(problem + "-o resume=auto") from exc
             problem += f"it is '{elsewhere}' instead. Mend the folder and go on with "
             raise UnsavedError(problem + f"-o resume={shlex.quote(str(elsewhere))}") from exc
+        self.upload()
         return str(prefix)
 
     def _save_elsewhere(
@@ -160,6 +195,7 @@ class CheckpointStore:
         path = _with_ending(self.prefix(tag), ".pdparams")
         with writing(path), whole(path) as partial:
             _dump(weights, partial)
+        self.upload()
 
     def check(self) -> None:
         """Raises the error of a save that has failed since the last call; does not wait."""
@@ -211,6 +247,9 @@ class ReadOnlyStore(CheckpointStore):
     """The checkpoints of a run on a rank that only reads them: rank 0 writes."""
 
     def prepare(self) -> None:
+        """Rank 0 does it."""
+
+    def upload(self) -> None:
         """Rank 0 does it."""
 
     def save(

@@ -6,13 +6,14 @@ import contextlib
 import re
 import shutil
 from pathlib import Path
-from typing import Optional, Sequence
+from typing import List, Optional, Sequence, Tuple
 
 from paddlevideo_fast.engine.checkpoint import Checkpoint, CheckpointStore, load_checkpoint, writing
 from paddlevideo_fast.engine.distribution import Distribution
 from paddlevideo_fast.engine.state import TrainerState
 from paddlevideo_fast.errors import CheckpointError
 from paddlevideo_fast.log import get_logger
+from paddlevideo_fast.storage import exists, is_url
 
 logger = get_logger(__name__)
 
@@ -40,8 +41,24 @@ def checkpoint_to_resume(
     Raises:
         CheckpointError: the checkpoint is missing or damaged, on any rank.
     """
+    source = store
+    if resume and is_url(resume):
+        source, resume = _fetched_marks(store, resume)
     prefix = distribution.gather_from(lambda: _prefix_to_resume(store, resume, resume_epoch))[0]
-    return None if prefix is None else load_checkpoint(prefix)
+    if prefix is None:
+        return None
+    source.fetch(prefix)
+    return load_checkpoint(prefix)
+
+
+def _fetched_marks(store: CheckpointStore, url: str) -> Tuple[CheckpointStore, str]:
+    """The store that a URL to resume from belongs to, and the URL's place in its local folder."""
+    folder, name = re.sub(r"\.(pdparams|pdopt|pdstates|json)$", "", url.rstrip("/")), ""
+    if exists(f"{folder}.pdparams"):
+        folder, _, name = folder.rpartition("/")
+    source = CheckpointStore(folder, store.name)
+    source.fetch_marks()
+    return source, str(source.folder / name)
 
 
 def _prefix_to_resume(
@@ -77,12 +94,14 @@ def make_room(store: CheckpointStore, state: TrainerState, checkpoint: Optional[
         CheckpointError: the files cannot be moved.
     """
     if checkpoint is None or Path(checkpoint.prefix).resolve().parent != store.folder.resolve():
+        _require_movable(store, _earlier_run(store.folder, store.name))
         move_earlier_run_aside(store.folder, store.name)
         return
     later = [prefix for step, epoch, prefix in store.complete() if (step, epoch) > (state.step, state.epoch)]
     left = [path for prefix in later for path in store.files(prefix)]
     if left:  # trackers begin another run, with the records up to here
         left += [store.folder / name for name in _TRACKED if (store.folder / name).exists()]
+    _require_movable(store, left)
     target = move_aside(store.folder, left)
     if target is not None:
         logger.info("%d checkpoints after the resumed one were moved to '%s'", len(later), target)
@@ -94,16 +113,29 @@ def move_earlier_run_aside(folder: Path, name: str) -> None:
     Raises:
         CheckpointError: the files cannot be moved.
     """
-    pattern = re.compile(
-        re.escape(name) + r"_((epoch|step)_\d+|best|average|average_report)\.(pdparams|pdopt|pdstates|json)"
-    )  # not a glob: another model's name may begin with this one's
-    found = [folder / file for file in (*_RUN_FILES, *_TRACKED) if (folder / file).exists()]
-    found += [path for path in folder.iterdir() if pattern.fullmatch(path.name)]
-    target = move_aside(folder, found)
+    target = move_aside(folder, _earlier_run(folder, name))
     if target is not None:
         logger.info(
             "'%s' held an earlier run: moved to '%s' (-o resume=auto goes on with a run)", folder, target
         )
+
+
+def _require_movable(store: CheckpointStore, paths: Sequence[Path]) -> None:
+    """Raises `CheckpointError` where files are in a store, which renames none."""
+    if store.mirror is not None and store.mirror.there.intersection(path.name for path in paths):
+        raise CheckpointError(
+            f"output_dir {store.mirror.url}: holds an earlier run, or checkpoints behind the resumed one, and "
+            "a store moves nothing aside: go on with -o resume=auto, or choose another output_dir"
+        )
+
+
+def _earlier_run(folder: Path, name: str) -> List[Path]:
+    """The files of an earlier run of this name."""
+    pattern = re.compile(
+        re.escape(name) + r"_((epoch|step)_\d+|best|average|average_report)\.(pdparams|pdopt|pdstates|json)"
+    )  # not a glob: another model's name may begin with this one's
+    found = [folder / file for file in (*_RUN_FILES, *_TRACKED) if (folder / file).exists()]
+    return found + [path for path in folder.iterdir() if pattern.fullmatch(path.name)]
 
 
 def move_aside(folder: Path, paths: Sequence[Path]) -> Optional[Path]:

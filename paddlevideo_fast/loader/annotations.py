@@ -21,9 +21,11 @@ from paddlevideo_fast.errors import AnnotationError, cause_of, shown
 from paddlevideo_fast.files import read_names, whence
 from paddlevideo_fast.loader.tables import Row, is_table, read_rows
 from paddlevideo_fast.registry import did_you_mean
+from paddlevideo_fast.storage import exists, is_url, join
 
 _MAX_CLASS_NAMES = 2**24  # bytes
 _MAX_DIGITS = 9
+_NUM_LOOKED_FOR = 3  # files in a store
 UNLISTABLE = "no list can hold a name with a line break, or with a blank at an end of the path; rename it"
 
 
@@ -188,13 +190,19 @@ def require_files(
 ) -> List[VideoRecord]:
     """The records, once a file below `data_prefix` is found; a list of other files is not looked through.
 
+    Of files in a store, a few are looked for.
+
     Raises:
         AnnotationError: none of the files that the list has below `data_prefix` is there.
     """
     below = [record.path for record in records if data_prefix and record.path.startswith(data_prefix)]
+    if data_prefix and is_url(data_prefix):
+        below = below[:: max(1, len(below) // _NUM_LOOKED_FOR)][:_NUM_LOOKED_FOR]
     folders: Dict[str, bool] = {}  # where a folder is missing, its files need not be looked for
 
     def is_there(path: str) -> bool:
+        if is_url(path):
+            return exists(path if records[0].num_frames is None else join(path, _first_image(records[0])))
         folder = os.path.dirname(path) or "."
         if folder not in folders:
             folders[folder] = os.path.isdir(folder)
@@ -206,6 +214,10 @@ def require_files(
             f"would be {below[0]}; check data_prefix and suffix in DATASET{whence(below[0])}"
         )
     return records
+
+
+def _first_image(record: VideoRecord) -> str:
+    return (record.frames_suffix or DEFAULT_SUFFIX).format(1)
 
 
 def check_labels(
@@ -347,7 +359,7 @@ def _integer(text: str, name: str, least: int, file_path: str, line: int) -> int
 
 
 def _join(data_prefix: Optional[str], path: str) -> str:
-    return os.path.join(data_prefix, path) if data_prefix else path
+    return join(data_prefix, path) if data_prefix else path
 
 
 def _not_empty(records: List[VideoRecord], file_path: str, expected: str) -> List[VideoRecord]:

@@ -27,9 +27,11 @@ import paddle
 from paddle import nn
 
 from paddlevideo_fast.config.zoo import source_of_weights
-from paddlevideo_fast.errors import WeightError
+from paddlevideo_fast.errors import WeightError, cause_of
 from paddlevideo_fast.files import whence
+from paddlevideo_fast.mirror import fetched
 from paddlevideo_fast.modeling.pickles import PickleError, array_table, read_pickle, settle
+from paddlevideo_fast.storage import shown_url
 
 _NAME_TABLE = "StructuredToParameterName@@"
 COMPUTED = re.compile(r"(.+\.)?(relative_position_index|attn_mask)")  # in files of Swin; of shapes alone
@@ -155,7 +157,7 @@ def load_weights(
 
     Args:
         model: a recognizer or a backbone.
-        source: path or http(s) URL of a .pdparams file.
+        source: path or URL of a .pdparams file.
         prefix: text put before the file's names.
         strict: every parameter of the network must be in the file with the right shape.
         classes: lets the file have other classes than the network, and says how both are called. The last
@@ -288,19 +290,23 @@ def _with_classes_of_network(
 
 
 def fetch_weights(source: Union[str, Path]) -> str:
-    """The path of a weight file. A URL is downloaded once, into Paddle's cache.
+    """The path of a weight file. A URL is downloaded once: over HTTP by Paddle, else by `mirror.fetched`.
 
     Raises:
         WeightError: the download failed.
+        StoreAwayError, StoreAccessError: the store does not answer, or refuses.
     """
     text = str(source)
     if not text.startswith(("http://", "https://")):
-        return text
+        try:
+            return fetched(text)
+        except OSError as error:
+            raise WeightError(f"{shown_url(text)}: cannot be fetched: {cause_of(error)}") from error
     try:
         return paddle.utils.download.get_weights_path_from_url(text)
     except Exception as exc:  # whatever the network or the disk has to say
         raise WeightError(
-            f"{text}: cannot be downloaded ({exc}); download it by hand and give its path"
+            f"{shown_url(text)}: cannot be downloaded ({exc}); download it by hand and give its path"
         ) from exc
 
 

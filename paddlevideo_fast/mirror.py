@@ -1,0 +1,199 @@
+"""Local copies of what lies in a store: files that a library must open, and folders that a command writes.
+
+fetched(url)      a file, kept for good under the user's cache folder, once for each version
+staged(url)       a temporary folder, put into the store when the work in it is done
+Mirror(url)       the output folder of a run: a local folder that goes into the store whenever it is asked to
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import tempfile
+import threading
+from pathlib import Path
+from typing import Dict, Iterator, List, NamedTuple, Sequence, Set, Tuple, Union
+
+from paddlevideo_fast import storage
+from paddlevideo_fast.files import read_text, whole, write_text_whole
+from paddlevideo_fast.storage import is_url, shown_url
+
+_PIECE_BYTES = 2**23
+_MARK = ".json"  # a file with this ending says that those of its name are complete
+_TRIAL, _STATES = ".writable", ".mirror.json"
+_LOCAL_ONLY = (".", "earlier-")  # beginnings of names
+
+
+def cache_folder() -> Path:
+    """The user's folder for what can be fetched again."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "paddlevideo_fast"
+
+
+def fetched(path: Union[str, Path]) -> str:
+    """The path of a file; for a URL that of a copy of its present version, which is fetched once.
+
+    Raises:
+        ObjectError: it cannot be read.
+        StoreAwayError, StoreAccessError: its store does not answer, or refuses.
+        OSError: the copy cannot be written.
+    """
+    url = os.fspath(path)
+    if not is_url(url):
+        return url
+    found = storage.stat(url)
+    digest = hashlib.blake2b(f"{url}\0{found.version}\0{found.size}".encode(), digest_size=16).hexdigest()
+    target = (
+        cache_folder() / "files" / digest / (url.partition("?")[0].rstrip("/").rpartition("/")[2] or "file")
+    )
+    if not target.is_file():
+        _download(url, found, target)
+    return str(target)
+
+
+def _download(url: str, found: storage.Stat, target: Path) -> None:
+    with whole(target) as partial, open(partial, "wb") as file:
+        for at in range(0, found.size, _PIECE_BYTES):
+            file.write(storage.read_range(url, at, min(_PIECE_BYTES, found.size - at), found.version))
+
+
+@contextlib.contextmanager
+def staged(folder: Union[str, Path]) -> Iterator[Path]:
+    """A folder to write to: the folder itself, or a temporary one whose files go to a URL.
+
+    They are put there when the block ends without an error.
+    """
+    if not is_url(os.fspath(folder)):
+        yield Path(folder)
+        return
+    with tempfile.TemporaryDirectory(prefix="upload-") as temporary:
+        yield Path(temporary)
+        for name in _names(Path(temporary)):
+            storage.put(Path(temporary, name), storage.join(os.fspath(folder), name))
+
+
+def _names(folder: Path) -> List[str]:
+    """The files below a folder, marks last; without temporary files, locks and what is aside."""
+    found = []
+    for path in folder.rglob("*"):
+        parts = path.relative_to(folder).parts
+        if path.is_file() and not any(part.startswith(_LOCAL_ONLY) for part in parts):
+            found.append("/".join(parts))
+    return sorted(found, key=lambda name: (name.endswith(_MARK), name))
+
+
+class _State(NamedTuple):
+    """A file that was the same in a folder and in the store: its size and time here, its version there."""
+
+    size: int
+    mtime_ns: int
+    version: str
+
+
+class Mirror:
+    """A local folder for what a run writes to a URL.
+
+    The folder is the same in each run on this machine, so that what could not be put into the store is not
+    lost: a file here stays until the store has another version than it had when the two were last the same.
+    Nothing is removed from the store but what was in this folder and is removed here.
+
+    Args:
+        url: of the output.
+
+    Attributes:
+        url: as given.
+        folder: the local one.
+        there: names of what is in the store, of which those of folders end in a slash; empty before `fetch`.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.url = url.rstrip("/")
+        digest = hashlib.blake2b(self.url.encode(), digest_size=8).hexdigest()
+        self.folder = cache_folder() / "runs" / f"{digest}-{shown_url(self.url).rpartition('/')[2]}"
+        self.there: Set[str] = set()
+        self._same: Dict[str, _State] = {}
+        self._lock = threading.Lock()
+        with contextlib.suppress(OSError, ValueError, TypeError, AttributeError):
+            told = json.loads(read_text(self.folder / _STATES, 2**24))
+            self._same = {str(name): _State(*state) for name, state in told.items()}
+
+    def try_writing(self) -> None:
+        """Raises what would keep this process from writing to the store."""
+        with tempfile.NamedTemporaryFile() as empty:
+            storage.put(empty.name, storage.join(self.url, _TRIAL))
+        storage.remove(storage.join(self.url, _TRIAL))
+
+    def fetch(self, names: Sequence[str] = (), skip: Tuple[str, ...] = ()) -> None:
+        """Looks what is in the store, and fetches files of it that are not here, or of another size.
+
+        Args:
+            names: of files to fetch, as far as they are there; none: all but those in folders.
+            skip: endings of names that are not fetched.
+
+        Raises:
+            ObjectError, StoreAwayError, StoreAccessError: the store cannot be listed or read.
+        """
+        with contextlib.suppress(storage.ObjectMissingError):
+            self.there = set(storage.list_folder(self.url))
+        files = [name for name in self.there if not name.endswith(("/", *skip))]
+        wanted = [name for name in files if not names or name in names]
+        for name in sorted(wanted, key=lambda name: (name.endswith(_MARK), name)):
+            if name.startswith(_LOCAL_ONLY):
+                continue
+            url, path = storage.join(self.url, name), self.folder / name
+            found, before = storage.stat(url), self._same.get(name)
+            if not path.is_file() or before is None or before.version != found.version:
+                _download(url, found, path)
+                self._same[name] = _State(*_look(path), found.version)
+        self._note()
+
+    def push(self) -> None:
+        """Puts what is new or has changed into the store, marks last, and removes there what is gone here.
+
+        Raises:
+            ObjectError, StoreAwayError, StoreAccessError: the store does not take it; the folder has it.
+        """
+        with self._lock:
+            now = {}
+            for name in _names(self.folder):
+                with contextlib.suppress(FileNotFoundError):  # removed meanwhile
+                    now[name] = _look(self.folder / name)
+            changed = [name for name, state in now.items() if self._same.get(name, ())[:2] != state]
+            try:
+                for name in changed:
+                    if name.endswith(_MARK) and name in self._same:  # its files are about to change
+                        self._remove(name)
+                for name in changed:
+                    url = storage.join(self.url, name)
+                    storage.put(self.folder / name, url)
+                    self._same[name] = _State(*now[name], storage.stat(url).version)
+                    self.there.add(name)
+                for name in sorted(set(self._same) - set(now), key=lambda name: not name.endswith(_MARK)):
+                    self._remove(name)
+                    if name.endswith(_MARK):
+                        stem = name[: -len(_MARK)]
+                        for other in [one for one in self.there if one.rpartition(".")[0] == stem]:
+                            self._remove(other)
+            finally:
+                self._note()
+
+    def _remove(self, name: str) -> None:
+        storage.remove(storage.join(self.url, name))
+        self._same.pop(name, None)
+        self.there.discard(name)
+
+    def _note(self) -> None:
+        """Keeps what is the same in the folder and in the store, for the next run."""
+        write_text_whole(self.folder / _STATES, json.dumps(self._same))
+
+
+def _look(path: Path) -> Tuple[int, int]:
+    status = path.stat()
+    return status.st_size, status.st_mtime_ns
+
+
+def working_folder(output: Union[str, Path]) -> Path:
+    """Where the files of an output folder are on this machine; see `Mirror`."""
+    text = os.fspath(output)
+    return Mirror(text).folder if is_url(text) else Path(text).expanduser()
