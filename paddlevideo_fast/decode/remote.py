@@ -17,12 +17,14 @@ from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
 
 import av
 
+from paddlevideo_fast import storage
 from paddlevideo_fast.decode.container import LENIENT, LIBAV_ERRORS, may_be_rotated, open_container
 from paddlevideo_fast.decode.headers import HeaderChanges
 from paddlevideo_fast.decode.holes import boxes, has_table
 from paddlevideo_fast.decode.index_cache import SeekingPackets, StoredIndex
 from paddlevideo_fast.decode.packets import Clock, index_packets, num_length_bytes, timing_of
 from paddlevideo_fast.decode.source import VideoSource
+from paddlevideo_fast.errors import ObjectError, VideoDecodeError
 
 _LEAST_BYTES = 2**22  # a smaller file is read whole: that takes fewer requests
 _HEAD_BYTES = 1024  # of a key packet; parameters come before its picture
@@ -155,6 +157,12 @@ def _listed(
 
 def _head(source: VideoSource, packet: _Packet) -> Any:
     assert packet.pos is not None
-    head = av.Packet(source.read_at(packet.pos, min(packet.size, _HEAD_BYTES)))
+    assert source.url is not None
+    version = source.open().version
+    try:  # not by blocks, which would bring all that lies around them
+        data = storage.read_range(source.url, packet.pos, min(packet.size, _HEAD_BYTES), version)
+    except ObjectError as error:
+        raise VideoDecodeError(source.name, error.cause) from None
+    head = av.Packet(data)
     head.is_keyframe = True
     return head

@@ -9,6 +9,7 @@ import stat
 from typing import Any, BinaryIO, Optional, Tuple, Union
 
 from paddlevideo_fast import storage
+from paddlevideo_fast.blocks import RemoteFile
 from paddlevideo_fast.errors import ObjectError, PaddleVideoFastError, VideoDecodeError
 
 HEAD_BYTES = 4096
@@ -57,7 +58,7 @@ class VideoSource:
             # libav takes "a:b.mp4" for an address, an absolute path never
             return os.path.join(os.getcwd(), self.path) if ":" in self.path else self.path
         if self.url is not None:
-            return _RemoteFile(self)
+            return self._remote()
         if isinstance(self._object, (bytes, bytearray, memoryview)):
             return io.BytesIO(self._object)
         try:
@@ -83,9 +84,9 @@ class VideoSource:
         Size in bytes, and the time of the last change in nanoseconds or a number made of the version.
         """
         if self.url is not None:
-            size, version = self._remote()
-            digest = hashlib.blake2b(version.encode(), digest_size=7).digest()
-            return (size, int.from_bytes(digest, "little")) if version else None
+            file = self._remote()
+            digest = hashlib.blake2b(file.version.encode(), digest_size=7).digest()
+            return (file.size, int.from_bytes(digest, "little")) if file.version else None
         try:
             status = os.stat(self.path or "")
         except (OSError, ValueError):
@@ -138,24 +139,23 @@ class VideoSource:
             self._headers.close()
             self._headers = None
 
-    def _remote(self) -> storage.Stat:
-        """Size and version of a file in a store, as they were when it was asked for first."""
+    def _remote(self) -> _RemoteVideo:
+        """A file of a store, of the version that it had when it was asked for first."""
         assert self.url is not None
-        if self._stat is None:
-            try:
-                self._stat = storage.stat(self.url)
-            except ObjectError as error:
-                raise VideoDecodeError(self.name, error.cause) from None
-        return self._stat
-
-    def _read_remote(self, offset: int, num_bytes: int) -> bytes:
-        """A part of a file in a store; shorter at its end. Threads may call it at the same time."""
-        assert self.url is not None
-        size, version = self._remote()
         try:
-            return storage.read_range(self.url, offset, max(min(num_bytes, size - offset), 0), version)
+            file = _RemoteVideo(self.url, self._stat)
         except ObjectError as error:
             raise VideoDecodeError(self.name, error.cause) from None
+        self._stat = storage.Stat(file.size, file.version)
+        return file
+
+    def _read_remote(self, offset: int, num_bytes: int) -> bytes:
+        file = self._remote()
+        try:
+            (view,) = file.views([(offset, max(min(num_bytes, file.size - offset), 0))])
+        except ObjectError as error:
+            raise VideoDecodeError(self.name, error.cause) from None
+        return bytes(view)
 
     def _check_path(self, path: str) -> int:
         try:
@@ -182,29 +182,14 @@ class VideoSource:
         return self._headers
 
 
-class _RemoteFile(io.RawIOBase):
-    """A file object with a position of its own that reads a file in a store."""
-
-    def __init__(self, source: VideoSource) -> None:
-        super().__init__()
-        self._source, self._at = source, 0
-        self.name = source.name
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._at = offset + (0, self._at, self._source._remote().size)[whence]
-        return self._at
+class _RemoteVideo(RemoteFile):
+    """A file of a store whose errors are those of a video."""
 
     def readinto(self, buffer: Any) -> int:
-        data = self._source._read_remote(self._at, len(buffer))
-        buffer[: len(data)] = data
-        self._at += len(data)
-        return len(data)
+        try:
+            return super().readinto(buffer)
+        except ObjectError as error:
+            raise VideoDecodeError(self.name, error.cause) from None
 
 
 def path_of(source: Source, backend: str) -> str:

@@ -124,8 +124,8 @@ def _require_movable(store: CheckpointStore, paths: Sequence[Path]) -> None:
     """Raises `CheckpointError` where files are in a store, which renames none."""
     if store.mirror is not None and store.mirror.there.intersection(path.name for path in paths):
         raise CheckpointError(
-            f"output_dir {store.mirror.url}: holds an earlier run, or checkpoints behind the resumed one, and "
-            "a store moves nothing aside: go on with -o resume=auto, or choose another output_dir"
+            f"output_dir {store.mirror.url}: holds an earlier run, or checkpoints behind the resumed one, "
+            "and a store moves nothing aside: go on with -o resume=auto, or choose another output_dir"
         )
 
 
