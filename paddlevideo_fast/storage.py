@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import logging
 import os
 import random
 import re
@@ -520,6 +521,8 @@ def _open_driver(scheme: str, url: str) -> _Driver:
         raise StoreAccessError(f"{shown_url(url)}: fsspec has no driver for {scheme}://") from None
     given = fsspec.config.conf.get(scheme, {})
     if _EXTRA.get(scheme) == "s3fs":
+        for library in ("botocore", "aiobotocore"):  # they tell where credentials were found
+            logging.getLogger(library).setLevel(logging.WARNING)
         # attempts are counted here, and not once more in two layers below
         config = {"retries": {"total_max_attempts": 1}, "max_pool_connections": _MAX_CONNECTIONS}
         options["config_kwargs"] = {**config, **given.get("config_kwargs", {})}

@@ -250,19 +250,20 @@ def _tell_end(spec: RunSpec, store: CheckpointStore) -> None:
     last = store.latest()
     weights = best if best.exists() else last and Path(f"{last}.pdparams")
     if report.exists():
-        logger.info("report: %s", report)
+        logger.info("report: %s", store.address(report))
     if not weights:
         return
-    logger.info("%s weights: %s", "best" if weights == best else "last", weights)
+    kind, found = "best" if weights == best else "last", store.address(weights)
+    logger.info("%s weights: %s", kind, found)
     config = shlex.quote(str(folder / "config.yaml"))
     if not classes_of(spec.model):
         logger.info(
-            "next: fine-tune a classifier with -o MODEL.backbone.pretrained=%s", shlex.quote(str(weights))
+            "next: fine-tune a classifier with -o MODEL.backbone.pretrained=%s", shlex.quote(found)
         )
     elif "test" in spec.splits:
-        logger.info("next: paddlevideo-fast test -c %s -w %s", config, shlex.quote(str(weights)))
+        logger.info("next: paddlevideo-fast test -c %s -w %s", config, shlex.quote(found))
     else:
-        logger.info("next: paddlevideo-fast export -c %s -p %s", config, shlex.quote(str(weights)))
+        logger.info("next: paddlevideo-fast export -c %s -p %s", config, shlex.quote(found))
 
 
 def _shown(value: float) -> str:

@@ -36,7 +36,7 @@ from paddlevideo_fast.files import all_whole, fingerprint, read_text, sweep, who
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.mirror import Mirror, working_folder
 from paddlevideo_fast.modeling.weights import read_weights
-from paddlevideo_fast.storage import is_url
+from paddlevideo_fast.storage import is_url, join
 from paddlevideo_fast.transfer import HostCopy
 
 logger = get_logger(__name__)
@@ -120,10 +120,15 @@ class CheckpointStore:
             self.mirror.fetch(skip=_ENDINGS)
 
     def fetch(self, prefix: str) -> None:
-        """Fetches the files of a checkpoint in this store that are not here; does nothing for a folder."""
+        """Fetches the files of a checkpoint, and the best weights; does nothing for a folder."""
         if self.mirror is not None and Path(prefix).parent == self.folder:
             stem = Path(prefix).name
-            self.mirror.fetch([f"{stem}{ending}" for ending in (*_ENDINGS, ".json")])
+            best = f"{self.name}_best.pdparams"
+            self.mirror.fetch([best, *(f"{stem}{ending}" for ending in (*_ENDINGS, ".json"))])
+
+    def address(self, path: Path) -> str:
+        """Where a file of the folder is for others: its path, or its URL."""
+        return str(path) if self.mirror is None else join(self.mirror.url, str(path.relative_to(self.folder)))
 
     def upload(self) -> None:
         """Puts what has changed in the folder of a URL into the store.

@@ -94,14 +94,15 @@ def make_room(store: CheckpointStore, state: TrainerState, checkpoint: Optional[
         CheckpointError: the files cannot be moved.
     """
     if checkpoint is None or Path(checkpoint.prefix).resolve().parent != store.folder.resolve():
-        _require_movable(store, _earlier_run(store.folder, store.name))
+        _require_no_weights(store)
         move_earlier_run_aside(store.folder, store.name)
         return
     later = [prefix for step, epoch, prefix in store.complete() if (step, epoch) > (state.step, state.epoch)]
     left = [path for prefix in later for path in store.files(prefix)]
     if left:  # trackers begin another run, with the records up to here
         left += [store.folder / name for name in _TRACKED if (store.folder / name).exists()]
-    _require_movable(store, left)
+    if left:
+        _require_no_weights(store)
     target = move_aside(store.folder, left)
     if target is not None:
         logger.info("%d checkpoints after the resumed one were moved to '%s'", len(later), target)
@@ -120,11 +121,12 @@ def move_earlier_run_aside(folder: Path, name: str) -> None:
         )
 
 
-def _require_movable(store: CheckpointStore, paths: Sequence[Path]) -> None:
-    """Raises `CheckpointError` where files are in a store, which renames none."""
-    if store.mirror is not None and store.mirror.there.intersection(path.name for path in paths):
+def _require_no_weights(store: CheckpointStore) -> None:
+    """Raises `CheckpointError` where a URL holds weights of a run: nothing is moved aside there."""
+    mirror, stem = store.mirror, f"{store.name}_"
+    if mirror and any(name.startswith(stem) and name.endswith(".pdparams") for name in mirror.there):
         raise CheckpointError(
-            f"output_dir {store.mirror.url}: holds an earlier run, or checkpoints behind the resumed one, "
+            f"output_dir {mirror.url}: holds an earlier run, or checkpoints behind the resumed one, "
             "and a store moves nothing aside: go on with -o resume=auto, or choose another output_dir"
         )
 

@@ -1,0 +1,116 @@
+"""Videos and folders of frames by URL have the frames of local ones, of the bytes that these need."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+import pytest
+
+from paddlevideo_fast.decode import IndexCache, open_frames, open_video, remote
+from paddlevideo_fast.errors import VideoDecodeError
+from tests.support.exact_corpus import write_corpus_clip
+from tests.support.joined_clips import JOINED, write_joined_clip
+from tests.support.stores import Store
+
+
+@pytest.fixture(scope="module")
+def clips(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Noise that moves, in groups of 24 pictures: 240 frames, about 3 MB."""
+    root = tmp_path_factory.mktemp("clips")
+    noise = np.random.default_rng(0).integers(0, 255, (96, 128, 3), np.uint8)
+    for name, options in (("first.mp4", {"movflags": "faststart"}), ("last.mov", {}), ("walk.mkv", {})):
+        with av.open(str(root / name), "w", options=options) as output:
+            stream = output.add_stream("libx264", rate=25, options={"preset": "ultrafast", "crf": "16"})
+            stream.width, stream.height, stream.pix_fmt = 128, 96, "yuv420p"
+            stream.codec_context.gop_size, stream.codec_context.max_b_frames = 24, 2
+            for number in range(240):
+                picture = av.VideoFrame.from_ndarray(np.roll(noise, 5 * number, axis=1), format="rgb24")
+                output.mux(stream.encode(picture))
+            output.mux(stream.encode())
+    return root
+
+
+@pytest.fixture(autouse=True)
+def _of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote, "_LEAST_BYTES", 1000)
+
+
+def _equal(url: str, path: Path, frames: Any, cache: Any = None) -> None:
+    with open_video(url, cache=cache) as there, open_video(str(path)) as here:
+        assert there.num_frames == here.num_frames
+        assert np.array_equal(there.times_sec(), here.times_sec())
+        assert np.array_equal(there.read(frames), here.read(frames))
+        assert there.path == url
+
+
+@pytest.mark.parametrize("name", ["first.mp4", "last.mov"])
+def test_only_the_groups_that_are_needed_are_read(http_store: Store, clips: Path, name: str) -> None:
+    url = http_store.publish(clips) + name
+    _equal(url, clips / name, [100, 103])
+    size = os.path.getsize(clips / name)
+    assert http_store.num_bytes < size / 3, f"{http_store.num_bytes} of {size} bytes"
+
+
+def test_other_containers_are_read_whole(http_store: Store, clips: Path) -> None:
+    _equal(http_store.publish(clips) + "walk.mkv", clips / "walk.mkv", [3, 200])
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(name for name in JOINED if name.endswith(".mp4") and name.startswith("h264")),
+        *("h264_open_gop.mp4", "h264_variable_rate.mp4", "h264_turned_90.mov", "h264_interlaced.mp4"),
+        *("hevc_10_bit.mp4", "edit_list_pause.mp4", "edit_list_backwards.mp4"),
+    ],
+)
+def test_each_kind_of_file_has_the_frames_of_a_local_one(
+    http_store: Store, tmp_path: Path, name: str
+) -> None:
+    path = (write_joined_clip if name in JOINED else write_corpus_clip)(tmp_path, name).path
+    url = http_store.publish(tmp_path) + name
+    for frame in (40, 26, 3):  # each alone: a decoder keeps what earlier packets brought
+        _equal(url, path, [frame])
+
+
+def test_an_index_is_kept_for_a_version(http_store: Store, clips: Path, tmp_path: Path) -> None:
+    cache = IndexCache(str(tmp_path / "indexes"))
+    url = http_store.publish(clips) + "first.mp4"
+    _equal(url, clips / "first.mp4", [30], cache)
+    assert len(list((tmp_path / "indexes").iterdir())) == 1
+    from paddlevideo_fast.decode import pyav_reader
+
+    pyav_reader._POOL = type(pyav_reader._POOL)()
+    num_before = http_store.num_bytes
+    with open_video(url, cache=cache) as again:
+        assert again._decoder.is_from_cache  # type: ignore[attr-defined]
+        again.read([200])
+    assert http_store.num_bytes - num_before < num_before
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "x.mp4").write_bytes((clips / "first.mp4").read_bytes())
+    changing = http_store.publish(other) + "x.mp4"
+    _equal(changing, other / "x.mp4", [30], cache)
+    (other / "x.mp4").write_bytes((clips / "last.mov").read_bytes())
+    _equal(changing, other / "x.mp4", [30, 200], cache)
+
+
+def test_frames_by_url(s3_store: Store, rawframes_dataset: Any) -> None:
+    url = s3_store.publish(rawframes_dataset.root)
+    here = rawframes_dataset.root / "class0" / "clip0"
+    for there in (open_frames(f"{url}class0/clip0"), open_video(f"{url}class0/clip0", backend="frames")):
+        with there, open_frames(here) as local:
+            assert there.num_frames == local.num_frames
+            assert np.array_equal(there.read([0, 7]), local.read([0, 7]))
+    with pytest.raises(VideoDecodeError, match="nowhere: cannot be decoded: there is no such object"):
+        open_frames(f"{url}class0/nowhere")
+
+
+def test_what_is_no_video_is_told_as_of_a_file(http_store: Store, broken_videos: Any) -> None:
+    url = http_store.publish(broken_videos["text"].parent)
+    for name in ("empty", "text", "truncated", "missing"):
+        with pytest.raises(VideoDecodeError, match=f"{name}.mp4: cannot be decoded"):
+            open_video(f"{url}{name}.mp4").verify()
