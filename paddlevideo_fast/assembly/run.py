@@ -257,9 +257,7 @@ def _tell_end(spec: RunSpec, store: CheckpointStore) -> None:
     logger.info("%s weights: %s", kind, found)
     config = shlex.quote(str(folder / "config.yaml"))
     if not classes_of(spec.model):
-        logger.info(
-            "next: fine-tune a classifier with -o MODEL.backbone.pretrained=%s", shlex.quote(found)
-        )
+        logger.info("next: fine-tune a classifier with -o MODEL.backbone.pretrained=%s", shlex.quote(found))
     elif "test" in spec.splits:
         logger.info("next: paddlevideo-fast test -c %s -w %s", config, shlex.quote(found))
     else:

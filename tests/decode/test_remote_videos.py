@@ -10,7 +10,8 @@ import av
 import numpy as np
 import pytest
 
-from paddlevideo_fast.decode import IndexCache, open_frames, open_video, remote
+from paddlevideo_fast.decode import IndexCache, open_frames, open_video, pyav_reader, remote
+from paddlevideo_fast.decode.index_cache import Pool
 from paddlevideo_fast.errors import VideoDecodeError
 from tests.support.exact_corpus import write_corpus_clip
 from tests.support.joined_clips import JOINED, write_joined_clip
@@ -64,7 +65,7 @@ def test_other_containers_are_read_whole(http_store: Store, clips: Path) -> None
     [
         *(name for name in JOINED if name.endswith(".mp4") and name.startswith("h264")),
         *("h264_open_gop.mp4", "h264_variable_rate.mp4", "h264_turned_90.mov", "h264_interlaced.mp4"),
-        *("hevc_10_bit.mp4", "edit_list_pause.mp4", "edit_list_backwards.mp4"),
+        *("hevc_10_bit.mp4", "edit_list_pause.mp4"),
     ],
 )
 def test_each_kind_of_file_has_the_frames_of_a_local_one(
@@ -76,19 +77,19 @@ def test_each_kind_of_file_has_the_frames_of_a_local_one(
         _equal(url, path, [frame])
 
 
-def test_an_index_is_kept_for_a_version(http_store: Store, clips: Path, tmp_path: Path) -> None:
+def test_an_index_is_kept_for_a_version(
+    http_store: Store, clips: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     cache = IndexCache(str(tmp_path / "indexes"))
     url = http_store.publish(clips) + "first.mp4"
     _equal(url, clips / "first.mp4", [30], cache)
     assert len(list((tmp_path / "indexes").iterdir())) == 1
-    from paddlevideo_fast.decode import pyav_reader
-
-    pyav_reader._POOL = type(pyav_reader._POOL)()
-    num_before = http_store.num_bytes
+    monkeypatch.setattr(pyav_reader, "_POOL", Pool())  # nothing of it is open any more
+    http_store.reset()
     with open_video(url, cache=cache) as again:
         assert again._decoder.is_from_cache  # type: ignore[attr-defined]
         again.read([200])
-    assert http_store.num_bytes - num_before < num_before
+    assert all(request["num_bytes"] != remote._HEAD_BYTES for request in http_store.requests)
     other = tmp_path / "other"
     other.mkdir()
     (other / "x.mp4").write_bytes((clips / "first.mp4").read_bytes())
