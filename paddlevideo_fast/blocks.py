@@ -41,7 +41,7 @@ from typing import Dict, Iterable, Iterator, List, Optional, Protocol, Sequence,
 from paddlevideo_fast import storage
 from paddlevideo_fast.log import get_logger, warn_once
 
-BLOCK_BYTES = 2**20
+BLOCK_BYTES = 2**18
 TRAILER = struct.Struct("<16s8sI")  # digest of what it is; random; crc32 of the bytes and of both
 _LEDGER = struct.Struct("<8s16sQdI")  # magic; which boot of the machine; bytes taken; full since; crc32
 _MAGIC = b"PVFBLOCK"
@@ -54,7 +54,7 @@ _FULL_SEC = 60.0  # then a full disk is tried again
 _POLL_SEC = 0.01
 _BATCH_BLOCKS = 32  # in memory at a time
 _RUN_BYTES = 2**23  # of one request
-_NUM_THREADS = 8
+_NUM_THREADS = 32
 _MEMORY_BLOCK_BYTES = 2**16
 _MEMORY_BLOCKS = 256
 _MOST_AHEAD = 16  # blocks
@@ -187,19 +187,22 @@ class RemoteFile(io.RawIOBase):
         return size
 
 
-def use_cache(folder: Optional[Union[str, Path]], max_gb: float = 0.0) -> None:
+def use_cache(
+    folder: Optional[Union[str, Path]], max_gb: float = 0.0, block_bytes: int = BLOCK_BYTES
+) -> None:
     """Where this process, and those that it forks, keep blocks from now on.
 
     Args:
         folder: of the cache, which may be shared with other processes of the machine; None: some blocks are
             kept in memory and none on disk.
         max_gb: largest size of the cache in 10^9 bytes.
+        block_bytes: of a block.
     """
     global _kept
-    wanted = (str(folder), int(max_gb * 1e9))
+    wanted = (str(folder), int(max_gb * 1e9), block_bytes)
     if folder is None:
         _kept = None
-    elif _kept is None or (_kept.folder, _kept.max_bytes) != wanted:
+    elif _kept is None or (_kept.folder, _kept.max_bytes, _kept.block_bytes) != wanted:
         _kept = DiskBlocks(*wanted)
 
 

@@ -33,6 +33,7 @@ BENCHMARKS = {
     "reader": "CPU time and wrong frames: OpenCV, decord, PyAV in sequence, ours, ours on prepared videos",
     "reader_cost": "CPU time of reading 8 sparse frames, against another checkout of the repository",
     "reader_trials": "joined and damaged files: wrong without a word, refused, right; ours and three others",
+    "remote": "clips a second from packed shards in a store with 20 ms a request, with prefetch and without",
     "run_ahead": "how far the host is ahead of a simulated device, also in another revision",
     "same_bytes": "prepared videos: settings of x264 that give the same bytes in every run, and their cost",
     "saving": "how long a checkpoint stops training; kills while it is written",

@@ -15,6 +15,7 @@ from paddlevideo_fast.config.settings import SplitName
 from paddlevideo_fast.engine import Distribution
 from paddlevideo_fast.loader import (
     BadSamples,
+    PrefetchOptions,
     VideoRecord,
     WorkerOptions,
     build_dataset,
@@ -33,6 +34,8 @@ from paddlevideo_fast.modeling.preprocess import Layout
 from paddlevideo_fast.storage import Patience, is_url, use_patience
 
 _NUM_LOOKED_AT = 1000  # records
+_OF_CACHE = ("cache_gb", "block_kb", "prefetch")
+_AHEAD_SHARE = 1 / 16  # of the cache, for each process: a machine may have eight
 
 
 @dataclass
@@ -96,19 +99,23 @@ def use_storage(spec: RunSpec) -> None:
     """Has this process, and those that it forks, read files at URLs as STORAGE says."""
     settings = spec.storage
     use_patience(Patience(timeout_sec=settings.timeout_sec, away_sec=settings.away_after_sec))
-    use_cache(settings.cache_dir, settings.cache_gb)
+    use_cache(settings.cache_dir, settings.cache_gb, settings.block_kb * 2**10)
 
 
 def _tell_what_storage_does(spec: RunSpec, name: SplitName, dataset: ClipDataset) -> None:
     is_remote = any(is_url(record.path) for record in dataset.records[:_NUM_LOOKED_AT])
     if is_remote and spec.storage.cache_dir is None:
-        text = "its files lie at URLs, and each epoch reads them anew: STORAGE.cache_dir keeps them on a disk"
+        text = (
+            "its files lie at URLs, and each epoch reads them anew and waits for them: with "
+            "STORAGE.cache_dir they are fetched ahead and kept on a disk"
+        )
         get_logger().info(f"DATASET.{name}: {text}")
     elif not is_remote and spec.storage.cache_dir is not None:
         text = f"STORAGE.cache_dir has no effect on DATASET.{name}: none of its files lies at a URL"
         warn_once(get_logger(), text)
-    if spec.storage.cache_dir is None and "cache_gb" in (spec.config.get("STORAGE") or {}):
-        warn_once(get_logger(), spec.config.problem("STORAGE.cache_gb", "has no effect without cache_dir"))
+    for key in _OF_CACHE if spec.storage.cache_dir is None else ():
+        if key in (spec.config.get("STORAGE") or {}):
+            warn_once(get_logger(), spec.config.problem(f"STORAGE.{key}", "has no effect without cache_dir"))
 
 
 def make_loader(
@@ -136,6 +143,7 @@ def make_loader(
             stall_timeout_sec=data.stall_timeout_sec,
             stall_limit_sec=data.stall_limit_sec,
         ),
+        prefetch=PrefetchOptions(spec.storage.prefetch, int(_AHEAD_SHARE * spec.storage.cache_gb * 1e9)),
         dali=_dali_options(spec, name),
     )
 

@@ -327,12 +327,17 @@ class StorageSettings:
             it, of several runs too; the next epoch and the next run find what is there. null keeps nothing on
             disk: each epoch reads everything anew.
         cache_gb: largest size of this folder in 10^9 bytes; what was used least recently goes first.
+        block_kb: KiB of a block, the least that is fetched and kept. Clips of single frames fetch fewer bytes
+            in small blocks; clips of many frames make fewer requests in large ones.
+        prefetch: batches that each process of the run fetches into the cache before they are made; 0: none.
         timeout_sec: seconds after which a request that has no answer is sent again.
         away_after_sec: seconds without any answer from a store after which the run stops.
     """
 
     cache_dir: Optional[str] = None
     cache_gb: Annotated[float, Range(0.001)] = 50.0
+    block_kb: Annotated[int, Range(4, 65536)] = 256
+    prefetch: Annotated[int, Range(0, 1000)] = 16
     timeout_sec: Annotated[float, Range(0.1)] = 30.0
     away_after_sec: Annotated[float, Range(0.1)] = 300.0
 

@@ -1,6 +1,7 @@
 """From annotation lists to batches of uint8 clips."""
 
 from paddlevideo_fast.errors import LoaderError, TransformError
+from paddlevideo_fast.loader.ahead import PrefetchOptions
 from paddlevideo_fast.loader.annotations import VideoRecord, check_labels, read_class_names
 from paddlevideo_fast.loader.batches import BatchShape, ClipBatchSampler
 from paddlevideo_fast.loader.build import build_dataset, build_decoder, build_loader, build_pipeline
@@ -32,6 +33,7 @@ __all__ = [
     "LoaderError",
     "PackedFrameDataset",
     "Pipeline",
+    "PrefetchOptions",
     "SFVideoDataset",
     "Sample",
     "Sampler",

@@ -29,12 +29,12 @@ class PrefetchOptions:
     Args:
         num_batches: fetched before they are made; 0: none.
         max_bytes: of them that may wait in the cache, beside those of the next batch.
-        num_connections: requests at a time.
+        num_at_once: videos of which the next frames are fetched at the same time.
     """
 
     num_batches: int = 16
     max_bytes: int = 2**30
-    num_connections: int = 16
+    num_at_once: int = 16
 
 
 @runtime_checkable
@@ -132,7 +132,7 @@ class _Fetching:
     def __init__(self, dataset: RemoteSource, options: PrefetchOptions) -> None:
         self._dataset = dataset
         self._options = options
-        self._threads = ThreadPoolExecutor(options.num_connections, "fetch")
+        self._threads = ThreadPoolExecutor(options.num_at_once, "fetch")
         self._changed = threading.Condition()
         self.run, self.number = 0, 0
         self.waiting: Counter[int] = Counter()

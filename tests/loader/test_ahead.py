@@ -50,7 +50,7 @@ class FakeSource:
 
 def loader_of(source, num_workers=0, **options):
     sampler = ClipBatchSampler(NUM_SAMPLES, BATCH_SIZE, shuffle=True, drop_last=False, seed=3)
-    keys = {"num_batches": 4, "num_connections": 1, **options}
+    keys = {"num_batches": 4, "num_at_once": 1, **options}
     return ClipLoader(source, sampler, num_workers, prefetch=PrefetchOptions(**keys))
 
 

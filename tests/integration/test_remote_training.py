@@ -1,0 +1,144 @@
+"""Training on packed shards in a store is training on the same shards on a disk, bit for bit."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+
+import numpy as np
+import pytest
+
+from paddlevideo_fast.engine import load_checkpoint
+from tests.support.launching import ROOT, fleet_runs, free_ports
+
+FAULTS = ("reset", "cut", "short", "long", "throttled", "error", "close", "flipped", "unranged")
+
+
+@pytest.fixture(scope="module")
+def packed_motion(motion_data, tmp_path_factory, run_script):
+    """The 24 training clips in four shards."""
+    folder = tmp_path_factory.mktemp("packed_motion")
+    options = ("--kind=video", "--workers=1", "--shard_size=6", f"--data_prefix={motion_data}")
+    run_script("data/pack_frames.py", "--list", motion_data / "train.list", "--output", folder, *options)
+    return folder
+
+
+@pytest.fixture
+def train(tiny_text, motion_data, tmp_path, template, environment, http_store, s3_store):
+    """`train(name, data, …)`: starts a run whose output is in tmp_path / name; gives its ranks."""
+
+    def start(name, data, *, num_ranks=1, workers=0, options=()):
+        config = tmp_path / f"{name}.yaml"
+        config.write_text(tiny_text.format(data=motion_data, output=tmp_path / name))
+        settings = {
+            "DATASET.train.format": "PackedFrameDataset",
+            "DATASET.train.file_path": data,
+            "DATASET.train.data_prefix": "null",
+            "DATASET.train.shuffle_window": 9,
+            "DATASET.batch_size": 4 // num_ranks,
+            "DATASET.num_workers": workers,
+            "STORAGE": f"{{cache_dir: {tmp_path / 'cache'}, block_kb: 4}}",
+            "save_every_steps": 1,
+            "validate": False,
+            "use_visualdl": False,
+        }
+        words = [ROOT / "tools/main.py", "-c", config]
+        for key, value in settings.items():
+            words += ["-o", f"{key}={value}"]
+        ports = free_ports(num_ranks)
+        addresses = [f"127.0.0.1:{port}" for port in ports]
+        ranks = []
+        for rank in range(num_ranks):
+            place = {} if num_ranks == 1 else {
+                "PADDLE_TRAINER_ID": str(rank),
+                "PADDLE_TRAINERS_NUM": str(num_ranks),
+                "PADDLE_TRAINER_ENDPOINTS": ",".join(addresses),
+                "PADDLE_CURRENT_ENDPOINT": addresses[rank],
+            }  # fmt: skip
+            variables = {**environment, **s3_store.environment, **place}
+            ranks.append(template.start([*words, *options], tmp_path, variables))
+        return ranks
+
+    return start
+
+
+def finish(ranks):
+    outputs = [rank.communicate(timeout=120) for rank in ranks]
+    assert not any(rank.wait() for rank in ranks), outputs
+    return outputs[0][0]
+
+
+@pytest.fixture
+def assert_same_run(records, tmp_path):
+    """Parameters, optimizer state, position and every metric of two runs, bit for bit."""
+
+    def check(one, other):
+        left, right = (load_checkpoint(str(tmp_path / name / "tiny_epoch_00002")) for name in (one, other))
+        for part in ("weights", "optimizer", "tensors"):
+            first, second = getattr(left, part), getattr(right, part)
+            assert first.keys() == second.keys()
+            for name in first:
+                np.testing.assert_array_equal(first[name], second[name], err_msg=name)
+        assert left.weights
+        assert left.state["trainer"] == right.state["trainer"]
+        assert records(tmp_path / one) == records(tmp_path / other)
+
+    return check
+
+
+def reads(store):
+    """Requests for bytes of the shards."""
+    return [request for request in store.requests if request["path"].endswith((".data", ".index"))]
+
+
+def test_one_process(packed_motion, train, assert_same_run, tmp_path, http_store, s3_store, wait_for_step):
+    """HTTP without workers and with faults; S3 with two workers, killed in the second epoch and resumed."""
+    finish(train("local", packed_motion))
+
+    url = http_store.publish(packed_motion)
+    http_store.delay_sec = 0.02
+    for number, fault in enumerate(FAULTS):
+        http_store.fault(fault, "*.data", times=1, after=3 * number)
+    finish(train("http", url))
+    assert_same_run("local", "http")
+    assert {request["fault"] for request in reads(http_store)} >= set(FAULTS)
+    # the second epoch is in the cache: two epochs read little more than the set, faults and openings included
+    total = sum(path.stat().st_size for path in packed_motion.iterdir())
+    assert sum(request["num_bytes"] for request in reads(http_store)) < 1.5 * total
+    shutil.rmtree(tmp_path / "cache")
+
+    url = s3_store.publish(packed_motion)
+    s3_store.delay_sec = 0.02
+    s3_store.fault("error", "*.data", times=3, after=2)
+    s3_store.fault("reset", "*.data", times=2, after=8)
+    (process,) = train("s3", url, workers=2)
+    wait_for_step(tmp_path / "s3", 8, process)  # an epoch has six steps
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    assert {request["fault"] for request in reads(s3_store)} >= {"error", "reset"}
+    s3_store.reset()
+    told = finish(train("s3", url, workers=2, options=["-o", "resume=auto"]))
+    assert "epoch 2, step " in told
+    assert_same_run("local", "s3")
+    # what was read before the kill has stayed: the rest of the second epoch needs only the directories
+    assert not [
+        request
+        for request in reads(s3_store)
+        if request["path"].endswith(".data") and request["num_bytes"] > 1
+    ]
+
+
+@pytest.mark.skipif(not fleet_runs(), reason="fleet needs an older protobuf")
+def test_two_processes(packed_motion, train, assert_same_run, tmp_path, s3_store):
+    """S3 with two workers a process; the cache of the machine has each block once."""
+    finish(train("local", packed_motion, num_ranks=2))
+    url = s3_store.publish(packed_motion)
+    s3_store.delay_sec = 0.02
+    finish(train("s3", url, num_ranks=2, workers=2))
+    assert_same_run("local", "s3")
+    ranges = [(request["path"], request["range"]) for request in reads(s3_store) if request["num_bytes"] > 1]
+    assert len(set(ranges)) > 4
+    total = sum(path.stat().st_size for path in packed_motion.glob("*.data"))
+    fetched = sum(request["num_bytes"] for request in reads(s3_store) if request["path"].endswith(".data"))
+    assert fetched <= total
