@@ -39,6 +39,7 @@ BENCHMARKS = {
     "saving": "how long a checkpoint stops training; kills while it is written",
     "scale": "training steps of one process and of several, and the share of time in communication",
     "shift": "the temporal shift, ours and Paddle's, against the one of pad, slice and concat",
+    "startup": "CPU time from the command of a training to its first step, by part",
     "spans": "wrong frames of 500 spans on each of 22 kinds of videos, as they are and stored in every form",
     "tables": "no measurement: writes the tables of the documentation from benchmarks/results",
     "threads": "a training step on one CPU thread, and with the threads that a run has by default",

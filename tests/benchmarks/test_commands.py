@@ -22,6 +22,7 @@ from benchmarks import (
     saving,
     scale,
     shift,
+    startup,
     threads,
     train,
     trainer,
@@ -162,6 +163,14 @@ def test_threads_with_the_networks_own_step(monkeypatch):
     result = threads.measure(None, [], steps=1)
     assert result["step_sec"] > 0
     assert result["threads"] == 1
+
+
+def test_startup(measure):
+    result = measure("startup", "--lines", 64, "--rounds", 1)
+    assert set(result["sec"]) == {"this"}
+    took = result["sec"]["this"]
+    assert all(took[part] > 0 for part in startup.PARTS)
+    assert took["all"] == pytest.approx(sum(took[part] for part in startup.PARTS))
 
 
 def test_a_process_of_threads_that_fails_is_an_error(monkeypatch):
