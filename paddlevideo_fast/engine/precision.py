@@ -81,8 +81,8 @@ class MixedPrecision(Precision):
     copies to the parameters. So the model itself holds the master weights: gradients are summed, unscaled and
     clipped in float32, and optimizer, moving average and checkpoints need no change (docs/adr/0016).
 
-    Norms keep their parameters, statistics and arithmetic in float32 at both levels. Softmax, that of
-    attention too, and the loss are computed in float32.
+    Norms keep their parameters, statistics and arithmetic in float32 at both levels. Softmax (in attention,
+    too) and the loss are computed in float32.
 
     Args:
         level: "O1": convolutions and linear layers compute in 16 bits, the operators of Paddle's black list

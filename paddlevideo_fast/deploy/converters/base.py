@@ -185,7 +185,7 @@ class RenamingConverter(Converter):
 
 
 def with_joined_projections(state: Mapping[str, np.ndarray], pattern: str) -> Dict[str, np.ndarray]:
-    """Tensors with those of queries, keys and values as one, called `….{query,key,value}.…`.
+    """Tensors in which queries, keys and values are one; in `state` they are `….{query,key,value}.…`.
 
     Args:
         state: names of the other toolkit to arrays.

@@ -1,6 +1,6 @@
 """Vision transformers over the patches of frames: TimeSformer, PP-TimeSformer and TokShift.
 
-Layers have PaddleVideo's names, which are also those of ViT in timm: `blocks.0.attn.qkv`.
+Layers have PaddleVideo's names, and timm's ViT uses the same: `blocks.0.attn.qkv`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class PatchEmbed(nn.Layer):
 
 
 class DividedBlock(EncoderBlock):
-    """An encoder block whose tokens attend to those of the same place first, then to those of the same frame.
+    """An encoder block of two attentions: first over time at one place, then over the places of one frame.
 
     The further sublayers are `temporal_norm1`, `temporal_attn` and `temporal_fc`. The last one starts at 0: a
     network from the weights of an image network begins with frames that do not see each other.
@@ -245,8 +245,8 @@ class VisionTransformer(FrameTransformer):
 
     Args:
         attention_type: "divided_space_time": each block attends in time, then in space. "joint_space_time":
-            all patches of all frames attend to each other. "space_only": only those of a frame do, and the
-            feature is the mean over the frames.
+            all patches of all frames attend to each other. "space_only": patches attend to patches of their
+            own frame, and the feature is the mean over the frames.
 
     Reference: Bertasius et al., "Is Space-Time Attention All You Need for Video Understanding?", arXiv
     2102.05095.
@@ -301,10 +301,10 @@ class VisionTransformer_tweaks(VisionTransformer):
 
 @BACKBONES.register()
 class TokenShiftVisionTransformer(FrameTransformer):
-    """TokShift: a ViT over frames whose class tokens exchange channels with those of neighbouring frames.
+    """TokShift: a ViT over frames; the class tokens of neighbouring frames exchange channels.
 
     Args:
-        attention_type: patches attend to those of their frame; there is no other kind.
+        attention_type: "space_only": patches attend to patches of their own frame. There is no other kind.
 
     Reference: Zhang et al., "Token Shift Transformer for Video Classification", arXiv 2108.02432.
     """
