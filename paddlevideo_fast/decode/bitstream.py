@@ -14,10 +14,9 @@ from typing import Any, Callable, Dict, FrozenSet, Iterable, List, Optional, Seq
 
 import av
 
+from paddlevideo_fast.decode import av1
 from paddlevideo_fast.decode.container import LIBAV_ERRORS, explain
 from paddlevideo_fast.decode.packets import (
-    AV1_DECODERS,
-    av1_starts,
     first_bytes,
     num_length_bytes,
     unit_starts,
@@ -120,13 +119,13 @@ def damage_test(codec_context: Any) -> Optional[Callable[[Any], bool]]:
     name = codec_context.name
     if name in _VP9:
         return _has_many_zeros
-    if name in AV1_DECODERS:
+    if name in av1.DECODERS:
         return lambda packet: (
             _has_many_zeros(packet)
             and any(
                 data[start] in _AV1_PICTURES and _has_many_zeros(data[start:stop])
                 for data in (bytes(packet),)
-                for start, stop in _bounds(data, av1_starts(data))
+                for start, stop in _bounds(data, av1.unit_starts(data))
             )
         )
     if name not in _PICTURES:

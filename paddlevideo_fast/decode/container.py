@@ -37,6 +37,9 @@ _SLACK_BYTES = 64
 # PyAV 19 took the argument away: titles and the like that are no UTF-8 stop it no longer.
 LENIENT: Dict[str, Any] = {"metadata_errors": "replace"} if int(av.__version__.split(".")[0]) < 19 else {}
 
+# libav decodes the first pictures of some streams to learn about their order; nobody looks at them.
+_PROBE = {"skip_loop_filter": "all"}
+
 
 def explain(error: BaseException) -> str:
     """One line for an exception of PyAV: what libav says, and its last log line where it has one."""
@@ -67,7 +70,7 @@ def open_container(source: VideoSource, allow_cut: bool = False) -> Tuple[Any, A
         if announced is not None and present + _SLACK_BYTES < announced:
             cause = f"cut off: has {present} of the {announced} bytes its header announces"
             raise VideoDecodeError(source.name, cause)
-        container = av.open(source.open(), **LENIENT)
+        container = av.open(source.open(), options=_PROBE, **LENIENT)
         return container, _video_stream(source, container)
     except BaseException as error:
         source.release()

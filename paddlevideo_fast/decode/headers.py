@@ -11,10 +11,9 @@ from bisect import bisect_left, bisect_right
 from itertools import groupby
 from typing import Any, Callable, Dict, FrozenSet, Iterator, List, NamedTuple, Sequence, Tuple
 
+from paddlevideo_fast.decode import av1
 from paddlevideo_fast.decode.packets import (
-    AV1_DECODERS,
     START_CODE,
-    av1_starts,
     first_bytes,
     num_length_bytes,
     unit_starts,
@@ -44,11 +43,11 @@ _SYNTAX: Dict[str, _Syntax] = {
     "mpeg4": _Syntax(frozenset({*range(0x30), 0xB0, 0xB2, 0xB5}), frozenset({0xB6})),
     "mpeg1video": _MPEG2,
     "mpeg2video": _MPEG2,
-    **dict.fromkeys(AV1_DECODERS, _AV1),
+    **dict.fromkeys(av1.DECODERS, _AV1),
 }
 
 # Each time, these bring all their parameters; others bring one or the other of several.
-_WHOLE = ("mpeg1video", "mpeg2video", *AV1_DECODERS)
+_WHOLE = ("mpeg1video", "mpeg2video", *av1.DECODERS)
 
 # libav repeats a mistake in 4:4:4 of x264 before version 151, where this text says the version
 _H264_SEI, _X264 = first_bytes({6}, 0, 31), b"x264 - core"
@@ -126,11 +125,16 @@ def _search(packets: Sequence[Any], codec_context: Any) -> List[_Brought]:
     if syntax is None:
         return []
     length, pictures = num_length_bytes(codec_context), syntax.pictures
-    views = enumerate([memoryview(packet) for packet in packets])
-    # nearly all packets begin with their picture: this is quick; a start code has 3 bytes, or 4
-    if length or codec_context.name in AV1_DECODERS:
-        places = [place for place, view in views if len(view) <= length or view[length] not in pictures]
+    # nearly all packets begin with their picture: this is quick; a start code has 3 bytes, or 4. No view
+    # is kept: hundreds of them at a time would set off the garbage collector
+    if length or codec_context.name in av1.DECODERS:
+        places = [
+            place
+            for place, packet in enumerate(packets)
+            if packet.size <= length or memoryview(packet)[length] not in pictures
+        ]
     else:
+        views = enumerate(memoryview(packet) for packet in packets)
         places = [
             place for place, view in views if len(view) < 5 or view[3 if view[2] else 4] not in pictures
         ]
@@ -147,8 +151,8 @@ def _search(packets: Sequence[Any], codec_context: Any) -> List[_Brought]:
 
 def _finder(codec_context: Any, syntax: _Syntax) -> Callable[[Any], List[_Unit]]:
     """A function that gives the units of a packet that a decoder keeps."""
-    if codec_context.name in AV1_DECODERS:
-        return lambda packet: _find(packet, syntax, av1_starts)
+    if codec_context.name in av1.DECODERS:
+        return lambda packet: _find(packet, syntax, av1.unit_starts)
     length = num_length_bytes(codec_context)
 
     def starts(data: bytes) -> Iterator[Tuple[int, int]]:
@@ -182,7 +186,7 @@ def _find(packet: Any, syntax: _Syntax, starts: _Starts) -> List[_Unit]:
 def _test_of_header(codec_context: Any) -> Callable[[bytes], bool]:
     """A function that says whether a unit stands in the header of the file."""
     header = codec_context.extradata or b""
-    if codec_context.name in AV1_DECODERS:
+    if codec_context.name in av1.DECODERS:
         return lambda unit: unit in header
     if num_length_bytes(codec_context):
         return lambda unit: len(unit).to_bytes(2, "big") + unit in header

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import struct
 from bisect import bisect_right
 from fractions import Fraction
 from functools import partial
@@ -11,9 +12,15 @@ from typing import Any, Callable, FrozenSet, Iterable, Iterator, List, NamedTupl
 
 import numpy as np
 
+from paddlevideo_fast.decode import av1
+
 # H.264 unit types (ITU-T H.264, table 7-1).
 _SLICE, _SEI, _DELIMITER, _FILLER = 1, 6, 9, 12
 _REFERENCES = frozenset(_SLICE | ref_idc << 5 for ref_idc in (1, 2, 3))  # slices that others refer to
+
+# Length and first byte of a unit, as nearly all files write them.
+_HEAD = struct.Struct(">IB")
+_LENGTH_BYTES = 4
 
 START_CODE = b"\x00\x00\x01"
 _VOP_START = b"\x00\x00\x01\xb6"  # MPEG-4 part 2: a picture
@@ -21,21 +28,26 @@ _VOPS = re.compile(_VOP_START + b"(?=(.?))", re.DOTALL)
 B_VOP = 2
 
 
-def spare_test(codec_context: Any, vops: Sequence[int] = ()) -> Optional[Callable[[Any], bool]]:
+def spare_test(
+    codec_context: Any, vops: Sequence[int] = (), first_packet: bytes = b""
+) -> Optional[Callable[[Any], bool]]:
     """A function that says whether a packet holds nothing but a non-reference frame.
 
     Args:
         codec_context: of the stream.
         vops: of its packets, as `vop_types` gives them; the packets carry their place as timestamp.
+        first_packet: of a stream that keeps the parameters which this packet brings, in AV1.
 
     Returns:
-        Packet -> bool; None where the bitstream does not say so plainly (HEVC, VP9 and AV1 say it together
-        with state that a decoder keeps).
+        Packet -> bool; None where the bitstream does not say so plainly: HEVC says it together with state
+        that a decoder keeps, and in VP9 the next frame takes over the motion of any frame before it.
     """
     if codec_context.name == "h264":
         return partial(_is_spare_h264, num_length_bytes(codec_context))
     if codec_context.name == "mpeg4":
         return lambda packet: vops[packet.pts] == B_VOP
+    if codec_context.name in av1.DECODERS:
+        return av1.spare_test(codec_context.extradata, first_packet)
     return None
 
 
@@ -51,10 +63,13 @@ def num_length_bytes(codec_context: Any) -> int:
 
 def _is_spare_h264(length: int, packet: Any) -> bool:
     """All slices have nal_ref_idc 0, and no parameter set, which outlives the picture, is beside them."""
-    view = memoryview(packet)
-    if len(view) > length > 0 and view[length] in _REFERENCES:
-        return False  # most packets hold nothing else
-    data, found = bytes(view), False
+    if packet.size > _HEAD.size and length == _LENGTH_BYTES:  # most packets hold one unit
+        num_bytes, header = _HEAD.unpack_from(packet)
+        if header in _REFERENCES:
+            return False
+        if num_bytes + length == packet.size and header & 31 == _SLICE:
+            return True
+    data, found = bytes(packet), False
     for _, start in unit_starts(data, length):
         header = data[start]
         kind = header & 31
@@ -90,20 +105,6 @@ def unit_starts(data: bytes, length: int) -> Iterator[Tuple[int, int]]:
             at = data.find(START_CODE, at + 3)
 
 
-def av1_starts(data: bytes) -> Iterator[Tuple[int, int]]:
-    """Where each unit of AV1 begins: there are no start codes, and the length is inside."""
-    at, end = 0, len(data)
-    while at < end:
-        yield at, at
-        has_length, after, length, shift = data[at] & 2, at + 1 + (data[at] >> 2 & 1), 0, 0
-        while has_length and after < end:
-            length |= (data[after] & 127) << shift
-            shift, after = shift + 7, after + 1
-            if data[after - 1] < 128:
-                break
-        at = after + length if has_length else end
-
-
 # In place of the type of a picture.
 _NONE, TWO_VOPS = -1, -2
 
@@ -122,8 +123,6 @@ def vop_types(packets: Sequence[Any]) -> List[int]:
         found.append(heads[0][0] >> 6 if heads and heads[0] else _NONE)
     return found
 
-
-AV1_DECODERS = ("libdav1d", "av1")
 
 # libav itself takes an MPEG-4 packet this short for one that repeats the last picture and shows nothing.
 _MPEG4_EMPTY_BYTES = 19

@@ -14,6 +14,7 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Set,
 import numpy as np
 from av import Packet
 
+from paddlevideo_fast.decode import av1
 from paddlevideo_fast.decode.bitstream import damage_test, misplaced, refused_by_another
 from paddlevideo_fast.decode.colour import RgbConverter
 from paddlevideo_fast.decode.container import (
@@ -120,7 +121,8 @@ class PictureDecoder:
             if not self._is_counted:
                 self.shown = [*self._index.shown]
                 self._may_skip = self._index.one_to_one
-                self._is_spare = spare_test(self._codec, vops) if self._may_skip else None
+                if self._may_skip and (changes.is_constant or self._codec.name not in av1.DECODERS):
+                    self._is_spare = spare_test(self._codec, vops, bytes(self._packets[0]))
             if not (hole and hole.cause):
                 for place in misplaced(self._packets, self._codec):
                     self._orphans.update(self._index.spoilt(place, spare=False))
