@@ -17,6 +17,7 @@ import av
 from paddlevideo_fast.decode import av1
 from paddlevideo_fast.decode.container import LIBAV_ERRORS, explain
 from paddlevideo_fast.decode.packets import (
+    JPEG_START,
     first_bytes,
     num_length_bytes,
     unit_starts,
@@ -46,7 +47,7 @@ _LENGTH = struct.Struct(">I")  # in front of a unit of H.264 and HEVC, in nearly
 _NEAR = 16
 _ZEROED = 16  # bytes; no codec begins a picture with as many zeros
 
-_JPEG_START, _JPEG_END = b"\xff\xd8", b"\xff\xd9"
+_JPEG_END = b"\xff\xd9"
 _JPEG_PADDING = 64
 
 _VP9 = ("vp9", "libvpx-vp9")
@@ -105,7 +106,7 @@ def _is_row_of_units(length: int, packet: Any) -> bool:
 def _is_jpeg(packet: Any) -> bool:
     """Whether a packet begins with a picture, and has the end of one before some padding."""
     view = memoryview(packet)
-    if bytes(view[:2]) != _JPEG_START:
+    if bytes(view[:2]) != JPEG_START:
         return False
     return bytes(view[-2:]) == _JPEG_END or _JPEG_END in bytes(view[-_JPEG_PADDING:])
 

@@ -48,7 +48,7 @@ def spare_test(
         return lambda packet: vops[packet.pts] == B_VOP
     if codec_context.name in av1.DECODERS:
         return av1.spare_test(codec_context.extradata, first_packet)
-    return None
+    return (lambda packet: False) if codec_context.name in _IN_ORDER else None
 
 
 def num_length_bytes(codec_context: Any) -> int:
@@ -127,8 +127,14 @@ def vop_types(packets: Sequence[Any]) -> List[int]:
 # libav itself takes an MPEG-4 packet this short for one that repeats the last picture and shows nothing.
 _MPEG4_EMPTY_BYTES = 19
 
-# One packet is one shown frame in these. VP8 hides reference frames in packets of their own.
-_ONE_FRAME_A_PACKET = frozenset({"h264", "hevc", "av1", "libdav1d", "vp9", "libvpx-vp9", "mpeg4"})
+# A packet of these holds one frame, which VP8 may hide.
+_ONE_FRAME_A_PACKET = frozenset(
+    {"h264", "hevc", *av1.DECODERS, "vp8", "vp9", "libvpx-vp9", "mpeg4", "mjpeg", "prores"}
+)
+_VP8_SHOWN = 16  # in the first byte; reference: RFC 6386, 9.1
+# Frames of these are shown in the order they are decoded in, whatever the container says.
+_IN_ORDER = frozenset({"mjpeg", "prores", "vp8"})
+JPEG_START = b"\xff\xd8"
 
 
 class Timing(NamedTuple):
@@ -310,13 +316,28 @@ def index_packets(
     codec = codec_context.name
     if codec not in _ONE_FRAME_A_PACKET or _is_interlaced(codec_context) or not packets[0].is_keyframe:
         return None
-    if codec == "mpeg4" and min(packet.size for packet in packets) <= _MPEG4_EMPTY_BYTES:
+    order: Optional[List[int]]
+    if codec in _IN_ORDER:
+        order = _in_order(packets, codec)
+    elif codec != "mpeg4":
+        order = _order_by_time(packets, stream, entries)
+    elif min(packet.size for packet in packets) > _MPEG4_EMPTY_BYTES:
+        order = _order_by_type(vops)
+    else:
         return None
-    order = _order_by_type(vops) if codec == "mpeg4" else _order_by_time(packets, stream, entries)
-    if order is None or order[0] != 0:
+    if not order or order[0] != 0:
         return None
     hidden = [place for place, packet in enumerate(packets) if packet.is_discard]
     return FrameIndex(order, entries, len(packets), hidden) if len(hidden) < len(order) else None
+
+
+def _in_order(packets: Sequence[Any], codec: str) -> Optional[List[int]]:
+    """The places of the packets that show a frame; None where some packet may hold none."""
+    places = range(len(packets))
+    if codec == "vp8":
+        return [place for place in places if memoryview(packets[place])[0] & _VP8_SHOWN]
+    is_whole = codec != "mjpeg" or all(bytes(memoryview(packet)[:2]) == JPEG_START for packet in packets)
+    return list(places) if is_whole else None
 
 
 def _order_by_time(packets: Sequence[Any], stream: Any, entries: Sequence[int]) -> Optional[List[int]]:
