@@ -25,12 +25,23 @@ def is_jpeg(data: Union[bytes, memoryview]) -> bool:
     return data[:2] == _JPEG_START
 
 
-def decode_image(data: Union[bytes, memoryview], path: str) -> np.ndarray:
+# libjpeg makes a smaller picture from the low frequencies of each block; OpenCV gives it in BGR alone.
+MAX_REDUCTION = 8
+_MODES = {
+    1: cv2.IMREAD_COLOR_RGB,
+    2: cv2.IMREAD_REDUCED_COLOR_2,
+    4: cv2.IMREAD_REDUCED_COLOR_4,
+    8: cv2.IMREAD_REDUCED_COLOR_8,
+}
+
+
+def decode_image(data: Union[bytes, memoryview], path: str, reduction: int = 1) -> np.ndarray:
     """The pixels of an image file.
 
     Args:
         data: the whole file.
         path: name of the image in errors.
+        reduction: 1, 2, 4 or 8: the picture comes at this fraction of its size, rounded up.
 
     Returns:
         uint8 [H, W, 3], RGB.
@@ -42,12 +53,18 @@ def decode_image(data: Union[bytes, memoryview], path: str) -> np.ndarray:
         raise VideoDecodeError(path, "empty (0 bytes)")
     if is_jpeg(bytes(data[:2])) and not _is_whole(data):
         raise VideoDecodeError(path, "the image is cut off")
+    scales = is_jpeg(bytes(data[:2]))
     try:
-        pixels = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR_RGB)
+        pixels = cv2.imdecode(np.frombuffer(data, np.uint8), _MODES[reduction if scales else 1])
     except cv2.error:  # a size above OpenCV's limit, which damage can claim
         pixels = None
     if pixels is None:
         raise VideoDecodeError(path, "not an image, or damaged")
+    if reduction > 1 and scales:
+        cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB, dst=pixels)
+    elif reduction > 1:
+        size = [-(-side // reduction) for side in pixels.shape[1::-1]]
+        pixels = cv2.resize(pixels, size, interpolation=cv2.INTER_AREA)
     return pixels
 
 
@@ -101,6 +118,7 @@ class FrameFolderReader(VideoReader):
     """
 
     avg_fps = 0.0
+    max_reduction = MAX_REDUCTION
 
     def __init__(self, folder: str, suffix: str = DEFAULT_SUFFIX, num_frames: Optional[int] = None) -> None:
         self.path = str(folder)
@@ -134,8 +152,11 @@ class FrameFolderReader(VideoReader):
         return super()._shown_size()
 
     def _decode(self, wanted: List[int]) -> Iterator[Tuple[int, np.ndarray]]:
+        return self._pictures(wanted, 1)
+
+    def _pictures(self, wanted: List[int], reduction: int) -> Iterator[Tuple[int, np.ndarray]]:
         files = ((index, self.image_file(index)) for index in wanted)
-        return ((index, decode_image(read_image(file), file)) for index, file in files)
+        return ((index, decode_image(read_image(file), file, reduction)) for index, file in files)
 
 
 def read_image(file: str) -> bytes:

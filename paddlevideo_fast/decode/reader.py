@@ -39,6 +39,7 @@ class VideoReader(ABC):
         avg_fps: frames a second, on average; 0.0 where nothing says.
         num_replaced: frames that were read, did not decode and had another in their place.
         codec: FFmpeg's name of the compression, such as "h264"; "" where the backend does not say.
+        max_reduction: by which power of 2 frames can be made smaller while they are decoded.
     """
 
     path: str
@@ -46,6 +47,7 @@ class VideoReader(ABC):
     avg_fps: float
     num_replaced: int = 0
     codec: str = ""
+    max_reduction: int = 1
     _closed = False
     _size: Optional[Tuple[int, int]] = None
 
@@ -132,6 +134,10 @@ class VideoReader(ABC):
         """
         return 0
 
+    def _pictures(self, wanted: List[int], reduction: int) -> Iterable[Tuple[int, np.ndarray]]:
+        """As `_decode`; a reader with a `max_reduction` above 1 makes them smaller."""
+        return self._decode(wanted)
+
     def close(self) -> None:
         """Frees the file; the reader cannot be used afterwards."""
         self._closed = True
@@ -185,14 +191,20 @@ class VideoReader(ABC):
                 clip[repeats] = clip[first]
         return clip
 
+    def decoding_cost(self, frames: Sequence[int]) -> float:
+        """What decoding these frames costs, in a unit of its own; 0.0 where all cost the same."""
+        return 0.0
+
     def frames(
-        self, indices: Iterable[int], size: Optional[Tuple[int, int]] = None
+        self, indices: Iterable[int], size: Optional[Tuple[int, int]] = None, reduction: int = 1
     ) -> Iterator[Tuple[int, np.ndarray]]:
         """Decodes frames one by one, each once.
 
         Args:
             indices: frame numbers from 0, in any order; repeats make no difference.
             size: (width, height) that all frames must have; None: the first frame's.
+            reduction: a power of 2 up to `max_reduction`: frames come at this fraction of their size,
+                rounded up. Their pixels differ a little from averages.
 
         Yields:
             The number of a frame, and the frame: uint8 [H, W, 3], RGB, which lasts until the next one. The
@@ -211,8 +223,10 @@ class VideoReader(ABC):
             raise VideoDecodeError(
                 self.path, f"frame {bad} is out of range: the video has frames 0 to {self.num_frames - 1}"
             )
-        shape: Optional[Tuple[int, ...]] = None if size is None else (size[1], size[0], 3)
-        for index, picture in self._decode(wanted) if wanted else ():
+        shape: Optional[Tuple[int, ...]] = None
+        if size is not None:
+            shape = (-(-size[1] // reduction), -(-size[0] // reduction), 3)
+        for index, picture in self._pictures(wanted, reduction) if wanted else ():
             shape = shape or picture.shape
             if picture.shape != shape:
                 sizes = sorted([shape, picture.shape])
@@ -329,6 +343,15 @@ class VideoPart(VideoReader):
         self._require_open()
         return self.video.width, self.video.height
 
+    @property
+    def max_reduction(self) -> int:  # type: ignore[override]  # of the video
+        """See `VideoReader`."""
+        return self.video.max_reduction
+
+    def decoding_cost(self, frames: Sequence[int]) -> float:
+        """See `VideoReader`."""
+        return self.video.decoding_cost([self.first + frame for frame in frames])
+
     def _iterate(self, first: int, stop: int) -> Iterator[np.ndarray]:
         replaced_before = self.video.num_replaced - self.num_replaced
         for picture in self.video._iterate(self.first + first, self.first + stop):
@@ -336,7 +359,10 @@ class VideoPart(VideoReader):
             yield picture
 
     def _decode(self, wanted: List[int]) -> Iterator[Tuple[int, np.ndarray]]:
+        return self._pictures(wanted, 1)
+
+    def _pictures(self, wanted: List[int], reduction: int) -> Iterator[Tuple[int, np.ndarray]]:
         replaced_before = self.video.num_replaced - self.num_replaced
-        for index, picture in self.video._decode([self.first + index for index in wanted]):
+        for index, picture in self.video._pictures([self.first + index for index in wanted], reduction):
             self.num_replaced = self.video.num_replaced - replaced_before
             yield index - self.first, picture

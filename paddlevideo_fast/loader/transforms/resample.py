@@ -51,7 +51,7 @@ class Resample:
         self.width, self.height = width, height
         self._steps: List[_Step] = []
         for view in views:
-            shrink = _shrink_factor(view.width / width, view.height / height) if mode == "antialias" else 1
+            shrink = shrink_factor(view.width / width, view.height / height) if mode == "antialias" else 1
             rows, columns = (
                 (mode == "bilinear" and _whole_axis(*axis)) or _plan_axis(*axis, shrink)
                 for axis in (
@@ -81,7 +81,7 @@ class Resample:
                 view[place] = view[first]
 
 
-def _shrink_factor(*scales: float) -> int:
+def shrink_factor(*scales: float) -> int:
     """The power of 2 by which frames are averaged down first, so that less than 2 pixels are left for one.
 
     A linear resample reads two pixels on an axis and would lose those between. Halving with cv2.INTER_AREA is
