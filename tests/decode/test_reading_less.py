@@ -1,0 +1,86 @@
+"""What decoding leaves out; `test_exactness` and `test_exact_frames` say that the frames stay the same."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from paddlevideo_fast.decode import av1, open_video
+from paddlevideo_fast.decode.pyav_reader import PictureDecoder, VideoSource
+from paddlevideo_fast.errors import VideoDecodeError
+from tests.support.exact_corpus import write_corpus_clip
+from tests.support.numbered_clips import read_number
+
+
+@pytest.mark.parametrize("name", ["mjpeg.avi", "mjpeg.mov", "prores.mov", "vp8.webm", "vp8_hidden.webm"])
+def test_nothing_is_decoded_for_the_index(name, tmp_path, monkeypatch):
+    clip = write_corpus_clip(tmp_path, name)
+    monkeypatch.setattr(
+        PictureDecoder, "_learn_index", lambda self, stream: pytest.fail("decodes everything")
+    )
+    wanted = [len(clip.numbers) - 1, 3, 0]
+    with open_video(clip.path) as reader:
+        assert reader.num_frames == len(clip.numbers)
+        assert [read_number(frame) for frame in reader.read(wanted)] == [clip.numbers[i] for i in wanted]
+
+
+def test_a_packet_that_is_no_jpeg_is_found_by_decoding(tmp_path):
+    path = write_corpus_clip(tmp_path, "mjpeg.avi").path
+    data = bytearray(path.read_bytes())
+    at = -1
+    for _ in range(5):
+        at = data.index(b"\xff\xd8\xff", at + 1)
+    data[at : at + 2] = b"\x12\x34"
+    path.write_bytes(data)
+    with pytest.raises(VideoDecodeError, match="damaged"), open_video(path) as reader:
+        reader.read(range(reader.num_frames))
+
+
+@pytest.fixture(scope="module")
+def av1_clip(tmp_path_factory):
+    return write_corpus_clip(tmp_path_factory.mktemp("av1"), "av1_hidden.mp4").path
+
+
+def test_non_reference_frames_of_av1_do_not_reach_the_decoder(av1_clip):
+    decoder = PictureDecoder(VideoSource(str(av1_clip)), allow_cut=False)
+    whole = {picture.pts: picture.to_ndarray() for picture in decoder.pictures()}
+    wanted = {decoder.shown[index] for index in (11, 37)}
+    span = (0, len(decoder._packets))
+    needed = set(decoder._needed(span, wanted))
+    assert wanted <= needed
+    assert len(needed) < 0.9 * span[1]
+    found = {picture.pts: picture.to_ndarray() for picture in decoder.pictures(wanted)}
+    assert wanted <= set(found)
+    assert all(np.array_equal(found[place], whole[place]) for place in found)
+    decoder.close()
+
+
+def test_zeroed_headers_of_av1_do_not_pass_for_non_reference_frames(av1_clip):
+    decoder = PictureDecoder(VideoSource(str(av1_clip)), allow_cut=False)
+    is_spare, packets = decoder._is_spare, list(decoder._packets)
+    spare = [is_spare(packet) for packet in packets]
+    assert 0 < sum(spare) < len(spare)
+    for first in range(12):
+        for packet, was_spare in zip(packets, spare):
+            data = bytearray(bytes(packet))
+            data[first : first + 64] = bytes(len(data[first : first + 64]))
+            assert was_spare or not is_spare(bytes(data)), first
+    decoder.close()
+
+
+def test_an_unknown_header_of_av1_says_nothing():
+    assert av1.spare_test(None) is None
+    assert av1.spare_test(b"\x81\x00\x0c\x00") is None
+    # a sequence header of a still picture: profile 0, still_picture, reduced_still_picture_header
+    assert av1.spare_test(b"\x81\x00\x0c\x00\x0a\x03\x18\x00\x00") is None
+
+
+def test_the_cost_of_frames_grows_with_the_way_from_the_key_frame(make_clip, tmp_path):
+    path = make_clip(tmp_path / "clip.mp4", 36, gop=12)
+    with open_video(path) as reader:
+        sizes = [packet.size for packet in reader._decoder._packets]
+        mean = round(sum(sizes) / len(sizes))
+        for frames in ([0], [11], [5, 3], [14, 30], [0, 35, 12]):
+            last = {frame // 12: frame for frame in sorted(frames)}
+            places = [place for group, stop in last.items() for place in range(12 * group, stop + 1)]
+            assert reader.decoding_cost(frames) == sum(sizes[place] + mean for place in places)
