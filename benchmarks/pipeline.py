@@ -267,7 +267,7 @@ def _calls(
     for kind, file in files.items():
         pipeline = Pipeline(*recipe)
         if packed is not None and kind == "packed":
-            dataset = _packed_clip(packed, pipeline, Path(clip))
+            dataset = packed_clip(packed, pipeline, Path(clip))
         else:
             cls: Type[ClipDataset] = FrameDataset if kind == "jpeg" else VideoDataset
             records = [VideoRecord(str(file), (0,))]
@@ -286,7 +286,7 @@ def _raw(recipe: Recipe, clip: str, number: int) -> Call:
     )
 
 
-def _packed_clip(folder: str, pipeline: Pipeline, clip: Path) -> ClipDataset:
+def packed_clip(folder: str, pipeline: Pipeline, clip: Path) -> ClipDataset:
     """The packed frames of the clip, and of nothing else."""
     dataset = PackedFrameDataset(folder, pipeline=pipeline, seed=0, training=True)
     names = [name for shard in open_shards(folder) for name in shard.directory.names]

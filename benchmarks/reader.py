@@ -138,7 +138,7 @@ def run(
         PaddleVideoFastError: a prepared video is missing.
     """
     with tempfile.TemporaryDirectory() as folder:
-        copies = {clip: copy for clip in clips if (copy := _stream_alone(clip, Path(folder)))}
+        copies = {clip: copy for clip in clips if (copy := stream_alone(clip, Path(folder)))}
         files = [file for clip in clips for file in (clip, copies.get(clip)) if file]
         rows = [row for file in files for row in _measure_clip(file, prepared, rounds, seed)]
     packages = ("av", "decord", "decord2", "numpy", "opencv-python-headless", "opencv-python")
@@ -282,7 +282,7 @@ def _means(rows: Sequence[Dict[str, Any]], pattern: str, names: Set[str]) -> Dic
     return {reader: statistics.geometric_mean(values) for reader, values in ratios.items()}
 
 
-def _stream_alone(clip: Path, folder: Path) -> Optional[Path]:
+def stream_alone(clip: Path, folder: Path) -> Optional[Path]:
     """A copy of the clip with only its first video stream, not encoded again; None if it has no other."""
     copy = folder / f"{clip.stem}{_ALONE}{clip.suffix}"
     with av.open(str(clip)) as source:

@@ -95,7 +95,7 @@ def run(clips: Sequence[Path], baseline: Path, rounds: int = 21) -> Dict[str, An
         repeats[clip] = max(round(_MEASURE_SEC / _TURNS / (time.process_time() - began)), 1)
     found: Dict[Path, Dict[str, List[float]]] = {clip: {name: [] for name in roots} for clip in clips}
     for _ in range(rounds):
-        trees = {name: _Tree(root) for name, root in roots.items()}
+        trees = {name: Tree(root) for name, root in roots.items()}
         for clip in clips:
             took: Dict[str, List[float]] = {name: [] for name in roots}
             for _, name in in_turn(trees, _TURNS, 0):
@@ -139,7 +139,7 @@ def table(result: Dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-class _Tree:
+class Tree:
     """A process that reads videos with the code of one checkout."""
 
     def __init__(self, root: Path) -> None:

@@ -152,9 +152,9 @@ class FrameFolderReader(VideoReader):
         return super()._shown_size()
 
     def _decode(self, wanted: List[int]) -> Iterator[Tuple[int, np.ndarray]]:
-        return self._pictures(wanted, 1)
+        return self._decode_smaller(wanted, 1)
 
-    def _pictures(self, wanted: List[int], reduction: int) -> Iterator[Tuple[int, np.ndarray]]:
+    def _decode_smaller(self, wanted: List[int], reduction: int) -> Iterator[Tuple[int, np.ndarray]]:
         files = ((index, self.image_file(index)) for index in wanted)
         return ((index, decode_image(read_image(file), file, reduction)) for index, file in files)
 

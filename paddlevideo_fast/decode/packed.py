@@ -286,9 +286,9 @@ class PackedReader(VideoReader):
         return self._shard.fetch(self._video, list(indices))
 
     def _decode(self, wanted: List[int]) -> Iterator[Tuple[int, np.ndarray]]:
-        return self._pictures(wanted, 1)
+        return self._decode_smaller(wanted, 1)
 
-    def _pictures(self, wanted: List[int], reduction: int) -> Iterator[Tuple[int, np.ndarray]]:
+    def _decode_smaller(self, wanted: List[int], reduction: int) -> Iterator[Tuple[int, np.ndarray]]:
         made = tuple(-(-side // reduction) for side in self._size)
         for frame, image in zip(wanted, self._shard.images(self._video, wanted)):
             self._check_size(frame, jpeg_size(image) or self._size)  # before memory is taken for it

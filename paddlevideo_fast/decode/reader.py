@@ -134,9 +134,9 @@ class VideoReader(ABC):
         """
         return 0
 
-    def _pictures(self, wanted: List[int], reduction: int) -> Iterable[Tuple[int, np.ndarray]]:
-        """As `_decode`; a reader with a `max_reduction` above 1 makes them smaller."""
-        return self._decode(wanted)
+    def _decode_smaller(self, wanted: List[int], reduction: int) -> Iterable[Tuple[int, np.ndarray]]:
+        """As `_decode`, at a fraction of their size: for readers with a `max_reduction`."""
+        raise NotImplementedError
 
     def close(self) -> None:
         """Frees the file; the reader cannot be used afterwards."""
@@ -226,7 +226,10 @@ class VideoReader(ABC):
         shape: Optional[Tuple[int, ...]] = None
         if size is not None:
             shape = (-(-size[1] // reduction), -(-size[0] // reduction), 3)
-        for index, picture in self._pictures(wanted, reduction) if wanted else ():
+        pictures: Iterable[Tuple[int, np.ndarray]] = ()
+        if wanted:
+            pictures = self._decode(wanted) if reduction == 1 else self._decode_smaller(wanted, reduction)
+        for index, picture in pictures:
             shape = shape or picture.shape
             if picture.shape != shape:
                 sizes = sorted([shape, picture.shape])
@@ -359,10 +362,13 @@ class VideoPart(VideoReader):
             yield picture
 
     def _decode(self, wanted: List[int]) -> Iterator[Tuple[int, np.ndarray]]:
-        return self._pictures(wanted, 1)
+        return self._own(self.video._decode([self.first + index for index in wanted]))
 
-    def _pictures(self, wanted: List[int], reduction: int) -> Iterator[Tuple[int, np.ndarray]]:
+    def _decode_smaller(self, wanted: List[int], reduction: int) -> Iterator[Tuple[int, np.ndarray]]:
+        return self._own(self.video._decode_smaller([self.first + index for index in wanted], reduction))
+
+    def _own(self, pictures: Iterable[Tuple[int, np.ndarray]]) -> Iterator[Tuple[int, np.ndarray]]:
         replaced_before = self.video.num_replaced - self.num_replaced
-        for index, picture in self.video._pictures([self.first + index for index in wanted], reduction):
+        for index, picture in pictures:
             self.num_replaced = self.video.num_replaced - replaced_before
             yield index - self.first, picture

@@ -50,11 +50,11 @@ def two_streams(tmp_path):
 
 def test_a_copy_has_our_stream_alone(two_streams, make_clip, tmp_path):
     (tmp_path / "copies").mkdir()
-    copy = bench._stream_alone(two_streams, tmp_path / "copies")
+    copy = bench.stream_alone(two_streams, tmp_path / "copies")
     with av.open(str(copy)) as container:
         assert len(container.streams) == 1
     assert np.array_equal(bench._in_sequence(str(copy)), bench._in_sequence(str(two_streams)))
-    assert bench._stream_alone(make_clip(tmp_path / "one.mp4", 5), tmp_path / "copies") is None
+    assert bench.stream_alone(make_clip(tmp_path / "one.mp4", 5), tmp_path / "copies") is None
 
 
 def test_of_several_streams_the_same_one_is_compared_too(two_streams):

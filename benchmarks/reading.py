@@ -1,0 +1,306 @@
+"""What reading costs by codec, against decord and another checkout; what cheaper frames gain and change."""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence
+
+import av
+import cv2
+import numpy as np
+
+from benchmarks.measuring import add_output_arguments, in_turn, show
+from benchmarks.pipeline import RECIPES, Recipe, packed_clip
+from benchmarks.reader import PATTERNS, READERS, stream_alone
+from benchmarks.reader_cost import Tree
+from paddlevideo_fast.cli import count
+from paddlevideo_fast.decode import open_video
+from paddlevideo_fast.decode.colour import RgbConverter
+from paddlevideo_fast.decode.pyav_reader import PictureDecoder
+from paddlevideo_fast.loader import ClipRequest, DecodeSampler, Pipeline, Sampler, VideoRecord, transforms
+
+OURS, DECORD = "ours", "decord"
+DRAWS = (1, 2, 4, 8)
+_NUM_PLANS = 10_000
+_PARTS = ("open", "decode", "colour")
+
+
+class _Encoding(NamedTuple):
+    """How the first clip is encoded again."""
+
+    codec: str
+    ending: str
+    options: Dict[str, str]
+    pix_fmt: str = "yuv420p"
+
+
+_ENCODINGS = {
+    "HEVC": _Encoding("libx265", "mp4", {"crf": "26", "preset": "fast", "x265-params": "log-level=error"}),
+    "VP9": _Encoding("libvpx-vp9", "webm", {"crf": "32", "b": "0", "deadline": "good", "cpu-used": "4"}),
+    "VP8": _Encoding("libvpx", "webm", {"b": "500000", "deadline": "realtime"}),
+    "AV1": _Encoding("libsvtav1", "mp4", {"crf": "32", "preset": "8", "svtav1-params": "keyint=120"}),
+    "MPEG-4": _Encoding("mpeg4", "avi", {"b": "900000", "bf": "2"}),
+    "MJPEG": _Encoding("mjpeg", "avi", {"q": "3"}, "yuvj420p"),
+}
+# clips at the smallest shape of multigrid training
+_SMALL = {
+    "tsm": Recipe(
+        Sampler(num_seg=8, seg_len=1, select_left=True),
+        [transforms.MultiScaleCrop(112, allow_duplication=True), transforms.RandomFlip()],
+    ),
+    "slowfast": Recipe(
+        DecodeSampler(num_frames=32, sampling_rate=2),
+        [transforms.JitterScale(112, 128), transforms.MultiCrop(112), transforms.RandomFlip()],
+    ),
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds this benchmark's options."""
+    parser.add_argument("clips", nargs="+", help="video files; the first one is also encoded in other codecs")
+    parser.add_argument("--baseline", type=Path, metavar="FOLDER", help="checkout to compare with")
+    parser.add_argument("--packed", help="output folder of data/pack_frames.py for exactly these videos")
+    parser.add_argument("--rounds", type=count(1), default=9, help="clips to measure of each kind")
+    parser.add_argument("--seed", type=int, default=0, help="seed of frames and crops")
+    add_output_arguments(parser)
+
+
+def main(args: argparse.Namespace) -> None:
+    """Runs the benchmark and prints it."""
+    clips = [Path(clip) for clip in args.clips]
+    show(run(clips, args.baseline, args.packed, args.rounds, args.seed), args, table)
+
+
+def run(
+    clips: Sequence[Path],
+    baseline: Optional[Path] = None,
+    packed: Optional[str] = None,
+    rounds: int = 9,
+    seed: int = 0,
+) -> Dict[str, Any]:
+    """Measures CPU time; each round reads other frames, all sides the same ones in turn.
+
+    Args:
+        clips: video files.
+        baseline: root of another checkout; None: not measured.
+        packed: folder of the clips' shards; None: not measured.
+        rounds: reads of each kind.
+        seed: of frames and crops.
+
+    Returns:
+        "rounds", "seed"; "codecs": for each clip and pattern "ms", "decord" and "baseline" (the median of our
+        time over theirs; None where there is none), and "shares" of our time in parts; "draws": for each
+        recipe, clip and number of draws "ratio" to one draw, and "distance", the share of drawn frames that
+        would have to be others to be distributed as by one draw; "scaled": for each recipe of small clips and
+        each clip "gain" of packed frames by scaled decoding, and "difference", the mean of the pixels'.
+    """
+    cv2.setNumThreads(0)  # as in a worker
+    with tempfile.TemporaryDirectory() as folder:
+        files = {clip.name: clip for clip in clips}
+        for clip in clips:
+            copy = stream_alone(clip, Path(folder))
+            if copy is not None:
+                files[copy.name] = copy
+        for name, encoding in _ENCODINGS.items():
+            files[f"{clips[0].stem}, {name}"] = _encoded(clips[0], Path(folder), name, encoding)
+        codecs = [row for name, file in files.items() for row in _codec(name, file, baseline, rounds, seed)]
+    draws = [
+        {"recipe": name, "clip": clip.name, **row}
+        for name in RECIPES
+        for clip in clips
+        for row in _draws(RECIPES[name], clip, rounds, seed)
+    ]
+    scaled = [
+        {"recipe": name, "clip": clip.name, **_scaled(_SMALL[name], clip, packed, rounds, seed)}
+        for name in (_SMALL if packed else ())
+        for clip in clips
+    ]
+    return {"rounds": rounds, "seed": seed, "codecs": codecs, "draws": draws, "scaled": scaled}
+
+
+def table(result: Dict[str, Any]) -> str:
+    """The result of `run` as text."""
+    lines = [f"CPU time, medians of {result['rounds']} rounds, seed {result['seed']}"]
+    for row in result["codecs"]:
+        shares = ", ".join(f"{part} {100 * share:.0f} %" for part, share in row["shares"].items())
+        ratios = [f"{row[side]:.3f}" if row[side] else "-" for side in (DECORD, "baseline")]
+        lines.append(
+            f"{row['clip']:<26}{row['pattern']:<10}{row['ms']:>8.2f} ms  of decord {ratios[0]:<7} "
+            f"of the baseline {ratios[1]:<7} {shares}"
+        )
+    for row in result["draws"]:
+        lines.append(
+            f"{row['recipe']:<10}{row['clip']:<20}{row['draws']} draws: {row['ratio']:.2f} of one draw's, "
+            f"distance {100 * row['distance']:.0f} %"
+        )
+    for row in result["scaled"]:
+        lines.append(
+            f"{row['recipe']:<10}{row['clip']:<20}packed, scaled decode: {row['gain']:.2f}x, "
+            f"difference {row['difference']:.2f}"
+        )
+    return "\n".join(lines)
+
+
+def _encoded(clip: Path, folder: Path, name: str, encoding: _Encoding) -> Path:
+    path = folder / f"{name}.{encoding.ending}"
+    with open_video(clip) as reader, av.open(str(path), "w") as container:
+        stream = container.add_stream(encoding.codec, rate=round(reader.avg_fps), options=encoding.options)
+        stream.width, stream.height, stream.pix_fmt = reader.width, reader.height, encoding.pix_fmt
+        stream.codec_context.gop_size = 120
+        for frame in reader:
+            picture = av.VideoFrame.from_ndarray(np.ascontiguousarray(frame), format="rgb24")
+            container.mux(stream.encode(picture))
+        container.mux(stream.encode())
+    return path
+
+
+def _codec(
+    name: str, file: Path, baseline: Optional[Path], rounds: int, seed: int
+) -> Iterator[Dict[str, Any]]:
+    tree = Tree(baseline) if baseline else None
+    with open_video(file) as reader:
+        num_frames = reader.num_frames
+    for pattern, draw in PATTERNS.items():
+        rng = np.random.default_rng(seed)
+        draws = [draw(num_frames, rng) for _ in range(rounds + 1)]
+        sides: Dict[str, Callable[[Sequence[int]], float]] = {
+            OURS: lambda indices: _seconds(OURS, file, indices)
+        }
+        if _can_read(DECORD, file):
+            sides[DECORD] = lambda indices: _seconds(DECORD, file, indices)
+        if tree:
+            sides["baseline"] = lambda indices: tree.seconds(file, indices, 1)
+        took: Dict[str, List[float]] = {side: [] for side in sides}
+        for turn, side in in_turn(sides, rounds, 1):
+            took[side].append(sides[side](draws[turn + 1]))
+        times = {side: seconds[1:] for side, seconds in took.items()}
+        ratios = {
+            side: statistics.median(one / other for one, other in zip(times[OURS], times[side]))
+            if side in times
+            else None
+            for side in (DECORD, "baseline")
+        }
+        shares = _shares(file, draws)
+        yield {
+            "clip": name,
+            "pattern": pattern,
+            "ms": statistics.median(times[OURS]) * 1e3,
+            **ratios,
+            "shares": shares,
+        }
+    if tree:
+        tree.close()
+
+
+def _seconds(reader: str, file: Path, indices: Sequence[int]) -> float:
+    began = time.process_time()
+    READERS[reader](str(file), indices)
+    return time.process_time() - began
+
+
+def _can_read(reader: str, file: Path) -> bool:
+    try:
+        READERS[reader](str(file), [0])
+    except Exception:  # decord has errors of its own, or is not installed
+        return False
+    return True
+
+
+def _shares(file: Path, draws: Sequence[Sequence[int]]) -> Dict[str, float]:
+    """The shares of parts in reading: opening with the index, decoding, colours, and all the rest."""
+    seconds = dict.fromkeys((*_PARTS, "total"), 0.0)
+
+    def clocked(part: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            began = time.thread_time()
+            try:
+                return function(*args, **kwargs)
+            finally:
+                seconds[part] += time.thread_time() - began
+
+        return timed
+
+    class Codec:
+        def __init__(self, codec: Any) -> None:
+            vars(self).update(codec=codec, decode=clocked("decode", codec.decode))
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(vars(self)["codec"], name)
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            setattr(vars(self)["codec"], name, value)
+
+    opened, converted = PictureDecoder.__init__, RgbConverter.__call__
+
+    def open_and_watch(self: Any, *args: Any, **kwargs: Any) -> None:
+        opened(self, *args, **kwargs)
+        self._codec = Codec(self._codec)
+
+    decoder: Any = PictureDecoder
+    converter: Any = RgbConverter
+    decoder.__init__, converter.__call__ = clocked("open", open_and_watch), clocked("colour", converted)
+    try:
+        read = clocked("total", READERS[OURS])
+        for indices in draws:
+            read(str(file), indices)
+    finally:
+        decoder.__init__, converter.__call__ = opened, converted
+    shares = {part: seconds[part] / seconds["total"] for part in _PARTS}
+    return {**shares, "other": 1 - sum(shares.values())}
+
+
+def _draws(recipe: Recipe, clip: Path, rounds: int, seed: int) -> List[Dict[str, Any]]:
+    record, request = VideoRecord(str(clip), (0,)), ClipRequest(0, 0)
+    pipelines = {number: Pipeline(*recipe, frame_draws=number) for number in DRAWS}
+    took: Dict[int, List[float]] = {number: [] for number in DRAWS}
+    for turn, name in in_turn(map(str, DRAWS), 3 * rounds, 1):
+        rng = np.random.default_rng((seed, turn + 1))
+        began = time.process_time()
+        with open_video(clip) as reader:
+            pipelines[int(name)](reader, record, [request], [rng])
+        took[int(name)].append(time.process_time() - began)
+    drawn = {}
+    with open_video(clip) as reader:
+        for number, pipeline in pipelines.items():
+            counts = np.zeros(reader.num_frames)
+            for plan in range(_NUM_PLANS):
+                frames = pipeline.plan(reader, record, request, np.random.default_rng((seed, plan))).frames
+                np.add.at(counts, frames, 1)
+            drawn[number] = counts / counts.sum()
+    return [
+        {
+            "draws": number,
+            # means: a clip near a key frame costs a tenth of one far from it
+            "ratio": statistics.mean(took[number][1:]) / statistics.mean(took[1][1:]),
+            "distance": float(np.abs(drawn[number] - drawn[1]).sum() / 2),
+        }
+        for number in DRAWS
+    ]
+
+
+def _scaled(recipe: Recipe, clip: Path, packed: Optional[str], rounds: int, seed: int) -> Dict[str, Any]:
+    assert packed is not None
+    datasets = {
+        name: packed_clip(packed, Pipeline(*recipe, scaled_decode=name == "scaled"), clip)
+        for name in ("whole", "scaled")
+    }
+    took: Dict[str, List[float]] = {name: [] for name in datasets}
+    made: Dict[str, List[np.ndarray]] = {name: [] for name in datasets}
+    for turn, name in in_turn(datasets, 3 * rounds, 1):
+        dataset = datasets[name]
+        (record,) = dataset.records
+        rng = np.random.default_rng((seed, turn + 1))
+        began = time.process_time()
+        with dataset.open(record) as reader:
+            (clips,) = dataset.pipeline(reader, record, [ClipRequest(0, 0)], [rng])
+        took[name].append(time.process_time() - began)
+        made[name].append(clips.pixels)
+    ratios = [whole / scaled for whole, scaled in zip(took["whole"][1:], took["scaled"][1:])]
+    differences = [
+        np.abs(whole.astype(np.int16) - scaled).mean() for whole, scaled in zip(made["whole"], made["scaled"])
+    ]
+    return {"gain": statistics.median(ratios), "difference": float(np.mean(differences))}
