@@ -87,7 +87,9 @@ setup(
             "wheel",
             *TRACKERS["tensorboard"],  # the lightest of them, so that one is tested everywhere
             *REMOTE,
-            "moto[server]",
+            "moto[s3]",
+            "flask",  # of its server, as flask-cors
+            "flask-cors",
             *DASK,
         ],
     },
