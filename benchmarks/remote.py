@@ -47,31 +47,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds this benchmark's options."""
     parser.add_argument("--kind", choices=("http", "s3"), default="http", help="of store (default http)")
     parser.add_argument("--delay-ms", type=count(0), default=20, help="of each request (default 20)")
-    parser.add_argument(
-        "--step-ms", type=count(0), nargs="+", default=(90, 45), help="of a device's step (90 45)"
-    )
-    parser.add_argument("--workers", type=count(0), default=2, help="of the loader (default 2)")
+    parser.add_argument("--step-ms", type=count(0), default=90, help="of a device's step (default 90)")
+    parser.add_argument("--workers", type=count(0), nargs="+", default=(0, 2), help="of the loader (0 2)")
     parser.add_argument("--batch-size", type=count(1), default=8, help="clips of 8 × 112 × 112 (default 8)")
-    parser.add_argument("--videos", type=count(8), default=256, help="of 100 frames (default 256)")
+    parser.add_argument("--videos", type=count(8), default=192, help="of 100 frames (default 192)")
     parser.add_argument("--block-kb", type=count(4), default=256, help="of the cache (default 256)")
-    parser.add_argument("--rounds", type=count(1), default=3, help="rounds of each side (default 3)")
+    parser.add_argument("--rounds", type=count(1), default=5, help="rounds of each side (default 5)")
     add_output_arguments(parser)
 
 
 def main(args: argparse.Namespace) -> None:
     """Runs the benchmark and prints it."""
-    sizes = args.workers, args.batch_size, args.videos, args.rounds, args.block_kb
-    show(run(args.kind, args.delay_ms / 1e3, [each / 1e3 for each in args.step_ms], *sizes), args, table)
+    sizes = args.batch_size, args.videos, args.rounds, args.block_kb
+    show(run(args.kind, args.delay_ms / 1e3, args.step_ms / 1e3, args.workers, *sizes), args, table)
 
 
 def run(
     kind: str = "http",
     delay_sec: float = 0.02,
-    steps_sec: Sequence[float] = (0.09, 0.045),
-    num_workers: int = 2,
+    step_sec: float = 0.09,
+    workers: Sequence[int] = (0, 2),
     batch_size: int = 8,
-    num_videos: int = 256,
-    rounds: int = 3,
+    num_videos: int = 192,
+    rounds: int = 5,
     block_kb: int = 256,
 ) -> Dict[str, Any]:
     """Reads an epoch of the same shards on all sides in turn, as fast as a simulated device takes batches.
@@ -81,7 +79,7 @@ def run(
     ahead; "no prefetch" does so without; "second epoch" is the epoch after "prefetch", with its cache.
 
     Returns:
-        The arguments, "mb" of the set, and "rows", one a time of a step and side, with medians over the
+        The arguments, "mb" of the set, and "rows", one a number of workers and side, with medians over the
         rounds: "clips_per_sec" from the fifth batch on, "spread", its lowest and highest, "ratio" to "local",
         of the same round, "start_sec" until the first batch, "mb_needed" (frames of the clips, and what
         describes them), "mb_fetched", "num_requests".
@@ -92,12 +90,12 @@ def run(
         stack.enter_context(mock.patch.dict(os.environ, store.environment))
         num_bytes = _write_set(folder / "set", num_videos)
         url = store.publish(folder / "set")
-        trial = _Trial(store, folder, url, delay_sec, num_workers, batch_size, block_kb * 2**10)
-        rows = [row for step_sec in steps_sec for row in trial.rows(step_sec, rounds)]
+        trial = _Trial(store, folder, url, delay_sec, step_sec, batch_size, block_kb * 2**10)
+        rows = [row for num_workers in workers for row in trial.rows(num_workers, rounds)]
     return {
         "kind": kind,
         "delay_ms": delay_sec * 1e3,
-        "workers": num_workers,
+        "step_ms": step_sec * 1e3,
         "batch_size": batch_size,
         "num_videos": num_videos,
         "rounds": rounds,
@@ -112,14 +110,14 @@ def table(result: Dict[str, Any]) -> str:
     lines = [
         f"{result['num_videos']} packed videos ({result['mb']:.0f} MB) in a store ({result['kind']}), "
         f"{result['delay_ms']:.0f} ms a request; batches of {result['batch_size']} clips of 8 frames, "
-        f"{result['workers']} workers, blocks of {result['block_kb']} KiB, {result['rounds']} rounds",
-        f"{'step ms':>8}  {'side':<14}{'clips/s':>9}{'spread':>16}{'ratio':>8}{'first s':>9}{'MB needed':>11}"
+        f"{result['step_ms']:.0f} ms a step, blocks of {result['block_kb']} KiB, {result['rounds']} rounds",
+        f"{'workers':>8}  {'side':<14}{'clips/s':>9}{'spread':>16}{'ratio':>8}{'first s':>9}{'MB needed':>11}"
         f"{'MB fetched':>12}{'requests':>10}",
     ]
     for row in result["rows"]:
         spread = "{:.1f} to {:.1f}".format(*row["spread"])
         lines.append(
-            f"{row['step_ms']:>8.0f}  {row['side']:<14}{row['clips_per_sec']:>9.1f}{spread:>16}"
+            f"{row['workers']:>8}  {row['side']:<14}{row['clips_per_sec']:>9.1f}{spread:>16}"
             f"{row['ratio']:>7.2f}x{row['start_sec']:>9.2f}{row['mb_needed']:>11.1f}{row['mb_fetched']:>12.1f}"
             f"{row['num_requests']:>10.0f}"
         )
@@ -152,7 +150,7 @@ class _Trial:
         folder: has the set in `set`, and gets the caches.
         url: of the set.
         delay_sec: of each request.
-        num_workers: of the loader.
+        step_sec: in which the device takes a batch.
         batch_size: clips of a batch.
         block_bytes: of a block of the cache.
     """
@@ -163,32 +161,32 @@ class _Trial:
         folder: Path,
         url: str,
         delay_sec: float,
-        num_workers: int,
+        step_sec: float,
         batch_size: int,
         block_bytes: int,
     ) -> None:
         self._block_bytes = block_bytes
         self._store, self._folder, self._url, self._delay_sec = store, folder, url, delay_sec
-        self._num_workers, self._batch_size = num_workers, batch_size
+        self._step_sec, self._batch_size = step_sec, batch_size
         self._num_caches = 0
 
-    def rows(self, step_sec: float, rounds: int) -> List[Dict[str, Any]]:
+    def rows(self, num_workers: int, rounds: int) -> List[Dict[str, Any]]:
         """A row for each side."""
         found: Dict[str, List[Dict[str, float]]] = {side: [] for side in SIDES}
         for turn, side in in_turn((LOCAL, AHEAD, ASKED), rounds):
-            found[side].append(self._epoch(side, turn, step_sec))
+            found[side].append(self._epoch(side, turn, num_workers))
             if side == AHEAD:  # its cache is there now
-                found[AGAIN].append(self._epoch(AGAIN, turn, step_sec))
+                found[AGAIN].append(self._epoch(AGAIN, turn, num_workers))
         rows = []
         for side in SIDES:
             rates = [each["clips_per_sec"] for each in found[side]]
             row = {name: statistics.median(each[name] for each in found[side]) for name in found[side][0]}
             ratios = [mine / local["clips_per_sec"] for mine, local in zip(rates, found[LOCAL])]
             told = {"ratio": statistics.median(ratios), "spread": [min(rates), max(rates)]}
-            rows.append({"step_ms": step_sec * 1e3, "side": side, **row, **told})
+            rows.append({"workers": num_workers, "side": side, **row, **told})
         return rows
 
-    def _epoch(self, side: str, turn: int, step_sec: float) -> Dict[str, float]:
+    def _epoch(self, side: str, turn: int, num_workers: int) -> Dict[str, float]:
         if side != AGAIN:
             self._num_caches += 1
         cache = self._folder / f"cache{self._num_caches}"
@@ -202,11 +200,11 @@ class _Trial:
         prefetch = PrefetchOptions() if side != ASKED else PrefetchOptions(num_batches=0)
         epoch = int(side == AGAIN)
         times = []
-        with contextlib.closing(ClipLoader(dataset, sampler, self._num_workers, prefetch=prefetch)) as loader:
+        with contextlib.closing(ClipLoader(dataset, sampler, num_workers, prefetch=prefetch)) as loader:
             began = time.perf_counter()
             for _ in loader.epoch(epoch):
                 times.append(time.perf_counter())
-                time.sleep(step_sec)
+                time.sleep(self._step_sec)
         first = min(4, len(times) - 2)
         return {
             "clips_per_sec": (len(times) - 1 - first) * self._batch_size / (times[-1] - times[first]),

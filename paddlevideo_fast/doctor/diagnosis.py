@@ -17,7 +17,7 @@ import contextlib
 import itertools
 import os
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import paddle
 
@@ -31,6 +31,7 @@ from paddlevideo_fast.doctor.reading import (
     time_transport,
 )
 from paddlevideo_fast.doctor.report import WORTH_IT, summary
+from paddlevideo_fast.doctor.store import needs_of, time_store
 from paddlevideo_fast.doctor.timing import (
     StepTimes,
     SyntheticLoader,
@@ -40,12 +41,15 @@ from paddlevideo_fast.doctor.timing import (
     time_training_stages,
 )
 from paddlevideo_fast.engine import MixedPrecision, Precision
-from paddlevideo_fast.errors import PaddleVideoFastError
-from paddlevideo_fast.loader.dataset import ClipDataset, VideoDecoder
+from paddlevideo_fast.errors import PaddleVideoFastError, VideoDecodeError
+from paddlevideo_fast.loader import ClipRequest
+from paddlevideo_fast.loader.dataset import ClipDataset, PackedFrameDataset, VideoDecoder
 from paddlevideo_fast.loader.request import together
 from paddlevideo_fast.machine import num_cores
+from paddlevideo_fast.storage import is_url
 
 _MAX_CLIPS = 64
+_MAX_FETCHED = 2000  # videos, to measure a store
 _TRIAL_STEPS, _TRIAL_SEC = 5, 6.0
 _MOSTLY, _SOME = 0.5, 0.1
 
@@ -166,7 +170,9 @@ def examine(cfg: Config, steps: int = 20, progress: Callable[[str], None] = prin
     batches = loader.batch_sampler.batches(epoch=1)
     videos = ([batch[place] for place in places] for batch in batches for places in together(batch))
     num_videos = -(-_MAX_CLIPS // parts.split.dataset.clips_per_video)
-    reading = time_reading(parts.split.dataset, list(itertools.islice(videos, num_videos)))
+    timed = list(itertools.islice(videos, num_videos))
+    _fetch(parts.split.dataset, timed)
+    reading = time_reading(parts.split.dataset, timed)
     transport_sec = time_transport(reading.clip_shape, batch_size)
     progress(f"training {steps} steps on made-up batches")
     made_up = SyntheticLoader(batch_size, reading.clip_shape, parts.model)
@@ -182,7 +188,11 @@ def examine(cfg: Config, steps: int = 20, progress: Callable[[str], None] = prin
         num_cores=num_cores(),
     )
     run = Run(parts, cost, reading, batch_size)
-    found = sorted(remedies(run, progress), key=lambda remedy: -(remedy.gain or 0.0))
+    store = _store(
+        run, [*timed, *itertools.islice(videos, _MAX_FETCHED)], clips_a_step / cost.step_sec, progress
+    )
+    tried = itertools.chain(remedies(run, progress), _cached(run, store, real.clips_per_sec))
+    found = sorted(tried, key=lambda remedy: -(remedy.gain or 0.0))
     sent_sec = cost.transport_sec if cost.num_workers else 0.0
     result: Dict[str, Any] = {
         **_circumstances(cfg, run),
@@ -194,11 +204,45 @@ def examine(cfg: Config, steps: int = 20, progress: Callable[[str], None] = prin
         },
         "augment_sec": _times(clips_a_step, reading.augment_steps),
         "model": {**asdict(cost), "step_sec": cost.step_sec},
+        "store": store,
         "remedies": [{**asdict(remedy), "helps": remedy.helps} for remedy in found],
     }
     result["limit"] = limit(result)
     result["summary"] = summary(result)
     return result
+
+
+def _fetch(dataset: ClipDataset, videos: Sequence[List[ClipRequest]]) -> None:
+    """Has what clips are read from in the cache, so that the reader is timed and not the store."""
+    for requests in videos if dataset.is_remote else ():
+        with contextlib.suppress(VideoDecodeError):  # the reader tells
+            dataset.fetch(requests)
+
+
+def _store(
+    run: Run, videos: Sequence[List[ClipRequest]], clips_per_sec: float, progress: Callable[[str], None]
+) -> Optional[Dict[str, Optional[float]]]:
+    """What the run needs of the store that its clips come from; None: they are here, or no packed frames."""
+    dataset, storage = run.dataset, run.parts.spec.storage
+    if not (isinstance(dataset, PackedFrameDataset) and is_url(dataset.shards[0].path)):
+        return None
+    progress("fetching clips from the store")
+    speed = time_store(dataset, videos)
+    return needs_of(speed, clips_per_sec, storage.cache_gb if storage.cache_dir else None)
+
+
+def _cached(
+    run: Run, store: Optional[Mapping[str, Optional[float]]], clips_per_sec: float
+) -> Iterator[Remedy]:
+    """What a cache, or the prefetch into it, would gain in the first epoch."""
+    storage = run.parts.spec.storage
+    if store is None or (storage.cache_dir and storage.prefetch):
+        return
+    gain = (store["first_epoch_clips_per_sec"] or 0.0) / clips_per_sec
+    how = (
+        "-o STORAGE.cache_dir=a folder on a local disk" if not storage.cache_dir else "-o STORAGE.prefetch=16"
+    )
+    yield Remedy("fetching ahead", gain, "model", how)
 
 
 def _circumstances(cfg: Config, run: Run) -> Dict[str, Any]:
