@@ -320,17 +320,19 @@ class DiskBlocks:
         """A block that is here, through a map."""
         digest, size = self._digest(file, number), _size_of(file, number, self.block_bytes)
         path = self._path(digest)
-        now = time.monotonic()
         kept = self._maps.get(digest)
         if kept is not None:
-            if now - kept[1] > _TOUCH_SEC:
-                self._keep(path, digest, kept[0], now)
+            self._keep(path, digest, *kept)
             return kept[0]
         try:
-            with open(path, "rb") as block:
-                if os.fstat(block.fileno()).st_size != size + TRAILER.size:
+            handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                told = os.fstat(handle)
+                if told.st_size != size + TRAILER.size:
                     raise ValueError
-                mapped = memoryview(mmap.mmap(block.fileno(), 0, access=mmap.ACCESS_READ))
+                mapped = memoryview(mmap.mmap(handle, told.st_size, access=mmap.ACCESS_READ))
+            finally:
+                os.close(handle)
         except OSError:
             return None
         except ValueError:
@@ -345,13 +347,17 @@ class DiskBlocks:
                 self._checked.clear()
             self._checked[digest] = nonce
         view = mapped[:size]
-        self._keep(path, digest, view, now)
+        self._keep(path, digest, view, told.st_mtime)
         return view
 
-    def _keep(self, path: str, digest: str, view: memoryview, now: float) -> None:
-        with contextlib.suppress(OSError):  # it may be gone; the map stays
-            os.utime(path)
-        self._maps[digest] = view, now
+    def _keep(self, path: str, digest: str, view: memoryview, used_at: float) -> None:
+        """Keeps a map that is in use, and marks its file as used, unless it was so moments ago."""
+        now = time.time()
+        if abs(now - used_at) > _TOUCH_SEC:
+            used_at = now
+            with contextlib.suppress(OSError):  # it may be gone; the map stays
+                os.utime(path)
+        self._maps[digest] = view, used_at
         with contextlib.suppress(KeyError):
             self._maps.move_to_end(digest)
             while len(self._maps) > _MAX_MAPS:
@@ -496,7 +502,7 @@ class DiskBlocks:
         return hashlib.blake2b(what.encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
 
     def _path(self, digest: str) -> str:
-        return os.path.join(self.folder, digest[:2], digest)
+        return f"{self.folder}/{digest[:2]}/{digest}"
 
 
 class _Ledger:
@@ -610,8 +616,10 @@ def _cut(blocks: Dict[int, memoryview], offset: int, size: int, block_bytes: int
     start = offset - first * block_bytes
     if first == last:
         return blocks[first][start : start + size]
-    joined = b"".join(blocks[number] for number in range(first, last + 1))
-    return memoryview(joined)[start : start + size]
+    pieces = [blocks[number] for number in range(first, last + 1)]
+    pieces[0] = pieces[0][start:]
+    pieces[-1] = pieces[-1][: offset + size - last * block_bytes]
+    return memoryview(b"".join(pieces))
 
 
 def _size_of(file: RemoteFile, number: int, block_bytes: int) -> int:

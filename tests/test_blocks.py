@@ -141,7 +141,7 @@ def test_an_object_that_changes_is_never_mixed(url, use, http_store):
 
 
 def test_the_least_recently_used_go_first(url, use, http_store, monkeypatch):
-    monkeypatch.setattr(blocks, "_TOUCH_SEC", 0.0)
+    monkeypatch.setattr(blocks, "_TOUCH_SEC", -1.0)
     cache = use(4 * STORED)
     file = RemoteFile(url)
     for number in (0, 1, 2, 3, 0, 4, 0, 5):
