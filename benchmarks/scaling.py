@@ -15,12 +15,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
+from paddlevideo_fast.blocks import BLOCK_BYTES
 from paddlevideo_fast.config.types import PositiveInt, Range, arguments_of, mismatches
 from paddlevideo_fast.config.yaml_source import parse
 from paddlevideo_fast.errors import ConfigError, PaddleVideoFastError
 
 MAX_DEVICES = 1536
 BUCKET_BYTES = 25 * 2**20  # comm_buffer_size of paddle.DataParallel
+_REQUESTS_AT_ONCE = 32  # of a process that fetches ahead
 BACKWARD_SHARE = 2 / 3  # two products for each one of the forward pass: by the weights, by the input
 
 
@@ -127,6 +129,9 @@ class Cluster:
         network_latency_us: latency from node to node.
         storage_gb_per_sec: speed at which a node reads its data.
         cores_per_node: CPU cores of a node that read clips.
+        store_gb_per_sec: speed at which a node reads from the object store that has its data, while the cache
+            of the node is empty; None: they lie on its own storage.
+        store_latency_ms: of a request to the store.
         source: where these numbers come from.
     """
 
@@ -138,6 +143,8 @@ class Cluster:
     cores_per_node: PositiveInt
     network_gb_per_sec: Optional[Positive] = None
     network_latency_us: Optional[Positive] = None
+    store_gb_per_sec: Optional[Positive] = None
+    store_latency_ms: Positive = 20.0
     source: str = "given"
 
     def devices(self, count: int) -> Devices:
@@ -183,6 +190,7 @@ class Workload:
         clip_bytes: size of a stored clip.
         read_sec: time in which a core decodes and resamples a clip.
         source: where the step time comes from.
+        num_frames: of a clip; each is a request to a store.
     """
 
     name: str
@@ -192,6 +200,7 @@ class Workload:
     clip_bytes: float
     read_sec: float
     source: str
+    num_frames: int = 8
 
     @property
     def gradient_bytes(self) -> int:
@@ -248,9 +257,20 @@ def predict(workload: Workload, cluster: Cluster, count: int, variant: str) -> D
 
 
 def node_reading_rate(workload: Workload, cluster: Cluster) -> float:
-    """Clips a second that the storage and the cores of a node can deliver."""
+    """Clips a second that the storage, the cores and the store of a node can deliver.
+
+    A frame of a clip is a request to the store for the blocks that it lies in, which hold a block more than
+    the frame on average. The process of each device makes so many requests at a time that latency and
+    bandwidth limit the node one by one.
+    """
     stored = cluster.storage_gb_per_sec * 1e9 / workload.clip_bytes
-    return min(stored, cluster.cores_per_node / workload.read_sec)
+    rates = [stored, cluster.cores_per_node / workload.read_sec]
+    if cluster.store_gb_per_sec is not None:
+        fetched_bytes = workload.clip_bytes + workload.num_frames * BLOCK_BYTES
+        waited_sec = workload.num_frames * cluster.store_latency_ms * 1e-3
+        rates.append(cluster.store_gb_per_sec * 1e9 / fetched_bytes)
+        rates.append(cluster.devices_per_node * _REQUESTS_AT_ONCE / waited_sec)
+    return min(rates)
 
 
 def make_report(workloads: Sequence[Workload], cluster: Cluster, counts: Sequence[int]) -> Dict[str, Any]:

@@ -96,6 +96,7 @@ def _workload(cfg: Config, options: ScalingOptions) -> Workload:
         num_frames * FRAME_BYTES,
         num_frames * FRAME_SEC,
         source,
+        num_frames,
     )
 
 

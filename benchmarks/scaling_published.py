@@ -80,6 +80,7 @@ def published_workloads() -> List[Workload]:
             clip_bytes=num_frames * FRAME_BYTES,
             read_sec=num_frames * FRAME_SEC,
             source="published" if macs == tsm_macs else "assumed, from multiply-adds",
+            num_frames=num_frames,
         )
         for name, num_parameters, macs, num_frames in _NETWORKS
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -205,6 +206,16 @@ def test_a_cluster_from_a_file(scaling, config, tmp_path):
     assert point["nodes"] == 2
     assert point["ring"]["clips_per_sec"] == pytest.approx(2 * 8 / 0.08)  # the cores of two nodes
     assert "*: limited by reading" in scaling(*given, "--devices", "8", "--read-ms", "80")[1]
+
+
+def test_a_store_limits_by_bandwidth_and_by_latency():
+    near = dataclasses.replace(SMALL, store_gb_per_sec=0.4, store_latency_ms=1e-6)
+    block = 2**18  # each of 8 frames brings one along
+    assert node_reading_rate(WORK, near) == pytest.approx(0.4e9 / (1e6 + 8 * block))
+    far = dataclasses.replace(SMALL, store_gb_per_sec=1e6, store_latency_ms=2000.0)
+    assert node_reading_rate(WORK, far) == pytest.approx(2 * 32 / (8 * 2.0))
+    plenty = dataclasses.replace(SMALL, store_gb_per_sec=1e6, store_latency_ms=1e-6)
+    assert node_reading_rate(WORK, plenty) == node_reading_rate(WORK, SMALL)
 
 
 @pytest.mark.parametrize(
