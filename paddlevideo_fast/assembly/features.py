@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
+import uuid
+import zipfile
+import zlib
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, NamedTuple, Tuple
+from threading import Lock
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 import numpy as np
 import paddle
@@ -15,26 +20,25 @@ from tqdm import tqdm
 from paddlevideo_fast.assembly.consistency import check_sections
 from paddlevideo_fast.assembly.data import Split, data_identity, make_split
 from paddlevideo_fast.assembly.environment import check_environment, make_precision
-from paddlevideo_fast.config import Config, RunSpec
+from paddlevideo_fast.assembly.feature_blocks import Block, Network, Rows
+from paddlevideo_fast.config import Config, RunSpec, load_config
 from paddlevideo_fast.config.settings import SplitName
-from paddlevideo_fast.engine import Distribution, Precision
+from paddlevideo_fast.engine import Distribution
 from paddlevideo_fast.engine.checkpoint import writing
-from paddlevideo_fast.engine.prefetch import to_device
 from paddlevideo_fast.errors import FeatureError
 from paddlevideo_fast.files import whole
-from paddlevideo_fast.loader.batches import ClipBatchSampler
-from paddlevideo_fast.loader.clip_loader import ClipLoader
-from paddlevideo_fast.loader.collate import Batch
 from paddlevideo_fast.loader.features import FeatureIndex, FeatureLoader, FeatureWriter, StoredFeatures
-from paddlevideo_fast.loader.request import ClipRequest
-from paddlevideo_fast.locks import only_writer
+from paddlevideo_fast.loader.incidents import Incident
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.modeling import build_model, load_weights
 from paddlevideo_fast.modeling.features import HeadOnly, PooledFeatures, backbone_digest, require_head
+from paddlevideo_fast.preparation.executor import LOCAL, Engine, located
+from paddlevideo_fast.preparation.work import Work
 
 logger = get_logger(__name__)
 
 _BACKBONE = "backbone.pdparams"
+_CONFIG = ".config.yaml"  # for the workers of a cluster
 _WEIGHTS = "the SHA-256 of the backbone"
 # what decides only how often a record is drawn, or where its list lies; the records themselves are compared
 _NO_MATTER = ("file_path", "data_prefix", "num_retries", "sampler", "clips_per_video")
@@ -58,7 +62,11 @@ class ComputedFeatures(NamedTuple):
 
 
 def compute_features(
-    cfg: Config, output: Path, num_copies: int = 1, show_progress: bool = False
+    cfg: Config,
+    output: Path,
+    num_copies: int = 1,
+    show_progress: bool = False,
+    work: Optional[Work] = None,
 ) -> List[ComputedFeatures]:
     """Computes the features of DATASET.train and, where there is one, DATASET.valid.
 
@@ -70,6 +78,11 @@ def compute_features(
         output: the folder; it gets one folder for each part of the data.
         num_copies: differently augmented copies of each training clip.
         show_progress: draws a bar; for a terminal.
+        work: where it is done, and which share of it; None: all of it, by this process and the workers of
+            its loaders.
+
+    Returns:
+        What is computed; nothing where a share of it is done.
 
     Raises:
         PaddleVideoFastError: as its message says.
@@ -88,17 +101,22 @@ def compute_features(
         model = _with_weights(spec)
         pooled = PooledFeatures(model)
         pooled.eval()
-        with only_writer(output):
-            digest, work = backbone_digest(model), []
+        work = work or Work(Engine())
+        folders = [output / name for name in names]
+        with work.writing(output, "features", folders=folders):
+            digest, parts = backbone_digest(model), []
             for name in names:
                 split = make_split(spec, name, model.layout, Distribution(), output)
                 copies = num_copies if name == "train" else 1
                 index = _index(spec, split, name, output / name, copies, digest)
-                work.append((name, split, FeatureWriter(output / name, index)))
+                parts.append((name, split, FeatureWriter(output / name, index)))
             _keep_backbone(model, output)
-            for name, split, writer in work:
+            for name, split, writer in parts:
                 if not writer.index.is_complete:
-                    _fill(writer, spec, split, name, pooled, precision, show_progress)
+                    network = Network(spec, split, name, pooled, precision, writer.index.num_copies)
+                    _fill(writer, network, work, show_progress)
+            if not work.is_whole:
+                return []
             return [_summary(StoredFeatures(output / name)) for name in names]
 
 
@@ -215,73 +233,184 @@ def _index(
     return found
 
 
-def _fill(
-    writer: FeatureWriter,
-    spec: RunSpec,
-    split: Split,
-    name: SplitName,
-    pooled: PooledFeatures,
-    precision: Precision,
-    show_progress: bool,
-) -> None:
-    index, dataset = writer.index, split.dataset
-    dataset.num_attempts = 1  # no other record takes the place of one that does not decode
-    views = 1 if name == "train" else dataset.num_views
-    batch_size = spec.data.batch_size_of(name)
-    sampler = ClipBatchSampler(
-        len(dataset), batch_size, shuffle=False, drop_last=False, seed=spec.run.seed, num_views=views
-    )
-    loader = ClipLoader(dataset, sampler, spec.data.num_workers_of(name))
+def _fill(writer: FeatureWriter, network: Network, work: Work, show_progress: bool) -> None:
+    """Computes what is not there, or a share of it in files of their own, or puts such files together."""
+    index, bad = writer.index, network.split.bad_samples
+    if index.num_done:
+        logger.info("%s: %d of %d features are there", writer.folder, index.num_done, index.num_rows)
+    if not work.is_whole:
+        try:
+            _compute_share(writer, network, work)
+        finally:
+            network.close()
+        return
+    elsewhere = work.engine.scheduler != LOCAL
     bar = tqdm(
         total=index.num_rows,
         initial=index.num_done,
-        desc=f"features of {name}",
+        desc=f"features of {network.name}",
         unit="clip",
-        disable=not show_progress,
+        disable=not show_progress or elsewhere,
     )
-    if index.num_done:
-        logger.info("%s: %d of %d features are there", writer.folder, index.num_done, index.num_rows)
+    if work.merges:
+        source = _of_shares(writer, network)
+    elif elsewhere:
+        source = _from_workers(writer, network, work)
+    else:
+        blocks = network.rest(index.num_done)
+        source = itertools.chain.from_iterable(map(network.compute, blocks))
     try:
-        for first_row, requests, batch in _batches(loader, index, dataset.num_crops):
-            split.bad_samples.add(batch.incidents)
-            rows, values = np.empty(0, np.int64), np.empty(0, np.float32)
-            if len(batch):
-                with paddle.no_grad():
-                    given: Any = precision.forward(pooled, split.preprocess(batch.clips))
-                values = given.astype("float32").numpy()
-                rows = first_row + batch.ids * views * dataset.num_crops + batch.views
-            begin = first_row + (requests[0].index * views + requests[0].view) * dataset.num_crops
-            stop = begin + len(requests) * dataset.num_crops
-            causes = {incident.path: incident.cause for incident in batch.incidents}
-            failed = {
-                row: _failure(dataset.records, (row - first_row) // (views * dataset.num_crops), causes)
-                for row in sorted(set(range(begin, stop)) - set(rows.tolist()))
-            }
-            writer.add(stop, rows, values, batch.labels, failed)
-            bar.update(stop - bar.n)
+        for found in source:
+            bad.add(found.incidents)
+            writer.add(*found[:5])
+            bar.update(found.stop - bar.n)
     finally:
         bar.close()
-        loader.close()
+        network.close()
         writer.close()
+    for file in _share_files(writer):
+        file.unlink()
 
 
-def _batches(
-    loader: ClipLoader, index: FeatureIndex, num_crops: int
-) -> Iterator[Tuple[int, List[ClipRequest], Batch]]:
-    """Each batch that is not done, with its requests and the first row of its copy."""
-    rows_of_copy = index.num_rows // index.num_copies
-    done_copies, rest = divmod(index.num_done, rows_of_copy)
-    start = rest // (loader.batch_sampler.batch_size * num_crops)
-    for copy in range(done_copies, index.num_copies):
-        requests = loader.batch_sampler.batches(copy, start)
-        batches = to_device(loader.epoch(copy, start))
-        yield from zip(itertools.repeat(copy * rows_of_copy), requests, batches)
-        start = 0
+# --- by several machines
 
 
-def _failure(records: Any, index: int, causes: Dict[str, str]) -> Tuple[str, str]:
-    path = records[index].path
-    return path, causes.get(path, "it does not decode")
+_NUM_BATCHES = 8  # that a worker gets at a time, or that a file of a share has the features of
+_ONE_AT_A_TIME = Lock()  # a network computes for one thread of a worker
+_LAST: Dict[Any, Network] = {}  # the network of a worker
+
+
+class _Task(NamedTuple):
+    """A block for a worker on another machine.
+
+    Attributes:
+        working: folder that relative paths of the config start from.
+        output: of the features.
+        name: of the part of the data.
+        num_copies: of each clip.
+        digest: of the backbone.
+        run: tells the runs of a client apart.
+        block: to compute.
+    """
+
+    working: str
+    output: str
+    name: SplitName
+    num_copies: int
+    digest: str
+    run: str
+    block: Block
+
+
+def _from_workers(writer: FeatureWriter, network: Network, work: Work) -> Iterator[Rows]:
+    """The rows that are missing, in their order, computed by the workers of a cluster."""
+    output = Path(located(writer.folder.parent))
+    network.config.save(output / _CONFIG)
+    run, digest = uuid.uuid4().hex, writer.index.recipe[_WEIGHTS]
+    tasks = [
+        _Task(os.getcwd(), str(output), network.name, network.num_copies, digest, run, block)
+        for block in network.rest(writer.index.num_done, _NUM_BATCHES)
+    ]
+    try:
+        for found in work.run(_compute_block, tasks, f"blocks of {network.name}", [os.getcwd()]):
+            yield from found
+    finally:
+        (output / _CONFIG).unlink(missing_ok=True)
+
+
+def _compute_block(task: _Task) -> List[Rows]:
+    """Computes a block with the network of this process, which is built for the first block of a run."""
+    with _ONE_AT_A_TIME:
+        before = os.getcwd()
+        os.chdir(task.working)
+        try:
+            key = task._replace(block=None)  # type: ignore[arg-type]
+            if key not in _LAST:
+                _LAST.clear()
+                _LAST[key] = _network_of(task)
+            return list(_LAST[key].compute(task.block))
+        finally:
+            os.chdir(before)
+
+
+def _network_of(task: _Task) -> Network:
+    output = Path(task.output)
+    spec = RunSpec.of(load_config(output / _CONFIG))
+    model = build_model(spec.model, load_pretrained=False)
+    load_weights(model.backbone, output / _BACKBONE, strict=True)
+    if backbone_digest(model) != task.digest:
+        raise FeatureError(f"{output / _BACKBONE}: is not the backbone of this run")
+    pooled = PooledFeatures(model)
+    pooled.eval()
+    split = make_split(spec, task.name, model.layout, Distribution())
+    return Network(spec, split, task.name, pooled, make_precision(spec), task.num_copies, num_workers=0)
+
+
+def _compute_share(writer: FeatureWriter, network: Network, work: Work) -> None:
+    """Computes this job's blocks; each gives a file that appears whole."""
+    blocks = network.rest(0, _NUM_BATCHES)
+    mine = [(block, _share_file(writer, block)) for block in work.mine(blocks)]
+    missing = [(block, file) for block, file in mine if not file.exists()]
+    for place, (block, file) in enumerate(missing, 1):
+        found = list(network.compute(block))
+        some = [one for one in found if len(one.rows)]
+        arrays: Any = {
+            name: np.concatenate([getattr(one, name) for one in some]) if some else np.empty(0)
+            for name in ("rows", "features", "labels")
+        }
+        failed = [[row, *why] for one in found for row, why in one.failed.items()]
+        text = json.dumps([found[-1].stop, failed, [incident for one in found for incident in one.incidents]])
+        with whole(file) as partial, open(partial, "wb") as opened:
+            np.savez(opened, text=np.frombuffer(text.encode(), np.uint8), **arrays)
+        logger.info("%s: block %d of %d of this share", writer.folder, place, len(missing))
+    share = work.share
+    assert share is not None
+    logger.info(
+        "%s: share %d/%d is done; when all are, run the same command with --merge in place of --shard",
+        writer.folder,
+        *share,
+    )
+
+
+def _of_shares(writer: FeatureWriter, network: Network) -> Iterator[Rows]:
+    """The rows that jobs have computed, in their order.
+
+    Raises:
+        FeatureError: some are missing, or a file is damaged.
+    """
+    files = [_share_file(writer, block) for block in network.rest(0, _NUM_BATCHES)]
+    missing = sum(not file.exists() for file in files)
+    if missing:
+        raise FeatureError(
+            f"--merge: {missing} of {len(files)} blocks of {writer.folder} are missing: wait for the end of "
+            "all --shard jobs, and start again what was stopped"
+        )
+    for file in files:
+        try:
+            with np.load(file, allow_pickle=False) as arrays:
+                stop, failed, incidents = json.loads(arrays["text"].tobytes())
+                rows, features, labels = (arrays[name] for name in ("rows", "features", "labels"))
+        except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+            raise FeatureError(
+                f"{file}: cannot be read: {error}; remove it, and run its share again"
+            ) from error
+        causes = {int(row): (path, cause) for row, path, cause in failed}
+        yield Rows(stop, rows, features, labels, causes, [Incident(*one) for one in incidents])
+
+
+def _share_file(writer: FeatureWriter, block: Block) -> Path:
+    """Where a share stores a block; the name tells what it is computed from."""
+    return writer.folder / f"{_share_prefix(writer)}{block.copy}-{block.first:08d}.npz"
+
+
+def _share_files(writer: FeatureWriter) -> List[Path]:
+    return sorted(writer.folder.glob(f"{_share_prefix(writer)}*"))
+
+
+def _share_prefix(writer: FeatureWriter) -> str:
+    index = writer.index
+    made_from = json.dumps([index.recipe, index.num_rows, index.num_copies], sort_keys=True)
+    return f".share-{zlib.crc32(made_from.encode()):08x}-"
 
 
 def _summary(stored: StoredFeatures) -> ComputedFeatures:

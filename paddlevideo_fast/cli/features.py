@@ -5,6 +5,9 @@ A head is then trained on them in minutes; its checkpoints hold the whole networ
     paddlevideo-fast features -c my_set/config.yaml -w weights.pdparams --output features
     paddlevideo-fast train -c my_set/config.yaml -o features=features --validate
 
+The clips may be shared out: --scheduler has a Dask cluster compute them, and jobs of an array compute a share
+each with --shard, which --merge puts together.
+
 What is computed stays: after a stop, the same command goes on. Features of other weights, another list or
 another pipeline are refused. Exit code: 0, all features are there; 1, some videos do not decode and are
 named; 2, wrong input.
@@ -28,6 +31,8 @@ from paddlevideo_fast.cli.command import (
 from paddlevideo_fast.config.load import load_config
 from paddlevideo_fast.errors import EXIT_FAILURES
 from paddlevideo_fast.log import setup_logging
+from paddlevideo_fast.preparation.flags import add_place
+from paddlevideo_fast.preparation.work import Work
 from paddlevideo_fast.process import prepare_process
 
 
@@ -45,6 +50,7 @@ def build_parser() -> argparse.ArgumentParser:
         default=1,
         help="differently augmented copies of each training clip (default 1)",
     )
+    add_place(parser)
     return parser
 
 
@@ -60,7 +66,8 @@ def _run(args: argparse.Namespace) -> int:
         from paddlevideo_fast.assembly.features import compute_features
     cfg = load_config(args.config, overrides)
     setup_logging(cfg.get("log_level", "INFO"))
-    found = compute_features(cfg, args.output, args.views, show_progress=sys.stdout.isatty())
+    work = Work.of(args)
+    found = compute_features(cfg, args.output, args.views, show_progress=sys.stdout.isatty(), work=work)
     for part in found:
         shape, failed = list(part.shape), f", {part.num_failed} failed" if part.num_failed else ""
         print(f"{part.folder}: {part.num_rows} features of {shape}{failed}")

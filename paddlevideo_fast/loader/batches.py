@@ -261,6 +261,10 @@ class EpochBatches(Sequence[List[ClipRequest]]):
         start, end, shape = self._spans[number]
         return self._sampler.requests(self._epoch, self._order[start:end], shape)
 
+    def first(self, num_batches: Optional[int]) -> EpochBatches:
+        """The first batches, all for None."""
+        return EpochBatches(self._sampler, self._epoch, self._order, self._spans[:num_batches])
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and list(self) == list(other)
 

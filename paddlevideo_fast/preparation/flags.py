@@ -135,6 +135,12 @@ _SHARED: Dict[str, Dict[str, Any]] = {
 }
 
 
+def add_place(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags that say where, and which share of, the work of a command is done."""
+    for name in ("--scheduler", "--shard", "--merge"):
+        parser.add_argument(name, **_SHARED[name])
+
+
 class _Help(argparse.RawDescriptionHelpFormatter):
     """Shows each flag by its first name alone."""
 
@@ -183,8 +189,7 @@ class ToolParser(argparse.ArgumentParser):
     def add_work(self, *older: str) -> None:
         """Adds the flags that `Work.of` reads; `older` are other names of --workers."""
         self.add("--workers", *older, default=None)
-        for name in ("--scheduler", "--shard", "--merge"):
-            self.add(name)
+        add_place(self)
 
     def say_older(self, **names: str) -> None:
         """Lists older names in the help, each with what to write today."""

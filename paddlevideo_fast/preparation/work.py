@@ -82,10 +82,11 @@ class Work:
         """What the flags of a tool say."""
         if args.shard and args.merge:
             raise ToolError("give either --shard, to do a share of the work, or --merge, to put all together")
-        if args.workers is not None and (args.scheduler != LOCAL or args.merge):
+        workers = getattr(args, "workers", None)  # the readers of features are those of the config
+        if workers is not None and (args.scheduler != LOCAL or args.merge):
             reason = "--merge does no work" if args.merge else f"the workers of {args.scheduler} do the work"
             print(f"warning: --workers has no effect: {reason}", file=sys.stderr)
-        workers = num_cores() if args.workers is None else args.workers
+        workers = num_cores() if workers is None else workers
         return cls(Engine(workers, args.scheduler), args.shard, args.merge)
 
     @property
@@ -126,6 +127,12 @@ class Work:
                 self._sweep(there)
                 for journal in self._all_journals():
                     journal.unlink()
+
+    def run(
+        self, function: Callable[[Any], Any], tasks: Sequence[Any], what: str, folders: Sequence[str]
+    ) -> Iterator[Any]:
+        """Does tasks and yields their results in their order; `folders` are what they read, see `run_all`."""
+        return run_all(function, tasks, self.engine, what, Site(self._lock, folders))
 
     def results(
         self,
