@@ -245,6 +245,23 @@ def _saving(word: Word) -> List[List[str]]:
     ]
 
 
+def _many_tasks(word: Word) -> List[List[str]]:
+    found = load("many_tasks")
+    return [
+        [word("task"), word("where"), word("ms a task"), word("time / process pool")],
+        *(
+            [
+                word(row["task"]),
+                word(side),
+                f"{1000 * one['sec'] / found['tasks']:.2f}",
+                f"{one['ratio']:.2f}",
+            ]
+            for row in found["rows"]
+            for side, one in row["sides"].items()
+        ),
+    ]
+
+
 def _run_ahead(word: Word) -> List[List[str]]:
     found = load("run_ahead")
     return [
@@ -679,6 +696,7 @@ TABLES: Mapping[str, Table] = {
     "multigrid": _multigrid,
     "trainer": _trainer,
     "saving": _saving,
+    "many_tasks": _many_tasks,
     "run_ahead": _run_ahead,
     "finetuning": _finetuning,
     "features": _features,

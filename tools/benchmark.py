@@ -23,6 +23,7 @@ BENCHMARKS = {
     "live": "a simulated camera: delay of predictions, memory, dropped frames",
     "finetuning": "a training step with frozen and with recomputed stages: time and memory",
     "masking": "a step of VideoMAE's pre-training with hidden tokens, against one that computes all tokens",
+    "many_tasks": "a thousand short tasks on a Dask cluster on this machine, and in a pool of processes",
     "multigrid_training": "multigrid against plain training: top-1, time and curves of real runs",
     "features": "an epoch of a head on stored features, and through the network with a frozen backbone",
     "on_gpu": "what the README claims for GPUs, all in turn, into files named after the device",

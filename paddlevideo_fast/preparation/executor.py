@@ -45,6 +45,7 @@ from paddlevideo_fast.registry import did_you_mean
 LOCAL = "local"
 
 _BATCH_SEC = 0.5
+_LEAST_BATCH_SEC = 0.05  # towards the end
 _POLL_SEC = 1.0
 _CONNECT_SEC = 20
 _PATIENCE_SEC = 10.0  # until a file that one machine has written must be seen by another
@@ -170,8 +171,9 @@ def _completed(pool: _Pool, function: Callable, tasks: Sequence[Any]) -> Iterato
             if error:
                 raise error
             task_sec = max(spent_sec / len(batch), 1e-6, task_sec / 2)
-            rest = -(-(len(tasks) - first) // (2 * pool.num_slots))  # so that all end at about one time
-            size = max(1, min(int(_BATCH_SEC / task_sec), 4 * len(batch), rest))
+            rest = (len(tasks) - first) // (2 * pool.num_slots)  # so that all end at about one time
+            least, most = (int(sec / task_sec) for sec in (_LEAST_BATCH_SEC, _BATCH_SEC))
+            size = max(1, min(most, 4 * len(batch), max(rest, least)))
         pool.watch()
 
 
