@@ -465,7 +465,8 @@ class DiskBlocks:
         self._full_until = time.monotonic() + _FULL_SEC
         if ledger is None or ledger.mark_full():
             reason = error.strerror or error
-            text = f"{self.folder}: blocks of remote files are fetched and not kept: {reason}; see STORAGE"
+            text = f"blocks of remote files are fetched and not kept: {reason}"
+            text = f"{self.folder}: {text}; free its disk, or choose another STORAGE.cache_dir"
             warn_once(get_logger(), text)
 
     @contextlib.contextmanager

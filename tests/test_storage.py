@@ -19,7 +19,7 @@ from paddlevideo_fast.errors import (
 )
 
 CONTENT = bytes(range(256)) * 40
-SHORT = storage.Patience(timeout_sec=0.5, num_attempts=3, away_sec=1.0, first_pause_sec=0.02)
+SHORT = storage.Patience(timeout_sec=2.0, num_attempts=3, away_sec=1.0, first_pause_sec=0.02)
 
 
 @pytest.fixture(autouse=True)
@@ -98,7 +98,7 @@ def test_a_store_that_is_away(store, url):
     storage.stat(url)
     store.fault("error")
     with pytest.raises(
-        StoreAwayError, match=r"the store is away: no answer for [12] s \(the store answers 500\)"
+        StoreAwayError, match=r"the store is away: no answer for \d s \(the store answers 500\)"
     ):
         storage.read_range(url, 1, 5000)
 

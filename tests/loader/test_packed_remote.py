@@ -27,7 +27,7 @@ def _as_before(monkeypatch, tmp_path):
     monkeypatch.setattr(blocks, "_kept", blocks.DiskBlocks(tmp_path / "cache", 2**24, 2**14))
     monkeypatch.setattr(blocks, "_memory", blocks.MemoryBlocks())
     monkeypatch.setattr(storage, "_stores", {})
-    monkeypatch.setattr(storage, "_patience", storage.Patience(1.0, 3, 2.0, 0.02))
+    monkeypatch.setattr(storage, "_patience", storage.Patience(10.0, 3, 3.0, 0.02))
 
 
 @pytest.fixture(scope="module")
