@@ -98,7 +98,7 @@ def test_a_store_that_is_away(store, url):
     storage.stat(url)
     store.fault("error")
     with pytest.raises(
-        StoreAwayError, match=r"the store is away: no answer for \d s \(the store answers 500\)"
+        StoreAwayError, match=r"the store is away: no good answer for \d s \(the store answers 500\)"
     ):
         storage.read_range(url, 1, 5000)
 
