@@ -566,8 +566,8 @@ def _tried(url: str, ask: Callable[[Any], T]) -> T:
         silent_sec = time.monotonic() - max(began, store.alive_at)
         if silent_sec >= _patience.away_sec:
             raise StoreAwayError(
-                f"{store.name}: the store is away: no good answer for {silent_sec:.0f} s ({failure.cause}); start "
-                "again when it is back. With  resume: auto  a training goes on from its last checkpoint"
+                f"{store.name}: the store is away: no good answer for {silent_sec:.0f} s ({failure.cause}); "
+                "start again when it is back. With  resume: auto  a training goes on from its last checkpoint"
             ) from None
         pause_sec = min(_patience.first_pause_sec * 2 ** min(num_attempts - 1, 16), _LONGEST_PAUSE_SEC)
         time.sleep(max(failure.pause_sec, pause_sec * random.uniform(0.5, 1.0)))
