@@ -26,6 +26,7 @@ import tempfile
 import uuid
 import zlib
 from pathlib import Path, PurePosixPath
+from types import SimpleNamespace
 from typing import Any, Dict, Iterator, List, Union
 
 from paddlevideo_fast import storage
@@ -38,7 +39,7 @@ _MOST_BYTES = 2**30  # of an object that is read as a whole
 
 
 class UrlPath(PurePosixPath):
-    """A place in a store, for code that joins and reads paths; `place` makes it. `str` gives the URL.
+    """A place in a store, for code that joins and reads paths; `as_path` makes it. `str` gives the URL.
 
     Folders exist as far as something is in them. A web server cannot list them.
     """
@@ -50,13 +51,16 @@ class UrlPath(PurePosixPath):
         return str(self)
 
     def is_file(self) -> bool:
-        """Whether there is such an object."""
-        return storage.exists(str(self))
+        """Whether there is such an object, which is no folder."""
+        try:
+            return storage.exists(str(self))
+        except storage.ObjectError:
+            return False
 
     def is_dir(self) -> bool:
         """Whether something is in it, as far as the store can tell."""
         try:
-            return bool(storage.list_folder(str(self)))
+            return bool(storage.list_folder(str(self))) and not self.is_file()  # a file lists itself
         except storage.ObjectError:
             return False
 
@@ -80,6 +84,11 @@ class UrlPath(PurePosixPath):
         """The text of the object."""
         return self.read_bytes().decode(encoding, errors)
 
+    def stat(self, **_: Any) -> Any:
+        """Size and version, as far as `os.stat` has fields for them."""
+        found = storage.stat(str(self))
+        return SimpleNamespace(st_size=found.size, st_mtime_ns=found.version)
+
     def unlink(self, missing_ok: bool = False) -> None:
         """Removes the object."""
         if not missing_ok and not self.is_file():
@@ -94,9 +103,36 @@ class UrlPath(PurePosixPath):
         return self
 
 
-def place(path: Union[str, Path]) -> Any:
+def as_path(path: Union[str, Path]) -> Any:
     """A `Path`, or for a URL a `UrlPath`, which is used like it."""
     return UrlPath(path) if is_url(os.fspath(path)) else Path(path)
+
+
+def cache_folder() -> Path:
+    """The user's folder for what can be fetched again."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "paddlevideo_fast"
+
+
+def working_folder(output: Union[str, Path]) -> Path:
+    """Where this machine keeps files of an output folder: there; for a URL in a folder named after it."""
+    text = os.fspath(output)
+    if not is_url(text):
+        return Path(text).expanduser()
+    text = text.rstrip("/")
+    digest = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+    return cache_folder() / "runs" / f"{digest}-{storage.shown_url(text).rpartition('/')[2]}"
+
+
+def walk(folder: Union[Path, UrlPath], onerror: Any = None, followlinks: bool = False) -> Iterator[Any]:
+    """`os.walk`, also for a `UrlPath`."""
+    if not isinstance(folder, UrlPath):
+        yield from os.walk(folder, onerror=onerror, followlinks=followlinks)
+        return
+    names = storage.list_folder(str(folder))
+    folders = [name.rstrip("/") for name in names if name.endswith("/")]
+    yield str(folder), folders, [name for name in names if not name.endswith("/")]
+    for name in folders:
+        yield from walk(folder / name)
 
 
 @contextlib.contextmanager

@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple, Union
 
 from paddlevideo_fast.errors import OutputError, OutputInUseError
+from paddlevideo_fast.files import as_path, working_folder
 from paddlevideo_fast.machine import process_state
 from paddlevideo_fast.names import printable
 
@@ -92,12 +93,12 @@ def only_writer(
         OutputInUseError: another process holds the place.
         OutputError: `folder` is a file, or cannot be written.
     """
-    folder = Path(folder)
+    output, folder = as_path(folder), working_folder(folder)  # a store has no locks: one of this machine
     made = [path for path in (folder, *folder.parents) if not path.exists()]
     place = folder / (f"{LOCK}-{zlib.crc32(os.fsencode(file)):08x}" if file else LOCK)
     path = place if share is None else place.with_name(f"{place.name}{_SHARE}{share[0]}-{share[1]}")
     try:
-        handle, key = _lock(path, place, f"{given_by} {printable(str(folder / file))}", given_by)
+        handle, key = _lock(path, place, f"{given_by} {printable(str(output / file))}", given_by)
     except OSError as error:
         if folder.is_file():
             raise OutputError(f"{given_by} {folder}: is a file; give a folder") from error

@@ -2,6 +2,7 @@
 
 fetched(url)      a file, kept for good under the user's cache folder, once for each version
 staged(url)       a temporary folder, put into the store when the work in it is done
+mirrored(url)     a folder that work goes on with: fetched before, and put into the store after it
 Mirror(url)       the output folder of a run: a local folder that goes into the store whenever it is asked to
 """
 
@@ -17,18 +18,21 @@ from pathlib import Path
 from typing import Dict, Iterator, List, NamedTuple, Sequence, Set, Tuple, Union
 
 from paddlevideo_fast import storage
-from paddlevideo_fast.files import read_text, whole, write_text_whole
-from paddlevideo_fast.storage import is_url, shown_url
+from paddlevideo_fast.files import (
+    as_path,
+    cache_folder,
+    read_text,
+    walk,
+    whole,
+    working_folder,
+    write_text_whole,
+)
+from paddlevideo_fast.storage import is_url
 
 _PIECE_BYTES = 2**23
 _MARK = ".json"  # a file with this ending says that those of its name are complete
 _TRIAL, _STATES = ".writable", ".mirror.json"
 _LOCAL_ONLY = (".", "earlier-")  # beginnings of names
-
-
-def cache_folder() -> Path:
-    """The user's folder for what can be fetched again."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "paddlevideo_fast"
 
 
 def fetched(path: Union[str, Path]) -> str:
@@ -73,6 +77,23 @@ def staged(folder: Union[str, Path]) -> Iterator[Path]:
             storage.put(Path(temporary, name), storage.join(os.fspath(folder), name))
 
 
+@contextlib.contextmanager
+def mirrored(folder: Union[str, Path]) -> Iterator[Path]:
+    """A folder to go on with: the folder itself, or for a URL its `Mirror`.
+
+    What is there is fetched; what is new is put there when the block ends, also where it ends in an error.
+    """
+    if not is_url(os.fspath(folder)):
+        yield Path(folder)
+        return
+    mirror = Mirror(os.fspath(folder))
+    mirror.fetch_all()
+    try:
+        yield mirror.folder
+    finally:
+        mirror.push()
+
+
 def _names(folder: Path) -> List[str]:
     """The files below a folder, marks last; without temporary files, locks and what is aside."""
     found = []
@@ -109,8 +130,7 @@ class Mirror:
 
     def __init__(self, url: str) -> None:
         self.url = url.rstrip("/")
-        digest = hashlib.blake2b(self.url.encode(), digest_size=8).hexdigest()
-        self.folder = cache_folder() / "runs" / f"{digest}-{shown_url(self.url).rpartition('/')[2]}"
+        self.folder = working_folder(self.url)
         self.there: Set[str] = set()
         self._same: Dict[str, _State] = {}
         self._lock = threading.Lock()
@@ -138,7 +158,22 @@ class Mirror:
             self.there = set(storage.list_folder(self.url))
         files = [name for name in self.there if not name.endswith(("/", *skip))]
         wanted = [name for name in files if not names or name in names]
-        for name in sorted(wanted, key=lambda name: (name.endswith(_MARK), name)):
+        self._bring(wanted)
+
+    def fetch_all(self) -> None:
+        """Fetches all files, also those in folders; see `fetch`."""
+        with contextlib.suppress(storage.ObjectMissingError):
+            names = []
+            for folder, _, files in walk(as_path(self.url)):
+                names += [storage.join(folder, file)[len(self.url) + 1 :] for file in files]
+            self._bring(names)
+
+    def fetch_named(self, names: Sequence[str]) -> None:
+        """Fetches those of these files that are there. A web server, too, can be asked so."""
+        self._bring([name for name in names if storage.exists(storage.join(self.url, name))])
+
+    def _bring(self, names: Sequence[str]) -> None:
+        for name in sorted(names, key=lambda name: (name.endswith(_MARK), name)):
             if name.startswith(_LOCAL_ONLY):
                 continue
             url, path = storage.join(self.url, name), self.folder / name
@@ -191,9 +226,3 @@ class Mirror:
 def _look(path: Path) -> Tuple[int, int]:
     status = path.stat()
     return status.st_size, status.st_mtime_ns
-
-
-def working_folder(output: Union[str, Path]) -> Path:
-    """Where the files of an output folder are on this machine; see `Mirror`."""
-    text = os.fspath(output)
-    return Mirror(text).folder if is_url(text) else Path(text).expanduser()

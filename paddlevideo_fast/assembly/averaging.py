@@ -28,7 +28,7 @@ from paddlevideo_fast.engine.precise_bn import put_statistics
 from paddlevideo_fast.engine.protocols import BatchLoader
 from paddlevideo_fast.engine.selection import Selection
 from paddlevideo_fast.errors import BadSampleShareError, CheckpointError, WeightError
-from paddlevideo_fast.files import all_whole
+from paddlevideo_fast.files import all_whole, as_path
 from paddlevideo_fast.locks import only_writer
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.modeling import build_model
@@ -127,7 +127,7 @@ def average(
         check_environment(spec)
         check_sections(spec, "valid")
         paths = _candidates(spec, files, last)
-        output = output or Path(spec.run.output_dir) / f"{spec.run.model_name}_average.pdparams"
+        output = output or as_path(spec.run.output_dir) / f"{spec.run.model_name}_average.pdparams"
         report = output.with_name(f"{output.stem}_report.json")
         with only_writer(output.parent, output.name), _Judge(spec) as judge:
             facts = judge.last(paths) if last is not None else judge.greedy(paths)
@@ -148,7 +148,10 @@ def _candidates(spec: RunSpec, files: Sequence[Path], last: Optional[int]) -> Li
     if not paths:
         store = CheckpointStore(spec.run.output_dir, spec.run.model_name)
         where = f"'{store.folder}'"
+        store.fetch_marks()
         prefixes = [prefix for *_, prefix in store.complete() if re.search(r"_epoch_\d+$", prefix)]
+        for prefix in prefixes:
+            store.fetch(prefix)
         paths = [Path(f"{prefix}.pdparams") for prefix in prefixes]
     wanted = last or 2
     if len(paths) < wanted:

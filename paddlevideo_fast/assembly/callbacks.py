@@ -40,13 +40,14 @@ from paddlevideo_fast.engine.callbacks import (
 from paddlevideo_fast.engine.guard import guarded
 from paddlevideo_fast.engine.sinks import ConsoleSink, JsonLinesSink, Sink
 from paddlevideo_fast.engine.trackers import TrackedRun, Tracker, VisualDL, flattened
+from paddlevideo_fast.files import working_folder
 from paddlevideo_fast.loader.dataset import ClipDataset
 from paddlevideo_fast.metrics import VideoMetric
-from paddlevideo_fast.mirror import working_folder
 from paddlevideo_fast.modeling import MacCounter
 from paddlevideo_fast.registry import CALLBACKS, METRICS, TRACKERS, Registry
 from paddlevideo_fast.report import Naming, ReportedRun
 from paddlevideo_fast.report.results import Reporting
+from paddlevideo_fast.storage import shown_url
 
 _COMPARED = ("MODEL", "OPTIMIZER", "MIX", "FINETUNE", "EMA", "MULTIGRID", "DISTRIBUTED")
 
@@ -202,7 +203,7 @@ def make_naming(spec: RunSpec, num_classes: int, dataset: ClipDataset) -> Naming
     Raises:
         AnnotationError: the file of names does not fit.
     """
-    paths = [record.path for record in dataset.records]
+    paths = [shown_url(record.path) for record in dataset.records]
     return Naming.of(spec.data.class_names if num_classes else None, num_classes, paths)
 
 

@@ -26,14 +26,16 @@ from paddlevideo_fast.config.settings import SplitName
 from paddlevideo_fast.engine import Distribution
 from paddlevideo_fast.engine.checkpoint import writing
 from paddlevideo_fast.errors import FeatureError
-from paddlevideo_fast.files import whole
+from paddlevideo_fast.files import as_path, whole
 from paddlevideo_fast.loader.features import FeatureIndex, FeatureLoader, FeatureWriter, StoredFeatures
 from paddlevideo_fast.loader.incidents import Incident
 from paddlevideo_fast.log import get_logger
+from paddlevideo_fast.mirror import Mirror, mirrored
 from paddlevideo_fast.modeling import build_model, load_weights
 from paddlevideo_fast.modeling.features import HeadOnly, PooledFeatures, backbone_digest, require_head
 from paddlevideo_fast.preparation.executor import LOCAL, Engine, located
 from paddlevideo_fast.preparation.work import Work
+from paddlevideo_fast.storage import is_url
 
 logger = get_logger(__name__)
 
@@ -59,6 +61,16 @@ class ComputedFeatures(NamedTuple):
     num_rows: int
     num_failed: int
     shape: Tuple[int, ...]
+
+
+def _folder_of(spec: RunSpec) -> Path:
+    """Where the features of a run are on this machine; those at a URL are fetched."""
+    text = spec.run.features or ""
+    if not is_url(text):
+        return Path(text)
+    mirror = Mirror(text)
+    mirror.fetch_all()
+    return mirror.folder
 
 
 def compute_features(
@@ -87,6 +99,15 @@ def compute_features(
     Raises:
         PaddleVideoFastError: as its message says.
     """
+    if is_url(os.fspath(output)):
+        if work and (work.share or work.merges or work.engine.scheduler != LOCAL):
+            raise FeatureError(
+                f"--output {output}: one machine computes features to a URL: leave out --shard, --merge and "
+                "--scheduler, or give a folder that all machines see"
+            )
+        with mirrored(output) as folder:
+            found = compute_features(cfg, folder, num_copies, show_progress, work)
+        return [part._replace(folder=as_path(output) / part.folder.name) for part in found]
     with cfg.placing():
         cfg.require("features", "DATASET.train")
         spec = RunSpec.of(cfg)
@@ -126,7 +147,7 @@ def with_features(spec: RunSpec, name: SplitName, split: Split) -> Split:
     Raises:
         FeatureError: they are missing, unfinished or altered, or were computed from something else.
     """
-    stored = StoredFeatures(Path(spec.run.features or "") / name)
+    stored = StoredFeatures(_folder_of(spec) / name)
     was = stored.index.recipe
     _require_same(stored.folder, was, {**_recipe(spec, split, name), _WEIGHTS: was.get(_WEIGHTS)})
     loader = FeatureLoader(stored, split.loader.batch_sampler, split.dataset)
@@ -139,7 +160,7 @@ def head_only(spec: RunSpec, model: Any) -> HeadOnly:
     Raises:
         WeightError: the backbone's weights are not in the folder of the features.
     """
-    load_weights(model.backbone, Path(spec.run.features or "") / _BACKBONE, strict=True)
+    load_weights(model.backbone, _folder_of(spec) / _BACKBONE, strict=True)
     return HeadOnly(model)
 
 

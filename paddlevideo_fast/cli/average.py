@@ -11,7 +11,6 @@ Example:
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import Optional, Sequence
 
 from paddlevideo_fast.cli.command import (
@@ -22,6 +21,7 @@ from paddlevideo_fast.cli.command import (
     run_command,
 )
 from paddlevideo_fast.config.load import load_config
+from paddlevideo_fast.files import as_path
 from paddlevideo_fast.log import setup_logging
 from paddlevideo_fast.process import prepare_process
 
@@ -36,7 +36,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "-w",
         "--weights",
-        type=Path,
+        type=as_path,
         nargs="+",
         default=[],
         metavar="FILE",
@@ -44,7 +44,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--output",
-        type=Path,
+        type=as_path,
         help="file of the mean (default <model_name>_average.pdparams in output_dir)",
     )
     return parser

@@ -8,11 +8,11 @@ Example:
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import Optional, Sequence
 
 from paddlevideo_fast.cli.command import add_config_arguments, command_parser, quiet_import, run_command
 from paddlevideo_fast.config.load import load_config
+from paddlevideo_fast.files import as_path
 from paddlevideo_fast.locks import only_writer
 
 # the keys of deploy.converters.CONVERTERS, known before Paddle is imported
@@ -46,7 +46,7 @@ def _run(args: argparse.Namespace) -> None:
     with quiet_import():
         from paddlevideo_fast.deploy.convert import convert_file
         from paddlevideo_fast.modeling import build_model
-    target = Path(args.to)
+    target = as_path(args.to)
     with only_writer(target.parent, target.name, given_by="--to"):
         model = build_model(load_config(args.config, args.override)["MODEL"], load_pretrained=False)
         result = convert_file(args.kind, args.src, model, target, args.partial)

@@ -18,7 +18,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from pathlib import Path
 from typing import Optional, Sequence
 
 from paddlevideo_fast.cli.command import (
@@ -30,6 +29,7 @@ from paddlevideo_fast.cli.command import (
 )
 from paddlevideo_fast.config.load import load_config
 from paddlevideo_fast.errors import EXIT_FAILURES
+from paddlevideo_fast.files import as_path
 from paddlevideo_fast.log import setup_logging
 from paddlevideo_fast.preparation.flags import add_place
 from paddlevideo_fast.preparation.work import Work
@@ -43,7 +43,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "-w", "--weights", help="weights of the network (default: `pretrained` of the backbone)"
     )
-    parser.add_argument("--output", type=Path, required=True, help="folder of the features")
+    parser.add_argument("--output", type=as_path, required=True, help="folder of the features")
     parser.add_argument(
         "--views",
         type=count(1),

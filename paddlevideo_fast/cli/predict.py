@@ -30,10 +30,12 @@ from paddlevideo_fast.cli.command import (
 )
 from paddlevideo_fast.config.load import load_config
 from paddlevideo_fast.errors import EXIT_FAILURES, EXIT_USER_ERROR, PaddleVideoFastError
-from paddlevideo_fast.files import is_live
+from paddlevideo_fast.files import as_path, is_live
 from paddlevideo_fast.locks import only_writer
+from paddlevideo_fast.mirror import staged
 from paddlevideo_fast.names import printable
 from paddlevideo_fast.process import prepare_process
+from paddlevideo_fast.storage import is_url
 
 _BENCHMARK_FILES = 15  # how often a single file is read to time it
 
@@ -45,7 +47,8 @@ def build_parser() -> argparse.ArgumentParser:
         "-i",
         "--input_file",
         required=True,
-        help="a video, a folder of videos, or live: rtsp://…, /dev/video0, - for the standard input",
+        help="a video, a folder of videos, the URL of either, or live: rtsp://…, /dev/video0, - for the "
+        "standard input",
     )
     parser.add_argument(
         "--model_file",
@@ -248,7 +251,7 @@ def make_pictures(args: argparse.Namespace, predictor: Any, files: Sequence[Path
     timeline, annotated = (Path(path) if path else None for path in (args.timeline, args.annotated))
     if timeline is None and annotated is None:
         return None
-    root = Path(args.input_file)
+    root = as_path(args.input_file)
     return PredictionPictures(predictor, files, root, annotated, args.annotated_format, timeline)
 
 
@@ -345,7 +348,15 @@ def _predict(args: argparse.Namespace, entries: List[Dict[str, Any]]) -> None:
     with quiet_import():
         from paddlevideo_fast.deploy.prediction import table, timing
         from paddlevideo_fast.report.predictions import entries_of
-    with only_writer_of_pictures(args):
+    with contextlib.ExitStack() as stack:
+        if args.annotated:
+            args.annotated = str(stack.enter_context(staged(args.annotated)))
+        if args.timeline and is_url(args.timeline):
+            folder, name = args.timeline, ""
+            if folder.lower().endswith(".png"):
+                folder, _, name = folder.rpartition("/")
+            args.timeline = str(stack.enter_context(staged(folder)) / name)
+        stack.enter_context(only_writer_of_pictures(args))
         predictor = make_predictor(args)
         files = files_of(args)
         found = results(args, predictor, files)

@@ -25,9 +25,9 @@ from paddlevideo_fast.decode.packed_format import (
     read_directory,
 )
 from paddlevideo_fast.decode.reader import VideoReader
-from paddlevideo_fast.errors import ObjectError, ShardError, VideoDecodeError, cause_of
+from paddlevideo_fast.errors import ObjectError, ObjectMissingError, ShardError, VideoDecodeError, cause_of
 from paddlevideo_fast.files import require_regular
-from paddlevideo_fast.storage import exists, is_url
+from paddlevideo_fast.storage import exists, is_url, list_folder
 
 # Each map keeps a file handle, of which a process often may have 1024, and a large set has more shards.
 _MAX_MAPS = 256
@@ -353,7 +353,9 @@ def shard_numbers(folder: Union[str, Path]) -> List[int]:
         ShardError: there is no such folder.
     """
     try:
-        names = os.listdir(folder)
+        names = list_folder(str(folder)) if is_url(str(folder)) else os.listdir(folder)
+    except ObjectMissingError:
+        return []
     except OSError as error:
         raise ShardError(f"{folder}: no folder of packed frames: {error.strerror or error}") from error
     pattern = r"(\d{5}|[1-9]\d{5,})\.index"

@@ -15,7 +15,7 @@ from paddle import nn
 from paddlevideo_fast.deploy.converters import CONVERTERS, Converter, Network, Place, converter_for
 from paddlevideo_fast.deploy.source_files import read_source
 from paddlevideo_fast.errors import WeightError
-from paddlevideo_fast.files import whole
+from paddlevideo_fast.files import as_path, whole
 from paddlevideo_fast.modeling.backbones.resnet import STAGE_BLOCKS
 from paddlevideo_fast.modeling.weights import COMPUTED, candidate_names, fitted
 from paddlevideo_fast.registry import did_you_mean
@@ -224,7 +224,7 @@ def convert_file(
     except WeightError as exc:
         message = str(exc)
         raise WeightError(message if message.startswith(str(source)) else f"{source}: {message}") from exc
-    _write(result.weights, Path(target))
+    _write(result.weights, as_path(target))
     return result
 
 

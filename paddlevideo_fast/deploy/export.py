@@ -36,12 +36,15 @@ from paddlevideo_fast.deploy.program import (
 )
 from paddlevideo_fast.deploy.recipe import FREE, ProgramSettings, Recipe, Split, read_recipe, recipe_of
 from paddlevideo_fast.errors import MissingExtraError, ProgramError
+from paddlevideo_fast.files import as_path
 from paddlevideo_fast.loader import ClipRequest, VideoRecord
 from paddlevideo_fast.loader.request import Middle
 from paddlevideo_fast.locks import only_writer
 from paddlevideo_fast.log import get_logger
+from paddlevideo_fast.mirror import staged
 from paddlevideo_fast.modeling import Preprocess, build_model, load_weights
 from paddlevideo_fast.modeling.layers import inference_operators, portable_operators
+from paddlevideo_fast.storage import is_url
 
 TOLERANCE = 1e-4  # of the largest logit
 _HALF_TOLERANCE = 2e-2  # as before, of a program in 16 bits
@@ -127,6 +130,11 @@ def export_model(
         PaddleVideoFastError: as its message says; `folder` is then as it was.
     """
     options = options or ExportOptions()
+    if is_url(os.fspath(folder)):
+        with staged(folder) as local:
+            files = export_model(cfg, weights, local, name, options)
+        there: List[Any] = [one and as_path(folder) / one.name for one in files]
+        return ExportedFiles(*there)
     require_unicode(folder)
     recipe = recipe_of(cfg, options.split, options.input_dtype, options.class_names)
     name = name or (NAME if options.paddlex else recipe.settings.model_name)

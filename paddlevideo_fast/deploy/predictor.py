@@ -24,12 +24,13 @@ from paddlevideo_fast.deploy.prediction import (
 from paddlevideo_fast.deploy.program import ProgramOptions, open_program, settings_file
 from paddlevideo_fast.deploy.recipe import FREE, Recipe, read_recipe
 from paddlevideo_fast.errors import PaddleVideoFastError, ProgramError, VideoDecodeError, cause_of
-from paddlevideo_fast.files import read_names
+from paddlevideo_fast.files import UrlPath, as_path, read_names, walk
 from paddlevideo_fast.loader import ClipRequest, VideoRecord
 from paddlevideo_fast.loader.collate import make_batch
 from paddlevideo_fast.loader.dataset import ClipDataset
 from paddlevideo_fast.metrics import DECISION
 from paddlevideo_fast.modeling import Preprocess
+from paddlevideo_fast.storage import shown_url
 
 __all__ = ["Prediction", "Predictor", "Score", "Unread", "WindowedPrediction", "Windowing"]
 
@@ -44,13 +45,17 @@ def find_videos(path: Union[str, Path]) -> List[Path]:
     Raises:
         PaddleVideoFastError: there is no such file, or the folder has no video.
     """
-    path = Path(path)
-    if not path.is_dir():
-        if not path.exists():
+    place = as_path(path)
+    if not place.is_dir():
+        if not place.is_file() and not place.exists():
             raise PaddleVideoFastError(f"{path}: there is no such file or folder")
-        return [path]
-    named_so = (file for file in path.rglob("[!.]*") if file.suffix.lower() in VIDEO_EXTENSIONS)
-    found = sorted(file for file in named_so if not file.is_dir())
+        return [place]
+    if isinstance(place, UrlPath):
+        there = (as_path(folder) / name for folder, _, names in walk(place) for name in names)
+        found = sorted(file for file in there if file.suffix.lower() in VIDEO_EXTENSIONS)
+    else:
+        named_so = (file for file in place.rglob("[!.]*") if file.suffix.lower() in VIDEO_EXTENSIONS)
+        found = sorted(file for file in named_so if not file.is_dir())
     if not found:
         raise PaddleVideoFastError(f"{path}: has no video; looked for {', '.join(VIDEO_EXTENSIONS)}")
     return found
@@ -66,7 +71,7 @@ def listed_videos(path: Union[str, Path]) -> List[Path]:
         lines = read_names(path)
     except (OSError, ValueError) as error:
         raise PaddleVideoFastError(f"{path}: is no list of videos: {cause_of(error)}") from error
-    found = [Path(line.strip()) for line in lines if line.strip()]
+    found = [as_path(line.strip()) for line in lines if line.strip()]
     if not found:
         raise PaddleVideoFastError(f"{path}: lists no video; write one a line")
     return found
@@ -167,7 +172,7 @@ class Predictor:
                 with self.open(path) as video:
                     yield self._predict_windows(video, windowing, batch_size, progress)
             except PaddleVideoFastError as error:
-                yield Unread(path, error)
+                yield Unread(shown_url(path), error)
 
     def predict_open(self, video: VideoReader) -> Prediction:
         """Predicts a video that is open already, and stays open.
@@ -220,11 +225,13 @@ class Predictor:
             try:
                 clips[number] = self.clips_of(path)
             except PaddleVideoFastError as error:
-                results[number] = Unread(path, error)
+                results[number] = Unread(shown_url(path), error)
         read = time.perf_counter()
         for shape in {item.shape[1:] for item in clips.values()}:
             same = [number for number, item in clips.items() if item.shape[1:] == shape]
-            predictions = self._run([paths[number] for number in same], [clips[number] for number in same])
+            predictions = self._run(
+                [shown_url(paths[number]) for number in same], [clips[number] for number in same]
+            )
             results.update(zip(same, predictions))
         self.times.append(BatchTime(len(paths), read - began, time.perf_counter() - read))
         return [results[number] for number in range(len(paths))]

@@ -15,7 +15,9 @@ from paddle import inference
 
 from paddlevideo_fast.errors import MissingExtraError, ProgramError
 from paddlevideo_fast.log import get_logger
+from paddlevideo_fast.mirror import Mirror, fetched
 from paddlevideo_fast.names import is_unicode
+from paddlevideo_fast.storage import is_url
 
 Provider = Literal["cpu", "cuda", "tensorrt"]
 PROVIDERS: Sequence[Provider] = ("cpu", "cuda", "tensorrt")
@@ -310,12 +312,23 @@ def find_program(model_file: Union[str, Path]) -> Path:
     Raises:
         ProgramError: there is no such file.
     """
+    if is_url(os.fspath(model_file)):
+        model_file = _fetched_program(os.fspath(model_file))
     path = Path(model_file)
     with_endings = [] if path.suffix in PROGRAM_SUFFIXES else [f"{path}{end}" for end in PROGRAM_SUFFIXES]
     for candidate in (*map(Path, with_endings), path):
         if candidate.is_file():
             return candidate
     raise ProgramError(f"{path}: there is no such file; paddlevideo-fast export writes it")
+
+
+def _fetched_program(url: str) -> Path:
+    """Where the files of a program at a URL are on this machine, without the ending if the URL has none."""
+    folder, _, name = url.rpartition("/")
+    mirror = Mirror(folder)
+    stem = str(Path(name).with_suffix("")) if Path(name).suffix in PROGRAM_SUFFIXES else name
+    mirror.fetch_named([stem + ending for ending in (*PROGRAM_SUFFIXES, PARAMS_SUFFIX, ".yaml", ".yml")])
+    return mirror.folder / name
 
 
 def settings_file(model_file: Union[str, Path]) -> Path:
@@ -353,7 +366,7 @@ def open_program(
         raise ProgramError(f"{model_file}: is no program; expected one of {', '.join(PROGRAM_SUFFIXES)}")
     params = None
     if model_file.suffix != ONNX_SUFFIX:
-        params = Path(params_file or model_file.with_suffix(PARAMS_SUFFIX))
+        params = Path(fetched(params_file or model_file.with_suffix(PARAMS_SUFFIX)))
     elif params_file is not None:
         raise ProgramError(f"params_file {params_file}: {model_file} has its weights in it; leave it out")
     files = [model_file] if params is None else [model_file, params]

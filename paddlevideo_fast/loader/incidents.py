@@ -9,6 +9,7 @@ from typing import Dict, Iterable, List, Literal, NamedTuple, Optional, Tuple, U
 from paddlevideo_fast.errors import BadSampleShareError, VideoDecodeError
 from paddlevideo_fast.log import get_logger, warn_once
 from paddlevideo_fast.names import printable
+from paddlevideo_fast.storage import shown_url
 
 _REPLACED = "replaced:"
 _MIN_FILES = 3  # one or two bad files stop no run, however small its list is
@@ -33,13 +34,13 @@ class Incident(NamedTuple):
     @classmethod
     def failed(cls, path: str, error: VideoDecodeError) -> Incident:
         """A record that did not decode: a folder of frames is one, whichever of its images is damaged."""
-        return cls(path, "failed", error.cause_in(path))
+        return cls(shown_url(path), "failed", error.cause_in(shown_url(path)))
 
     @classmethod
     def replaced(cls, path: str, num_frames: int) -> Incident:
         """A clip in which `num_frames` frames were replaced."""
         cause = f"{num_frames} frames of a clip do not decode, others took their place"
-        return cls(path, "replaced", cause, num_frames)
+        return cls(shown_url(path), "replaced", cause, num_frames)
 
 
 def failures_of(incidents: Iterable[Incident]) -> List[Tuple[str, str]]:

@@ -70,7 +70,7 @@ def map_file(path: Union[str, Path]) -> Iterator[mmap.mmap]:
         WeightError: the file is missing, empty or unreadable.
     """
     try:
-        with open(path, "rb") as file:
+        with open(fetched(path), "rb") as file:
             mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except FileNotFoundError as exc:
         advice = source_of_weights(str(path)) or "check the path"

@@ -28,7 +28,7 @@ from paddlevideo_fast.decode.packets import Timing
 from paddlevideo_fast.decode.pyav_reader import PyAVReader
 from paddlevideo_fast.decode.source import VideoSource
 from paddlevideo_fast.errors import PaddleVideoFastError
-from paddlevideo_fast.files import whole
+from paddlevideo_fast.files import as_path, whole
 from paddlevideo_fast.preparation.frames import stored_size
 
 _LIMITED, _FULL = 1, 2
@@ -321,7 +321,7 @@ def prepare(path: str, target: Path, settings: Settings, part: Optional[Part] = 
             encode(_keeping(source, kept), partial, preset, crf, source.times, source.colour)
             psnr_db, min_psnr_db = _compare(partial, source.num_frames, kept)
             if psnr_db >= wanted_db - _TOLERANCE_DB:
-                sizes = round(os.path.getsize(path) * source.share), os.path.getsize(partial)
+                sizes = round(as_path(path).stat().st_size * source.share), os.path.getsize(partial)
                 found = psnr_db, min_psnr_db, round(crf, 2)
                 return Prepared(source.num_frames, *sizes, *found, *source.inner)
             crf = _next_crf([(crf, psnr_db)], wanted_db)

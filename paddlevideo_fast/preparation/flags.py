@@ -23,11 +23,11 @@ import copy
 import inspect
 import re
 import textwrap
-from pathlib import Path
 from typing import Any, Callable, Dict, List, NoReturn, Optional, Sequence
 
 from paddlevideo_fast.decode.frames import DEFAULT_SUFFIX
 from paddlevideo_fast.errors import EXIT_CODES
+from paddlevideo_fast.files import UrlPath, as_path
 from paddlevideo_fast.invocation import as_started, program
 from paddlevideo_fast.machine import num_cores
 from paddlevideo_fast.preparation.executor import LOCAL
@@ -72,8 +72,8 @@ def _kind(text: str) -> str:
 
 
 _SHARED: Dict[str, Dict[str, Any]] = {
-    "--list": {"type": Path, "metavar": "FILE", "help": "annotation list to read"},
-    "--root": {"type": Path, "metavar": "FOLDER"},
+    "--list": {"type": as_path, "metavar": "FILE", "help": "annotation list to read"},
+    "--root": {"type": as_path, "metavar": "FOLDER"},
     "--kind": {
         "type": _kind,
         "choices": ("video", "frames", *_OLDER_KINDS),
@@ -82,7 +82,7 @@ _SHARED: Dict[str, Dict[str, Any]] = {
         "help": "video: lines `path label` (default); frames: lines `folder num_frames label`",
     },
     "--data_prefix": {
-        "type": Path,
+        "type": as_path,
         "metavar": "FOLDER",
         "help": "folder that relative paths of the list start from (default: the working folder)",
     },
@@ -91,7 +91,7 @@ _SHARED: Dict[str, Dict[str, Any]] = {
         "help": "ending to add to paths of videos that lack it, such as .avi; "
         f"with --kind frames, format of the names of images (default {DEFAULT_SUFFIX})",
     },
-    "--output": {"type": Path, "metavar": "FOLDER"},
+    "--output": {"type": as_path, "metavar": "FOLDER"},
     "--quality": {"type": number(1, 100), "help": "JPEG quality, 1 to 100 (default %(default)s)"},
     "--backend": {
         "choices": ("pyav", "cv2", "decord"),
@@ -125,7 +125,7 @@ _SHARED: Dict[str, Dict[str, Any]] = {
         "help": "frames to store on both sides of a span, for clips that reach over it (default 0)",
     },
     "--classes": {
-        "type": Path,
+        "type": as_path,
         "metavar": "FILE",
         "help": "class names in the order of their labels, for a list that has names",
     },
@@ -214,7 +214,7 @@ class ToolParser(argparse.ArgumentParser):
                 setattr(args, name, getattr(args, place))
         self.require(args, **required)
         prefix = getattr(args, "data_prefix", None)
-        if prefix and not prefix.is_dir():
+        if prefix and not isinstance(prefix, UrlPath) and not prefix.is_dir():
             raise ToolError(f"--data_prefix {prefix}: no such folder")
         return args
 

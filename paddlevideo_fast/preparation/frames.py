@@ -8,6 +8,7 @@ import errno
 import os
 import shutil
 import sys
+import tempfile
 from functools import partial
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
@@ -17,7 +18,7 @@ import numpy as np
 
 from paddlevideo_fast.decode import VIDEO_EXTENSIONS, Span, open_frames, open_video
 from paddlevideo_fast.errors import VideoDecodeError
-from paddlevideo_fast.files import aside
+from paddlevideo_fast.files import UrlPath, as_path, aside
 from paddlevideo_fast.loader.annotations import UNLISTABLE, VideoRecord, list_line, read_video_list
 from paddlevideo_fast.names import printable
 from paddlevideo_fast.preparation.cutting import is_listable, stored_line, stored_list, stored_names
@@ -33,6 +34,7 @@ from paddlevideo_fast.preparation.run import (
     write_lines,
 )
 from paddlevideo_fast.preparation.work import Work
+from paddlevideo_fast.storage import put
 
 _TOOL = "extract_rawframes"
 _NO_EFFECT = {
@@ -161,7 +163,7 @@ def extract(argv: Optional[Sequence[str]] = None) -> int:
         options["margin"] = args.margin
     job, overwrite = Work.of(args), args.overwrite and not args.merge
     named = f"{_TOOL} {args.list.name if args.list else ''}"
-    with job.writing(args.output, named, folders=(Path(task.folder).parent for task in tasks)):
+    with job.writing(args.output, named, folders=(as_path(task.folder).parent for task in tasks)):
         before = _options_before(args.output, options)
         if before != options and not overwrite:
             raise ToolError(
@@ -305,7 +307,7 @@ def _listed(args: argparse.Namespace) -> Tuple[Dict[str, Path], List[Tuple[str, 
     prefix, classes = (str(path) if path else None for path in (args.data_prefix, args.classes))
     records = read_video_list(str(args.list), prefix, args.suffix, classes)
     names = stored_names(records, args.list, args.data_prefix, args.output, "")
-    return {name: Path(one.path) for name, one in zip(names, records)}, list(zip(names, records))
+    return {name: as_path(one.path) for name, one in zip(names, records)}, list(zip(names, records))
 
 
 def _stored_lines(
@@ -322,10 +324,10 @@ def _stored_lines(
 
 def _extract(task: _Task) -> _Result:
     """Extracts one video, unless its folder is complete."""
-    folder = Path(task.folder)
+    folder = as_path(task.folder)
     suffix = f"img_{{:05}}.{task.image_format}"
     encode = partial(encode_image, path=task.video, ending=f".{task.image_format}", quality=task.quality)
-    unfinished = aside(folder)
+    unfinished = Path(tempfile.mkdtemp(prefix="upload-")) if isinstance(folder, UrlPath) else aside(folder)
     try:
         with open_video(task.video, task.backend) as video:
             reader, inner = video, (0, video.num_frames)
@@ -335,7 +337,7 @@ def _extract(task: _Task) -> _Result:
                 inner = first - part.first, stop - part.first
             if not task.overwrite and _count_images(task.folder, suffix) == reader.num_frames:
                 return _Result(reader.num_frames, inner=inner)
-            unfinished.mkdir(parents=True)
+            unfinished.mkdir(parents=True, exist_ok=True)
             for place, frame in enumerate(reader, 1):
                 height, width = frame.shape[:2]
                 size = stored_size(width, height, task.short_side, enlarge=True)
@@ -356,6 +358,10 @@ def _extract(task: _Task) -> _Result:
 
 def _put_in_place(unfinished: Path, folder: Path) -> None:
     """Gives a complete folder its name; another machine may do the same task, and do so at this moment."""
+    if isinstance(folder, UrlPath):
+        for image in sorted(unfinished.iterdir()):
+            put(image, str(folder / image.name))
+        return None
     while True:
         try:
             return os.replace(unfinished, folder)

@@ -14,7 +14,7 @@ from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Se
 from paddlevideo_fast.decode import VIDEO_EXTENSIONS, Span, VideoReader, open_frames, open_video
 from paddlevideo_fast.decode.frames import DEFAULT_SUFFIX
 from paddlevideo_fast.errors import EXIT_FAILURES, VideoDecodeError, cause_of
-from paddlevideo_fast.files import read_names
+from paddlevideo_fast.files import as_path, read_names, walk
 from paddlevideo_fast.loader.annotations import (
     UNLISTABLE,
     VideoRecord,
@@ -75,8 +75,8 @@ def find_clips(
         raise ToolError(f"{root}: no such folder")
     clips = []
     deepest = max_depth if kind == "frames" or max_depth is None else max_depth - 1
-    for folder, subfolders, files in os.walk(root, onerror=_stop, followlinks=max_depth is not None):
-        path = Path(folder)
+    for folder, subfolders, files in walk(root, onerror=_stop, followlinks=max_depth is not None):
+        path = as_path(folder)
         depth = len(path.relative_to(root).parts)
         subfolders[:] = [name for name in subfolders if not name.startswith(".")]
         if depth == deepest:
@@ -291,7 +291,7 @@ def check_parser() -> ToolParser:
     parser.add_work()
     parser.add("--classes")
     parser.add(
-        "--against", type=Path, metavar="FILE", help="a list that must share no file and no group with it"
+        "--against", type=as_path, metavar="FILE", help="a list that must share no file and no group with it"
     )
     parser.add("--output", metavar="FILE", help="where to write the list of the intact ones")
     return parser

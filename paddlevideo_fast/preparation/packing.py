@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import os
 import sys
 import time
 from operator import attrgetter
@@ -27,6 +26,7 @@ from paddlevideo_fast.decode.packed import shard_numbers
 from paddlevideo_fast.decode.packed_format import VERSION, PackSettings, ShardWriter, data_path, index_path
 from paddlevideo_fast.decode.reader import VideoPart
 from paddlevideo_fast.errors import EXIT_FAILURES, ShardError, VideoDecodeError
+from paddlevideo_fast.files import as_path
 from paddlevideo_fast.loader.annotations import VideoRecord
 from paddlevideo_fast.loader.tables import is_table
 from paddlevideo_fast.preparation.cutting import part_name, stored_line, stored_list
@@ -183,7 +183,7 @@ def pack_parser() -> ToolParser:
         help="write nothing: say what all would take, from this many (default 20)",
     )
     parser.add(
-        "--verify", type=Path, metavar="FOLDER", help="write nothing: check every frame of these shards"
+        "--verify", type=as_path, metavar="FOLDER", help="write nothing: check every frame of these shards"
     )
     return parser
 
@@ -300,8 +300,8 @@ def _split_done(
         present &= {task.settings.shard for task in tasks}
     if overwrite:
         for shard_number in present:  # the index first: a data file alone is no shard
-            Path(index_path(folder, shard_number)).unlink()
-            Path(data_path(folder, shard_number)).unlink(missing_ok=True)
+            as_path(index_path(folder, shard_number)).unlink()
+            as_path(data_path(folder, shard_number)).unlink(missing_ok=True)
         return {}, list(tasks)
     done, settings = {}, {task.settings.shard: task.settings for task in tasks}
     for shard_number in sorted(present):
@@ -358,7 +358,7 @@ def pack_shard(task: Task) -> _Packed:
                 except VideoDecodeError as error:
                     writer.add_failure(source.name, error.cause_in(source.path))
     except OSError as error:
-        raise disk_error(Path(data_path(task.folder, settings.shard)), error) or error from error
+        raise disk_error(as_path(data_path(task.folder, settings.shard)), error) or error from error
     return _contents(PackedShard(task.folder, settings.shard))
 
 
@@ -457,7 +457,7 @@ def _try(task: Tuple[Source, int, int]) -> _Trial:
                 files, share = [reader.image_file(index) for index in stored], 1.0
     except VideoDecodeError as error:
         return _Trial(0, 0, 0, 0.0, error.cause_in(source.path))
-    source_bytes = round(share * sum(os.path.getsize(file) for file in files))
+    source_bytes = round(share * sum(as_path(file).stat().st_size for file in files))
     return _Trial(sum(sizes), len(sizes), source_bytes, time.process_time() - began_sec)
 
 

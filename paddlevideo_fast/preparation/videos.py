@@ -17,6 +17,7 @@ import av
 
 from paddlevideo_fast.decode import open_video
 from paddlevideo_fast.errors import VideoDecodeError
+from paddlevideo_fast.files import as_path
 from paddlevideo_fast.loader.annotations import UNLISTABLE, VideoRecord, read_video_list
 from paddlevideo_fast.names import printable
 from paddlevideo_fast.preparation.cutting import is_listable, stored_line, stored_list, stored_names
@@ -35,6 +36,7 @@ from paddlevideo_fast.preparation.run import (
 )
 from paddlevideo_fast.preparation.work import Work
 from paddlevideo_fast.registry import did_you_mean
+from paddlevideo_fast.storage import shown_url
 
 _MANIFEST = "prepared.jsonl"
 _NUM_REPEATS = 3
@@ -200,8 +202,9 @@ def _parse(argv: Optional[Sequence[str]]) -> argparse.Namespace:
 
 def _source_state(task: Task) -> Dict[str, Any]:
     """What a prepared video depends on: its source as it is now, and the settings."""
-    status = os.stat(task.source)
-    state = {"source": os.path.abspath(task.source), "bytes_before": status.st_size}
+    source = as_path(task.source)
+    status = source.stat()
+    state = {"source": shown_url(str(source.absolute())), "bytes_before": status.st_size}
     part = {} if task.part is None else {"span": list(task.part.span), "margin": task.part.margin}
     return {**state, "mtime_ns": status.st_mtime_ns, **task.settings._asdict(), **part}
 
@@ -222,7 +225,7 @@ def _read_manifest(path: Path) -> Dict[str, Dict[str, Any]]:
 
 def _done_before(task: Task, entry: Optional[Dict[str, Any]]) -> Optional[Prepared]:
     """The numbers of an earlier run, where its video is there and still what this run would make."""
-    target = Path(task.output, task.name)
+    target = as_path(task.output) / task.name
     try:
         current = _source_state(task)
         if entry and target.stat().st_size == entry["bytes_after"]:
@@ -251,7 +254,7 @@ def work(task: Task) -> _Result:
     Raises:
         ToolError: the output folder cannot be written to.
     """
-    target = Path(task.output, task.name)
+    target = as_path(task.output) / task.name
     try:
         prepared = prepare(task.source, target, task.settings, task.part)
         return _Result({"name": task.name, **_source_state(task), **prepared._asdict()})
@@ -338,7 +341,7 @@ def _prediction(good: Sequence[_Trial], tasks: Sequence[Task], output: Path, wor
 
 def _try(task: Task) -> _Trial:
     began_sec = time.process_time()
-    target = Path(task.output, task.name)
+    target = as_path(task.output) / task.name
     try:
         prepared = prepare(task.source, target, task.settings, task.part)
     except VideoDecodeError as error:

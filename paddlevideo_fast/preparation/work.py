@@ -35,11 +35,13 @@ from typing import (
     TypeVar,
 )
 
-from paddlevideo_fast.files import sweep
+from paddlevideo_fast.errors import ObjectMissingError
+from paddlevideo_fast.files import UrlPath, sweep, working_folder
 from paddlevideo_fast.locks import Lock, only_writer
 from paddlevideo_fast.machine import num_cores
 from paddlevideo_fast.preparation.executor import LOCAL, Engine, Site, common_folder, run_all
 from paddlevideo_fast.preparation.run import ToolError, disk_error
+from paddlevideo_fast.storage import put
 
 _JOURNAL = ".journal-"
 
@@ -75,6 +77,7 @@ class Work:
         self.share = share
         self.merges = merges
         self._lock: Optional[Lock] = None
+        self._remote: Any = None  # the output, if it is a URL
         self._journals: Optional[Path] = None  # what the names of all of them begin with
 
     @classmethod
@@ -115,11 +118,11 @@ class Work:
         """
         work = f"{zlib.crc32(name.encode('utf-8', 'surrogateescape')):08x}"
         share = None if self.share is None else (f"{work}-of-{self.share.total}", self.share.number)
-        self._journals = folder / f"{_JOURNAL}{work}-"
+        self._remote = folder if isinstance(folder, UrlPath) else None
+        self._journals = working_folder(folder) / f"{_JOURNAL}{work}-"
         with only_writer(folder, file, share=share) as lock:
-            self._lock = (
-                None if file else lock
-            )  # the workers write to a folder, and this process a single file
+            # the workers write to a folder, and this process a single file; nobody sees a lock of a store
+            self._lock = None if file or self._remote is not None else lock
             there = set(folders)
             self._sweep(there)
             yield
@@ -127,6 +130,8 @@ class Work:
                 self._sweep(there)
                 for journal in self._all_journals():
                     journal.unlink()
+                for journal in self._remote_journals():
+                    journal.unlink(missing_ok=True)
 
     def run(
         self, function: Callable[[Any], Any], tasks: Sequence[Any], what: str, folders: Sequence[str]
@@ -185,6 +190,9 @@ class Work:
             found.update(zip(missing, results))
         if self.share is None:
             return [found[place] for place in range(len(tasks))]
+        if self._remote is not None:  # for the merge, on whatever machine
+            for journal in self._all_journals():
+                put(journal, str(self._remote / journal.name))
         failed = sum(bool(result.cause) for result in found.values())
         print(
             f"--shard {self.share.number}/{self.share.total}: {len(tasks)} {what} done, {failed} of them "
@@ -194,7 +202,7 @@ class Work:
 
     def _sweep(self, folders: Iterable[Path]) -> None:
         for folder in folders:
-            if folder.is_dir():
+            if not isinstance(folder, UrlPath) and folder.is_dir():
                 sweep(folder, alone=self.is_whole)
 
     def _unfinished(self, num_missing: int, what: str) -> str:
@@ -208,10 +216,19 @@ class Work:
             return []
         return sorted(self._journals.parent.glob(f"{self._journals.name}*"))
 
+    def _remote_journals(self) -> List[Path]:
+        """Those that shares have put into the store of the output."""
+        if self._remote is None or self._journals is None:
+            return []
+        try:
+            return [*self._remote.glob(f"{self._journals.name}*")]
+        except ObjectMissingError:  # nothing has been written there
+            return []
+
     def _known(self) -> Dict[str, List[Any]]:
         """Key of a task → what journals say of it. Unfinished lines are passed over."""
         known: Dict[str, List[Any]] = {}
-        for journal in self._all_journals():
+        for journal in (*self._all_journals(), *self._remote_journals()):
             for line in journal.read_text(encoding="utf-8").splitlines():
                 try:
                     key, value = json.loads(line)

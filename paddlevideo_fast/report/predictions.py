@@ -12,6 +12,7 @@ from tqdm import tqdm
 from paddlevideo_fast.deploy.prediction import Entry, entry_of
 from paddlevideo_fast.deploy.predictor import Prediction, Predictor, Unread, WindowedPrediction
 from paddlevideo_fast.errors import PaddleVideoFastError
+from paddlevideo_fast.files import as_path
 from paddlevideo_fast.report.annotated import AnnotatedFormat, Caption, annotate
 from paddlevideo_fast.report.drawings import draw_timeline, lettering
 from paddlevideo_fast.report.output import make_folders, refuse_inputs, targets
@@ -48,7 +49,7 @@ class PredictionPictures:
         self._predictor = predictor
         self._form = form
         if not root.is_dir():
-            root = Path(os.path.commonpath([source.absolute().parent for source in sources]))
+            root = as_path(os.path.commonpath([source.absolute().parent for source in sources]))
         videos = targets(sources, root, annotated, f".{form}") if annotated else []
         timelines = _timelines(sources, root, timeline) if timeline else []
         make_folders([*videos, *timelines])
