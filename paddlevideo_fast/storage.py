@@ -402,6 +402,9 @@ def _diagnosed(url: str, error: Exception) -> _Unwell:
         raise error
     if isinstance(error, (TypeError, AttributeError, NameError, KeyError)):
         raise error  # of a program, not of a store
+    status = getattr(error, "status", getattr(error, "code", None))  # of aiohttp; of gcsfs
+    if isinstance(status, int) and 300 <= status < 600:
+        _check_status(url, status, getattr(error, "headers", None) or {})
     cause: Optional[BaseException] = error
     while cause is not None:
         told = getattr(cause, "response", None)  # of botocore

@@ -136,6 +136,16 @@ def test_writing_and_listing(s3_store, tmp_path):
     assert s3_store.names(s3_store.url + "written") == []
 
 
+def test_a_web_server_that_takes_no_files(http_store, tmp_path):
+    (tmp_path / "file").write_bytes(CONTENT)
+    with pytest.raises(ObjectError, match="the store answers 405"):
+        storage.put(tmp_path / "file", http_store.url + "file")
+    with pytest.raises(ObjectError, match="the store answers 405"):
+        storage.remove(http_store.url + "file")
+    with pytest.raises(ObjectError, match="does not list folders"):
+        storage.list_folder(http_store.url)
+
+
 def test_any_driver_of_fsspec(tmp_path):
     (tmp_path / "file").write_bytes(CONTENT)
     url = "memory://folder/file"
