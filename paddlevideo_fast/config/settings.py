@@ -44,7 +44,8 @@ class RunSettings:
     Args:
         model_name: names the output folder and the checkpoint files.
         epochs: how many epochs to train.
-        output_dir: folder of checkpoints, logs and the resolved config; empty for `output/<model_name>`.
+        output_dir: folder of checkpoints, logs and the resolved config; empty for `output/<model_name>`. To
+            a URL goes what is new with each checkpoint and at the end, see the page on remote data.
         seed: seed of weights, shuffling, sampling and augmentation.
         log_interval: training steps between two log lines.
         log_level: the least severe level that is shown.

@@ -1,0 +1,134 @@
+"""Checkpoints of a run whose output_dir is a URL go there whole, and a run elsewhere goes on from them."""
+
+from __future__ import annotations
+
+import json
+
+import paddle
+import pytest
+
+from paddlevideo_fast import storage
+from paddlevideo_fast.engine import CheckpointStore, load_checkpoint
+from paddlevideo_fast.engine.distribution import Distribution
+from paddlevideo_fast.engine.output import checkpoint_to_resume, make_room
+from paddlevideo_fast.engine.state import TrainerState
+from paddlevideo_fast.errors import CheckpointError, ObjectError, PaddleVideoFastError, StoreAwayError
+
+
+@pytest.fixture
+def on_machine(s3_store, tmp_path, monkeypatch):
+    """Function that gives the prepared store of a run on a machine, by the machine's name."""
+    monkeypatch.setattr(storage, "_stores", {})
+    monkeypatch.setattr(storage, "_patience", storage.Patience(2.0, 3, 2.0, 0.01))
+
+    def prepared(name, run="first"):
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / name))
+        store = CheckpointStore(f"{s3_store.url}{tmp_path.name}/{run}", "m")
+        store.prepare()
+        return store
+
+    return prepared
+
+
+def save(store, tag, value, step):
+    weights = {"fc.weight": paddle.full([2, 2], value)}
+    state = {"trainer": {"step": step, "epoch": step}, "run": {}, "precision": {}, "callbacks": {}}
+    return store.save(tag, weights, {}, {}, state)
+
+
+def names(s3_store, store):
+    return set(s3_store.names(f"{store.mirror.url}/"))
+
+
+FIRST = {f"m_epoch_00001{ending}" for ending in (".json", ".pdopt", ".pdparams")}
+SECOND = {name.replace("1", "2") for name in FIRST}
+
+
+def test_a_run_goes_on_elsewhere(s3_store, on_machine):
+    here = on_machine("here")
+    save(here, "epoch_00001", 1.0, 1)
+    save(here, "epoch_00002", 2.0, 2)
+    here.save_weights("best", {"fc.weight": paddle.full([2, 2], 3.0)})
+    (here.folder / "train.log").write_text("a line\n")
+    (here.folder / "vdl").mkdir()
+    (here.folder / "vdl" / "records").write_bytes(b"curves")
+    here.upload()
+    assert names(s3_store, here) == FIRST | SECOND | {"m_best.pdparams", "train.log", "vdl/records"}
+    put = [one["path"].rpartition("/")[2] for one in s3_store.requests if one["method"] == "PUT"]
+    assert put.index("m_epoch_00001.json") > put.index("m_epoch_00001.pdopt")  # its mark comes last
+    assert put.count("m_epoch_00001.pdparams") == 1
+
+    there = on_machine("there")
+    assert (there.folder / "train.log").read_text() == "a line\n"
+    checkpoint = checkpoint_to_resume(there, "auto", None, Distribution())
+    assert checkpoint.weights["fc.weight"].tolist() == [[2.0, 2.0], [2.0, 2.0]]
+    assert checkpoint.prefix == str(there.folder / "m_epoch_00002")
+    assert not (there.folder / "m_epoch_00001.pdparams").exists()  # only what is needed is fetched
+    assert (there.folder / "m_best.pdparams").exists()
+    save(there, "epoch_00003", 4.0, 3)
+    there.remove_all_but(1)
+    there.upload()
+    left = {name for name in names(s3_store, here) if name.startswith("m_epoch")}
+    assert left == {name.replace("1", "3") for name in FIRST}
+
+    other = on_machine("third", "second")
+    named = checkpoint_to_resume(other, f"{here.mirror.url}/m_epoch_00003.pdparams", None, Distribution())
+    newest = checkpoint_to_resume(other, here.mirror.url, None, Distribution())
+    assert named.state["trainer"] == newest.state["trainer"] == {"step": 3, "epoch": 3}
+
+
+def test_an_earlier_run_is_not_written_over(s3_store, on_machine):
+    save(on_machine("here"), "epoch_00001", 1.0, 1)
+    there = on_machine("there")
+    with pytest.raises(CheckpointError, match=f"output_dir {there.mirror.url}: holds an earlier run"):
+        make_room(there, TrainerState(), None)
+    assert names(s3_store, there) >= FIRST
+
+
+def test_what_the_store_did_not_take_is_kept(s3_store, on_machine):
+    here = on_machine("here")
+    save(here, "epoch_00001", 1.0, 1)
+    s3_store.fault("error", method="PUT")
+    with pytest.raises((StoreAwayError, ObjectError)):
+        save(here, "epoch_00002", 2.0, 2)
+    s3_store.reset()
+    assert not SECOND & names(s3_store, here)
+    again = on_machine("here")
+    assert load_checkpoint(again.latest()).state["trainer"]["step"] == 2
+    again.upload()
+    assert names(s3_store, here) >= FIRST | SECOND
+
+
+def test_a_checkpoint_that_is_cut_off_on_its_way_is_none(s3_store, on_machine):
+    here = on_machine("here")
+    s3_store.fault("error", "*.json", method="PUT")
+    with pytest.raises((StoreAwayError, ObjectError)):
+        save(here, "epoch_00001", 1.0, 1)
+    s3_store.reset()
+    assert names(s3_store, here) >= FIRST - {"m_epoch_00001.json"}
+    assert on_machine("there").latest() is None
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("s3://no-such-bucket/run", "no-such-bucket"),
+        ("s4://bucket/run", "fsspec has no driver for s4://"),
+        ("http://127.0.0.1:1/run", "a web server does not list folders"),
+        ("s3://user:secret-word@bucket/run", "user name and password"),
+    ],
+)
+def test_a_url_that_cannot_be_written_is_told_first(on_machine, url, told):
+    with pytest.raises(PaddleVideoFastError, match=told) as caught:
+        CheckpointStore(url, "m").prepare()
+    assert "secret-word" not in str(caught.value)
+
+
+def test_no_credentials_are_kept(s3_store, on_machine):
+    here = on_machine("here")
+    save(here, "epoch_00001", 1.0, 1)
+    here.upload()
+    secrets = [s3_store.environment[name].encode() for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")]
+    for path in here.folder.rglob("*"):
+        assert path.is_dir() or not any(secret in path.read_bytes() for secret in secrets)
+    assert json.loads((here.folder / "m_epoch_00001.json").read_text())["files"]
