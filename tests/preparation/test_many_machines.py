@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import pickle
 import random
@@ -323,8 +325,16 @@ def test_flags_of_shares(run, tmp_path):
         check(["--list=x.list" if False else f"--root={tmp_path.parent}", "--shard=0/2"])
 
 
-def test_who_may_write_beside_whom(tmp_path, monkeypatch):
+@pytest.mark.parametrize("has_flock", [True, False])
+def test_who_may_write_beside_whom(has_flock, tmp_path, monkeypatch):
     monkeypatch.setattr(locks, "_PATIENCE_SEC", 0.1)
+    monkeypatch.setattr(locks, "_SETTLE_SEC", 0.01)
+    if not has_flock:
+
+        def no_flock(handle, operation):
+            raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+        monkeypatch.setattr(fcntl, "flock", no_flock)
 
     def refused(**options):
         with pytest.raises(OutputInUseError, match="writes to it since"), only_writer(tmp_path, **options):
