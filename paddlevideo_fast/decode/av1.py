@@ -39,7 +39,7 @@ class _Sequence(NamedTuple):
     num_order_bits: int
 
 
-class _Bits:
+class Bits:
     """Reads numbers of some bits, the highest first; behind the end all are 0."""
 
     def __init__(self, data: bytes) -> None:
@@ -80,7 +80,7 @@ def spare_test(header: Optional[bytes], first_packet: bytes = b"") -> Optional[C
     for units in (first_packet, header[_CONFIG_BYTES:] if header[:1] == _CONFIG_MARK else b""):
         for start, _ in unit_starts(units):
             if _kind(units[start]) == _SEQUENCE:
-                sequence = _read_sequence(_Bits(units[_content(units, start) :]))
+                sequence = _read_sequence(Bits(units[_content(units, start) :]))
                 return sequence and partial(_is_spare, sequence)
     return None
 
@@ -99,7 +99,7 @@ def _content(data: bytes, start: int) -> int:
     return at
 
 
-def _read_sequence(bits: _Bits) -> Optional[_Sequence]:
+def _read_sequence(bits: Bits) -> Optional[_Sequence]:
     bits.read(3)  # profile
     is_still, is_reduced, has_timing = bits.read(1), bits.read(1), bits.read(1)
     has_delays, num_other_layers = bits.read(1), bits.read(5)
@@ -135,14 +135,14 @@ def _is_spare(sequence: _Sequence, packet: Any) -> bool:
             found = True
             content = _content(data, start)
             coded = data[content + _SLOT_BYTES : content + _SLOT_BYTES + _CODED_BYTES]
-            if not any(coded) or not _goes_nowhere(sequence, _Bits(data[content : content + _HEAD_BYTES])):
+            if not any(coded) or not _goes_nowhere(sequence, Bits(data[content : content + _HEAD_BYTES])):
                 return False
         elif kind not in _BESIDE:
             return False
     return found
 
 
-def _goes_nowhere(sequence: _Sequence, bits: _Bits) -> bool:
+def _goes_nowhere(sequence: _Sequence, bits: Bits) -> bool:
     """Whether the header of a frame says that it is shown, and stored in no slot."""
     shows_another, kind, is_shown = bits.read(1), bits.read(2), bits.read(1)
     if shows_another or kind != _INTER or not is_shown:

@@ -124,8 +124,9 @@ def vop_types(packets: Sequence[Any]) -> List[int]:
     return found
 
 
-# libav itself takes an MPEG-4 packet this short for one that repeats the last picture and shows nothing.
+# A longer MPEG-4 packet holds more than the header of a picture that repeats the last one and shows nothing.
 _MPEG4_EMPTY_BYTES = 19
+_LAYER = re.compile(rb"\0\0\x01[\x20-\x2f]")  # the header of a layer
 
 # A packet of these holds one frame, which VP8 may hide.
 _ONE_FRAME_A_PACKET = frozenset(
@@ -321,7 +322,7 @@ def index_packets(
         order = _in_order(packets, codec)
     elif codec != "mpeg4":
         order = _order_by_time(packets, stream, entries)
-    elif min(packet.size for packet in packets) > _MPEG4_EMPTY_BYTES:
+    elif _all_coded(packets, (codec_context.extradata or b"") + bytes(packets[0])):
         order = _order_by_type(vops)
     else:
         return None
@@ -368,6 +369,46 @@ def _order_by_type(vops: Sequence[int]) -> Optional[List[int]]:
             order += held
             held = [place]
     return order + held
+
+
+def _all_coded(packets: Sequence[Any], header: bytes) -> bool:
+    """Whether all MPEG-4 pictures are coded, as far as this is known; others show nothing."""
+    short = [bytes(packet) for packet in packets if packet.size <= _MPEG4_EMPTY_BYTES]
+    if not short:
+        return True
+    layer = _LAYER.search(header)
+    num_time_bits = _time_bits(av1.Bits(header[layer.end() :][:64])) if layer else 0
+    return num_time_bits > 0 and all(_is_coded(data, num_time_bits) for data in short)
+
+
+def _time_bits(bits: av1.Bits) -> int:
+    """Bits of the time in each picture, from the header of a layer; 0: not a rectangular one.
+
+    Reference: ISO 14496-2, 6.2.3.
+    """
+    bits.read(1 + 8)
+    if bits.read(1):
+        bits.read(4 + 3)
+    if bits.read(4) == 15:  # an aspect ratio of its own
+        bits.read(8 + 8)
+    if bits.read(1):
+        bits.read(2 + 1)
+        if bits.read(1):  # buffer sizes
+            bits.read(79)
+    if bits.read(2) != 0 or not bits.read(1):
+        return 0
+    return max((bits.read(16) - 1).bit_length(), 1)
+
+
+def _is_coded(data: bytes, num_time_bits: int) -> bool:
+    """The bit vop_coded of the picture in a packet. Reference: ISO 14496-2, 6.2.5."""
+    at = data.find(_VOP_START)
+    bits = av1.Bits(data[at + len(_VOP_START) :])
+    bits.read(2)
+    while bits.read(1):  # whole seconds
+        pass
+    bits.read(1 + num_time_bits + 1)
+    return at >= 0 and bool(bits.read(1))
 
 
 def _is_interlaced(codec_context: Any) -> bool:
