@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import av
 import numpy as np
 import pytest
 
 from paddlevideo_fast.decode import av1, open_video
+from paddlevideo_fast.decode.colour import RgbConverter
 from paddlevideo_fast.decode.pyav_reader import PictureDecoder, VideoSource
 from paddlevideo_fast.errors import VideoDecodeError
 from tests.support.exact_corpus import write_corpus_clip
-from tests.support.numbered_clips import read_number
+from tests.support.numbered_clips import draw, read_number
 
 
 @pytest.mark.parametrize("name", ["mjpeg.avi", "mjpeg.mov", "prores.mov", "vp8.webm", "vp8_hidden.webm"])
@@ -84,3 +86,43 @@ def test_the_cost_of_frames_grows_with_the_way_from_the_key_frame(make_clip, tmp
             last = {frame // 12: frame for frame in sorted(frames)}
             places = [place for group, stop in last.items() for place in range(12 * group, stop + 1)]
             assert reader.decoding_cost(frames) == sum(sizes[place] + mean for place in places)
+
+
+def write_still(path, bframes="2", arrange=list):
+    """MPEG-4 of a picture that stands still; the packets of B-frames have fewer than 20 bytes."""
+    picture = draw(5, 320, 256)
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("mpeg4", rate=25, options={"bf": bframes, "b": "900000"})
+        stream.width, stream.height, stream.pix_fmt = 320, 256, "yuv420p"
+        packets = []
+        for number in range(24):
+            moved = np.roll(picture, 4 * number, axis=1) if number > 14 else picture
+            packets += stream.encode(av.VideoFrame.from_ndarray(moved, format="rgb24"))
+        for packet in arrange([*packets, *stream.encode()]):
+            container.mux(packet)
+    return path
+
+
+def drop_a_picture(packets):
+    """In place of a P picture, a header without one: type P, no second, time 3, and the bit "not coded"."""
+    place = next(p for p, packet in enumerate(packets) if p > 4 and bytes(packet)[4] >> 6 == 1)
+    empty = av.Packet(b"\0\0\1\xb6" + (0b01_0_1_00011_1_0_01111).to_bytes(2, "big"))
+    old = packets[place]
+    empty.pts, empty.dts, empty.time_base, empty.stream = old.pts, old.dts, old.time_base, old.stream
+    return [*packets[:place], empty, *packets[place + 1 :]]
+
+
+@pytest.mark.parametrize(("bframes", "arrange"), [("2", list), ("0", drop_a_picture)])
+def test_short_packets_of_mpeg4_are_looked_into(bframes, arrange, tmp_path, monkeypatch):
+    path = write_still(tmp_path / "clip.avi", bframes, arrange)
+    with av.open(str(path)) as container:
+        assert min(packet.size for packet in container.demux(video=0) if packet.size) < 20
+    to_rgb = RgbConverter()
+    with av.open(str(path)) as container:
+        expected = [to_rgb(frame).copy() for frame in container.decode(video=0)]
+    if arrange is list:
+        monkeypatch.delattr(PictureDecoder, "_learn_index")
+    with open_video(path) as reader:
+        assert reader.num_frames == len(expected) == (24 if arrange is list else 23)
+        for wanted in ([0, 7, 22], [13], [3, 2, 16]):
+            assert np.array_equal(reader.read(wanted), np.stack([expected[index] for index in wanted]))
