@@ -17,6 +17,7 @@ from benchmarks import (
     masking,
     pipeline,
     reader,
+    reading,
     run_ahead,
     same_bytes,
     saving,
@@ -278,3 +279,20 @@ def test_dali(measure, make_clip, tmp_path):
     assert gpu["ms"] is None
     assert cpu["codec"] in ("h264", "vp9")
     assert "DALI on GPU  not measured" in dali.table(result)
+
+
+def test_reading(tmp_path, monkeypatch):
+    (clip,) = write_clips(tmp_path, 1, 40)
+    monkeypatch.setattr(reading, "_NUM_PLANS", 50)
+    monkeypatch.setattr(reading, "_ENCODINGS", {"MJPEG": reading._ENCODINGS["MJPEG"]})
+    result = reading.run([clip], rounds=1)
+    json.dumps(result)
+    rows = {(row["clip"], row["pattern"]): row for row in result["codecs"]}
+    assert set(rows) == {
+        (name, pattern) for name in (clip.name, "made_0, MJPEG") for pattern in ("sparse-8", "32x2")
+    }
+    assert all(abs(sum(row["shares"].values()) - 1) < 1e-6 and row["ms"] > 0 for row in rows.values())
+    draws = {(row["recipe"], row["draws"]): row for row in result["draws"]}
+    assert set(draws) == {(recipe, number) for recipe in ("tsm", "slowfast") for number in (1, 2, 4, 8)}
+    assert draws["tsm", 1]["distance"] == 0 < draws["tsm", 8]["distance"] < 1
+    assert f"{clip.name}" in reading.table(result)
