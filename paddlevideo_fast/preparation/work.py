@@ -85,10 +85,15 @@ class Work:
         """What the flags of a tool say."""
         if args.shard and args.merge:
             raise ToolError("give either --shard, to do a share of the work, or --merge, to put all together")
+        trial = next((flag for flag in ("estimate", "verify") if getattr(args, flag, None) is not None), "")
+        if trial and (args.shard or args.merge):
+            raise ToolError(f"--{trial} writes nothing: leave out --shard and --merge")
         workers = getattr(args, "workers", None)  # the readers of features are those of the config
-        if workers is not None and (args.scheduler != LOCAL or args.merge):
-            reason = "--merge does no work" if args.merge else f"the workers of {args.scheduler} do the work"
-            print(f"warning: --workers has no effect: {reason}", file=sys.stderr)
+        idle = "--merge does no work" if args.merge else ""
+        if args.scheduler != LOCAL and (idle or trial == "estimate"):
+            _warn("scheduler", idle or "--estimate tries its videos here")
+        if workers is not None and (idle or (args.scheduler != LOCAL and trial != "estimate")):
+            _warn("workers", idle or f"the workers of {args.scheduler} do the work")
         workers = num_cores() if workers is None else workers
         return cls(Engine(workers, args.scheduler), args.shard, args.merge)
 
@@ -260,3 +265,7 @@ class Work:
                     raise disk_error(path, error) or error from error
 
             yield note
+
+
+def _warn(flag: str, reason: str) -> None:
+    print(f"warning: --{flag} has no effect: {reason}", file=sys.stderr)

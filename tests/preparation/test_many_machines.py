@@ -312,17 +312,23 @@ def test_a_result_counts_only_as_long_as_its_file_is_what_it_was(run, tmp_path, 
             run(name, name, "--merge")
 
 
-def test_flags_of_shares(run, tmp_path):
+def test_flags_of_shares(run, source, capsys):
     for options, message in (
         (["--shard=3/3"], r"--shard: 3/3; must be I/N with I from 0 to N - 1, such as 0/3"),
         (["--shard=a"], "--shard: a; must be"),
         (["--shard=0/2", "--merge"], "give either --shard"),
+        (["--shard=0/2", "--estimate"], "--estimate writes nothing: leave out --shard and --merge"),
         (["--scheduler=slurm"], "--scheduler: slurm; must be local, tcp://HOST:PORT, or a YAML file"),
     ):
         with pytest.raises(ToolError, match=message):
             run("prepare", "out", *options)
     with pytest.raises(ToolError, match="--output is missing: with --shard and --merge"):
-        check(["--list=x.list" if False else f"--root={tmp_path.parent}", "--shard=0/2"])
+        check([f"--root={source}", "--shard=0/2"])
+    assert run("prepare", "out", "--shard=0/1", "--workers=1") == 0
+    assert run("prepare", "out", "--merge", "--workers=1", "--scheduler=tcp://127.0.0.1:9") == 1
+    said = capsys.readouterr().err
+    assert "warning: --scheduler has no effect: --merge does no work" in said
+    assert "warning: --workers has no effect: --merge does no work" in said
 
 
 @pytest.mark.parametrize("has_flock", [True, False])
