@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds this benchmark's options."""
     parser.add_argument("--kind", choices=("http", "s3"), default="http", help="of store (default http)")
     parser.add_argument("--delay-ms", type=count(0), default=20, help="of each request (default 20)")
-    parser.add_argument("--step-ms", type=count(0), default=90, help="of a device's step (default 90)")
+    parser.add_argument("--step-ms", type=count(0), default=180, help="of a device's step (default 180)")
     parser.add_argument("--workers", type=count(0), nargs="+", default=(0, 2), help="of the loader (0 2)")
     parser.add_argument("--batch-size", type=count(1), default=8, help="clips of 8 × 112 × 112 (default 8)")
     parser.add_argument("--videos", type=count(8), default=192, help="of 100 frames (default 192)")
@@ -65,7 +65,7 @@ def main(args: argparse.Namespace) -> None:
 def run(
     kind: str = "http",
     delay_sec: float = 0.02,
-    step_sec: float = 0.09,
+    step_sec: float = 0.18,
     workers: Sequence[int] = (0, 2),
     batch_size: int = 8,
     num_videos: int = 192,

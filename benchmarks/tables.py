@@ -140,6 +140,14 @@ _WORDS: Dict[str, str] = {
     "transport": "传输",
     "batches/s": "批次/秒",
     "spread": "范围",
+    "shards": "分片",
+    "clips/s": "片段/秒",
+    "MB fetched": "下载的 MB",
+    "requests": "请求数",
+    "on a local disk (baseline)": "在本地磁盘（基准）",
+    "in the store, first epoch": "在存储中，第一个 epoch",
+    "in the store, first epoch, `prefetch: 0`": "在存储中，第一个 epoch，`prefetch: 0`",
+    "in the store, second epoch": "在存储中，第二个 epoch",
     "CPU ms a batch": "每批 CPU 毫秒",
     "CPU speed-up": "CPU 加速比",
     "read": "读取",
@@ -297,6 +305,31 @@ def _run_ahead(word: Word) -> List[List[str]]:
             for row in found["rows"]
         ),
     ]
+
+
+def _remote(word: Word) -> List[List[str]]:
+    rows = [list(map(word, ("workers", "shards", "clips/s", "spread", "ratio", "MB fetched", "requests")))]
+    for row in load("remote")["rows"]:
+        rows.append(
+            [
+                str(row["workers"]),
+                word(_SHARDS[row["side"]]),
+                f"{row['clips_per_sec']:.0f}",
+                _span(word, row["spread"], 0),
+                f"{row['ratio']:.2f}",
+                f"{row['mb_fetched']:.0f}",
+                f"{row['num_requests']:.0f}",
+            ]
+        )
+    return rows
+
+
+_SHARDS = {
+    "local": "on a local disk (baseline)",
+    "prefetch": "in the store, first epoch",
+    "no prefetch": "in the store, first epoch, `prefetch: 0`",
+    "second epoch": "in the store, second epoch",
+}
 
 
 def _finetuning(word: Word) -> List[List[str]]:
@@ -755,6 +788,7 @@ TABLES: Mapping[str, Table] = {
     "saving": _saving,
     "many_tasks": _many_tasks,
     "run_ahead": _run_ahead,
+    "remote": _remote,
     "finetuning": _finetuning,
     "features": _features,
     "shift": _shift,

@@ -227,7 +227,7 @@ def _store(
     if not (isinstance(dataset, PackedFrameDataset) and is_url(dataset.shards[0].path)):
         return None
     progress("fetching clips from the store")
-    speed = time_store(dataset, videos)
+    speed = time_store(dataset, videos, storage.block_kb * 2**10)
     return needs_of(speed, clips_per_sec, storage.cache_gb if storage.cache_dir else None)
 
 

@@ -72,7 +72,11 @@ def needs_of(
     }
 
 
-def time_store(dataset: PackedFrameDataset, videos: Sequence[List[ClipRequest]]) -> StoreSpeed:
+def time_store(
+    dataset: PackedFrameDataset,
+    videos: Sequence[List[ClipRequest]],
+    block_bytes: int = blocks.BLOCK_BYTES,
+) -> StoreSpeed:
     """Fetches what clips are read from into an empty cache of its own, for a few seconds.
 
     A process does that as the prefetch of a run does. The cache of the run stays as it is.
@@ -80,13 +84,15 @@ def time_store(dataset: PackedFrameDataset, videos: Sequence[List[ClipRequest]])
     Args:
         dataset: in a store.
         videos: the clips of each video, in the order of an epoch.
+        block_bytes: of a block of the cache.
 
     Raises:
         PaddleVideoFastError: the store does not give them.
     """
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe()
-    process: Any = context.Process(target=_measure, args=(dataset, videos, theirs, os.getpid()), daemon=True)
+    args = dataset, videos, block_bytes, theirs, os.getpid()
+    process: Any = context.Process(target=_measure, args=args, daemon=True)
     process.start()
     theirs.close()
     try:
@@ -104,16 +110,21 @@ def time_store(dataset: PackedFrameDataset, videos: Sequence[List[ClipRequest]])
 
 
 def _measure(
-    dataset: PackedFrameDataset, videos: Sequence[List[ClipRequest]], pipe: Connection, parent: int
+    dataset: PackedFrameDataset,
+    videos: Sequence[List[ClipRequest]],
+    block_bytes: int,
+    pipe: Connection,
+    parent: int,
 ) -> None:
     become_child(parent)
+    found: Any
     with tempfile.TemporaryDirectory() as folder:
         try:
-            blocks.use_cache(folder, _CACHE_GB)
-            url = dataset.shards[0].path
-            pipe.send((_latency_sec(url), *_rates(dataset, videos)))
+            blocks.use_cache(folder, _CACHE_GB, block_bytes)
+            found = (_latency_sec(dataset.shards[0].path), *_rates(dataset, videos))
         except PaddleVideoFastError as error:
-            pipe.send(error)
+            found = error
+    pipe.send(found)  # then the parent ends this process
 
 
 def _latency_sec(url: str) -> float:

@@ -18,6 +18,7 @@ from benchmarks import (
     pipeline,
     reader,
     reading,
+    remote,
     run_ahead,
     same_bytes,
     saving,
@@ -29,6 +30,7 @@ from benchmarks import (
     trainer,
 )
 from benchmarks.measuring import ROOT, in_turn, write_clips
+from paddlevideo_fast import blocks
 from paddlevideo_fast.errors import DistributionError
 from paddlevideo_fast.machine import num_cores
 
@@ -95,6 +97,19 @@ def test_shift(measure, command, capfd):
     assert command("benchmark").main(list(map(str, arguments))) == 0
     assert "16x8x2x2" in capfd.readouterr().out
     assert "16x8x2x2" in shift.table(result)
+
+
+def test_remote(measure, monkeypatch):
+    monkeypatch.setattr(blocks, "_kept", None)
+    options = ["--videos", 24, "--rounds", 1, "--step-ms", 1, "--workers", 0, "--delay-ms", 1]
+    result = measure("remote", *options)
+    local, ahead, asked, again = result["rows"]
+    assert [row["side"] for row in result["rows"]] == ["local", "prefetch", "no prefetch", "second epoch"]
+    assert local["mb_fetched"] == 0 < local["mb_needed"]
+    assert ahead["mb_fetched"] == pytest.approx(asked["mb_fetched"])  # each block once, whoever fetches it
+    assert ahead["mb_needed"] < ahead["mb_fetched"] <= 1.01 * result["mb"]
+    assert again["mb_fetched"] < 0.2 * ahead["mb_fetched"]
+    assert "no prefetch" in remote.table(result)
 
 
 @pytest.mark.smoke
