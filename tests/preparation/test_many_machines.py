@@ -67,18 +67,17 @@ def cluster(tmp_path_factory):
         yield made
 
 
+def run_tool(name, source, output, *options):
+    tool, option = TOOLS[name]
+    output.mkdir(exist_ok=True)
+    given = [f"--list={source / 'x.list'}", f"--data_prefix={source}", option]
+    return tool([*given, f"--output={output / 'clean.list' if name == 'check' else output}", *options])
+
+
 @pytest.fixture
 def run(source, tmp_path):
     """Function that runs a tool into a folder of that name; returns the exit code."""
-
-    def start(name, out, *options):
-        tool, option = TOOLS[name]
-        output = tmp_path / out / ("clean.list" if name == "check" else "")
-        (tmp_path / out).mkdir(exist_ok=True)
-        given = [f"--list={source / 'x.list'}", f"--data_prefix={source}", f"--output={output}", option]
-        return tool([*given, *options])
-
-    return start
+    return lambda name, out, *options: run_tool(name, source, tmp_path / out, *options)
 
 
 def content(folder):
@@ -86,15 +85,27 @@ def content(folder):
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
 
 
+@pytest.fixture(scope="module")
+def alone(source, tmp_path_factory):
+    """Function that gives what a tool writes on one machine."""
+    root, made = tmp_path_factory.mktemp("alone"), {}
+
+    def write(name):
+        if name not in made:
+            assert run_tool(name, source, root / name, "--workers=1") == 1  # two videos fail
+            made[name] = content(root / name)
+        return made[name]
+
+    return write
+
+
 @pytest.fixture
-def same_as_one_machine(run, tmp_path):
+def same_as_one_machine(alone, tmp_path):
     """Function that compares what a tool has written with what it writes on one machine."""
 
     def compare(name, out):
-        assert run(name, "alone", "--workers=1") == 1  # two videos fail
-        alone = content(tmp_path / "alone")
-        assert content(tmp_path / out) == alone
-        failures = next(text for file, text in alone.items() if file.endswith("failures.txt"))
+        assert content(tmp_path / out) == alone(name)
+        failures = next(text for file, text in alone(name).items() if file.endswith("failures.txt"))
         assert failures.count(b"\n") == 2
         assert not list((tmp_path / out).glob(".[!p]*"))  # neither journals nor locks
 
@@ -139,8 +150,23 @@ def journal_lines(folder):
     return sum(path.read_text().count("\n") for path in folder.glob(".journal-*"))
 
 
-def test_a_lost_scheduler_is_one_sentence_and_the_run_goes_on(run, same_as_one_machine, tmp_path, capsys):
-    with dask_cluster(tmp_path / "first", 1) as first:
+def test_no_scheduler_there(run, monkeypatch):
+    monkeypatch.setattr(executor, "_CONNECT_SEC", 0.5)
+    with pytest.raises(ToolError, match=r"--scheduler tcp://127.0.0.1:9: no Dask scheduler answers there"):
+        run("prepare", "out", "--scheduler=tcp://127.0.0.1:9")
+
+
+def test_a_worker_of_another_toolkit_and_a_lost_scheduler(run, same_as_one_machine, tmp_path, capsys):
+    """Each is one sentence, and the run goes on with the next command."""
+    old = tmp_path / "old/paddlevideo_fast"
+    old.mkdir(parents=True)
+    (old / "__init__.py").write_text("raise ImportError('too old')")
+    with dask_cluster(tmp_path / "first", 0) as first:
+        wrong = first.add_worker({"PYTHONPATH": str(old.parent)})  # it cannot even load the tasks
+        with pytest.raises(ToolError, match=r"a worker cannot load the tasks \(too old\): install version"):
+            run("prepare", "cluster", "--scheduler", first.address)
+        wrong.kill()
+        first.add_worker()
 
         def kill():
             while not journal_lines(tmp_path / "cluster"):
@@ -156,23 +182,6 @@ def test_a_lost_scheduler_is_one_sentence_and_the_run_goes_on(run, same_as_one_m
     assert run("prepare", "cluster", "--workers=2") == 1
     assert "of 11 are done already" in capsys.readouterr().out
     same_as_one_machine("prepare", "cluster")
-
-
-def test_no_scheduler_there(run, monkeypatch):
-    monkeypatch.setattr(executor, "_CONNECT_SEC", 0.5)
-    with pytest.raises(ToolError, match=r"--scheduler tcp://127.0.0.1:9: no Dask scheduler answers there"):
-        run("prepare", "out", "--scheduler=tcp://127.0.0.1:9")
-
-
-def test_a_worker_of_another_toolkit(run, tmp_path):
-    """It cannot even load the tasks."""
-    old = tmp_path / "old/paddlevideo_fast"
-    old.mkdir(parents=True)
-    (old / "__init__.py").write_text("raise ImportError('too old')")
-    with dask_cluster(tmp_path / "logs", 0) as cluster:
-        cluster.add_worker({"PYTHONPATH": str(old.parent)})
-        with pytest.raises(ToolError, match=r"a worker cannot load the tasks \(too old\): install version"):
-            run("check", "out", "--scheduler", cluster.address)
 
 
 def served(site):
