@@ -8,9 +8,10 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import re
 from pathlib import Path
 from statistics import mean
-from typing import Any, Callable, Dict, List, Mapping, Sequence
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
 import paddle
 
@@ -40,6 +41,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seeds", type=count(1), default=3, help="runs of plain and multigrid (default 3)")
     parser.add_argument("--beside", type=count(1), default=1, help="runs of the other rows (default 1)")
     parser.add_argument(
+        "--trial",
+        nargs="+",
+        action="append",
+        default=[],
+        metavar=("NAME", "KEY=VALUE"),
+        help="another row: a multigrid run with these overrides, to change one cause at a time; repeatable",
+    )
+    parser.add_argument(
         "--output", type=Path, default=Path("output/multigrid_training"), help="folder of runs and results"
     )
 
@@ -47,7 +56,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> None:
     """Runs the benchmark, prints the table and writes it as JSON and as a picture."""
     plain = args.plain or args.config
-    result = run(args.config, plain, args.override, args.seeds, args.beside, args.output, timed_progress())
+    trials = _trials(args.trial)
+    seeds = args.seeds, args.beside
+    result = run(args.config, plain, args.override, *seeds, args.output, timed_progress(), trials)
     print(table(result))
     save_json(result, args.output / "multigrid_training.json")
     draw(result, args.output / "multigrid_training.png")
@@ -61,6 +72,7 @@ def run(
     num_beside: int,
     output: Path,
     progress: Callable[[str], None] = lambda text: None,
+    trials: Optional[Mapping[str, Sequence[str]]] = None,
 ) -> Dict[str, Any]:
     """Trains plain and multigrid with every seed, and the other rows with the first seeds.
 
@@ -75,6 +87,7 @@ def run(
         num_beside: number of seeds of the other rows.
         output: the folder of the runs, each in a folder of its own.
         progress: called with the name of each run that starts.
+        trials: overrides of further multigrid runs, by the names of their rows.
 
     Returns:
         "config", "plain", "device", "paddle" and "rows", by name: "epochs" and "steps" of the first seed;
@@ -91,10 +104,11 @@ def run(
     rate = plain_cfg["OPTIMIZER"]["learning_rate"]
     if not isinstance(rate, Mapping) or "steps" not in rate:
         raise ConfigError([f"{plain}  {_RATE}: the comparison needs steps, to cut the plain training"])
-    runs: Dict[str, List[Dict[str, Any]]] = {name: [] for name in (*ROWS, CUT)}
+    known = {**ROWS, **{name: (*ROWS[MULTIGRID], *values) for name, values in (trials or {}).items()}}
+    runs: Dict[str, List[Dict[str, Any]]] = {name: [] for name in (*known, CUT)}
     for seed in range(num_seeds):
         for name in runs if seed < num_beside else (PLAIN, MULTIGRID):
-            row = ROWS[name] if name in ROWS else _cut(plain_cfg, runs)
+            row = known[name] if name in known else _cut(plain_cfg, runs)
             folder = output / f"{name.replace(', ', '_').replace(' ', '_')}_{seed}"
             progress(f"seed {seed}, {name}")
             common = [f"seed={seed}", f"output_dir={json.dumps(str(folder))}", "validate=true"]
@@ -107,6 +121,25 @@ def run(
         "paddle": paddle.__version__,
         "rows": {name: _row(rows) for name, rows in runs.items()},
     }
+
+
+def _trials(given: Sequence[Sequence[str]]) -> Dict[str, Sequence[str]]:
+    """Overrides by the names of their rows, which name folders too.
+
+    Raises:
+        ConfigError: a name is taken or cannot name a folder, or has no overrides.
+    """
+    trials: Dict[str, Sequence[str]] = {}
+    for name, *overrides in given:
+        if name in (*ROWS, CUT, *trials):
+            raise ConfigError([f"--trial {name}: this row is there already; choose another name"])
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9 .-]*", name):
+            text = "a name has letters, digits, spaces, dots and hyphens, and comes before the overrides"
+            raise ConfigError([f"--trial {name}: {text}"])
+        if not overrides:
+            raise ConfigError([f"--trial {name}: give KEY=VALUE after the name"])
+        trials[name] = overrides
+    return trials
 
 
 def _cut(cfg: Config, runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> List[str]:

@@ -71,9 +71,14 @@ def test_every_row_is_trained_once_and_compared(arguments, tmp_path, command, ca
 
     # what is complete stays; what was stopped before its end is run anew
     (tmp_path / "out" / "long_cycle_0" / "result.json").unlink()
-    assert command("benchmark").main(arguments) == 0
+    trial = ["--trial", "no splits", "MULTIGRID.bn_base_size=1", "MULTIGRID.SHORT_CYCLE=false"]
+    assert command("benchmark").main([*arguments, *trial]) == 0
     again = json.loads((tmp_path / "out" / "multigrid_training.json").read_text())["rows"]
     long_cycle, before = again.pop("long cycle"), rows.pop("long cycle")
+    assert again.pop("no splits")["steps"] == 16
+    kept = json.loads((tmp_path / "out" / "no_splits_0" / "result.json").read_text())["config"]
+    assert kept["multigrid"] is True
+    assert kept["MULTIGRID"]["bn_base_size"] == 1
     assert again == rows
     assert long_cycle["wall_sec"] != before["wall_sec"]
     assert long_cycle["top1"] == before["top1"]
@@ -103,3 +108,16 @@ def test_a_run_that_fails_ends_the_comparison(arguments, tmp_path, command, caps
 def test_a_config_without_a_schedule_is_refused(arguments, command, capsys, override, key):
     assert command("benchmark").main([*arguments, "-o", override]) == 2
     assert f"multigrid.yaml  {key} comparison needs" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("trial", "problem"),
+    [
+        (["long cycle", "epochs=3"], "--trial long cycle: this row is there already; choose another name"),
+        (["epochs=3", "seed=1"], "--trial epochs=3: a name has letters, digits, spaces, dots and hyphens"),
+        (["slow"], "--trial slow: give KEY=VALUE after the name"),
+    ],
+)
+def test_a_trial_without_a_name_of_its_own_is_refused(arguments, command, capsys, trial, problem):
+    assert command("benchmark").main([*arguments, "--trial", *trial]) == 2
+    assert problem in capsys.readouterr().err
