@@ -99,7 +99,7 @@ def test_one_process(packed_motion, train, assert_same_run, tmp_path, http_store
     url = http_store.publish(packed_motion)
     http_store.delay_sec = 0.02
     for number, fault in enumerate(FAULTS):
-        http_store.fault(fault, "*.data", times=1, after=3 * number)
+        http_store.fault(fault, "*.data", times=1, after=number)  # every other request
     finish(train("http", url))
     assert_same_run("local", "http")
     assert {request["fault"] for request in reads(http_store)} >= set(FAULTS)
