@@ -13,6 +13,7 @@ from paddlevideo_fast.decode import Span
 from paddlevideo_fast.loader.annotations import VideoRecord, list_line, row_of
 from paddlevideo_fast.loader.tables import is_table, json_line
 from paddlevideo_fast.preparation.run import ToolError
+from paddlevideo_fast.storage import is_url, shown_url
 
 
 def part_name(name: str, span: Optional[Span], ending: Optional[str] = None) -> str:
@@ -57,6 +58,11 @@ def stored_names(
     taken: Dict[str, str] = {os.path.realpath(record.path): "" for record in records}
     names = []
     for record in records:
+        if is_url(record.path) and not is_url(str(data_prefix)):
+            raise ToolError(
+                f"{source}:{record.line}: {shown_url(record.path)} is a URL; give the URL above all videos "
+                "as --data_prefix"
+            )
         path = os.path.abspath(record.path)
         name = part_name(Path(os.path.relpath(path, root)).as_posix(), record.span, ending)
         if name.startswith("../"):

@@ -138,3 +138,11 @@ def test_wrong_outputs_are_told_in_one_sentence(
         assert told in error
         assert "secret-word" not in error
         assert len(error.strip().splitlines()) == 1
+
+
+def test_urls_in_a_list_need_a_folder_above_them(http_store: Store, tmp_path: Path, capsys: Any) -> None:
+    listed = tmp_path / "urls.list"
+    listed.write_text(f"{http_store.url}walk/a.mp4 1\n")
+    assert _run(prepare_list, "--list", listed, "--output", tmp_path / "out", "--preset", "intra") == 2
+    assert "urls.list:1: " in (error := capsys.readouterr().err)
+    assert "is a URL; give the URL above all videos as --data_prefix" in error
