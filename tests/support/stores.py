@@ -416,8 +416,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _serve(self) -> None:
         body = self._read_body()
         if self.path == _CONTROL:
-            answer = json.dumps(self.state.control(**json.loads(body))).encode()
-            self._send(_Answer(200, {"Content-Length": str(len(answer))}, answer))
+            told = json.dumps(self.state.control(**json.loads(body))).encode()
+            self._send(_Answer(200, {"Content-Length": str(len(told))}, told))
             return
         headers = {name.lower(): value for name, value in self.headers.items()}
         path = urllib.parse.unquote(self.path.partition("?")[0]).lstrip("/")
