@@ -46,7 +46,15 @@ FAMILIES = {
     "timesformer": ("vit_motion", TIMESFORMER),
     "swin": ("swin_motion", {"MODEL": {**SMALLER["MODEL"], "head": {"in_channels": 32}}}),
     "mvit": ("mvit_motion", {"MODEL": {**SMALLER["MODEL"], "head": {"in_channels": 32}}}),
-    "x3d": ("x3d_motion", {}),
+    "r2plus1d": (
+        "x3d_motion",
+        {
+            "MODEL": {
+                "backbone": {"name": "ResNetR2Plus1D", "width": 8, "stage_blocks": [1, 1, 1, 1]},
+                "head": {"name": "I3DHead", "num_classes": 6, "in_channels": 64},
+            }
+        },
+    ),
     "x3d in multigrid": ("x3d_motion", MULTIGRID),
 }
 
