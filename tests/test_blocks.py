@@ -7,7 +7,9 @@ import logging
 import os
 import random
 import signal
+import sys
 import time
+import traceback
 from pathlib import Path
 
 import numpy as np
@@ -185,25 +187,30 @@ def test_four_processes_killed_at_random(tmp_path):
         if child == 0:
             try:
                 _reader(url, rng.random() + len(running), folder, bound)
+            except BaseException:
+                traceback.print_exc(file=sys.__stderr__)
             finally:
                 os._exit(2)
         running.append(child)
 
-    for _ in range(4):
-        start()
-    for _ in range(20):
-        until = time.monotonic() + rng.uniform(0.05, 0.25)
-        while time.monotonic() < until:
-            with cache._ledger():  # nothing comes or goes while the bytes are counted
-                most = max(most, stored_bytes(folder))
-            time.sleep(0.01)
-        victim = running.pop(rng.randrange(4))
-        os.kill(victim, signal.SIGKILL)
-        assert os.waitpid(victim, 0)[1] == signal.SIGKILL  # it had not ended by itself
-        start()
-    for child in running:
+    def kill(child):
         os.kill(child, signal.SIGKILL)
-        assert os.waitpid(child, 0)[1] == signal.SIGKILL
+        assert os.waitpid(child, 0)[1] == signal.SIGKILL  # it had not ended by itself
+
+    try:
+        for _ in range(4):
+            start()
+        for _ in range(20):
+            until = time.monotonic() + rng.uniform(0.05, 0.25)
+            while time.monotonic() < until:
+                with cache._ledger():  # nothing comes or goes while the bytes are counted
+                    most = max(most, stored_bytes(folder))
+                time.sleep(0.01)
+            kill(running.pop(rng.randrange(4)))
+            start()
+    finally:
+        while running:
+            kill(running.pop())
     assert 4 * STORED < most <= bound
     blocks._kept = cache
     assert RemoteFile(url).read() == CONTENT
