@@ -23,6 +23,7 @@ from paddlevideo_fast.decode import open_video
 from paddlevideo_fast.decode.colour import RgbConverter
 from paddlevideo_fast.decode.pyav_reader import PictureDecoder
 from paddlevideo_fast.loader import ClipRequest, DecodeSampler, Pipeline, Sampler, VideoRecord, transforms
+from tests.support.numbered_clips import usual_scheduling
 
 OURS, DECORD = "ours", "decord"
 DRAWS = (1, 2, 4, 8)
@@ -159,6 +160,7 @@ def table(result: Dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+@usual_scheduling()
 def _encoded(clip: Path, folder: Path, name: str, encoding: _Encoding) -> Path:
     path = folder / f"{name}.{encoding.ending}"
     with open_video(clip) as reader, av.open(str(path), "w") as container:

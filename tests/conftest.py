@@ -48,8 +48,9 @@ def _untouched_logger() -> None:
 @pytest.fixture(autouse=True)
 def _untouched_environment() -> Iterator[None]:
     """Takes back what a command that ran in this process has set for itself, such as the devices it sees."""
-    before = dict(os.environ)
+    before, policy = dict(os.environ), os.sched_getscheduler(0)
     yield
+    assert os.sched_getscheduler(0) == policy  # a thread at a real-time priority starves all others
     for name in set(os.environ) - set(before):
         del os.environ[name]
     os.environ.update(before)

@@ -195,7 +195,7 @@ def test_four_processes_killed_at_random(tmp_path):
 
     def kill(child):
         os.kill(child, signal.SIGKILL)
-        assert os.waitpid(child, 0)[1] == signal.SIGKILL  # it had not ended by itself
+        return os.waitpid(child, 0)[1] == signal.SIGKILL  # it had not ended by itself
 
     try:
         for _ in range(4):
@@ -206,11 +206,11 @@ def test_four_processes_killed_at_random(tmp_path):
                 with cache._ledger():  # nothing comes or goes while the bytes are counted
                     most = max(most, stored_bytes(folder))
                 time.sleep(0.01)
-            kill(running.pop(rng.randrange(4)))
+            assert kill(running.pop(rng.randrange(4)))
             start()
     finally:
-        while running:
-            kill(running.pop())
+        lived = [kill(child) for child in running]
+    assert all(lived)
     assert 4 * STORED < most <= bound
     blocks._kept = cache
     assert RemoteFile(url).read() == CONTENT

@@ -9,7 +9,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tu
 import av
 
 from tests.support.exact_corpus import Clip
-from tests.support.numbered_clips import QUIET, draw
+from tests.support.numbered_clips import QUIET, draw, usual_scheduling
 
 PART_FRAMES = 24
 _FPS = 25
@@ -174,6 +174,7 @@ _RESIZED: Dict[str, Join] = {
 RESIZED: Tuple[str, ...] = tuple(_RESIZED)
 
 
+@usual_scheduling()
 def write_joined_clip(folder: Path, name: str) -> Clip:
     """Writes the file `name`, one of `JOINED`, `COLOURED` or `RESIZED`, into `folder`."""
     path, join = Path(folder) / name, {**_JOINS, **_COLOURED, **_RESIZED}[name]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from fractions import Fraction
 from pathlib import Path
@@ -81,6 +82,21 @@ def _code(number: int) -> int:
     return number | ((mirrored * _MIXER + 5) % NUMBERS) << _BITS
 
 
+@contextlib.contextmanager
+def usual_scheduling() -> Iterator[None]:
+    """Takes back the scheduling of this thread after the block.
+
+    SVT-AV1, if root runs it, leaves the thread at the highest real-time priority. The thread, and whatever it
+    starts later, would then take the processors from all others.
+    """
+    policy, parameters = os.sched_getscheduler(0), os.sched_getparam(0)
+    try:
+        yield
+    finally:
+        os.sched_setscheduler(0, policy, parameters)
+
+
+@usual_scheduling()
 def write_clip(
     path: Union[str, Path],
     num_frames: int = 24,
