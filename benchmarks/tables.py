@@ -39,6 +39,13 @@ _WORDS: Dict[str, str] = {
     "nothing": "什么也不做",
     "a video of 4 frames is checked": "检查一个 4 帧的视频",
     "process pool": "进程池",
+    "part": "部分",
+    "imports": "导入",
+    "list": "列表",
+    "network and optimizer": "网络和优化器",
+    "order of the epoch": "一个 epoch 的顺序",
+    "first batch": "第一个 batch",
+    "all": "合计",
     "Dask": "Dask",
     "Dask, one task a message": "Dask，每条消息一个任务",
     "steps a second": "步/秒",
@@ -286,6 +293,18 @@ def _many_tasks(word: Word) -> List[List[str]]:
             ]
             for row in found["rows"]
             for side, one in row["sides"].items()
+        ),
+    ]
+
+
+def _startup(word: Word) -> List[List[str]]:
+    found = load("startup")
+    now, before = found["sec"]["this"], found["sec"]["baseline"]
+    return [
+        [word("part"), found["baseline"], word("ours"), word("ratio")],
+        *(
+            [word(part), f"{before[part]:.2f}", f"{now[part]:.2f}", f"{now[part] / before[part]:.2f}"]
+            for part in now
         ),
     ]
 
@@ -787,6 +806,7 @@ TABLES: Mapping[str, Table] = {
     "trainer": _trainer,
     "saving": _saving,
     "many_tasks": _many_tasks,
+    "startup": _startup,
     "run_ahead": _run_ahead,
     "remote": _remote,
     "finetuning": _finetuning,
