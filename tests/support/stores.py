@@ -215,9 +215,8 @@ def _process(kind: str) -> Iterator[Store]:
             raise RuntimeError(f"the {kind} server did not start; it ended with {process.wait()}")
         yield Store(address, kind)
     finally:
-        process.stdin.close()  # its sign to end
-        process.stdout.close()
-        process.wait(30)
+        # Its sign to end is a line: closing the pipe would not do while a forked worker still holds it.
+        process.communicate("end\n", timeout=30)
 
 
 # ------------------------------------------------------------------------------ the server's process
@@ -585,7 +584,7 @@ def _main() -> None:
         server = _Server(("127.0.0.1", 0), type("Handler", (_Handler,), {"state": _State(backend, kind)}))
         threading.Thread(target=server.serve_forever, daemon=True).start()
         print(f"http://127.0.0.1:{server.server_address[1]}", flush=True)
-        sys.stdin.read()  # until the process that started this one closes the pipe or dies
+        sys.stdin.readline()  # until the process that started this one says so or dies
     finally:
         shutil.rmtree(root, ignore_errors=True)
 
