@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import socket
 import time
 import urllib.error
 import urllib.request
@@ -60,7 +61,7 @@ def _outcome(http_url: str) -> Any:
 def test_each_fault_hits_the_requests_that_it_names(http_store: Store, http_url: str, name: str) -> None:
     here = CONTENT[16:32]
     expected = {
-        "timeout": "TimeoutError",
+        "timeout": socket.timeout.__name__,  # TimeoutError since Python 3.10
         "close": "RemoteDisconnected",
         "reset": "ConnectionResetError",
         "cut": "IncompleteRead",
