@@ -78,6 +78,9 @@ def plan_phases(spec: RunSpec, world_size: int = 1) -> PhasePlan:
         text = "has no effect: MULTIGRID turns on neither LONG_CYCLE nor SHORT_CYCLE"
         warn_once(_LOGGER, spec.config.problem("multigrid", text))
         return plain
+    if grid.lr_scaling != "linear" and not grid.long_factors:
+        text = "has no effect without LONG_CYCLE: the short cycle never changes the learning rate"
+        warn_once(_LOGGER, spec.config.problem("MULTIGRID.lr_scaling", text))
     if sync_bn:
         raise spec.config.error(
             "DISTRIBUTED.sync_bn",
@@ -190,7 +193,8 @@ def _steps_without_stages(spec: RunSpec, grid: MultigridSettings) -> Sequence[fl
 def _schedule(spec: RunSpec, grid: MultigridSettings, steps: Sequence[float]) -> Schedule:
     try:
         baseline = Baseline(spec.run.epochs, steps, *plain_clip(spec))
-        return multigrid_schedule(baseline, grid.long_factors, grid.short_factors, grid.epoch_factor)
+        cycles = grid.long_factors, grid.short_factors
+        return multigrid_schedule(baseline, *cycles, grid.epoch_factor, grid.lr_scaling, grid.finish)
     except ScheduleError as error:
         raise spec.config.error("MULTIGRID", str(error)) from None
 

@@ -365,6 +365,9 @@ class MultigridSettings:
         long_cycle_factors: for each shape, from small to large, the share of the frames and the share of the
             side: `[0.25, 0.7071]`, or `value: [0.25, 0.7071]` as PaddleVideo writes it.
         short_cycle_factors: shares of the side.
+        lr_scaling: how the learning rate grows with the batch of the long cycle: `linear`, as the paper;
+            `sqrt`; `none`.
+        finish: share of the epochs at the end that train on clips as configured alone. 0: as the paper.
     """
 
     LONG_CYCLE: bool = False
@@ -378,6 +381,8 @@ class MultigridSettings:
         (1.0, 1.0),
     )
     short_cycle_factors: Sequence[Share] = (0.5, 0.5**0.5)
+    lr_scaling: Literal["linear", "sqrt", "none"] = "linear"
+    finish: Annotated[float, Range(0.0, 0.99)] = 0.0
 
     ignored_arguments: ClassVar[Dict[str, str]] = {
         "default_batch_size": _FOLLOWS,

@@ -15,7 +15,7 @@ from paddlevideo_fast.doctor.shape_cost import ShapeCosts
 from paddlevideo_fast.loader import ClipBatchSampler, build_dataset
 from paddlevideo_fast.registry import LEARNING_RATES
 from paddlevideo_fast.report import picture
-from paddlevideo_fast.schedule import Phase, plain_phases
+from paddlevideo_fast.schedule import Phase, plain_phases, rate_multiplier
 from paddlevideo_fast.solver.learning_rate import Constant, LearningRate
 
 FRAME_SIZE = (340, 256)
@@ -112,6 +112,8 @@ class _Pricing:
         self._clips_per_video = spec.splits["train"].dataset.get("clips_per_video", 1)
         self._accumulation = spec.accumulate_steps()
         self._clip = plain_clip(spec)
+        assert spec.multigrid is not None  # the plan needs this section
+        self._lr_scaling = spec.multigrid.lr_scaling
         self._costs = ShapeCosts(spec, options.num_steps)
         self._timed = False
 
@@ -152,7 +154,7 @@ class _Pricing:
             "batch_multiplier": phase.batch_multiplier,
             **clip._asdict(),
             "bn_splits": phase.bn_splits,
-            "lr_multiplier": phase.batch_multiplier,
+            "lr_multiplier": rate_multiplier(phase.batch_multiplier, self._lr_scaling),
             "batch_size": batch_size,
             "shapes": shapes,
             "activation_bytes": max(shape["activation_bytes"] for shape in shapes),

@@ -6,13 +6,16 @@ Rounding and fine-tuning follow PySlowFast.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from statistics import mean
-from typing import List, Sequence, Tuple
+from typing import List, Literal, Sequence, Tuple
 
 from paddlevideo_fast.errors import ScheduleError
 from paddlevideo_fast.schedule.phases import Phase, ShortShape
+
+LrScaling = Literal["linear", "sqrt", "none"]
+_POWERS = {"linear": 1.0, "sqrt": 0.5, "none": 0.0}
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,7 @@ class RateStep:
 
     epoch: int
     stage: int
-    multiplier: int
+    multiplier: float
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,8 @@ def multigrid_schedule(
     long_factors: Sequence[Tuple[float, float]],
     short_factors: Sequence[float],
     epoch_factor: float,
+    lr_scaling: LrScaling = "linear",
+    finish: float = 0.0,
 ) -> Schedule:
     """The schedule of a run with a long cycle, a short cycle or both.
 
@@ -75,10 +80,35 @@ def multigrid_schedule(
         short_factors: shares of the baseline's side through which a short cycle goes before the phase's own
             side; empty: no short cycle.
         epoch_factor: epochs of the run for each epoch of the baseline.
+        lr_scaling: how the learning rate grows with the batch of the long cycle: in proportion (the paper),
+            with its root, or not at all.
+        finish: share of the epochs at the end that train at the baseline's shape alone, without cycles.
+            0: as the paper.
 
     Raises:
         ScheduleError: the steps do not rise, or a shape has no frames or no pixels, or a phase no epoch.
     """
+    schedule = _cycles(baseline, long_factors, short_factors, epoch_factor)
+    if finish:
+        schedule = _finished(schedule, _Shape(baseline, 1.0, 1.0, ()), finish)
+    rate_steps = [
+        replace(step, multiplier=rate_multiplier(step.multiplier, lr_scaling)) for step in schedule.rate_steps
+    ]
+    return Schedule(schedule.phases, rate_steps)
+
+
+def rate_multiplier(batch_multiplier: float, lr_scaling: LrScaling) -> float:
+    """The factor on the learning rate for a batch that is `batch_multiplier` times as large."""
+    return batch_multiplier ** _POWERS[lr_scaling]
+
+
+def _cycles(
+    baseline: Baseline,
+    long_factors: Sequence[Tuple[float, float]],
+    short_factors: Sequence[float],
+    epoch_factor: float,
+) -> Schedule:
+    """The paper's schedule."""
     if list(baseline.steps) != sorted(set(baseline.steps)) or list(baseline.steps[:1]) != [0]:
         raise ScheduleError(f"steps {list(baseline.steps)} of the learning rate must start at 0 and rise")
     if not long_factors:
@@ -106,6 +136,24 @@ def multigrid_schedule(
     if middle > last.epoch:
         rate_steps.insert(-1, RateStep(last.epoch, previous.stage, previous.multiplier))
     return Schedule(phases, rate_steps)
+
+
+def _finished(schedule: Schedule, full: _Shape, share: float) -> Schedule:
+    """The schedule with this share of its epochs, the last ones, at the full shape and its rates."""
+    end = schedule.phases[-1].end_epoch
+    start = end - max(round(end * share), 1)
+    if start < 1:
+        raise ScheduleError(f"finish {share:g} leaves no epoch of {end} for the cycles; lower it")
+    phases = [
+        replace(phase, end_epoch=min(phase.end_epoch, start))
+        for phase in schedule.phases
+        if phase.start_epoch < start
+    ]
+    before = [step for step in schedule.rate_steps if step.epoch <= start]
+    after = [step for step in schedule.rate_steps if step.epoch > start]
+    kept = [step for step in before if step.epoch < start]
+    finishing = [replace(step, multiplier=1) for step in (replace(before[-1], epoch=start), *after)]
+    return Schedule([*phases, full.phase(start, end)], [*kept, *finishing])
 
 
 class _Shape:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from bisect import bisect_right
 from pathlib import Path
 from statistics import mean
@@ -79,6 +80,47 @@ def test_without_any_cycle_it_is_the_baseline():
     schedule = multigrid_schedule(BASELINE, [], [], 1.0)
     (phase,) = schedule.phases
     assert (phase.end_epoch, phase.batch_multiplier, phase.short_cycle) == (239, 1, ())
+
+
+@pytest.mark.parametrize(("lr_scaling", "power"), [("linear", 1), ("sqrt", 0.5), ("none", 0)])
+def test_the_rate_grows_with_the_batch_as_lr_scaling_says(lr_scaling, power):
+    paper = multigrid_schedule(BASELINE, LONG, SHORT, 1.5)
+    schedule = multigrid_schedule(BASELINE, LONG, SHORT, 1.5, lr_scaling)
+    assert schedule.phases == paper.phases
+    for step, of_paper in zip(schedule.rate_steps, paper.rate_steps):
+        assert (step.epoch, step.stage) == (of_paper.epoch, of_paper.stage)
+        assert step.multiplier == pytest.approx(of_paper.multiplier**power)
+
+
+@pytest.mark.parametrize("long", [LONG, []])
+@pytest.mark.parametrize("share", [0.001, 0.1, 0.4, 0.9])
+def test_finish_ends_the_run_with_plain_training_and_its_rates(long, share):
+    paper = multigrid_schedule(BASELINE, long, SHORT, 1.5)
+    schedule = multigrid_schedule(BASELINE, long, SHORT, 1.5, finish=share)
+    end = paper.phases[-1].end_epoch
+    start = end - max(round(share * end), 1)
+    *before, last = schedule.phases
+    assert (last.start_epoch, last.end_epoch) == (start, end)
+    plain = (last.batch_multiplier, last.num_frames, last.crop_size, last.sampling_rate, last.short_cycle)
+    assert plain == (1, 32, 224, 2, ())
+    assert before[-1].end_epoch == start
+    assert [phase.num_frames for phase in before] == [
+        phase.num_frames for phase in paper.phases if phase.start_epoch < start
+    ]
+    for epoch in range(end):
+        if epoch < start:
+            assert lr_at(schedule, epoch) == lr_at(paper, epoch)
+        else:
+            stage = lr_at(schedule, epoch) / 0.1
+            assert stage == pytest.approx(0.1 ** round(-math.log10(stage)))  # no multiple of a batch
+            assert stage <= lr_at(paper, epoch) / 0.1 * 1.0000001
+
+
+def test_finish_leaves_the_cycles_an_epoch():
+    baseline = Baseline(epochs=2, steps=(0,), num_frames=8, crop_size=40, sampling_rate=4)
+    assert len(multigrid_schedule(baseline, [], SHORT, 1.0, finish=0.5).phases) == 2
+    with pytest.raises(ScheduleError, match=r"finish 0\.9 leaves no epoch of 2"):
+        multigrid_schedule(baseline, [], SHORT, 1.0, finish=0.9)
 
 
 @st.composite
