@@ -22,9 +22,8 @@ from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.report import picture, save_json
 
 PLAIN, MULTIGRID, CUT = "plain", "multigrid", "plain, cut"
-ROWS: Dict[str, Sequence[str]] = {
-    PLAIN: ("multigrid=false",),
-    MULTIGRID: ("multigrid=true",),
+ROWS: Dict[str, Sequence[str]] = {PLAIN: ("multigrid=false",), MULTIGRID: ("multigrid=true",)}
+CYCLES: Dict[str, Sequence[str]] = {  # rows of a config that has both
     "long cycle": ("multigrid=true", "MULTIGRID.SHORT_CYCLE=false"),
     "short cycle": ("multigrid=true", "MULTIGRID.LONG_CYCLE=false"),
 }
@@ -99,12 +98,18 @@ def run(
         PaddleVideoFastError: a run fails, or the folder has a run of another config.
     """
     plain_cfg = load_config(plain, overrides)
-    if not load_config(config, overrides).get("MULTIGRID"):
+    grid = load_config(config, overrides).get("MULTIGRID")
+    if not grid:
         raise ConfigError([f"{config}  MULTIGRID: the comparison needs this section"])
     rate = plain_cfg["OPTIMIZER"]["learning_rate"]
     if not isinstance(rate, Mapping) or "steps" not in rate:
         raise ConfigError([f"{plain}  {_RATE}: the comparison needs steps, to cut the plain training"])
-    known = {**ROWS, **{name: (*ROWS[MULTIGRID], *values) for name, values in (trials or {}).items()}}
+    cycles = CYCLES if grid.get("LONG_CYCLE") and grid.get("SHORT_CYCLE") else {}
+    known = {
+        **ROWS,
+        **cycles,
+        **{name: (*ROWS[MULTIGRID], *values) for name, values in (trials or {}).items()},
+    }
     runs: Dict[str, List[Dict[str, Any]]] = {name: [] for name in (*known, CUT)}
     for seed in range(num_seeds):
         for name in runs if seed < num_beside else (PLAIN, MULTIGRID):
@@ -131,7 +136,7 @@ def _trials(given: Sequence[Sequence[str]]) -> Dict[str, Sequence[str]]:
     """
     trials: Dict[str, Sequence[str]] = {}
     for name, *overrides in given:
-        if name in (*ROWS, CUT, *trials):
+        if name in (*ROWS, *CYCLES, CUT, *trials):
             raise ConfigError([f"--trial {name}: this row is there already; choose another name"])
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9 .-]*", name):
             text = "a name has letters, digits, spaces, dots and hyphens, and comes before the overrides"

@@ -40,6 +40,7 @@ BENCHMARKS = {
     "same_bytes": "prepared videos: settings of x264 that give the same bytes in every run, and their cost",
     "saving": "how long a checkpoint stops training; kills while it is written",
     "scale": "training steps of one process and of several, and the share of time in communication",
+    "shapes": "what a pixel of multigrid's smallest clips costs in a step; what splits of batch norms add",
     "shift": "the temporal shift, ours and Paddle's, against the one of pad, slice and concat",
     "startup": "CPU time from the command of a training to its first step, by part",
     "spans": "wrong frames of 500 spans on each of 22 kinds of videos, as they are and stored in every form",

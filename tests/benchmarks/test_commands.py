@@ -23,6 +23,7 @@ from benchmarks import (
     same_bytes,
     saving,
     scale,
+    shapes,
     shift,
     startup,
     threads,
@@ -82,6 +83,21 @@ def test_masking(measure):
     assert [row["side"] for row in result["rows"]] == ["unmasked", "fine-tuning", "masked"]
     assert result["rows"][0]["ratio"] == 1
     assert "16 channels, 1 blocks, 90% hidden" in masking.table(result)
+
+
+def test_shapes(measure):
+    config = "configs/quickstart/slowfast_motion_56_multigrid.yaml"
+    result = measure("shapes", "-c", config, "--rounds", 1, "-o", "MULTIGRID.long_cycle_factors=[[0.5,0.5]]")
+    assert [
+        (row["batch_size"], row["num_frames"], row["crop_size"], row["splits"]) for row in result["rows"]
+    ] == [
+        (1, 8, 56, 1),
+        (8, 4, 28, 1),
+        (8, 4, 28, 2),
+    ]
+    assert result["rows"][0]["per_pixel"] == 1
+    assert sum(row["share"] for row in result["layers"]) == pytest.approx(1)
+    assert "| Conv3D 5×7×7 |" in shapes.table(result)
 
 
 @pytest.mark.smoke

@@ -176,6 +176,15 @@ def test_multigrid_without_a_cycle_is_told(warnings):
     )
 
 
+def test_lr_scaling_without_the_long_cycle_is_told(warnings):
+    path = CONFIGS / "quickstart" / "slowfast_motion_multigrid.yaml"
+    plan_phases(spec_of(path, "multigrid=true", "MULTIGRID.lr_scaling=none"))
+    assert warnings == []
+    plan_phases(spec_of(path, "multigrid=true", "MULTIGRID.lr_scaling=none", "MULTIGRID.LONG_CYCLE=false"))
+    (warning,) = warnings
+    assert "  MULTIGRID.lr_scaling: has no effect without LONG_CYCLE" in warning
+
+
 def test_a_short_cycle_that_leaves_no_epoch(tmp_path):
     path = CONFIGS / "quickstart" / "slowfast_motion_multigrid.yaml"
     overrides = ["multigrid=true", "MULTIGRID.LONG_CYCLE=false", "MULTIGRID.SHORT_CYCLE=true"]

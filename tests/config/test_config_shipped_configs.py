@@ -153,6 +153,15 @@ def test_the_quick_multigrid_run_has_three_phases():
     assert [plan.curve.at(epoch) for epoch in (1, 3, 6)] == pytest.approx([0.004, 0.001, 0.0001])
 
 
+def test_the_quick_multigrid_run_at_56_pixels_ends_with_plain_training():
+    plan = plan_phases(RunSpec.of(load_config(QUICKSTART / "slowfast_motion_56_multigrid.yaml")))
+    assert [
+        (phase.end_epoch, phase.batch_multiplier, phase.num_frames, phase.crop_size, phase.bn_splits)
+        for phase in plan.phases
+    ] == [(5, 2, 8, 40, 1), (7, 1, 8, 56, 1)]
+    assert [plan.curve.at(epoch) for epoch in (2, 4, 5, 6)] == pytest.approx([0.003, 0.003, 0.003, 0.0003])
+
+
 def test_the_large_batch_recipe_grows_with_the_clips_of_an_update():
     config, curve = curve_of("tsm/tsm_k400_largebatch.yaml")
     rate = 0.00125 * (1 + math.cos(math.pi * 5 / 100)) / 2
