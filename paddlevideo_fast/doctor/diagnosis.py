@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 import os
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
@@ -23,6 +24,7 @@ import paddle
 
 from paddlevideo_fast.assembly import TrainingParts, plan_run, training_parts
 from paddlevideo_fast.config import Config, RunSpec
+from paddlevideo_fast.doctor.multigrid import PlanOptions, make_plan
 from paddlevideo_fast.doctor.reading import (
     ReadingCost,
     other_forms,
@@ -46,11 +48,13 @@ from paddlevideo_fast.loader import ClipRequest
 from paddlevideo_fast.loader.dataset import ClipDataset, PackedFrameDataset, VideoDecoder
 from paddlevideo_fast.loader.request import together
 from paddlevideo_fast.machine import num_cores
+from paddlevideo_fast.modeling.recognizers import Recognizer3D
 from paddlevideo_fast.storage import is_url
 
 _MAX_CLIPS = 64
 _MAX_FETCHED = 2000  # videos, to measure a store
 _TRIAL_STEPS, _TRIAL_SEC = 5, 6.0
+_PLAN_SEC = 30.0  # of timing the shapes of multigrid
 _MOSTLY, _SOME = 0.5, 0.1
 
 
@@ -368,9 +372,38 @@ def _faster_training(run: Run, progress: Callable[[str], None]) -> Iterator[Reme
         yield Remedy(name, factor * run.cost.step_sec / changed.step_sec, "measured", how)
     if paddle.get_device() == "cpu":
         yield from _other_threads(run, progress)
+    if isinstance(run.parts.model, Recognizer3D) and not run.parts.spec.run.multigrid:
+        yield from _multigrid(run, progress)
     yield Remedy(
         "smaller network", None, "unknown: it depends on the network", "less depth or width in MODEL.backbone"
     )
+
+
+def _multigrid(run: Run, progress: Callable[[str], None]) -> Iterator[Remedy]:
+    """The schedule of the MULTIGRID section; without one, the short cycle alone, which needs nothing else."""
+    cfg, cost = run.parts.spec.config, run.cost
+    section, how = cfg.get("MULTIGRID"), "--multigrid"
+    if not section:
+        section = {"SHORT_CYCLE": True}
+        how += f" -o MULTIGRID='{json.dumps(section)}'"
+    how += "; may cost accuracy, see docs/en/multigrid.md"
+    progress("trying the shapes of multigrid")
+    options = PlanOptions(num_clips=len(run.dataset), num_steps=1, limit_sec=_PLAN_SEC)
+    try:
+        plan = make_plan(Config({**cfg, "multigrid": True, "MULTIGRID": section}), options)
+    except PaddleVideoFastError as error:
+        yield Remedy("multigrid", None, f"unknown: {error}", how)
+        return
+    if plan["speed_up"] is None:
+        reason = f"unknown: timing its shapes takes more than {_PLAN_SEC:g} s; paddlevideo-fast plan does it"
+        yield Remedy("multigrid", None, reason, how)
+        return
+    clips = plan["multigrid"]["clips"] / plan["plain"]["clips"]
+    changed = {
+        **{name: getattr(cost, name) / plan["speed_up"] for name in ("train_sec", "train_cpu_sec")},
+        **{name: getattr(cost, name) * clips for name in ("read_sec", "transport_sec")},
+    }
+    yield Remedy("multigrid", cost.gain(**changed), "measured", how)
 
 
 def _other_threads(run: Run, progress: Callable[[str], None]) -> Iterator[Remedy]:
