@@ -15,6 +15,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
 import paddle
 
+from benchmarks.measuring import add_output_arguments, show
 from benchmarks.runs import finished_run
 from paddlevideo_fast.cli import add_config_arguments, count, timed_progress
 from paddlevideo_fast.config import Config, load_config
@@ -50,6 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--output", type=Path, default=Path("output/multigrid_training"), help="folder of runs and results"
     )
+    add_output_arguments(parser)
 
 
 def main(args: argparse.Namespace) -> None:
@@ -58,7 +60,7 @@ def main(args: argparse.Namespace) -> None:
     trials = _trials(args.trial)
     seeds = args.seeds, args.beside
     result = run(args.config, plain, args.override, *seeds, args.output, timed_progress(), trials)
-    print(table(result))
+    show(result, args, table)
     save_json(result, args.output / "multigrid_training.json")
     draw(result, args.output / "multigrid_training.png")
 

@@ -158,8 +158,8 @@ def test_the_quick_multigrid_run_at_56_pixels_ends_with_plain_training():
     assert [
         (phase.end_epoch, phase.batch_multiplier, phase.num_frames, phase.crop_size, phase.bn_splits)
         for phase in plan.phases
-    ] == [(5, 2, 8, 40, 1), (7, 1, 8, 56, 1)]
-    assert [plan.curve.at(epoch) for epoch in (2, 4, 5, 6)] == pytest.approx([0.003, 0.003, 0.003, 0.0003])
+    ] == [(4, 2, 8, 40, 1), (6, 1, 8, 56, 1)]
+    assert [plan.curve.at(epoch) for epoch in (2, 3, 4, 5)] == pytest.approx([0.003, 0.003, 0.003, 0.0003])
 
 
 def test_the_large_batch_recipe_grows_with_the_clips_of_an_update():
