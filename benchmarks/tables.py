@@ -40,6 +40,9 @@ _WORDS: Dict[str, str] = {
     "a video of 4 frames is checked": "检查一个 4 帧的视频",
     "process pool": "进程池",
     "part": "部分",
+    "clips of a step": "一步的片段",
+    "BN splits": "BN 份数",
+    "cost of a pixel": "每个像素的开销",
     "imports": "导入",
     "list": "列表",
     "network and optimizer": "网络和优化器",
@@ -711,6 +714,15 @@ def _multigrid(name: str, word: Word) -> List[List[str]]:
     return rows
 
 
+def _shapes(word: Word) -> List[List[str]]:
+    measured, with_4_frames = load("shapes")["rows"], load("shapes_4_frames")["rows"]
+    rows = [list(map(word, ("clips of a step", "BN splits", "cost of a pixel")))]
+    for row in [*measured, *with_4_frames[1:]]:  # the full clips once
+        clips = f"{row['batch_size']} × {row['num_frames']}×{row['crop_size']}²"
+        rows.append([clips, f"{row['splits']}", f"{row['per_pixel']:.2f}"])
+    return rows
+
+
 def _imbalance(word: Word) -> List[List[str]]:
     return imbalance_rows(load("imbalance"), word)
 
@@ -806,6 +818,8 @@ def _named(word: Word, reader: str, found: Any) -> str:
 TABLES: Mapping[str, Table] = {
     "imbalance": _imbalance,
     "multigrid": partial(_multigrid, "multigrid_training"),
+    "multigrid_56": partial(_multigrid, "multigrid_training_56"),
+    "shapes": _shapes,
     "trainer": _trainer,
     "saving": _saving,
     "many_tasks": _many_tasks,

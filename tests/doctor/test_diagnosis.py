@@ -149,6 +149,7 @@ def test_multigrid_is_named_for_a_3d_network(motion_dataset, monkeypatch, own_se
         "configs/quickstart/slowfast_motion_56_multigrid.yaml",
         [
             "multigrid=false",
+            "MODEL.head.num_classes=8",
             f"DATASET.train.data_prefix={motion_dataset.root}",
             f"DATASET.train.file_path={motion_dataset.train_list}",
             "DATASET.batch_size=2",
