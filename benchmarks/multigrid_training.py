@@ -17,6 +17,7 @@ import paddle
 
 from benchmarks.measuring import add_output_arguments, show
 from benchmarks.runs import finished_run
+from benchmarks.tables import multigrid_rows
 from paddlevideo_fast.cli import add_config_arguments, count, timed_progress
 from paddlevideo_fast.config import Config, load_config
 from paddlevideo_fast.errors import ConfigError
@@ -175,15 +176,9 @@ def _row(runs: Sequence[Mapping[str, Any]]) -> Dict[str, Any]:
 def table(result: Mapping[str, Any]) -> str:
     """The result as a Markdown table; costs are relative to the plain runs with the same seeds."""
     plain = result["rows"][PLAIN]
-    lines = [
-        "| row | epochs | steps | top-1, mean | each seed | training | whole run | CPU time |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    for name, row in result["rows"].items():
-        each = ", ".join(f"{100 * top1:.1f}" for top1 in row["top1"])
-        shares = " | ".join(f"{mean(row[cost]) / mean(plain[cost][: len(row[cost])]):.2f}" for cost in COSTS)
-        top1 = f"{100 * mean(row['top1']):.1f} %"
-        lines.append(f"| {name} | {row['epochs']} | {row['steps']} | {top1} | {each} | {shares} |")
+    head, *rows = multigrid_rows(result)
+    lines = ["| " + " | ".join(cells) + " |" for cells in (head, *rows)]
+    lines.insert(1, "|---" * len(head) + "|")
     seconds = ", ".join(
         f"{text} {mean(plain[cost]):.0f} s"
         for cost, text in zip(COSTS, ("training", "whole run", "CPU time"))

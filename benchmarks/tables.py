@@ -695,22 +695,19 @@ def _paddlevideo(word: Word) -> List[List[str]]:
 
 
 def _multigrid(name: str, word: Word) -> List[List[str]]:
-    """The table that `multigrid_training` prints, in English on both pages."""
-    rows = [["row", "epochs", "steps", "top-1, mean", "each seed", "training", "whole run", "CPU time"]]
-    result = load(name)["rows"]
-    for title, row in result.items():
-        costs = ("train_sec", "wall_sec", "cpu_sec")
-        shares = [mean(row[cost]) / mean(result["plain"][cost][: len(row[cost])]) for cost in costs]
-        rows.append(
-            [
-                title,
-                f"{row['epochs']}",
-                f"{row['steps']}",
-                f"{100 * mean(row['top1']):.1f} %",
-                ", ".join(f"{100 * top1:.1f}" for top1 in row["top1"]),
-                *(f"{share:.2f}" for share in shares),
-            ]
-        )
+    return multigrid_rows(load(name))  # in English on both pages
+
+
+def multigrid_rows(result: Mapping[str, Any]) -> List[List[str]]:
+    """Runs of `multigrid_training`, a row each; costs are relative to the plain runs with the same seeds."""
+    costs = {"training": "train_sec", "whole run": "wall_sec", "CPU time": "cpu_sec"}
+    rows = [["row", "epochs", "steps", "top-1, mean", "each seed", *costs]]
+    plain = result["rows"]["plain"]
+    for name, row in result["rows"].items():
+        each = ", ".join(f"{100 * top1:.1f}" for top1 in row["top1"])
+        shares = [mean(row[cost]) / mean(plain[cost][: len(row[cost])]) for cost in costs.values()]
+        top1 = f"{100 * mean(row['top1']):.1f} %"
+        rows.append([name, str(row["epochs"]), str(row["steps"]), top1, each, *(f"{s:.2f}" for s in shares)])
     return rows
 
 

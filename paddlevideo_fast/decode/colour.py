@@ -10,7 +10,7 @@ import numpy as np
 from av.video.reformatter import VideoReformatter
 
 # PyAV 17 began to convert colours on all cores; other workers need them.
-_ONE_THREAD: Dict[str, Any] = {"threads": 1} if int(av.__version__.split(".")[0]) >= 17 else {}
+ONE_THREAD: Dict[str, Any] = {"threads": 1} if int(av.__version__.split(".")[0]) >= 17 else {}
 
 # AVColorSpace (ITU-T H.273) -> libswscale's matrix. What is not tagged is taken for BT.601, as by all players
 # of small videos.
@@ -45,7 +45,7 @@ class RgbConverter:
         if colours != self._colours:
             self._colours, self._converter = colours, VideoReformatter()
             self._options = _options(frame.format, *colours[1:])
-        plane = self._converter.reformat(frame, format="rgb24", **self._options, **_ONE_THREAD).planes[0]
+        plane = self._converter.reformat(frame, format="rgb24", **self._options, **ONE_THREAD).planes[0]
         shape, strides = (frame.height, frame.width, 3), (plane.line_size, 3, 1)
         picture: np.ndarray = np.ndarray(shape, np.uint8, plane, 0, strides)
         turns = self.quarter_turns = round(frame.rotation / 90) % 4

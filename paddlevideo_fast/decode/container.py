@@ -34,12 +34,14 @@ _ZERO_STUFFED = ("mpeg1video", "mpeg2video")
 # Some writers count padding that they do not write.
 _SLACK_BYTES = 64
 
+_PYAV = int(av.__version__.split(".")[0])
+
 # PyAV 19 took the argument away: titles and the like that are no UTF-8 stop it no longer.
-LENIENT: Dict[str, Any] = {"metadata_errors": "replace"} if int(av.__version__.split(".")[0]) < 19 else {}
+LENIENT: Dict[str, Any] = {"metadata_errors": "replace"} if _PYAV < 19 else {}
 
 # libav decodes the first pictures of some streams to learn about their order; nobody looks at them. PyAV
 # before 18 crashes when it has options and the container names its streams late, as MPEG program streams do.
-_PROBE = {"skip_loop_filter": "all"} if int(av.__version__.split(".")[0]) >= 18 else {}
+_PROBE = {"skip_loop_filter": "all"} if _PYAV >= 18 else {}
 
 
 def explain(error: BaseException) -> str:

@@ -22,7 +22,7 @@ import numpy as np
 from av.video.reformatter import VideoReformatter
 
 from paddlevideo_fast.decode import Span, open_video
-from paddlevideo_fast.decode.colour import RgbConverter
+from paddlevideo_fast.decode.colour import ONE_THREAD, RgbConverter
 from paddlevideo_fast.decode.container import open_container
 from paddlevideo_fast.decode.packets import Timing
 from paddlevideo_fast.decode.pyav_reader import PyAVReader
@@ -37,7 +37,6 @@ BT601_LIMITED = {"color_range": _LIMITED, "colorspace": 6}
 _TO_BT601_LIMITED = {"src_color_range": "JPEG", "dst_color_range": "MPEG", "dst_colorspace": "ITU601"}
 _COLOUR_TAGS = ("color_range", "colorspace", "color_primaries", "color_trc")
 _MIN_SIDE_PX = 16
-_ONE_THREAD: Dict[str, Any] = {"threads": 1} if int(av.__version__.split(".")[0]) >= 17 else {}
 
 
 class PrepareError(PaddleVideoFastError):
@@ -164,7 +163,7 @@ def to_rgb(picture: av.VideoFrame) -> np.ndarray:
 
 
 def _reformat(frame: av.VideoFrame, *args: Any, **options: Any) -> av.VideoFrame:
-    return VideoReformatter().reformat(frame, *args, **options, **_ONE_THREAD)
+    return VideoReformatter().reformat(frame, *args, **options, **ONE_THREAD)
 
 
 def _tag(picture: av.VideoFrame, colour: Dict[str, int]) -> av.VideoFrame:

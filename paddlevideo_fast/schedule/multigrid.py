@@ -149,11 +149,12 @@ def _finished(schedule: Schedule, full: _Shape, share: float) -> Schedule:
         for phase in schedule.phases
         if phase.start_epoch < start
     ]
-    before = [step for step in schedule.rate_steps if step.epoch <= start]
-    after = [step for step in schedule.rate_steps if step.epoch > start]
-    kept = [step for step in before if step.epoch < start]
-    finishing = [replace(step, multiplier=1) for step in (replace(before[-1], epoch=start), *after)]
-    return Schedule([*phases, full.phase(start, end)], [*kept, *finishing])
+    before = [step for step in schedule.rate_steps if step.epoch < start]
+    finishing = [step for step in schedule.rate_steps if step.epoch >= start]
+    if not finishing or finishing[0].epoch > start:
+        finishing.insert(0, replace(before[-1], epoch=start))
+    rate_steps = [*before, *(replace(step, multiplier=1) for step in finishing)]
+    return Schedule([*phases, full.phase(start, end)], rate_steps)
 
 
 class _Shape:
