@@ -21,7 +21,7 @@ from paddlevideo_fast.solver.learning_rate import Constant, LearningRate
 FRAME_SIZE = (340, 256)
 _YUV_BYTES = 1.5
 _SUMS = ("iterations", "clips", "flops", "decoded_bytes", "clip_bytes", "train_sec")
-_SECTIONS = ("MODEL", "MULTIGRID", "OPTIMIZER", "PIPELINE")
+SECTIONS = ("MODEL", "MULTIGRID", "OPTIMIZER", "PIPELINE")
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,10 @@ class PlanOptions:
 
 
 def make_plan(
-    cfg: Config, options: PlanOptions, progress: Callable[[str], None] = lambda text: None
+    cfg: Config,
+    options: PlanOptions,
+    progress: Callable[[str], None] = lambda text: None,
+    costs: Optional[ShapeCosts] = None,
 ) -> Dict[str, Any]:
     """Plans the run of a config with `multigrid` on, for one process.
 
@@ -50,6 +53,7 @@ def make_plan(
         cfg: a checked config.
         options: what to assume and measure.
         progress: called with a line about each measurement that starts.
+        costs: of this network, as far as they are known; None: nothing is known yet.
 
     Returns:
         The values of multigrid_plan.json, which docs/en/multigrid.md describes.
@@ -59,7 +63,7 @@ def make_plan(
         AnnotationError: the training list exists and cannot be read.
         LoaderError: a batch of some phase has more clips than the list.
     """
-    cfg.require("a multigrid plan", *_SECTIONS)
+    cfg.require("a multigrid plan", *SECTIONS)
     spec = RunSpec.of(cfg)
     run = plan_phases(spec)
     curve = run.curve or _configured_curve(spec)
@@ -67,7 +71,8 @@ def make_plan(
     max_epoch = run.phases[-1].end_epoch
     rates = [curve.at(epoch) for epoch in range(max_epoch)]
     num_clips = options.num_clips or _listed_clips(spec)
-    pricing = _Pricing(spec, replace(options, num_clips=num_clips), progress)
+    costs = costs or ShapeCosts(spec, options.num_steps)
+    pricing = Pricing(spec, replace(options, num_clips=num_clips), costs, progress)
     pricing.measure([plain, *run.phases])
     described, plain_run = [pricing.describe(phase) for phase in run.phases], pricing.describe(plain)
     multigrid_run = {key: sum(phase[key] for phase in described) for key in _SUMS if key in plain_run}
@@ -102,28 +107,37 @@ def _listed_clips(spec: RunSpec) -> Optional[int]:
     return len(build_dataset(train.dataset, train.pipeline, training=True, seed=0))
 
 
-class _Pricing:
-    """Describes phases and their costs as JSON values."""
+class Pricing:
+    """Describes phases and their costs as JSON values.
 
-    def __init__(self, spec: RunSpec, options: PlanOptions, progress: Callable[[str], None]) -> None:
+    Args:
+        spec: of the run that the phases are of.
+        options: what to assume and measure; of no list whose clips are not counted.
+        costs: of the network, which grow with what is measured.
+        progress: called with a line about each measurement that starts.
+    """
+
+    def __init__(
+        self, spec: RunSpec, options: PlanOptions, costs: ShapeCosts, progress: Callable[[str], None]
+    ) -> None:
         self._options = options
         self._progress = progress
         self._batch_size = spec.data.batch_size
         self._clips_per_video = spec.splits["train"].dataset.get("clips_per_video", 1)
         self._accumulation = spec.accumulate_steps()
         self._clip = plain_clip(spec)
-        assert spec.multigrid is not None  # the plan needs this section
-        self._lr_scaling = spec.multigrid.lr_scaling
-        self._costs = ShapeCosts(spec, options.num_steps)
+        self._lr_scaling = spec.multigrid.lr_scaling if spec.multigrid else "none"
+        self._costs = costs
         self._timed = False
 
     def measure(self, phases: Sequence[Phase]) -> None:
-        """Measures all shapes of the phases, and reports progress."""
+        """Measures the shapes of the phases that are not known yet, and reports progress."""
         steps = sorted(
             {
                 (batch_size, clip.num_frames, clip.crop_size, phase.bn_splits)
                 for phase in phases
                 for batch_size, clip in self._in_turn(phase)
+                if not self._costs.is_timed(batch_size, clip.num_frames, clip.crop_size, phase.bn_splits)
             }
         )
         clips = sorted({step[1:3] for step in steps})
@@ -185,6 +199,7 @@ class _Pricing:
             "crop_size": clip.crop_size,
             "flops": cost.flops * batch_size,
             "activation_bytes": cost.activation_bytes * batch_size,
+            "smallest_map": cost.smallest_map,
         }
         if self._timed:
             values["step_sec"] = self._costs.step_sec(batch_size, clip.num_frames, clip.crop_size, bn_splits)
@@ -267,9 +282,11 @@ def _comparison(plan: Mapping[str, Any]) -> List[str]:
     frames = f"{width}×{height}, YUV 4:2:0"
     lines += ["", f"decoded: all frames from the first to the last of each clip, {frames}."]
     if plan["speed_up"] is not None:
+        rate = max(phase["clips"] / phase["train_sec"] for phase in plan["phases"])
+        more = rate * plain["train_sec"] / plain["clips"]
         lines.append(
             f"Predicted: {plan['speed_up']:.2f} times as fast as the plain run, where reading keeps up with "
-            "training."
+            f"training:\nit must deliver up to {more:.1f} times as many clips a second."
         )
     return lines
 
@@ -303,7 +320,8 @@ def _amount(num_bytes: float) -> str:
     return f"{num_bytes:,.3g} PB"
 
 
-def _duration(sec: float) -> str:
+def duration(sec: float) -> str:
+    """A time as people say it, such as "8.5 min"."""
     for unit, length in (("days", 86400), ("h", 3600), ("min", 60)):
         if sec >= 2 * length:
             return f"{sec / length:.1f} {unit}"
@@ -316,5 +334,5 @@ _ROWS: Dict[str, Tuple[str, Callable[[Any], str]]] = {
     "flops": ("forward FLOPs", "{:.3g}".format),
     "decoded_bytes": ("decoded", _amount),
     "clip_bytes": ("in clips", _amount),
-    "train_sec": ("training", _duration),
+    "train_sec": ("training", duration),
 }

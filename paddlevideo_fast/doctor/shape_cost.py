@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from dataclasses import dataclass
-from typing import Any, Dict, Iterator, List, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Tuple
 
 import numpy as np
 import paddle
@@ -37,11 +37,14 @@ class ClipCost:
         flops: multiply-adds of the forward pass.
         activation_bytes: float32 outputs of all layers; the backward pass needs most of them.
         forward_sec: a rough time of the forward pass: one call, without warm-up.
+        smallest_map: side in values of the smallest feature map that a kernel larger than 1 makes. Where it
+            makes one value, most of the kernel lies over padding and learns nothing. 0: no such kernel.
     """
 
     flops: int
     activation_bytes: int
     forward_sec: float
+    smallest_map: int
 
 
 class ShapeCosts:
@@ -71,11 +74,22 @@ class ShapeCosts:
             clip = np.zeros((1, num_frames, crop_size, crop_size, 3), np.uint8)
             model.eval()
             began = time.perf_counter()
-            with MacCounter(model) as counter, output_sizes(model) as sizes, paddle.no_grad():
+            with contextlib.ExitStack() as watching:
+                counter = watching.enter_context(MacCounter(model))
+                sizes, maps = (
+                    watching.enter_context(output_sizes(model)),
+                    watching.enter_context(map_sides(model)),
+                )
+                watching.enter_context(paddle.no_grad())
                 model(self._parts.split.preprocess(clip)).numpy()  # waits for the device
             forward_sec = time.perf_counter() - began
-            self._clips[key] = ClipCost(counter.macs, sum(sizes) * _FLOAT_BYTES, forward_sec)
+            activation_bytes = sum(sizes) * _FLOAT_BYTES
+            self._clips[key] = ClipCost(counter.macs, activation_bytes, forward_sec, min(maps, default=0))
         return self._clips[key]
+
+    def is_timed(self, batch_size: int, num_frames: int, crop_size: int, bn_splits: int) -> bool:
+        """Whether `step_sec` is known without a measurement."""
+        return (batch_size, num_frames, crop_size, bn_splits) in self._steps
 
     def timing_sec(self, batch_size: int, num_frames: int, crop_size: int) -> float:
         """How long `step_sec` will take, roughly: a step counts as three forward passes."""
@@ -103,11 +117,32 @@ def output_sizes(model: nn.Layer) -> Iterator[List[int]]:
     def note(layer: nn.Layer, inputs: Any, output: Any) -> None:
         sizes.append(output.size)
 
-    hooks = [
-        layer.register_forward_post_hook(note) for layer in model.sublayers() if not list(layer.children())
-    ]
-    try:
+    with _watched((layer for layer in model.sublayers() if not list(layer.children())), note):
         yield sizes
+
+
+@contextlib.contextmanager
+def map_sides(model: nn.Layer) -> Iterator[List[int]]:
+    """Collects the sides of the feature maps that kernels larger than 1 make while the model runs."""
+    sides: List[int] = []
+
+    def note(layer: nn.Layer, inputs: Any, output: Any) -> None:
+        frame = output.shape[-2:] if layer._data_format.endswith("HW") else output.shape[-3:-1]
+        sides.append(min(side for side, kernel in zip(frame, layer.weight.shape[-2:]) if kernel > 1))
+
+    with _watched((layer for layer in model.sublayers() if _sees_neighbours(layer)), note):
+        yield sides
+
+
+def _sees_neighbours(layer: nn.Layer) -> bool:
+    return isinstance(layer, (nn.Conv2D, nn.Conv3D)) and max(layer.weight.shape[-2:]) > 1
+
+
+@contextlib.contextmanager
+def _watched(layers: Iterable[nn.Layer], note: Callable[[nn.Layer, Any, Any], None]) -> Iterator[None]:
+    hooks = [layer.register_forward_post_hook(note) for layer in layers]
+    try:
+        yield
     finally:
         for hook in hooks:
             hook.remove()
