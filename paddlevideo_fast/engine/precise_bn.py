@@ -14,6 +14,7 @@ from paddlevideo_fast.engine.distribution import Distribution
 from paddlevideo_fast.engine.evaluator import Evaluator
 from paddlevideo_fast.engine.protocols import VideoModel
 from paddlevideo_fast.errors import BadSampleShareError
+from paddlevideo_fast.modeling.layers import aggregate_splits
 
 Statistics = Dict[str, Tuple[paddle.Tensor, paddle.Tensor]]
 
@@ -52,6 +53,7 @@ def population_statistics(
 
 def put_statistics(model: VideoModel, statistics: Statistics) -> Statistics:
     """Sets the running statistics of the named batch norms, and returns the statistics they had before."""
+    aggregate_splits(model)
     layers = dict(model.named_sublayers())
     earlier = {}
     with paddle.no_grad():

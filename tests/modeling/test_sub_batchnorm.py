@@ -1,6 +1,7 @@
 """Batch norm over parts of the batch: Paddle's on each part, and one layer to everything else."""
 
 import contextlib
+import copy
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,6 +13,8 @@ from paddlevideo_fast.modeling import build_model, count_parameters
 from paddlevideo_fast.modeling.layers import (
     SubBatchNorm2D,
     SubBatchNorm3D,
+    aggregate_splits,
+    kept_statistics,
     set_num_splits,
     set_split_statistics,
     split_statistics,
@@ -109,6 +112,7 @@ def test_forward_backward_and_statistics_by_hand(kind, batch, num_splits, sizes)
     if num_splits > 1:
         np.testing.assert_allclose(layer.split_statistics()[0].numpy(), means, rtol=1e-9)
         np.testing.assert_allclose(layer.split_statistics()[1].numpy(), variances, rtol=1e-9)
+    layer.aggregate()
     np.testing.assert_allclose(layer._mean.numpy(), means.mean(0), rtol=1e-9)
     np.testing.assert_allclose(layer._variance.numpy(), variances.mean(0) + means.var(0), rtol=1e-9)
 
@@ -145,6 +149,7 @@ def test_each_part_is_paddles_layer_bit_for_bit(kind, num_splits, level):
     for (mean, variance), single in zip(kept, singles):
         np.testing.assert_array_equal(mean.numpy(), single._mean.numpy())
         np.testing.assert_array_equal(variance.numpy(), single._variance.numpy())
+    layer.aggregate()
     means = np.stack([single._mean.numpy() for single in singles])
     np.testing.assert_allclose(layer._mean.numpy(), means.mean(0), rtol=1e-6)  # not rounded by auto_cast
     layer.eval()
@@ -178,7 +183,52 @@ def test_statistics_go_along_when_the_number_of_splits_changes():
             for kept, old in zip(layer.split_statistics(), before):
                 np.testing.assert_array_equal(kept.numpy(), np.stack([old] * num_splits))
         layer(paddle.to_tensor(draw(8, "NCDHW", (2, 3, 3), seed=num_splits)))
+        layer.aggregate()
         assert (layer._mean.numpy() != before[0]).all()
+
+
+STATISTICS = ("_mean", "_variance")
+READINGS = {
+    "weights": lambda net: net.state_dict(),
+    "copied weights": lambda net: copy.deepcopy(net).state_dict(),
+    "evaluation": lambda net: (net.eval(), net(paddle.zeros([1, CHANNELS, 2, 3, 3])), net.state_dict())[2],
+    "fewer splits": lambda net: (set_num_splits(net, 2), net.state_dict())[1],
+    "directly": lambda net: (aggregate_splits(net), {f"0.{k}": getattr(net[0], k) for k in STATISTICS})[1],
+}
+
+
+@pytest.mark.parametrize("reading", READINGS)
+def test_whoever_reads_the_statistics_gets_those_of_all_steps(reading):
+    """They are computed when they are read, to the same bits as after every step."""
+    often, seldom = (nn.Sequential(make_layer(SubBatchNorm3D, "NCDHW")) for _ in range(2))
+    for net in (often, seldom):
+        set_num_splits(net, 4)
+        for step in range(3):
+            net(paddle.to_tensor(draw(8, "NCDHW", (2, 3, 3), seed=step)))
+            if net is often:
+                aggregate_splits(net)
+    found = READINGS[reading](seldom)
+    for name in STATISTICS:
+        expected = getattr(often[0], name).numpy()
+        np.testing.assert_array_equal(found[f"0.{name}"].numpy(), expected)
+
+
+def test_a_training_step_computes_no_whole_statistics():
+    layer = make_layer(SubBatchNorm3D, "NCDHW")
+    before = layer._mean.numpy()
+    layer.set_num_splits(4)
+    layer(paddle.to_tensor(draw(8, "NCDHW", (2, 3, 3))))
+    np.testing.assert_array_equal(layer._mean.numpy(), before)
+
+
+def test_a_pass_that_leaves_no_trace_leaves_precise_statistics_alone():
+    net = nn.Sequential(make_layer(SubBatchNorm3D, "NCDHW"))
+    set_num_splits(net, 3)
+    precise = paddle.to_tensor(np.float32([0.1, 0.2, 0.7]))
+    paddle.assign(precise, net[0]._mean)
+    with kept_statistics(net):
+        net(paddle.to_tensor(draw(6, "NCDHW", (2, 3, 3))))
+    np.testing.assert_array_equal(net.state_dict()["0._mean"].numpy(), precise.numpy())
 
 
 def slowfast():
@@ -293,6 +343,7 @@ def test_partial_bn_keeps_its_statistics_with_splits(make_model):
     before = [norm._mean.numpy() for norm in norms]
     parameters = [each for each in model.parameters() if not each.stop_gradient]
     train_steps(model, paddle.optimizer.SGD(0.01, parameters=parameters), (8, 3, 32, 32))
+    aggregate_splits(model)
     changed = [not np.array_equal(norm._mean.numpy(), old) for norm, old in zip(norms, before)]
     assert changed == [True] + [False] * (len(norms) - 1)
 

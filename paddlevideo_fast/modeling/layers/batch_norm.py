@@ -145,10 +145,14 @@ class SubBatchNorm(nn.Layer):
 
     In training with n splits, the batch is cut into n consecutive parts of equal size, as if n devices shared
     it. Each part is normalised by its own mean and variance and updates the running statistics of its split;
-    weight and bias are shared. After every step, `_mean` and `_variance`, which evaluation uses and weight
-    files hold, are the statistics of all splits together:
+    weight and bias are shared. `_mean` and `_variance`, which evaluation uses and weight files hold, are the
+    statistics of all splits together:
 
         mean = E[mean_i],  variance = E[variance_i] + Var[mean_i]
+
+    They are computed when they are needed, not after every step: when training ends (`eval`), for
+    `state_dict`, and before the number of splits changes. Who reads the two tensors directly calls
+    `aggregate_splits` first.
 
     Where n does not divide the batch, the first parts are longer by one sample. Where the batch is smaller
     than n, each sample is a part and the last splits keep their statistics.
@@ -163,6 +167,21 @@ class SubBatchNorm(nn.Layer):
     _splits: Tuple[Tuple[paddle.Tensor, paddle.Tensor], ...] = ()
     _group: Optional[Any] = None
     _counts = True
+    _is_behind = False  # the splits have moved on since `_mean` and `_variance` were computed
+    _follows = False  # `state_dict` computes them
+
+    _is_training = True
+
+    @property
+    def training(self) -> bool:
+        """Whether it normalises by the statistics of the batch."""
+        return self._is_training
+
+    @training.setter
+    def training(self, is_training: bool) -> None:
+        self._is_training = is_training
+        if not is_training:
+            self.aggregate()  # not in `forward`, which an export traces
 
     @property
     def num_splits(self) -> int:
@@ -177,6 +196,10 @@ class SubBatchNorm(nn.Layer):
         """
         if num_splits < 1:
             raise ValueError(f"num_splits is {num_splits}, expected 1 or more")
+        self.aggregate()
+        if num_splits > 1 and not self._follows:
+            self.register_state_dict_hook(self._before_reading)
+            self._follows = True
         count = num_splits if num_splits > 1 else 0
         self._splits = tuple(
             (self._mean.detach().clone(), self._variance.detach().clone()) for _ in range(count)
@@ -201,7 +224,7 @@ class SubBatchNorm(nn.Layer):
             return self._synchronized(x)
         parts = _cut(x, len(self._splits))
         parts = [self._normalized(part, *statistics) for part, statistics in zip(parts, self._splits)]
-        self._aggregate()
+        self._is_behind = True
         return paddle.concat(parts)
 
     def _normalized(self, x: paddle.Tensor, mean: paddle.Tensor, variance: paddle.Tensor) -> paddle.Tensor:
@@ -243,12 +266,18 @@ class SubBatchNorm(nn.Layer):
         for own, values in zip(self._splits, zip(means, variances)):
             for tensor, value in zip(own, values):
                 tensor.set_value(value)
-        self._aggregate()
+        self._is_behind = not self._use_global_stats
+        self.aggregate()
+
+    def _before_reading(self, state: Mapping[str, Any]) -> None:
+        self.aggregate()  # the state holds the tensors themselves
 
     @paddle.no_grad()
-    def _aggregate(self) -> None:
-        if self._use_global_stats:
+    def aggregate(self) -> None:
+        """Computes `_mean` and `_variance`, if the splits have moved on since they were computed."""
+        if not self._is_behind:
             return  # the mean of equal numbers may differ from them in the last bit
+        self._is_behind = False
         with paddle.amp.auto_cast(enable=False):
             means, variances = self.split_statistics()
             mean = means.mean(0)
@@ -322,6 +351,12 @@ def without_clips(model: nn.Layer) -> Iterator[None]:
             vars(layer).pop("_counts", None)
 
 
+def aggregate_splits(model: nn.Layer) -> None:
+    """Brings `_mean` and `_variance` of a model's batch norms up to date with its splits."""
+    for _, layer in sub_batch_norms(model):
+        layer.aggregate()
+
+
 def restart_splits(model: nn.Layer) -> None:
     """Restarts every split from `_mean` and `_variance`, after precise BN has set these."""
     for _, layer in sub_batch_norms(model):
@@ -360,11 +395,14 @@ def kept_statistics(layer: nn.Layer) -> Iterator[None]:
         for pair in ((norm._mean, norm._variance), *getattr(norm, "_splits", ()))
         for tensor in pair
     ]
+    behind = [(norm, norm._is_behind) for norm in norms if isinstance(norm, SubBatchNorm)]
     with paddle.no_grad():
         values = [tensor.clone() for tensor in held]
     try:
         yield
     finally:
+        for norm, was_behind in behind:
+            norm._is_behind = was_behind
         with paddle.no_grad():
             for tensor, value in zip(held, values):
                 paddle.assign(value, tensor)
