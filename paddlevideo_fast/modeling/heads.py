@@ -17,7 +17,7 @@ from paddlevideo_fast.registry import HEADS, LOSSES, Registry
 
 _FC_LR_MULTIPLIERS = {"fc.weight": 5.0, "fc.bias": 10.0}
 _SLOW_CHANNELS = 32  # of the last stage, for one channel of the stem
-_STRIDE = 32  # pixels of the clip for one of the last feature map
+STRIDE = 32  # pixels of the clip for one of the last feature map
 
 _USUAL_LOSS: Dict[Activation, Type[nn.Layer]] = {
     "softmax": CrossEntropyLoss,
@@ -336,7 +336,7 @@ class ClipHead(LinearHead):
         **shared: Any,
     ) -> None:
         super().__init__(**shared)
-        self.window = None if crop_size is None else max(crop_size // _STRIDE, 1)
+        self.window = None if crop_size is None else max(crop_size // STRIDE, 1)
         self.window_average = window_average
 
     def forward(self, features: Sequence[paddle.Tensor]) -> paddle.Tensor:
@@ -466,7 +466,7 @@ class X3DHead(ClipHead):
         super().__init__(in_channels=dim_c5, crop_size=crop_size, **shared)
         self.in_channels = in_channels
         if crop_size is not None:
-            self.window = math.ceil(crop_size / _STRIDE)
+            self.window = math.ceil(crop_size / STRIDE)
         init = paddle.ParamAttr(initializer=nn.initializer.KaimingNormal())
         self.lin_5 = nn.Linear(in_channels, dim_c5, weight_attr=init, bias_attr=False)
 

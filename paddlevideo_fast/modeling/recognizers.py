@@ -15,7 +15,7 @@ from paddlevideo_fast.config.types import Activation, Size, arguments_of
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.modeling.freezing import Freezable, set_frozen
-from paddlevideo_fast.modeling.heads import mean_logits
+from paddlevideo_fast.modeling.heads import STRIDE, mean_logits
 from paddlevideo_fast.modeling.losses import loss_of_each
 from paddlevideo_fast.modeling.preprocess import Layout, MixedLabels
 from paddlevideo_fast.modeling.stages import Stage, learned_parameters, stages_of
@@ -82,6 +82,12 @@ class Recognizer(Freezable):
             problems.append(
                 f"MODEL.head.in_channels={head.in_channels}: set it to {backbone.out_channels}, "
                 "the channels that the backbone gives"
+            )
+        stride = getattr(backbone, "spatial_stride", STRIDE)
+        if getattr(head, "window", None) is not None and stride != STRIDE:
+            problems.append(
+                f"MODEL.head.crop_size: windows need feature maps of stride {STRIDE}, and spatial_strides of "
+                f"the backbone give {stride}; leave crop_size out"
             )
         if not classifies and getattr(head, "data_format", None) not in (None, backbone.data_format):
             problems.append(

@@ -102,6 +102,7 @@ def test_the_first_logits_hardly_differ_between_clips():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
+        ({"spatial_strides": [1, 2]}, "has 2 strides, and the network four stages"),
         ({"depth": 34}, r"MODEL\.backbone\.depth=34"),
         ({"beta": 3}, r"MODEL\.backbone\.beta=3: does not divide width_per_group=8"),
     ],
@@ -109,6 +110,26 @@ def test_the_first_logits_hardly_differ_between_clips():
 def test_wrong_arguments(change, message):
     with pytest.raises(ConfigError, match=message):
         make(**change)
+
+
+@pytest.mark.parametrize("kind", ["slowfast", "slow", "i3d"])
+def test_without_the_last_stride_maps_are_twice_as_large(kind):
+    """With one block a stage, every other value is that of the network with the stride."""
+    usual, finer = (make(kind, **strides).backbone for strides in ({}, {"spatial_strides": [1, 2, 2, 1]}))
+    assert (usual.spatial_stride, finer.spatial_stride) == (32, 16)
+    finer.set_state_dict(usual.state_dict())
+    for network in (usual, finer):
+        network.eval()
+    for few, many in zip(usual(clips(height=28, width=44)), finer(clips(height=28, width=44))):
+        assert (few.shape[3:], many.shape[3:]) == ([1, 2], [2, 3])
+        np.testing.assert_allclose(many.numpy()[..., ::2, ::2], few.numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_windows_need_the_usual_stride():
+    section = {"name": "ResNetSlow", "width_per_group": 8, "spatial_strides": [1, 2, 2, 1]}
+    head = {"name": "I3DHead", "in_channels": 256, "num_classes": 3, "crop_size": 224}
+    with pytest.raises(ConfigError, match="spatial_strides of the backbone give 16; leave crop_size out"):
+        build_model({"framework": "Recognizer3D", "backbone": section, "head": head})
 
 
 def test_frames_that_do_not_divide():

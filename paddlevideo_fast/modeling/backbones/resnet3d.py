@@ -5,6 +5,7 @@ Layers have PaddleVideo's and PySlowFast's names: `s1.pathway0_stem`, `s2.pathwa
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Dict, List, Literal, Optional, Sequence, Tuple
@@ -21,6 +22,7 @@ from paddlevideo_fast.modeling.layers import SubBatchNorm3D
 from paddlevideo_fast.registry import BACKBONES
 
 _EXPANSION = 4
+_STEM_STRIDE = 4
 
 
 @dataclass(frozen=True)
@@ -109,14 +111,17 @@ class PathwayResNet(StagedNetwork):
         halve_frames: pool pairs of frames after the first stage (I3D).
         depth: 50 or 101.
         stage_blocks: blocks in each of the four stages; null: what the depth says.
+        spatial_strides: strides in space of the four stages, after the stem's 4. [1, 2, 2, 1] keeps the last
+            feature map of small clips, such as 28², larger than one value.
         pretrained: weights to start from: of this network, or of a 2D ResNet, which are inflated.
 
     Attributes:
         out_channels: channels of the feature maps, all pathways together.
+        spatial_stride: pixels of the clip for one value of the feature maps.
         stage_layers: `stem`, `res2` to `res5`, each with the fusion before it; see `modeling.stages`.
 
     Raises:
-        ConfigError: a depth that does not exist.
+        ConfigError: a depth that does not exist, or strides for fewer or more stages.
     """
 
     injected: ClassVar[Tuple[str, ...]] = ("pathways", "fusion", "halve_frames")
@@ -128,11 +133,16 @@ class PathwayResNet(StagedNetwork):
         halve_frames: bool = False,
         depth: int = 50,
         stage_blocks: Optional[Sequence[Size]] = None,
+        spatial_strides: Sequence[Size] = (1, 2, 2, 2),
         pretrained: Optional[str] = None,
     ) -> None:
         super().__init__()
         if depth not in (50, 101):
             raise ConfigError([f"MODEL.backbone.depth={depth}: the 3D networks have depth 50 or 101"])
+        if len(spatial_strides) != 4:
+            text = f"has {len(spatial_strides)} strides, and the network four stages"
+            raise ConfigError([f"MODEL.backbone.spatial_strides={list(spatial_strides)}: {text}"])
+        self.spatial_stride = _STEM_STRIDE * math.prod(spatial_strides)
         self.pretrained = pretrained
         self._fusion = fusion
         self._halve_frames = halve_frames
@@ -143,7 +153,10 @@ class PathwayResNet(StagedNetwork):
                 slow, fast = channels
                 self.add_sublayer(f"s{stage + 1}_fuse", FuseFastToSlow(fast, fusion))
                 channels = [slow + fast * fusion.ratio, fast]
-            self.add_sublayer(f"s{stage + 2}", _residual_stage(pathways, channels, stage, num_blocks))
+            self.add_sublayer(
+                f"s{stage + 2}",
+                _residual_stage(pathways, channels, stage, num_blocks, spatial_strides[stage]),
+            )
             channels = [pathway.width * 2**stage * _EXPANSION for pathway in pathways]
         self.stage_layers: Dict[str, List[str]] = {"stem": self.blocks_of(1)}
         for stage in range(4):
@@ -158,7 +171,7 @@ class PathwayResNet(StagedNetwork):
             clips: float [N, 3, T, H, W].
 
         Returns:
-            For each pathway [N, channels, T', H/32, W/32].
+            For each pathway [N, channels, T', H/32, W/32]; in place of 32, `spatial_stride`.
 
         Raises:
             ConfigError: the clip's frames are too few, or do not divide into the pathways.
@@ -188,14 +201,14 @@ def _bottleneck(in_channels: int, channels: int, kernels: Tuple[Kernel, Kernel],
 
 
 def _residual_stage(
-    pathways: Sequence[Pathway], in_channels: Sequence[int], stage: int, num_blocks: int
+    pathways: Sequence[Pathway], in_channels: Sequence[int], stage: int, num_blocks: int, first_stride: int
 ) -> Stage:
     layers = []
     for pathway, channels_in in zip(pathways, in_channels):
         blocks: List[Tuple[str, nn.Layer]] = []
         channels = pathway.width * 2**stage
         for index in range(num_blocks):
-            stride = 2 if index == 0 and stage > 0 else 1
+            stride = first_stride if index == 0 else 1
             branch = partial(_bottleneck, channels_in, channels, pathway.kernels(stage, index), stride)
             block = Block(channels_in, channels * _EXPANSION, (1, stride, stride), branch)
             blocks.append((f"res{index}", block))
