@@ -8,10 +8,12 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Opt
 
 from paddlevideo_fast.assembly.plan import plan_phases
 from paddlevideo_fast.config import Config, RunSpec
+from paddlevideo_fast.config.types import arguments_of
 from paddlevideo_fast.doctor import multigrid
 from paddlevideo_fast.doctor.multigrid import PlanOptions, Pricing, duration, make_plan
 from paddlevideo_fast.doctor.shape_cost import ShapeCosts
 from paddlevideo_fast.errors import ConfigError, PaddleVideoFastError
+from paddlevideo_fast.registry import BACKBONES
 
 # Below this gain, a shorter plain schedule or a better reader saves more than multigrid.
 _PAYS = 1.1
@@ -45,7 +47,8 @@ def advise(
         "reasons": what speaks against its shapes and rates; "proposals": other settings that are predicted to
         pay and that have none of the reasons, the fastest first, each with "overrides" and "speed_up".
     """
-    reasons = [*_fewer_clips(plan), *_dear_shapes(plan, costs), *_maps_of_one(plan), *_grown_rate(cfg, plan)]
+    shapes = [*_dear_shapes(plan, costs), *_maps_of_one(cfg, plan)]
+    reasons = [*_fewer_clips(plan), *shapes, *_grown_rate(cfg, plan)]
     pays = None if plan["speed_up"] is None else _pays(plan)
     proposals: List[Dict[str, Any]] = []
     if plan["speed_up"] is not None and (reasons or not pays):
@@ -110,7 +113,7 @@ def _dear_shapes(plan: Mapping[str, Any], costs: ShapeCosts) -> Iterator[str]:
         yield f"{text} of the plain step's time a pixel"
 
 
-def _maps_of_one(plan: Mapping[str, Any]) -> Iterator[str]:
+def _maps_of_one(cfg: Config, plan: Mapping[str, Any]) -> Iterator[str]:
     """Crops at which kernels meet a feature map of one value, where they do not in plain training."""
     (plain,) = plan["plain"]["shapes"]
     if plain["smallest_map"] < 2:
@@ -118,9 +121,11 @@ def _maps_of_one(plan: Mapping[str, Any]) -> Iterator[str]:
     crops = sorted({shape["crop_size"] for _, shape in _shapes(plan) if shape["smallest_map"] == 1})
     if crops:
         sides = " and ".join(map(str, crops))
+        has_strides = "spatial_strides" in arguments_of(BACKBONES.get(cfg["MODEL"]["backbone"]["name"]))
+        remedy = "; see MODEL.backbone.spatial_strides" if has_strides else ""
         yield (
             f"at crops of {sides} pixels the last feature maps have one value: most of a kernel there lies "
-            "over padding and learns nothing"
+            f"over padding and learns nothing{remedy}"
         )
 
 
@@ -150,7 +155,7 @@ def _priced(
             PaddleVideoFastError
         ):  # it does not fit this schedule or batch, which is no fault of the user's
             continue
-        is_sound = not any([*_maps_of_one(other), *_grown_rate(changed, other)]) and not any(
+        is_sound = not any([*_maps_of_one(changed, other), *_grown_rate(changed, other)]) and not any(
             _is_dear(other, shape) for _, shape in _shapes(other) if other["speed_up"]
         )
         if is_sound and other["speed_up"] is not None and _pays(other):

@@ -62,6 +62,9 @@ def test_what_speaks_against_the_setting_that_was_seen_to_lose(judged):
         "32 clips of 8×20² cost 1.50 (1.20 without the 4 splits of batch norm) of the plain "
     )
     assert maps.startswith("at crops of 20 and 28 pixels the last feature maps have one value")
+    assert maps.endswith("see MODEL.backbone.spatial_strides")
+    finer = judged(NARROW, "MODEL.backbone.spatial_strides=[1, 2, 2, 1]")
+    assert [reason.split()[0] for reason in finer["reasons"]] == ["AdamW"]
     assert rate.startswith("AdamW wants nearly the same learning rate")
     assert "by up to 4," in rate
     assert all(f"- {reason}" in report(plan) for reason in plan["reasons"])
