@@ -711,6 +711,15 @@ def multigrid_rows(result: Mapping[str, Any]) -> List[List[str]]:
     return rows
 
 
+def _causes(word: Word) -> List[List[str]]:
+    """Runs of one seed, a row each, with top-1 after each epoch."""
+    rows = [["row", "top-1 after each epoch"]]  # in English on both pages
+    for name, row in load("multigrid_causes")["rows"].items():
+        (curve,) = row["curves"]
+        rows.append([name, ", ".join(f"{100 * top1:.1f}" for _, top1 in curve)])
+    return rows
+
+
 def _shapes(word: Word) -> List[List[str]]:
     measured, with_4_frames = load("shapes")["rows"], load("shapes_4_frames")["rows"]
     rows = [list(map(word, ("clips of a step", "BN splits", "cost of a pixel")))]
@@ -816,6 +825,7 @@ TABLES: Mapping[str, Table] = {
     "imbalance": _imbalance,
     "multigrid": partial(_multigrid, "multigrid_training"),
     "multigrid_56": partial(_multigrid, "multigrid_training_56"),
+    "multigrid_causes": _causes,
     "shapes": _shapes,
     "trainer": _trainer,
     "saving": _saving,
