@@ -153,12 +153,13 @@ def test_the_quick_multigrid_run_has_three_phases():
     assert [plan.curve.at(epoch) for epoch in (1, 3, 6)] == pytest.approx([0.004, 0.001, 0.0001])
 
 
-def test_the_quick_multigrid_run_at_56_pixels_ends_with_plain_training():
-    plan = plan_phases(RunSpec.of(load_config(QUICKSTART / "slowfast_motion_56_multigrid.yaml")))
+@pytest.mark.parametrize(("name", "small", "full"), [("28", 28, 40), ("56", 40, 56)])
+def test_the_quick_multigrid_runs_of_the_long_cycle_end_with_plain_training(name, small, full):
+    plan = plan_phases(RunSpec.of(load_config(QUICKSTART / f"slowfast_motion_{name}_multigrid.yaml")))
     assert [
         (phase.end_epoch, phase.batch_multiplier, phase.num_frames, phase.crop_size, phase.bn_splits)
         for phase in plan.phases
-    ] == [(4, 2, 8, 40, 1), (6, 1, 8, 56, 1)]
+    ] == [(4, 2, 8, small, 1), (6, 1, 8, full, 1)]
     assert [plan.curve.at(epoch) for epoch in (2, 3, 4, 5)] == pytest.approx([0.003, 0.003, 0.003, 0.0003])
 
 
