@@ -825,6 +825,7 @@ TABLES: Mapping[str, Table] = {
     "imbalance": _imbalance,
     "multigrid": partial(_multigrid, "multigrid_training"),
     "multigrid_56": partial(_multigrid, "multigrid_training_56"),
+    "multigrid_28": partial(_multigrid, "multigrid_training_28"),
     "multigrid_causes": _causes,
     "shapes": _shapes,
     "trainer": _trainer,
