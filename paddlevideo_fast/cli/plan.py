@@ -111,7 +111,6 @@ def _run(args: argparse.Namespace) -> None:
     )
     cfg = load_config(args.config, overrides)
     runs = [_learned(folder) for folder in args.learn]
-    cfg.require("a multigrid plan", *multigrid.SECTIONS)
     costs = ShapeCosts(RunSpec.of(cfg), options.num_steps)
     plan = multigrid.make_plan(cfg, options, progress, costs)
     plan.update(multigrid_advice.advise(cfg, options, plan, costs, progress))
@@ -128,8 +127,8 @@ def _run(args: argparse.Namespace) -> None:
 def _learned(folder: Path) -> Any:
     from paddlevideo_fast.doctor.multigrid_advice import Learned
 
-    validations = read_run(folder).records.get("valid", [])
-    name = "mAP" if any("mAP" in record for record in validations) else "top1"
+    run = read_run(folder)
+    name, validations = run.measured, run.records.get("valid", [])
     measured = [(record["epoch"], record[name]) for record in validations if name in record]
     if not measured:
         raise PaddleVideoFastError(

@@ -25,6 +25,11 @@ class Run(NamedTuple):
     label: str
     records: Dict[str, List[Dict[str, Any]]]
 
+    @property
+    def measured(self) -> str:
+        """The name of what its validations are compared by: "mAP" of several labels, else "top1"."""
+        return "mAP" if any("mAP" in record for record in self.records.get("valid", [])) else "top1"
+
     def curve(self, kind: str, name: str, against: str = "step") -> Sequence[Sequence[float]]:
         """[places, values] of a number.
 
@@ -111,8 +116,7 @@ def draw(
     """
     with quiet_import():
         from paddlevideo_fast.report import label_text, picture
-    validated = [record for run in runs for record in run.records.get("valid", [])]
-    measured = "mAP" if any("mAP" in record for record in validated) else "top1"
+    measured = "mAP" if any(run.measured == "mAP" for run in runs) else "top1"
     with picture(output, 1, 2, figsize=(9, 3.4)) as (_, (left, right)):
         for run, color in zip(runs, [f"C{number % 10}" for number in range(len(runs))]):
             steps, losses = run.curve("train", "loss", against)

@@ -21,7 +21,7 @@ from paddlevideo_fast.solver.learning_rate import Constant, LearningRate
 FRAME_SIZE = (340, 256)
 _YUV_BYTES = 1.5
 _SUMS = ("iterations", "clips", "flops", "decoded_bytes", "clip_bytes", "train_sec")
-SECTIONS = ("MODEL", "MULTIGRID", "OPTIMIZER", "PIPELINE")
+_SECTIONS = ("MODEL", "MULTIGRID", "OPTIMIZER", "PIPELINE")
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def make_plan(
         AnnotationError: the training list exists and cannot be read.
         LoaderError: a batch of some phase has more clips than the list.
     """
-    cfg.require("a multigrid plan", *SECTIONS)
+    cfg.require("a multigrid plan", *_SECTIONS)
     spec = RunSpec.of(cfg)
     run = plan_phases(spec)
     curve = run.curve or _configured_curve(spec)

@@ -70,7 +70,7 @@ def _gain_a_clip(plan: Mapping[str, Any]) -> float:
 def _fewer_clips(plan: Mapping[str, Any]) -> Iterator[str]:
     if plan["speed_up"] is not None and _gain_a_clip(plan) < _PAYS <= plan["speed_up"]:
         share = plan["multigrid"]["clips"] / plan["plain"]["clips"]
-        yield f"the gain is that of fewer clips: plain training cut to {share:.2f} of its epochs has it, too"
+        yield f"the gain comes from fewer clips: plain training with {share:.2f} of its epochs gains as much"
 
 
 def _shapes(plan: Mapping[str, Any]) -> List[Tuple[int, Mapping[str, Any]]]:
@@ -83,33 +83,35 @@ def _shapes(plan: Mapping[str, Any]) -> List[Tuple[int, Mapping[str, Any]]]:
     return [(key[3], found[key]) for key in sorted(found)]
 
 
-def _sec_per_value(shape: Mapping[str, Any], step_sec: float) -> float:
-    return step_sec / (shape["batch_size"] * shape["num_frames"] * shape["crop_size"] ** 2)
+def _cost(plan: Mapping[str, Any], shape: Mapping[str, Any], step_sec: float) -> float:
+    """The time a pixel of a step at this shape, relative to the plain run's."""
+    (plain,) = plan["plain"]["shapes"]
+    return step_sec / plain["step_sec"] * _num_pixels(plain) / _num_pixels(shape)
+
+
+def _num_pixels(shape: Mapping[str, Any]) -> int:
+    return int(shape["batch_size"] * shape["num_frames"] * shape["crop_size"] ** 2)
 
 
 def _is_dear(plan: Mapping[str, Any], shape: Mapping[str, Any]) -> bool:
-    (plain,) = plan["plain"]["shapes"]
-    limit = _DEAR * _sec_per_value(plain, plain["step_sec"])
-    return _sec_per_value(shape, shape["step_sec"]) > limit
+    return _cost(plan, shape, shape["step_sec"]) > _DEAR
 
 
 def _dear_shapes(plan: Mapping[str, Any], costs: ShapeCosts) -> Iterator[str]:
     """Shapes that cost more than their share of the pixels, and which part of it the splits take."""
-    (plain,) = plan["plain"]["shapes"]
-    if "step_sec" not in plain:
+    if "step_sec" not in plan["plain"]["shapes"][0]:
         return
-    full = _sec_per_value(plain, plain["step_sec"])
     dear = {  # of one shape, the phase with the most splits stays
-        (shape["batch_size"], shape["num_frames"], shape["crop_size"]): (shape["step_sec"], splits)
+        (shape["batch_size"], shape["num_frames"], shape["crop_size"]): (shape, splits)
         for splits, shape in _shapes(plan)
         if _is_dear(plan, shape)
     }
-    for (batch_size, num_frames, crop_size), (step_sec, splits) in dear.items():
-        values = batch_size * num_frames * crop_size**2
-        text = f"{batch_size} clips of {num_frames}×{crop_size}² cost {step_sec / values / full:.2f}"
+    for (batch_size, num_frames, crop_size), (shape, splits) in dear.items():
+        cost = _cost(plan, shape, shape["step_sec"])
+        text = f"{batch_size} clips of {num_frames}×{crop_size}² cost {cost:.2f}"
         if splits > 1:
-            alone_sec = costs.step_sec(batch_size, num_frames, crop_size, 1)
-            text += f" ({alone_sec / values / full:.2f} without the {splits} splits of batch norm)"
+            alone = _cost(plan, shape, costs.step_sec(batch_size, num_frames, crop_size, 1))
+            text += f" ({alone:.2f} without the {splits} splits of batch norm)"
         yield f"{text} of the plain step's time a pixel"
 
 
@@ -151,14 +153,12 @@ def _priced(
         changed = Config({**cfg, "MULTIGRID": {**cfg["MULTIGRID"], **section}})
         try:
             other = make_plan(changed, options, progress, costs)
-        except (
-            PaddleVideoFastError
-        ):  # it does not fit this schedule or batch, which is no fault of the user's
+        except PaddleVideoFastError:  # our candidate does not fit the schedule or the batch
             continue
-        is_sound = not any([*_maps_of_one(changed, other), *_grown_rate(changed, other)]) and not any(
-            _is_dear(other, shape) for _, shape in _shapes(other) if other["speed_up"]
-        )
-        if is_sound and other["speed_up"] is not None and _pays(other):
+        if other["speed_up"] is None or not _pays(other):
+            continue
+        dear = (shape for _, shape in _shapes(other) if _is_dear(other, shape))
+        if not any([*dear, *_maps_of_one(changed, other), *_grown_rate(changed, other)]):
             given = cfg["MULTIGRID"]
             overrides = [
                 f"MULTIGRID.{key}={value if isinstance(value, str) else json.dumps(value)}"

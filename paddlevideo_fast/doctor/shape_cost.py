@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Tuple
 
 import numpy as np
@@ -57,9 +58,13 @@ class ShapeCosts:
 
     def __init__(self, spec: RunSpec, num_steps: int) -> None:
         self._num_steps = num_steps
-        self._parts = _parts_without_data(spec)
+        self._spec = spec
         self._clips: Dict[Tuple[int, int], ClipCost] = {}
         self._steps: Dict[Tuple[int, int, int, int], float] = {}
+
+    @cached_property
+    def _parts(self) -> TrainingParts:
+        return _parts_without_data(self._spec)
 
     @property
     def num_parameters(self) -> int:

@@ -114,7 +114,7 @@ def test_wrong_arguments(change, message):
 
 @pytest.mark.parametrize("kind", ["slowfast", "slow", "i3d"])
 def test_without_the_last_stride_maps_are_twice_as_large(kind):
-    """With one block a stage, every other value is that of the network with the stride."""
+    """With one block in each stage, the network with the stride gives every second value of the maps."""
     usual, finer = (make(kind, **strides).backbone for strides in ({}, {"spatial_strides": [1, 2, 2, 1]}))
     assert (usual.spatial_stride, finer.spatial_stride) == (32, 16)
     finer.set_state_dict(usual.state_dict())
