@@ -1,6 +1,6 @@
 # Two commands matter: `make quickstart` and `make test`. VENV and PYTHON choose another environment,
 # TEST_EXTRAS what of setup.py the tests get: with dali120 those of the DALI loader run as well, with onnx
-# those of ONNX.
+# those of ONNX. UV is the path of uv, where that is to fill the environments; without it pip does.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -9,6 +9,8 @@ PADDLE_GPU_VENV ?= .venv-paddle-gpu
 PADDLEX_VENV ?= .venv-paddlex
 TRACKERS_VENV ?= .venv-trackers
 TEST_EXTRAS ?= cpu,dev
+# Begins a command that installs into the environment of folder $(1).
+install = $(if $(UV),$(UV) pip install -q --python $(1)/bin/python,$(1)/bin/python -m pip install -q)
 
 .PHONY: help setup setup-test quickstart lint test test-paddle26 test-paddle-gpu test-gpu test-trackers test-paddlex compare bench docs site dist
 .PHONY: test-wheel clean
@@ -33,11 +35,11 @@ $(BIN)/python:
 
 # The stamps make an environment once per change of setup.py.
 $(VENV)/.cpu: setup.py | $(BIN)/python
-	$(BIN)/python -m pip install -q -e ".[cpu]"
+	$(call install,$(VENV)) -e ".[cpu]"
 	touch $@
 
 $(VENV)/.test: setup.py | $(BIN)/python
-	$(BIN)/python -m pip install -q -e ".[$(TEST_EXTRAS)]"
+	$(call install,$(VENV)) -e ".[$(TEST_EXTRAS)]"
 	touch $(VENV)/.cpu $@
 
 setup: $(VENV)/.cpu
@@ -59,13 +61,13 @@ test: lint
 
 test-paddle26:
 	test -x $(PADDLE26_VENV)/bin/python || $(PYTHON) -m venv $(PADDLE26_VENV)
-	$(PADDLE26_VENV)/bin/python -m pip install -q "paddlepaddle==2.6.2" "protobuf<7" "paddle2onnx<2" setuptools -e ".[dev,onnx]"
+	$(call install,$(PADDLE26_VENV)) "paddlepaddle==2.6.2" "protobuf<7" "paddle2onnx<2" setuptools -e ".[dev,onnx]"
 	$(PADDLE26_VENV)/bin/python -m pytest -n 2 $(PYTEST_ARGS)
 
 # A GPU build of Paddle on a machine without a GPU computes on the CPU.
 test-paddle-gpu:
 	test -x $(PADDLE_GPU_VENV)/bin/python || $(PYTHON) -m venv $(PADDLE_GPU_VENV)
-	$(PADDLE_GPU_VENV)/bin/python -m pip install -q "paddlepaddle-gpu==2.6.2" "protobuf<7" setuptools -e ".[dev]"
+	$(call install,$(PADDLE_GPU_VENV)) "paddlepaddle-gpu==2.6.2" "protobuf<7" setuptools -e ".[dev]"
 	$(PADDLE_GPU_VENV)/bin/python -m pytest -n 2 $(PYTEST_ARGS)
 
 # On a machine with a GPU and paddlepaddle-gpu in $(VENV); elsewhere it says what it would run, and why not.
@@ -74,13 +76,13 @@ test-gpu: setup-test
 
 test-trackers:
 	test -x $(TRACKERS_VENV)/bin/python || $(PYTHON) -m venv $(TRACKERS_VENV)
-	$(TRACKERS_VENV)/bin/python -m pip install -q -e ".[cpu,dev,trackers]"
+	$(call install,$(TRACKERS_VENV)) -e ".[cpu,dev,trackers]"
 	$(TRACKERS_VENV)/bin/python -m pytest tests/engine/test_trackers.py tests/integration/test_trackers_run.py
 
 # PADDLEX_CONFIGS is a folder of PaddleX's YAML files for training; without it git clones PaddleX.
 test-paddlex:
 	test -x $(PADDLEX_VENV)/bin/python || $(PYTHON) -m venv $(PADDLEX_VENV)
-	$(PADDLEX_VENV)/bin/python -m pip install -q "paddlex[video]==3.7.2" "paddlepaddle==3.3.1" -r requirements_paddlex.txt
+	$(call install,$(PADDLEX_VENV)) "paddlex[video]==3.7.2" "paddlepaddle==3.3.1" -r requirements_paddlex.txt
 	$(PADDLEX_VENV)/bin/python tests/paddlex/trial.py $(if $(PADDLEX_CONFIGS),--configs $(PADDLEX_CONFIGS))
 
 compare: setup-test
@@ -96,7 +98,7 @@ docs: setup-test
 	$(BIN)/python tools/benchmark.py tables
 
 site: | $(BIN)/python
-	$(BIN)/python -m pip install -q -e ".[site]"
+	$(call install,$(VENV)) -e ".[site]"
 	mkdir -p build/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
@@ -104,11 +106,11 @@ site: | $(BIN)/python
 test-wheel: dist
 	rm -rf build/wheel-venv
 	$(PYTHON) -m venv build/wheel-venv
-	build/wheel-venv/bin/python -m pip install -q "$$(echo dist/*.whl)[cpu]"
+	$(call install,build/wheel-venv) "$$(echo dist/*.whl)[cpu]"
 	$(BIN)/python tests/wheel_trial.py build/wheel-venv/bin/paddlevideo-fast
 
 dist: setup-test
-	$(BIN)/python -m pip install -q build twine
+	$(call install,$(VENV)) build twine
 	rm -rf build/lib build/bdist.* dist
 	$(BIN)/python -m build
 	$(BIN)/python -m twine check --strict dist/*

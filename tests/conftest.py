@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, NamedTuple, Optional, Tuple
 
@@ -132,12 +131,11 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fresh]:
 
 
 @pytest.fixture(scope="session")
-def run_script() -> Callable[..., subprocess.CompletedProcess]:
+def run_script(template: Fresh) -> Callable[..., subprocess.CompletedProcess]:
     """Function that runs a script of the repository: `run_script("data/x.py", *args, check=True)`."""
 
     def run(script: str, *args: Any, check: bool = True, timeout: float = 120) -> subprocess.CompletedProcess:
-        command = [sys.executable, str(REPO / script), *map(str, args)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, cwd=REPO)
+        done = template.run([REPO / script, *args], REPO, os.environ, timeout)
         assert not check or done.returncode == 0, done.stdout + done.stderr
         return done
 

@@ -101,10 +101,12 @@ def callbacks_of(
     callbacks.append(Recorder(sinks if main else [], run.log_interval, spec.distributed.one_process_ips))
     callbacks.append(Checkpointing(store, run.save_interval, run.save_every_steps, run.keep_last))
     if main:
-        trained = parts.split.dataset
-        evaluated = valid.dataset if valid else trained
-        naming = make_naming(spec, model.num_classes, evaluated)
-        callbacks.append(Reporting(reported_run(spec), trained, evaluated, naming, metric, board))
+        reported = reported_run(spec)
+        if reported.with_page or board is not None:
+            trained = parts.split.dataset
+            evaluated = valid.dataset if valid else trained
+            naming = make_naming(spec, model.num_classes, evaluated)
+            callbacks.append(Reporting(reported, trained, evaluated, naming, metric, board))
         callbacks.append(Tracking(trackers, store))
     callbacks += further
     if run.profiler_options is not None:

@@ -25,7 +25,7 @@ from paddlevideo_fast.decode.packets import (
 
 # Three bytes of zero occur only in front of a start code, and at the end of a unit: ITU-T H.264, 7.4.1;
 # H.265, 7.4.2; ISO 13818-2, 5.2.3; ISO 14496-2, 5.2.2.
-_ZEROS = re.compile(rb"\0\0\0+[^\0\1]")
+_ZEROS = re.compile(rb"\0\0\0[^\0\1]")
 
 # What the byte behind the start code or length of a picture may be, and for MPEG-2 of a header. Writers break
 # the rule in other units.

@@ -185,6 +185,8 @@ def _names_in(folder: str) -> List[str]:
         return storage.list_folder(folder) if storage.is_url(folder) else os.listdir(folder)
     except ObjectError as error:
         raise VideoDecodeError(storage.shown_url(folder), error.cause) from None
+    except OSError as error:
+        raise VideoDecodeError(folder, f"cannot be listed: {error.strerror or error}") from error
 
 
 def open_frames(

@@ -178,35 +178,52 @@ def write_test(run: ReportedRun, weights: str, evaluated: Evaluated) -> None:
     write_tables(folder, predictions, naming)
     save_json({"weights": weights, **metrics}, folder / "metrics.json")
     facts = {"weights": weights, "data": str(evaluated.dataset.file_path)}
-    page = page_of(run, f"Test of {run.name}", facts, evaluated)
-    if page.confusion_png:
+    png = _confusion_of(evaluated)
+    if png:
         with only_shown("confusion.png"), whole(folder / "confusion.png") as partial:
-            partial.write_bytes(page.confusion_png)
+            partial.write_bytes(png)
+    examples = _examples_of(evaluated) if run.with_board or run.with_page else []
     if run.with_board:
         with only_shown("VisualDL"), contextlib.closing(VisualDLSink(folder / "vdl")) as board:
             board.open(0, 0)
             board.write({"kind": "test", "step": 0, **metrics})
             board.add_predictions("test", 0, predictions, naming.classes)
-            board.add_clips("test", 0, _sheets_of(page.examples))
+            board.add_clips("test", 0, _sheets_of(examples))
     if run.with_page:
         with only_shown("report.html"):
-            write_page(folder, page)
+            write_page(folder, page_of(run, f"Test of {run.name}", facts, evaluated, png, examples))
     logger.info("tables, pictures and report of the test: %s", folder)
 
 
-def page_of(run: ReportedRun, title: str, facts: Mapping[str, str], evaluated: Evaluated) -> Page:
-    """Collects what `report.html` shows of an evaluation; pictures that fail are left out."""
+def _confusion_of(evaluated: Evaluated) -> Optional[bytes]:
+    """The confusion matrix as PNG; None where a video has several labels, or it cannot be drawn."""
+    if not evaluated.predictions.has_several:
+        with only_shown("the confusion matrix"):
+            return confusion_picture(confusion_matrix(evaluated.predictions), evaluated.naming.classes)
+    return None
+
+
+def _examples_of(evaluated: Evaluated) -> List[Example]:
+    """The example clips; none where they cannot be read."""
+    with only_shown("the example clips"):
+        return evaluated.examples()
+    return []
+
+
+def page_of(
+    run: ReportedRun,
+    title: str,
+    facts: Mapping[str, str],
+    evaluated: Evaluated,
+    confusion_png: Optional[bytes],
+    examples: List[Example],
+) -> Page:
+    """Collects what `report.html` shows of an evaluation; curves that fail are left out."""
     predictions, naming = evaluated.predictions, evaluated.naming
-    png, examples, curves = None, [], {}
+    curves = {}
     if predictions.has_several:
         with only_shown("the threshold curves"):
             curves = threshold_figures(predictions, naming.classes)
-    else:
-        with only_shown("the confusion matrix"):
-            png = confusion_picture(confusion_matrix(predictions), naming.classes)
-    if run.with_board or run.with_page:
-        with only_shown("the example clips"):
-            examples = evaluated.examples()
     left_out = () if naming.shows_top5 else ("top5",)
     hardest = hardest_rows(predictions, naming, _NUM_HARDEST)
     return Page(
@@ -214,7 +231,7 @@ def page_of(run: ReportedRun, title: str, facts: Mapping[str, str], evaluated: E
         facts=facts,
         metrics={name: value for name, value in evaluated.metrics.items() if name not in left_out},
         curves=curves,
-        confusion_png=png,
+        confusion_png=confusion_png,
         classes=[
             {name: value for name, value in row.items() if name not in left_out}
             for row in class_rows(predictions, naming)
@@ -301,9 +318,11 @@ class Reporting(Callback):
         page = Page(title, facts, config=self.run.config)
         if predictions is not None:
             evaluated = Evaluated(state.last_validation, predictions, self.naming, self.evaluated)
-            page = page_of(self.run, title, facts, evaluated)
+            examples = _examples_of(evaluated)
             if self.board is not None:
-                self.board.add_clips("valid", state.step, _sheets_of(page.examples))
+                self.board.add_clips("valid", state.step, _sheets_of(examples))
+            if self.run.with_page:
+                page = page_of(self.run, title, facts, evaluated, _confusion_of(evaluated), examples)
         if self.run.with_page:
             with only_shown("the pictures of the network"):
                 page = replace(page, pictures=network_pictures(trainer, self.evaluated))

@@ -38,6 +38,7 @@ model_name: compared
 epochs: 2
 num_threads: 1
 use_visualdl: false
+report: false
 """
 
 

@@ -126,3 +126,10 @@ def test_frame_folder_errors(tmp_path, rawframes_dataset):
     (tmp_path / "img_00001.jpg").write_bytes(b"not a jpeg")
     with pytest.raises(VideoDecodeError, match=r"img_00001\.jpg.*not an image"):
         open_frames(str(tmp_path)).read([0])
+
+
+def test_a_frame_folder_that_goes_while_it_is_opened(tmp_path, monkeypatch):
+    """As another machine moves it away at this moment; a folder of another user fails in the same place."""
+    monkeypatch.setattr("os.path.isdir", lambda path: True)
+    with pytest.raises(VideoDecodeError, match="cannot be listed: No such file"):
+        open_frames(str(tmp_path / "gone"))

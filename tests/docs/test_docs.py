@@ -251,6 +251,8 @@ def run_in(template):
     def run(root: Path, words: List[str]) -> subprocess.CompletedProcess:
         if words[1].endswith(".py"):
             return template.run([root / words[1], *words[2:]], cwd=root)
+        if words[1:3] == ["-m", "paddlevideo_fast"]:
+            return template.run([ROOT / "paddlevideo_fast/__main__.py", *words[3:]], cwd=root)
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
         command = [sys.executable, *words[1:]]
         return subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, timeout=120)

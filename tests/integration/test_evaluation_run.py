@@ -25,6 +25,7 @@ from paddlevideo_fast import cli
 from paddlevideo_fast.config import load_config
 from paddlevideo_fast.engine.state import TrainerState
 from paddlevideo_fast.modeling import build_model, load_weights
+from paddlevideo_fast.report import results
 from paddlevideo_fast.report.results import ReportedRun, Reporting
 from paddlevideo_fast.report.tables import Naming
 from tests.support.browser import Browser
@@ -195,6 +196,19 @@ def test_visualdl_has_each_point_once_after_a_resume(trained, motion_data, tmp_p
     for _ in range(2):
         assert run(trained[1], *options, f"output_dir={tmp_path / 'out'}") == 0
         assert points(tmp_path / "out/vdl") == before
+
+
+@pytest.mark.parametrize("board", ["true", "false"])
+def test_a_run_without_a_page_draws_nothing_for_it(board, trained, tmp_path, monkeypatch):
+    """And it goes on from a run that had one."""
+    shutil.copytree(trained[0], tmp_path / "out", ignore=shutil.ignore_patterns("*_epoch_00002.*", "vdl"))
+    before = (tmp_path / "out/report.html").read_bytes()
+    monkeypatch.setattr(results, "confusion_picture", lambda *_: pytest.fail("a picture nobody sees"))
+    options = ("report=false", f"use_visualdl={board}", "resume=auto", f"output_dir={tmp_path / 'out'}")
+    assert run(trained[1], *options) == 0
+    assert (tmp_path / "out/tiny_epoch_00002.json").is_file()
+    assert (tmp_path / "out/report.html").read_bytes() == before
+    assert (tmp_path / "out/vdl").exists() == (board == "true")
 
 
 def test_an_earlier_test_is_moved_aside(trained, tmp_path):

@@ -53,6 +53,13 @@ def clips_of(reference: Dict[str, Any]) -> np.ndarray:
     return clips
 
 
+@pytest.fixture
+def unset(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Networks have no random weights to begin with: to draw them takes longer than all the rest."""
+    for name in ("KaimingNormal", "Normal", "TruncatedNormal"):
+        monkeypatch.setattr(paddle.nn.initializer, name, lambda *_, **__: paddle.nn.initializer.Constant(0.5))
+
+
 def tsm(data_format: str = "NCHW", **backbone: Any) -> paddle.nn.Layer:
     return build_model(
         {
@@ -90,6 +97,7 @@ def count(state: Dict[str, Sequence[int]]) -> int:
     return sum(math.prod(shape) for name, shape in state.items() if not name.endswith(statistics))
 
 
+@pytest.mark.usefixtures("unset")
 @pytest.mark.smoke
 @pytest.mark.parametrize("data_format", ["NCHW", "NHWC"])
 def test_tsm_gives_paddlevideos_logits(data_format):
@@ -109,6 +117,7 @@ def convert_and_load(kind: str, reference: Dict[str, Any], model: paddle.nn.Laye
     assert not report.unexpected
 
 
+@pytest.mark.usefixtures("unset")
 @pytest.mark.parametrize(
     ("kind", "name"), [("mit-tsm", "mit_tsm_r50_8f"), ("mmaction2", "mmaction2_tsm_r50_8f")]
 )
@@ -118,6 +127,7 @@ def test_tsm_gives_pytorchs_logits_after_conversion(kind, name, tmp_path):
     assert_close(logits_of(model, clips_of(reference)), reference)
 
 
+@pytest.mark.usefixtures("unset")
 def test_mirrored_shift_is_seen_if_the_folds_stay():
     reference, model = load("mit_tsm_r50_8f"), tsm()
     state = {k.replace(".net", ""): weight(k, s) for k, s in reference["state"].items()}
@@ -126,6 +136,7 @@ def test_mirrored_shift_is_seen_if_the_folds_stay():
         assert_close(logits_of(model, clips_of(reference)), reference)
 
 
+@pytest.mark.usefixtures("unset")
 @pytest.mark.smoke
 def test_parameter_counts_are_the_published_ones():
     assert count({name: value.shape for name, value in tsm().state_dict().items()}) == 24_327_632
@@ -133,6 +144,7 @@ def test_parameter_counts_are_the_published_ones():
         assert count(load(reference)["state"]) == 24_327_632
 
 
+@pytest.mark.usefixtures("unset")
 def test_tsn_has_paddlevideos_names_and_shapes():
     expected = load("state_names")["paddlevideo_tsn_r50"]["state"]
     assert {name: list(value.shape) for name, value in tsn().state_dict().items()} == expected
@@ -153,6 +165,7 @@ SLOWFAST_4X16 = {"name": "ResNetSlowFast", "alpha": 8, "beta": 8, "fusion_kernel
 SLOWFAST_8X8 = {"name": "ResNetSlowFast", "alpha": 4, "beta": 8, "fusion_kernel_sz": 7}
 
 
+@pytest.mark.usefixtures("unset")
 @pytest.mark.smoke
 def test_slowfast_gives_paddlevideos_probabilities():
     reference = load("paddlevideo_slowfast_8x8")
@@ -177,6 +190,7 @@ PYTORCHVIDEO_X3D = {"name": "X3D", "shortcut_norm": "widening"}
 MMACTION2_SLOWFAST = {**SLOWFAST_4X16, "fuse_bn_relu": False, "slow_frames": "strided"}
 
 
+@pytest.mark.usefixtures("unset")
 @pytest.mark.parametrize(
     ("kind", "name", "backbone"),
     [
@@ -195,6 +209,7 @@ def test_3d_networks_give_pytorchs_logits_after_conversion(kind, name, backbone,
     assert_close(logits_of(model, clips_of(reference)), reference)
 
 
+@pytest.mark.usefixtures("unset")
 @pytest.mark.parametrize(
     ("name", "backbone", "average"),
     [
@@ -264,6 +279,7 @@ MOVINETS = {
 }
 
 
+@pytest.mark.usefixtures("unset")
 @pytest.mark.parametrize("name", MOVINETS)
 def test_movinet_gives_paddlevideos_logits_with_its_file_as_it_is(name, tmp_path):
     reference = load(name)
@@ -303,6 +319,7 @@ def light_state(reference: Dict[str, Any]) -> Dict[str, np.ndarray]:
     }
 
 
+@pytest.mark.usefixtures("unset")
 @pytest.mark.parametrize("name", LIGHT)
 def test_light_networks_give_paddlevideos_logits(name):
     reference, model = load(name), light(name)
@@ -315,6 +332,7 @@ def test_light_networks_give_paddlevideos_logits(name):
         assert_close(logits_of(model, np.ascontiguousarray(clips[:, ::-1])), reference)
 
 
+@pytest.mark.usefixtures("unset")
 @pytest.mark.parametrize("name", LIGHT)
 def test_light_networks_take_paddlevideos_files_whole(name, tmp_path):
     reference, model = load(name), light(name)
@@ -326,6 +344,7 @@ def test_light_networks_take_paddlevideos_files_whole(name, tmp_path):
     assert count_parameters(model) == reference["parameters"] - unused
 
 
+@pytest.mark.usefixtures("unset")
 @pytest.mark.parametrize(
     ("kind", "name", "make"),
     [
@@ -353,6 +372,7 @@ def test_every_known_network_converts_with_no_tensor_left_over(kind, name, make)
     assert count_parameters(model) in counts
 
 
+@pytest.mark.usefixtures("unset")
 @pytest.mark.parametrize(
     ("backbone", "parameters"),
     [
@@ -371,6 +391,7 @@ def test_3d_networks_have_the_published_parameters(backbone, parameters):
     assert count_parameters(network_3d(**backbone)) == parameters
 
 
+@pytest.mark.usefixtures("unset")
 @pytest.mark.parametrize(
     ("backbone", "num_frames", "side", "gmacs"),
     [
@@ -433,6 +454,7 @@ def videomae_authors_names(state: Dict[str, np.ndarray], prefix: str = "") -> Di
     return theirs
 
 
+@pytest.mark.usefixtures("unset")
 def test_videomae_gives_hugging_faces_logits_also_by_the_authors_names(tmp_path):
     reference, model = load("hf_videomae_vits_8x112"), videomae()
     convert_and_load("huggingface", reference, model, tmp_path)
@@ -464,6 +486,7 @@ def mvit(**backbone: Any) -> paddle.nn.Layer:
     return build_model({"framework": "Recognizer3D", "backbone": {"name": "MViT", **backbone}, "head": head})
 
 
+@pytest.mark.usefixtures("unset")
 @pytest.mark.parametrize(
     ("name", "make", "parameters"),
     [

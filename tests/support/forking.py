@@ -8,6 +8,7 @@ what Paddle reads at its import (`OMP_NUM_THREADS`, `FLAGS_...`) is the template
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import runpy
@@ -225,10 +226,14 @@ def _become(request: Dict[str, Any]) -> List[str]:
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[2])
     import paddlevideo_fast.assembly  # noqa: F401
+    from paddlevideo_fast.report.drawings import pyplot
 
-    with contextlib.suppress(ImportError):  # what most runs import later
+    pyplot()  # this and VisualDL are what most runs import later
+    with contextlib.suppress(ImportError):
         import visualdl  # noqa: F401
     assert len(os.listdir("/proc/self/task")) == 1, "a fork would lose the other threads"
+    gc.collect()
+    gc.freeze()  # or each child looks through all of Paddle when it ends, for half a second
     sys.argv = _serve()
     sys.path[0] = str(Path(sys.argv[0]).resolve().parent)
     runpy.run_path(sys.argv[0], run_name="__main__")

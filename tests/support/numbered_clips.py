@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple, Union
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
 import av
 import numpy as np
 from av.stream import Disposition
-from av.video.reformatter import ColorRange, Colorspace
+from av.video.reformatter import ColorRange, Colorspace, VideoReformatter
 
 NUMBERS = 1024
 _BITS = 10
@@ -38,7 +39,7 @@ def draw(number: int, width: int, height: int) -> np.ndarray:
     Returns:
         uint8 [H, W, 3].
     """
-    y, x = np.mgrid[0:height, 0:width]
+    x, y = np.arange(width), np.arange(height)[:, None]
     waves = [np.sin((x + 2 * number) / (5 + c)) + np.cos((y - number) / (4 + c)) for c in range(3)]
     picture = (np.stack(waves, -1) * 50 + 128).astype(np.uint8)
     number %= NUMBERS
@@ -58,7 +59,7 @@ def read_number(picture: np.ndarray) -> Optional[int]:
     for rows, columns, bit in _blocks(width, height):
         high, wide = (rows.stop - rows.start) // 4, (columns.stop - columns.start) // 4
         middle = picture[rows.start + high : rows.stop - high, columns.start + wide : columns.stop - wide]
-        mean = middle.mean()
+        mean = middle.sum() / middle.size  # several times faster than `mean`
         if abs(mean - 128) < _CLEAR:
             return None
         code |= int(mean > 128) << bit
@@ -66,16 +67,21 @@ def read_number(picture: np.ndarray) -> Optional[int]:
     return number if _code(number) == code else None
 
 
-def _blocks(width: int, height: int) -> Iterator[Tuple[slice, slice, int]]:
-    for bit in range(2 * _BITS):
-        row, column = divmod(bit, _BITS)
-        yield (
+@functools.cache
+def _blocks(width: int, height: int) -> Sequence[Tuple[slice, slice, int]]:
+    """Rows, columns and bit of each block."""
+    places = [divmod(bit, _BITS) for bit in range(2 * _BITS)]
+    return [
+        (
             slice(row * height // 4, (row + 1) * height // 4),
             slice(column * width // _BITS, (column + 1) * width // _BITS),
             bit,
         )
+        for bit, (row, column) in enumerate(places)
+    ]
 
 
+@functools.lru_cache(maxsize=NUMBERS)
 def _code(number: int) -> int:
     """The number and, above it, its check."""
     mirrored = int(f"{number:0{_BITS}b}"[::-1], 2)
@@ -159,10 +165,10 @@ def write_clip(
         picture = _add_cover(container, size) if cover else None
         sound = container.add_stream("aac", rate=16000) if audio else None
         tick_of = [first_tick + n + (n * n // 8 if variable_rate else 0) for n in range(num_frames)]
-        packets = []
+        packets, converter = [], VideoReformatter()
         for number, tick in enumerate(tick_of):
             frame = av.VideoFrame.from_ndarray(draw(number, *size), format="rgb24")
-            frame = frame.reformat(format=pix_fmt, dst_colorspace=matrix)
+            frame = converter.reformat(frame, format=pix_fmt, dst_colorspace=matrix)
             frame.pts, frame.time_base = tick, Fraction(1, fps)
             packets += stream.encode(frame)
         packets += stream.encode()
