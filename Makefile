@@ -79,11 +79,13 @@ test-trackers:
 	$(call install,$(TRACKERS_VENV)) -e ".[cpu,dev,trackers]"
 	$(TRACKERS_VENV)/bin/python -m pytest tests/engine/test_trackers.py tests/integration/test_trackers_run.py
 
-# PADDLEX_CONFIGS is a folder of PaddleX's YAML files for training; without it git clones PaddleX.
+# PADDLEX_CONFIGS is a folder of PaddleX's YAML files for training; without it the trial writes files of their form.
+# PADDLEX_MODELS chooses modules; without it the trial takes all three.
 test-paddlex:
 	test -x $(PADDLEX_VENV)/bin/python || $(PYTHON) -m venv $(PADDLEX_VENV)
 	$(call install,$(PADDLEX_VENV)) "paddlex[video]==3.7.2" "paddlepaddle==3.3.1" -r requirements_paddlex.txt
-	$(PADDLEX_VENV)/bin/python tests/paddlex/trial.py $(if $(PADDLEX_CONFIGS),--configs $(PADDLEX_CONFIGS))
+	$(PADDLEX_VENV)/bin/python tests/paddlex/trial.py $(if $(PADDLEX_CONFIGS),--configs $(PADDLEX_CONFIGS)) \
+		$(if $(PADDLEX_MODELS),--models $(PADDLEX_MODELS))
 
 compare: setup-test
 	$(BIN)/python tests/compare_revisions.py $(REV)

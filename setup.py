@@ -51,7 +51,7 @@ setup(
     install_requires=[
         "numpy",
         "pyyaml",
-        "opencv-python-headless>=4.11",
+        "opencv-python-headless>=4.8",
         "av>=15",
         # decord is optional at run time; its wheels exist for x86-64 Linux and Windows only
         'decord; platform_machine == "x86_64" and platform_system != "Darwin"',

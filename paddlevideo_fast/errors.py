@@ -198,6 +198,10 @@ class MissingExtraError(PaddleVideoFastError):
         )
 
 
+class InstallationError(PaddleVideoFastError):
+    """A required package that cannot be used as it is installed; the message has the command to type."""
+
+
 class LoaderError(PaddleVideoFastError):
     """A loader that cannot deliver: a set-up that does not fit the data, or a worker process that died."""
 

@@ -12,7 +12,8 @@ import sys
 from typing import Any, Callable, Dict, List, NamedTuple, NoReturn, Optional, Sequence
 
 import paddlevideo_fast
-from paddlevideo_fast.errors import EXIT_CODES, EXIT_USER_ERROR
+from paddlevideo_fast.cli.command import say
+from paddlevideo_fast.errors import EXIT_CODES, EXIT_USER_ERROR, PaddleVideoFastError
 from paddlevideo_fast.invocation import PROGRAM, program
 from paddlevideo_fast.registry import did_you_mean
 
@@ -116,4 +117,8 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     words: List[str] = list(sys.argv[1:] if argv is None else argv)
     if words and words[0].startswith("-") and words[0] not in ("-h", "--help", "--version"):
         words = ["train", *words]  # what the command was before it had subcommands
-    return build_parser().start(words)
+    try:
+        return build_parser().start(words)
+    except PaddleVideoFastError as error:  # of an import: the commands handle those of their work
+        say(f"{type(error).__name__}: {error}")
+        return EXIT_USER_ERROR

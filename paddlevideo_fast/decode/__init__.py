@@ -1,5 +1,11 @@
 """From a file to exact frames. Knows nothing of training, and imports no Paddle."""
+# ruff: noqa: E402
 
+from paddlevideo_fast.decode.opencv import check_opencv
+
+check_opencv()  # the modules below import cv2 without a check
+
+# isort: split
 from paddlevideo_fast.decode.backends import BACKENDS, VIDEO_EXTENSIONS, check_video, open_video
 from paddlevideo_fast.decode.frames import FrameFolderReader, open_frames
 from paddlevideo_fast.decode.index_cache import IndexCache

@@ -25,10 +25,12 @@ def is_jpeg(data: Union[bytes, memoryview]) -> bool:
     return data[:2] == _JPEG_START
 
 
-# libjpeg makes a smaller picture from the low frequencies of each block; OpenCV gives it in BGR alone.
+# libjpeg makes a smaller picture from the low frequencies of each block. OpenCV gives it in BGR alone, and
+# before 4.11 all pictures.
 MAX_REDUCTION = 8
+_RGB = getattr(cv2, "IMREAD_COLOR_RGB", None)
 _MODES = {
-    1: cv2.IMREAD_COLOR_RGB,
+    1: cv2.IMREAD_COLOR if _RGB is None else _RGB,
     2: cv2.IMREAD_REDUCED_COLOR_2,
     4: cv2.IMREAD_REDUCED_COLOR_4,
     8: cv2.IMREAD_REDUCED_COLOR_8,
@@ -54,15 +56,16 @@ def decode_image(data: Union[bytes, memoryview], path: str, reduction: int = 1) 
     if is_jpeg(bytes(data[:2])) and not _is_whole(data):
         raise VideoDecodeError(path, "the image is cut off")
     scales = is_jpeg(bytes(data[:2]))
+    mode = _MODES[reduction if scales else 1]
     try:
-        pixels = cv2.imdecode(np.frombuffer(data, np.uint8), _MODES[reduction if scales else 1])
+        pixels = cv2.imdecode(np.frombuffer(data, np.uint8), mode)
     except cv2.error:  # a size above OpenCV's limit, which damage can claim
         pixels = None
     if pixels is None:
         raise VideoDecodeError(path, "not an image, or damaged")
-    if reduction > 1 and scales:
+    if mode != _RGB:
         cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB, dst=pixels)
-    elif reduction > 1:
+    if reduction > 1 and not scales:
         size = [-(-side // reduction) for side in pixels.shape[1::-1]]
         pixels = cv2.resize(pixels, size, interpolation=cv2.INTER_AREA)
     return pixels

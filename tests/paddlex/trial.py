@@ -6,7 +6,7 @@ prediction of the same videos, of five sizes, must have the same top-1 and score
 
 PaddleX's wheel lacks its YAML files for training; in its repository they lie in
 paddlex/repo_apis/PaddleVideo_api/configs. `make test-paddlex PADDLEX_CONFIGS=FOLDER` takes them from a
-folder; without it git clones PaddleX.
+folder; without it `training_configs` writes files of their form.
 """
 
 from __future__ import annotations
@@ -26,17 +26,13 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence
 import av
 import cv2
 import numpy as np
+import yaml
+from training_configs import MODELS, training_config
 
 ROOT = Path(__file__).resolve().parents[2]
-MODELS = (
-    "PP-TSM-R50_8frames_uniform",
-    "PP-TSMv2-LCNetV2_8frames_uniform",
-    "PP-TSMv2-LCNetV2_16frames_uniform",
-)
 SIZES = ((320, 240), (340, 256), (640, 360), (480, 640), (1280, 720))
 CLASSES = ("rise", "fall", "to the left", "to the right")
 MAX_DEVIATION = 1e-3
-_CONFIGS = "paddlex/repo_apis/PaddleVideo_api/configs"
 _ENGINE = "from paddlex.engine import Engine; Engine().run()"
 _CREATE = """
 import json, sys
@@ -107,15 +103,13 @@ def installed(configs: Optional[Path]) -> Iterator[Path]:
     import paddlex
 
     home = Path(paddlex.__file__).parent
-    with tempfile.TemporaryDirectory() as clone:
-        if configs is None:
-            source = "https://github.com/PaddlePaddle/PaddleX.git"
-            subprocess.run(["git", "clone", "--depth=1", "--filter=blob:none", source, clone], check=True)
-            configs = Path(clone, _CONFIGS)
-        target = home / "repo_apis/PaddleVideo_api/configs"
-        target.mkdir(exist_ok=True)
-        for model in MODELS:
+    target = home / "repo_apis/PaddleVideo_api/configs"
+    target.mkdir(exist_ok=True)
+    for model, (network, num_frames) in MODELS.items():
+        if configs is not None:
             shutil.copyfile(configs / f"{model}.yaml", target / f"{model}.yaml")
+        else:
+            (target / f"{model}.yaml").write_text(yaml.safe_dump(training_config(model, network, num_frames)))
     repository, mark = home / "repo_manager/repos/PaddleVideo", ROOT / ".installed"
     repository.parent.mkdir(exist_ok=True)
     repository.unlink(missing_ok=True)
@@ -249,9 +243,13 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--configs", type=Path, help="folder of PaddleX's YAML files (default: git clone)")
+    parser.add_argument(
+        "--configs", type=Path, help="folder of PaddleX's YAML files (default: files of their form)"
+    )
     parser.add_argument("--work", type=Path, help="folder for data and outputs (default: a temporary one)")
-    parser.add_argument("--models", nargs="+", choices=MODELS, default=MODELS, help="(default: all three)")
+    parser.add_argument(
+        "--models", nargs="+", choices=MODELS, default=list(MODELS), help="(default: all three)"
+    )
     parser.add_argument("--epochs", type=int, default=2, help="(default 2)")
     args = parser.parse_args(argv)
     with contextlib.ExitStack() as stack:

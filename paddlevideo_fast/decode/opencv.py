@@ -1,0 +1,54 @@
+"""Says what to do where OpenCV cannot be used: four packages write the same folder `cv2/`."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from importlib import metadata
+
+from paddlevideo_fast.errors import InstallationError
+
+_LOWEST = (4, 8)
+_PACKAGES = (
+    "opencv-python",
+    "opencv-python-headless",
+    "opencv-contrib-python",
+    "opencv-contrib-python-headless",
+)
+
+
+def check_opencv() -> None:
+    """Imports OpenCV.
+
+    Raises:
+        InstallationError: `cv2` cannot be imported, or is older than 4.8; the message names the installed
+            packages of OpenCV and the commands that leave one of them.
+    """
+    try:
+        version = importlib.import_module("cv2").__version__
+        if tuple(map(int, re.findall(r"\d+", version)[:2])) >= _LOWEST:
+            return
+        problem, cause = f"OpenCV {version} is too old", None
+    except Exception as error:  # a mixture of two packages may fail in any way
+        problem, cause = f"OpenCV cannot be imported ({type(error).__name__}: {error})", error
+    raise InstallationError(f"{problem}; {_advice(_installed())}") from cause
+
+
+def _installed() -> list[str]:
+    """The packages of OpenCV in this environment, as `name version`."""
+    found = []
+    for package in _PACKAGES:
+        try:
+            found.append(f"{package} {metadata.version(package)}")
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _advice(found: list[str]) -> str:
+    new = "pip install 'opencv-python-headless>=4.8'"
+    if not found:
+        return f"no package of it is installed: type  {new}"
+    names = " ".join(one.split()[0] for one in found)
+    reason = "these packages write the same folder cv2/, keep one of them" if len(found) > 1 else "installed"
+    return f"{reason}: {', '.join(found)}. Type  pip uninstall -y {names}  and then  {new}"
