@@ -23,7 +23,7 @@ help:
 	@echo "make test-paddle-gpu  its smoke tests on paddlepaddle-gpu 2.6.2, in $(PADDLE_GPU_VENV)"
 	@echo "make test-gpu       the suite for a GPU, in $(VENV); without one it says what it would run, and why not"
 	@echo "make test-trackers  the tests of TensorBoard, W&B and MLflow, offline, in $(TRACKERS_VENV)"
-	@echo "make test-paddlex   PaddleX itself on this toolkit, in $(PADDLEX_VENV); takes half an hour"
+	@echo "make test-paddlex   PaddleX itself on this toolkit, in $(PADDLEX_VENV); takes ten minutes"
 	@echo "make compare REV=x  losses, parameters and metrics of this tree and of revision x, bit for bit"
 	@echo "make test-wheel     dist, then its commands in a new environment and an empty folder"
 	@echo "make dist           a wheel and an sdist in dist/, checked for PyPI"
