@@ -67,7 +67,7 @@ def test_ranges_and_whole_objects(store, url):
         storage.read_range(url, 0, 10, version)
 
 
-@pytest.mark.parametrize("fault", ["close", "reset", "cut", "short", "long", "error", "unranged", "timeout"])
+@pytest.mark.parametrize("fault", ["close", "reset", "cut", "short", "understated", "long", "error", "unranged", "timeout"])
 def test_a_fault_that_passes_is_not_noticed(request, tmp_path, fault):
     store = request.getfixturevalue("s3_store" if fault in _ON_S3 else "http_store")
     (tmp_path / "file").write_bytes(CONTENT)
