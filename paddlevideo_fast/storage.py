@@ -224,9 +224,12 @@ class _Driver:
         return _whole(data, size)
 
     def names(self, url: str) -> List[str]:
-        found = self.fs.ls(url, detail=True)
-        names = ((each["name"].rstrip("/").rpartition("/")[2], each["type"]) for each in found)
-        return sorted(name + "/" * (kind == "directory") for name, kind in names if name)
+        own, names = self.fs._strip_protocol(url).rstrip("/"), []
+        for found in self.fs.ls(url, detail=True):
+            path, is_folder = found["name"].rstrip("/"), found["type"] == "directory"
+            if path and not (is_folder and path == own):  # a folder in it with an empty name
+                names.append(path.rpartition("/")[2] + "/" * is_folder)
+        return sorted(names)
 
     def put(self, local: str, url: str, size: int) -> None:
         self.fs.put_file(local, url)

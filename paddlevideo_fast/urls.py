@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import Tuple, Union
+from typing import Callable, Tuple, Union
 from urllib.parse import unquote
 
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]+)://")
@@ -65,12 +65,13 @@ def shown_url(url: str) -> str:
 
 
 def masked(text: str) -> str:
-    """A text in which every URL is shown as by `shown_url`; also of a URL with blanks all of the query goes."""
+    """A text in which every URL is shown as by `shown_url`; of a URL with blanks the query goes, too."""
     found = _SCHEME.search(text)
     if found is None:
         return text
     start = found.start()
-    return text[:start] + _QUERY_IN_TEXT.sub("?…", _URL_IN_TEXT.sub(_shown_in_text, text[start:]))
+    rest = _URL_IN_TEXT.sub(lambda found: _up_to_its_end(found[0], shown_url), text[start:])
+    return text[:start] + _QUERY_IN_TEXT.sub(lambda found: _up_to_its_end(found[0], lambda _: "?…"), rest)
 
 
 def secret_in(url: str) -> str:
@@ -108,6 +109,7 @@ def _parts(url: str) -> Tuple[str, str, str]:
     return f"{scheme}://{host}{slash}{path}", user, rest
 
 
-def _shown_in_text(found: re.Match[str]) -> str:
-    url = found[0].rstrip(_CLOSING)
-    return shown_url(url) + found[0][len(url) :]
+def _up_to_its_end(text: str, change: Callable[[str], str]) -> str:
+    """Changes a text but for what closes it in a sentence."""
+    kept = text.rstrip(_CLOSING)
+    return change(kept) + text[len(kept) :]

@@ -256,7 +256,7 @@ class _Folder:
         return found
 
     def answer(self, method: str, target: str, headers: Dict[str, str], body: bytes) -> _Answer:
-        name = urllib.parse.unquote(target.partition("?")[0]).lstrip("/")
+        name = urllib.parse.unquote(_path_of(target)).lstrip("/")
         path = self.root / name
         if method not in ("GET", "HEAD"):
             return _plain(405)
@@ -420,7 +420,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(_Answer(200, {"Content-Length": str(len(told))}, told))
             return
         headers = {name.lower(): value for name, value in self.headers.items()}
-        path = urllib.parse.unquote(self.path.partition("?")[0]).lstrip("/")
+        path = urllib.parse.unquote(_path_of(self.path)).lstrip("/")
         fault = self.state.fault_of(self.command, path)
         entry = {
             "method": self.command,
@@ -547,6 +547,11 @@ class _Server(ThreadingHTTPServer):
 
 def _plain(status: int, headers: Optional[Dict[str, str]] = None) -> _Answer:
     return _Answer(status, {**(headers or {}), "Content-Length": "0"}, b"")
+
+
+def _path_of(target: str) -> str:
+    """What a request asks for, without query and parameters."""
+    return re.sub(";[^/]*", "", target.partition("?")[0])
 
 
 def _range_of(text: str, size: int) -> Tuple[int, int]:
