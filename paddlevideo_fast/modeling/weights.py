@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import mmap
+import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,12 +28,13 @@ import paddle
 from paddle import nn
 
 from paddlevideo_fast.config.zoo import source_of_weights
-from paddlevideo_fast.errors import WeightError, cause_of
-from paddlevideo_fast.files import whence
+from paddlevideo_fast.errors import StoreAwayError, WeightError, cause_of
+from paddlevideo_fast.files import fingerprint, whence
 from paddlevideo_fast.mirror import fetched
 from paddlevideo_fast.modeling.pickles import PickleError, array_table, read_pickle, settle
-from paddlevideo_fast.storage import shown_url
+from paddlevideo_fast.urls import is_url
 
+_CHECKSUM = "#sha256="
 _NAME_TABLE = "StructuredToParameterName@@"
 COMPUTED = re.compile(r"(.+\.)?(relative_position_index|attn_mask)")  # in files of Swin; of shapes alone
 
@@ -70,7 +72,7 @@ def map_file(path: Union[str, Path]) -> Iterator[mmap.mmap]:
         WeightError: the file is missing, empty or unreadable.
     """
     try:
-        with open(fetched(path), "rb") as file:
+        with open(fetch_weights(path), "rb") as file:
             mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except FileNotFoundError as exc:
         advice = source_of_weights(str(path)) or "check the path"
@@ -290,24 +292,28 @@ def _with_classes_of_network(
 
 
 def fetch_weights(source: Union[str, Path]) -> str:
-    """The path of a weight file. A URL is downloaded once: over HTTP by Paddle, else by `mirror.fetched`.
+    """The path of a weight file. A URL is downloaded once for each version, by `mirror.fetched`.
+
+    A URL may end in `#sha256=` and the digest of the file, which is then checked.
 
     Raises:
-        WeightError: the download failed.
-        StoreAwayError, StoreAccessError: the store does not answer, or refuses.
+        WeightError: the download failed, or the file has another digest.
+        StoreAccessError: the store refuses.
     """
     text = str(source)
-    if not text.startswith(("http://", "https://")):
-        try:
-            return fetched(text)
-        except OSError as error:
-            raise WeightError(f"{shown_url(text)}: cannot be fetched: {cause_of(error)}") from error
+    if not is_url(text):
+        return text
+    url, _, digest = text.partition(_CHECKSUM)
     try:
-        return paddle.utils.download.get_weights_path_from_url(text)
-    except Exception as exc:  # whatever the network or the disk has to say
-        raise WeightError(
-            f"{shown_url(text)}: cannot be downloaded ({exc}); download it by hand and give its path"
-        ) from exc
+        path = fetched(url)
+    except (OSError, StoreAwayError) as error:
+        advice = "; or download it by hand and give its path"
+        raise WeightError(f"{url}: cannot be fetched: {cause_of(error)}{advice}") from error
+    found = fingerprint(Path(path))["sha256"] if digest else ""
+    if found != digest.lower():
+        os.unlink(path)  # the next attempt asks the store again
+        raise WeightError(f"{url}: its SHA-256 is {found}, and not {digest} as the URL says")
+    return path
 
 
 def _check_fit(report: WeightReport, strict: bool) -> None:
