@@ -101,7 +101,9 @@ def _parts(url: str) -> Tuple[str, str, str]:
     host, slash, path = place.partition("/")
     if "@" in host:
         user, _, host = host.rpartition("@")
-    elif "@" in path + rest and re.search(r":(?!\d*$)[^\]]*$", host):  # a password with a slash, a `?` or a `#` in it
+    elif "@" in path + rest and re.search(
+        r":(?!\d*$)[^\]]*$", host
+    ):  # a password with a slash, a `?` or a `#` in it
         return f"{scheme}://…", host, ""
     if scheme.lower() not in _OBJECT_STORES:
         parameters = re.findall(r";[^/]*", path)

@@ -183,6 +183,23 @@ def test_a_missing_weight_is_an_error_if_strict(make_model, tmp_path):
         load_weights(model, path, strict=True)
 
 
+@pytest.mark.parametrize(("num_lost", "level"), [(0, "INFO"), (1, "INFO"), (9, "WARNING"), (-1, "WARNING")])
+def test_a_partial_load_is_a_warning_with_names(section, make_model, tmp_path, caplog, num_lost, level):
+    """How many of the 51 tensors that do not start at zero are lost; -1: all but one."""
+    path = tmp_path / "part.pdparams"
+    state = arrays(randomised(make_model(depth=50).backbone))
+    lost = [name for name in state if not name.endswith(("_mean", "bias"))]
+    lost = lost[1:] if num_lost < 0 else [name for name in lost if "batch_norm" in name][:num_lost]
+    paddle.save({name: value for name, value in state.items() if name not in lost}, str(path))
+    with caplog.at_level("INFO", "paddlevideo_fast"):
+        report = build_model(section(depth=50, pretrained=str(path))).load_report
+    assert set(report.missing) == set(lost)
+    (record,) = [one for one in caplog.records if "weights from" in one.message]
+    assert record.levelname == level
+    assert ("of the network; check MODEL.backbone against the file" in record.message) == (level == "WARNING")
+    assert sum(name in record.message for name in lost) == min(len(lost), 20 if level == "WARNING" else 6)
+
+
 @pytest.fixture
 def published(http_store, make_model, tmp_path, monkeypatch):
     """Two networks, and the URLs of their weights, which have one name in two folders."""
