@@ -9,6 +9,8 @@ from __future__ import annotations
 import reprlib
 from typing import Any, Dict, Sequence, Tuple, Type
 
+from paddlevideo_fast.urls import masked, shown_url
+
 EXIT_FAILURES = 1
 EXIT_USER_ERROR = 2
 EXIT_INTERRUPTED = 130  # 128 + SIGINT
@@ -41,14 +43,18 @@ def shortened(line: str) -> str:
     return f"{line[:half]} … {len(line) - 2 * half:,} characters … {line[-half:]}"
 
 
+def _line(text: str) -> str:
+    return shortened(masked(text))
+
+
 class PaddleVideoFastError(Exception):
     """Base of every error whose message says what is wrong and what to do.
 
-    Lines that quote too much of a broken file lose their middle.
+    Lines that quote too much of a broken file lose their middle, and URLs what may be secret in them.
     """
 
     def __init__(self, message: str = "") -> None:
-        super().__init__("\n".join(map(shortened, str(message).split("\n"))))
+        super().__init__("\n".join(map(_line, str(message).split("\n"))))
 
     def __reduce__(self):  # not by the constructor, which takes other things than the message
         return _restored, (type(self), self.args, self.__dict__)
@@ -68,7 +74,7 @@ class ConfigError(PaddleVideoFastError):
 
     def __init__(self, problems: Sequence[str]) -> None:
         count = len(problems)
-        self.problems = [shortened(problem) for problem in problems[:MAX_PROBLEMS]]
+        self.problems = [_line(problem) for problem in problems[:MAX_PROBLEMS]]
         if count > MAX_PROBLEMS:
             self.problems.append("and more; correct these first")
         lines = "\n".join(f"  {problem}" for problem in self.problems)
@@ -83,18 +89,18 @@ class VideoDecodeError(PaddleVideoFastError):
     """A video, frame folder or image that does not decode.
 
     Attributes:
-        path: the file.
+        path: the file; of a URL what may be shown.
         cause: why, in one line.
     """
 
     def __init__(self, path: str, cause: str) -> None:
-        self.path = str(path)
-        self.cause = cause
+        self.path = shown_url(str(path))
+        self.cause = masked(cause)
         super().__init__(f"{self.path}: cannot be decoded: {cause}")
 
     def cause_in(self, clip: str) -> str:
         """The cause, for a report that names `clip`; it begins with the image where `clip` is its folder."""
-        inside = "" if self.path == clip else f"{self.path}: "
+        inside = "" if self.path == shown_url(clip) else f"{self.path}: "
         return " ".join(f"{inside}{self.cause}".split())
 
 
@@ -125,9 +131,8 @@ class ObjectError(PaddleVideoFastError, OSError):
 
     def __init__(self, url: str, cause: str) -> None:
         super().__init__(f"{url}: {cause}")
-        self.cause = cause
-        self.filename = url
-        self.strerror = cause
+        self.cause = self.strerror = masked(cause)
+        self.filename = shown_url(url)
 
     def __reduce__(self):
         return type(self), (self.filename, self.cause)

@@ -25,12 +25,13 @@ import stat
 import tempfile
 import uuid
 import zlib
+from functools import total_ordering
 from pathlib import Path, PurePosixPath
 from types import SimpleNamespace
 from typing import Any, Dict, Iterator, List, Union
 
 from paddlevideo_fast import storage
-from paddlevideo_fast.storage import is_url
+from paddlevideo_fast.urls import bare_url, is_url, shown_url
 
 _PREFIX = ".saving-"
 _LONGEST_BYTES = 143  # of a name on an encrypted file system; others take 255
@@ -38,17 +39,86 @@ _LONGEST_ENDING_BYTES = 16
 _MOST_BYTES = 2**30  # of an object that is read as a whole
 
 
-class UrlPath(PurePosixPath):
+@total_ordering
+class UrlPath(os.PathLike):
     """A place in a store, for code that joins and reads paths; `as_path` makes it. `str` gives the URL.
 
-    Folders exist as far as something is in them. A web server cannot list them.
+    Folders exist as far as something is in them. A web server cannot list them. A URL keeps all its slashes.
+    Its names are without its query, which may be a signature; see `urls`.
     """
 
+    def __init__(self, url: Union[str, os.PathLike]) -> None:
+        self._url = os.fspath(url)
+        scheme, _, place = bare_url(self._url).partition("://")
+        self._folder, _, self.name = place.removesuffix("/").rpartition("/")
+        self._scheme = scheme
+
     def __str__(self) -> str:
-        return super().__str__().replace(":/", "://", 1)
+        return self._url
 
     def __fspath__(self) -> str:
-        return str(self)
+        return self._url
+
+    def __repr__(self) -> str:
+        return f"UrlPath({shown_url(self._url)!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, UrlPath) and self._url == other._url
+
+    def __lt__(self, other: UrlPath) -> bool:
+        return self._url.split("/") < other._url.split("/")
+
+    def __hash__(self) -> int:
+        return hash(self._url)
+
+    def as_posix(self) -> str:
+        """The URL."""
+        return self._url
+
+    def __truediv__(self, name: Union[str, os.PathLike]) -> UrlPath:
+        return UrlPath(storage.join(self._url, os.fspath(name)))
+
+    @property
+    def stem(self) -> str:
+        """Its name without the ending."""
+        return PurePosixPath(self.name).stem
+
+    @property
+    def suffix(self) -> str:
+        """The ending of its name, such as ".mp4"."""
+        return PurePosixPath(self.name).suffix
+
+    @property
+    def parent(self) -> UrlPath:
+        """The folder that it is in; a store itself is in none but its own."""
+        mark = "/" * self._folder.endswith("/")  # a folder with an empty name
+        return UrlPath(f"{self._scheme}://{self._folder}{mark}") if self._folder else self
+
+    def with_name(self, name: str) -> UrlPath:
+        """What lies beside it under another name."""
+        return self.parent / name
+
+    def with_suffix(self, suffix: str) -> UrlPath:
+        """What lies beside it under a name with another ending."""
+        return self.with_name(PurePosixPath(self.name).with_suffix(suffix).name)
+
+    def match(self, pattern: str) -> bool:
+        """Whether its name fits a pattern."""
+        return PurePosixPath(self.name).match(pattern)
+
+    def relative_to(self, folder: Union[str, os.PathLike]) -> PurePosixPath:
+        """The path below a folder.
+
+        Raises:
+            ValueError: it lies outside, or the path has an empty name, which no path of a disk has.
+        """
+        own, above = bare_url(self._url), bare_url(os.fspath(folder)).removesuffix("/")
+        if own == above or own == f"{above}/":
+            return PurePosixPath()
+        below = own.removeprefix(f"{above}/").removesuffix("/")
+        if below == own or "" in below.split("/"):
+            raise ValueError(f"{own} is not below {above}, or an empty name is between them")
+        return PurePosixPath(below)
 
     def is_file(self) -> bool:
         """Whether there is such an object, which is no folder."""
@@ -92,7 +162,7 @@ class UrlPath(PurePosixPath):
     def unlink(self, missing_ok: bool = False) -> None:
         """Removes the object."""
         if not missing_ok and not self.is_file():
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self))
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), shown_url(str(self)))
         storage.remove(str(self))
 
     def mkdir(self, **_: Any) -> None:
@@ -118,9 +188,9 @@ def working_folder(output: Union[str, Path]) -> Path:
     text = os.fspath(output)
     if not is_url(text):
         return Path(text).expanduser()
-    text = text.rstrip("/")
+    text = text.removesuffix("/")
     digest = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
-    return cache_folder() / "runs" / f"{digest}-{storage.shown_url(text).rpartition('/')[2]}"
+    return cache_folder() / "runs" / f"{digest}-{UrlPath(text).name}"
 
 
 def walk(folder: Union[Path, UrlPath], onerror: Any = None, followlinks: bool = False) -> Iterator[Any]:
@@ -182,7 +252,7 @@ def all_whole(*paths: Union[str, Path], sync: bool = True) -> Iterator[List[Path
 def _uploaded(urls: List[str]) -> Iterator[List[Path]]:
     """`all_whole` for URLs: temporary files that become objects when the block ends without an error."""
     with tempfile.TemporaryDirectory(prefix="upload-") as folder:
-        partials = [Path(folder, url.rpartition("/")[2]) for url in urls]
+        partials = [Path(folder, UrlPath(url).name) for url in urls]
         yield partials
         if len(urls) > 1:
             storage.remove(urls[-1])
@@ -336,7 +406,7 @@ PIPE = "-"  # the standard input, where a file is asked for
 _STREAMS = re.compile(
     r"(rtsps?|rtmp\w*|s?rtp|udp|udplite|tcp|tls|srt|rist|sctp|mms\w*|hls|icecast|unix|https?|[a-z]+\+\w+)://"
 )
-_FILE_OVER_HTTP = re.compile(r"https?://[^?#]+\.(mp4|m4v|mov|mkv|avi|webm|wmv)([?#].*)?", re.IGNORECASE)
+_FILE_OVER_HTTP = re.compile(r"https?://[^?#]+\.(mp4|m4v|mov|mkv|avi|webm|wmv)([;?#].*)?", re.IGNORECASE)
 
 
 def is_live(address: str) -> bool:

@@ -35,7 +35,7 @@ from paddlevideo_fast.errors import OutputError, OutputInUseError
 from paddlevideo_fast.files import as_path, working_folder
 from paddlevideo_fast.machine import process_state
 from paddlevideo_fast.names import printable
-from paddlevideo_fast.storage import shown_url
+from paddlevideo_fast.urls import masked
 
 LOCK = ".lock"
 
@@ -140,7 +140,7 @@ class _Holder:
     @classmethod
     def of_this_process(cls) -> _Holder:
         state = process_state(os.getpid())
-        command = shlex.join(map(shown_url, sys.argv))
+        command = masked(shlex.join(sys.argv))
         return cls(
             os.getpid(),
             socket.gethostname(),

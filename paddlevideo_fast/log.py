@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Set, Union
 
 from paddlevideo_fast.invocation import as_started
+from paddlevideo_fast.urls import masked
 
 _FORMAT = "[%(asctime)s] %(levelname)s: %(message)s"
 _DATE = "%m/%d %H:%M:%S"
@@ -54,10 +55,10 @@ def add_log_file(path: Union[str, Path]) -> None:
 
 
 class _Formatter(logging.Formatter):
-    """Names commands as the user types them."""
+    """Names commands as the user types them, and shows no signatures of URLs."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return as_started(super().format(record))
+        return masked(as_started(super().format(record)))
 
 
 class _QuietFileHandler(WatchedFileHandler):

@@ -5,13 +5,16 @@ from __future__ import annotations
 import io
 import sys
 
+from paddlevideo_fast.urls import masked
+
 
 def printable(name: str) -> str:
     r"""A name as one line of valid Unicode: a character that does not print is its escape, such as `\n`.
 
     A byte that is not UTF-8 is shown as `\xff`. Python holds it as a lone surrogate, which no UTF-8 file
-    and no library in C++ takes.
+    and no library in C++ takes. Of a URL, what may be secret is left out.
     """
+    name = masked(name)
     if name.isprintable():
         return name
     return "".join(char if char.isprintable() else _escape(char) for char in name)

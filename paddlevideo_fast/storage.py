@@ -24,7 +24,7 @@ import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple, TypeVar, Union
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Set, Tuple, TypeVar, Union
 from urllib.parse import urlsplit
 
 from paddlevideo_fast.errors import (
@@ -34,11 +34,27 @@ from paddlevideo_fast.errors import (
     StoreAccessError,
     StoreAwayError,
 )
+from paddlevideo_fast.urls import is_url, join, scheme_of, secret_in, shown_url
+
+__all__ = [
+    "Patience",
+    "Stat",
+    "exists",
+    "is_url",
+    "join",
+    "list_folder",
+    "patience",
+    "put",
+    "read_all",
+    "read_range",
+    "remove",
+    "shown_url",
+    "stat",
+    "use_patience",
+]
 
 T = TypeVar("T")
 
-_SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]+)://")
-_SECRET = re.compile(r"(^|[-_.])(sig|signature|token|credential|password|secret|key|access\w*id)$", re.I)
 _EXTRA = {"http": "aiohttp", "https": "aiohttp", "s3": "s3fs", "s3a": "s3fs"}  # of the extra `remote`
 _VERSIONS = (
     *("ETag", "etag", "generation", "md5Hash", "checksum"),
@@ -89,35 +105,6 @@ class Stat(NamedTuple):
 
     size: int
     version: str
-
-
-def is_url(path: Union[str, Path]) -> bool:
-    """Whether a path is a URL; a `Path` is none, because it merges the slashes."""
-    return isinstance(path, str) and _SCHEME.match(path) is not None
-
-
-def join(base: str, *names: str) -> str:
-    """A path below a folder; the folder may be a URL, and a name that is a URL or absolute stands alone."""
-    for name in names:
-        if not is_url(base) or is_url(name):
-            base = name if is_url(name) else os.path.join(base, name)
-        else:
-            base = f"{base.rstrip('/')}/{name}"
-    return base
-
-
-def shown_url(url: str) -> str:
-    """A URL for messages: without user, password and query, which may be a signature. Other text stays."""
-    return url if not is_url(url) else re.sub(r"\?\S*", "?…", re.sub(r"://[^/\s]*@", "://", url))
-
-
-def secret_in(url: str) -> str:
-    """What a URL holds that belongs into no config: "a user or password", "a signature"; "" for nothing."""
-    parts = urlsplit(url)
-    if "@" in parts.netloc:
-        return "a user name or password"
-    names = [pair.partition("=")[0] for pair in parts.query.split("&")]
-    return "a signature or key" if any(map(_SECRET.search, names)) else ""
 
 
 def use_patience(patience: Patience) -> None:
@@ -180,6 +167,9 @@ def list_folder(url: str) -> List[str]:
     """Names of what lies in a folder, ascending; folders end in a slash. HTTP has no folders."""
     if url.startswith("http"):
         raise ObjectError(shown_url(url), "a web server does not list folders; name the files in a list")
+    key = urlsplit(url).path
+    if key.startswith("//") or key.endswith("//"):
+        raise ObjectError(url, "a folder with an empty name cannot be listed; name the files in a list")
     return _tried(url, lambda driver: driver.names(url))
 
 
@@ -234,9 +224,12 @@ class _Driver:
         return _whole(data, size)
 
     def names(self, url: str) -> List[str]:
-        found = self.fs.ls(url, detail=True)
-        names = ((each["name"].rstrip("/").rpartition("/")[2], each["type"]) for each in found)
-        return sorted(name + "/" * (kind == "directory") for name, kind in names if name)
+        own, names = self.fs._strip_protocol(url).rstrip("/"), []
+        for found in self.fs.ls(url, detail=True):
+            path, is_folder = found["name"].rstrip("/"), found["type"] == "directory"
+            if path and not (is_folder and path == own):  # a folder in it with an empty name
+                names.append(path.rpartition("/")[2] + "/" * is_folder)
+        return sorted(names)
 
     def put(self, local: str, url: str, size: int) -> None:
         self.fs.put_file(local, url)
@@ -403,6 +396,8 @@ def _diagnosed(url: str, error: Exception) -> _Unwell:
     if isinstance(error, (TypeError, AttributeError, NameError, KeyError)):
         raise error  # of a program, not of a store
     status = getattr(error, "status", getattr(error, "code", None))  # of aiohttp; of gcsfs
+    if isinstance(status, int) and "HttpProcessingError" in _kinds(error.__cause__):  # aiohttp's own status
+        return _Unwell("the server sends what is no HTTP, or more than its Content-Length says", alive=True)
     if isinstance(status, int) and 300 <= status < 600:
         _check_status(url, status, getattr(error, "headers", None) or {})
     cause: Optional[BaseException] = error
@@ -412,8 +407,7 @@ def _diagnosed(url: str, error: Exception) -> _Unwell:
             about = told["ResponseMetadata"]
             _check_status(url, int(about.get("HTTPStatusCode", 500)), about.get("HTTPHeaders", {}))
         cause = cause.__cause__
-    name = type(error).__name__
-    kinds = {each.__name__ for each in type(error).__mro__}
+    name, kinds = type(error).__name__, _kinds(error)
     if kinds & _REFUSED:
         raise _refused(url, f"cannot be used ({name})") from None
     if isinstance(error, PermissionError):
@@ -427,6 +421,11 @@ def _diagnosed(url: str, error: Exception) -> _Unwell:
     if isinstance(error, TimeoutError) or kinds & {"TimeoutError", "FSTimeoutError"}:
         return _Unwell(f"no answer within {_patience.timeout_sec:g} s")
     return _Unwell(f"the connection fails ({name})")
+
+
+def _kinds(error: Optional[BaseException]) -> Set[str]:
+    """Names of an error's classes."""
+    return {kind.__name__ for kind in type(error).__mro__}
 
 
 class _Store:
@@ -494,9 +493,8 @@ os.register_at_fork(after_in_child=_renew)
 
 
 def _store_of(url: str) -> _Store:
-    found = _SCHEME.match(url)
-    assert found is not None, url
-    scheme = found[1].lower()
+    scheme = scheme_of(url)
+    assert scheme, shown_url(url)
     place = urlsplit(url).netloc.rpartition("@")[2]
     return _stores.setdefault(f"{scheme}://{place}", _Store(scheme, f"{scheme}://{place}"))
 

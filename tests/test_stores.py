@@ -72,6 +72,7 @@ def test_each_fault_hits_the_requests_that_it_names(http_store: Store, http_url:
         "denied": (403, None),
         "gone": (404, None),
         "changed": (206, bytes(255 - value for value in here)),
+        "understated": (206, CONTENT[16:31]),
         "unranged": (200, CONTENT),
         "flipped": (206, here[:8] + bytes([here[8] ^ 255]) + here[9:]),
         "redirect": "ConnectionRefusedError",

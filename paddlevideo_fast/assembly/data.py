@@ -32,6 +32,7 @@ from paddlevideo_fast.machine import gpu_number
 from paddlevideo_fast.modeling import Preprocess, activation_of, classes_of
 from paddlevideo_fast.modeling.preprocess import Layout
 from paddlevideo_fast.storage import Patience, is_url, use_patience
+from paddlevideo_fast.urls import bare_url
 
 _NUM_LOOKED_AT = 1000  # records
 _OF_CACHE = ("cache_gb", "block_kb", "prefetch")
@@ -163,8 +164,11 @@ def data_identity(spec: RunSpec, split: Split) -> Dict[str, Any]:
 
 
 def _identity(record: VideoRecord) -> str:
-    """What a record adds to the identity of its list; the plain line where it says no more."""
-    plain = f"{record.path} {','.join(map(str, record.labels))}"
+    """What a record adds to the identity of its list; the plain line where it says no more.
+
+    A URL counts without its query: it names the same video when it is signed anew.
+    """
+    plain = f"{bare_url(record.path)} {','.join(map(str, record.labels))}"
     more = (record.span, record.weight, record.group, record.avoid)
     return plain if more == (None, 1.0, "", ()) else f"{plain} {more}"
 

@@ -16,6 +16,7 @@ from paddlevideo_fast.loader.batches import ClipBatchSampler, EpochBatches
 from paddlevideo_fast.loader.clip_loader import ClipLoader
 from paddlevideo_fast.loader.incidents import Incident
 from paddlevideo_fast.modeling.features import PooledFeatures
+from paddlevideo_fast.urls import shown_url
 
 
 class Rows(NamedTuple):
@@ -141,5 +142,5 @@ class Network:
 
 
 def _failure(records: Any, index: int, causes: Dict[str, str]) -> Tuple[str, str]:
-    path = records[index].path
+    path = shown_url(records[index].path)
     return path, causes.get(path, "it does not decode")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import threading
 import time
 from collections import deque
@@ -31,6 +30,7 @@ from paddlevideo_fast.errors import VideoDecodeError
 from paddlevideo_fast.files import PIPE, is_pipe
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.names import printable
+from paddlevideo_fast.urls import shown_url
 
 WhenSlow = Literal["drop", "wait"]
 
@@ -117,7 +117,7 @@ class LiveSource:
         options: Optional[Mapping[str, str]] = None,
     ) -> None:
         self.address = address
-        self.name = "<stdin>" if address == PIPE else re.sub(r"//[^/@]*@", "//", address)  # no passwords
+        self.name = "<stdin>" if address == PIPE else shown_url(address)
         self._ends = is_pipe(address)
         self.keep_sec = keep_sec
         self.when_slow: WhenSlow = when_slow or ("wait" if self._ends else "drop")

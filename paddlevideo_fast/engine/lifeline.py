@@ -198,9 +198,9 @@ class _Hub:
         line.settimeout(_HELLO_SEC)
         try:
             hello = _receive(line)
-            if hello.pop("token") != self.address[-1]:
+            if not isinstance(hello, dict) or hello.pop("token", None) != self.address[-1]:
                 raise ValueError("not of this run")
-        except (OSError, ValueError, AttributeError, KeyError):
+        except (OSError, ValueError, RecursionError):
             line.close()
             return
         _keep_alive(line)

@@ -57,6 +57,7 @@ from paddlevideo_fast.loader.untrimmed import (
 from paddlevideo_fast.log import get_logger, warn_once
 from paddlevideo_fast.registry import DATASETS, DECODERS
 from paddlevideo_fast.storage import is_url
+from paddlevideo_fast.urls import bare_url
 
 
 class Decoder(Protocol):
@@ -648,7 +649,8 @@ def _listed_records(
     records, num_failed = [], 0
     for record in listed:
         # a frame list has the number of frames between name and label
-        names = (record.path, record.path.rsplit(None, 1)[0])
+        path = bare_url(record.path)
+        names = (path, path.rsplit(None, 1)[0])
         name = next((name for name in names if name in places or name in failed), None)
         if name is None:
             raise AnnotationError(f"{file_path}:{record.line}: '{record.path}' is not in the packed frames")

@@ -34,7 +34,7 @@ class Incident(NamedTuple):
     @classmethod
     def failed(cls, path: str, error: VideoDecodeError) -> Incident:
         """A record that did not decode: a folder of frames is one, whichever of its images is damaged."""
-        return cls(shown_url(path), "failed", error.cause_in(shown_url(path)))
+        return cls(shown_url(path), "failed", error.cause_in(path))
 
     @classmethod
     def replaced(cls, path: str, num_frames: int) -> Incident:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from dataclasses import dataclass
 from typing import Any, ClassVar, Dict, Iterable, List, Literal, Mapping, Optional, Sequence, Tuple, Union
@@ -597,7 +598,7 @@ def build_model(
     """
     model = build(RECOGNIZERS, section)
     for report in model.load_pretrained(classes) if load_pretrained else ():
-        logger.info(report.summary())
+        logger.log(logging.WARNING if report.is_partial else logging.INFO, report.summary())
     return model
 
 

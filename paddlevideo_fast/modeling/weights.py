@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import mmap
+import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,12 +28,14 @@ import paddle
 from paddle import nn
 
 from paddlevideo_fast.config.zoo import source_of_weights
-from paddlevideo_fast.errors import WeightError, cause_of
-from paddlevideo_fast.files import whence
+from paddlevideo_fast.errors import StoreAwayError, WeightError, cause_of
+from paddlevideo_fast.files import fingerprint, whence
 from paddlevideo_fast.mirror import fetched
 from paddlevideo_fast.modeling.pickles import PickleError, array_table, read_pickle, settle
-from paddlevideo_fast.storage import shown_url
+from paddlevideo_fast.urls import is_url
 
+_MIN_SHARE = 0.9
+_CHECKSUM = "#sha256="
 _NAME_TABLE = "StructuredToParameterName@@"
 COMPUTED = re.compile(r"(.+\.)?(relative_position_index|attn_mask)")  # in files of Swin; of shapes alone
 
@@ -70,7 +73,7 @@ def map_file(path: Union[str, Path]) -> Iterator[mmap.mmap]:
         WeightError: the file is missing, empty or unreadable.
     """
     try:
-        with open(fetched(path), "rb") as file:
+        with open(fetch_weights(path), "rb") as file:
             mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except FileNotFoundError as exc:
         advice = source_of_weights(str(path)) or "check the path"
@@ -115,6 +118,9 @@ class WeightReport:
         resized: names of position tables that were interpolated to the network's clips.
         copied: names in the network that the file lacks, and that got the value of another tensor of it.
         classes: what became of the classes of the last layer, where the file has others than the network.
+        share: of the network that has values of the file, from 0 to 1: of its tensors or of its parameters,
+            whichever is less. Tensors that start at zero do not count: layers that a file cannot have, such
+            as TimeSformer's `temporal_fc`, start so.
     """
 
     path: str
@@ -125,21 +131,29 @@ class WeightReport:
     resized: List[str] = field(default_factory=list)
     copied: List[str] = field(default_factory=list)
     classes: str = ""
+    share: float = 1.0
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether so much keeps its first values that the network is hardly the file's."""
+        return self.share < _MIN_SHARE
 
     def summary(self) -> str:
         """A table for the log: one line for each outcome, with the names of what did not fit."""
+        limit = 20 if self.is_partial else 6
         shapes = [f"{name} (file {list(a)}, network {list(b)})" for name, a, b in self.mismatched]
         rows = [
             ("loaded", len(self.loaded), ""),
-            ("missing", len(self.missing), _shortened(self.missing)),
-            ("unexpected", len(self.unexpected), _shortened(self.unexpected)),
-            ("other shape", len(shapes), _shortened(shapes)),
+            ("missing", len(self.missing), _shortened(self.missing, limit)),
+            ("unexpected", len(self.unexpected), _shortened(self.unexpected, limit)),
+            ("other shape", len(shapes), _shortened(shapes, limit)),
         ]
         rows += [("interpolated", len(self.resized), _shortened(self.resized))] if self.resized else []
         rows += [("copied", len(self.copied), _shortened(self.copied))] if self.copied else []
         lines = [f"  {kind:<12}{count:>5}  {names}".rstrip() for kind, count, names in rows]
         lines += [f"  {'classes':<12}       {self.classes}"] if self.classes else []
-        return "\n".join([f"weights from {self.path}", *lines])
+        warning = f": only {self.share:.1%} of the network; check MODEL.backbone against the file"
+        return "\n".join([f"weights from {self.path}{warning if self.is_partial else ''}", *lines])
 
 
 def load_weights(
@@ -196,9 +210,17 @@ def load_weights(
     other_shape = {name for name, _, _ in report.mismatched}
     report.missing = [name for name in target if name not in values and name not in other_shape]
     _check_fit(report, strict)
+    report.share = _share(target, values)
     for name, value in values.items():
         target[name].set_value(value.astype(_numpy_dtype(target[name])))
     return report
+
+
+def _share(target: Mapping[str, Any], values: Mapping[str, np.ndarray]) -> float:
+    """See `WeightReport.share`."""
+    sizes = {name: tensor.size for name, tensor in target.items() if np.any(tensor.numpy())}
+    found = [size for name, size in sizes.items() if name in values]
+    return min(len(found) / len(sizes), sum(found) / sum(sizes.values())) if sizes else 1.0
 
 
 def _copied(model: nn.Layer, target: Mapping[str, Any], values: Dict[str, np.ndarray]) -> List[str]:
@@ -290,24 +312,28 @@ def _with_classes_of_network(
 
 
 def fetch_weights(source: Union[str, Path]) -> str:
-    """The path of a weight file. A URL is downloaded once: over HTTP by Paddle, else by `mirror.fetched`.
+    """The path of a weight file. A URL is downloaded once for each version, by `mirror.fetched`.
+
+    A URL may end in `#sha256=` and the digest of the file, which is then checked.
 
     Raises:
-        WeightError: the download failed.
-        StoreAwayError, StoreAccessError: the store does not answer, or refuses.
+        WeightError: the download failed, or the file has another digest.
+        StoreAccessError: the store refuses.
     """
     text = str(source)
-    if not text.startswith(("http://", "https://")):
-        try:
-            return fetched(text)
-        except OSError as error:
-            raise WeightError(f"{shown_url(text)}: cannot be fetched: {cause_of(error)}") from error
+    if not is_url(text):
+        return text
+    url, _, digest = text.partition(_CHECKSUM)
     try:
-        return paddle.utils.download.get_weights_path_from_url(text)
-    except Exception as exc:  # whatever the network or the disk has to say
-        raise WeightError(
-            f"{shown_url(text)}: cannot be downloaded ({exc}); download it by hand and give its path"
-        ) from exc
+        path = fetched(url)
+    except (OSError, StoreAwayError) as error:
+        advice = "; or download it by hand and give its path"
+        raise WeightError(f"{url}: cannot be fetched: {cause_of(error)}{advice}") from error
+    found = fingerprint(Path(path))["sha256"] if digest else ""
+    if found != digest.lower():
+        os.unlink(path)  # the next attempt asks the store again
+        raise WeightError(f"{url}: its SHA-256 is {found}, and not {digest} as the URL says")
+    return path
 
 
 def _check_fit(report: WeightReport, strict: bool) -> None:

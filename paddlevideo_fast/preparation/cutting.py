@@ -10,10 +10,11 @@ from pathlib import Path, PurePosixPath
 from typing import Dict, List, Optional, Sequence, Tuple
 
 from paddlevideo_fast.decode import Span
+from paddlevideo_fast.files import UrlPath
 from paddlevideo_fast.loader.annotations import VideoRecord, list_line, row_of
 from paddlevideo_fast.loader.tables import is_table, json_line
 from paddlevideo_fast.preparation.run import ToolError
-from paddlevideo_fast.storage import is_url, shown_url
+from paddlevideo_fast.urls import is_url
 
 
 def part_name(name: str, span: Optional[Span], ending: Optional[str] = None) -> str:
@@ -24,13 +25,14 @@ def part_name(name: str, span: Optional[Span], ending: Optional[str] = None) -> 
         span: what is stored; None: all.
         ending: of the result; None: that of the video.
     """
-    path = PurePosixPath(name)
+    folder, slash, last = name.rstrip("/").rpartition("/")
+    path = PurePosixPath(last)
     ending = path.suffix if ending is None else ending
     if span is None:
-        return path.with_suffix(ending).as_posix()
+        return folder + slash + path.with_suffix(ending).name
     end = "end" if span.end is None else f"{span.end:.10g}"
     tag = f"_{span.start:.10g}-{end}{'s' if span.unit == 'sec' else 'f'}"
-    return path.with_name(path.stem + tag + ending).as_posix()
+    return folder + slash + path.with_name(path.stem + tag + ending).name
 
 
 def stored_names(
@@ -60,11 +62,11 @@ def stored_names(
     for record in records:
         if is_url(record.path) and not is_url(str(data_prefix)):
             raise ToolError(
-                f"{source}:{record.line}: {shown_url(record.path)} is a URL; give the URL above all videos "
+                f"{source}:{record.line}: {record.path} is a URL; give the URL above all videos "
                 "as --data_prefix"
             )
-        path = os.path.abspath(record.path)
-        name = part_name(Path(os.path.relpath(path, root)).as_posix(), record.span, ending)
+        path = record.path if is_url(record.path) else os.path.abspath(record.path)
+        name = part_name(_below(path, data_prefix, root), record.span, ending)
         if name.startswith("../"):
             raise ToolError(
                 f"{source}:{record.line}: {record.path} lies outside {root}; give the folder above all "
@@ -80,6 +82,16 @@ def stored_names(
             )
         names.append(name)
     return names
+
+
+def _below(path: str, data_prefix: Optional[Path], root: str) -> str:
+    """Where a video lies below the folder above all videos; "../…" where it lies elsewhere."""
+    if not is_url(path):
+        return Path(os.path.relpath(path, root)).as_posix()
+    try:
+        return UrlPath(path).relative_to(str(data_prefix)).as_posix()
+    except ValueError:
+        return f"../{UrlPath(path).name}"
 
 
 def stored_list(source: Path, output: Path) -> Path:

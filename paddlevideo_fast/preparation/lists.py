@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import hashlib
 import json
 import os
 import random
@@ -35,6 +36,7 @@ from paddlevideo_fast.preparation.run import (
     write_lines,
 )
 from paddlevideo_fast.preparation.work import Work
+from paddlevideo_fast.urls import is_url, secret_in, shown_url
 
 
 class Clip(NamedTuple):
@@ -352,6 +354,9 @@ def check(argv: Optional[Sequence[str]] = None) -> int:
         if args.output:
             lines = [entry.text for entry, cause in zip(entries, causes) if not cause]
             write_lines(args.output, [*header, *lines])
+            if any(map(secret_in, filter(is_url, lines))):
+                text = "has the URLs as they were, with what may be a signature or key; keep it to yourself"
+                print(f"warning: {args.output}: {text}", file=sys.stderr)
             write_failures(args.output.with_suffix(".failures.txt"), bad)
     return EXIT_FAILURES if bad or shared else 0
 
@@ -384,7 +389,7 @@ def _files_and_entries(
         if number == len(found):
             found.append((record, []))
         spans = found[number][1]
-        where = f"{source}:{record.line}: {record.path}" if record.span else record.path
+        where = f"{source}:{record.line}: {shown_url(record.path)}" if record.span else record.path
         entries.append(_Entry(texts[record.line], where, number, len(spans)))
         spans.append(record.span)
     files = [
@@ -419,7 +424,8 @@ def read_records(
 
 
 def _key(file: _File) -> str:
-    return json.dumps(file)
+    """Tells a file from others without what its URL may hold."""
+    return hashlib.blake2b(json.dumps(file).encode(), digest_size=16).hexdigest()
 
 
 def _state(path: str) -> List[int]:

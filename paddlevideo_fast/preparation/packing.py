@@ -45,6 +45,7 @@ from paddlevideo_fast.preparation.run import (
     write_lines,
 )
 from paddlevideo_fast.preparation.work import Work
+from paddlevideo_fast.urls import bare_url
 
 _SAME_SEC = 1e-4
 
@@ -208,10 +209,17 @@ def _read_sources(args: argparse.Namespace) -> Tuple[List[VideoRecord], List[Sou
     suffix = args.suffix if args.kind == "frames" else ""
     names = read_records(args.list, args.kind, None, suffix, args.classes)
     records = read_records(args.list, args.kind, args.data_prefix, args.suffix, args.classes)
-    sources = []
+    sources: List[Source] = []
+    names_of_urls: Dict[str, str] = {}
     for one, record in zip(names, records):
         part = None if record.span is None else Part(record.span, args.margin)
-        name = one.path if part is None else part_name(one.path, part.span)
+        name = bare_url(one.path)
+        if names_of_urls.setdefault(name, one.path) != one.path:
+            raise ToolError(
+                f"{args.list}:{record.line}: {name} is in the list with another query, too. Packed frames "
+                "are named by URLs without their queries, which may be signatures: pack these from a disk"
+            )
+        name = name if part is None else part_name(name, part.span)
         label = _label_of(record, args.margin)
         source = Source(name, located(record.path), label, record.num_frames, record.frames_suffix, part)
         sources.append(source)

@@ -20,6 +20,7 @@ from paddlevideo_fast.errors import EXIT_FAILURES, EXIT_INTERRUPTED, EXIT_USER_E
 from paddlevideo_fast.files import write_text_whole
 from paddlevideo_fast.invocation import as_started
 from paddlevideo_fast.names import printable, tolerate_names
+from paddlevideo_fast.urls import bare_url
 
 PROVENANCE = "provenance.json"
 
@@ -93,9 +94,12 @@ def report_failures(
 
 
 def write_failures(file: Path, failures: Sequence[Tuple[str, str]]) -> None:
-    """Writes lines `video<TAB>cause` with names as they are shown, or removes the file of an earlier run."""
+    """Writes lines `video<TAB>cause`, or removes the file of an earlier run.
+
+    Names are as they are shown, and URLs as packed frames store them: without what may be secret.
+    """
     if failures:
-        write_lines(file, (f"{printable(video)}\t{printable(cause)}" for video, cause in failures))
+        write_lines(file, (f"{printable(bare_url(video))}\t{printable(cause)}" for video, cause in failures))
     else:
         file.unlink(missing_ok=True)
 
@@ -157,7 +161,8 @@ class Provenance:
 
     def _write(self, output: Path) -> None:
         others = [one for one in read_provenance(output) if (one.tool, set(one.lists)) != self._key()]
-        runs = [asdict(one) for one in [*others, self]]
+        mine = replace(self, folder=bare_url(self.folder))
+        runs = [asdict(one) for one in [*others, mine]]
         write_text_whole(output / PROVENANCE, json.dumps({"runs": runs}, indent=1) + "\n")
 
     def _key(self) -> Tuple[str, set]:

@@ -36,7 +36,7 @@ from paddlevideo_fast.preparation.run import (
 )
 from paddlevideo_fast.preparation.work import Work
 from paddlevideo_fast.registry import did_you_mean
-from paddlevideo_fast.storage import shown_url
+from paddlevideo_fast.urls import bare_url
 
 _MANIFEST = "prepared.jsonl"
 _NUM_REPEATS = 3
@@ -204,7 +204,7 @@ def _source_state(task: Task) -> Dict[str, Any]:
     """What a prepared video depends on: its source as it is now, and the settings."""
     source = as_path(task.source)
     status = source.stat()
-    state = {"source": shown_url(str(source.absolute())), "bytes_before": status.st_size}
+    state = {"source": bare_url(str(source.absolute())), "bytes_before": status.st_size}
     part = {} if task.part is None else {"span": list(task.part.span), "margin": task.part.margin}
     return {**state, "mtime_ns": status.st_mtime_ns, **task.settings._asdict(), **part}
 

@@ -11,6 +11,7 @@ from typing import Any, Dict, Iterable, Iterator, List, Mapping, Sequence
 
 from paddlevideo_fast import files
 from paddlevideo_fast.errors import PaddleVideoFastError
+from paddlevideo_fast.urls import bare_url
 
 
 @contextlib.contextmanager
@@ -68,7 +69,7 @@ def targets(sources: Sequence[Path], root: Path, folder: Path, ending: str) -> L
     Raises:
         PaddleVideoFastError: a result would take the place of a source, or of another result.
     """
-    places = [Path(os.path.relpath(source, root)) for source in sources]
+    places = [Path(os.path.relpath(bare_url(str(source)), root)) for source in sources]
     stems = Counter(place.with_suffix("") for place in places)
     made_of: Dict[Path, Path] = {}
     for source, place in zip(sources, places):
@@ -87,7 +88,7 @@ def refuse_inputs(results: Sequence[Path], sources: Sequence[Path]) -> None:
     Raises:
         PaddleVideoFastError: a file would take the place of a source.
     """
-    originals = {source.resolve() for source in sources}
+    originals = {source.resolve() for source in sources if isinstance(source, Path)}
     for file in results:
         if file.resolve() in originals:
             raise PaddleVideoFastError(f"{file}: is an input, which is never overwritten; give another place")

@@ -16,6 +16,7 @@ from paddlevideo_fast.files import as_path
 from paddlevideo_fast.report.annotated import AnnotatedFormat, Caption, annotate
 from paddlevideo_fast.report.drawings import draw_timeline, lettering
 from paddlevideo_fast.report.output import make_folders, refuse_inputs, targets
+from paddlevideo_fast.urls import shown_url
 
 _NOTHING = "\N{EN DASH}"  # where no class reaches the threshold
 
@@ -53,7 +54,8 @@ class PredictionPictures:
         videos = targets(sources, root, annotated, f".{form}") if annotated else []
         timelines = _timelines(sources, root, timeline) if timeline else []
         make_folders([*videos, *timelines])
-        paths = [str(source) for source in sources]
+        paths = [shown_url(str(source)) for source in sources]
+        self._sources = dict(zip(paths, map(str, sources)))
         self._videos: Dict[str, Path] = dict(zip(paths, videos))
         self._timelines: Dict[str, Path] = dict(zip(paths, timelines))
         num_classes = predictor.recipe.settings.num_classes
@@ -71,7 +73,7 @@ class PredictionPictures:
             draw_timeline(target, edges_sec, prediction.scores, self._letters)
         if prediction.path in self._videos:
             target = self._videos[prediction.path]
-            with self._predictor.open(prediction.path) as video:
+            with self._predictor.open(self._sources[prediction.path]) as video:
                 progress = partial(
                     tqdm, total=video.num_frames, desc=target.name, leave=False, disable=None, unit="frame"
                 )

@@ -24,6 +24,7 @@ from paddlevideo_fast.report.drawings import confusion_picture, curve_figures, t
 from paddlevideo_fast.report.output import save_json, whole
 from paddlevideo_fast.report.page import Example, Page, contact_sheet, render
 from paddlevideo_fast.report.tables import Naming, class_rows, hardest_rows, joined, write_tables
+from paddlevideo_fast.urls import shown_url
 
 logger = get_logger(__name__)
 
@@ -99,7 +100,7 @@ def sheets(dataset: ClipDataset, indices: List[int]) -> Dict[str, np.ndarray]:
     for index in indices:
         clip = dataset[ClipRequest(index, epoch=0, num_views=dataset.num_views)].clip
         if clip is not None:
-            found[Path(dataset.records[index].path).name] = contact_sheet(
+            found[Path(shown_url(dataset.records[index].path)).name] = contact_sheet(
                 clip[: len(clip) // dataset.pipeline.num_views]
             )
     return found
@@ -134,7 +135,7 @@ def network_pictures(trainer: Trainer, dataset: ClipDataset) -> Dict[str, np.nda
                 (each.numpy().transpose(np.argsort(axes))[0] * std + mean) * 255 for each in made.values()
             ]
             rows = [contact_sheet(each.round().clip(0, 255).astype(np.uint8)) for each in clips]
-            name = Path(dataset.records[index].path).name
+            name = Path(shown_url(dataset.records[index].path)).name
             shown[f"{name}: clip, {', '.join(made)}"] = np.concatenate([contact_sheet(clip), *rows])
     finally:
         if was_training:

@@ -60,6 +60,6 @@ def test_urls_with_credentials_are_refused_unseen(check):
     text = str(caught.value)
     assert "hunter" not in text
     assert "-o #1  DATASET.train.file_path: the URL holds a user name or password" in text
-    assert "-o #2  weights: the URL holds a signature or key" in text
+    assert "-o #2  weights: the URL holds a query, fragment or parameter that may be a signature" in text
     assert len(caught.value.problems) == 3
     assert load_with_schema(CONFIG, ["weights=s3://bucket/w.pdparams"], None)["weights"].startswith("s3://")

@@ -27,6 +27,7 @@ FOR_GOOD: Dict[str, Any] = {
     "reset": "the connection fails",
     "cut": "the connection fails (ClientPayloadError); tried 3 times",
     "short": "tried 3 times",
+    "understated": "tried 3 times",
     "long": "tried 3 times",
     "throttled": "the store answers 503; tried 3 times",
     "error": "the store answers 500; tried 3 times",

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
+import multiprocessing
 import os
 import pickle
+import tarfile
+from pathlib import Path
 
 import numpy as np
 import paddle
 import pytest
 
+from paddlevideo_fast import storage
 from paddlevideo_fast.errors import WeightError
 from paddlevideo_fast.modeling import build_model, load_weights, read_weights
-from paddlevideo_fast.modeling.weights import candidate_names
+from paddlevideo_fast.modeling.weights import candidate_names, fetch_weights
 
 
 def randomised(model):
@@ -178,18 +183,88 @@ def test_a_missing_weight_is_an_error_if_strict(make_model, tmp_path):
         load_weights(model, path, strict=True)
 
 
-def test_a_url_is_downloaded(make_model, tmp_path, monkeypatch):
-    path = tmp_path / "model.pdparams"
-    model = randomised(make_model())
-    paddle.save(model.state_dict(), str(path))
-    monkeypatch.setattr(paddle.utils.download, "get_weights_path_from_url", lambda url: str(path))
-    other = make_model()
-    load_weights(other, "https://example.com/model.pdparams", strict=True)
-    assert same(arrays(other), arrays(model))
+@pytest.mark.parametrize(("num_lost", "level"), [(0, "INFO"), (1, "INFO"), (9, "WARNING"), (-1, "WARNING")])
+def test_a_partial_load_is_a_warning_with_names(section, make_model, tmp_path, caplog, num_lost, level):
+    """How many of the 51 tensors that do not start at zero are lost; -1: all but one."""
+    path = tmp_path / "part.pdparams"
+    state = arrays(randomised(make_model(depth=50).backbone))
+    lost = [name for name in state if not name.endswith(("_mean", "bias"))]
+    lost = lost[1:] if num_lost < 0 else [name for name in lost if "batch_norm" in name][:num_lost]
+    paddle.save({name: value for name, value in state.items() if name not in lost}, str(path))
+    with caplog.at_level("INFO", "paddlevideo_fast"):
+        report = build_model(section(depth=50, pretrained=str(path))).load_report
+    assert set(report.missing) == set(lost)
+    (record,) = [one for one in caplog.records if "weights from" in one.message]
+    assert record.levelname == level
+    assert ("of the network; check MODEL.backbone against the file" in record.message) == (level == "WARNING")
+    assert sum(name in record.message for name in lost) == min(len(lost), 20 if level == "WARNING" else 6)
 
-    def fails(url):
-        raise RuntimeError("no route")
 
-    monkeypatch.setattr(paddle.utils.download, "get_weights_path_from_url", fails)
-    with pytest.raises(WeightError, match=r"example\.com.*no route.*by hand"):
-        load_weights(other, "https://example.com/model.pdparams")
+@pytest.fixture
+def published(http_store, make_model, tmp_path, monkeypatch):
+    """Two networks, and the URLs of their weights, which have one name in two folders."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(storage, "_stores", {})
+    monkeypatch.setattr(storage, "_patience", storage.Patience(2.0, 3, 1.0, 0.01))
+    models, root = [make_model(), randomised(make_model())], tmp_path / "published"
+    for number, model in enumerate(models):
+        (root / str(number)).mkdir(parents=True)
+        paddle.save(model.state_dict(), str(root / str(number) / "best.pdparams"))
+    url = http_store.publish(root)
+    return models, [f"{url}{number}/best.pdparams" for number in range(2)], root
+
+
+def test_urls_with_one_base_name_are_two_files(http_store, published, make_model, tmp_path):
+    models, urls, root = published
+    http_store.fault("cut", times=2)
+    paths = [fetch_weights(url) for url in urls]
+    assert [os.path.basename(path) for path in paths] == ["best.pdparams"] * 2
+    for model, url in zip(models, urls):
+        other = make_model()
+        load_weights(other, url, strict=True)
+        assert same(arrays(other), arrays(model))
+    http_store.reset()
+    assert [fetch_weights(url) for url in urls] == paths
+    assert {request["range"] for request in http_store.requests} == {"bytes=0-0"}
+    (root / "0" / "best.pdparams").write_bytes((root / "1" / "best.pdparams").read_bytes())
+    assert fetch_weights(urls[0]) != paths[0]
+    names = {path.name for path in (tmp_path / "cache").rglob("*") if path.is_file()}
+    assert names == {"best.pdparams"}
+
+
+def test_processes_download_one_file_at_once(http_store, published):
+    _, urls, root = published
+    http_store.delay_sec = 0.1
+    with multiprocessing.get_context("fork").Pool(3) as pool:
+        paths = pool.map(fetch_weights, [urls[0]] * 3, chunksize=1)
+    assert len(set(paths)) == 1
+    assert Path(paths[0]).read_bytes() == (root / "0" / "best.pdparams").read_bytes()
+
+
+def test_the_checksum_of_a_url(published, make_model):
+    _, urls, root = published
+    digest = hashlib.sha256((root / "0" / "best.pdparams").read_bytes()).hexdigest()
+    path = fetch_weights(f"{urls[0]}#sha256={digest.upper()}")
+    assert path == fetch_weights(urls[0])
+    with pytest.raises(WeightError, match=rf"1/best\.pdparams: its SHA-256 is \w{{64}}, and not {digest}"):
+        load_weights(make_model(), f"{urls[1]}#sha256={digest}")
+
+
+def test_an_archive_is_not_unpacked(published, make_model, tmp_path):
+    _, urls, root = published
+    with tarfile.open(root / "all.tar", "w") as archive:
+        archive.add(root / "0", "0")
+    with pytest.raises(WeightError, match="all.tar: is not a Paddle weight file"):
+        load_weights(make_model(), f"{urls[0].rpartition('0/')[0]}all.tar")
+    assert [path.name for path in (tmp_path / "cache").rglob("*") if path.is_file()] == ["all.tar"]
+
+
+def test_a_download_that_fails_names_url_and_cause(http_store, published, make_model):
+    _, urls, _ = published
+    with pytest.raises(WeightError, match=r"0/gone: cannot be fetched: there is no such object: .* 404; or"):
+        load_weights(make_model(), urls[0].replace("best.pdparams", "gone"))
+    http_store.fault("close")
+    with pytest.raises(
+        WeightError, match=r"0/best\.pdparams: cannot be fetched: .* the store is away: .*by hand"
+    ):
+        load_weights(make_model(), urls[0])

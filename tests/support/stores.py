@@ -19,6 +19,7 @@ The faults, by name (`FAULTS`):
     reset       the connection is reset in the middle of the body
     cut         the body ends early, with the Content-Length of the whole
     short       the body is shorter than asked for, and Content-Length says so too
+    understated the body is right, and Content-Length a byte too small: the rest begins the next answer
     long        the body is longer than asked for, and Content-Length says so too
     throttled   503 with Retry-After: 1
     error       500
@@ -56,7 +57,7 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple, Union
 
 FAULTS = (
-    *("timeout", "close", "reset", "cut", "short", "long", "throttled", "error"),
+    *("timeout", "close", "reset", "cut", "short", "understated", "long", "throttled", "error"),
     *("denied", "gone", "changed", "unranged", "flipped", "redirect", "drip"),
 )
 BUCKET = "videos"
@@ -255,7 +256,7 @@ class _Folder:
         return found
 
     def answer(self, method: str, target: str, headers: Dict[str, str], body: bytes) -> _Answer:
-        name = urllib.parse.unquote(target.partition("?")[0]).lstrip("/")
+        name = urllib.parse.unquote(_path_of(target)).lstrip("/")
         path = self.root / name
         if method not in ("GET", "HEAD"):
             return _plain(405)
@@ -419,7 +420,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(_Answer(200, {"Content-Length": str(len(told))}, told))
             return
         headers = {name.lower(): value for name, value in self.headers.items()}
-        path = urllib.parse.unquote(self.path.partition("?")[0]).lstrip("/")
+        path = urllib.parse.unquote(_path_of(self.path)).lstrip("/")
         fault = self.state.fault_of(self.command, path)
         entry = {
             "method": self.command,
@@ -507,6 +508,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _send(self, answer: _Answer, fault: str = "") -> None:
         self.send_response_only(answer.status)
         for name, value in answer.headers.items():
+            if fault == "understated" and name.lower() == "content-length":
+                value = str(max(0, len(answer.body) - 1))
             if name.lower() != "transfer-encoding":
                 self.send_header(name, value)
         if "Content-Length" not in answer.headers and "content-length" not in answer.headers:
@@ -544,6 +547,11 @@ class _Server(ThreadingHTTPServer):
 
 def _plain(status: int, headers: Optional[Dict[str, str]] = None) -> _Answer:
     return _Answer(status, {**(headers or {}), "Content-Length": "0"}, b"")
+
+
+def _path_of(target: str) -> str:
+    """What a request asks for, without query and parameters."""
+    return re.sub(";[^/]*", "", target.partition("?")[0])
 
 
 def _range_of(text: str, size: int) -> Tuple[int, int]:
