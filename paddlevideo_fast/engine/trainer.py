@@ -156,6 +156,7 @@ class Trainer:
         self.preprocess = preprocess
         self.phases = list(phases)
         self.callbacks = list(callbacks)
+        self._hooked: Sequence[Callback] = self.callbacks
         self.mix = mix
         self.precision = precision or Precision()
         self.distribution = distribution or Distribution()
@@ -225,14 +226,13 @@ class Trainer:
         self._step_model, self._step_optimizer = self.distribution.wrap(self.model, self.optimizer)
         self.precision.any_rank = self.distribution.any_rank
         try:
-            self._call("fit_begin")
+            self.call("fit_begin")
             for phase in self.phases:
                 if self.state.epoch < phase.end_epoch and not self.is_finished:
                     self._run_phase(phase)
-            self._call("fit_end")
+            self.call("fit_end")
         finally:
-            for callback in self._hooked:
-                callback.close()
+            self._close()
         return self.state
 
     def steps_in_epoch(self, loader: BatchLoader) -> int:
@@ -256,15 +256,15 @@ class Trainer:
         self.phase = phase
         loader = self.make_loader(phase)
         self.steps_per_epoch = self.steps_in_epoch(loader)
-        self._call("phase_begin")
+        self.call("phase_begin")
         while self.state.epoch < phase.end_epoch and not self.is_finished:
             if self.state.step_in_epoch == 0:  # else the epoch is a resumed one
                 self.state.epoch_averages = {}
                 self.state.num_replaced = self.state.num_skipped = 0
-            self._call("epoch_begin")
+            self.call("epoch_begin")
             self._train_epoch(loader)
             self._end_epoch()
-        self._call("phase_end")
+        self.call("phase_end")
 
     def _end_epoch(self) -> None:
         """Counts the epoch and calls the hooks that evaluate, record and save it.
@@ -278,14 +278,14 @@ class Trainer:
         self.state.epoch += 1
         self.state.step_in_epoch = 0
         try:
-            self._call("epoch_end")
+            self.call("epoch_end")
         except UnsavedError:
             raise  # there is nowhere to save
         except Exception as error:
             if self.distribution.is_shared(error):  # all ranks must save together
                 self.state.epoch -= 1
                 self.state.step_in_epoch = self.steps_per_epoch
-                self._call("interrupted")
+                self.call("interrupted")
             raise
 
     def _train_epoch(self, loader: BatchLoader) -> None:
@@ -297,12 +297,12 @@ class Trainer:
         for group in itertools.islice(steps, self.steps_per_epoch - self.state.step_in_epoch):
             self.reader_cost_sec = time.perf_counter() - began
             self._stop_if_asked(group)
-            self._call("step_begin")
+            self.call("step_begin")
             self.train_step(group)
             self.state.step_in_epoch += 1
             self.state.step += 1
             self.batch_cost_sec = time.perf_counter() - began
-            self._call("step_end")
+            self.call("step_end")
             began = time.perf_counter()
         self.epoch_cost_sec = time.perf_counter() - epoch_began
 
@@ -314,7 +314,7 @@ class Trainer:
         """
         self.agreement.before_step(batches, self.interrupt.requested)
         if self.agreement.signal_number is not None:
-            self._call("interrupted")
+            self.call("interrupted")
             raise TrainingInterrupted(self.agreement.signal_number)
 
     def _count(self, incidents: List[Incident]) -> None:
@@ -399,9 +399,24 @@ class Trainer:
         self.state.num_skipped += self.precision.count_skipped()
         return self.window.drain(self.state.epoch_averages, self.last_checkpoint)
 
-    def _call(self, hook: str) -> None:
+    def call(self, hook: str) -> None:
+        """Calls a hook of all callbacks, in their order; those that only show cannot end the run."""
         for callback in self._hooked:
             getattr(callback, hook)(self)
+
+    def _close(self) -> None:
+        """Closes all callbacks; the first error is raised when all are closed."""
+        errors: List[Exception] = []
+        for callback in self._hooked:
+            try:
+                callback.close()
+            except Exception as error:
+                logger.error(
+                    "cannot be closed: %s: %s: %s", type(callback).__name__, type(error).__name__, error
+                )
+                errors.append(error)
+        if errors:
+            raise errors[0]
 
 
 def step_seed(seed: int, step: int, rank: int = 0) -> int:

@@ -8,6 +8,8 @@ from typing import Any, Dict, Iterable, List, Optional, Tuple
 
 import numpy as np
 
+from paddlevideo_fast.errors import TransformError
+
 
 @dataclass(frozen=True)
 class ClipRequest:
@@ -95,3 +97,16 @@ class Middle(np.random.Generator):
     def permutation(self, x: Any, axis: int = 0) -> Any:
         """The order as it is."""
         return np.arange(x) if isinstance(x, (int, np.integer)) else np.array(x)
+
+    def __getattribute__(self, name: str) -> Any:
+        """Refuses the other draws of a generator, which would give the same noise for every clip.
+
+        Raises:
+            TransformError: the method draws from a distribution that has no middle here.
+        """
+        if not name.startswith("_") and name not in Middle.__dict__:
+            raise TransformError(
+                f"a transform draws by `{name}` in an evaluation, where nothing is random: leave it out of "
+                "this pipeline, or draw by integers, uniform, random or permutation: they give the middle"
+            )
+        return super().__getattribute__(name)

@@ -7,10 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from paddlevideo_fast.engine.callbacks import Callback, Complexity, ProgressBar, Recorder, recorder
+from paddlevideo_fast.engine import CheckpointStore
+from paddlevideo_fast.engine.callbacks import (
+    Callback,
+    Checkpointing,
+    Complexity,
+    Evaluation,
+    ProgressBar,
+    Recorder,
+    recorder,
+)
 from paddlevideo_fast.engine.guard import guarded
 from paddlevideo_fast.engine.sinks import ConsoleSink, JsonLinesSink, VisualDLSink
 from paddlevideo_fast.errors import PaddleVideoFastError
+from paddlevideo_fast.metrics import CenterCropMetric
 from paddlevideo_fast.modeling import MacCounter, complexity
 from paddlevideo_fast.report import ReportedRun
 from paddlevideo_fast.report.results import Reporting
@@ -44,7 +54,10 @@ def test_a_sink_that_fails_is_left_out(warnings_of, tmp_path, monkeypatch, kind,
     assert len(records.read_text().splitlines()) == 14  # the sinks behind it get everything
 
 
-@pytest.mark.parametrize("hook", ["fit_begin", "epoch_begin", "step_end", "epoch_end", "fit_end", "close"])
+HOOKS = ["fit_begin", "epoch_begin", "step_end", "epoch_end", "fit_end", "close"]
+
+
+@pytest.mark.parametrize("hook", HOOKS)
 def test_a_callback_that_only_shows_is_left_out(warnings_of, monkeypatch, hook):
     calls = []
 
@@ -62,6 +75,39 @@ def test_a_callback_that_only_shows_is_left_out(warnings_of, monkeypatch, hook):
     monkeypatch.setattr(callback, hook, fail)
     assert len(warnings_of([callback])) == 1
     assert calls == list(dict.fromkeys([hook, "close"]))
+
+
+@pytest.mark.parametrize("hook", ["before_evaluation", "after_evaluation", "before_checkpoint"])
+def test_hooks_around_evaluations_and_checkpoints(warnings_of, monkeypatch, tmp_path, hook):
+    class Showing(Callback):
+        only_shows = True
+
+    class Evaluated:
+        def run(self, *args):
+            return {"top1": 1.0}
+
+    callback = Showing()
+    monkeypatch.setattr(callback, hook, broken)
+    store = CheckpointStore(tmp_path, "m")
+    evaluation = Evaluation(Evaluated(), CenterCropMetric(), 1, store)
+    (found,) = warnings_of([callback, evaluation, Checkpointing(store)])
+    assert "Showing fails and is left out" in found
+
+
+def test_all_are_closed_where_one_cannot_be(make_trainer, caplog):
+    closed = []
+
+    class Broken(Callback):
+        close = broken
+
+    class Last(Callback):
+        def close(self):
+            closed.append("last")
+
+    with pytest.raises(ValueError, match="out of order"):
+        make_trainer([Broken(), Broken(), Last()]).fit()
+    assert closed == ["last"]
+    assert sum("cannot be closed: Broken" in text for text in caplog.messages) == 2
 
 
 def test_a_callback_that_trains_still_ends_the_run(make_trainer):

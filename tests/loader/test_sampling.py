@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from paddlevideo_fast.errors import TransformError
 from paddlevideo_fast.loader import (
     ClipRequest,
     DecodeSampler,
@@ -325,3 +326,9 @@ def test_a_clip_that_needs_gigabytes_is_refused_before_it_is_read():
         build_pipeline(small)(*arguments)
     with pytest.raises(LoaderError, match=r"a\.mp4: a clip of 500 frames, .* GiB; at most 4 are allowed"):
         build_pipeline(large)(*arguments)
+
+
+@pytest.mark.parametrize("method", ["normal", "beta", "shuffle", "standard_normal", "choice"])
+def test_a_draw_without_a_middle_is_refused_in_evaluation(method):
+    with pytest.raises(TransformError, match=f"draws by `{method}` in an evaluation"):
+        getattr(Middle(), method)

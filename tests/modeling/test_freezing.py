@@ -9,6 +9,7 @@ import pytest
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.modeling import build_model
 from paddlevideo_fast.modeling.freezing import Freezing, frozen_parameters, set_frozen
+from paddlevideo_fast.modeling.layers.batch_norm import set_num_splits
 from paddlevideo_fast.modeling.stages import learned_parameters, parameters_in
 
 TSM = {"name": "ResNetTSM", "depth": 18, "num_seg": 2, "width": 4, "stage_blocks": [1, 1, 1, 1]}
@@ -195,6 +196,30 @@ def test_a_distillation_has_the_stages_of_its_networks():
     assert frozen_parameters(model) == teacher
     assert not model.Teacher.training
     assert model.Student.training
+
+
+@pytest.mark.parametrize("static", [False, True])
+@pytest.mark.parametrize("num_splits", [1, 2])
+@pytest.mark.parametrize("half", ["weight", "bias"])
+def test_one_half_of_a_batch_norm(half, num_splits, static):
+    """Paddle's batch norm alone would give the other half no gradient either."""
+    gradients = []
+    for parts in ([], [f"backbone.*_batch_norm.{half}"]):
+        paddle.seed(5)
+        model = make()
+        model.head.dropout.p = 0.0
+        set_num_splits(model, num_splits)
+        if parts:
+            Freezing(model, parts)
+        program = paddle.jit.to_static(model, full_graph=True) if static and num_splits == 1 else model
+        program.train()
+        program.loss(program(clips_for(model)), paddle.to_tensor([0, 2])).backward()
+        gradients.append({name: value.grad for name, value in learned_parameters(model).items()})
+    for name, gradient in gradients[1].items():
+        if name.endswith(f"_batch_norm.{half}"):
+            assert gradient is None
+        else:
+            np.testing.assert_array_equal(gradient.numpy(), gradients[0][name].numpy(), err_msg=name)
 
 
 def test_a_static_graph_freezes_the_same():

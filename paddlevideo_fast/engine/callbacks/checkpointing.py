@@ -76,8 +76,7 @@ class Checkpointing(Callback):
     def save(self, trainer: Trainer, tag: str) -> str:
         """Writes the state of the run; returns the checkpoint's prefix."""
         trainer.drain()  # a loss that is not finite must not reach the disk
-        for callback in trainer.callbacks:
-            callback.before_checkpoint(trainer)
+        trainer.call("before_checkpoint")
         optimizer = trainer.distribution.whole(portable_state(trainer.optimizer, trainer.model))
         prefix = trainer.distribution.gather_from(lambda: self._write(trainer, tag, optimizer))[0]
         trainer.last_checkpoint = prefix

@@ -58,14 +58,12 @@ class Evaluation(Callback):
         if epoch % self.interval != 0 and epoch != trainer.num_epochs:
             return
         try:
-            for callback in trainer.callbacks:
-                callback.before_evaluation(trainer)
+            trainer.call("before_evaluation")
             metrics = self.evaluator.run(trainer.model, self.metric, trainer.interrupt.raise_if_requested)
             trainer.state.last_validation = {**metrics, "epoch": epoch}
             self._compare(trainer, metrics)
         finally:
-            for callback in trainer.callbacks:
-                callback.after_evaluation(trainer)
+            trainer.call("after_evaluation")
         self._stop_if_exhausted(trainer)
 
     def state_dict(self) -> Dict[str, Any]:

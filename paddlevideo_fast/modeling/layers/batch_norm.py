@@ -229,18 +229,30 @@ class SubBatchNorm(nn.Layer):
 
     def _normalized(self, x: paddle.Tensor, mean: paddle.Tensor, variance: paddle.Tensor) -> paddle.Tensor:
         # What Paddle's `forward` does. Its export knows no `super()` between two `forward`s.
+        weight, bias = self._affine()
         return F.batch_norm(
             x,
             mean,
             variance,
-            weight=self.weight,
-            bias=self.bias,
+            weight=weight,
+            bias=bias,
             training=self.training,
             momentum=self._momentum,
             epsilon=self._epsilon,
             data_format=self._data_format,
             use_global_stats=self._use_global_stats,
         )
+
+    def _affine(self) -> Tuple[paddle.Tensor, paddle.Tensor]:
+        """Weight and bias as the kernel takes them.
+
+        Paddle's batch norm gives neither of them a gradient where one is frozen. A copy that takes a gradient
+        stands for the frozen one, and nobody reads that gradient.
+        """
+        weight, bias = self.weight, self.bias
+        if self.training and weight.stop_gradient != bias.stop_gradient:
+            return _with_gradient(weight), _with_gradient(bias)
+        return weight, bias
 
     def _synchronized(self, x: paddle.Tensor) -> paddle.Tensor:
         return sync_batch_norm(
@@ -406,6 +418,15 @@ def kept_statistics(layer: nn.Layer) -> Iterator[None]:
         with paddle.no_grad():
             for tensor, value in zip(held, values):
                 paddle.assign(value, tensor)
+
+
+def _with_gradient(parameter: paddle.Tensor) -> paddle.Tensor:
+    """A tensor of the same values that takes a gradient."""
+    if not parameter.stop_gradient:
+        return parameter
+    copy = parameter.detach()
+    copy.stop_gradient = False
+    return copy
 
 
 def _cut(x: paddle.Tensor, num_splits: int) -> List[paddle.Tensor]:
