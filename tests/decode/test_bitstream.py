@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Dict, List
@@ -129,6 +130,25 @@ def test_zeros_in_other_codecs():
         assert not is_damaged(begin + b"\x55" * 100 + bytes(100) + end)
     for name in ("vp8", "mjpeg", "rawvideo"):
         assert damage_test(SimpleNamespace(name=name, extradata=b"")) is None
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("name", ["mpeg2video", "vp9", "libdav1d"])
+def test_padding_is_searched_in_linear_time(name):
+    """Sixteen times as many zeros behind a picture: not 256 times as long, which a quadratic search takes."""
+    is_damaged = damage_test(SimpleNamespace(name=name, extradata=b""))
+    picture = (b"\0\0\1\5" if name == "mpeg2video" else b"\x82") + b"\x55" * 50
+
+    def fastest_sec(num_zeros: int) -> float:
+        packet = picture + bytes(num_zeros)
+        took = []
+        for _ in range(5):
+            begin = time.perf_counter()
+            assert not is_damaged(packet)
+            took.append(time.perf_counter() - begin)
+        return min(took)
+
+    assert fastest_sec(16_000) < 64 * fastest_sec(1_000)
 
 
 @pytest.mark.parametrize("name", ["mjpeg.mov", "vp9.mp4", "hevc.mp4", "h264.mp4"])
