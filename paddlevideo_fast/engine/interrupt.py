@@ -8,8 +8,13 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from types import FrameType
 from typing import Any, Dict, Optional
+
+from paddlevideo_fast.log import get_logger
+
+logger = get_logger(__name__)
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -43,6 +48,9 @@ class InterruptGuard:
         self._pid = os.getpid()
 
     def __enter__(self) -> InterruptGuard:
+        if threading.current_thread() is not threading.main_thread():  # others may not set handlers
+            logger.warning("the run is not in the main thread: Ctrl-C and SIGTERM end it without saving")
+            return self
         for number in _SIGNALS:
             self._previous[number] = signal.signal(number, self._handle)
         return self

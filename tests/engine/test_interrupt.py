@@ -1,6 +1,8 @@
 """Signals while a run trains."""
 
+import logging
 import signal
+from concurrent.futures import ThreadPoolExecutor
 
 from paddlevideo_fast.engine.interrupt import InterruptGuard
 
@@ -23,3 +25,16 @@ def test_without_a_signal_the_handlers_are_as_before():
     with InterruptGuard():
         assert signal.getsignal(signal.SIGTERM) is not before[0]
     assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
+
+
+def test_another_thread_trains_without_handlers_and_says_so(make_trainer, caplog):
+    logging.getLogger("paddlevideo_fast").propagate = True
+    trainer = make_trainer([])
+
+    def train():
+        with trainer.interrupt:
+            return trainer.fit()
+
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(train).result().step > 0
+    assert "not in the main thread: Ctrl-C and SIGTERM end it without saving" in caplog.text
