@@ -15,7 +15,7 @@ import os
 import tempfile
 import threading
 from pathlib import Path
-from typing import Dict, Iterator, List, NamedTuple, Sequence, Set, Tuple, Union
+from typing import Dict, Iterable, Iterator, List, NamedTuple, Sequence, Set, Tuple, Union
 
 from paddlevideo_fast import storage
 from paddlevideo_fast.files import (
@@ -117,7 +117,7 @@ class Mirror:
 
     The folder is the same in each run on this machine, so that what could not be put into the store is not
     lost: a file here stays until the store has another version than it had when the two were last the same.
-    Nothing is removed from the store but what was in this folder and is removed here.
+    A file that is missing here stays in the store: only `discard` removes something there.
 
     Args:
         url: of the output.
@@ -133,6 +133,7 @@ class Mirror:
         self.folder = working_folder(self.url)
         self.there: Set[str] = set()
         self._same: Dict[str, _State] = {}
+        self._discarded: Set[str] = set()
         self._lock = threading.Lock()
         with contextlib.suppress(OSError, ValueError, TypeError, AttributeError):
             told = json.loads(read_text(self.folder / _STATES, 2**24))
@@ -183,8 +184,15 @@ class Mirror:
                 self._same[name] = _State(*_look(path), found.version)
         self._note()
 
+    def discard(self, names: Iterable[str]) -> None:
+        """Lets the next `push` remove files and folders from the store; what is here again by then stays."""
+        with self._lock:
+            known = self.there | set(self._same)
+            for name in names:
+                self._discarded |= {one for one in known if one == name or one.startswith(f"{name}/")}
+
     def push(self) -> None:
-        """Puts what is new or has changed into the store, marks last, and removes there what is gone here.
+        """Puts what is new or has changed into the store, marks last, and removes there what was discarded.
 
         Raises:
             ObjectError, StoreAwayError, StoreAccessError: the store does not take it; the folder has it.
@@ -204,12 +212,10 @@ class Mirror:
                     storage.put(self.folder / name, url)
                     self._same[name] = _State(*now[name], storage.stat(url).version)
                     self.there.add(name)
-                for name in sorted(set(self._same) - set(now), key=lambda name: not name.endswith(_MARK)):
+                self._discarded -= set(now)
+                for name in sorted(self._discarded, key=lambda name: not name.endswith(_MARK)):
                     self._remove(name)
-                    if name.endswith(_MARK):
-                        stem = name[: -len(_MARK)]
-                        for other in [one for one in self.there if one.rpartition(".")[0] == stem]:
-                            self._remove(other)
+                    self._discarded.remove(name)
             finally:
                 self._note()
 

@@ -132,3 +132,41 @@ def test_no_credentials_are_kept(s3_store, on_machine):
     for path in here.folder.rglob("*"):
         assert path.is_dir() or not any(secret in path.read_bytes() for secret in secrets)
     assert json.loads((here.folder / "m_epoch_00001.json").read_text())["files"]
+
+
+@pytest.mark.parametrize("resume", [None, "auto"])
+def test_what_a_user_deletes_here_stays_in_the_store(s3_store, on_machine, resume):
+    """Weights are deleted to free the disk; the same command, refused or not, keeps those in the store."""
+    here = on_machine("here")
+    save(here, "epoch_00001", 1.0, 1)
+    save(here, "epoch_00002", 2.0, 2)
+    here.save_weights("best", {"fc.weight": paddle.full([2, 2], 3.0)})
+    for path in here.folder.glob("*.pd*"):
+        path.unlink()
+
+    again = on_machine("here")
+    checkpoint = checkpoint_to_resume(again, resume, None, Distribution())
+    if resume:
+        make_room(again, TrainerState(epoch=2, step=2), checkpoint)
+    else:
+        with pytest.raises(CheckpointError, match="holds an earlier run"):
+            make_room(again, TrainerState(), None)
+    again.upload()
+    assert names(s3_store, again) == FIRST | SECOND | {"m_best.pdparams"}
+
+    again.remove_all_but(1)  # on purpose: also what is only in the store
+    again.upload()
+    assert names(s3_store, again) == SECOND | {"m_best.pdparams"}
+
+
+def test_what_moves_aside_leaves_the_store(s3_store, on_machine):
+    here = on_machine("here")
+    (here.folder / "train.log").write_text("a line\n")
+    (here.folder / "vdl").mkdir()
+    (here.folder / "vdl" / "records").write_bytes(b"curves")
+    here.upload()
+    make_room(here, TrainerState(), None)
+    (here.folder / "train.log").write_text("another run\n")
+    here.upload()
+    assert names(s3_store, here) == {"train.log"}
+    assert s3_store.get(f"{here.mirror.url}/train.log") == b"another run\n"
