@@ -133,11 +133,13 @@ class CheckpointStore:
     def upload(self) -> None:
         """Puts what has changed in the folder of a URL into the store.
 
+        A log or curve that the store does not take is a warning; the next upload tries again.
+
         Raises:
-            PaddleVideoFastError: the store does not take it.
+            PaddleVideoFastError: the store does not take a checkpoint.
         """
         if self.mirror is not None:
-            self.mirror.push()
+            self.mirror.push(required=(*_ENDINGS, ".json"))
 
     def discard(self, paths: Iterable[Path]) -> None:
         """Lets the next upload remove files from the store of a URL that the run removed from its folder."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 
 import paddle
 import pytest
@@ -170,3 +171,31 @@ def test_what_moves_aside_leaves_the_store(s3_store, on_machine):
     here.upload()
     assert names(s3_store, here) == {"train.log"}
     assert s3_store.get(f"{here.mirror.url}/train.log") == b"another run\n"
+
+
+def test_a_log_that_the_store_does_not_take_ends_no_run(s3_store, on_machine, caplog):
+    logging.getLogger("paddlevideo_fast").propagate = True
+    here = on_machine("here")
+    (here.folder / "metrics.jsonl").write_text("a record\n")
+    (here.folder / "train.log").write_text("a line\n")
+    s3_store.fault("error", "*metrics.jsonl", method="PUT")
+    save(here, "epoch_00001", 1.0, 1)
+    assert "metrics.jsonl: the store answers 500; tried 3 times; the next upload tries again" in caplog.text
+    assert names(s3_store, here) == FIRST | {"train.log"}
+    s3_store.reset()
+    save(here, "epoch_00002", 2.0, 2)
+    assert names(s3_store, here) == FIRST | SECOND | {"train.log", "metrics.jsonl"}
+
+
+@pytest.mark.parametrize("fault", ["error", "denied"])
+def test_a_store_that_is_away_when_only_logs_are_new_ends_no_run(s3_store, on_machine, caplog, fault):
+    logging.getLogger("paddlevideo_fast").propagate = True
+    here = on_machine("here")
+    save(here, "epoch_00001", 1.0, 1)
+    (here.folder / "train.log").write_text("a line\n")
+    s3_store.fault(fault)
+    here.upload()
+    assert "the next upload tries again" in caplog.text
+    s3_store.reset()
+    here.upload()
+    assert names(s3_store, here) == FIRST | {"train.log"}
