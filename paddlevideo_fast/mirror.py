@@ -15,9 +15,10 @@ import os
 import tempfile
 import threading
 from pathlib import Path
-from typing import Dict, Iterator, List, NamedTuple, Sequence, Set, Tuple, Union
+from typing import Dict, Iterable, Iterator, List, Mapping, NamedTuple, Sequence, Set, Tuple, Union
 
 from paddlevideo_fast import storage
+from paddlevideo_fast.errors import StoreAccessError, StoreAwayError
 from paddlevideo_fast.files import (
     as_path,
     cache_folder,
@@ -27,7 +28,10 @@ from paddlevideo_fast.files import (
     working_folder,
     write_text_whole,
 )
+from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.storage import is_url
+
+logger = get_logger(__name__)
 
 _PIECE_BYTES = 2**23
 _MARK = ".json"  # a file with this ending says that those of its name are complete
@@ -117,7 +121,7 @@ class Mirror:
 
     The folder is the same in each run on this machine, so that what could not be put into the store is not
     lost: a file here stays until the store has another version than it had when the two were last the same.
-    Nothing is removed from the store but what was in this folder and is removed here.
+    A file that is missing here stays in the store: only `discard` removes something there.
 
     Args:
         url: of the output.
@@ -133,6 +137,7 @@ class Mirror:
         self.folder = working_folder(self.url)
         self.there: Set[str] = set()
         self._same: Dict[str, _State] = {}
+        self._discarded: Set[str] = set()
         self._lock = threading.Lock()
         with contextlib.suppress(OSError, ValueError, TypeError, AttributeError):
             told = json.loads(read_text(self.folder / _STATES, 2**24))
@@ -183,8 +188,19 @@ class Mirror:
                 self._same[name] = _State(*_look(path), found.version)
         self._note()
 
-    def push(self) -> None:
-        """Puts what is new or has changed into the store, marks last, and removes there what is gone here.
+    def discard(self, names: Iterable[str]) -> None:
+        """Lets the next `push` remove files and folders from the store; what is here again by then stays."""
+        with self._lock:
+            known = self.there | set(self._same)
+            for name in names:
+                self._discarded |= {one for one in known if one == name or one.startswith(f"{name}/")}
+
+    def push(self, required: Tuple[str, ...] = ("",)) -> None:
+        """Puts what is new or has changed into the store, marks last, and removes there what was discarded.
+
+        Args:
+            required: endings of the names that must reach the store; "": all. Other files follow behind
+                them. One that the store does not take is a warning, and the next push tries again.
 
         Raises:
             ObjectError, StoreAwayError, StoreAccessError: the store does not take it; the folder has it.
@@ -199,19 +215,31 @@ class Mirror:
                 for name in changed:
                     if name.endswith(_MARK) and name in self._same:  # its files are about to change
                         self._remove(name)
-                for name in changed:
-                    url = storage.join(self.url, name)
-                    storage.put(self.folder / name, url)
-                    self._same[name] = _State(*now[name], storage.stat(url).version)
-                    self.there.add(name)
-                for name in sorted(set(self._same) - set(now), key=lambda name: not name.endswith(_MARK)):
+                for name in (name for name in changed if name.endswith(required)):
+                    self._put(name, now[name])
+                self._discarded -= set(now)
+                for name in sorted(self._discarded, key=lambda name: not name.endswith(_MARK)):
                     self._remove(name)
-                    if name.endswith(_MARK):
-                        stem = name[: -len(_MARK)]
-                        for other in [one for one in self.there if one.rpartition(".")[0] == stem]:
-                            self._remove(other)
+                    self._discarded.remove(name)
+                self._put_optional({name: now[name] for name in changed if not name.endswith(required)})
             finally:
                 self._note()
+
+    def _put_optional(self, looks: Mapping[str, Tuple[int, int]]) -> None:
+        try:
+            for name, look in looks.items():
+                try:
+                    self._put(name, look)
+                except OSError as error:  # of this file; the store may take the others
+                    logger.warning("%s; the next upload tries again", error)
+        except (StoreAccessError, StoreAwayError) as error:
+            logger.warning("%s; the next upload tries again", error)
+
+    def _put(self, name: str, look: Tuple[int, int]) -> None:
+        url = storage.join(self.url, name)
+        storage.put(self.folder / name, url)
+        self._same[name] = _State(*look, storage.stat(url).version)
+        self.there.add(name)
 
     def _remove(self, name: str) -> None:
         storage.remove(storage.join(self.url, name))

@@ -20,11 +20,25 @@ import logging
 import os
 import random
 import re
+import tempfile
 import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Set, Tuple, TypeVar, Union
+from typing import (
+    Any,
+    BinaryIO,
+    Callable,
+    Dict,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Set,
+    Tuple,
+    TypeVar,
+    Union,
+)
 from urllib.parse import urlsplit
 
 from paddlevideo_fast.errors import (
@@ -174,9 +188,15 @@ def list_folder(url: str) -> List[str]:
 
 
 def put(local: Union[str, Path], url: str) -> None:
-    """Writes a file to a store; readers see all of it or nothing."""
-    size = os.path.getsize(local)
-    _tried(url, lambda driver: driver.put(str(local), url, size))
+    """Writes a file to a store as it is now, also if it grows meanwhile; readers see all of it or nothing.
+
+    Raises:
+        ObjectError, StoreAwayError, StoreAccessError: the store does not take it.
+        OSError: the file cannot be read.
+    """
+    with open(os.fspath(local), "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        _tried(url, lambda driver: driver.put(file, size, url))
 
 
 def remove(url: str) -> None:
@@ -231,10 +251,23 @@ class _Driver:
                 names.append(path.rpartition("/")[2] + "/" * is_folder)
         return sorted(names)
 
-    def put(self, local: str, url: str, size: int) -> None:
-        self.fs.put_file(local, url)
+    def put(self, file: BinaryIO, size: int, url: str) -> None:
+        """Writes the first `size` bytes of a file."""
+        self.send(file.name, url)
+        if self.stat(url).size == size:
+            return
+        # Drivers send a file up to its end. This one may have grown, or its name is another file's by now.
+        with tempfile.NamedTemporaryFile(suffix=Path(file.name).suffix) as copy:
+            file.seek(0)
+            for at in range(0, size, _PIECE_BYTES):
+                copy.write(file.read(min(_PIECE_BYTES, size - at)))
+            copy.flush()
+            self.send(copy.name, url)
         if self.stat(url).size != size:
             raise _Unwell("what was written has another size", alive=True)
+
+    def send(self, path: str, url: str) -> None:
+        self.fs.put_file(path, url)
 
     def remove(self, url: str) -> None:
         self.fs.rm_file(url)
@@ -276,10 +309,8 @@ class _HTTPDriver(_Driver):
             raise _changed(url)
         return data
 
-    def put(self, local: str, url: str, size: int) -> None:
-        self.fs.put_file(local, url, method="put")
-        if self.stat(url).size != size:
-            raise _Unwell("what was written has another size", alive=True)
+    def send(self, path: str, url: str) -> None:
+        self.fs.put_file(path, url, method="put")
 
     def remove(self, url: str) -> None:
         self.run(self._delete, url)

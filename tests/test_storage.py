@@ -218,3 +218,37 @@ def test_paths():
     assert storage.join("s3://b/x/", "y", "z.txt") == "s3://b/x/y/z.txt"
     assert storage.join("/a", "b") == "/a/b"
     assert storage.join("/a", "s3://b/x") == "s3://b/x"
+
+
+@pytest.mark.parametrize("num_bytes", [10, 10**6])
+def test_a_file_that_grows_is_written_as_it_was(s3_store, tmp_path, monkeypatch, num_bytes):
+    """It is appended to before each request, so its end never stays where it was."""
+    path, url = tmp_path / "metrics.jsonl", f"{s3_store.url}{tmp_path.name}/metrics.jsonl"
+    before = b"a" * num_bytes
+    path.write_bytes(before)
+    ask = storage._Store.driver
+
+    def driver(store, asked):
+        with open(path, "ab") as file:
+            file.write(b"b" * 1000)
+        return ask(store, asked)
+
+    monkeypatch.setattr(storage._Store, "driver", driver)
+    storage.put(path, url)
+    assert s3_store.get(url) == before
+    assert path.read_bytes() == before + b"b" * (path.stat().st_size - num_bytes)
+
+
+def test_a_file_that_is_replaced_is_written_as_it_was(s3_store, tmp_path, monkeypatch):
+    path, url = tmp_path / "report.html", f"{s3_store.url}{tmp_path.name}/report.html"
+    path.write_bytes(b"first")
+    ask = storage._Store.driver
+
+    def driver(store, asked):
+        (tmp_path / "new").write_bytes(b"a longer one")
+        (tmp_path / "new").replace(path)
+        return ask(store, asked)
+
+    monkeypatch.setattr(storage._Store, "driver", driver)
+    storage.put(path, url)
+    assert s3_store.get(url) == b"first"

@@ -19,8 +19,8 @@ class BackgroundStore(CheckpointStore):
 
     A save waits for the last save of its kind, as both use the same memory: beside the network it takes as
     much as weights, optimizer and moving average together, and the weights once more for the best. What the
-    thread meets is raised by the next call of `check`, `wait`, or a save of the same kind. Files are as whole
-    as those of `CheckpointStore`, at any moment.
+    thread meets is raised by the next call of `check`, `wait`, or a save of the same kind; of several errors
+    one is raised and the others are logged. Files are as whole as those of `CheckpointStore`, at any moment.
 
     Args:
         folder: the run's output folder.
@@ -87,8 +87,11 @@ class BackgroundStore(CheckpointStore):
             self._collect([last] if last in self._coming else [])
 
     def _collect(self, ended: List[Future]) -> None:
-        """Waits for these saves and raises what one of them met; first of all that a run is not saved."""
+        """Waits for these saves; raises one error, an `UnsavedError` if there is one, and logs the others."""
         errors = [error for error in (each.exception() for each in ended) if error is not None]
         self._coming = [each for each in self._coming if each not in ended]
-        for error in sorted(errors, key=lambda error: not isinstance(error, UnsavedError)):
-            raise error
+        errors.sort(key=lambda error: not isinstance(error, UnsavedError))
+        for error in errors[1:]:
+            logger.error("%s", error, exc_info=None if isinstance(error, PaddleVideoFastError) else error)
+        if errors:
+            raise errors[0]

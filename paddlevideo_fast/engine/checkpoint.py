@@ -25,7 +25,7 @@ import shutil
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple, Union
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple, Union
 
 import numpy as np
 import paddle
@@ -133,11 +133,18 @@ class CheckpointStore:
     def upload(self) -> None:
         """Puts what has changed in the folder of a URL into the store.
 
+        A log or curve that the store does not take is a warning; the next upload tries again.
+
         Raises:
-            PaddleVideoFastError: the store does not take it.
+            PaddleVideoFastError: the store does not take a checkpoint.
         """
         if self.mirror is not None:
-            self.mirror.push()
+            self.mirror.push(required=(*_ENDINGS, ".json"))
+
+    def discard(self, paths: Iterable[Path]) -> None:
+        """Lets the next upload remove files from the store of a URL that the run removed from its folder."""
+        if self.mirror is not None:
+            self.mirror.discard([str(path.relative_to(self.folder)) for path in paths])
 
     def prefix(self, tag: str) -> Path:
         """Path without ending of the checkpoint `tag`, such as "epoch_00003"."""
@@ -241,6 +248,8 @@ class CheckpointStore:
                     path.unlink(missing_ok=True)
             except OSError as error:
                 logger.warning("'%s' cannot be removed: %s", old, error.strerror or error)
+            else:
+                self.discard(Path(old + ending) for ending in (".json", *_ENDINGS))
 
     def files(self, prefix: str) -> List[Path]:
         """The existing files of a checkpoint, its mark first."""

@@ -95,7 +95,9 @@ def make_room(store: CheckpointStore, state: TrainerState, checkpoint: Optional[
     """
     if checkpoint is None or Path(checkpoint.prefix).resolve().parent != store.folder.resolve():
         _require_no_weights(store)
+        earlier = _earlier_run(store.folder, store.name)
         move_earlier_run_aside(store.folder, store.name)
+        store.discard(earlier)
         return
     later = [prefix for step, epoch, prefix in store.complete() if (step, epoch) > (state.step, state.epoch)]
     left = [path for prefix in later for path in store.files(prefix)]
@@ -104,6 +106,7 @@ def make_room(store: CheckpointStore, state: TrainerState, checkpoint: Optional[
     if left:
         _require_no_weights(store)
     target = move_aside(store.folder, left)
+    store.discard(left)
     if target is not None:
         logger.info("%d checkpoints after the resumed one were moved to '%s'", len(later), target)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 
@@ -129,6 +130,21 @@ def test_what_the_thread_meets_is_raised_by_the_next_call(store, disk, seen_by):
         with pytest.raises(CheckpointError, match=r"m_best\.pdparams' cannot be written"):
             store.wait()
     store.close()
+
+
+@pytest.mark.parametrize("seen_by", ["check", "wait", "close"])
+def test_two_saves_that_failed_are_both_reported(store, disk, caplog, seen_by):
+    logging.getLogger("paddlevideo_fast").propagate = True
+    store.save_weights("best", {"w": paddle.ones([2])})
+    store.save("epoch_00001", {"w": paddle.ones([2])}, {}, {}, STATE)
+    disk.error = OSError(28, "No space left on device")
+    disk.open.set()
+    for save in list(store._last.values()):
+        save.exception()
+    with contextlib.nullcontext() if seen_by == "close" else pytest.raises(UnsavedError):
+        getattr(store, seen_by)()
+    assert "m_best.pdparams' cannot be written" in caplog.text
+    assert ("m_epoch_00001' cannot be written" in caplog.text) == (seen_by == "close")  # else it is raised
 
 
 def test_an_interrupted_run_is_saved_when_it_ends(make_trainer, store):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 
 import paddle
 import pytest
@@ -132,3 +133,69 @@ def test_no_credentials_are_kept(s3_store, on_machine):
     for path in here.folder.rglob("*"):
         assert path.is_dir() or not any(secret in path.read_bytes() for secret in secrets)
     assert json.loads((here.folder / "m_epoch_00001.json").read_text())["files"]
+
+
+@pytest.mark.parametrize("resume", [None, "auto"])
+def test_what_a_user_deletes_here_stays_in_the_store(s3_store, on_machine, resume):
+    """Weights are deleted to free the disk; the same command, refused or not, keeps those in the store."""
+    here = on_machine("here")
+    save(here, "epoch_00001", 1.0, 1)
+    save(here, "epoch_00002", 2.0, 2)
+    here.save_weights("best", {"fc.weight": paddle.full([2, 2], 3.0)})
+    for path in here.folder.glob("*.pd*"):
+        path.unlink()
+
+    again = on_machine("here")
+    checkpoint = checkpoint_to_resume(again, resume, None, Distribution())
+    if resume:
+        make_room(again, TrainerState(epoch=2, step=2), checkpoint)
+    else:
+        with pytest.raises(CheckpointError, match="holds an earlier run"):
+            make_room(again, TrainerState(), None)
+    again.upload()
+    assert names(s3_store, again) == FIRST | SECOND | {"m_best.pdparams"}
+
+    again.remove_all_but(1)  # on purpose: also what is only in the store
+    again.upload()
+    assert names(s3_store, again) == SECOND | {"m_best.pdparams"}
+
+
+def test_what_moves_aside_leaves_the_store(s3_store, on_machine):
+    here = on_machine("here")
+    (here.folder / "train.log").write_text("a line\n")
+    (here.folder / "vdl").mkdir()
+    (here.folder / "vdl" / "records").write_bytes(b"curves")
+    here.upload()
+    make_room(here, TrainerState(), None)
+    (here.folder / "train.log").write_text("another run\n")
+    here.upload()
+    assert names(s3_store, here) == {"train.log"}
+    assert s3_store.get(f"{here.mirror.url}/train.log") == b"another run\n"
+
+
+def test_a_log_that_the_store_does_not_take_ends_no_run(s3_store, on_machine, caplog):
+    logging.getLogger("paddlevideo_fast").propagate = True
+    here = on_machine("here")
+    (here.folder / "metrics.jsonl").write_text("a record\n")
+    (here.folder / "train.log").write_text("a line\n")
+    s3_store.fault("error", "*metrics.jsonl", method="PUT")
+    save(here, "epoch_00001", 1.0, 1)
+    assert "metrics.jsonl: the store answers 500; tried 3 times; the next upload tries again" in caplog.text
+    assert names(s3_store, here) == FIRST | {"train.log"}
+    s3_store.reset()
+    save(here, "epoch_00002", 2.0, 2)
+    assert names(s3_store, here) == FIRST | SECOND | {"train.log", "metrics.jsonl"}
+
+
+@pytest.mark.parametrize("fault", ["error", "denied"])
+def test_a_store_that_is_away_when_only_logs_are_new_ends_no_run(s3_store, on_machine, caplog, fault):
+    logging.getLogger("paddlevideo_fast").propagate = True
+    here = on_machine("here")
+    save(here, "epoch_00001", 1.0, 1)
+    (here.folder / "train.log").write_text("a line\n")
+    s3_store.fault(fault)
+    here.upload()
+    assert "the next upload tries again" in caplog.text
+    s3_store.reset()
+    here.upload()
+    assert names(s3_store, here) == FIRST | {"train.log"}

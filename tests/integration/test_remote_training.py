@@ -56,7 +56,8 @@ def train(tiny_text, motion_data, tmp_path, template, environment, http_store, s
                 "PADDLE_TRAINER_ENDPOINTS": ",".join(addresses),
                 "PADDLE_CURRENT_ENDPOINT": addresses[rank],
             }  # fmt: skip
-            variables = {**environment, **s3_store.environment, **place}
+            own = {"XDG_CACHE_HOME": str(tmp_path / "cache-home")}
+            variables = {**environment, **s3_store.environment, **own, **place}
             ranks.append(template.start([*words, *options], tmp_path, variables))
         return ranks
 
@@ -142,3 +143,21 @@ def test_two_processes(packed_motion, train, assert_same_run, tmp_path, s3_store
     total = sum(path.stat().st_size for path in packed_motion.glob("*.data"))
     fetched = sum(request["num_bytes"] for request in reads(s3_store) if request["path"].endswith(".data"))
     assert fetched <= total
+
+
+def test_output_in_a_store(packed_motion, train, tmp_path, s3_store):
+    """Weights that a user deletes to free the disk stay in the store, also when the next run is refused."""
+    options = ["-o", f"output_dir={s3_store.url}runs/first"]
+    finish(train("first", packed_motion, options=options))
+    stored = s3_store.names(f"{s3_store.url}runs/first/")
+    assert {"tiny_epoch_00001.json", "tiny_epoch_00002.pdparams", "metrics.jsonl"} <= set(stored)
+    weights = list((tmp_path / "cache-home").rglob("*.pd*"))
+    assert weights
+    for path in weights:
+        path.unlink()
+    (refused,) = train("first", packed_motion, options=options)
+    told = refused.communicate(timeout=120)
+    assert refused.wait() == 2, told
+    assert s3_store.names(f"{s3_store.url}runs/first/") == stored
+    finish(train("first", packed_motion, options=[*options, "-o", "resume=auto"]))
+    assert s3_store.names(f"{s3_store.url}runs/first/") == stored
