@@ -39,7 +39,7 @@ class Run(NamedTuple):
             against: what the places are: "step", "epoch" (with fractions), or "time" (minutes of training,
                 without validation).
         """
-        records = [record for record in self.records.get(kind, []) if name in record]
+        records = [record for record in self.records.get(kind, []) if record.get(name) is not None]
         ends = self.records.get("train_epoch", [])
         if against != "step":  # how long an epoch was is known at its end
             records = [record for record in records if ends and record["step"] <= ends[-1]["step"]]

@@ -6,6 +6,7 @@ import contextlib
 import datetime
 import hashlib
 import json
+import math
 import os
 import struct
 import time
@@ -60,7 +61,7 @@ class ConsoleSink:
 
 
 class JsonLinesSink:
-    """Writes one JSON object a line: `metrics.jsonl`.
+    """Writes one JSON object a line: `metrics.jsonl`. A number that is NaN or infinite is null.
 
     A resumed run first removes the lines of the steps that it will repeat, so each step has one line. A line
     that cannot be written, because the disk is full for example, waits for the next one, with one warning. A
@@ -90,7 +91,11 @@ class JsonLinesSink:
 
     def write(self, record: Record) -> None:
         """Appends one line, and before it the lines that wait."""
-        self._waiting += json.dumps(record).encode() + b"\n"
+        finite = {
+            name: None if isinstance(value, float) and not math.isfinite(value) else value
+            for name, value in record.items()
+        }
+        self._waiting += json.dumps(finite, allow_nan=False).encode() + b"\n"
         try:
             self._append()
             self._warned = False

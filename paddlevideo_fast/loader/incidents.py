@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Dict, Iterable, List, Literal, NamedTuple, Optional, Tuple, Union
+from typing import BinaryIO, Dict, Iterable, List, Literal, NamedTuple, Optional, Set, Tuple, Union
 
 from paddlevideo_fast.errors import BadSampleShareError, VideoDecodeError
 from paddlevideo_fast.log import get_logger, warn_once
@@ -73,6 +73,8 @@ class BadSamples:
         self.num_failures = 0
         self.causes: Dict[str, str] = {}
         self.replaced: Dict[str, int] = {}
+        self._listed: Set[Tuple[str, bool]] = set()  # of the first _num_read bytes of the file
+        self._num_read = 0
 
     def add(self, incidents: Iterable[Incident]) -> None:
         """Takes the incidents of a batch.
@@ -109,17 +111,25 @@ class BadSamples:
             return
         lines = [(printable(path), printable(cause)) for path, cause in causes]
         try:
-            listed = set()
-            if self.path.exists():
-                old = self.path.read_text(encoding="utf-8", errors="replace").split("\n")
-                listed = {_kind(*line.partition("\t")[::2]) for line in old}
-            text = "".join(f"{path}\t{cause}\n" for path, cause in lines if _kind(path, cause) not in listed)
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with open(self.path, "ab", buffering=0) as file:
-                file.write(text.encode())
+            with open(self.path, "a+b", buffering=0) as file:
+                self._read_new_lines(file)
+                new = (line for line in lines if _kind(*line) not in self._listed)
+                file.write("".join(f"{path}\t{cause}\n" for path, cause in new).encode())
                 os.fsync(file.fileno())
         except OSError as error:  # the log names the files, too
             warn_once(get_logger(), f"'{self.path}' cannot be written: {error.strerror or error}")
+
+    def _read_new_lines(self, file: BinaryIO) -> None:
+        """Reads what this object or another has written since the last call; all of a file that is new."""
+        if file.seek(0, os.SEEK_END) < self._num_read:
+            self._num_read = 0
+            self._listed.clear()
+        file.seek(self._num_read)
+        data = file.read()
+        self._num_read += len(data)
+        lines = data.decode("utf-8", errors="replace").split("\n")
+        self._listed.update(_kind(*line.partition("\t")[::2]) for line in lines)
 
 
 def _kind(path: str, cause: str) -> Tuple[str, bool]:

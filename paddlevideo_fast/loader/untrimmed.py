@@ -264,7 +264,8 @@ def windows_of(
     """A record for each window of each file, with the classes of the spans that it shows.
 
     A window shows a class where spans of the class cover at least half of the window, or where at least half
-    of such a span lies in it. Where a video has one class, the class that covers most of the window counts.
+    of such a span lies in it. Spans of one class that overlap are one span. Where a video has one class, the
+    class that covers most of the window counts.
 
     Args:
         records: of a list; a record without a span is about all of its file.
@@ -290,7 +291,7 @@ def windows_of(
             found.append(replace(of_file[0], span=None))  # told when the evaluation reads it
             continue
         with video:
-            spans = [(record, _frames_of(video, record, file_path)) for record in of_file]
+            spans = _spans_of_classes([(record, _frames_of(video, record, file_path)) for record in of_file])
             for window in windowing.cut(video.path, video.num_frames, video.avg_fps):
                 labels = _labels_of(window, spans, has_several)
                 if not labels and label is not None:
@@ -311,17 +312,34 @@ def _frames_of(video: VideoReader, record: VideoRecord, file_path: str) -> Tuple
         raise AnnotationError(f"{file_path}:{record.line}: {error}") from None
 
 
+def _spans_of_classes(
+    spans: Sequence[Tuple[VideoRecord, Tuple[int, int]]],
+) -> Dict[int, List[Tuple[int, int]]]:
+    """Frames [first, stop) of each class; spans that overlap are one, so that no frame counts twice."""
+    found: Dict[int, List[Tuple[int, int]]] = {}
+    for record, (first, stop) in sorted(spans, key=lambda one: one[1]):
+        for label in record.labels:
+            of_class = found.setdefault(label, [])
+            if of_class and first < of_class[-1][1]:
+                of_class[-1] = (of_class[-1][0], max(stop, of_class[-1][1]))
+            else:
+                of_class.append((first, stop))
+    return found
+
+
 def _labels_of(
-    window: Window, spans: Sequence[Tuple[VideoRecord, Tuple[int, int]]], has_several: bool
+    window: Window, spans: Mapping[int, Sequence[Tuple[int, int]]], has_several: bool
 ) -> Tuple[int, ...]:
+    """The classes that a window shows; `spans` are those of each class as `_spans_of_classes` gives them."""
     covered: Counter = Counter()
     shown_half = set()
-    for record, (first, stop) in spans:
-        overlap = min(stop, window.stop) - max(first, window.first)
-        for label in record.labels if overlap > 0 else ():
-            covered[label] += overlap
-            if 2 * overlap >= stop - first:
-                shown_half.add(label)
+    for label, of_class in spans.items():
+        for first, stop in of_class:
+            overlap = min(stop, window.stop) - max(first, window.first)
+            if overlap > 0:
+                covered[label] += overlap
+                if 2 * overlap >= stop - first:
+                    shown_half.add(label)
     half = (window.stop - window.first) / 2
     labels = [label for label, overlap in covered.items() if overlap >= half or label in shown_half]
     if not has_several and labels:

@@ -357,7 +357,11 @@ def _extract(task: _Task) -> _Result:
 
 
 def _put_in_place(unfinished: Path, folder: Path) -> None:
-    """Gives a complete folder its name; another machine may do the same task, and do so at this moment."""
+    """Renames a complete folder to `folder`, or uploads its images. Others may replace `folder` meanwhile.
+
+    A rename onto `folder` finds it with images, or fails with ENOENT where the file system has looked it up
+    and another writer has moved it since. Either way the next try comes after `folder` has been moved away.
+    """
     if isinstance(folder, UrlPath):
         for image in sorted(unfinished.iterdir()):
             put(image, str(folder / image.name))
@@ -366,7 +370,7 @@ def _put_in_place(unfinished: Path, folder: Path) -> None:
         try:
             return os.replace(unfinished, folder)
         except OSError as error:
-            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT) or not unfinished.exists():
                 raise
         old = aside(folder)
         with contextlib.suppress(FileNotFoundError):

@@ -93,7 +93,7 @@ def curve_figures(records: Sequence[Record], with_top5: bool = True) -> Dict[str
             continue
         lines = {}
         for kind, name in curves:
-            points = [(r["step"], r[name]) for r in records if r["kind"] == kind and name in r]
+            points = [(r["step"], r[name]) for r in records if r["kind"] == kind and r.get(name) is not None]
             if points:
                 lines[kind, name] = points
         if lines:

@@ -24,6 +24,7 @@ from paddlevideo_fast.report.output import whole
 NUM_TOP = 5
 _ANY_NAME = "backslashreplace"  # for bytes that are not UTF-8: in JSON, the escape reads back as the name
 NUM_HARDEST = 100
+_THRESHOLD_COLUMNS = ("label", "name", "threshold", "precision", "recall", "F1")
 
 
 class Naming(NamedTuple):
@@ -68,7 +69,7 @@ def write_tables(folder: Path, predictions: Predictions, naming: Naming) -> None
     _write_csv(folder / "per_class.csv", class_rows(predictions, naming))
     _write_csv(folder / "worst.csv", hardest_rows(predictions, naming, NUM_HARDEST))
     if predictions.has_several:
-        _write_csv(folder / "thresholds.csv", threshold_rows(predictions, naming))
+        _write_csv(folder / "thresholds.csv", threshold_rows(predictions, naming), _THRESHOLD_COLUMNS)
         return
     names = list(naming.classes)
     with _csv_file(folder / "confusion.csv") as file:
@@ -151,16 +152,9 @@ def threshold_rows(predictions: Predictions, naming: Naming) -> List[Dict[str, A
     for label in np.flatnonzero(predictions.there.any(axis=0)).tolist():
         curve = threshold_curve(predictions.there[:, label], predictions.scores[:, label])
         for threshold, precision, recall, f1 in zip(*curve, curve.f1):
-            rows.append(
-                {
-                    "label": label,
-                    "name": naming.classes[label],
-                    "threshold": round(float(threshold), 2),
-                    "precision": _rounded(precision),
-                    "recall": _rounded(recall),
-                    "F1": _rounded(f1),
-                }
-            )
+            shares = (_rounded(share) for share in (precision, recall, f1))
+            row = (label, naming.classes[label], round(float(threshold), 2), *shares)
+            rows.append(dict(zip(_THRESHOLD_COLUMNS, row)))
     return rows
 
 
@@ -208,8 +202,9 @@ def _csv_file(path: Path) -> Iterator[IO[str]]:
         yield file
 
 
-def _write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+def _write_csv(path: Path, rows: Sequence[Mapping[str, Any]], columns: Sequence[str] = ()) -> None:
+    """Writes a table; `columns` are those of its rows, and needed where it may have no row."""
     with _csv_file(path) as file:
-        writer = csv.DictWriter(file, list(rows[0]))
+        writer = csv.DictWriter(file, columns or list(rows[0]))
         writer.writeheader()
         writer.writerows(rows)

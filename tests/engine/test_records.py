@@ -10,12 +10,14 @@ import numpy as np
 import paddle
 import pytest
 
+from paddlevideo_fast.cli.plot import read_run
 from paddlevideo_fast.engine import Distribution, evaluate
 from paddlevideo_fast.engine.callbacks import Recorder
 from paddlevideo_fast.engine.sinks import ConsoleSink, JsonLinesSink, VisualDLSink
 from paddlevideo_fast.engine.state import StepRecord, StepWindow
 from paddlevideo_fast.loader import Incident
 from paddlevideo_fast.metrics import CenterCropMetric
+from paddlevideo_fast.report.drawings import curve_figures
 
 
 def test_the_log_line_is_paddlevideos(make_trainer, caplog):
@@ -69,6 +71,25 @@ def test_metrics_jsonl_repeats_no_step_after_a_resume(tmp_path, half_line):
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert [line["step"] for line in lines] == [1, 2, 3]
     assert lines[-1]["again"]
+
+
+@pytest.mark.parametrize("loss", [float("nan"), float("inf"), float("-inf")])
+def test_a_loss_that_is_no_number_is_valid_json(loss, tmp_path):
+    sink = JsonLinesSink(tmp_path / "metrics.jsonl")
+    sink.open(0, 0)
+    sink.write({"kind": "train", "step": 1, "epoch": 1, "loss": 0.5, "num_skipped": 0})
+    sink.write({"kind": "train", "step": 2, "epoch": 1, "loss": loss, "num_skipped": 1})
+    sink.close()
+
+    def refused(constant):
+        raise ValueError(f"{constant} is no JSON")
+
+    text = (tmp_path / "metrics.jsonl").read_text()
+    records = [json.loads(line, parse_constant=refused) for line in text.splitlines()]
+    assert [record["loss"] for record in records] == [0.5, None]
+    assert [record["num_skipped"] for record in records] == [0, 1]
+    assert read_run(tmp_path).curve("train", "loss") == ([1], [0.5])
+    assert curve_figures(records) == curve_figures(records[:1])
 
 
 def test_visualdl_gets_every_number(make_trainer, tmp_path):

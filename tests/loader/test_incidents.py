@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from paddlevideo_fast.errors import BadSampleShareError
-from paddlevideo_fast.loader import BadSamples, Incident
+from paddlevideo_fast.loader import BadSamples, Incident, incidents
 
 
 def failed(*causes):
@@ -32,6 +32,29 @@ def test_a_resumed_run_goes_on_with_the_file(tmp_path):
     resumed.add(failed(("a.mp4", "damaged"), ("b.mp4", "empty")))
     assert path.read_text() == "a.mp4\tdamaged\nb.mp4\tempty\n"
     assert list(resumed.causes) == ["a.mp4", "b.mp4"]
+
+
+def test_each_line_is_read_once(tmp_path, monkeypatch):
+    path, num_files, lines = tmp_path / "bad_samples.txt", 200, []
+    kind = incidents._kind
+    monkeypatch.setattr(incidents, "_kind", lambda *line: lines.append(line) or kind(*line))
+    bad = BadSamples(path, total=10000)
+    for number in range(num_files):
+        bad.add(failed((f"{number}.mp4", "damaged")))
+    assert len(lines) <= 4 * num_files  # not num_files² / 2
+    assert path.read_text() == "".join(f"{number}.mp4\tdamaged\n" for number in range(num_files))
+
+
+def test_two_splits_share_a_list_and_it_may_be_removed(tmp_path):
+    path = tmp_path / "bad_samples.txt"
+    train, valid = BadSamples(path, total=100), BadSamples(path, total=100)
+    train.add(failed(("a.mp4", "damaged")))
+    valid.add(failed(("a.mp4", "damaged"), ("b.mp4", "damaged")))
+    train.add(failed(("b.mp4", "damaged"), ("c.mp4", "damaged")))
+    assert path.read_text() == "a.mp4\tdamaged\nb.mp4\tdamaged\nc.mp4\tdamaged\n"
+    path.unlink()
+    valid.add(failed(("c.mp4", "damaged")))
+    assert path.read_text() == "c.mp4\tdamaged\n"
 
 
 def test_files_repaired_before_a_resume_do_not_count(tmp_path):

@@ -103,6 +103,20 @@ def test_windows_have_the_classes_of_the_spans_that_they_show(root):
     assert [one.labels for one in one_class.records] == [(0,), (0,), (1,), (2,), (2,)]
 
 
+def test_frames_that_two_annotators_marked_count_once(root):
+    spans = [(0, 0, 4), (0, 0, 4), (1, 4, 10), (0, 10, 22), (0, 12, 24), (2, 27, 60), (2, 26, 57)]
+    rows = [{"path": "a.mp4", "label": label, "start_frame": a, "end_frame": b} for label, a, b in spans]
+    (root / "merged.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    def labels_of(**keys):
+        windows = {"length_sec": 0.4, "label": "nothing"}
+        dataset = make(root, training=False, name="merged.jsonl", windows=windows, **keys)
+        return [one.labels for one in dataset.records]
+
+    assert labels_of() == [(1,), (0,), (3,), (2,), (2,), (2,)]
+    assert labels_of(num_classes=4) == [(0, 1), (0,), (3,), (2,), (2,), (2,)]
+
+
 @pytest.mark.parametrize(
     ("training", "keys", "cause"),
     [

@@ -391,6 +391,29 @@ def test_two_machines_extract_the_same_video(make_clip, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.mp4", "out"]
 
 
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_a_folder_that_another_machine_moves_during_the_rename(is_lost, make_clip, tmp_path, monkeypatch):
+    """A rename that looks its target up first fails with ENOENT if the target is moved in between."""
+    video = make_clip(tmp_path / "a.mp4", 3, size=(32, 32))
+    out = tmp_path / "out"
+    task = frames._Task(str(video), str(out), "pyav", 0, (0, 0), "jpg", 95, True)
+    assert frames._extract(task).cause == ""
+    rename = os.replace
+
+    def moved_by_another(source, target):
+        monkeypatch.setattr(os, "replace", rename)
+        rename(out, tmp_path / "moved")
+        if is_lost:
+            rename(source, tmp_path / "lost")
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), source, None, target)
+
+    monkeypatch.setattr(os, "replace", moved_by_another)
+    cause = frames._extract(task).cause
+    assert cause == ("cannot be stored: No such file or directory" if is_lost else "")
+    assert out.exists() != is_lost
+    assert not list(tmp_path.glob(".saving-*"))
+
+
 # --- the loop
 
 

@@ -102,6 +102,19 @@ def test_tables_hold_every_video_and_class(tmp_path, predictions, naming):
     assert [path.name for path in (tmp_path / "new").iterdir() if path.name.startswith(".")] == []
 
 
+def test_tables_of_videos_without_a_label(tmp_path, naming):
+    scores = np.random.default_rng(0).random((3, 6)).astype("float32")
+    predictions = Predictions(np.arange(3), np.zeros([3, 6], "float32"), scores, np.ones(3, int))
+    write_tables(tmp_path, predictions, naming)
+    assert read_csv(tmp_path / "thresholds.csv") == [
+        ["label", "name", "threshold", "precision", "recall", "F1"]
+    ]
+    head, *classes = read_csv(tmp_path / "per_class.csv")
+    assert [row[head.index("videos")] for row in classes] == ["0"] * 6
+    assert {row[head.index(name)] for row in classes for name in ("AP", "recall", "best_F1")} == {""}
+    assert len(read_csv(tmp_path / "worst.csv")) == 4
+
+
 def test_a_folder_that_cannot_be_written_is_one_error(tmp_path, predictions, naming):
     (tmp_path / "file").write_text("")
     with pytest.raises(PaddleVideoFastError, match="predictions.jsonl: cannot be written"):
