@@ -379,8 +379,9 @@ def mean_logits(
         return logits.mean(axis=1)
     logits = logits.astype("float32")
     if activation == "sigmoid":
-        return F.sigmoid(logits).mean(axis=1).log() - F.sigmoid(-logits).mean(axis=1).log()
-    return F.softmax(logits, axis=2).mean(axis=1).log()
+        return F.log_sigmoid(logits).logsumexp(axis=1) - F.log_sigmoid(-logits).logsumexp(axis=1)
+    shares = logits - logits.logsumexp(axis=2, keepdim=True)  # Paddle's log_softmax ends at -64 on the CPU
+    return shares.logsumexp(axis=1) - math.log(logits.shape[1])
 
 
 def _window_means(features: paddle.Tensor, window: int) -> paddle.Tensor:
