@@ -379,8 +379,10 @@ def mean_logits(
         return logits.mean(axis=1)
     logits = logits.astype("float32")
     if activation == "sigmoid":
-        return F.sigmoid(logits).mean(axis=1).log() - F.sigmoid(-logits).mean(axis=1).log()
-    return F.softmax(logits, axis=2).mean(axis=1).log()
+        tail = (1 + (-logits.abs()).exp()).log()  # paddle2onnx's log_sigmoid is -inf near -115
+        return (-F.relu(-logits) - tail).logsumexp(axis=1) - (-F.relu(logits) - tail).logsumexp(axis=1)
+    shares = logits - logits.logsumexp(axis=2, keepdim=True)  # Paddle's log_softmax ends at -64 on the CPU
+    return shares.logsumexp(axis=1) - math.log(logits.shape[1])
 
 
 def _window_means(features: paddle.Tensor, window: int) -> paddle.Tensor:

@@ -10,6 +10,7 @@ import pytest
 
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.modeling import MacCounter, build_model, load_weights
+from paddlevideo_fast.modeling.heads import mean_logits
 
 NETWORKS = {
     "slowfast": ({"name": "ResNetSlowFast", "alpha": 4, "beta": 4, "fusion_kernel_sz": 5}, "SlowFastHead"),
@@ -258,3 +259,19 @@ def test_a_run_says_what_a_clip_costs(caplog):
     assert [record.getMessage() for record in caplog.records if "GFLOPs" in record.getMessage()] == [
         "0.01 GFLOPs (multiply-adds) a clip of the first step"
     ]
+
+
+@pytest.mark.parametrize("activation", ["sigmoid", "softmax"])
+@pytest.mark.parametrize("size", [1.0, 115.0, 1e4])
+def test_logits_of_mean_probabilities_are_finite_and_exact(activation, size):
+    logits = size * np.random.default_rng(0).uniform(-1, 1, (3, 4, 5)).astype("float32")
+    logits[0, :, 0], logits[1, :, 0] = -size, size
+    exact = logits.astype("float64")
+    if activation == "sigmoid":
+        yes, no = -np.logaddexp(0, -exact), -np.logaddexp(0, exact)
+        expected = np.logaddexp.reduce(yes, axis=1) - np.logaddexp.reduce(no, axis=1)
+    else:
+        shares = exact - np.logaddexp.reduce(exact, axis=2, keepdims=True)
+        expected = np.logaddexp.reduce(shares, axis=1) - np.log(4)
+    means = mean_logits(paddle.to_tensor(logits), "probabilities", activation).numpy()
+    np.testing.assert_allclose(means, expected, rtol=2e-6, atol=2e-6)
