@@ -177,7 +177,6 @@ class Trainer:
         self.agreement = Agreement(self.distribution, self._count)
         self.stop_reason: Optional[str] = None
         self._step_model, self._step_optimizer = model, optimizer
-        self._hooked: List[Callback] = []
 
     @property
     def num_clips(self) -> int:
