@@ -44,7 +44,8 @@ def _run(args: argparse.Namespace) -> None:
     from paddlevideo_fast.config.zoo import read_zoo
 
     entries = read_zoo()
-    named = [entry for entry in entries if entry.name in args.words]
+    all_are_names = set(args.words) <= {entry.name for entry in entries}
+    named = [entry for entry in entries if all_are_names and entry.name in args.words]
     chosen = named or [entry for entry in entries if all(word in entry.name for word in args.words)]
     if not chosen:
         hint = did_you_mean(args.words[0], [entry.name for entry in entries])

@@ -78,6 +78,14 @@ def test_a_name_tells_all_about_it(capsys):
     assert "paddlevideo-fast convert --from mmaction2 --src slowonly_k400_pretrained" in text
 
 
+def test_all_words_count(capsys):
+    """Also where one of them alone is the name of a config."""
+    assert main(["slowfast", "8x8"]) == 0
+    shown = capsys.readouterr().out
+    assert "slowfast_8x8" in shown
+    assert "slowfast_4x16" not in shown
+
+
 def test_json(capsys):
     assert main(["--json", "tsm_motion"]) == 0
     (entry,) = json.loads(capsys.readouterr().out)
