@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Callable, Tuple, Union
 from urllib.parse import unquote
 
-_SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]+)://")
+# bounded, so that a long text is searched in linear time
+_SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]{1,30})://")
 _URL_IN_TEXT = re.compile(rf"{_SCHEME.pattern}[^\s'\"<>]+")
 _QUERY_IN_TEXT = re.compile(r"[?#;][^\s=?#;'\"<>]+=[^\s'\"<>]*")  # of a URL with blanks
 _CLOSING = ".,:;)]}"  # ends a URL in a sentence

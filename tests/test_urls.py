@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import time
 
 import pytest
 
@@ -111,3 +112,10 @@ def test_paths_below_a_url():
         UrlPath("s3://b/a/c"),
         UrlPath("s3://b/a.c"),
     ]
+
+
+def test_a_long_text_without_a_url_is_searched_in_linear_time():
+    """The search for a scheme once took quadratic time: a file of a megabyte in an error message, hours."""
+    started = time.process_time()
+    assert masked("a" * 2_000_000) == "a" * 2_000_000
+    assert time.process_time() - started < 60  # quadratic time: days

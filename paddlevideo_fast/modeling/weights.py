@@ -28,7 +28,7 @@ import paddle
 from paddle import nn
 
 from paddlevideo_fast.config.zoo import source_of_weights
-from paddlevideo_fast.errors import StoreAwayError, WeightError, cause_of
+from paddlevideo_fast.errors import ObjectMissingError, StoreAwayError, WeightError, cause_of
 from paddlevideo_fast.files import fingerprint, whence
 from paddlevideo_fast.mirror import fetched
 from paddlevideo_fast.modeling.pickles import PickleError, array_table, read_pickle, settle
@@ -326,6 +326,8 @@ def fetch_weights(source: Union[str, Path]) -> str:
     url, _, digest = text.partition(_CHECKSUM)
     try:
         path = fetched(url)
+    except ObjectMissingError as error:
+        raise WeightError(f"{url}: there is no such file; check the path") from error
     except (OSError, StoreAwayError) as error:
         advice = "; or download it by hand and give its path"
         raise WeightError(f"{url}: cannot be fetched: {cause_of(error)}{advice}") from error

@@ -261,7 +261,7 @@ def test_an_archive_is_not_unpacked(published, make_model, tmp_path):
 
 def test_a_download_that_fails_names_url_and_cause(http_store, published, make_model):
     _, urls, _ = published
-    with pytest.raises(WeightError, match=r"0/gone: cannot be fetched: there is no such object: .* 404; or"):
+    with pytest.raises(WeightError, match=r"0/gone: there is no such file; check the path"):
         load_weights(make_model(), urls[0].replace("best.pdparams", "gone"))
     http_store.fault("close")
     with pytest.raises(
