@@ -46,6 +46,9 @@ setup(
     license_files=["LICENSE"],
     python_requires=">=3.9",
     packages=find_packages(include=["paddlevideo_fast*"]),
+    # An editable install then puts this folder on the path. Else setuptools installs a finder that comes
+    # after the path, and a folder called paddlevideo_fast there, such as a clone, would hide the package.
+    package_dir={"": "."},
     cmdclass={"build_py": BuildWithConfigs},
     package_data={"paddlevideo_fast": ["py.typed"]},
     install_requires=[

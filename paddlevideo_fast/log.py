@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import sys
 from logging.handlers import WatchedFileHandler
 from pathlib import Path
-from typing import Any, Set, Union
+from typing import Any, Iterator, Optional, Set, TextIO, Union
 
-from paddlevideo_fast.invocation import as_started
 from paddlevideo_fast.urls import masked
 
 _FORMAT = "[%(asctime)s] %(levelname)s: %(message)s"
@@ -22,12 +22,13 @@ def get_logger(name: str = "paddlevideo_fast") -> logging.Logger:
     return logging.getLogger(name)
 
 
-def setup_logging(level: str = "INFO", rank: int = 0) -> logging.Logger:
-    """Sends the package's log to stdout.
+def setup_logging(level: str = "INFO", rank: int = 0, stream: Optional[TextIO] = None) -> logging.Logger:
+    """Sends the package's log to the console.
 
     Args:
         level: a standard level name.
         rank: ranks other than 0 print warnings only, with their number.
+        stream: where the lines go; None: to stdout.
     """
     logger = logging.getLogger("paddlevideo_fast")
     for handler in list(logger.handlers):
@@ -37,28 +38,35 @@ def setup_logging(level: str = "INFO", rank: int = 0) -> logging.Logger:
     if rank != 0:
         logger.setLevel(max(logger.level, logging.WARNING))
     logger.propagate = False
-    handler = logging.StreamHandler(sys.stdout)
+    handler = logging.StreamHandler(stream or sys.stdout)
     style = _FORMAT if rank == 0 else _FORMAT.replace("%(message)s", f"rank {rank}: %(message)s")
     handler.setFormatter(_Formatter(style, _DATE))
     logger.addHandler(handler)
     return logger
 
 
-def add_log_file(path: Union[str, Path]) -> None:
-    """Sends the package's log to a file as well; the file is appended to.
+@contextlib.contextmanager
+def log_file(path: Union[str, Path]) -> Iterator[None]:
+    """Sends the package's log to a file as well, until the block ends; the file is appended to.
 
     A file that is removed or moved while the log is written begins anew at its place.
     """
     handler = _QuietFileHandler(path, encoding="utf-8", errors="backslashreplace")
     handler.setFormatter(_Formatter(_FORMAT, _DATE))
-    logging.getLogger("paddlevideo_fast").addHandler(handler)
+    logger = logging.getLogger("paddlevideo_fast")
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        handler.close()
 
 
 class _Formatter(logging.Formatter):
-    """Names commands as the user types them, and shows no signatures of URLs."""
+    """Shows no signatures of URLs."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return masked(as_started(super().format(record)))
+        return masked(super().format(record))
 
 
 class _QuietFileHandler(WatchedFileHandler):

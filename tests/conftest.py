@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, NamedTuple, Optional, Tuple
 
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
+from paddlevideo_fast import registry
 from tests.support import stores
 from tests.support.forking import Fresh, Template
 from tests.support.numbered_clips import draw, read_number, write_clip
@@ -42,6 +44,20 @@ def _untouched_logger() -> None:
         logger.removeHandler(handler)
     logger.propagate = True
     logger.setLevel(logging.NOTSET)
+
+
+@pytest.fixture(autouse=True)
+def _untouched_registries() -> Iterator[None]:
+    """Takes back the components of users that a test has registered."""
+    registries = [one for one in vars(registry).values() if isinstance(one, registry.Registry)]
+    before = [set(one._entries) for one in registries]
+    yield
+    for one, known in zip(registries, before):
+        for name in set(one._entries) - known:
+            if not registry.is_own(one._entries[name]):
+                gone = one._entries.pop(name).__module__
+                if gone.startswith("plugin_"):  # so that its file registers again
+                    sys.modules.pop(gone, None)
 
 
 @pytest.fixture(autouse=True)

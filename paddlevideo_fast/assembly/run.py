@@ -43,7 +43,7 @@ from paddlevideo_fast.engine.distribution import launched_rank
 from paddlevideo_fast.engine.output import checkpoint_to_resume, make_room
 from paddlevideo_fast.errors import BadSampleShareError, OutputError, PaddleVideoFastError
 from paddlevideo_fast.locks import only_writer
-from paddlevideo_fast.log import add_log_file, get_logger
+from paddlevideo_fast.log import get_logger, log_file
 from paddlevideo_fast.modeling import (
     build_model,
     classes_of,
@@ -120,7 +120,7 @@ def _train(
     # weights that are read from it stay in place until the last rank has them.
     distribution.barrier()
     if distribution.is_main:
-        _open_output(spec.config, store, trainer, checkpoint)
+        _open_output(spec.config, store, trainer, checkpoint, held)
         with writing(store.folder):
             save_class_names(spec, parts.model.num_classes, store.folder)
     _describe(trainer, parts, checkpoint)
@@ -198,14 +198,18 @@ def _test(
 
 
 def _open_output(
-    cfg: Config, store: CheckpointStore, trainer: Trainer, checkpoint: Optional[Checkpoint]
+    cfg: Config,
+    store: CheckpointStore,
+    trainer: Trainer,
+    checkpoint: Optional[Checkpoint],
+    held: contextlib.ExitStack,
 ) -> None:
-    """Makes room in the output folder, and opens the run's log and config there."""
+    """Makes room in the output folder and writes the run's config there; `held` keeps its log open."""
     make_room(store, trainer.state, checkpoint)
     # what belongs to this start alone is left out: loading the file gives the run from its beginning
     start = ("resume", "resume_epoch", "weights", "profiler_options")
     with writing(store.folder):
-        add_log_file(store.folder / "train.log")
+        held.enter_context(log_file(store.folder / "train.log"))
         Config({key: value for key, value in cfg.items() if key not in start}).save(
             store.folder / "config.yaml"
         )

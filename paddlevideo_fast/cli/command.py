@@ -12,12 +12,14 @@ import tempfile
 import time
 import warnings
 from pathlib import Path
-from typing import Any, Callable, Iterator, Mapping, Optional, Sequence
+from typing import Any, Callable, Iterator, Mapping, Optional
 
 from paddlevideo_fast.errors import EXIT_INTERRUPTED, EXIT_USER_ERROR, MissingExtraError, PaddleVideoFastError
-from paddlevideo_fast.invocation import as_started, program
 from paddlevideo_fast.locks import only_writer
+from paddlevideo_fast.log import setup_logging
 from paddlevideo_fast.names import tolerate_names
+
+PROGRAM = "paddlevideo-fast"
 
 
 def say(text: str) -> None:
@@ -26,16 +28,16 @@ def say(text: str) -> None:
 
 
 def command_parser(name: str, description: Optional[str], **options: Any) -> argparse.ArgumentParser:
-    """A parser that calls a command what its user has called it.
+    """A parser of a command.
 
     Args:
         name: of the command, such as "export".
-        description: the text of its help, lines as they are; commands in it are `paddlevideo-fast NAME`.
+        description: the text of its help, lines as they are.
         options: as of `ArgumentParser`.
     """
     return argparse.ArgumentParser(
-        prog=program(name),
-        description=as_started(description or ""),
+        prog=f"{PROGRAM} {name}",
+        description=description or "",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         **options,
     )
@@ -44,26 +46,30 @@ def command_parser(name: str, description: Optional[str], **options: Any) -> arg
 def run_command(
     work: Callable[[argparse.Namespace], Optional[int]],
     args: argparse.Namespace,
-    tell: Callable[[str], None] = say,
+    tell: Optional[Callable[[str], None]] = None,
 ) -> int:
     """Runs a command and returns its exit code.
 
     Args:
         work: does the command's work; it may return an exit code.
         args: the parsed command line, which `work` gets.
-        tell: called with the message of wrong input.
+        tell: called with the message of wrong input, by a command that has set up the log. None: the log and
+            the message go to stderr, and stdout has results alone.
 
     Returns:
         What `work` returned, or 0. 2: wrong input, told in one message. 130: interrupted by Ctrl-C. 141: its
         output has no reader any more.
     """
     tolerate_names()
+    if tell is None:
+        setup_logging(stream=sys.stderr)
+        tell = say
     try:
         code = work(args) or 0
         sys.stdout.flush()
         return code
     except PaddleVideoFastError as error:
-        tell(as_started(f"{type(error).__name__}: {error}"))
+        tell(f"{type(error).__name__}: {error}")
         return EXIT_USER_ERROR
     except KeyboardInterrupt:
         tell("interrupted")
@@ -88,17 +94,11 @@ def add_config_arguments(parser: argparse.ArgumentParser, required: bool = True)
 
 
 class _Import(argparse._AppendAction):
-    """Collects names, and adds them to the overrides as the one `imports=[...]`."""
+    """Collects names, and adds each to the overrides."""
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: Any = None) -> None:
-        earlier = _override_of(namespace.imports)
         super().__call__(parser, namespace, values, option_string)
-        others = [text for text in namespace.override if text != earlier]
-        namespace.override = [*others, _override_of(namespace.imports)]
-
-
-def _override_of(imports: Optional[Sequence[str]]) -> str:
-    return f"imports={json.dumps(imports)}"
+        namespace.override = [*namespace.override, f"imports={json.dumps([values])}"]
 
 
 def add_import_argument(parser: argparse.ArgumentParser, in_overrides: bool = True) -> None:
@@ -147,7 +147,7 @@ def show_result(
     Raises:
         PaddleVideoFastError: a file cannot be written, or another process writes it.
     """
-    print(json.dumps(result, indent=1) if args.json else as_started(as_text(result)))
+    print(json.dumps(result, indent=1) if args.json else as_text(result))
     if args.output:
         from paddlevideo_fast.report import save_json
 

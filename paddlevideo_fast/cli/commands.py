@@ -1,7 +1,6 @@
 """The command `paddlevideo-fast`: its subcommands, each imported when it is asked for.
 
 To add one, write a module in this folder with `build_parser()` and `main(argv)`, and name it in `COMMANDS`.
-If a clone has a script for it, name that in `invocation.SCRIPTS`.
 """
 
 from __future__ import annotations
@@ -12,9 +11,8 @@ import sys
 from typing import Any, Callable, Dict, List, NamedTuple, NoReturn, Optional, Sequence
 
 import paddlevideo_fast
-from paddlevideo_fast.cli.command import say
+from paddlevideo_fast.cli.command import PROGRAM, say
 from paddlevideo_fast.errors import EXIT_CODES, EXIT_USER_ERROR, PaddleVideoFastError
-from paddlevideo_fast.invocation import PROGRAM, program
 from paddlevideo_fast.registry import did_you_mean
 
 
@@ -107,7 +105,7 @@ class GroupParser(argparse.ArgumentParser):
 def build_parser() -> GroupParser:
     """The parser of `paddlevideo-fast`."""
     description = "Trains video action recognition models fast on PaddlePaddle, from a YAML file."
-    parser = GroupParser(program("").strip(), COMMANDS, description)
+    parser = GroupParser(PROGRAM, COMMANDS, description)
     parser.add_argument("--version", action="version", version=f"{PROGRAM} {paddlevideo_fast.__version__}")
     return parser
 

@@ -11,11 +11,10 @@ import argparse
 from pathlib import Path
 from typing import Any, Dict, Mapping, Optional, Sequence
 
-from paddlevideo_fast.cli.command import command_parser, run_command
+from paddlevideo_fast.cli.command import PROGRAM, command_parser, run_command
 from paddlevideo_fast.cli.commands import COMMANDS, Command, GroupParser
 from paddlevideo_fast.config.builtin import built_in_configs
 from paddlevideo_fast.errors import PaddleVideoFastError
-from paddlevideo_fast.invocation import PROGRAM
 
 _CONFIGS = "_paddlevideo_fast_config_files"  # shtab knows by "_file" that these may be files
 

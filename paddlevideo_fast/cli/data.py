@@ -6,8 +6,8 @@ import argparse
 import sys
 from typing import Dict, Optional, Sequence
 
+from paddlevideo_fast.cli.command import PROGRAM
 from paddlevideo_fast.cli.commands import Command, GroupParser
-from paddlevideo_fast.invocation import program
 
 
 class Tool(Command):
@@ -42,7 +42,9 @@ TOOLS: Dict[str, Command] = {
 
 def build_parser() -> GroupParser:
     """The parser of `paddlevideo-fast data`."""
-    return GroupParser(program("data"), TOOLS, "Makes lists of data sets, checks, re-encodes and packs them.")
+    return GroupParser(
+        f"{PROGRAM} data", TOOLS, "Makes lists of data sets, checks, re-encodes and packs them."
+    )
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:

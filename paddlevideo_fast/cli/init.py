@@ -31,7 +31,6 @@ from paddlevideo_fast.config.zoo import source_of_weights
 from paddlevideo_fast.decode import Span, open_video
 from paddlevideo_fast.errors import EXIT_FAILURES
 from paddlevideo_fast.files import write_text_whole
-from paddlevideo_fast.invocation import as_started
 from paddlevideo_fast.locks import only_writer
 from paddlevideo_fast.machine import num_cores
 from paddlevideo_fast.names import printable
@@ -340,9 +339,9 @@ def _tell_next(config: Path, recipe: _Recipe) -> None:
     named = shlex.quote(str(config))
     if recipe.pretrained and not Path(recipe.pretrained).exists():
         advice = source_of_weights(recipe.pretrained) or "check MODEL.backbone.pretrained"
-        print(as_started(f"first: {recipe.pretrained} is missing; {advice}"))
+        print(f"first: {recipe.pretrained} is missing; {advice}")
     for words, what in (
         (f"train -c {named}", "trains"),
         (f"doctor -c {named}", "says what limits the training and what would make it faster"),
     ):
-        print(as_started(f"next: paddlevideo-fast {words}") + f"  # {what}")
+        print(f"next: paddlevideo-fast {words}  # {what}")

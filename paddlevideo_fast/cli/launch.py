@@ -19,7 +19,6 @@ from typing import List, Optional, Sequence
 import paddlevideo_fast
 from paddlevideo_fast.cli.command import command_parser, count, say
 from paddlevideo_fast.errors import EXIT_USER_ERROR
-from paddlevideo_fast.invocation import program
 from paddlevideo_fast.registry import did_you_mean
 
 _COMMANDS = ("train", "test")  # those that run in several processes
@@ -125,4 +124,4 @@ def _wait(process: subprocess.Popen) -> int:
 
 
 def _say(text: str) -> None:
-    say(f"{program('launch')}: {text}")
+    say(f"paddlevideo-fast launch: {text}")

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Iterator, List, Optional, Sequence
 
 from paddlevideo_fast.cli.command import command_parser, run_command
 from paddlevideo_fast.errors import PaddleVideoFastError
-from paddlevideo_fast.invocation import as_started
 from paddlevideo_fast.registry import did_you_mean
 
 if TYPE_CHECKING:
@@ -53,10 +52,10 @@ def _run(args: argparse.Namespace) -> None:
     if args.json:
         print(json.dumps([asdict(entry) for entry in chosen], indent=1, ensure_ascii=False, default=str))
     elif named:
-        print(as_started("\n\n".join("\n".join(_details(entry)) for entry in named)))
+        print("\n\n".join("\n".join(_details(entry)) for entry in named))
     else:
         print("\n".join(_table(chosen)))
-        print(as_started("\npaddlevideo-fast zoo NAME  tells all about one; commands take it as -c NAME"))
+        print("\npaddlevideo-fast zoo NAME  tells all about one; commands take it as -c NAME")
 
 
 def _table(entries: Sequence[Entry]) -> Iterator[str]:

@@ -33,7 +33,6 @@ from paddlevideo_fast.registry import did_you_mean
 
 BASE = "_BASE_"
 IMPORTS = "imports"
-_TAGS = ("name", "format", "framework")
 
 
 def read_with_bases(path: str, trail: Tuple[str, ...] = (), budget: Optional[Budget] = None) -> Config:
@@ -122,11 +121,11 @@ def merge(base: Config, over: Config) -> None:
 
 def _merge_mapping(base: Config, old: Dict[str, Any], new: Mapping[str, Any], path: KeyPath) -> None:
     """Merges the mapping `new` into the mapping `old` of `base`; both are at `path`."""
-    for tag in _TAGS:
-        if tag in old and tag in new and old[tag] != new[tag]:
-            for key in old:
-                if key != tag:
-                    base.inherited.setdefault((*path, key), str(old[tag]))
+    tag = _tag_at(path)
+    if tag in old and tag in new and old[tag] != new[tag]:
+        for key in old:
+            if key != tag:
+                base.inherited.setdefault((*path, key), str(old[tag]))
     for key, value in new.items():
         here = (*path, key)
         if isinstance(value, dict) and isinstance(old.get(key), dict):
@@ -135,6 +134,15 @@ def _merge_mapping(base: Config, old: Dict[str, Any], new: Mapping[str, Any], pa
         else:
             base.forget(here, old.get(key))
             old[key] = value
+
+
+def _tag_at(path: KeyPath) -> str:
+    """The key that names the component at `path`, if one is there: as PaddleVideo has it."""
+    if path == ("MODEL",):
+        return "framework"
+    if len(path) > 1 and isinstance(path[-2], int):  # `- Scale:` in a list has its name already
+        return ""
+    return "format" if len(path) == 2 and path[0] == "DATASET" else "name"
 
 
 def _texts(value: Any, where: str, expected: str) -> List[str]:
@@ -159,6 +167,10 @@ def apply_overrides(config: Config, overrides: Sequence[str], sections: Collecti
         name = f"-o #{number}"
         try:
             path, source = _read(text, name, budget)
+            if path == [IMPORTS]:  # they come to those of the files and of earlier overrides
+                named = Config({IMPORTS: source.data}, {(): name})
+                config.imports += take_imports(named)
+                continue
             if path[0] in sections and len(path) > 1:
                 config.setdefault(path[0], {})
             _set(config, path, source, name)
@@ -196,7 +208,7 @@ def _set(config: Config, path: Sequence[str], source: Source, name: str) -> None
         config.inherited.pop(done, None)
     key = _key(container, path[-1], done, name)
     here = (*done, key)
-    if key in _TAGS and container.get(key, source.data) != source.data:
+    if key == _tag_at(done) and container.get(key, source.data) != source.data:
         for other in container:
             if not config.where((*done, other)).startswith("-o "):
                 config.inherited.setdefault((*done, other), str(container[key]))

@@ -55,6 +55,10 @@ class ClassLoss(nn.Layer):
     Reference: Cui et al., "Class-Balanced Loss Based on Effective Number of Samples", arXiv 1901.05555.
     """
 
+    refused_arguments: ClassVar[Dict[str, str]] = {
+        "weight": "unknown key; factors on the classes are class_weights, a factor on the loss is loss_weight"
+    }
+
     def __init__(
         self,
         loss_weight: float = 1.0,

@@ -53,7 +53,6 @@ def export(argv: Optional[Sequence[str]] = None) -> int:
     )
     parser.add_argument("-p", "--pretrained_params", help="weights (default: Global.pretrained_model)")
     parser.add_argument("-o", "--output_path", default="inference", help="folder (default inference)")
-    setup_logging()
     return run_command(_export, parser.parse_args(argv))
 
 

@@ -28,7 +28,6 @@ from typing import Any, Callable, Dict, List, NoReturn, Optional, Sequence
 from paddlevideo_fast.decode.frames import DEFAULT_SUFFIX
 from paddlevideo_fast.errors import EXIT_CODES
 from paddlevideo_fast.files import UrlPath, as_path
-from paddlevideo_fast.invocation import as_started, program
 from paddlevideo_fast.machine import num_cores
 from paddlevideo_fast.preparation.executor import LOCAL
 from paddlevideo_fast.preparation.run import ToolError
@@ -161,8 +160,8 @@ class ToolParser(argparse.ArgumentParser):
 
     def __init__(self, name: str, description: Optional[str]) -> None:
         super().__init__(
-            prog=program(name),
-            description=as_started(inspect.cleandoc(description or "")),
+            prog=f"paddlevideo-fast {name}",
+            description=inspect.cleandoc(description or ""),
             formatter_class=_Help,
             epilog=EXIT_CODES,
         )

@@ -18,7 +18,7 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequ
 import paddlevideo_fast
 from paddlevideo_fast.errors import EXIT_FAILURES, EXIT_INTERRUPTED, EXIT_USER_ERROR, PaddleVideoFastError
 from paddlevideo_fast.files import write_text_whole
-from paddlevideo_fast.invocation import as_started
+from paddlevideo_fast.log import setup_logging
 from paddlevideo_fast.names import printable, tolerate_names
 from paddlevideo_fast.urls import bare_url
 
@@ -42,10 +42,11 @@ def run_main(main: Callable[[Optional[Sequence[str]]], int], argv: Optional[Sequ
         argv: its command line; None: that of this process.
     """
     tolerate_names()
+    setup_logging(stream=sys.stderr)
     try:
         return main(argv)
     except (PaddleVideoFastError, OSError) as error:
-        print(f"error: {as_started(str(error))}", file=sys.stderr)
+        print(f"error: {error}", file=sys.stderr)
         return EXIT_USER_ERROR
     except KeyboardInterrupt:
         print("interrupted; run the same command again to go on", file=sys.stderr)
@@ -87,7 +88,7 @@ def report_failures(
     if not failures:
         return 0
     for video, cause in failures[: _NUM_SHOWN if file else None]:
-        print(f"failed: {printable(video)}: {printable(as_started(cause))}", file=sys.stderr)
+        print(f"failed: {printable(video)}: {printable(cause)}", file=sys.stderr)
     listed = f"; all are listed in {file}" if file else ""
     print(f"error: {len(failures)} of {total} videos failed{listed}{hint}", file=sys.stderr)
     return EXIT_FAILURES

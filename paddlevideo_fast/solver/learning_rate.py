@@ -144,7 +144,7 @@ class PiecewiseDecay(LearningRate):
         self.values = [float(value) for value in values]
 
     def misfit(self, epochs: int) -> str:
-        return _late_step(self.boundaries, epochs)
+        return _late_step("boundaries", self.boundaries, epochs)
 
     def _curve(self, epoch: float) -> float:
         return piecewise(epoch, self.boundaries, self.values)
@@ -178,7 +178,7 @@ class MultiStepDecay(LearningRate):
         self.values = [learning_rate * gamma**power for power in range(len(milestones) + 1)]
 
     def misfit(self, epochs: int) -> str:
-        return _late_step(self.milestones, epochs)
+        return _late_step("milestones", self.milestones, epochs)
 
     def _curve(self, epoch: float) -> float:
         return piecewise(epoch, self.milestones, self.values)
@@ -215,7 +215,7 @@ class CosineAnnealingDecay(LearningRate):
         self.eta_min = eta_min
 
     def misfit(self, epochs: int) -> str:
-        return _other_end(self.num_epochs, epochs)
+        return _other_end("T_max", self.num_epochs, epochs)
 
     def _curve(self, epoch: float) -> float:
         return cosine(min(epoch, self.num_epochs), self.learning_rate, self.num_epochs, self.eta_min)
@@ -248,7 +248,7 @@ class CustomWarmupCosineDecay(LearningRate):
         self.max_epoch = max_epoch
 
     def misfit(self, epochs: int) -> str:
-        return _other_end(self.max_epoch, epochs)
+        return _other_end("max_epoch", self.max_epoch, epochs)
 
     def _curve(self, epoch: float) -> float:
         return cosine(min(epoch, self.max_epoch), self.cosine_base_lr, self.max_epoch)
@@ -287,7 +287,7 @@ class CustomWarmupCosineStepDecay(LearningRate):
         self.max_epoch = max_epoch
 
     def misfit(self, epochs: int) -> str:
-        return _other_end(self.max_epoch, epochs)
+        return _other_end("max_epoch", self.max_epoch, epochs)
 
     def _curve(self, epoch: float) -> float:
         whole = min(math.floor(epoch), self.max_epoch)
@@ -341,7 +341,7 @@ class CustomWarmupPiecewiseDecay(LearningRate):
         self.max_epoch = max_epoch
 
     def misfit(self, epochs: int) -> str:
-        return _other_end(self.max_epoch, epochs)
+        return _other_end("max_epoch", self.max_epoch, epochs)
 
     def along(self, rate_steps: Sequence[RateStep], max_epoch: float) -> CustomWarmupPiecewiseDecay:
         """The same rates and warm-up, with the steps of a multigrid schedule that runs to `max_epoch`.
@@ -366,13 +366,13 @@ class CustomWarmupPiecewiseDecay(LearningRate):
         return self.step_base_lr * piecewise(epoch, self.steps[1:], self.lrs)
 
 
-def _other_end(end: float, epochs: int) -> str:
-    return "" if end == epochs else f"ends at epoch {end:g}"
+def _other_end(key: str, end: float, epochs: int) -> str:
+    return "" if end == epochs else f"ends at epoch {end:g}, its {key}"
 
 
-def _late_step(boundaries: Sequence[float], epochs: int) -> str:
+def _late_step(key: str, boundaries: Sequence[float], epochs: int) -> str:
     last = boundaries[-1] if boundaries else 0
-    return f"has its last value from epoch {last:g} on" if last >= epochs else ""
+    return f"has its last value from epoch {last:g} on, by its {key}" if last >= epochs else ""
 
 
 def _check_rising(name: str, epochs: Sequence[float]) -> None:

@@ -20,8 +20,8 @@ import pytest
 from paddlevideo_fast.cli import main
 from paddlevideo_fast.config import load_config
 from paddlevideo_fast.deploy.predictor import Predictor
-from paddlevideo_fast.invocation import SCRIPTS
 from tests.compat.present import config_keys, options_of, read_list, reference_text
+from tests.support.tools import SCRIPTS
 
 ROOT = Path(__file__).resolve().parents[2]
 OLD_FILES = ROOT / "tests" / "data" / "3a6f499"

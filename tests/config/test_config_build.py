@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from paddlevideo_fast.config import build, build_list
+from paddlevideo_fast.config import build, build_list, load_config
 from paddlevideo_fast.config.load import load_with_schema
 from paddlevideo_fast.config.sections import tag_of
 from paddlevideo_fast.errors import ConfigError
@@ -65,3 +65,11 @@ def test_tags(root):
     kinds = [root.members[name].registry for name in ("MODEL", "OPTIMIZER")]
     assert [tag_of(kind) for kind in kinds] == ["framework", "name"]
     assert tag_of(root.members["DATASET"].members["train"].registry) == "format"
+
+
+def test_weight_of_a_loss_may_mean_two_things():
+    """`weight` is what Paddle's loss calls the factors on the classes."""
+    with pytest.raises(
+        ConfigError, match=r"loss_cfg\.weight: .* classes are class_weights, .* loss is loss_weight"
+    ):
+        load_config("tsm_motion", ["MODEL.head.loss_cfg={name: CrossEntropyLoss, weight: [1, 2, 1, 2]}"])

@@ -134,10 +134,10 @@ def test_sizes_of_the_parts(overrides, expected, warnings):
 @pytest.mark.parametrize(
     ("path", "overrides", "expected"),
     [
-        (TSM, ["epochs=40"], "has its last value from epoch 40 on"),
+        (TSM, ["epochs=40"], "has its last value from epoch 40 on, by its boundaries"),
         (TSM, ["epochs=41"], None),
-        (SLOWFAST, ["epochs=100"], "ends at epoch 196"),
-        (SLOWFAST, ["epochs=200"], "ends at epoch 196"),
+        (SLOWFAST, ["epochs=100"], "ends at epoch 196, its max_epoch"),
+        (SLOWFAST, ["epochs=200"], "ends at epoch 196, its max_epoch"),
         (SLOWFAST, ["epochs=200", "OPTIMIZER.learning_rate.max_epoch=200"], None),
     ],
 )

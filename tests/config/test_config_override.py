@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paddlevideo_fast.config import Config
-from paddlevideo_fast.config.layers import apply_overrides
+from paddlevideo_fast.config.layers import apply_overrides, merge
 from paddlevideo_fast.config.load import load_with_schema
 from paddlevideo_fast.config.yaml_source import dump
 from paddlevideo_fast.errors import ConfigError
@@ -95,6 +95,25 @@ def test_overrides_and_content_are_reported_together(write, root):
         "-o #3  epochs=0: expected int, at least 1",
         "-o #2  MODEL.backbone.depth='fifty': expected int",
     ]
+
+
+@pytest.mark.parametrize("key", ["format", "framework"])
+def test_only_the_key_that_names_a_component_changes_it(key):
+    """Another argument with the name that other sections give it is an argument."""
+    config = Config({"MODEL": {"head": {"name": "Own", key: "a", "width": 3}}})
+    assert apply_overrides(config, [f"MODEL.head.{key}=b"]) == []
+    assert config["MODEL"]["head"] == {"name": "Own", key: "b", "width": 3}
+    assert config.inherited == {}
+    merge(config, Config({"MODEL": {"head": {key: "c"}}}))
+    assert config.inherited == {}
+    assert apply_overrides(config, ["MODEL.head.name=Other"]) == []
+    assert set(config.inherited) == {("MODEL", "head", key), ("MODEL", "head", "width")}
+
+
+def test_an_argument_called_name_of_a_transform_is_an_argument():
+    config = Config({"PIPELINE": {"train": {"transform": [{"Own": {"name": "a", "width": 3}}]}}})
+    assert apply_overrides(config, ["PIPELINE.train.transform.0.Own.name=b"]) == []
+    assert config.inherited == {}
 
 
 def test_transforms_are_reached_by_name(write, root):

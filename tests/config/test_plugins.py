@@ -63,8 +63,9 @@ def test_files_are_found_from_the_config_that_names_them(write, tmp_path):
     write("own/more/metric.py", METRIC % "OwnMetric")
     write("third.py", METRIC % "ThirdMetric")
     config = write("own/run.yaml", "_BASE_: ../team/base.yaml\nimports: [./more]\nMETRIC: {limit: 5}\n")
-    cfg = load_config(config, ["imports=[third.py]"])
-    places = [str(tmp_path / name) for name in ("team/parts.py", "own/more", "third.py")]
+    write("fourth.py", METRIC % "FourthMetric")
+    cfg = load_config(config, ["imports=[third.py]", "imports=[fourth.py]"])
+    places = [str(tmp_path / name) for name in ("team/parts.py", "own/more", "third.py", "fourth.py")]
     assert cfg["imports"] == places
     metric = build(METRICS, cfg["METRIC"])
     assert (type(metric).__name__, metric.limit) == ("TeamMetric", 5)

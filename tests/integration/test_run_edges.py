@@ -8,9 +8,11 @@ import time
 import numpy as np
 import pytest
 
+from paddlevideo_fast import assembly
 from paddlevideo_fast.cli import main, train
 from paddlevideo_fast.config import load_config
 from paddlevideo_fast.engine import CheckpointStore, load_checkpoint
+from paddlevideo_fast.log import setup_logging
 
 
 @pytest.fixture
@@ -36,6 +38,15 @@ def test_a_test_beside_a_training_touches_no_file_of_it(run, out):
     before = {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()}
     assert run("--test", "-w", str(out / "tiny_best.pdparams")) == 0
     assert {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()} == before
+
+
+def test_the_log_of_a_run_has_no_lines_of_the_next(tiny_config, out):
+    logger = setup_logging()
+    assembly.train(load_config(tiny_config, ["epochs=1", "validate=false"]))
+    logger.info("of the next run")
+    text = (out / "train.log").read_text()
+    assert "last weights: " in text
+    assert "of the next run" not in text
 
 
 def test_an_abandoned_branch_steps_aside(run, out):

@@ -4,10 +4,34 @@ from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
+from typing import Dict
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+
+# The scripts of a clone that start the same functions.
+SCRIPTS: Dict[str, str] = {
+    "train": "tools/main.py",
+    "test": "tools/main.py --test",
+    "launch": "tools/launch.py",
+    "export": "tools/export_model.py",
+    "predict": "tools/predict.py",
+    "convert": "tools/convert_weights.py",
+    "doctor": "tools/doctor.py",
+    "plan": "tools/multigrid_plan.py",
+    "plot": "tools/plot_run.py",
+    "data list": "data/build_file_list.py",
+    "data check": "data/check_videos.py",
+    "data prepare": "data/prepare_videos.py",
+    "data extract": "data/extract_rawframes.py",
+    "data pack": "data/pack_frames.py",
+    "data motion": "data/make_motion_dataset.py",
+    "data k400": "data/k400/build_lists.py",
+    "data ucf101": "data/ucf101/build_lists.py",
+    "data ssv2": "data/ssv2/build_lists.py",
+}
+
 CONFIG = """
 MODEL:
   framework: Recognizer2D
