@@ -116,7 +116,8 @@ def average(
         last: how many of the newest; None: greedy. That begins with the best checkpoint in validation and
             adds the others from the best to the worst, each if the validation does not become worse.
         files: weights to choose from, oldest first; none: the run's checkpoints at ends of epochs.
-        output: file of the mean; None: `<model_name>_average.pdparams` in the run's folder.
+        output: file of the mean; None: `<model_name>_average_last5.pdparams` or
+            `<model_name>_average_greedy.pdparams` in the run's folder.
 
     Raises:
         PaddleVideoFastError: as its message says.
@@ -127,7 +128,8 @@ def average(
         check_environment(spec)
         check_sections(spec, "valid")
         paths = _candidates(spec, files, last)
-        output = output or as_path(spec.run.output_dir) / f"{spec.run.model_name}_average.pdparams"
+        how = "greedy" if last is None else f"last{last}"
+        output = output or as_path(spec.run.output_dir) / f"{spec.run.model_name}_average_{how}.pdparams"
         report = output.with_name(f"{output.stem}_report.json")
         with only_writer(output.parent, output.name), _Judge(spec) as judge:
             facts = judge.last(paths) if last is not None else judge.greedy(paths)
@@ -281,17 +283,19 @@ class _Judge:
         return found[0]
 
     def _is_better(self, one: Metrics, other: Metrics) -> bool:
-        value = self._value(other)
-        than = None if math.isnan(value) else value
-        return self._selection.is_better(self._name(one), self._value(one), than)
+        name, value, than = self._name(one), self._value(one), self._value(other)
+        if value == than:
+            return one["loss"] < other["loss"]
+        return self._selection.is_better(name, value, None if math.isnan(than) else than)
 
     def _from_best(self, found: Sequence[Metrics]) -> List[int]:
-        """Places of the finite validations, the best first; of equal ones the earlier first."""
+        """Places of the finite validations, the best first; of equal ones that with the lower loss."""
         places = [place for place, metrics in enumerate(found) if not math.isnan(self._value(metrics))]
         if not places:
             raise WeightError("no checkpoint has a finite validation: there is nothing to average")
         is_max = self._selection.is_better(self._name(found[0]), 1.0, 0.0)
-        return sorted(places, key=lambda place: (-1 if is_max else 1) * self._value(found[place]))
+        sign = -1 if is_max else 1
+        return sorted(places, key=lambda place: (sign * self._value(found[place]), found[place]["loss"]))
 
     def _told(self, metrics: Metrics) -> str:
         name = self._name(metrics)

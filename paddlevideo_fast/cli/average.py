@@ -1,8 +1,8 @@
 """Averages the weights of a run's checkpoints, and validates the mean beside each of them.
 
 --last takes the newest checkpoints. --greedy begins with the best one and adds the others from the best to
-the worst, each if the validation does not become worse. Batch norms are measured anew on the training data,
-as PRECISEBN says. A report with all validations is written beside the weights.
+the worst, each if the validation does not become worse; a tie goes to the lower loss. Batch norms are measured
+anew on the training data, as PRECISEBN says. A report with all validations is written beside the weights.
 
 Example:
     paddlevideo-fast average -c output/my_set/config.yaml --last 5
@@ -38,6 +38,7 @@ def build_parser() -> argparse.ArgumentParser:
         "--weights",
         type=as_path,
         nargs="+",
+        action="extend",
         default=[],
         metavar="FILE",
         help="weight files of one network, oldest first, in place of the checkpoints in output_dir",
@@ -45,7 +46,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--output",
         type=as_path,
-        help="file of the mean (default <model_name>_average.pdparams in output_dir)",
+        help="file of the mean (default <model_name>_average_last5.pdparams or the like in output_dir)",
     )
     return parser
 

@@ -296,14 +296,16 @@ def lettering(names: Sequence[str]) -> Lettering:
 
 
 def _system_fonts() -> Iterator[Path]:
-    """The fonts that matplotlib finds, upright fonts of normal weight first."""
+    """The fonts of matplotlib's list, upright and normal ones first, then those installed since."""
     from matplotlib import font_manager
 
     entries = sorted(
         font_manager.fontManager.ttflist,
         key=lambda entry: (entry.style != "normal", str(entry.weight) not in ("400", "normal"), entry.fname),
     )
-    return (Path(entry.fname) for entry in entries if _PLACEHOLDERS not in entry.fname)
+    yield from (Path(entry.fname) for entry in entries if _PLACEHOLDERS not in entry.fname)
+    newer = set(font_manager.findSystemFonts()).difference(entry.fname for entry in entries)
+    yield from (Path(name) for name in sorted(newer, key=lambda name: ("Regular" not in name, name)))
 
 
 def _characters(font_file: Path) -> Set[int]:

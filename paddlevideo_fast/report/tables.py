@@ -24,6 +24,7 @@ from paddlevideo_fast.report.output import whole
 NUM_TOP = 5
 _ANY_NAME = "backslashreplace"  # for bytes that are not UTF-8: in JSON, the escape reads back as the name
 NUM_HARDEST = 100
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 _THRESHOLD_COLUMNS = ("label", "name", "threshold", "precision", "recall", "F1")
 
 
@@ -74,8 +75,10 @@ def write_tables(folder: Path, predictions: Predictions, naming: Naming) -> None
     names = list(naming.classes)
     with _csv_file(folder / "confusion.csv") as file:
         writer = csv.writer(file)
-        writer.writerow(["label \\ predicted", *names])
-        writer.writerows([name, *row] for name, row in zip(names, confusion_matrix(predictions).tolist()))
+        writer.writerow(["label \\ predicted", *map(_cell, names)])
+        writer.writerows(
+            [_cell(name), *row] for name, row in zip(names, confusion_matrix(predictions).tolist())
+        )
 
 
 def prediction_rows(predictions: Predictions, naming: Naming) -> Iterator[Dict[str, Any]]:
@@ -207,4 +210,9 @@ def _write_csv(path: Path, rows: Sequence[Mapping[str, Any]], columns: Sequence[
     with _csv_file(path) as file:
         writer = csv.DictWriter(file, columns or list(rows[0]))
         writer.writeheader()
-        writer.writerows(rows)
+        writer.writerows({key: _cell(value) for key, value in row.items()} for row in rows)
+
+
+def _cell(value: Any) -> Any:
+    """A value as a spreadsheet shows it: text that it would run as a formula gets a quote in front."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value

@@ -138,7 +138,7 @@ def test_an_evaluation_comes_every_interval_and_at_the_end(make_trainer, interva
     assert trainer.state.last_validation["epoch"] == 5
 
 
-def test_the_best_is_the_first_of_equal_ones_and_has_a_finite_loss(make_trainer, tmp_path):
+def test_of_equal_ones_the_best_has_the_lowest_loss_which_is_finite(make_trainer, tmp_path):
     class Marked(Answers):
         def run(self, model, metric, check_stop=None):
             with paddle.no_grad():
@@ -148,11 +148,13 @@ def test_the_best_is_the_first_of_equal_ones_and_has_a_finite_loss(make_trainer,
     values = [
         {"top1": 0.2, "top5": 0.9, "loss": 1.0},
         {"top1": 0.5, "top5": 0.8, "loss": 1.0},
-        {"top1": 0.5, "top5": 0.9, "loss": 0.5},  # the first "top" decides, and equal is not better
+        {"top1": 0.5, "top5": 0.7, "loss": 0.5},  # the first "top" decides
+        {"top1": 0.5, "top5": 0.9, "loss": 0.5},  # equal is not better
+        {"top1": 0.5, "top5": 0.9, "loss": 0.6},
         {"top1": 0.8, "top5": 0.9, "loss": math.nan},
     ]
     store = CheckpointStore(tmp_path, "m")
-    trainer = make_trainer([Evaluation(Marked(*values), metric=None, store=store)], epochs=4)
+    trainer = make_trainer([Evaluation(Marked(*values), metric=None, store=store)], epochs=6)
     trainer.fit()
-    assert trainer.state.best == {"top1": 0.5, "epoch": 2}
-    assert paddle.load(str(tmp_path / "m_best.pdparams"))["fc.bias"].tolist() == [3.0, 3.0, 3.0]
+    assert trainer.state.best == {"top1": 0.5, "epoch": 3}
+    assert paddle.load(str(tmp_path / "m_best.pdparams"))["fc.bias"].tolist() == [4.0, 4.0, 4.0]

@@ -104,7 +104,7 @@ def test_training_stops_after_validations_without_an_improvement(run, caplog):
         (SelectionSettings("loss", patience=2), 1, 4, {"loss": 1.5, "epoch": 2}),
         (SelectionSettings("loss", mode="max"), 1, 10, {"loss": 2.0, "epoch": 1}),
         (SelectionSettings("top1", mode="min", patience=3), 1, 4, {"top1": 0.3, "epoch": 1}),
-        (SelectionSettings("top5", patience=3), 1, 4, {"top5": 1.0, "epoch": 1}),
+        (SelectionSettings("top5", patience=3), 1, 4, {"top5": 1.0, "epoch": 2}),
     ],
 )
 def test_value_direction_and_patience_decide(run, settings, interval, last, best):

@@ -12,6 +12,7 @@ import pytest
 
 from paddlevideo_fast.assembly import averaging
 from paddlevideo_fast.assembly.data import make_split
+from paddlevideo_fast.cli.average import build_parser
 from paddlevideo_fast.cli.commands import main
 from paddlevideo_fast.config import RunSpec, load_config
 from paddlevideo_fast.engine import Distribution, Evaluator, population_statistics
@@ -58,7 +59,7 @@ def is_statistic(name):
 def test_the_mean_of_the_last_checkpoints_is_numpys(made, capfd):
     assert main(["average", "-c", str(made / "tiny.yaml"), "--last", "2"]) == 0
     assert "the mean of 2 checkpoints" in capfd.readouterr().out
-    found = read_weights(made / "out/tiny_average.pdparams")
+    found = read_weights(made / "out/tiny_average_last2.pdparams")
     expected = plain_mean(checkpoints(made, 2, 3))
     assert found.keys() == expected.keys()
     for name, value in expected.items():
@@ -75,7 +76,7 @@ def test_the_mean_of_the_last_checkpoints_is_numpys(made, capfd):
     # statistics of the mean's own batches, and the validation of what was written
     spec = RunSpec.of(config_of(made))
     model = build_model(spec.model)
-    load_weights(model, made / "out/tiny_average.pdparams", strict=True)
+    load_weights(model, made / "out/tiny_average_last2.pdparams", strict=True)
     split = make_split(spec, "train", model.layout, Distribution())
     for name, (mean, variance) in population_statistics(
         Evaluator(split.loader, split.preprocess), model
@@ -83,7 +84,7 @@ def test_the_mean_of_the_last_checkpoints_is_numpys(made, capfd):
         np.testing.assert_allclose(found[f"{name}._mean"], mean.numpy(), rtol=1e-4, atol=1e-5)
         np.testing.assert_allclose(found[f"{name}._variance"], variance.numpy(), rtol=1e-4, atol=1e-5)
     options = ["-o", f"output_dir={made / 'tested'}", "-o", "report=false"]
-    weights = str(made / "out/tiny_average.pdparams")
+    weights = str(made / "out/tiny_average_last2.pdparams")
     assert main(["test", "-c", str(made / "tiny.yaml"), "-w", weights, *options]) == 0
     tested = json.loads((made / "tested/test/metrics.json").read_text())
     assert {name: tested[name] for name in facts["after"]} == facts["after"]
@@ -119,6 +120,21 @@ def test_the_greedy_mean_is_that_of_a_loop_by_hand(made, monkeypatch, tmp_path, 
     found, expected = read_weights(done.path), plain_mean(kept)
     for name in itertools.filterfalse(is_statistic, expected):
         np.testing.assert_array_equal(found[name], expected[name], err_msg=name)
+
+
+def test_of_equal_results_the_lower_loss_is_better(made, monkeypatch, tmp_path):
+    """With few videos many checkpoints have the same top-1."""
+    files = checkpoints(made, 1, 2)
+    heads = [read_weights(path)["head.fc.weight"].tobytes() for path in files]
+    losses = dict(zip(heads, (0.9, 0.5)))
+
+    def validate(self):
+        loss = losses.get(self._weights()["head.fc.weight"].tobytes(), 0.6)
+        return {"top1": 0.5, "loss": loss, "num_samples": 8}
+
+    monkeypatch.setattr(averaging._Judge, "_validate", validate)
+    done = averaging.average(config_of(made), None, files, tmp_path / "soup.pdparams")
+    assert done.facts["averaged"] == [str(files[1])]
 
 
 def test_batch_norms_that_are_equal_in_all_files_stay_as_they_are(made, tmp_path):
@@ -174,3 +190,8 @@ def test_what_cannot_be_averaged(made, tmp_path, overrides, last, error, problem
     with pytest.raises(error) as caught:
         averaging.average(config_of(made, *overrides), last, output=tmp_path / "mean.pdparams")
     assert problem in str(caught.value)
+
+
+def test_weights_may_be_named_in_several_places():
+    args = build_parser().parse_args(["-c", "x", "--greedy", "-w", "a", "-w", "b", "c"])
+    assert [str(path) for path in args.weights] == ["a", "b", "c"]

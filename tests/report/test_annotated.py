@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
 from fractions import Fraction
+from pathlib import Path
 
 import av
 import cv2
 import numpy as np
 import pytest
+from matplotlib import font_manager
 from PIL import Image, ImageFont
 
 from paddlevideo_fast.decode import open_video
@@ -165,6 +168,16 @@ def test_a_font_for_every_script(monkeypatch, caplog):
     assert (lacking.font_file, lacking.names) == (known.font_file, ["left", "class 1"])
     assert len(caplog.records) == 1
     assert "1 of them are shown as numbers" in caplog.text
+
+
+def test_fonts_that_matplotlib_has_not_listed_are_found(monkeypatch, tmp_path):
+    """Its list may be older than the fonts of the system."""
+    rare = "\u1d81"
+    newer = shutil.copy(lettering([rare]).font_file, tmp_path / "New-Regular.ttf")
+    listed = [entry for entry in font_manager.fontManager.ttflist if Path(entry.fname) == FONT]
+    monkeypatch.setattr(font_manager.fontManager, "ttflist", listed)
+    monkeypatch.setattr(font_manager, "findSystemFonts", lambda: [str(newer)])
+    assert lettering(["left", rare]) == (newer, ["left", rare])
 
 
 def test_targets_keep_folders_and_never_meet_a_source(tmp_path):

@@ -102,6 +102,17 @@ def test_tables_hold_every_video_and_class(tmp_path, predictions, naming):
     assert [path.name for path in (tmp_path / "new").iterdir() if path.name.startswith(".")] == []
 
 
+def test_no_cell_is_a_formula(tmp_path, predictions, naming):
+    """A spreadsheet runs text that begins with one of these characters."""
+    names = ["=1+1", "+1", "-1", "@SUM(A1)", "\tx", "plain"]
+    write_tables(tmp_path, predictions, Naming(names, naming.paths))
+    shown = [f"'{name}" for name in names[:-1]] + ["plain"]
+    head, *confusion = read_csv(tmp_path / "confusion.csv")
+    assert head[1:] == [row[0] for row in confusion] == shown
+    head, *classes = read_csv(tmp_path / "per_class.csv")
+    assert [row[head.index("name")] for row in classes] == shown
+
+
 def test_tables_of_videos_without_a_label(tmp_path, naming):
     scores = np.random.default_rng(0).random((3, 6)).astype("float32")
     predictions = Predictions(np.arange(3), np.zeros([3, 6], "float32"), scores, np.ones(3, int))

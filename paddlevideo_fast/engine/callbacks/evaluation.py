@@ -47,6 +47,7 @@ class Evaluation(Callback):
         self.interval = interval
         self.store = store
         self.selection = Selection(selection)
+        self._best_loss: Optional[float] = None  # of TrainerState.best, for ties
         self._reference: Dict[str, float] = {}  # the newest improvement, as TrainerState.best
         self._waiting: List[int] = []  # epochs of the validations since
 
@@ -67,10 +68,15 @@ class Evaluation(Callback):
         self._stop_if_exhausted(trainer)
 
     def state_dict(self) -> Dict[str, Any]:
-        return {"reference": dict(self._reference), "waiting": list(self._waiting)}
+        return {
+            "reference": dict(self._reference),
+            "waiting": list(self._waiting),
+            "best_loss": self._best_loss,
+        }
 
     def set_state_dict(self, state: Dict[str, Any]) -> None:
         self._reference, self._waiting = dict(state["reference"]), list(state["waiting"])
+        self._best_loss = state.get("best_loss")
 
     def _compare(self, trainer: Trainer, metrics: Mapping[str, float]) -> None:
         found = self.selection.value_of(metrics)
@@ -80,20 +86,23 @@ class Evaluation(Callback):
                 "the validation loss is %s: these weights are no candidate for the best", metrics["loss"]
             )
         if found is not None:
-            self._save_if_best(trainer, *found)
+            self._save_if_best(trainer, *found, metrics.get("loss", math.inf))
         epoch, reference = trainer.state.epoch, self._reference
         if found is not None and self._is_better(*found, reference, self.selection.settings.min_delta):
             self._reference, self._waiting = {found[0]: found[1], "epoch": epoch}, []
         elif epoch not in (*self._waiting, reference.get("epoch")):  # a run that was interrupted repeats one
             self._waiting.append(epoch)
 
-    def _save_if_best(self, trainer: Trainer, name: str, value: float) -> None:
+    def _save_if_best(self, trainer: Trainer, name: str, value: float, loss: float) -> None:
+        """Saves the weights if they are the best so far; a tie goes to the lower loss."""
         best, store = trainer.state.best, self.store
         if best and name not in best:
             logger.info("epoch %d was the best by another value; %s decides now", best["epoch"], name)
-        if not self._is_better(name, value, best):
+        wins_tie = value == best.get(name) and self._best_loss is not None and loss < self._best_loss
+        if not (wins_tie or self._is_better(name, value, best)):
             return
         trainer.state.best = {name: value, "epoch": trainer.state.epoch}
+        self._best_loss = loss
         if store is not None:
             weights = trainer.model.state_dict()
             trainer.distribution.gather_from(lambda: store.save_weights("best", weights))
