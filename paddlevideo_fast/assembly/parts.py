@@ -139,7 +139,7 @@ def training_parts(
     if from_features:
         split = with_features(spec, "train", split)
     model = with_static_graph(spec, model)
-    curve = _scaled(spec, plan.curve or curve, distribution.world_size)
+    curve = scaled(spec, plan.curve or curve, distribution.world_size)
     return TrainingParts(plan, model, optimizer, curve, split, distribution, freezing, classes)
 
 
@@ -182,7 +182,7 @@ def _mix(section: ComponentSection, model: Any) -> Any:
     return build(MIXES, section, **({"layout": model.layout} if takes_layout else {}))
 
 
-def _scaled(spec: RunSpec, curve: LearningRate, world_size: int) -> LearningRate:
+def scaled(spec: RunSpec, curve: LearningRate, world_size: int) -> LearningRate:
     """The learning rate for the clips of an update, by the linear rule.
 
     Reference: Goyal et al., "Accurate, Large Minibatch SGD", arXiv 1706.02677.
@@ -191,7 +191,13 @@ def _scaled(spec: RunSpec, curve: LearningRate, world_size: int) -> LearningRate
     if base is None:
         return curve
     num_clips = spec.clips_of_update(world_size)
-    logger.info(
-        "learning rate times %g: %d clips an update, base_batch_size %d", num_clips / base, num_clips, base
-    )
-    return curve.times(num_clips / base)
+    factor = num_clips / base
+    if factor == 1:
+        return curve
+    text = f"learning rate times {factor:g}: updates are of {num_clips} clips, and the recipe is for {base}"
+    if factor < 0.5 or (factor > 2 and not (curve.warmup_epochs or curve.warmup_steps)):
+        more = f"; GRADIENT_ACCUMULATION.global_batch_size={base} trains with the recipe's updates"
+        logger.warning(text + (more if factor < 1 else "; a warm-up helps with large updates"))
+    else:
+        logger.info(text)
+    return curve.times(factor)

@@ -1,8 +1,9 @@
 """Averages the weights of a run's checkpoints, and validates the mean beside each of them.
 
 --last takes the newest checkpoints. --greedy begins with the best one and adds the others from the best to
-the worst, each if the validation does not become worse; a tie goes to the lower loss. Batch norms are measured
-anew on the training data, as PRECISEBN says. A report with all validations is written beside the weights.
+the worst, each if the validation does not become worse; a tie goes to the lower loss. Batch norms are
+measured anew on the training data, as PRECISEBN says. A report with all validations is written beside the
+weights.
 
 Example:
     paddlevideo-fast average -c output/my_set/config.yaml --last 5

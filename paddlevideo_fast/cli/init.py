@@ -26,6 +26,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tup
 import yaml
 
 from paddlevideo_fast.cli.command import command_parser, count, quiet_import, run_command, say
+from paddlevideo_fast.config.builtin import built_in
 from paddlevideo_fast.config.load import load_config
 from paddlevideo_fast.config.zoo import source_of_weights
 from paddlevideo_fast.decode import Span, open_video
@@ -35,6 +36,7 @@ from paddlevideo_fast.locks import only_writer
 from paddlevideo_fast.machine import num_cores
 from paddlevideo_fast.names import printable
 from paddlevideo_fast.preparation import new_set
+from paddlevideo_fast.preparation.lists import class_names
 from paddlevideo_fast.preparation.new_set import Found, Probe, Source
 from paddlevideo_fast.preparation.run import (
     Provenance,
@@ -65,6 +67,8 @@ class _Recipe(NamedTuple):
         epochs: of its training.
         pretrained: file of weights that it starts from; None: from nothing.
         transforms: of PIPELINE.train.
+        base_batch_size: clips of an update that the learning rate is for; None: those of a batch.
+        warmup_epochs: of the learning rate.
     """
 
     name: str
@@ -75,6 +79,8 @@ class _Recipe(NamedTuple):
     epochs: int
     pretrained: Optional[str]
     transforms: List[Any]
+    base_batch_size: Optional[int]
+    warmup_epochs: float
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -103,7 +109,8 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--recipe",
-        help=f"built-in config to inherit (default {_ON_GPU} where there is a GPU, else {_ON_CPU})",
+        help=f"built-in config to inherit; those that end in _ucf101_videos fine-tune, which needs fewest "
+        f"videos (default {_ON_GPU} where there is a GPU, else {_ON_CPU})",
     )
     parser.add_argument(
         "--check",
@@ -133,6 +140,9 @@ def _run(args: argparse.Namespace) -> int:
     if args.valid is not None:
         clips = _with_valid(source, new_set.find(args.valid, args.classes, args.data_prefix))
     files = Counter((clip.path, clip.span) for clip in clips)
+    names = args.output / "classes.txt"
+    if args.classes is None and names.exists() and not all(name.isdecimal() for name in source.classes):
+        new_set.keep_numbers(source, class_names(names))
     probes = new_set.probe(clips, args.workers, args.check == "all")
     places = {(clip.path, clip.span): f"{clip.where}{clip.path}" for clip in clips}
     left_out = [(places[key], probed.fault) for key, probed in probes.items() if probed.fault]
@@ -158,7 +168,7 @@ def _run(args: argparse.Namespace) -> int:
         config = args.output / "config.yaml"
         remarks = [*source.remarks]
         if config.exists():
-            remarks.append(f"{config} is kept as it is; remove it for a new one")
+            remarks += _kept(config, len(source.classes))
         else:
             write_text_whole(config, _config(args, source, recipe, counts, remarks, ending))
             load_config(str(config))  # what was written is right, whatever the recipe
@@ -168,8 +178,21 @@ def _run(args: argparse.Namespace) -> int:
     intact = [probes[key] for key in files if not probes[key].fault]
     for warning in new_set.warnings_of(counts, intact, recipe.frames_of_clip, doubles):
         say(f"warning: {warning}")
-    _tell_next(config, recipe)
+    _tell_next(config, recipe, sum(counts["train"].values()))
     return EXIT_FAILURES if report_failures(left_out, len(files), args.output / "failures.txt") else 0
+
+
+def _kept(config: Path, num_classes: int) -> List[str]:
+    """Remarks about the config of an earlier run, which stays but for its number of classes."""
+    remarks = [f"{config} is kept; remove it for a new one"]
+    text = config.read_text(encoding="utf-8")
+    numbers = re.findall(r"\bnum_classes: *(\d+)", text)
+    if numbers and int(numbers[0]) < num_classes:
+        if len(numbers) == 1:
+            write_text_whole(config, re.sub(r"\b(num_classes: *)\d+", rf"\g<1>{num_classes}", text))
+        what = "is now" if len(numbers) == 1 else "has to be set to"
+        remarks.append(f"MODEL.head.num_classes {what} {num_classes}, not {numbers[0]}: start a new training")
+    return remarks
 
 
 def _recipe(name: str) -> _Recipe:
@@ -195,6 +218,8 @@ def _recipe(name: str) -> _Recipe:
         config["epochs"],
         config["MODEL"]["backbone"].get("pretrained"),
         config["PIPELINE"]["train"]["transform"],
+        config["OPTIMIZER"].get("base_batch_size"),
+        rate.get("warmup_epochs", 0) if isinstance(rate, Mapping) else 0,
     )
 
 
@@ -225,10 +250,11 @@ def _sides(source: Source, clips: Sequence[Found], args: argparse.Namespace) -> 
             raise ToolError(f"--group: {grouped[0].where}the list has groups of its own; leave the flag out")
         groups = [clip.group or new_set.relative(source, clip.path) for clip in clips]
         return new_set.split(list(zip(groups, (clip.label for clip in clips))), args.valid_share, args.seed)
+    known = new_set.earlier_sides(args.output)
     named = [(new_set.relative(source, clip.path), clip.label) for clip in clips]
     if args.group and not any(re.search(args.group, path) for path, _ in named):
         raise ToolError(f"--group {args.group}: matches none of the paths, such as {named[0][0]}")
-    return new_set.split(named, args.valid_share, args.seed, args.group)
+    return new_set.split(named, args.valid_share, args.seed, args.group, known)
 
 
 def _provenance(args: argparse.Namespace) -> Provenance:
@@ -265,6 +291,7 @@ def _config(
     if batch_size < recipe.batch_size:
         dataset["batch_size"] = batch_size
         remarks.append(f"batches of {batch_size} clips, since there are only {num_train} for training")
+    notes: List[str] = []
     content: Dict[str, Any] = {
         "_BASE_": recipe.name,
         "MODEL": {"head": {"num_classes": len(source.classes)}},
@@ -276,6 +303,19 @@ def _config(
         epochs = min(max(round(_CLIPS_OF_TRAINING / max(num_train, 1)), _EPOCHS[0]), _EPOCHS[-1])
         content["OPTIMIZER"] = {"learning_rate": {"max_epoch": epochs}}
         content["epochs"] = epochs
+        notes.append(f"{epochs} epochs, and {recipe.epochs} in the recipe")
+        if recipe.warmup_epochs:
+            warmup = round(recipe.warmup_epochs * epochs / recipe.epochs, 2)
+            content["OPTIMIZER"]["learning_rate"]["warmup_epochs"] = warmup
+            notes.append(f"{warmup:g} epochs of warm-up, and {recipe.warmup_epochs:g} in the recipe")
+    base = recipe.base_batch_size or recipe.batch_size
+    if recipe.base_batch_size is None and batch_size != base:
+        content.setdefault("OPTIMIZER", {})["base_batch_size"] = base
+    if batch_size != base:
+        notes.append(
+            f"the recipe's learning rate is for updates of {base} clips and follows their number: in one "
+            f"process, batches of {batch_size} take {batch_size / base:g} times it"
+        )
     mirrored = [name for name in source.classes if _MIRRORED.search(name)]
     if mirrored and any("RandomFlip" in step for step in recipe.transforms):
         steps = [step for step in recipe.transforms if "RandomFlip" not in step]
@@ -288,6 +328,7 @@ def _config(
     lines = [
         f"# Written by `paddlevideo-fast init`: {about}.",
         f"# Every key of {recipe.name} may be set here, too; docs/en/config_reference.md has them all.",
+        *(f"# Changed: {note}." for note in notes),
         text,
     ]
     return "\n".join(lines)
@@ -335,8 +376,14 @@ def _tell(
         print(f"note: {remark}")
 
 
-def _tell_next(config: Path, recipe: _Recipe) -> None:
+def _tell_next(config: Path, recipe: _Recipe, num_train: int) -> None:
     named = shlex.quote(str(config))
+    tuned = f"{recipe.name.partition('_')[0]}_ucf101_videos"
+    if not recipe.pretrained and num_train < _CLIPS_OF_TRAINING and built_in(tuned):
+        print(
+            f"first: {recipe.name} starts from random weights, and {num_train} videos are few for that; "
+            f"--recipe {tuned} fine-tunes weights of Kinetics-400"
+        )
     if recipe.pretrained and not Path(recipe.pretrained).exists():
         advice = source_of_weights(recipe.pretrained) or "check MODEL.backbone.pretrained"
         print(f"first: {recipe.pretrained} is missing; {advice}")

@@ -1,7 +1,7 @@
 """A data set of one's own, from a folder or a list of videos: classes, a split, and what is wrong with it.
 
-A clip's side of the split follows from the seed and the name of its group alone, so it stays when other clips
-come or go. Clips of one group, such as pieces of one recording, are on one side.
+Each class is split by itself. When clips come or go, the others keep the side that earlier lists say, and
+classes keep their numbers. Clips of one group, such as pieces of one recording, are on one side.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 from collections import Counter, deque
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from paddlevideo_fast.decode import VIDEO_EXTENSIONS, Span, VideoReader, open_video
 from paddlevideo_fast.errors import VideoDecodeError
@@ -26,6 +26,7 @@ from paddlevideo_fast.preparation.run import ToolError
 SPLITS = {"train": "train", "training": "train", "val": "valid", "valid": "valid", "validation": "valid"}
 SPLITS["test"] = "valid"
 _FEW_CLIPS = 5
+_FEW_VALID = 3
 _NUM_NAMED = 5
 
 
@@ -216,33 +217,65 @@ def group_of(path: str, pattern: Optional[str]) -> str:
 
 
 def split(
-    clips: Sequence[Tuple[str, str]], valid_share: float, seed: int, pattern: Optional[str] = None
+    clips: Sequence[Tuple[str, str]],
+    valid_share: float,
+    seed: int,
+    pattern: Optional[str] = None,
+    known: Optional[Mapping[str, str]] = None,
 ) -> List[str]:
     """Says "train" or "valid" for each clip.
 
-    A group goes to validation where a hash of the seed and its name is below `valid_share`. A class that
-    would have no clip in validation gives its group with the lowest hash, a class that would have none in
-    training takes its group with the highest one back; a class of one group is for training.
+    Of each class, whole groups go to validation, in the order of a hash of the seed and their names, as long
+    as that brings the class nearer to `valid_share` of its clips, and at least one. At least one group of a
+    class is for training.
 
     Args:
         clips: path, relative to the data set, and class of each clip.
-        valid_share: share of the groups that goes to validation.
+        valid_share: share of the clips of each class that goes to validation.
         seed: of the split.
         pattern: regular expression that finds the group in a path; None: each clip is a group of its own.
+        known: path → side of clips that were split before; they and their groups keep it.
     """
     groups = [group_of(path, pattern) for path, _ in clips]
-    places = {group: _place(group, seed) for group in groups}
-    chosen = {group for group, place in places.items() if place < valid_share}
-    by_class: Dict[str, Set[str]] = {}
+    sides: Dict[str, str] = {}
+    for (path, _), group in zip(clips, groups):
+        if known and path in known:
+            sides.setdefault(group, known[path])
+    by_class: Dict[str, Counter] = {}
     for (_, label), group in zip(clips, groups):
-        by_class.setdefault(label, set()).add(group)
-    for of_class in by_class.values():
-        if valid_share and len(of_class) > 1 and not of_class & chosen:
-            chosen.add(min(of_class, key=places.__getitem__))
-    for of_class in by_class.values():
-        if of_class <= chosen:
-            chosen.discard(max(of_class, key=places.__getitem__))
-    return ["valid" if group in chosen else "train" for group in groups]
+        by_class.setdefault(label, Counter())[group] += 1
+    for sizes in by_class.values():
+        wanted = valid_share * sum(sizes.values())
+        done = sum(size for group, size in sizes.items() if sides.get(group) == "valid")
+        for group in sorted(sizes.keys() - sides.keys(), key=lambda group: _place(group, seed)):
+            others = sizes.keys() - {group}
+            keeps_one = any(sides.get(other, "train") == "train" for other in others)
+            is_nearer = abs(done + sizes[group] - wanted) < abs(done - wanted)
+            if wanted and keeps_one and (is_nearer or not done):
+                sides[group] = "valid"
+                done += sizes[group]
+    return [sides.get(group, "train") for group in groups]
+
+
+def earlier_sides(folder: Path) -> Dict[str, str]:
+    """Path → side of the clips that the lists of an earlier run name; empty where there are none."""
+    lists = [(side, file) for side in ("train", "valid") for file in sorted(folder.glob(f"{side}.*"))]
+    return {row.path: side for side, file in lists for row in list_rows(str(file))}
+
+
+def keep_numbers(source: Source, earlier: Sequence[str]) -> None:
+    """Gives the classes of an earlier run their numbers, and new classes the next ones; remarks say so."""
+    earlier = list(dict.fromkeys(earlier))  # a new name in an old line leaves a second line
+    new = [name for name in source.classes if name not in earlier]
+    gone = sorted(set(earlier) - set(source.classes))
+    source.classes = [*earlier, *new]
+    if new:
+        source.remarks.append(f"new classes, numbered from {len(earlier)} on: {_some(new)}")
+    if gone:
+        source.remarks.append(
+            f"classes without videos, which keep their numbers: {_some(gone)}; if one was renamed, write "
+            "its new name in its line of classes.txt and run this again"
+        )
 
 
 def _place(group: str, seed: int) -> float:
@@ -320,6 +353,9 @@ def warnings_of(
     untested = [printable(name) for name in classes if not counts["valid"][name]]
     if untested and any(counts["valid"].values()):
         found.append(f"classes without a clip in validation: {_some(untested)}")
+    little = [printable(name) for name in classes if 0 < counts["valid"][name] < _FEW_VALID]
+    if little:
+        found.append(f"classes with fewer than {_FEW_VALID} clips in validation: {_some(little)}")
     sizes = [counts["train"][name] for name in classes if counts["train"][name]]
     if sizes and max(sizes) >= 10 * min(sizes):
         found.append(f"the largest class has {max(sizes)} clips for training, the smallest {min(sizes)}")

@@ -97,6 +97,7 @@ def test_the_config_trains_from_another_folder(run, folder, tmp_path, monkeypatc
     options = [
         "epochs=1",
         "OPTIMIZER.learning_rate.max_epoch=1",
+        "OPTIMIZER.learning_rate.warmup_epochs=0",
         "DATASET.num_workers=0",
         "use_visualdl=false",
     ]
@@ -118,7 +119,7 @@ def test_a_second_run_keeps_the_config_and_the_sides(run, folder, tmp_path, vide
         assert [line for line in lines if line not in after[side]] == []
     assert sum(map(len, after.values())) == sum(map(len, before.values())) + len(videos[20:])
     assert load_config(str(config))["seed"] == 7
-    assert "is kept as it is" in capfd.readouterr().out
+    assert "config.yaml is kept" in capfd.readouterr().out
 
 
 def test_folders_that_are_a_split(run, videos, tmp_path):
@@ -167,7 +168,9 @@ def test_the_split_is_near_its_share_and_reaches_every_class(share):
     clips = [(f"{label}/{number}.mp4", label) for label in "abcdef" for number in range(200)]
     clips += [("g/1.mp4", "g"), ("h/1.mp4", "h"), ("h/2.mp4", "h")]
     sides = split(clips, share, seed=3)
-    assert abs(sides.count("valid") / len(clips) - share) < 0.05
+    for label in "abcdef":
+        of_class = [side for (_, own), side in zip(clips, sides) if own == label]
+        assert of_class.count("valid") == share * 200
     of = {label: {side for (_, own), side in zip(clips, sides) if own == label} for label in "abcdefgh"}
     assert of.pop("g") == {"train"}  # one clip is for training
     assert all(sides == {"train", "valid"} for sides in of.values())
@@ -175,13 +178,67 @@ def test_the_split_is_near_its_share_and_reaches_every_class(share):
     assert split(clips, 0.0, seed=3) == ["train"] * len(clips)
 
 
+def test_known_clips_keep_their_side():
+    clips = [(f"{label}/{number}.mp4", label) for label in "ab" for number in range(10)]
+    known = {f"a/{number}.mp4": "valid" if number in (4, 7) else "train" for number in range(8)}
+    sides = dict(zip((path for path, _ in clips), split(clips, 0.2, seed=0, known=known)))
+    assert {path: sides[path] for path in known} == known
+    assert [sides["a/8.mp4"], sides["a/9.mp4"]] == ["train", "train"], "two of ten are for validation already"
+    assert list(sides.values()).count("valid") == 4
+
+
+def test_a_class_keeps_its_number(run, folder, tmp_path, videos, capfd):
+    """Labels that are sorted anew give the weights of an earlier training other meanings."""
+    run(folder, "--output", "my_set")
+    shutil.move(folder / "turn left", folder / "turn")
+    (folder / "about").mkdir()
+    shutil.copy(videos[0], folder / "about")
+    capfd.readouterr()
+    run(folder, "--output", "my_set")
+    told = capfd.readouterr().out
+    names = tmp_path / "my_set" / "classes.txt"
+    assert names.read_text("utf-8").split("\n") == ["turn left", "打球", "about", "turn", ""]
+
+    def labels():
+        sides = lists(tmp_path / "my_set").values()
+        return {Path(path).parts[0]: int(label) for side in sides for path, label in side}
+
+    assert labels() == {"打球": 1, "about": 2, "turn": 3}
+    assert load_config(str(tmp_path / "my_set/config.yaml"))["MODEL"]["head"]["num_classes"] == 4
+    for text in (
+        "new classes, numbered from 2 on: about, turn",
+        "classes without videos, which keep their numbers: turn left",
+        "MODEL.head.num_classes is now 4, not 2",
+    ):
+        assert text in told
+    names.write_text(names.read_text("utf-8").replace("turn left", "turn"), "utf-8")
+    run(folder, "--output", "my_set")
+    assert labels() == {"打球": 1, "about": 2, "turn": 0}
+
+
+def test_the_learning_rate_fits_the_batch(run, folder, tmp_path, capfd):
+    """The recipe's 0.1 is for updates of 64 clips, and its 34 epochs of warm-up are of 196."""
+    run(folder, "--output", "my_set", "--recipe", "slowfast_8x8")
+    path = tmp_path / "my_set" / "config.yaml"
+    config = load_config(str(path))
+    rate = config["OPTIMIZER"]["learning_rate"]
+    assert (config["epochs"], rate["max_epoch"], rate["warmup_epochs"]) == (60, 60, 10.41)
+    assert (config["DATASET"]["batch_size"], config["OPTIMIZER"]["base_batch_size"]) == (4, 64)
+    text = path.read_text("utf-8")
+    assert "# Changed: 10.41 epochs of warm-up, and 34 in the recipe." in text
+    assert "is for updates of 64 clips" in text
+    assert "in one process, batches of 4 take 0.0625 times it" in text
+    assert "--recipe slowfast_ucf101_videos fine-tunes weights of Kinetics-400" in capfd.readouterr().out
+
+
 def test_what_may_spoil_a_training_is_told():
-    counts = {"train": Counter(a=100, b=3), "valid": Counter(a=20)}
+    counts = {"train": Counter(a=100, b=3, c=9), "valid": Counter(a=20, c=2)}
     probes = [Probe(6, 0.2, (4, 4)), Probe(90, 3.0, (4, 4))]
     told = "\n".join(new_set.warnings_of(counts, probes, 8, ["x.mp4"]))
     for text in (
         "classes with fewer than 5 clips: b (3)",
         "classes without a clip in validation: b",
+        "classes with fewer than 3 clips in validation: c",
         "the largest class has 100 clips for training, the smallest 3",
         "1 of 2 videos are shorter than a clip, 8 frames",
         "the lists overlap, these files are named twice: x.mp4",

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from paddlevideo_fast.assembly.parts import scaled
 from paddlevideo_fast.assembly.plan import plan_phases
 from paddlevideo_fast.config import RunSpec, build, load_config
 from paddlevideo_fast.errors import ConfigError
@@ -175,3 +176,36 @@ def test_the_large_batch_recipe_grows_with_the_clips_of_an_update():
     assert config["OPTIMIZER"]["decay_bn_bias"] is False
     pipeline = build_pipeline(config["PIPELINE"]["test"])
     assert (pipeline.sample.num_clips, pipeline.crop_size) == (10, 256)
+
+
+# PaddleVideo does not say for how many processes their rates are.
+_UNKNOWN_BATCH = ("pptsm", "pptsn", "movinet")
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_a_recipe_says_for_how_many_clips_its_rate_is(path):
+    config = load_config(path)
+    accumulated = config.get("GRADIENT_ACCUMULATION", {}).get("global_batch_size")
+    if "recognition" in path.parts and not path.stem.startswith(_UNKNOWN_BATCH):
+        assert config["OPTIMIZER"].get("base_batch_size") or accumulated
+
+
+@pytest.mark.parametrize(
+    ("name", "world_size", "level", "text"),
+    [
+        ("tsm_k400_videos", 8, None, ""),
+        ("tsm_k400_videos", 4, "INFO", "times 0.5: updates are of 64 clips, and the recipe is for 128"),
+        ("tsm_k400_videos", 1, "WARNING", "of 16 clips, and the recipe is for 128; GRADIENT_ACC"),
+        ("tsm_k400_videos", 32, "WARNING", "learning rate times 4: updates are of 512 clips"),
+        ("slowfast_8x8", 32, "INFO", "learning rate times 4: updates are of 256 clips"),  # it has a warm-up
+        ("slowfast_8x8", 1, "WARNING", "of 8 clips, and the recipe is for 64"),
+    ],
+)
+def test_a_batch_far_from_the_recipes_is_said(name, world_size, level, text, caplog):
+    spec = RunSpec.of(load_config(name))
+    curve = build(LEARNING_RATES, spec.optimizer["learning_rate"])
+    factor = spec.clips_of_update(world_size) / spec.optimizer["base_batch_size"]
+    with caplog.at_level("INFO"):
+        assert scaled(spec, curve, world_size).at(50) == factor * curve.at(50)
+    assert [record.levelname for record in caplog.records] == [level] * bool(level)
+    assert text in caplog.text

@@ -65,7 +65,7 @@ def test_the_mean_of_the_last_checkpoints_is_numpys(made, capfd):
     for name, value in expected.items():
         if not is_statistic(name):
             np.testing.assert_array_equal(found[name], value, err_msg=name)
-    facts = json.loads((made / "out/tiny_average_report.json").read_text())
+    facts = json.loads((made / "out/tiny_average_last2_report.json").read_text())
     assert facts["averaged"] == [str(path) for path in checkpoints(made, 2, 3)]
     assert [Path(each["weights"]).name for each in facts["before"]] == [
         "tiny_epoch_00002.pdparams",
