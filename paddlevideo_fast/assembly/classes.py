@@ -11,10 +11,8 @@ from typing import List, Optional
 
 from paddlevideo_fast.config import RunSpec
 from paddlevideo_fast.files import write_text_whole
-from paddlevideo_fast.loader import read_class_names
-from paddlevideo_fast.modeling import ClassNames
-
-_BESIDE = "class_names.txt"
+from paddlevideo_fast.loader import NAMES_FILE, check_classes, names_beside, read_class_names
+from paddlevideo_fast.modeling import ClassNames, classes_of
 
 
 def class_names(spec: RunSpec) -> ClassNames:
@@ -25,15 +23,24 @@ def class_names(spec: RunSpec) -> ClassNames:
             return None
         return read_class_names(spec.data.class_names, num_classes, "DATASET.class_names")
 
-    def of_file(weights: str, num_classes: int) -> Optional[List[str]]:
-        path = Path(weights).parent / _BESIDE
-        return read_class_names(path, num_classes, f"classes of {weights}:") if path.exists() else None
+    return ClassNames(of_network, names_beside)
 
-    return ClassNames(of_network, of_file)
+
+def check_class_names(spec: RunSpec, weights: str) -> None:
+    """Checks that DATASET.class_names are the names with which weights or a checkpoint were trained.
+
+    Raises:
+        AnnotationError: a number means another class; see `check_classes`.
+    """
+    names = class_names(spec).of_network(classes_of(spec.model) or 0)
+    earlier = names and names_beside(weights)
+    if names and earlier:
+        place = f"{spec.config.where('DATASET.class_names')}  DATASET.class_names={spec.data.class_names}"
+        check_classes(names, earlier, place, weights)
 
 
 def save_class_names(spec: RunSpec, num_classes: int, folder: Path) -> None:
     """Writes the names that DATASET.class_names gives beside the weights."""
     names = class_names(spec).of_network(num_classes)
     if names is not None:
-        write_text_whole(folder / _BESIDE, "".join(f"{name}\n" for name in names))
+        write_text_whole(folder / NAMES_FILE, "".join(f"{name}\n" for name in names))

@@ -16,7 +16,7 @@ from paddlevideo_fast.assembly.callbacks import (
     make_naming,
     reported_run,
 )
-from paddlevideo_fast.assembly.classes import class_names, save_class_names
+from paddlevideo_fast.assembly.classes import check_class_names, class_names, save_class_names
 from paddlevideo_fast.assembly.consistency import check_features, check_sections, check_selection
 from paddlevideo_fast.assembly.data import data_identity, make_split
 from paddlevideo_fast.assembly.environment import (
@@ -97,6 +97,9 @@ def _train(
 
     distribution.gather_from(take_output)
     checkpoint = checkpoint_to_resume(store, run.resume, run.resume_epoch, distribution)
+    if checkpoint is not None:
+        prefix = checkpoint.prefix
+        distribution.gather_from(lambda: check_class_names(spec, f"{prefix}.pdparams"))
     load_pretrained = not (checkpoint or run.weights)
     parts = training_parts(plan, store.folder, load_pretrained, distribution)
     if run.weights and checkpoint is None:
@@ -181,6 +184,7 @@ def _test(
     model = build_model(spec.model, load_pretrained=False)
     take_network_layout(model)
     logger.info(load_weights(model, weights, strict=True).summary())
+    check_class_names(spec, weights)
     split = make_split(spec, "test", model.layout, distribution, store.folder)
     metric = make_metric(spec)
     with contextlib.closing(split.loader):

@@ -34,10 +34,18 @@ from paddlevideo_fast.deploy.program import (
     open_program,
     require_unicode,
 )
-from paddlevideo_fast.deploy.recipe import FREE, ProgramSettings, Recipe, Split, read_recipe, recipe_of
+from paddlevideo_fast.deploy.recipe import (
+    FREE,
+    ProgramSettings,
+    Recipe,
+    Split,
+    configured_names,
+    read_recipe,
+    recipe_of,
+)
 from paddlevideo_fast.errors import MissingExtraError, ProgramError
 from paddlevideo_fast.files import as_path
-from paddlevideo_fast.loader import ClipRequest, VideoRecord
+from paddlevideo_fast.loader import ClipRequest, VideoRecord, check_classes, names_beside
 from paddlevideo_fast.loader.request import Middle
 from paddlevideo_fast.locks import only_writer
 from paddlevideo_fast.log import get_logger
@@ -61,7 +69,8 @@ class ExportOptions:
         input_shape: [T, H, W] of its clips; -1 leaves an axis free; None: what the pipeline makes. The number
             of clips is always free.
         split: the split whose pipeline and views prediction follows.
-        class_names: file with the names of the classes, one a line.
+        class_names: file with the names of the classes, one a line; None: DATASET.class_names, or those
+            that the training left beside the weights.
         onnx_opset: write the program as ONNX, too, with this version of its operators or a later one.
         onnx_fp16: the ONNX program computes in 16 bits; its input and its logits stay as they are.
         paddlex: write the folder that PaddleX runs: files named "inference", and its settings file for ours.
@@ -137,6 +146,9 @@ def export_model(
         return ExportedFiles(*there)
     require_unicode(folder)
     recipe = recipe_of(cfg, options.split, options.input_dtype, options.class_names)
+    if options.class_names is None:
+        names = _names_of_training(cfg, os.fspath(weights), recipe.settings.num_classes)
+        recipe = recipe._replace(settings=replace(recipe.settings, class_names=names))
     name = name or (NAME if options.paddlex else recipe.settings.model_name)
     if name != Path(name).name or name == "..":
         raise ProgramError(f"{name!r} is no name of a file; give one without a folder as --save_name")
@@ -167,6 +179,15 @@ def export_model(
         except OSError as error:
             raise ProgramError(f"{folder}: cannot be written: {error}") from error
     return _files(folder / name, options)
+
+
+def _names_of_training(cfg: Config, weights: str, num_classes: int) -> Optional[List[str]]:
+    """The names of the classes by the config or the files beside the weights, which must agree."""
+    names, place = configured_names(cfg, num_classes)
+    beside = names_beside(weights)
+    if names and beside:
+        check_classes(names, beside, place, weights)
+    return names or beside
 
 
 def _export(

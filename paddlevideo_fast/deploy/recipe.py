@@ -15,7 +15,13 @@ from paddlevideo_fast.config.settings import settings_from
 from paddlevideo_fast.config.types import MAX_SIZE, Activation, NumViews, Range, Size, arguments_of
 from paddlevideo_fast.deploy.paddlex_form import from_paddlex_form
 from paddlevideo_fast.errors import ConfigError
-from paddlevideo_fast.loader import VideoRecord, build_decoder, build_pipeline, read_class_names
+from paddlevideo_fast.loader import (
+    VideoRecord,
+    build_decoder,
+    build_pipeline,
+    check_classes,
+    read_class_names,
+)
 from paddlevideo_fast.loader.dataset import ClipDataset, Decoder
 from paddlevideo_fast.modeling import activation_of
 from paddlevideo_fast.plugins import located
@@ -151,8 +157,22 @@ def recipe_in_place(path: Union[str, Path], cfg: Config) -> Recipe:
     if not Path(path).is_file():
         return recipe
     known = read_recipe(path, cfg.get("imports", ())).settings
+    names, place = configured_names(cfg, recipe.settings.num_classes)
+    if names and known.class_names:
+        check_classes(names, known.class_names, place, str(path))
     kept = {name: getattr(known, name) for name in _OF_EXPORT}
     return recipe._replace(settings=replace(recipe.settings, **kept))
+
+
+def configured_names(cfg: Config, num_classes: int) -> Tuple[Optional[List[str]], str]:
+    """The names that DATASET.class_names gives, or None, and where it stands.
+
+    Raises:
+        AnnotationError: see `read_class_names`.
+    """
+    file = (cfg.get("DATASET") or {}).get("class_names")
+    place = f"{cfg.where('DATASET.class_names')}  DATASET.class_names={file}"
+    return (read_class_names(file, num_classes, place) if file else None), place
 
 
 def recipe_of(

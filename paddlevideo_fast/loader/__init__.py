@@ -2,7 +2,14 @@
 
 from paddlevideo_fast.errors import LoaderError, TransformError
 from paddlevideo_fast.loader.ahead import PrefetchOptions
-from paddlevideo_fast.loader.annotations import VideoRecord, check_labels, read_class_names
+from paddlevideo_fast.loader.annotations import (
+    NAMES_FILE,
+    VideoRecord,
+    check_classes,
+    check_labels,
+    names_beside,
+    read_class_names,
+)
 from paddlevideo_fast.loader.batches import BatchShape, ClipBatchSampler
 from paddlevideo_fast.loader.build import build_dataset, build_decoder, build_loader, build_pipeline
 from paddlevideo_fast.loader.clip_loader import ClipLoader
@@ -47,5 +54,8 @@ __all__ = [
     "build_loader",
     "build_pipeline",
     "check_labels",
+    "NAMES_FILE",
+    "check_classes",
+    "names_beside",
     "read_class_names",
 ]

@@ -10,7 +10,9 @@ import pytest
 
 from paddlevideo_fast import assembly
 from paddlevideo_fast.cli import main, train
+from paddlevideo_fast.cli.commands import main as commands_main
 from paddlevideo_fast.config import load_config
+from paddlevideo_fast.deploy.recipe import read_recipe
 from paddlevideo_fast.engine import CheckpointStore, load_checkpoint
 from paddlevideo_fast.log import setup_logging
 
@@ -38,6 +40,37 @@ def test_a_test_beside_a_training_touches_no_file_of_it(run, out):
     before = {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()}
     assert run("--test", "-w", str(out / "tiny_best.pdparams")) == 0
     assert {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()} == before
+
+
+def test_classes_that_have_moved_are_refused(run, out, tiny_config, tmp_path, capfd):
+    """Labels that were sorted anew give weights a plausible accuracy on other classes."""
+    for name, order in {"old": "left right up down", "new": "down left right up"}.items():
+        (tmp_path / f"{name}.txt").write_text(order.replace(" ", "\n"))
+    old, new = (f"DATASET.class_names={tmp_path / name}.txt" for name in ("old", "new"))
+    assert run("-o", "epochs=1", "-o", old) == 0
+    weights, beside = out / "tiny_best.pdparams", out / "class_names.txt"
+    export = ["export", "-c", tiny_config, "-p", weights, "-o", tmp_path / "program", "--save_name", "net"]
+    predict = ["predict", "-i", tmp_path, "--model_file", tmp_path / "program" / "net"]
+
+    def commands(names):
+        yield ["-c", tiny_config, "--test", "-w", weights, "-o", names]
+        yield ["-c", tiny_config, "-o", "resume=auto", "-o", "epochs=1", "-o", names]
+        yield [*export, "--override", names]
+
+    for words in commands(old):
+        assert commands_main([str(word) for word in words]) == 0
+    recipe = read_recipe(tmp_path / "program" / "net.yaml")
+    assert recipe.settings.class_names == ["left", "right", "up", "down"]
+    capfd.readouterr()
+    for words in [*commands(new), [*predict, "-c", tiny_config, "-o", new]]:
+        assert commands_main([str(word) for word in words]) == 2, words
+        said = "".join(capfd.readouterr())
+        assert "the classes are not those of " in said
+        assert "class 0 was 'left' and is 'down'; class 1 was 'right' and is 'left'" in said
+        assert ", and 1 more" in said
+    assert beside.read_text() == "left\nright\nup\ndown\n"
+    assert commands_main([*map(str, export)]) == 0  # by the names beside the weights
+    assert read_recipe(tmp_path / "program" / "net.yaml").settings.class_names[0] == "left"
 
 
 def test_the_log_of_a_run_has_no_lines_of_the_next(tiny_config, out):
