@@ -9,6 +9,7 @@ Example:
 from __future__ import annotations
 
 import argparse
+import sys
 from typing import List, Optional, Sequence
 
 from paddlevideo_fast.cli.command import (
@@ -71,7 +72,11 @@ def build_parser() -> argparse.ArgumentParser:
 def parse_args(argv: Optional[Sequence[str]]) -> argparse.Namespace:
     """The command line, with the rules between its flags."""
     parser = build_parser()
-    args = parser.parse_args(argv)
+    words = list(sys.argv[1:] if argv is None else argv)
+    for at, word in enumerate(words[1:], 1):
+        if words[at - 1] == "--input_shape" and word.startswith("-1"):  # argparse takes it for a flag
+            words[at - 1 : at + 1] = ["", f"--input_shape={word}"]
+    args = parser.parse_args([word for word in words if word])
     for name in ("opset_version", "fp16"):
         if getattr(args, name) and not args.onnx:
             parser.error(f"--{name}: has no effect without --onnx")

@@ -36,6 +36,8 @@ WhenSlow = Literal["drop", "wait"]
 
 _STDIN = 0
 _ENDED = "the stream has ended"
+_NUM_LOOKED_AT = 8  # bytes
+_MP4_BOXES = (b"ftyp", b"moov", b"mdat", b"free", b"wide", b"skip")
 _JUMP_SEC = 10.0  # times that go back, or on by more, are those of a stream that began anew
 _LONGEST_PAUSE_SEC = 30.0
 
@@ -141,7 +143,7 @@ class LiveSource:
         Raises:
             VideoDecodeError: it cannot be opened, or has no video.
         """
-        threading.Thread(target=self._run, name="live source", daemon=True).start()
+        threading.Thread(target=self._run_to_end, name="live source", daemon=True).start()
         self._wait_for(lambda: self._is_open)
         return self
 
@@ -161,6 +163,13 @@ class LiveSource:
         """Time of the newest frame."""
         with self._changed:
             return self._newest_sec
+
+    @property
+    def end_sec(self) -> float:
+        """Time at which the newest frame ends, which is taken to last as long as the one before."""
+        with self._changed:
+            last = [frame.time_sec for frame in self._frames][-2:]
+            return self._newest_sec + (last[1] - last[0] if len(last) == 2 else 1e-3)
 
     def wait_until(self, time_sec: float) -> bool:
         """Waits for a frame at `time_sec` or later; False: the source has ended before.
@@ -214,6 +223,13 @@ class LiveSource:
             f"{self.num_restarts} new beginnings"
         )
 
+    def _run_to_end(self) -> None:
+        """As `_run`; whoever waits for frames hears of any error."""
+        try:
+            self._run()
+        except Exception as error:
+            self._end(VideoDecodeError(self.name, f"{type(error).__name__}: {error}"))
+
     def _run(self) -> None:
         try:
             container = self._open()
@@ -233,7 +249,7 @@ class LiveSource:
                         if self._stopped:
                             return
                 cause = _ENDED
-            except (av.error.FFmpegError, OSError, ValueError) as error:
+            except (av.error.FFmpegError, OSError, ValueError, IndexError) as error:
                 cause = getattr(error, "strerror", None) or str(error)
             num_failures = 0 if self.num_frames > before else num_failures + 1
             reopened, cause, num_failures = self._reopen(num_failures, cause)
@@ -267,13 +283,14 @@ class LiveSource:
         return None, cause, num_failures
 
     def _open(self) -> Any:
-        source: Any = _StandardInput() if self.address == PIPE else self.address
+        stdin = _StandardInput() if self.address == PIPE else None
+        source: Any = stdin or self.address
         timeout = None if self._ends else (30.0, max(2 * self.stall_sec, 10.0))
         try:
             container = av.open(source, format=self._format, options=self._options, timeout=timeout)
-        except (av.error.FFmpegError, OSError, ValueError) as error:
+        except (av.error.FFmpegError, OSError, ValueError, IndexError) as error:
             cause = getattr(error, "strerror", None) or str(error)
-            raise VideoDecodeError(self.name, cause) from error
+            raise VideoDecodeError(self.name, stdin.why_not(cause) if stdin else cause) from error
         if not container.streams.video:
             container.close()
             raise VideoDecodeError(self.name, "has no video")
@@ -329,8 +346,25 @@ class _StandardInput:
     It takes no lock of Python's, which a thread that waits for input would hold at the end of the process.
     """
 
+    def __init__(self) -> None:
+        self._begin = b""
+
     def read(self, num_bytes: int) -> bytes:
-        return os.read(_STDIN, num_bytes)
+        data = os.read(_STDIN, num_bytes)
+        if len(self._begin) < _NUM_LOOKED_AT:
+            self._begin += data[:_NUM_LOOKED_AT]
+        return data
+
+    def why_not(self, cause: str) -> str:
+        """Why libav opens no video here, where its own cause does not say it."""
+        if not self._begin:
+            return "the input is empty"
+        if self._begin[4:8] in _MP4_BOXES:
+            return (
+                "an MP4 or MOV is read from its end, and a pipe cannot go back: give the file's path, or send MPEG-TS "
+                "or Matroska"
+            )
+        return f"is no video that libav knows: {cause}"
 
 
 def _usual_options(address: str) -> Dict[str, str]:

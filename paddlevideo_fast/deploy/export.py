@@ -168,6 +168,7 @@ def export_model(
     with only_writer(folder, name, given_by="--output_path"), computing_on("cpu") as device:
         model = _trained(cfg, weights, options)
         _check_free_axes(model, shape)
+        recipe = _with_own_frames(model, recipe, made)
         try:
             with tempfile.TemporaryDirectory(prefix=".export.", dir=folder) as temporary:
                 files = _files(Path(temporary) / name, options)
@@ -322,6 +323,18 @@ def _check_free_axes(model: nn.Layer, shape: Sequence[int]) -> None:
             f"input_shape: a program of {type(backbone).__name__} is for clips of one size; give T, H and W "
             "numbers (the number of clips is free)"
         )
+
+
+def _with_own_frames(model: nn.Layer, recipe: Recipe, made: Sequence[int]) -> Recipe:
+    """The recipe with a number of frames where the network mixes the frames of a clip, and T was to be free."""
+    settings = recipe.settings
+    num_frames, *size = settings.input_shape
+    if num_frames != FREE or getattr(model.backbone, "num_seg", None) is None:
+        return recipe
+    logger.info(
+        "T is %d: the network mixes the frames of a clip, and other numbers give other scores", made[0]
+    )
+    return recipe._replace(settings=replace(settings, input_shape=[made[0], *size]))
 
 
 def _write(network: _Exported, file: Path, shape: Sequence[int], settings: ProgramSettings) -> None:

@@ -12,6 +12,8 @@ from paddlevideo_fast.deploy.predictor import Predictor
 from paddlevideo_fast.errors import VideoDecodeError
 from paddlevideo_fast.names import printable
 
+_ROUNDING_SEC = 1e-6  # of sums of times
+
 
 @dataclass(frozen=True)
 class LivePrediction:
@@ -74,7 +76,7 @@ def predict_live(predictor: Predictor, source: LiveSource, windowing: Windowing)
     start_sec, num_skipped, predicted_sec = 0.0, 0, 0.0
 
     def predict(start_sec: float, end_sec: float) -> Iterator[LivePrediction]:
-        window = source.take(start_sec, end_sec)
+        window = source.take(start_sec - _ROUNDING_SEC, end_sec - _ROUNDING_SEC)
         if window is not None:
             found = _predicted(predictor, window)
             delay_sec = time.monotonic() - window.shown[-1].arrived
@@ -96,7 +98,7 @@ def predict_live(predictor: Predictor, source: LiveSource, windowing: Windowing)
         predicted_sec = start_sec + length_sec
         yield from predict(start_sec, predicted_sec)
         start_sec += stride_sec
-    end_sec = source.newest_sec + 1e-3
+    end_sec = source.end_sec
     if source.newest_sec >= predicted_sec:  # frames that no window has had
         yield from predict(max(end_sec - length_sec, source.begin_sec), end_sec)
 

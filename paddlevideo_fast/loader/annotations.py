@@ -336,8 +336,8 @@ def check_classes(names: Sequence[str], earlier: Sequence[str], where: str, of: 
     if moved:
         more = f", and {len(moved) - _NUM_MOVED} more" if len(moved) > _NUM_MOVED else ""
         raise AnnotationError(
-            f"{where}: the classes are not those of {of}: {'; '.join(moved[:_NUM_MOVED])}{more}. Give the names in "
-            "the order of that training, or train anew; names that were only rewritten, change there, too"
+            f"{where}: the classes are not those of {of}: {'; '.join(moved[:_NUM_MOVED])}{more}. Give the "
+            "names in the order of that training, or train anew; names that were only rewritten, change there, too"
         )
 
 

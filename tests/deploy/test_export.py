@@ -59,7 +59,8 @@ def test_free_axes_take_other_shapes(trained, tmp_path):
     run = trained("tsm")
     options = ExportOptions(input_shape=[-1, -1, -1])
     files = export_model(run.cfg, run.weights, tmp_path, options=options)
-    clips = np.random.default_rng(6).standard_normal((1, 16, 3, 48, 64)).astype("float32")
+    assert read_recipe(files.settings).settings.input_shape == [8, -1, -1], "the network mixes its 8 frames"
+    clips = np.random.default_rng(6).standard_normal((1, 8, 3, 48, 64)).astype("float32")
     assert close(open_program(files.program, files.params).run(clips), logits_of(run.model, clips))
     slowfast = trained("slowfast")
     with pytest.raises(ProgramError, match="give T a number"):

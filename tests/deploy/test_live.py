@@ -92,6 +92,7 @@ def test_windows_of_a_pipe_hold_their_frames(pipe, stride_sec, starts):
     assert len(found) == len(starts) + 1
     for result, start in zip(found, [*starts, 75]):  # the last one ends with the stream
         assert np.abs(np.array(result.prediction) - np.arange(start, start + 25)).max() <= 1
+    assert (found[-1].start_sec, found[-1].end_sec) == pytest.approx((3.0, 4.0))
     assert source.num_dropped == source.num_restarts == source.num_corrupt == 0
 
 
@@ -183,6 +184,48 @@ def test_a_source_that_cannot_be_opened_is_one_error(address, told):
         pass
     assert "secret" not in str(caught.value)
     assert len(str(caught.value).splitlines()) == 1
+
+
+def test_any_error_of_the_source_reaches_who_waits(pipe, monkeypatch):
+    """An IndexError of libav once left the reader waiting for ever."""
+
+    def broken(self, container):
+        raise IndexError("of libav")
+        yield
+
+    monkeypatch.setattr(LiveSource, "_pictures", broken)
+    with (
+        fed(pipe, stream(5)),
+        LiveSource(str(pipe), 1.0) as source,
+        pytest.raises(VideoDecodeError, match="of libav"),
+    ):
+        source.wait_until(10.0)
+    monkeypatch.setattr(LiveSource, "_run", lambda self: 1 // 0)
+    with pytest.raises(VideoDecodeError, match="ZeroDivisionError"), LiveSource("tcp://x", 1.0):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        (b"", "the input is empty"),
+        ("mp4", "an MP4 or MOV is read from its end, and a pipe cannot go back"),
+        (b"noise " * 4000, "is no video that libav knows"),
+    ],
+    ids=["empty", "mp4", "noise"],
+)
+def test_what_the_standard_input_lacks(data, told, make_clip, tmp_path):
+    if data == "mp4":
+        data = make_clip(tmp_path / "clip.mp4", 8).read_bytes()[
+            :3000
+        ]  # what is behind the pictures is missing
+    script = (
+        "from paddlevideo_fast.decode.live import LiveSource\n"
+        "try: LiveSource('-', 1.0).__enter__()\n"
+        "except Exception as error: print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, input=data, capture_output=True)
+    assert told in done.stdout.decode()
 
 
 def test_what_is_live(tmp_path, pipe, monkeypatch):
