@@ -361,8 +361,8 @@ class _StandardInput:
             return "the input is empty"
         if self._begin[4:8] in _MP4_BOXES:
             return (
-                "an MP4 or MOV is read from its end, and a pipe cannot go back: give the file's path, or send MPEG-TS "
-                "or Matroska"
+                "an MP4 or MOV is read from its end, and a pipe cannot go back: give the file's path, or "
+                "send MPEG-TS or Matroska"
             )
         return f"is no video that libav knows: {cause}"
 

@@ -326,15 +326,13 @@ def _check_free_axes(model: nn.Layer, shape: Sequence[int]) -> None:
 
 
 def _with_own_frames(model: nn.Layer, recipe: Recipe, made: Sequence[int]) -> Recipe:
-    """The recipe with a number of frames where the network mixes the frames of a clip, and T was to be free."""
+    """The recipe with a number in place of a free T, where the network mixes the frames of a clip."""
     settings = recipe.settings
-    num_frames, *size = settings.input_shape
+    num_frames, height, width = settings.input_shape
     if num_frames != FREE or getattr(model.backbone, "num_seg", None) is None:
         return recipe
-    logger.info(
-        "T is %d: the network mixes the frames of a clip, and other numbers give other scores", made[0]
-    )
-    return recipe._replace(settings=replace(settings, input_shape=[made[0], *size]))
+    logger.info("T is %d: the network mixes the frames of a clip, and others give other scores", made[0])
+    return recipe._replace(settings=replace(settings, input_shape=(made[0], height, width)))
 
 
 def _write(network: _Exported, file: Path, shape: Sequence[int], settings: ProgramSettings) -> None:

@@ -20,7 +20,7 @@ from paddlevideo_fast.decode import Span
 from paddlevideo_fast.decode.frames import DEFAULT_SUFFIX, is_frame_format
 from paddlevideo_fast.errors import AnnotationError, PaddleVideoFastError, cause_of, shown
 from paddlevideo_fast.files import read_names, whence
-from paddlevideo_fast.loader.tables import Row, is_table, read_rows
+from paddlevideo_fast.loader.tables import Row, is_table, raise_all, read_rows
 from paddlevideo_fast.mirror import fetched
 from paddlevideo_fast.registry import did_you_mean
 from paddlevideo_fast.storage import exists, is_url, join
@@ -337,7 +337,8 @@ def check_classes(names: Sequence[str], earlier: Sequence[str], where: str, of: 
         more = f", and {len(moved) - _NUM_MOVED} more" if len(moved) > _NUM_MOVED else ""
         raise AnnotationError(
             f"{where}: the classes are not those of {of}: {'; '.join(moved[:_NUM_MOVED])}{more}. Give the "
-            "names in the order of that training, or train anew; names that were only rewritten, change there, too"
+            "names in the order of that training, or train anew; names that were only rewritten, change "
+            "there, too"
         )
 
 
@@ -354,30 +355,34 @@ def list_rows(
             path is its label only where it is a number.
 
     Raises:
-        AnnotationError: the list is missing or malformed.
+        AnnotationError: the list is missing, or lines are malformed; all of them are named.
     """
     lines = _lines(file_path)
     if is_table(file_path):
         yield from read_rows(file_path, lines, labelled)
         return
+    problems: List[str] = []
     for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        fields = _fields(line, num_fields)
-        if not labelled:
-            numbers = fields[1:] if all(text.lstrip("-").isdecimal() for text in fields[1:]) else []
-            if len(numbers) < num_fields - 1:  # the label is missing
-                expected, fields = (
-                    expected.replace(" label", " [label]"),
-                    [*_fields(line, num_fields - 1), "0"],
-                )
-        if len(fields) != num_fields:
-            raise AnnotationError(f"{file_path}:{number}: expected '{expected}', found {shown(line.strip())}")
-        count = None
-        if num_fields == 3:
-            count = _integer(fields[1], "num_frames", 1, file_path, number)
-        label = _integer(fields[-1], "label", 0, file_path, number)
-        yield Row(number, fields[0], (label,) if labelled else (), count)
+        if line.strip():
+            try:
+                yield _row(f"{file_path}:{number}", number, line, num_fields, expected, labelled)
+            except AnnotationError as error:
+                problems.append(str(error))
+    raise_all(problems)
+
+
+def _row(where: str, number: int, line: str, num_fields: int, expected: str, labelled: bool) -> Row:
+    """The entry of a line that has no named fields; see `list_rows`."""
+    fields = _fields(line, num_fields)
+    if not labelled:
+        numbers = fields[1:] if all(text.lstrip("-").isdecimal() for text in fields[1:]) else []
+        if len(numbers) < num_fields - 1:  # the label is missing
+            expected, fields = expected.replace(" label", " [label]"), [*_fields(line, num_fields - 1), "0"]
+    if len(fields) != num_fields:
+        raise AnnotationError(f"{where}: expected '{expected}', found {shown(line.strip())}")
+    count = _integer(fields[1], f"{where}: num_frames is", 1) if num_fields == 3 else None
+    label = _integer(fields[-1], f"{where}: label is", 0)
+    return Row(number, fields[0], (label,) if labelled else (), count)
 
 
 def _lines(file_path: str) -> List[str]:
@@ -396,8 +401,7 @@ def _fields(line: str, count: int) -> List[str]:
     return line.strip().rsplit(None, count - 1)
 
 
-def _integer(text: str, name: str, least: int, file_path: str, line: int) -> int:
-    where = f"{file_path}:{line}: {name} is"
+def _integer(text: str, where: str, least: int) -> int:
     if len(text) > _MAX_DIGITS:
         raise AnnotationError(f"{where} {shown(text)}, expected an integer of at most {_MAX_DIGITS} digits")
     try:

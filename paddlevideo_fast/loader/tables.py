@@ -34,6 +34,7 @@ FIELDS = (
 TABLES = (".jsonl", ".csv")
 LARGEST = 10**9 - 1
 _BETWEEN_LABELS = ";"  # in a cell
+_NUM_PROBLEMS = 20  # of a list in one message
 
 
 class Row(NamedTuple):
@@ -67,11 +68,24 @@ def read_rows(file_path: str, lines: Sequence[str], labelled: bool = True) -> It
         labelled: False: entries need no label, and the rows have none.
 
     Raises:
-        AnnotationError: names file and line of what is wrong.
+        AnnotationError: names file and line of all that is wrong.
     """
     objects = _csv_objects if file_path.lower().endswith(".csv") else _json_objects
-    for line, fields in objects(file_path, lines, ("path", "label") if labelled else ("path",)):
-        yield _Fields(f"{file_path}:{line}", fields).row(line, labelled)
+    problems: List[str] = []
+    for line, fields in objects(file_path, lines, ("path", "label") if labelled else ("path",), problems):
+        try:
+            yield _Fields(f"{file_path}:{line}", fields).row(line, labelled)
+        except AnnotationError as error:
+            problems.append(str(error))
+    raise_all(problems)
+
+
+def raise_all(problems: Sequence[str]) -> None:
+    """Raises an `AnnotationError` with the problems of a list, the first of them where they are many."""
+    if problems:
+        rest = len(problems) - _NUM_PROBLEMS
+        more = [f"... and {rest} more lines"] if rest > 0 else []
+        raise AnnotationError("\n  ".join([*problems[:_NUM_PROBLEMS], *more]))
 
 
 def json_line(row: Row) -> str:
@@ -105,25 +119,34 @@ def _is_unicode(text: str) -> bool:
 
 
 def _json_objects(
-    file_path: str, lines: Sequence[str], required: Sequence[str]
+    file_path: str, lines: Sequence[str], required: Sequence[str], problems: List[str]
 ) -> Iterator[Tuple[int, Mapping[str, Any]]]:
+    """Number and object of each line that is one; `problems` gets what is wrong with the others."""
     for line, text in enumerate(lines, start=1):
         if not text.strip():
             continue
-        where = f"{file_path}:{line}"
         try:
-            fields = json.loads(
-                text, object_pairs_hook=_unique, parse_constant=_no_constant, parse_int=_short_integer
-            )
-        except (ValueError, RecursionError) as error:
-            cause = getattr(error, "msg", None) or str(error)
-            raise AnnotationError(f"{where}: is no JSON object: {cause}") from None
-        if not isinstance(fields, dict):
-            raise AnnotationError(
-                f'{where}: expected an object such as {{"path": "a.mp4", "label": 0}}, found {shown(fields)}'
-            )
-        _check_names(where, fields, "key", required)
-        yield line, {name: value for name, value in fields.items() if value is not None}
+            fields = _json_object(f"{file_path}:{line}", text, required)
+        except AnnotationError as error:
+            problems.append(str(error))
+        else:
+            yield line, fields
+
+
+def _json_object(where: str, text: str, required: Sequence[str]) -> Dict[str, Any]:
+    try:
+        fields = json.loads(
+            text, object_pairs_hook=_unique, parse_constant=_no_constant, parse_int=_short_integer
+        )
+    except (ValueError, RecursionError) as error:
+        cause = getattr(error, "msg", None) or str(error)
+        raise AnnotationError(f"{where}: is no JSON object: {cause}") from None
+    if not isinstance(fields, dict):
+        raise AnnotationError(
+            f'{where}: expected an object such as {{"path": "a.mp4", "label": 0}}, found {shown(fields)}'
+        )
+    _check_names(where, fields, "key", required)
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _unique(pairs: Iterable[Tuple[str, Any]]) -> Dict[str, Any]:
@@ -146,7 +169,7 @@ def _short_integer(text: str) -> int:
 
 
 def _csv_objects(
-    file_path: str, lines: Sequence[str], required: Sequence[str]
+    file_path: str, lines: Sequence[str], required: Sequence[str], problems: List[str]
 ) -> Iterator[Tuple[int, Mapping[str, Any]]]:
     rows = csv.reader((f"{line}\n" for line in lines), strict=True)
     names: List[str] = []
@@ -169,10 +192,11 @@ def _csv_objects(
                 raise AnnotationError(f"{where}: has a column twice: {', '.join(names)}")
             continue
         if len(cells) != len(names):
-            raise AnnotationError(
+            problems.append(
                 f"{where}: has {len(cells)} cells, the header {len(names)} columns: put a text with commas "
                 'into "quotation marks"'
             )
+            continue
         yield line, {name: _from_cell(name, cell) for name, cell in zip(names, cells) if cell}
 
 

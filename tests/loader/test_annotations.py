@@ -259,3 +259,39 @@ def test_a_frame_list_may_lack_labels_where_none_are_needed(tmp_path):
         AnnotationError, match=r"some.list:1: expected 'folder num_frames \[label\]', found 'a'"
     ):
         read_frame_list(_list(tmp_path, "a\n"), labelled=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "found"),
+    [
+        (
+            "a.list",
+            "a.mp4 0\nb.mp4\nc.mp4 -1\nd.mp4 x\ne.mp4 1\n",
+            {2: "expected 'path", 3: "is -1", 4: "is 'x'"},
+        ),
+        (
+            "a.jsonl",
+            '{"path": "a", "label": 0}\n{"path"\n[]\n{"path": "a", "label": -1}\n',
+            {2: "no JSON", 3: "expected an object", 4: "label"},
+        ),
+        ("a.csv", "path,label\na,0\nb\nc,-1\n", {3: "has 1 cells", 4: "label"}),
+    ],
+)
+def test_all_malformed_lines_are_named(tmp_path, name, text, found):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(AnnotationError) as caught:
+        read_video_list(str(tmp_path / name))
+    lines = str(caught.value).split("\n  ")
+    assert len(lines) == len(found)
+    for line, (number, said) in zip(lines, found.items()):
+        assert line.startswith(f"{tmp_path / name}:{number}: ")
+        assert said in line
+
+
+def test_of_many_malformed_lines_the_first_are_named(tmp_path):
+    (tmp_path / "a.list").write_text("a.mp4\n" * 50)
+    with pytest.raises(AnnotationError) as caught:
+        read_video_list(str(tmp_path / "a.list"))
+    lines = str(caught.value).splitlines()
+    assert lines[-1] == "  ... and 30 more lines"
+    assert len(lines) == 21
