@@ -228,13 +228,16 @@ def _describe(trainer: Trainer, parts: TrainingParts, checkpoint: Optional[Check
             logger.info("nothing is left to train: %d of %d epochs are done", done, trainer.num_epochs)
     if parts.spec.config.get("MULTIGRID") and not run.multigrid:
         logger.info("MULTIGRID has no effect: add --multigrid to train in its schedule")
+    loader, num_clips = trainer.make_loader(trainer.phase_of(trainer.state.epoch)), len(parts.split.dataset)
+    num_batches = min(trainer.steps_in_epoch(loader) * trainer.accumulate_steps, len(loader))
+    num_taken = num_clips * num_batches // max(len(loader), 1)
     logger.info(
         "%s: %.2f M parameters, %d clips an epoch in %d batches, %d epochs, paddle %s on %s in %s, seed %d, "
         "to %s",
         run.model_name,
         count_parameters(trainer.model) / 1e6,
-        len(parts.split.dataset),
-        len(trainer.make_loader(trainer.phase_of(trainer.state.epoch))),
+        num_taken,
+        num_batches,
         trainer.num_epochs,
         paddle.__version__,
         paddle.device.get_device(),
@@ -243,6 +246,8 @@ def _describe(trainer: Trainer, parts: TrainingParts, checkpoint: Optional[Check
         run.output_dir,
     )
     dataset = parts.split.dataset
+    if num_taken < num_clips:
+        logger.info("max_iters: an epoch takes %d of the %d clips", num_taken, num_clips)
     if dataset.clips_per_video > 1:
         share = -(-len(dataset) // dataset.clips_per_video)
         text = "an epoch reads %d of the %d videos and makes %d clips of each"

@@ -8,6 +8,7 @@ neither wanted nor referred to never reach the decoder.
 from __future__ import annotations
 
 import os
+from bisect import bisect_left
 from functools import cached_property
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Set, Tuple, Union
 
@@ -493,7 +494,8 @@ class PyAVReader(VideoReader):
                 break  # damage
             yield self._convert(index, picture)
             expected += 1
-        yield from super()._iterate(expected, stop)
+        if expected < stop:
+            yield from (frame for _, frame in self._from_the_beginning(range(expected, stop)))
 
     def _decode(self, wanted: List[int]) -> Iterator[Tuple[int, np.ndarray]]:
         missing = set(wanted)
@@ -503,21 +505,25 @@ class PyAVReader(VideoReader):
         if missing:  # there is damage, or a key frame was no clean point to enter (intra refresh)
             yield from self._from_the_beginning(sorted(missing))
 
-    def _from_the_beginning(self, wanted: List[int]) -> Iterator[Tuple[int, np.ndarray]]:
-        """Frames, or the nearest that decode, out of decoding everything in sequence."""
+    def _from_the_beginning(self, wanted: Sequence[int]) -> Iterator[Tuple[int, np.ndarray]]:
+        """Frames, or the nearest that decode, in their order, out of decoding everything in sequence."""
         if self._sound is None:
             self._sound = sorted(index for index, _ in self._search(range(self.num_frames), skips=False))
         stands_for: Dict[int, List[int]] = {}
+        missing: Optional[int] = None
         for index in wanted:
             nearest = _nearest(self._sound, index)
             if nearest is None or (self._is_strict and nearest != index):
-                cause = self._decoder.damage or "the decoder does not give it"
-                raise VideoDecodeError(self.path, f"frame {index} is damaged or missing: {cause}")
+                missing = index
+                break
             stands_for.setdefault(nearest, []).append(index)
         for nearest, picture in self._search(list(stands_for), skips=False):
             for index in stands_for.pop(nearest):
                 self.num_replaced += index != nearest
                 yield index, self._convert(nearest, picture)
+        if missing is not None:
+            cause = self._decoder.damage or "the decoder does not give it"
+            raise VideoDecodeError(self.path, f"frame {missing} is damaged or missing: {cause}")
         if stands_for:
             raise VideoDecodeError(self.path, "damaged, so that it decodes differently each time")
 
@@ -548,4 +554,5 @@ class PyAVReader(VideoReader):
 
 def _nearest(ascending: List[int], number: int) -> Optional[int]:
     """The member nearest to a number, of two the smaller; None of an empty list."""
-    return min(ascending, key=lambda member: abs(member - number), default=None)
+    at = bisect_left(ascending, number)
+    return min(ascending[max(at - 1, 0) : at + 1], key=lambda member: abs(member - number), default=None)

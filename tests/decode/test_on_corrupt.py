@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from paddlevideo_fast.decode import open_video
+from paddlevideo_fast.decode.pyav_reader import PictureDecoder
 from paddlevideo_fast.errors import PaddleVideoFastError, VideoDecodeError
 
 
@@ -49,6 +50,25 @@ def test_nearest(name, make_clip, frame_number, tmp_path):
         with pytest.raises(VideoDecodeError, match="frame 13"):
             next(frames)
         assert reader.num_replaced == 0
+
+
+def test_iterating_a_damaged_file_decodes_it_a_few_times(make_clip, tmp_path, monkeypatch):
+    """It once was decoded from its beginning for each 16 frames."""
+    path = make_clip(tmp_path / "clip.mp4", 200, gop=10)
+    spoil(path, 13)
+    decoded = 0
+    pictures = PictureDecoder.pictures
+
+    def counted(self, wanted=None):
+        nonlocal decoded
+        for picture in pictures(self, wanted):
+            decoded += 1
+            yield picture
+
+    monkeypatch.setattr(PictureDecoder, "pictures", counted)
+    with open_video(path, on_corrupt="nearest") as reader:
+        assert sum(1 for _ in reader) == 200
+    assert decoded < 3 * 200
 
 
 def test_to_ask_for_the_size_replaces_nothing(make_clip, tmp_path):

@@ -241,3 +241,10 @@ def test_flags_are_keys_of_the_config():
         'amp_level="O2"',
         "seed=0",
     ]
+
+
+def test_the_log_counts_the_steps_that_are_taken(run, out):
+    assert run("-o", "epochs=1", "-o", "validate=false", "--max_iters", "2") == 0
+    text = (out / "train.log").read_text()
+    assert "8 clips an epoch in 2 batches" in text
+    assert "max_iters: an epoch takes 8 of the 24 clips" in text

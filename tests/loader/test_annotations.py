@@ -274,7 +274,7 @@ def test_a_frame_list_may_lack_labels_where_none_are_needed(tmp_path):
             '{"path": "a", "label": 0}\n{"path"\n[]\n{"path": "a", "label": -1}\n',
             {2: "no JSON", 3: "expected an object", 4: "label"},
         ),
-        ("a.csv", "path,label\na,0\nb\nc,-1\n", {3: "has 1 cells", 4: "label"}),
+        ("a.csv", "path,label\na,0\nb\nc,0,1\n", {3: "has 1 cells", 4: "has 3 cells"}),
     ],
 )
 def test_all_malformed_lines_are_named(tmp_path, name, text, found):
