@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 import av
 from av.bitstream import BitStreamFilterContext
@@ -73,7 +74,7 @@ def open_container(source: VideoSource, allow_cut: bool = False) -> Tuple[Any, A
         if announced is not None and present + _SLACK_BYTES < announced:
             cause = f"cut off: has {present} of the {announced} bytes its header announces"
             raise VideoDecodeError(source.name, cause)
-        container = av.open(source.open(), options=_PROBE, **LENIENT)
+        container = av.open(_for_libav(source.open()), options=_PROBE, **LENIENT)
         return container, _video_stream(source, container)
     except BaseException as error:
         source.release()
@@ -82,6 +83,42 @@ def open_container(source: VideoSource, allow_cut: bool = False) -> Tuple[Any, A
         elif isinstance(error, LIBAV_ERRORS):
             raise VideoDecodeError(source.name, f"not a video, or cut off: {explain(error)}") from error
         raise
+
+
+class FileForLibav:
+    """A file object that is at its end after its first error.
+
+    libav asks on after an error. PyAV raises the first one, and prints the others with their tracebacks.
+
+    Attributes:
+        has_failed: whether there was an error.
+    """
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+        self.name = getattr(file, "name", None)
+        self.has_failed = False
+
+    def read(self, num_bytes: int) -> bytes:
+        return b"" if self.has_failed else self._tried(self._file.read, num_bytes)
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        return -1 if self.has_failed else self._tried(self._file.seek, offset, whence)
+
+    def tell(self) -> int:
+        return -1 if self.has_failed else self._tried(self._file.tell)
+
+    def _tried(self, ask: Callable[..., Any], *given: int) -> Any:
+        try:
+            return ask(*given)
+        except BaseException:
+            self.has_failed = True
+            raise
+
+
+def _for_libav(source: Any) -> Any:
+    """What is opened, a path or a file object, so that libav's errors are its first one."""
+    return FileForLibav(source) if hasattr(source, "read") else source
 
 
 def _video_stream(source: VideoSource, container: Any) -> Any:

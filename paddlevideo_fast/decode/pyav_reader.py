@@ -20,6 +20,7 @@ from paddlevideo_fast.decode.bitstream import damage_test, misplaced, refused_by
 from paddlevideo_fast.decode.colour import RgbConverter
 from paddlevideo_fast.decode.container import (
     LIBAV_ERRORS,
+    FileForLibav,
     explain,
     may_be_rotated,
     open_container,
@@ -155,6 +156,13 @@ class PictureDecoder:
         self._may_skip = self._index.one_to_one
         self._is_spare = spare_test(self._codec) if self._may_skip else None
         self._is_damaged = damage_test(self._codec)
+
+    @property
+    def may_be_kept(self) -> bool:
+        """Whether it can serve the next opening of its file."""
+        file = self._container.file
+        is_sound = not self.damage and not (isinstance(file, FileForLibav) and file.has_failed)
+        return self.is_from_cache and is_sound
 
     @property
     def is_from_cache(self) -> bool:
@@ -446,7 +454,7 @@ class PyAVReader(VideoReader):
         """See `VideoReader`."""
         is_first = not self._closed
         super().close()
-        if is_first and self._place and self._decoder.is_from_cache and not self._decoder.damage:
+        if is_first and self._place and self._decoder.may_be_kept:
             _POOL.give(self._place, self._decoder)
         elif is_first:
             self._decoder.close()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+
 import av
 import numpy as np
 import pytest
@@ -131,3 +133,24 @@ def test_same_read_same_frames(make_clip, tmp_path):
         assert np.array_equal(first[12:], intact[12:])
         for index in range(30):
             assert np.array_equal(reader.read([index])[0], first[index])
+
+
+@pytest.mark.parametrize("name", ["clip.mp4", "clip.mkv", "clip.avi", "clip.ts"])
+def test_of_a_file_object_that_fails_the_first_error_is_told_alone(name, make_clip, tmp_path, capfd):
+    """PyAV prints a traceback for each error that follows one."""
+    data = make_clip(tmp_path / name, 120, (320, 240)).read_bytes()
+
+    class Failing(io.BytesIO):
+        def readinto(self, buffer):
+            if self.tell() + len(buffer) > len(data) // 2:
+                raise OSError("the connection fails")
+            return super().readinto(buffer)
+
+        def read(self, size=-1):
+            if self.tell() >= len(data) // 2:
+                raise OSError("the connection fails")
+            return super().read(size)
+
+    with pytest.raises(VideoDecodeError, match="the connection fails"), open_video(Failing(data)) as reader:
+        list(reader)
+    assert capfd.readouterr().err == ""
