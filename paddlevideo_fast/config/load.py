@@ -134,5 +134,10 @@ def _expand_dali_data(config: Config) -> None:
         warn_once(_LOGGER, config.problem("DALI_LOADER", text))
         return
     data = settings_from(DaliData, section)
+    for part in ("DATASET", "PIPELINE"):
+        config.forget((part, "train"), config[part].get("train"))
+        config.origins[part, "train"] = config.where("DALI_LOADER")
+    config.origins["DATASET", "train", "file_path"] = config.where("DALI_LOADER.file_path")
+    config.origins["DATASET", "batch_size"] = config.where("DALI_LOADER.batch_size")
     config["DATASET"] = {**config["DATASET"], "batch_size": data.batch_size, "train": data.dataset()}
     config["PIPELINE"] = {**config["PIPELINE"], "train": data.pipeline()}

@@ -83,6 +83,8 @@ class Lifeline:
         self._orderly = orderly
         self._host = socket.gethostname()
         self._error: Optional[str] = None
+        self._line: Optional[socket.socket] = None
+        self._thread: Optional[threading.Thread] = None
 
     def __enter__(self) -> Lifeline:
         hub = _Hub() if self.rank == 0 else None
@@ -90,22 +92,49 @@ class Lifeline:
         if hub is not None:
             hub.start(len(hellos))
         host, port, token = hellos[0][0]
+        line, cause = self._connect(host, port, token)
+        without = [f"rank {rank}: {text}" for rank, text in enumerate(self._gather(cause)) if text]
         try:
-            self._line = socket.create_connection((host, port), timeout=_CONNECT_SEC)
-            _send(self._line, {"token": token, "rank": self.rank, "host": self._host})
-            _receive(self._line)  # the hub has heard from all ranks
+            if not without and line is not None:
+                _receive(line)  # the hub has heard from all ranks
         except OSError as exc:
             raise DistributionError(
-                f"rank {self.rank} on {self._host} finds no line to rank 0 at {host}:{port}: {exc}; "
-                "the machines of a run must reach each other on every port from 1024 on"
+                f"rank {self.rank} on {self._host} lost its line to rank 0: {exc}"
             ) from exc
-        _keep_alive(self._line)
-        self._line.settimeout(None)
-        self._thread = threading.Thread(target=self._wait, args=(hellos[0][1],), daemon=True)
+        if without or line is None:
+            self._go_on_without(hub, line, without)
+            return self
+        _keep_alive(line)
+        line.settimeout(None)
+        self._line = line
+        self._thread = threading.Thread(target=self._wait, args=(line, hellos[0][1]), daemon=True)
         self._thread.start()
         return self
 
+    def _connect(self, host: str, port: int, token: str) -> Tuple[Optional[socket.socket], Optional[str]]:
+        """A connection to the hub, or why there is none."""
+        try:
+            line = socket.create_connection((host, port), timeout=_CONNECT_SEC)
+            _send(line, {"token": token, "rank": self.rank, "host": self._host})
+        except OSError as exc:
+            return None, f"{host}:{port} cannot be reached from {self._host}: {exc}"
+        return line, None
+
+    def _go_on_without(self, hub: Optional[_Hub], line: Optional[socket.socket], causes: List[str]) -> None:
+        """Trains without the line, on all ranks alike."""
+        if line is not None:
+            line.close()
+        if hub is not None:
+            hub.stop()
+            logger.warning(
+                "the ranks have no line that says when one of them dies; the others may then wait for ever: %s; "
+                "let the machines of a run reach each other on every port from 1024 on",
+                "; ".join(causes),
+            )
+
     def __exit__(self, kind: Any, error: Optional[BaseException], traceback: Any) -> None:
+        if self._line is None or self._thread is None:
+            return
         end: Optional[EarlyEnd] = None
         if error is not None and not isinstance(error, self._orderly):
             # The launcher sends SIGTERM when it sees others end; its exit code would hide this rank's.
@@ -117,10 +146,10 @@ class Lifeline:
         self._thread.join(None if end is None else _VERDICT_SEC)
         self._line.close()
 
-    def _wait(self, hub_host: str) -> None:
+    def _wait(self, line: socket.socket, hub_host: str) -> None:
         """Runs in a thread; returns when all ranks have done their work, or when this rank itself failed."""
         try:
-            word = _receive(self._line)
+            word = _receive(line)
             if word is None:
                 return
             end = EarlyEnd(**word)
@@ -163,12 +192,19 @@ class _Hub:
         threading.Thread(target=self._run, args=(world_size,), daemon=True).start()
 
     def _run(self, world_size: int) -> None:
-        with self._server:
+        with self._server, contextlib.suppress(OSError):  # of `stop`
             while len(self._members) < world_size:
                 self._admit()
+        if len(self._members) < world_size:
+            return
         self._tell(None)  # all are here
         verdict = self._watch()
         self._tell(verdict and asdict(verdict))
+
+    def stop(self) -> None:
+        """Waits no longer for ranks that cannot come."""
+        with contextlib.suppress(OSError):
+            self._server.shutdown(socket.SHUT_RDWR)  # wakes the thread
 
     def _watch(self) -> Optional[EarlyEnd]:
         """Waits until all have done their work, or one has failed."""

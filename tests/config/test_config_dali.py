@@ -88,3 +88,15 @@ def test_a_missing_dali_is_named_with_its_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "nvidia.dali", None)
     with pytest.raises(MissingExtraError, match=r"nvidia-dali-cuda1[123]0.*paddlevideo_fast\[dali1[123]0\]"):
         import_dali()
+
+
+def test_places_of_its_values_are_named(path, tmp_path):
+    """Errors after the expansion once named the file of the data that the section had replaced."""
+    mine = tmp_path / "mine.yaml"
+    mine.write_text("_BASE_: tsn.yaml\nDATASET: {train: {format: VideoDataset, file_path: other.list}}\n")
+    config = load_config(mine, ["train_dali=true"])
+    line = TSN.split("\n").index("DALI_LOADER:") + 1
+    assert config.where("DATASET.train.file_path") == f"{path}:{line + 2}"
+    assert config.where("DATASET.batch_size") == f"{path}:{line + 1}"
+    assert config.where("DATASET.train.format") == config.where("PIPELINE.train.sample") == f"{path}:{line}"
+    assert config.where("DATASET.test.file_path").startswith(f"{path}:")

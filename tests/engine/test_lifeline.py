@@ -29,13 +29,20 @@ class Stopped(Exception):
     pass
 
 
+num_gathered = 0
+
+
 def gather(rank, value):
-    folder.joinpath(f"hello.{rank}.part").write_text(json.dumps(value))
-    folder.joinpath(f"hello.{rank}.part").rename(folder / f"hello.{rank}")
-    while len(list(folder.glob("hello.?"))) < 3:
+    global num_gathered
+    num_gathered, name = num_gathered + 1, f"hello{num_gathered}"
+    folder.joinpath(f"{name}.{rank}.part").write_text(json.dumps(value))
+    folder.joinpath(f"{name}.{rank}.part").rename(folder / f"{name}.{rank}")
+    while len(list(folder.glob(f"{name}.?"))) < 3:
         time.sleep(0.01)
-    values = [json.loads((folder / f"hello.{other}").read_text()) for other in range(3)]
-    if case == "strangers" and rank == 1:
+    values = [json.loads((folder / f"{name}.{other}").read_text()) for other in range(3)]
+    if case == "blocked" and rank == 2 and num_gathered == 1:
+        values[0][0][1] = 1  # a port where nobody listens, as behind a firewall
+    if case == "strangers" and rank == 1 and num_gathered == 1:
         host, port, _ = values[0][0]
         socket.create_connection((host, port)).close()
         guesses = [b'{"token": "guessed", "rank": 2, "host": "elsewhere"}', b"[]", b"1", b"{}", b"[" * 9999]
@@ -72,7 +79,7 @@ def work(rank):
         os.kill(os.getpid(), signal.SIGKILL)
     if case == "stopped":
         raise Stopped
-    if case in ("done", "strangers"):
+    if case in ("done", "strangers", "blocked"):
         time.sleep(0.1 * rank)
     elif case == "late" and rank < 2:
         return
@@ -119,7 +126,7 @@ for case in sys.argv[2:]:
     (folder / "codes.json").write_text(json.dumps(codes))
 """
 
-CASES = ["done", "stopped", "strangers", "user_error", "bug", "bug_of_rank_0", "killed"]
+CASES = ["done", "stopped", "strangers", "blocked", "user_error", "bug", "bug_of_rank_0", "killed"]
 CASES += ["killed_at_once", "killed_while_others_see_it", "rank_0_killed", "late"]
 
 
@@ -150,6 +157,13 @@ def test_all_ranks_leave_when_the_last_has_done_its_work(ended, case):
     codes, logs = ended(case)
     assert codes == [0, 0, 0]
     assert logs == ["", "", ""]
+
+
+def test_ranks_that_cannot_reach_rank_0_train_without_the_line(ended):
+    codes, logs = ended("blocked")
+    assert codes == [0, 0, 0]
+    assert logs[1:] == ["", ""]
+    assert re.search(r"WARNING: the ranks have no line .*: rank 2: 127.0.0.1:1 cannot be reached", logs[0])
 
 
 def test_an_orderly_exception_is_no_failure(ended):
