@@ -127,8 +127,8 @@ class Lifeline:
         if hub is not None:
             hub.stop()
             logger.warning(
-                "the ranks have no line that says when one of them dies; the others may then wait for ever: %s; "
-                "let the machines of a run reach each other on every port from 1024 on",
+                "the ranks have no line that says when one of them dies, and the others may then wait for "
+                "ever: %s; let the machines of a run reach each other on every port from 1024 on",
                 "; ".join(causes),
             )
 

@@ -93,7 +93,11 @@ def test_a_missing_dali_is_named_with_its_extra(monkeypatch):
 def test_places_of_its_values_are_named(path, tmp_path):
     """Errors after the expansion once named the file of the data that the section had replaced."""
     mine = tmp_path / "mine.yaml"
-    mine.write_text("_BASE_: tsn.yaml\nDATASET: {train: {format: VideoDataset, file_path: other.list}}\n")
+    mine.write_text(
+        "_BASE_: tsn.yaml\nDATASET: {train: {format: VideoDataset, file_path: other.list}}\n"
+        "PIPELINE: {train: {decode: {name: VideoDecoder}, sample: {name: Sampler, num_seg: 3, seg_len: 1},"
+        " transform: [{Scale: {short_size: 256}}, {RandomCrop: {target_size: 224}}]}}\n"
+    )
     config = load_config(mine, ["train_dali=true"])
     line = TSN.split("\n").index("DALI_LOADER:") + 1
     assert config.where("DATASET.train.file_path") == f"{path}:{line + 2}"
