@@ -8,7 +8,9 @@ import os
 import uuid
 import zipfile
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from threading import Lock
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
@@ -26,7 +28,8 @@ from paddlevideo_fast.config.settings import SplitName
 from paddlevideo_fast.engine import Distribution
 from paddlevideo_fast.engine.checkpoint import writing
 from paddlevideo_fast.errors import FeatureError
-from paddlevideo_fast.files import as_path, whole
+from paddlevideo_fast.files import as_path, read_text, whole, write_text_whole
+from paddlevideo_fast.loader.dataset import ClipDataset
 from paddlevideo_fast.loader.features import FeatureIndex, FeatureLoader, FeatureWriter, StoredFeatures
 from paddlevideo_fast.loader.incidents import Incident
 from paddlevideo_fast.log import get_logger
@@ -40,8 +43,12 @@ from paddlevideo_fast.storage import is_url
 logger = get_logger(__name__)
 
 _BACKBONE = "backbone.pdparams"
+_NUM_STAT_THREADS = 16
+_MAX_STATES_BYTES = 2**28
 _CONFIG = ".config.yaml"  # for the workers of a cluster
+_FILE_STATES = "file_states.json"
 _WEIGHTS = "the SHA-256 of the backbone"
+_FILES = "the state of the files"  # compared last: sorts behind "the list"
 # what decides only how often a record is drawn, or where its list lies; the records themselves are compared
 _NO_MATTER = ("file_path", "data_prefix", "num_retries", "sampler", "clips_per_video")
 _OF_POOLING = ("name", "data_format", "crop_size", "multigrid_short")
@@ -148,8 +155,8 @@ def with_features(spec: RunSpec, name: SplitName, split: Split) -> Split:
         FeatureError: they are missing, unfinished or altered, or were computed from something else.
     """
     stored = StoredFeatures(_folder_of(spec) / name)
-    was = stored.index.recipe
-    _require_same(stored.folder, was, {**_recipe(spec, split, name), _WEIGHTS: was.get(_WEIGHTS)})
+    was, now = stored.index.recipe, _recipe(spec, split, name)
+    _require_same(stored.folder, split.dataset, was, {**now, _WEIGHTS: was.get(_WEIGHTS)})
     loader = FeatureLoader(stored, split.loader.batch_sampler, split.dataset)
     return replace(split, loader=loader, preprocess=paddle.to_tensor)
 
@@ -201,6 +208,7 @@ def _keep_backbone(model: Any, output: Path) -> None:
 def _recipe(spec: RunSpec, split: Split, name: SplitName) -> Dict[str, Any]:
     """What decides the features of a part of the data, but for the weights; JSON values."""
     section, dataset = spec.splits[name], split.dataset
+    states = json.dumps(_file_states(dataset)).encode()
     recipe = {
         "MODEL.framework": spec.model["framework"],
         "MODEL.backbone": _without(spec.model["backbone"], ("pretrained",)),
@@ -208,6 +216,7 @@ def _recipe(spec: RunSpec, split: Split, name: SplitName) -> Dict[str, Any]:
         f"DATASET.{name}": _without(section.dataset, _NO_MATTER),
         f"PIPELINE.{name}": dict(section.pipeline),
         "the list": data_identity(spec, split)["list_crc32"],
+        _FILES: zlib.crc32(states),
         "the classes of a sigmoid head": dataset.num_classes,
         "precision": make_precision(spec).name,
         **({"seed": spec.run.seed} if name == "train" else {}),
@@ -219,11 +228,53 @@ def _without(section: Any, names: Tuple[str, ...]) -> Dict[str, Any]:
     return {key: value for key, value in section.items() if key not in names}
 
 
-def _require_same(folder: Path, stored: Dict[str, Any], expected: Dict[str, Any]) -> None:
+def _file_states(dataset: ClipDataset) -> Dict[str, Optional[List[int]]]:
+    """Path → size in bytes and time of the last change in ns; None where there is no such file.
+
+    Stores are not asked: it would take a request for each file.
+    """
+    files = [file for file in dataset.files if not is_url(file)]
+    with ThreadPoolExecutor(_NUM_STAT_THREADS) as pool:  # a network file system takes its time for each
+        return dict(zip(files, pool.map(_file_state, files)))
+
+
+def _file_state(file: str) -> Optional[List[int]]:
+    try:
+        status = os.stat(file)
+    except OSError:
+        return None
+    return [status.st_size, status.st_mtime_ns]
+
+
+def _changed_file(folder: Path, dataset: ClipDataset) -> Tuple[str, str, str]:
+    """The first file that changed since the features were computed, and its states then and now, as texts."""
+    try:
+        before = json.loads(read_text(folder / _FILE_STATES, _MAX_STATES_BYTES))
+        for file, state in _file_states(dataset).items():
+            if before.get(file) != state:
+                return file, _shown_state(before.get(file)), _shown_state(state)
+    except (OSError, ValueError, AttributeError):
+        pass  # the file is lost or altered: that something changed is known from the index
+    return "a file of the list", "in another state", "changed"
+
+
+def _shown_state(state: Optional[List[int]]) -> str:
+    if state is None:
+        return "missing"
+    size, changed_ns = state
+    return f"{size} bytes of {datetime.fromtimestamp(changed_ns / 1e9)}"
+
+
+def _require_same(
+    folder: Path, dataset: ClipDataset, stored: Dict[str, Any], expected: Dict[str, Any]
+) -> None:
     was, now = dict(_flat(stored)), dict(_flat(expected))
     for key in sorted({*was, *now}):
         if was.get(key) != now.get(key):
-            text = f"{key} was {was.get(key)} when they were computed, and is {now.get(key)} now"
+            what, before, after = key, was.get(key), now.get(key)
+            if key == _FILES:
+                what, before, after = _changed_file(folder, dataset)
+            text = f"{what} was {before} when they were computed, and is {after} now"
             raise FeatureError(
                 f"{folder}: these features are stale: {text}. Restore it, or compute features in another "
                 "folder"
@@ -249,8 +300,11 @@ def _index(
     num_rows = num_copies * len(dataset) * views * dataset.num_crops
     found = FeatureIndex.read(folder)
     if found is None:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_text_whole(folder / _FILE_STATES, json.dumps(_file_states(dataset)))
         return FeatureIndex(recipe, num_rows, num_copies)
-    _require_same(folder, {**found.recipe, "views": found.num_copies}, {**recipe, "views": num_copies})
+    was = {**found.recipe, "views": found.num_copies}
+    _require_same(folder, dataset, was, {**recipe, "views": num_copies})
     return found
 
 

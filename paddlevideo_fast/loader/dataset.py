@@ -417,6 +417,11 @@ class ClipDataset:
         ]
 
     @property
+    def files(self) -> List[str]:
+        """Paths and URLs of the files and folders of frames that the records are read from, each once."""
+        return list(dict.fromkeys(record.path for record in self.records))
+
+    @property
     def is_remote(self) -> bool:
         """Whether records are read from a store by parts, which can be fetched ahead."""
         return False
@@ -610,6 +615,10 @@ class PackedFrameDataset(ClipDataset):
                 f"{self.file_path}: no video of it could be packed; see failures.txt of the shards"
             )
         return records
+
+    @property
+    def files(self) -> List[str]:
+        return [shard.path for shard in self.shards]
 
     @property
     def is_remote(self) -> bool:

@@ -272,6 +272,31 @@ def test_features_of_another_config_are_refused(made, motion_data, overrides, pr
         compute(made, "features", *overrides, views=2)
 
 
+def test_features_of_a_replaced_video_are_refused(made, motion_data, tmp_path):
+    """The list stays the same when a video is encoded anew under its name; the features once were used on."""
+    lines = (motion_data / "train.list").read_text().splitlines()[:4]
+    for line in lines:
+        (tmp_path / line.split()[0]).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(motion_data / line.split()[0], tmp_path / line.split()[0])
+    (tmp_path / "train.list").write_text("\n".join(f"{tmp_path / line}" for line in lines))
+    section = {"format": "VideoDataset", "file_path": str(tmp_path / "train.list")}
+    overrides = [f"DATASET.{name}={json.dumps(section)}" for name in ("train", "valid")]
+    compute(made, tmp_path / "features", *overrides)
+    video = tmp_path / lines[2].split()[0]
+    shutil.copy2(motion_data / lines[3].split()[0], video)
+    problem = rf"stale: {video} was \d+ bytes of 20.* when they were computed, and is \d+ bytes of 20.* now"
+    cfg = load_config(str(made / "tiny.yaml"), [*overrides, f"features={tmp_path / 'features'}"])
+    split = make_split(RunSpec.of(cfg), "train", "NTCHW", Distribution())
+    with pytest.raises(FeatureError, match=problem):
+        assembly.with_features(RunSpec.of(cfg), "train", split)
+    with pytest.raises(FeatureError, match=problem):
+        compute(made, tmp_path / "features", *overrides)
+    video.unlink()
+    (tmp_path / "features/train/file_states.json").unlink()
+    with pytest.raises(FeatureError, match="stale: a file of the list was in another state when"):
+        assembly.with_features(RunSpec.of(cfg), "train", split)
+
+
 def test_features_of_other_weights_are_refused(made, tmp_path, capfd):
     weights = {name: np.array(value) for name, value in read_weights(made / "pretrained.pdparams").items()}
     weights["backbone.conv._conv.weight"] += 1
