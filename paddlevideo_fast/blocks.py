@@ -4,18 +4,15 @@
 
 A block is the bytes `number * block_bytes` and on of one version of one object. The cache is a folder:
 
-    ledger                   who may write (flock), and how many bytes are taken
-    4f/4f12…                 a block: its bytes, then TRAILER; it appears whole, by a rename
-    4f/4f12….part            one that is being fetched; its process holds a flock on it
+    size                     bytes of the folder, as text; who holds a flock on it may count and evict
+    4f/4f12…                 a block: its bytes, then TRAILER; it is written aside and renamed
 
-- The bound holds whatever is killed: the bytes of a block are added to the ledger before its file is made,
-  and the file has its full size from the start. So the ledger is never too low. What a killed process has
-  left is found by the next count of the folder, which comes before blocks are given up.
+- A process adds the bytes of a block to `size` before it writes the block. So a killed process leaves a
+  number that is too high, and the next count corrects it. Eviction counts the folder.
 - Nothing wrong is served: a trailer holds a checksum of the bytes and of what they are, and each process
   checks it when it opens a block for the first time. Afterwards blocks are read through maps, which stay
   whole if the file goes.
-- A block that another process is fetching is waited for, so each byte comes once. A process that dies loses
-  its flock, and another one fetches its blocks.
+- Threads of a process that want the same block wait for one request. Two processes may both fetch it.
 - The blocks that were used least recently go first; the time of a file is when it was last used.
 - Where a folder cannot be written or its disk is full, blocks are fetched and not kept, after one warning.
 """
@@ -29,12 +26,12 @@ import hashlib
 import io
 import mmap
 import os
-import secrets
 import struct
+import threading
 import time
 import zlib
 from collections import OrderedDict
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Dict, Iterable, Iterator, List, Optional, Protocol, Sequence, Set, Tuple, Union
 
@@ -42,16 +39,15 @@ from paddlevideo_fast import storage
 from paddlevideo_fast.log import get_logger, warn_once
 
 BLOCK_BYTES = 2**18
-TRAILER = struct.Struct("<16s8sI")  # digest of what it is; random; crc32 of the bytes and of both
-_LEDGER = struct.Struct("<8s16sQdI")  # magic; which boot of the machine; bytes taken; full since; crc32
-_MAGIC = b"PVFBLOCK"
+TRAILER = struct.Struct("<16sI")  # digest of what it is; crc32 of the bytes and of the digest
+_SIZE = "size"
+_PART = ".part"
+_PART_SEC = 3600.0  # no block takes so long to write
 _MAX_MAPS = 256  # of a process
 _UNKEPT_BLOCKS = 16
 _MAX_CHECKED = 2**17
 _TOUCH_SEC = 5.0  # a block in use is marked so that often
-_LOCK_SEC = 30.0  # a count of a million blocks takes a few seconds
 _FULL_SEC = 60.0  # then a full disk is tried again
-_POLL_SEC = 0.01
 _BATCH_BLOCKS = 32  # in memory at a time
 _RUN_BYTES = 2**23  # of one request
 _NUM_THREADS = 32
@@ -71,7 +67,7 @@ class Blocks(Protocol):
         """These blocks of a file; those that are not here are fetched."""
 
     def fetch(self, file: RemoteFile, numbers: Sequence[int]) -> int:
-        """Has these blocks here, unless another process is about to; the bytes that came."""
+        """Has these blocks here; the bytes that came."""
 
     def forget(self, file: RemoteFile, number: int) -> None:
         """Has this block here no more."""
@@ -166,7 +162,8 @@ class RemoteFile(io.RawIOBase):
 
     def readinto(self, buffer) -> int:
         """Reads as much as is kept in memory at a time, and more and more ahead where reads follow others."""
-        block_bytes = _blocks_of(self).block_bytes
+        blocks = _blocks_of(self)
+        block_bytes = blocks.block_bytes
         number = self._at // block_bytes
         end = min(self._at + len(buffer), self.size, (number + _BATCH_BLOCKS) * block_bytes)
         size = end - self._at
@@ -181,8 +178,8 @@ class RemoteFile(io.RawIOBase):
         elif last != self._last:
             self._num_ahead, self._ahead_to = 1, last + 1
         self._last = last
-        (view, _) = self.views([(self._at, size), (self._at, end - self._at)])
-        buffer[:size] = view
+        got = blocks.get(self, self._numbers([(self._at, end - self._at)], block_bytes))
+        buffer[:size] = _cut(got, self._at, size, block_bytes)
         self._at += size
         return size
 
@@ -214,9 +211,9 @@ def has_cache() -> bool:
 class MemoryBlocks:
     """The last blocks that this process has read; small ones, because what lies around is soon forgotten."""
 
-    block_bytes = _MEMORY_BLOCK_BYTES
-
-    def __init__(self) -> None:
+    def __init__(self, block_bytes: int = _MEMORY_BLOCK_BYTES, num_kept: int = _MEMORY_BLOCKS) -> None:
+        self.block_bytes = block_bytes
+        self._num_kept = num_kept
         self._kept: OrderedDict[Tuple[str, str, int], memoryview] = OrderedDict()
 
     def get(self, file: RemoteFile, numbers: Sequence[int]) -> Dict[int, memoryview]:
@@ -228,7 +225,7 @@ class MemoryBlocks:
         for number in numbers:
             with contextlib.suppress(KeyError):  # another thread may have dropped it
                 self._kept.move_to_end(keys[number])
-        while len(self._kept) > _MEMORY_BLOCKS:
+        while len(self._kept) > self._num_kept:
             with contextlib.suppress(KeyError):
                 self._kept.popitem(last=False)
         return got
@@ -248,42 +245,34 @@ class DiskBlocks:
 
     Args:
         folder: it is made where it is missing.
-        max_bytes: of all its files but the ledger.
+        max_bytes: of all its blocks.
         block_bytes: of a block.
     """
 
     def __init__(self, folder: Union[str, Path], max_bytes: int, block_bytes: int = BLOCK_BYTES) -> None:
         self.folder, self.max_bytes, self.block_bytes = str(folder), max_bytes, block_bytes
         self._maps: OrderedDict[str, Tuple[memoryview, float]] = OrderedDict()
-        self._checked: Dict[str, bytes] = {}
+        self._checked: Set[str] = set()
         self._full_until = float("-inf")
-        self._unkept: OrderedDict[str, memoryview] = OrderedDict()
-        try:
-            with self._ledger() as ledger:
-                if ledger.taken > max_bytes:
-                    self._make_room(ledger, 0)
-        except OSError as error:
-            self._give_up(error)
+        self._unkept = MemoryBlocks(block_bytes, _UNKEPT_BLOCKS)
+        self.forked()
+        self._reserve(0)
+
+    def forked(self) -> None:
+        """Forgets what threads were fetching: a forked process does not have them."""
+        self._lock = threading.Lock()
+        self._coming: Dict[str, Future[Optional[memoryview]]] = {}
 
     def get(self, file: RemoteFile, numbers: Sequence[int]) -> Dict[int, memoryview]:
         """See `Blocks`."""
         got: Dict[int, memoryview] = {}
-        deadline = time.monotonic() + storage.patience().timeout_sec + _LOCK_SEC
-        while True:
-            for number in numbers:
-                view = None if number in got else self._open(file, number)
-                if view is not None:
-                    got[number] = view
-            missing = [number for number in numbers if number not in got]
-            if not missing:
-                return got
-            claims = self._claims(file, missing) if time.monotonic() < deadline else None
-            if claims is None:
-                return {**got, **self._passed(file, missing)}
-            if claims:
-                got.update(self._fill(file, claims))
-            else:
-                time.sleep(_POLL_SEC)  # others fetch them
+        for number in numbers:
+            view = self._open(file, number)
+            if view is not None:
+                got[number] = view
+        while missing := [number for number in numbers if number not in got]:
+            got.update(self._fetched_once(file, missing))
+        return got
 
     def fetch(self, file: RemoteFile, numbers: Sequence[int]) -> int:
         """See `Blocks`."""
@@ -293,27 +282,45 @@ class DiskBlocks:
                 os.utime(self._path(self._digest(file, number)))
             except OSError:
                 missing.append(number)
-        claims = self._claims(file, missing) if missing else None
-        return sum(map(len, self._fill(file, claims).values())) if claims else 0
+        return sum(map(len, self._fetched_once(file, missing).values()))
 
     def forget(self, file: RemoteFile, number: int) -> None:
         """See `Blocks`."""
         digest = self._digest(file, number)
         self._maps.pop(digest, None)
-        self._unkept.pop(digest, None)
+        self._checked.discard(digest)
+        self._unkept.forget(file, number)
         with contextlib.suppress(OSError):
             os.unlink(self._path(digest))
 
-    def _passed(self, file: RemoteFile, numbers: Sequence[int]) -> Dict[int, memoryview]:
-        """Blocks that cannot be kept on disk: the last few are kept in memory."""
-        keys = {number: self._digest(file, number) for number in numbers}
-        got = {number: self._unkept[key] for number, key in keys.items() if key in self._unkept}
-        got.update(_fetched(file, [number for number in numbers if number not in got], self.block_bytes))
-        for number, view in got.items():
-            self._unkept[keys[number]] = view
-        while len(self._unkept) > _UNKEPT_BLOCKS:
-            with contextlib.suppress(KeyError):
-                self._unkept.popitem(last=False)
+    def _fetched_once(self, file: RemoteFile, numbers: Sequence[int]) -> Dict[int, memoryview]:
+        """Fetches blocks and keeps them; of those that another thread fetches, the ones that it gets."""
+        mine: Dict[int, str] = {}
+        others: Dict[int, Future[Optional[memoryview]]] = {}
+        with self._lock:
+            for number in numbers:
+                digest = self._digest(file, number)
+                if digest in self._coming:
+                    others[number] = self._coming[digest]
+                else:
+                    self._coming[digest] = Future()
+                    mine[number] = digest
+        got: Dict[int, memoryview] = {}
+        try:
+            if time.monotonic() < self._full_until:
+                got.update(self._unkept.get(file, list(mine)))
+            else:
+                for number, data in _fetched(file, list(mine), self.block_bytes):
+                    got[number] = data
+                    self._store(mine[number], data)
+        finally:
+            with self._lock:
+                for number, digest in mine.items():
+                    self._coming.pop(digest).set_result(got.get(number))
+        for number, future in others.items():
+            view = future.result()
+            if view is not None:
+                got[number] = view
         return got
 
     def _open(self, file: RemoteFile, number: int) -> Optional[memoryview]:
@@ -325,29 +332,26 @@ class DiskBlocks:
             self._keep(path, digest, *kept)
             return kept[0]
         try:
-            handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                told = os.fstat(handle)
-                if told.st_size != size + TRAILER.size:
+            with open(path, "rb", buffering=0) as opened:
+                status = os.fstat(opened.fileno())
+                if status.st_size != size + TRAILER.size:
                     raise ValueError
-                mapped = memoryview(mmap.mmap(handle, told.st_size, access=mmap.ACCESS_READ))
-            finally:
-                os.close(handle)
+                mapped = memoryview(mmap.mmap(opened.fileno(), status.st_size, access=mmap.ACCESS_READ))
         except OSError:
             return None
         except ValueError:
             self._drop(path)
             return None
-        named, nonce, crc32 = TRAILER.unpack(mapped[size:])
-        if self._checked.get(digest) != nonce:
-            if named.hex() != digest or zlib.crc32(mapped[: size + 24]) != crc32:
+        if digest not in self._checked:
+            named, crc32 = TRAILER.unpack(mapped[size:])
+            if named.hex() != digest or zlib.crc32(mapped[: size + len(named)]) != crc32:
                 self._drop(path)
                 return None
             if len(self._checked) > _MAX_CHECKED:
                 self._checked.clear()
-            self._checked[digest] = nonce
+            self._checked.add(digest)
         view = mapped[:size]
-        self._keep(path, digest, view, told.st_mtime)
+        self._keep(path, digest, view, status.st_mtime)
         return view
 
     def _keep(self, path: str, digest: str, view: memoryview, used_at: float) -> None:
@@ -369,134 +373,73 @@ class DiskBlocks:
         with contextlib.suppress(OSError):
             os.unlink(path)
 
-    def _claims(self, file: RemoteFile, numbers: Sequence[int]) -> Optional[Dict[int, int]]:
-        """Makes the files of blocks that nobody fetches, and locks them; None: no block can be kept.
-
-        Returns:
-            number of a block → handle of its file.
-        """
-        if time.monotonic() < self._full_until:
-            return None
-        claims: Dict[int, int] = {}
+    def _store(self, digest: str, data: memoryview) -> None:
+        """Keeps a block on the disk, if there is room for it."""
+        if not self._reserve(len(data) + TRAILER.size):
+            return
+        path, named = self._path(digest), bytes.fromhex(digest)
+        partial = f"{path}.{os.getpid()}.{threading.get_ident()}{_PART}"
         try:
-            with self._ledger() as ledger:
-                if ledger.is_full:  # another process has found out
-                    return None
-                try:
-                    for number in numbers:
-                        path = self._path(self._digest(file, number))
-                        size = _size_of(file, number, self.block_bytes) + TRAILER.size
-                        if os.path.exists(path) or _is_being_filled(path + ".part"):
-                            continue
-                        if ledger.taken + size > self.max_bytes and not self._make_room(ledger, size):
-                            return claims or None
-                        ledger.take(size)
-                        claims[number] = _new_file(path + ".part", size)
-                except OSError as error:
-                    self._give_up(error, ledger)
-                    return claims or None
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(partial, "wb") as file:
+                file.write(data)
+                file.write(TRAILER.pack(named, zlib.crc32(named, zlib.crc32(data))))
+            os.replace(partial, path)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                os.unlink(partial)
+            self._give_up(error)
+
+    def _reserve(self, num_bytes: int) -> bool:
+        """Adds bytes to the size of the folder, and evicts blocks if it gets too large; whether they fit."""
+        if time.monotonic() < self._full_until:
+            return False
+        try:
+            os.makedirs(self.folder, exist_ok=True)
+            with open(os.path.join(self.folder, _SIZE), "a+b", buffering=0) as file:
+                fcntl.flock(file, fcntl.LOCK_EX)
+                file.seek(0)
+                text = file.read(32)
+                total = int(text) if text.isdigit() else self.max_bytes + 1  # not known: it is counted
+                if total + num_bytes > self.max_bytes:
+                    total = self._evict(num_bytes)
+                fits = total + num_bytes <= self.max_bytes
+                file.truncate(0)
+                file.write(b"%d" % (total + num_bytes * fits))
+                return fits
         except OSError as error:
             self._give_up(error)
-            return None
-        return claims
+            return False
 
-    def _fill(self, file: RemoteFile, claims: Dict[int, int]) -> Dict[int, memoryview]:
-        """Fetches claimed blocks and lets them appear."""
-        got: Dict[int, memoryview] = {}
-        whole = set()
-        try:
-            for number, data in _fetched(file, list(claims), self.block_bytes):
-                got[number] = data
-                head = bytes.fromhex(self._digest(file, number)) + secrets.token_bytes(8)
-                trailer = head + struct.pack("<I", zlib.crc32(head, zlib.crc32(data)))
-                try:
-                    os.pwrite(claims[number], data, 0)
-                    os.pwrite(claims[number], trailer, len(data))
-                    whole.add(number)
-                except OSError as error:
-                    self._give_up(error)
-        finally:
-            self._settle(file, claims, whole)
-        return got
+    def _evict(self, num_bytes: int) -> int:
+        """Counts the folder, and removes the blocks used least recently where `num_bytes` more do not fit.
 
-    def _settle(self, file: RemoteFile, claims: Dict[int, int], whole: Set[int]) -> None:
-        """Gives whole blocks their names and takes the others away; what fails here is found by a count."""
-        try:
-            with contextlib.suppress(OSError), self._ledger() as ledger:
-                for number in claims:
-                    path = self._path(self._digest(file, number))
-                    if number in whole:
-                        os.replace(path + ".part", path)
-                    else:
-                        os.unlink(path + ".part")
-                        ledger.take(-_size_of(file, number, self.block_bytes) - TRAILER.size)
-        finally:
-            for handle in claims.values():
-                _close(handle)
-
-    def _make_room(self, ledger: _Ledger, size: int) -> bool:
-        """Counts the folder, and removes the blocks used least recently if `size` bytes find no room.
-
-        A sixteenth of the cache goes at a time, because a count takes long.
+        A sixteenth of the cache goes at a time, because a count takes long. The size must be locked.
         """
-        blocks: List[Tuple[int, int, str]] = []
-        taken = 0
+        found: List[Tuple[int, int, str]] = []
+        oldest_part_ns = time.time_ns() - int(_PART_SEC * 1e9)
         for entry in _entries(self.folder):
-            is_part = entry.name.endswith(".part")
-            if is_part and not _is_being_filled(entry.path):
-                continue
             with contextlib.suppress(FileNotFoundError):
-                told = entry.stat()
-                taken += told.st_size
-                if not is_part:
-                    blocks.append((told.st_mtime_ns, told.st_size, entry.path))
-        if taken + size > self.max_bytes:
-            for _, freed, path in sorted(blocks):
-                if taken <= self.max_bytes - size - self.max_bytes // 16:
+                status = entry.stat()
+                if not entry.name.endswith(_PART):
+                    found.append((status.st_mtime_ns, status.st_size, entry.path))
+                elif status.st_mtime_ns < oldest_part_ns:  # of a process that was killed
+                    os.unlink(entry.path)
+        total = sum(size for _, size, _ in found)
+        if total + num_bytes > self.max_bytes:
+            for _, size, path in sorted(found):
+                if total + num_bytes <= self.max_bytes - self.max_bytes // 16:
                     break
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(path)
-                taken -= freed
-        ledger.take(taken - ledger.taken)
-        return taken + size <= self.max_bytes
+                total -= size
+        return total
 
-    def _give_up(self, error: OSError, ledger: Optional[_Ledger] = None) -> None:
-        """Keeps no more blocks for a while; the first process that comes to this says so."""
+    def _give_up(self, error: OSError) -> None:
+        """Keeps no more blocks for a while."""
         self._full_until = time.monotonic() + _FULL_SEC
-        if ledger is None or ledger.mark_full():
-            reason = error.strerror or error
-            text = f"blocks of remote files are fetched and not kept: {reason}"
-            text = f"{self.folder}: {text}; free its disk, or choose another STORAGE.cache_dir"
-            warn_once(get_logger(), text)
-
-    @contextlib.contextmanager
-    def _ledger(self) -> Iterator[_Ledger]:
-        """The ledger, for this thread alone.
-
-        Raises:
-            OSError: the folder cannot be written, or has been locked for long.
-        """
-        os.makedirs(self.folder, exist_ok=True)
-        handle = os.open(os.path.join(self.folder, "ledger"), os.O_RDWR | os.O_CREAT, 0o666)
-        _open_handles.add(handle)
-        try:
-            deadline = time.monotonic() + _LOCK_SEC
-            while True:
-                with contextlib.suppress(BlockingIOError):
-                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                if time.monotonic() > deadline:
-                    raise OSError(errno.EBUSY, f"its ledger has been locked for {_LOCK_SEC:g} s")
-                time.sleep(0.001)
-            try:
-                ledger = _Ledger(handle)
-                if not ledger.is_known:
-                    self._make_room(ledger, 0)
-                yield ledger
-            finally:
-                fcntl.flock(handle, fcntl.LOCK_UN)  # a process forked meanwhile has the handle, too
-        finally:
-            _close(handle)
+        text = f"blocks of remote files are fetched and not kept: {error.strerror or error}"
+        warn_once(get_logger(), f"{self.folder}: {text}; free its disk, or choose another STORAGE.cache_dir")
 
     def _digest(self, file: RemoteFile, number: int) -> str:
         what = f"{file.url}\0{file.version}\0{file.size}\0{self.block_bytes}\0{number}"
@@ -506,50 +449,6 @@ class DiskBlocks:
         return f"{self.folder}/{digest[:2]}/{digest}"
 
 
-class _Ledger:
-    """What the ledger says; each change is written at once, before what it is about happens.
-
-    Args:
-        handle: of its file, locked.
-
-    Attributes:
-        taken: bytes of the cache, at least.
-        is_known: whether that is so: not where the file is new, or the machine was started since.
-    """
-
-    def __init__(self, handle: int) -> None:
-        self._handle = handle
-        self._boot = _boot_id()
-        data = os.pread(handle, _LEDGER.size, 0)
-        self.taken, self._full_at, self.is_known = 0, 0.0, False
-        if len(data) == _LEDGER.size:
-            magic, boot, taken, full_at, crc32 = _LEDGER.unpack(data)
-            if (magic, boot, crc32) == (_MAGIC, self._boot, zlib.crc32(data[:-4])):
-                self.taken, self._full_at, self.is_known = taken, full_at, True
-
-    def take(self, size: int) -> None:
-        """Adds bytes; a negative number gives them back."""
-        self.taken = max(self.taken + size, 0)
-        self._write()
-
-    @property
-    def is_full(self) -> bool:
-        """Whether a process has met a full disk in the last minute."""
-        return self._full_at > 0 and time.monotonic() - self._full_at < _FULL_SEC
-
-    def mark_full(self) -> bool:
-        """Notes a full disk for all processes; whether this is news."""
-        is_news = self._full_at == 0
-        self._full_at = time.monotonic()  # one clock for all processes since the machine was started
-        self._write()
-        return is_news
-
-    def _write(self) -> None:
-        data = _LEDGER.pack(_MAGIC, self._boot, self.taken, self._full_at, 0)[:-4]
-        os.pwrite(self._handle, data + struct.pack("<I", zlib.crc32(data)), 0)
-        self.is_known = True
-
-
 def _entries(folder: str) -> Iterator[os.DirEntry]:
     """The files of blocks."""
     with os.scandir(folder) as parts:
@@ -557,38 +456,6 @@ def _entries(folder: str) -> Iterator[os.DirEntry]:
             if len(part.name) == 2 and part.is_dir():
                 with os.scandir(part.path) as entries:
                     yield from entries
-
-
-def _new_file(path: str, size: int) -> int:
-    """The handle of a new file with all its bytes on the disk, locked; nothing is left where that fails."""
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
-    _open_handles.add(handle)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.posix_fallocate(handle, 0, size)
-    except BaseException:
-        _close(handle)
-        os.unlink(path)
-        raise
-    return handle
-
-
-def _is_being_filled(path: str) -> bool:
-    """Whether a process writes this file; one whose process has died is removed. The ledger must be held."""
-    try:
-        handle = os.open(path, os.O_RDWR)
-    except FileNotFoundError:
-        return False
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(handle)
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(path)
-    return False
 
 
 def _fetched(file: RemoteFile, numbers: Sequence[int], block_bytes: int) -> Iterator[Tuple[int, memoryview]]:
@@ -635,19 +502,6 @@ def _blocks_of(file: RemoteFile) -> Blocks:
     return _memory
 
 
-def _boot_id() -> bytes:
-    """Tells one start of the machine from another."""
-    try:
-        return bytes.fromhex(Path("/proc/sys/kernel/random/boot_id").read_text().strip().replace("-", ""))
-    except (OSError, ValueError):
-        return bytes(16)
-
-
-def _close(handle: int) -> None:
-    _open_handles.discard(handle)
-    os.close(handle)
-
-
 def _threads() -> ThreadPoolExecutor:
     global _pool
     if _pool is None:
@@ -656,16 +510,13 @@ def _threads() -> ThreadPoolExecutor:
 
 
 def _renew() -> None:
-    """A forked process has no threads of its parent, and must not hold its locks."""
+    """A forked process has no threads of its parent."""
     global _pool
     _pool = None
-    for handle in _open_handles:
-        with contextlib.suppress(OSError):
-            os.close(handle)
-    _open_handles.clear()
+    if _kept is not None:
+        _kept.forked()
 
 
-_open_handles: Set[int] = set()
 _pool: Optional[ThreadPoolExecutor] = None
 _memory = MemoryBlocks()
 _kept: Optional[DiskBlocks] = None

@@ -14,7 +14,7 @@ from paddlevideo_fast.engine import BackgroundStore, CheckpointStore, load_check
 from paddlevideo_fast.engine.callbacks import Callback, Checkpointing, Evaluation, Recorder, restore
 from paddlevideo_fast.engine.sinks import JsonLinesSink, VisualDLSink
 from paddlevideo_fast.errors import CheckpointError, UnsavedError
-from paddlevideo_fast.log import add_log_file
+from paddlevideo_fast.log import log_file
 
 
 @pytest.fixture
@@ -37,11 +37,11 @@ def run(make_trainer, folder, caplog, request):
 
         logging.getLogger("paddlevideo_fast").propagate = True
         logging.getLogger("paddlevideo_fast").setLevel("INFO")
-        add_log_file(folder / "train.log")
         store = request.param(folder, "m")
         sinks = [JsonLinesSink(folder / "metrics.jsonl"), VisualDLSink(folder / "vdl")]
         trainer = make_trainer([Harm(), Recorder(sinks, interval=1), Checkpointing(store)], epochs=2)
-        trainer.fit()
+        with log_file(folder / "train.log"):
+            trainer.fit()
         return trainer
 
     return train
@@ -88,7 +88,7 @@ def test_a_file_in_place_of_the_folder_ends_the_run_saved_beside_it(run, make_tr
 def test_best_weights_that_cannot_be_written_leave_the_epoch_saved(make_trainer, folder, monkeypatch):
     class Best(Evaluation):
         def epoch_end(self, trainer):
-            self._save_if_best(trainer, "top1", 1.0)
+            self._save_if_best(trainer, "top1", 1.0, loss=0.5)
 
     store = CheckpointStore(folder, "m")
 
