@@ -20,8 +20,7 @@ from paddlevideo_fast import blocks
 from paddlevideo_fast.cli import count
 from paddlevideo_fast.decode import PackedReader
 from paddlevideo_fast.decode.packed_format import FRAME, PackSettings, ShardWriter
-from paddlevideo_fast.loader import ClipBatchSampler, ClipLoader, ClipRequest, build_dataset
-from paddlevideo_fast.loader.ahead import PrefetchOptions
+from paddlevideo_fast.loader import ClipBatchSampler, ClipLoader, ClipRequest, WorkerOptions, build_dataset
 from paddlevideo_fast.loader.dataset import PackedFrameDataset
 from paddlevideo_fast.loader.request import together
 from tests.support.stores import Store, http_store, s3_store
@@ -197,10 +196,10 @@ class _Trial:
         section = {"format": "PackedFrameDataset", "file_path": path}
         dataset = build_dataset(section, PIPELINE, training=True, seed=turn)
         sampler = ClipBatchSampler(len(dataset), self._batch_size, shuffle=True, drop_last=True, seed=turn)
-        prefetch = PrefetchOptions() if side != ASKED else PrefetchOptions(num_batches=0)
+        options = WorkerOptions() if side != ASKED else WorkerOptions(prefetch=0)
         epoch = int(side == AGAIN)
         times = []
-        with contextlib.closing(ClipLoader(dataset, sampler, num_workers, prefetch=prefetch)) as loader:
+        with contextlib.closing(ClipLoader(dataset, sampler, num_workers, options)) as loader:
             began = time.perf_counter()
             for _ in loader.epoch(epoch):
                 times.append(time.perf_counter())

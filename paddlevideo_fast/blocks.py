@@ -271,7 +271,8 @@ class DiskBlocks:
             if view is not None:
                 got[number] = view
         while missing := [number for number in numbers if number not in got]:
-            got.update(self._fetched_once(file, missing))
+            for found in self._fetched_once(file, missing):
+                got.update(found)
         return got
 
     def fetch(self, file: RemoteFile, numbers: Sequence[int]) -> int:
@@ -282,7 +283,8 @@ class DiskBlocks:
                 os.utime(self._path(self._digest(file, number)))
             except OSError:
                 missing.append(number)
-        return sum(map(len, self._fetched_once(file, missing).values()))
+        mine, _ = self._fetched_once(file, missing)
+        return sum(map(len, mine.values()))
 
     def forget(self, file: RemoteFile, number: int) -> None:
         """See `Blocks`."""
@@ -293,8 +295,14 @@ class DiskBlocks:
         with contextlib.suppress(OSError):
             os.unlink(self._path(digest))
 
-    def _fetched_once(self, file: RemoteFile, numbers: Sequence[int]) -> Dict[int, memoryview]:
-        """Fetches blocks and keeps them; of those that another thread fetches, the ones that it gets."""
+    def _fetched_once(
+        self, file: RemoteFile, numbers: Sequence[int]
+    ) -> Tuple[Dict[int, memoryview], Dict[int, memoryview]]:
+        """Fetches blocks and keeps them, and waits for those that other threads fetch.
+
+        Returns:
+            What this thread has fetched, and what others have, as far as they could.
+        """
         mine: Dict[int, str] = {}
         others: Dict[int, Future[Optional[memoryview]]] = {}
         with self._lock:
@@ -317,11 +325,8 @@ class DiskBlocks:
             with self._lock:
                 for number, digest in mine.items():
                     self._coming.pop(digest).set_result(got.get(number))
-        for number, future in others.items():
-            view = future.result()
-            if view is not None:
-                got[number] = view
-        return got
+        came = {number: future.result() for number, future in others.items()}
+        return got, {number: view for number, view in came.items() if view is not None}
 
     def _open(self, file: RemoteFile, number: int) -> Optional[memoryview]:
         """A block that is here, through a map."""

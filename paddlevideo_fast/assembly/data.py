@@ -15,7 +15,6 @@ from paddlevideo_fast.config.settings import SplitName
 from paddlevideo_fast.engine import Distribution
 from paddlevideo_fast.loader import (
     BadSamples,
-    PrefetchOptions,
     VideoRecord,
     WorkerOptions,
     build_dataset,
@@ -36,7 +35,6 @@ from paddlevideo_fast.urls import bare_url
 
 _NUM_LOOKED_AT = 1000  # records
 _OF_CACHE = ("cache_gb", "block_kb", "prefetch")
-_AHEAD_SHARE = 1 / 16  # of the cache, for each process: a machine may have eight
 
 
 @dataclass
@@ -143,8 +141,8 @@ def make_loader(
             affinity=data.worker_affinity,
             stall_timeout_sec=data.stall_timeout_sec,
             stall_limit_sec=data.stall_limit_sec,
+            prefetch=spec.storage.prefetch,
         ),
-        prefetch=PrefetchOptions(spec.storage.prefetch, int(_AHEAD_SHARE * spec.storage.cache_gb * 1e9)),
         dali=_dali_options(spec, name),
     )
 

@@ -16,8 +16,8 @@ from typing import Any, Dict, Iterable, List, Optional, Sequence, Set
 from paddlevideo_fast import blocks, storage
 from paddlevideo_fast.errors import PaddleVideoFastError
 from paddlevideo_fast.loader import ClipRequest
-from paddlevideo_fast.loader.ahead import PrefetchOptions
 from paddlevideo_fast.loader.dataset import PackedFrameDataset
+from paddlevideo_fast.loader.fetching import NUM_THREADS
 from paddlevideo_fast.loader.worker_process import become_child
 
 _NUM_PINGS = 9
@@ -138,7 +138,7 @@ def _latency_sec(url: str) -> float:
 
 def _rates(dataset: PackedFrameDataset, videos: Iterable[List[ClipRequest]]) -> List[float]:
     """Bytes and clips a second."""
-    at_once = PrefetchOptions().num_at_once
+    at_once = NUM_THREADS
     num_bytes = num_clips = 0
     sizes: Dict[Future[int], int] = {}
     coming = iter(videos)

@@ -1,7 +1,6 @@
 """From annotation lists to batches of uint8 clips."""
 
 from paddlevideo_fast.errors import LoaderError, TransformError
-from paddlevideo_fast.loader.ahead import PrefetchOptions
 from paddlevideo_fast.loader.annotations import (
     NAMES_FILE,
     VideoRecord,
@@ -40,7 +39,6 @@ __all__ = [
     "LoaderError",
     "PackedFrameDataset",
     "Pipeline",
-    "PrefetchOptions",
     "SFVideoDataset",
     "Sample",
     "Sampler",

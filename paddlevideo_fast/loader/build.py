@@ -8,7 +8,6 @@ from paddlevideo_fast.config import build, build_list
 from paddlevideo_fast.config.settings import PipelineSettings, settings_from
 from paddlevideo_fast.decode import IndexCache
 from paddlevideo_fast.errors import LoaderError
-from paddlevideo_fast.loader.ahead import PrefetchOptions
 from paddlevideo_fast.loader.batches import BatchShape, ClipBatchSampler
 from paddlevideo_fast.loader.clip_loader import ClipLoader
 from paddlevideo_fast.loader.dali import DaliLoader, DaliOptions
@@ -152,7 +151,6 @@ def build_loader(
     world_size: int = 1,
     pad: Optional[bool] = None,
     worker_options: Optional[WorkerOptions] = None,
-    prefetch: Optional[PrefetchOptions] = None,
     dali: Optional[DaliOptions] = None,
 ) -> Union[ClipLoader, DaliLoader]:
     """A loader of this rank's share of the dataset; with `dali` one that decodes with NVIDIA DALI.
@@ -181,4 +179,4 @@ def build_loader(
     )
     if dali is not None:
         return DaliLoader(dataset, sampler, num_workers, dali)
-    return ClipLoader(dataset, sampler, num_workers, worker_options, prefetch)
+    return ClipLoader(dataset, sampler, num_workers, worker_options)

@@ -7,9 +7,9 @@ import time
 from typing import Dict, Iterable, Iterator, List, Literal, Optional, Sequence, Union
 
 from paddlevideo_fast.errors import LoaderError
-from paddlevideo_fast.loader.ahead import Prefetcher, PrefetchOptions, RemoteSource
 from paddlevideo_fast.loader.batches import ClipBatchSampler
 from paddlevideo_fast.loader.collate import Batch, ClipSource, make_batch
+from paddlevideo_fast.loader.fetching import Fetcher, as_remote, newly_coming
 from paddlevideo_fast.loader.request import ClipRequest, together
 from paddlevideo_fast.loader.workers import WorkerOptions, WorkerPool
 from paddlevideo_fast.log import get_logger
@@ -82,8 +82,7 @@ class ClipLoader:
         batch_sampler: says which; another one may take its place between two epochs, the workers stay.
         num_workers: processes; 0 makes the batches here, when they are asked for; "auto" measures how many
             are of use before the first epoch.
-        options: how workers are run.
-        prefetch: how far ahead of its batches a data set in a store is fetched.
+        options: how workers are run, and how far ahead of its batches a data set in a store is fetched.
     """
 
     def __init__(
@@ -92,7 +91,6 @@ class ClipLoader:
         batch_sampler: ClipBatchSampler,
         num_workers: Union[int, Literal["auto"]] = 0,
         options: Optional[WorkerOptions] = None,
-        prefetch: Optional[PrefetchOptions] = None,
     ) -> None:
         if isinstance(num_workers, int) and num_workers < 0:
             raise LoaderError(f"num_workers is {num_workers}, expected 0 or more, or 'auto'")
@@ -100,9 +98,9 @@ class ClipLoader:
         self.batch_sampler = batch_sampler
         self.num_workers = num_workers
         self.options = options or WorkerOptions()
-        self.prefetch = prefetch or PrefetchOptions()
         self._pool: Optional[WorkerPool] = None
-        self._prefetcher: Optional[Prefetcher] = None
+        self._fetcher: Optional[Fetcher] = None  # without workers
+        self._num_epochs = 0
 
     def __len__(self) -> int:
         return self.batch_sampler.num_batches
@@ -119,26 +117,27 @@ class ClipLoader:
         """
         batches = self.batch_sampler.batches(epoch, start_batch)
         num_workers = self._num_workers(batches) if batches else 0
-        made = (
-            self._workers(num_workers).run(batches)
-            if num_workers
-            else (make_batch(self.dataset, requests) for requests in batches)
-        )
-        source: object = self.dataset
-        if not (batches and self.prefetch.num_batches and isinstance(source, RemoteSource)):
-            return made
-        if not source.is_remote:
-            return made
-        if self._prefetcher is None or not self._prefetcher.alive:
-            self._prefetcher = Prefetcher(source, self.prefetch)
-        return self._prefetcher.beside(batches, made)
+        return self._workers(num_workers).run(batches) if num_workers else self._make(batches)
+
+    def _make(self, batches: Sequence[List[ClipRequest]]) -> Iterator[Batch]:
+        """Makes batches in this process."""
+        self._num_epochs += 1
+        epoch, num_ahead, remote = self._num_epochs, self.options.prefetch, as_remote(self.dataset)
+        if num_ahead and remote and self._fetcher is None:
+            self._fetcher = Fetcher(remote)
+        for number, requests in enumerate(batches):
+            if self._fetcher is not None:
+                coming = batches[newly_coming(number, num_ahead)]
+                self._fetcher.ask(coming, lambda: self._num_epochs == epoch)
+            yield make_batch(self.dataset, requests)
 
     def close(self) -> None:
         """Ends the workers; an epoch that is asked for later starts new ones."""
-        for helper in (self._pool, self._prefetcher):
+        self._num_epochs += 1
+        for helper in (self._pool, self._fetcher):
             if helper is not None:
                 helper.close()
-        self._pool = self._prefetcher = None
+        self._pool = self._fetcher = None
 
     def _num_workers(self, batches: Sequence[List[ClipRequest]]) -> int:
         if self.num_workers == "auto":

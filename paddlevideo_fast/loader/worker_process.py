@@ -26,6 +26,7 @@ import numpy as np
 
 from paddlevideo_fast.errors import LoaderError, PaddleVideoFastError
 from paddlevideo_fast.loader.collate import Batch, ClipSource, make_batch
+from paddlevideo_fast.loader.fetching import NUM_THREADS, Fetcher
 from paddlevideo_fast.loader.request import ClipRequest
 from paddlevideo_fast.log import get_logger
 
@@ -183,6 +184,19 @@ class Task:
 
 
 @dataclass(frozen=True)
+class Coming:
+    """A batch that will be asked for: what it reads from a store is fetched meanwhile.
+
+    Attributes:
+        run: the run that it is for.
+        requests: the clips of the batch.
+    """
+
+    run: int
+    requests: List[ClipRequest]
+
+
+@dataclass(frozen=True)
 class Answer:
     """What became of a task.
 
@@ -231,7 +245,7 @@ def serve(
         os.sched_setaffinity(0, cores)
     tasks: SimpleQueue[Task] = SimpleQueue()
     # taken off the pipe at once: else two that wait for each other to read would wait for ever
-    Thread(target=_take_all, args=(pipe, tasks), daemon=True).start()
+    Thread(target=_take_all, args=(pipe, tasks, dataset, board), daemon=True).start()
     while True:
         task = tasks.get()
         dataset.on_record = partial(_begin, board, worker, task.run)
@@ -240,12 +254,23 @@ def serve(
         pipe.send(answer)
 
 
-def _take_all(pipe: Connection, tasks: SimpleQueue[Task]) -> None:
+def _take_all(pipe: Connection, tasks: SimpleQueue[Task], dataset: Any, board: Board) -> None:
+    fetcher: Optional[Fetcher] = None
     try:
         while True:
-            tasks.put(pipe.recv())
+            message = pipe.recv()
+            if isinstance(message, Task):
+                tasks.put(message)
+                continue
+            if fetcher is None:
+                fetcher = Fetcher(dataset, max(NUM_THREADS // board.num_workers, 2))
+            fetcher.ask([message.requests], partial(_is_wanted, board, message.run))
     except (EOFError, OSError):  # the parent has closed its end, or is gone
         os._exit(1)
+
+
+def _is_wanted(board: Board, run: int) -> bool:
+    return board.run == run
 
 
 def _begin(board: Board, worker: int, run: int, index: int) -> None:

@@ -16,10 +16,12 @@ from typing import Any, Deque, Dict, Iterator, List, Literal, Optional, Sequence
 
 from paddlevideo_fast.errors import LoaderError
 from paddlevideo_fast.loader.collate import Batch, ClipSource
+from paddlevideo_fast.loader.fetching import as_remote, newly_coming
 from paddlevideo_fast.loader.request import ClipRequest
 from paddlevideo_fast.loader.worker_process import (
     Answer,
     Board,
+    Coming,
     SharedBuffer,
     Task,
     Watchdog,
@@ -44,11 +46,13 @@ class WorkerOptions:
             to this process as long as there are others.
         stall_timeout_sec: wait for a batch after which a warning names the files that are worked on.
         stall_limit_sec: wait after which the run stops; None for never.
+        prefetch: batches whose files in a store are fetched before they are made; 0: none.
     """
 
     affinity: Optional[Literal["spread"]] = None
     stall_timeout_sec: float = 60.0
     stall_limit_sec: Optional[float] = None
+    prefetch: int = 16
 
 
 class WorkerPool:
@@ -71,6 +75,8 @@ class WorkerPool:
     ) -> None:
         options = options or WorkerOptions()
         self.num_workers = num_workers
+        self._dataset = dataset
+        self._prefetch = options.prefetch
         self._records = dataset.records
         self._board = Board(num_workers)
         self._watchdog = Watchdog(options.stall_timeout_sec, options.stall_limit_sec)
@@ -119,8 +125,11 @@ class WorkerPool:
         """
         run = self._next_run()
         todo = deque(range(len(batches)))
+        num_ahead = self._prefetch if as_remote(self._dataset) else 0
         try:
             for number in range(len(batches)):
+                if num_ahead:
+                    self._announce(run, batches, newly_coming(number, num_ahead))
                 if run != self._board.run:
                     raise LoaderError(
                         "this epoch was ended by another one of the same loader, or by its close()"
@@ -141,10 +150,18 @@ class WorkerPool:
         self._done.clear()
         return self._board.next_run()
 
+    def _announce(self, run: int, batches: Sequence[List[ClipRequest]], coming: slice) -> None:
+        """Has workers fetch what coming batches read; the one that will probably make a batch fetches it."""
+        for number in range(len(batches))[coming]:
+            with contextlib.suppress(ConnectionError):  # the worker has died: `_receive` reports it
+                self._pipes[number % self.num_workers].send(Coming(run, batches[number]))
+
     def _ask(self, run: int, todo: Deque[int], batches: Sequence[List[ClipRequest]]) -> None:
         """Gives out work to those who have the least, as far as there are places for it."""
         while todo and self._free:
-            worker = min(range(self.num_workers), key=lambda worker: len(self._asked[worker]))
+            first = todo[0] % self.num_workers  # of those who have equally little: see `_announce`
+            turns = [*range(first, self.num_workers), *range(first)]
+            worker = min(turns, key=lambda worker: len(self._asked[worker]))
             if len(self._asked[worker]) >= NUM_AHEAD:
                 return
             number = todo.popleft()

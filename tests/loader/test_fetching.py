@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import mmap
-import os
-import signal
+import threading
 import time
+from functools import partial
 
 import numpy as np
 import pytest
@@ -14,9 +14,17 @@ import pytest
 from paddlevideo_fast.decode.packed import PackedReader
 from paddlevideo_fast.decode.packed_format import PackSettings, ShardWriter
 from paddlevideo_fast.errors import VideoDecodeError
-from paddlevideo_fast.loader import ClipBatchSampler, ClipLoader, VideoRecord, build_dataset
-from paddlevideo_fast.loader.ahead import PrefetchOptions
+from paddlevideo_fast.loader import (
+    ClipBatchSampler,
+    ClipLoader,
+    VideoRecord,
+    WorkerOptions,
+    build_dataset,
+    clip_loader,
+    worker_process,
+)
 from paddlevideo_fast.loader.collate import Sample
+from paddlevideo_fast.loader.fetching import Fetcher
 
 MB = 2**20
 NUM_SAMPLES, BATCH_SIZE = 60, 2
@@ -34,9 +42,14 @@ class FakeSource:
         self.order = np.frombuffer(mmap.mmap(-1, 8 * NUM_SAMPLES), np.int64)
         self.count = np.frombuffer(mmap.mmap(-1, 8), np.int64)
         self.fails = fails
+        self.may_fetch = threading.Event()
+        self.may_fetch.set()
+        self.began = threading.Event()
 
     def fetch(self, requests):
         (index,) = {request.index for request in requests}
+        self.began.set()
+        assert self.may_fetch.wait(10)
         self.count[0] += 1  # one thread in the tests that look at it
         self.order[index] = self.count[0]
         if self.fails:
@@ -48,10 +61,19 @@ class FakeSource:
         return [Sample(clip, 0, request.index, request.view) for request in requests]
 
 
-def loader_of(source, num_workers=0, **options):
-    sampler = ClipBatchSampler(NUM_SAMPLES, BATCH_SIZE, shuffle=True, drop_last=False, seed=3)
-    keys = {"num_batches": 4, "num_at_once": 1, **options}
-    return ClipLoader(source, sampler, num_workers, prefetch=PrefetchOptions(**keys))
+@pytest.fixture
+def loader_of(monkeypatch):
+    """Makes loaders that fetch in one thread a process, 4 batches ahead."""
+    monkeypatch.setattr(clip_loader, "Fetcher", partial(Fetcher, num_threads=1))
+    monkeypatch.setattr(worker_process, "Fetcher", lambda source, num_threads: Fetcher(source, 1))
+    with contextlib.ExitStack() as stack:
+
+        def make(source, num_workers=0, prefetch=4):
+            sampler = ClipBatchSampler(NUM_SAMPLES, BATCH_SIZE, shuffle=True, drop_last=False, seed=3)
+            loader = ClipLoader(source, sampler, num_workers, WorkerOptions(prefetch=prefetch))
+            return stack.enter_context(contextlib.closing(loader))
+
+        yield make
 
 
 def settled(source, wanted, moment_sec=0.05):
@@ -64,76 +86,60 @@ def settled(source, wanted, moment_sec=0.05):
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
-def test_the_next_batches_are_fetched_in_their_order(num_workers):
+def test_the_next_batches_are_fetched_in_their_order(loader_of, num_workers):
     source = FakeSource()
-    with contextlib.closing(loader_of(source, num_workers)) as loader:
-        batches = loader.epoch(1)
-        for number in range(NUM_SAMPLES // BATCH_SIZE):
-            next(batches)
-            coming = min(BATCH_SIZE * (number + 5), NUM_SAMPLES)
-            assert settled(source, coming, 0.05 * (number in (0, 1, 17))) == coming
-        asked = [request.index for batch in loader.batch_sampler.batches(1) for request in batch]
-        assert np.argsort(source.order).tolist() == asked
-
-
-def test_bytes_that_wait_have_a_bound():
-    source = FakeSource()
-    with contextlib.closing(loader_of(source, num_batches=20, max_bytes=6 * MB)) as loader:
-        batches = loader.epoch(0)
+    loader = loader_of(source, num_workers)
+    batches = loader.epoch(1)
+    asked = [request.index for batch in loader.batch_sampler.batches(1) for request in batch]
+    for number in range(NUM_SAMPLES // BATCH_SIZE):
         next(batches)
-        # batch 0 is made, batch 1 always comes, and then batches wait in the cache up to 6 MB
-        assert settled(source, 8) == 8
-        for made in range(1, 5):
-            next(batches)
-            assert settled(source, 8 + 2 * made) == 8 + 2 * made
+        coming = min(BATCH_SIZE * (number + 5), NUM_SAMPLES)
+        assert settled(source, coming, 0.05 * (number in (0, 1, 17))) == coming
+        assert set(np.flatnonzero(source.order)) == set(asked[:coming])
+    assert num_workers or np.argsort(source.order).tolist() == asked
 
 
-def test_a_new_epoch_drops_what_the_last_one_wanted():
+def test_a_new_epoch_drops_what_the_last_one_wanted(loader_of):
     source = FakeSource()
-    with contextlib.closing(loader_of(source, num_batches=20, max_bytes=4 * MB)) as loader:
-        next(loader.epoch(0))
-        settled(source, 6)
-        source.order[:] = 0
-        next(loader.epoch(5, start_batch=10))
-        assert settled(source, 6) == 6
-        asked = [request.index for batch in loader.batch_sampler.batches(5, 10) for request in batch]
-        assert set(np.flatnonzero(source.order)) == set(asked[:6])
+    source.may_fetch.clear()
+    loader = loader_of(source, prefetch=20)
+    next(loader.epoch(0))
+    assert source.began.wait(10)
+    next(loader.epoch(5, start_batch=10))
+    source.may_fetch.set()
+    asked = [request.index for batch in loader.batch_sampler.batches(5, 10)[:21] for request in batch]
+    first = loader.batch_sampler.batches(0)[0][0].index  # the thread was at it
+    assert settled(source, len({first, *asked})) == len({first, *asked})
+    assert set(np.flatnonzero(source.order)) == {first, *asked}
 
 
-def test_what_cannot_be_fetched_is_left_to_the_readers():
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_what_cannot_be_fetched_is_left_to_the_readers(loader_of, num_workers):
     source = FakeSource(fails=True)
-    with contextlib.closing(loader_of(source)) as loader:
-        assert sum(map(len, loader.epoch(0))) == NUM_SAMPLES
+    assert sum(map(len, loader_of(source, num_workers).epoch(0))) == NUM_SAMPLES
+    assert settled(source, 1)
 
 
-def test_a_process_that_was_killed_is_told_once_and_comes_back(caplog):
+def test_threads_end_with_the_loader(loader_of):
     source = FakeSource()
-    with contextlib.closing(loader_of(source)) as loader:
-        batches = loader.epoch(0)
-        next(batches)
-        settled(source, 10)
-        first = loader._prefetcher._process.pid
-        os.kill(first, signal.SIGKILL)
-        loader._prefetcher._process.join(5)
-        assert len(list(batches)) == NUM_SAMPLES // BATCH_SIZE - 1
-        assert "batches fetch for themselves" in caplog.text
-        source.order[:] = 0
-        next(loader.epoch(1))
-        assert settled(source, 10) == 10
-        second = loader._prefetcher._process
-        assert second.pid != first
-    assert not second.is_alive()
-
-
-def test_nothing_starts_where_nothing_is_remote_or_wanted():
-    source = FakeSource()
-    loader = loader_of(source, num_batches=0)
-    list(loader.epoch(0))
-    assert loader._prefetcher is None
-    source.is_remote = False
+    before = threading.active_count()
     loader = loader_of(source)
-    list(loader.epoch(0))
-    assert loader._prefetcher is None
+    next(loader.epoch(0))
+    assert threading.active_count() == before + 1
+    loader.close()
+    end = time.monotonic() + 10
+    while threading.active_count() > before and time.monotonic() < end:
+        time.sleep(0.01)
+    assert threading.active_count() == before
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_nothing_is_fetched_where_nothing_is_remote_or_wanted(loader_of, num_workers):
+    source = FakeSource()
+    list(loader_of(source, num_workers, prefetch=0).epoch(0))
+    source.is_remote = False
+    list(loader_of(source, num_workers).epoch(0))
+    assert source.count[0] == 0
 
 
 @pytest.fixture(scope="module")

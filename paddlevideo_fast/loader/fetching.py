@@ -1,0 +1,85 @@
+"""Fetches what coming batches read from a store into the block cache, in threads of the reading process."""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from queue import SimpleQueue
+from threading import Thread
+from typing import TYPE_CHECKING, Callable, List, Optional, Protocol, Sequence, Tuple, runtime_checkable
+
+from paddlevideo_fast.errors import PaddleVideoFastError
+from paddlevideo_fast.loader.request import ClipRequest, together
+
+NUM_THREADS = 16  # of all processes that make the batches of a loader
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeAlias
+
+_Wanted = Callable[[], bool]
+_Queue: TypeAlias = "SimpleQueue[Optional[Tuple[List[ClipRequest], _Wanted]]]"
+
+
+@runtime_checkable
+class RemoteSource(Protocol):
+    """A data set whose files may lie in a store."""
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether there is anything to fetch."""
+
+    def fetch(self, requests: Sequence[ClipRequest]) -> int:
+        """Brings what requests for one record read into the cache; the number of bytes that came."""
+
+
+class Fetcher:
+    """Fetches files of coming batches into the cache, in threads of this process.
+
+    Which batches come is known, and which frames a clip has is a function of its request. So threads plan the
+    reads of the next batches and wait for the store while others are decoded. They change nothing but the
+    time: a block that could not be fetched is fetched by its reader, who reports what is wrong with it.
+
+    Args:
+        source: plans the reads.
+        num_threads: videos that are fetched at the same time.
+    """
+
+    def __init__(self, source: RemoteSource, num_threads: int = NUM_THREADS) -> None:
+        self._queue: _Queue = SimpleQueue()
+        for _ in range(num_threads):
+            Thread(target=_serve, args=(source, self._queue), daemon=True).start()
+        self.close = weakref.finalize(self, _end, self._queue, num_threads)  # ends the threads
+
+    def ask(self, batches: Sequence[List[ClipRequest]], wanted: _Wanted) -> None:
+        """Has threads fetch what batches read.
+
+        Args:
+            batches: the requests of each.
+            wanted: whether they are still of use; asked before each video.
+        """
+        for requests in batches:
+            for places in together(requests):
+                self._queue.put(([requests[place] for place in places], wanted))
+
+
+def as_remote(source: object) -> Optional[RemoteSource]:
+    """The data set itself if it has files to fetch, else None."""
+    return source if isinstance(source, RemoteSource) and source.is_remote else None
+
+
+def newly_coming(number: int, num_ahead: int) -> slice:
+    """The batches to ask for before batch `number` is made: all that come first, then one each time."""
+    return slice(number + num_ahead if number else 0, number + num_ahead + 1)
+
+
+def _serve(source: RemoteSource, queue: _Queue) -> None:
+    while (asked := queue.get()) is not None:
+        requests, wanted = asked
+        if wanted():
+            with contextlib.suppress(PaddleVideoFastError):  # the reader meets the same, and reports it
+                source.fetch(requests)
+
+
+def _end(queue: _Queue, num_threads: int) -> None:
+    for _ in range(num_threads):
+        queue.put(None)
