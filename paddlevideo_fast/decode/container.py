@@ -10,8 +10,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 import av
 from av.bitstream import BitStreamFilterContext
 
-from paddlevideo_fast.decode.holes import boxes, find_hole
-from paddlevideo_fast.decode.numbering import Hole, number_packets, without_doubles
+from paddlevideo_fast.decode.holes import boxes, find_holes, num_lost_at_end
 from paddlevideo_fast.decode.packets import TWO_VOPS, vop_types
 from paddlevideo_fast.decode.source import VideoSource
 from paddlevideo_fast.errors import VideoDecodeError
@@ -34,6 +33,9 @@ _ZERO_STUFFED = ("mpeg1video", "mpeg2video")
 
 # Some writers count padding that they do not write.
 _SLACK_BYTES = 64
+
+# Times and counts may be damaged, too.
+_MOST_FRAMES_A_PACKET = 20
 
 _PYAV = int(av.__version__.split(".")[0])
 
@@ -159,14 +161,16 @@ class Demuxed(NamedTuple):
         container: of PyAV.
         stream: the first video stream.
         packets: in decoding order.
-        hole: what is missing between them; None where nothing may be missing.
+        cut: how it shows that the file is cut off; empty where it is not.
+        num_lost: frames behind the cut, as far as the file says.
         vops: of MPEG-4 packets, as `vop_types` gives them.
     """
 
     container: Any
     stream: Any
     packets: List[Any]
-    hole: Optional[Hole]
+    cut: str
+    num_lost: int
     vops: List[int]
 
 
@@ -174,8 +178,8 @@ def open_packets(source: VideoSource, allow_cut: bool = False) -> Demuxed:
     """Opens a video, see `open_container`, and reads all its packets.
 
     Raises:
-        VideoDecodeError: as `open_container`; the file has no packets; or, unless `allow_cut`, it ends early
-            or is damaged between packets.
+        VideoDecodeError: as `open_container`; the file has no packets, or is damaged between packets; or it
+            ends early, unless `allow_cut`.
     """
     with av.logging.Capture() as log:
         container, stream = open_container(source, allow_cut)
@@ -187,19 +191,21 @@ def open_packets(source: VideoSource, allow_cut: bool = False) -> Demuxed:
             packets = _demux(source, container, stream, allow_cut)
             complaints = [text for _, speaker, text in log if speaker == name]
             announced = announced_bytes(source.head())
-            cause = find_hole(source, stream, packets, listed, complaints, announced)
-            if cause and not allow_cut:
-                raise VideoDecodeError(source.name, f"damaged or cut off: {cause}")
-            hole = None
-            if allow_cut:
-                packets = without_doubles(packets) if cause else packets
-                hole = number_packets(source, stream, packets, listed, complaints, cause)
+            cut, num_lost = "", 0
+            for hole in find_holes(source, stream, packets, listed, complaints, announced):
+                if not (allow_cut and hole.is_end):
+                    raise VideoDecodeError(source.name, f"damaged or cut off: {hole.cause}")
+                cut = cut or hole.cause
+            if cut:
+                num_lost = num_lost_at_end(stream, packets)
+                if num_lost > _MOST_FRAMES_A_PACKET * len(packets):
+                    cause = f"{num_lost} frames would be lost behind {len(packets)} packets"
+                    raise VideoDecodeError(source.name, f"damaged: {cut}; {cause}")
             vops = vop_types(packets) if stream.codec_context.name == "mpeg4" else []
             if vops and vops[-1] == TWO_VOPS:
                 packets = _unpack(packets, stream)
                 vops = vop_types(packets)
-                hole = hole and Hole(hole.cause)
-            return Demuxed(container, stream, packets, hole, vops)
+            return Demuxed(container, stream, packets, cut, num_lost, vops)
         except BaseException:
             source.release()
             container.close()

@@ -1,7 +1,7 @@
-"""Holes: packets that a file has lost, doubled or moved, and the numbers of the frames that are left.
+"""Holes: packets that a file has lost, doubled or moved.
 
 libav reads on behind a hole as if nothing was missing, and the frames behind it would get other numbers. What
-tells a hole is one of these, from the cheapest on:
+shows a hole is one of these, from the cheapest on:
 
 - the demuxer complains: it met bytes that are no part of the format, and looked for the next that are
 - a packet is marked as incomplete (MPEG-TS counts its packets)
@@ -19,7 +19,7 @@ from paddlevideo_fast.decode.packets import START_CODE
 from paddlevideo_fast.decode.source import VideoSource
 
 # libav's index of an AVI points at the header of a chunk, its packet at the content.
-CHUNK_HEADER_BYTES = 8
+_CHUNK_HEADER_BYTES = 8
 _AVI_LISTS = (b"rec ", b"movi", b"AVIX")
 
 _TS_PACKET_BYTES = 188
@@ -29,8 +29,11 @@ _TS_ADAPTATION, _TS_PAYLOAD = 0x20, 0x10
 # So many marks in a row are no accident.
 _SURE = 5
 
+# libav's complaints of a Matroska, an MP4 and an FLV file that are cut off.
+_ENDS_EARLY = ("File ended prematurely", "partial file", "next track in single-track mode")
+
 # Their first frame is shown at zero.
-FROM_ZERO = ("matroska,webm", "flv")
+_FROM_ZERO = ("matroska,webm", "flv")
 
 # Distances of this share of the usual one, and beyond, are gaps.
 _GAP = 1.5
@@ -39,15 +42,27 @@ _GAP = 1.5
 _BIG_JUMP = 3
 
 
-def find_hole(
+class Hole(NamedTuple):
+    """Packets of a file are missing, or are where they do not belong.
+
+    Attributes:
+        cause: how it shows.
+        is_end: the end of the file is missing, and nothing else as far as this sign says.
+    """
+
+    cause: str
+    is_end: bool = False
+
+
+def find_holes(
     source: VideoSource,
     stream: Any,
     packets: Sequence[Any],
     listed: Sequence[int],
     complaints: Sequence[str],
     announced: Optional[int],
-) -> str:
-    """How a hole of a file shows; empty where it has none.
+) -> Iterator[Hole]:
+    """The signs of holes in a file; none where it has none.
 
     Args:
         source: the file.
@@ -57,24 +72,48 @@ def find_hole(
         complaints: of the demuxer.
         announced: the length of the file in bytes, as its header says; None where nothing says.
     """
-    name = stream.container.format.name
     if not source.head()[:16].strip(b"\0"):
-        return "no video begins at byte 0"
-    if complaints:
-        return " ".join(complaints[0].split())
+        yield Hole("no video begins at byte 0")
+    for text in complaints:
+        yield Hole(" ".join(text.split()), is_end=any(end in text for end in _ENDS_EARLY))
     if any(packet.is_corrupt for packet in packets):
-        return "a packet is incomplete"
+        is_last = not any(packet.is_corrupt for packet in packets[:-1])
+        yield Hole("a packet is incomplete", is_end=is_last)
+    name = stream.container.format.name
     if name == "avi":
-        return _differs_from_index(source, stream, packets, listed)
+        cause = _differs_from_index(source, stream, packets, listed)
+        if cause:
+            yield Hole(cause, is_end=_is_cut_avi(source, packets, listed))
+        return
     if has_table(stream):
-        return "" if len(packets) == stream.frames else _ends_early(stream, packets)
+        if len(packets) != stream.frames and (cause := _ends_early(stream, packets)):
+            yield Hole(cause, is_end=True)
+        return
     last = packets[-1].pos
     if announced and last is not None:
         if last >= announced:
-            return f"has frames behind the {announced} bytes its header announces"
-        return _lost_clusters(source, announced) or _ends_early(stream, packets)
-    cause = _CHECKS[name](source, stream) if name in _CHECKS else ""
-    return cause or time_goes_back(packets) or _time_jumps(packets)
+            yield Hole(f"has frames behind the {announced} bytes its header announces")
+        is_row = True
+        for hole in _lost_clusters(source, announced):
+            is_row = False
+            yield hole
+        if cause := _ends_early(stream, packets):
+            yield Hole(cause, is_end=True)
+        if is_row:
+            return  # the sizes of all parts prove that none is missing
+    elif name in _CHECKS:
+        yield from _CHECKS[name](source, stream)
+    for cause in (_time_goes_back(packets), _time_jumps(packets)):
+        if cause:
+            yield Hole(cause)
+
+
+def num_lost_at_end(stream: Any, packets: Sequence[Any]) -> int:
+    """Frames that a file which is cut off had behind `packets`, as far as it says."""
+    if stream.container.format.name == "avi":
+        has_pauses = packets[-1].dts != len(packets) - 1
+        return 0 if has_pauses else max(stream.frames - len(packets), 0)
+    return _missing_at_end(stream, packets, _end_sec(stream, may_guess=True))[1]
 
 
 def has_table(stream: Any) -> bool:
@@ -88,17 +127,17 @@ def begins_with_key(stream: Any, first_packet: Any) -> bool:
     if not len(entries) or not entries[0].is_keyframe:
         return False
     name = stream.container.format.name
-    is_marked = name in FROM_ZERO and entries[0].pos <= (first_packet.pos or 0)
+    is_marked = name in _FROM_ZERO and entries[0].pos <= (first_packet.pos or 0)
     return name == "avi" or "mp4" in name or is_marked
 
 
 def _ends_early(stream: Any, packets: Sequence[Any]) -> str:
     """Whether a file says that its video lasts longer than its frames do. An edit list may leave some out."""
-    missing_sec, num_frames = missing_at_end(stream, packets, end_sec(stream))
+    missing_sec, num_frames = _missing_at_end(stream, packets, _end_sec(stream))
     return f"its header shows {missing_sec:.2f} s more than it has frames for" if num_frames > 1 else ""
 
 
-def missing_at_end(stream: Any, packets: Sequence[Any], end_sec: float) -> Tuple[float, int]:
+def _missing_at_end(stream: Any, packets: Sequence[Any], end_sec: float) -> Tuple[float, int]:
     """From the end of the last frame to `end_sec`: seconds, and frames as long as the last."""
     times = [packet.pts for packet in packets]
     if not end_sec or None in times:
@@ -127,12 +166,12 @@ _MATROSKA = {
 }
 
 
-def _lost_clusters(source: VideoSource, announced: int) -> str:
+def _lost_clusters(source: VideoSource, announced: int) -> Iterator[Hole]:
     """Whether a Matroska file's Segment is more than a row of its parts; libav passes over unknown ones."""
     for part in _parts(source, announced):
         if part.kind not in _MATROSKA:
-            return f"no part of Matroska begins at byte {part.at}"
-    return ""
+            is_end = part.at >= source.check()
+            yield Hole(f"no part of Matroska begins at byte {part.at}", is_end)
 
 
 class _Part(NamedTuple):
@@ -197,7 +236,7 @@ def _differs_from_index(
 
     Without an index libav lists the first chunks itself.
     """
-    indexed, found = chunks_of(listed), [packet.pos for packet in packets]
+    indexed, found = _chunks_of(listed), [packet.pos for packet in packets]
     if indexed == found:
         return ""
     lost = len(set(indexed) - set(found))
@@ -213,9 +252,9 @@ def _differs_from_index(
 
 def _lost_chunks(source: VideoSource, packets: Sequence[Any]) -> str:
     """Whether an AVI without a whole index is more than a row of chunks, up to the last frame."""
-    ahead = {packet.pos - CHUNK_HEADER_BYTES for packet in packets}
+    ahead = {packet.pos - _CHUNK_HEADER_BYTES for packet in packets}
     at = first = min(ahead)
-    for at, kind in chunks(source, first):
+    for at, kind in _chunks(source, first):
         ahead.discard(at)
         if not ahead:
             return ""
@@ -224,7 +263,19 @@ def _lost_chunks(source: VideoSource, packets: Sequence[Any]) -> str:
     return f"no chunk of AVI begins at byte {at}"
 
 
-def chunks(source: VideoSource, at: int) -> Iterator[Tuple[int, bytes]]:
+def _is_cut_avi(source: VideoSource, packets: Sequence[Any], listed: Sequence[int]) -> bool:
+    """Whether the chunks of an AVI are all there, one after the other, up to the end of the file."""
+    if len(_chunks_of(listed)) > len(packets):
+        return False
+    ahead = {packet.pos - _CHUNK_HEADER_BYTES for packet in packets}
+    for at, kind in _chunks(source, min(ahead)):
+        ahead.discard(at)
+        if not kind.isalnum() or kind == b"idx1":
+            return False
+    return not ahead
+
+
+def _chunks(source: VideoSource, at: int) -> Iterator[Tuple[int, bytes]]:
     """Position and name of each chunk of an AVI, and of the lists that hold chunks.
 
     Args:
@@ -237,27 +288,28 @@ def chunks(source: VideoSource, at: int) -> Iterator[Tuple[int, bytes]]:
             return
         yield at, head[:4]
         length = int.from_bytes(head[4:8], "little")
-        at += 12 if head[8:] in _AVI_LISTS else CHUNK_HEADER_BYTES + length + length % 2
+        at += 12 if head[8:] in _AVI_LISTS else _CHUNK_HEADER_BYTES + length + length % 2
 
 
-def chunks_of(listed: Sequence[int]) -> List[int]:
+def _chunks_of(listed: Sequence[int]) -> List[int]:
     """Where the packets are to which libav's index of an AVI points."""
-    return [position + CHUNK_HEADER_BYTES for position in listed]
+    return [position + _CHUNK_HEADER_BYTES for position in listed]
 
 
-def _loose_boxes(source: VideoSource, stream: Any) -> str:
+def _loose_boxes(source: VideoSource, stream: Any) -> Iterator[Hole]:
     """Whether a fragmented MP4 is more than a row of boxes, or its fragments are not in order."""
-    at, last = 0, -1
+    last = -1
     size_of_file = source.check()
     for at, size, kind in boxes(source):
-        if size < 8 or at + size > size_of_file or not kind.isalnum():
-            return f"no box of MP4 begins at byte {at}"
+        if size < 8 or not kind.isalnum():
+            yield Hole(f"no box of MP4 begins at byte {at}")
+        elif at + size > size_of_file:
+            yield Hole(f"ends within the box of MP4 at byte {at}", is_end=True)
         if kind == b"moof":
             number = int.from_bytes(source.read_at(at + 20, 4), "big")
             if number <= last:
-                return f"fragment {number} comes after fragment {last}"
+                yield Hole(f"fragment {number} comes after fragment {last}")
             last = number
-    return ""
 
 
 def boxes(source: VideoSource) -> Iterator[Tuple[int, int, bytes]]:
@@ -279,7 +331,7 @@ def boxes(source: VideoSource) -> Iterator[Tuple[int, int, bytes]]:
         at += size
 
 
-def _lost_sync(source: VideoSource, stream: Any) -> str:
+def _lost_sync(source: VideoSource, stream: Any) -> Iterator[Hole]:
     """Whether MPEG-TS is more than a row of packets, or ends within one, or a frame has no beginning.
 
     Some formats have 4 bytes in front of each packet, others 16 behind it.
@@ -290,13 +342,16 @@ def _lost_sync(source: VideoSource, stream: Any) -> str:
         if not marks[:_SURE].strip(_TS_MARK):
             wrong = len(marks) - len(marks.lstrip(_TS_MARK))
             if wrong < len(marks):
-                return f"no packet of MPEG-TS begins at byte {first + wrong * size}"
-            is_cut = first + (len(marks) - 1) * size + _TS_PACKET_BYTES > len(data)
-            return "ends within a packet of MPEG-TS" if is_cut else _lost_starts(data, first, size, stream.id)
-    return "no packets of MPEG-TS are at its beginning"
+                yield Hole(f"no packet of MPEG-TS begins at byte {first + wrong * size}")
+                return
+            if first + (len(marks) - 1) * size + _TS_PACKET_BYTES > len(data):
+                yield Hole("ends within a packet of MPEG-TS", is_end=True)
+            yield from _lost_starts(data, first, size, stream.id)
+            return
+    yield Hole("no packets of MPEG-TS are at its beginning")
 
 
-def _lost_starts(data: bytes, first: int, size: int, stream_id: int) -> str:
+def _lost_starts(data: bytes, first: int, size: int, stream_id: int) -> Iterator[Hole]:
     """Whether a packet of MPEG-TS should begin a frame, and does not; libav then leaves the frame out.
 
     Reference: ISO 13818-1, 2.4.3.
@@ -309,16 +364,18 @@ def _lost_starts(data: bytes, first: int, size: int, stream_id: int) -> str:
     at = heads.find(high)
     while at >= 0:
         packet = first + at * size
+        if packet + _TS_PACKET_BYTES > len(data):
+            return  # the packet that the end of the file cuts
         flags = data[packet + 3]
         start = packet + 4 + (1 + data[packet + 4] if flags & _TS_ADAPTATION else 0)
         is_frame = lows[at] == low and flags & _TS_PAYLOAD and start + 3 <= packet + _TS_PACKET_BYTES
         if is_frame and data[start : start + 3] != START_CODE:
-            return f"no frame begins in the packet of MPEG-TS at byte {packet}"
+            yield Hole(f"no frame begins in the packet of MPEG-TS at byte {packet}")
+            return
         at = heads.find(high, at + 1)
-    return ""
 
 
-def _lost_packs(source: VideoSource, stream: Any) -> str:
+def _lost_packs(source: VideoSource, stream: Any) -> Iterator[Hole]:
     """Whether an MPEG program stream is more than a row of packs and packets, or ends within a pack.
 
     Reference: ISO 13818-1, 2.5.3; ISO 11172-1, 2.4.3.
@@ -327,7 +384,9 @@ def _lost_packs(source: VideoSource, stream: Any) -> str:
     while at < len(data):
         if data[at : at + 3] != b"\0\0\1" or at + 6 > len(data):
             is_end = data[at : at + 4] == b"\0\0\1\xb9" or not data[at:].strip(b"\0")
-            return "" if is_end and at else f"no pack of MPEG begins at byte {at}"
+            if not is_end or not at:
+                yield Hole(f"no pack of MPEG begins at byte {at}")
+            return
         kind = data[at + 3]
         if kind == 0xBA:
             at += 14 + (data[at + 13 : at + 14] or b"\0")[0] % 8 if data[at + 4] >> 6 == 1 else 12
@@ -335,17 +394,18 @@ def _lost_packs(source: VideoSource, stream: Any) -> str:
             at += 4
         else:
             at += 6 + int.from_bytes(data[at + 4 : at + 6], "big")
-    return "ends within a pack" if at > len(data) or kind == 0xBA else ""
+    if at > len(data) or kind == 0xBA:
+        yield Hole("ends within a pack", is_end=True)
 
 
-_CHECKS: Dict[str, Callable[[VideoSource, Any], str]] = {
+_CHECKS: Dict[str, Callable[[VideoSource, Any], Iterator[Hole]]] = {
     "mpegts": _lost_sync,
     "mpeg": _lost_packs,
     "mov,mp4,m4a,3gp,3g2,mj2": _loose_boxes,
 }
 
 
-def time_goes_back(packets: Sequence[Any]) -> str:
+def _time_goes_back(packets: Sequence[Any]) -> str:
     """How it shows that packets are not in the order of decoding, or twice there; empty where they are."""
     timed = [packet for packet in packets if packet.dts is not None]
     for earlier, later in zip(timed, timed[1:]):
@@ -360,7 +420,7 @@ def _time_jumps(packets: Sequence[Any]) -> str:
     """Whether a few frames of a constant rate are missing. A file of a variable rate has many distances."""
     # of decoding: those of showing also jump where a recorder began or stopped between B-frames
     times = [packet.dts for packet in packets if packet.dts is not None]
-    steps = frame_steps(times)
+    steps = _frame_steps(times)
     if steps is None:
         return ""
     jumps = [place for place, step in enumerate(steps) if step > 1]
@@ -371,12 +431,11 @@ def _time_jumps(packets: Sequence[Any]) -> str:
     return f"no frame for {steps[longest]} frames' time after {at_sec:.2f} s, at a constant frame rate"
 
 
-def frame_steps(times: Sequence[int], exact: bool = False) -> Optional[List[int]]:
+def _frame_steps(times: Sequence[int]) -> Optional[List[int]]:
     """How many frames each time lies after the one before, at a constant frame rate; None of another rate.
 
     Args:
         times: ascending.
-        exact: a time between those of two frames makes it another rate.
     """
     distances = [later - earlier for earlier, later in zip(times, times[1:])]
     if len(distances) < 4:
@@ -388,14 +447,10 @@ def frame_steps(times: Sequence[int], exact: bool = False) -> Optional[List[int]
     if usual <= 0 or len(near) < 0.95 * len(small) or len(small) < 0.8 * len(distances):
         return None
     mean = sum(near) / len(near)
-    if exact and any(
-        abs(distance - mean * round(distance / mean)) > 0.05 * mean + 1 for distance in distances
-    ):
-        return None
     return [max(round(distance / mean), 1) for distance in distances]
 
 
-def end_sec(stream: Any, may_guess: bool = False) -> float:
+def _end_sec(stream: Any, may_guess: bool = False) -> float:
     """When the last frame ends, as the file says; 0 where it does not.
 
     Args:
@@ -411,5 +466,5 @@ def end_sec(stream: Any, may_guess: bool = False) -> float:
         except ValueError:
             return 0.0
     container = stream.container
-    is_alone = len(container.streams) == 1 and container.format.name in FROM_ZERO
+    is_alone = len(container.streams) == 1 and container.format.name in _FROM_ZERO
     return (container.duration or 0) / 1e6 if is_alone and may_guess else 0.0

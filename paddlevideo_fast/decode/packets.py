@@ -278,14 +278,6 @@ class FrameIndex:
         leading = [other for other in after if self._leads(other, group + 1)]
         return [*range(place, bounds[group + 1]), *leading]
 
-    def orphans(self, place: int) -> Iterable[int]:
-        """The places whose pictures cannot be trusted where packets right before that at `place` are lost."""
-        if not self.is_entry(place):
-            return self.spoilt(place, spare=False)
-        group = bisect_right(self.entries, place) - 1
-        stop = [*self.entries, self._num_packets][group + 1]
-        return [other for other in range(place, stop) if self._leads(other, group)]
-
     def _leads(self, place: int, group: int) -> bool:
         """Whether a picture is shown before the key picture of its group; True where that cannot be known."""
         entry = self._rank.get(self.entries[group])

@@ -29,7 +29,6 @@ from paddlevideo_fast.decode.container import (
 from paddlevideo_fast.decode.headers import HeaderChanges
 from paddlevideo_fast.decode.holes import begins_with_key, wrong_checksum
 from paddlevideo_fast.decode.index_cache import IndexCache, Pool, SeekingPackets, StoredIndex
-from paddlevideo_fast.decode.numbering import MOST_REORDERED, Hole, number_frames
 from paddlevideo_fast.decode.packets import (
     Clock,
     FrameIndex,
@@ -47,6 +46,9 @@ from paddlevideo_fast.errors import VideoDecodeError
 
 _POOL = Pool()
 
+# Pictures that are decoded before another and shown after it, at most (H.264 and HEVC).
+_MOST_REORDERED = 16
+
 
 class PictureDecoder:
     """Decodes ranges of the packets of a video.
@@ -56,7 +58,7 @@ class PictureDecoder:
 
     Args:
         source: where the video is read from.
-        allow_cut: take a file that is cut off, or damaged between packets.
+        allow_cut: take a file that is cut off.
         cache: of indexes, for files that are intact; None: all packets are read.
 
     Attributes:
@@ -97,7 +99,7 @@ class PictureDecoder:
         if stored is not None:
             self._open_stored(source, stored)
             return
-        self._container, stream, self._packets, hole, vops = open_packets(source, allow_cut)
+        self._container, stream, self._packets, cut, num_lost, vops = open_packets(source, allow_cut)
         try:
             self._codec = stream.codec_context
             self.codec = self._codec.codec.canonical_name
@@ -112,7 +114,7 @@ class PictureDecoder:
             self._clock = Clock.of(stream, self._packets)
             self.avg_fps = float(self._clock.rate or 0.0)
             format_name = stream.container.format.name
-            pts = [packet.pts for packet in self._packets] if state else []
+            pts = [packet.pts for packet in self._packets] if state or cut else []
             for place, packet in enumerate(self._packets):
                 packet.pts = place
             self._index = self._learn_index(stream) if index is None else index
@@ -125,11 +127,13 @@ class PictureDecoder:
                 self._may_skip = self._index.one_to_one
                 if self._may_skip and (changes.is_constant or self._codec.name not in av1.DECODERS):
                     self._is_spare = spare_test(self._codec, vops, bytes(self._packets[0]))
-            if not (hole and hole.cause):
-                for place in misplaced(self._packets, self._codec):
-                    self._orphans.update(self._index.spoilt(place, spare=False))
-            if hole and (hole.cause or (index is None and self.damage)):
-                self._renumber(hole)
+            for place in misplaced(self._packets, self._codec):
+                self._orphans.update(self._index.spoilt(place, spare=False))
+            if index is None and self.damage and allow_cut:
+                cause = f"damaged, and nothing tells the numbers of its frames: {self.damage}"
+                raise VideoDecodeError(self._source.name, cause)
+            if cut:
+                self._end_at_cut(cut, num_lost, pts)
             if cache and state and index is not None and not (changes or vops or self._orphans):
                 found = StoredIndex.of(index, self.timing, self._packets, pts, may_turn)
                 cache.save(source, found, format_name, state)
@@ -194,17 +198,18 @@ class PictureDecoder:
         """When the frames are shown; most readers are never asked."""
         return timing_of(self._clock, len(self.shown))
 
-    def _renumber(self, hole: Hole) -> None:
-        """Gives the frames the numbers they had before others were lost."""
-        if hole.numbers is None or self._is_counted:
-            cause = f"damaged, and nothing tells the numbers of its frames: {hole.cause or self.damage}"
-            raise VideoDecodeError(self._source.name, cause)
-        self.damage = self.damage or hole.cause
-        depth = None
-        if self._container.format.name == "avi":
-            depth = MOST_REORDERED if self._codec.has_b_frames else 0
-        self.shown, orphans = number_frames(hole.numbers, hole.num_frames, self._index, depth, hole.overrun)
-        self._orphans.update(orphans)
+    def _end_at_cut(self, cut: str, num_lost: int, pts: Sequence[Optional[int]]) -> None:
+        """Leaves out the frames whose numbers the end of a file that is cut off leaves open."""
+        self.damage = self.damage or cut
+        times = [time for time in pts if time is not None]
+        is_reordered = self._codec.has_b_frames or len(times) < len(pts) or times != sorted(times)
+        num_open = _MOST_REORDERED if is_reordered else 1  # the last packet may be incomplete
+        first = max(len(self._packets) - num_open, 0)
+        self._orphans.update(range(first, len(self._packets)))
+        if self._is_counted:
+            raise VideoDecodeError(self._source.name, f"damaged or cut off: {cut}")
+        kept = [None if label in self._orphans else label for label in self.shown]
+        self.shown = kept + [None] * num_lost
 
     def close(self) -> None:
         """Frees the file."""
