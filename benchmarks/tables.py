@@ -14,6 +14,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
 
+from benchmarks import recipes
 from benchmarks.chart import CHART, RECIPES, draw_speed
 from benchmarks.measuring import ROOT, load
 from benchmarks.reader_trials import REFUSED, REPLACED, RIGHT, WITHOUT_A_WORD
@@ -24,6 +25,19 @@ _VIDEOS = ("mma_demo.mp4", "nasa.mp4", "pancake.mkv")
 
 # What the tables say, in English and in Chinese.
 _WORDS: Dict[str, str] = {
+    "recipe": "项目",
+    "here": "这里",
+    "published": "公开的",
+    "note": "说明",
+    "the same": "相同",
+    "rate": "最高学习率",
+    "schedule": "学习率曲线",
+    "weight decay": "权重衰减",
+    "gradients": "梯度",
+    "regularisation": "正则化",
+    "first weights": "初始权重",
+    "augmentation": "数据增强（按顺序）",
+    "test": "测试",
     "training": "训练方式",
     "all classes": "全部类别",
     "frequent half": "较多的一半",
@@ -822,6 +836,7 @@ def _named(word: Word, reader: str, found: Any) -> str:
 
 
 TABLES: Mapping[str, Table] = {
+    **{recipes.name_of(network): partial(recipes.table, network) for network in recipes.published()},
     "imbalance": _imbalance,
     "multigrid": partial(_multigrid, "multigrid_training"),
     "multigrid_56": partial(_multigrid, "multigrid_training_56"),

@@ -55,6 +55,9 @@ _NUM_EXAMPLES = 12
 _MIRRORED = re.compile(r"(?<![a-z])(left|right)(?![a-z])|左|右", re.IGNORECASE)
 
 
+_RATE_ENDS = ("max_epoch", "T_max")  # of the curves
+
+
 class _Recipe(NamedTuple):
     """What a new config takes from the built-in config that it inherits.
 
@@ -63,7 +66,7 @@ class _Recipe(NamedTuple):
         batch_size: of training.
         clips_per_video: of training; batches hold a multiple of it.
         frames_of_clip: frames of a video that a clip spans.
-        max_epoch: where the learning rate ends, if the config says so.
+        rate_end: key and epoch of the learning rate's end, if the config says so.
         epochs: of its training.
         pretrained: file of weights that it starts from; None: from nothing.
         transforms: of PIPELINE.train.
@@ -75,7 +78,7 @@ class _Recipe(NamedTuple):
     batch_size: int
     clips_per_video: int
     frames_of_clip: int
-    max_epoch: Optional[int]
+    rate_end: Optional[Tuple[str, int]]
     epochs: int
     pretrained: Optional[str]
     transforms: List[Any]
@@ -214,7 +217,9 @@ def _recipe(name: str) -> _Recipe:
         config["DATASET"]["batch_size"],
         config["DATASET"]["train"].get("clips_per_video", 1),
         frames,
-        rate.get("max_epoch") if isinstance(rate, Mapping) else None,
+        next(((key, rate[key]) for key in _RATE_ENDS if key in rate), None)
+        if isinstance(rate, Mapping)
+        else None,
         config["epochs"],
         config["MODEL"]["backbone"].get("pretrained"),
         config["PIPELINE"]["train"]["transform"],
@@ -299,9 +304,9 @@ def _config(
         "model_name": re.sub(r"\W+", "_", args.output.resolve().name) or "my_set",
         "validate": bool(num_valid),
     }
-    if recipe.max_epoch == recipe.epochs:
+    if recipe.rate_end and recipe.rate_end[1] == recipe.epochs:
         epochs = min(max(round(_CLIPS_OF_TRAINING / max(num_train, 1)), _EPOCHS[0]), _EPOCHS[-1])
-        content["OPTIMIZER"] = {"learning_rate": {"max_epoch": epochs}}
+        content["OPTIMIZER"] = {"learning_rate": {recipe.rate_end[0]: epochs}}
         content["epochs"] = epochs
         notes.append(f"{epochs} epochs, and {recipe.epochs} in the recipe")
         if recipe.warmup_epochs:

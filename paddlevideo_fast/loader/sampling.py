@@ -5,7 +5,7 @@ All indices count from 0, for videos and frame folders alike.
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Dict, Optional, Protocol
+from typing import Annotated, ClassVar, Dict, Literal, Optional, Protocol
 
 import numpy as np
 
@@ -19,6 +19,7 @@ _DENSE_WINDOW = 64
 _DENSE_CLIPS = 10
 
 AboveZero = Annotated[float, Range(1e-3)]
+ViewPosition = Literal["left", "middle", "ends"]
 
 
 class FrameSampler(Protocol):
@@ -49,6 +50,20 @@ class FrameSampler(Protocol):
         """
 
 
+def view_share(request: ClipRequest, position: ViewPosition) -> float:
+    """Where a view begins, as a share of the frames at which it may begin.
+
+    V = 4     0         ¼         ½         ¾         1
+    left      0         1         2         3              v / V
+    middle         0         1         2         3         (v + ½) / V
+    ends      0           1            2            3      v / (V - 1), and ½ for a single view
+    """
+    view, num_views = request.view, request.num_views
+    if position == "ends" and num_views > 1:
+        return view / (num_views - 1)
+    return (view + 0.5 * (position != "left")) / num_views
+
+
 @SAMPLERS.register()
 class Sampler:
     """Frames by segments, as PaddleVideo's Sampler takes them.
@@ -60,8 +75,8 @@ class Sampler:
         training    xx    xx  xx       xx     a random start in each
         valid       xx    xx    xx    xx      the middle of each
 
-    Of V views in valid mode, view v starts at the share (v + ½) / V of each segment: one view in the middle,
-    two at a quarter and at three quarters.
+    In valid mode, views start at different places of each segment: by default one view in the middle, two at
+    a quarter and at three quarters.
 
     Args:
         num_seg: segments.
@@ -73,6 +88,8 @@ class Sampler:
         dense_sample: one window of 64 frames, `num_seg` frames equally far apart; valid mode: ten such
             windows.
         linspace_sample: `num_seg` frames from the first to the last, equally far apart.
+        view_position: where view v of V starts in a segment: "left" at the share v / V, "middle" at
+            (v + ½) / V, "ends" at v / (V - 1).
 
     Of `frame_interval`, `linspace_sample`, `select_left` and `dense_sample` the first that is set counts.
 
@@ -95,6 +112,7 @@ class Sampler:
         select_left: bool = False,
         dense_sample: bool = False,
         linspace_sample: bool = False,
+        view_position: ViewPosition = "middle",
     ) -> None:
         if num_seg < 1 or seg_len < 1:
             raise LoaderError(f"Sampler: num_seg {num_seg} and seg_len {seg_len} must be 1 or more")
@@ -111,6 +129,7 @@ class Sampler:
         self.select_left = select_left
         self.dense_sample = dense_sample
         self.linspace_sample = linspace_sample
+        self.view_position: ViewPosition = view_position
         ways = {
             "frame_interval": frame_interval,
             "linspace_sample": linspace_sample,
@@ -130,7 +149,7 @@ class Sampler:
     ) -> np.ndarray:
         """See `FrameSampler`."""
         num_seg, seg_len = self.num_seg, self.seg_len
-        place = (request.view + 0.5) / request.num_views
+        place = view_share(request, self.view_position)
         if self.frame_interval is not None:
             if request.num_frames:
                 seg_len = max(1, request.num_frames // num_seg)
@@ -244,8 +263,7 @@ class DecodeSampler:
         test      x   x   x   x                   view 0 of 2
         test              x   x   x   x           view 1 of 2
 
-    A video shorter than the span repeats its last frame. The start of view v of V lies at the share v / V of
-    the room that the span leaves, as in the reference.
+    A video shorter than the span repeats its last frame.
 
     A request for fewer frames may allow a higher rate, at which they last as long. Its clips draw a rate
     between the sampler's and that one, so that they see motion at all speeds in between.
@@ -256,6 +274,9 @@ class DecodeSampler:
         target_fps: frames a second that `sampling_rate` is meant for; videos that do not know their frame
             rate (folders of images) are taken to have this one.
         test_mode: one of the request's equally spaced views, not a random start.
+        view_position: where view v of V starts, as a share of the room that the span leaves: "left" at v / V,
+            as in the reference; "middle" at (v + ½) / V; "ends" at v / (V - 1), so that the first view begins
+            with the video and the last one ends with it.
 
     Reference: SlowFast, arXiv:1812.03982, section 4 (training and inference).
     """
@@ -271,6 +292,7 @@ class DecodeSampler:
         sampling_rate: AboveZero,
         target_fps: AboveZero = 30.0,
         test_mode: bool = False,
+        view_position: ViewPosition = "left",
     ) -> None:
         if num_frames < 1 or sampling_rate <= 0 or target_fps <= 0:
             raise LoaderError(
@@ -281,6 +303,7 @@ class DecodeSampler:
         self.sampling_rate = sampling_rate
         self.target_fps = target_fps
         self.test_mode = test_mode
+        self.view_position: ViewPosition = view_position
 
     def sample(
         self, num_frames: int, avg_fps: float, request: ClipRequest, rng: np.random.Generator
@@ -293,7 +316,7 @@ class DecodeSampler:
         span = max(1.0, count * rate * (avg_fps or self.target_fps) / self.target_fps)
         room = max(0.0, num_frames - span)
         if self.test_mode:
-            start = room * request.view / request.num_views
+            start = room * view_share(request, self.view_position)
         else:
             start = rng.uniform(0, room)
         indices = np.linspace(start, start + span - 1, count).astype(np.int64)

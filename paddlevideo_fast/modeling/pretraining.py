@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar, Dict, List, Literal, Mapping, Optional, Sequence, Tuple
+from typing import Any, ClassVar, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 import paddle
@@ -13,7 +13,7 @@ from paddlevideo_fast.config.types import NonNegative, Share, Size
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.modeling.backbones.videomae import FixedPositions
 from paddlevideo_fast.modeling.layers import EncoderBlock, linear
-from paddlevideo_fast.modeling.recognizers import RecognizerTransformer
+from paddlevideo_fast.modeling.recognizers import RecognizerTransformer, start_by_xavier
 from paddlevideo_fast.registry import HEADS, RECOGNIZERS
 from paddlevideo_fast.transfer import upload
 
@@ -147,7 +147,6 @@ class Pretrain(RecognizerTransformer):
         backbone: a `VideoMAEViT`.
         head: a `VideoMAEDecoder`.
         mask_ratio: share of the squares that are hidden; at least one is, and at least one is not.
-        first_weights: see `RecognizerTransformer`.
 
     Raises:
         ConfigError: the parts do not fit.
@@ -164,9 +163,13 @@ class Pretrain(RecognizerTransformer):
         backbone: nn.Layer,
         head: nn.Layer,
         mask_ratio: Share = 0.9,
-        first_weights: Literal["published", "fan_in"] = "published",
     ) -> None:
-        super().__init__(backbone, head, first_weights=first_weights)
+        super().__init__(backbone, head)
+        # as the authors' code does; the patches are a convolution there, which has PyTorch's first weights
+        start_by_xavier(self)
+        patches = backbone.patch_embed.proj.weight
+        limit = patches.shape[0] ** -0.5
+        patches.set_value(paddle.uniform(patches.shape, min=-limit, max=limit))
         self.mask_ratio = mask_ratio
         self._keys: Optional[Sequence[Tuple[int, ...]]] = None
 

@@ -267,8 +267,8 @@ class RecognizerTransformer(Recognizer3D):
         head: makes logits of these.
         runtime_cfg: how views in a row are told apart and averaged.
         first_weights: what linear layers and convolutions of the backbone start with. "published": as the
-            networks were published, mostly a standard deviation of 0.02 at any width. "fan_in": a variance of
-            1 / inputs of a neuron, with which narrow networks learn from nothing; with 0.02 they hardly do.
+            networks were published, mostly a standard deviation of 0.02 at any width. "xavier": a variance of
+            2 / (inputs + outputs), with which narrow networks learn from nothing; with 0.02 they hardly do.
 
     Raises:
         ConfigError: the head expects other channels than the backbone gives, or the backbone is a 2D one.
@@ -285,11 +285,11 @@ class RecognizerTransformer(Recognizer3D):
         backbone: nn.Layer,
         head: nn.Layer,
         runtime_cfg: Optional[Mapping[str, Views]] = None,
-        first_weights: Literal["published", "fan_in"] = "published",
+        first_weights: Literal["published", "xavier"] = "published",
     ) -> None:
         super().__init__(backbone, head)
-        if first_weights == "fan_in":
-            _start_by_fan_in(backbone)
+        if first_weights == "xavier":
+            start_by_xavier(backbone)
         views = (runtime_cfg or {}).get("test") or Views()
         self._frames_of_view: Optional[int] = views.num_seg or getattr(backbone, "num_seg", None)
         self._average: Literal["logits", "probabilities"] = (
@@ -348,13 +348,19 @@ class MoViNetRecognizerFrame(Recognizer3D):
     """PaddleVideo's name for `Recognizer3D` with `MoViNet` as backbone."""
 
 
-def _start_by_fan_in(network: nn.Layer) -> None:
-    """Draws the weights of linear layers and convolutions anew, normal with a variance of 1 / inputs."""
+def start_by_xavier(network: nn.Layer) -> None:
+    """Draws weights of linear layers and convolutions anew, uniform, of a variance of 2 / (inputs + outputs).
+
+    Reference: Glorot and Bengio, "Understanding the difficulty of training deep feedforward neural networks",
+    2010, equation 16.
+    """
     for layer in network.sublayers():
         if isinstance(layer, (nn.Linear, nn.Conv3D)):
             shape = layer.weight.shape
-            num_inputs = shape[0] if isinstance(layer, nn.Linear) else math.prod(shape[1:])
-            layer.weight.set_value(paddle.randn(shape) / math.sqrt(num_inputs))
+            is_linear = isinstance(layer, nn.Linear)
+            num_ends = sum(shape) if is_linear else math.prod(shape[1:]) + shape[0]
+            limit = math.sqrt(6 / num_ends)
+            layer.weight.set_value(paddle.uniform(shape, min=-limit, max=limit))
 
 
 STUDENT = "Student"

@@ -196,6 +196,8 @@ class CosineAnnealingDecay(LearningRate):
         warmup_epochs: the line from `warmup_start_lr` meets the cosine here.
         warmup_start_lr: at epoch 0 where there is a warm-up.
         iter_step: see `LearningRate`.
+        cosine_after_warmup: the cosine begins where the warm-up ends, with the whole `learning_rate`; else at
+            epoch 0, so that the warm-up meets it below.
     """
 
     def __init__(
@@ -206,10 +208,16 @@ class CosineAnnealingDecay(LearningRate):
         warmup_epochs: NonNegative = 0.0,
         warmup_start_lr: NonNegative = 0.0,
         iter_step: bool = False,
+        cosine_after_warmup: bool = False,
         **shared: Any,
     ) -> None:
         super().__init__(iter_step, **shared)
         self._warm_up(warmup_epochs, warmup_start_lr, T_max, "T_max")
+        if cosine_after_warmup and not 0 < warmup_epochs < T_max:
+            raise ConfigError(
+                [f"{_KEY}.cosine_after_warmup: needs warmup_epochs between 0 and T_max={T_max:g}"]
+            )
+        self.first_epoch = warmup_epochs if cosine_after_warmup else 0.0
         self.learning_rate = learning_rate
         self.num_epochs = T_max
         self.eta_min = eta_min
@@ -218,7 +226,8 @@ class CosineAnnealingDecay(LearningRate):
         return _other_end("T_max", self.num_epochs, epochs)
 
     def _curve(self, epoch: float) -> float:
-        return cosine(min(epoch, self.num_epochs), self.learning_rate, self.num_epochs, self.eta_min)
+        epoch, num_epochs = min(epoch, self.num_epochs) - self.first_epoch, self.num_epochs - self.first_epoch
+        return cosine(epoch, self.learning_rate, num_epochs, self.eta_min)
 
 
 @LEARNING_RATES.register()

@@ -235,6 +235,34 @@ def test_views_of_a_test_are_spread_over_the_video():
     assert sampler.sample(28, 30, ClipRequest(0, 0), np.random.default_rng(0))[0] == 0
 
 
+@pytest.mark.parametrize(
+    ("position", "expected"),
+    [
+        ("left", lambda view, room: room * view / 5),  # PySlowFast
+        ("middle", lambda view, room: (room / 5) * view + room / 10),  # Video Swin, MMAction2
+        ("ends", lambda view, room: view * (room / 4)),  # MViTv2 (offset sampling), VideoMAE
+    ],
+)
+def test_views_start_where_the_authors_start_them(position, expected):
+    sampler = DecodeSampler(num_frames=4, sampling_rate=2, test_mode=True, view_position=position)
+    requests = [ClipRequest(0, 0, view, 5) for view in range(5)]
+    starts = [sampler.sample(28, 30, request, np.random.default_rng(0))[0] for request in requests]
+    assert starts == [int(expected(view, 20)) for view in range(5)]
+    single = sampler.sample(28, 30, ClipRequest(0, 0), np.random.default_rng(0))[0]
+    assert single == (0 if position == "left" else 10)
+
+
+def test_the_two_views_of_videomae_on_something_something():
+    """Its test sorts 2 × 16 places of the video and takes each second one."""
+    sampler = Sampler(16, 1, valid_mode=True, select_left=True, view_position="left")
+    for num_frames in (17, 40, 63, 117):
+        tick = num_frames / 16
+        places = sorted([int(tick / 2 + tick * x) for x in range(16)] + [int(tick * x) for x in range(16)])
+        for view in (0, 1):
+            found = sampler.sample(num_frames, 12, ClipRequest(0, 0, view, 2), np.random.default_rng(0))
+            assert found.tolist() == places[view::2]
+
+
 def test_evaluation_takes_the_middle_and_training_all_places():
     sampler = DecodeSampler(num_frames=4, sampling_rate=2)
     assert sampler.sample(28, 30, ClipRequest(0, 0), Middle()).tolist() == [10, 12, 14, 17]

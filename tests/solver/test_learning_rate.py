@@ -50,6 +50,22 @@ def test_cosine_with_warm_up_meets_the_cosine():
     assert [warm.at(e) for e in (2, 3.3, 10)] == [plain.at(e) for e in (2, 3.3, 10)]
 
 
+def test_a_cosine_after_the_warm_up_is_the_one_of_mvitv2_and_videomae():
+    """By the formulas of PySlowFast (COSINE_AFTER_WARMUP) and of VideoMAE's `cosine_scheduler`."""
+    start, peak, end, warmup, epochs = 1e-6, 1e-4, 1e-6, 30, 200
+    ours = curve(
+        "CosineAnnealingDecay",
+        learning_rate=peak, T_max=epochs, eta_min=end, warmup_epochs=warmup, warmup_start_lr=start,
+        cosine_after_warmup=True, iter_step=True,
+    )  # fmt: skip
+    for epoch in (0.0, 7.5, 29.99, 30.0, 80.25, 115.0, 199.5, 200.0):
+        expected = start + (peak - start) * epoch / warmup
+        if epoch >= warmup:
+            share = (epoch - warmup) / (epochs - warmup)
+            expected = end + (peak - end) * (math.cos(math.pi * share) + 1) * 0.5
+        assert ours.at(epoch) == pytest.approx(expected, rel=1e-12)
+
+
 @pytest.mark.smoke
 def test_warm_up_and_cosine_of_pptsm():
     ours = curve(
@@ -155,6 +171,10 @@ def test_a_warm_up_may_be_none_or_all_of_the_run(warmup_epochs):
         ({"name": "PiecewiseDecay", "boundaries": [1, 2], "values": [1, 2]}, "need 3 values"),
         ({"name": "PiecewiseDecay", "boundaries": [2, 2], "values": [1, 2, 3]}, "must rise"),
         ({"name": "CosineAnnealingDecay", "learning_rate": 1, "T_max": 3, "warmup_epochs": 4}, "T_max=3"),
+        (
+            {"name": "CosineAnnealingDecay", "learning_rate": 1, "T_max": 3, "cosine_after_warmup": True},
+            "cosine_after_warmup: needs warmup_epochs",
+        ),
         (
             {
                 "name": "CustomWarmupPiecewiseDecay", "warmup_start_lr": 0, "warmup_epochs": 0, "gamma": 1,

@@ -211,9 +211,7 @@ SWIN = {"patch_size": [2, 4, 4], "embed_dim": 16, "depths": [1], "num_heads": [2
 MVIT = {"num_frames": 4, "crop_size": 32, "embed_dim": 16, "depths": [1, 1]}
 
 
-@pytest.mark.parametrize(
-    ("name", "arguments"), [("VisionTransformer", VIT), ("SwinTransformer3D", SWIN), ("MViT", MVIT)]
-)
+@pytest.mark.parametrize(("name", "arguments"), [("VisionTransformer", VIT), ("SwinTransformer3D", SWIN)])
 def test_what_the_transformers_declare_are_tables_and_tokens_of_theirs(name, arguments):
     network = build(BACKBONES, {"name": name, **arguments})
     groups = build(OPTIMIZERS, {"name": "AdamW", "learning_rate": 0.1}).groups(network)
@@ -223,6 +221,14 @@ def test_what_the_transformers_declare_are_tables_and_tokens_of_theirs(name, arg
     }
     names = dict(network.named_parameters())
     assert all(any(word in each for each in names) for word in network.no_weight_decay)
+
+
+def test_the_tables_and_the_token_of_mvit_decay_as_in_the_authors_config():
+    network = build(BACKBONES, {"name": "MViT", **MVIT})
+    groups = build(OPTIMIZERS, {"name": "AdamW", "learning_rate": 0.1}).groups(network)
+    shapes = {name: value.shape for name, value in network.named_parameters()}
+    spared = {name for group in groups if not group.decay for name in group.names}
+    assert spared == {name for name, shape in shapes.items() if len(shape) == 1}
 
 
 def test_no_decay_is_none():
