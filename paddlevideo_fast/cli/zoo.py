@@ -63,7 +63,8 @@ def _table(entries: Sequence[Entry]) -> Iterator[str]:
     for entry in entries:
         files = [file.rpartition("/")[2] for file in entry.pretrained]
         weights = files[0] if len(files) == 1 else f"{len(files)} files" if files else "random weights"
-        top1 = f"{entry.published[0].top1:.2f}" if entry.published else ""
+        own = entry.published[0] if entry.published and not entry.published[0].options else None
+        top1 = f"{own.top1:.2f}" if own else ""
         data = f"{entry.data}, {entry.stored_as}"
         rows.append((entry.name, entry.network, data, entry.clip, weights, top1))
     widths = [max(map(len, column)) for column in zip(*rows)]

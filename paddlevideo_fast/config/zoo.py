@@ -89,7 +89,7 @@ class Entry:
         clip: frames of a clip, of 3D networks × the distance between them.
         pretrained: files of weights that its training starts from.
         epochs: of its training.
-        published: results of others, the best one first.
+        published: results of others, of the config as it is and then with options; each time the best first.
     """
 
     name: str
@@ -119,7 +119,7 @@ def read_metafiles(configs: Optional[Path] = None) -> List[Published]:
 def read_zoo() -> List[Entry]:
     """The built-in configs, in the order of their files."""
     published: Dict[str, List[Published]] = {}
-    for result in sorted(read_metafiles(), key=lambda result: -result.top1):
+    for result in sorted(read_metafiles(), key=lambda result: (bool(result.options), -result.top1)):
         published.setdefault(Path(result.config).stem, []).append(result)
     return [_entry(name, path, tuple(published.get(name, ()))) for name, path in built_in_configs().items()]
 

@@ -75,6 +75,7 @@ def test_a_name_tells_all_about_it(capsys):
     assert "paddlevideo-fast data ucf101  writes them" in text
     assert "train slow_8x8 for it, or convert published weights: paddlevideo-fast zoo slow_8x8" in text
     assert "top-1 92.78, top-5 99.42: Slow-only R50" in text
+
     assert "paddlevideo-fast convert --from mmaction2 --src slowonly_k400_pretrained" in text
 
 
@@ -101,3 +102,17 @@ def test_help_of_the_script_that_writes_the_pages_writes_nothing(monkeypatch, ca
     assert end.value.code == 0
     assert "usage: tools/model_zoo.py" in capsys.readouterr().out
     assert page.stat().st_mtime_ns == before
+
+
+@pytest.mark.parametrize(("words", "top1"), [(["slowfast", "8x8"], "77.00"), (["x3d", "m"], "76.20")])
+def test_the_list_has_the_accuracy_of_the_config_as_it_is(words, top1, capsys):
+    """It once was that of R101, and of X3D-L, which the config gives with options."""
+    assert main(words) == 0
+    line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("_".join(words)))
+    assert line.split()[-1] == top1
+
+
+def test_what_needs_options_comes_last(entries):
+    for entry in entries.values():
+        needs = [bool(result.options) for result in entry.published]
+        assert needs == sorted(needs)
