@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections import Counter
 from dataclasses import replace
@@ -40,14 +41,16 @@ from paddlevideo_fast.engine.callbacks import (
 from paddlevideo_fast.engine.guard import guarded
 from paddlevideo_fast.engine.sinks import ConsoleSink, JsonLinesSink, Sink
 from paddlevideo_fast.engine.trackers import TrackedRun, Tracker, VisualDL, flattened
+from paddlevideo_fast.errors import AnnotationError
 from paddlevideo_fast.files import working_folder
+from paddlevideo_fast.loader.annotations import class_names_of
 from paddlevideo_fast.loader.dataset import ClipDataset
 from paddlevideo_fast.metrics import VideoMetric
 from paddlevideo_fast.modeling import MacCounter
 from paddlevideo_fast.registry import CALLBACKS, METRICS, TRACKERS, Registry
 from paddlevideo_fast.report import Naming, ReportedRun
 from paddlevideo_fast.report.results import Reporting
-from paddlevideo_fast.storage import shown_url
+from paddlevideo_fast.storage import is_url, shown_url
 
 _COMPARED = ("MODEL", "OPTIMIZER", "MIX", "FINETUNE", "EMA", "MULTIGRID", "DISTRIBUTED")
 
@@ -202,11 +205,20 @@ def make_metric(spec: RunSpec) -> VideoMetric:
 def make_naming(spec: RunSpec, num_classes: int, dataset: ClipDataset) -> Naming:
     """Names of the classes and paths of the videos.
 
+    Where DATASET.class_names says nothing, the names are those of a `classes.txt` beside the list, as
+    `data motion` and `init` write it, if it has as many names as the network has classes.
+
     Raises:
         AnnotationError: the file of names does not fit.
     """
     paths = [shown_url(record.path) for record in dataset.records]
-    return Naming.of(spec.data.class_names if num_classes else None, num_classes, paths)
+    names = spec.data.class_names if num_classes else None
+    if names is None and num_classes and not is_url(dataset.file_path):
+        beside = Path(dataset.file_path).parent / "classes.txt"
+        with contextlib.suppress(AnnotationError):
+            if beside.is_file() and len(class_names_of(beside)) == num_classes:
+                names = str(beside)
+    return Naming.of(names, num_classes, paths)
 
 
 def reported_run(spec: RunSpec) -> ReportedRun:

@@ -22,6 +22,7 @@ import pytest
 from visualdl import LogReader
 
 from paddlevideo_fast import cli
+from paddlevideo_fast.assembly.callbacks import make_naming
 from paddlevideo_fast.config import load_config
 from paddlevideo_fast.engine.state import TrainerState
 from paddlevideo_fast.modeling import build_model, load_weights
@@ -113,6 +114,18 @@ def test_the_reports_show_the_run(trained):
     best = max((record for record in records if record["kind"] == "valid"), key=lambda record: record["top1"])
     assert training.count('id="best-epoch"') == 2  # of loss and top-1
     assert f"best: epoch {best['epoch']}" in training
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"), [("left\nright\n", ["left", "right"]), ("a\nb\nc\n", ["0", "1"]), (None, ["0", "1"])]
+)
+def test_names_beside_the_list_are_shown_where_the_config_has_none(tmp_path, text, shown):
+    """As in the quick start; a file of another number of names is left aside."""
+    if text is not None:
+        (tmp_path / "classes.txt").write_text(text)
+    spec = SimpleNamespace(data=SimpleNamespace(class_names=None))
+    dataset = SimpleNamespace(records=[], file_path=str(tmp_path / "valid.list"))
+    assert make_naming(spec, 2, dataset).classes == shown
 
 
 def test_the_end_of_a_training_names_its_results_and_the_next_command(trained):

@@ -108,7 +108,9 @@ def test_help_of_the_script_that_writes_the_pages_writes_nothing(monkeypatch, ca
 def test_the_list_has_the_accuracy_of_the_config_as_it_is(words, top1, capsys):
     """It once was that of R101, and of X3D-L, which the config gives with options."""
     assert main(words) == 0
-    line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("_".join(words)))
+    line = next(
+        line for line in capsys.readouterr().out.splitlines() if line.startswith("_".join(words) + " ")
+    )
     assert line.split()[-1] == top1
 
 
