@@ -12,7 +12,7 @@ TEST_EXTRAS ?= cpu,dev
 # Begins a command that installs into the environment of folder $(1).
 install = $(if $(UV),$(UV) pip install -q --python $(1)/bin/python,$(1)/bin/python -m pip install -q)
 
-.PHONY: help setup setup-test quickstart lint test test-paddle26 test-paddle-gpu test-gpu test-trackers test-paddlex compare bench docs site dist
+.PHONY: help setup setup-test quickstart lint test test-paddle26 test-paddle-gpu test-gpu test-trackers test-paddlex test-store compare bench docs site dist
 .PHONY: test-wheel clean
 
 help:
@@ -24,6 +24,7 @@ help:
 	@echo "make test-gpu       the suite for a GPU, in $(VENV); without one it says what it would run, and why not"
 	@echo "make test-trackers  the tests of TensorBoard, W&B and MLflow, offline, in $(TRACKERS_VENV)"
 	@echo "make test-paddlex   PaddleX itself on this toolkit, in $(PADDLEX_VENV); takes ten minutes"
+	@echo "make test-store     fifty trainings with output in S3, killed and with faults; takes six minutes"
 	@echo "make compare REV=x  losses, parameters and metrics of this tree and of revision x, bit for bit"
 	@echo "make test-wheel     dist, then its commands in a new environment and an empty folder"
 	@echo "make dist           a wheel and an sdist in dist/, checked for PyPI"
@@ -86,6 +87,10 @@ test-paddlex:
 	$(call install,$(PADDLEX_VENV)) "paddlex[video]==3.7.2" "paddlepaddle==3.3.1" -r requirements_paddlex.txt
 	$(PADDLEX_VENV)/bin/python tests/paddlex/trial.py $(if $(PADDLEX_CONFIGS),--configs $(PADDLEX_CONFIGS)) \
 		$(if $(PADDLEX_MODELS),--models $(PADDLEX_MODELS))
+
+# Fifty trainings with output in S3, killed and with faults among them; about six minutes.
+test-store: setup-test
+	$(BIN)/python tests/store_trial.py
 
 compare: setup-test
 	$(BIN)/python tests/compare_revisions.py $(REV)

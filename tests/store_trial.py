@@ -1,0 +1,213 @@
+"""Trains with output in S3 many times, undisturbed, killed and with faults, and compares what is there.
+
+`make test-store`. A run that is killed goes on on an empty machine: in another folder, with an empty cache.
+Each run must end with exit code 0, with all its files in the store and the weights of a run on a local
+disk, bit for bit. Some more runs meet a store that refuses access, and data at an HTTP server that fails all
+the time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Dict, List, NamedTuple, Sequence
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from tests.integration.conftest import TINY  # noqa: E402
+from tests.support.stores import Store, http_store, s3_store  # noqa: E402
+
+WEIGHTS = "tiny_epoch_00002.pdparams"
+_FILES = {
+    *(f"tiny_epoch_0000{epoch}{ending}" for epoch in (1, 2) for ending in (".pdparams", ".pdopt", ".json")),
+    *("tiny_best.pdparams", "metrics.jsonl", "train.log", "config.yaml"),
+}
+_FAULTS = ("error", "throttled", "close", "reset", "cut", "understated")
+_NUM_STEPS = 12
+
+
+class Kind(NamedTuple):
+    """How often a kind of run is made, and what disturbs it."""
+
+    name: str
+    number: int
+
+
+class Trial:
+    """Starts runs and looks at what they leave.
+
+    Args:
+        folder: for everything; the data set is in `data`.
+        store: S3.
+        http: serves the packed data set at `data_url`.
+    """
+
+    def __init__(self, folder: Path, store: Store, http: Store) -> None:
+        self.folder, self.store, self.http = folder, store, http
+        self.random = random.Random(1)
+        options = ("--train=24", "--valid=8", "--size=32", "--frames=8", "--classes=left,right,up,down")
+        self._tool("data/make_motion_dataset.py", "--output", folder / "data", "--workers=1", *options)
+        options = ("--kind=video", "--workers=1", "--shard_size=6", f"--data_prefix={folder / 'data'}")
+        listed = folder / "data" / "train.list"
+        self._tool("data/pack_frames.py", "--list", listed, "--output", folder / "packed", *options)
+        self.data_url = http.publish(folder / "packed")
+        (folder / "tiny.yaml").write_text(TINY.format(data=folder / "data", output=folder / "local"))
+        assert self.train("reference", []).wait() == 0, self.log("reference")
+        self.expected = (folder / "local" / WEIGHTS).read_bytes()
+
+    def _tool(self, script: str, *arguments: object) -> None:
+        words = [sys.executable, str(ROOT / script), *map(str, arguments)]
+        subprocess.run(words, check=True, env=self._environment("tool"), stdout=subprocess.DEVNULL)
+
+    def _environment(self, machine: str) -> Dict[str, str]:
+        home = {"XDG_CACHE_HOME": str(self.folder / "homes" / machine), "PYTHONPATH": str(ROOT)}
+        return {**os.environ, **self.store.environment, **home, "OMP_NUM_THREADS": "1"}
+
+    def train(self, machine: str, options: Sequence[str]) -> subprocess.Popen:
+        """Starts a training on a machine, which is a folder and a cache of its own."""
+        folder = self.folder / "machines" / machine
+        folder.mkdir(parents=True, exist_ok=True)
+        words = [sys.executable, str(ROOT / "tools/main.py"), "-c", str(self.folder / "tiny.yaml"), *options]
+        with open(folder / "output.txt", "ab") as output:
+            environment = self._environment(machine)
+            return subprocess.Popen(
+                words,
+                cwd=folder,
+                env=environment,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def log(self, machine: str) -> str:
+        """The last lines of what a machine printed."""
+        text = (self.folder / "machines" / machine / "output.txt").read_text(errors="replace")
+        return "\n".join(text.splitlines()[-6:])
+
+    def problems(self, name: str, code: int) -> List[str]:
+        """What is wrong with a run that has ended, in words."""
+        url = f"{self.store.url}runs/{name}/"
+        found = []
+        if code:
+            found.append(f"exit code {code}")
+        missing = _FILES - set(self.store.names(url))
+        if missing:
+            found.append(f"lost {', '.join(sorted(missing))}")
+        else:
+            if self.store.get(url + WEIGHTS) != self.expected:
+                found.append("other weights")
+            lines = self.store.get(url + "metrics.jsonl").decode().splitlines()
+            steps = [record["step"] for record in map(json.loads, lines) if record["kind"] == "train"]
+            if steps != list(range(1, _NUM_STEPS + 1)):
+                found.append(f"steps {steps}")
+        return found
+
+    def undisturbed(self, name: str) -> List[str]:
+        return self.problems(name, self.train(name, self._to_store(name)).wait())
+
+    def faulty(self, name: str) -> List[str]:
+        """Some requests for the run's objects fail; each is sent again."""
+        for _ in range(4):
+            fault, after = self.random.choice(_FAULTS), self.random.randrange(40)
+            method = self.random.choice(("GET", "PUT", "*"))
+            self.store.fault(fault, f"*runs/{name}/*", self.random.randrange(1, 4), after, method)
+        return self.undisturbed(name)
+
+    def killed(self, name: str) -> List[str]:
+        """SIGKILL at any moment after the first checkpoint, then the same command on an empty machine."""
+        options = self._to_store(name)
+        process = self.train(f"{name}-first", options)
+        url = f"{self.store.url}runs/{name}/"
+        while process.poll() is None and "tiny_epoch_00001.json" not in self.store.names(url):
+            time.sleep(0.02)
+        time.sleep(self.random.uniform(0, 0.8))
+        was_running = process.poll() is None
+        os.killpg(process.pid, signal.SIGKILL) if was_running else None
+        process.wait()
+        code = self.train(f"{name}-second", [*options, "-o", "resume=auto"]).wait()
+        return self.problems(name, code)
+
+    def denied(self, name: str) -> List[str]:
+        """The store takes nothing: the run ends with one sentence that names it."""
+        self.store.fault("denied", f"*runs/{name}/*", method="PUT")
+        code = self.train(name, self._to_store(name)).wait()
+        text = self.log(name)
+        return (
+            [] if code == 2 and "403" in text and "Traceback" not in text else [f"exit code {code}: {text}"]
+        )
+
+    def remote_data(self, name: str) -> List[str]:
+        """Packed frames at an HTTP server of which every third request fails; killed and resumed once."""
+        for number in range(60):
+            self.http.fault(_FAULTS[number % len(_FAULTS)], "*.data", times=1, after=2)
+        settings = {
+            "DATASET.train.format": "PackedFrameDataset",
+            "DATASET.train.file_path": self.data_url,
+            "DATASET.train.data_prefix": "null",
+            "STORAGE": f"{{cache_dir: {self.folder / 'caches' / name}, block_kb: 4}}",
+            "save_every_steps": "1",
+        }
+        options = [word for key, value in settings.items() for word in ("-o", f"{key}={value}")]
+        plain = self.train(f"{name}-whole", [*options, "-o", f"output_dir={self.folder / name}-whole"]).wait()
+        process = self.train(f"{name}-first", [*options, "-o", f"output_dir={self.folder / name}"])
+        metrics = self.folder / name / "metrics.jsonl"
+        while process.poll() is None and not (metrics.exists() and metrics.read_text().count("\n") > 4):
+            time.sleep(0.02)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        options += ["-o", f"output_dir={self.folder / name}", "-o", "resume=auto"]
+        code = self.train(f"{name}-second", options).wait()
+        if plain or code:
+            return [f"exit codes {plain} and {code}"]
+        one, other = ((self.folder / f"{name}{ending}" / WEIGHTS).read_bytes() for ending in ("-whole", ""))
+        return [] if one == other else ["other weights"]
+
+    def _to_store(self, name: str) -> List[str]:
+        return ["-o", f"output_dir={self.store.url}runs/{name}"]
+
+
+def main() -> None:
+    """Runs the trial; exit code 1 where a run ended, lost a file, or trained other weights."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "--runs", type=int, default=50, help="with output in S3: a fifth killed, a fifth with faults"
+    )
+    parser.add_argument("--at-once", type=int, default=2)
+    args = parser.parse_args()
+    disturbed = args.runs // 5
+    kinds = [
+        Kind("undisturbed", args.runs - 2 * disturbed),
+        Kind("killed", disturbed),
+        Kind("faulty", disturbed),
+        Kind("denied", 2),
+        Kind("remote_data", 2),
+    ]
+    failures = 0
+    with tempfile.TemporaryDirectory() as folder, s3_store() as store, http_store() as http:
+        trial = Trial(Path(folder), store, http)
+        with ThreadPoolExecutor(args.at_once) as threads:
+            for kind in kinds:
+                names = [f"{kind.name}{number}" for number in range(kind.number)]
+                problems = dict(zip(names, threads.map(getattr(trial, kind.name), names)))
+                wrong = {name: found for name, found in problems.items() if found}
+                failures += len(wrong)
+                print(f"{kind.name}: {kind.number - len(wrong)} of {kind.number} right", flush=True)
+                for name, found in wrong.items():
+                    print(f"  {name}: {'; '.join(found)}", flush=True)
+                    for machine in sorted((Path(folder) / "machines").glob(f"{name}*")):
+                        print(f"    {machine.name}: {trial.log(machine.name)}", flush=True)
+    sys.exit(bool(failures))
+
+
+if __name__ == "__main__":
+    main()
