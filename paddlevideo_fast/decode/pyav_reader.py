@@ -99,6 +99,7 @@ class PictureDecoder:
         if stored is not None:
             self._open_stored(source, stored)
             return
+        source.hold()
         self._container, stream, self._packets, cut, num_lost, vops = open_packets(source, allow_cut)
         try:
             self._codec = stream.codec_context

@@ -12,6 +12,7 @@ from paddlevideo_fast import storage
 from paddlevideo_fast.blocks import RemoteFile
 from paddlevideo_fast.errors import ObjectError, PaddleVideoFastError, VideoDecodeError
 
+_MAX_HELD_BYTES = 2**29
 HEAD_BYTES = 4096
 
 Source = Union[str, "os.PathLike[str]", bytes, bytearray, memoryview, BinaryIO]
@@ -41,6 +42,7 @@ class VideoSource:
         self._stat: Optional[storage.Stat] = None
         self._headers: Optional[BinaryIO] = None
         self._head = b""
+        self._held: Optional[bytes] = None
         self._object: Any = source
         if isinstance(source, (str, os.PathLike)) and storage.is_url(os.fspath(source)):
             self.url = str(os.fspath(source))
@@ -57,6 +59,8 @@ class VideoSource:
         if self.path is not None:
             # libav takes "a:b.mp4" for an address, an absolute path never
             return os.path.join(os.getcwd(), self.path) if ":" in self.path else self.path
+        if self._held is not None:
+            return io.BytesIO(self._held)
         if self.url is not None:
             return self._remote()
         if isinstance(self._object, (bytes, bytearray, memoryview)):
@@ -72,6 +76,23 @@ class VideoSource:
         is_kept = isinstance(self._object, (bytes, bytearray, memoryview, str, os.PathLike))
         if not is_kept:
             self._object = self.open().read()
+
+    def hold(self) -> None:
+        """Reads a file of a store at once, unless it is very large: it is needed whole, by several readers.
+
+        Raises:
+            VideoDecodeError: it cannot be read.
+        """
+        if self.url is None:
+            return
+        size = self.check()
+        if size <= _MAX_HELD_BYTES:
+            file = self._remote()
+            try:
+                (view,) = file.views([(0, size)])
+            except ObjectError as error:
+                raise VideoDecodeError(self.name, error.cause) from None
+            self._held = bytes(view)
 
     @property
     def key(self) -> Optional[str]:
@@ -121,6 +142,8 @@ class VideoSource:
                     break
                 data += more
             return data
+        if self._held is not None:
+            return self._held[offset : offset + num_bytes]
         if self.url is not None:
             return self._read_remote(offset, num_bytes)
         file = self.open()
@@ -134,7 +157,8 @@ class VideoSource:
         return self._head
 
     def release(self) -> None:
-        """Closes the handle that headers were read with; another one is opened where more is read."""
+        """Closes the handle that headers were read with, and frees what is held. More can still be read."""
+        self._held = None
         if self._headers is not None:
             self._headers.close()
             self._headers = None

@@ -10,6 +10,7 @@ import av
 import numpy as np
 import pytest
 
+from paddlevideo_fast import blocks
 from paddlevideo_fast.decode import IndexCache, open_frames, open_video, pyav_reader, remote
 from paddlevideo_fast.decode.index_cache import Pool
 from paddlevideo_fast.errors import VideoDecodeError
@@ -115,3 +116,21 @@ def test_what_is_no_video_is_told_as_of_a_file(http_store: Store, broken_videos:
     for name in ("empty", "text", "truncated", "missing"):
         with pytest.raises(VideoDecodeError, match=f"{name}.mp4: cannot be decoded"):
             open_video(f"{url}{name}.mp4").verify()
+
+
+@pytest.mark.parametrize("name", ["clip.ts", "clip.mkv", "clip.flv", "clip.mpg", "clip.avi"])
+def test_a_file_that_is_needed_whole_comes_once(
+    name, make_clip, frame_number, http_store, tmp_path, monkeypatch
+):
+    """Also where it is larger than what is kept of remote files in memory; then it came up to three times."""
+    monkeypatch.setattr(blocks, "_memory", blocks.MemoryBlocks(2**16, 4))
+    options = {"codec": "mpeg2video"} if name.endswith("mpg") else {}
+    (tmp_path / "served").mkdir()
+    path = make_clip(tmp_path / "served" / name, 300, (640, 480), **options)
+    url = http_store.publish(tmp_path / "served") + name
+    http_store.reset()
+    with open_video(url) as reader:
+        assert [frame_number(frame) for frame in reader.read([3, 50, 200])] == [3, 50, 200]
+    size = path.stat().st_size
+    assert size > 6 * 2**16
+    assert size <= http_store.num_bytes <= size + 2**16
