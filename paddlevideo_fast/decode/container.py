@@ -76,7 +76,7 @@ def open_container(source: VideoSource, allow_cut: bool = False) -> Tuple[Any, A
         if announced is not None and present + _SLACK_BYTES < announced:
             cause = f"cut off: has {present} of the {announced} bytes its header announces"
             raise VideoDecodeError(source.name, cause)
-        container = av.open(_for_libav(source.open()), options=_PROBE, **LENIENT)
+        container = av.open(_for_libav(source), options=_PROBE, **LENIENT)
         return container, _video_stream(source, container)
     except BaseException as error:
         source.release()
@@ -92,13 +92,17 @@ class FileForLibav:
 
     libav asks on after an error. PyAV raises the first one, and prints the others with their tracebacks.
 
+    Args:
+        file: to read from.
+        name: of the video; libav guesses the format by its ending, too.
+
     Attributes:
         has_failed: whether there was an error.
     """
 
-    def __init__(self, file: Any) -> None:
+    def __init__(self, file: Any, name: str) -> None:
         self._file = file
-        self.name = getattr(file, "name", None)
+        self.name = name
         self.has_failed = False
 
     def read(self, num_bytes: int) -> bytes:
@@ -118,9 +122,10 @@ class FileForLibav:
             raise
 
 
-def _for_libav(source: Any) -> Any:
+def _for_libav(source: VideoSource) -> Any:
     """What is opened, a path or a file object, so that libav's errors are its first one."""
-    return FileForLibav(source) if hasattr(source, "read") else source
+    opened = source.open()
+    return FileForLibav(opened, source.name) if hasattr(opened, "read") else opened
 
 
 def _video_stream(source: VideoSource, container: Any) -> Any:

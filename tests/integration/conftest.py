@@ -157,17 +157,32 @@ def records() -> Callable[[Path], List[Dict[str, Any]]]:
     return read
 
 
+def _wait_until(holds: Callable[[], bool], what: str, process: Any) -> None:
+    deadline = time.monotonic() + 90
+    while time.monotonic() < deadline and process.poll() is None:
+        if holds():
+            return
+        time.sleep(0.01)
+    raise AssertionError(f"{what} never came: {process.communicate()}")
+
+
 @pytest.fixture
 def wait_for_step() -> Callable[[Path, int, Any], None]:
     """`wait_for_step(folder, step, process)`: until the run has recorded the step."""
 
     def wait(folder: Path, step: int, process: Any) -> None:
         path = folder / "metrics.jsonl"
-        deadline = time.monotonic() + 90
-        while time.monotonic() < deadline and process.poll() is None:
-            if path.exists() and f'"step": {step},' in path.read_text():
-                return
-            time.sleep(0.01)
-        raise AssertionError(f"step {step} never came: {process.communicate()}")
+        line = f'"step": {step},'
+        _wait_until(lambda: path.exists() and line in path.read_text(), f"step {step}", process)
+
+    return wait
+
+
+@pytest.fixture
+def wait_for_checkpoint() -> Callable[[Path, Any], None]:
+    """`wait_for_checkpoint(prefix, process)`: until a run has saved it, which it does in the background."""
+
+    def wait(prefix: Path, process: Any) -> None:
+        _wait_until(Path(f"{prefix}.json").exists, prefix.name, process)
 
     return wait

@@ -62,7 +62,7 @@ FAMILIES = {
 @pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_killed_and_resumed_is_the_same_run(
-    family, motion_data, tmp_path, run_main, start, records, wait_for_step
+    family, motion_data, tmp_path, run_main, start, records, wait_for_checkpoint
 ):
     base, changes = FAMILIES[family]
     epochs, batch_size = (4, 1) if "MULTIGRID" in changes else (2, 4)
@@ -92,7 +92,7 @@ def test_killed_and_resumed_is_the_same_run(
     assert done.returncode == 0, done.stdout + done.stderr
 
     process = start(*arguments, "-o", f"output_dir={out}")
-    wait_for_step(out, STEP + 1, process)  # so the one before is saved
+    wait_for_checkpoint(out / f"tiny_step_{STEP:08d}", process)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     for path in out.glob("tiny_*.json"):

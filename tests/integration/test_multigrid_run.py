@@ -191,7 +191,7 @@ def assert_same_run(records, one, other):
     ids=["plain", "average, accumulation and bfloat16"],
 )
 def test_killed_in_a_short_cycle_of_the_second_phase(
-    config, tmp_path, run_main, start, workers, records, wait_for_step, extra, step, step_in_epoch
+    config, tmp_path, run_main, start, workers, records, wait_for_checkpoint, extra, step, step_in_epoch
 ):
     common = ["--multigrid", "-o", f"DATASET.num_workers={workers}", "-o", "save_every_steps=1"]
     common += [part for item in extra for part in ("-o", item)]
@@ -199,7 +199,7 @@ def test_killed_in_a_short_cycle_of_the_second_phase(
     assert whole.returncode == 0, whole.stdout
 
     process = start(config, *common)
-    wait_for_step(tmp_path / "out", step + 1, process)  # so the one before is saved
+    wait_for_checkpoint(tmp_path / "out" / f"tiny_step_{step:08d}", process)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     for prefix in [*(f"step_{later:08d}" for later in range(step + 1, 20)), "epoch_00003", "epoch_00004"]:
