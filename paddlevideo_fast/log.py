@@ -49,7 +49,8 @@ def setup_logging(level: str = "INFO", rank: int = 0, stream: Optional[TextIO] =
 def log_file(path: Union[str, Path]) -> Iterator[None]:
     """Sends the package's log to a file as well, until the block ends; the file is appended to.
 
-    A file that is removed or moved while the log is written begins anew at its place.
+    A file that is removed or moved while the log is written begins anew at its place. An exception that
+    leaves the block is its last line; the console gets it from whoever catches it.
     """
     handler = _QuietFileHandler(path, encoding="utf-8", errors="backslashreplace")
     handler.setFormatter(_Formatter(_FORMAT, _DATE))
@@ -57,6 +58,10 @@ def log_file(path: Union[str, Path]) -> Iterator[None]:
     logger.addHandler(handler)
     try:
         yield
+    except Exception as error:
+        text = f"{type(error).__name__}: {error}"
+        handler.handle(logger.makeRecord(logger.name, logging.ERROR, path, 0, text, (), None))
+        raise
     finally:
         logger.removeHandler(handler)
         handler.close()

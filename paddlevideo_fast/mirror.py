@@ -133,7 +133,7 @@ class Mirror:
     """
 
     def __init__(self, url: str) -> None:
-        self.url = url.rstrip("/")
+        self.url = url.removesuffix("/")  # further slashes belong to the key
         self.folder = working_folder(self.url)
         self.there: Set[str] = set()
         self._same: Dict[str, _State] = {}
@@ -193,7 +193,11 @@ class Mirror:
         with self._lock:
             known = self.there | set(self._same)
             for name in names:
-                self._discarded |= {one for one in known if one == name or one.startswith(f"{name}/")}
+                self._discarded |= {
+                    one
+                    for one in known
+                    if one == name or (one.startswith(f"{name}/") and not one.endswith("/"))
+                }
 
     def push(self, required: Tuple[str, ...] = ("",)) -> None:
         """Puts what is new or has changed into the store, marks last, and removes there what was discarded.

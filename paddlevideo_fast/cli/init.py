@@ -56,6 +56,7 @@ _MIRRORED = re.compile(r"(?<![a-z])(left|right)(?![a-z])|左|右", re.IGNORECASE
 
 
 _RATE_ENDS = ("max_epoch", "T_max")  # of the curves
+_RATE_STEPS = ("steps", "boundaries", "milestones")
 
 
 class _Recipe(NamedTuple):
@@ -67,10 +68,12 @@ class _Recipe(NamedTuple):
         clips_per_video: of training; batches hold a multiple of it.
         frames_of_clip: frames of a video that a clip spans.
         rate_end: key and epoch of the learning rate's end, if the config says so.
+        rate_steps: keys of the learning rate that list epochs, with the lists.
         epochs: of its training.
         pretrained: file of weights that it starts from; None: from nothing.
         transforms: of PIPELINE.train.
-        base_batch_size: clips of an update that the learning rate is for; None: those of a batch.
+        update_size: clips of an update; more than a batch where gradients are accumulated.
+        base_batch_size: clips of an update that the learning rate is for; None: `update_size`.
         warmup_epochs: of the learning rate.
     """
 
@@ -79,9 +82,11 @@ class _Recipe(NamedTuple):
     clips_per_video: int
     frames_of_clip: int
     rate_end: Optional[Tuple[str, int]]
+    rate_steps: Mapping[str, Sequence[float]]
     epochs: int
     pretrained: Optional[str]
     transforms: List[Any]
+    update_size: int
     base_batch_size: Optional[int]
     warmup_epochs: float
 
@@ -212,19 +217,21 @@ def _recipe(name: str) -> _Recipe:
     else:
         frames = sampling.get("num_seg", 1) * sampling.get("seg_len", 1)
     rate = config["OPTIMIZER"]["learning_rate"]
+    rate = rate if isinstance(rate, Mapping) else {}
+    accumulation = config.get("GRADIENT_ACCUMULATION") or {}
     return _Recipe(
         name,
         config["DATASET"]["batch_size"],
         config["DATASET"]["train"].get("clips_per_video", 1),
         frames,
-        next(((key, rate[key]) for key in _RATE_ENDS if key in rate), None)
-        if isinstance(rate, Mapping)
-        else None,
+        next(((key, rate[key]) for key in _RATE_ENDS if key in rate), None),
+        {key: rate[key] for key in _RATE_STEPS if key in rate},
         config["epochs"],
         config["MODEL"]["backbone"].get("pretrained"),
         config["PIPELINE"]["train"]["transform"],
+        accumulation.get("global_batch_size") or config["DATASET"]["batch_size"],
         config["OPTIMIZER"].get("base_batch_size"),
-        rate.get("warmup_epochs", 0) if isinstance(rate, Mapping) else 0,
+        rate.get("warmup_epochs", 0),
     )
 
 
@@ -289,10 +296,11 @@ def _config(
         "valid": held_out if num_valid else dict(train),
         "test": dict(held_out if num_valid else train),
     }
-    batch_size = recipe.batch_size
-    while batch_size > 1 and 3 * batch_size > num_train:  # fewer steps an epoch say little
-        batch_size //= 2
-    batch_size = max(batch_size // recipe.clips_per_video, 1) * recipe.clips_per_video
+    update_size = recipe.update_size
+    while update_size > 1 and 3 * update_size > num_train:  # fewer steps an epoch say little
+        update_size //= 2
+    update_size = max(update_size // recipe.clips_per_video, 1) * recipe.clips_per_video
+    batch_size = min(recipe.batch_size, update_size)
     if batch_size < recipe.batch_size:
         dataset["batch_size"] = batch_size
         remarks.append(f"batches of {batch_size} clips, since there are only {num_train} for training")
@@ -304,22 +312,27 @@ def _config(
         "model_name": re.sub(r"\W+", "_", args.output.resolve().name) or "my_set",
         "validate": bool(num_valid),
     }
-    if recipe.rate_end and recipe.rate_end[1] == recipe.epochs:
+    ends_with_epochs = recipe.rate_end is not None and recipe.rate_end[1] == recipe.epochs
+    if ends_with_epochs or (recipe.rate_steps and recipe.rate_end is None):
         epochs = min(max(round(_CLIPS_OF_TRAINING / max(num_train, 1)), _EPOCHS[0]), _EPOCHS[-1])
-        content["OPTIMIZER"] = {"learning_rate": {recipe.rate_end[0]: epochs}}
         content["epochs"] = epochs
+        content["OPTIMIZER"] = {"learning_rate": _rate(recipe, epochs)}
         notes.append(f"{epochs} epochs, and {recipe.epochs} in the recipe")
-        if recipe.warmup_epochs:
-            warmup = round(recipe.warmup_epochs * epochs / recipe.epochs, 2)
-            content["OPTIMIZER"]["learning_rate"]["warmup_epochs"] = warmup
-            notes.append(f"{warmup:g} epochs of warm-up, and {recipe.warmup_epochs:g} in the recipe")
-    base = recipe.base_batch_size or recipe.batch_size
-    if recipe.base_batch_size is None and batch_size != base:
+        for key, value in content["OPTIMIZER"]["learning_rate"].items():
+            if key == "warmup_epochs":
+                notes.append(f"{value:g} epochs of warm-up, and {recipe.warmup_epochs:g} in the recipe")
+            elif key in recipe.rate_steps:
+                notes.append(f"{key} {value}, and {list(recipe.rate_steps[key])} in the recipe")
+    if update_size != recipe.update_size and recipe.update_size != recipe.batch_size:
+        content["GRADIENT_ACCUMULATION"] = {"global_batch_size": update_size}
+        notes.append(f"updates of {update_size} clips, and of {recipe.update_size} in the recipe")
+    base = recipe.base_batch_size or recipe.update_size
+    if recipe.base_batch_size is None and update_size != base:
         content.setdefault("OPTIMIZER", {})["base_batch_size"] = base
-    if batch_size != base:
+    if update_size != base:
         notes.append(
             f"the recipe's learning rate is for updates of {base} clips and follows their number: in one "
-            f"process, batches of {batch_size} take {batch_size / base:g} times it"
+            f"process, updates of {update_size} take {update_size / base:g} times it"
         )
     mirrored = [name for name in source.classes if _MIRRORED.search(name)]
     if mirrored and any("RandomFlip" in step for step in recipe.transforms):
@@ -337,6 +350,20 @@ def _config(
         text,
     ]
     return "\n".join(lines)
+
+
+def _rate(recipe: _Recipe, epochs: int) -> Dict[str, Any]:
+    """What changes in the recipe's learning rate for another number of epochs."""
+    share = epochs / recipe.epochs
+    changed: Dict[str, Any] = {recipe.rate_end[0]: epochs} if recipe.rate_end else {}
+    if recipe.warmup_epochs:
+        changed["warmup_epochs"] = round(recipe.warmup_epochs * share, 2)
+    for key, steps in recipe.rate_steps.items():
+        changed[key] = []
+        for step in steps:
+            least = changed[key][-1] + 1 if changed[key] else 0 if step == 0 else 1
+            changed[key].append(max(round(step * share), least))
+    return changed
 
 
 def _draw(path: Path, source: Source, clips: Sequence[Found], counts: Mapping[str, Counter]) -> None:

@@ -119,7 +119,7 @@ def read_metafiles(configs: Optional[Path] = None) -> List[Published]:
 def read_zoo() -> List[Entry]:
     """The built-in configs, in the order of their files."""
     published: Dict[str, List[Published]] = {}
-    for result in sorted(read_metafiles(), key=lambda result: (bool(result.options), -result.top1)):
+    for result in read_metafiles():
         published.setdefault(Path(result.config).stem, []).append(result)
     return [_entry(name, path, tuple(published.get(name, ()))) for name, path in built_in_configs().items()]
 
@@ -160,8 +160,13 @@ def _entry(name: str, path: Path, published: Tuple[Published, ...]) -> Entry:
         _clip(pipeline),
         tuple(dict.fromkeys(network["pretrained"] for network in networks if network.get("pretrained"))),
         config["epochs"],
-        published,
+        tuple(sorted(published, key=lambda result: _distance(result, config["epochs"]))),
     )
+
+
+def _distance(result: Published, epochs: int) -> Tuple[bool, bool, float]:
+    """A key that sorts results: of the config as it is, of other trainings, with options; the best first."""
+    return bool(result.options), result.training not in ("", f"{epochs} epochs"), -result.top1
 
 
 def _networks(model: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import re
 from importlib import metadata
 
@@ -47,6 +48,9 @@ def _installed() -> list[str]:
 
 def _advice(found: list[str]) -> str:
     new = "pip install 'opencv-python-headless>=4.8'"
+    pinned = next((one for one in found if one.startswith("opencv-contrib-python ")), None)
+    if pinned and importlib.util.find_spec("paddlex"):
+        new = f"pip install {pinned.replace(' ', '==')}"  # PaddleX wants this version
     if not found:
         return f"no package of it is installed: type  {new}"
     names = " ".join(one.split()[0] for one in found)

@@ -329,8 +329,15 @@ def _with_own_frames(model: nn.Layer, recipe: Recipe, made: Sequence[int]) -> Re
     """The recipe with a number in place of a free T, where the network mixes the frames of a clip."""
     settings = recipe.settings
     num_frames, height, width = settings.input_shape
-    if num_frames != FREE or getattr(model.backbone, "num_seg", None) is None:
+    backbone = getattr(model, "backbone", None)
+    num_seg = None if getattr(backbone, "has_fixed_size", False) else getattr(backbone, "num_seg", None)
+    if num_seg is None or num_frames in (num_seg, made[0]):
         return recipe
+    if num_frames != FREE:
+        raise ProgramError(
+            f"input_shape: T is {num_frames}, and MODEL.backbone.num_seg is {num_seg}: the network mixes the "
+            f"frames of a clip, and other numbers give other scores; give {made[0]}"
+        )
     logger.info("T is %d: the network mixes the frames of a clip, and others give other scores", made[0])
     return recipe._replace(settings=replace(settings, input_shape=(made[0], height, width)))
 

@@ -138,7 +138,8 @@ class Lifeline:
         end: Optional[EarlyEnd] = None
         if error is not None and not isinstance(error, self._orderly):
             # The launcher sends SIGTERM when it sees others end; its exit code would hide this rank's.
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            if threading.current_thread() is threading.main_thread():  # no other thread may set it
+                signal.signal(signal.SIGTERM, signal.SIG_IGN)
             self._error = f"{type(error).__name__}: {error}"
             end = EarlyEnd(self.rank, self._host, self._error, exit_code(error))
         with contextlib.suppress(OSError):  # the hub is gone; the thread sees that, too

@@ -53,7 +53,7 @@ def checkpoint_to_resume(
 
 def _fetched_marks(store: CheckpointStore, url: str) -> Tuple[CheckpointStore, str]:
     """The store that a URL to resume from belongs to, and the URL's place in its local folder."""
-    folder, name = re.sub(r"\.(pdparams|pdopt|pdstates|json)$", "", url.rstrip("/")), ""
+    folder, name = re.sub(r"\.(pdparams|pdopt|pdstates|json)$", "", url.removesuffix("/")), ""
     if exists(f"{folder}.pdparams"):
         folder, _, name = folder.rpartition("/")
     source = CheckpointStore(folder, store.name)

@@ -230,8 +230,11 @@ class Trainer:
                 if self.state.epoch < phase.end_epoch and not self.is_finished:
                     self._run_phase(phase)
             self.call("fit_end")
-        finally:
-            self._close()
+        except BaseException:
+            self._close()  # its errors are in the log; the one that ended the run is raised
+            raise
+        for error in self._close():
+            raise error
         return self.state
 
     def steps_in_epoch(self, loader: BatchLoader) -> int:
@@ -403,8 +406,8 @@ class Trainer:
         for callback in self._hooked:
             getattr(callback, hook)(self)
 
-    def _close(self) -> None:
-        """Closes all callbacks; the first error is raised when all are closed."""
+    def _close(self) -> List[Exception]:
+        """Closes all callbacks, and returns the errors of those that cannot be closed."""
         errors: List[Exception] = []
         for callback in self._hooked:
             try:
@@ -414,8 +417,7 @@ class Trainer:
                     "cannot be closed: %s: %s: %s", type(callback).__name__, type(error).__name__, error
                 )
                 errors.append(error)
-        if errors:
-            raise errors[0]
+        return errors
 
 
 def step_seed(seed: int, step: int, rank: int = 0) -> int:

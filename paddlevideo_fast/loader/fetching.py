@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import weakref
 from queue import SimpleQueue
 from threading import Thread
@@ -10,6 +9,9 @@ from typing import TYPE_CHECKING, Callable, List, Optional, Protocol, Sequence, 
 
 from paddlevideo_fast.errors import PaddleVideoFastError
 from paddlevideo_fast.loader.request import ClipRequest, together
+from paddlevideo_fast.log import get_logger, warn_once
+
+logger = get_logger(__name__)
 
 NUM_THREADS = 16  # of all processes that make the batches of a loader
 
@@ -76,8 +78,12 @@ def _serve(source: RemoteSource, queue: _Queue) -> None:
     while (asked := queue.get()) is not None:
         requests, wanted = asked
         if wanted():
-            with contextlib.suppress(PaddleVideoFastError):  # the reader meets the same, and reports it
+            try:
                 source.fetch(requests)
+            except PaddleVideoFastError:
+                pass  # the reader meets the same, and reports it
+            except Exception as error:  # the thread goes on with the next videos
+                warn_once(logger, f"a video cannot be fetched ahead: {type(error).__name__}: {error}")
 
 
 def _end(queue: _Queue, num_threads: int) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import math
 import mmap
-import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -333,7 +332,7 @@ def fetch_weights(source: Union[str, Path]) -> str:
         raise WeightError(f"{url}: cannot be fetched: {cause_of(error)}{advice}") from error
     found = fingerprint(Path(path))["sha256"] if digest else ""
     if found != digest.lower():
-        os.unlink(path)  # the next attempt asks the store again
+        Path(path).unlink(missing_ok=True)  # the next attempt asks the store again
         raise WeightError(f"{url}: its SHA-256 is {found}, and not {digest} as the URL says")
     return path
 

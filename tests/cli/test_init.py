@@ -12,6 +12,7 @@ import pytest
 
 from paddlevideo_fast.cli import init, train
 from paddlevideo_fast.config import load_config
+from paddlevideo_fast.config.spec import RunSpec
 from paddlevideo_fast.preparation import new_set
 from paddlevideo_fast.preparation.new_set import Probe, split
 
@@ -227,8 +228,28 @@ def test_the_learning_rate_fits_the_batch(run, folder, tmp_path, capfd):
     text = path.read_text("utf-8")
     assert "# Changed: 10.41 epochs of warm-up, and 34 in the recipe." in text
     assert "is for updates of 64 clips" in text
-    assert "in one process, batches of 4 take 0.0625 times it" in text
+    assert "in one process, updates of 4 take 0.0625 times it" in text
     assert "--recipe slowfast_ucf101_videos fine-tunes weights of Kinetics-400" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("recipe", "rate", "sizes"),
+    [
+        # batches of 16, of which 16 make an update of 256
+        ("tokshift_ucf101_256_videos", {"milestones": [24, 48]}, (4, 4, 256)),
+        ("timesformer_k400_videos", {"milestones": [44, 56]}, (4, 4, 64)),
+        ("tsm_k400_videos", {"boundaries": [24, 48]}, (4, None, 128)),
+        ("slowfast_16x8_ssv2_videos", {"steps": [0, 38, 49], "max_epoch": 60}, (2, None, 16)),
+    ],
+)
+def test_rates_and_their_steps_fit_the_set(run, folder, tmp_path, recipe, rate, sizes):
+    run(folder, "--output", "my_set", "--recipe", recipe)
+    config = load_config(str(tmp_path / "my_set" / "config.yaml"))
+    assert config["epochs"] == 60
+    assert {key: config["OPTIMIZER"]["learning_rate"][key] for key in rate} == rate
+    update_size = (config.get("GRADIENT_ACCUMULATION") or {}).get("global_batch_size")
+    assert (config["DATASET"]["batch_size"], update_size, config["OPTIMIZER"]["base_batch_size"]) == sizes
+    assert RunSpec.for_training(config).clips_of_update() == sizes[0]
 
 
 def test_what_may_spoil_a_training_is_told():

@@ -62,6 +62,10 @@ def test_free_axes_take_other_shapes(trained, tmp_path):
     assert read_recipe(files.settings).settings.input_shape == [8, -1, -1], "the network mixes its 8 frames"
     clips = np.random.default_rng(6).standard_normal((1, 8, 3, 48, 64)).astype("float32")
     assert close(open_program(files.program, files.params).run(clips), logits_of(run.model, clips))
+    for num_frames in (4, 16):
+        other = ExportOptions(input_shape=[num_frames, 48, 64])
+        with pytest.raises(ProgramError, match=f"T is {num_frames}, and MODEL.backbone.num_seg is 8"):
+            export_model(run.cfg, run.weights, tmp_path, options=other)
     slowfast = trained("slowfast")
     with pytest.raises(ProgramError, match="give T a number"):
         export_model(slowfast.cfg, slowfast.weights, tmp_path, options=options)

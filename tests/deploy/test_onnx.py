@@ -13,13 +13,21 @@ from pathlib import Path
 import numpy as np
 import paddle
 import pytest
+from paddle.static import InputSpec
 
 from paddlevideo_fast.deploy import export
 from paddlevideo_fast.deploy.export import ExportOptions, export_model, write_onnx
 from paddlevideo_fast.deploy.predictor import Predictor
-from paddlevideo_fast.deploy.program import OnnxProgram, ProgramOptions, find_program, open_program
+from paddlevideo_fast.deploy.program import (
+    PADDLE_SUFFIXES,
+    OnnxProgram,
+    ProgramOptions,
+    find_program,
+    open_program,
+)
 from paddlevideo_fast.errors import ConfigError, MissingExtraError, ProgramError
 from paddlevideo_fast.modeling import Preprocess
+from paddlevideo_fast.modeling.heads import mean_logits
 from tests.support.onnx_packages import OPSET_VERSION, needs_onnx
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -71,6 +79,25 @@ def deviates_nowhere(run, path, sizes, input_dtype):
         expected = logits_of(run.model, clips)
         assert len({tuple(row) for row in expected.round(4).tolist()}) == size[0]  # the clips differ
         assert close(program.run(pixels if input_dtype == "uint8" else clips), expected), size
+
+
+@needs_onnx
+@pytest.mark.parametrize("activation", ["softmax", "sigmoid"])
+def test_logits_of_mean_probabilities_are_finite_in_programs(activation, tmp_path):
+    """Near -115, a sigmoid in float32 is 0, and its logarithm -inf."""
+
+    class Mean(paddle.nn.Layer):
+        def forward(self, logits):
+            return mean_logits(logits, "probabilities", activation)
+
+    logits = np.random.default_rng(0).uniform(-115, 115, (3, 4, 5)).astype("float32")
+    network = paddle.jit.to_static(Mean(), input_spec=[InputSpec([None, 4, 5])], full_graph=True)
+    paddle.jit.save(network, str(tmp_path / "mean"))
+    write_onnx(tmp_path / f"mean{PADDLE_SUFFIXES[0]}", tmp_path / "mean.onnx", OPSET_VERSION)
+    session = pytest.importorskip("onnxruntime").InferenceSession(str(tmp_path / "mean.onnx"))
+    (found,) = session.run(None, {session.get_inputs()[0].name: logits})
+    expected = mean_logits(paddle.to_tensor(logits), "probabilities", activation).numpy()
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
 @needs_onnx

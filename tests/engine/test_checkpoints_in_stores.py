@@ -14,6 +14,7 @@ from paddlevideo_fast.engine.distribution import Distribution
 from paddlevideo_fast.engine.output import checkpoint_to_resume, make_room
 from paddlevideo_fast.engine.state import TrainerState
 from paddlevideo_fast.errors import CheckpointError, ObjectError, PaddleVideoFastError, StoreAwayError
+from paddlevideo_fast.mirror import Mirror
 
 
 @pytest.fixture
@@ -171,6 +172,30 @@ def test_what_moves_aside_leaves_the_store(s3_store, on_machine):
     here.upload()
     assert names(s3_store, here) == {"train.log"}
     assert s3_store.get(f"{here.mirror.url}/train.log") == b"another run\n"
+
+
+def test_a_folder_that_moves_aside_is_no_object_to_remove(s3_store, on_machine):
+    """A listing has folders, too; a driver may refuse to remove one."""
+    (on_machine("here").folder / "vdl").mkdir()
+    here = on_machine("here")
+    (here.folder / "vdl" / "records").write_bytes(b"curves")
+    here.upload()
+    again = on_machine("here")
+    again.prepare()
+    assert "vdl/" in again.mirror.there
+    make_room(again, TrainerState(), None)
+    s3_store.reset()
+    again.upload()
+    removed = [one["path"] for one in s3_store.requests if one["method"] == "DELETE"]
+    assert not [path for path in removed if path.endswith("/")]
+
+
+def test_all_slashes_of_an_output_belong_to_its_key():
+    assert [Mirror(f"s3://bucket/run{end}").url for end in ("", "/", "//")] == [
+        "s3://bucket/run",
+        "s3://bucket/run",
+        "s3://bucket/run/",
+    ]
 
 
 def test_a_log_that_the_store_does_not_take_ends_no_run(s3_store, on_machine, caplog):

@@ -110,6 +110,17 @@ def test_all_are_closed_where_one_cannot_be(make_trainer, caplog):
     assert sum("cannot be closed: Broken" in text for text in caplog.messages) == 2
 
 
+def test_the_error_of_a_training_counts_more_than_those_of_closing(make_trainer):
+    class Broken(Callback):
+        close = broken
+
+        def step_end(self, trainer):
+            raise KeyError("of the training")
+
+    with pytest.raises(KeyError, match="of the training"):
+        make_trainer([Broken()]).fit()
+
+
 def test_a_callback_that_trains_still_ends_the_run(make_trainer):
     class Training(Callback):
         step_end = broken

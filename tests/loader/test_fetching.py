@@ -37,11 +37,11 @@ class FakeSource:
     is_remote = True
     on_record = None
 
-    def __init__(self, fails=False):
+    def __init__(self, error=None):
         self.records = [VideoRecord(str(number), (0,)) for number in range(NUM_SAMPLES)]
         self.order = np.frombuffer(mmap.mmap(-1, 8 * NUM_SAMPLES), np.int64)
         self.count = np.frombuffer(mmap.mmap(-1, 8), np.int64)
-        self.fails = fails
+        self.error = error
         self.may_fetch = threading.Event()
         self.may_fetch.set()
         self.began = threading.Event()
@@ -52,8 +52,8 @@ class FakeSource:
         assert self.may_fetch.wait(10)
         self.count[0] += 1  # one thread in the tests that look at it
         self.order[index] = self.count[0]
-        if self.fails:
-            raise VideoDecodeError("x", "is broken")
+        if self.error is not None:
+            raise self.error
         return MB
 
     def load(self, requests, outs=None):
@@ -114,10 +114,12 @@ def test_a_new_epoch_drops_what_the_last_one_wanted(loader_of):
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
-def test_what_cannot_be_fetched_is_left_to_the_readers(loader_of, num_workers):
-    source = FakeSource(fails=True)
+@pytest.mark.parametrize("error", [VideoDecodeError("x", "is broken"), IndexError("of a driver")])
+def test_what_cannot_be_fetched_is_left_to_the_readers(loader_of, num_workers, error):
+    """A thread goes on with the next videos, whatever the error was."""
+    source = FakeSource(error)
     assert sum(map(len, loader_of(source, num_workers).epoch(0))) == NUM_SAMPLES
-    assert settled(source, 1)
+    assert settled(source, NUM_SAMPLES) == NUM_SAMPLES
 
 
 def test_threads_end_with_the_loader(loader_of):
