@@ -4,4 +4,8 @@
 # zlib was loaded before Paddle.
 import zlib  # noqa: F401
 
+from paddlevideo_fast.machine import take_mkl_path
+
+take_mkl_path()  # before anything computes with Paddle, in every process
+
 __version__ = "0.1.0"

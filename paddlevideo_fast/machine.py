@@ -2,9 +2,116 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import importlib.util
 import os
+import signal
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 from typing import List, NamedTuple, Optional
+
+MKL_PATH = "MKL_DEBUG_CPU_TYPE"
+_MKL_SWITCH = "PADDLEVIDEO_FAST_MKL"  # "off" leaves MKL alone
+
+# Values of MKL_PATH, the fastest first, with the instructions that each needs, as the kernel names them.
+_MKL_PATHS = (
+    ("7", {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512cd"}),
+    ("5", {"avx2", "fma"}),
+)
+
+# Loads MKL and computes with it; argument: Paddle's folder of libraries.
+_MKL_TRIAL = """
+import ctypes, sys
+from pathlib import Path
+libs = Path(sys.argv[1])
+ctypes.CDLL(str(libs / "libiomp5.so"), mode=ctypes.RTLD_GLOBAL)
+mkl = ctypes.CDLL(str(libs / "libmklml_intel.so"))
+size = 64
+matrix = ctypes.c_float * size**2
+a, c = matrix(*[0.5] * size**2), matrix()
+one, zero = ctypes.c_float(1), ctypes.c_float(0)
+mkl.cblas_sgemm(101, 111, 111, size, size, size, one, a, size, a, size, zero, c, size)
+assert set(c) == {size / 4}
+mkl.vsExp(size**2, a, c)
+assert all(abs(value - 1.6487213) < 1e-5 for value in c)
+"""
+
+
+def take_mkl_path(cpu_info: Path = Path("/proc/cpuinfo")) -> None:
+    """Tells Paddle's MKL the fastest instructions of this processor, where it is not one of Intel.
+
+    The CPU build of Paddle computes with MKL of 2019, which takes its slowest path on processors of others.
+    The variable `MKL_DEBUG_CPU_TYPE` names another path. MKL reads it before its first computation and does
+    not promise it, so each path is tried in a process of its own, once on a machine. A value that the user
+    has set stays, and `PADDLEVIDEO_FAST_MKL=off` leaves MKL alone. Processes that this one starts inherit
+    the value.
+
+    Args:
+        cpu_info: the kernel's description of the processors.
+    """
+    if MKL_PATH in os.environ or os.environ.get(_MKL_SWITCH, "").lower() in ("off", "0"):
+        return
+    processor = _first_processor(cpu_info)
+    libraries = _libraries_of_paddle()
+    if processor.get("vendor_id", "GenuineIntel") == "GenuineIntel" or libraries is None:
+        return
+    flags = set(processor.get("flags", "").split())
+    for path, needed in _MKL_PATHS:
+        if needed <= flags and _mkl_works(path, processor.get("model name", ""), libraries):
+            os.environ[MKL_PATH] = path
+            return
+
+
+def _first_processor(cpu_info: Path) -> dict[str, str]:
+    """What the kernel says about the first processor; empty where it says nothing."""
+    found = {}
+    with contextlib.suppress(OSError), cpu_info.open(encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            key, _, value = line.partition(":")
+            if not key.strip():
+                break
+            found[key.strip()] = value.strip()
+    return found
+
+
+def _libraries_of_paddle() -> Optional[Path]:
+    """The folder of the libraries that came with Paddle, if MKL is there; does not import Paddle."""
+    with contextlib.suppress(ImportError, ValueError):
+        spec = importlib.util.find_spec("paddle")
+        if spec is not None and spec.origin is not None:
+            folder = Path(spec.origin).parent / "libs"
+            return folder if (folder / "libmklml_intel.so").exists() else None
+    return None
+
+
+def _mkl_works(path: str, model: str, libraries: Path) -> bool:
+    """Whether MKL computes by this path. The answer is kept for this processor and this MKL."""
+    status = (libraries / "libmklml_intel.so").stat()
+    key = hashlib.sha256(f"{path} {model} {status.st_size} {status.st_mtime_ns}".encode()).hexdigest()[:16]
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "paddlevideo_fast"
+    kept = folder / f"mkl-{key}"
+    with contextlib.suppress(OSError):
+        return kept.read_text() == "works"
+    try:
+        done = subprocess.run(
+            [sys.executable, "-I", "-c", _MKL_TRIAL, str(libraries)],
+            env={**os.environ, MKL_PATH: path},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=60,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return False
+    if done.returncode in (0, -signal.SIGILL):  # other ends may have another cause, such as memory
+        with contextlib.suppress(OSError):  # without a cache, the next process tries again
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile("w", dir=folder, prefix="mkl-", delete=False) as file:
+                file.write("works" if done.returncode == 0 else "fails")
+            os.replace(file.name, kept)
+    return done.returncode == 0
 
 
 def available_cores() -> List[int]:

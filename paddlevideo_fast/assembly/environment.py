@@ -18,7 +18,7 @@ from paddlevideo_fast.engine import (
 from paddlevideo_fast.engine.callbacks import ProfilerOptions
 from paddlevideo_fast.engine.distribution import launched_rank
 from paddlevideo_fast.errors import ConfigError
-from paddlevideo_fast.machine import available_cores, gpu_number
+from paddlevideo_fast.machine import MKL_PATH, available_cores, gpu_number
 from paddlevideo_fast.registry import did_you_mean
 
 
@@ -150,7 +150,7 @@ def describe_environment() -> str:
     flags = [
         f"{name}={value}"
         for name, value in sorted(os.environ.items())
-        if name.startswith("FLAGS_") or name == "NVIDIA_TF32_OVERRIDE"
+        if name.startswith("FLAGS_") or name in ("NVIDIA_TF32_OVERRIDE", MKL_PATH)
     ]
     return (
         f"{os.environ.get('OMP_NUM_THREADS', '1')} CPU threads on cores "

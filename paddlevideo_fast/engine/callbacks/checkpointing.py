@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
 from typing import Any, Dict, List, Optional
+
+import paddle
 
 from paddlevideo_fast.engine.checkpoint import Checkpoint, CheckpointStore, portable_state, restore_optimizer
 from paddlevideo_fast.engine.trainer import Callback, Trainer
 from paddlevideo_fast.errors import CheckpointError
 from paddlevideo_fast.log import get_logger
+from paddlevideo_fast.machine import MKL_PATH
 
 logger = get_logger(__name__)
 
@@ -153,6 +157,7 @@ def run_identity(trainer: Trainer, epoch: int) -> Dict[str, Any]:
     return {
         "optimizer": type(trainer.optimizer).__name__,
         "precision": trainer.precision.name,
+        "mkl_path": os.environ.get(MKL_PATH) if paddle.get_device() == "cpu" else None,
         "seed": trainer.seed,
         "world_size": trainer.distribution.world_size,
         "accumulate_steps": trainer.accumulate_steps,
@@ -173,7 +178,7 @@ def _check_identity(trainer: Trainer, checkpoint: Checkpoint) -> None:
             raise CheckpointError(
                 f"{message}: begin a new run from its weights, -w {checkpoint.prefix}.pdparams"
             )
-        if inside and key != "precision":
+        if inside and key not in ("precision", "mkl_path"):
             raise CheckpointError(
                 f"{message}: inside an epoch that would skip and repeat samples. Restore it, or resume from "
                 "a checkpoint between two epochs"
