@@ -1,7 +1,8 @@
 """What a shipped recipe amounts to, beside what was published: the tables of docs/*/recipes.md.
 
 `published_recipes.yml` has for each network the config, the source, what was published, and the reason
-where the config differs. What the config amounts to is computed here.
+where the config differs. What the config amounts to is computed here. Networks without a published recipe
+are in a table of their own.
 """
 
 from __future__ import annotations
@@ -19,26 +20,50 @@ from paddlevideo_fast.config import RunSpec, build, load_config
 from paddlevideo_fast.loader.build import build_pipeline
 from paddlevideo_fast.modeling import build_model
 from paddlevideo_fast.registry import OPTIMIZERS
-from paddlevideo_fast.solver.learning_rate import LearningRate
+from paddlevideo_fast.solver.learning_rate import LearningRate, PiecewiseDecay
 
 PUBLISHED = ROOT / "benchmarks" / "published_recipes.yml"
+# PaddleVideo's own networks, and its names of others: their recipes are PaddleVideo's.
+OF_PADDLEVIDEO = (
+    "movinet/*",
+    "pptimesformer/*",
+    "pptsm/*_k400_*",
+    "pptsn/*",
+    "slowfast/slowfast",
+    "timesformer/tokshift_*",
+)
+NOT_KNOWN = "not known here"
 _NOT_AUGMENTATION = ("Scale", "CenterCrop")
 
 
 @cache
+def _entries() -> List[Dict[str, Any]]:
+    return yaml.safe_load(PUBLISHED.read_text(encoding="utf-8"))
+
+
 def published() -> List[Dict[str, Any]]:
     """Network, config, source and rows, as the file has them."""
-    return yaml.safe_load(PUBLISHED.read_text(encoding="utf-8"))
+    return [entry for entry in _entries() if "rows" in entry]
+
+
+def unpublished() -> List[Dict[str, Any]]:
+    """Network, config and what it takes instead, where no published recipe is known."""
+    return [entry for entry in _entries() if "rows" not in entry]
+
+
+def _spec(config: str) -> RunSpec:
+    return RunSpec.of(load_config(ROOT / "configs" / "recognition" / f"{config}.yaml"))
 
 
 @cache
 def effective(config: str) -> Dict[str, str]:
     """Row to what a config amounts to; numbers as %g."""
-    spec = RunSpec.of(load_config(ROOT / "configs" / "recognition" / f"{config}.yaml"))
+    spec = _spec(config)
     model = build_model(spec.model, load_pretrained=False)
     recipe = build(OPTIMIZERS, spec.optimizer or {})
     curve = recipe.learning_rate
-    assert isinstance(curve, LearningRate)
+    if not isinstance(curve, LearningRate):
+        curve = PiecewiseDecay([], [curve])
     return {
         "rate": _rate(spec, curve),
         "schedule": _schedule(spec, curve),
@@ -49,6 +74,14 @@ def effective(config: str) -> Dict[str, str]:
         "augmentation": _augmentation(spec),
         "test": _test(spec),
     }
+
+
+@cache
+def num_biases(config: str) -> int:
+    """The numbers in the biases of a network's convolutions and linear layers."""
+    model = build_model(_spec(config).model, load_pretrained=False)
+    layers = [one for one in model.sublayers() if isinstance(one, (nn.Linear, nn.Conv2D, nn.Conv3D))]
+    return sum(math.prod(one.bias.shape) for one in layers if one.bias is not None)
 
 
 def _rate(spec: RunSpec, curve: LearningRate) -> str:
@@ -143,7 +176,7 @@ def _test(spec: RunSpec) -> str:
             crops = 10 if name == "TenCrop" else crops
             if name == "UniformCrop" or (name == "MultiCrop" and (arguments or {}).get("test_mode")):
                 crops = 3
-    views = split.dataset.get("num_ensemble_views", 1)
+    views = split.dataset.get("num_ensemble_views", 1) * build_pipeline(split.pipeline).sample.num_clips
     position = f", views: {sampler['view_position']}" if views > 1 and "view_position" in sampler else ""
     frames = sampler.get("num_frames") or sampler["num_seg"]
     return f"{views} × {crops} of {frames} frames, {' → '.join(sizes)} pixels{position}"
@@ -167,13 +200,30 @@ def table(network: Mapping[str, Any], word: Callable[..., str]) -> List[List[str
     for what, here in effective(network["config"]).items():
         text = network["rows"][what]
         note = network.get("notes", {}).get(what, {}).get(("en", "zh")[language], "")
+        if "{biases}" in note:
+            note = note.format(biases=f"{num_biases(network['config']):,}")
         rows.append(
             [word(what), translated(here), word("the same") if text == here else translated(text), note]
         )
     return rows
 
 
+def table_of_others(word: Callable[..., str]) -> List[List[str]]:
+    """Rows of the networks without a published recipe: the heading, then network, config and its recipe."""
+    language = "en" if word("recipe") == "recipe" else "zh"
+    rows = [[word("network"), word("config"), word("its recipe")]]
+    for entry in unpublished():
+        config = entry["config"]
+        link = f"[{config.rpartition('/')[2]}](../../configs/recognition/{config}.yaml)"
+        name = entry["network"] if language == "en" else entry["network"].replace(", ", "，")
+        rows.append([name, link, entry["instead"][language]])
+    return rows
+
+
 _IN_CHINESE = (
+    (NOT_KNOWN, "未查到"),
+    (r", then a cosine", "，之后为余弦"),
+    (r"(\d+) clips of (\d+) frames, short side (\d+)", r"\1 个片段，每个 \2 帧，短边 \3"),
     (r" for (\d+) clips", r"（\1 个片段）"),
     (r"momentum", "动量"),
     (r"([\d.]+) epochs", r"\1 轮"),

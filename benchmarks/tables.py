@@ -30,6 +30,7 @@ _WORDS: Dict[str, str] = {
     "published": "公开的",
     "note": "说明",
     "the same": "相同",
+    "its recipe": "采用的方案",
     "rate": "最高学习率",
     "schedule": "学习率曲线",
     "weight decay": "权重衰减",
@@ -837,6 +838,7 @@ def _named(word: Word, reader: str, found: Any) -> str:
 
 TABLES: Mapping[str, Table] = {
     **{recipes.name_of(network): partial(recipes.table, network) for network in recipes.published()},
+    "recipes_unpublished": recipes.table_of_others,
     "imbalance": _imbalance,
     "multigrid": partial(_multigrid, "multigrid_training"),
     "multigrid_56": partial(_multigrid, "multigrid_training_56"),

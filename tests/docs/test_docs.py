@@ -158,21 +158,29 @@ def test_flags_of_the_commands_exist():
     assert len(seen) >= 6
 
 
+def option(words: List[str], name: str) -> Optional[str]:
+    """The word behind an option of a command."""
+    return words[words.index(name) + 1] if name in words else None
+
+
 def test_configs_and_overrides_of_the_commands_are_accepted(working_copy):
     checked = 0
-    made = {
-        words[words.index("--output") + 1] for page in PAGES for words in commands(page) if "init" in words
-    }
+    made = {option(words, "--output") for page in PAGES for words in commands(page) if "init" in words}
     for page in PAGES:
+        recipes: Dict[Optional[str], Optional[str]] = {}  # of the folders that `init` fills, on this page
         for words in map(started, commands(page)):
-            if "-c" in words and words[words.index("-c") + 1].split("/")[0] in made:
-                continue  # a config that `init` writes
-            if "-c" in words and (words[1] == "tools/main.py" or "train" in words):
-                overrides = [value for flag, value in zip(words, words[1:]) if flag == "-o"]
-                config = words[words.index("-c") + 1]
-                path = working_copy / config
-                load_config(str(path if path.is_file() else config), overrides)
-                checked += 1
+            if "init" in words:
+                recipes[option(words, "--output")] = option(words, "--recipe")
+            config = option(words, "-c")
+            if config and (words[1] == "tools/main.py" or "train" in words):
+                folder = config.split("/")[0]
+                if folder in made:  # the config that `init` writes inherits the recipe
+                    config = recipes.get(folder)
+                if config:
+                    overrides = [value for flag, value in zip(words, words[1:]) if flag == "-o"]
+                    path = working_copy / config
+                    load_config(str(path if path.is_file() else config), overrides)
+                    checked += 1
     assert checked >= 10
 
 

@@ -7,6 +7,7 @@ import logging
 import numpy as np
 import paddle
 import pytest
+from paddle import nn
 
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.modeling import build_model, load_weights
@@ -157,6 +158,18 @@ def test_mvit_interpolates_its_tables_for_other_clips_and_says_so(tmp_path, capl
         "tables of positions, made for clips of 4×32×32, are interpolated for clips of 4×64×64 (T×H×W)"
     ]
     np.testing.assert_allclose(of_large.numpy(), large(clips(1, 3, 4, 64, 64)).numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_mvit_starts_with_the_published_weights_and_biases():
+    paddle.seed(0)
+    backbone = mvit().backbone
+    layers = [one for one in backbone.sublayers() if isinstance(one, (nn.Linear, nn.LayerNorm))]
+    biases = [one.bias.numpy() for one in layers if one.bias is not None]
+    assert len(biases) > 10
+    assert all((bias == np.float32(0.02)).all() for bias in biases)
+    drawn = [one for one in backbone.sublayers() if isinstance(one, (nn.Linear, nn.Conv3D))]
+    weights = np.concatenate([one.weight.numpy().ravel() for one in drawn])
+    assert weights.std() == pytest.approx(0.02, abs=0.001)
 
 
 def test_frozen_stages_stay():
