@@ -18,6 +18,7 @@ import paddle
 from paddle import nn
 
 from paddlevideo_fast.assembly.callbacks import make_evaluator, make_metric, statistics_evaluator
+from paddlevideo_fast.assembly.classes import checked_class_names
 from paddlevideo_fast.assembly.consistency import check_sections
 from paddlevideo_fast.assembly.data import make_split
 from paddlevideo_fast.assembly.environment import check_environment, make_precision
@@ -29,6 +30,7 @@ from paddlevideo_fast.engine.protocols import BatchLoader
 from paddlevideo_fast.engine.selection import Selection
 from paddlevideo_fast.errors import BadSampleShareError, CheckpointError, WeightError
 from paddlevideo_fast.files import all_whole, as_path
+from paddlevideo_fast.loader import Classes, check_classes, classes_of_weights, write_class_names
 from paddlevideo_fast.locks import only_writer
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.modeling import build_model
@@ -128,14 +130,20 @@ def average(
         check_environment(spec)
         check_sections(spec, "valid")
         paths = _candidates(spec, files, last)
+        names = checked_class_names(spec, *map(str, paths))
         how = "greedy" if last is None else f"last{last}"
         output = output or as_path(spec.run.output_dir) / f"{spec.run.model_name}_average_{how}.pdparams"
         report = output.with_name(f"{output.stem}_report.json")
+        there = names and classes_of_weights(str(output))  # of other weights in its folder
+        if names and there:
+            check_classes(Classes(names, str(paths[0])), there)
         with only_writer(output.parent, output.name), _Judge(spec) as judge:
             facts = judge.last(paths) if last is not None else judge.greedy(paths)
             with writing(output), all_whole(output, report) as partials:
                 paddle.save(judge.model.state_dict(), str(partials[0]))
                 partials[1].write_text(json.dumps(facts, indent=1), encoding="utf-8")
+                if names is not None:
+                    write_class_names(output.parent, names)
         return Averaged(output, report, facts)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 from collections import Counter
 from dataclasses import replace
@@ -41,16 +40,15 @@ from paddlevideo_fast.engine.callbacks import (
 from paddlevideo_fast.engine.guard import guarded
 from paddlevideo_fast.engine.sinks import ConsoleSink, JsonLinesSink, Sink
 from paddlevideo_fast.engine.trackers import TrackedRun, Tracker, VisualDL, flattened
-from paddlevideo_fast.errors import AnnotationError
 from paddlevideo_fast.files import working_folder
-from paddlevideo_fast.loader.annotations import class_names_of
+from paddlevideo_fast.loader import classes_of_config
 from paddlevideo_fast.loader.dataset import ClipDataset
 from paddlevideo_fast.metrics import VideoMetric
 from paddlevideo_fast.modeling import MacCounter
 from paddlevideo_fast.registry import CALLBACKS, METRICS, TRACKERS, Registry
 from paddlevideo_fast.report import Naming, ReportedRun
 from paddlevideo_fast.report.results import Reporting
-from paddlevideo_fast.storage import is_url, shown_url
+from paddlevideo_fast.storage import shown_url
 
 _COMPARED = ("MODEL", "OPTIMIZER", "MIX", "FINETUNE", "EMA", "MULTIGRID", "DISTRIBUTED")
 
@@ -60,6 +58,7 @@ def callbacks_of(
     store: CheckpointStore,
     valid: Optional[Split],
     further: Sequence[Callback] = (),
+    class_names: Optional[Sequence[str]] = None,
 ) -> List[Callback]:
     """The run's callbacks, in order.
 
@@ -102,7 +101,9 @@ def callbacks_of(
     trackers, board = _trackers(spec, store.folder, metric) if main else ([], None)
     sinks: List[Sink] = [ConsoleSink(), JsonLinesSink(store.folder / "metrics.jsonl"), *trackers]
     callbacks.append(Recorder(sinks if main else [], run.log_interval, spec.distributed.one_process_ips))
-    callbacks.append(Checkpointing(store, run.save_interval, run.save_every_steps, run.keep_last))
+    callbacks.append(
+        Checkpointing(store, run.save_interval, run.save_every_steps, run.keep_last, class_names)
+    )
     if main:
         reported = reported_run(spec)
         if reported.with_page or board is not None:
@@ -205,20 +206,12 @@ def make_metric(spec: RunSpec) -> VideoMetric:
 def make_naming(spec: RunSpec, num_classes: int, dataset: ClipDataset) -> Naming:
     """Names of the classes and paths of the videos.
 
-    Where DATASET.class_names says nothing, the names are those of a `classes.txt` beside the list, as
-    `data motion` and `init` write it, if it has as many names as the network has classes.
-
     Raises:
         AnnotationError: the file of names does not fit.
     """
     paths = [shown_url(record.path) for record in dataset.records]
-    names = spec.data.class_names if num_classes else None
-    if names is None and num_classes and not is_url(dataset.file_path):
-        beside = Path(dataset.file_path).parent / "classes.txt"
-        with contextlib.suppress(AnnotationError):
-            if beside.is_file() and len(class_names_of(beside)) == num_classes:
-                names = str(beside)
-    return Naming.of(names, num_classes, paths)
+    classes = classes_of_config(spec.config, num_classes)
+    return Naming(classes.names if classes else [str(label) for label in range(num_classes)], paths)
 
 
 def reported_run(spec: RunSpec) -> ReportedRun:

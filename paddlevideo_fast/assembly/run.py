@@ -16,7 +16,7 @@ from paddlevideo_fast.assembly.callbacks import (
     make_naming,
     reported_run,
 )
-from paddlevideo_fast.assembly.classes import check_class_names, class_names, save_class_names
+from paddlevideo_fast.assembly.classes import checked_class_names, class_names
 from paddlevideo_fast.assembly.consistency import check_features, check_sections, check_selection
 from paddlevideo_fast.assembly.data import data_identity, make_split
 from paddlevideo_fast.assembly.environment import (
@@ -42,6 +42,7 @@ from paddlevideo_fast.engine.checkpoint import writing
 from paddlevideo_fast.engine.distribution import launched_rank
 from paddlevideo_fast.engine.output import checkpoint_to_resume, make_room
 from paddlevideo_fast.errors import BadSampleShareError, OutputError, PaddleVideoFastError
+from paddlevideo_fast.loader import write_class_names
 from paddlevideo_fast.locks import only_writer
 from paddlevideo_fast.log import get_logger, log_file
 from paddlevideo_fast.modeling import (
@@ -97,9 +98,8 @@ def _train(
 
     distribution.gather_from(take_output)
     checkpoint = checkpoint_to_resume(store, run.resume, run.resume_epoch, distribution)
-    if checkpoint is not None:
-        prefix = checkpoint.prefix
-        distribution.gather_from(lambda: check_class_names(spec, f"{prefix}.pdparams"))
+    trained = [] if checkpoint is None else [f"{checkpoint.prefix}.pdparams"]
+    names = distribution.gather_from(lambda: checked_class_names(spec, *trained))[0]
     load_pretrained = not (checkpoint or run.weights)
     parts = training_parts(plan, store.folder, load_pretrained, distribution)
     if run.weights and checkpoint is None:
@@ -112,7 +112,7 @@ def _train(
             valid = with_features(spec, "valid", valid)
     trainer = parts.trainer(
         parts.phase_loader(),
-        callbacks_of(parts, store, valid, callbacks),
+        callbacks_of(parts, store, valid, callbacks, names),
         data_identity=data_identity(spec, parts.split),
     )
     if checkpoint is not None:
@@ -124,8 +124,9 @@ def _train(
     distribution.barrier()
     if distribution.is_main:
         _open_output(spec.config, store, trainer, checkpoint, held)
-        with writing(store.folder):
-            save_class_names(spec, parts.model.num_classes, store.folder)
+        if names is not None:
+            with writing(store.folder):
+                write_class_names(store.folder, names)
     _describe(trainer, parts, checkpoint)
     with contextlib.ExitStack() as stack:
         for used in (parts.split, valid):
@@ -183,8 +184,8 @@ def _test(
     precision = make_precision(spec)
     model = build_model(spec.model, load_pretrained=False)
     take_network_layout(model)
+    distribution.gather_from(lambda: checked_class_names(spec, weights))  # says more than another shape does
     logger.info(load_weights(model, weights, strict=True).summary())
-    check_class_names(spec, weights)
     split = make_split(spec, "test", model.layout, distribution, store.folder)
     metric = make_metric(spec)
     with contextlib.closing(split.loader):

@@ -42,6 +42,7 @@ from paddlevideo_fast.preparation.run import (
     Provenance,
     ToolError,
     crc32_of,
+    earlier_run,
     report_failures,
     spread,
     write_lines,
@@ -149,7 +150,9 @@ def _run(args: argparse.Namespace) -> int:
         clips = _with_valid(source, new_set.find(args.valid, args.classes, args.data_prefix))
     files = Counter((clip.path, clip.span) for clip in clips)
     names = args.output / "classes.txt"
-    if args.classes is None and names.exists() and not all(name.isdecimal() for name in source.classes):
+    if names.exists() and args.classes is not None:
+        new_set.require_same_numbers(source, class_names(names), args.classes, names)
+    elif names.exists() and not source.has_numbers:
         new_set.keep_numbers(source, class_names(names))
     probes = new_set.probe(clips, args.workers, args.check == "all")
     places = {(clip.path, clip.span): f"{clip.where}{clip.path}" for clip in clips}
@@ -194,13 +197,28 @@ def _kept(config: Path, num_classes: int) -> List[str]:
     """Remarks about the config of an earlier run, which stays but for its number of classes."""
     remarks = [f"{config} is kept; remove it for a new one"]
     text = config.read_text(encoding="utf-8")
-    numbers = re.findall(r"\bnum_classes: *(\d+)", text)
-    if numbers and int(numbers[0]) < num_classes:
-        if len(numbers) == 1:
-            write_text_whole(config, re.sub(r"\b(num_classes: *)\d+", rf"\g<1>{num_classes}", text))
-        what = "is now" if len(numbers) == 1 else "has to be set to"
-        remarks.append(f"MODEL.head.num_classes {what} {num_classes}, not {numbers[0]}: start a new training")
+    place = _place_of_num_classes(text)
+    if place is not None and int(text[place]) < num_classes:
+        write_text_whole(config, f"{text[: place.start]}{num_classes}{text[place.stop :]}")
+        remarks.append(
+            f"MODEL.head.num_classes is now {num_classes}, not {text[place]}: start a new training"
+        )
     return remarks
+
+
+def _place_of_num_classes(text: str) -> Optional[slice]:
+    """Where a config says the number of classes; None where it does not."""
+    try:
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.YAMLError:  # training says what is wrong with it
+        return None
+    for key in ("MODEL", "head", "num_classes"):
+        if not isinstance(node, yaml.MappingNode):
+            return None
+        node = next((value for name, value in node.value if name.value == key), None)
+    if not isinstance(node, yaml.ScalarNode) or not node.value.isdecimal():
+        return None
+    return slice(node.start_mark.index, node.end_mark.index)
 
 
 def _recipe(name: str) -> _Recipe:
@@ -237,7 +255,7 @@ def _recipe(name: str) -> _Recipe:
 
 def _with_valid(source: Source, valid: Source) -> List[Found]:
     unknown = sorted(set(valid.classes) - set(source.classes))
-    if unknown and not all(name.isdecimal() for name in source.classes):
+    if unknown and not source.has_numbers:
         raise ToolError(f"--valid: the class {unknown[0]!r} is not in the training data")
     if len(valid.classes) > len(source.classes):
         source.classes = valid.classes
@@ -257,16 +275,28 @@ def _sides(source: Source, clips: Sequence[Found], args: argparse.Namespace) -> 
             if len({side for clip, side in zip(clips, sides) if clip.group == one}) > 1:
                 source.remarks.append(f"the group {printable(one)} is in training and in validation")
         return sides
-    if grouped:
-        if args.group:
-            raise ToolError(f"--group: {grouped[0].where}the list has groups of its own; leave the flag out")
-        groups = [clip.group or new_set.relative(source, clip.path) for clip in clips]
-        return new_set.split(list(zip(groups, (clip.label for clip in clips))), args.valid_share, args.seed)
-    known = new_set.earlier_sides(args.output)
     named = [(new_set.relative(source, clip.path), clip.label) for clip in clips]
+    if grouped and args.group:
+        raise ToolError(f"--group: {grouped[0].where}the list has groups of its own; leave the flag out")
     if args.group and not any(re.search(args.group, path) for path, _ in named):
         raise ToolError(f"--group {args.group}: matches none of the paths, such as {named[0][0]}")
-    return new_set.split(named, args.valid_share, args.seed, args.group, known)
+    groups = [clip.group or new_set.group_of(path, args.group) for clip, (path, _) in zip(clips, named)]
+    known = new_set.earlier_sides(args.output)
+    if known:
+        source.remarks += _without_effect(args)
+    return new_set.split(named, args.valid_share, args.seed, groups, known)
+
+
+def _without_effect(args: argparse.Namespace) -> List[str]:
+    """A remark for each option of the split that differs from an earlier run's."""
+    earlier = earlier_run(args.output, "init")
+    options = earlier.options if earlier else {}
+    return [
+        f"--{name} {getattr(args, name)}, and {options[name]} before, decides about new videos only: known "
+        "ones keep their side"
+        for name in ("valid_share", "seed")
+        if options.get(name, getattr(args, name)) != getattr(args, name)
+    ]
 
 
 def _provenance(args: argparse.Namespace) -> Provenance:

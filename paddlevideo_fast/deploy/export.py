@@ -39,13 +39,19 @@ from paddlevideo_fast.deploy.recipe import (
     ProgramSettings,
     Recipe,
     Split,
-    configured_names,
     read_recipe,
     recipe_of,
 )
 from paddlevideo_fast.errors import MissingExtraError, ProgramError
 from paddlevideo_fast.files import as_path
-from paddlevideo_fast.loader import ClipRequest, VideoRecord, check_classes, names_beside
+from paddlevideo_fast.loader import (
+    Classes,
+    ClipRequest,
+    VideoRecord,
+    classes_of_config,
+    compared,
+    read_class_names,
+)
 from paddlevideo_fast.loader.request import Middle
 from paddlevideo_fast.locks import only_writer
 from paddlevideo_fast.log import get_logger
@@ -69,8 +75,8 @@ class ExportOptions:
         input_shape: [T, H, W] of its clips; -1 leaves an axis free; None: what the pipeline makes. The number
             of clips is always free.
         split: the split whose pipeline and views prediction follows.
-        class_names: file with the names of the classes, one a line; None: DATASET.class_names, or those
-            that the training left beside the weights.
+        class_names: file with the names of the classes, one a line; None: those of the config, or those
+            that the training left beside the weights, which refuse others.
         onnx_opset: write the program as ONNX, too, with this version of its operators or a later one.
         onnx_fp16: the ONNX program computes in 16 bits; its input and its logits stay as they are.
         paddlex: write the folder that PaddleX runs: files named "inference", and its settings file for ours.
@@ -145,10 +151,9 @@ def export_model(
         there: List[Any] = [one and as_path(folder) / one.name for one in files]
         return ExportedFiles(*there)
     require_unicode(folder)
-    recipe = recipe_of(cfg, options.split, options.input_dtype, options.class_names)
-    if options.class_names is None:
-        names = _names_of_training(cfg, os.fspath(weights), recipe.settings.num_classes)
-        recipe = recipe._replace(settings=replace(recipe.settings, class_names=names))
+    recipe = recipe_of(cfg, options.split, options.input_dtype)
+    names = _class_names(cfg, os.fspath(weights), recipe.settings.num_classes, options.class_names)
+    recipe = recipe._replace(settings=replace(recipe.settings, class_names=names))
     name = name or (NAME if options.paddlex else recipe.settings.model_name)
     if name != Path(name).name or name == "..":
         raise ProgramError(f"{name!r} is no name of a file; give one without a folder as --save_name")
@@ -182,13 +187,16 @@ def export_model(
     return _files(folder / name, options)
 
 
-def _names_of_training(cfg: Config, weights: str, num_classes: int) -> Optional[List[str]]:
-    """The names of the classes by the config or the files beside the weights, which must agree."""
-    names, place = configured_names(cfg, num_classes)
-    beside = names_beside(weights)
-    if names and beside:
-        check_classes(names, beside, place, weights)
-    return names or beside
+def _class_names(
+    cfg: Config, weights: str, num_classes: int, file: Optional[Union[str, Path]]
+) -> Optional[List[str]]:
+    """The names of the classes by the file, the config or the weights, of which the weights must agree."""
+    if file is None:
+        given = classes_of_config(cfg, num_classes)
+    else:
+        given = Classes(read_class_names(file, num_classes), f"--class_names {file}")
+    classes = compared(given, weights)
+    return classes and classes.names
 
 
 def _export(

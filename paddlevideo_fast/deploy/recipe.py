@@ -16,13 +16,15 @@ from paddlevideo_fast.config.types import MAX_SIZE, Activation, NumViews, Range,
 from paddlevideo_fast.deploy.paddlex_form import from_paddlex_form
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.loader import (
+    Classes,
     VideoRecord,
     build_decoder,
     build_pipeline,
     check_classes,
-    read_class_names,
+    classes_of_config,
 )
 from paddlevideo_fast.loader.dataset import ClipDataset, Decoder
+from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.modeling import activation_of
 from paddlevideo_fast.plugins import located
 from paddlevideo_fast.registry import (
@@ -33,6 +35,8 @@ from paddlevideo_fast.registry import (
     TRANSFORMS,
     is_own,
 )
+
+logger = get_logger(__name__)
 
 Split = Literal["valid", "test"]
 FREE = -1
@@ -157,29 +161,19 @@ def recipe_in_place(path: Union[str, Path], cfg: Config) -> Recipe:
     if not Path(path).is_file():
         return recipe
     known = read_recipe(path, cfg.get("imports", ())).settings
-    names, place = configured_names(cfg, recipe.settings.num_classes)
-    if names and known.class_names:
-        check_classes(names, known.class_names, place, str(path))
+    classes = classes_of_config(cfg, recipe.settings.num_classes)
+    if classes and known.class_names:
+        check_classes(classes, Classes(known.class_names, str(path)))
+    elif classes:
+        logger.info("classes not compared: no names in %s", path)
     kept = {name: getattr(known, name) for name in _OF_EXPORT}
     return recipe._replace(settings=replace(recipe.settings, **kept))
-
-
-def configured_names(cfg: Config, num_classes: int) -> Tuple[Optional[List[str]], str]:
-    """The names that DATASET.class_names gives, or None, and where it stands.
-
-    Raises:
-        AnnotationError: see `read_class_names`.
-    """
-    file = (cfg.get("DATASET") or {}).get("class_names")
-    place = f"{cfg.where('DATASET.class_names')}  DATASET.class_names={file}"
-    return (read_class_names(file, num_classes, place) if file else None), place
 
 
 def recipe_of(
     cfg: Config,
     split: Split = "valid",
     input_dtype: Literal["uint8", "float32"] = "float32",
-    class_names: Optional[Union[str, Path]] = None,
 ) -> Recipe:
     """The recipe that reads video files as a training config reads DATASET.`split`.
 
@@ -187,11 +181,9 @@ def recipe_of(
         cfg: a checked config.
         split: the split whose pipeline and views are taken.
         input_dtype: input dtype of the program.
-        class_names: file with the names of the classes, one a line.
 
     Raises:
         ConfigError: the config has no such pipeline, or its network gives no logits.
-        AnnotationError: see `read_class_names`.
     """
     section = (cfg.get("PIPELINE") or {}).get(split)
     if not section:
@@ -209,7 +201,6 @@ def recipe_of(
         layout=recognizer.layout,
         activation=activation_of(cfg["MODEL"]),
         input_dtype=input_dtype,
-        class_names=read_class_names(class_names, num_classes) if class_names else None,
         imports=cfg.get("imports", ()) if _names_plugins(section) else (),
         **_views((cfg.get("DATASET") or {}).get(split) or {}),
     )

@@ -5,7 +5,8 @@ A checkpoint called P is
     P.pdparams    the model's state dict, exchangeable with PaddleVideo
     P.pdopt       the optimizer's state, by structured parameter names (see `portable_state`)
     P.pdstates    tensors of callbacks (the moving average); only where there are any
-    P.json        position, best, averages, callback state, and the size and SHA-256 of the files above
+    P.json        position, best, averages, callback state, names of the classes where they are known, and the
+                  size and SHA-256 of the files above
 
 Every file is written aside, synced and renamed. The JSON comes last: it is the mark that the others are
 complete (`files.all_whole`). When a checkpoint is overwritten, its old mark is removed first. So a process

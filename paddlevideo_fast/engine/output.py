@@ -137,7 +137,8 @@ def _require_no_weights(store: CheckpointStore) -> None:
 def _earlier_run(folder: Path, name: str) -> List[Path]:
     """The files of an earlier run of this name."""
     pattern = re.compile(
-        re.escape(name) + r"_((epoch|step)_\d+|best|average|average_report)\.(pdparams|pdopt|pdstates|json)"
+        re.escape(name) + r"_((epoch|step)_\d+|best|average(_last\d+|_greedy)?(_report)?)"
+        r"\.(pdparams|pdopt|pdstates|json)"
     )  # not a glob: another model's name may begin with this one's
     found = [folder / file for file in (*_RUN_FILES, *_TRACKED) if (folder / file).exists()]
     return found + [path for path in folder.iterdir() if pattern.fullmatch(path.name)]

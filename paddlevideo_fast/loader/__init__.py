@@ -2,15 +2,20 @@
 
 from paddlevideo_fast.errors import LoaderError, TransformError
 from paddlevideo_fast.loader.annotations import (
-    NAMES_FILE,
     VideoRecord,
-    check_classes,
     check_labels,
-    names_beside,
     read_class_names,
 )
 from paddlevideo_fast.loader.batches import BatchShape, ClipBatchSampler
 from paddlevideo_fast.loader.build import build_dataset, build_decoder, build_loader, build_pipeline
+from paddlevideo_fast.loader.class_names import (
+    Classes,
+    check_classes,
+    classes_of_config,
+    classes_of_weights,
+    compared,
+    write_class_names,
+)
 from paddlevideo_fast.loader.clip_loader import ClipLoader
 from paddlevideo_fast.loader.collate import Batch, ClipSource, Sample
 from paddlevideo_fast.loader.dataset import (
@@ -52,8 +57,11 @@ __all__ = [
     "build_loader",
     "build_pipeline",
     "check_labels",
-    "NAMES_FILE",
+    "Classes",
     "check_classes",
-    "names_beside",
+    "classes_of_config",
+    "classes_of_weights",
+    "compared",
+    "write_class_names",
     "read_class_names",
 ]

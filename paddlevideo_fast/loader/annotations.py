@@ -9,7 +9,6 @@ skipped. Lists whose names end in .jsonl or .csv have named fields.
 
 from __future__ import annotations
 
-import itertools
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,18 +17,14 @@ from typing import Dict, Iterator, List, Optional, Sequence, Tuple, Union
 from paddlevideo_fast.config.zoo import maker_of_list
 from paddlevideo_fast.decode import Span
 from paddlevideo_fast.decode.frames import DEFAULT_SUFFIX, is_frame_format
-from paddlevideo_fast.errors import AnnotationError, PaddleVideoFastError, cause_of, shown
+from paddlevideo_fast.errors import AnnotationError, cause_of, shown
 from paddlevideo_fast.files import read_names, whence
 from paddlevideo_fast.loader.tables import Row, is_table, raise_all, read_rows
-from paddlevideo_fast.mirror import fetched
 from paddlevideo_fast.registry import did_you_mean
 from paddlevideo_fast.storage import exists, is_url, join
 
-NAMES_FILE = "class_names.txt"  # beside the weights of a training
-
 _MAX_CLASS_NAMES = 2**24  # bytes
 _MAX_DIGITS = 9
-_NUM_MOVED = 3
 _NUM_LOOKED_FOR = 3  # files in a store
 UNLISTABLE = "no list can hold a name with a line break, or with a blank at an end of the path; rename it"
 
@@ -293,53 +288,6 @@ def class_names_of(file_path: Union[str, Path], key: str = "") -> List[str]:
     if set(numbered) == set(labels) and all(numbered.values()):
         return [numbered[label].strip() for label in labels]
     return names
-
-
-def names_beside(weights: str, num_classes: Optional[int] = None) -> Optional[List[str]]:
-    """The names of the classes that a training has left beside its weights; None where it left none.
-
-    Args:
-        weights: the file, a path or a URL.
-        num_classes: how many there have to be; None: any number.
-
-    Raises:
-        AnnotationError: the file cannot be read, or has another number of names.
-    """
-    path = weights.partition("#")[0].rpartition("/")[0] + f"/{NAMES_FILE}" if is_url(weights) else ""
-    try:
-        file = Path(fetched(path)) if path else Path(weights).parent / NAMES_FILE
-    except (OSError, PaddleVideoFastError):  # whoever loads the weights says why a store does not answer
-        return None
-    if not file.exists():
-        return None
-    key = f"classes of {weights}:"
-    return class_names_of(file, key) if num_classes is None else read_class_names(file, num_classes, key)
-
-
-def check_classes(names: Sequence[str], earlier: Sequence[str], where: str, of: str) -> None:
-    """Checks that classes are called as when they were trained, so that each number means the same class.
-
-    Args:
-        names: by number.
-        earlier: those of the training.
-        where: the key and file that give `names`, for messages.
-        of: whose names `earlier` are, for messages.
-
-    Raises:
-        AnnotationError: classes have moved; it names them.
-    """
-    moved = [
-        f"class {number} was {old or 'missing'} and is {new or 'missing'}"
-        for number, (old, new) in enumerate(itertools.zip_longest(map(repr, earlier), map(repr, names)))
-        if old != new
-    ]
-    if moved:
-        more = f", and {len(moved) - _NUM_MOVED} more" if len(moved) > _NUM_MOVED else ""
-        raise AnnotationError(
-            f"{where}: the classes are not those of {of}: {'; '.join(moved[:_NUM_MOVED])}{more}. Give the "
-            "names in the order of that training, or train anew; names that were only rewritten, change "
-            "there, too"
-        )
 
 
 def list_rows(

@@ -198,7 +198,7 @@ def load_weights(
         if change == RESIZED:
             report.resized.append(names[0])
         if classes is not None and names[0].startswith(last_layers):
-            value = _with_classes_of_network(value, target[names[0]], classes, report)
+            value = _with_classes_of_network(value, target[names[0]], classes, str(source), report)
         if list(value.shape) != list(target[names[0]].shape):
             report.mismatched.append((names[0], tuple(value.shape), tuple(target[names[0]].shape)))
         else:
@@ -281,7 +281,7 @@ def inflated(value: np.ndarray, shape: Sequence[int]) -> np.ndarray:
 
 
 def _with_classes_of_network(
-    value: np.ndarray, target: paddle.Tensor, classes: ClassNames, report: WeightReport
+    value: np.ndarray, target: paddle.Tensor, classes: ClassNames, source: str, report: WeightReport
 ) -> np.ndarray:
     """A weight [in, classes] or bias [classes] of a file, with the classes of the network in its order.
 
@@ -290,7 +290,7 @@ def _with_classes_of_network(
     num_own, num_stored = target.shape[-1], value.shape[-1]
     if list(value.shape[:-1]) != list(target.shape[:-1]):
         return value
-    own, stored = classes.of_network(num_own), classes.of_file(report.path, num_stored)
+    own, stored = classes.of_network(num_own), classes.of_file(source, num_stored)
     if own is None or stored is None:
         if num_own == num_stored:
             return value

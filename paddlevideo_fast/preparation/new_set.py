@@ -25,6 +25,7 @@ from paddlevideo_fast.preparation.run import ToolError
 
 SPLITS = {"train": "train", "training": "train", "val": "valid", "valid": "valid", "validation": "valid"}
 SPLITS["test"] = "valid"
+_PLAIN, _NAMED = ".list", ".jsonl"  # lists that are written
 _FEW_CLIPS = 5
 _FEW_VALID = 3
 _NUM_NAMED = 5
@@ -67,12 +68,14 @@ class Source:
         clips: the videos.
         classes: names of the classes, in the order of their labels.
         remarks: what was left out or decided, for the user.
+        has_numbers: its classes are numbers of a list without named fields, and stay as they are.
     """
 
     root: Path
     clips: List[Found]
     classes: List[str]
     remarks: List[str] = field(default_factory=list)
+    has_numbers: bool = False
 
 
 class Probe(NamedTuple):
@@ -200,7 +203,7 @@ def _in_list(file: Path, root: Path) -> Source:
     labels = {clip.label for clip in clips}
     if not is_table(file):
         largest = max(map(int, labels), default=-1)
-        return Source(root, clips, [str(label) for label in range(largest + 1)])
+        return Source(root, clips, [str(label) for label in range(largest + 1)], has_numbers=True)
     key = int if all(label.isdecimal() for label in labels) else str
     return Source(root, clips, sorted(labels, key=key))
 
@@ -220,47 +223,84 @@ def split(
     clips: Sequence[Tuple[str, str]],
     valid_share: float,
     seed: int,
-    pattern: Optional[str] = None,
+    groups: Optional[Sequence[str]] = None,
     known: Optional[Mapping[str, str]] = None,
 ) -> List[str]:
     """Says "train" or "valid" for each clip.
 
     Of each class, whole groups go to validation, in the order of a hash of the seed and their names, as long
-    as that brings the class nearer to `valid_share` of its clips, and at least one. At least one group of a
-    class is for training.
+    as that brings the class nearer to `valid_share` of its clips. Where no group does, the one that comes
+    nearest goes. At least one group of a class is for training.
 
     Args:
         clips: path, relative to the data set, and class of each clip.
         valid_share: share of the clips of each class that goes to validation.
         seed: of the split.
-        pattern: regular expression that finds the group in a path; None: each clip is a group of its own.
-        known: path → side of clips that were split before; they and their groups keep it.
+        groups: the group of each clip; None: each clip is a group of its own.
+        known: path or group → side of clips that were split before; they and their groups keep it.
     """
-    groups = [group_of(path, pattern) for path, _ in clips]
+    groups = groups or [path for path, _ in clips]
+    known = known or {}
     sides: Dict[str, str] = {}
     for (path, _), group in zip(clips, groups):
-        if known and path in known:
-            sides.setdefault(group, known[path])
+        side = known.get(group) or known.get(path)
+        if side:
+            sides.setdefault(group, side)
     by_class: Dict[str, Counter] = {}
     for (_, label), group in zip(clips, groups):
         by_class.setdefault(label, Counter())[group] += 1
     for sizes in by_class.values():
-        wanted = valid_share * sum(sizes.values())
-        done = sum(size for group, size in sizes.items() if sides.get(group) == "valid")
-        for group in sorted(sizes.keys() - sides.keys(), key=lambda group: _place(group, seed)):
-            others = sizes.keys() - {group}
-            keeps_one = any(sides.get(other, "train") == "train" for other in others)
-            is_nearer = abs(done + sizes[group] - wanted) < abs(done - wanted)
-            if wanted and keeps_one and (is_nearer or not done):
-                sides[group] = "valid"
-                done += sizes[group]
+        _hold_out(sizes, valid_share * sum(sizes.values()), sides, seed)
     return [sides.get(group, "train") for group in groups]
 
 
+def _hold_out(sizes: Mapping[str, int], wanted: float, sides: Dict[str, str], seed: int) -> None:
+    """Adds groups of a class to `sides` as those for validation; see `split`."""
+
+    def keeps_one(group: str) -> bool:
+        return any(sides.get(other, "train") == "train" for other in sizes.keys() - {group})
+
+    done = sum(size for group, size in sizes.items() if sides.get(group) == "valid")
+    free = sorted(sizes.keys() - sides.keys(), key=lambda group: _place(group, seed))
+    for group in free:
+        if keeps_one(group) and abs(done + sizes[group] - wanted) < abs(done - wanted):
+            sides[group] = "valid"
+            done += sizes[group]
+    possible = [group for group in free if keeps_one(group)]
+    if wanted and not done and possible:
+        sides[min(possible, key=lambda group: abs(sizes[group] - wanted))] = "valid"
+
+
 def earlier_sides(folder: Path) -> Dict[str, str]:
-    """Path → side of the clips that the lists of an earlier run name; empty where there are none."""
-    lists = [(side, file) for side in ("train", "valid") for file in sorted(folder.glob(f"{side}.*"))]
-    return {row.path: side for side, file in lists for row in list_rows(str(file))}
+    """Path or group → side of the clips that the lists of an earlier run name; empty where there are none."""
+    sides: Dict[str, str] = {}
+    for ending in (_PLAIN, _NAMED):
+        for side in ("train", "valid"):
+            file = folder / f"{side}{ending}"
+            for row in list_rows(str(file)) if file.is_file() else ():
+                sides[row.path] = side
+                if row.group:
+                    sides[row.group] = side
+    return sides
+
+
+def require_same_numbers(source: Source, earlier: Sequence[str], given_by: Path, kept_in: Path) -> None:
+    """Checks that names that were given leave the classes of an earlier run their numbers.
+
+    Raises:
+        ToolError: a class has moved; it names the first.
+    """
+    if source.has_numbers and list(earlier) == [str(number) for number in range(len(earlier))]:
+        return  # numbers get names
+    for number, old in enumerate(earlier):
+        new = source.classes[number] if number < len(source.classes) else None
+        if new != old:
+            now = "missing" if new is None else repr(new)
+            raise ToolError(
+                f"{given_by}: class {number} is {old!r} in {kept_in} and {now} here, so that trained weights "
+                f"would mean other classes: keep the order and add new names at the end, or choose another "
+                "--output"
+            )
 
 
 def keep_numbers(source: Source, earlier: Sequence[str]) -> None:
@@ -375,18 +415,18 @@ def ending_of_lists(clips: Iterable[Found]) -> str:
     """How the names of the new lists end: .jsonl where clips say more than path and label."""
     rows = [clip.row for clip in clips if clip.row]
     more = any((row.span, row.weight, row.group) != (None, 1.0, "") for row in rows)
-    return ".jsonl" if more else ".list"
+    return _NAMED if more else _PLAIN
 
 
 def lines_of(
-    source: Source, clips: Iterable[Found], ending: str = ".list"
+    source: Source, clips: Iterable[Found], ending: str = _PLAIN
 ) -> Tuple[List[str], List[Tuple[str, str]]]:
     """Lines of a list whose name has this ending, and path and cause of each clip that no list can hold."""
     labels = {name: number for number, name in enumerate(source.classes)}
     lines, left_out = [], []
     for clip in clips:
         path, label = relative(source, clip.path), labels[clip.label]
-        if ending == ".jsonl":
+        if ending == _NAMED:
             row = clip.row or Row(0, path, (label,))
             line: Optional[str] = json_line(row._replace(path=path, labels=(label,)))
         else:

@@ -217,6 +217,71 @@ def test_a_class_keeps_its_number(run, folder, tmp_path, videos, capfd):
     assert labels() == {"打球": 1, "about": 2, "turn": 0}
 
 
+def test_classes_that_are_called_by_numbers_keep_their_numbers(run, videos, tmp_path):
+    for name in ("1", "2", "3"):
+        (tmp_path / "set" / name).mkdir(parents=True)
+        shutil.copy(videos[0], tmp_path / "set" / name)
+    assert run("set", "--output", "out") == 0
+    shutil.copytree(tmp_path / "set/1", tmp_path / "set/10")
+    assert run("set", "--output", "out") == 0
+    assert (tmp_path / "out/classes.txt").read_text() == "1\n2\n3\n10\n"
+
+
+def test_given_names_that_move_classes_are_refused(run, folder, tmp_path, capfd):
+    run(folder, "--output", "my_set")
+    names = tmp_path / "names.txt"
+    names.write_text("打球\nturn left\n", "utf-8")
+    assert run(folder, "--output", "my_set", "--classes", names) == 2
+    assert "class 0 is 'turn left' in my_set/classes.txt and '打球' here" in "".join(capfd.readouterr())
+    names.write_text("turn left\n打球\nnew\n", "utf-8")
+    assert run(folder, "--output", "my_set", "--classes", names) == 1  # a file does not decode
+    assert (tmp_path / "my_set/classes.txt").read_text("utf-8") == "turn left\n打球\nnew\n"
+
+
+def test_only_the_key_of_the_number_of_classes_grows(run, folder, tmp_path, videos):
+    run(folder, "--output", "my_set")
+    config = tmp_path / "my_set" / "config.yaml"
+    config.write_text("# num_classes: 2 was enough\n" + config.read_text("utf-8"), "utf-8")
+    (folder / "zoom").mkdir()
+    shutil.copy(videos[0], folder / "zoom")
+    (tmp_path / "my_set" / "train.clean.failures.txt").write_text("1.mp4: broken\n")
+    (tmp_path / "my_set" / "train.log").write_text("no list\n")
+    assert run(folder, "--output", "my_set") == 1  # a file does not decode
+    assert config.read_text("utf-8").startswith("# num_classes: 2 was enough\n")
+    assert load_config(str(config))["MODEL"]["head"]["num_classes"] == 3
+
+
+def test_groups_of_a_list_keep_their_side(run, videos, tmp_path, capfd):
+    table = tmp_path / "x.csv"
+    rows = [f"{video},{'ab'[number % 2]},cam {number // 4}" for number, video in enumerate(videos[:24])]
+
+    def write(rows):
+        table.write_text("\n".join(["path,label,group", *rows]))
+
+    def sides():
+        lists = {side: (tmp_path / f"out/{side}.jsonl").read_text() for side in ("train", "valid")}
+        return {json.loads(line)["group"]: side for side, text in lists.items() for line in text.splitlines()}
+
+    write(rows)
+    assert run(table, "--output", "out") == 0
+    before = sides()
+    capfd.readouterr()
+    write([*rows, *(f"{video},a,cam 9" for video in videos[24:28])])
+    assert run(table, "--output", "out", "--seed", "5", "--valid_share", "0.5") == 0
+    assert {group: side for group, side in sides().items() if group != "cam 9"} == before
+    told = capfd.readouterr().out
+    assert "--seed 5, and 0 before, decides about new videos only" in told
+    assert "--valid_share 0.5, and 0.2 before, decides about new videos only" in told
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_group_that_comes_nearest_is_held_out(seed):
+    clips = [(f"{number}.mp4", "a") for number in range(10)]
+    groups = ["large"] * 9 + ["small"]
+    assert split(clips, 0.2, seed, groups) == ["train"] * 9 + ["valid"]
+    assert split(clips[:4], 0.1, seed, ["a", "a", "a", "b"]) == ["train"] * 3 + ["valid"]
+
+
 def test_the_learning_rate_fits_the_batch(run, folder, tmp_path, capfd):
     """The recipe's 0.1 is for updates of 64 clips, and its 34 epochs of warm-up are of 196."""
     run(folder, "--output", "my_set", "--recipe", "slowfast_8x8")

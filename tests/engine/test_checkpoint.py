@@ -207,10 +207,16 @@ def test_an_earlier_run_is_moved_aside_and_nothing_else(store):
     save(store)
     (store.folder / "metrics.jsonl").write_text(json.dumps({"step": 1}))
     (store.folder / "notes.txt").write_text("mine")
+    averages = [
+        f"m_average_{how}{end}" for how in ("last5", "greedy") for end in (".pdparams", "_report.json")
+    ]
+    for name in averages:
+        (store.folder / name).write_text("")
     move_earlier_run_aside(store.folder, "m")
     move_earlier_run_aside(store.folder, "m")  # nothing is left to move
     assert sorted(path.name for path in store.folder.iterdir()) == ["earlier-1", "notes.txt"]
     load_checkpoint(str(store.folder / "earlier-1" / "m_epoch_00001"))
+    assert all((store.folder / "earlier-1" / name).exists() for name in averages)
 
 
 def test_an_earlier_board_is_packed_so_that_visualdl_shows_the_runs_of_today(store):

@@ -108,6 +108,7 @@ def test_the_greedy_mean_is_that_of_a_loop_by_hand(made, monkeypatch, tmp_path, 
     monkeypatch.setattr(averaging._Judge, "_validate", validate)
     cfg = config_of(made, "PRECISEBN={num_iters_preciseBN: 1}")
     done = averaging.average(cfg, None, files, tmp_path / "soup.pdparams")
+    assert (tmp_path / "class_names.txt").read_text() == (made / "out/class_names.txt").read_text()
 
     alone = {path: scores(read_weights(path)) for path in files}
     kept, value = [], -np.inf

@@ -23,7 +23,7 @@ from visualdl import LogReader
 
 from paddlevideo_fast import cli
 from paddlevideo_fast.assembly.callbacks import make_naming
-from paddlevideo_fast.config import load_config
+from paddlevideo_fast.config import Config, load_config
 from paddlevideo_fast.engine.state import TrainerState
 from paddlevideo_fast.modeling import build_model, load_weights
 from paddlevideo_fast.report import results
@@ -123,8 +123,8 @@ def test_names_beside_the_list_are_shown_where_the_config_has_none(tmp_path, tex
     """As in the quick start; a file of another number of names is left aside."""
     if text is not None:
         (tmp_path / "classes.txt").write_text(text)
-    spec = SimpleNamespace(data=SimpleNamespace(class_names=None))
-    dataset = SimpleNamespace(records=[], file_path=str(tmp_path / "valid.list"))
+    spec = SimpleNamespace(config=Config({"DATASET": {"train": {"file_path": str(tmp_path / "train.list")}}}))
+    dataset = SimpleNamespace(records=[])
     assert make_naming(spec, 2, dataset).classes == shown
 
 

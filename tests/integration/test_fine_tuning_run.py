@@ -87,9 +87,10 @@ def test_a_list_of_names_beside_the_weights_that_does_not_fit(tiny_config, run_m
     first = run_main(tiny_config, *flags("epochs=1", "max_iters=1", "validate=false"))
     assert first.returncode == 0, first.stderr
     folder = tmp_path / "out"
-    assert not (folder / "class_names.txt").exists()
     (folder / "class_names.txt").write_text("left\nright\n")
+    weights = folder / "tiny_epoch_00001.pdparams"
+    weights.rename(folder / "tiny.pdparams")  # the mark beside it says the names, too
     new = flags(f"DATASET.class_names={names / 'new.txt'}", "MODEL.head.num_classes=5", "validate=false")
-    result = run_main(tiny_config, *new, "-w", str(folder / "tiny_epoch_00001.pdparams"))
+    result = run_main(tiny_config, *new, "-w", str(folder / "tiny.pdparams"))
     assert result.returncode == 2
     assert "class_names.txt: has 2 names, the model 4 classes" in result.stdout + result.stderr

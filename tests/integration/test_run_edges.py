@@ -62,14 +62,28 @@ def test_classes_that_have_moved_are_refused(run, out, tiny_config, tmp_path, ca
     recipe = read_recipe(tmp_path / "program" / "net.yaml")
     assert recipe.settings.class_names == ["left", "right", "up", "down"]
     capfd.readouterr()
-    for words in [*commands(new), [*predict, "-c", tiny_config, "-o", new]]:
+    given = [*export, "--class_names", tmp_path / "new.txt"]
+    for words in [*commands(new), given, [*predict, "-c", tiny_config, "-o", new]]:
         assert commands_main([str(word) for word in words]) == 2, words
         said = "".join(capfd.readouterr())
         assert "the classes are not those of " in said
         assert "class 0 was 'left' and is 'down'; class 1 was 'right' and is 'left'" in said
         assert ", and 1 more" in said
     assert beside.read_text() == "left\nright\nup\ndown\n"
-    assert commands_main([*map(str, export)]) == 0  # by the names beside the weights
+    beside.unlink()  # a checkpoint knows its names by itself
+    for words in commands(new):
+        if "resume=auto" in words:
+            assert commands_main([str(word) for word in words]) == 2
+            assert "tiny_epoch_00001.json: class 0 was 'left'" in "".join(capfd.readouterr())
+    more = ["-o", f"DATASET.class_names={tmp_path / 'more.txt'}", "-o", "MODEL.head.num_classes=5"]
+    (tmp_path / "more.txt").write_text("about\nleft\nright\nup\ndown\n")
+    last = ["-c", tiny_config, "--test", "-w", out / "tiny_epoch_00001.pdparams", *more]
+    assert commands_main([*map(str, last)]) == 2
+    said = "".join(capfd.readouterr())
+    assert "class 0 was 'left' and is 'about'" in said  # and not that shapes differ
+    capfd.readouterr()
+    assert commands_main([*map(str, export), "--override", old]) == 0
+    assert f"classes not compared: no class_names.txt beside {weights}" in "".join(capfd.readouterr())
     assert read_recipe(tmp_path / "program" / "net.yaml").settings.class_names[0] == "left"
 
 

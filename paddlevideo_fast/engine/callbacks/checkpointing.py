@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Sequence
 
 import paddle
 
 from paddlevideo_fast.engine.checkpoint import Checkpoint, CheckpointStore, portable_state, restore_optimizer
 from paddlevideo_fast.engine.trainer import Callback, Trainer
 from paddlevideo_fast.errors import CheckpointError
+from paddlevideo_fast.loader.class_names import NAMES_KEY
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.machine import MKL_PATH
 
@@ -25,6 +26,7 @@ class Checkpointing(Callback):
         interval: in epochs.
         every_steps: optimizer steps of the run, also inside an epoch; None: only at the ends of epochs.
         keep_last: how many checkpoints of the run stay; None: all.
+        class_names: what the classes of the network are called, for later runs; None: not known.
     """
 
     def __init__(
@@ -33,11 +35,13 @@ class Checkpointing(Callback):
         interval: int = 1,
         every_steps: Optional[int] = None,
         keep_last: Optional[int] = None,
+        class_names: Optional[Sequence[str]] = None,
     ) -> None:
         self.store = store
         self.interval = interval
         self.every_steps = every_steps
         self.keep_last = keep_last
+        self._named = {} if class_names is None else {NAMES_KEY: list(class_names)}
         self._steps_per_epoch = 0
 
     def epoch_begin(self, trainer: Trainer) -> None:
@@ -101,6 +105,7 @@ class Checkpointing(Callback):
                 "precision": trainer.precision.state_dict(),
                 "callbacks": {key: callback.state_dict() for key, callback in _keyed(trainer).items()},
                 "run": run_identity(trainer, trainer.state.epoch),
+                **self._named,
             },
         )
         if self.keep_last is not None:

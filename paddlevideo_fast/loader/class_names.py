@@ -1,0 +1,174 @@
+"""How the classes of a config and of trained weights are called, and whether both mean the same classes."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import re
+from pathlib import Path
+from typing import Any, List, Mapping, NamedTuple, Optional, Sequence
+
+from paddlevideo_fast.config import Config
+from paddlevideo_fast.errors import AnnotationError, ObjectMissingError, StoreAccessError, cause_of
+from paddlevideo_fast.files import as_path, read_text, write_text_whole
+from paddlevideo_fast.loader.annotations import class_names_of, read_class_names
+from paddlevideo_fast.log import get_logger
+from paddlevideo_fast.mirror import fetched
+from paddlevideo_fast.storage import is_url, shown_url
+
+logger = get_logger(__name__)
+
+NAMES_FILE = "class_names.txt"  # beside the weights of a training
+NAMES_KEY = "class_names"  # in the mark of a checkpoint
+_BESIDE_LIST = "classes.txt"  # as `init` and `data` write it
+_CHECKPOINT = re.compile(r"(.+_(?:epoch|step)_\d+)\.pdparams")
+_MAX_MARK_BYTES = 2**26
+_NUM_MOVED = 3
+
+
+class Classes(NamedTuple):
+    """What classes are called.
+
+    Attributes:
+        names: by number.
+        place: what says so, for messages.
+    """
+
+    names: List[str]
+    place: str
+
+
+def classes_of_config(cfg: Config, num_classes: int) -> Optional[Classes]:
+    """The classes by DATASET.class_names, else by a `classes.txt` beside a list, which `init` writes there.
+
+    Args:
+        cfg: a checked config.
+        num_classes: of its network. A `classes.txt` with another number of names does not count.
+
+    Returns:
+        None where nothing says how they are called.
+
+    Raises:
+        AnnotationError: see `read_class_names`.
+    """
+    section: Mapping[str, Any] = cfg.get("DATASET") or {}
+    file = section.get("class_names")
+    if not num_classes:
+        return None
+    if file:
+        place = f"{cfg.where('DATASET.class_names')}  DATASET.class_names={file}"
+        return Classes(read_class_names(file, num_classes, "DATASET.class_names"), place)
+    for split in ("train", "valid", "test"):
+        listed = (section.get(split) or {}).get("file_path")
+        if listed and not is_url(listed):
+            beside = Path(listed).parent / _BESIDE_LIST
+            with contextlib.suppress(AnnotationError):
+                if beside.is_file():
+                    return Classes(read_class_names(beside, num_classes), str(beside))
+    return None
+
+
+def classes_of_weights(weights: str, num_classes: Optional[int] = None) -> Optional[Classes]:
+    """The classes of trained weights, by the mark of the checkpoint, else by the file beside them.
+
+    Args:
+        weights: the file, a path or a URL.
+        num_classes: how many there have to be; None: any number.
+
+    Returns:
+        None where nothing says how they are called. Of a store that refuses, which some do where nothing is,
+        a warning says so.
+
+    Raises:
+        AnnotationError: the file cannot be read, or has another number of names.
+        PaddleVideoFastError: a store does not answer.
+    """
+    path = as_path(weights.partition("#")[0] if is_url(weights) else weights)
+    checkpoint = _CHECKPOINT.fullmatch(path.name)
+    if checkpoint:
+        mark = path.with_name(f"{checkpoint[1]}.json")
+        names = _names_in_mark(mark)
+        if names and num_classes in (None, len(names)):
+            return Classes(names, shown_url(str(mark)))
+    beside = path.with_name(NAMES_FILE)
+    file = _local(beside)
+    if file is None:
+        return None
+    key = f"classes of {shown_url(weights)}:"
+    names = class_names_of(file, key) if num_classes is None else read_class_names(file, num_classes, key)
+    return Classes(names, shown_url(str(beside)))
+
+
+def _names_in_mark(mark: Any) -> Optional[List[str]]:
+    """The names in the mark of a checkpoint; None where it has none, as those of earlier versions."""
+    file = _local(mark)
+    try:
+        content = json.loads(read_text(file, _MAX_MARK_BYTES)) if file else None
+    except (OSError, ValueError, RecursionError):  # whoever resumes from it says so
+        return None
+    names = content.get(NAMES_KEY) if isinstance(content, dict) else None
+    is_right = isinstance(names, list) and all(isinstance(name, str) for name in names)
+    return names if is_right else None
+
+
+def _local(path: Any) -> Optional[Path]:
+    """The file at a path or URL; None where there is none."""
+    try:
+        file = Path(fetched(path))
+        return file if file.exists() else None
+    except ObjectMissingError:
+        return None
+    except StoreAccessError as error:
+        logger.warning("classes not compared: %s", error)
+        return None
+    except OSError as error:
+        raise AnnotationError(f"{shown_url(str(path))}: cannot be read: {cause_of(error)}") from error
+
+
+def compared(classes: Optional[Classes], weights: str) -> Optional[Classes]:
+    """The classes that were given, which must be those of the weights; else those of the weights.
+
+    Where the weights do not say their classes, a line in the log says that nothing was compared.
+
+    Args:
+        classes: by a config or a file; None: not known.
+        weights: the file, a path or a URL.
+
+    Raises:
+        AnnotationError: a number means another class, or see `classes_of_weights`.
+        PaddleVideoFastError: a store does not answer.
+    """
+    earlier = classes_of_weights(weights)
+    if classes is None or earlier is None:
+        if classes is not None:
+            logger.info("classes not compared: no %s beside %s", NAMES_FILE, shown_url(weights))
+        return classes or earlier
+    check_classes(classes, earlier)
+    return classes
+
+
+def check_classes(classes: Classes, earlier: Classes) -> None:
+    """Checks that classes are called as when they were trained, so that each number means the same class.
+
+    Raises:
+        AnnotationError: classes have moved; it names them.
+    """
+    pairs = itertools.zip_longest(map(repr, earlier.names), map(repr, classes.names))
+    moved = [
+        f"class {number} was {old or 'missing'} and is {new or 'missing'}"
+        for number, (old, new) in enumerate(pairs)
+        if old != new
+    ]
+    if moved:
+        more = f", and {len(moved) - _NUM_MOVED} more" if len(moved) > _NUM_MOVED else ""
+        raise AnnotationError(
+            f"{classes.place}: the classes are not those of {earlier.place}: "
+            f"{'; '.join(moved[:_NUM_MOVED])}{more}. Give the names in the order of that training, or train "
+            "anew; names that were only rewritten, change there, too"
+        )
+
+
+def write_class_names(folder: Path, names: Sequence[str]) -> None:
+    """Writes the names beside the weights of a folder."""
+    write_text_whole(folder / NAMES_FILE, "".join(f"{name}\n" for name in names))
