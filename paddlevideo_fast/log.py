@@ -60,7 +60,7 @@ def log_file(path: Union[str, Path]) -> Iterator[None]:
         yield
     except Exception as error:
         text = f"{type(error).__name__}: {error}"
-        handler.handle(logger.makeRecord(logger.name, logging.ERROR, path, 0, text, (), None))
+        handler.handle(logger.makeRecord(logger.name, logging.ERROR, str(path), 0, text, (), None))
         raise
     finally:
         logger.removeHandler(handler)
