@@ -12,13 +12,14 @@ TEST_EXTRAS ?= cpu,dev
 # Begins a command that installs into the environment of folder $(1).
 install = $(if $(UV),$(UV) pip install -q --python $(1)/bin/python,$(1)/bin/python -m pip install -q)
 
-.PHONY: help setup setup-test quickstart lint test test-paddle26 test-paddle-gpu test-gpu test-trackers test-paddlex test-store compare bench docs site dist
+.PHONY: help setup setup-test quickstart lint test test-slow test-all test-paddle26 test-paddle-gpu test-gpu test-trackers test-paddlex test-store compare bench docs site dist
 .PHONY: test-wheel clean
 
 help:
 	@echo "make setup          virtual environment $(VENV) with the CPU build"
 	@echo "make quickstart     setup, write the motion data set, train TSM, validate, print top-1"
-	@echo "make test           setup with the test extras, lint, tests"
+	@echo "make test           setup with the test extras, lint, all tests but the slow ones"
+	@echo "make test-all       make test, then the slow tests: whole runs and long trials"
 	@echo "make test-paddle26  the suite on paddlepaddle 2.6.2, in $(PADDLE26_VENV)"
 	@echo "make test-paddle-gpu  its smoke tests on paddlepaddle-gpu 2.6.2, in $(PADDLE_GPU_VENV)"
 	@echo "make test-gpu       the suite for a GPU, in $(VENV); without one it says what it would run, and why not"
@@ -58,7 +59,13 @@ lint: setup-test
 	$(BIN)/lint-imports
 
 test: lint
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 -m "not slow"
+
+# The slow tests are whole runs and long trials. MARKED chooses some of them.
+test-slow: setup-test
+	$(BIN)/python -m pytest -n 2 -m "slow$(if $(MARKED), and $(MARKED))"
+
+test-all: test test-slow
 
 test-paddle26:
 	test -x $(PADDLE26_VENV)/bin/python || $(PYTHON) -m venv $(PADDLE26_VENV)

@@ -207,6 +207,15 @@ def test_a_resume_inside_an_epoch_refuses_other_samples(run, out, capfd, change,
     assert message in capfd.readouterr().out
 
 
+def test_a_resume_by_another_path_of_mkl_says_so(run, out, capfd, monkeypatch):
+    monkeypatch.setenv("MKL_DEBUG_CPU_TYPE", "5")
+    assert run("-o", "epochs=1", "-o", "save_every_steps=4") == 0
+    assert "MKL_DEBUG_CPU_TYPE=5" in capfd.readouterr().out
+    monkeypatch.setenv("MKL_DEBUG_CPU_TYPE", "7")
+    assert run("-o", "epochs=1", "-o", f"resume={out}/tiny_step_00000004") == 0
+    assert capfd.readouterr().out.count("had mkl_path 5, this one has 7: the steps to come differ") == 1
+
+
 def test_a_folder_to_resume_from(run, out, tmp_path, capfd):
     assert run("-o", "epochs=1") == 0
     assert run("-o", f"resume={out}", "-o", f"output_dir={tmp_path}/on") == 0
