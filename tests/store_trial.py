@@ -2,8 +2,8 @@
 
 `make test-store`. A run that is killed goes on on an empty machine: in another folder, with an empty cache.
 Each run must end with exit code 0, with all its files in the store and the weights of a run on a local
-disk, bit for bit. Some more runs meet a store that refuses access, and data at an HTTP server that fails all
-the time.
+disk, bit for bit. A run counts as killed if it was running then, and as one with faults if it met some. Some
+more runs meet a store that refuses access, and data at an HTTP server that fails all the time.
 """
 
 from __future__ import annotations
@@ -17,9 +17,11 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Dict, List, NamedTuple, Sequence
+from typing import Dict, List, Mapping, NamedTuple, Sequence
+from urllib.parse import urlsplit
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -33,7 +35,13 @@ _FILES = {
     *("tiny_best.pdparams", "metrics.jsonl", "train.log", "config.yaml"),
 }
 _FAULTS = ("error", "throttled", "close", "reset", "cut", "understated")
+_EVERY = 3  # of so many requests one goes wrong
 _NUM_STEPS = 12
+_PACKED = {
+    "DATASET.train.format": "PackedFrameDataset",
+    "DATASET.train.data_prefix": "null",
+    "save_every_steps": 1,
+}
 
 
 class Kind(NamedTuple):
@@ -49,21 +57,31 @@ class Trial:
     Args:
         folder: for everything; the data set is in `data`.
         store: S3.
-        http: serves the packed data set at `data_url`.
+        http: serves the packed data set.
+
+    Attributes:
+        told: what happened, in words → how often.
     """
 
     def __init__(self, folder: Path, store: Store, http: Store) -> None:
         self.folder, self.store, self.http = folder, store, http
         self.random = random.Random(1)
+        self.told: Counter = Counter()
         options = ("--train=24", "--valid=8", "--size=32", "--frames=8", "--classes=left,right,up,down")
         self._tool("data/make_motion_dataset.py", "--output", folder / "data", "--workers=1", *options)
         options = ("--kind=video", "--workers=1", "--shard_size=6", f"--data_prefix={folder / 'data'}")
         listed = folder / "data" / "train.list"
         self._tool("data/pack_frames.py", "--list", listed, "--output", folder / "packed", *options)
-        self.data_url = http.publish(folder / "packed")
         (folder / "tiny.yaml").write_text(TINY.format(data=folder / "data", output=folder / "local"))
         assert self.train("reference", []).wait() == 0, self.log("reference")
         self.expected = (folder / "local" / WEIGHTS).read_bytes()
+        packed = {
+            **_PACKED,
+            "DATASET.train.file_path": folder / "packed",
+            "output_dir": folder / "packed-local",
+        }
+        assert self.train("packed", _options(packed)).wait() == 0, self.log("packed")
+        self.expected_packed = (folder / "packed-local" / WEIGHTS).read_bytes()
 
     def _tool(self, script: str, *arguments: object) -> None:
         words = [sys.executable, str(ROOT / script), *map(str, arguments)]
@@ -115,27 +133,41 @@ class Trial:
     def undisturbed(self, name: str) -> List[str]:
         return self.problems(name, self.train(name, self._to_store(name)).wait())
 
+    def faults_of(self, store: Store, path: str) -> int:
+        """How many requests for such objects went wrong so far."""
+        return sum(bool(one["fault"]) for one in store.requests if path in one["path"])
+
     def faulty(self, name: str) -> List[str]:
-        """Some requests for the run's objects fail; each is sent again."""
-        for _ in range(4):
-            fault, after = self.random.choice(_FAULTS), self.random.randrange(40)
-            method = self.random.choice(("GET", "PUT", "*"))
-            self.store.fault(fault, f"*runs/{name}/*", self.random.randrange(1, 4), after, method)
-        return self.undisturbed(name)
+        """Every third request for the run's objects fails, in one way after the other, and is sent again."""
+        faults = self.random.sample(_FAULTS, len(_FAULTS))
+        self.store.fault(faults, f"*runs/{name}/*", every=_EVERY, after=self.random.randrange(_EVERY))
+        found = self.undisturbed(name)
+        num_faults = self.faults_of(self.store, f"runs/{name}/")
+        self.told["requests that went wrong"] += num_faults
+        return found if num_faults else [*found, "met no fault"]
 
     def killed(self, name: str) -> List[str]:
         """SIGKILL at any moment after the first checkpoint, then the same command on an empty machine."""
-        options = self._to_store(name)
-        process = self.train(f"{name}-first", options)
-        url = f"{self.store.url}runs/{name}/"
-        while process.poll() is None and "tiny_epoch_00001.json" not in self.store.names(url):
-            time.sleep(0.02)
-        time.sleep(self.random.uniform(0, 0.8))
-        was_running = process.poll() is None
-        os.killpg(process.pid, signal.SIGKILL) if was_running else None
-        process.wait()
-        code = self.train(f"{name}-second", [*options, "-o", "resume=auto"]).wait()
-        return self.problems(name, code)
+        for attempt in range(5):
+            run = f"{name}-{attempt}"
+            options = self._to_store(run)
+            process = self.train(f"{run}-first", options)
+            url = f"{self.store.url}runs/{run}/"
+            while process.poll() is None and "tiny_epoch_00001.json" not in self.store.names(url):
+                time.sleep(0.02)
+            time.sleep(self.random.uniform(0, 0.8))
+            if self._kill(process):
+                code = self.train(f"{run}-second", [*options, "-o", "resume=auto"]).wait()
+                return self.problems(run, code)
+        return ["each run had ended before it was killed"]
+
+    def _kill(self, process: subprocess.Popen) -> bool:
+        """Kills a run; whether it was running."""
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        was_running = process.wait() == -signal.SIGKILL
+        self.told["killed while they ran" if was_running else "had ended before, tried again"] += 1
+        return was_running
 
     def denied(self, name: str) -> List[str]:
         """The store takes nothing: the run ends with one sentence that names it."""
@@ -147,33 +179,53 @@ class Trial:
         )
 
     def remote_data(self, name: str) -> List[str]:
-        """Packed frames at an HTTP server of which every third request fails; killed and resumed once."""
-        for number in range(60):
-            self.http.fault(_FAULTS[number % len(_FAULTS)], "*.data", times=1, after=2)
-        settings = {
-            "DATASET.train.format": "PackedFrameDataset",
-            "DATASET.train.file_path": self.data_url,
-            "DATASET.train.data_prefix": "null",
-            "STORAGE": f"{{cache_dir: {self.folder / 'caches' / name}, block_kb: 4}}",
-            "save_every_steps": "1",
-        }
-        options = [word for key, value in settings.items() for word in ("-o", f"{key}={value}")]
-        plain = self.train(f"{name}-whole", [*options, "-o", f"output_dir={self.folder / name}-whole"]).wait()
-        process = self.train(f"{name}-first", [*options, "-o", f"output_dir={self.folder / name}"])
-        metrics = self.folder / name / "metrics.jsonl"
+        """Packed frames at an HTTP server of which every third request fails; killed and resumed once.
+
+        Each of the three runs has a cache of its own, which begins empty.
+        """
+        url = self.http.publish(self.folder / "packed")
+        self.http.fault(_FAULTS, f"{_path_of(url)}*", every=_EVERY)
+        whole, output = self.folder / "outputs" / f"{name}-whole", self.folder / "outputs" / name
+
+        def start(part: str, place: Path, *more: str) -> subprocess.Popen:
+            machine = f"{name}-{part}"
+            options = self._on_remote_data(machine, url)
+            return self.train(machine, [*options, "-o", f"output_dir={place}", *more])
+
+        faults, codes = [0], [start("whole", whole).wait()]
+        faults.append(self.faults_of(self.http, _path_of(url)))
+        process, metrics = start("first", output), output / "metrics.jsonl"
         while process.poll() is None and not (metrics.exists() and metrics.read_text().count("\n") > 4):
             time.sleep(0.02)
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        options += ["-o", f"output_dir={self.folder / name}", "-o", "resume=auto"]
-        code = self.train(f"{name}-second", options).wait()
-        if plain or code:
-            return [f"exit codes {plain} and {code}"]
-        one, other = ((self.folder / f"{name}{ending}" / WEIGHTS).read_bytes() for ending in ("-whole", ""))
-        return [] if one == other else ["other weights"]
+        if not self._kill(process):
+            return ["had ended before it was killed"]
+        faults.append(self.faults_of(self.http, _path_of(url)))
+        codes.append(start("second", output, "-o", "resume=auto").wait())
+        faults.append(self.faults_of(self.http, _path_of(url)))
+        self.told["requests that went wrong"] += faults[-1]
+        if any(codes):
+            return [f"exit codes {codes}"]
+        found = [] if sorted(set(faults)) == faults else [f"a run met no fault: {faults}"]
+        same = (whole / WEIGHTS).read_bytes() == (output / WEIGHTS).read_bytes() == self.expected_packed
+        return found if same else [*found, "other weights"]
+
+    def _on_remote_data(self, machine: str, url: str) -> List[str]:
+        cache = self.folder / "machines" / machine / "cache"
+        return _options(
+            {**_PACKED, "DATASET.train.file_path": url, "STORAGE": f"{{cache_dir: {cache}, block_kb: 4}}"}
+        )
 
     def _to_store(self, name: str) -> List[str]:
         return ["-o", f"output_dir={self.store.url}runs/{name}"]
+
+
+def _options(settings: Mapping[str, object]) -> List[str]:
+    return [word for key, value in settings.items() for word in ("-o", f"{key}={value}")]
+
+
+def _path_of(url: str) -> str:
+    """The path of an object as the server's log has it."""
+    return urlsplit(url).path.lstrip("/")
 
 
 def main() -> None:
@@ -201,7 +253,9 @@ def main() -> None:
                 problems = dict(zip(names, threads.map(getattr(trial, kind.name), names)))
                 wrong = {name: found for name, found in problems.items() if found}
                 failures += len(wrong)
-                print(f"{kind.name}: {kind.number - len(wrong)} of {kind.number} right", flush=True)
+                told = "".join(f"; {number} {what}" for what, number in trial.told.items())
+                print(f"{kind.name}: {kind.number - len(wrong)} of {kind.number} right{told}", flush=True)
+                trial.told.clear()
                 for name, found in wrong.items():
                     print(f"  {name}: {'; '.join(found)}", flush=True)
                     for machine in sorted((Path(folder) / "machines").glob(f"{name}*")):

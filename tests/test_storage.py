@@ -29,7 +29,7 @@ def _short_patience(monkeypatch):
     monkeypatch.setattr(storage, "_patience", SHORT)
 
 
-_ON_S3 = ("cut", "short", "error", "unranged")  # moto is slow; all faults of it are in another test
+_ON_S3 = ("cut", "short", "understated", "error", "unranged")  # moto is slow
 
 
 @pytest.fixture(params=["http", "s3"])
@@ -106,9 +106,10 @@ def test_a_store_that_is_away(store, url):
         storage.read_range(url, 1, 5000)
 
 
-def test_a_store_that_refuses(store, url):
-    store.fault("denied")
-    with pytest.raises(StoreAccessError, match="answers 403: check the credentials"):
+@pytest.mark.parametrize(("fault", "status"), [("denied", 403), ("unauthorised", 401)])
+def test_a_store_that_refuses(store, url, fault, status):
+    store.fault(fault)
+    with pytest.raises(StoreAccessError, match=f"answers {status}: check the credentials"):
         storage.read_range(url, 1, 5000)
     assert store.num_requests == 1
 

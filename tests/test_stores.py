@@ -70,6 +70,7 @@ def test_each_fault_hits_the_requests_that_it_names(http_store: Store, http_url:
         "throttled": (503, "1"),
         "error": (500, None),
         "denied": (403, None),
+        "unauthorised": (401, None),
         "gone": (404, None),
         "changed": (206, bytes(255 - value for value in here)),
         "understated": (206, CONTENT[16:31]),
@@ -82,6 +83,15 @@ def test_each_fault_hits_the_requests_that_it_names(http_store: Store, http_url:
     outcomes = [_outcome(http_url) for _ in range(3)]
     assert outcomes == [(206, here), expected[name], (206, here)]
     assert [request["fault"] for request in http_store.requests] == ["", name, ""]
+
+
+def test_faults_take_turns_at_every_third_request(http_store: Store, http_url: str) -> None:
+    http_store.fault(("error", "gone"), "*x.bin", after=1, every=3)
+    for _ in range(8):
+        _outcome(http_url)
+    assert [request["fault"] for request in http_store.requests] == [
+        *("", "error", "", "", "gone", "", "", "error")
+    ]
 
 
 def test_a_changed_object_has_another_version(http_store: Store, http_url: str) -> None:

@@ -414,8 +414,9 @@ def _cluster(scheduler: str) -> Iterator[Tuple[Any, str]]:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Dask's own reports of lost connections give way to our one sentence."""
-    loggers = [logging.getLogger(name) for name in ("distributed", "distributed.client", "distributed.core")]
+    """Reports of Dask and its loop of lost connections give way to our one sentence."""
+    names = ("distributed", "distributed.client", "distributed.core", "tornado.application")
+    loggers = [logging.getLogger(name) for name in names]
     before = [logger.level for logger in loggers]
     for logger in loggers:
         logger.setLevel(logging.CRITICAL)

@@ -130,6 +130,19 @@ def test_one_process(packed_motion, train, assert_same_run, tmp_path, http_store
     ]
 
 
+@pytest.mark.parametrize(("fault", "status", "workers"), [("denied", 403, 0), ("unauthorised", 401, 2)])
+def test_data_that_are_refused_end_the_run(packed_motion, train, http_store, fault, status, workers):
+    """At once, in its middle, with one sentence."""
+    url = http_store.publish(packed_motion)
+    http_store.fault(fault, "*.data", after=2)
+    (process,) = train("refused", url, workers=workers)
+    told = "".join(process.communicate(timeout=120))
+    assert process.wait() == 2, told
+    assert told.count(f"the store answers {status}: check the credentials") == 1
+    assert "Traceback" not in told
+    assert 0 < sum(request["fault"] == fault for request in reads(http_store)) < 8  # nothing is tried again
+
+
 @pytest.mark.skipif(not fleet_runs(), reason="fleet needs an older protobuf")
 def test_two_processes(packed_motion, train, assert_same_run, tmp_path, s3_store):
     """S3 with two workers a process, which share the cache of the machine."""

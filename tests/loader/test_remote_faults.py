@@ -32,6 +32,7 @@ FOR_GOOD: Dict[str, Any] = {
     "throttled": "the store answers 503; tried 3 times",
     "error": "the store answers 500; tried 3 times",
     "denied": StoreAccessError,
+    "unauthorised": StoreAccessError,
     "gone": "there is no such object",
     "changed": "was changed while it was in use; start again with what is there now",
     "unranged": None,
@@ -72,7 +73,7 @@ def test_the_table_has_all_faults() -> None:
 
 
 @pytest.mark.parametrize(
-    "fault", [name for name in FAULTS if name not in ("denied", "gone", "changed", "flipped")]
+    "fault", [name for name in FAULTS if name not in ("denied", "unauthorised", "gone", "changed", "flipped")]
 )
 def test_what_passes_is_not_noticed(http_store: Store, folder: Path, fault: str) -> None:
     dataset, local = _dataset(http_store.publish(folder)), _dataset(f"{folder}/")
@@ -93,7 +94,7 @@ def test_what_stays_is_an_incident_of_the_file(http_store: Store, folder: Path, 
         http_store.fault(fault, "*a.mp4")
     expected = FOR_GOOD[fault]
     if isinstance(expected, type):
-        with pytest.raises(expected, match=r"a\.mp4: the store answers 403: check the credentials"):
+        with pytest.raises(expected, match=r"a\.mp4: the store answers 40[13]: check the credentials"):
             _sample(dataset, 0)
         assert sum(request["fault"] == fault for request in http_store.requests) == 1
         return

@@ -7,6 +7,9 @@ import fcntl
 import os
 import pickle
 import random
+import signal
+import subprocess
+import sys
 import threading
 import time
 from contextlib import ExitStack
@@ -67,11 +70,26 @@ def cluster(tmp_path_factory):
         yield made
 
 
+def words_of(name, source, output, *options):
+    given = [f"--list={source / 'x.list'}", f"--data_prefix={source}", TOOLS[name][1]]
+    return [*given, f"--output={output / 'clean.list' if name == 'check' else output}", *options]
+
+
 def run_tool(name, source, output, *options):
-    tool, option = TOOLS[name]
     output.mkdir(exist_ok=True)
-    given = [f"--list={source / 'x.list'}", f"--data_prefix={source}", option]
-    return tool([*given, f"--output={output / 'clean.list' if name == 'check' else output}", *options])
+    return TOOLS[name][0](words_of(name, source, output, *options))
+
+
+def start_tool(name, source, output, *options):
+    """The same in a process of its own."""
+    words = [sys.executable, "-m", "paddlevideo_fast", "data", name]
+    return subprocess.Popen(
+        [*words, *words_of(name, source, output, *options)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(Path(paddlevideo_fast.__file__).parents[1])},
+    )
 
 
 @pytest.fixture
@@ -148,6 +166,36 @@ def test_workers_are_lost_and_join(run, cluster, same_as_one_machine, tmp_path, 
 
 def journal_lines(folder):
     return sum(path.read_text().count("\n") for path in folder.glob(".journal-*"))
+
+
+@pytest.mark.parametrize("name", ["check", "extract"])
+def test_ctrl_c_in_the_middle(name, run, source, alone, same_as_one_machine, tmp_path, capsys):
+    """The workers are stopped when the signal comes, so that it comes in the middle of the work."""
+    out = tmp_path / "cluster"
+    out.mkdir()
+    with dask_cluster(tmp_path / "dask") as cluster:
+        cluster.workers[1].send_signal(signal.SIGSTOP)
+        client = start_tool(name, source, out, "--scheduler", cluster.address)
+        while not journal_lines(out):
+            assert client.poll() is None, client.communicate()
+            time.sleep(0.001)
+        cluster.workers[0].send_signal(signal.SIGSTOP)
+        client.send_signal(signal.SIGINT)
+        said, errors = client.communicate(timeout=60)
+        assert (client.returncode, errors) == (130, "interrupted; run the same command again to go on\n"), (
+            said
+        )
+        shown = {path: data for path, data in content(out).items() if "/." not in f"/{path}"}
+        shown.pop("provenance.json", None)
+        folders = {os.path.dirname(path) for path in shown}
+        whole = {path: data for path, data in alone(name).items() if os.path.dirname(path) in folders}
+        assert shown == whole != alone(name)
+        assert not list(out.glob(".lock*"))
+        for worker in cluster.workers:
+            worker.send_signal(signal.SIGCONT)
+        assert run(name, "cluster", "--scheduler", cluster.address) == 1
+    assert "are done already" in capsys.readouterr().out
+    same_as_one_machine(name, "cluster")
 
 
 def test_no_scheduler_there(run, monkeypatch):

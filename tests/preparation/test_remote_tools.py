@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from typing import Any, Callable, Dict
+from typing import Any, Callable, Dict, List
 
 import pytest
 
@@ -84,27 +84,34 @@ def test_outputs_are_those_of_a_folder(
     assert not [path for path in stored if path.endswith((".mp4", ".data", ".jpg"))]
 
 
+@pytest.mark.parametrize(
+    ("tool", "options"),
+    [(prepare_list, ["--preset", "intra"]), (pack, ["--shard_size", "1"]), (extract, []), (check, [])],
+)
 def test_shares_of_several_machines_are_merged(
-    s3_store: Store, videos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    s3_store: Store, videos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tool: Any, options: Any
 ) -> None:
-    source, output = s3_store.publish(videos), f"{s3_store.url}shares/"
-    words = [
-        "--list",
-        f"{source}train.list",
-        "--data_prefix",
-        source,
-        "--output",
-        output,
-        "--preset",
-        "intra",
-    ]
-    for machine in ("0/2", "1/2"):
-        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / machine[0]))
-        assert _run(prepare_list, *words, "--shard", machine) == 0
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "third"))
-    assert run_main(prepare_list, [*words, "--merge"]) == 1
-    assert s3_store.get(f"{output}train.list") == b"walk/a.mp4 1\nrun/c.mp4 0\nwalk/b.mp4 1\n"
-    assert not [name for name in s3_store.names(output) if name.startswith(".")]
+    """The store has what a run of all puts there; a merge before the last share is done is refused."""
+    source = s3_store.publish(videos)
+    given = ["--list", f"{source}train.list", "--data_prefix", source, *options]
+
+    def words(name: str) -> List[str]:
+        folder = f"{s3_store.url}{name}/{tool.__name__}/"
+        return [*given, "--output", folder + "clean.list" * (tool is check)]
+
+    def on_machine(name: str, *more: str) -> int:
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / name))
+        return run_main(tool, [*words("shares"), *more])
+
+    assert _run(tool, *words("all")) == 1
+    assert on_machine("first", "--shard", "0/2", "--workers", "1") == 0
+    assert on_machine("third", "--merge") == 2
+    assert on_machine("second", "--shard", "1/2", "--workers", "1") == 0
+    assert on_machine("third", "--merge") == 1
+    found, expected = (_objects(s3_store, f"{s3_store.url}{name}/") for name in ("shares", "all"))
+    assert found == expected
+    assert len(found) > 1
+    assert not [name for name in s3_store.names(f"{s3_store.url}shares/") if "/." in name]
 
 
 def test_check_and_list(s3_store: Store, videos: Path, tmp_path: Path, capsys: Any) -> None:

@@ -14,22 +14,23 @@ or read them with `Store(address, kind)`.
 
 The faults, by name (`FAULTS`):
 
-    timeout     no answer, until the client hangs up
-    close       the connection is closed without an answer
-    reset       the connection is reset in the middle of the body
-    cut         the body ends early, with the Content-Length of the whole
-    short       the body is shorter than asked for, and Content-Length says so too
-    understated the body is right, and Content-Length a byte too small: the rest begins the next answer
-    long        the body is longer than asked for, and Content-Length says so too
-    throttled   503 with Retry-After: 1
-    error       500
-    denied      403
-    gone        404
-    changed     another object of the same size: other bytes, ETag and date; If-Match of the old one gives 412
-    unranged    200 with the whole object, whatever range was asked for
-    flipped     one byte of the body has another value
-    redirect    302 to a server that does not exist
-    drip        the body comes in pieces, ten a second
+    timeout      no answer, until the client hangs up
+    close        the connection is closed without an answer
+    reset        the connection is reset in the middle of the body
+    cut          the body ends early, with the Content-Length of the whole
+    short        the body is shorter than asked for, and Content-Length says so too
+    understated  the body is right, and Content-Length a byte too small: the rest begins the next answer
+    long         the body is longer than asked for, and Content-Length says so too
+    throttled    503 with Retry-After: 1
+    error        500
+    denied       403
+    unauthorised 401
+    gone         404
+    changed      another object of that size: other bytes, ETag and date; If-Match of the old one gives 412
+    unranged     200 with the whole object, whatever range was asked for
+    flipped      one byte of the body has another value
+    redirect     302 to a server that does not exist
+    drip         the body comes in pieces, ten a second
 """
 
 from __future__ import annotations
@@ -54,15 +55,15 @@ import urllib.parse
 import urllib.request
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple, Union
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 FAULTS = (
     *("timeout", "close", "reset", "cut", "short", "understated", "long", "throttled", "error"),
-    *("denied", "gone", "changed", "unranged", "flipped", "redirect", "drip"),
+    *("denied", "unauthorised", "gone", "changed", "unranged", "flipped", "redirect", "drip"),
 )
 BUCKET = "videos"
 _CONTROL = "/-control"
-_STATUS = {"throttled": 503, "error": 500, "denied": 403, "gone": 404}
+_STATUS = {"throttled": 503, "error": 500, "denied": 403, "unauthorised": 401, "gone": 404}
 # moto takes any signature, and refuses requests without one
 _SIGNED = {
     "authorization": "AWS4-HMAC-SHA256 Credential=made-up-key/20260101/us-east-1/s3/aws4_request, "
@@ -71,6 +72,7 @@ _SIGNED = {
 _S3_CODES = {
     503: "SlowDown",
     500: "InternalError",
+    401: "Unauthorized",
     403: "AccessDenied",
     404: "NoSuchKey",
     412: "PreconditionFailed",
@@ -126,19 +128,27 @@ class Store:
         return sorted(name[len(prefix) :] for name in self._ask(do="names") if name.startswith(prefix))
 
     def fault(
-        self, name: str, path: str = "*", times: Optional[int] = None, after: int = 0, method: str = "*"
+        self,
+        name: Union[str, Sequence[str]],
+        path: str = "*",
+        times: Optional[int] = None,
+        after: int = 0,
+        method: str = "*",
+        every: int = 1,
     ) -> None:
         """Lets requests go wrong.
 
         Args:
-            name: one of `FAULTS`.
+            name: one of `FAULTS`, or several that take turns.
             path: pattern of the paths of objects (`fnmatch`; `*` matches slashes as well).
             times: how many requests; None: all from then on.
             after: how many matching requests go well before.
             method: `GET`, `HEAD`, `PUT` …; `*`: all.
+            every: 3: of three matching requests one goes wrong, and two go well.
         """
-        assert name in FAULTS, name
-        self._ask(do="fault", name=name, path=path, times=times, after=after, method=method)
+        names = [name] if isinstance(name, str) else list(name)
+        assert set(names) <= set(FAULTS), names
+        self._ask(do="fault", names=names, path=path, times=times, after=after, method=method, every=every)
 
     def reset(self) -> None:
         """Takes away all faults and the delay, and starts to count anew."""
@@ -375,7 +385,9 @@ class _State:
                 elif fault["times"] is None or fault["times"] > 0:
                     if fault["times"] is not None:
                         fault["times"] -= 1
-                    return fault["name"]
+                    fault["after"] = fault["every"] - 1
+                    fault["names"].append(fault["names"].pop(0))
+                    return fault["names"][-1]
         return ""
 
     def control(self, do: str, **given: Any) -> Any:
