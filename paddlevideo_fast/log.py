@@ -60,7 +60,8 @@ def log_file(path: Union[str, Path]) -> Iterator[None]:
         yield
     except Exception as error:
         text = f"{type(error).__name__}: {error}"
-        handler.handle(logger.makeRecord(logger.name, logging.ERROR, str(path), 0, text, (), None))
+        if handler in logger.handlers:  # else the file cannot be written, as was said
+            handler.handle(logger.makeRecord(logger.name, logging.ERROR, str(path), 0, text, (), None))
         raise
     finally:
         logger.removeHandler(handler)

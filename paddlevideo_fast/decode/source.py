@@ -92,7 +92,8 @@ class VideoSource:
                 (view,) = file.views([(0, size)])
             except ObjectError as error:
                 raise VideoDecodeError(self.name, error.cause) from None
-            self._held = bytes(view)
+            joined = view.obj  # bytes of the whole file, where it lies in several blocks
+            self._held = joined if isinstance(joined, bytes) and len(joined) == size else bytes(view)
 
     @property
     def key(self) -> Optional[str]:

@@ -136,6 +136,7 @@ def test_trainer(measure):
     assert "cost of the trainer" in trainer.table(result)
 
 
+@pytest.mark.slow
 def test_live():
     result = live.run(4, width=64, height=48)
     assert result["fast"]["num_windows"] >= 3
@@ -163,6 +164,7 @@ def test_run_ahead(measure):
     assert "steps ahead" in run_ahead.table(result)
 
 
+@pytest.mark.slow
 def test_same_bytes(monkeypatch, tmp_path):
     monkeypatch.setattr(same_bytes, "SIDES", (same_bytes.BASELINE, same_bytes.OURS))
     monkeypatch.setattr(same_bytes, "_FILLINGS", ("170",))
@@ -181,6 +183,7 @@ def test_train(config, measure, flags, batches):
     assert "steps/s" in train.table(result)
 
 
+@pytest.mark.slow
 def test_threads(config, measure, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "7")  # of this process alone
     result = measure("threads", "-c", config(), "--steps", 1, "--rounds", 1)
@@ -198,6 +201,7 @@ def test_threads_with_the_networks_own_step(monkeypatch):
     assert result["threads"] == 1
 
 
+@pytest.mark.slow
 def test_startup(measure):
     result = measure("startup", "--lines", 64, "--rounds", 1)
     assert set(result["sec"]) == {"this"}
@@ -243,6 +247,7 @@ def test_reader(measure, make_clip, tmp_path):
     assert reader.table(result).count("b_frames.mp4") == 2 * len(readers)
 
 
+@pytest.mark.slow
 @pytest.mark.smoke
 def test_exactness(measure, capfd):
     names = ("h264.mp4", "h264_b_frames.avi", "h264_turned_90.mov")
@@ -259,6 +264,7 @@ def test_exactness(measure, capfd):
     assert exactness.table(result).splitlines()[-1].split()[:3] == ["all", "180", "0"]
 
 
+@pytest.mark.slow
 @pytest.mark.smoke
 def test_pipeline(measure, make_clip, run_script, tmp_path):
     clips, prepared, packed = (tmp_path / name for name in ("clips", "prepared", "packed"))

@@ -162,6 +162,7 @@ def test_a_number_that_no_field_has(number):
     assert problem.endswith("(finite)" if "." in number else "(at most 4294967295)")
 
 
+@pytest.mark.slow
 def test_a_few_cases_of_the_fuzzer():
     """`python tests/fuzz_config.py --minutes 10` tries thousands."""
     load_config(fuzz_config.GOOD)  # imports everything, before memory is limited

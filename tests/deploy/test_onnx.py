@@ -113,6 +113,7 @@ def test_onnxruntime_gives_the_networks_logits_for_any_number_of_clips(
     deviates_nowhere(trained(network), files.onnx, sizes, options.input_dtype)
 
 
+@pytest.mark.slow
 @needs_onnx
 @pytest.mark.smoke
 def test_the_command_writes_onnx_with_free_axes_or_says_why_not(trained, tmp_path, run_tool, capfd):
@@ -133,6 +134,7 @@ def test_the_command_writes_onnx_with_free_axes_or_says_why_not(trained, tmp_pat
         run_tool("export_model", *words[:-1], "--opset_version", "11")
 
 
+@pytest.mark.slow
 @needs_onnx
 @pytest.mark.parametrize(
     "network",
@@ -201,6 +203,7 @@ def test_a_provider_whose_libraries_do_not_load_is_told(exported, trained, monke
     assert close(program.run(clips), logits_of(trained("tsm").model, clips))
 
 
+@pytest.mark.slow
 @needs_onnx
 @pytest.mark.parametrize("network", ["tsm", "slowfast"])
 def test_a_program_in_16_bits_takes_and_gives_32(exported, trained, network):

@@ -285,6 +285,7 @@ def test_frames_carry_the_class_of_their_time(predict, motion_videos, tmp_path, 
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["film.gif", "film.mp4"]
 
 
+@pytest.mark.slow
 def test_real_clips_one_by_one_and_together(predict, real_clips_dir, broken_videos, tmp_path):
     words = ["--window_sec", "2", "--stride_sec", "2.5", "--json", "-b", "4"]
     out = tmp_path / "out"

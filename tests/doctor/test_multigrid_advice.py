@@ -178,6 +178,7 @@ def run_folder(motion_dataset, run_script, tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_the_command_learns_from_a_real_run(command, capsys, run_folder):
     options = ["-c", str(WIDE), "--clips", "200", "--steps", "1"]
     assert command("multigrid_plan").main([*options, "--learn", str(run_folder), "--json"]) == 0

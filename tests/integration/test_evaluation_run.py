@@ -405,6 +405,7 @@ COLOURED = """
 """
 
 
+@pytest.mark.slow
 def test_visualdl_in_a_browser(visualdl, tmp_path):
     with Browser(tmp_path / "profile", blocked=ANALYTICS) as browser:
         browser.open(f"{visualdl}/scalar")

@@ -50,6 +50,7 @@ def whole_run(motion_data, tiny_text, long_epochs, template, tmp_path_factory):
     return folder / "out"
 
 
+@pytest.mark.slow
 @pytest.mark.smoke
 @pytest.mark.parametrize("workers", [0, 2])
 def test_killed_in_the_second_epoch_and_resumed_is_the_same_run(

@@ -125,6 +125,7 @@ def test_a_killed_rank_has_the_run_start_again_and_end_as_if_nothing_had_been(
         np.testing.assert_array_equal(one.weights[name], other.weights[name], err_msg=name)
 
 
+@pytest.mark.slow
 def test_a_signal_to_the_launcher_saves_and_ends_all(job, tiny_config, train_list, tmp_path, wait_for_step):
     options = ["-o", "epochs=50", "-o", "save_interval=50", "-o", "resume=auto", "-o", train_list(6)]
     start = ["-m", "paddlevideo_fast", "launch", "--max_restart", 1]

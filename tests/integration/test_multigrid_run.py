@@ -120,6 +120,7 @@ SMALL_LONG = [(8, 4, 20)] * 3
 FULL_LONG = [(2, 8, 28)] * 12
 
 
+@pytest.mark.slow
 @pytest.mark.smoke
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize(

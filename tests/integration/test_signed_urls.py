@@ -125,6 +125,7 @@ def test_files_that_differ_in_their_queries_alone(signed: Signed) -> None:
     assert signed.leaks() == []
 
 
+@pytest.mark.slow
 def test_training_and_what_follows(signed: Signed, tiny_text: str, motion_data: Path) -> None:
     config = signed.folder / "tiny.yaml"
     output = signed.folder / "out"

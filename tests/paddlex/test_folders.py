@@ -71,6 +71,7 @@ def epochs_of(folder):
     return sorted(int(path.name[6:]) for path in folder.glob("epoch_*"))
 
 
+@pytest.mark.slow
 def test_a_training_leaves_what_paddlex_looks_for(start, tmp_path, paddlex_config, motion_dataset):
     kept = ("-o", "keep_last=2")
     start("--validate", "-o", "Global.eval_during_train=True", *kept)

@@ -105,6 +105,7 @@ def test_nothing_depends_on_b_pictures(prepare, make_clip, tmp_path):
     assert 8 <= len(skipped) < 64
 
 
+@pytest.mark.slow
 def test_real_clips_in_no_more_bytes(real_clips_dir, run_script, tmp_path):
     names = [
         name for name in ("mma_demo.mp4", "pancake.mkv", "nasa.mp4") if (real_clips_dir / name).is_file()
@@ -123,6 +124,7 @@ def test_real_clips_in_no_more_bytes(real_clips_dir, run_script, tmp_path):
     assert bytes_after <= bytes_before
 
 
+@pytest.mark.slow
 def test_the_same_input_gives_the_same_bytes(make_clip, tmp_path):
     """With any number of workers, and whatever is in new memory: MALLOC_PERTURB_ tells glibc what."""
     root = tmp_path / "videos"
@@ -228,6 +230,7 @@ def test_rounded_times_become_even(fps, prepare, make_clip, tmp_path):
         assert reader.avg_fps == fps
 
 
+@pytest.mark.slow
 def test_the_frames_of_odd_files(run_script, tmp_path):
     """Edit lists, open groups, hidden and packed frames, lost packets: what the file shows, in its order."""
     clips = {}

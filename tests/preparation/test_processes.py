@@ -61,6 +61,7 @@ def every_command(command, rawframes_dataset, tmp_path):
     return {**every, **{name: command(name) for name in SCRIPTS}}
 
 
+@pytest.mark.slow
 def test_a_second_run_into_one_folder_names_the_first_and_ends(every_command, tmp_path):
     out = tmp_path / "out"
     first = subprocess.Popen([sys.executable, "-c", HOLDER, str(out)], stdout=subprocess.PIPE, text=True)

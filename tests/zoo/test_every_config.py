@@ -119,6 +119,7 @@ def first_epoch(spec: RunSpec, world_size: int = 1) -> RunPlan:
     return replace(plan, phases=[replace(plan.phases[0], end_epoch=1)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_it_trains_two_steps_and_validates(path, files, tmp_path, monkeypatch):
     monkeypatch.setattr(run, "BackgroundStore", ReadOnlyStore)  # as a rank that writes no weights
