@@ -144,6 +144,7 @@ def test_live():
     assert "frames in 4 s" in live.table(result)
 
 
+@pytest.mark.slow
 def test_saving(measure, monkeypatch, template):
     def start(*arguments):
         return template.start([ROOT / "benchmarks" / "saving_run.py", *arguments], ROOT)
@@ -294,6 +295,7 @@ def test_pipeline(measure, make_clip, run_script, tmp_path):
     assert "3 clips from one pass" in pipeline.table(result)
 
 
+@pytest.mark.slow
 def test_loader(tmp_path):
     """Without workers: those of Paddle's own loader, the baseline, hang now and then on a busy machine."""
     clips = write_clips(tmp_path, num_clips=2, num_frames=16)
@@ -321,6 +323,7 @@ def test_dali(measure, make_clip, tmp_path):
     assert "DALI on GPU  not measured" in dali.table(result)
 
 
+@pytest.mark.slow
 def test_reading(tmp_path, monkeypatch):
     (clip,) = write_clips(tmp_path, 1, 40)
     monkeypatch.setattr(reading, "_NUM_PLANS", 50)

@@ -14,6 +14,7 @@ from benchmarks.measuring import RESULTS
 PAGES = tables.pages()
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=[f"{page.parent.name}/{page.name}" for page in PAGES])
 def test_the_pages_show_the_results(page):

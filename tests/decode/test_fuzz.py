@@ -18,6 +18,7 @@ def sources(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("on_corrupt", ["raise", "nearest"])
 def test_damaged_files(on_corrupt, sources):
     """A bug names the seed: `damage.damaged(folder, seed)` gives the file."""

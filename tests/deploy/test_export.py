@@ -39,6 +39,8 @@ def close(actual, expected):
     return np.abs(actual - expected).max() <= 1e-4 * np.abs(expected).max()
 
 
+@pytest.mark.whole
+@pytest.mark.slow
 @pytest.mark.smoke
 @pytest.mark.parametrize("network", ["tsm", "slowfast"])
 @pytest.mark.parametrize("input_dtype", ["uint8", "float32"])

@@ -186,6 +186,7 @@ def test_a_wrong_settings_file_is_one_clear_error(tmp_path, old, new, message):
         read_recipe(path)
 
 
+@pytest.mark.slow
 def test_a_flag_of_paddle_asks_for_the_old_format_of_programs(trained, tmp_path):
     run = trained("pptsm")
     cfg, folder = tmp_path / "pptsm.yaml", tmp_path / "program"

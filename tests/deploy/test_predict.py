@@ -66,6 +66,7 @@ def test_prediction_is_validation(trained, exported, motion_videos, network, opt
     assert [time.num_files for time in predictor.times] == [3] * 6 + [2]
 
 
+@pytest.mark.slow
 def test_several_views_are_averaged_as_in_a_test(trained, tmp_path, motion_videos):
     run = trained("slowfast")
     cfg = copy.deepcopy(run.cfg)

@@ -39,6 +39,7 @@ def validation(trained, motion_videos):
     return [record.path for record in dataset.records], metric.predictions.scores
 
 
+@pytest.mark.slow
 @pytest.mark.smoke
 @pytest.mark.parametrize("form", ["program", pytest.param("onnx", marks=needs_onnx)])
 def test_a_program_gives_validations_probabilities(exported, validation, form):

@@ -49,6 +49,7 @@ def changed(settings, path, value):
     return settings
 
 
+@pytest.mark.slow
 def test_any_value_of_a_settings_file_may_be_wrong(program, motion_videos, monkeypatch):
     video = next(motion_videos.rglob("*.mp4"))
     file = program.with_suffix(".yaml")

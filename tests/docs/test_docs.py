@@ -287,6 +287,7 @@ def test_all_pages_with_marked_commands_are_run():
     assert {name_of(page) for page in marked} - {"README_cn.md"} <= set(RUN_PAGES)
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 def test_marked_commands_run(followed):
     assert len(followed) >= 15

@@ -56,6 +56,7 @@ def test_the_checks_compute_what_they_say(monkeypatch, capsys, tmp_path):
     assert "failed  training, float32" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_the_suite_for_gpus_says_what_it_would_run():
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "tests/gpu", "-p", "no:cacheprovider"],

@@ -137,6 +137,7 @@ def test_a_heavy_model_is_named(examined, workers):
     assert "prepared videos" not in gains
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("own_section", [True, False])
 def test_multigrid_is_named_for_a_3d_network(motion_dataset, monkeypatch, own_section):
     def plan(cfg, options):

@@ -68,6 +68,7 @@ def config(data, tmp_path):
 needs_dali = pytest.mark.skipif(not has_dali(), reason="DALI is not installed: pip install -e '.[dali120]'")
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 @needs_dali
 def test_train_validate_resume_and_test(run_main, config, tmp_path, records):

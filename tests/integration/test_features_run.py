@@ -204,6 +204,7 @@ def test_a_killed_computation_goes_on_and_gives_the_same_files(made, monkeypatch
     assert files_of(made / output) == files_of(made / "features")
 
 
+@pytest.mark.slow
 def test_a_cluster_and_shares_compute_the_same_files(made, monkeypatch, tmp_path, capfd):
     monkeypatch.setattr(assembly, "_NUM_BATCHES", 2)
     words = ["features", "-c", str(made / "tiny.yaml"), "-w", str(made / "pretrained.pdparams"), "--views=2"]

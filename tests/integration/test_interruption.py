@@ -50,6 +50,7 @@ def whole_run(motion_data, tiny_text, long_epochs, template, tmp_path_factory):
     return folder / "out"
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 @pytest.mark.smoke
 @pytest.mark.parametrize("workers", [0, 2])
@@ -149,6 +150,8 @@ print("whole", whole)
 """
 
 
+@pytest.mark.whole
+@pytest.mark.slow
 def test_sigkill_at_twenty_random_moments_of_saving(tmp_path, environment):
     done = subprocess.run(
         [sys.executable, "-c", SAVE_FOR_EVER, str(tmp_path), "20"],

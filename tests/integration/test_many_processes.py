@@ -83,6 +83,7 @@ def job(tmp_path):
         one.end()
 
 
+@pytest.mark.slow
 def test_what_a_rank_fails_of_is_said_on_the_console(job, tiny_config, tmp_path):
     script = tmp_path / "failing.py"
     script.write_text(FAILING)
@@ -95,6 +96,7 @@ def test_what_a_rank_fails_of_is_said_on_the_console(job, tiny_config, tmp_path)
     assert "Traceback" in logs[1]
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 def test_a_killed_rank_has_the_run_start_again_and_end_as_if_nothing_had_been(
     job, tiny_config, train_list, tmp_path

@@ -181,6 +181,7 @@ def assert_same_run(records, one, other):
     assert records(one) == records(other)
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 @pytest.mark.smoke
 @pytest.mark.parametrize(

@@ -93,6 +93,8 @@ def reads(store):
     return [request for request in store.requests if request["path"].endswith((".data", ".index"))]
 
 
+@pytest.mark.whole
+@pytest.mark.slow
 def test_one_process(packed_motion, train, assert_same_run, tmp_path, http_store, s3_store, wait_for_step):
     """HTTP without workers and with faults; S3 with two workers, killed in the second epoch and resumed."""
     finish(train("local", packed_motion))
@@ -143,6 +145,7 @@ def test_data_that_are_refused_end_the_run(packed_motion, train, http_store, fau
     assert 0 < sum(request["fault"] == fault for request in reads(http_store)) < 8  # nothing is tried again
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not fleet_runs(), reason="fleet needs an older protobuf")
 def test_two_processes(packed_motion, train, assert_same_run, tmp_path, s3_store):
     """S3 with two workers a process, which share the cache of the machine."""
@@ -158,6 +161,8 @@ def test_two_processes(packed_motion, train, assert_same_run, tmp_path, s3_store
     assert fetched < 2 * total  # of two epochs; processes may fetch the same block at the same moment
 
 
+@pytest.mark.whole
+@pytest.mark.slow
 def test_output_in_a_store(packed_motion, train, tmp_path, s3_store):
     """Weights that a user deletes to free the disk stay in the store, also when the next run is refused."""
     options = ["-o", f"output_dir={s3_store.url}runs/first"]

@@ -116,6 +116,7 @@ def test_paddle_reads_true_and_false_as_they_are_written(child):
     assert child(**written)["flags"] == {"FLAGS_init_allocated_mem": True, "FLAGS_use_pinned_memory": False}
 
 
+@pytest.mark.slow
 @pytest.mark.smoke
 def test_all_cores_compute_unless_something_else_is_said(tiny_config, child):
     assert child()["threads"] == len(available_cores())
@@ -252,6 +253,7 @@ def steps(out):
     return [line for line in lines if line["kind"] == "train"]
 
 
+@pytest.mark.slow
 @pytest.mark.smoke
 def test_a_static_graph_takes_the_same_steps(tiny_config, tmp_path, caplog):
     losses, costs = {}, {}

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from paddlevideo_fast.engine import load_checkpoint
 from tests.support.launching import ROOT, Job
 
 
+@pytest.mark.slow
 def test_two_processes_stop_after_the_same_epoch(tiny_config, tmp_path):
     # with four classes every video is among the top 5 from the first epoch on
     options = ["-c", tiny_config, "-o", "SELECTION={metric: top5, patience: 2}", "-o", "epochs=9"]

@@ -52,6 +52,7 @@ def whole(text, two_motions, template, tmp_path_factory):
     return folder / "several.yaml", done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.smoke
 def test_the_log_the_records_and_the_page_show_map(whole, records):
     config, printed = whole

@@ -142,6 +142,7 @@ def test_an_export_that_fails_is_a_warning(start, tmp_path, monkeypatch):
     assert json.loads((tmp_path / "train_result.json").read_text())["done_flag"] is True
 
 
+@pytest.mark.slow
 def test_programs_are_exported_by_a_process_of_their_own(paddlex_config, tmp_path):
     cfg, order = load_paddlex_config(paddlex_config, [], "export")
     weights = tmp_path / "w.pdparams"
