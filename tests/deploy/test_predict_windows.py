@@ -181,7 +181,7 @@ def test_windows_of_joined_clips_are_the_clips(program, motion_videos, tmp_path)
     alone = list(predictor.predict(clips))
     assert result.windows == [Window(0, 16), Window(16, 32), Window(32, 48)]
     for part, expected in zip(result.parts, alone):
-        # not to the last bit: MKL's kernels differ with the batch and with where it lies in memory
+        # not to the last bit: MKL's kernels differ with the size of the batch
         assert np.allclose(part.logits, expected.logits, rtol=1e-5, atol=0)
     assert np.allclose(result.whole.scores, np.mean([one.scores for one in alone], axis=0), atol=1e-5)
     assert result.scores.shape == result.whole.logits.shape == (3, 8)
