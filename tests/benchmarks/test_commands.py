@@ -159,6 +159,7 @@ def test_saving(measure, monkeypatch, template):
     assert "3 kills" in saving.table(result)
 
 
+@pytest.mark.slow
 def test_run_ahead(measure):
     result = measure("run_ahead", "--ranks", 1, "--steps", 2, "--rounds", 1, "--device-ms", 5, "--host-ms", 1)
     assert [(row["tree"], row["ranks"]) for row in result["rows"]] == [("this tree", 1)]

@@ -25,7 +25,6 @@ def test_what_differs_from_what_was_published_has_a_note(config):
         assert known in (text, recipes.NOT_KNOWN) or (note.get("en") and note.get("zh")), row
 
 
-@pytest.mark.whole
 @pytest.mark.slow
 def test_every_shipped_recipe_is_on_the_page_or_is_paddlevideos():
     named = [entry["config"] for entry in (*recipes.published(), *recipes.unpublished())]

@@ -116,6 +116,7 @@ def test_reading_limits_a_node(clip_bytes, read_sec, rate):
     assert alone["clips_per_sec"] == pytest.approx(min(rate, 4 / 0.3))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("index", "config", "overrides", "num_frames"),
     [

@@ -14,9 +14,18 @@ from benchmarks.measuring import RESULTS
 PAGES = tables.pages()
 
 
-@pytest.mark.whole
-@pytest.mark.slow
-@pytest.mark.parametrize("page", PAGES, ids=[f"{page.parent.name}/{page.name}" for page in PAGES])
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(
+            page,
+            id=f"{page.parent.name}/{page.name}",
+            # those of the recipes build each network
+            marks=[pytest.mark.slow] if page.name == "recipes.md" else [],
+        )
+        for page in PAGES
+    ],
+)
 def test_the_pages_show_the_results(page):
     assert tables.updated(page) == page.read_text(encoding="utf-8"), "run: python tools/benchmark.py tables"
 

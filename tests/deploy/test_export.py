@@ -39,7 +39,6 @@ def close(actual, expected):
     return np.abs(actual - expected).max() <= 1e-4 * np.abs(expected).max()
 
 
-@pytest.mark.whole
 @pytest.mark.slow
 @pytest.mark.smoke
 @pytest.mark.parametrize("network", ["tsm", "slowfast"])

@@ -179,7 +179,6 @@ def by_hand():
     return weights[0], np.mean(losses), len(losses)
 
 
-@pytest.mark.slow
 def test_a_step_is_the_mean_over_all_clips_however_they_are_shared(run):
     weight, loss, count = by_hand()
     for report in run[1]:

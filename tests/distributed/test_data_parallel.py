@@ -207,8 +207,6 @@ def furthest(left, right):
     return max(np.abs(left[name] - right[name]).max() / sizes[name] for name in names)
 
 
-@pytest.mark.whole
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["plain", "accumulated", "several", *FAMILIES])
 def test_two_processes_take_the_steps_of_one(runs, name):
     for rank in (0, 1):

@@ -96,7 +96,6 @@ def found(tmp_path_factory, make_clip, broken_videos):
     return folder, together, listed
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["one_view", "many_views", "several_labels", "fewer_videos_than_ranks"])
 def test_metrics_are_those_of_one_process_to_the_last_bit(found, name):
     folder, together, _ = found

@@ -109,7 +109,6 @@ def runs(tmp_path_factory):
 PAIRS = {"frozen": "alone", "freed": "alone_freed", "recomputed": "alone_freed", "sharded": "alone"}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", PAIRS)
 def test_two_processes_take_the_steps_of_one(runs, name):
     if name == "sharded" and not fleet_runs():

@@ -22,7 +22,6 @@ def found(tmp_path_factory):
     return [dict(np.load(folder / f"{rank}.npz")) for rank in (0, 1)], alone
 
 
-@pytest.mark.slow
 def test_parameters_and_running_statistics_are_those_of_one_process(found):
     both, alone = found
     assert np.abs(np.diff(alone["steps"], axis=0)).max(1)[:3].min() > 1e-3  # there is something to learn

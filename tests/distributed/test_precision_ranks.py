@@ -97,7 +97,6 @@ def runs(tmp_path_factory):
     return result
 
 
-@pytest.mark.slow
 def test_two_processes_take_the_steps_of_one_in_bfloat16(runs):
     alone, _ = runs("bfloat16", 1, 0)
     first, second = (runs("bfloat16", 2, rank)[0] for rank in (0, 1))

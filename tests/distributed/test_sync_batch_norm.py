@@ -46,7 +46,6 @@ def by_hand(inputs, gradients, weight, bias):
     return [np.split(whole, borders) for whole in (normal * weight + bias, inward, normal)], mean, variance
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("values", ranks.VALUES)
 @pytest.mark.parametrize("kind", ranks.LAYERS)
 @pytest.mark.parametrize("group", ranks.GROUPS)

@@ -298,6 +298,8 @@ def test_marked_commands_run(followed):
         assert "Traceback" not in result.stderr
 
 
+@pytest.mark.whole
+@pytest.mark.slow
 def test_the_commands_leave_what_the_pages_say(followed, working_copy):
     output = working_copy / "output" / "TSM_motion"
     names = {path.name for path in output.iterdir()}

@@ -13,6 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.slow
 def test_the_command_writes_what_it_prints(config, command, capsys, tmp_path):
     arguments = ["-c", str(config()), "--steps", "2", "--output", str(tmp_path / "out")]
     assert command("doctor").main([*arguments, "--json"]) == 0
@@ -22,6 +23,7 @@ def test_the_command_writes_what_it_prints(config, command, capsys, tmp_path):
     assert "training 2 steps on the real loader" in printed.err
 
 
+@pytest.mark.slow
 def test_wrong_input_is_one_message(config, command, capsys, tmp_path):
     def told(path, *arguments):
         assert command("doctor").main(["-c", str(path), *arguments]) == 2

@@ -18,6 +18,7 @@ def broken(*args, **options):
     raise OutOfOrder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("parts", [["clips"], ["pictures", "page", "board", "count"]])
 def test_a_run_goes_on_without_what_shows(tiny_config, tmp_path, records, monkeypatch, parts):
     tiny_config.write_text(

@@ -167,6 +167,7 @@ def exported(trained):
     return lists / "$p%: #"
 
 
+@pytest.mark.slow
 def test_predicting(exported, videos, tmp_path, capfd):
     (program,) = exported.glob("*.yaml")
     model = ["--model_file", str(program.with_suffix(""))]

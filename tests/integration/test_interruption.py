@@ -165,6 +165,7 @@ def test_sigkill_at_twenty_random_moments_of_saving(tmp_path, environment):
     assert int(done.stdout.split()[-1]) >= 30
 
 
+@pytest.mark.slow
 def test_sigkill_at_random_moments_of_a_run(tiny_config, tmp_path, run_main, start, records):
     """Killed six times, saving after every step, and still the same run at its end."""
     common = ["-o", "save_every_steps=1"]

@@ -6,6 +6,8 @@ import contextlib
 import os
 import signal
 
+import pytest
+
 from paddlevideo_fast.locks import LOCK, only_writer
 from tests.support.launching import ROOT
 
@@ -27,6 +29,7 @@ TOOLS = {
 }
 
 
+@pytest.mark.slow
 def test_each_tool_names_the_process_that_writes(tiny_config, motion_data, template, tmp_path):
     values = {"config": tiny_config, "data": motion_data, "tmp": tmp_path}
     with contextlib.ExitStack() as stack:
@@ -46,6 +49,7 @@ def test_each_tool_names_the_process_that_writes(tiny_config, motion_data, templ
         assert set(os.listdir(tmp_path / "out")) == locks
 
 
+@pytest.mark.slow
 def test_two_trainings_into_one_folder(tiny_config, tmp_path, start, wait_for_step, run_main, records):
     first = start(tiny_config, "-o", "DATASET.num_workers=1")
     wait_for_step(tmp_path / "out", 1, first)

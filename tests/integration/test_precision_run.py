@@ -52,6 +52,7 @@ def test_bfloat16_runs_beside_float32(run, tmp_path, capfd):
     assert float(shown[0]) == pytest.approx(float(shown[1]), abs=0.02)
 
 
+@pytest.mark.slow
 def test_a_resumed_bfloat16_run_takes_the_same_steps(run, tmp_path):
     """With all that reads or changes weights and statistics beside it."""
     amp = ["--amp", "--amp_level", "O2", *FEATURES]

@@ -92,6 +92,7 @@ def test_a_test_writes_the_precision_of_each_class(whole, run_main, records):
     assert not (out / "test" / "confusion.csv").exists()
 
 
+@pytest.mark.slow
 def test_a_run_that_a_signal_stops_inside_an_epoch_goes_on_exactly(
     whole, text, two_motions, tmp_path, start, wait_for_step, run_main, records
 ):

@@ -78,6 +78,7 @@ def test_fine_tuning_from_weights(tiny_config, tmp_path, run_main):
     assert "weights from " in tuned.stdout
 
 
+@pytest.mark.slow
 def test_plain_lines_without_a_terminal_and_a_bar_on_one(tiny_config, main_command, run_main, environment):
     assert "%|" not in run_main(tiny_config, "--max_iters", "2").stdout
     leader, follower = pty.openpty()
@@ -104,6 +105,7 @@ def test_plain_lines_without_a_terminal_and_a_bar_on_one(tiny_config, main_comma
     assert b"train step:0" in shown
 
 
+@pytest.mark.slow
 def test_real_clips_with_bad_files_among_them(tiny_config, tmp_path, real_clips_dir, run_main, records):
     real_clips = sorted(path for path in real_clips_dir.iterdir() if path.suffix != ".md")
     (tmp_path / "text.mp4").write_text("this is no video\n")

@@ -361,6 +361,7 @@ def test_there_are_thirty():
     assert len(CASES) >= 30
 
 
+@pytest.mark.slow
 def test_disk_full_while_saving(tiny_config, tmp_path, run_main):
     """A limit on the size of a file stands for the full disk: the kernel refuses the same write."""
     assert run_main(tiny_config, "-o", "epochs=1").returncode == 0

@@ -98,6 +98,7 @@ def test_a_training_of_two_processes(bash, repository):
     assert (folder / name / "TSM_motion_epoch_00002.pdparams").is_file()
 
 
+@pytest.mark.slow
 def test_a_training_that_fails_ends_with_1(bash, repository):
     text = (repository / "test_tipc/configs/TSM/train_infer_python.txt").read_text()
     text = text.replace("model_name:TSM", "model_name:broken").replace("gpu_list:-1|0", "gpu_list:-1")
