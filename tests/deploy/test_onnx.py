@@ -249,6 +249,7 @@ def test_wrong_onnx_files_are_one_error(exported, tmp_path):
         Predictor(alone)
 
 
+@pytest.mark.slow
 @needs_onnx
 def test_the_files_of_two_exports_are_not_mixed(exported, trained, tmp_path):
     for path in exported("tsm", UINT8).all:
@@ -270,6 +271,7 @@ def test_the_files_of_two_exports_are_not_mixed(exported, trained, tmp_path):
     assert find_program(model.with_suffix("")) == model
 
 
+@pytest.mark.slow
 @needs_onnx
 def test_an_onnx_program_with_other_logits_is_not_kept(exported, trained, tmp_path, monkeypatch):
     run, written = trained("tsm"), exported("tsm", FLOAT32).onnx

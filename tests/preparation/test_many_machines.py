@@ -168,7 +168,7 @@ def journal_lines(folder):
     return sum(path.read_text().count("\n") for path in folder.glob(".journal-*"))
 
 
-@pytest.mark.parametrize("name", ["check", "extract"])
+@pytest.mark.parametrize("name", ["check", pytest.param("extract", marks=pytest.mark.slow)])
 def test_ctrl_c_in_the_middle(name, run, source, alone, same_as_one_machine, tmp_path, capsys):
     """The workers are stopped when the signal comes, so that it comes in the middle of the work."""
     out = tmp_path / "cluster"
