@@ -21,11 +21,12 @@ import re
 import shlex
 from collections import Counter
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
 import yaml
 
 from paddlevideo_fast.cli.command import command_parser, count, quiet_import, run_command, say
+from paddlevideo_fast.cli.new_config import CLIPS_OF_TRAINING, Recipe, config_text, recipe_of
 from paddlevideo_fast.config.builtin import built_in
 from paddlevideo_fast.config.load import load_config
 from paddlevideo_fast.config.zoo import source_of_weights
@@ -49,47 +50,8 @@ from paddlevideo_fast.preparation.run import (
 )
 
 _ON_CPU, _ON_GPU = "tsm_small", "tsm_ucf101_videos"
-_CLIPS_OF_TRAINING = 6000  # of a first training on a CPU, over all its epochs
-_EPOCHS = range(5, 61)
 _NUM_COUNTED = 40
 _NUM_EXAMPLES = 12
-_MIRRORED = re.compile(r"(?<![a-z])(left|right)(?![a-z])|左|右", re.IGNORECASE)
-
-
-_RATE_ENDS = ("max_epoch", "T_max")  # of the curves
-_RATE_STEPS = ("steps", "boundaries", "milestones")
-
-
-class _Recipe(NamedTuple):
-    """What a new config takes from the built-in config that it inherits.
-
-    Attributes:
-        name: of the built-in config.
-        batch_size: of training.
-        clips_per_video: of training; batches hold a multiple of it.
-        frames_of_clip: frames of a video that a clip spans.
-        rate_end: key and epoch of the learning rate's end, if the config says so.
-        rate_steps: keys of the learning rate that list epochs, with the lists.
-        epochs: of its training.
-        pretrained: file of weights that it starts from; None: from nothing.
-        transforms: of PIPELINE.train.
-        update_size: clips of an update; more than a batch where gradients are accumulated.
-        base_batch_size: clips of an update that the learning rate is for; None: `update_size`.
-        warmup_epochs: of the learning rate.
-    """
-
-    name: str
-    batch_size: int
-    clips_per_video: int
-    frames_of_clip: int
-    rate_end: Optional[Tuple[str, int]]
-    rate_steps: Mapping[str, Sequence[float]]
-    epochs: int
-    pretrained: Optional[str]
-    transforms: List[Any]
-    update_size: int
-    base_batch_size: Optional[int]
-    warmup_epochs: float
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -143,7 +105,7 @@ def _run(args: argparse.Namespace) -> int:
         re.compile(args.group or "")
     except re.error as error:
         raise ToolError(f"--group {args.group}: is no regular expression: {error}") from None
-    recipe = _recipe(args.recipe or (_ON_GPU if glob.glob("/dev/nvidia[0-9]*") else _ON_CPU))
+    recipe = recipe_of(args.recipe or (_ON_GPU if glob.glob("/dev/nvidia[0-9]*") else _ON_CPU))
     source = new_set.find(args.source, args.classes, args.data_prefix)
     clips = [*source.clips]
     if args.valid is not None:
@@ -181,7 +143,9 @@ def _run(args: argparse.Namespace) -> int:
         if config.exists():
             remarks += _kept(config, len(source.classes))
         else:
-            write_text_whole(config, _config(args, source, recipe, counts, remarks, ending))
+            text, changes = config_text(recipe, source, args.output, counts, ending)
+            remarks += changes
+            write_text_whole(config, text)
             load_config(str(config))  # what was written is right, whatever the recipe
         _draw(args.output / "data_set.png", source, clips, counts)
     _tell(source, clips, counts, probes, remarks)
@@ -219,38 +183,6 @@ def _place_of_num_classes(text: str) -> Optional[slice]:
     if not isinstance(node, yaml.ScalarNode) or not node.value.isdecimal():
         return None
     return slice(node.start_mark.index, node.end_mark.index)
-
-
-def _recipe(name: str) -> _Recipe:
-    with quiet_import():  # the check of a config imports Paddle
-        config = load_config(name)
-    sampling: Mapping[str, Any] = config["PIPELINE"]["train"].get("sample") or {}
-    decoding: Mapping[str, Any] = config["PIPELINE"]["train"].get("decode_sampler") or {}
-    if config["DATASET"]["train"]["format"] not in ("VideoDataset", "SFVideoDataset"):
-        raise ToolError(f"--recipe {name}: reads frames; take a config for videos, such as {_ON_CPU}")
-    if "num_classes" not in config["MODEL"].get("head", {}):
-        raise ToolError(f"--recipe {name}: has no MODEL.head.num_classes to set; take another one")
-    if decoding:
-        frames = decoding["num_frames"] * decoding["sampling_rate"]
-    else:
-        frames = sampling.get("num_seg", 1) * sampling.get("seg_len", 1)
-    rate = config["OPTIMIZER"]["learning_rate"]
-    rate = rate if isinstance(rate, Mapping) else {}
-    accumulation = config.get("GRADIENT_ACCUMULATION") or {}
-    return _Recipe(
-        name,
-        config["DATASET"]["batch_size"],
-        config["DATASET"]["train"].get("clips_per_video", 1),
-        frames,
-        next(((key, rate[key]) for key in _RATE_ENDS if key in rate), None),
-        {key: rate[key] for key in _RATE_STEPS if key in rate},
-        config["epochs"],
-        config["MODEL"]["backbone"].get("pretrained"),
-        config["PIPELINE"]["train"]["transform"],
-        accumulation.get("global_batch_size") or config["DATASET"]["batch_size"],
-        config["OPTIMIZER"].get("base_batch_size"),
-        rate.get("warmup_epochs", 0),
-    )
 
 
 def _with_valid(source: Source, valid: Source) -> List[Found]:
@@ -305,97 +237,6 @@ def _provenance(args: argparse.Namespace) -> Provenance:
     return Provenance("init", options, crc32_of(*lists), str(args.source))
 
 
-def _config(
-    args: argparse.Namespace,
-    source: Source,
-    recipe: _Recipe,
-    counts: Mapping[str, Counter],
-    remarks: List[str],
-    ending: str,
-) -> str:
-    """The text of the config: what differs from the recipe, sized for the data."""
-    num_train, num_valid = (sum(counts[side].values()) for side in ("train", "valid"))
-    root = str(source.root.absolute())
-    clips = {"data_prefix": root, "suffix": ""}
-    train = {**clips, "file_path": str((args.output / f"train{ending}").absolute())}
-    held_out = {**clips, "file_path": str((args.output / f"valid{ending}").absolute())}
-    dataset: Dict[str, Any] = {
-        "num_workers": "auto",
-        "class_names": str((args.output / "classes.txt").absolute()),
-        "train": train,
-        "valid": held_out if num_valid else dict(train),
-        "test": dict(held_out if num_valid else train),
-    }
-    update_size = recipe.update_size
-    while update_size > 1 and 3 * update_size > num_train:  # fewer steps an epoch say little
-        update_size //= 2
-    update_size = max(update_size // recipe.clips_per_video, 1) * recipe.clips_per_video
-    batch_size = min(recipe.batch_size, update_size)
-    if batch_size < recipe.batch_size:
-        dataset["batch_size"] = batch_size
-        remarks.append(f"batches of {batch_size} clips, since there are only {num_train} for training")
-    notes: List[str] = []
-    content: Dict[str, Any] = {
-        "_BASE_": recipe.name,
-        "MODEL": {"head": {"num_classes": len(source.classes)}},
-        "DATASET": dataset,
-        "model_name": re.sub(r"\W+", "_", args.output.resolve().name) or "my_set",
-        "validate": bool(num_valid),
-    }
-    ends_with_epochs = recipe.rate_end is not None and recipe.rate_end[1] == recipe.epochs
-    if ends_with_epochs or (recipe.rate_steps and recipe.rate_end is None):
-        epochs = min(max(round(_CLIPS_OF_TRAINING / max(num_train, 1)), _EPOCHS[0]), _EPOCHS[-1])
-        content["epochs"] = epochs
-        content["OPTIMIZER"] = {"learning_rate": _rate(recipe, epochs)}
-        notes.append(f"{epochs} epochs, and {recipe.epochs} in the recipe")
-        for key, value in content["OPTIMIZER"]["learning_rate"].items():
-            if key == "warmup_epochs":
-                notes.append(f"{value:g} epochs of warm-up, and {recipe.warmup_epochs:g} in the recipe")
-            elif key in recipe.rate_steps:
-                notes.append(f"{key} {value}, and {list(recipe.rate_steps[key])} in the recipe")
-    if update_size != recipe.update_size and recipe.update_size != recipe.batch_size:
-        content["GRADIENT_ACCUMULATION"] = {"global_batch_size": update_size}
-        notes.append(f"updates of {update_size} clips, and of {recipe.update_size} in the recipe")
-    base = recipe.base_batch_size or recipe.update_size
-    if recipe.base_batch_size is None and update_size != base:
-        content.setdefault("OPTIMIZER", {})["base_batch_size"] = base
-    if update_size != base:
-        notes.append(
-            f"the recipe's learning rate is for updates of {base} clips and follows their number: in one "
-            f"process, updates of {update_size} take {update_size / base:g} times it"
-        )
-    mirrored = [name for name in source.classes if _MIRRORED.search(name)]
-    if mirrored and any("RandomFlip" in step for step in recipe.transforms):
-        steps = [step for step in recipe.transforms if "RandomFlip" not in step]
-        content["PIPELINE"] = {"train": {"transform": steps}}
-        remarks.append(
-            f"clips are not mirrored in training, since a class is called {printable(mirrored[0])}"
-        )
-    text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True, default_flow_style=None, width=1000)
-    about = f"{num_train} videos of {len(source.classes)} classes to train on"
-    lines = [
-        f"# Written by `paddlevideo-fast init`: {about}.",
-        f"# Every key of {recipe.name} may be set here, too; docs/en/config_reference.md has them all.",
-        *(f"# Changed: {note}." for note in notes),
-        text,
-    ]
-    return "\n".join(lines)
-
-
-def _rate(recipe: _Recipe, epochs: int) -> Dict[str, Any]:
-    """What changes in the recipe's learning rate for another number of epochs."""
-    share = epochs / recipe.epochs
-    changed: Dict[str, Any] = {recipe.rate_end[0]: epochs} if recipe.rate_end else {}
-    if recipe.warmup_epochs:
-        changed["warmup_epochs"] = round(recipe.warmup_epochs * share, 2)
-    for key, steps in recipe.rate_steps.items():
-        changed[key] = []
-        for step in steps:
-            least = changed[key][-1] + 1 if changed[key] else 0 if step == 0 else 1
-            changed[key].append(max(round(step * share), least))
-    return changed
-
-
 def _draw(path: Path, source: Source, clips: Sequence[Found], counts: Mapping[str, Counter]) -> None:
     with quiet_import():
         from paddlevideo_fast.report.drawings import data_set_picture
@@ -438,10 +279,10 @@ def _tell(
         print(f"note: {remark}")
 
 
-def _tell_next(config: Path, recipe: _Recipe, num_train: int) -> None:
+def _tell_next(config: Path, recipe: Recipe, num_train: int) -> None:
     named = shlex.quote(str(config))
     tuned = f"{recipe.name.partition('_')[0]}_ucf101_videos"
-    if not recipe.pretrained and num_train < _CLIPS_OF_TRAINING and built_in(tuned):
+    if not recipe.pretrained and num_train < CLIPS_OF_TRAINING and built_in(tuned):
         print(
             f"first: {recipe.name} starts from random weights, and {num_train} videos are few for that; "
             f"--recipe {tuned} fine-tunes weights of Kinetics-400"

@@ -1,0 +1,209 @@
+"""The config that `init` writes: it inherits a built-in recipe, and changes what the data need."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+import yaml
+
+from paddlevideo_fast.cli.command import quiet_import
+from paddlevideo_fast.config.load import load_config
+from paddlevideo_fast.names import printable
+from paddlevideo_fast.preparation.new_set import Source
+from paddlevideo_fast.preparation.run import ToolError
+
+CLIPS_OF_TRAINING = 6000  # of a first training on a CPU, over all its epochs
+_EPOCHS = range(5, 61)
+_MIN_UPDATES = 3  # of an epoch; fewer say little
+_RATE_ENDS = ("max_epoch", "T_max")  # of the curves
+_RATE_STEPS = ("steps", "boundaries", "milestones")
+_MIRRORED = re.compile(r"(?<![a-z])(left|right)(?![a-z])|左|右", re.IGNORECASE)
+
+
+class Recipe(NamedTuple):
+    """What a new config takes from the built-in config that it inherits.
+
+    Attributes:
+        name: of the built-in config.
+        batch_size: of training.
+        clips_per_video: of training; batches hold a multiple of it.
+        frames_of_clip: frames of a video that a clip spans.
+        rate_end: key and epoch of the learning rate's end, if the config says so.
+        rate_steps: keys of the learning rate that list epochs, with the lists.
+        epochs: of its training.
+        pretrained: file of weights that it starts from; None: from nothing.
+        transforms: of PIPELINE.train.
+        update_size: clips of an update; more than a batch where gradients are accumulated.
+        base_batch_size: clips of an update that the learning rate is for; None: `update_size`.
+        warmup_epochs: of the learning rate.
+    """
+
+    name: str
+    batch_size: int
+    clips_per_video: int
+    frames_of_clip: int
+    rate_end: Optional[Tuple[str, int]]
+    rate_steps: Mapping[str, Sequence[float]]
+    epochs: int
+    pretrained: Optional[str]
+    transforms: List[Any]
+    update_size: int
+    base_batch_size: Optional[int]
+    warmup_epochs: float
+
+
+def recipe_of(name: str) -> Recipe:
+    """The recipe of a built-in config.
+
+    Raises:
+        ToolError: the config reads frames, or has no number of classes to set.
+        ConfigError: there is no such config.
+    """
+    with quiet_import():  # the check of a config imports Paddle
+        config = load_config(name)
+    sampling: Mapping[str, Any] = config["PIPELINE"]["train"].get("sample") or {}
+    decoding: Mapping[str, Any] = config["PIPELINE"]["train"].get("decode_sampler") or {}
+    if config["DATASET"]["train"]["format"] not in ("VideoDataset", "SFVideoDataset"):
+        raise ToolError(f"--recipe {name}: reads frames; take a config for videos, such as tsm_small")
+    if "num_classes" not in config["MODEL"].get("head", {}):
+        raise ToolError(f"--recipe {name}: has no MODEL.head.num_classes to set; take another one")
+    if decoding:
+        frames = decoding["num_frames"] * decoding["sampling_rate"]
+    else:
+        frames = sampling.get("num_seg", 1) * sampling.get("seg_len", 1)
+    rate = config["OPTIMIZER"]["learning_rate"]
+    rate = rate if isinstance(rate, Mapping) else {}
+    accumulation = config.get("GRADIENT_ACCUMULATION") or {}
+    return Recipe(
+        name,
+        config["DATASET"]["batch_size"],
+        config["DATASET"]["train"].get("clips_per_video", 1),
+        frames,
+        next(((key, rate[key]) for key in _RATE_ENDS if key in rate), None),
+        {key: rate[key] for key in _RATE_STEPS if key in rate},
+        config["epochs"],
+        config["MODEL"]["backbone"].get("pretrained"),
+        config["PIPELINE"]["train"]["transform"],
+        accumulation.get("global_batch_size") or config["DATASET"]["batch_size"],
+        config["OPTIMIZER"].get("base_batch_size"),
+        rate.get("warmup_epochs", 0),
+    )
+
+
+def config_text(
+    recipe: Recipe, source: Source, output: Path, counts: Mapping[str, Counter], ending: str
+) -> Tuple[str, List[str]]:
+    """The text of the config of a new data set, and remarks for whoever made it.
+
+    Args:
+        recipe: what the config inherits.
+        source: the data.
+        output: folder of the lists and of the class names.
+        counts: the videos of each class, for "train" and "valid".
+        ending: of the lists' names.
+    """
+    num_train, num_valid = (sum(counts[side].values()) for side in ("train", "valid"))
+    dataset = _dataset(source, output, ending, has_valid=num_valid > 0)
+    content: Dict[str, Any] = {
+        "_BASE_": recipe.name,
+        "MODEL": {"head": {"num_classes": len(source.classes)}},
+        "DATASET": dataset,
+        "model_name": re.sub(r"\W+", "_", output.resolve().name) or "my_set",
+        "validate": bool(num_valid),
+    }
+    remarks: List[str] = []
+    update_size = _update_size(recipe, num_train)
+    if update_size < recipe.batch_size:
+        dataset["batch_size"] = update_size
+        remarks.append(f"batches of {update_size} clips, since there are only {num_train} for training")
+    notes = [*_set_epochs(content, recipe, num_train), *_set_updates(content, recipe, update_size)]
+    mirrored = [name for name in source.classes if _MIRRORED.search(name)]
+    if mirrored and any("RandomFlip" in step for step in recipe.transforms):
+        steps = [step for step in recipe.transforms if "RandomFlip" not in step]
+        content["PIPELINE"] = {"train": {"transform": steps}}
+        remarks.append(
+            f"clips are not mirrored in training, since a class is called {printable(mirrored[0])}"
+        )
+    text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True, default_flow_style=None, width=1000)
+    about = f"{num_train} videos of {len(source.classes)} classes to train on"
+    lines = [
+        f"# Written by `paddlevideo-fast init`: {about}.",
+        f"# Every key of {recipe.name} may be set here, too; docs/en/config_reference.md has them all.",
+        *(f"# Changed: {note}." for note in notes),
+        text,
+    ]
+    return "\n".join(lines), remarks
+
+
+def _dataset(source: Source, output: Path, ending: str, has_valid: bool) -> Dict[str, Any]:
+    """The section DATASET; without videos for validation the training's stand for them."""
+    clips = {"data_prefix": str(source.root.absolute()), "suffix": ""}
+    lists = {side: str((output / f"{side}{ending}").absolute()) for side in ("train", "valid")}
+    held_out = lists["valid" if has_valid else "train"]
+    return {
+        "num_workers": "auto",
+        "class_names": str((output / "classes.txt").absolute()),
+        "train": {**clips, "file_path": lists["train"]},
+        "valid": {**clips, "file_path": held_out},
+        "test": {**clips, "file_path": held_out},
+    }
+
+
+def _update_size(recipe: Recipe, num_train: int) -> int:
+    """Clips of an update: the recipe's, halved until an epoch has some updates."""
+    size = recipe.update_size
+    while size > 1 and _MIN_UPDATES * size > num_train:
+        size //= 2
+    return max(size // recipe.clips_per_video, 1) * recipe.clips_per_video
+
+
+def _set_epochs(content: Dict[str, Any], recipe: Recipe, num_train: int) -> List[str]:
+    """Sets epochs and learning rate for the number of videos; returns what changed."""
+    ends_with_epochs = recipe.rate_end is not None and recipe.rate_end[1] == recipe.epochs
+    if not ends_with_epochs and (recipe.rate_end is not None or not recipe.rate_steps):
+        return []
+    epochs = min(max(round(CLIPS_OF_TRAINING / max(num_train, 1)), _EPOCHS[0]), _EPOCHS[-1])
+    rate = _rate(recipe, epochs)
+    content["epochs"] = epochs
+    content["OPTIMIZER"] = {"learning_rate": rate}
+    notes = [f"{epochs} epochs, and {recipe.epochs} in the recipe"]
+    for key, value in rate.items():
+        if key == "warmup_epochs":
+            notes.append(f"{value:g} epochs of warm-up, and {recipe.warmup_epochs:g} in the recipe")
+        elif key in recipe.rate_steps:
+            notes.append(f"{key} {value}, and {list(recipe.rate_steps[key])} in the recipe")
+    return notes
+
+
+def _rate(recipe: Recipe, epochs: int) -> Dict[str, Any]:
+    """What changes in the recipe's learning rate for another number of epochs."""
+    share = epochs / recipe.epochs
+    changed: Dict[str, Any] = {recipe.rate_end[0]: epochs} if recipe.rate_end else {}
+    if recipe.warmup_epochs:
+        changed["warmup_epochs"] = round(recipe.warmup_epochs * share, 2)
+    for key, steps in recipe.rate_steps.items():
+        changed[key] = []
+        for step in steps:
+            least = changed[key][-1] + 1 if changed[key] else 0 if step == 0 else 1
+            changed[key].append(max(round(step * share), least))
+    return changed
+
+
+def _set_updates(content: Dict[str, Any], recipe: Recipe, update_size: int) -> List[str]:
+    """Sets accumulation and the base of the learning rate for updates of this size; returns what changed."""
+    notes: List[str] = []
+    if update_size != recipe.update_size and recipe.update_size != recipe.batch_size:
+        content["GRADIENT_ACCUMULATION"] = {"global_batch_size": update_size}
+        notes.append(f"updates of {update_size} clips, and of {recipe.update_size} in the recipe")
+    base = recipe.base_batch_size or recipe.update_size
+    if update_size != base:
+        if recipe.base_batch_size is None:
+            content.setdefault("OPTIMIZER", {})["base_batch_size"] = base
+        notes.append(
+            f"the recipe's learning rate is for updates of {base} clips and follows their number: in one "
+            f"process, updates of {update_size} take {update_size / base:g} times it"
+        )
+    return notes
