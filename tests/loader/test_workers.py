@@ -592,8 +592,6 @@ def start(script):
     return subprocess.Popen(
         [sys.executable, "-W", "ignore", "-c", FAST + script],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-        # a shell's background job ignores Ctrl-C, and so would its children
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
 
 
