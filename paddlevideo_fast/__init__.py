@@ -4,8 +4,10 @@
 # zlib was loaded before Paddle.
 import zlib  # noqa: F401
 
-from paddlevideo_fast.machine import take_mkl_path
+from paddlevideo_fast.machine import keep_freed_memory, take_mkl_path
 
-take_mkl_path()  # before anything computes with Paddle, in every process
+# before anything computes with Paddle, in every process
+take_mkl_path()
+keep_freed_memory()
 
 __version__ = "0.1.0"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import hashlib
 import importlib.util
 import os
@@ -63,6 +64,27 @@ def take_mkl_path(cpu_info: Path = Path("/proc/cpuinfo")) -> None:
         if needed <= flags and _mkl_works(path, processor.get("model name", ""), libraries):
             os.environ[MKL_PATH] = path
             return
+
+
+_MALLOC_VARIABLES = ("MALLOC_MMAP_MAX_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_")
+_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # of mallopt(3)
+_NEVER = 2**31 - 1
+
+
+def keep_freed_memory() -> None:
+    """Lets the C library keep the memory that is freed, where a tensor is given back and made anew.
+
+    Paddle's CPU build takes the memory of each tensor from `malloc`. The GNU library gives tensors of more
+    than some MB back to the kernel when they are freed, and the kernel clears each page of the next one: an
+    addition of two tensors of 20 MB spends five sixths of its time so. The variables of `mallopt(3)`, such as
+    `MALLOC_TRIM_THRESHOLD_`, go before this. Other libraries and systems are left alone.
+    """
+    if any(name in os.environ for name in _MALLOC_VARIABLES) or not sys.platform.startswith("linux"):
+        return
+    with contextlib.suppress(AttributeError, OSError):  # another C library
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(_M_MMAP_MAX, 0)
+        mallopt(_M_TRIM_THRESHOLD, _NEVER)
 
 
 def _first_processor(cpu_info: Path) -> dict[str, str]:

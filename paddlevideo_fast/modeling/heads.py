@@ -11,6 +11,7 @@ from paddle import nn
 
 from paddlevideo_fast.config.types import Activation, NonNegative, Share, Size
 from paddlevideo_fast.errors import ConfigError
+from paddlevideo_fast.modeling.layers import LayerNorm
 from paddlevideo_fast.modeling.losses import BinaryCrossEntropyLoss, CrossEntropyLoss, loss_of_each
 from paddlevideo_fast.modeling.preprocess import MixedLabels
 from paddlevideo_fast.registry import HEADS, LOSSES, Registry
@@ -283,7 +284,7 @@ class VideoMAEHead(TokenHead):
 
     def __init__(self, norm_eps: NonNegative = 1e-6, **shared: Any) -> None:
         super().__init__(**shared)
-        self.fc_norm = nn.LayerNorm(self.in_channels, epsilon=norm_eps)
+        self.fc_norm = LayerNorm(self.in_channels, epsilon=norm_eps)
 
     def pool(self, features: paddle.Tensor) -> paddle.Tensor:
         """Tokens [N, L, in_channels] to their mean [N, in_channels]."""

@@ -12,7 +12,7 @@ from paddle import nn
 from paddlevideo_fast.config.types import NonNegative, Share, Size
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.modeling.backbones.videomae import FixedPositions
-from paddlevideo_fast.modeling.layers import EncoderBlock, linear
+from paddlevideo_fast.modeling.layers import EncoderBlock, LayerNorm, linear
 from paddlevideo_fast.modeling.recognizers import RecognizerTransformer, start_by_xavier
 from paddlevideo_fast.registry import HEADS, RECOGNIZERS
 from paddlevideo_fast.transfer import upload
@@ -71,7 +71,7 @@ class VideoMAEDecoder(nn.Layer):
         self.tubelet = (tubelet_size, patch_size)
         self.normalize_targets = normalize_targets
         self.positions = FixedPositions(embed_dim)
-        self.encoder_norm = nn.LayerNorm(in_channels, epsilon=_EPSILON)
+        self.encoder_norm = LayerNorm(in_channels, epsilon=_EPSILON)
         self.encoder_to_decoder = linear(in_channels, embed_dim, bias=False)
         self.mask_token = self.create_parameter(
             [1, 1, embed_dim], default_initializer=nn.initializer.TruncatedNormal(std=0.02)
@@ -82,7 +82,7 @@ class VideoMAEDecoder(nn.Layer):
                 for _ in range(depth)
             ]
         )
-        self.norm = nn.LayerNorm(embed_dim, epsilon=_EPSILON)
+        self.norm = LayerNorm(embed_dim, epsilon=_EPSILON)
         self.head = linear(embed_dim, 3 * tubelet_size * patch_size**2)
 
     def forward(self, tokens: paddle.Tensor, visible: paddle.Tensor, hidden: paddle.Tensor) -> paddle.Tensor:

@@ -23,17 +23,17 @@ def attended(query, key, value, bias, scale):
 
 
 @pytest.mark.parametrize("scale", [None, 0.7])
-@pytest.mark.parametrize("has_bias", [False, True])
-def test_attention_is_a_weighted_mean(scale, has_bias):
+@pytest.mark.parametrize("added", [(), ("bias",), ("bias", "mask")])
+def test_attention_is_a_weighted_mean(scale, added):
     rng = np.random.default_rng(0)
-    query, key, value = (
-        rng.standard_normal((2, 3, n, d)).astype("float32") for n, d in ((5, 4), (7, 4), (7, 6))
+    query, key, value, bias, mask = (
+        rng.standard_normal(shape).astype("float32")
+        for shape in ((4, 3, 5, 4), (4, 3, 7, 4), (4, 3, 7, 6), (3, 5, 7), (2, 5, 7))
     )
-    bias = rng.standard_normal((2, 3, 5, 7)).astype("float32") * has_bias
-    expected = attended(query, key, value, bias, scale or 0.5)
-    found = attend(
-        *map(paddle.to_tensor, (query, key, value)), paddle.to_tensor(bias) if has_bias else None, scale=scale
-    )
+    bias, mask = bias * ("bias" in added), mask * ("mask" in added)
+    expected = attended(query, key, value, np.tile(bias + mask[:, None], (2, 1, 1, 1)), scale or 0.5)
+    given = {name: paddle.to_tensor({"bias": bias, "mask": mask}[name]) for name in added}
+    found = attend(*map(paddle.to_tensor, (query, key, value)), scale=scale, **given)
     np.testing.assert_allclose(found.numpy(), expected, rtol=1e-5, atol=1e-6)
 
 

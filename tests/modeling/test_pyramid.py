@@ -12,7 +12,7 @@ from paddle import nn
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.modeling import build_model, load_weights
 from paddlevideo_fast.modeling.freezing import frozen_parameters
-from paddlevideo_fast.modeling.layers import windows
+from paddlevideo_fast.modeling.layers import cpu, windows
 from paddlevideo_fast.modeling.recompute import recompute_stages
 
 SWIN = {
@@ -193,17 +193,38 @@ def test_wrong_arguments_of_pyramids(make, change, message):
         make(**change)
 
 
+def gradients_of(make, again=False):
+    paddle.seed(3)
+    model = make(drop_path_rate=0.5, drop_rate=0.1)
+    if again:
+        recompute_stages(model)
+    loss = model.loss(model(clips(2, 3, 4, 32, 32)), paddle.to_tensor([0, 2]))
+    loss.backward()
+    return float(loss), {name: value.grad for name, value in model.named_parameters()}
+
+
+@pytest.mark.parametrize("fewest_scores", [1, 10**9])
 @pytest.mark.parametrize("make", [swin, mvit])
-def test_blocks_that_run_twice_give_the_same_gradients(make):
-    gradients = []
-    for again in (False, True):
-        paddle.seed(3)
-        model = make(drop_path_rate=0.5, drop_rate=0.1)
-        if again:
-            recompute_stages(model)
-        model.loss(model(clips(2, 3, 4, 32, 32)), paddle.to_tensor([0, 2])).backward()
-        gradients.append({name: value.grad for name, value in model.named_parameters()})
-    once, twice = gradients
+def test_blocks_that_run_twice_give_the_same_gradients(make, fewest_scores, monkeypatch):
+    monkeypatch.setattr(cpu, "MIN_SCORES", fewest_scores)
+    (_, once), (_, twice) = gradients_of(make), gradients_of(make, again=True)
     for name, gradient in once.items():
         assert (gradient is None) == (twice[name] is None)
         assert gradient is None or (gradient == twice[name]).all()
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("make", [swin, mvit])
+def test_operators_of_the_cpu_give_the_gradients_of_paddles(make, monkeypatch):
+    """Swin shifts and masks its windows here."""
+    monkeypatch.setattr(cpu, "MIN_SCORES", 1)
+    monkeypatch.setattr(cpu, "_MIN_PIXELS", 1)
+    loss, ours = gradients_of(make)
+    monkeypatch.setattr(cpu, "is_on_cpu", lambda x: False)
+    expected, plain = gradients_of(make)
+    assert loss == pytest.approx(expected, rel=1e-5)
+    for name, gradient in ours.items():
+        if gradient is not None:
+            np.testing.assert_allclose(
+                gradient.numpy(), plain[name].numpy(), rtol=1e-3, atol=1e-6, err_msg=name
+            )

@@ -13,7 +13,7 @@ import paddle.nn.functional as F
 from paddle import nn
 
 from paddlevideo_fast.errors import ConfigError
-from paddlevideo_fast.modeling.layers import SubBatchNorm3D
+from paddlevideo_fast.modeling.layers import Conv3D, SubBatchNorm3D
 
 Kernel = Tuple[int, int, int]
 
@@ -23,7 +23,7 @@ def conv3d(
 ) -> nn.Conv3D:
     """A 3D convolution without bias whose padding keeps the size; first weights as in He et al."""
     std = math.sqrt(2 / (out_channels * math.prod(kernel)))
-    return nn.Conv3D(
+    return Conv3D(
         in_channels,
         out_channels,
         kernel,

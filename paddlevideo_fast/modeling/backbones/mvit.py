@@ -16,7 +16,16 @@ from paddle import nn
 from paddlevideo_fast.config.types import NonNegative, Share, Size
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.log import get_logger
-from paddlevideo_fast.modeling.layers import DropPath, Mlp, attend, drop_path_rates, linear, resized
+from paddlevideo_fast.modeling.layers import (
+    Conv3D,
+    DropPath,
+    LayerNorm,
+    Mlp,
+    attend,
+    drop_path_rates,
+    linear,
+    resized,
+)
 from paddlevideo_fast.modeling.layers.windows import Box, box, constant
 from paddlevideo_fast.registry import BACKBONES
 
@@ -24,7 +33,7 @@ logger = get_logger(__name__)
 
 _PATCH = (2, 4, 4)  # strides of the patches
 _AXES = ("t", "h", "w")
-_norm = functools.partial(nn.LayerNorm, epsilon=1e-6)
+_norm = functools.partial(LayerNorm, epsilon=1e-6)
 
 
 class PatchEmbed(nn.Layer):
@@ -33,7 +42,7 @@ class PatchEmbed(nn.Layer):
     def __init__(self, channels: int, kernel: Box) -> None:
         super().__init__()
         padding = [side // 2 for side in kernel]
-        self.proj = nn.Conv3D(3, channels, kernel, stride=_PATCH, padding=padding)
+        self.proj = Conv3D(3, channels, kernel, stride=_PATCH, padding=padding)
 
     def forward(self, clips: paddle.Tensor) -> paddle.Tensor:
         return self.proj(clips).transpose([0, 2, 3, 4, 1])

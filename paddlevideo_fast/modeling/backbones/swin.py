@@ -16,7 +16,15 @@ from paddle import nn
 from paddlevideo_fast.config.types import NonNegative, Share, Size
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.modeling.freezing import set_frozen
-from paddlevideo_fast.modeling.layers import DropPath, Mlp, SelfAttention, drop_path_rates, linear, resized
+from paddlevideo_fast.modeling.layers import (
+    DropPath,
+    LayerNorm,
+    Mlp,
+    SelfAttention,
+    drop_path_rates,
+    linear,
+    resized,
+)
 from paddlevideo_fast.modeling.layers.windows import Box, Windows, relative_positions
 from paddlevideo_fast.registry import BACKBONES
 
@@ -33,7 +41,7 @@ class PatchEmbed3D(nn.Layer):
         super().__init__()
         self._patch = patch
         self.proj = nn.Conv3D(in_channels, channels, patch, stride=patch)
-        self.norm = nn.LayerNorm(channels) if norm else None
+        self.norm = LayerNorm(channels) if norm else None
 
     def forward(self, clips: paddle.Tensor) -> paddle.Tensor:
         missing = [-side % part for side, part in zip(clips.shape[2:], self._patch)]
@@ -55,16 +63,11 @@ class WindowAttention(SelfAttention):
             default_initializer=nn.initializer.TruncatedNormal(std=0.02),
         )
 
-    def bias(self, windows: Windows, shifted: bool) -> paddle.Tensor:
-        """The biases of all pairs of tokens, [heads, tokens, tokens].
-
-        Of shifted windows they are masked, [windows, heads, tokens, tokens].
-        """
-        num_tokens = windows.num_tokens
+    def bias(self, num_tokens: int) -> paddle.Tensor:
+        """The biases of all pairs of tokens of a window, [heads, tokens, tokens]."""
         rows = relative_positions(self._window, num_tokens)
         bias = paddle.index_select(self.relative_position_bias_table, rows)
-        bias = bias.reshape([num_tokens, num_tokens, self.num_heads]).transpose([2, 0, 1])
-        return bias + windows.mask().unsqueeze(1) if shifted and any(windows.shift) else bias
+        return bias.reshape([num_tokens, num_tokens, self.num_heads]).transpose([2, 0, 1])
 
 
 class SwinBlock(nn.Layer):
@@ -81,16 +84,17 @@ class SwinBlock(nn.Layer):
     ) -> None:
         super().__init__()
         self._shifted = shifted
-        self.norm1 = nn.LayerNorm(channels)
+        self.norm1 = LayerNorm(channels)
         self.attn = attention
         self.drop_path = DropPath(drop_path)
-        self.norm2 = nn.LayerNorm(channels)
+        self.norm2 = LayerNorm(channels)
         self.mlp = Mlp(channels, hidden, dropout=dropout)
 
     def forward(self, tokens: paddle.Tensor, windows: Windows) -> paddle.Tensor:
         """Tokens [N, T, H, W, C] to the same shape."""
         inside = windows.split(self.norm1(tokens), self._shifted)
-        inside = windows.join(self.attn(inside, self.attn.bias(windows, self._shifted)), self._shifted)
+        mask = windows.mask() if self._shifted and any(windows.shift) else None
+        inside = windows.join(self.attn(inside, self.attn.bias(windows.num_tokens), mask), self._shifted)
         tokens = tokens + self.drop_path(inside)
         return tokens + self.drop_path(self.mlp(self.norm2(tokens)))
 
@@ -101,7 +105,7 @@ class PatchMerging(nn.Layer):
     def __init__(self, channels: int) -> None:
         super().__init__()
         self.reduction = linear(4 * channels, 2 * channels, bias=False)
-        self.norm = nn.LayerNorm(4 * channels)
+        self.norm = LayerNorm(4 * channels)
 
     def forward(self, tokens: paddle.Tensor) -> paddle.Tensor:
         height, width = tokens.shape[2:4]
@@ -220,7 +224,7 @@ class SwinTransformer3D(nn.Layer):
             stages.append(SwinStage(blocks, self._window, None if is_last else PatchMerging(channels)))
         self.layers = nn.LayerList(stages)
         self.out_channels = embed_dim * 2 ** (len(depths) - 1)
-        self.norm = nn.LayerNorm(self.out_channels)
+        self.norm = LayerNorm(self.out_channels)
         self.stage_layers = _stage_layers(depths)
         if frozen_stages >= 0:
             starts = ("patch_embed.", *(f"layers.{stage}." for stage in range(frozen_stages)))

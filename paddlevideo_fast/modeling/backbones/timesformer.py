@@ -16,6 +16,7 @@ from paddlevideo_fast.config.types import NonNegative, Share, Size
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.modeling.layers import (
     EncoderBlock,
+    LayerNorm,
     SelfAttention,
     drop_path_rates,
     linear,
@@ -53,7 +54,7 @@ class DividedBlock(EncoderBlock):
     ) -> None:
         super().__init__(channels, num_heads, epsilon=epsilon, dropout=dropout, **shared)
         attention = {name: shared[name] for name in ("qkv_bias", "scale", "attention_dropout")}
-        self.temporal_norm1 = nn.LayerNorm(channels, epsilon=epsilon)
+        self.temporal_norm1 = LayerNorm(channels, epsilon=epsilon)
         self.temporal_attn = SelfAttention(channels, num_heads, dropout=dropout, **attention)
         self.temporal_fc = linear(channels, channels)
         self.temporal_fc.weight.set_value(paddle.zeros([channels, channels]))
@@ -197,7 +198,7 @@ class FrameTransformer(nn.Layer):
                 for rate in drop_path_rates(drop_path_rate, depth)
             ]
         )
-        self.norm = nn.LayerNorm(embed_dim, epsilon=epsilon)
+        self.norm = LayerNorm(embed_dim, epsilon=epsilon)
         self.stage_layers: Dict[str, List[str]] = {
             "stem": ["patch_embed", "cls_token", "pos_embed"],
             **{f"block{number + 1}": [f"blocks.{number}"] for number in range(depth)},

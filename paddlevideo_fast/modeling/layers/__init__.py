@@ -31,6 +31,7 @@ from paddlevideo_fast.modeling.layers.conv_bn import (
     SqueezeExcitation3D,
     make_divisible,
 )
+from paddlevideo_fast.modeling.layers.cpu import Conv3D, LayerNorm, Linear, gelu
 from paddlevideo_fast.modeling.layers.operators import (
     activation,
     inference_operators,
@@ -41,10 +42,13 @@ from paddlevideo_fast.modeling.layers.positions import resized, sin_cos
 
 __all__ = [
     "BATCH_NORMS",
+    "Conv3D",
     "ConvBN",
     "ConvBNPlain",
     "DropPath",
     "EncoderBlock",
+    "LayerNorm",
+    "Linear",
     "Mlp",
     "SelfAttention",
     "SqueezeExcitation",
@@ -55,6 +59,7 @@ __all__ = [
     "aggregate_splits",
     "attend",
     "drop_path_rates",
+    "gelu",
     "inference_operators",
     "kept_statistics",
     "linear",

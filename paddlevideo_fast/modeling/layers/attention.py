@@ -10,6 +10,7 @@ import paddle.nn.functional as F
 from paddle import nn
 
 from paddlevideo_fast.errors import ConfigError
+from paddlevideo_fast.modeling.layers import cpu
 
 # Each is called with the multiply-adds of a product of two computed tensors, which no layer's weight shows.
 product_watchers: List[Callable[[int], None]] = []
@@ -28,20 +29,23 @@ def attend(
     bias: Optional[paddle.Tensor] = None,
     dropout: float = 0.0,
     scale: Optional[float] = None,
+    mask: Optional[paddle.Tensor] = None,
 ) -> paddle.Tensor:
-    """Attention, softmax(scale · query · keyᵀ + bias) · value.
+    """Attention, softmax(scale · query · keyᵀ + bias + mask) · value.
 
     On a device without a bias this is Paddle's fused operator, which is flash attention where the device has
-    it. Elsewhere, in an exported program, and with a bias, whose gradient the fused operator does not give,
-    it is two matrix products with the softmax between them in float32.
+    it. On a CPU it goes over blocks of scores, where no weights are dropped. Elsewhere, in an exported
+    program, and with a bias, whose gradient the fused operator does not give, it is two matrix products with
+    the softmax between them in float32.
 
     Args:
         query: [N, heads, L, D].
         key: [N, heads, M, D].
         value: [N, heads, M, D].
-        bias: is added to the scores; [heads, L, M], or [G, heads, L, M] for each G of the N in turn.
+        bias: is added to the scores, [heads, L, M].
         dropout: share of the weights that are dropped; 0 outside training.
         scale: of the scores; None: 1 / sqrt(D).
+        mask: is added too, with a bias; [G, L, M] for each G of the N in turn. It has no gradient.
 
     Returns:
         [N, heads, L, D].
@@ -54,8 +58,11 @@ def attend(
     if paddle.in_dynamic_mode() and bias is None and not query.place.is_cpu_place():
         return fused_attend(query, key, value, dropout, scale)
     scale = query.shape[-1] ** -0.5 if scale is None else scale
+    if cpu.is_on_cpu(query) and not dropout and query.shape[2] * key.shape[2] >= cpu.MIN_SCORES:
+        return cpu.attend(query, key, value, scale, bias, mask)
     scores = paddle.matmul(query * scale, key, transpose_y=True).astype("float32")
     if bias is not None:
+        bias = bias if mask is None else bias + mask.unsqueeze(1)
         biased = scores.reshape([-1, *bias.shape]) + bias.astype("float32")
         scores = biased.reshape([-1, *scores.shape[1:]])
     weights = F.softmax(scores)
@@ -124,8 +131,10 @@ class SelfAttention(nn.Layer):
         self.proj = linear(channels, channels)
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, x: paddle.Tensor, bias: Optional[paddle.Tensor] = None) -> paddle.Tensor:
-        """Tokens [N, L, channels] to the same shape; `bias` as of `attend`."""
+    def forward(
+        self, x: paddle.Tensor, bias: Optional[paddle.Tensor] = None, mask: Optional[paddle.Tensor] = None
+    ) -> paddle.Tensor:
+        """Tokens [N, L, channels] to the same shape; `bias` and `mask` as of `attend`."""
         length, channels = x.shape[1:]
         qkv = self.qkv(x)
         if not self.key_bias:
@@ -134,8 +143,9 @@ class SelfAttention(nn.Layer):
         qkv = qkv.reshape([-1, length, 3, self.num_heads, channels // self.num_heads])
         query, key, value = qkv.transpose([2, 0, 3, 1, 4]).unbind()
         dropout = self.attention_dropout if self.training else 0.0
-        attended = attend(query, key, value, bias, dropout, self.scale)
-        return self.dropout(self.proj(attended.transpose([0, 2, 1, 3]).reshape([-1, length, channels])))
+        attended = attend(query, key, value, bias, dropout, self.scale, mask)
+        joined = cpu.transpose(attended, [0, 2, 1, 3]).reshape([-1, length, channels])
+        return self.dropout(self.proj(joined))
 
 
 class Mlp(nn.Layer):
@@ -162,12 +172,12 @@ class Mlp(nn.Layer):
 
     def forward(self, x: paddle.Tensor) -> paddle.Tensor:
         """[..., channels] to the same, or to [..., out_channels]."""
-        return self.dropout(self.fc2(self.dropout(F.gelu(self.fc1(x)))))
+        return self.dropout(self.fc2(self.dropout(cpu.gelu(self.fc1(x)))))
 
 
 def linear(in_channels: int, out_channels: int, bias: bool = True, std: float = 0.02) -> nn.Linear:
     """A linear layer as transformers start it: truncated normal weights, a bias of zeros."""
-    return nn.Linear(
+    return cpu.Linear(
         in_channels,
         out_channels,
         weight_attr=paddle.ParamAttr(initializer=nn.initializer.TruncatedNormal(std=std)),
@@ -229,10 +239,10 @@ class EncoderBlock(nn.Layer):
         **attention: Any,
     ) -> None:
         super().__init__()
-        self.norm1 = nn.LayerNorm(channels, epsilon=epsilon)
+        self.norm1 = cpu.LayerNorm(channels, epsilon=epsilon)
         self.attn = SelfAttention(channels, num_heads, dropout=dropout, **attention)
         self.drop_path = DropPath(drop_path)
-        self.norm2 = nn.LayerNorm(channels, epsilon=epsilon)
+        self.norm2 = cpu.LayerNorm(channels, epsilon=epsilon)
         self.mlp = Mlp(channels, hidden_channels, dropout=dropout)
 
     def forward(self, x: paddle.Tensor) -> paddle.Tensor:

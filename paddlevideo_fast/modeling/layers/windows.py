@@ -12,6 +12,8 @@ import numpy as np
 import paddle
 import paddle.nn.functional as F
 
+from paddlevideo_fast.modeling.layers import cpu
+
 Box = Tuple[int, int, int]  # along T, H, W
 _APART = -100.0  # added to the scores of tokens that do not see each other
 
@@ -59,14 +61,14 @@ class Windows:
         (t, h, w), (_, num_h, num_w) = self.size, self._counts
         channels = tokens.shape[-1]
         # six axes at most: Paddle transposes more of them element by element on a CPU
-        boxes = tokens.reshape([-1, t, num_h, h, num_w, w * channels]).transpose([0, 2, 4, 1, 3, 5])
+        boxes = cpu.transpose(tokens.reshape([-1, t, num_h, h, num_w, w * channels]), [0, 2, 4, 1, 3, 5])
         return boxes.reshape([-1, self.num_tokens, channels])
 
     def join(self, windows: paddle.Tensor, shifted: bool) -> paddle.Tensor:
         """What `split` made back to tokens [N, T, H, W, C]."""
         (t, h, w), (_, num_h, num_w) = self.size, self._counts
         channels = windows.shape[-1]
-        boxes = windows.reshape([-1, num_h, num_w, t, h, w * channels]).transpose([0, 3, 1, 4, 2, 5])
+        boxes = cpu.transpose(windows.reshape([-1, num_h, num_w, t, h, w * channels]), [0, 3, 1, 4, 2, 5])
         tokens = boxes.reshape([-1, *self._padded, channels])
         if shifted and any(self.shift):
             tokens = paddle.roll(tokens, list(self.shift), [1, 2, 3])

@@ -1,0 +1,158 @@
+"""Operators of the CPU against Paddle's own: values and gradients."""
+
+import itertools
+
+import numpy as np
+import paddle
+import paddle.nn.functional as F
+import pytest
+from paddle import nn
+
+from paddlevideo_fast.modeling.layers import Conv3D, LayerNorm, Linear, attend, cpu, gelu
+
+pytestmark = [
+    pytest.mark.smoke,
+    pytest.mark.skipif(not paddle.get_device().startswith("cpu"), reason="operators of the CPU"),
+]
+
+
+def tensors(*shapes, wanted=None):
+    """Tensors of normal numbers; those that `wanted` does not number want no gradient."""
+    rng = np.random.default_rng(0)
+    made = [paddle.to_tensor(rng.standard_normal(shape).astype("float32")) for shape in shapes]
+    for number, one in enumerate(made):
+        one.stop_gradient = wanted is not None and number not in wanted
+    return made
+
+
+def values_and_gradients(function, inputs):
+    outputs = function(*inputs)
+    weights = paddle.to_tensor(np.random.default_rng(1).standard_normal(outputs.shape).astype("float32"))
+    wanting = [one for one in inputs if not one.stop_gradient]
+    return [outputs, *paddle.grad([(outputs * weights).sum()], wanting)]
+
+
+def assert_same(ours, plain, inputs):
+    """Paddle computes all gradients: its layer norm with a frozen weight forgets the weight in the others."""
+    wanted = [not one.stop_gradient for one in inputs]
+    found_ones = values_and_gradients(ours, inputs)
+    for one in inputs:
+        one.stop_gradient = False
+    value, *gradients = values_and_gradients(plain, inputs)
+    for found, expected in zip(found_ones, [value, *itertools.compress(gradients, wanted)]):
+        assert found.shape == expected.shape
+        assert float((found - expected).abs().max()) <= 1e-5 * float(expected.abs().max()) + 1e-7
+
+
+def test_gelu(monkeypatch):
+    monkeypatch.setattr(cpu, "_BLOCK", 100)
+    (x,) = tensors((3, 17, 29))
+    with paddle.no_grad():
+        x[0] *= 8
+        x[1, 0] = 0.0
+        x[1, 1] = -40.0
+    assert_same(gelu, F.gelu, [x])
+    assert_same(lambda x: gelu(x.transpose([2, 0, 1])), lambda x: F.gelu(x.transpose([2, 0, 1])), [x])
+
+
+@pytest.mark.parametrize("wanted", [(0, 1, 2), (1, 2), (0,), (2,)])
+def test_linear_and_layer_norm(wanted, monkeypatch):
+    monkeypatch.setattr(cpu, "_BLOCK", 100)
+    linear, norm = Linear(12, 7), LayerNorm(12, epsilon=1e-3)
+
+    def with_parameters(layer, function):
+        def call(x, weight, bias):
+            layer._parameters.update(weight=weight, bias=bias)
+            return function(x)
+
+        return call
+
+    inputs = tensors((3, 11, 12), (12, 7), (7,), wanted=wanted)
+    assert_same(with_parameters(linear, linear), F.linear, inputs)
+    inputs = tensors((3, 11, 12), (12,), (12,), wanted=wanted)
+    assert_same(with_parameters(norm, norm), lambda x, w, b: F.layer_norm(x, [12], w, b, 1e-3), inputs)
+
+
+@pytest.mark.parametrize("block", [2**19, 2**13, 1000])
+@pytest.mark.parametrize("wanted", [(0, 1, 2, 3), (0, 3), (1, 2)])
+@pytest.mark.parametrize("masked", [False, True])
+def test_attention(block, wanted, masked, monkeypatch):
+    """A masked key has no weight at all here; Paddle's softmax leaves it a denormal number."""
+    monkeypatch.setattr(cpu, "_BLOCK_OF_SCORES", block)
+    inputs = tensors((4, 6, 90, 8), (4, 6, 100, 8), (4, 6, 100, 5), (6, 90, 100), wanted=wanted)
+    mask = paddle.to_tensor(np.where(np.random.default_rng(2).random((2, 90, 100)) < 0.3, -100, 0), "float32")
+
+    def plain(query, key, value, bias):
+        biases = bias + paddle.tile(mask, [2, 1, 1]).unsqueeze(1) if masked else bias
+        return F.softmax(paddle.matmul(query * 0.3, key, transpose_y=True) + biases) @ value
+
+    calls = []
+    real = cpu.attend
+    monkeypatch.setattr(cpu, "attend", lambda *arguments: calls.append(1) or real(*arguments))
+    assert_same(lambda q, k, v, b: attend(q, k, v, b, 0.0, 0.3, mask if masked else None), plain, inputs)
+    assert calls == [1]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "stride", "padding"),
+    [
+        ((5, 7, 7), (1, 2, 2), (2, 3, 3)),
+        ((3, 3, 3), (1, 1, 1), 1),
+        ((3, 3, 3), (1, 1, 1), (0, 1, 1)),
+        ((1, 3, 3), (1, 2, 2), (0, 1, 1)),
+        ((7, 1, 3), (1, 1, 2), (3, 0, 1)),  # longer than the clip
+        ((2, 2, 2), (1, 1, 1), (1, 0, 0)),
+    ],
+)
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_convolutions_of_frames(kernel, stride, padding, has_bias, monkeypatch):
+    inputs = tensors((2, 3, 4, 15, 16), (6, 3, *kernel), (6,))[: 2 + has_bias]
+    layer = Conv3D(3, 6, kernel, stride, padding, bias_attr=None if has_bias else False)
+
+    def ours(x, *parameters):
+        layer._parameters.update(zip(("weight", "bias"), parameters))
+        return layer(x)
+
+    real, shapes = F.conv2d, []
+    monkeypatch.setattr(
+        cpu.F, "conv2d", lambda x, *rest, **more: shapes.append(x.shape) or real(x, *rest, **more)
+    )
+    assert_same(ours, lambda x, w, b=None: F.conv3d(x, w, b, stride, padding), inputs)
+    assert shapes == [[8, 3, 15, 16]]  # it took this way
+
+
+@pytest.mark.parametrize(
+    ("arguments", "shape"),
+    [
+        ((4, 4, 1), (1, 4, 2, 16, 16)),
+        ((4, 4, (3, 1, 1)), (1, 4, 3, 16, 16)),
+        ((4, 4, 3, (2, 1, 1)), (1, 4, 3, 16, 16)),
+        ((4, 4, 3, 1, "SAME"), (1, 4, 3, 16, 16)),
+        ((4, 4, 3, 1, 1, 1, 4), (1, 4, 3, 16, 16)),
+        ((4, 4, 3, 1, 1, 2), (1, 4, 5, 16, 16)),
+        ((4, 4, 3), (1, 4, 3, 7, 7)),
+    ],
+)
+def test_other_convolutions_stay_paddles(arguments, shape, monkeypatch):
+    ours, plain = Conv3D(*arguments), nn.Conv3D(*arguments)
+    plain.set_state_dict(ours.state_dict())
+    monkeypatch.delattr(cpu.F, "conv2d")
+    (x,) = tensors(shape)
+    assert bool((ours(x) == plain(x)).all())
+
+
+def test_other_types_stay_paddles():
+    x = paddle.randn([2, 3]).astype("float64")
+    assert not cpu.is_on_cpu(x)
+    assert bool((gelu(x) == F.gelu(x)).all())
+
+
+def test_arrays_are_the_memory_of_tensors():
+    x = paddle.arange(24, dtype="float32").reshape([2, 3, 4])
+    for order in itertools.permutations(range(3)):
+        np.testing.assert_array_equal(cpu.as_array(x.transpose(order)), x.numpy().transpose(order))
+        np.testing.assert_array_equal(cpu.transpose(x, order).numpy(), x.numpy().transpose(order))
+    part = cpu.as_array(x[1:, :2])
+    part[...] = -1
+    assert float(x.sum()) == 276 - (12 + 13 + 14 + 15 + 16 + 17 + 18 + 19) - 8
+    assert cpu.as_array(paddle.zeros([0, 3])).shape == (0, 3)
