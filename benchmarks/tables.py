@@ -107,6 +107,16 @@ _WORDS: Dict[str, str] = {
     "one process, {} clips a second": "单进程，每秒 {} 个片段",
     "two processes": "两个进程",
     "one thread, {} s a step": "单线程，每步 {} 秒",
+    "threads": "线程数",
+    "before": "之前",
+    "step: before": "训练步：之前",
+    "step: here": "训练步：现在",
+    "step: PyTorch": "训练步：PyTorch",
+    "prediction: before": "预测：之前",
+    "prediction: here": "预测：现在",
+    "prediction: PyTorch": "预测：PyTorch",
+    "MB: before, here, PyTorch": "MB：之前、现在、PyTorch",
+    "operator, forward and backward": "算子，前向 + 反向",
     "the default, {} threads": "默认设置，{} 个线程",
     "{} to {}": "{} 至 {}",
     "decoder": "解码库",
@@ -449,7 +459,7 @@ def _precision(word: Word) -> List[List[str]]:
 
 
 def _processes(word: Word) -> List[List[str]]:
-    scale, threads = load("scale"), load("threads")
+    scale, threads = load("scale"), load("cpu")["networks"]["tsm_r50_8f"]
     low, high = scale["speedup_spread"]
     return [
         [word("baseline"), word("against it"), word("ratio"), word("rounds")],
@@ -460,12 +470,62 @@ def _processes(word: Word) -> List[List[str]]:
             word("{} to {}", f"{low:.2f}×", f"{high:.2f}×"),
         ],
         [
-            word("one thread, {} s a step", f"{threads['one_sec']:.2f}"),
-            word("the default, {} threads", threads["default_threads"]),
-            f"{threads['speedup']:.2f}×",
+            word("one thread, {} s a step", f"{threads['1']['now']['step'][0]:.2f}"),
+            word("the default, {} threads", 2),
+            f"{threads['1']['now']['step'][0] / threads['2']['now']['step'][0]:.2f}×",
             "",
         ],
     ]
+
+
+_CPU_NETWORKS = {
+    "tsm_r50_8f": "TSM-R50, 8×224²",
+    "slowfast_r50_4x16": "SlowFast-R50 4×16, 32×224²",
+    "x3d_s": "X3D-S, 13×160²",
+    "video_swin_t": "Video Swin T, 32×224²",
+    "mvit_v2_s": "MViTv2-S, 16×224²",
+    "videomae_vit_s": "VideoMAE ViT-S, 16×224²",
+}
+
+
+def _cpu(word: Word) -> List[List[str]]:
+    rows = [
+        [
+            word("network"),
+            word("threads"),
+            *(
+                word(f"{what}: {side}")
+                for what in ("step", "prediction")
+                for side in ("before", "here", "PyTorch")
+            ),
+            word("MB: before, here, PyTorch"),
+        ]
+    ]
+    for network, by_threads in load("cpu")["networks"].items():
+        for threads, sides in by_threads.items():
+            before, now, torch = (sides[side] for side in ("before", "now", "torch"))
+            cells = []
+            for what in ("step", "predict"):
+                cells.append(f"{before[what][0]:.2f} s")
+                cells.append(f"{now[what][0]:.2f} s, {now[what][0] / torch[what][0]:.2f}×")
+                cells.append(f"{torch[what][0]:.2f} s")
+            memory = ", ".join(f"{each['peak_mb']:.0f}" for each in (before, now, torch))
+            rows.append([_CPU_NETWORKS[network], threads, *cells, memory])
+    return rows
+
+
+def _cpu_operators(word: Word) -> List[List[str]]:
+    rows = [[word("operator, forward and backward"), word("before"), word("here"), "PyTorch"]]
+    for name, sides in load("cpu")["operators"].items():
+        rows.append(
+            [
+                name,
+                f"{sides['before']:.1f} ms",
+                f"{sides['now']:.1f} ms, {sides['now'] / sides['torch']:.2f}×",
+                f"{sides['torch']:.1f} ms",
+            ]
+        )
+    return rows
 
 
 _READERS = {
@@ -856,6 +916,8 @@ TABLES: Mapping[str, Table] = {
     "shift": _shift,
     "masking": _masking,
     "precision": _precision,
+    "cpu": _cpu,
+    "cpu_operators": _cpu_operators,
     "processes": _processes,
     "paddlevideo": _paddlevideo,
     "decoders": _decoders,

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import List, NamedTuple, Optional
 
 MKL_PATH = "MKL_DEBUG_CPU_TYPE"
-_MKL_SWITCH = "PADDLEVIDEO_FAST_MKL"  # "off" leaves MKL alone
+MKL_SWITCH = "PADDLEVIDEO_FAST_MKL"  # "off" leaves MKL alone
 
 # Values of MKL_PATH, the fastest first, with the instructions that each needs, as the kernel names them.
 _MKL_PATHS = (
@@ -53,20 +53,31 @@ def take_mkl_path(cpu_info: Path = Path("/proc/cpuinfo")) -> None:
     Args:
         cpu_info: the kernel's description of the processors.
     """
-    if MKL_PATH in os.environ or os.environ.get(_MKL_SWITCH, "").lower() in ("off", "0"):
+    if MKL_PATH in os.environ or os.environ.get(MKL_SWITCH, "").lower() in ("off", "0"):
         return
+    path = best_mkl_path(cpu_info)
+    if path is not None:
+        os.environ[MKL_PATH] = path
+
+
+def best_mkl_path(cpu_info: Path = Path("/proc/cpuinfo")) -> Optional[str]:
+    """The value of `MKL_DEBUG_CPU_TYPE` for this processor; None where MKL does best without.
+
+    Args:
+        cpu_info: the kernel's description of the processors.
+    """
     processor = _first_processor(cpu_info)
     libraries = _libraries_of_paddle()
     if processor.get("vendor_id", "GenuineIntel") == "GenuineIntel" or libraries is None:
-        return
+        return None
     flags = set(processor.get("flags", "").split())
     for path, needed in _MKL_PATHS:
         if needed <= flags and _mkl_works(path, processor.get("model name", ""), libraries):
-            os.environ[MKL_PATH] = path
-            return
+            return path
+    return None
 
 
-_MALLOC_VARIABLES = ("MALLOC_MMAP_MAX_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_")
+MALLOC_VARIABLES = ("MALLOC_MMAP_MAX_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_")
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # of mallopt(3)
 _NEVER = 2**31 - 1
 
@@ -79,7 +90,7 @@ def keep_freed_memory() -> None:
     addition of two tensors of 20 MB spends five sixths of its time so. The variables of `mallopt(3)`, such as
     `MALLOC_TRIM_THRESHOLD_`, go before this. Other libraries and systems are left alone.
     """
-    if any(name in os.environ for name in _MALLOC_VARIABLES) or not sys.platform.startswith("linux"):
+    if any(name in os.environ for name in MALLOC_VARIABLES) or not sys.platform.startswith("linux"):
         return
     with contextlib.suppress(AttributeError, OSError):  # another C library
         mallopt = ctypes.CDLL(None).mallopt

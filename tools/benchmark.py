@@ -18,6 +18,7 @@ from paddlevideo_fast.process import prepare_process
 # Modules of benchmarks/ with `add_arguments(parser)` and `main(args)`. Each is imported when it is
 # asked for, so none needs what another one needs.
 BENCHMARKS = {
+    "cpu": "a training step, a prediction and operators on a CPU: here, in an earlier revision, in PyTorch",
     "dali": "training clips through NVIDIA DALI on a CPU, and through our own reader",
     "exactness": "wrong frames of our reader, decord and OpenCV on clips whose frames carry their number",
     "live": "a simulated camera: delay of predictions, memory, dropped frames",
@@ -45,7 +46,6 @@ BENCHMARKS = {
     "startup": "CPU time from the command of a training to its first step, by part",
     "spans": "wrong frames of 500 spans on each of 22 kinds of videos, as they are and stored in every form",
     "tables": "no measurement: writes the tables of the documentation from benchmarks/results",
-    "threads": "a training step on one CPU thread, and with the threads that a run has by default",
     "train": "training steps of a config, on its clips or on made-up batches",
     "trainer": "what the trainer costs over a bare Paddle loop",
     "variants": "a metric of real runs that differ in some settings, over several seeds",

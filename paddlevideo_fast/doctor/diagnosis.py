@@ -47,7 +47,7 @@ from paddlevideo_fast.errors import PaddleVideoFastError, VideoDecodeError
 from paddlevideo_fast.loader import ClipRequest
 from paddlevideo_fast.loader.dataset import ClipDataset, PackedFrameDataset, VideoDecoder
 from paddlevideo_fast.loader.request import together
-from paddlevideo_fast.machine import num_cores
+from paddlevideo_fast.machine import MALLOC_VARIABLES, MKL_PATH, MKL_SWITCH, best_mkl_path, num_cores
 from paddlevideo_fast.modeling.recognizers import Recognizer3D
 from paddlevideo_fast.storage import is_url
 
@@ -372,6 +372,7 @@ def _faster_training(run: Run, progress: Callable[[str], None]) -> Iterator[Reme
         yield Remedy(name, factor * run.cost.step_sec / changed.step_sec, "measured", how)
     if paddle.get_device() == "cpu":
         yield from _other_threads(run, progress)
+        yield from _other_variables(run, progress)
     if isinstance(run.parts.model, Recognizer3D) and not run.parts.spec.run.multigrid:
         yield from _multigrid(run, progress)
     yield Remedy(
@@ -419,3 +420,26 @@ def _other_threads(run: Run, progress: Callable[[str], None]) -> Iterator[Remedy
             continue
         # the work of a step is the same, whoever does it
         yield Remedy(name, cost.gain(train_sec=train_sec), "measured", how)
+
+
+def _other_variables(run: Run, progress: Callable[[str], None]) -> Iterator[Remedy]:
+    """The toolkit's own choices for MKL and for memory, where the environment has others."""
+    path = best_mkl_path()
+    trials: List[Tuple[str, Dict[str, Optional[str]], str]] = []
+    if path not in (None, os.environ.get(MKL_PATH)):
+        how = f"unset {MKL_PATH} and {MKL_SWITCH}; the toolkit then sets {MKL_PATH}={path}"
+        trials.append(("fast MKL", {MKL_PATH: path, MKL_SWITCH: None}, how))
+    given = [name for name in MALLOC_VARIABLES if name in os.environ]
+    if given:
+        how = f"unset {', '.join(given)}; the toolkit then keeps freed memory"
+        trials.append(("kept memory", dict.fromkeys(given), how))
+    for name, variables, how in trials:
+        progress(f"trying {name}")
+        try:
+            train_sec = step_sec_with(run.parts.spec.config, _num_threads(), _TRIAL_STEPS, variables)
+        except PaddleVideoFastError as error:
+            yield Remedy(name, None, f"unknown: {error}", how)
+            continue
+        share = train_sec / run.cost.train_sec
+        changed = {"train_sec": train_sec, "train_cpu_sec": run.cost.train_cpu_sec * share}
+        yield Remedy(name, run.cost.gain(**changed), "measured", how)

@@ -12,7 +12,8 @@ import time
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
+from types import MappingProxyType
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence
 
 import numpy as np
 import paddle
@@ -256,24 +257,29 @@ def training_rate(cfg: Config, synthetic: bool = False, steps: int = 30, warmup:
     }
 
 
-def step_sec_with(cfg: Config, num_threads: int, steps: int) -> float:
+def step_sec_with(
+    cfg: Config, num_threads: int, steps: int, variables: Mapping[str, Optional[str]] = MappingProxyType({})
+) -> float:
     """Seconds of a training step on made-up batches with that many threads, in a process of its own.
 
-    Paddle reads the number of threads when it is imported.
+    Paddle reads the number of threads, and variables, when it is imported.
 
     Args:
         cfg: a checked config.
         num_threads: of the process.
         steps: optimizer steps to time.
+        variables: of the process's environment; None: not set there.
 
     Raises:
         PaddleVideoFastError: as training does.
     """
+    changed = {"OMP_NUM_THREADS": None, **variables}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "config.yaml"
         Config({**cfg, "num_threads": num_threads}).save(path)
         words = [sys.executable, "-c", _RATE_OF_A_PROCESS, str(path), str(steps)]
-        environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
+        environment = {name: value for name, value in os.environ.items() if name not in changed}
+        environment.update({name: value for name, value in changed.items() if value is not None})
         environment["PYTHONPATH"] = os.pathsep.join(
             filter(None, sys.path)
         )  # of a clone that is not installed

@@ -11,6 +11,8 @@ import sys
 import pytest
 
 from benchmarks import (
+    cpu,
+    cpu_child,
     exactness,
     live,
     loader,
@@ -26,7 +28,6 @@ from benchmarks import (
     shapes,
     shift,
     startup,
-    threads,
     train,
     trainer,
 )
@@ -185,22 +186,12 @@ def test_train(config, measure, flags, batches):
     assert "steps/s" in train.table(result)
 
 
-@pytest.mark.slow
-def test_threads(config, measure, monkeypatch):
-    monkeypatch.setenv("OMP_NUM_THREADS", "7")  # of this process alone
-    result = measure("threads", "-c", config(), "--steps", 1, "--rounds", 1)
-    assert (result["cores"], result["default_threads"]) == (num_cores(), num_cores())
-    assert f"{num_cores()} threads (default)" in threads.table(result)
-
-
-def test_threads_with_the_networks_own_step(monkeypatch):
-    backbone = {**threads.TSM_R50["backbone"], "depth": 18, "width": 2, "stage_blocks": [1, 1, 1, 1]}
-    head = {**threads.TSM_R50["head"], "in_channels": 16}
-    monkeypatch.setattr(threads, "TSM_R50", {**threads.TSM_R50, "backbone": backbone, "head": head})
-    monkeypatch.setitem(os.environ, "OMP_NUM_THREADS", "1")
-    result = threads.measure(None, [], steps=1)
-    assert result["step_sec"] > 0
-    assert result["threads"] == 1
+def test_cpu(measure):
+    result = measure("cpu", "--networks", "x3d_s", "--threads", 1, "--rounds", 1, "--before", cpu.ROOT)
+    measured = result["networks"]["x3d_s"]["1"]
+    assert set(measured) == {"now", "before"}
+    assert all(len(sides["step"]) == len(sides["predict"]) == 2 for sides in measured.values())
+    assert "x3d_s, threads: 1" in cpu.table(result)
 
 
 @pytest.mark.slow
@@ -212,10 +203,18 @@ def test_startup(measure):
     assert took["all"] == pytest.approx(sum(took[part] for part in startup.PARTS))
 
 
-def test_a_process_of_threads_that_fails_is_an_error(monkeypatch):
-    monkeypatch.setattr(threads, "_CHILD", "raise SystemExit('no room')")
+def test_a_process_of_cpu_that_fails_is_an_error(monkeypatch, tmp_path):
+    child = tmp_path / "child.py"
+    child.write_text("raise SystemExit('no room')")
+    monkeypatch.setattr(cpu, "_CHILD", child)
     with pytest.raises(RuntimeError, match="code 1:\nno room"):
-        threads.run(rounds=1)
+        cpu.run(["x3d_s"], [1], rounds=1)
+
+
+def test_operators_of_cpu(monkeypatch):
+    shapes = {"GELU": ((2, 3, 8), {}), "conv": ((1, 3, 2, 16, 16), {"out": 4, "kernel": (3, 3, 3)})}
+    monkeypatch.setattr(cpu_child, "_SHAPES", shapes)
+    assert set(cpu_child._ours_operators(1)) == set(shapes)
 
 
 @pytest.mark.slow

@@ -78,7 +78,11 @@ def examined(config, monkeypatch):
         training.update(forward=0.4 * train_sec, backward=0.6 * train_sec)
         monkeypatch.setattr(diagnosis, "time_training_stages", lambda *args: training)
         monkeypatch.setattr(diagnosis, "share_of_cost", share_of_cost)
-        monkeypatch.setattr(diagnosis, "step_sec_with", lambda cfg, threads, steps: train_sec / threads)
+        monkeypatch.setattr(
+            diagnosis,
+            "step_sec_with",
+            lambda cfg, threads, steps, variables=(): train_sec / (threads + len(variables)),
+        )
         monkeypatch.setenv("OMP_NUM_THREADS", "1")
         monkeypatch.setattr(diagnosis, "num_cores", lambda: 2)
         told = []
@@ -135,6 +139,22 @@ def test_a_heavy_model_is_named(examined, workers):
     assert gains["2 threads"]["how"] == "-o num_threads=2"
     assert "1 thread" not in gains  # the run uses it
     assert "prepared videos" not in gains
+
+
+def test_variables_that_cost_time_on_a_cpu_are_named(examined, monkeypatch):
+    monkeypatch.setattr(diagnosis, "best_mkl_path", lambda: "7")
+    monkeypatch.setenv("MKL_DEBUG_CPU_TYPE", "4")
+    monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "100000")
+    _, gains = examined(train_sec=1.0, decode_sec=0.004)
+    assert gains["fast MKL"]["basis"] == gains["kept memory"]["basis"] == "measured"
+    assert gains["fast MKL"]["gain"] == pytest.approx(1.02 / (1 / 3 + 0.02), rel=0.05)
+    assert "unset MKL_DEBUG_CPU_TYPE and PADDLEVIDEO_FAST_MKL" in gains["fast MKL"]["how"]
+    assert gains["kept memory"]["gain"] == pytest.approx(1.02 / (1 / 2 + 0.02), rel=0.05)
+    assert "unset MALLOC_TRIM_THRESHOLD_;" in gains["kept memory"]["how"]
+    monkeypatch.setenv("MKL_DEBUG_CPU_TYPE", "7")
+    monkeypatch.delenv("MALLOC_TRIM_THRESHOLD_")
+    _, gains = examined(train_sec=1.0, decode_sec=0.004)
+    assert not {"fast MKL", "kept memory"} & set(gains)
 
 
 @pytest.mark.slow

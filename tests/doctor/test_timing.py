@@ -141,6 +141,16 @@ def test_another_number_of_threads_is_timed_in_a_process_of_its_own(config, monk
         step_sec_with(broken, 1, steps=2)
 
 
+def test_variables_of_the_process_that_is_timed(config, monkeypatch):
+    names = ("OMP_NUM_THREADS", "GIVEN", "TAKEN")
+    for name in names:
+        monkeypatch.setenv(name, "7")
+    monkeypatch.setattr(
+        timing, "_RATE_OF_A_PROCESS", f"import os; print(*(os.environ.get(n, 0) for n in {names}), sep='')"
+    )
+    assert step_sec_with(load_config(str(config())), 1, 2, {"GIVEN": "5", "TAKEN": None}) == 50
+
+
 def test_no_clip_that_decodes_is_an_error(config, tmp_path):
     for name in ("a.mp4", "b.mp4"):
         (tmp_path / name).write_bytes(b"no video")

@@ -1,0 +1,302 @@
+"""One process of `cpu`: times a network, or operators, of this toolkit or of PyTorch.
+
+    python benchmarks/cpu_child.py SIDE NETWORK CLIPS TIMES          SIDE: ours or torch
+
+It imports nothing of `benchmarks`, so that it also runs on another checkout and in another environment.
+Prints JSON: {"step": [wall seconds, CPU seconds], "predict": the same, "peak_mb": ...}, medians; for the
+network "operators" {name: milliseconds forward and backward}.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import statistics
+import sys
+import time
+from typing import Any, Callable, Dict, List, Tuple
+
+import numpy as np
+
+NUM_CLASSES = 400
+# The shape of a clip, and the config here.
+NETWORKS = {
+    "tsm_r50_8f": ((8, 3, 224, 224), "tsm_k400_videos"),
+    "slowfast_r50_4x16": ((3, 32, 224, 224), "slowfast_4x16"),
+    "x3d_s": ((3, 13, 160, 160), "x3d_s"),
+    "video_swin_t": ((3, 32, 224, 224), "videoswin_tiny_k400_videos"),
+    "mvit_v2_s": ((3, 16, 224, 224), "mvitv2_s_16x4"),
+    "videomae_vit_s": ((3, 16, 224, 224), "videomae_vit_s_k400_videos"),
+}
+
+
+def main() -> None:
+    """Measures what the command line names, and prints it."""
+    side, network, clips, times = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+    if network == "operators":
+        result: Dict[str, Any] = (_ours_operators if side == "ours" else _torch_operators)(times)
+    else:
+        step, predict = (_ours if side == "ours" else _torch)(network, clips)
+        result = {"step": _timed(step, times)}
+        result["peak_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+        result["predict"] = _timed(predict, times)
+    print(json.dumps(result))
+
+
+def _timed(work: Callable[[], Any], times: int) -> List[float]:
+    """Wall and CPU seconds of a call, medians after one for warm-up."""
+    work()
+    wall, cpu = [], []
+    for _ in range(times):
+        began = time.perf_counter(), time.process_time()
+        work()
+        wall.append(time.perf_counter() - began[0])
+        cpu.append(time.process_time() - began[1])
+    return [statistics.median(wall), statistics.median(cpu)]
+
+
+def _ours(network: str, clips: int) -> Tuple[Callable[[], Any], Callable[[], Any]]:
+    import paddlevideo_fast  # noqa: F401, I001  # before Paddle: its start-up prepares the process
+    import paddle
+    from paddlevideo_fast.config.load import load_config
+    from paddlevideo_fast.modeling import build_model
+
+    shape, config = NETWORKS[network]
+    model = build_model(load_config(config, ["MODEL.backbone.pretrained=null"])["MODEL"])
+    optimizer = paddle.optimizer.Momentum(1e-3, parameters=model.parameters())
+    inputs = paddle.to_tensor(np.random.default_rng(0).standard_normal((clips, *shape), dtype="float32"))
+    labels = paddle.zeros([clips], "int64")
+
+    def step() -> None:
+        model.train()
+        model.loss(model(inputs), labels).backward()
+        optimizer.step()
+        optimizer.clear_grad()
+
+    def predict() -> None:
+        model.eval()
+        with paddle.no_grad():
+            model(inputs)
+
+    return step, predict
+
+
+def _torch(network: str, clips: int) -> Tuple[Callable[[], Any], Callable[[], Any]]:
+    import torch
+
+    shape, _ = NETWORKS[network]
+    model = _torch_network(network)
+    optimizer = torch.optim.SGD(model.parameters(), 1e-3, momentum=0.9)
+    inputs = torch.from_numpy(np.random.default_rng(0).standard_normal((clips, *shape), dtype="float32"))
+    labels = torch.zeros(clips, dtype=torch.int64)
+
+    def step() -> None:
+        model.train()
+        torch.nn.functional.cross_entropy(model(inputs), labels).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    def predict() -> None:
+        model.eval()
+        with torch.no_grad():
+            model(inputs)
+
+    return step, predict
+
+
+def _torch_network(network: str) -> Any:
+    """The network of PyTorch's packages: torchvision, PyTorchVideo or transformers."""
+    import torch
+
+    if network == "tsm_r50_8f":
+        return _torch_tsm()
+    if network in ("slowfast_r50_4x16", "x3d_s"):
+        from pytorchvideo.models.slowfast import create_slowfast
+        from pytorchvideo.models.x3d import create_x3d
+
+        if network == "x3d_s":
+            return create_x3d(
+                input_clip_length=13, input_crop_size=160, model_num_class=NUM_CLASSES, head_activation=None
+            )
+        slowfast = create_slowfast(
+            slowfast_channel_reduction_ratio=(8,), slowfast_conv_channel_fusion_ratio=2,
+            slowfast_fusion_conv_kernel_size=(5, 1, 1), slowfast_fusion_conv_stride=(8, 1, 1),
+            model_num_class=NUM_CLASSES, head_pool_kernel_sizes=((4, 7, 7), (32, 7, 7)),
+        )  # fmt: skip
+
+        class Both(torch.nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.network = slowfast
+
+            def forward(self, x: Any) -> Any:
+                slow = torch.linspace(0, x.shape[2] - 1, x.shape[2] // 8).long()
+                return self.network([x[:, :, slow], x])
+
+        return Both()
+    if network == "videomae_vit_s":
+        from transformers import VideoMAEConfig, VideoMAEForVideoClassification
+
+        config = VideoMAEConfig(
+            hidden_size=384, num_attention_heads=6, intermediate_size=1536, num_labels=NUM_CLASSES
+        )
+
+        class Logits(torch.nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.network = VideoMAEForVideoClassification(config)
+
+            def forward(self, x: Any) -> Any:
+                return self.network(x.transpose(1, 2)).logits
+
+        return Logits()
+    from torchvision.models import video
+
+    make = video.swin3d_t if network == "video_swin_t" else video.mvit_v2_s
+    return make(num_classes=NUM_CLASSES)
+
+
+def _torch_tsm() -> Any:
+    import torch
+    from torchvision.models import resnet50
+
+    class Shifted(torch.nn.Module):
+        """A convolution after a shift of two eighths of the channels in time, as in MIT's TSM."""
+
+        def __init__(self, convolution: Any, frames: int = 8) -> None:
+            super().__init__()
+            self.convolution, self.frames = convolution, frames
+
+        def forward(self, x: Any) -> Any:
+            clips = x.view(-1, self.frames, *x.shape[1:])
+            fold = x.shape[1] // 8
+            out = torch.zeros_like(clips)
+            out[:, :-1, :fold] = clips[:, 1:, :fold]
+            out[:, 1:, fold : 2 * fold] = clips[:, :-1, fold : 2 * fold]
+            out[:, :, 2 * fold :] = clips[:, :, 2 * fold :]
+            return self.convolution(out.view_as(x))
+
+    class Tsm(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.network = resnet50(num_classes=NUM_CLASSES)
+            for stage in (self.network.layer1, self.network.layer2, self.network.layer3, self.network.layer4):
+                for block in stage:
+                    block.conv1 = Shifted(block.conv1)
+
+        def forward(self, x: Any) -> Any:
+            frames = self.network(x.flatten(0, 1))
+            return frames.view(-1, x.shape[1], NUM_CLASSES).mean(1)
+
+    return Tsm()
+
+
+# --- operators: shapes as the networks have them
+
+_TOKENS = (2, 1568, 384)
+_SHAPES: Dict[str, Tuple[Tuple[int, ...], Dict[str, Any]]] = {
+    "GELU 2×1568×1536": ((2, 1568, 1536), {}),
+    "layer norm 2×1568×384": (_TOKENS, {}),
+    "attention, 6 heads of 64, 1568 tokens": (_TOKENS, {}),
+    "linear 384→1536": (_TOKENS, {}),
+    "conv 1×1 256→64, 16×56²": ((16, 256, 56, 56), {"out": 64, "kernel": (1, 1)}),
+    "conv 3×3 64→64, 16×56²": ((16, 64, 56, 56), {"out": 64, "kernel": (3, 3)}),
+    "conv 3×3 512→512, 16×7²": ((16, 512, 7, 7), {"out": 512, "kernel": (3, 3)}),
+    "conv 7×7 3→64, 16×224²": ((16, 3, 224, 224), {"out": 64, "kernel": (7, 7), "stride": (2, 2)}),
+    "batch norm and ReLU 16×256×56²": ((16, 256, 56, 56), {}),
+    "max pool 3×3 16×64×112²": ((16, 64, 112, 112), {}),
+    "conv 5×7×7 3→8, 32×224²": ((1, 3, 32, 224, 224), {"out": 8, "kernel": (5, 7, 7), "stride": (1, 2, 2)}),
+    "conv 1×7×7 3→64, 4×224²": ((1, 3, 4, 224, 224), {"out": 64, "kernel": (1, 7, 7), "stride": (1, 2, 2)}),
+    "conv 1×3×3 64→64, 8×56²": ((1, 64, 8, 56, 56), {"out": 64, "kernel": (1, 3, 3)}),
+    "conv 3×1×1 256→64, 8×56²": ((1, 256, 8, 56, 56), {"out": 64, "kernel": (3, 1, 1)}),
+    "conv 3×3×3 128→128, 8×28²": ((1, 128, 8, 28, 28), {"out": 128, "kernel": (3, 3, 3)}),
+    "depthwise 3×3×3 108, 13×40²": ((1, 108, 13, 40, 40), {"out": 108, "kernel": (3, 3, 3), "groups": 108}),
+    "conv 2×4×4/4 3→96, 32×224²": (
+        (1, 3, 32, 224, 224),
+        {"out": 96, "kernel": (2, 4, 4), "stride": (2, 4, 4)},
+    ),
+}
+
+
+def _ours_operators(times: int) -> Dict[str, float]:
+    import paddlevideo_fast  # noqa: F401, I001
+    import paddle
+    from paddlevideo_fast.modeling import layers
+    from paddlevideo_fast.modeling.layers.attention import attend
+
+    def make(name: str, shape: Tuple[int, ...], how: Dict[str, Any]) -> Callable[[Any], Any]:
+        if name.startswith("GELU"):
+            return layers.gelu if hasattr(layers, "gelu") else paddle.nn.functional.gelu
+        if name.startswith("layer norm"):
+            return getattr(layers, "LayerNorm", paddle.nn.LayerNorm)(shape[-1])
+        if name.startswith("attention"):
+            return lambda x: attend(*[x.reshape([2, 1568, 6, 64]).transpose([0, 2, 1, 3])] * 3)
+        if name.startswith("linear"):
+            return paddle.nn.Linear(shape[-1], 1536)
+        if name.startswith("batch norm"):
+            norm = layers.SubBatchNorm2D(shape[1])
+            return lambda x: paddle.nn.functional.relu(norm(x))
+        if name.startswith("max pool"):
+            return paddle.nn.MaxPool2D(3, 2, 1)
+        rank = len(how["kernel"])
+        kind = getattr(layers, f"Conv{rank}D", None) or getattr(paddle.nn, f"Conv{rank}D")
+        padding = 0 if how["kernel"] == how.get("stride") else [size // 2 for size in how["kernel"]]
+        return kind(
+            shape[1], how["out"], how["kernel"], how.get("stride", 1), padding,
+            groups=how.get("groups", 1), bias_attr=False,
+        )  # fmt: skip
+
+    return _operators(times, make, paddle.randn, lambda y, g: paddle.autograd.backward([y], [g]))
+
+
+def _torch_operators(times: int) -> Dict[str, float]:
+    import torch
+    from torch import nn
+
+    def make(name: str, shape: Tuple[int, ...], how: Dict[str, Any]) -> Callable[[Any], Any]:
+        if name.startswith("GELU"):
+            return nn.functional.gelu
+        if name.startswith("layer norm"):
+            return nn.LayerNorm(shape[-1])
+        if name.startswith("attention"):
+            return lambda x: nn.functional.scaled_dot_product_attention(
+                *[x.view(2, 1568, 6, 64).transpose(1, 2)] * 3
+            )
+        if name.startswith("linear"):
+            return nn.Linear(shape[-1], 1536)
+        if name.startswith("batch norm"):
+            return nn.Sequential(nn.BatchNorm2d(shape[1]), nn.ReLU())
+        if name.startswith("max pool"):
+            return nn.MaxPool2d(3, 2, 1)
+        kind = nn.Conv3d if len(how["kernel"]) == 3 else nn.Conv2d
+        padding = 0 if how["kernel"] == how.get("stride") else [size // 2 for size in how["kernel"]]
+        return kind(
+            shape[1], how["out"], how["kernel"], how.get("stride", 1), padding,
+            groups=how.get("groups", 1), bias=False,
+        )  # fmt: skip
+
+    return _operators(times, make, torch.randn, lambda y, g: y.backward(g))
+
+
+def _operators(times: int, make: Any, randn: Any, backward: Any) -> Dict[str, float]:
+    """Milliseconds of CPU time of each operator, forward and backward, median."""
+    result = {}
+    for name, (shape, how) in _SHAPES.items():
+        operator = make(name, shape, how)
+        inputs = randn(shape)
+        if hasattr(inputs, "stop_gradient"):
+            inputs.stop_gradient = False
+        else:
+            inputs.requires_grad_()
+        gradient = randn(tuple(operator(inputs).shape))
+
+        def both(operator: Any = operator, inputs: Any = inputs, gradient: Any = gradient) -> None:
+            backward(operator(inputs), gradient)
+            inputs.grad = None
+
+        result[name] = round(_timed(both, times)[1] * 1e3, 3)
+    return result
+
+
+if __name__ == "__main__":
+    main()
