@@ -14,6 +14,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 from benchmarks.cpu_child import NETWORKS
 from benchmarks.measuring import ROOT, add_output_arguments, in_turn, show
 from paddlevideo_fast.cli import count
+from paddlevideo_fast.errors import PaddleVideoFastError
 
 _CHILD = Path(__file__).with_name("cpu_child.py")
 _NAMES = {"now": "here", "before": "before", "torch": "PyTorch"}
@@ -88,11 +89,12 @@ def run(
 
     Raises:
         RuntimeError: a process failed; with what it wrote.
+        PaddleVideoFastError: `before` is no checkout.
     """
     sides = {"now": _Side(sys.executable, ROOT, {})}
     if before is not None:
-        plain = {"PADDLEVIDEO_FAST_MKL": "off", "MALLOC_MMAP_MAX_": "65536"}  # glibc's default
-        sides["before"] = _Side(sys.executable, before, plain)
+        off = {"PADDLEVIDEO_FAST_MKL": "off", "PADDLEVIDEO_FAST_MALLOC": "off"}
+        sides["before"] = _Side(sys.executable, before.resolve(), off)
     if torch is not None:
         sides["torch"] = _Side(torch, None, {})
     found: Dict[str, Any] = {"networks": {}, OPERATORS: {}}
@@ -125,7 +127,13 @@ def _measured(side: _Side, name: str, network: str, threads: int, clips: int, ti
     )
     if done.returncode:
         raise RuntimeError(f"a measuring process ended with code {done.returncode}:\n{done.stderr}")
-    return json.loads(done.stdout.splitlines()[-1])
+    found = json.loads(done.stdout.splitlines()[-1])
+    folder = found.pop("toolkit", None)
+    if side.root is not None and not Path(folder).is_relative_to(side.root):
+        raise PaddleVideoFastError(
+            f"--before {side.root}: is no checkout of paddlevideo_fast; {folder} was run"
+        )
+    return found
 
 
 def _medians(results: Sequence[Mapping[str, Any]]) -> Dict[str, Any]:

@@ -53,11 +53,15 @@ def take_mkl_path(cpu_info: Path = Path("/proc/cpuinfo")) -> None:
     Args:
         cpu_info: the kernel's description of the processors.
     """
-    if MKL_PATH in os.environ or os.environ.get(MKL_SWITCH, "").lower() in ("off", "0"):
+    if MKL_PATH in os.environ or _is_off(MKL_SWITCH):
         return
     path = best_mkl_path(cpu_info)
     if path is not None:
         os.environ[MKL_PATH] = path
+
+
+def _is_off(switch: str) -> bool:
+    return os.environ.get(switch, "").lower() in ("off", "0")
 
 
 def best_mkl_path(cpu_info: Path = Path("/proc/cpuinfo")) -> Optional[str]:
@@ -77,25 +81,35 @@ def best_mkl_path(cpu_info: Path = Path("/proc/cpuinfo")) -> Optional[str]:
     return None
 
 
-MALLOC_VARIABLES = ("MALLOC_MMAP_MAX_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_")
+_MALLOC_SWITCH = "PADDLEVIDEO_FAST_MALLOC"  # "off" leaves the C library alone
+_MALLOC_VARIABLES = ("MALLOC_MMAP_MAX_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_")
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # of mallopt(3)
-_NEVER = 2**31 - 1
+_NEVER = -1
 
 
 def keep_freed_memory() -> None:
     """Lets the C library keep the memory that is freed, where a tensor is given back and made anew.
 
-    Paddle's CPU build takes the memory of each tensor from `malloc`. The GNU library gives tensors of more
-    than some MB back to the kernel when they are freed, and the kernel clears each page of the next one: an
-    addition of two tensors of 20 MB spends five sixths of its time so. The variables of `mallopt(3)`, such as
-    `MALLOC_TRIM_THRESHOLD_`, go before this. Other libraries and systems are left alone.
+    Paddle's CPU build takes the memory of each tensor from `malloc`. The GNU library gives large tensors back
+    to the kernel when they are freed, and the kernel clears each page of the next one: an addition of two
+    tensors of 20 MB spends five sixths of its time so. The variables of `mallopt(3)`, such as
+    `MALLOC_TRIM_THRESHOLD_`, go before this, and `PADDLEVIDEO_FAST_MALLOC=off` turns it off. Other libraries
+    and systems are left alone.
     """
-    if any(name in os.environ for name in MALLOC_VARIABLES) or not sys.platform.startswith("linux"):
+    if malloc_variables() or not sys.platform.startswith("linux"):
         return
     with contextlib.suppress(AttributeError, OSError):  # another C library
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(_M_MMAP_MAX, 0)
         mallopt(_M_TRIM_THRESHOLD, _NEVER)
+
+
+def malloc_variables() -> List[str]:
+    """The variables of this process that keep `keep_freed_memory` from its work."""
+    given = [name for name in _MALLOC_VARIABLES if name in os.environ]
+    if "glibc.malloc." in os.environ.get("GLIBC_TUNABLES", ""):
+        given.append("GLIBC_TUNABLES")
+    return [*given, _MALLOC_SWITCH] if _is_off(_MALLOC_SWITCH) else given
 
 
 def _first_processor(cpu_info: Path) -> dict[str, str]:

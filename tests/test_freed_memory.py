@@ -7,6 +7,7 @@ import platform
 import subprocess
 import sys
 from pathlib import Path
+from typing import Dict
 
 import pytest
 
@@ -51,11 +52,20 @@ def test_tensors_take_the_memory_of_freed_ones() -> None:
     assert page_faults() < 2 * _BYTES / os.sysconf("SC_PAGESIZE")  # at most two tensors' worth of 20
 
 
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"MALLOC_MMAP_MAX_": "65536"},
+        {"PADDLEVIDEO_FAST_MALLOC": "off"},
+        {"GLIBC_TUNABLES": "glibc.malloc.mmap_max=65536"},
+    ],
+    ids=lambda variables: next(iter(variables)),
+)
 @pytest.mark.skipif(
     "[always]" in Path("/sys/kernel/mm/transparent_hugepage/enabled").read_text()
     if Path("/sys/kernel/mm/transparent_hugepage/enabled").exists()
     else False,
     reason="large pages hide the difference",
 )
-def test_variables_of_the_user_go_first() -> None:
-    assert page_faults(MALLOC_MMAP_MAX_="65536") > _TIMES / 2 * _BYTES / os.sysconf("SC_PAGESIZE")
+def test_variables_of_the_user_go_first(variables: Dict[str, str]) -> None:
+    assert page_faults(**variables) > _TIMES / 2 * _BYTES / os.sysconf("SC_PAGESIZE")

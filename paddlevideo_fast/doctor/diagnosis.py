@@ -47,7 +47,7 @@ from paddlevideo_fast.errors import PaddleVideoFastError, VideoDecodeError
 from paddlevideo_fast.loader import ClipRequest
 from paddlevideo_fast.loader.dataset import ClipDataset, PackedFrameDataset, VideoDecoder
 from paddlevideo_fast.loader.request import together
-from paddlevideo_fast.machine import MALLOC_VARIABLES, MKL_PATH, MKL_SWITCH, best_mkl_path, num_cores
+from paddlevideo_fast.machine import MKL_PATH, MKL_SWITCH, best_mkl_path, malloc_variables, num_cores
 from paddlevideo_fast.modeling.recognizers import Recognizer3D
 from paddlevideo_fast.storage import is_url
 
@@ -429,17 +429,20 @@ def _other_variables(run: Run, progress: Callable[[str], None]) -> Iterator[Reme
     if path not in (None, os.environ.get(MKL_PATH)):
         how = f"unset {MKL_PATH} and {MKL_SWITCH}; the toolkit then sets {MKL_PATH}={path}"
         trials.append(("fast MKL", {MKL_PATH: path, MKL_SWITCH: None}, how))
-    given = [name for name in MALLOC_VARIABLES if name in os.environ]
+    given = malloc_variables()
     if given:
         how = f"unset {', '.join(given)}; the toolkit then keeps freed memory"
         trials.append(("kept memory", dict.fromkeys(given), how))
     for name, variables, how in trials:
         progress(f"trying {name}")
         try:
-            train_sec = step_sec_with(run.parts.spec.config, _num_threads(), _TRIAL_STEPS, variables)
+            base_sec, train_sec = (
+                step_sec_with(run.parts.spec.config, _num_threads(), _TRIAL_STEPS, changed)
+                for changed in ({}, variables)
+            )
         except PaddleVideoFastError as error:
             yield Remedy(name, None, f"unknown: {error}", how)
             continue
-        share = train_sec / run.cost.train_sec
-        changed = {"train_sec": train_sec, "train_cpu_sec": run.cost.train_cpu_sec * share}
-        yield Remedy(name, run.cost.gain(**changed), "measured", how)
+        cost, share = run.cost, train_sec / base_sec
+        gain = cost.gain(train_sec=cost.train_sec * share, train_cpu_sec=cost.train_cpu_sec * share)
+        yield Remedy(name, gain, "measured", how)

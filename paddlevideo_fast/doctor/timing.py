@@ -262,7 +262,7 @@ def step_sec_with(
 ) -> float:
     """Seconds of a training step on made-up batches with that many threads, in a process of its own.
 
-    Paddle reads the number of threads, and variables, when it is imported.
+    Paddle reads the number of threads when it is imported, and libraries read variables when they are loaded.
 
     Args:
         cfg: a checked config.
@@ -286,7 +286,7 @@ def step_sec_with(
         done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         last_line = (done.stderr.strip() or f"exit code {done.returncode}").splitlines()[-1]
-        raise PaddleVideoFastError(f"training with {num_threads} threads fails: {last_line}")
+        raise PaddleVideoFastError(f"training in a process with {num_threads} threads fails: {last_line}")
     return float(done.stdout.splitlines()[-1])
 
 

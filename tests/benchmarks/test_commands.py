@@ -33,7 +33,7 @@ from benchmarks import (
 )
 from benchmarks.measuring import ROOT, in_turn, write_clips
 from paddlevideo_fast import blocks
-from paddlevideo_fast.errors import DistributionError
+from paddlevideo_fast.errors import DistributionError, PaddleVideoFastError
 from paddlevideo_fast.machine import num_cores
 from tests.support.forking import Fresh
 
@@ -209,6 +209,14 @@ def test_a_process_of_cpu_that_fails_is_an_error(monkeypatch, tmp_path):
     monkeypatch.setattr(cpu, "_CHILD", child)
     with pytest.raises(RuntimeError, match="code 1:\nno room"):
         cpu.run(["x3d_s"], [1], rounds=1)
+
+
+def test_a_folder_without_the_toolkit_is_an_error(monkeypatch, tmp_path):
+    child = tmp_path / "child.py"
+    child.write_text('print("""{"step": [1, 1], "toolkit": "/elsewhere/paddlevideo_fast/__init__.py"}""")')
+    monkeypatch.setattr(cpu, "_CHILD", child)
+    with pytest.raises(PaddleVideoFastError, match="is no checkout of paddlevideo_fast; ran /elsewhere"):
+        cpu.run(["x3d_s"], [1], rounds=1, before=tmp_path)
 
 
 def test_operators_of_cpu(monkeypatch):

@@ -1,6 +1,8 @@
 """Operators of the CPU against Paddle's own: values and gradients."""
 
+import gc
 import itertools
+import weakref
 
 import numpy as np
 import paddle
@@ -51,6 +53,7 @@ def test_gelu(monkeypatch):
         x[0] *= 8
         x[1, 0] = 0.0
         x[1, 1] = -40.0
+        x[1, 2] = 1e-42
     assert_same(gelu, F.gelu, [x])
     assert_same(lambda x: gelu(x.transpose([2, 0, 1])), lambda x: F.gelu(x.transpose([2, 0, 1])), [x])
 
@@ -141,7 +144,58 @@ def test_other_convolutions_stay_paddles(arguments, shape, monkeypatch):
     assert bool((ours(x) == plain(x)).all())
 
 
+def test_what_paddle_accepts_stays_accepted():
+    x = paddle.randn([2, 3, 4])
+    for shape, options in (([3, 4], {}), (4, {"weight_attr": False}), (4, {"bias_attr": False})):
+        expected = nn.LayerNorm(shape, **options)(x)
+        assert bool((LayerNorm(shape, **options)(x) == expected).all())
+    ours = Conv3D(4, 4, 3, padding=[[0, 0], [0, 0], [1, 0], [1, 1], [0, 1]])
+    assert ours(paddle.randn([1, 4, 3, 16, 16])).shape == [1, 4, 2, 16, 15]
+
+
+def test_a_default_type_of_the_user_changes_nothing():
+    (x,) = tensors((2, 3, 4))
+    expected = F.gelu(x)
+    paddle.set_default_dtype("float64")
+    try:
+        assert_same(gelu, F.gelu, [x])
+        assert cpu.transpose(x, [2, 0, 1]).dtype == paddle.float32
+        assert bool((cpu.transpose(x, [2, 0, 1]) == x.transpose([2, 0, 1])).all())
+    finally:
+        paddle.set_default_dtype("float32")
+    assert bool((gelu(x) == expected).all())
+
+
+def test_a_forward_pass_alone_leaves_nothing_behind(monkeypatch):
+    """The output must not keep the graph that keeps the output."""
+    alive = []
+
+    class Watched(paddle.autograd.PyLayer):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.watched = Watch()
+            alive.append(weakref.ref(ctx.watched))
+            return x * 1
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return gradient
+
+    class Watch:
+        pass
+
+    monkeypatch.setattr(cpu, "MIN_SCORES", 1)
+    (x,) = tensors((1, 2, 6, 4))
+    y = gelu(Watched.apply(x))
+    z = attend(*[Watched.apply(x)] * 3)
+    del y, z
+    gc.collect()
+    assert [one() for one in alive] == [None, None]
+
+
 def test_other_types_stay_paddles():
+    with pytest.raises(TypeError, match="expected float32"):
+        cpu.as_array(paddle.zeros([1], "float64"))
     x = paddle.randn([2, 3]).astype("float64")
     assert not cpu.is_on_cpu(x)
     assert bool((gelu(x) == F.gelu(x)).all())

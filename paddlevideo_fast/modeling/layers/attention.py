@@ -45,7 +45,7 @@ def attend(
         bias: is added to the scores, [heads, L, M].
         dropout: share of the weights that are dropped; 0 outside training.
         scale: of the scores; None: 1 / sqrt(D).
-        mask: is added too, with a bias; [G, L, M] for each G of the N in turn. It has no gradient.
+        mask: is added too, to all heads; [G, L, M] for each G of the N in turn. It has no gradient.
 
     Returns:
         [N, heads, L, D].
@@ -55,14 +55,15 @@ def attend(
     if paddle.in_dynamic_mode():
         note_product(math.prod(query.shape[:-1]) * key.shape[-2] * (query.shape[-1] + value.shape[-1]))
     # one condition: Paddle traces all parts of nested ones into a program, where a tensor has no place
-    if paddle.in_dynamic_mode() and bias is None and not query.place.is_cpu_place():
+    if paddle.in_dynamic_mode() and bias is None and mask is None and not query.place.is_cpu_place():
         return fused_attend(query, key, value, dropout, scale)
     scale = query.shape[-1] ** -0.5 if scale is None else scale
     if cpu.is_on_cpu(query) and not dropout and query.shape[2] * key.shape[2] >= cpu.MIN_SCORES:
         return cpu.attend(query, key, value, scale, bias, mask)
     scores = paddle.matmul(query * scale, key, transpose_y=True).astype("float32")
+    if mask is not None:
+        bias = mask.unsqueeze(1) if bias is None else bias + mask.unsqueeze(1)
     if bias is not None:
-        bias = bias if mask is None else bias + mask.unsqueeze(1)
         biased = scores.reshape([-1, *bias.shape]) + bias.astype("float32")
         scores = biased.reshape([-1, *scores.shape[1:]])
     weights = F.softmax(scores)

@@ -27,8 +27,13 @@ _MIN_PIXELS = 14 * 14  # of a frame; the matrices of smaller ones are too small
 
 
 def is_on_cpu(x: paddle.Tensor) -> bool:
-    """Whether `x` is a float32 tensor on a CPU that is computed now, not traced into a program."""
-    return paddle.in_dynamic_mode() and x.place.is_cpu_place() and x.dtype == paddle.float32
+    """Whether `x` is a float32 tensor on a CPU, where Paddle computes now, and no program is traced."""
+    return (
+        paddle.in_dynamic_mode()
+        and x.dtype == paddle.float32
+        and x.place.is_cpu_place()
+        and paddle.get_device() == "cpu"  # where new tensors are made
+    )
 
 
 class _Memory:
@@ -46,8 +51,19 @@ class _Memory:
 
 
 def as_array(x: paddle.Tensor) -> np.ndarray:
-    """The memory of a float32 tensor on a CPU as an array; writing to it changes the tensor."""
+    """The memory of a float32 tensor on a CPU as an array; writing to it changes the tensor.
+
+    Raises:
+        TypeError: the tensor is of another type.
+    """
+    if x.dtype != paddle.float32:
+        raise TypeError(f"a tensor of {x.dtype}; expected float32")
     return np.asarray(_Memory(x)) if x.size else np.empty(x.shape, "float32")
+
+
+def _empty(shape: Sequence[int]) -> paddle.Tensor:
+    """A tensor to write; `paddle.empty` would take the default type, which a user may set."""
+    return paddle.empty(shape, "float32")
 
 
 def transpose(x: paddle.Tensor, order: Sequence[int]) -> paddle.Tensor:
@@ -68,7 +84,7 @@ class _Transpose(PyLayer):
 
 def _transposed(x: paddle.Tensor, order: Tuple[int, ...]) -> paddle.Tensor:
     array = as_array(x).transpose(order)
-    out = paddle.empty(array.shape)
+    out = _empty(array.shape)
     as_array(out)[...] = array
     return out
 
@@ -98,24 +114,24 @@ class _Gelu(PyLayer):
     def forward(ctx: Any, x: paddle.Tensor) -> paddle.Tensor:
         x = x.contiguous()  # what runs twice, by RUNTIME.recompute, keeps no strides
         out = F.gelu(x)
-        ctx.save_for_backward(x, out)
+        ctx.save_for_backward(x, out.detach())  # the output itself would keep its graph alive
         return out
 
     @staticmethod
     def backward(ctx: Any, gradient: paddle.Tensor) -> paddle.Tensor:
         x, out = ctx.saved_tensor()
-        result = paddle.empty(x.shape)
+        result = _empty(x.shape)
         values, outputs, upstream, written = (as_array(one).ravel() for one in (x, out, gradient, result))
         for block in _blocks(x.size, _BLOCK):
             inputs, slope = values[block], written[block]
-            np.square(inputs, out=slope)
-            slope *= -0.5
-            np.exp(slope, out=slope)
-            slope *= 1 / math.sqrt(2 * math.pi)
-            slope *= inputs
-            with np.errstate(invalid="ignore"):
+            with np.errstate(all="ignore"):  # as Paddle with infinite numbers
+                np.square(inputs, out=slope)
+                slope *= -0.5
+                np.exp(slope, out=slope)
+                slope *= 1 / math.sqrt(2 * math.pi)
+                slope *= inputs
                 phi = outputs[block] / inputs
-            phi[inputs == 0] = 0.5
+            phi[np.abs(inputs) < _TINY] = 0.5
             slope += phi
             slope *= upstream[block]
         return result
@@ -143,7 +159,9 @@ class _AddBias(PyLayer):
     @staticmethod
     def backward(ctx: Any, gradient: paddle.Tensor) -> Tuple[Optional[paddle.Tensor], ...]:
         rows = gradient.reshape([-1, gradient.shape[-1]])
-        return _wanted(ctx, gradient, paddle.matmul(paddle.ones([1, rows.shape[0]]), rows).reshape([-1]))
+        return _wanted(
+            ctx, gradient, paddle.matmul(paddle.ones([1, rows.shape[0]], "float32"), rows).reshape([-1])
+        )
 
 
 class LayerNorm(nn.LayerNorm):
@@ -154,7 +172,7 @@ class LayerNorm(nn.LayerNorm):
 
     def forward(self, x: paddle.Tensor) -> paddle.Tensor:
         """[..., channels] to the same."""
-        if not is_on_cpu(x):
+        if self.weight is None or self.bias is None or len(self._normalized_shape) > 1 or not is_on_cpu(x):
             return nn.LayerNorm.forward(self, x)
         return _LayerNorm.apply(x, self.weight, self.bias, self._epsilon)
 
@@ -174,7 +192,11 @@ class _LayerNorm(PyLayer):
     def backward(ctx: Any, gradient: paddle.Tensor) -> Tuple[Optional[paddle.Tensor], ...]:
         x, weight = ctx.saved_tensor()
         channels = x.shape[-1]
-        out, of_weight, of_bias = paddle.empty(x.shape), paddle.zeros([channels]), paddle.zeros([channels])
+        out, of_weight, of_bias = (
+            _empty(x.shape),
+            paddle.zeros([channels], "float32"),
+            paddle.zeros([channels], "float32"),
+        )
         inputs, upstream, written = (as_array(one).reshape(-1, channels) for one in (x, gradient, out))
         for block in _blocks(len(inputs), max(1, _BLOCK // channels)):
             given, changed = upstream[block], written[block]
@@ -233,7 +255,7 @@ class _Attention(PyLayer):
         ctx.num_heads = query.shape[1]
         queries, keys, values = _of_heads(query, scale), _of_heads(key), _of_heads(value)
         scores = _Scores(queries, keys, ctx.num_heads, mask, bias)
-        out = paddle.empty([*query.shape[:3], value.shape[3]])
+        out = _empty([*query.shape[:3], value.shape[3]])
         written = as_array(out).reshape(-1, *out.shape[2:])
         ctx.totals = np.empty(written.shape[:2], "float32")  # of the exponentials, as logarithms
         for heads, rows in scores.blocks():
@@ -244,7 +266,7 @@ class _Attention(PyLayer):
             total = weight.sum(-1, keepdims=True)
             np.divide(as_array(paddle.matmul(weights, values[heads])), total, out=written[heads, rows])
             ctx.totals[heads, rows] = (highest + np.log(total))[..., 0]
-        ctx.save_for_backward(queries, keys, values, out, *(one.contiguous() for one in bias))
+        ctx.save_for_backward(queries, keys, values, out.detach(), *(one.contiguous() for one in bias))
         return out
 
     @staticmethod
@@ -252,7 +274,7 @@ class _Attention(PyLayer):
         queries, keys, values, out, *bias = ctx.saved_tensor()
         scores, given = _Scores(queries, keys, ctx.num_heads, ctx.mask, bias), _of_heads(gradient)
         shared = np.einsum("hij,hij->hi", as_array(given), as_array(out).reshape(given.shape))[..., None]
-        results = [paddle.zeros(one.shape) for one in (queries, keys, values, *bias)]
+        results = [paddle.zeros(one.shape, "float32") for one in (queries, keys, values, *bias)]
         of_query, of_key, of_value = map(as_array, results[:3])
         for heads, rows in scores.blocks():
             weights, weight = scores.of(heads, rows)
@@ -274,7 +296,7 @@ class _Attention(PyLayer):
 
 def _of_heads(x: paddle.Tensor, scale: float = 1.0) -> paddle.Tensor:
     """[N, heads, L, D] to a scaled copy [N * heads, L, D]."""
-    out = paddle.empty(x.shape)
+    out = _empty(x.shape)
     np.multiply(as_array(x), np.float32(scale), out=as_array(out))
     return out.flatten(0, 1)
 
@@ -371,6 +393,7 @@ class Conv3D(nn.Conv3D):
             and max(self._kernel_size[1:]) > 1
             and self._stride[0] == self._groups == max(self._dilation) == 1
             and isinstance(self._padding, (int, list, tuple))
+            and len(self._updated_padding) == 3
             and self._padding_mode == "zeros"
             and self._data_format == "NCDHW"
         )
@@ -387,7 +410,7 @@ class _SumOverTime(PyLayer):
     def forward(ctx: Any, each: paddle.Tensor, padding: int) -> paddle.Tensor:
         ctx.shape, ctx.padding = each.shape, padding
         num_clips, num_frames, size, channels, *others = each.shape
-        out = paddle.empty([num_clips, channels, num_frames + 2 * padding - size + 1, *others])
+        out = _empty([num_clips, channels, num_frames + 2 * padding - size + 1, *others])
         written, results = as_array(out).swapaxes(1, 2), as_array(each)
         written[...] = 0
         for number, frames, sources in _pairs(ctx.shape, padding):
@@ -396,7 +419,7 @@ class _SumOverTime(PyLayer):
 
     @staticmethod
     def backward(ctx: Any, gradient: paddle.Tensor) -> paddle.Tensor:
-        out = paddle.empty(ctx.shape)
+        out = _empty(ctx.shape)
         written, given = as_array(out), as_array(gradient).swapaxes(1, 2)
         for number, frames, sources in _pairs(ctx.shape, ctx.padding):
             written[:, : sources.start, number] = written[:, sources.stop :, number] = 0
