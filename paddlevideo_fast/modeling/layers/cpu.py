@@ -94,7 +94,7 @@ def _blocks(size: int, step: int) -> Iterator[slice]:
 
 
 def _wanted(ctx: Any, *gradients: paddle.Tensor) -> Tuple[Optional[paddle.Tensor], ...]:
-    """The gradients, without those of inputs that want none: Paddle refuses these."""
+    """The gradients, with None for inputs that want none; Paddle refuses a gradient there."""
     return tuple(one if is_wanted else None for one, is_wanted in zip(gradients, ctx.wanted))
 
 
@@ -192,20 +192,18 @@ class _LayerNorm(PyLayer):
     def backward(ctx: Any, gradient: paddle.Tensor) -> Tuple[Optional[paddle.Tensor], ...]:
         x, weight = ctx.saved_tensor()
         channels = x.shape[-1]
-        out, of_weight, of_bias = (
-            _empty(x.shape),
-            paddle.zeros([channels], "float32"),
-            paddle.zeros([channels], "float32"),
-        )
+        out = _empty(x.shape)
+        of_weight, of_bias = (paddle.zeros([channels], "float32") for _ in range(2))
         inputs, upstream, written = (as_array(one).reshape(-1, channels) for one in (x, gradient, out))
+        scale, weight_sum, bias_sum = map(as_array, (weight, of_weight, of_bias))
         for block in _blocks(len(inputs), max(1, _BLOCK // channels)):
             given, changed = upstream[block], written[block]
             normed = inputs[block] - inputs[block].mean(-1, keepdims=True)
             rate = 1 / np.sqrt(_dots(normed, normed) / channels + ctx.epsilon)
             normed *= rate
-            as_array(of_bias)[:] += given.sum(0)
-            as_array(of_weight)[:] += np.multiply(given, normed, out=changed).sum(0)
-            np.multiply(given, as_array(weight), out=changed)
+            bias_sum += given.sum(0)
+            weight_sum += np.multiply(given, normed, out=changed).sum(0)
+            np.multiply(given, scale, out=changed)
             normed *= _dots(changed, normed) / channels
             normed += changed.mean(-1, keepdims=True)
             changed -= normed
@@ -428,7 +426,7 @@ class _SumOverTime(PyLayer):
 
 
 def _pairs(shape: Sequence[int], padding: int) -> Iterator[Tuple[int, slice, slice]]:
-    """For each kernel: its number, the frames of the output that it adds to, and those of its results."""
+    """For each kernel: its number, frames of the output, and the frames of `each` that are added to them."""
     num_frames, size = shape[1:3]
     for number in range(size):
         shift = number - padding
