@@ -115,6 +115,7 @@ _WORDS: Dict[str, str] = {
     "prediction: before": "预测：之前",
     "prediction: here": "预测：现在",
     "prediction: PyTorch": "预测：PyTorch",
+    "the network itself": "网络本身",
     "MB: before, here, PyTorch": "MB：之前、现在、PyTorch",
     "operator, forward and backward": "算子，前向 + 反向",
     "the default, {} threads": "默认设置，{} 个线程",
@@ -511,6 +512,19 @@ def _cpu(word: Word) -> List[List[str]]:
                 cells.append(f"{torch[what][0]:.2f} s")
             memory = ", ".join(f"{each['peak_mb']:.0f}" for each in (before, now, torch))
             rows.append([_CPU_NETWORKS[network], threads, *cells, memory])
+    return rows
+
+
+def _cpu_runtimes(word: Word) -> List[List[str]]:
+    names = (word("the network itself"), "Paddle Inference", "Paddle Inference, oneDNN", "onnxruntime")
+    rows = [[word("network"), word("threads"), *names]]
+    for network, by_threads in load("cpu_runtimes").items():
+        for threads, runtimes in by_threads.items():
+            cells = [
+                "–" if "error" in each else f"{each['predict'][0]:.2f} s, {each['peak_mb']:.0f} MB"
+                for each in runtimes.values()
+            ]
+            rows.append([_CPU_NETWORKS[network], threads, *cells])
     return rows
 
 
@@ -917,6 +931,7 @@ TABLES: Mapping[str, Table] = {
     "masking": _masking,
     "precision": _precision,
     "cpu": _cpu,
+    "cpu_runtimes": _cpu_runtimes,
     "cpu_operators": _cpu_operators,
     "processes": _processes,
     "paddlevideo": _paddlevideo,

@@ -46,7 +46,7 @@ BENCHMARKS = {
     "startup": "CPU time from the command of a training to its first step, by part",
     "spans": "wrong frames of 500 spans on each of 22 kinds of videos, as they are and stored in every form",
     "tables": "no measurement: writes the tables of the documentation from benchmarks/results",
-    "train": "training steps of a config, on its clips or on made-up batches",
+    "train": "training steps of a config, on its clips or on made-up batches; numbers of threads and workers",
     "trainer": "what the trainer costs over a bare Paddle loop",
     "variants": "a metric of real runs that differ in some settings, over several seeds",
 }

@@ -142,8 +142,13 @@ def build_parser() -> argparse.ArgumentParser:
         "--gpu_mem", type=count(1), default=8000, help="MB of GPU memory to take (default 8000)"
     )
     parser.add_argument("--precision", choices=("fp32", "fp16"), default="fp32", help="fp16: on a GPU only")
-    parser.add_argument("--cpu_threads", type=count(1), help="CPU threads (default: Paddle's choice)")
-    parser.add_argument("--enable_mkldnn", type=_truth, default=False, help="use oneDNN on a CPU")
+    parser.add_argument("--cpu_threads", type=count(1), help="CPU threads (default: one per core)")
+    parser.add_argument(
+        "--enable_mkldnn",
+        type=_truth,
+        default=False,
+        help="True: Paddle Inference uses oneDNN on a CPU (convolutional networks only)",
+    )
     parser.add_argument(
         "--ir_optim", type=_truth, default=True, help="let Paddle or onnxruntime optimize the program"
     )

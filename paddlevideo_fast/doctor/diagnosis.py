@@ -424,10 +424,15 @@ def _other_threads(run: Run, progress: Callable[[str], None]) -> Iterator[Remedy
 
 def _other_variables(run: Run, progress: Callable[[str], None]) -> Iterator[Remedy]:
     """The toolkit's own choices for MKL and for memory, where the environment has others."""
-    path = best_mkl_path()
+    listed = best_mkl_path()
+    path = listed or best_mkl_path(is_listed=False)
     trials: List[Tuple[str, Dict[str, Optional[str]], str]] = []
     if path not in (None, os.environ.get(MKL_PATH)):
-        how = f"unset {MKL_PATH} and {MKL_SWITCH}; the toolkit then sets {MKL_PATH}={path}"
+        how = (
+            f"unset {MKL_PATH} and {MKL_SWITCH}; the toolkit then sets {MKL_PATH}={path}"
+            if listed
+            else f"export {MKL_PATH}={path}: MKL computes so, though /proc/cpuinfo lacks the instructions"
+        )
         trials.append(("fast MKL", {MKL_PATH: path, MKL_SWITCH: None}, how))
     given = malloc_variables()
     if given:

@@ -186,6 +186,23 @@ def test_train(config, measure, flags, batches):
     assert "steps/s" in train.table(result)
 
 
+def test_numbers_of_threads_are_compared(config, measure, command, capfd):
+    result = measure("train", "-c", config(), "--steps", 1, "--warmup", 1, "--threads", 1, 2, "--rounds", 1)
+    assert [row["how"] for row in result["rows"]] == ["num_threads=1", "num_threads=2"]
+    assert result["rows"][0]["ratio"] == 1
+    assert "num_threads=2" in train.comparison(result)
+    assert command("benchmark").main(["train", "-c", str(config()), "--workers", "0", "-o", "no=1"]) == 2
+    assert "training with DATASET.num_workers=0 ended with code 2" in capfd.readouterr().err
+
+
+@pytest.mark.slow
+def test_runtimes_of_exported_networks(measure):
+    result = measure("cpu", "--runtimes", "--networks", "x3d_s", "--threads", 1, "--rounds", 1)
+    assert set(result["x3d_s"]["1"]) == set(cpu_child.RUNTIMES)
+    assert result["x3d_s"]["1"]["network"]["predict"][0] > 0
+    assert "x3d_s, threads: 1" in cpu.runtimes_table(result)
+
+
 def test_cpu(measure):
     result = measure("cpu", "--networks", "x3d_s", "--threads", 1, "--rounds", 1, "--before", cpu.ROOT)
     measured = result["networks"]["x3d_s"]["1"]

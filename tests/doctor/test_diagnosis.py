@@ -142,7 +142,7 @@ def test_a_heavy_model_is_named(examined, workers):
 
 
 def test_variables_that_cost_time_on_a_cpu_are_named(examined, monkeypatch):
-    monkeypatch.setattr(diagnosis, "best_mkl_path", lambda: "7")
+    monkeypatch.setattr(diagnosis, "best_mkl_path", lambda is_listed=True: "7")
     monkeypatch.setenv("MKL_DEBUG_CPU_TYPE", "4")
     monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "100000")
     _, gains = examined(train_sec=1.0, decode_sec=0.004)
@@ -155,6 +155,20 @@ def test_variables_that_cost_time_on_a_cpu_are_named(examined, monkeypatch):
     monkeypatch.delenv("MALLOC_TRIM_THRESHOLD_")
     _, gains = examined(train_sec=1.0, decode_sec=0.004)
     assert not {"fast MKL", "kept memory"} & set(gains)
+
+
+def test_a_path_of_mkl_that_the_kernel_does_not_list_is_named(examined, monkeypatch):
+    monkeypatch.setattr(diagnosis, "best_mkl_path", lambda is_listed=True: None if is_listed else "5")
+    monkeypatch.delenv("MKL_DEBUG_CPU_TYPE", raising=False)
+    _, gains = examined(train_sec=1.0, decode_sec=0.004)
+    assert gains["fast MKL"]["basis"] == "measured"
+    assert gains["fast MKL"]["gain"] > 1
+    assert (
+        "export MKL_DEBUG_CPU_TYPE=5: MKL computes so, though /proc/cpuinfo lacks" in gains["fast MKL"]["how"]
+    )
+    monkeypatch.setenv("MKL_DEBUG_CPU_TYPE", "5")
+    _, gains = examined(train_sec=1.0, decode_sec=0.004)
+    assert "fast MKL" not in gains
 
 
 @pytest.mark.slow
