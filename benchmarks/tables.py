@@ -47,25 +47,13 @@ _WORDS: Dict[str, str] = {
     "plain": "普通训练",
     "plain, then sampler: balanced": "先普通训练，再 `sampler: balanced`",
     "side": "实现",
-    "task": "任务",
-    "where": "在哪里执行",
-    "ms a task": "每个任务毫秒",
-    "time / process pool": "耗时 / 进程池",
-    "nothing": "什么也不做",
-    "a video of 4 frames is checked": "检查一个 4 帧的视频",
-    "process pool": "进程池",
     "part": "部分",
-    "clips of a step": "一步的片段",
-    "BN splits": "BN 份数",
-    "cost of a pixel": "每个像素的开销",
     "imports": "导入",
     "list": "列表",
     "network and optimizer": "网络和优化器",
     "order of the epoch": "一个 epoch 的顺序",
     "first batch": "第一个 batch",
     "all": "合计",
-    "Dask": "Dask",
-    "Dask, one task a message": "Dask，每条消息一个任务",
     "steps a second": "步/秒",
     "config": "配置",
     "time of a step": "每步时间",
@@ -79,20 +67,11 @@ _WORDS: Dict[str, str] = {
     "written at once (baseline)": "直接写入（基准）",
     "in the background": "后台写入",
     "in the background, the first": "后台写入，第一次",
-    "revision": "版本",
-    "ranks": "rank 数",
-    "steps ahead": "领先步数",
-    "fewest": "最少",
-    "ms a step": "每步毫秒",
     "trainer": "训练器",
     "shape (N·T, C, H, W)": "形状（N·T, C, H, W）",
     "pass": "计算",
     "forward": "前向",
     "step": "训练步",
-    "{} clips of {}×{}² px, s": "{} 个 {}×{}² 像素的片段，秒",
-    "pre-training, the encoder over all tokens": "预训练，编码器计算全部 token",
-    "fine-tuning, over all tokens": "微调，计算全部 token",
-    "pre-training, the encoder over visible tokens": "预训练，编码器只计算可见的 token",
     "forward+backward": "前向 + 反向",
     "ours": "本工具",
     "paddle": "飞桨",
@@ -309,23 +288,6 @@ def _saving(word: Word) -> List[List[str]]:
     ]
 
 
-def _many_tasks(word: Word) -> List[List[str]]:
-    found = load("many_tasks")
-    return [
-        [word("task"), word("where"), word("ms a task"), word("time / process pool")],
-        *(
-            [
-                word(row["task"]),
-                word(side),
-                f"{1000 * one['sec'] / found['tasks']:.2f}",
-                f"{one['ratio']:.2f}",
-            ]
-            for row in found["rows"]
-            for side, one in row["sides"].items()
-        ),
-    ]
-
-
 def _startup(word: Word) -> List[List[str]]:
     found = load("startup")
     now, before = found["sec"]["this"], found["sec"]["baseline"]
@@ -334,23 +296,6 @@ def _startup(word: Word) -> List[List[str]]:
         *(
             [word(part), f"{before[part]:.2f}", f"{now[part]:.2f}", f"{now[part] / before[part]:.2f}"]
             for part in now
-        ),
-    ]
-
-
-def _run_ahead(word: Word) -> List[List[str]]:
-    found = load("run_ahead")
-    return [
-        [word("revision"), word("ranks"), word("steps ahead"), word("fewest"), word("ms a step")],
-        *(
-            [
-                word("ours") if row["tree"] == "this tree" else row["tree"],
-                str(row["ranks"]),
-                f"{row['lead']:g}",
-                str(row["least"]),
-                f"{row['step_ms']:.0f}",
-            ]
-            for row in found["rows"]
         ),
     ]
 
@@ -422,27 +367,6 @@ def _shift(word: Word) -> List[List[str]]:
                 f"{row['mib']:.1f}" if row["mib"] < 100 else f"{row['mib']:.0f}",
             ]
         )
-    return rows
-
-
-_STEPS = {
-    "unmasked": "pre-training, the encoder over all tokens",
-    "fine-tuning": "fine-tuning, over all tokens",
-    "masked": "pre-training, the encoder over visible tokens",
-}
-
-
-def _masking(word: Word) -> List[List[str]]:
-    found = load("masking")
-    rows = [
-        [
-            word("step"),
-            word("{} clips of {}×{}² px, s", *(found[key] for key in ("batch_size", "frames", "size"))),
-            word("ratio"),
-        ]
-    ]
-    for row in found["rows"]:
-        rows.append([word(_STEPS[row["side"]]), f"{row['sec']:.2f}", f"{row['ratio']:.2f}"])
     return rows
 
 
@@ -809,15 +733,6 @@ def _causes(word: Word) -> List[List[str]]:
     return rows
 
 
-def _shapes(word: Word) -> List[List[str]]:
-    measured, with_4_frames = load("shapes")["rows"], load("shapes_4_frames")["rows"]
-    rows = [list(map(word, ("clips of a step", "BN splits", "cost of a pixel")))]
-    for row in [*measured, *with_4_frames[1:]]:  # the full clips once
-        clips = f"{row['batch_size']} × {row['num_frames']}×{row['crop_size']}²"
-        rows.append([clips, f"{row['splits']}", f"{row['per_pixel']:.2f}"])
-    return rows
-
-
 def _imbalance(word: Word) -> List[List[str]]:
     return imbalance_rows(load("imbalance"), word)
 
@@ -918,17 +833,13 @@ TABLES: Mapping[str, Table] = {
     "multigrid_56": partial(_multigrid, "multigrid_training_56"),
     "multigrid_28": partial(_multigrid, "multigrid_training_28"),
     "multigrid_causes": _causes,
-    "shapes": _shapes,
     "trainer": _trainer,
     "saving": _saving,
-    "many_tasks": _many_tasks,
     "startup": _startup,
-    "run_ahead": _run_ahead,
     "remote": _remote,
     "finetuning": _finetuning,
     "features": _features,
     "shift": _shift,
-    "masking": _masking,
     "precision": _precision,
     "cpu": _cpu,
     "cpu_runtimes": _cpu_runtimes,
