@@ -142,11 +142,6 @@ class SeekingPackets:
     def __len__(self) -> int:
         return len(self._stored.pts)
 
-    @property
-    def sizes(self) -> np.ndarray:
-        """int32 [num_packets], bytes."""
-        return self._stored.sizes
-
     def __getitem__(self, place: int) -> Any:
         if self._last[0] == place:
             return self._last[1]
