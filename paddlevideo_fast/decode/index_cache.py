@@ -290,17 +290,16 @@ class Pool:
     """The decoders that this process used last, each waiting for the next opening of its file."""
 
     def __init__(self) -> None:
-        self._process = os.getpid()
         self._waiting: OrderedDict[Any, Any] = OrderedDict()
+        # decoders of the process that this one was forked from share their position in the file
+        os.register_at_fork(after_in_child=self._waiting.clear)
 
     def take(self, key: Any) -> Any:
         """The decoder that waits under a key; None where none does."""
-        self._forget_others()
         return self._waiting.pop(key, None)
 
     def give(self, key: Any, decoder: Any) -> None:
         """Lets a decoder wait, and closes one that has waited longer."""
-        self._forget_others()
         waiting = [self._waiting.pop(key, None)]
         self._waiting[key] = decoder
         if len(self._waiting) > _MAX_POOLED:
@@ -308,8 +307,3 @@ class Pool:
         for other in waiting:
             if other is not None:
                 other.close()
-
-    def _forget_others(self) -> None:
-        """Decoders of the process that this one was forked from share their position in the file."""
-        if self._process != os.getpid():
-            self._process, self._waiting = os.getpid(), OrderedDict()

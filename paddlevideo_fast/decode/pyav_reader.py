@@ -34,10 +34,9 @@ from paddlevideo_fast.decode.packets import (
     FrameIndex,
     Timing,
     index_packets,
-    num_length_bytes,
     spare_test,
+    starts_of,
     timing_of,
-    unit_starts,
 )
 from paddlevideo_fast.decode.reader import OnCorrupt, VideoReader
 from paddlevideo_fast.decode.remote import index_by_ranges
@@ -277,7 +276,7 @@ class PictureDecoder:
         if not self._recovers or self._is_recovered:
             return False
         data = bytes(self._packets[place])
-        return all(data[start] & 31 != 5 for _, start in unit_starts(data, num_length_bytes(self._codec)))
+        return all(data[start] & 31 != 5 for _, start in starts_of(self._codec)(data))
 
     def _needed(self, span: Tuple[int, int], wanted: Optional[Set[int]]) -> Iterator[int]:
         """Places of the packets to decode, without non-reference frames that nobody wants.
