@@ -15,7 +15,7 @@ from paddlevideo_fast.decode import av1
 from paddlevideo_fast.decode.packets import PICTURES, START_CODE, first_bytes, num_length_bytes, starts_of
 
 _HEAD_BYTES = 128  # within these, the picture begins in nearly all packets; parameters come before it
-_NEW_HEADER = "new_extradata"  # libav's name of a header that MP4 or FLV have for the packets from here on
+NEW_HEADER = "new_extradata"  # libav's name of a header that MP4 or FLV have for the packets from here on
 
 
 class _Syntax(NamedTuple):
@@ -109,9 +109,9 @@ def _new_headers(packets: Sequence[Any], keys: Sequence[int]) -> List[int]:
     """Places of the packets with which the container brings a new header; PyAV before 16 does not say."""
     if not hasattr(packets[0], "has_sidedata"):
         return []
-    if not any(packets[place].has_sidedata(_NEW_HEADER) for place in keys):
+    if not any(packets[place].has_sidedata(NEW_HEADER) for place in keys):
         return []
-    return [place for place, packet in enumerate(packets) if packet.has_sidedata(_NEW_HEADER)]
+    return [place for place, packet in enumerate(packets) if packet.has_sidedata(NEW_HEADER)]
 
 
 def _search(packets: Sequence[Any], codec_context: Any) -> List[_Brought]:

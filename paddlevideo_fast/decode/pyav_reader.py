@@ -28,7 +28,7 @@ from paddlevideo_fast.decode.container import (
 )
 from paddlevideo_fast.decode.headers import HeaderChanges
 from paddlevideo_fast.decode.holes import begins_with_key, wrong_checksum
-from paddlevideo_fast.decode.index_cache import IndexCache, Pool, SeekingPackets, StoredIndex
+from paddlevideo_fast.decode.index_cache import IndexCache, Pool, SeekingPackets, StoredIndex, index_by_ranges
 from paddlevideo_fast.decode.packets import (
     Clock,
     FrameIndex,
@@ -39,7 +39,6 @@ from paddlevideo_fast.decode.packets import (
     timing_of,
 )
 from paddlevideo_fast.decode.reader import OnCorrupt, VideoReader
-from paddlevideo_fast.decode.remote import index_by_ranges
 from paddlevideo_fast.decode.source import Source, VideoSource
 from paddlevideo_fast.errors import VideoDecodeError
 
