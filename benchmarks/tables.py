@@ -134,11 +134,6 @@ _WORDS: Dict[str, str] = {
     "decoding": "解码",
     "colours": "颜色转换",
     "the rest": "其余",
-    "`frame_draws`": "`frame_draws`",
-    "of one draw's time (mma_demo, nasa, pancake)": "与抽一次的时间之比（mma_demo、nasa、pancake）",
-    "other frames": "不同的帧",
-    "speed-up (mma_demo, nasa, pancake)": "加速比（mma_demo、nasa、pancake）",
-    "difference of the pixels": "像素差",
     "clips from one pass": "一遍解码的片段数",
     "speed-up of each video (mma_demo, nasa, pancake)": "各视频的加速比（mma_demo、nasa、pancake）",
     "speed-up a clip, geometric mean": "每个片段的加速比，几何平均",
@@ -559,33 +554,6 @@ def _reading_codecs(word: Word) -> List[List[str]]:
     return rows
 
 
-def _reading_draws(word: Word) -> List[List[str]]:
-    names = ("clip", "`frame_draws`", "of one draw's time (mma_demo, nasa, pancake)", "other frames")
-    rows = [list(map(word, names))]
-    found: Dict[Any, Dict[str, Any]] = {}
-    for row in load("reading")["draws"]:
-        found.setdefault((row["recipe"], row["draws"]), {})[row["clip"]] = row
-    for (recipe, draws), clips in found.items():
-        if draws > 1:
-            ratios = ", ".join(f"{clips[name]['ratio']:.2f}" for name in _VIDEOS)
-            others = ", ".join(f"{100 * clips[name]['distance']:.0f} %" for name in _VIDEOS)
-            rows.append([RECIPES[recipe], str(draws), ratios, others])
-    return rows
-
-
-def _reading_scaled(word: Word) -> List[List[str]]:
-    names = ("clip", "speed-up (mma_demo, nasa, pancake)", "difference of the pixels")
-    rows = [list(map(word, names))]
-    found: Dict[str, Dict[str, Any]] = {}
-    for row in load("reading")["scaled"]:
-        found.setdefault(row["recipe"], {})[row["clip"]] = row
-    for recipe, clips in found.items():
-        gains = ", ".join(f"{clips[name]['gain']:.2f}×" for name in _VIDEOS)
-        differences = ", ".join(f"{clips[name]['difference']:.1f}" for name in _VIDEOS)
-        rows.append([f"{RECIPES[recipe]} 112²", gains, differences])
-    return rows
-
-
 def _clips_per_video(word: Word) -> List[List[str]]:
     names = ("clip", "clips from one pass", "speed-up of each video (mma_demo, nasa, pancake)")
     rows = [list(map(word, (*names, "speed-up a clip, geometric mean", "memory, MiB")))]
@@ -850,8 +818,6 @@ TABLES: Mapping[str, Table] = {
     "videos": _videos,
     "formats": _formats,
     "reading_codecs": _reading_codecs,
-    "reading_draws": _reading_draws,
-    "reading_scaled": _reading_scaled,
     "clips_per_video": _clips_per_video,
     "clips_per_video_training": partial(_variants, "clips_per_video_training", "`clips_per_video`"),
     "pretraining": partial(_variants, "pretraining", "ViT"),

@@ -30,7 +30,7 @@ BENCHMARKS = {
     "opening": "opening spans of an hour-long video, with an index on disk and without",
     "imbalance": "accuracy of rare classes with class weights, samplers, focal loss and logit adjustment",
     "loader": "batches a second: uint8 through our workers, and float32 through Paddle's",
-    "reading": "what reading costs by codec, and what cheaper frames gain and change",
+    "reading": "what reading costs by codec",
     "reader": "CPU time and wrong frames: OpenCV, decord, PyAV in sequence, ours, ours on prepared videos",
     "reader_trials": "joined and damaged files: wrong without a word, refused, right; ours and three others",
     "remote": "clips a second from packed shards in a store with 20 ms a request, with prefetch and without",

@@ -185,16 +185,9 @@ class PipelineSettings:
         resample: what becomes of the pixels that a frame loses when it shrinks. `antialias` averages them in.
             `bilinear` leaves most of them out, as PaddleVideo and PaddleX do: with a Scale and one crop it
             gives their pixels, bit for bit.
-        frame_draws: how often training draws the frames of a clip from a video file. The draw that decodes
-            the fewest bytes is taken, so frames soon after a key frame come more often than others. 1: all
-            frames that the sampler may choose are equally likely.
-        scaled_decode: JPEG frames, packed or in folders, that shrink to half or less are decoded at a half, a
-            quarter or an eighth of their size. Faster, and a little different from averaging pixels.
     """
 
     resample: Literal["antialias", "bilinear"] = "antialias"
-    frame_draws: Annotated[int, Range(1, 64)] = 1
-    scaled_decode: bool = False
 
 
 @dataclass(frozen=True)

@@ -305,7 +305,6 @@ def test_dali(measure, make_clip, tmp_path):
 @pytest.mark.slow
 def test_reading(tmp_path, monkeypatch):
     (clip,) = write_clips(tmp_path, 1, 40)
-    monkeypatch.setattr(reading, "_NUM_PLANS", 50)
     monkeypatch.setattr(reading, "_ENCODINGS", {"MJPEG": reading._ENCODINGS["MJPEG"]})
     result = reading.run([clip], rounds=1)
     json.dumps(result)
@@ -314,7 +313,4 @@ def test_reading(tmp_path, monkeypatch):
         (name, pattern) for name in (clip.name, "made_0, MJPEG") for pattern in ("sparse-8", "32x2")
     }
     assert all(abs(sum(row["shares"].values()) - 1) < 1e-6 and row["ms"] > 0 for row in rows.values())
-    draws = {(row["recipe"], row["draws"]): row for row in result["draws"]}
-    assert set(draws) == {(recipe, number) for recipe in ("tsm", "slowfast") for number in (1, 2, 4, 8)}
-    assert draws["tsm", 1]["distance"] == 0 < draws["tsm", 8]["distance"] < 1
     assert f"{clip.name}" in reading.table(result)
