@@ -106,8 +106,8 @@ bench: setup-test
 	for name in exactness reader loader shift trainer; do $(BIN)/python tools/benchmark.py $$name || exit 1; done
 
 docs: setup-test
-	$(BIN)/python -m paddlevideo_fast.config.reference --lang en > docs/en/config_reference.md
-	$(BIN)/python -m paddlevideo_fast.config.reference --lang zh-CN > docs/zh-CN/config_reference.md
+	$(BIN)/python tools/config_reference.py --lang en > docs/en/config_reference.md
+	$(BIN)/python tools/config_reference.py --lang zh-CN > docs/zh-CN/config_reference.md
 	$(BIN)/python tools/model_zoo.py
 	$(BIN)/python tools/benchmark.py tables
 

@@ -16,8 +16,8 @@ from paddlevideo_fast.config import (
     load_config,
 )
 from paddlevideo_fast.config import settings as settings_module
-from paddlevideo_fast.config.reference import argument_texts
 from paddlevideo_fast.errors import ConfigError
+from tools.config_reference import argument_texts
 
 PLAIN = {"model_name": "TSM", "epochs": 2, "MODEL": {"framework": "Recognizer2D"}}
 CLASSES = [
