@@ -31,10 +31,10 @@ from paddlevideo_fast.assembly.plan import RunPlan, plan_run
 from paddlevideo_fast.config import Config, RunSpec
 from paddlevideo_fast.engine import (
     BackgroundStore,
-    Checkpoint,
     CheckpointStore,
     Distribution,
     ReadOnlyStore,
+    Snapshot,
     Trainer,
 )
 from paddlevideo_fast.engine.callbacks import Callback, ProfilingFinished, restore
@@ -206,7 +206,7 @@ def _open_output(
     cfg: Config,
     store: CheckpointStore,
     trainer: Trainer,
-    checkpoint: Optional[Checkpoint],
+    checkpoint: Optional[Snapshot],
     held: contextlib.ExitStack,
 ) -> None:
     """Makes room in the output folder and writes the run's config there; `held` keeps its log open."""
@@ -220,7 +220,7 @@ def _open_output(
         )
 
 
-def _describe(trainer: Trainer, parts: TrainingParts, checkpoint: Optional[Checkpoint]) -> None:
+def _describe(trainer: Trainer, parts: TrainingParts, checkpoint: Optional[Snapshot]) -> None:
     run = parts.spec.run
     if checkpoint is not None:
         done, step = trainer.state.epoch, trainer.state.step_in_epoch

@@ -1,7 +1,7 @@
 """Training and evaluation."""
 
 from paddlevideo_fast.engine.background import BackgroundStore
-from paddlevideo_fast.engine.checkpoint import Checkpoint, CheckpointStore, ReadOnlyStore, load_checkpoint
+from paddlevideo_fast.engine.checkpoint import CheckpointStore, ReadOnlyStore, Snapshot, load_checkpoint
 from paddlevideo_fast.engine.distribution import Distribution, FleetDistribution
 from paddlevideo_fast.engine.evaluator import Evaluator, evaluate
 from paddlevideo_fast.engine.interrupt import TrainingInterrupted
@@ -12,7 +12,7 @@ from paddlevideo_fast.engine.trainer import Trainer
 
 __all__ = [
     "BackgroundStore",
-    "Checkpoint",
+    "Snapshot",
     "CheckpointStore",
     "Distribution",
     "Evaluator",

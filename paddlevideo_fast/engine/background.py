@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Callable, Dict, List, Mapping
 
-from paddlevideo_fast.engine.checkpoint import Buffers, CheckpointStore, on_host
+from paddlevideo_fast.engine.checkpoint import Buffers, CheckpointStore, Snapshot, on_host
 from paddlevideo_fast.errors import PaddleVideoFastError, UnsavedError
 from paddlevideo_fast.log import get_logger
 
@@ -34,23 +33,14 @@ class BackgroundStore(CheckpointStore):
         self._last: Dict[str, Future] = {}  # of each kind
         self._buffers: Dict[str, Buffers] = {}
 
-    def save(
-        self,
-        tag: str,
-        weights: Mapping[str, Any],
-        optimizer: Mapping[str, Any],
-        tensors: Mapping[str, Any],
-        state: Mapping[str, Any],
-    ) -> str:
+    def save(self, tag: str, snapshot: Snapshot) -> str:
         self._wait_for("checkpoint")
-        payloads = {".pdparams": weights, ".pdopt": optimizer, **({".pdstates": tensors} if tensors else {})}
-        copies = {ending: on_host(values, self._buffer(ending)) for ending, values in payloads.items()}
-        self._start("checkpoint", functools.partial(self._save, tag, copies, copy.deepcopy(dict(state))))
+        self._start("checkpoint", functools.partial(self._save, tag, snapshot.on_host(self._buffers)))
         return str(self.prefix(tag))
 
     def save_weights(self, tag: str, weights: Mapping[str, Any]) -> None:
         self._wait_for(tag)
-        copies = on_host(weights, self._buffer(tag))
+        copies = on_host(weights, self._buffers.setdefault(tag, {}))
         self._start(tag, functools.partial(self._save_weights, tag, copies))
 
     def remove_all_but(self, num_kept: int) -> None:
@@ -72,9 +62,6 @@ class BackgroundStore(CheckpointStore):
         self._thread = ThreadPoolExecutor(1, "checkpoints")  # starts with the next save
         self._last.clear()
         self._buffers.clear()
-
-    def _buffer(self, kind: str) -> Buffers:
-        return self._buffers.setdefault(kind, {})
 
     def _start(self, kind: str, work: Callable[[], Any]) -> None:
         self._last[kind] = self._thread.submit(work)
