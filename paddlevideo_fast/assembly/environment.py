@@ -17,7 +17,6 @@ from paddlevideo_fast.engine import (
 )
 from paddlevideo_fast.engine.callbacks import ProfilerOptions
 from paddlevideo_fast.engine.distribution import launched_rank
-from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.machine import MKL_PATH, available_cores, gpu_number
 from paddlevideo_fast.registry import did_you_mean
 
@@ -34,7 +33,7 @@ def make_precision(spec: RunSpec) -> Precision:
         lost = [key for key in ("amp_level", "amp_dtype") if config.get(key) is not None]
         if lost and "amp" not in config:
             text = "has no effect without amp; add --amp"
-            raise ConfigError([config.problem(f"{key}={config[key]}", text) for key in lost])
+            spec.refuse([(f"{key}={config[key]}", text) for key in lost])
         return Precision()
     device = paddle.device.get_device().partition(":")[0]
     if device == "cpu":
@@ -92,8 +91,7 @@ def check_environment(spec: RunSpec) -> None:
         ProfilerOptions.parse(spec.run.profiler_options)
     settings = spec.runtime
     problems = {**_flag_problems(settings), **_device_problems(settings), **_graph_problems(spec)}
-    if problems:
-        raise ConfigError([spec.config.problem(key, text) for key, text in problems.items()])
+    spec.refuse(list(problems.items()))
 
 
 def _device_problems(settings: RuntimeSettings) -> Dict[str, str]:

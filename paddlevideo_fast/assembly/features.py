@@ -27,7 +27,7 @@ from paddlevideo_fast.config import Config, RunSpec, load_config
 from paddlevideo_fast.config.settings import SplitName
 from paddlevideo_fast.engine import Distribution
 from paddlevideo_fast.engine.checkpoint import writing
-from paddlevideo_fast.errors import FeatureError
+from paddlevideo_fast.errors import FeatureError, SettingError
 from paddlevideo_fast.files import as_path, read_text, whole, write_text_whole
 from paddlevideo_fast.loader.dataset import ClipDataset
 from paddlevideo_fast.loader.features import FeatureIndex, FeatureLoader, FeatureWriter, StoredFeatures
@@ -122,9 +122,7 @@ def compute_features(
         names: List[SplitName] = [name for name in ("train", "valid") if cfg.holds(f"DATASET.{name}")]
         check_sections(spec, *names)
         if spec.run.train_dali:
-            raise spec.config.error(
-                "train_dali", "features are computed through our own loader; leave it out"
-            )
+            raise SettingError("train_dali", "features are computed through our own loader; leave it out")
         precision = make_precision(spec)
         model = _with_weights(spec)
         pooled = PooledFeatures(model)
@@ -194,7 +192,7 @@ def _with_weights(spec: RunSpec) -> Any:
         logger.info(load_weights(model.backbone, weights, strict=True).summary())
     elif not model.backbone.pretrained:
         text = "features of a network without training are of no use; give its weights with -w FILE"
-        raise spec.config.error("weights", text)
+        raise SettingError("weights", text)
     return model
 
 

@@ -20,7 +20,7 @@ from paddlevideo_fast.config.spec import ComponentSection
 from paddlevideo_fast.engine import Distribution, Trainer
 from paddlevideo_fast.engine.callbacks import Callback
 from paddlevideo_fast.engine.protocols import BatchLoader
-from paddlevideo_fast.log import get_logger, warn_once
+from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.modeling import build_model, count_parameters, take_network_layout
 from paddlevideo_fast.modeling.freezing import Freezing
 from paddlevideo_fast.modeling.recompute import recompute_stages
@@ -160,7 +160,7 @@ def _frozen(spec: RunSpec, model: nn.Layer, num_epochs: int) -> Optional[Freezin
     epochs = [unfreeze_at] if isinstance(unfreeze_at, int) else (unfreeze_at or {}).values()
     if max(epochs, default=0) >= num_epochs:
         text = f"the run ends after {num_epochs} epochs, so some parts never train"
-        warn_once(logger, spec.config.problem("FINETUNE.unfreeze_at", text))
+        spec.warn("FINETUNE.unfreeze_at", text)
     return freezing
 
 

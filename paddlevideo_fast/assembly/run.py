@@ -41,7 +41,7 @@ from paddlevideo_fast.engine.callbacks import Callback, ProfilingFinished, resto
 from paddlevideo_fast.engine.checkpoint import writing
 from paddlevideo_fast.engine.distribution import launched_rank
 from paddlevideo_fast.engine.output import checkpoint_to_resume, make_room
-from paddlevideo_fast.errors import BadSampleShareError, OutputError, PaddleVideoFastError
+from paddlevideo_fast.errors import BadSampleShareError, OutputError, PaddleVideoFastError, SettingError
 from paddlevideo_fast.loader import write_class_names
 from paddlevideo_fast.locks import only_writer
 from paddlevideo_fast.log import get_logger, log_file
@@ -162,7 +162,7 @@ def test(cfg: Config) -> Dict[str, float]:
         check_environment(spec)
         check_sections(spec, "test")
         if not spec.run.weights:
-            raise cfg.error("weights", "--test needs a weight file; give it with -w FILE")
+            raise SettingError("weights", "--test needs a weight file; give it with -w FILE")
         distribution = make_distribution(spec.distributed)
         with distribution.lifeline(), contextlib.ExitStack() as held:
             return _test(spec, spec.run.weights, distribution, held)

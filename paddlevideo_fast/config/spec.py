@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
-from typing import Any, Dict, List, Mapping, Optional, Sequence
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, TypeVar, cast
 
 from paddlevideo_fast.config.document import Config
 from paddlevideo_fast.config.sections import NamedItem
@@ -22,9 +23,25 @@ from paddlevideo_fast.config.settings import (
     StorageSettings,
     settings_from,
 )
+from paddlevideo_fast.errors import ConfigError, SettingError
+from paddlevideo_fast.log import get_logger, warn_once
+
+_LOGGER = get_logger(__name__)
 
 ComponentSection = Mapping[str, Any]
+Work = TypeVar("Work", bound=Callable[..., Any])
 VISUALDL = "visualdl"  # the name in the registry of trackers
+
+
+def placed(work: Work) -> Work:
+    """Decorates a function of a `RunSpec`: the problems that it raises get file and line of their keys."""
+
+    @functools.wraps(work)
+    def run(spec: RunSpec, *args: Any, **options: Any) -> Any:
+        with spec.config.placing():
+            return work(spec, *args, **options)
+
+    return cast(Work, run)
 
 
 @dataclass(frozen=True)
@@ -131,6 +148,16 @@ class RunSpec:
             config.require("validate", "DATASET.valid")
         return spec
 
+    def warn(self, key: str, text: str) -> None:
+        """Logs, once, what is doubtful about a key, and where it was written."""
+        warn_once(_LOGGER, self.config.problem(key, text))
+
+    def refuse(self, problems: Sequence[Tuple[str, str]]) -> None:
+        """Raises a `ConfigError` with all problems, each a key and a text, if there are any."""
+        if problems:
+            raise ConfigError([self.config.problem(*one) for one in problems])
+
+    @placed
     def accumulate_steps(self, world_size: int = 1) -> int:
         """How many steps of `world_size` processes add up to one update of the weights.
 
@@ -142,10 +169,10 @@ class RunSpec:
             return self.run.accumulate_steps
         key = "GRADIENT_ACCUMULATION.global_batch_size"
         if "accumulate_steps" in self.config:
-            raise self.config.error(key, "accumulate_steps is set too; keep one of the two")
+            raise SettingError(key, "accumulate_steps is set too; keep one of the two")
         wanted, clips = self.accumulation.global_batch_size, self.data.batch_size * world_size
         if wanted % clips:
-            raise self.config.error(
+            raise SettingError(
                 f"{key}={wanted}",
                 f"no multiple of the {clips} clips of one step "
                 f"(DATASET.batch_size {self.data.batch_size} on {world_size} processes)",

@@ -206,8 +206,8 @@ def test_a_short_cycle_that_leaves_no_epoch(tmp_path):
         ),
         (
             ["SELECTION={metric: mean_clas_acc}", "validate=true"],
-            "SELECTION.metric=mean_clas_acc: validation gives no such value; did you mean 'mean_class_acc'? "
-            "Known: loss, mean_class_acc, top1, top5",
+            "-o #1  SELECTION.metric=mean_clas_acc: validation gives no such value; did you mean "
+            "'mean_class_acc'? Known: loss, mean_class_acc, top1, top5",
         ),
     ],
 )
