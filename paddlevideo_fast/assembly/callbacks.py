@@ -10,8 +10,9 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from paddlevideo_fast.assembly.data import Split, make_loader
 from paddlevideo_fast.assembly.parts import TrainingParts
-from paddlevideo_fast.config import PreciseBNSettings, RunSpec, build, build_list
+from paddlevideo_fast.config import RunSpec, build, build_list
 from paddlevideo_fast.config.sections import NamedItem
+from paddlevideo_fast.config.settings import PreciseBNSettings
 from paddlevideo_fast.config.spec import VISUALDL, names_of
 from paddlevideo_fast.config.yaml_source import dump
 from paddlevideo_fast.engine import (

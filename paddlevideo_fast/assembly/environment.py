@@ -7,7 +7,8 @@ from typing import Any, Dict, Type
 
 import paddle
 
-from paddlevideo_fast.config import DistributedSettings, RunSpec, RuntimeSettings
+from paddlevideo_fast.config import RunSpec
+from paddlevideo_fast.config.settings import DistributedSettings, RuntimeSettings
 from paddlevideo_fast.engine import (
     Distribution,
     FleetDistribution,

@@ -7,8 +7,8 @@ from typing import List, Mapping, NamedTuple, Optional, Sequence
 
 from paddlevideo_fast.assembly.consistency import check_changing_shapes, check_sections, frames_problem
 from paddlevideo_fast.assembly.environment import check_environment, make_precision
-from paddlevideo_fast.config import MultigridSettings, RunSpec, build
-from paddlevideo_fast.config.settings import SplitName
+from paddlevideo_fast.config import RunSpec, build
+from paddlevideo_fast.config.settings import MultigridSettings, SplitName
 from paddlevideo_fast.config.spec import placed
 from paddlevideo_fast.engine import Precision
 from paddlevideo_fast.errors import ScheduleError, SettingError

@@ -6,16 +6,9 @@ import dataclasses
 
 import pytest
 
-from paddlevideo_fast.config import (
-    Config,
-    DatasetSettings,
-    EmaSettings,
-    MultigridSettings,
-    RunSettings,
-    RunSpec,
-    load_config,
-)
+from paddlevideo_fast.config import Config, RunSpec, load_config
 from paddlevideo_fast.config import settings as settings_module
+from paddlevideo_fast.config.settings import DatasetSettings, EmaSettings, MultigridSettings, RunSettings
 from paddlevideo_fast.errors import ConfigError
 from tools.config_reference import argument_texts
 

@@ -16,7 +16,8 @@ import pytest
 
 from paddlevideo_fast.assembly.environment import check_environment, with_static_graph
 from paddlevideo_fast.cli import main
-from paddlevideo_fast.config import RunSpec, RuntimeSettings, load_config, startup
+from paddlevideo_fast.config import RunSpec, load_config, startup
+from paddlevideo_fast.config.settings import RuntimeSettings
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.machine import available_cores
 
