@@ -130,7 +130,10 @@ class _Page:
     def section(self, section: Section, path: KeyNames) -> Lines:
         """Lines about a section, below the heading of `path`."""
         purpose = getattr(section, "purpose", "")
-        yield from (purpose, "") if purpose else ()
+        if purpose:
+            yield from (purpose, "")
+        elif isinstance(section, Group) and section.settings:
+            yield from _summary(section.settings)
         if isinstance(section, Component):
             yield from (self.text["chosen by"].format(tag=tag_of(section.registry)), "")
             yield from self.components(section.registry, path, section.injected)

@@ -185,7 +185,7 @@ class Group(Section):
         required: members that must be there.
         replaced_by: required member -> member that takes its place; the two exclude each other.
         needs: dotted key of a section -> those it is of no use without; for the whole config.
-        purpose: one sentence for the reference.
+        purpose: one sentence for the reference; "": the docstring of the settings has one.
     """
 
     members: Mapping[str, Section] = field(default_factory=dict)

@@ -6,23 +6,10 @@ import functools
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, TypeVar, cast
 
+from paddlevideo_fast.config import settings
 from paddlevideo_fast.config.document import Config
 from paddlevideo_fast.config.sections import NamedItem
-from paddlevideo_fast.config.settings import (
-    DatasetSettings,
-    DistributedSettings,
-    EmaSettings,
-    FinetuneSettings,
-    GradientAccumulation,
-    MultigridSettings,
-    PreciseBNSettings,
-    RunSettings,
-    RuntimeSettings,
-    SelectionSettings,
-    SplitName,
-    StorageSettings,
-    settings_from,
-)
+from paddlevideo_fast.config.settings import SplitName, settings_from
 from paddlevideo_fast.errors import ConfigError, SettingError
 from paddlevideo_fast.log import get_logger, warn_once
 
@@ -86,8 +73,8 @@ class RunSpec:
     """
 
     config: Config
-    run: RunSettings
-    data: DatasetSettings
+    run: settings.RunSettings
+    data: settings.DatasetSettings
     splits: Mapping[SplitName, SplitSpec]
     model: ComponentSection
     optimizer: Optional[ComponentSection]
@@ -95,28 +82,28 @@ class RunSpec:
     mix: Optional[ComponentSection]
     callbacks: Sequence[NamedItem]
     trackers: Sequence[NamedItem]
-    finetune: Optional[FinetuneSettings]
-    ema: Optional[EmaSettings]
-    selection: SelectionSettings
-    precise_bn: Optional[PreciseBNSettings]
-    accumulation: Optional[GradientAccumulation]
-    multigrid: Optional[MultigridSettings]
-    distributed: DistributedSettings
-    runtime: RuntimeSettings
-    storage: StorageSettings
+    finetune: Optional[settings.FinetuneSettings]
+    ema: Optional[settings.EmaSettings]
+    selection: settings.SelectionSettings
+    precise_bn: Optional[settings.PreciseBNSettings]
+    accumulation: Optional[settings.GradientAccumulation]
+    multigrid: Optional[settings.MultigridSettings]
+    distributed: settings.DistributedSettings
+    runtime: settings.RuntimeSettings
+    storage: settings.StorageSettings
 
     @classmethod
     def of(cls, config: Config) -> RunSpec:
         """Parses a checked config."""
 
-        def optional(settings: type, name: str) -> Any:
+        def optional(kind: type, name: str) -> Any:
             section = config.get(name)
-            return None if section is None else settings_from(settings, section)
+            return None if section is None else settings_from(kind, section)
 
         return cls(
             config=config,
-            run=settings_from(RunSettings, config),
-            data=settings_from(DatasetSettings, config.get("DATASET")),
+            run=settings_from(settings.RunSettings, config),
+            data=settings_from(settings.DatasetSettings, config.get("DATASET")),
             splits=_splits(config),
             model=config["MODEL"],
             optimizer=config.get("OPTIMIZER"),
@@ -124,15 +111,15 @@ class RunSpec:
             mix=config.get("MIX"),
             callbacks=config.get("CALLBACKS") or (),
             trackers=_trackers(config),
-            finetune=optional(FinetuneSettings, "FINETUNE"),
-            ema=optional(EmaSettings, "EMA"),
-            selection=settings_from(SelectionSettings, config.get("SELECTION")),
-            precise_bn=optional(PreciseBNSettings, "PRECISEBN"),
-            accumulation=optional(GradientAccumulation, "GRADIENT_ACCUMULATION"),
-            multigrid=optional(MultigridSettings, "MULTIGRID"),
-            distributed=settings_from(DistributedSettings, config.get("DISTRIBUTED")),
-            runtime=settings_from(RuntimeSettings, config.get("RUNTIME")),
-            storage=settings_from(StorageSettings, config.get("STORAGE")),
+            finetune=optional(settings.FinetuneSettings, "FINETUNE"),
+            ema=optional(settings.EmaSettings, "EMA"),
+            selection=settings_from(settings.SelectionSettings, config.get("SELECTION")),
+            precise_bn=optional(settings.PreciseBNSettings, "PRECISEBN"),
+            accumulation=optional(settings.GradientAccumulation, "GRADIENT_ACCUMULATION"),
+            multigrid=optional(settings.MultigridSettings, "MULTIGRID"),
+            distributed=settings_from(settings.DistributedSettings, config.get("DISTRIBUTED")),
+            runtime=settings_from(settings.RuntimeSettings, config.get("RUNTIME")),
+            storage=settings_from(settings.StorageSettings, config.get("STORAGE")),
         )
 
     @classmethod
