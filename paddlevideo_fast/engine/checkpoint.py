@@ -18,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import ctypes
+import functools
 import json
 import os
 import pickle
@@ -27,7 +28,7 @@ import shutil
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple, Union
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple, Union
 
 import numpy as np
 import paddle
@@ -44,7 +45,8 @@ from paddlevideo_fast.transfer import HostCopy
 logger = get_logger(__name__)
 
 Payload = Dict[str, Any]  # arrays by name
-Buffers = Dict[Tuple[str, str, Tuple[int, ...]], np.ndarray]  # by name, dtype and shape
+Buffers = Dict[Any, Any]  # arrays in host memory by name, dtype and shape, or several such mappings
+Copied = Callable[[Optional[Buffers]], Any]
 
 _FORMAT = 1
 _NAMES = "StructuredToParameterName@@"  # of Paddle's files: the name of each tensor
@@ -71,7 +73,7 @@ class Snapshot:
     state: Dict[str, Any] = field(default_factory=dict)
     prefix: str = ""
 
-    def on_host(self, buffers: Optional[Dict[str, Buffers]] = None) -> Snapshot:
+    def on_host(self, buffers: Optional[Buffers] = None) -> Snapshot:
         """A copy in memory of its own; arrays of `buffers` are used again where they fit."""
 
         def copied(name: str, values: Dict[str, Any]) -> Dict[str, Any]:
@@ -177,10 +179,14 @@ class CheckpointStore:
             UnsavedError: a file cannot be written (disk full, say); earlier checkpoints are whole. The
                 checkpoint is then beside the folder or in a temporary folder, where there is room for it.
         """
-        return self._save(tag, snapshot.on_host())
+        self._put("checkpoint", snapshot.on_host, functools.partial(self._save, tag))
+        return str(self.prefix(tag))
 
-    def _save(self, tag: str, snapshot: Snapshot) -> str:
-        """See `save`; the snapshot is on the host."""
+    def _put(self, kind: str, copied: Copied, write: Callable[[Any], None]) -> None:
+        """Writes what `copied` brings to the host, which may use buffers of earlier saves of this kind."""
+        write(copied(None))
+
+    def _save(self, tag: str, snapshot: Snapshot) -> None:
         prefix = self.prefix(tag)
         try:
             _write(prefix, snapshot)
@@ -193,7 +199,6 @@ class CheckpointStore:
             problem += f"it is '{elsewhere}' instead. Mend the folder and go on with "
             raise UnsavedError(problem + f"-o resume={shlex.quote(str(elsewhere))}") from exc
         self.upload()
-        return str(prefix)
 
     def _save_elsewhere(self, tag: str, snapshot: Snapshot) -> Optional[Path]:
         """The prefix of a checkpoint outside the folder; None where it cannot be written either."""
@@ -212,7 +217,7 @@ class CheckpointStore:
 
     def save_weights(self, tag: str, weights: Mapping[str, Any]) -> None:
         """Writes the weights alone, which is all that testing and export need of the best epoch."""
-        self._save_weights(tag, on_host(weights))
+        self._put(tag, functools.partial(on_host, weights), functools.partial(self._save_weights, tag))
 
     def _save_weights(self, tag: str, weights: Payload) -> None:
         path = _with_ending(self.prefix(tag), ".pdparams")
@@ -277,11 +282,7 @@ class ReadOnlyStore(CheckpointStore):
     def upload(self) -> None:
         """Rank 0 does it."""
 
-    def save(self, tag: str, snapshot: Snapshot) -> str:
-        """The prefix of the checkpoint that rank 0 writes."""
-        return str(self.prefix(tag))
-
-    def save_weights(self, tag: str, weights: Mapping[str, Any]) -> None:
+    def _put(self, kind: str, copied: Copied, write: Callable[[Any], None]) -> None:
         """Rank 0 does it."""
 
     def remove_all_but(self, num_kept: int) -> None:
