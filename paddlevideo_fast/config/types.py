@@ -21,7 +21,7 @@ from typing import Annotated, Any, Dict, Iterator, List, Literal, Mapping, Optio
 KeyPath = Tuple[Union[str, int], ...]
 MAX_SIZE = 65_536
 _MAX_INT = 2**32 - 1
-_UNIONS = (Union, getattr(types, "UnionType", Union))  # the second one is `int | None`, from Python 3.10 on
+_UNIONS = (Union, types.UnionType)  # the second one is `int | None`
 
 
 @dataclass(frozen=True)
