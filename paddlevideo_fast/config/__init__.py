@@ -4,13 +4,3 @@ from paddlevideo_fast.config.document import Config
 from paddlevideo_fast.config.load import check_config, load_config
 from paddlevideo_fast.config.sections import build, build_list, build_named
 from paddlevideo_fast.config.spec import RunSpec
-
-__all__ = [
-    "Config",
-    "RunSpec",
-    "build",
-    "build_list",
-    "build_named",
-    "check_config",
-    "load_config",
-]

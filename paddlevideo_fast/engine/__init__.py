@@ -9,22 +9,3 @@ from paddlevideo_fast.engine.precise_bn import population_statistics
 from paddlevideo_fast.engine.precision import MixedPrecision, Precision, RoundedPrecision
 from paddlevideo_fast.engine.state import TrainerState
 from paddlevideo_fast.engine.trainer import Trainer
-
-__all__ = [
-    "BackgroundStore",
-    "Snapshot",
-    "CheckpointStore",
-    "Distribution",
-    "Evaluator",
-    "FleetDistribution",
-    "MixedPrecision",
-    "Precision",
-    "ReadOnlyStore",
-    "RoundedPrecision",
-    "Trainer",
-    "TrainerState",
-    "TrainingInterrupted",
-    "evaluate",
-    "load_checkpoint",
-    "population_statistics",
-]
