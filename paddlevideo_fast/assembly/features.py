@@ -25,6 +25,8 @@ from paddlevideo_fast.assembly.environment import check_environment, make_precis
 from paddlevideo_fast.assembly.feature_blocks import Block, Network, Rows
 from paddlevideo_fast.config import Config, RunSpec, load_config
 from paddlevideo_fast.config.settings import SplitName
+from paddlevideo_fast.config.types import leaves
+from paddlevideo_fast.config.yaml_source import dotted
 from paddlevideo_fast.engine import Distribution
 from paddlevideo_fast.engine.checkpoint import writing
 from paddlevideo_fast.errors import FeatureError, SettingError
@@ -266,7 +268,7 @@ def _shown_state(state: Optional[List[int]]) -> str:
 def _require_same(
     folder: Path, dataset: ClipDataset, stored: Dict[str, Any], expected: Dict[str, Any]
 ) -> None:
-    was, now = dict(_flat(stored)), dict(_flat(expected))
+    was, now = ({dotted(path): value for path, value in leaves(each)} for each in (stored, expected))
     for key in sorted({*was, *now}):
         if was.get(key) != now.get(key):
             what, before, after = key, was.get(key), now.get(key)
@@ -277,15 +279,6 @@ def _require_same(
                 f"{folder}: these features are stale: {text}. Restore it, or compute features in another "
                 "folder"
             )
-
-
-def _flat(value: Any, key: str = "") -> Iterator[Tuple[str, Any]]:
-    """The numbers and texts of JSON values, each with its dotted key."""
-    if isinstance(value, (dict, list)):
-        for name, item in value.items() if isinstance(value, dict) else enumerate(value):
-            yield from _flat(item, f"{key}.{name}" if key else str(name))
-    else:
-        yield key, value
 
 
 def _index(

@@ -120,6 +120,15 @@ def arguments_of(cls: type) -> Mapping[str, Argument]:
     return found
 
 
+def leaves(value: Any, path: KeyPath = ()) -> Iterator[Tuple[KeyPath, Any]]:
+    """Everything in nested mappings and lists that is neither, with its place."""
+    if isinstance(value, (Mapping, list, tuple)):
+        for key, item in value.items() if isinstance(value, Mapping) else enumerate(value):
+            yield from leaves(item, (*path, key))
+    else:
+        yield path, value
+
+
 def mismatches(value: Any, hint: Any) -> Iterator[Mismatch]:
     """Everything in `value` that does not fit `hint`, with its place inside the value where possible."""
     origin, parameters = typing.get_origin(hint), typing.get_args(hint)
