@@ -94,9 +94,8 @@ def callbacks_of(
         evaluator = statistics_evaluator(spec, parts.split, parts.plan.precision, distribution)
         interval = spec.precise_bn.preciseBN_interval
         callbacks.append(PreciseBatchNorm(evaluator, interval, averaged=spec.ema is not None))
-    metric = None
-    if valid is not None:
-        metric = make_metric(spec)
+    metric = parts.plan.metric
+    if valid is not None and metric is not None:
         evaluator = make_evaluator(spec, valid, parts.plan.precision, distribution)
         callbacks.append(Evaluation(evaluator, metric, run.val_interval, store, spec.selection))
     callbacks += _own_callbacks(spec)

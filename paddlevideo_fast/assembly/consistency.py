@@ -6,7 +6,7 @@ meant and is more often a slip: validation at 112 pixels, and a test at 224.
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterator, Mapping, Tuple
+from typing import Any, Dict, Iterator, Optional, Tuple
 
 import numpy as np
 
@@ -17,18 +17,25 @@ from paddlevideo_fast.config.types import arguments_of
 from paddlevideo_fast.engine.selection import Selection
 from paddlevideo_fast.errors import SettingError
 from paddlevideo_fast.loader import ClipRequest, TransformError, build_pipeline
+from paddlevideo_fast.metrics import VideoMetric
 from paddlevideo_fast.modeling import activation_of, classes_of
 from paddlevideo_fast.modeling.recognizers import RecognizerTransformer
-from paddlevideo_fast.registry import BACKBONES, HEADS, LEARNING_RATES, METRICS, MIXES, RECOGNIZERS, SAMPLERS
+from paddlevideo_fast.registry import BACKBONES, HEADS, METRICS, MIXES, RECOGNIZERS, SAMPLERS
+from paddlevideo_fast.solver import LearningRate
 
 Problem = Tuple[str, str]  # a key, and what is wrong with it
 _USUAL_GROWTH = 1.5  # a test at 256 pixels after training at 224 is usual
 
 
-def check_sections(spec: RunSpec, *names: SplitName) -> None:
+def check_sections(spec: RunSpec, *names: SplitName, curve: Optional[LearningRate] = None) -> None:
     """Compares what is done to the clips of `names` with the network, and the epochs with the learning rate.
 
     What may be meant is told in the log, once.
+
+    Args:
+        spec: of the run.
+        names: of the parts of the data.
+        curve: the configured learning rate; None: it is not compared.
 
     Raises:
         ConfigError: with all that cannot be meant.
@@ -42,14 +49,14 @@ def check_sections(spec: RunSpec, *names: SplitName) -> None:
     spec.refuse(problems)
     doubts = [*_several_clips(spec, names), *_sizes(spec, names)]
     if "train" in names:
-        doubts += [*_unfinished_rate(spec), *_doubtful_clips_per_video(spec), *_mix_of_one(spec)]
+        doubts += [*_unfinished_rate(spec, curve), *_doubtful_clips_per_video(spec), *_mix_of_one(spec)]
     for key, text in doubts:
         spec.warn(key, f"{text}; is that meant?")
 
 
 @placed
-def check_selection(spec: RunSpec) -> None:
-    """Checks that the run validates what SELECTION compares.
+def check_selection(spec: RunSpec, metric: Optional[VideoMetric]) -> None:
+    """Checks that the run validates what SELECTION compares; `metric` is None where it does not validate.
 
     Raises:
         ConfigError: it does not validate, or validation gives no such value.
@@ -57,12 +64,11 @@ def check_selection(spec: RunSpec) -> None:
     selection = spec.config.get("SELECTION")
     if not selection:
         return
-    if not spec.run.validate:
+    if metric is None:
         text = "compares validations, and this run has none: add --validate, or take the section out"
         raise SettingError("SELECTION", text)
-    names = build(METRICS, spec.metric or {}).value_names
-    if names:
-        Selection(spec.selection).check(names)
+    if metric.value_names:
+        Selection(spec.selection).check(metric.value_names)
     if spec.selection.min_delta and spec.selection.patience is None:
         spec.warn("SELECTION.min_delta", "has no effect without SELECTION.patience")
 
@@ -277,9 +283,8 @@ def _clips_per_video(spec: RunSpec, name: SplitName = "train") -> Tuple[str, int
     return f"DATASET.{name}.clips_per_video", spec.splits[name].dataset.get("clips_per_video", 1)
 
 
-def _unfinished_rate(spec: RunSpec) -> Iterator[Problem]:
-    rate = (spec.optimizer or {}).get("learning_rate")
-    misfit = build(LEARNING_RATES, rate).misfit(spec.run.epochs) if isinstance(rate, Mapping) else ""
+def _unfinished_rate(spec: RunSpec, curve: Optional[LearningRate]) -> Iterator[Problem]:
+    misfit = curve.misfit(spec.run.epochs) if curve else ""
     if misfit:
         text = f"{_placed(spec, 'OPTIMIZER.learning_rate')} {misfit}"
         yield f"epochs={spec.run.epochs}", text

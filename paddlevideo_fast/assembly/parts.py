@@ -128,7 +128,7 @@ def training_parts(
     if from_features:
         model = head_only(spec, model)
     freezing = None if from_features else _frozen(spec, model, plan.phases[-1].end_epoch)
-    optimizer, curve = build_optimizer(spec.optimizer or {}, model)
+    optimizer, curve = build_optimizer({**(spec.optimizer or {}), "learning_rate": plan.curve}, model)
     if (spec.optimizer or {}).get("layer_decay") is not None:
         _tell_rates(model)
     if spec.runtime.recompute and not from_features:
@@ -139,7 +139,7 @@ def training_parts(
     if from_features:
         split = with_features(spec, "train", split)
     model = with_static_graph(spec, model)
-    curve = scaled(spec, plan.curve or curve, distribution.world_size)
+    curve = scaled(spec, curve, distribution.world_size)
     return TrainingParts(plan, model, optimizer, curve, split, distribution, freezing, classes)
 
 

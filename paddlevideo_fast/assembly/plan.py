@@ -5,7 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import List, Mapping, NamedTuple, Optional, Sequence
 
-from paddlevideo_fast.assembly.consistency import check_changing_shapes, check_sections, frames_problem
+from paddlevideo_fast.assembly.consistency import (
+    check_changing_shapes,
+    check_features,
+    check_sections,
+    check_selection,
+    frames_problem,
+)
 from paddlevideo_fast.assembly.environment import check_environment, make_precision
 from paddlevideo_fast.config import RunSpec, build
 from paddlevideo_fast.config.settings import MultigridSettings, SplitName
@@ -13,25 +19,28 @@ from paddlevideo_fast.config.spec import placed
 from paddlevideo_fast.engine import Precision
 from paddlevideo_fast.errors import ScheduleError, SettingError
 from paddlevideo_fast.loader import BatchShape, DecodeSampler, TransformError, build_pipeline
-from paddlevideo_fast.registry import LEARNING_RATES
+from paddlevideo_fast.metrics import VideoMetric
+from paddlevideo_fast.registry import LEARNING_RATES, METRICS
 from paddlevideo_fast.schedule import Baseline, Phase, Schedule, multigrid_schedule, plain_phases
-from paddlevideo_fast.solver.learning_rate import CustomWarmupPiecewiseDecay, LearningRate
+from paddlevideo_fast.solver.learning_rate import Constant, CustomWarmupPiecewiseDecay, LearningRate
 
 
 @dataclass(frozen=True)
 class RunPlan:
-    """A training run that passed all checks; nothing of it is built yet.
+    """A training run that passed all checks, and what is built for them; no data and no network.
 
     Attributes:
         spec: of the run.
         phases: spans of epochs at one shape of clips; one for ordinary training.
-        curve: the learning-rate schedule; None: the configured one.
+        curve: the learning-rate schedule, not yet scaled.
+        metric: of the validation; None where the run does not validate.
         precision: of the training steps.
     """
 
     spec: RunSpec
     phases: List[Phase]
-    curve: Optional[LearningRate]
+    curve: LearningRate
+    metric: Optional[VideoMetric]
     precision: Precision
 
 
@@ -43,10 +52,20 @@ def plan_run(spec: RunSpec, world_size: int = 1) -> RunPlan:
         ConfigError: sections do not fit each other or this machine.
     """
     check_environment(spec)
-    schedule = plan_phases(spec, world_size)
+    curve = configured_curve(spec)
+    schedule = plan_phases(spec, world_size, curve)
     names: List[SplitName] = ["train", "valid"] if spec.run.validate else ["train"]
-    check_sections(spec, *names)
-    return RunPlan(spec, schedule.phases, schedule.curve, make_precision(spec))
+    check_sections(spec, *names, curve=curve)
+    metric = build(METRICS, spec.metric or {}) if spec.run.validate else None
+    check_selection(spec, metric)
+    check_features(spec)
+    return RunPlan(spec, schedule.phases, schedule.curve or curve, metric, make_precision(spec))
+
+
+def configured_curve(spec: RunSpec) -> LearningRate:
+    """The learning rate of the section OPTIMIZER."""
+    rate = (spec.optimizer or {})["learning_rate"]
+    return build(LEARNING_RATES, rate) if isinstance(rate, Mapping) else Constant(rate)
 
 
 class PhasePlan(NamedTuple):
@@ -62,8 +81,13 @@ class PhasePlan(NamedTuple):
 
 
 @placed
-def plan_phases(spec: RunSpec, world_size: int = 1) -> PhasePlan:
+def plan_phases(spec: RunSpec, world_size: int = 1, curve: Optional[LearningRate] = None) -> PhasePlan:
     """The phases of a run: those of multigrid training with `multigrid`, else one.
+
+    Args:
+        spec: of the run.
+        world_size: processes.
+        curve: the configured one; None: it is built.
 
     Raises:
         ConfigError: MULTIGRID is missing or does not fit the data, the learning rate, the network or the
@@ -87,7 +111,8 @@ def plan_phases(spec: RunSpec, world_size: int = 1) -> PhasePlan:
             "multigrid training shares statistics where MULTIGRID.bn_base_size asks for it; leave it out",
         )
     check_changing_shapes(spec)
-    plan = _multigrid(spec, grid)
+    spec.config.require("multigrid training", "OPTIMIZER")
+    plan = _multigrid(spec, grid, curve or configured_curve(spec))
     for num_frames in {phase.num_frames for phase in plan.phases if phase.num_frames}:
         problem = frames_problem(spec, num_frames)
         if problem:
@@ -161,11 +186,7 @@ def _checked_grid(spec: RunSpec) -> MultigridSettings:
     return grid
 
 
-def _multigrid(spec: RunSpec, grid: MultigridSettings) -> PhasePlan:
-    spec.config.require("multigrid training", "OPTIMIZER")
-    assert spec.optimizer is not None  # required above
-    rate = spec.optimizer["learning_rate"]
-    curve = build(LEARNING_RATES, rate) if isinstance(rate, Mapping) else None
+def _multigrid(spec: RunSpec, grid: MultigridSettings, curve: LearningRate) -> PhasePlan:
     if not isinstance(curve, CustomWarmupPiecewiseDecay):
         return PhasePlan(_schedule(spec, grid, _steps_without_stages(spec, grid)).phases)
     if curve.max_epoch != spec.run.epochs:

@@ -17,7 +17,7 @@ from paddlevideo_fast.assembly.callbacks import (
     reported_run,
 )
 from paddlevideo_fast.assembly.classes import checked_class_names, class_names
-from paddlevideo_fast.assembly.consistency import check_features, check_sections, check_selection
+from paddlevideo_fast.assembly.consistency import check_sections
 from paddlevideo_fast.assembly.data import data_identity, make_split
 from paddlevideo_fast.assembly.environment import (
     check_environment,
@@ -71,8 +71,6 @@ def train(cfg: Config, callbacks: Sequence[Callback] = ()) -> Trainer:
     """
     with cfg.placing():
         plan = plan_run(RunSpec.for_training(cfg), launched_rank()[1])  # before there is an output folder
-        check_selection(plan.spec)
-        check_features(plan.spec)
         distribution = make_distribution(plan.spec.distributed)
         with distribution.lifeline(), contextlib.ExitStack() as held:
             return _train(plan, distribution, held, callbacks)
