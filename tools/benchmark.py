@@ -13,7 +13,7 @@ from paddlevideo_fast.cli import (
     quiet_import,
     run_command,
 )
-from paddlevideo_fast.process import prepare_process
+from paddlevideo_fast.config.startup import prepare_process
 
 # Modules of benchmarks/ with `add_arguments(parser)` and `main(args)`. Each is imported when it is
 # asked for, so none needs what another one needs.

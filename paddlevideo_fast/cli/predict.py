@@ -29,12 +29,12 @@ from paddlevideo_fast.cli.command import (
     run_command,
 )
 from paddlevideo_fast.config.load import load_config
+from paddlevideo_fast.config.startup import prepare_process
 from paddlevideo_fast.errors import EXIT_FAILURES, EXIT_USER_ERROR, PaddleVideoFastError
 from paddlevideo_fast.files import as_path, is_live
 from paddlevideo_fast.locks import only_writer
 from paddlevideo_fast.mirror import staged
 from paddlevideo_fast.names import printable
-from paddlevideo_fast.process import prepare_process
 from paddlevideo_fast.storage import is_url
 
 _BENCHMARK_FILES = 15  # how often a single file is read to time it

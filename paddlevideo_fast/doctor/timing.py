@@ -30,7 +30,7 @@ STAGES = ("normalise", "mix", "forward", "backward", "optimizer", "other")
 _NO_END = 1_000_000
 _RATE_OF_A_PROCESS = """
 import sys
-from paddlevideo_fast.process import prepare_process
+from paddlevideo_fast.config.startup import prepare_process
 prepare_process(sys.argv[1])
 from paddlevideo_fast.config import load_config
 from paddlevideo_fast.doctor import training_rate
