@@ -389,7 +389,7 @@ def _multigrid(run: Run, progress: Callable[[str], None]) -> Iterator[Remedy]:
         how += f" -o MULTIGRID='{json.dumps(section)}'"
     how += "; may cost accuracy, see docs/en/multigrid.md"
     progress("trying the shapes of multigrid")
-    options = PlanOptions(num_clips=len(run.dataset), num_steps=1, limit_sec=_PLAN_SEC)
+    options = PlanOptions(num_clips=len(run.dataset), num_steps=1, limit_sec=_PLAN_SEC, judge=False)
     try:
         plan = make_plan(Config({**cfg, "multigrid": True, "MULTIGRID": section}), options)
     except PaddleVideoFastError as error:
