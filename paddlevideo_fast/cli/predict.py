@@ -117,12 +117,6 @@ def build_parser() -> argparse.ArgumentParser:
         "--annotated", metavar="DIR", help="write the videos with their classes on the frames"
     )
     parser.add_argument(
-        "--annotated_format",
-        choices=("mp4", "gif"),
-        default="mp4",
-        help="format of the --annotated videos (default mp4)",
-    )
-    parser.add_argument(
         "--device",
         choices=("cpu", "gpu"),
         help="where the program runs (default: Paddle's device; an .onnx program: cpu)",
@@ -252,7 +246,7 @@ def make_pictures(args: argparse.Namespace, predictor: Any, files: Sequence[Path
     if timeline is None and annotated is None:
         return None
     root = as_path(args.input_file)
-    return PredictionPictures(predictor, files, root, annotated, args.annotated_format, timeline)
+    return PredictionPictures(predictor, files, root, annotated, timeline)
 
 
 @contextlib.contextmanager
