@@ -14,13 +14,11 @@ from paddlevideo_fast.cli.command import (
     add_config_arguments,
     command_parser,
     count,
-    quiet_import,
+    load_for_run,
     run_command,
     show_result,
     timed_progress,
 )
-from paddlevideo_fast.config.load import load_config
-from paddlevideo_fast.process import prepare_process
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -66,13 +64,13 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
 
 def _run(args: argparse.Namespace) -> None:
     progress = timed_progress()
-    overrides = [*args.override, "multigrid=true"]  # a MULTIGRID section is planned, whether it is on or not
-    prepare_process(args.config, overrides)
-    with quiet_import():
-        from paddlevideo_fast.doctor import multigrid
+    # a MULTIGRID section is planned, whether it is on or not
+    cfg = load_for_run(args, [*args.override, "multigrid=true"])
+    from paddlevideo_fast.doctor import multigrid
+
     num_steps = 0 if args.no_measure else args.steps
     options = multigrid.PlanOptions(args.clips, args.frame_size, num_steps, args.limit)
-    plan = multigrid.make_plan(load_config(args.config, overrides), options, progress)
+    plan = multigrid.make_plan(cfg, options, progress)
     show_result(plan, args, multigrid.report, "multigrid_plan")
     if args.output:
         progress(f"written to {args.output}")
