@@ -17,7 +17,7 @@ from paddlevideo_fast.metrics import (
     confusion_matrix,
     hardest,
     label_results,
-    threshold_curve,
+    precision_recall,
 )
 from paddlevideo_fast.report.output import whole
 
@@ -153,8 +153,10 @@ def threshold_rows(predictions: Predictions, naming: Naming) -> List[Dict[str, A
     """Precision, recall and F1 of each class with videos at thresholds from 0 to 1."""
     rows = []
     for label in np.flatnonzero(predictions.there.any(axis=0)).tolist():
-        curve = threshold_curve(predictions.there[:, label], predictions.scores[:, label])
-        for threshold, precision, recall, f1 in zip(*curve, curve.f1):
+        curve = precision_recall(predictions.there[:, label], predictions.scores[:, label])
+        for threshold, precision, recall, f1 in zip(
+            curve.thresholds, curve.precision, curve.recall, curve.f1
+        ):
             shares = (_rounded(share) for share in (precision, recall, f1))
             row = (label, naming.classes[label], round(float(threshold), 2), *shares)
             rows.append(dict(zip(_THRESHOLD_COLUMNS, row)))
