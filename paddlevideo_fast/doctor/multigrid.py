@@ -142,13 +142,12 @@ class Pricing:
         self._timed = False
 
     def measure(self, phases: Sequence[Phase]) -> None:
-        """Measures the shapes of the phases that are not known yet, and reports progress."""
+        """Measures the shapes of the phases, and reports progress."""
         steps = sorted(
             {
                 (batch_size, clip.num_frames, clip.crop_size, phase.bn_splits)
                 for phase in phases
                 for batch_size, clip in self._in_turn(phase)
-                if not self._costs.is_timed(batch_size, clip.num_frames, clip.crop_size, phase.bn_splits)
             }
         )
         clips = sorted({step[1:3] for step in steps})
