@@ -18,11 +18,9 @@ from paddlevideo_fast.cli.command import (
     add_config_arguments,
     command_parser,
     count,
-    quiet_import,
+    load_for_run,
     run_command,
 )
-from paddlevideo_fast.config.load import load_config
-from paddlevideo_fast.config.startup import prepare_process
 from paddlevideo_fast.files import as_path
 from paddlevideo_fast.log import setup_logging
 
@@ -58,10 +56,8 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
 
 
 def _run(args: argparse.Namespace) -> None:
-    prepare_process(args.config, args.override)
-    with quiet_import():
-        from paddlevideo_fast.assembly.averaging import average
-    cfg = load_config(args.config, args.override)
-    setup_logging(cfg.get("log_level", "INFO"))
+    cfg = load_for_run(args, logs=True)
+    from paddlevideo_fast.assembly.averaging import average
+
     done = average(cfg, args.last, args.weights, args.output)
     print(f"{done.path}: the mean of {len(done.facts['averaged'])} checkpoints; {done.report}: validations")

@@ -12,12 +12,17 @@ import tempfile
 import time
 import warnings
 from pathlib import Path
-from typing import Any, Callable, Iterator, Mapping, Optional
+from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping, Optional, Sequence
 
+from paddlevideo_fast.config.load import load_config
+from paddlevideo_fast.config.startup import prepare_process
 from paddlevideo_fast.errors import EXIT_INTERRUPTED, EXIT_USER_ERROR, MissingExtraError, PaddleVideoFastError
 from paddlevideo_fast.locks import only_writer
 from paddlevideo_fast.log import setup_logging
 from paddlevideo_fast.names import tolerate_names
+
+if TYPE_CHECKING:
+    from paddlevideo_fast.config import Config
 
 PROGRAM = "paddlevideo-fast"
 
@@ -77,6 +82,35 @@ def run_command(
     except BrokenPipeError:  # as of `paddlevideo-fast predict ... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at the end of Python
         return 128 + signal.SIGPIPE
+
+
+def load_for_run(
+    args: argparse.Namespace, overrides: Optional[Sequence[str]] = None, logs: bool = False
+) -> Config:
+    """Prepares the process for a config, imports Paddle quietly, and loads the config.
+
+    Args:
+        args: a command line with -c and -o.
+        overrides: of the config; None: those of -o.
+        logs: set up the log of a run, as the config says.
+
+    Raises:
+        ConfigError: the config is wrong.
+        MissingExtraError: Paddle is not installed.
+    """
+    overrides = args.override if overrides is None else overrides
+    prepare_process(args.config, overrides)
+    with quiet_import():
+        import paddlevideo_fast.assembly  # noqa: F401  # and Paddle with it
+    cfg = load_config(args.config, overrides)
+    if logs:
+        setup_logging(cfg.get("log_level", "INFO"), rank())
+    return cfg
+
+
+def rank() -> int:
+    """The rank of this process among those that a launcher has started."""
+    return int(os.environ.get("PADDLE_TRAINER_ID", "0"))
 
 
 def add_config_arguments(parser: argparse.ArgumentParser, required: bool = True) -> None:

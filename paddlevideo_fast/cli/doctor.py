@@ -15,12 +15,12 @@ from paddlevideo_fast.cli.command import (
     add_config_arguments,
     command_parser,
     count,
+    load_for_run,
     quiet_import,
     run_command,
     show_result,
     timed_progress,
 )
-from paddlevideo_fast.config.load import load_config
 from paddlevideo_fast.config.startup import prepare_process
 from paddlevideo_fast.errors import EXIT_FAILURES
 
@@ -76,10 +76,10 @@ def _run(args: argparse.Namespace) -> int:
     if args.device_check:
         return _check_device(args)
     progress = timed_progress()
-    prepare_process(args.config, args.override)
-    with quiet_import():
-        from paddlevideo_fast import doctor
-    result = doctor.examine(load_config(args.config, args.override), args.steps, progress)
+    cfg = load_for_run(args)
+    from paddlevideo_fast import doctor
+
+    result = doctor.examine(cfg, args.steps, progress)
     show_result(result, args, doctor.report, "doctor", doctor.draw)
     progress(f"written to {args.output}")
     return 0

@@ -16,11 +16,9 @@ from paddlevideo_fast.cli.command import (
     add_import_argument,
     command_parser,
     count,
-    quiet_import,
+    load_for_run,
     run_command,
 )
-from paddlevideo_fast.config.load import load_config
-from paddlevideo_fast.config.startup import prepare_process
 
 _OPSET_VERSION = 13
 
@@ -99,10 +97,10 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
 
 
 def _run(args: argparse.Namespace) -> None:
-    prepare_process(args.config, args.override)
-    with quiet_import():
-        from paddlevideo_fast.deploy.export import ExportOptions, export_model
-        from paddlevideo_fast.deploy.paddlex_form import PaddleXFolder
+    cfg = load_for_run(args)
+    from paddlevideo_fast.deploy.export import ExportOptions, export_model
+    from paddlevideo_fast.deploy.paddlex_form import PaddleXFolder
+
     options = ExportOptions(
         input_dtype="uint8" if args.uint8 else "float32",
         input_shape=args.input_shape,
@@ -112,7 +110,6 @@ def _run(args: argparse.Namespace) -> None:
         onnx_opset=(args.opset_version or _OPSET_VERSION) if args.onnx else None,
         onnx_fp16=args.fp16,
     )
-    cfg = load_config(args.config, args.override)
     files = export_model(cfg, args.pretrained_params, args.output_path, args.save_name, options)
     for file in files.all:
         print(file)

@@ -24,11 +24,9 @@ from paddlevideo_fast.cli.command import (
     add_config_arguments,
     command_parser,
     count,
-    quiet_import,
+    load_for_run,
     run_command,
 )
-from paddlevideo_fast.config.load import load_config
-from paddlevideo_fast.config.startup import prepare_process
 from paddlevideo_fast.errors import EXIT_FAILURES
 from paddlevideo_fast.files import as_path
 from paddlevideo_fast.log import setup_logging
@@ -61,11 +59,9 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
 
 def _run(args: argparse.Namespace) -> int:
     overrides = [*args.override, *([f"weights={json.dumps(args.weights)}"] if args.weights else [])]
-    prepare_process(args.config, overrides)
-    with quiet_import():
-        from paddlevideo_fast.assembly.features import compute_features
-    cfg = load_config(args.config, overrides)
-    setup_logging(cfg.get("log_level", "INFO"))
+    cfg = load_for_run(args, overrides, logs=True)
+    from paddlevideo_fast.assembly.features import compute_features
+
     work = Work.of(args)
     found = compute_features(cfg, args.output, args.views, show_progress=sys.stdout.isatty(), work=work)
     for part in found:

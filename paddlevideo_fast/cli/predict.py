@@ -150,9 +150,6 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--time_test_file", type=_truth, default=False, help="--input_file is a list of videos, one a line"
     )
-    parser.add_argument("--disable_glog", type=_truth, help="has no effect: Paddle's log is always off")
-    for name in ("use_xpu", "use_npu"):
-        parser.add_argument(f"--{name}", type=_truth, default=False, help="not supported; False is accepted")
     return parser
 
 
@@ -160,9 +157,6 @@ def parse_args(argv: Optional[Sequence[str]]) -> argparse.Namespace:
     """The command line, with the rules between its flags."""
     parser = build_parser()
     args = parser.parse_args(argv)
-    for name in ("use_xpu", "use_npu"):
-        if getattr(args, name):
-            parser.error(f"--{name}: not supported; programs run on a CPU or on a GPU")
     if args.device and args.use_gpu is not None:
         parser.error("--device: says the same as --use_gpu; leave one of the two out")
     if args.device:

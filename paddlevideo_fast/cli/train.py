@@ -7,9 +7,7 @@ import json
 import os
 from typing import List, Optional, Sequence
 
-from paddlevideo_fast.cli.command import add_config_arguments, command_parser, quiet_import, run_command
-from paddlevideo_fast.config.load import load_config
-from paddlevideo_fast.config.startup import prepare_process
+from paddlevideo_fast.cli.command import add_config_arguments, command_parser, load_for_run, rank, run_command
 from paddlevideo_fast.errors import DistributionError
 from paddlevideo_fast.log import setup_logging
 
@@ -85,14 +83,10 @@ def _run(args: argparse.Namespace) -> int:
             "--fleet: no launcher has started this process; type  paddlevideo-fast launch --nproc_per_node N "
             "train ...  or leave the flag out"
         )
-    overrides = args.override + flags_as_overrides(args)
-    prepare_process(args.config, overrides)
-    with quiet_import():
-        from paddlevideo_fast import assembly
-        from paddlevideo_fast.engine import TrainingInterrupted
+    cfg = load_for_run(args, args.override + flags_as_overrides(args), logs=True)
+    from paddlevideo_fast import assembly
+    from paddlevideo_fast.engine import TrainingInterrupted
 
-    cfg = load_config(args.config, overrides)
-    setup_logging(cfg.get("log_level", "INFO"), rank())
     if args.test:
         assembly.test(cfg)
         return 0
@@ -101,11 +95,6 @@ def _run(args: argparse.Namespace) -> int:
     except TrainingInterrupted as exc:
         return 128 + exc.signal_number
     return 0
-
-
-def rank() -> int:
-    """The rank of this process among those that a launcher has started."""
-    return int(os.environ.get("PADDLE_TRAINER_ID", "0"))
 
 
 def flags_as_overrides(args: argparse.Namespace) -> List[str]:

@@ -222,7 +222,7 @@ def _circumstances(cfg: Config, run: Run) -> Dict[str, Any]:
         "device": paddle.get_device(),
         "paddle": paddle.__version__,
         "num_cores": run.cost.num_cores,
-        "num_threads": _num_threads(),
+        "num_threads": int(os.environ.get("OMP_NUM_THREADS", 1)),
         "num_workers": run.cost.num_workers,
         "batch_size": run.batch_size,
         "clip_shape": list(run.reading.clip_shape),
@@ -235,10 +235,6 @@ def _times(factor: float, stages: Mapping[str, float]) -> Dict[str, float]:
 
 def _steps(times: StepTimes) -> Dict[str, Any]:
     return {name: getattr(times, name) for name in ("num_steps", "step_sec", "wait_share", "clips_per_sec")}
-
-
-def _num_threads() -> int:
-    return int(os.environ.get("OMP_NUM_THREADS", 1))
 
 
 def limit(result: Mapping[str, Any]) -> Dict[str, Any]:
@@ -354,7 +350,7 @@ def _multigrid(run: Run, progress: Callable[[str], None]) -> Iterator[Remedy]:
         how += f" -o MULTIGRID='{json.dumps(section)}'"
     how += "; may cost accuracy, see docs/en/multigrid.md"
     progress("trying the shapes of multigrid")
-    options = PlanOptions(num_clips=len(run.dataset), num_steps=1, limit_sec=_PLAN_SEC)
+    options = PlanOptions(num_clips=len(run.dataset), num_steps=1, limit_sec=_PLAN_SEC, judge=False)
     try:
         plan = make_plan(Config({**cfg, "multigrid": True, "MULTIGRID": section}), options)
     except PaddleVideoFastError as error:

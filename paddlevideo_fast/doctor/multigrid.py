@@ -1,26 +1,31 @@
-"""Plans a multigrid run before it starts: its phases, and its costs beside those of the plain run."""
+"""Plans a multigrid run: its phases, its costs beside those of the plain run, and what speaks against it."""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import paddle
 
 from paddlevideo_fast.assembly.plan import ClipShape, batch_shapes, plain_clip, plan_phases
 from paddlevideo_fast.config import Config, RunSpec, build
+from paddlevideo_fast.config.types import arguments_of
 from paddlevideo_fast.doctor.shape_cost import ShapeCosts
 from paddlevideo_fast.loader import ClipBatchSampler, build_dataset
-from paddlevideo_fast.registry import LEARNING_RATES
-from paddlevideo_fast.report import picture
+from paddlevideo_fast.registry import BACKBONES, LEARNING_RATES
 from paddlevideo_fast.schedule import Phase, plain_phases, rate_multiplier
 from paddlevideo_fast.solver.learning_rate import Constant, LearningRate
 
 FRAME_SIZE = (340, 256)
 _YUV_BYTES = 1.5
 _SUMS = ("iterations", "clips", "flops", "decoded_bytes", "clip_bytes", "train_sec")
+# Below this gain, a shorter plain schedule or a better reader saves more than multigrid.
+_PAYS = 1.1
+# What a small shape may cost beyond its share of the pixels.
+_DEAR = 1.15
+_ADAPTIVE = ("Adam", "AdamW")
 _SECTIONS = ("MODEL", "MULTIGRID", "OPTIMIZER", "PIPELINE")
 
 
@@ -33,12 +38,14 @@ class PlanOptions:
         frame_size: (width, height) of the videos.
         num_steps: optimizer steps to time at each shape; 0: none.
         limit_sec: no step is timed where timing all shapes would take longer.
+        judge: tell what speaks against the schedule; that times dear shapes once more, without their splits.
     """
 
     num_clips: Optional[int] = None
     frame_size: Tuple[int, int] = FRAME_SIZE
     num_steps: int = 3
     limit_sec: float = 120.0
+    judge: bool = True
 
 
 def make_plan(
@@ -56,7 +63,9 @@ def make_plan(
         costs: of this network, as far as they are known; None: nothing is known yet.
 
     Returns:
-        The values of multigrid_plan.json, which docs/en/multigrid.md describes.
+        The values of multigrid_plan.json, which docs/en/multigrid.md describes. "pays": whether the run is
+        predicted at least 1.1 times as fast as the plain run, and as plain training cut to as many clips;
+        None without times.
 
     Raises:
         ConfigError: as training does; also where the MULTIGRID section is missing.
@@ -79,7 +88,7 @@ def make_plan(
     speed_up = None
     if "train_sec" in plain_run:
         speed_up = plain_run["train_sec"] / multigrid_run["train_sec"]
-    return {
+    plan = {
         "config": cfg.path,
         "device": paddle.get_device(),
         "paddle": paddle.__version__,
@@ -92,6 +101,8 @@ def make_plan(
         "multigrid": multigrid_run,
         "speed_up": speed_up,
     }
+    reasons = list(_reasons(cfg, plan, costs)) if options.judge else []
+    return {**plan, "pays": None if speed_up is None else _pays(plan), "reasons": reasons}
 
 
 def _configured_curve(spec: RunSpec) -> LearningRate:
@@ -131,13 +142,12 @@ class Pricing:
         self._timed = False
 
     def measure(self, phases: Sequence[Phase]) -> None:
-        """Measures the shapes of the phases that are not known yet, and reports progress."""
+        """Measures the shapes of the phases, and reports progress."""
         steps = sorted(
             {
                 (batch_size, clip.num_frames, clip.crop_size, phase.bn_splits)
                 for phase in phases
                 for batch_size, clip in self._in_turn(phase)
-                if not self._costs.is_timed(batch_size, clip.num_frames, clip.crop_size, phase.bn_splits)
             }
         )
         clips = sorted({step[1:3] for step in steps})
@@ -236,6 +246,92 @@ class Pricing:
         return sums
 
 
+def _reasons(cfg: Config, plan: Mapping[str, Any], costs: ShapeCosts) -> Iterator[str]:
+    """What speaks against the shapes and rates of a plan."""
+    yield from _fewer_clips(plan)
+    yield from _dear_shapes(plan, costs)
+    yield from _maps_of_one(cfg, plan)
+    yield from _grown_rate(cfg, plan)
+
+
+def _pays(plan: Mapping[str, Any]) -> bool:
+    return min(plan["speed_up"], _gain_a_clip(plan)) >= _PAYS
+
+
+def _gain_a_clip(plan: Mapping[str, Any]) -> float:
+    return float(plan["speed_up"] * plan["multigrid"]["clips"] / plan["plain"]["clips"])
+
+
+def _fewer_clips(plan: Mapping[str, Any]) -> Iterator[str]:
+    if plan["speed_up"] is not None and _gain_a_clip(plan) < _PAYS <= plan["speed_up"]:
+        share = plan["multigrid"]["clips"] / plan["plain"]["clips"]
+        yield f"the gain comes from fewer clips: plain training with {share:.2f} of its epochs gains as much"
+
+
+def _shapes(plan: Mapping[str, Any]) -> List[Tuple[int, Mapping[str, Any]]]:
+    """Number of splits and values of each shape of a plan, the smallest first."""
+    found = {
+        (shape["num_frames"], shape["crop_size"], shape["batch_size"], phase["bn_splits"]): shape
+        for phase in plan["phases"]
+        for shape in phase["shapes"]
+    }
+    return [(key[3], found[key]) for key in sorted(found)]
+
+
+def _cost(plan: Mapping[str, Any], shape: Mapping[str, Any], step_sec: float) -> float:
+    """The time a pixel of a step at this shape, relative to the plain run's."""
+    (plain,) = plan["plain"]["shapes"]
+    return step_sec / plain["step_sec"] * _num_pixels(plain) / _num_pixels(shape)
+
+
+def _num_pixels(shape: Mapping[str, Any]) -> int:
+    return int(shape["batch_size"] * shape["num_frames"] * shape["crop_size"] ** 2)
+
+
+def _dear_shapes(plan: Mapping[str, Any], costs: ShapeCosts) -> Iterator[str]:
+    """Shapes that cost more than their share of the pixels, and which part of it the splits take."""
+    if "step_sec" not in plan["plain"]["shapes"][0]:
+        return
+    dear = {  # of one shape, the phase with the most splits stays
+        (shape["batch_size"], shape["num_frames"], shape["crop_size"]): (shape, splits)
+        for splits, shape in _shapes(plan)
+        if _cost(plan, shape, shape["step_sec"]) > _DEAR
+    }
+    for (batch_size, num_frames, crop_size), (shape, splits) in dear.items():
+        cost = _cost(plan, shape, shape["step_sec"])
+        text = f"{batch_size} clips of {num_frames}×{crop_size}² cost {cost:.2f}"
+        if splits > 1:
+            alone = _cost(plan, shape, costs.step_sec(batch_size, num_frames, crop_size, 1))
+            text += f" ({alone:.2f} without the {splits} splits of batch norm)"
+        yield f"{text} of the plain step's time a pixel"
+
+
+def _maps_of_one(cfg: Config, plan: Mapping[str, Any]) -> Iterator[str]:
+    """Crops at which kernels meet a feature map of one value, where they do not in plain training."""
+    (plain,) = plan["plain"]["shapes"]
+    if plain["smallest_map"] < 2:
+        return
+    crops = sorted({shape["crop_size"] for _, shape in _shapes(plan) if shape["smallest_map"] == 1})
+    if crops:
+        sides = " and ".join(map(str, crops))
+        has_strides = "spatial_strides" in arguments_of(BACKBONES.get(cfg["MODEL"]["backbone"]["name"]))
+        remedy = "; see MODEL.backbone.spatial_strides" if has_strides else ""
+        yield (
+            f"at crops of {sides} pixels the last feature maps have one value: most of a kernel there lies "
+            f"over padding and learns nothing{remedy}"
+        )
+
+
+def _grown_rate(cfg: Config, plan: Mapping[str, Any]) -> Iterator[str]:
+    name = (cfg.get("OPTIMIZER") or {}).get("name")
+    highest = max(phase["lr_multiplier"] for phase in plan["phases"])
+    if name in _ADAPTIVE and highest > 1:
+        yield (
+            f"{name} wants nearly the same learning rate at all batches; the schedule multiplies it by "
+            f"up to {highest:g}, see MULTIGRID.lr_scaling"
+        )
+
+
 def report(plan: Mapping[str, Any]) -> str:
     """The plan as text."""
     lines = [
@@ -248,6 +344,13 @@ def report(plan: Mapping[str, Any]) -> str:
         "",
         *_comparison(plan),
     ]
+    if plan["pays"] is False:
+        lines += [
+            "",
+            f"Multigrid does not pay here: a gain below {_PAYS:g} is no reason for another schedule.",
+        ]
+    if plan["reasons"]:
+        lines += ["", "What speaks against this schedule:", *(f"- {reason}" for reason in plan["reasons"])]
     return "\n".join(lines)
 
 
@@ -291,27 +394,6 @@ def _comparison(plan: Mapping[str, Any]) -> List[str]:
     return lines
 
 
-def draw(plan: Mapping[str, Any], path: Path) -> None:
-    """Draws frames, crop, batch and learning rate over the epochs.
-
-    Raises:
-        PaddleVideoFastError: the file cannot be written.
-    """
-    with picture(path, 4, 1, figsize=(8, 7), sharex=True) as (_, axes):
-        phases = plan["phases"]
-        edges = [phase["start_epoch"] for phase in phases] + [plan["max_epoch"]]
-        titles = {"num_frames": "frames", "crop_size": "crop (px)", "batch_size": "clips a batch"}
-        for axis, color, (key, title) in zip(axes, ("C0", "C1", "C2"), titles.items()):
-            axis.stairs([phase[key] for phase in phases], edges, fill=True, alpha=0.6, color=color)
-            first = [phase["shapes"][0][key] for phase in phases]
-            axis.stairs(first, edges, color="0.2", linestyle=":", baseline=None)
-            axis.set(ylabel=title, ylim=(0, 1.1 * max(*first, *(phase[key] for phase in phases))))
-        epochs = f"{plan['max_epoch']} epochs in place of {plan['plain']['end_epoch']}"
-        axes[0].set_title(f"{epochs}; dotted: the first step of a short cycle")
-        axes[3].plot(range(plan["max_epoch"]), plan["lr_at_epoch"], color="C3")
-        axes[3].set(yscale="log", ylabel="learning rate", xlabel="epoch")
-
-
 def _amount(num_bytes: float) -> str:
     for unit in ("B", "kB", "MB", "GB", "TB"):
         if num_bytes < 1000:
@@ -320,7 +402,7 @@ def _amount(num_bytes: float) -> str:
     return f"{num_bytes:,.3g} PB"
 
 
-def duration(sec: float) -> str:
+def _duration(sec: float) -> str:
     """A time as people say it, such as "8.5 min"."""
     for unit, length in (("days", 86400), ("h", 3600), ("min", 60)):
         if sec >= 2 * length:
@@ -334,5 +416,5 @@ _ROWS: Dict[str, Tuple[str, Callable[[Any], str]]] = {
     "flops": ("forward FLOPs", "{:.3g}".format),
     "decoded_bytes": ("decoded", _amount),
     "clip_bytes": ("in clips", _amount),
-    "train_sec": ("training", duration),
+    "train_sec": ("training", _duration),
 }

@@ -92,10 +92,6 @@ class ShapeCosts:
             self._clips[key] = ClipCost(counter.macs, activation_bytes, forward_sec, min(maps, default=0))
         return self._clips[key]
 
-    def is_timed(self, batch_size: int, num_frames: int, crop_size: int, bn_splits: int) -> bool:
-        """Whether `step_sec` is known without a measurement."""
-        return (batch_size, num_frames, crop_size, bn_splits) in self._steps
-
     def timing_sec(self, batch_size: int, num_frames: int, crop_size: int) -> float:
         """How long `step_sec` will take, roughly: a step counts as three forward passes."""
         return 3 * batch_size * self.of_clip(num_frames, crop_size).forward_sec * (self._num_steps + 1)

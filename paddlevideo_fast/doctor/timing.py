@@ -257,12 +257,14 @@ def training_rate(cfg: Config, synthetic: bool = False, steps: int = 30, warmup:
 
 
 def step_sec_with(cfg: Config, steps: int, variables: Mapping[str, Optional[str]]) -> float:
-    """Seconds of a training step on made-up batches in a process of its own: libraries read variables once.
+    """Seconds of a training step on made-up batches, in a process of its own.
+
+    Libraries read variables when they are loaded.
 
     Args:
         cfg: a checked config.
         steps: optimizer steps to time.
-        variables: of the process's environment; None: not set there.
+        variables: that differ in the process's environment; None: not set there.
 
     Raises:
         PaddleVideoFastError: as training does.
@@ -271,8 +273,8 @@ def step_sec_with(cfg: Config, steps: int, variables: Mapping[str, Optional[str]
         path = Path(folder) / "config.yaml"
         cfg.save(path)
         words = [sys.executable, "-c", _RATE_OF_A_PROCESS, str(path), str(steps)]
-        environment = {name: value for name, value in os.environ.items() if name not in variables}
-        environment.update({name: value for name, value in variables.items() if value is not None})
+        changed = {**os.environ, **variables}
+        environment = {name: value for name, value in changed.items() if value is not None}
         environment["PYTHONPATH"] = os.pathsep.join(
             filter(None, sys.path)
         )  # of a clone that is not installed

@@ -4,15 +4,14 @@ from paddlevideo_fast.metrics.accuracy import CenterCropMetric, MultiCropMetric,
 from paddlevideo_fast.metrics.average_precision import (
     LabelResult,
     MeanAveragePrecision,
-    ThresholdCurve,
     average_precision,
     label_results,
-    threshold_curve,
 )
 from paddlevideo_fast.metrics.loss import LossMetric
 from paddlevideo_fast.metrics.predictions import (
     DECISION,
     ClassResult,
+    PrecisionRecall,
     Predictions,
     class_results,
     confusion_matrix,
@@ -31,8 +30,8 @@ __all__ = [
     "MeanAveragePrecision",
     "Metric",
     "MultiCropMetric",
+    "PrecisionRecall",
     "Predictions",
-    "ThresholdCurve",
     "VideoMetric",
     "VideoScores",
     "average_precision",
@@ -44,5 +43,4 @@ __all__ = [
     "mean_class_accuracy",
     "precision_recall",
     "rank_of_label",
-    "threshold_curve",
 ]

@@ -7,7 +7,7 @@ from typing import ClassVar, Dict, List, NamedTuple, Tuple
 import numpy as np
 
 from paddlevideo_fast.config.types import Activation
-from paddlevideo_fast.metrics.predictions import DECISION, Predictions, precision_recall
+from paddlevideo_fast.metrics.predictions import DECISION, Predictions
 from paddlevideo_fast.metrics.videos import VideoMetric
 from paddlevideo_fast.registry import METRICS
 
@@ -119,32 +119,6 @@ def label_results(predictions: Predictions) -> List[LabelResult]:
             )
         )
     return results
-
-
-class ThresholdCurve(NamedTuple):
-    """Precision and recall at thresholds from 0 to 1; float64 [T] each.
-
-    Attributes:
-        thresholds: evenly spaced.
-        precision: 0 where no score reaches the threshold.
-        recall: of the videos of the class.
-    """
-
-    thresholds: np.ndarray
-    precision: np.ndarray
-    recall: np.ndarray
-
-    @property
-    def f1(self) -> np.ndarray:
-        """float64 [T], the harmonic mean of precision and recall."""
-        total = self.precision + self.recall
-        return 2 * self.precision * self.recall / np.where(total > 0, total, 1)
-
-
-def threshold_curve(there: np.ndarray, scores: np.ndarray) -> ThresholdCurve:
-    """The curve of `scores` [M], from 0 to 1, where `there`, bool [M], says what is right."""
-    counts = precision_recall(there, scores)
-    return ThresholdCurve(np.linspace(0, 1, len(counts.recall)), counts.precision, counts.recall)
 
 
 def _mean(values: np.ndarray) -> float:

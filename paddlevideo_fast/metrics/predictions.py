@@ -151,6 +151,17 @@ class PrecisionRecall(NamedTuple):
         """float64 [T]."""
         return self.true_positives / (self.true_positives + self.false_negatives).clip(1)
 
+    @property
+    def f1(self) -> np.ndarray:
+        """float64 [T], the harmonic mean of precision and recall."""
+        total = self.precision + self.recall
+        return 2 * self.precision * self.recall / np.where(total > 0, total, 1)
+
+    @property
+    def thresholds(self) -> np.ndarray:
+        """float64 [T]."""
+        return np.linspace(0, 1, len(self.true_positives))
+
 
 def precision_recall(right: np.ndarray, scores: np.ndarray, num_thresholds: int = 101) -> PrecisionRecall:
     """Precision and recall of the scores at every threshold.

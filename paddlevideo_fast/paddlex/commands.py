@@ -12,7 +12,7 @@ from typing import Optional, Sequence
 
 from paddlevideo_fast.cli import export as export_command
 from paddlevideo_fast.cli import train as train_command
-from paddlevideo_fast.cli.command import quiet_import, run_command
+from paddlevideo_fast.cli.command import quiet_import, rank, run_command
 from paddlevideo_fast.config.startup import prepare_process
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.log import setup_logging
@@ -28,7 +28,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     args = train_command.build_parser().parse_args(argv)
     if not is_paddlex_config(args.config):
         return train_command.start(args)
-    return run_command(_train_or_test, args, tell=setup_logging(rank=train_command.rank()).error)
+    return run_command(_train_or_test, args, tell=setup_logging(rank=rank()).error)
 
 
 def export(argv: Optional[Sequence[str]] = None) -> int:
@@ -66,13 +66,13 @@ def _train_or_test(args: argparse.Namespace) -> int:
         from paddlevideo_fast.paddlex.folders import PaddleXFolders
 
     cfg, order = load_paddlex_config(args.config, overrides, "test" if args.test else "train")
-    setup_logging(cfg.get("log_level", "INFO"), train_command.rank())
+    setup_logging(cfg.get("log_level", "INFO"), rank())
     if activation_of(cfg["MODEL"]) != "softmax":
         text = "PaddleX trains and measures one class a video; use paddlevideo-fast train and test"
         raise cfg.error("MODEL.head.activation", text)
     if args.test:
         metrics = assembly.test(cfg)
-        if train_command.rank() == 0:
+        if rank() == 0:
             top1, top5 = ([*(v for k, v in metrics.items() if k.startswith("top")), 1.0, 1.0])[:2]
             print(f"avg_acc1={top1:.5f}, avg_acc5={top5:.5f}", flush=True)  # what PaddleX looks for
         return 0

@@ -13,7 +13,7 @@ import numpy as np
 
 from paddlevideo_fast.errors import PaddleVideoFastError
 from paddlevideo_fast.log import get_logger
-from paddlevideo_fast.metrics import Predictions, ThresholdCurve, threshold_curve
+from paddlevideo_fast.metrics import PrecisionRecall, Predictions, precision_recall
 from paddlevideo_fast.names import printable
 from paddlevideo_fast.report.output import whole
 
@@ -112,19 +112,16 @@ def threshold_figures(predictions: Predictions, names: Sequence[str]) -> Dict[st
     Returns:
         Title → SVG element.
     """
-    from matplotlib.font_manager import FontProperties  # see `pyplot`
-
     letters = lettering(names)
-    font = FontProperties(fname=str(letters.font_file), size="medium")
     there, scores = predictions.there, predictions.scores
-    curves = {"Thresholds, all classes": threshold_curve(there.reshape(-1), scores.reshape(-1))}
+    curves = {"Thresholds, all classes": precision_recall(there.reshape(-1), scores.reshape(-1))}
     counts = there.sum(axis=0)
     for label in np.argsort(-counts, kind="stable")[:_THRESHOLD_CLASSES]:
         if counts[label]:
             title = f"Thresholds, {label_text(letters.names[label])} ({counts[label]} videos)"
-            curves[title] = threshold_curve(there[:, label], scores[:, label])
+            curves[title] = precision_recall(there[:, label], scores[:, label])
     return {
-        title: _svg(title, partial(_draw_thresholds, curve=curve), "threshold", font)
+        title: _svg(title, partial(_draw_thresholds, curve=curve), "threshold", letters.font("medium"))
         for title, curve in curves.items()
     }
 
@@ -143,7 +140,7 @@ def _draw_curves(
         axis.axvline(best["step"], color="0.4", linestyle=":", label=label).set_gid("best-epoch")
 
 
-def _draw_thresholds(axis: Any, curve: ThresholdCurve) -> None:
+def _draw_thresholds(axis: Any, curve: PrecisionRecall) -> None:
     for name, values in (("precision", curve.precision), ("recall", curve.recall), ("F1", curve.f1)):
         axis.plot(curve.thresholds, values, label=name)
     axis.set(xlim=(0, 1), ylim=(0, 1.02))
@@ -171,8 +168,6 @@ def confusion_picture(confusion: np.ndarray, names: Sequence[str]) -> bytes:
         confusion: int [C, C]; rows are the right classes.
         names: names of the classes; shown where there is room to read them.
     """
-    from matplotlib import font_manager  # see `pyplot`
-
     plot = pyplot()
     num_classes = len(names)
     shares = confusion / confusion.sum(axis=1, keepdims=True).clip(1)
@@ -182,8 +177,7 @@ def confusion_picture(confusion: np.ndarray, names: Sequence[str]) -> bytes:
     axis.set(xlabel="predicted", ylabel="class")
     if num_classes <= _LABELLED_CLASSES:
         letters = lettering(names)
-        font = font_manager.FontProperties(fname=str(letters.font_file))
-        labels = [label_text(name) for name in letters.names]
+        labels, font = letters.labels(), letters.font("medium")
         axis.set_xticks(range(num_classes), labels, rotation=90, fontproperties=font)
         axis.set_yticks(range(num_classes), labels, fontproperties=font)
     if num_classes <= _COUNTED_CLASSES:
@@ -216,11 +210,8 @@ def data_set_picture(
     Raises:
         PaddleVideoFastError: the format is unknown, or the file cannot be written.
     """
-    from matplotlib.font_manager import FontProperties
-
     letters = lettering(classes)
-    font = FontProperties(fname=str(letters.font_file), size="small")
-    labels = [label_text(name) for name in letters.names]
+    labels, font = letters.labels(), letters.font("small")
     numbers = np.array([[counts.get(name, 0) for name in classes] for counts in (train, valid)])
     height = min(max(3.0, 0.22 * len(classes) + 1.5), 12.0)
     columns = 1 + min(len(examples), _TILE_COLUMNS)
@@ -266,6 +257,16 @@ class Lettering(NamedTuple):
 
     font_file: Path
     names: List[str]
+
+    def font(self, size: str) -> Any:
+        """Matplotlib's properties of the font, at a size such as "small"."""
+        from matplotlib.font_manager import FontProperties  # see `pyplot`
+
+        return FontProperties(fname=str(self.font_file), size=size)
+
+    def labels(self) -> List[str]:
+        """The names as matplotlib writes them."""
+        return [label_text(name) for name in self.names]
 
 
 def lettering(names: Sequence[str]) -> Lettering:
@@ -345,15 +346,12 @@ def draw_timeline(path: Path, edges_sec: Sequence[float], scores: np.ndarray, le
     Raises:
         PaddleVideoFastError: the format is unknown, or the file cannot be written.
     """
-    from matplotlib.font_manager import FontProperties  # see figures.pyplot
-
     group = -(-len(scores) // _NUM_STEPS)
     edges = np.asarray([*edges_sec[:-1:group], edges_sec[-1]], np.float64)
     scores = np.stack([scores[place : place + group].mean(axis=0) for place in range(0, len(scores), group)])
     best = scores.argmax(axis=1)
     shown = shown_classes(edges, scores)
     colors = dict(zip(shown, _COLORS))
-    font = FontProperties(fname=str(letters.font_file), size="small")
     options = {"figsize": (10, 4), "sharex": True, "gridspec_kw": {"height_ratios": [6, 1]}}
     with picture(path, 2, 1, **options) as (_, (curves, strip)):
         for number in shown:
@@ -372,7 +370,9 @@ def draw_timeline(path: Path, edges_sec: Sequence[float], scores: np.ndarray, le
         unit = "probability" if group == 1 else f"probability (mean of {group} windows)"
         curves.set(ylabel=unit, ylim=(0, 1.02), xlim=(edges[0], edges[-1]))
         curves.grid(alpha=0.3)
-        curves.legend(loc="upper left", bbox_to_anchor=(1.005, 1.02), borderaxespad=0, prop=font)
+        curves.legend(
+            loc="upper left", bbox_to_anchor=(1.005, 1.02), borderaxespad=0, prop=letters.font("small")
+        )
         strip.set(ylabel="best", yticks=[])
         _set_time_axis(strip, float(edges[-1]))
 

@@ -17,7 +17,7 @@ from paddlevideo_fast.metrics import (
     confusion_matrix,
     hardest,
     label_results,
-    threshold_curve,
+    precision_recall,
 )
 from paddlevideo_fast.report.output import whole
 
@@ -25,6 +25,15 @@ NUM_TOP = 5
 _ANY_NAME = "backslashreplace"  # for bytes that are not UTF-8: in JSON, the escape reads back as the name
 NUM_HARDEST = 100
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
+# Column → attribute of a result.
+_CLASS_SHARES = {"top1": "top1", "top5": "top5", "precision": "precision"}
+_LABEL_SHARES = {
+    "AP": "average_precision",
+    "precision": "precision",
+    "recall": "recall",
+    "best_threshold": "best_threshold",
+    "best_F1": "best_f1",
+}
 _THRESHOLD_COLUMNS = ("label", "name", "threshold", "precision", "recall", "F1")
 
 
@@ -112,49 +121,34 @@ def prediction_rows(predictions: Predictions, naming: Naming) -> Iterator[Dict[s
 
 def class_rows(predictions: Predictions, naming: Naming) -> List[Dict[str, Any]]:
     """Results of each class; a cell is empty where the class has no videos."""
-    if predictions.has_several:
-        return _label_rows(predictions, naming)
-    rows = []
-    for result in class_results(predictions):
-        other = result.confused_with
-        rows.append(
-            {
-                "label": result.label,
-                "name": naming.classes[result.label],
-                "videos": result.num_videos,
-                "predicted": result.num_predicted,
-                "top1": _rounded(result.top1),
-                "top5": _rounded(result.top5),
-                "precision": _rounded(result.precision),
-                "confused_with": "" if other is None else naming.classes[other],
-            }
-        )
-    return rows
-
-
-def _label_rows(predictions: Predictions, naming: Naming) -> List[Dict[str, Any]]:
+    several = predictions.has_several
+    results: Sequence[Any] = label_results(predictions) if several else class_results(predictions)
+    shares = _LABEL_SHARES if several else _CLASS_SHARES
     return [
         {
             "label": result.label,
             "name": naming.classes[result.label],
             "videos": result.num_videos,
             "predicted": result.num_predicted,
-            "AP": _rounded(result.average_precision),
-            "precision": _rounded(result.precision),
-            "recall": _rounded(result.recall),
-            "best_threshold": _rounded(result.best_threshold),
-            "best_F1": _rounded(result.best_f1),
+            **{column: _rounded(getattr(result, name)) for column, name in shares.items()},
+            **({} if several else {"confused_with": _name_of(naming, result.confused_with)}),
         }
-        for result in label_results(predictions)
+        for result in results
     ]
+
+
+def _name_of(naming: Naming, label: Optional[int]) -> str:
+    return "" if label is None else naming.classes[label]
 
 
 def threshold_rows(predictions: Predictions, naming: Naming) -> List[Dict[str, Any]]:
     """Precision, recall and F1 of each class with videos at thresholds from 0 to 1."""
     rows = []
     for label in np.flatnonzero(predictions.there.any(axis=0)).tolist():
-        curve = threshold_curve(predictions.there[:, label], predictions.scores[:, label])
-        for threshold, precision, recall, f1 in zip(*curve, curve.f1):
+        curve = precision_recall(predictions.there[:, label], predictions.scores[:, label])
+        for threshold, precision, recall, f1 in zip(
+            curve.thresholds, curve.precision, curve.recall, curve.f1
+        ):
             shares = (_rounded(share) for share in (precision, recall, f1))
             row = (label, naming.classes[label], round(float(threshold), 2), *shares)
             rows.append(dict(zip(_THRESHOLD_COLUMNS, row)))

@@ -131,13 +131,12 @@ def test_steps_and_clips_are_those_of_the_run(motion_dataset):
 
 
 @pytest.mark.slow
-def test_measured_steps_a_report_and_a_picture(plan, tmp_path):
+def test_measured_steps_and_a_report(plan, tmp_path):
     code, out, err = plan(
         "--clips", "100", "--steps", "1", "--limit", "6000", "--output", str(tmp_path / "new")
     )
     assert code == 0, err
     assert "timing steps, shape 1 of" in err
-    assert (tmp_path / "new" / "multigrid_plan.png").read_bytes().startswith(b"\x89PNG")
     saved = json.loads((tmp_path / "new" / "multigrid_plan.json").read_text())
     seconds = [shape["step_sec"] for phase in saved["phases"] for shape in phase["shapes"]]
     assert min(seconds) > 0

@@ -18,7 +18,7 @@ from paddlevideo_fast.metrics import (
     count_hits,
     hardest,
     label_results,
-    threshold_curve,
+    precision_recall,
 )
 
 _FIGURES = Path(__file__).parents[1] / "reference" / "average_precision.json"
@@ -166,7 +166,7 @@ def test_threshold_curves_count_at_each_threshold(views):
     metric = seen_by(*views, range(40))
     metric.accumulate()
     there, scores = metric.predictions.labels[:, 0] > 0, metric.predictions.scores[:, 0]
-    curve = threshold_curve(there, scores)
+    curve = precision_recall(there, scores)
     for place in (0, 30, 50, 99):
         above = np.floor(scores * 100) >= place
         assert curve.thresholds[place] == pytest.approx(place / 100)
