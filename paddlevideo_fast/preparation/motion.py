@@ -150,7 +150,6 @@ def encode_h264(frames: np.ndarray, fps: int = 24, gop: int = 8, crf: int = 23) 
 
 _TOOL = "make_motion_dataset"
 _VERSION = 1  # raised when the same options give other clips
-_OLD_META = "dataset.json"  # the options and "complete", in versions before provenance.json
 _SPLITS = ("train", "valid")
 _Task = Tuple[str, str, int, int, Tuple[int, int, int]]
 
@@ -182,7 +181,6 @@ def make(argv: Optional[Sequence[str]] = None) -> int:
     classes = options["classes"]
     shown = _shown(classes, args.motions)
     with only_writer(output), Provenance(_TOOL, options).kept_in(output):
-        (output / _OLD_META).unlink(missing_ok=True)
         tasks: List[_Task] = []
         for split_number, split in enumerate(_SPLITS):
             sweep(output / split, alone=True)
@@ -273,7 +271,7 @@ def _is_complete(output: Path, options: Dict[str, Any]) -> bool:
     Raises:
         ToolError: something else is there.
     """
-    found = _made_before(output)
+    found = earlier_run(output, _TOOL) if output.is_dir() else None
     if found is None:
         foreign = not output.is_dir() or any(path.name != LOCK for path in output.iterdir())
         if output.exists() and foreign:
@@ -290,17 +288,6 @@ def _is_complete(output: Path, options: Dict[str, Any]) -> bool:
     clips = [_clip_path(split, place) for split in _SPLITS for place in range(options[split])]
     files = ["classes.txt", *_list_names(options.get("motions", 1)), *clips]
     return found.complete and all((output / path).is_file() for path in files)
-
-
-def _made_before(output: Path) -> Optional[Provenance]:
-    meta = output / _OLD_META
-    if not meta.is_file():
-        return earlier_run(output, _TOOL) if output.is_dir() else None
-    try:
-        options = json.loads(meta.read_text(encoding="utf-8"))
-        return Provenance(_TOOL, options, complete=bool(options.pop("complete")))
-    except (ValueError, KeyError, AttributeError) as error:
-        raise ToolError(f"{meta}: damaged; remove the folder or choose another --output") from error
 
 
 def _clip_path(split: str, place: int) -> str:

@@ -210,7 +210,7 @@ def _source_state(task: Task) -> Dict[str, Any]:
 
 
 def _read_manifest(path: Path) -> Dict[str, Dict[str, Any]]:
-    """Output name → its last entry. What earlier versions have left unfinished is passed over."""
+    """Output name → its last entry. What a killed run has left unfinished is passed over."""
     if not path.is_file():
         return {}
     entries = {}
@@ -228,11 +228,9 @@ def _done_before(task: Task, entry: Optional[Dict[str, Any]]) -> Optional[Prepar
     target = as_path(task.output) / task.name
     try:
         current = _source_state(task)
-        if entry and target.stat().st_size == entry["bytes_after"]:
-            # earlier versions prepared whole videos only
-            entry = {"inner_first": 0, "inner_stop": entry["num_frames"], **entry}
-            if all(key in entry and entry[key] == value for key, value in current.items()):
-                return _numbers(entry)
+        same = entry and all(key in entry and entry[key] == value for key, value in current.items())
+        if entry and same and target.stat().st_size == entry["bytes_after"]:
+            return _numbers(entry)
     except (OSError, KeyError):
         pass
     return None
