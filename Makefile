@@ -1,5 +1,5 @@
 # Two commands matter: `make quickstart` and `make test`. VENV and PYTHON choose another environment,
-# TEST_EXTRAS what of setup.py the tests get: with dali120 those of the DALI loader run as well, with onnx
+# TEST_EXTRAS what of pyproject.toml the tests get: with dali120 those of the DALI loader run as well, with onnx
 # those of ONNX. UV is the path of uv, where that is to fill the environments; without it pip does.
 PYTHON ?= python3
 VENV ?= .venv
@@ -35,12 +35,12 @@ help:
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
-# The stamps make an environment once per change of setup.py.
-$(VENV)/.cpu: setup.py | $(BIN)/python
+# The stamps make an environment once per change of pyproject.toml.
+$(VENV)/.cpu: pyproject.toml | $(BIN)/python
 	$(call install,$(VENV)) -e ".[cpu]"
 	touch $@
 
-$(VENV)/.test: setup.py | $(BIN)/python
+$(VENV)/.test: pyproject.toml | $(BIN)/python
 	$(call install,$(VENV)) -e ".[$(TEST_EXTRAS)]"
 	touch $(VENV)/.cpu $@
 
@@ -106,8 +106,8 @@ bench: setup-test
 	for name in exactness reader loader shift trainer; do $(BIN)/python tools/benchmark.py $$name || exit 1; done
 
 docs: setup-test
-	$(BIN)/python -m paddlevideo_fast.config.reference --lang en > docs/en/config_reference.md
-	$(BIN)/python -m paddlevideo_fast.config.reference --lang zh-CN > docs/zh-CN/config_reference.md
+	$(BIN)/python tools/config_reference.py --lang en > docs/en/config_reference.md
+	$(BIN)/python tools/config_reference.py --lang zh-CN > docs/zh-CN/config_reference.md
 	$(BIN)/python tools/model_zoo.py
 	$(BIN)/python tools/benchmark.py tables
 

@@ -1,4 +1,7 @@
-"""A training step, a prediction and operators on a CPU: here, in an earlier revision and in PyTorch."""
+"""A training step, a prediction and operators on a CPU: here, in an earlier revision and in PyTorch.
+
+With `--runtimes`, a prediction by the network and by its exported programs instead.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,11 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
-from benchmarks.cpu_child import NETWORKS
+from benchmarks.cpu_child import NETWORKS, RUNTIMES
 from benchmarks.measuring import ROOT, add_output_arguments, in_turn, show
 from paddlevideo_fast.cli import count
 from paddlevideo_fast.errors import PaddleVideoFastError
@@ -54,11 +58,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--times", type=count(1), default=1, help="steps to time in a process (default 1)")
     parser.add_argument("--rounds", type=count(1), default=3, help="processes of each side (default 3)")
+    parser.add_argument(
+        "--runtimes",
+        action="store_true",
+        help="compare what runs an exported network, in place of steps and operators",
+    )
     add_output_arguments(parser)
 
 
 def main(args: argparse.Namespace) -> None:
     """Runs the benchmark and prints it."""
+    if args.runtimes:
+        networks = [network for network in args.networks if network != OPERATORS]
+        show(predictions(networks, args.threads, args.clips, args.times, args.rounds), args, runtimes_table)
+        return
     result = run(args.networks, args.threads, args.clips, args.times, args.rounds, args.torch, args.before)
     show(result, args, table)
 
@@ -114,12 +127,48 @@ def run(
     return found
 
 
+def predictions(
+    networks: Sequence[str], threads: Sequence[int], clips: int = 1, times: int = 1, rounds: int = 3
+) -> Dict[str, Any]:
+    """Measures a prediction by each of `RUNTIMES` in new processes, in turn; arguments as of `run`.
+
+    Returns:
+        {network: {threads: {runtime: {"predict": [wall, CPU seconds], "peak_mb"}, or {"error": why not}}}}
+    """
+    here = _Side(sys.executable, None, {"PYTHONPATH": str(ROOT)})
+    found: Dict[str, Any] = {}
+    for network in networks:
+        with tempfile.TemporaryDirectory() as folder:
+            _child(here, ["export", network, 1, 1, folder], os.cpu_count() or 1)
+            for number in threads:
+                results: Dict[str, List[Dict[str, Any]]] = {runtime: [] for runtime in RUNTIMES}
+                for _, runtime in in_turn(results, rounds):
+                    results[runtime].append(_child(here, [runtime, network, clips, times, folder], number))
+                found.setdefault(network, {})[str(number)] = {
+                    runtime: each[0] if "error" in each[0] else _medians(each)
+                    for runtime, each in results.items()
+                }
+                print(f"{network}, {number} threads", file=sys.stderr, flush=True)
+    return found
+
+
 def _measured(side: _Side, name: str, network: str, threads: int, clips: int, times: int) -> Dict[str, Any]:
+    words = ["torch" if name == "torch" else "ours", network, clips, times]
+    found = _child(side, words, threads)
+    folder = found.pop("toolkit", None)
+    if side.root is not None and not Path(folder).is_relative_to(side.root):
+        raise PaddleVideoFastError(
+            f"--before {side.root}: is no checkout of paddlevideo_fast; {folder} was run"
+        )
+    return found
+
+
+def _child(side: _Side, words: Sequence[Any], threads: int) -> Dict[str, Any]:
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     if side.root is not None:
         environment["PYTHONPATH"] = str(side.root)
     done = subprocess.run(
-        [side.python, str(_CHILD), "torch" if name == "torch" else "ours", network, str(clips), str(times)],
+        [side.python, str(_CHILD), *map(str, words)],
         env={**environment, **side.variables, "OMP_NUM_THREADS": str(threads)},
         capture_output=True,
         text=True,
@@ -127,13 +176,7 @@ def _measured(side: _Side, name: str, network: str, threads: int, clips: int, ti
     )
     if done.returncode:
         raise RuntimeError(f"a measuring process ended with code {done.returncode}:\n{done.stderr}")
-    found = json.loads(done.stdout.splitlines()[-1])
-    folder = found.pop("toolkit", None)
-    if side.root is not None and not Path(folder).is_relative_to(side.root):
-        raise PaddleVideoFastError(
-            f"--before {side.root}: is no checkout of paddlevideo_fast; {folder} was run"
-        )
-    return found
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def _medians(results: Sequence[Mapping[str, Any]]) -> Dict[str, Any]:
@@ -160,4 +203,20 @@ def table(result: Dict[str, Any]) -> str:
     for operator, sides in result[OPERATORS].items():
         cells = "  ".join(f"{_NAMES[side]} {ms:.1f} ms" for side, ms in sides.items())
         lines.append(f"{operator:<40} {cells}")
+    return "\n".join(lines)
+
+
+def runtimes_table(result: Dict[str, Any]) -> str:
+    """The result of `predictions` as text."""
+    lines = []
+    for network, by_threads in result.items():
+        for threads, runtimes in by_threads.items():
+            lines.append(f"{network}, threads: {threads}; wall and CPU seconds of a prediction")
+            lines += [
+                f"  {name:<12} {values['error']}"
+                if "error" in values
+                else f"  {name:<12} {values['predict'][0]:7.3f} {values['predict'][1]:7.3f}   "
+                f"{values['peak_mb']:5.0f} MB"
+                for name, values in runtimes.items()
+            ]
     return "\n".join(lines)

@@ -1,15 +1,18 @@
 """One process of `cpu`: times a network, or operators, of this toolkit or of PyTorch.
 
     python benchmarks/cpu_child.py SIDE NETWORK CLIPS TIMES          SIDE: ours or torch
+    python benchmarks/cpu_child.py RUNTIME NETWORK CLIPS TIMES DIR   RUNTIME: a key of RUNTIMES, or export
 
 It imports nothing of `benchmarks`, so that it also runs on another checkout and in another environment.
 Prints JSON: {"step": [wall seconds, CPU seconds], "predict": the same, "peak_mb": ...}, medians; for the
-network "operators" {name: milliseconds forward and backward}.
+network "operators" {name: milliseconds forward and backward}. A runtime predicts by the network that "export"
+wrote into DIR, and prints "predict" and "peak_mb", or {"error": ...}.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import resource
 import statistics
 import sys
@@ -28,11 +31,21 @@ NETWORKS = {
     "mvit_v2_s": ((3, 16, 224, 224), "mvitv2_s_16x4"),
     "videomae_vit_s": ((3, 16, 224, 224), "videomae_vit_s_k400_videos"),
 }
+# What runs an exported network: the ending of its file, and the arguments of `ProgramOptions`.
+RUNTIMES: Dict[str, Tuple[str, Dict[str, Any]]] = {
+    "network": ("", {}),
+    "paddle": (".json", {}),
+    "onednn": (".json", {"use_mkldnn": True}),
+    "onnxruntime": (".onnx", {}),
+}
 
 
 def main() -> None:
     """Measures what the command line names, and prints it."""
     side, network, clips, times = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+    if len(sys.argv) > 5:
+        print(json.dumps(_of_runtime(side, network, clips, times, sys.argv[5])))
+        return
     if network == "operators":
         result: Dict[str, Any] = (_ours_operators if side == "ours" else _torch_operators)(times)
     else:
@@ -81,6 +94,49 @@ def _ours(network: str, clips: int) -> Tuple[Callable[[], Any], Callable[[], Any
             model(inputs)
 
     return step, predict
+
+
+def _of_runtime(runtime: str, network: str, clips: int, times: int, folder: str) -> Dict[str, Any]:
+    import paddlevideo_fast  # noqa: F401, I001
+    import paddle
+    from paddlevideo_fast.config.load import load_config
+    from paddlevideo_fast.deploy.export import ExportOptions, export_model
+    from paddlevideo_fast.deploy.program import ProgramOptions, open_program
+    from paddlevideo_fast.errors import ProgramError
+    from paddlevideo_fast.modeling import build_model, load_weights
+
+    shape, config = NETWORKS[network]
+    cfg, weights = load_config(config, ["MODEL.backbone.pretrained=null"]), f"{folder}/{network}.pdparams"
+    if runtime == "export":
+        paddle.seed(0)
+        paddle.save(build_model(cfg["MODEL"]).state_dict(), weights)
+        export_model(cfg, weights, folder, network, ExportOptions(onnx_opset=17))
+        return {}
+    inputs = np.random.default_rng(0).standard_normal((clips, *shape), dtype="float32")
+    ending, how = RUNTIMES[runtime]
+    if runtime == "network":
+        model = build_model(cfg["MODEL"])
+        load_weights(model, weights)
+        model.eval()
+
+        def predict() -> None:
+            with paddle.no_grad():
+                model(paddle.to_tensor(inputs)).numpy()
+
+    else:
+        threads = int(os.environ["OMP_NUM_THREADS"])
+        try:
+            program = open_program(
+                f"{folder}/{network}{ending}", options=ProgramOptions(cpu_threads=threads, **how)
+            )
+        except ProgramError as error:
+            return {"error": str(error).replace(f"{folder}/", "")}
+
+        def predict() -> None:
+            program.run(inputs)
+
+    result: Dict[str, Any] = {"predict": _timed(predict, times)}
+    return {**result, "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024}
 
 
 def _torch(network: str, clips: int) -> Tuple[Callable[[], Any], Callable[[], Any]]:

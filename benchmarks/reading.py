@@ -1,9 +1,13 @@
-"""What reading costs by codec, against decord and another checkout; what cheaper frames gain and change."""
+"""What reading costs by codec, against decord and another checkout."""
 
 from __future__ import annotations
 
 import argparse
+import json
+import os
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from functools import partial
@@ -15,19 +19,15 @@ import cv2
 import numpy as np
 
 from benchmarks.measuring import add_output_arguments, in_turn, show
-from benchmarks.pipeline import RECIPES, Recipe, packed_clip
 from benchmarks.reader import PATTERNS, READERS, stream_alone
-from benchmarks.reader_cost import Tree
 from paddlevideo_fast.cli import count
 from paddlevideo_fast.decode import open_video
 from paddlevideo_fast.decode.colour import RgbConverter
 from paddlevideo_fast.decode.pyav_reader import PictureDecoder
-from paddlevideo_fast.loader import ClipRequest, DecodeSampler, Pipeline, Sampler, VideoRecord, transforms
+from paddlevideo_fast.errors import PaddleVideoFastError
 from tests.support.numbered_clips import usual_scheduling
 
 OURS, DECORD = "ours", "decord"
-DRAWS = (1, 2, 4, 8)
-_NUM_PLANS = 4000
 # Others share the machine: what they cost, and a decoder's threads that spin meanwhile, is in all
 # repetitions but the fastest.
 _REPEATS = 3
@@ -51,17 +51,23 @@ _ENCODINGS = {
     "MPEG-4": _Encoding("mpeg4", "avi", {"b": "900000", "bf": "2"}),
     "MJPEG": _Encoding("mjpeg", "avi", {"q": "3"}, "yuvj420p"),
 }
-# clips at the smallest shape of multigrid training
-_SMALL = {
-    "tsm": Recipe(
-        Sampler(num_seg=8, seg_len=1, select_left=True),
-        [transforms.MultiScaleCrop(112, allow_duplication=True), transforms.RandomFlip()],
-    ),
-    "slowfast": Recipe(
-        DecodeSampler(num_frames=32, sampling_rate=2),
-        [transforms.JitterScale(112, 128), transforms.MultiCrop(112), transforms.RandomFlip()],
-    ),
-}
+
+
+# Runs in the tree that it measures: for a line with file, frames and repetitions, prints seconds of CPU time
+# of the fastest. Others share the machine: what they cost is in all repetitions but the fastest.
+_WORKER = """
+import json, sys, time
+from paddlevideo_fast.decode import open_video
+for line in sys.stdin:
+    path, indices, repeats = json.loads(line)
+    took = []
+    for _ in range(repeats):
+        began = time.process_time()
+        with open_video(path) as reader:
+            reader.read(indices)
+        took.append(time.process_time() - began)
+    print(min(took), flush=True)
+"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -75,7 +81,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="more videos, to compare codecs alone",
     )
     parser.add_argument("--baseline", type=Path, metavar="FOLDER", help="checkout to compare with")
-    parser.add_argument("--packed", help="output folder of data/pack_frames.py for exactly these videos")
     parser.add_argument("--rounds", type=count(1), default=9, help="clips to measure of each kind")
     parser.add_argument("--seed", type=int, default=0, help="seed of frames and crops")
     add_output_arguments(parser)
@@ -84,14 +89,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> None:
     """Runs the benchmark and prints it."""
     clips, also = ([Path(clip) for clip in given] for given in (args.clips, args.also))
-    show(run(clips, also, args.baseline, args.packed, args.rounds, args.seed), args, table)
+    show(run(clips, also, args.baseline, args.rounds, args.seed), args, table)
 
 
 def run(
     clips: Sequence[Path],
     also: Sequence[Path] = (),
     baseline: Optional[Path] = None,
-    packed: Optional[str] = None,
     rounds: int = 9,
     seed: int = 0,
 ) -> Dict[str, Any]:
@@ -102,16 +106,12 @@ def run(
         clips: video files; the first one is also encoded in other codecs.
         also: more of them, only for "codecs".
         baseline: root of another checkout; None: not measured.
-        packed: folder of the clips' shards; None: not measured.
         rounds: reads of each kind.
         seed: of frames and crops.
 
     Returns:
         "rounds", "seed"; "codecs": for each clip and pattern "ms", "decord" and "baseline" (the median of our
-        time over theirs; None where there is none), and "shares" of our time in parts; "draws": for each
-        recipe, clip and number of draws "ratio" to one draw, and "distance", the share of drawn frames that
-        would have to be others to be distributed as by one draw; "scaled": for each recipe of small clips and
-        each clip "gain" of packed frames by scaled decoding, and "difference", the mean of the pixels'.
+        time over theirs; None where there is none), and "shares" of our time in parts.
     """
     cv2.setNumThreads(0)  # as in a worker
     with tempfile.TemporaryDirectory() as folder:
@@ -123,18 +123,7 @@ def run(
         for name, encoding in _ENCODINGS.items():
             files[f"{clips[0].stem}, {name}"] = _encoded(clips[0], Path(folder), name, encoding)
         codecs = [row for name, file in files.items() for row in _codec(name, file, baseline, rounds, seed)]
-    draws = [
-        {"recipe": name, "clip": clip.name, **row}
-        for name in RECIPES
-        for clip in clips
-        for row in _draws(RECIPES[name], clip, rounds, seed)
-    ]
-    scaled = [
-        {"recipe": name, "clip": clip.name, **_scaled(_SMALL[name], clip, packed, rounds, seed)}
-        for name in (_SMALL if packed else ())
-        for clip in clips
-    ]
-    return {"rounds": rounds, "seed": seed, "codecs": codecs, "draws": draws, "scaled": scaled}
+    return {"rounds": rounds, "seed": seed, "codecs": codecs}
 
 
 def table(result: Dict[str, Any]) -> str:
@@ -146,16 +135,6 @@ def table(result: Dict[str, Any]) -> str:
         lines.append(
             f"{row['clip']:<26}{row['pattern']:<10}{row['ms']:>8.2f} ms  of decord {ratios[0]:<7} "
             f"of the baseline {ratios[1]:<7} {shares}"
-        )
-    for row in result["draws"]:
-        lines.append(
-            f"{row['recipe']:<10}{row['clip']:<20}{row['draws']} draws: {row['ratio']:.2f} of one draw's, "
-            f"distance {100 * row['distance']:.0f} %"
-        )
-    for row in result["scaled"]:
-        lines.append(
-            f"{row['recipe']:<10}{row['clip']:<20}packed, scaled decode: {row['gain']:.2f}x, "
-            f"difference {row['difference']:.2f}"
         )
     return "\n".join(lines)
 
@@ -277,56 +256,31 @@ def _shares(file: Path, draws: Sequence[Sequence[int]]) -> Dict[str, float]:
     return {**shares, "other": 1 - sum(shares.values())}
 
 
-def _draws(recipe: Recipe, clip: Path, rounds: int, seed: int) -> List[Dict[str, Any]]:
-    record, request = VideoRecord(str(clip), (0,)), ClipRequest(0, 0)
-    pipelines = {number: Pipeline(*recipe, frame_draws=number) for number in DRAWS}
+class Tree:
+    """A process that reads videos with the code of one checkout."""
 
-    def seconds(number: int, turn: int) -> float:
-        began = time.process_time()
-        with open_video(clip) as reader:
-            pipelines[number](reader, record, [request], [np.random.default_rng((seed, turn + 1))])
-        return time.process_time() - began
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _WORKER],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=root,
+            env={**os.environ, "PYTHONPATH": str(root)},
+        )
 
-    took = _fastest({str(number): partial(seconds, number) for number in DRAWS}, 2 * rounds)
-    drawn = {}
-    with open_video(clip) as reader:
-        for number, pipeline in pipelines.items():
-            counts = np.zeros(reader.num_frames)
-            for plan in range(_NUM_PLANS):
-                frames = pipeline.plan(reader, record, request, np.random.default_rng((seed, plan))).frames
-                np.add.at(counts, frames, 1)
-            drawn[number] = counts / counts.sum()
-    return [
-        {
-            "draws": number,
-            # means: a clip near a key frame costs a tenth of one far from it
-            "ratio": statistics.mean(took[str(number)]) / statistics.mean(took["1"]),
-            "distance": float(np.abs(drawn[number] - drawn[1]).sum() / 2),
-        }
-        for number in DRAWS
-    ]
+    def seconds(self, clip: Path, indices: Sequence[int], repeats: int) -> float:
+        """CPU time of opening the clip and reading frames: the fastest of so many times."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps([str(clip.resolve()), list(indices), repeats]) + "\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        if not line:
+            raise PaddleVideoFastError(f"{self._root}: its reader fails on {clip}")
+        return float(line)
 
-
-def _scaled(recipe: Recipe, clip: Path, packed: Optional[str], rounds: int, seed: int) -> Dict[str, Any]:
-    assert packed is not None
-    datasets = {
-        name: packed_clip(packed, Pipeline(*recipe, scaled_decode=name == "scaled"), clip)
-        for name in ("whole", "scaled")
-    }
-    made: Dict[str, Dict[int, np.ndarray]] = {name: {} for name in datasets}
-
-    def seconds(name: str, turn: int) -> float:
-        dataset = datasets[name]
-        (record,) = dataset.records
-        began = time.process_time()
-        with dataset.open(record) as reader:
-            rngs = [np.random.default_rng((seed, turn + 1))]
-            (clip,) = dataset.pipeline(reader, record, [ClipRequest(0, 0)], rngs)
-        made[name][turn] = clip.pixels
-        return time.process_time() - began
-
-    took = _fastest({name: partial(seconds, name) for name in datasets}, 3 * rounds)
-    ratios = [whole / scaled for whole, scaled in zip(took["whole"], took["scaled"])]
-    pairs = ((made["whole"][turn].astype(np.int16), scaled) for turn, scaled in made["scaled"].items())
-    differences = [np.abs(whole - scaled).mean() for whole, scaled in pairs]
-    return {"gain": statistics.median(ratios), "difference": float(np.mean(differences))}
+    def close(self) -> None:
+        """Ends the process."""
+        self._process.communicate()

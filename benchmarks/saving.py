@@ -19,7 +19,7 @@ import paddle
 from benchmarks.measuring import ROOT, add_output_arguments, in_turn, show
 from benchmarks.saving_run import make_trainer
 from paddlevideo_fast.cli import count
-from paddlevideo_fast.engine import CheckpointStore, load_checkpoint
+from paddlevideo_fast.engine import CheckpointStore, Snapshot, load_checkpoint
 from paddlevideo_fast.engine.background import BackgroundStore
 from paddlevideo_fast.engine.checkpoint import portable_state
 
@@ -74,7 +74,7 @@ def stops(folder: Path, num_parameters: int, rounds: int) -> Dict[str, Any]:
     for turn, name in in_turn(sides, rounds, warmup=1):
         began = time.perf_counter()
         optimizer = portable_state(trainer.optimizer, trainer.model)
-        sides[name].save("step_00000001", trainer.model.state_dict(), optimizer, {}, state)
+        sides[name].save("step_00000001", Snapshot(trainer.model.state_dict(), optimizer, {}, state))
         stopped = time.perf_counter() - began
         sides[name].wait()
         if turn < 0:

@@ -47,25 +47,13 @@ _WORDS: Dict[str, str] = {
     "plain": "普通训练",
     "plain, then sampler: balanced": "先普通训练，再 `sampler: balanced`",
     "side": "实现",
-    "task": "任务",
-    "where": "在哪里执行",
-    "ms a task": "每个任务毫秒",
-    "time / process pool": "耗时 / 进程池",
-    "nothing": "什么也不做",
-    "a video of 4 frames is checked": "检查一个 4 帧的视频",
-    "process pool": "进程池",
     "part": "部分",
-    "clips of a step": "一步的片段",
-    "BN splits": "BN 份数",
-    "cost of a pixel": "每个像素的开销",
     "imports": "导入",
     "list": "列表",
     "network and optimizer": "网络和优化器",
     "order of the epoch": "一个 epoch 的顺序",
     "first batch": "第一个 batch",
     "all": "合计",
-    "Dask": "Dask",
-    "Dask, one task a message": "Dask，每条消息一个任务",
     "steps a second": "步/秒",
     "config": "配置",
     "time of a step": "每步时间",
@@ -79,20 +67,11 @@ _WORDS: Dict[str, str] = {
     "written at once (baseline)": "直接写入（基准）",
     "in the background": "后台写入",
     "in the background, the first": "后台写入，第一次",
-    "revision": "版本",
-    "ranks": "rank 数",
-    "steps ahead": "领先步数",
-    "fewest": "最少",
-    "ms a step": "每步毫秒",
     "trainer": "训练器",
     "shape (N·T, C, H, W)": "形状（N·T, C, H, W）",
     "pass": "计算",
     "forward": "前向",
     "step": "训练步",
-    "{} clips of {}×{}² px, s": "{} 个 {}×{}² 像素的片段，秒",
-    "pre-training, the encoder over all tokens": "预训练，编码器计算全部 token",
-    "fine-tuning, over all tokens": "微调，计算全部 token",
-    "pre-training, the encoder over visible tokens": "预训练，编码器只计算可见的 token",
     "forward+backward": "前向 + 反向",
     "ours": "本工具",
     "paddle": "飞桨",
@@ -115,6 +94,7 @@ _WORDS: Dict[str, str] = {
     "prediction: before": "预测：之前",
     "prediction: here": "预测：现在",
     "prediction: PyTorch": "预测：PyTorch",
+    "the network itself": "网络本身",
     "MB: before, here, PyTorch": "MB：之前、现在、PyTorch",
     "operator, forward and backward": "算子，前向 + 反向",
     "the default, {} threads": "默认设置，{} 个线程",
@@ -154,11 +134,6 @@ _WORDS: Dict[str, str] = {
     "decoding": "解码",
     "colours": "颜色转换",
     "the rest": "其余",
-    "`frame_draws`": "`frame_draws`",
-    "of one draw's time (mma_demo, nasa, pancake)": "与抽一次的时间之比（mma_demo、nasa、pancake）",
-    "other frames": "不同的帧",
-    "speed-up (mma_demo, nasa, pancake)": "加速比（mma_demo、nasa、pancake）",
-    "difference of the pixels": "像素差",
     "clips from one pass": "一遍解码的片段数",
     "speed-up of each video (mma_demo, nasa, pancake)": "各视频的加速比（mma_demo、nasa、pancake）",
     "speed-up a clip, geometric mean": "每个片段的加速比，几何平均",
@@ -308,23 +283,6 @@ def _saving(word: Word) -> List[List[str]]:
     ]
 
 
-def _many_tasks(word: Word) -> List[List[str]]:
-    found = load("many_tasks")
-    return [
-        [word("task"), word("where"), word("ms a task"), word("time / process pool")],
-        *(
-            [
-                word(row["task"]),
-                word(side),
-                f"{1000 * one['sec'] / found['tasks']:.2f}",
-                f"{one['ratio']:.2f}",
-            ]
-            for row in found["rows"]
-            for side, one in row["sides"].items()
-        ),
-    ]
-
-
 def _startup(word: Word) -> List[List[str]]:
     found = load("startup")
     now, before = found["sec"]["this"], found["sec"]["baseline"]
@@ -333,23 +291,6 @@ def _startup(word: Word) -> List[List[str]]:
         *(
             [word(part), f"{before[part]:.2f}", f"{now[part]:.2f}", f"{now[part] / before[part]:.2f}"]
             for part in now
-        ),
-    ]
-
-
-def _run_ahead(word: Word) -> List[List[str]]:
-    found = load("run_ahead")
-    return [
-        [word("revision"), word("ranks"), word("steps ahead"), word("fewest"), word("ms a step")],
-        *(
-            [
-                word("ours") if row["tree"] == "this tree" else row["tree"],
-                str(row["ranks"]),
-                f"{row['lead']:g}",
-                str(row["least"]),
-                f"{row['step_ms']:.0f}",
-            ]
-            for row in found["rows"]
         ),
     ]
 
@@ -424,27 +365,6 @@ def _shift(word: Word) -> List[List[str]]:
     return rows
 
 
-_STEPS = {
-    "unmasked": "pre-training, the encoder over all tokens",
-    "fine-tuning": "fine-tuning, over all tokens",
-    "masked": "pre-training, the encoder over visible tokens",
-}
-
-
-def _masking(word: Word) -> List[List[str]]:
-    found = load("masking")
-    rows = [
-        [
-            word("step"),
-            word("{} clips of {}×{}² px, s", *(found[key] for key in ("batch_size", "frames", "size"))),
-            word("ratio"),
-        ]
-    ]
-    for row in found["rows"]:
-        rows.append([word(_STEPS[row["side"]]), f"{row['sec']:.2f}", f"{row['ratio']:.2f}"])
-    return rows
-
-
 def _precision(word: Word) -> List[List[str]]:
     formats = ("float32", "bfloat16 O1", "bfloat16 O2")
     found = load("precision")["top1_percent"]
@@ -511,6 +431,19 @@ def _cpu(word: Word) -> List[List[str]]:
                 cells.append(f"{torch[what][0]:.2f} s")
             memory = ", ".join(f"{each['peak_mb']:.0f}" for each in (before, now, torch))
             rows.append([_CPU_NETWORKS[network], threads, *cells, memory])
+    return rows
+
+
+def _cpu_runtimes(word: Word) -> List[List[str]]:
+    names = (word("the network itself"), "Paddle Inference", "Paddle Inference, oneDNN", "onnxruntime")
+    rows = [[word("network"), word("threads"), *names]]
+    for network, by_threads in load("cpu_runtimes").items():
+        for threads, runtimes in by_threads.items():
+            cells = [
+                "–" if "error" in each else f"{each['predict'][0]:.2f} s, {each['peak_mb']:.0f} MB"
+                for each in runtimes.values()
+            ]
+            rows.append([_CPU_NETWORKS[network], threads, *cells])
     return rows
 
 
@@ -618,33 +551,6 @@ def _reading_codecs(word: Word) -> List[List[str]]:
         ratios = [f"{row[side]:.2f}" if row[side] else "–" for side in ("decord", "baseline")]
         shares = [f"{100 * share:.0f} %" for share in row["shares"].values()]
         rows.append([row["clip"], row["pattern"].replace("x", "×"), f"{row['ms']:.1f}", *ratios, *shares])
-    return rows
-
-
-def _reading_draws(word: Word) -> List[List[str]]:
-    names = ("clip", "`frame_draws`", "of one draw's time (mma_demo, nasa, pancake)", "other frames")
-    rows = [list(map(word, names))]
-    found: Dict[Any, Dict[str, Any]] = {}
-    for row in load("reading")["draws"]:
-        found.setdefault((row["recipe"], row["draws"]), {})[row["clip"]] = row
-    for (recipe, draws), clips in found.items():
-        if draws > 1:
-            ratios = ", ".join(f"{clips[name]['ratio']:.2f}" for name in _VIDEOS)
-            others = ", ".join(f"{100 * clips[name]['distance']:.0f} %" for name in _VIDEOS)
-            rows.append([RECIPES[recipe], str(draws), ratios, others])
-    return rows
-
-
-def _reading_scaled(word: Word) -> List[List[str]]:
-    names = ("clip", "speed-up (mma_demo, nasa, pancake)", "difference of the pixels")
-    rows = [list(map(word, names))]
-    found: Dict[str, Dict[str, Any]] = {}
-    for row in load("reading")["scaled"]:
-        found.setdefault(row["recipe"], {})[row["clip"]] = row
-    for recipe, clips in found.items():
-        gains = ", ".join(f"{clips[name]['gain']:.2f}×" for name in _VIDEOS)
-        differences = ", ".join(f"{clips[name]['difference']:.1f}" for name in _VIDEOS)
-        rows.append([f"{RECIPES[recipe]} 112²", gains, differences])
     return rows
 
 
@@ -795,15 +701,6 @@ def _causes(word: Word) -> List[List[str]]:
     return rows
 
 
-def _shapes(word: Word) -> List[List[str]]:
-    measured, with_4_frames = load("shapes")["rows"], load("shapes_4_frames")["rows"]
-    rows = [list(map(word, ("clips of a step", "BN splits", "cost of a pixel")))]
-    for row in [*measured, *with_4_frames[1:]]:  # the full clips once
-        clips = f"{row['batch_size']} × {row['num_frames']}×{row['crop_size']}²"
-        rows.append([clips, f"{row['splits']}", f"{row['per_pixel']:.2f}"])
-    return rows
-
-
 def _imbalance(word: Word) -> List[List[str]]:
     return imbalance_rows(load("imbalance"), word)
 
@@ -904,19 +801,16 @@ TABLES: Mapping[str, Table] = {
     "multigrid_56": partial(_multigrid, "multigrid_training_56"),
     "multigrid_28": partial(_multigrid, "multigrid_training_28"),
     "multigrid_causes": _causes,
-    "shapes": _shapes,
     "trainer": _trainer,
     "saving": _saving,
-    "many_tasks": _many_tasks,
     "startup": _startup,
-    "run_ahead": _run_ahead,
     "remote": _remote,
     "finetuning": _finetuning,
     "features": _features,
     "shift": _shift,
-    "masking": _masking,
     "precision": _precision,
     "cpu": _cpu,
+    "cpu_runtimes": _cpu_runtimes,
     "cpu_operators": _cpu_operators,
     "processes": _processes,
     "paddlevideo": _paddlevideo,
@@ -924,8 +818,6 @@ TABLES: Mapping[str, Table] = {
     "videos": _videos,
     "formats": _formats,
     "reading_codecs": _reading_codecs,
-    "reading_draws": _reading_draws,
-    "reading_scaled": _reading_scaled,
     "clips_per_video": _clips_per_video,
     "clips_per_video_training": partial(_variants, "clips_per_video_training", "`clips_per_video`"),
     "pretraining": partial(_variants, "pretraining", "ViT"),

@@ -2,7 +2,7 @@
 
 # Paddle 2.6 exports symbols of its own zlib: PyAV then fails with "inconsistent stream state" unless Python's
 # zlib was loaded before Paddle.
-import zlib  # noqa: F401
+import zlib
 
 from paddlevideo_fast.machine import keep_freed_memory, take_mkl_path
 

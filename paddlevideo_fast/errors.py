@@ -81,6 +81,19 @@ class ConfigError(PaddleVideoFastError):
         super().__init__(f"{count} problem{'s' if count != 1 else ''}\n{lines}")
 
 
+class SettingError(ConfigError):
+    """A problem of one key, raised by code that does not know in which file the key was written.
+
+    Attributes:
+        key: dotted; behind it may stand `=` and the value.
+        text: what is wrong, and what to do.
+    """
+
+    def __init__(self, key: str, text: str) -> None:
+        super().__init__([f"{key}: {text}"])
+        self.key, self.text = key, text
+
+
 class AnnotationError(PaddleVideoFastError):
     """An annotation list that is missing, empty or malformed; the message names file and line."""
 

@@ -5,9 +5,8 @@ A lock is a file beside what is written: `.lock` in a folder that is written as 
 forks. So a lock ends with its holder, whatever ended it, and the lock file that a killed process leaves stops
 nobody.
 
-Some file systems have no flock (Lustre without the mount option, some network drives). There, the file itself
-is the lock. The file of a process of this machine that has ended is replaced. One of another machine must be
-removed by hand, because nobody here can know whether its process still runs.
+Some file systems have no flock (Lustre without the mount option, some network drives). There, nothing is
+locked, and a warning says so.
 
 Jobs on several machines may write disjoint shares of one output. Each job locks its own share, with the file
 `.lock-share-<work>-<number>`. The shares of one work do not exclude each other. They exclude whoever writes
@@ -33,6 +32,7 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple, Union
 
 from paddlevideo_fast.errors import OutputError, OutputInUseError
 from paddlevideo_fast.files import as_path, working_folder
+from paddlevideo_fast.log import get_logger, warn_once
 from paddlevideo_fast.machine import process_state
 from paddlevideo_fast.names import printable
 from paddlevideo_fast.urls import masked
@@ -41,7 +41,6 @@ LOCK = ".lock"
 
 _SHARE = "-share-"
 _PATIENCE_SEC = 3.0  # workers of a killed run end a moment after it, and with them its lock
-_SETTLE_SEC = 0.2
 _LONGEST_COMMAND = 200
 
 
@@ -184,39 +183,36 @@ def _lock(path: Path, place: Path, what: str, given_by: str) -> Tuple[int, str]:
         except FileNotFoundError:
             continue
         holder = _read(handle)
-        in_the_way = path
-        is_held, has_flock = _is_held(handle, holder)
+        is_held = bool(_is_held(handle))
         if not is_held and _names(path, handle):
-            key = _sign(handle, holder, has_flock)
-            rival = _rival(path, place) if key else None
-            if key and rival is None:
+            key = _sign(handle)
+            is_held, holder = _rival(path, place)
+            if not is_held:
                 return handle, key
-            if key and rival:  # both may have met: after a while of its own length, each tries again
-                _remove(path, handle)
-                is_held, (in_the_way, holder) = True, rival
+            _remove(path, handle)  # both may have met: after a while of its own length, each tries again
         os.close(handle)
         if is_held and time.monotonic() > deadline:
-            advice = f"wait for its end, or choose another {given_by}"
-            if holder is not None and not holder.is_here and not has_flock:
-                advice += f". Remove {in_the_way} if that process has ended"
-            raise OutputInUseError(f"{what}: {holder or 'another process writes to it'}; {advice}")
+            who = holder or "another process writes to it"
+            raise OutputInUseError(f"{what}: {who}; wait for its end, or choose another {given_by}")
         # not held: another process has just removed the file
         time.sleep(random.uniform(0.02, 0.08) if is_held else 0)
 
 
-def _is_held(handle: int, holder: Optional[_Holder]) -> Tuple[bool, bool]:
-    """Whether another process holds a lock file, and whether its file system has flock; else locks it."""
+def _is_held(handle: int) -> Optional[bool]:
+    """Whether another process holds a lock file, else locks it; None: its file system has no locks."""
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        return True, True
-    except OSError:
-        return holder is not None and holder.state != "ended", False
-    return False, True
+        return True
+    except OSError as error:
+        text = f"outputs cannot be locked here ({error.strerror}): let no other run write to the same place"
+        warn_once(get_logger(), text)
+        return None
+    return False
 
 
-def _rival(path: Path, place: Path) -> Optional[Tuple[Path, Optional[_Holder]]]:
-    """A lock that excludes the lock `path` of `place` or of a share of it, and its holder; None: none."""
+def _rival(path: Path, place: Path) -> Tuple[bool, Optional[_Holder]]:
+    """Whether a lock that excludes the lock `path` of `place` or of a share of it is held, and by whom."""
     shares: List[Path] = [*place.parent.glob(f"{place.name}{_SHARE}*")]
     work = path.name.rpartition("-")[0]  # what the names of the shares of one work begin with
     rivals = shares if path == place else [place, *(s for s in shares if s.name.rpartition("-")[0] != work)]
@@ -225,14 +221,13 @@ def _rival(path: Path, place: Path) -> Optional[Tuple[Path, Optional[_Holder]]]:
             handle = os.open(rival, os.O_RDWR)
         except OSError:
             continue
-        holder = _read(handle)
-        is_held, has_flock = _is_held(handle, holder)
-        if not is_held and has_flock:  # a killed job has left it
+        holder, is_held = _read(handle), _is_held(handle)
+        if is_held is False:  # a killed job has left it
             _remove(rival, handle)
         os.close(handle)
         if is_held:
-            return rival, holder
-    return None
+            return True, holder
+    return False, None
 
 
 def _remove(path: Path, handle: int) -> None:
@@ -242,16 +237,12 @@ def _remove(path: Path, handle: int) -> None:
             path.unlink()
 
 
-def _sign(handle: int, before: Optional[_Holder], has_flock: bool) -> str:
-    """Writes this process into a lock file; returns the key, "" if another process did so, too."""
-    if _read(handle) != before:
-        return ""
+def _sign(handle: int) -> str:
+    """Writes this process into a lock file that it holds; returns the key."""
     own = _Holder.of_this_process()
     os.ftruncate(handle, 0)
     os.pwrite(handle, json.dumps(asdict(own)).encode(), 0)
-    if not has_flock:  # one that read the file when this process did writes in this time: the last one wins
-        time.sleep(_SETTLE_SEC)
-    return own.key if _read(handle) == own else ""
+    return own.key
 
 
 def _read(handle: int) -> Optional[_Holder]:

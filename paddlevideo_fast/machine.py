@@ -64,19 +64,21 @@ def _is_off(switch: str) -> bool:
     return os.environ.get(switch, "").lower() in ("off", "0")
 
 
-def best_mkl_path(cpu_info: Path = Path("/proc/cpuinfo")) -> Optional[str]:
+def best_mkl_path(cpu_info: Path = Path("/proc/cpuinfo"), is_listed: bool = True) -> Optional[str]:
     """The value of `MKL_DEBUG_CPU_TYPE` for this processor; None where MKL does best without.
 
     Args:
         cpu_info: the kernel's description of the processors.
+        is_listed: the description must list the instructions; False: a trial of MKL is enough. Containers and
+            virtual machines may leave instructions out of the description.
     """
     processor = _first_processor(cpu_info)
     libraries = _libraries_of_paddle()
     if processor.get("vendor_id", "GenuineIntel") == "GenuineIntel" or libraries is None:
         return None
-    flags = set(processor.get("flags", "").split())
+    flags, model = set(processor.get("flags", "").split()), processor.get("model name", "")
     for path, needed in _MKL_PATHS:
-        if needed <= flags and _mkl_works(path, processor.get("model name", ""), libraries):
+        if (needed <= flags or not is_listed) and _mkl_works(path, model, libraries):
             return path
     return None
 

@@ -16,7 +16,7 @@ import traceback
 import zlib
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Iterable, List, NamedTuple, Optional, Tuple
+from typing import Iterable, List, NamedTuple, Optional, Tuple
 
 GROUP = "paddlevideo_fast.plugins"
 _NOT_OF_USERS = (
@@ -58,8 +58,7 @@ def installed_imports() -> Tuple[Import, ...]:
     """What installed packages register by entry points."""
     from importlib import metadata
 
-    points: Any = metadata.entry_points()  # a mapping on Python 3.9
-    found = points.select(group=GROUP) if hasattr(points, "select") else points.get(GROUP, ())
+    found = metadata.entry_points(group=GROUP)
     where = f"entry point '%s' of {GROUP}"
     return tuple(Import(point.value.partition(":")[0].strip(), where % point.name) for point in found)
 

@@ -13,7 +13,7 @@ from paddlevideo_fast.cli import (
     quiet_import,
     run_command,
 )
-from paddlevideo_fast.process import prepare_process
+from paddlevideo_fast.config.startup import prepare_process
 
 # Modules of benchmarks/ with `add_arguments(parser)` and `main(args)`. Each is imported when it is
 # asked for, so none needs what another one needs.
@@ -23,8 +23,6 @@ BENCHMARKS = {
     "exactness": "wrong frames of our reader, decord and OpenCV on clips whose frames carry their number",
     "live": "a simulated camera: delay of predictions, memory, dropped frames",
     "finetuning": "a training step with frozen and with recomputed stages: time and memory",
-    "masking": "a step of VideoMAE's pre-training with hidden tokens, against one that computes all tokens",
-    "many_tasks": "a thousand short tasks on a Dask cluster on this machine, and in a pool of processes",
     "multigrid_training": "multigrid against plain training: top-1, time and curves of real runs",
     "features": "an epoch of a head on stored features, and through the network with a frozen backbone",
     "on_gpu": "what the README claims for GPUs, all in turn, into files named after the device",
@@ -32,21 +30,17 @@ BENCHMARKS = {
     "opening": "opening spans of an hour-long video, with an index on disk and without",
     "imbalance": "accuracy of rare classes with class weights, samplers, focal loss and logit adjustment",
     "loader": "batches a second: uint8 through our workers, and float32 through Paddle's",
-    "reading": "what reading costs by codec, and what cheaper frames gain and change",
+    "reading": "what reading costs by codec",
     "reader": "CPU time and wrong frames: OpenCV, decord, PyAV in sequence, ours, ours on prepared videos",
-    "reader_cost": "CPU time of reading 8 sparse frames, against another checkout of the repository",
     "reader_trials": "joined and damaged files: wrong without a word, refused, right; ours and three others",
     "remote": "clips a second from packed shards in a store with 20 ms a request, with prefetch and without",
-    "run_ahead": "how far the host is ahead of a simulated device, also in another revision",
-    "same_bytes": "prepared videos: settings of x264 that give the same bytes in every run, and their cost",
     "saving": "how long a checkpoint stops training; kills while it is written",
     "scale": "training steps of one process and of several, and the share of time in communication",
-    "shapes": "what a pixel of multigrid's smallest clips costs in a step; what splits of batch norms add",
     "shift": "the temporal shift, ours and Paddle's, against the one of pad, slice and concat",
     "startup": "CPU time from the command of a training to its first step, by part",
     "spans": "wrong frames of 500 spans on each of 22 kinds of videos, as they are and stored in every form",
     "tables": "no measurement: writes the tables of the documentation from benchmarks/results",
-    "train": "training steps of a config, on its clips or on made-up batches",
+    "train": "training steps of a config, on its clips or on made-up batches; numbers of threads and workers",
     "trainer": "what the trainer costs over a bare Paddle loop",
     "variants": "a metric of real runs that differ in some settings, over several seeds",
 }

@@ -25,7 +25,7 @@ from paddlevideo_fast.cli import (
     timed_progress,
 )
 from paddlevideo_fast.config.load import load_config
-from paddlevideo_fast.process import prepare_process
+from paddlevideo_fast.config.startup import prepare_process
 
 
 def parse_args(argv: Optional[Sequence[str]]) -> argparse.Namespace:

@@ -4,5 +4,3 @@ from paddlevideo_fast.assembly.data import Split
 from paddlevideo_fast.assembly.parts import TrainingParts, training_parts
 from paddlevideo_fast.assembly.plan import RunPlan, plan_run
 from paddlevideo_fast.assembly.run import test, train
-
-__all__ = ["RunPlan", "Split", "TrainingParts", "plan_run", "test", "train", "training_parts"]

@@ -11,7 +11,7 @@ import json
 import math
 import re
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 import paddle
@@ -280,33 +280,30 @@ class _Judge:
             for layer, value in zip(frozen, before):
                 layer._use_global_stats = value
 
-    def _value(self, metrics: Metrics) -> float:
+    def _deciding(self, metrics: Metrics) -> Tuple[str, float]:
+        """Name and value of the number that decides; NaN where the loss is not finite."""
         found = self._selection.value_of(metrics)
         assert found is not None  # something was evaluated
-        return found[1] if math.isfinite(metrics["loss"]) else math.nan
-
-    def _name(self, metrics: Metrics) -> str:
-        found = self._selection.value_of(metrics)
-        assert found is not None
-        return found[0]
+        return found[0], found[1] if math.isfinite(metrics["loss"]) else math.nan
 
     def _is_better(self, one: Metrics, other: Metrics) -> bool:
-        name, value, than = self._name(one), self._value(one), self._value(other)
+        (name, value), (_, than) = self._deciding(one), self._deciding(other)
         if value == than:
             return one["loss"] < other["loss"]
         return self._selection.is_better(name, value, None if math.isnan(than) else than)
 
     def _from_best(self, found: Sequence[Metrics]) -> List[int]:
         """Places of the finite validations, the best first; of equal ones that with the lower loss."""
-        places = [place for place, metrics in enumerate(found) if not math.isnan(self._value(metrics))]
+        values = [self._deciding(metrics)[1] for metrics in found]
+        places = [place for place, value in enumerate(values) if not math.isnan(value)]
         if not places:
             raise WeightError("no checkpoint has a finite validation: there is nothing to average")
-        is_max = self._selection.is_better(self._name(found[0]), 1.0, 0.0)
+        is_max = self._selection.is_better(self._deciding(found[0])[0], 1.0, 0.0)
         sign = -1 if is_max else 1
-        return sorted(places, key=lambda place: (sign * self._value(found[place]), found[place]["loss"]))
+        return sorted(places, key=lambda place: (sign * values[place], found[place]["loss"]))
 
     def _told(self, metrics: Metrics) -> str:
-        name = self._name(metrics)
+        name, _ = self._deciding(metrics)
         loss = "" if name == "loss" else f", loss {metrics['loss']:.5f}"
         return f"{name} {metrics[name]:.5f}{loss}"
 
@@ -318,7 +315,7 @@ class _Judge:
             measured = num_layers and self._statistics is not None
         return {
             "how": how,
-            "value": self._name(metrics),
+            "value": self._deciding(metrics)[0],
             "averaged": [str(path) for path in mean.paths],
             "before": [{"weights": str(path), **each} for path, each in zip(paths, found)],
             "after": metrics,

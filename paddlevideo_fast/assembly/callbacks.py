@@ -10,8 +10,9 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from paddlevideo_fast.assembly.data import Split, make_loader
 from paddlevideo_fast.assembly.parts import TrainingParts
-from paddlevideo_fast.config import PreciseBNSettings, RunSpec, build, build_list
+from paddlevideo_fast.config import RunSpec, build, build_list
 from paddlevideo_fast.config.sections import NamedItem
+from paddlevideo_fast.config.settings import PreciseBNSettings
 from paddlevideo_fast.config.spec import VISUALDL, names_of
 from paddlevideo_fast.config.yaml_source import dump
 from paddlevideo_fast.engine import (
@@ -40,6 +41,7 @@ from paddlevideo_fast.engine.callbacks import (
 from paddlevideo_fast.engine.guard import guarded
 from paddlevideo_fast.engine.sinks import ConsoleSink, JsonLinesSink, Sink
 from paddlevideo_fast.engine.trackers import TrackedRun, Tracker, VisualDL, flattened
+from paddlevideo_fast.errors import SettingError
 from paddlevideo_fast.files import working_folder
 from paddlevideo_fast.loader import classes_of_config
 from paddlevideo_fast.loader.dataset import ClipDataset
@@ -92,9 +94,8 @@ def callbacks_of(
         evaluator = statistics_evaluator(spec, parts.split, parts.plan.precision, distribution)
         interval = spec.precise_bn.preciseBN_interval
         callbacks.append(PreciseBatchNorm(evaluator, interval, averaged=spec.ema is not None))
-    metric = None
-    if valid is not None:
-        metric = make_metric(spec)
+    metric = parts.plan.metric
+    if valid is not None and metric is not None:
         evaluator = make_evaluator(spec, valid, parts.plan.precision, distribution)
         callbacks.append(Evaluation(evaluator, metric, run.val_interval, store, spec.selection))
     callbacks += _own_callbacks(spec)
@@ -121,7 +122,7 @@ def callbacks_of(
     name, count = Counter(type(callback).__name__ for callback in callbacks).most_common(1)[0]
     if count > 1:
         text = f"a run has one callback of a name, whose state a checkpoint holds; {count} are {name}"
-        raise spec.config.error("CALLBACKS", text)
+        raise SettingError("CALLBACKS", text)
     return callbacks
 
 
@@ -136,7 +137,7 @@ def _trackers(
     """The trackers of a run, each behind its guard, and which of them is VisualDL's board."""
     name, count = Counter([*names_of(spec.trackers), ""]).most_common(1)[0]
     if count > 1:
-        raise spec.config.error("TRACKERS", f"{name} is listed {count} times")
+        raise SettingError("TRACKERS", f"{name} is listed {count} times")
     compared = flattened(_compared(spec))
     measured = (metric.value_names or ("top1",))[0] if metric else ""
     run = TrackedRun(spec.run.model_name, folder, dict(spec.config), compared, measured)
@@ -151,7 +152,7 @@ def _require(spec: RunSpec, key: str, registry: Registry, items: Sequence[NamedI
     for number, name in enumerate(names_of(items)):
         if not issubclass(registry.get(name), base):
             text = f"{name} is no subclass of {base.__module__}.{base.__name__}"
-            raise spec.config.error((key, number), text)
+            raise SettingError(f"{key}.{number}", text)
 
 
 def _compared(spec: RunSpec) -> Dict[str, Any]:

@@ -6,51 +6,57 @@ meant and is more often a slip: validation at 112 pixels, and a test at 224.
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterator, Mapping, Tuple
+from typing import Any, Dict, Iterator, Optional, Tuple
 
 import numpy as np
 
 from paddlevideo_fast.config import RunSpec, build
 from paddlevideo_fast.config.settings import SplitName
+from paddlevideo_fast.config.spec import placed
 from paddlevideo_fast.config.types import arguments_of
 from paddlevideo_fast.engine.selection import Selection
-from paddlevideo_fast.errors import ConfigError
+from paddlevideo_fast.errors import SettingError
 from paddlevideo_fast.loader import ClipRequest, TransformError, build_pipeline
-from paddlevideo_fast.log import get_logger, warn_once
+from paddlevideo_fast.metrics import VideoMetric
 from paddlevideo_fast.modeling import activation_of, classes_of
 from paddlevideo_fast.modeling.recognizers import RecognizerTransformer
-from paddlevideo_fast.registry import BACKBONES, HEADS, LEARNING_RATES, METRICS, MIXES, RECOGNIZERS, SAMPLERS
+from paddlevideo_fast.registry import BACKBONES, HEADS, METRICS, MIXES, RECOGNIZERS, SAMPLERS
+from paddlevideo_fast.solver import LearningRate
 
-_LOGGER = get_logger(__name__)
+Problem = Tuple[str, str]  # a key, and what is wrong with it
 _USUAL_GROWTH = 1.5  # a test at 256 pixels after training at 224 is usual
 
 
-def check_sections(spec: RunSpec, *names: SplitName) -> None:
+def check_sections(spec: RunSpec, *names: SplitName, curve: Optional[LearningRate] = None) -> None:
     """Compares what is done to the clips of `names` with the network, and the epochs with the learning rate.
 
     What may be meant is told in the log, once.
+
+    Args:
+        spec: of the run.
+        names: of the parts of the data.
+        curve: the configured learning rate; None: it is not compared.
 
     Raises:
         ConfigError: with all that cannot be meant.
     """
     names = tuple(name for name in names if name in spec.splits)
-    problems = [text for name in names for text in (*_frames(spec, name), *_pathways(spec, name))]
-    problems += _metric_of_other_labels(spec, names)
-    problems += _unfit_without_classes(spec)
-    problems += [text for name in names for text in _unfit_clips_per_video(spec, name)]
+    problems = [one for name in names for one in (*_frames(spec, name), *_pathways(spec, name))]
+    problems += [*_metric_of_other_labels(spec, names), *_unfit_without_classes(spec)]
+    problems += [one for name in names for one in _unfit_clips_per_video(spec, name)]
     if "train" in names:
         problems += _unfreezing(spec)
-    if problems:
-        raise ConfigError(problems)
+    spec.refuse(problems)
     doubts = [*_several_clips(spec, names), *_sizes(spec, names)]
     if "train" in names:
-        doubts += [*_unfinished_rate(spec), *_doubtful_clips_per_video(spec), *_mix_of_one(spec)]
-    for text in doubts:
-        warn_once(_LOGGER, f"{text}; is that meant?")
+        doubts += [*_unfinished_rate(spec, curve), *_doubtful_clips_per_video(spec), *_mix_of_one(spec)]
+    for key, text in doubts:
+        spec.warn(key, f"{text}; is that meant?")
 
 
-def check_selection(spec: RunSpec) -> None:
-    """Checks that the run validates what SELECTION compares.
+@placed
+def check_selection(spec: RunSpec, metric: Optional[VideoMetric]) -> None:
+    """Checks that the run validates what SELECTION compares; `metric` is None where it does not validate.
 
     Raises:
         ConfigError: it does not validate, or validation gives no such value.
@@ -58,15 +64,13 @@ def check_selection(spec: RunSpec) -> None:
     selection = spec.config.get("SELECTION")
     if not selection:
         return
-    if not spec.run.validate:
+    if metric is None:
         text = "compares validations, and this run has none: add --validate, or take the section out"
-        raise spec.config.error("SELECTION", text)
-    names = build(METRICS, spec.metric or {}).value_names
-    if names:
-        Selection(spec.selection).check(names)
+        raise SettingError("SELECTION", text)
+    if metric.value_names:
+        Selection(spec.selection).check(metric.value_names)
     if spec.selection.min_delta and spec.selection.patience is None:
-        text = "has no effect without SELECTION.patience"
-        warn_once(_LOGGER, spec.config.problem("SELECTION.min_delta", text))
+        spec.warn("SELECTION.min_delta", "has no effect without SELECTION.patience")
 
 
 def check_features(spec: RunSpec) -> None:
@@ -81,15 +85,13 @@ def check_features(spec: RunSpec) -> None:
         "multigrid": "changes the shape of the clips, and features have one; leave one of the two out",
         "train_dali": "reads videos, and training reads features; leave one of the two out",
     }
-    problems = [spec.config.problem(key, text) for key, text in unfit.items() if getattr(spec.run, key)]
+    problems = [(key, text) for key, text in unfit.items() if getattr(spec.run, key)]
     if spec.finetune is not None and spec.finetune.unfreeze_at:
         text = "the backbone does not run in a training on features; leave one of the two out"
-        problems.append(spec.config.problem("FINETUNE.unfreeze_at", text))
+        problems.append(("FINETUNE.unfreeze_at", text))
     if "layout" in getattr(MIXES.get((spec.mix or {"name": "Mixup"})["name"]), "injected", ()):
-        text = "cuts boxes out of frames, and training reads features; take Mixup"
-        problems.append(spec.config.problem("MIX", text))
-    if problems:
-        raise ConfigError(problems)
+        problems.append(("MIX", "cuts boxes out of frames, and training reads features; take Mixup"))
+    spec.refuse(problems)
     told = {
         "PRECISEBN": "has no effect: training on features runs no batch norm",
         "FINETUNE": "has no effect: training on features trains the head and nothing else",
@@ -97,7 +99,7 @@ def check_features(spec: RunSpec) -> None:
     }
     for key, text in told.items():
         if spec.config.get(key):
-            warn_once(_LOGGER, spec.config.problem(key, text))
+            spec.warn(key, text)
 
 
 def check_changing_shapes(spec: RunSpec) -> None:
@@ -117,7 +119,7 @@ def check_changing_shapes(spec: RunSpec) -> None:
                 "multigrid changes the size from step to step; leave multigrid out, or train a convolutional "
                 "network"
             )
-            raise spec.config.error(f"{key}.name", text)
+            raise SettingError(f"{key}.name", text)
 
 
 def frames_problem(spec: RunSpec, num_frames: int) -> str:
@@ -135,36 +137,36 @@ def frames_problem(spec: RunSpec, num_frames: int) -> str:
     return ""
 
 
-def _frames(spec: RunSpec, name: SplitName) -> Iterator[str]:
+def _frames(spec: RunSpec, name: SplitName) -> Iterator[Problem]:
     """Clips whose frames the network cannot take."""
     key, num_frames = _clip(spec, name)
     problem = frames_problem(spec, num_frames)
     if problem:
-        yield spec.config.problem(key, f"clips of {num_frames} frames {problem}")
+        yield key, f"clips of {num_frames} frames {problem}"
     for network, num_seg in _fixed_frames(spec):
         # an evaluation may look at several clips of num_seg frames, one after the other
         if num_frames % num_seg or (name == "train" and num_frames != num_seg):
             text = f"clips have {num_frames} frames, and {_placed(spec, network)} is {num_seg}"
-            yield spec.config.problem(key, f"{text}; give both the same")
+            yield key, f"{text}; give both the same"
     views = (spec.model.get("runtime_cfg") or {}).get("test") or {}
     of_view = views.get("num_seg") if spec.model["framework"] == "RecognizerTransformer" else None
     if name != "train" and of_view and num_frames % of_view:
         key_of_view = _placed(spec, "MODEL.runtime_cfg.test.num_seg")
         text = f"clips have {num_frames} frames, no multiple of the {of_view} of {key_of_view}"
-        yield spec.config.problem(key, f"{text}; give both the same")
+        yield key, f"{text}; give both the same"
 
 
-def _pathways(spec: RunSpec, name: SplitName) -> Iterator[str]:
+def _pathways(spec: RunSpec, name: SplitName) -> Iterator[Problem]:
     """A PackOutput that divides the frames between SlowFast's pathways in another way than the network."""
     for index, item in enumerate(spec.splits[name].pipeline.get("transform") or ()):
         alpha = (item.get("PackOutput") or {}).get("alpha")
         for network, _, arguments in _parts(spec, "backbone"):
             if alpha is not None and arguments.get("alpha", alpha) != alpha:
                 text = f"{_placed(spec, f'{network}.alpha')} is {arguments['alpha']}; give both the same"
-                yield spec.config.problem(f"PIPELINE.{name}.transform.{index}.PackOutput.alpha={alpha}", text)
+                yield f"PIPELINE.{name}.transform.{index}.PackOutput.alpha={alpha}", text
 
 
-def _metric_of_other_labels(spec: RunSpec, names: Tuple[SplitName, ...]) -> Iterator[str]:
+def _metric_of_other_labels(spec: RunSpec, names: Tuple[SplitName, ...]) -> Iterator[Problem]:
     """A metric of one class a video and a head of several, or the other way round."""
     activation = activation_of(spec.model)
     name = (spec.metric or {}).get("name")
@@ -173,54 +175,53 @@ def _metric_of_other_labels(spec: RunSpec, names: Tuple[SplitName, ...]) -> Iter
     meant = getattr(METRICS.get(name), "activation", activation)
     if meant and not classes_of(spec.model):
         text = f"measures classes, and {spec.model['framework']} has none; take LossMetric"
-        yield spec.config.problem(f"METRIC.name={name}", text)
+        yield f"METRIC.name={name}", text
     elif meant and meant != activation:
         usual = {"softmax": "CenterCropMetric or MultiCropMetric", "sigmoid": "MeanAveragePrecision"}
         text = f"is for heads with {meant}, and the head has {activation}; take {usual[activation]}"
-        yield spec.config.problem(f"METRIC.name={name}", text)
+        yield f"METRIC.name={name}", text
 
 
-def _unfit_without_classes(spec: RunSpec) -> Iterator[str]:
+def _unfit_without_classes(spec: RunSpec) -> Iterator[Problem]:
     """Settings that have no meaning for a framework without classes."""
     if classes_of(spec.model):
         return
     name = spec.model["framework"]
     if spec.mix:
-        yield spec.config.problem("MIX", f"mixes labels, and {name} has none; take the section out")
+        yield "MIX", f"mixes labels, and {name} has none; take the section out"
     if spec.run.to_static:
-        yield spec.config.problem("to_static", f"{name} draws masks outside the graph; take it out")
+        yield "to_static", f"{name} draws masks outside the graph; take it out"
     if spec.run.features is not None:
-        yield spec.config.problem("features", f"are for training a classifier, and {name} has none")
+        yield "features", f"are for training a classifier, and {name} has none"
     if spec.data.class_names is not None:
-        text = f"has no effect: {name} has no classes"
-        warn_once(_LOGGER, spec.config.problem("DATASET.class_names", text))
+        spec.warn("DATASET.class_names", f"has no effect: {name} has no classes")
 
 
-def _unfreezing(spec: RunSpec) -> Iterator[str]:
+def _unfreezing(spec: RunSpec) -> Iterator[Problem]:
     """What fixes the parameters that train at the first step, beside parts that begin to train later."""
     key = "FINETUNE.unfreeze_at"
     if spec.finetune is None or not spec.finetune.unfreeze_at:
         return
     if spec.run.to_static:
-        yield spec.config.problem(key, "a static graph keeps what is frozen; take to_static out")
+        yield key, "a static graph keeps what is frozen; take to_static out"
     if (spec.optimizer or {}).get("use_multi_tensor"):
         text = "one operator for all parameters keeps those of the first step; take use_multi_tensor out"
-        yield spec.config.problem(key, text)
+        yield key, text
     if spec.distributed.sharding_degree > 1:
         text = "a sharded optimizer deals its parameters out before the first step; take sharding_degree out"
-        yield spec.config.problem(key, text)
+        yield key, text
 
 
-def _several_clips(spec: RunSpec, names: Tuple[SplitName, ...]) -> Iterator[str]:
+def _several_clips(spec: RunSpec, names: Tuple[SplitName, ...]) -> Iterator[Problem]:
     for name in names:
         key, num_frames = _clip(spec, name)
         for network, num_seg in _fixed_frames(spec):
             if num_frames != num_seg:
                 text = f"clips have {num_frames} frames, and {_placed(spec, network)} is {num_seg}"
-                yield spec.config.problem(key, f"{text}: {num_frames // num_seg} clips to the network")
+                yield key, f"{text}: {num_frames // num_seg} clips to the network"
 
 
-def _sizes(spec: RunSpec, names: Tuple[SplitName, ...]) -> Iterator[str]:
+def _sizes(spec: RunSpec, names: Tuple[SplitName, ...]) -> Iterator[Problem]:
     """Evaluation at another size than the part before it: training, validation, test."""
     pairs: Tuple[Tuple[SplitName, SplitName], ...] = (("train", "valid"), ("valid", "test"))
     for before, after in pairs:
@@ -228,7 +229,7 @@ def _sizes(spec: RunSpec, names: Tuple[SplitName, ...]) -> Iterator[str]:
             sizes = _crop_size(spec, before), _crop_size(spec, after)
             if all(sizes) and not sizes[0] <= sizes[1] <= sizes[0] * _USUAL_GROWTH:
                 text = f"makes clips of {sizes[1]} pixels, and PIPELINE.{before} of {sizes[0]}"
-                yield spec.config.problem(f"PIPELINE.{after}.transform", text)
+                yield f"PIPELINE.{after}.transform", text
 
 
 def _crop_size(spec: RunSpec, name: SplitName) -> int:
@@ -239,27 +240,27 @@ def _crop_size(spec: RunSpec, name: SplitName) -> int:
         return 0
 
 
-def _unfit_clips_per_video(spec: RunSpec, name: SplitName) -> Iterator[str]:
+def _unfit_clips_per_video(spec: RunSpec, name: SplitName) -> Iterator[Problem]:
     key, clips = _clips_per_video(spec, name)
     if name != "train":
         if clips > 1:
             text = "is for training; an evaluation sees several clips of a video with num_ensemble_views"
-            yield spec.config.problem(f"{key}={clips}", text)
+            yield f"{key}={clips}", text
         return
     if spec.data.batch_size % clips:
         text = f"no multiple of {_placed(spec, key)}={clips}: a batch holds all clips of a video"
-        yield spec.config.problem(f"DATASET.batch_size={spec.data.batch_size}", text)
+        yield f"DATASET.batch_size={spec.data.batch_size}", text
     if spec.run.epochs < clips:
         text = f"{_placed(spec, key)} is {clips}: only as many epochs together read every video"
-        yield spec.config.problem(f"epochs={spec.run.epochs}", text)
+        yield f"epochs={spec.run.epochs}", text
 
 
-def _doubtful_clips_per_video(spec: RunSpec) -> Iterator[str]:
+def _doubtful_clips_per_video(spec: RunSpec) -> Iterator[Problem]:
     key, clips = _clips_per_video(spec)
     rest = spec.run.epochs % clips
     if rest and not spec.run.multigrid:
         text = f"no multiple of {_placed(spec, key)}={clips}: the last {rest} read a part of the videos only"
-        yield spec.config.problem(f"epochs={spec.run.epochs}", text)
+        yield f"epochs={spec.run.epochs}", text
     sampler = build_pipeline(spec.splits["train"].pipeline).sample
     drawn = [
         sampler.sample(1000, 25.0, ClipRequest(0, 0, view, clips), np.random.default_rng(view))
@@ -267,14 +268,14 @@ def _doubtful_clips_per_video(spec: RunSpec) -> Iterator[str]:
     ]
     if clips > 1 and (drawn[0] == drawn[1]).all():
         text = f"{clips}, and the sampler draws nothing: all clips of a video have the same frames"
-        yield spec.config.problem(key, text)
+        yield key, text
 
 
-def _mix_of_one(spec: RunSpec) -> Iterator[str]:
+def _mix_of_one(spec: RunSpec) -> Iterator[Problem]:
     """A mix of batches that have a single clip, which it could only mix with itself."""
     if spec.mix and spec.data.batch_size == 1 and not spec.run.multigrid:
         text = f"has no effect on batches of one clip ({_placed(spec, 'DATASET.batch_size')})"
-        yield spec.config.problem("MIX", text)
+        yield "MIX", text
 
 
 def _clips_per_video(spec: RunSpec, name: SplitName = "train") -> Tuple[str, int]:
@@ -282,12 +283,11 @@ def _clips_per_video(spec: RunSpec, name: SplitName = "train") -> Tuple[str, int
     return f"DATASET.{name}.clips_per_video", spec.splits[name].dataset.get("clips_per_video", 1)
 
 
-def _unfinished_rate(spec: RunSpec) -> Iterator[str]:
-    rate = (spec.optimizer or {}).get("learning_rate")
-    misfit = build(LEARNING_RATES, rate).misfit(spec.run.epochs) if isinstance(rate, Mapping) else ""
+def _unfinished_rate(spec: RunSpec, curve: Optional[LearningRate]) -> Iterator[Problem]:
+    misfit = curve.misfit(spec.run.epochs) if curve else ""
     if misfit:
         text = f"{_placed(spec, 'OPTIMIZER.learning_rate')} {misfit}"
-        yield spec.config.problem(f"epochs={spec.run.epochs}", text)
+        yield f"epochs={spec.run.epochs}", text
 
 
 def _clip(spec: RunSpec, name: SplitName) -> Tuple[str, int]:

@@ -12,7 +12,9 @@ import paddle
 from paddlevideo_fast.blocks import use_cache
 from paddlevideo_fast.config import RunSpec
 from paddlevideo_fast.config.settings import SplitName
+from paddlevideo_fast.config.spec import placed
 from paddlevideo_fast.engine import Distribution
+from paddlevideo_fast.errors import SettingError
 from paddlevideo_fast.loader import (
     BadSamples,
     VideoRecord,
@@ -54,6 +56,7 @@ class Split:
     bad_samples: BadSamples
 
 
+@placed
 def make_split(
     spec: RunSpec,
     name: SplitName,
@@ -114,7 +117,7 @@ def _tell_what_storage_does(spec: RunSpec, name: SplitName, dataset: ClipDataset
         warn_once(get_logger(), text)
     for key in _OF_CACHE if spec.storage.cache_dir is None else ():
         if key in (spec.config.get("STORAGE") or {}):
-            warn_once(get_logger(), spec.config.problem(f"STORAGE.{key}", "has no effect without cache_dir"))
+            spec.warn(f"STORAGE.{key}", "has no effect without cache_dir")
 
 
 def make_loader(
@@ -182,4 +185,4 @@ def _check_mirrored_labels(spec: RunSpec, name: SplitName, dataset: ClipDataset,
         largest = max(step.swapped_labels, default=0) if isinstance(step, RandomFlip) else 0
         if largest >= num_classes:
             text = f"RandomFlip.swapped_labels: label {largest} with num_classes {num_classes}"
-            raise spec.config.error(f"PIPELINE.{name}.transform", text)
+            raise SettingError(f"PIPELINE.{name}.transform", text)

@@ -7,7 +7,8 @@ from typing import Any, Dict, Type
 
 import paddle
 
-from paddlevideo_fast.config import DistributedSettings, RunSpec, RuntimeSettings
+from paddlevideo_fast.config import RunSpec
+from paddlevideo_fast.config.settings import DistributedSettings, RuntimeSettings
 from paddlevideo_fast.engine import (
     Distribution,
     FleetDistribution,
@@ -17,7 +18,6 @@ from paddlevideo_fast.engine import (
 )
 from paddlevideo_fast.engine.callbacks import ProfilerOptions
 from paddlevideo_fast.engine.distribution import launched_rank
-from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.machine import MKL_PATH, available_cores, gpu_number
 from paddlevideo_fast.registry import did_you_mean
 
@@ -34,7 +34,7 @@ def make_precision(spec: RunSpec) -> Precision:
         lost = [key for key in ("amp_level", "amp_dtype") if config.get(key) is not None]
         if lost and "amp" not in config:
             text = "has no effect without amp; add --amp"
-            raise ConfigError([config.problem(f"{key}={config[key]}", text) for key in lost])
+            spec.refuse([(f"{key}={config[key]}", text) for key in lost])
         return Precision()
     device = paddle.device.get_device().partition(":")[0]
     if device == "cpu":
@@ -92,8 +92,7 @@ def check_environment(spec: RunSpec) -> None:
         ProfilerOptions.parse(spec.run.profiler_options)
     settings = spec.runtime
     problems = {**_flag_problems(settings), **_device_problems(settings), **_graph_problems(spec)}
-    if problems:
-        raise ConfigError([spec.config.problem(key, text) for key, text in problems.items()])
+    spec.refuse(list(problems.items()))
 
 
 def _device_problems(settings: RuntimeSettings) -> Dict[str, str]:

@@ -25,9 +25,11 @@ from paddlevideo_fast.assembly.environment import check_environment, make_precis
 from paddlevideo_fast.assembly.feature_blocks import Block, Network, Rows
 from paddlevideo_fast.config import Config, RunSpec, load_config
 from paddlevideo_fast.config.settings import SplitName
+from paddlevideo_fast.config.types import leaves
+from paddlevideo_fast.config.yaml_source import dotted
 from paddlevideo_fast.engine import Distribution
 from paddlevideo_fast.engine.checkpoint import writing
-from paddlevideo_fast.errors import FeatureError
+from paddlevideo_fast.errors import FeatureError, SettingError
 from paddlevideo_fast.files import as_path, read_text, whole, write_text_whole
 from paddlevideo_fast.loader.dataset import ClipDataset
 from paddlevideo_fast.loader.features import FeatureIndex, FeatureLoader, FeatureWriter, StoredFeatures
@@ -122,9 +124,7 @@ def compute_features(
         names: List[SplitName] = [name for name in ("train", "valid") if cfg.holds(f"DATASET.{name}")]
         check_sections(spec, *names)
         if spec.run.train_dali:
-            raise spec.config.error(
-                "train_dali", "features are computed through our own loader; leave it out"
-            )
+            raise SettingError("train_dali", "features are computed through our own loader; leave it out")
         precision = make_precision(spec)
         model = _with_weights(spec)
         pooled = PooledFeatures(model)
@@ -194,7 +194,7 @@ def _with_weights(spec: RunSpec) -> Any:
         logger.info(load_weights(model.backbone, weights, strict=True).summary())
     elif not model.backbone.pretrained:
         text = "features of a network without training are of no use; give its weights with -w FILE"
-        raise spec.config.error("weights", text)
+        raise SettingError("weights", text)
     return model
 
 
@@ -268,7 +268,7 @@ def _shown_state(state: Optional[List[int]]) -> str:
 def _require_same(
     folder: Path, dataset: ClipDataset, stored: Dict[str, Any], expected: Dict[str, Any]
 ) -> None:
-    was, now = dict(_flat(stored)), dict(_flat(expected))
+    was, now = ({dotted(path): value for path, value in leaves(each)} for each in (stored, expected))
     for key in sorted({*was, *now}):
         if was.get(key) != now.get(key):
             what, before, after = key, was.get(key), now.get(key)
@@ -279,15 +279,6 @@ def _require_same(
                 f"{folder}: these features are stale: {text}. Restore it, or compute features in another "
                 "folder"
             )
-
-
-def _flat(value: Any, key: str = "") -> Iterator[Tuple[str, Any]]:
-    """The numbers and texts of JSON values, each with its dotted key."""
-    if isinstance(value, (dict, list)):
-        for name, item in value.items() if isinstance(value, dict) else enumerate(value):
-            yield from _flat(item, f"{key}.{name}" if key else str(name))
-    else:
-        yield key, value
 
 
 def _index(

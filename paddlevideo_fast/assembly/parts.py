@@ -20,7 +20,7 @@ from paddlevideo_fast.config.spec import ComponentSection
 from paddlevideo_fast.engine import Distribution, Trainer
 from paddlevideo_fast.engine.callbacks import Callback
 from paddlevideo_fast.engine.protocols import BatchLoader
-from paddlevideo_fast.log import get_logger, warn_once
+from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.modeling import build_model, count_parameters, take_network_layout
 from paddlevideo_fast.modeling.freezing import Freezing
 from paddlevideo_fast.modeling.recompute import recompute_stages
@@ -128,7 +128,7 @@ def training_parts(
     if from_features:
         model = head_only(spec, model)
     freezing = None if from_features else _frozen(spec, model, plan.phases[-1].end_epoch)
-    optimizer, curve = build_optimizer(spec.optimizer or {}, model)
+    optimizer, curve = build_optimizer({**(spec.optimizer or {}), "learning_rate": plan.curve}, model)
     if (spec.optimizer or {}).get("layer_decay") is not None:
         _tell_rates(model)
     if spec.runtime.recompute and not from_features:
@@ -139,7 +139,7 @@ def training_parts(
     if from_features:
         split = with_features(spec, "train", split)
     model = with_static_graph(spec, model)
-    curve = scaled(spec, plan.curve or curve, distribution.world_size)
+    curve = scaled(spec, curve, distribution.world_size)
     return TrainingParts(plan, model, optimizer, curve, split, distribution, freezing, classes)
 
 
@@ -160,7 +160,7 @@ def _frozen(spec: RunSpec, model: nn.Layer, num_epochs: int) -> Optional[Freezin
     epochs = [unfreeze_at] if isinstance(unfreeze_at, int) else (unfreeze_at or {}).values()
     if max(epochs, default=0) >= num_epochs:
         text = f"the run ends after {num_epochs} epochs, so some parts never train"
-        warn_once(logger, spec.config.problem("FINETUNE.unfreeze_at", text))
+        spec.warn("FINETUNE.unfreeze_at", text)
     return freezing
 
 

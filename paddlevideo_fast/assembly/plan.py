@@ -5,38 +5,46 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import List, Mapping, NamedTuple, Optional, Sequence
 
-from paddlevideo_fast.assembly.consistency import check_changing_shapes, check_sections, frames_problem
+from paddlevideo_fast.assembly.consistency import (
+    check_changing_shapes,
+    check_features,
+    check_sections,
+    check_selection,
+    frames_problem,
+)
 from paddlevideo_fast.assembly.environment import check_environment, make_precision
-from paddlevideo_fast.config import MultigridSettings, RunSpec, build
-from paddlevideo_fast.config.settings import SplitName
+from paddlevideo_fast.config import RunSpec, build
+from paddlevideo_fast.config.settings import MultigridSettings, SplitName
+from paddlevideo_fast.config.spec import placed
 from paddlevideo_fast.engine import Precision
-from paddlevideo_fast.errors import ScheduleError
+from paddlevideo_fast.errors import ScheduleError, SettingError
 from paddlevideo_fast.loader import BatchShape, DecodeSampler, TransformError, build_pipeline
-from paddlevideo_fast.log import get_logger, warn_once
-from paddlevideo_fast.registry import LEARNING_RATES
+from paddlevideo_fast.metrics import VideoMetric
+from paddlevideo_fast.registry import LEARNING_RATES, METRICS
 from paddlevideo_fast.schedule import Baseline, Phase, Schedule, multigrid_schedule, plain_phases
-from paddlevideo_fast.solver.learning_rate import CustomWarmupPiecewiseDecay, LearningRate
-
-_LOGGER = get_logger(__name__)
+from paddlevideo_fast.solver.learning_rate import Constant, CustomWarmupPiecewiseDecay, LearningRate
 
 
 @dataclass(frozen=True)
 class RunPlan:
-    """A training run that passed all checks; nothing of it is built yet.
+    """A training run that passed all checks, and what is built for them; no data and no network.
 
     Attributes:
         spec: of the run.
         phases: spans of epochs at one shape of clips; one for ordinary training.
-        curve: the learning-rate schedule; None: the configured one.
+        curve: the learning-rate schedule, not yet scaled.
+        metric: of the validation; None where the run does not validate.
         precision: of the training steps.
     """
 
     spec: RunSpec
     phases: List[Phase]
-    curve: Optional[LearningRate]
+    curve: LearningRate
+    metric: Optional[VideoMetric]
     precision: Precision
 
 
+@placed
 def plan_run(spec: RunSpec, world_size: int = 1) -> RunPlan:
     """Plans the training of a spec on `world_size` processes.
 
@@ -44,10 +52,20 @@ def plan_run(spec: RunSpec, world_size: int = 1) -> RunPlan:
         ConfigError: sections do not fit each other or this machine.
     """
     check_environment(spec)
-    schedule = plan_phases(spec, world_size)
+    curve = configured_curve(spec)
+    schedule = plan_phases(spec, world_size, curve)
     names: List[SplitName] = ["train", "valid"] if spec.run.validate else ["train"]
-    check_sections(spec, *names)
-    return RunPlan(spec, schedule.phases, schedule.curve, make_precision(spec))
+    check_sections(spec, *names, curve=curve)
+    metric = build(METRICS, spec.metric or {}) if spec.run.validate else None
+    check_selection(spec, metric)
+    check_features(spec)
+    return RunPlan(spec, schedule.phases, schedule.curve or curve, metric, make_precision(spec))
+
+
+def configured_curve(spec: RunSpec) -> LearningRate:
+    """The learning rate of the section OPTIMIZER."""
+    rate = (spec.optimizer or {})["learning_rate"]
+    return build(LEARNING_RATES, rate) if isinstance(rate, Mapping) else Constant(rate)
 
 
 class PhasePlan(NamedTuple):
@@ -62,8 +80,14 @@ class PhasePlan(NamedTuple):
     curve: Optional[LearningRate] = None
 
 
-def plan_phases(spec: RunSpec, world_size: int = 1) -> PhasePlan:
+@placed
+def plan_phases(spec: RunSpec, world_size: int = 1, curve: Optional[LearningRate] = None) -> PhasePlan:
     """The phases of a run: those of multigrid training with `multigrid`, else one.
+
+    Args:
+        spec: of the run.
+        world_size: processes.
+        curve: the configured one; None: it is built.
 
     Raises:
         ConfigError: MULTIGRID is missing or does not fit the data, the learning rate, the network or the
@@ -76,23 +100,24 @@ def plan_phases(spec: RunSpec, world_size: int = 1) -> PhasePlan:
     grid = _checked_grid(spec)
     if not (grid.long_factors or grid.short_factors):
         text = "has no effect: MULTIGRID turns on neither LONG_CYCLE nor SHORT_CYCLE"
-        warn_once(_LOGGER, spec.config.problem("multigrid", text))
+        spec.warn("multigrid", text)
         return plain
     if grid.lr_scaling != "linear" and not grid.long_factors:
         text = "has no effect without LONG_CYCLE: the short cycle never changes the learning rate"
-        warn_once(_LOGGER, spec.config.problem("MULTIGRID.lr_scaling", text))
+        spec.warn("MULTIGRID.lr_scaling", text)
     if sync_bn:
-        raise spec.config.error(
+        raise SettingError(
             "DISTRIBUTED.sync_bn",
             "multigrid training shares statistics where MULTIGRID.bn_base_size asks for it; leave it out",
         )
     check_changing_shapes(spec)
-    plan = _multigrid(spec, grid)
+    spec.config.require("multigrid training", "OPTIMIZER")
+    plan = _multigrid(spec, grid, curve or configured_curve(spec))
     for num_frames in {phase.num_frames for phase in plan.phases if phase.num_frames}:
         problem = frames_problem(spec, num_frames)
         if problem:
             text = f"clips of {num_frames} frames {problem}"
-            raise spec.config.error("MULTIGRID.long_cycle_factors", text)
+            raise SettingError("MULTIGRID.long_cycle_factors", text)
     return PhasePlan([_with_batch_norm(spec, phase, grid, world_size) for phase in plan.phases], plan.curve)
 
 
@@ -110,6 +135,7 @@ class ClipShape(NamedTuple):
     sampling_rate: float
 
 
+@placed
 def plain_clip(spec: RunSpec) -> ClipShape:
     """The clip of plain training, without multigrid.
 
@@ -119,11 +145,11 @@ def plain_clip(spec: RunSpec) -> ClipShape:
     pipeline = build_pipeline(spec.splits["train"].pipeline)
     sampler = pipeline.sample
     if not isinstance(sampler, DecodeSampler):
-        raise spec.config.error("PIPELINE.train", "multigrid training needs a DecodeSampler")
+        raise SettingError("PIPELINE.train", "multigrid training needs a DecodeSampler")
     try:
         return ClipShape(sampler.num_frames, pipeline.crop_size, sampler.sampling_rate)
     except TransformError as error:
-        raise spec.config.error("PIPELINE.train.transform", str(error)) from None
+        raise SettingError("PIPELINE.train.transform", str(error)) from None
 
 
 def batch_shapes(phase: Phase, batch_size: int, num_batches: int = 1) -> List[BatchShape]:
@@ -144,32 +170,27 @@ def batch_shapes(phase: Phase, batch_size: int, num_batches: int = 1) -> List[Ba
 
 
 def _checked_grid(spec: RunSpec) -> MultigridSettings:
-    config = spec.config
-    config.require("multigrid training", "MULTIGRID")
+    spec.config.require("multigrid training", "MULTIGRID")
     if spec.run.train_dali:
-        raise config.error("train_dali", "multigrid training reads through our own loader; leave it out")
+        raise SettingError("train_dali", "multigrid training reads through our own loader; leave it out")
     assert spec.multigrid is not None  # required above
     grid = spec.multigrid
     if grid.LONG_CYCLE and not grid.long_cycle_factors:
-        raise config.error("MULTIGRID.long_cycle_factors", "LONG_CYCLE needs at least one")
+        raise SettingError("MULTIGRID.long_cycle_factors", "LONG_CYCLE needs at least one")
     if grid.SHORT_CYCLE and not grid.short_cycle_factors:
-        raise config.error("MULTIGRID.short_cycle_factors", "SHORT_CYCLE needs at least one")
+        raise SettingError("MULTIGRID.short_cycle_factors", "SHORT_CYCLE needs at least one")
     for entry in grid.long_cycle_factors:
         if isinstance(entry, Mapping) and list(entry) != ["value"]:
             text = f"{dict(entry)} must have the one key 'value'"
-            raise config.error("MULTIGRID.long_cycle_factors", text)
+            raise SettingError("MULTIGRID.long_cycle_factors", text)
     return grid
 
 
-def _multigrid(spec: RunSpec, grid: MultigridSettings) -> PhasePlan:
-    spec.config.require("multigrid training", "OPTIMIZER")
-    assert spec.optimizer is not None  # required above
-    rate = spec.optimizer["learning_rate"]
-    curve = build(LEARNING_RATES, rate) if isinstance(rate, Mapping) else None
+def _multigrid(spec: RunSpec, grid: MultigridSettings, curve: LearningRate) -> PhasePlan:
     if not isinstance(curve, CustomWarmupPiecewiseDecay):
         return PhasePlan(_schedule(spec, grid, _steps_without_stages(spec, grid)).phases)
     if curve.max_epoch != spec.run.epochs:
-        raise spec.config.error(
+        raise SettingError(
             "epochs",
             f"{spec.run.epochs}, but OPTIMIZER.learning_rate.max_epoch is {curve.max_epoch}; both describe "
             "the plain training that the schedule takes the place of",
@@ -183,10 +204,10 @@ def _steps_without_stages(spec: RunSpec, grid: MultigridSettings) -> Sequence[fl
     name = CustomWarmupPiecewiseDecay.__name__
     if grid.long_factors:
         text = f"LONG_CYCLE needs the steps of a {name}"
-        raise spec.config.error("OPTIMIZER.learning_rate", text)
+        raise SettingError("OPTIMIZER.learning_rate", text)
     if grid.epoch_factor != 1:
         text = f"only a {name} follows it; set it to 1, and epochs and the curve as you need them"
-        raise spec.config.error("MULTIGRID.epoch_factor", text)
+        raise SettingError("MULTIGRID.epoch_factor", text)
     return (0,)
 
 
@@ -196,7 +217,7 @@ def _schedule(spec: RunSpec, grid: MultigridSettings, steps: Sequence[float]) ->
         cycles = grid.long_factors, grid.short_factors
         return multigrid_schedule(baseline, *cycles, grid.epoch_factor, grid.lr_scaling, grid.finish)
     except ScheduleError as error:
-        raise spec.config.error("MULTIGRID", str(error)) from None
+        raise SettingError("MULTIGRID", str(error)) from None
 
 
 def _with_batch_norm(spec: RunSpec, phase: Phase, grid: MultigridSettings, world_size: int) -> Phase:
@@ -211,15 +232,15 @@ def _with_batch_norm(spec: RunSpec, phase: Phase, grid: MultigridSettings, world
     key = "MULTIGRID.bn_base_size"
     if batch >= base:
         if batch % base:
-            raise spec.config.error(key, f"{base} does not divide {a_batch}")
+            raise SettingError(key, f"{base} does not divide {a_batch}")
         return replace(phase, bn_splits=batch // base)
     if batch * world_size <= base:
         return replace(phase, bn_sync_devices=world_size)
     num_devices, rest = divmod(base, batch)
     if rest:
-        raise spec.config.error(key, f"{base} is no multiple of {a_batch}")
+        raise SettingError(key, f"{base} is no multiple of {a_batch}")
     if world_size % num_devices:
-        raise spec.config.error(
+        raise SettingError(
             key,
             f"{base} clips are the batches of {num_devices} processes, and {world_size} make no such groups",
         )

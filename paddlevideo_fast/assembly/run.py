@@ -17,7 +17,7 @@ from paddlevideo_fast.assembly.callbacks import (
     reported_run,
 )
 from paddlevideo_fast.assembly.classes import checked_class_names, class_names
-from paddlevideo_fast.assembly.consistency import check_features, check_sections, check_selection
+from paddlevideo_fast.assembly.consistency import check_sections
 from paddlevideo_fast.assembly.data import data_identity, make_split
 from paddlevideo_fast.assembly.environment import (
     check_environment,
@@ -31,17 +31,17 @@ from paddlevideo_fast.assembly.plan import RunPlan, plan_run
 from paddlevideo_fast.config import Config, RunSpec
 from paddlevideo_fast.engine import (
     BackgroundStore,
-    Checkpoint,
     CheckpointStore,
     Distribution,
     ReadOnlyStore,
+    Snapshot,
     Trainer,
 )
 from paddlevideo_fast.engine.callbacks import Callback, ProfilingFinished, restore
 from paddlevideo_fast.engine.checkpoint import writing
 from paddlevideo_fast.engine.distribution import launched_rank
 from paddlevideo_fast.engine.output import checkpoint_to_resume, make_room
-from paddlevideo_fast.errors import BadSampleShareError, OutputError, PaddleVideoFastError
+from paddlevideo_fast.errors import BadSampleShareError, OutputError, PaddleVideoFastError, SettingError
 from paddlevideo_fast.loader import write_class_names
 from paddlevideo_fast.locks import only_writer
 from paddlevideo_fast.log import get_logger, log_file
@@ -71,8 +71,6 @@ def train(cfg: Config, callbacks: Sequence[Callback] = ()) -> Trainer:
     """
     with cfg.placing():
         plan = plan_run(RunSpec.for_training(cfg), launched_rank()[1])  # before there is an output folder
-        check_selection(plan.spec)
-        check_features(plan.spec)
         distribution = make_distribution(plan.spec.distributed)
         with distribution.lifeline(), contextlib.ExitStack() as held:
             return _train(plan, distribution, held, callbacks)
@@ -162,7 +160,7 @@ def test(cfg: Config) -> Dict[str, float]:
         check_environment(spec)
         check_sections(spec, "test")
         if not spec.run.weights:
-            raise cfg.error("weights", "--test needs a weight file; give it with -w FILE")
+            raise SettingError("weights", "--test needs a weight file; give it with -w FILE")
         distribution = make_distribution(spec.distributed)
         with distribution.lifeline(), contextlib.ExitStack() as held:
             return _test(spec, spec.run.weights, distribution, held)
@@ -206,7 +204,7 @@ def _open_output(
     cfg: Config,
     store: CheckpointStore,
     trainer: Trainer,
-    checkpoint: Optional[Checkpoint],
+    checkpoint: Optional[Snapshot],
     held: contextlib.ExitStack,
 ) -> None:
     """Makes room in the output folder and writes the run's config there; `held` keeps its log open."""
@@ -220,7 +218,7 @@ def _open_output(
         )
 
 
-def _describe(trainer: Trainer, parts: TrainingParts, checkpoint: Optional[Checkpoint]) -> None:
+def _describe(trainer: Trainer, parts: TrainingParts, checkpoint: Optional[Snapshot]) -> None:
     run = parts.spec.run
     if checkpoint is not None:
         done, step = trainer.state.epoch, trainer.state.step_in_epoch

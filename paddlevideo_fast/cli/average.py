@@ -22,9 +22,9 @@ from paddlevideo_fast.cli.command import (
     run_command,
 )
 from paddlevideo_fast.config.load import load_config
+from paddlevideo_fast.config.startup import prepare_process
 from paddlevideo_fast.files import as_path
 from paddlevideo_fast.log import setup_logging
-from paddlevideo_fast.process import prepare_process
 
 
 def build_parser() -> argparse.ArgumentParser:

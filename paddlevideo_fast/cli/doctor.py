@@ -21,8 +21,8 @@ from paddlevideo_fast.cli.command import (
     timed_progress,
 )
 from paddlevideo_fast.config.load import load_config
+from paddlevideo_fast.config.startup import prepare_process
 from paddlevideo_fast.errors import EXIT_FAILURES
-from paddlevideo_fast.process import prepare_process
 
 
 def build_parser() -> argparse.ArgumentParser:

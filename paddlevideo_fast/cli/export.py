@@ -20,7 +20,7 @@ from paddlevideo_fast.cli.command import (
     run_command,
 )
 from paddlevideo_fast.config.load import load_config
-from paddlevideo_fast.process import prepare_process
+from paddlevideo_fast.config.startup import prepare_process
 
 _OPSET_VERSION = 13
 

@@ -28,12 +28,12 @@ from paddlevideo_fast.cli.command import (
     run_command,
 )
 from paddlevideo_fast.config.load import load_config
+from paddlevideo_fast.config.startup import prepare_process
 from paddlevideo_fast.errors import EXIT_FAILURES
 from paddlevideo_fast.files import as_path
 from paddlevideo_fast.log import setup_logging
 from paddlevideo_fast.preparation.flags import add_place
 from paddlevideo_fast.preparation.work import Work
-from paddlevideo_fast.process import prepare_process
 
 
 def build_parser() -> argparse.ArgumentParser:

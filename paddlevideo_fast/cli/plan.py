@@ -22,8 +22,8 @@ from paddlevideo_fast.cli.command import (
 )
 from paddlevideo_fast.cli.plot import read_run
 from paddlevideo_fast.config.load import load_config
+from paddlevideo_fast.config.startup import prepare_process
 from paddlevideo_fast.errors import PaddleVideoFastError
-from paddlevideo_fast.process import prepare_process
 
 
 def build_parser() -> argparse.ArgumentParser:

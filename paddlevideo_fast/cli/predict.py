@@ -29,12 +29,12 @@ from paddlevideo_fast.cli.command import (
     run_command,
 )
 from paddlevideo_fast.config.load import load_config
+from paddlevideo_fast.config.startup import prepare_process
 from paddlevideo_fast.errors import EXIT_FAILURES, EXIT_USER_ERROR, PaddleVideoFastError
 from paddlevideo_fast.files import as_path, is_live
 from paddlevideo_fast.locks import only_writer
 from paddlevideo_fast.mirror import staged
 from paddlevideo_fast.names import printable
-from paddlevideo_fast.process import prepare_process
 from paddlevideo_fast.storage import is_url
 
 _BENCHMARK_FILES = 15  # how often a single file is read to time it
@@ -117,12 +117,6 @@ def build_parser() -> argparse.ArgumentParser:
         "--annotated", metavar="DIR", help="write the videos with their classes on the frames"
     )
     parser.add_argument(
-        "--annotated_format",
-        choices=("mp4", "gif"),
-        default="mp4",
-        help="format of the --annotated videos (default mp4)",
-    )
-    parser.add_argument(
         "--device",
         choices=("cpu", "gpu"),
         help="where the program runs (default: Paddle's device; an .onnx program: cpu)",
@@ -142,8 +136,13 @@ def build_parser() -> argparse.ArgumentParser:
         "--gpu_mem", type=count(1), default=8000, help="MB of GPU memory to take (default 8000)"
     )
     parser.add_argument("--precision", choices=("fp32", "fp16"), default="fp32", help="fp16: on a GPU only")
-    parser.add_argument("--cpu_threads", type=count(1), help="CPU threads (default: Paddle's choice)")
-    parser.add_argument("--enable_mkldnn", type=_truth, default=False, help="use oneDNN on a CPU")
+    parser.add_argument("--cpu_threads", type=count(1), help="CPU threads (default: one per core)")
+    parser.add_argument(
+        "--enable_mkldnn",
+        type=_truth,
+        default=False,
+        help="True: Paddle Inference uses oneDNN on a CPU (convolutional networks only)",
+    )
     parser.add_argument(
         "--ir_optim", type=_truth, default=True, help="let Paddle or onnxruntime optimize the program"
     )
@@ -252,7 +251,7 @@ def make_pictures(args: argparse.Namespace, predictor: Any, files: Sequence[Path
     if timeline is None and annotated is None:
         return None
     root = as_path(args.input_file)
-    return PredictionPictures(predictor, files, root, annotated, args.annotated_format, timeline)
+    return PredictionPictures(predictor, files, root, annotated, timeline)
 
 
 @contextlib.contextmanager

@@ -9,9 +9,9 @@ from typing import List, Optional, Sequence
 
 from paddlevideo_fast.cli.command import add_config_arguments, command_parser, quiet_import, run_command
 from paddlevideo_fast.config.load import load_config
+from paddlevideo_fast.config.startup import prepare_process
 from paddlevideo_fast.errors import DistributionError
 from paddlevideo_fast.log import setup_logging
-from paddlevideo_fast.process import prepare_process
 
 
 def build_parser(name: str = "train") -> argparse.ArgumentParser:

@@ -3,39 +3,4 @@
 from paddlevideo_fast.config.document import Config
 from paddlevideo_fast.config.load import check_config, load_config
 from paddlevideo_fast.config.sections import build, build_list, build_named
-from paddlevideo_fast.config.settings import (
-    DatasetSettings,
-    DistributedSettings,
-    EmaSettings,
-    FinetuneSettings,
-    GradientAccumulation,
-    MultigridSettings,
-    PreciseBNSettings,
-    RunSettings,
-    RuntimeSettings,
-    SelectionSettings,
-    StorageSettings,
-)
-from paddlevideo_fast.config.spec import RunSpec, SplitSpec
-
-__all__ = [
-    "Config",
-    "DatasetSettings",
-    "DistributedSettings",
-    "EmaSettings",
-    "FinetuneSettings",
-    "GradientAccumulation",
-    "MultigridSettings",
-    "PreciseBNSettings",
-    "RunSettings",
-    "RunSpec",
-    "RuntimeSettings",
-    "SelectionSettings",
-    "SplitSpec",
-    "StorageSettings",
-    "build",
-    "build_list",
-    "build_named",
-    "check_config",
-    "load_config",
-]
+from paddlevideo_fast.config.spec import RunSpec

@@ -9,7 +9,7 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Union
 
 from paddlevideo_fast.config.types import KeyPath
 from paddlevideo_fast.config.yaml_source import dotted, dump
-from paddlevideo_fast.errors import ConfigError
+from paddlevideo_fast.errors import ConfigError, SettingError
 from paddlevideo_fast.files import write_text_whole
 from paddlevideo_fast.plugins import Import
 
@@ -72,6 +72,8 @@ class Config(dict):
         """
         try:
             yield
+        except SettingError as error:
+            raise self.error(error.key, error.text) from error
         except ConfigError as error:
             raise ConfigError([self._placed(problem) for problem in error.problems]) from error
 

@@ -19,7 +19,6 @@ from paddlevideo_fast.config.yaml_source import (
     MAX_CHARACTERS,
     MAX_DEPTH,
     MAX_DIGITS,
-    MAX_FILES,
     Budget,
     Source,
     dotted,
@@ -82,9 +81,7 @@ def read_with_bases(path: str, trail: Tuple[str, ...] = (), budget: Optional[Bud
         if not os.path.exists(target):
             hint = hint_at_configs(base)
             raise ConfigError([f"{where}  {BASE}={shown(base)}: there is no file {target}{hint}"])
-        budget.files -= 1
-        if budget.files < 0:
-            raise ConfigError([f"{where}  {BASE}: a config inherits at most {MAX_FILES} files"])
+        budget.take_values(100, where)
         layer = read_with_bases(target, chain, budget)
         if merged or merged.imports:
             merge(merged, layer)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Callable, Iterator, Mapping, Optional, Sequence, Tuple, Union
+from typing import Callable, Optional, Sequence, Union
 
 from paddlevideo_fast.config.document import Config
 from paddlevideo_fast.config.findings import Findings
@@ -11,7 +11,7 @@ from paddlevideo_fast.config.layers import IMPORTS, apply_overrides, read_with_b
 from paddlevideo_fast.config.schema import ROOT
 from paddlevideo_fast.config.sections import Group
 from paddlevideo_fast.config.settings import DaliData, settings_from
-from paddlevideo_fast.config.types import KeyPath
+from paddlevideo_fast.config.types import leaves
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.log import get_logger, warn_once
 from paddlevideo_fast.plugins import import_all, installed_imports
@@ -102,22 +102,11 @@ def _refuse_secrets(config: Config) -> None:
     advice = (
         "the config is saved beside the checkpoints. Leave it out, and give it as the store's driver reads it"
     )
-    found = {path: secret_in(text) for path, text in _texts(config, ()) if is_url(text)}
+    texts = ((path, text) for path, text in leaves(config) if isinstance(text, str))
+    found = {path: secret_in(text) for path, text in texts if is_url(text)}
     problems = {path: f"the URL holds {secret}, and {advice}" for path, secret in found.items() if secret}
     if problems:
         raise ConfigError([config.problem(path, text) for path, text in problems.items()])
-
-
-def _texts(value: Any, path: KeyPath) -> Iterator[Tuple[KeyPath, str]]:
-    """All texts of a config, with their places."""
-    if isinstance(value, str):
-        yield path, value
-    elif isinstance(value, Mapping):
-        for key, each in value.items():
-            yield from _texts(each, (*path, key))
-    elif isinstance(value, (list, tuple)):
-        for number, each in enumerate(value):
-            yield from _texts(each, (*path, number))
 
 
 def _expand_dali_data(config: Config) -> None:

@@ -5,22 +5,8 @@ from __future__ import annotations
 from typing import Dict
 
 from paddlevideo_fast import registry
+from paddlevideo_fast.config import settings
 from paddlevideo_fast.config.sections import Component, ComponentList, Group, Section, Unsupported
-from paddlevideo_fast.config.settings import (
-    DaliData,
-    DatasetSettings,
-    DistributedSettings,
-    EmaSettings,
-    FinetuneSettings,
-    GradientAccumulation,
-    MultigridSettings,
-    PipelineSettings,
-    PreciseBNSettings,
-    RunSettings,
-    RuntimeSettings,
-    SelectionSettings,
-    StorageSettings,
-)
 
 _DATASET = Component(
     registry.DATASETS,
@@ -36,7 +22,7 @@ PIPELINE = Group(
         ),
         "transform": ComponentList(registry.TRANSFORMS, purpose="What happens to the frames, in this order."),
     },
-    PipelineSettings,
+    settings.PipelineSettings,
     required=("decode", "sample", "transform"),
     replaced_by={"decode": "decode_sampler", "sample": "decode_sampler"},
     purpose="From a file to a clip.",
@@ -50,7 +36,7 @@ def _splits(section: Section) -> Dict[str, Section]:
 ROOT = Group(
     {
         "MODEL": Component(registry.RECOGNIZERS, purpose="The network."),
-        "DATASET": Group(_splits(_DATASET), DatasetSettings, purpose="The data, and how it becomes batches."),
+        "DATASET": Group(_splits(_DATASET), settings.DatasetSettings),
         "PIPELINE": Group(_splits(PIPELINE), purpose="What is done to a sample, for each part of the data."),
         "OPTIMIZER": Component(registry.OPTIMIZERS, purpose="How the weights are updated."),
         "METRIC": Component(registry.METRICS, purpose="What an evaluation measures."),
@@ -67,32 +53,19 @@ ROOT = Group(
             "`visualdl`. Where `use_visualdl` is written, it decides on VisualDL.",
             plain_names=True,
         ),
-        "FINETUNE": Group(settings=FinetuneSettings, purpose="Parts of the network that keep their weights."),
-        "EMA": Group(settings=EmaSettings, purpose="A moving average of the weights."),
-        "SELECTION": Group(
-            settings=SelectionSettings, purpose="Which validation is the best, and when training stops early."
-        ),
-        "GRADIENT_ACCUMULATION": Group(
-            settings=GradientAccumulation, purpose="Several steps for one update of the weights."
-        ),
-        "DALI_LOADER": Group(
-            settings=DaliData, purpose="Training data in PaddleVideo's short form; used with `train_dali`."
-        ),
-        "PRECISEBN": Group(
-            settings=PreciseBNSettings, purpose="Batch-norm statistics of the training data as a whole."
-        ),
-        "MULTIGRID": Group(
-            settings=MultigridSettings,
-            purpose="Small clips in large batches first; used with `multigrid` or the flag `--multigrid`.",
-        ),
-        "DISTRIBUTED": Group(
-            settings=DistributedSettings, purpose="How the processes of a run work together."
-        ),
-        "RUNTIME": Group(settings=RuntimeSettings, purpose="How Paddle uses the machine."),
-        "STORAGE": Group(settings=StorageSettings, purpose="How files at URLs are read, and kept here."),
+        "FINETUNE": Group(settings=settings.FinetuneSettings),
+        "EMA": Group(settings=settings.EmaSettings),
+        "SELECTION": Group(settings=settings.SelectionSettings),
+        "GRADIENT_ACCUMULATION": Group(settings=settings.GradientAccumulation),
+        "DALI_LOADER": Group(settings=settings.DaliData),
+        "PRECISEBN": Group(settings=settings.PreciseBNSettings),
+        "MULTIGRID": Group(settings=settings.MultigridSettings),
+        "DISTRIBUTED": Group(settings=settings.DistributedSettings),
+        "RUNTIME": Group(settings=settings.RuntimeSettings),
+        "STORAGE": Group(settings=settings.StorageSettings),
         "INFERENCE": Unsupported("prediction reads videos as PIPELINE.valid says"),
     },
-    RunSettings,
+    settings.RunSettings,
     required=("MODEL", "DATASET", "PIPELINE"),
     needs={
         "DATASET.train": ("PIPELINE.train", "OPTIMIZER"),

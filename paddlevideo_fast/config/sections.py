@@ -1,4 +1,4 @@
-"""The kinds of sections that a config is made of. Each one checks, builds and describes what it holds.
+"""The kinds of sections that a config is made of. Each one checks and builds what it holds.
 
 The constructor of a registered class is the schema of its section. A class may say more about its arguments:
 
@@ -13,13 +13,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import (
     Any,
-    Dict,
     Iterable,
     Iterator,
     List,
     Mapping,
     Optional,
-    Protocol,
     Sequence,
     Set,
     Tuple,
@@ -32,31 +30,11 @@ from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.registry import Registry, did_you_mean, is_own
 
 _TAGS = {"recognizer": "framework", "dataset": "format"}
-Lines = Iterator[str]
 
 
 def tag_of(kind: Registry) -> str:
     """The key that names the class: PaddleVideo says `framework` and `format` in two places, else `name`."""
     return _TAGS.get(kind.kind, "name")
-
-
-class Page(Protocol):
-    """The page of the config reference that sections describe themselves on.
-
-    Attributes:
-        text: fixed texts in the language of the page.
-    """
-
-    text: Mapping[str, str]
-
-    def heading(self, path: Tuple[str, ...]) -> Lines:
-        """The heading of the section at `path`."""
-
-    def arguments(self, cls: type, injected: Tuple[str, ...] = ()) -> Lines:
-        """The table of what a config may set of a class."""
-
-    def components(self, registry: Registry, path: Tuple[str, ...], injected: Tuple[str, ...] = ()) -> Lines:
-        """All classes of a registry and their arguments; the second time, where they were written."""
 
 
 class Section:
@@ -73,14 +51,6 @@ class Section:
     def build(self, value: Any) -> Any:
         """What a constructor receives for a checked `value`."""
         return value
-
-    def describe(self, page: Page, path: Tuple[str, ...]) -> Lines:
-        """Lines of the reference, below the heading of `path`."""
-        raise NotImplementedError
-
-    def describe_argument(self, hint: Any, page: Page) -> str:
-        """Type, in a table, of an argument with the annotation `hint` whose value is this section."""
-        return page.text["section"]
 
 
 @dataclass(frozen=True)
@@ -139,24 +109,6 @@ class Component(Section):
     def build(self, value: Any) -> Any:
         return build(self.registry, value) if isinstance(value, Mapping) else value
 
-    def describe(self, page: Page, path: Tuple[str, ...]) -> Lines:
-        if self.purpose:
-            yield from (self.purpose, "")
-        yield from (page.text["chosen by"].format(tag=tag_of(self.registry)), "")
-        yield from page.components(self.registry, path, self.injected)
-
-    def describe_argument(self, hint: Any, page: Page) -> str:
-        return " / ".join([*plain_alternatives(hint), page.text["part"].format(kind=self.registry.kind)])
-
-
-@dataclass(frozen=True)
-class PartComponent(Component):
-    """The component of an argument whose class says so by a registry alone."""
-
-    def describe(self, page: Page, path: Tuple[str, ...]) -> Lines:
-        yield from (page.text["parts of"].format(name=path[-1]), "")
-        yield from page.components(self.registry, path)
-
 
 @dataclass(frozen=True)
 class ComponentList(Section):
@@ -183,12 +135,6 @@ class ComponentList(Section):
     def build(self, value: Any) -> Any:
         return build_list(self.registry, value)
 
-    def describe(self, page: Page, path: Tuple[str, ...]) -> Lines:
-        if self.purpose:
-            yield from (self.purpose, "")
-        yield from (page.text["list of names" if self.plain_names else "list"], "")
-        yield from page.components(self.registry, path)
-
 
 @dataclass(frozen=True)
 class ListOf(Section):
@@ -210,10 +156,6 @@ class ListOf(Section):
     def build(self, value: Any) -> Any:
         return [self.item.build(item) for item in value]
 
-    def describe(self, page: Page, path: Tuple[str, ...]) -> Lines:
-        yield from (page.text["list of"], "")
-        yield from self.item.describe(page, path)
-
 
 @dataclass(frozen=True)
 class NamedListOf(Section):
@@ -232,10 +174,6 @@ class NamedListOf(Section):
     def build(self, value: Any) -> Any:
         return [(name, self.item.build(item)) for pair in value for name, item in pair.items()]
 
-    def describe(self, page: Page, path: Tuple[str, ...]) -> Lines:
-        yield from (page.text["named list of"], "")
-        yield from self.item.describe(page, path)
-
 
 @dataclass(frozen=True)
 class Group(Section):
@@ -247,7 +185,7 @@ class Group(Section):
         required: members that must be there.
         replaced_by: required member -> member that takes its place; the two exclude each other.
         needs: dotted key of a section -> those it is of no use without; for the whole config.
-        purpose: one sentence for the reference.
+        purpose: one sentence for the reference; "": the docstring of the settings has one.
     """
 
     members: Mapping[str, Section] = field(default_factory=dict)
@@ -291,19 +229,6 @@ class Group(Section):
             raise ConfigError(unknown)
         return built
 
-    def describe(self, page: Page, path: Tuple[str, ...]) -> Lines:
-        if self.purpose:
-            yield from (self.purpose, "")
-        if self.settings:
-            yield from page.arguments(self.settings)
-        names_of: Dict[int, List[str]] = {}  # train, valid and test are one section under three keys
-        for name, section in self.members.items():
-            names_of.setdefault(id(section), []).append(name)
-        for names in names_of.values():
-            here = (*path, " / ".join(names))
-            yield from page.heading(here)
-            yield from self.members[names[0]].describe(page, here)
-
 
 @dataclass(frozen=True)
 class Unsupported(Section):
@@ -318,14 +243,11 @@ class Unsupported(Section):
     def check(self, value: Any, path: KeyPath, found: Findings) -> None:
         found.has_no_effect(path, ".".join(map(str, path)), self.reason)
 
-    def describe(self, page: Page, path: Tuple[str, ...]) -> Lines:
-        yield from (page.text["unsupported"].format(reason=self.reason), "")
-
 
 def parts_of(cls: type) -> Mapping[str, Section]:
     """The constructor arguments of a class that are, or hold, components; it receives them built."""
     parts = getattr(cls, "parts", {})
-    return {name: PartComponent(part) if isinstance(part, Registry) else part for name, part in parts.items()}
+    return {name: Component(part) if isinstance(part, Registry) else part for name, part in parts.items()}
 
 
 def check_arguments(

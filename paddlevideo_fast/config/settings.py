@@ -123,7 +123,7 @@ class RunSettings:
 
 @dataclass(frozen=True)
 class DatasetSettings:
-    """How clips become batches: the keys of DATASET beside its `train`, `valid` and `test`.
+    """The data, and how it becomes batches.
 
     Args:
         batch_size: clips a training step and process.
@@ -185,21 +185,14 @@ class PipelineSettings:
         resample: what becomes of the pixels that a frame loses when it shrinks. `antialias` averages them in.
             `bilinear` leaves most of them out, as PaddleVideo and PaddleX do: with a Scale and one crop it
             gives their pixels, bit for bit.
-        frame_draws: how often training draws the frames of a clip from a video file. The draw that decodes
-            the fewest bytes is taken, so frames soon after a key frame come more often than others. 1: all
-            frames that the sampler may choose are equally likely.
-        scaled_decode: JPEG frames, packed or in folders, that shrink to half or less are decoded at a half, a
-            quarter or an eighth of their size. Faster, and a little different from averaging pixels.
     """
 
     resample: Literal["antialias", "bilinear"] = "antialias"
-    frame_draws: Annotated[int, Range(1, 64)] = 1
-    scaled_decode: bool = False
 
 
 @dataclass(frozen=True)
 class FinetuneSettings:
-    """Which parts of a network keep the weights that they start with: the FINETUNE section.
+    """Parts of the network that keep their weights.
 
     Args:
         freeze: names of stages (`stem`, `res2`, …; an unknown name makes an error that lists them), names of
@@ -215,7 +208,7 @@ class FinetuneSettings:
 
 @dataclass(frozen=True)
 class EmaSettings:
-    """Evaluation and checkpoints of a moving average of the weights: the EMA section.
+    """A moving average of the weights, which is evaluated and saved.
 
     Args:
         decay: share of the average that is kept at a step.
@@ -226,7 +219,7 @@ class EmaSettings:
 
 @dataclass(frozen=True)
 class PreciseBNSettings:
-    """Batch-norm statistics of the training data as a whole: the PRECISEBN section.
+    """Batch-norm statistics of the training data as a whole.
 
     Args:
         preciseBN_interval: epochs between two measurements; the last epoch is always followed by one.
@@ -239,7 +232,7 @@ class PreciseBNSettings:
 
 @dataclass(frozen=True)
 class SelectionSettings:
-    """Which validation is the best, and when training stops early: the SELECTION section.
+    """Which validation is the best, and when training stops early.
 
     Args:
         metric: the value that decides: any value that validation gives, such as `mean_class_acc` or `loss`.
@@ -259,7 +252,7 @@ class SelectionSettings:
 
 @dataclass(frozen=True)
 class GradientAccumulation:
-    """Gradient accumulation, given by the clips of one update of the weights: GRADIENT_ACCUMULATION.
+    """Several steps for one update of the weights, given by the clips of an update.
 
     Args:
         global_batch_size: clips that one update of the weights is made of, over all processes.
@@ -328,7 +321,7 @@ class RuntimeSettings:
 
 @dataclass(frozen=True)
 class StorageSettings:
-    """How files at URLs are read: the STORAGE section. Credentials are none of its keys; see its page.
+    """How files at URLs are read, and kept here. Credentials are none of the keys; see remote data.
 
     Args:
         cache_dir: folder on a local disk for what is read from stores. All processes of the machine may share
@@ -352,7 +345,7 @@ class StorageSettings:
 
 @dataclass(frozen=True)
 class MultigridSettings:
-    """How a run trains on small clips in large batches before it trains on clips as configured.
+    """Small clips in large batches first; used with `multigrid` or the flag `--multigrid`.
 
     Args:
         LONG_CYCLE: train whole epochs at each shape of `long_cycle_factors` in turn, once per stage of the
@@ -437,7 +430,7 @@ class DistributedSettings:
 
 @dataclass(frozen=True)
 class DaliData:
-    """Training data as PaddleVideo's `tsn_dali.yaml` describes them; used with `train_dali` alone.
+    """Training data in the short form of PaddleVideo's `tsn_dali.yaml`; used with `train_dali`.
 
     It then takes the place of `DATASET.train`, `PIPELINE.train` and `DATASET.batch_size`: segments of each
     video, its shorter side scaled, a random square of it, mirrored at random, normalised.

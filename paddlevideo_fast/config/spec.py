@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
-from typing import Any, Dict, List, Mapping, Optional, Sequence
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, TypeVar, cast
 
+from paddlevideo_fast.config import settings
 from paddlevideo_fast.config.document import Config
 from paddlevideo_fast.config.sections import NamedItem
-from paddlevideo_fast.config.settings import (
-    DatasetSettings,
-    DistributedSettings,
-    EmaSettings,
-    FinetuneSettings,
-    GradientAccumulation,
-    MultigridSettings,
-    PreciseBNSettings,
-    RunSettings,
-    RuntimeSettings,
-    SelectionSettings,
-    SplitName,
-    StorageSettings,
-    settings_from,
-)
+from paddlevideo_fast.config.settings import SplitName, settings_from
+from paddlevideo_fast.errors import ConfigError, SettingError
+from paddlevideo_fast.log import get_logger, warn_once
+
+_LOGGER = get_logger(__name__)
 
 ComponentSection = Mapping[str, Any]
+Work = TypeVar("Work", bound=Callable[..., Any])
 VISUALDL = "visualdl"  # the name in the registry of trackers
+
+
+def placed(work: Work) -> Work:
+    """Decorates a function of a `RunSpec`: the problems that it raises get file and line of their keys."""
+
+    @functools.wraps(work)
+    def run(spec: RunSpec, *args: Any, **options: Any) -> Any:
+        with spec.config.placing():
+            return work(spec, *args, **options)
+
+    return cast(Work, run)
 
 
 @dataclass(frozen=True)
@@ -69,8 +73,8 @@ class RunSpec:
     """
 
     config: Config
-    run: RunSettings
-    data: DatasetSettings
+    run: settings.RunSettings
+    data: settings.DatasetSettings
     splits: Mapping[SplitName, SplitSpec]
     model: ComponentSection
     optimizer: Optional[ComponentSection]
@@ -78,28 +82,28 @@ class RunSpec:
     mix: Optional[ComponentSection]
     callbacks: Sequence[NamedItem]
     trackers: Sequence[NamedItem]
-    finetune: Optional[FinetuneSettings]
-    ema: Optional[EmaSettings]
-    selection: SelectionSettings
-    precise_bn: Optional[PreciseBNSettings]
-    accumulation: Optional[GradientAccumulation]
-    multigrid: Optional[MultigridSettings]
-    distributed: DistributedSettings
-    runtime: RuntimeSettings
-    storage: StorageSettings
+    finetune: Optional[settings.FinetuneSettings]
+    ema: Optional[settings.EmaSettings]
+    selection: settings.SelectionSettings
+    precise_bn: Optional[settings.PreciseBNSettings]
+    accumulation: Optional[settings.GradientAccumulation]
+    multigrid: Optional[settings.MultigridSettings]
+    distributed: settings.DistributedSettings
+    runtime: settings.RuntimeSettings
+    storage: settings.StorageSettings
 
     @classmethod
     def of(cls, config: Config) -> RunSpec:
         """Parses a checked config."""
 
-        def optional(settings: type, name: str) -> Any:
+        def optional(kind: type, name: str) -> Any:
             section = config.get(name)
-            return None if section is None else settings_from(settings, section)
+            return None if section is None else settings_from(kind, section)
 
         return cls(
             config=config,
-            run=settings_from(RunSettings, config),
-            data=settings_from(DatasetSettings, config.get("DATASET")),
+            run=settings_from(settings.RunSettings, config),
+            data=settings_from(settings.DatasetSettings, config.get("DATASET")),
             splits=_splits(config),
             model=config["MODEL"],
             optimizer=config.get("OPTIMIZER"),
@@ -107,15 +111,15 @@ class RunSpec:
             mix=config.get("MIX"),
             callbacks=config.get("CALLBACKS") or (),
             trackers=_trackers(config),
-            finetune=optional(FinetuneSettings, "FINETUNE"),
-            ema=optional(EmaSettings, "EMA"),
-            selection=settings_from(SelectionSettings, config.get("SELECTION")),
-            precise_bn=optional(PreciseBNSettings, "PRECISEBN"),
-            accumulation=optional(GradientAccumulation, "GRADIENT_ACCUMULATION"),
-            multigrid=optional(MultigridSettings, "MULTIGRID"),
-            distributed=settings_from(DistributedSettings, config.get("DISTRIBUTED")),
-            runtime=settings_from(RuntimeSettings, config.get("RUNTIME")),
-            storage=settings_from(StorageSettings, config.get("STORAGE")),
+            finetune=optional(settings.FinetuneSettings, "FINETUNE"),
+            ema=optional(settings.EmaSettings, "EMA"),
+            selection=settings_from(settings.SelectionSettings, config.get("SELECTION")),
+            precise_bn=optional(settings.PreciseBNSettings, "PRECISEBN"),
+            accumulation=optional(settings.GradientAccumulation, "GRADIENT_ACCUMULATION"),
+            multigrid=optional(settings.MultigridSettings, "MULTIGRID"),
+            distributed=settings_from(settings.DistributedSettings, config.get("DISTRIBUTED")),
+            runtime=settings_from(settings.RuntimeSettings, config.get("RUNTIME")),
+            storage=settings_from(settings.StorageSettings, config.get("STORAGE")),
         )
 
     @classmethod
@@ -131,6 +135,16 @@ class RunSpec:
             config.require("validate", "DATASET.valid")
         return spec
 
+    def warn(self, key: str, text: str) -> None:
+        """Logs, once, what is doubtful about a key, and where it was written."""
+        warn_once(_LOGGER, self.config.problem(key, text))
+
+    def refuse(self, problems: Sequence[Tuple[str, str]]) -> None:
+        """Raises a `ConfigError` with all problems, each a key and a text, if there are any."""
+        if problems:
+            raise ConfigError([self.config.problem(*one) for one in problems])
+
+    @placed
     def accumulate_steps(self, world_size: int = 1) -> int:
         """How many steps of `world_size` processes add up to one update of the weights.
 
@@ -142,10 +156,10 @@ class RunSpec:
             return self.run.accumulate_steps
         key = "GRADIENT_ACCUMULATION.global_batch_size"
         if "accumulate_steps" in self.config:
-            raise self.config.error(key, "accumulate_steps is set too; keep one of the two")
+            raise SettingError(key, "accumulate_steps is set too; keep one of the two")
         wanted, clips = self.accumulation.global_batch_size, self.data.batch_size * world_size
         if wanted % clips:
-            raise self.config.error(
+            raise SettingError(
                 f"{key}={wanted}",
                 f"no multiple of the {clips} clips of one step "
                 f"(DATASET.batch_size {self.data.batch_size} on {world_size} processes)",

@@ -21,7 +21,7 @@ from typing import Annotated, Any, Dict, Iterator, List, Literal, Mapping, Optio
 KeyPath = Tuple[Union[str, int], ...]
 MAX_SIZE = 65_536
 _MAX_INT = 2**32 - 1
-_UNIONS = (Union, getattr(types, "UnionType", Union))  # the second one is `int | None`, from Python 3.10 on
+_UNIONS = (Union, types.UnionType)  # the second one is `int | None`
 
 
 @dataclass(frozen=True)
@@ -118,6 +118,15 @@ def arguments_of(cls: type) -> Mapping[str, Argument]:
         if all(parameter.kind is not inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
             break
     return found
+
+
+def leaves(value: Any, path: KeyPath = ()) -> Iterator[Tuple[KeyPath, Any]]:
+    """Everything in nested mappings and lists that is neither, with its place."""
+    if isinstance(value, (Mapping, list, tuple)):
+        for key, item in value.items() if isinstance(value, Mapping) else enumerate(value):
+            yield from leaves(item, (*path, key))
+    else:
+        yield path, value
 
 
 def mismatches(value: Any, hint: Any) -> Iterator[Mismatch]:

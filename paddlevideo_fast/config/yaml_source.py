@@ -1,8 +1,8 @@
 """YAML text to plain data, with the line of every key and list item.
 
 Three things differ from the standard safe loader: `1e-4` is a float, `None` is null, as in PaddleVideo's
-configs, and a date stays a str. And a text may ask for no more than a `Budget` has: aliases, merge keys and
-files that inherit make much of little.
+configs, and a date stays a str. And a config has a limit of characters and of values, because aliases, merge
+keys and files that inherit repeat what they name.
 """
 
 from __future__ import annotations
@@ -19,17 +19,15 @@ from paddlevideo_fast.log import get_logger, warn_once
 
 _LOGGER = get_logger(__name__)
 
-MAX_CHARACTERS = 2**20
-MAX_FILES = 100
+MAX_CHARACTERS = 2**18
 MAX_DEPTH = 50
 MAX_DIGITS = 100
 _MAX_VALUES = 25_000
-_MAX_KEY = 1000
 _MAX_WARNINGS = 20
 _TAG = "tag:yaml.org,2002:"
-_EXPONENT = re.compile(r"[-+]?(\d[\d_]*\.?[\d_]*|\.\d[\d_]*)[eE][-+]?\d+$")
+_EXPONENT = re.compile(r"[-+]?(\d[\d_]*(\.[\d_]*)?|\.\d[\d_]*)[eE][-+]?\d+$")
 _SCALARS = {f"{_TAG}{kind}" for kind in ("null", "bool", "int", "float")}
-_TOO_DEEP = "lists or mappings are nested too deeply"
+_TOO_DEEP = "lists or mappings are nested too deeply, or an alias contains itself"
 
 
 @dataclass
@@ -38,13 +36,12 @@ class Budget:
 
     Attributes:
         characters: of text.
-        values: that are read, each as often as aliases and merge keys repeat it.
-        files: that are inherited, each as often as it is.
+        values: that are read, each as often as aliases and merge keys repeat it. A file that is inherited
+            counts as 100 of them.
     """
 
     characters: int = MAX_CHARACTERS
     values: int = _MAX_VALUES
-    files: int = MAX_FILES
 
     def take_text(self, text: str, name: str) -> None:
         """Takes the characters of a text called `name`; raises ConfigError where they are too many."""
@@ -56,39 +53,15 @@ class Budget:
         """Takes values that were written at `where`; raises ConfigError where they are too many."""
         self.values -= count
         if self.values < 0:
-            raise ConfigError(
-                [f"{where}  more than {_MAX_VALUES:,} values; do aliases or merge keys repeat each other?"]
-            )
+            cause = "do aliases, merge keys or files repeat each other?"
+            raise ConfigError([f"{where}  more than {_MAX_VALUES:,} values; {cause}"])
 
 
-class _Resolver:
-    """Says what a plain scalar is."""
-
-    def resolve(self, kind: type, value: Any, implicit: Any) -> str:
-        """The tag; what is longer than any number is text, and no pattern has to find that out."""
-        if kind is yaml.ScalarNode and implicit[0] and len(value) > MAX_DIGITS:
-            return f"{_TAG}str"
-        return super().resolve(kind, value, implicit)  # type: ignore[misc]
-
-
-class _Loader(_Resolver, yaml.SafeLoader):
+class _Loader(yaml.SafeLoader):
     """The safe loader with our reading of plain scalars."""
 
-    def __init__(self, text: str, name: str, budget: Budget) -> None:
-        super().__init__(text)
-        self._name, self._budget = name, budget
-        self._num_nodes = 0
 
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        """One more node; there are at most as many as a key and a value for each value that may be read."""
-        self._num_nodes += 1
-        if self._num_nodes > 2 * _MAX_VALUES:
-            where = f"{self._name}:{self.peek_event().start_mark.line + 1}"
-            self._budget.take_values(2 * _MAX_VALUES, where)
-        return super().compose_node(parent, index)
-
-
-class _Dumper(_Resolver, yaml.SafeDumper):
+class _Dumper(yaml.SafeDumper):
     """Writes what `_Loader` reads; it quotes by the same rules."""
 
     def ignore_aliases(self, data: Any) -> bool:
@@ -133,13 +106,13 @@ def parse(text: str, name: str, budget: Optional[Budget] = None) -> Source:
     budget = budget or Budget()
     budget.take_text(text, name)
     try:
-        loader = _Loader(text, name, budget)
+        loader = _Loader(text)
         node = loader.get_single_node()
         reader = _Reader(loader, name, budget)
         source = Source(None, reader.lines)
         source.lines[()] = 1
         if node is not None:
-            source.data = reader.read(node, (), ())
+            source.data = reader.read(node, ())
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f"{name}:{mark.line + 1}" if mark else name
@@ -175,22 +148,18 @@ class _Reader:
         self.alike: List[str] = []  # warnings
         self.examined: Set[int] = set()
 
-    def read(self, node: yaml.Node, path: KeyPath, above: Tuple[yaml.Node, ...]) -> Any:
-        if self._contains_itself(node, path, above):
-            return None
+    def read(self, node: yaml.Node, path: KeyPath) -> Any:
         if len(path) > MAX_DEPTH:
             raise ConfigError([f"{self._where(node)}  {_TOO_DEEP}"])
         self.lines.setdefault(path, node.start_mark.line + 1)
         if isinstance(node, yaml.MappingNode) and node.tag == f"{_TAG}map":
-            above = (*above, node)
-            pairs = self._pairs(node, path, above)
+            pairs = self._pairs(node, path)
             for key, (key_node, _) in pairs.items():
                 self.lines[path + (key,)] = key_node.start_mark.line + 1
-            return {key: self.read(value_node, (*path, key), above) for key, (_, value_node) in pairs.items()}
+            return {key: self.read(value_node, (*path, key)) for key, (_, value_node) in pairs.items()}
         if isinstance(node, yaml.SequenceNode) and node.tag == f"{_TAG}seq":
             self.budget.take_values(len(node.value), self._where(node))
-            children = enumerate(node.value)
-            return [self.read(child, (*path, index), (*above, node)) for index, child in children]
+            return [self.read(child, (*path, index)) for index, child in enumerate(node.value)]
         return self._scalar(node, path)
 
     def _scalar(self, node: yaml.Node, path: KeyPath) -> Any:
@@ -211,9 +180,7 @@ class _Reader:
             )
         return None
 
-    def _pairs(
-        self, node: yaml.MappingNode, path: KeyPath, above: Tuple[yaml.Node, ...]
-    ) -> Dict[str, Tuple[yaml.Node, yaml.Node]]:
+    def _pairs(self, node: yaml.MappingNode, path: KeyPath) -> Dict[str, Tuple[yaml.Node, yaml.Node]]:
         """Key to the nodes of key and value: those that `<<` merges, then the mapping's own, which win."""
         merged: Dict[str, Tuple[yaml.Node, yaml.Node]] = {}
         own: Dict[str, Tuple[yaml.Node, yaml.Node]] = {}
@@ -225,12 +192,12 @@ class _Reader:
                 for source in reversed(sources):  # of several, the first one wins
                     if not isinstance(source, yaml.MappingNode):
                         self._problem(source, path, "'<<' takes a mapping or a list of mappings")
-                    elif not self._contains_itself(source, path, above):
-                        merged.update(self._pairs(source, path, (*above, source)))
+                    else:
+                        merged.update(self._pairs(source, path))
                 continue
             key = self._key(key_node, path)
             if key in own and id(node) not in self.examined:
-                self._compare(own[key], (key_node, value_node), (*path, key), above)
+                self._compare(own[key], (key_node, value_node), (*path, key))
             if key is not None:
                 own[key] = (key_node, value_node)
         self.examined.add(id(node))
@@ -241,14 +208,9 @@ class _Reader:
             self._problem(node, path, "a key is a list or a mapping; a key is text")
             return None
         key = self._scalar(node, path)
-        if isinstance(key, str) and len(key) <= _MAX_KEY:
+        if isinstance(key, str):
             return key
-        what = (
-            f"has more than {_MAX_KEY:,} characters"
-            if isinstance(key, str)
-            else "is no text; put it in quotes"
-        )
-        self._problem(node, path, f"the key {shown(key)} {what}")
+        self._problem(node, path, f"the key {shown(key)} is no text; put it in quotes")
         return None
 
     def _compare(
@@ -256,24 +218,17 @@ class _Reader:
         first: Tuple[yaml.Node, yaml.Node],
         again: Tuple[yaml.Node, yaml.Node],
         path: KeyPath,
-        above: Tuple[yaml.Node, ...],
     ) -> None:
         """A key that comes again is a slip. With an equal value it cannot matter which one counts."""
         line = first[0].start_mark.line + 1
         # the repr, because 1 == True == 1.0
-        if repr(self.read(first[1], path, above)) == repr(self.read(again[1], path, above)):
+        if repr(self.read(first[1], path)) == repr(self.read(again[1], path)):
             self.alike.append(
                 f"{self._where(again[0])}  {dotted(path)}: written twice, alike, first in line {line}"
             )
         else:
             message = f"written twice, with another value first in line {line}; keep one"
             self._problem(again[0], path, message)
-
-    def _contains_itself(self, node: yaml.Node, path: KeyPath, above: Tuple[yaml.Node, ...]) -> bool:
-        found = any(node is parent for parent in above)
-        if found:
-            self._problem(node, path, "an alias that contains itself")
-        return found
 
     def _where(self, node: yaml.Node) -> str:
         return f"{self.name}:{node.start_mark.line + 1}"

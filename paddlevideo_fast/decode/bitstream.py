@@ -16,30 +16,23 @@ import av
 
 from paddlevideo_fast.decode import av1
 from paddlevideo_fast.decode.container import LIBAV_ERRORS, explain
-from paddlevideo_fast.decode.packets import (
-    JPEG_START,
-    first_bytes,
-    num_length_bytes,
-    unit_starts,
-)
+from paddlevideo_fast.decode.packets import JPEG_START, PICTURES, first_bytes, num_length_bytes, starts_of
 
 # Three bytes of zero occur only in front of a start code, and at the end of a unit: ITU-T H.264, 7.4.1;
 # H.265, 7.4.2; ISO 13818-2, 5.2.3; ISO 14496-2, 5.2.2.
 _ZEROS = re.compile(rb"\0\0\0[^\0\1]")
 
-# What the byte behind the start code or length of a picture may be, and for MPEG-2 of a header. Writers break
-# the rule in other units.
+# What the first byte of a picture may be: in MPEG-2 also that of a header, in AV1 that of a frame header, a
+# tile group or a frame. Writers break the rule in other units: padding may be all zero.
 _PICTURES: Dict[str, FrozenSet[int]] = {
-    "h264": first_bytes(range(1, 6), 0, 31),
-    "hevc": first_bytes(range(32), 1, 63),
-    "mpeg4": frozenset({0xB6}),
+    **PICTURES,
     **dict.fromkeys(("mpeg1video", "mpeg2video"), frozenset({*range(0xB0), 0xB3, 0xB8})),
+    **dict.fromkeys(av1.DECODERS, first_bytes({3, 4, 6}, 3, 15)),
 }
 
 # An arithmetic coder writes 512 bits of zero where a symbol of next to no information follows the other, all
 # of the likelier kind; the longest runs in VP9 and AV1 of flat, static and noisy pictures have 12 bytes.
 _MANY_ZEROS = bytes(64)
-_AV1_PICTURES = first_bytes({3, 4, 6}, 3, 15)  # frame header, tile group, frame; padding may be all zero
 
 _LENGTH = struct.Struct(">I")  # in front of a unit of H.264 and HEVC, in nearly all files
 
@@ -120,26 +113,18 @@ def damage_test(codec_context: Any) -> Optional[Callable[[Any], bool]]:
     name = codec_context.name
     if name in _VP9:
         return _has_many_zeros
-    if name in av1.DECODERS:
-        return lambda packet: (
-            _has_many_zeros(packet)
-            and any(
-                data[start] in _AV1_PICTURES and _has_many_zeros(data[start:stop])
-                for data in (bytes(packet),)
-                for start, stop in _bounds(data, av1.unit_starts(data))
-            )
-        )
     if name not in _PICTURES:
         return None
-    length, pictures = num_length_bytes(codec_context), _PICTURES[name]
+    length, pictures, starts = num_length_bytes(codec_context), _PICTURES[name], starts_of(codec_context)
+    has_zeros: Callable[..., Any] = _has_many_zeros if name in av1.DECODERS else _ZEROS.search
 
     def is_damaged(packet: Any) -> bool:
-        if _ZEROS.search(packet, length) is None:
+        if not has_zeros(packet, length):
             return False
         data = bytes(packet)  # a length may have zeros, too
         return any(
-            data[start] in pictures and _ZEROS.search(data, start, stop)
-            for start, stop in _bounds(data, unit_starts(data, length))
+            data[start] in pictures and has_zeros(data, start, stop)
+            for start, stop in _bounds(data, starts(data))
         )
 
     return is_damaged
@@ -151,9 +136,9 @@ def _bounds(data: bytes, starts: Iterable[Tuple[int, int]]) -> List[Tuple[int, i
     return [(start, stop) for (_, start), (stop, _) in zip(begins, begins[1:])]
 
 
-def _has_many_zeros(data: Any) -> bool:
+def _has_many_zeros(data: Any, start: int = 0, stop: Optional[int] = None) -> bool:
     """Whether so many bytes of zero are followed by others; a writer may add zeros at the end."""
-    data = bytes(data)
+    data = bytes(data)[start:stop]
     at = data.find(_MANY_ZEROS)
     return at >= 0 and bool(data[at:].strip(b"\0"))
 

@@ -25,25 +25,16 @@ def is_jpeg(data: Union[bytes, memoryview]) -> bool:
     return data[:2] == _JPEG_START
 
 
-# libjpeg makes a smaller picture from the low frequencies of each block. OpenCV gives it in BGR alone, and
-# before 4.11 all pictures.
-MAX_REDUCTION = 8
+# OpenCV before 4.11 gives all pictures in BGR
 _RGB = getattr(cv2, "IMREAD_COLOR_RGB", None)
-_MODES = {
-    1: cv2.IMREAD_COLOR if _RGB is None else _RGB,
-    2: cv2.IMREAD_REDUCED_COLOR_2,
-    4: cv2.IMREAD_REDUCED_COLOR_4,
-    8: cv2.IMREAD_REDUCED_COLOR_8,
-}
 
 
-def decode_image(data: Union[bytes, memoryview], path: str, reduction: int = 1) -> np.ndarray:
+def decode_image(data: Union[bytes, memoryview], path: str) -> np.ndarray:
     """The pixels of an image file.
 
     Args:
         data: the whole file.
         path: name of the image in errors.
-        reduction: 1, 2, 4 or 8: the picture comes at this fraction of its size, rounded up.
 
     Returns:
         uint8 [H, W, 3], RGB.
@@ -55,19 +46,14 @@ def decode_image(data: Union[bytes, memoryview], path: str, reduction: int = 1) 
         raise VideoDecodeError(path, "empty (0 bytes)")
     if is_jpeg(bytes(data[:2])) and not _is_whole(data):
         raise VideoDecodeError(path, "the image is cut off")
-    scales = is_jpeg(bytes(data[:2]))
-    mode = _MODES[reduction if scales else 1]
     try:
-        pixels = cv2.imdecode(np.frombuffer(data, np.uint8), mode)
+        pixels = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR if _RGB is None else _RGB)
     except cv2.error:  # a size above OpenCV's limit, which damage can claim
         pixels = None
     if pixels is None:
         raise VideoDecodeError(path, "not an image, or damaged")
-    if mode != _RGB:
+    if _RGB is None:
         cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB, dst=pixels)
-    if reduction > 1 and not scales:
-        size = [-(-side // reduction) for side in pixels.shape[1::-1]]
-        pixels = cv2.resize(pixels, size, interpolation=cv2.INTER_AREA)
     return pixels
 
 
@@ -121,7 +107,6 @@ class FrameFolderReader(VideoReader):
     """
 
     avg_fps = 0.0
-    max_reduction = MAX_REDUCTION
 
     def __init__(self, folder: str, suffix: str = DEFAULT_SUFFIX, num_frames: Optional[int] = None) -> None:
         self.path = str(folder)
@@ -155,11 +140,8 @@ class FrameFolderReader(VideoReader):
         return super()._shown_size()
 
     def _decode(self, wanted: List[int]) -> Iterator[Tuple[int, np.ndarray]]:
-        return self._decode_smaller(wanted, 1)
-
-    def _decode_smaller(self, wanted: List[int], reduction: int) -> Iterator[Tuple[int, np.ndarray]]:
         files = ((index, self.image_file(index)) for index in wanted)
-        return ((index, decode_image(read_image(file), file, reduction)) for index, file in files)
+        return ((index, decode_image(read_image(file), file)) for index, file in files)
 
 
 def read_image(file: str) -> bytes:

@@ -12,15 +12,10 @@ from itertools import groupby
 from typing import Any, Callable, Dict, FrozenSet, Iterator, List, NamedTuple, Sequence, Tuple
 
 from paddlevideo_fast.decode import av1
-from paddlevideo_fast.decode.packets import (
-    START_CODE,
-    first_bytes,
-    num_length_bytes,
-    unit_starts,
-)
+from paddlevideo_fast.decode.packets import PICTURES, START_CODE, first_bytes, num_length_bytes, starts_of
 
 _HEAD_BYTES = 128  # within these, the picture begins in nearly all packets; parameters come before it
-_NEW_HEADER = "new_extradata"  # libav's name of a header that MP4 or FLV have for the packets from here on
+NEW_HEADER = "new_extradata"  # libav's name of a header that MP4 or FLV have for the packets from here on
 
 
 class _Syntax(NamedTuple):
@@ -38,9 +33,9 @@ class _Syntax(NamedTuple):
 _AV1 = _Syntax(first_bytes({1}, 3, 15), first_bytes({3, 6}, 3, 15))
 _MPEG2 = _Syntax(frozenset({0xB3, 0xB5}), frozenset({0}))
 _SYNTAX: Dict[str, _Syntax] = {
-    "h264": _Syntax(first_bytes({7, 8, 13, 15}, 0, 31), first_bytes(range(1, 6), 0, 31)),
-    "hevc": _Syntax(first_bytes({32, 33, 34}, 1, 63), first_bytes(range(32), 1, 63)),
-    "mpeg4": _Syntax(frozenset({*range(0x30), 0xB0, 0xB2, 0xB5}), frozenset({0xB6})),
+    "h264": _Syntax(first_bytes({7, 8, 13, 15}, 0, 31), PICTURES["h264"]),
+    "hevc": _Syntax(first_bytes({32, 33, 34}, 1, 63), PICTURES["hevc"]),
+    "mpeg4": _Syntax(frozenset({*range(0x30), 0xB0, 0xB2, 0xB5}), PICTURES["mpeg4"]),
     "mpeg1video": _MPEG2,
     "mpeg2video": _MPEG2,
     **dict.fromkeys(av1.DECODERS, _AV1),
@@ -114,9 +109,9 @@ def _new_headers(packets: Sequence[Any], keys: Sequence[int]) -> List[int]:
     """Places of the packets with which the container brings a new header; PyAV before 16 does not say."""
     if not hasattr(packets[0], "has_sidedata"):
         return []
-    if not any(packets[place].has_sidedata(_NEW_HEADER) for place in keys):
+    if not any(packets[place].has_sidedata(NEW_HEADER) for place in keys):
         return []
-    return [place for place, packet in enumerate(packets) if packet.has_sidedata(_NEW_HEADER)]
+    return [place for place, packet in enumerate(packets) if packet.has_sidedata(NEW_HEADER)]
 
 
 def _search(packets: Sequence[Any], codec_context: Any) -> List[_Brought]:
@@ -151,13 +146,7 @@ def _search(packets: Sequence[Any], codec_context: Any) -> List[_Brought]:
 
 def _finder(codec_context: Any, syntax: _Syntax) -> Callable[[Any], List[_Unit]]:
     """A function that gives the units of a packet that a decoder keeps."""
-    if codec_context.name in av1.DECODERS:
-        return lambda packet: _find(packet, syntax, av1.unit_starts)
-    length = num_length_bytes(codec_context)
-
-    def starts(data: bytes) -> Iterator[Tuple[int, int]]:
-        return unit_starts(data, length)
-
+    starts = starts_of(codec_context)
     if codec_context.name == "h264" and "444" in str(codec_context.pix_fmt):
         more = syntax._replace(kept=syntax.kept | _H264_SEI)
         return lambda packet: [

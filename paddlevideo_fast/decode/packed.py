@@ -15,7 +15,7 @@ from typing import Callable, Iterator, List, Optional, Protocol, Sequence, Tuple
 import numpy as np
 
 from paddlevideo_fast.blocks import RemoteFile
-from paddlevideo_fast.decode.frames import MAX_REDUCTION, decode_image, jpeg_size
+from paddlevideo_fast.decode.frames import decode_image, jpeg_size
 from paddlevideo_fast.decode.packed_format import (
     FRAME,
     Directory,
@@ -265,8 +265,6 @@ class PackedReader(VideoReader):
         video: number of the video in it.
     """
 
-    max_reduction = MAX_REDUCTION
-
     def __init__(self, shard: PackedShard, video: int) -> None:
         entry = shard.directory.videos[video]
         self.path = shard.path_of(video)
@@ -286,14 +284,10 @@ class PackedReader(VideoReader):
         return self._shard.fetch(self._video, list(indices))
 
     def _decode(self, wanted: List[int]) -> Iterator[Tuple[int, np.ndarray]]:
-        return self._decode_smaller(wanted, 1)
-
-    def _decode_smaller(self, wanted: List[int], reduction: int) -> Iterator[Tuple[int, np.ndarray]]:
-        made = tuple(-(-side // reduction) for side in self._size)
         for frame, image in zip(wanted, self._shard.images(self._video, wanted)):
             self._check_size(frame, jpeg_size(image) or self._size)  # before memory is taken for it
-            picture = decode_image(image, f"{self.path}: frame {frame}", reduction)
-            self._check_size(frame, self._size if picture.shape[1::-1] == made else picture.shape[1::-1])
+            picture = decode_image(image, f"{self.path}: frame {frame}")
+            self._check_size(frame, picture.shape[1::-1])
             yield frame, picture
 
     def _check_size(self, frame: int, size: Tuple[int, ...]) -> None:

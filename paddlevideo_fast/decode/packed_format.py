@@ -134,11 +134,6 @@ class Directory:
     data_size: int
     times_usec: Mapping[int, np.ndarray]
 
-    @property
-    def index_size(self) -> int:
-        """Bytes of the index."""
-        return self.frames_offset + self.num_frames * FRAME.itemsize
-
 
 class FormatError(ValueError):
     """Bytes that are no index, or not this version's; the message says why."""

@@ -61,6 +61,13 @@ def num_length_bytes(codec_context: Any) -> int:
     return 0
 
 
+def starts_of(codec_context: Any) -> Callable[[bytes], Iterator[Tuple[int, int]]]:
+    """A function that finds the units of a packet: where each begins, and where its first byte is."""
+    if codec_context.name in av1.DECODERS:
+        return av1.unit_starts
+    return partial(unit_starts, length=num_length_bytes(codec_context))
+
+
 def _is_spare_h264(length: int, packet: Any) -> bool:
     """All slices have nal_ref_idc 0, and no parameter set, which outlives the picture, is beside them."""
     if packet.size > _HEAD.size and length == _LENGTH_BYTES:  # most packets hold one unit
@@ -84,6 +91,14 @@ def first_bytes(types: Iterable[int], shift: int, mask: int) -> FrozenSet[int]:
     """The bytes that units of some types may begin with: `byte >> shift & mask` is the type."""
     kinds = set(types)
     return frozenset(byte for byte in range(256) if byte >> shift & mask in kinds)
+
+
+# What the byte behind the start code or length of a picture may be.
+PICTURES = {
+    "h264": first_bytes(range(1, 6), 0, 31),
+    "hevc": first_bytes(range(32), 1, 63),
+    "mpeg4": frozenset({0xB6}),
+}
 
 
 def unit_starts(data: bytes, length: int) -> Iterator[Tuple[int, int]]:

@@ -28,19 +28,17 @@ from paddlevideo_fast.decode.container import (
 )
 from paddlevideo_fast.decode.headers import HeaderChanges
 from paddlevideo_fast.decode.holes import begins_with_key, wrong_checksum
-from paddlevideo_fast.decode.index_cache import IndexCache, Pool, SeekingPackets, StoredIndex
+from paddlevideo_fast.decode.index_cache import IndexCache, Pool, SeekingPackets, StoredIndex, index_by_ranges
 from paddlevideo_fast.decode.packets import (
     Clock,
     FrameIndex,
     Timing,
     index_packets,
-    num_length_bytes,
     spare_test,
+    starts_of,
     timing_of,
-    unit_starts,
 )
 from paddlevideo_fast.decode.reader import OnCorrupt, VideoReader
-from paddlevideo_fast.decode.remote import index_by_ranges
 from paddlevideo_fast.decode.source import Source, VideoSource
 from paddlevideo_fast.errors import VideoDecodeError
 
@@ -180,20 +178,6 @@ class PictureDecoder:
             self._container, stream = self._packets.container, self._packets.stream
             self._codec, self._is_tainted = stream.codec_context, False
 
-    def cost(self, wanted: Set[int]) -> float:
-        """Bytes of the packets that must pass the decoder for these pictures, and an average for each."""
-        spans = [(0, len(self._packets))] if self._is_counted else self._index.spans(sorted(wanted))
-        return float(sum(self._costs[stop] - self._costs[first] for first, stop in spans))
-
-    @cached_property
-    def _costs(self) -> np.ndarray:
-        """int64 [num_packets + 1]: the cost of all packets before each."""
-        if isinstance(self._packets, SeekingPackets):
-            sizes = self._packets.sizes
-        else:
-            sizes = np.array([packet.size for packet in self._packets], np.int64)
-        return np.concatenate([[0], np.cumsum(sizes + round(float(sizes.mean())), dtype=np.int64)])
-
     @cached_property
     def timing(self) -> Timing:
         """When the frames are shown; most readers are never asked."""
@@ -291,7 +275,7 @@ class PictureDecoder:
         if not self._recovers or self._is_recovered:
             return False
         data = bytes(self._packets[place])
-        return all(data[start] & 31 != 5 for _, start in unit_starts(data, num_length_bytes(self._codec)))
+        return all(data[start] & 31 != 5 for _, start in starts_of(self._codec)(data))
 
     def _needed(self, span: Tuple[int, int], wanted: Optional[Set[int]]) -> Iterator[int]:
         """Places of the packets to decode, without non-reference frames that nobody wants.
@@ -436,13 +420,6 @@ class PyAVReader(VideoReader):
         if self._decoder.times_sec is None:  # spans ask again and again
             self._decoder.times_sec = self.timing.seconds()
         return self._decoder.times_sec
-
-    def decoding_cost(self, frames: Sequence[int]) -> float:
-        """The packets that pass the decoder for these frames: each costs its bytes, and as much as a packet
-        has on average.
-        """
-        labels = {label for frame in frames if (label := self._decoder.shown[frame]) is not None}
-        return self._decoder.cost(labels)
 
     @property
     def quarter_turns(self) -> int:

@@ -39,7 +39,6 @@ class VideoReader(ABC):
         avg_fps: frames a second, on average; 0.0 where nothing says.
         num_replaced: frames that were read, did not decode and had another in their place.
         codec: FFmpeg's name of the compression, such as "h264"; "" where the backend does not say.
-        max_reduction: by which power of 2 frames can be made smaller while they are decoded.
     """
 
     path: str
@@ -47,7 +46,6 @@ class VideoReader(ABC):
     avg_fps: float
     num_replaced: int = 0
     codec: str = ""
-    max_reduction: int = 1
     _closed = False
     _size: Optional[Tuple[int, int]] = None
 
@@ -134,10 +132,6 @@ class VideoReader(ABC):
         """
         return 0
 
-    def _decode_smaller(self, wanted: List[int], reduction: int) -> Iterable[Tuple[int, np.ndarray]]:
-        """As `_decode`, at a fraction of their size: for readers with a `max_reduction`."""
-        raise NotImplementedError
-
     def close(self) -> None:
         """Frees the file; the reader cannot be used afterwards."""
         self._closed = True
@@ -191,20 +185,14 @@ class VideoReader(ABC):
                 clip[repeats] = clip[first]
         return clip
 
-    def decoding_cost(self, frames: Sequence[int]) -> float:
-        """What decoding these frames costs, in a unit of its own; 0.0 where all cost the same."""
-        return 0.0
-
     def frames(
-        self, indices: Iterable[int], size: Optional[Tuple[int, int]] = None, reduction: int = 1
+        self, indices: Iterable[int], size: Optional[Tuple[int, int]] = None
     ) -> Iterator[Tuple[int, np.ndarray]]:
         """Decodes frames one by one, each once.
 
         Args:
             indices: frame numbers from 0, in any order; repeats make no difference.
             size: (width, height) that all frames must have; None: the first frame's.
-            reduction: a power of 2 up to `max_reduction`: frames come at this fraction of their size,
-                rounded up. Their pixels differ a little from averages.
 
         Yields:
             The number of a frame, and the frame: uint8 [H, W, 3], RGB, which lasts until the next one. The
@@ -223,13 +211,8 @@ class VideoReader(ABC):
             raise VideoDecodeError(
                 self.path, f"frame {bad} is out of range: the video has frames 0 to {self.num_frames - 1}"
             )
-        shape: Optional[Tuple[int, ...]] = None
-        if size is not None:
-            shape = (-(-size[1] // reduction), -(-size[0] // reduction), 3)
-        pictures: Iterable[Tuple[int, np.ndarray]] = ()
-        if wanted:
-            pictures = self._decode(wanted) if reduction == 1 else self._decode_smaller(wanted, reduction)
-        for index, picture in pictures:
+        shape: Optional[Tuple[int, ...]] = None if size is None else (size[1], size[0], 3)
+        for index, picture in self._decode(wanted) if wanted else ():
             shape = shape or picture.shape
             if picture.shape != shape:
                 sizes = sorted([shape, picture.shape])
@@ -346,15 +329,6 @@ class VideoPart(VideoReader):
         self._require_open()
         return self.video.width, self.video.height
 
-    @property
-    def max_reduction(self) -> int:  # type: ignore[override]  # of the video
-        """See `VideoReader`."""
-        return self.video.max_reduction
-
-    def decoding_cost(self, frames: Sequence[int]) -> float:
-        """See `VideoReader`."""
-        return self.video.decoding_cost([self.first + frame for frame in frames])
-
     def _iterate(self, first: int, stop: int) -> Iterator[np.ndarray]:
         replaced_before = self.video.num_replaced - self.num_replaced
         for picture in self.video._iterate(self.first + first, self.first + stop):
@@ -362,13 +336,7 @@ class VideoPart(VideoReader):
             yield picture
 
     def _decode(self, wanted: List[int]) -> Iterator[Tuple[int, np.ndarray]]:
-        return self._own(self.video._decode([self.first + index for index in wanted]))
-
-    def _decode_smaller(self, wanted: List[int], reduction: int) -> Iterator[Tuple[int, np.ndarray]]:
-        return self._own(self.video._decode_smaller([self.first + index for index in wanted], reduction))
-
-    def _own(self, pictures: Iterable[Tuple[int, np.ndarray]]) -> Iterator[Tuple[int, np.ndarray]]:
         replaced_before = self.video.num_replaced - self.num_replaced
-        for index, picture in pictures:
+        for index, picture in self.video._decode([self.first + index for index in wanted]):
             self.num_replaced = self.video.num_replaced - replaced_before
             yield index - self.first, picture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import zlib
 from abc import ABC, abstractmethod
@@ -15,6 +16,7 @@ from paddle import inference
 
 from paddlevideo_fast.errors import MissingExtraError, ProgramError
 from paddlevideo_fast.log import get_logger
+from paddlevideo_fast.machine import num_cores
 from paddlevideo_fast.mirror import Mirror, fetched
 from paddlevideo_fast.names import is_unicode
 from paddlevideo_fast.storage import is_url
@@ -35,8 +37,8 @@ class ProgramOptions:
         gpu_mem_mb: memory to take on the GPU at the start.
         precision: "fp16" computes in 16 bits; on a GPU only. By CUDA, an .onnx program needs an export in 16
             bits for it.
-        cpu_threads: threads on a CPU; None: Paddle's or onnxruntime's choice.
-        use_mkldnn: oneDNN's operators on a CPU; not for an .onnx program.
+        cpu_threads: threads on a CPU; None: one on each core of this process.
+        use_mkldnn: oneDNN's operators on a CPU, for convolutional networks; not for an .onnx program.
         optimize: let Paddle or onnxruntime rewrite the program before it runs.
     """
 
@@ -47,6 +49,11 @@ class ProgramOptions:
     cpu_threads: Optional[int] = None
     use_mkldnn: bool = False
     optimize: bool = True
+
+    @property
+    def num_threads(self) -> int:
+        """Threads on a CPU."""
+        return self.cpu_threads or num_cores()
 
 
 class ProviderError(ProgramError):
@@ -127,8 +134,9 @@ class PaddleProgram(Program):
         try:
             self._predictor = inference.create_predictor(config)
         except Exception as error:  # whatever a damaged file leads to
+            how = " with oneDNN, leave enable_mkldnn out" if options.use_mkldnn else ""
             raise ProgramError(
-                f"{model_file}: this Paddle ({paddle.__version__}) cannot load it: {self._cause(error)}"
+                f"{model_file}: this Paddle ({paddle.__version__}) cannot load it{how}: {self._cause(error)}"
             ) from error
         self._input = self._predictor.get_input_handle(self._only(self._predictor.get_input_names()))
 
@@ -181,8 +189,7 @@ def _config(model_file: Path, params_file: Path, options: ProgramOptions, provid
             config.enable_tuned_tensorrt_dynamic_shape("", True)  # engines for the shapes that come
         return config
     config.disable_gpu()
-    if options.cpu_threads:
-        config.set_cpu_math_library_num_threads(options.cpu_threads)
+    config.set_cpu_math_library_num_threads(options.num_threads)
     if options.use_mkldnn:
         config.enable_mkldnn()
         # Paddle 3.3.1 crashes in this pass on a convolution with a leaky ReLU: in ppTSM's programs that
@@ -214,8 +221,7 @@ class OnnxProgram(Program):
         _check_onnxruntime_has(onnxruntime, provider, options)
         settings = onnxruntime.SessionOptions()
         settings.log_severity_level = 4  # what is less than fatal becomes an exception
-        if options.cpu_threads:
-            settings.intra_op_num_threads = options.cpu_threads
+        settings.intra_op_num_threads = options.num_threads
         if not options.optimize:
             settings.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         try:
@@ -351,7 +357,8 @@ def open_program(
     """Loads an exported network.
 
     Args:
-        model_file: .json or .pdmodel for Paddle Inference, .onnx for onnxruntime; the ending may be left out.
+        model_file: .json or .pdmodel for Paddle Inference, .onnx for onnxruntime. Without the ending it is
+            Paddle's, but on a CPU the .onnx of the same export, which is faster, if onnxruntime is installed.
         params_file: parameters of a program for Paddle Inference; None: next to the program.
         options: how to run it.
         checksums: see `ProgramSettings`.
@@ -361,7 +368,11 @@ def open_program(
         ProgramError: a file is missing, not the exported one, or no program.
         MissingExtraError: onnxruntime is needed and not installed.
     """
-    model_file, options = find_program(model_file), options or ProgramOptions()
+    options = options or ProgramOptions()
+    has_ending = Path(os.fspath(model_file)).suffix in PROGRAM_SUFFIXES
+    model_file = find_program(model_file)
+    if not has_ending and params_file is None and ONNX_SUFFIX in (checksums or ()):
+        model_file = _faster(model_file, options)
     if model_file.suffix not in PROGRAM_SUFFIXES:
         raise ProgramError(f"{model_file}: is no program; expected one of {', '.join(PROGRAM_SUFFIXES)}")
     params = None
@@ -387,6 +398,16 @@ def open_program(
                 raise
             get_logger().warning("%s; the next provider is tried", error)
     raise AssertionError("there is at least one provider")
+
+
+def _faster(model_file: Path, options: ProgramOptions) -> Path:
+    """The .onnx beside a program of Paddle if it runs on a CPU and onnxruntime is there; else the program."""
+    onnx = model_file.with_suffix(ONNX_SUFFIX)
+    on_cpu = list(_providers(options, is_onnx=False)) == ["cpu"] and not options.use_mkldnn
+    if not on_cpu or not onnx.is_file() or importlib.util.find_spec("onnxruntime") is None:
+        return model_file
+    get_logger().info("onnxruntime runs %s; to use Paddle Inference, name %s", onnx, model_file.name)
+    return onnx
 
 
 def _providers(options: ProgramOptions, is_onnx: bool) -> Sequence[Provider]:

@@ -33,7 +33,6 @@ from paddlevideo_fast.doctor.reading import (
     time_transport,
 )
 from paddlevideo_fast.doctor.report import WORTH_IT, summary
-from paddlevideo_fast.doctor.store import needs_of, time_store
 from paddlevideo_fast.doctor.timing import (
     StepTimes,
     SyntheticLoader,
@@ -45,14 +44,12 @@ from paddlevideo_fast.doctor.timing import (
 from paddlevideo_fast.engine import MixedPrecision, Precision
 from paddlevideo_fast.errors import PaddleVideoFastError, VideoDecodeError
 from paddlevideo_fast.loader import ClipRequest
-from paddlevideo_fast.loader.dataset import ClipDataset, PackedFrameDataset, VideoDecoder
+from paddlevideo_fast.loader.dataset import ClipDataset, VideoDecoder
 from paddlevideo_fast.loader.request import together
 from paddlevideo_fast.machine import MKL_PATH, MKL_SWITCH, best_mkl_path, malloc_variables, num_cores
 from paddlevideo_fast.modeling.recognizers import Recognizer3D
-from paddlevideo_fast.storage import is_url
 
 _MAX_CLIPS = 64
-_MAX_FETCHED = 2000  # videos, to measure a store
 _TRIAL_STEPS, _TRIAL_SEC = 5, 6.0
 _PLAN_SEC = 30.0  # of timing the shapes of multigrid
 _MOSTLY, _SOME = 0.5, 0.1
@@ -192,11 +189,7 @@ def examine(cfg: Config, steps: int = 20, progress: Callable[[str], None] = prin
         num_cores=num_cores(),
     )
     run = Run(parts, cost, reading, batch_size)
-    store = _store(
-        run, [*timed, *itertools.islice(videos, _MAX_FETCHED)], clips_a_step / cost.step_sec, progress
-    )
-    tried = itertools.chain(remedies(run, progress), _cached(run, store, real.clips_per_sec))
-    found = sorted(tried, key=lambda remedy: -(remedy.gain or 0.0))
+    found = sorted(remedies(run, progress), key=lambda remedy: -(remedy.gain or 0.0))
     sent_sec = cost.transport_sec if cost.num_workers else 0.0
     result: Dict[str, Any] = {
         **_circumstances(cfg, run),
@@ -208,7 +201,6 @@ def examine(cfg: Config, steps: int = 20, progress: Callable[[str], None] = prin
         },
         "augment_sec": _times(clips_a_step, reading.augment_steps),
         "model": {**asdict(cost), "step_sec": cost.step_sec},
-        "store": store,
         "remedies": [{**asdict(remedy), "helps": remedy.helps} for remedy in found],
     }
     result["limit"] = limit(result)
@@ -221,32 +213,6 @@ def _fetch(dataset: ClipDataset, videos: Sequence[List[ClipRequest]]) -> None:
     for requests in videos if dataset.is_remote else ():
         with contextlib.suppress(VideoDecodeError):  # the reader tells
             dataset.fetch(requests)
-
-
-def _store(
-    run: Run, videos: Sequence[List[ClipRequest]], clips_per_sec: float, progress: Callable[[str], None]
-) -> Optional[Dict[str, Optional[float]]]:
-    """What the run needs of the store that its clips come from; None: they are here, or no packed frames."""
-    dataset, storage = run.dataset, run.parts.spec.storage
-    if not (isinstance(dataset, PackedFrameDataset) and is_url(dataset.shards[0].path)):
-        return None
-    progress("fetching clips from the store")
-    speed = time_store(dataset, videos, storage.block_kb * 2**10)
-    return needs_of(speed, clips_per_sec, storage.cache_gb if storage.cache_dir else None)
-
-
-def _cached(
-    run: Run, store: Optional[Mapping[str, Optional[float]]], clips_per_sec: float
-) -> Iterator[Remedy]:
-    """What a cache, or the prefetch into it, would gain in the first epoch."""
-    storage = run.parts.spec.storage
-    if store is None or (storage.cache_dir and storage.prefetch):
-        return
-    gain = (store["first_epoch_clips_per_sec"] or 0.0) / clips_per_sec
-    how = (
-        "-o STORAGE.cache_dir=a folder on a local disk" if not storage.cache_dir else "-o STORAGE.prefetch=16"
-    )
-    yield Remedy("fetching ahead", gain, "model", how)
 
 
 def _circumstances(cfg: Config, run: Run) -> Dict[str, Any]:
@@ -371,7 +337,6 @@ def _faster_training(run: Run, progress: Callable[[str], None]) -> Iterator[Reme
         )
         yield Remedy(name, factor * run.cost.step_sec / changed.step_sec, "measured", how)
     if paddle.get_device() == "cpu":
-        yield from _other_threads(run, progress)
         yield from _other_variables(run, progress)
     if isinstance(run.parts.model, Recognizer3D) and not run.parts.spec.run.multigrid:
         yield from _multigrid(run, progress)
@@ -407,27 +372,17 @@ def _multigrid(run: Run, progress: Callable[[str], None]) -> Iterator[Remedy]:
     yield Remedy("multigrid", cost.gain(**changed), "measured", how)
 
 
-def _other_threads(run: Run, progress: Callable[[str], None]) -> Iterator[Remedy]:
-    """All cores, and half of them, where the run uses another number."""
-    cores, cost = run.cost.num_cores, run.cost
-    for number in sorted({cores, max(cores // 2, 1)} - {_num_threads()}):
-        name, how = f"{number} thread{'s'[: number - 1]}", f"-o num_threads={number}"
-        progress(f"trying {name}")
-        try:
-            train_sec = step_sec_with(run.parts.spec.config, number, _TRIAL_STEPS)
-        except PaddleVideoFastError as error:
-            yield Remedy(name, None, f"unknown: {error}", how)
-            continue
-        # the work of a step is the same, whoever does it
-        yield Remedy(name, cost.gain(train_sec=train_sec), "measured", how)
-
-
 def _other_variables(run: Run, progress: Callable[[str], None]) -> Iterator[Remedy]:
     """The toolkit's own choices for MKL and for memory, where the environment has others."""
-    path = best_mkl_path()
+    listed = best_mkl_path()
+    path = listed or best_mkl_path(is_listed=False)
     trials: List[Tuple[str, Dict[str, Optional[str]], str]] = []
     if path not in (None, os.environ.get(MKL_PATH)):
-        how = f"unset {MKL_PATH} and {MKL_SWITCH}; the toolkit then sets {MKL_PATH}={path}"
+        how = (
+            f"unset {MKL_PATH} and {MKL_SWITCH}; the toolkit then sets {MKL_PATH}={path}"
+            if listed
+            else f"export {MKL_PATH}={path}: MKL computes so, though /proc/cpuinfo lacks the instructions"
+        )
         trials.append(("fast MKL", {MKL_PATH: path, MKL_SWITCH: None}, how))
     given = malloc_variables()
     if given:
@@ -437,8 +392,7 @@ def _other_variables(run: Run, progress: Callable[[str], None]) -> Iterator[Reme
         progress(f"trying {name}")
         try:
             base_sec, train_sec = (
-                step_sec_with(run.parts.spec.config, _num_threads(), _TRIAL_STEPS, changed)
-                for changed in ({}, variables)
+                step_sec_with(run.parts.spec.config, _TRIAL_STEPS, changed) for changed in ({}, variables)
             )
         except PaddleVideoFastError as error:
             yield Remedy(name, None, f"unknown: {error}", how)

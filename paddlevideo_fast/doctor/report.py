@@ -39,8 +39,6 @@ def summary(result: Mapping[str, Any]) -> str:
         f"{_ms(synthetic['step_sec'])}.",
         _of_reading(result) if found["part"] == "reading" else _of_training(result),
     ]
-    if result.get("store"):
-        sentences += _of_store(result["store"])
     beyond = 1 - result["model"]["step_sec"] / step_sec
     if beyond > 0.25:
         sentences.append(
@@ -173,26 +171,6 @@ def _of_reading(result: Mapping[str, Any]) -> str:
         f"One process needs {_ms(model['read_sec'])} to make the clips of a step, "
         f"{found['share']:.0%} of it for {_STAGE_WORDS[found['stage']]}; {each}."
     )
-
-
-def _of_store(store: Mapping[str, Any]) -> List[str]:
-    """How fast the store is, and what the run needs of it."""
-    first, later = store["first_epoch_clips_per_sec"], store["later_epochs_clips_per_sec"]
-    cache_gb, set_gb = store["cache_gb"], store["set_gb"]
-    told = [
-        f"The store answers in {store['latency_ms']:.0f} ms. A process that fetches ahead gets "
-        f"{store['mb_per_sec']:.0f} MB/s from it, which are {store['clips_per_sec']:.1f} clips a second of "
-        f"{store['mb_per_clip']:.2f} MB; the run could take {store['needed_mb_per_sec']:.0f} MB/s."
-    ]
-    if cache_gb is None:
-        told.append("Without STORAGE.cache_dir nothing is fetched ahead, and each epoch waits for the store.")
-    else:
-        what = "holds" if set_gb <= cache_gb else "is smaller than"
-        told.append(
-            f"So the first epoch runs at up to {first:.1f} clips a second, later ones at up to {later:.1f}: "
-            f"the cache of {cache_gb:.3g} GB {what} the set of {set_gb:.3g} GB."
-        )
-    return told
 
 
 def _of_training(result: Mapping[str, Any]) -> str:

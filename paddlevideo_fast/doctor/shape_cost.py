@@ -158,10 +158,10 @@ def _parts_without_data(spec: RunSpec) -> TrainingParts:
     paddle.seed(spec.run.seed)
     model = build_model(spec.model, load_pretrained=False)
     take_network_layout(model)
-    optimizer, curve = build_optimizer(spec.optimizer or {}, model)
+    optimizer, _ = build_optimizer(spec.optimizer or {}, model)
     pipeline = build_pipeline(spec.splits["train"].pipeline)
     unread: Any = None  # the shapes are timed on made-up batches
     split = Split(
         unread, unread, Preprocess(*pipeline.normalization, model.layout), BadSamples(None, total=0)
     )
-    return TrainingParts(plan, model, optimizer, plan.curve or curve, split)
+    return TrainingParts(plan, model, optimizer, plan.curve, split)

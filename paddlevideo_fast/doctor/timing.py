@@ -12,7 +12,6 @@ import time
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence
 
 import numpy as np
@@ -31,7 +30,7 @@ STAGES = ("normalise", "mix", "forward", "backward", "optimizer", "other")
 _NO_END = 1_000_000
 _RATE_OF_A_PROCESS = """
 import sys
-from paddlevideo_fast.process import prepare_process
+from paddlevideo_fast.config.startup import prepare_process
 prepare_process(sys.argv[1])
 from paddlevideo_fast.config import load_config
 from paddlevideo_fast.doctor import training_rate
@@ -257,36 +256,30 @@ def training_rate(cfg: Config, synthetic: bool = False, steps: int = 30, warmup:
     }
 
 
-def step_sec_with(
-    cfg: Config, num_threads: int, steps: int, variables: Mapping[str, Optional[str]] = MappingProxyType({})
-) -> float:
-    """Seconds of a training step on made-up batches with that many threads, in a process of its own.
-
-    Paddle reads the number of threads when it is imported, and libraries read variables when they are loaded.
+def step_sec_with(cfg: Config, steps: int, variables: Mapping[str, Optional[str]]) -> float:
+    """Seconds of a training step on made-up batches in a process of its own: libraries read variables once.
 
     Args:
         cfg: a checked config.
-        num_threads: of the process.
         steps: optimizer steps to time.
         variables: of the process's environment; None: not set there.
 
     Raises:
         PaddleVideoFastError: as training does.
     """
-    changed = {"OMP_NUM_THREADS": None, **variables}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "config.yaml"
-        Config({**cfg, "num_threads": num_threads}).save(path)
+        cfg.save(path)
         words = [sys.executable, "-c", _RATE_OF_A_PROCESS, str(path), str(steps)]
-        environment = {name: value for name, value in os.environ.items() if name not in changed}
-        environment.update({name: value for name, value in changed.items() if value is not None})
+        environment = {name: value for name, value in os.environ.items() if name not in variables}
+        environment.update({name: value for name, value in variables.items() if value is not None})
         environment["PYTHONPATH"] = os.pathsep.join(
             filter(None, sys.path)
         )  # of a clone that is not installed
         done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         last_line = (done.stderr.strip() or f"exit code {done.returncode}").splitlines()[-1]
-        raise PaddleVideoFastError(f"training in a process with {num_threads} threads fails: {last_line}")
+        raise PaddleVideoFastError(f"training in a process of its own fails: {last_line}")
     return float(done.stdout.splitlines()[-1])
 
 

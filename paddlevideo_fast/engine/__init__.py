@@ -1,7 +1,7 @@
 """Training and evaluation."""
 
 from paddlevideo_fast.engine.background import BackgroundStore
-from paddlevideo_fast.engine.checkpoint import Checkpoint, CheckpointStore, ReadOnlyStore, load_checkpoint
+from paddlevideo_fast.engine.checkpoint import CheckpointStore, ReadOnlyStore, Snapshot, load_checkpoint
 from paddlevideo_fast.engine.distribution import Distribution, FleetDistribution
 from paddlevideo_fast.engine.evaluator import Evaluator, evaluate
 from paddlevideo_fast.engine.interrupt import TrainingInterrupted
@@ -9,22 +9,3 @@ from paddlevideo_fast.engine.precise_bn import population_statistics
 from paddlevideo_fast.engine.precision import MixedPrecision, Precision, RoundedPrecision
 from paddlevideo_fast.engine.state import TrainerState
 from paddlevideo_fast.engine.trainer import Trainer
-
-__all__ = [
-    "BackgroundStore",
-    "Checkpoint",
-    "CheckpointStore",
-    "Distribution",
-    "Evaluator",
-    "FleetDistribution",
-    "MixedPrecision",
-    "Precision",
-    "ReadOnlyStore",
-    "RoundedPrecision",
-    "Trainer",
-    "TrainerState",
-    "TrainingInterrupted",
-    "evaluate",
-    "load_checkpoint",
-    "population_statistics",
-]

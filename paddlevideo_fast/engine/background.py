@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import copy
-import functools
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Callable, Dict, List, Mapping
+from typing import Any, Callable, Dict, List
 
-from paddlevideo_fast.engine.checkpoint import Buffers, CheckpointStore, on_host
+from paddlevideo_fast.engine.checkpoint import Buffers, CheckpointStore, Copied
 from paddlevideo_fast.errors import PaddleVideoFastError, UnsavedError
 from paddlevideo_fast.log import get_logger
 
@@ -34,24 +32,10 @@ class BackgroundStore(CheckpointStore):
         self._last: Dict[str, Future] = {}  # of each kind
         self._buffers: Dict[str, Buffers] = {}
 
-    def save(
-        self,
-        tag: str,
-        weights: Mapping[str, Any],
-        optimizer: Mapping[str, Any],
-        tensors: Mapping[str, Any],
-        state: Mapping[str, Any],
-    ) -> str:
-        self._wait_for("checkpoint")
-        payloads = {".pdparams": weights, ".pdopt": optimizer, **({".pdstates": tensors} if tensors else {})}
-        copies = {ending: on_host(values, self._buffer(ending)) for ending, values in payloads.items()}
-        self._start("checkpoint", functools.partial(self._save, tag, copies, copy.deepcopy(dict(state))))
-        return str(self.prefix(tag))
-
-    def save_weights(self, tag: str, weights: Mapping[str, Any]) -> None:
-        self._wait_for(tag)
-        copies = on_host(weights, self._buffer(tag))
-        self._start(tag, functools.partial(self._save_weights, tag, copies))
+    def _put(self, kind: str, copied: Copied, write: Callable[[Any], None]) -> None:
+        self._wait_for(kind)
+        self._last[kind] = self._thread.submit(write, copied(self._buffers.setdefault(kind, {})))
+        self._coming.append(self._last[kind])
 
     def remove_all_but(self, num_kept: int) -> None:
         self._coming.append(self._thread.submit(super().remove_all_but, num_kept))  # behind what is written
@@ -72,13 +56,6 @@ class BackgroundStore(CheckpointStore):
         self._thread = ThreadPoolExecutor(1, "checkpoints")  # starts with the next save
         self._last.clear()
         self._buffers.clear()
-
-    def _buffer(self, kind: str) -> Buffers:
-        return self._buffers.setdefault(kind, {})
-
-    def _start(self, kind: str, work: Callable[[], Any]) -> None:
-        self._last[kind] = self._thread.submit(work)
-        self._coming.append(self._last[kind])
 
     def _wait_for(self, kind: str) -> None:
         if kind in self._last:

@@ -16,7 +16,9 @@ that dies at any moment leaves either a checkpoint that loads or no checkpoint o
 from __future__ import annotations
 
 import contextlib
+import copy
 import ctypes
+import functools
 import json
 import os
 import pickle
@@ -26,7 +28,7 @@ import shutil
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple, Union
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple, Union
 
 import numpy as np
 import paddle
@@ -43,7 +45,8 @@ from paddlevideo_fast.transfer import HostCopy
 logger = get_logger(__name__)
 
 Payload = Dict[str, Any]  # arrays by name
-Buffers = Dict[Tuple[str, str, Tuple[int, ...]], np.ndarray]  # by name, dtype and shape
+Buffers = Dict[Any, Any]  # arrays in host memory by name, dtype and shape, or several such mappings
+Copied = Callable[[Optional[Buffers]], Any]
 
 _FORMAT = 1
 _NAMES = "StructuredToParameterName@@"  # of Paddle's files: the name of each tensor
@@ -53,14 +56,32 @@ _LONGEST_BYTES = 255 - len("_step_00000000.pdparams")
 
 
 @dataclass
-class Checkpoint:
-    """What a checkpoint holds, as numpy arrays and JSON values."""
+class Snapshot:
+    """What a checkpoint holds.
 
-    prefix: str
-    weights: Dict[str, np.ndarray]
-    optimizer: Dict[str, Any]
-    tensors: Dict[str, np.ndarray] = field(default_factory=dict)
+    Attributes:
+        weights: the model's state dict; arrays where a checkpoint was read.
+        optimizer: the optimizer's state, see `portable_state`.
+        tensors: of callbacks.
+        state: JSON values; empty in PaddleVideo's checkpoints.
+        prefix: path without ending of the checkpoint that was read.
+    """
+
+    weights: Dict[str, Any]
+    optimizer: Dict[str, Any] = field(default_factory=dict)
+    tensors: Dict[str, Any] = field(default_factory=dict)
     state: Dict[str, Any] = field(default_factory=dict)
+    prefix: str = ""
+
+    def on_host(self, buffers: Optional[Buffers] = None) -> Snapshot:
+        """A copy in memory of its own; arrays of `buffers` are used again where they fit."""
+
+        def copied(name: str, values: Dict[str, Any]) -> Dict[str, Any]:
+            return on_host(values, None if buffers is None else buffers.setdefault(name, {}))
+
+        weights, optimizer = copied("weights", self.weights), copied("optimizer", self.optimizer)
+        tensors = copied("tensors", self.tensors) if self.tensors else {}
+        return Snapshot(weights, optimizer, tensors, copy.deepcopy(self.state))
 
 
 class CheckpointStore:
@@ -151,41 +172,35 @@ class CheckpointStore:
         """Path without ending of the checkpoint `tag`, such as "epoch_00003"."""
         return self.folder / f"{self.name}_{tag}"
 
-    def save(
-        self,
-        tag: str,
-        weights: Mapping[str, Any],
-        optimizer: Mapping[str, Any],
-        tensors: Mapping[str, Any],
-        state: Mapping[str, Any],
-    ) -> str:
+    def save(self, tag: str, snapshot: Snapshot) -> str:
         """Writes a checkpoint and returns its prefix.
 
         Raises:
             UnsavedError: a file cannot be written (disk full, say); earlier checkpoints are whole. The
                 checkpoint is then beside the folder or in a temporary folder, where there is room for it.
         """
-        payloads = {".pdparams": weights, ".pdopt": optimizer, **({".pdstates": tensors} if tensors else {})}
-        return self._save(tag, {ending: on_host(values) for ending, values in payloads.items()}, state)
+        self._put("checkpoint", snapshot.on_host, functools.partial(self._save, tag))
+        return str(self.prefix(tag))
 
-    def _save(self, tag: str, payloads: Mapping[str, Payload], state: Mapping[str, Any]) -> str:
+    def _put(self, kind: str, copied: Copied, write: Callable[[Any], None]) -> None:
+        """Writes what `copied` brings to the host, which may use buffers of earlier saves of this kind."""
+        write(copied(None))
+
+    def _save(self, tag: str, snapshot: Snapshot) -> None:
         prefix = self.prefix(tag)
         try:
-            _write(prefix, payloads, state)
+            _write(prefix, snapshot)
         except OSError as exc:
             problem = f"checkpoint '{prefix}' cannot be written: {exc.strerror or exc}; "
-            elsewhere = self._save_elsewhere(tag, payloads, state)
+            elsewhere = self._save_elsewhere(tag, snapshot)
             if elsewhere is None:
                 problem += f"earlier checkpoints in '{self.folder}' are whole. Make room and go on with "
                 raise UnsavedError(problem + "-o resume=auto") from exc
             problem += f"it is '{elsewhere}' instead. Mend the folder and go on with "
             raise UnsavedError(problem + f"-o resume={shlex.quote(str(elsewhere))}") from exc
         self.upload()
-        return str(prefix)
 
-    def _save_elsewhere(
-        self, tag: str, payloads: Mapping[str, Payload], state: Mapping[str, Any]
-    ) -> Optional[Path]:
+    def _save_elsewhere(self, tag: str, snapshot: Snapshot) -> Optional[Path]:
         """The prefix of a checkpoint outside the folder; None where it cannot be written either."""
         place = self.folder.absolute()
         for parent in (place.parent, None):
@@ -194,7 +209,7 @@ class CheckpointStore:
             except OSError:
                 continue
             try:
-                _write(folder / f"{self.name}_{tag}", payloads, state)
+                _write(folder / f"{self.name}_{tag}", snapshot)
                 return folder / f"{self.name}_{tag}"
             except OSError:
                 shutil.rmtree(folder, ignore_errors=True)
@@ -202,7 +217,7 @@ class CheckpointStore:
 
     def save_weights(self, tag: str, weights: Mapping[str, Any]) -> None:
         """Writes the weights alone, which is all that testing and export need of the best epoch."""
-        self._save_weights(tag, on_host(weights))
+        self._put(tag, functools.partial(on_host, weights), functools.partial(self._save_weights, tag))
 
     def _save_weights(self, tag: str, weights: Payload) -> None:
         path = _with_ending(self.prefix(tag), ".pdparams")
@@ -267,25 +282,14 @@ class ReadOnlyStore(CheckpointStore):
     def upload(self) -> None:
         """Rank 0 does it."""
 
-    def save(
-        self,
-        tag: str,
-        weights: Mapping[str, Any],
-        optimizer: Mapping[str, Any],
-        tensors: Mapping[str, Any],
-        state: Mapping[str, Any],
-    ) -> str:
-        """The prefix of the checkpoint that rank 0 writes."""
-        return str(self.prefix(tag))
-
-    def save_weights(self, tag: str, weights: Mapping[str, Any]) -> None:
+    def _put(self, kind: str, copied: Copied, write: Callable[[Any], None]) -> None:
         """Rank 0 does it."""
 
     def remove_all_but(self, num_kept: int) -> None:
         """Rank 0 does it."""
 
 
-def load_checkpoint(prefix: str) -> Checkpoint:
+def load_checkpoint(prefix: str) -> Snapshot:
     """Reads and verifies a checkpoint.
 
     PaddleVideo's own checkpoints have no JSON; they load with an empty `state`.
@@ -329,13 +333,8 @@ def load_checkpoint(prefix: str) -> Checkpoint:
             f"'{prefix}' has no '.json' mark: its writing was cut short. Choose another with -o resume=, or "
             f"start a training from its weights with -w {shlex.quote(prefix)}.pdparams"
         )
-    return Checkpoint(
-        prefix=prefix,
-        weights=contents[".pdparams"],
-        optimizer=contents[".pdopt"],
-        tensors=contents.get(".pdstates", {}),
-        state=record,
-    )
+    tensors = contents.get(".pdstates", {})
+    return Snapshot(contents[".pdparams"], contents[".pdopt"], tensors, record, prefix)
 
 
 @contextlib.contextmanager
@@ -436,13 +435,15 @@ def _dump(payload: Payload, path: Path) -> None:
         pickle.dump(payload, file, protocol=4)
 
 
-def _write(prefix: Path, payloads: Mapping[str, Payload], state: Mapping[str, Any]) -> None:
+def _write(prefix: Path, snapshot: Snapshot) -> None:
+    values = (snapshot.weights, snapshot.optimizer, snapshot.tensors)
+    payloads = {ending: one for ending, one in zip(_ENDINGS, values) if one or ending != ".pdstates"}
     with all_whole(*(_with_ending(prefix, ending) for ending in (*payloads, ".json"))) as partials:
         files = {}
         for (ending, payload), partial in zip(payloads.items(), partials):
             _dump(payload, partial)
             files[ending] = fingerprint(partial)
-        mark = {"format": _FORMAT, **state, "files": files}
+        mark = {"format": _FORMAT, **snapshot.state, "files": files}
         partials[-1].write_text(json.dumps(mark, indent=1), encoding="utf-8")
 
 

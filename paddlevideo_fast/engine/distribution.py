@@ -34,7 +34,7 @@ from paddle.distributed import fleet
 from paddle.optimizer import Optimizer
 from paddle.regularizer import WeightDecayRegularizer
 
-from paddlevideo_fast.config import DistributedSettings
+from paddlevideo_fast.config.settings import DistributedSettings
 from paddlevideo_fast.engine.interrupt import TrainingInterrupted
 from paddlevideo_fast.engine.lifeline import Lifeline
 from paddlevideo_fast.errors import DistributionError, PaddleVideoFastError

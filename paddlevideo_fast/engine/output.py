@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 from typing import List, Optional, Sequence, Tuple
 
-from paddlevideo_fast.engine.checkpoint import Checkpoint, CheckpointStore, load_checkpoint, writing
+from paddlevideo_fast.engine.checkpoint import CheckpointStore, Snapshot, load_checkpoint, writing
 from paddlevideo_fast.engine.distribution import Distribution
 from paddlevideo_fast.engine.state import TrainerState
 from paddlevideo_fast.errors import CheckpointError
@@ -26,7 +26,7 @@ _RUN_FILES = (
 
 def checkpoint_to_resume(
     store: CheckpointStore, resume: Optional[str], resume_epoch: Optional[int], distribution: Distribution
-) -> Optional[Checkpoint]:
+) -> Optional[Snapshot]:
     """The checkpoint that a run goes on from; rank 0 chooses it for all ranks.
 
     Args:
@@ -81,7 +81,7 @@ def _prefix_to_resume(
     return latest
 
 
-def make_room(store: CheckpointStore, state: TrainerState, checkpoint: Optional[Checkpoint]) -> None:
+def make_room(store: CheckpointStore, state: TrainerState, checkpoint: Optional[Snapshot]) -> None:
     """Moves aside what a run must not write over or mix with its own files.
 
     Args:

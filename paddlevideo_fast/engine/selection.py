@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Mapping, Optional, Sequence, Tuple
 
-from paddlevideo_fast.config import SelectionSettings
+from paddlevideo_fast.config.settings import SelectionSettings
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.registry import did_you_mean
 

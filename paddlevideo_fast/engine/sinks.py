@@ -12,7 +12,7 @@ import struct
 import time
 from io import FileIO
 from pathlib import Path
-from typing import Any, Dict, Iterator, Mapping, Optional, Protocol, Sequence, Union
+from typing import Any, Dict, Iterator, Mapping, Optional, Sequence, Union
 
 import numpy as np
 
@@ -33,34 +33,27 @@ _SHARES = ("top", "mAP", "hit")  # the values of a record that its line shows, b
 _LENGTH = struct.Struct("<Q")  # of the record behind it, in VisualDL's files
 
 
-class Sink(Protocol):
-    """A place where the records of a run go."""
+class Sink:
+    """A place where the records of a run go. Methods do nothing unless a subclass overrides them."""
 
     def open(self, step: int, epoch: int) -> None:
         """Prepares to go on after `step` optimizer steps and `epoch` whole epochs."""
 
     def write(self, record: Record) -> None:
-        """Takes one record."""
+        """Takes one record: "train" every few steps, "train_epoch" and "valid" after an epoch."""
 
     def close(self) -> None:
-        """Flushes and releases."""
+        """Flushes and releases; also after an error, and where `open` has failed."""
 
 
-class ConsoleSink:
+class ConsoleSink(Sink):
     """PaddleVideo's log lines."""
 
-    def open(self, step: int, epoch: int) -> None:
-        """Nothing to prepare."""
-
     def write(self, record: Record) -> None:
-        """Logs one line."""
         logger.info(_LINES[record["kind"]](record))
 
-    def close(self) -> None:
-        """Nothing to release."""
 
-
-class JsonLinesSink:
+class JsonLinesSink(Sink):
     """Writes one JSON object a line: `metrics.jsonl`. A number that is NaN or infinite is null.
 
     A resumed run first removes the lines of the steps that it will repeat, so each step has one line. A line
@@ -130,7 +123,7 @@ class JsonLinesSink:
         self._file = None
 
 
-class VisualDLSink:
+class VisualDLSink(Sink):
     """Writes curves, pictures and hyper-parameters for `visualdl --logdir <output>/vdl`.
 
     Args:
@@ -219,9 +212,6 @@ class VisualDLSink:
         data = record.SerializeToString()
         with self._path.open("ab") as file:
             file.write(_LENGTH.pack(len(data)) + data)
-
-    def close(self) -> None:
-        """Nothing to release."""
 
 
 def _in_tag(name: str) -> str:

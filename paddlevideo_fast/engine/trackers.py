@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Dict, Iterator, List, Literal, Mapping, Optional, Tuple, Union
 
 from paddlevideo_fast.config.yaml_source import dump
-from paddlevideo_fast.engine.sinks import Record, VisualDLSink, scalars_of
+from paddlevideo_fast.engine.sinks import Record, Sink, VisualDLSink, scalars_of
 from paddlevideo_fast.errors import MissingExtraError
 from paddlevideo_fast.files import write_text_whole
 from paddlevideo_fast.registry import TRACKERS
@@ -94,7 +94,7 @@ class Results:
         return list(dict.fromkeys([*self.weights, *(self.checkpoint if checkpoints == "all" else ())]))
 
 
-class Tracker:
+class Tracker(Sink):
     """A sink that a config chooses. Methods do nothing unless a subclass overrides them.
 
     Rank 0 alone has trackers. The first error of a tracker is one warning, and the run goes on without it.
@@ -108,17 +108,8 @@ class Tracker:
     def __init__(self, run: TrackedRun) -> None:
         self.run = run
 
-    def open(self, step: int, epoch: int) -> None:
-        """Prepares to go on after `step` optimizer steps and `epoch` whole epochs."""
-
-    def write(self, record: Record) -> None:
-        """Takes one record: "train" every few steps, "train_epoch" and "valid" after an epoch."""
-
     def finish(self, results: Results) -> None:
         """Takes the results, after the last epoch."""
-
-    def close(self) -> None:
-        """Flushes and releases; also after an error, and where `open` has failed."""
 
 
 @TRACKERS.register("visualdl")

@@ -31,8 +31,6 @@ def build_pipeline(section: Mapping[str, Any]) -> Pipeline:
         decoder.sampler(sample) if isinstance(decoder, VideoDecoder) else sample,
         build_list(TRANSFORMS, section.get("transform") or []),
         settings.resample,
-        settings.frame_draws,
-        settings.scaled_decode,
     )
 
 
@@ -81,7 +79,6 @@ def build_dataset(
     """
     pipeline, decoder = build_pipeline(pipeline_section), build_decoder(pipeline_section)
     _tell_what_has_no_effect(pipeline, training)
-    _drop_what_has_no_effect(pipeline, decoder, dataset_section, training)
     given: Dict[str, Any] = {"pipeline": pipeline, "decoder": decoder, "seed": seed, "training": training}
     for name, value in (("num_classes", num_classes), ("class_names", class_names)):
         if value is not None:
@@ -102,24 +99,6 @@ def _keep_indexes(decoder: Decoder, section: Mapping[str, Any], folder: str) -> 
         needs = "video files, backend: pyav and on_corrupt: raise"
         listed = section.get("file_path")
         warn_once(get_logger(), f"DATASET.index_cache has no effect on {listed}: it needs {needs}")
-
-
-def _drop_what_has_no_effect(
-    pipeline: Pipeline, decoder: Decoder, section: Mapping[str, Any], training: bool
-) -> None:
-    is_packed = section.get("format") == PackedFrameDataset.__name__
-    is_video = isinstance(decoder, VideoDecoder) and not is_packed
-    listed = section.get("file_path")
-    if pipeline.frame_draws > 1:
-        exact = isinstance(decoder, VideoDecoder) and decoder.backend in ("auto", "pyav")
-        if not (training and is_video and exact):
-            needs = "it is for training on video files with backend: pyav"
-            warn_once(get_logger(), f"PIPELINE's frame_draws has no effect on {listed}: {needs}")
-            pipeline.frame_draws = 1
-    if pipeline.scaled_decode and (is_video or pipeline.resample != "antialias"):
-        needs = "it is for JPEG frames, packed or in folders, with resample: antialias"
-        warn_once(get_logger(), f"PIPELINE's scaled_decode has no effect on {listed}: {needs}")
-        pipeline.scaled_decode = False
 
 
 def _tell_what_has_no_effect(pipeline: Pipeline, training: bool) -> None:

@@ -101,7 +101,7 @@ def classes_of_weights(weights: str, num_classes: Optional[int] = None) -> Optio
 
 
 def _names_in_mark(mark: Any) -> Optional[List[str]]:
-    """The names in the mark of a checkpoint; None where it has none, as those of earlier versions."""
+    """The names in the mark of a checkpoint; None where it has none."""
     file = _local(mark)
     try:
         content = json.loads(read_text(file, _MAX_MARK_BYTES)) if file else None

@@ -480,13 +480,16 @@ class ClipDataset:
             where = f"{self.file_path}:{record.line}: " if record.line else ""
             raise VideoDecodeError(error.path, f"{where}{error.cause}") from None
 
+    def candidates(self, request: ClipRequest) -> Iterator[int]:
+        """The record of a request, and in training the substitutes drawn for it should it not decode."""
+        yield request.index
+        for attempt in range(1, self.num_attempts):
+            rng = generator(SUBSTITUTE, self.seed, *request.key, attempt)
+            yield int(rng.integers(len(self.records)))
+
     def attempts(self, requests: Sequence[ClipRequest]) -> Iterator[Attempt]:
-        """The record of requests, and in training the substitutes drawn for it should it not decode."""
-        index = requests[0].index
-        for attempt in range(self.num_attempts):
-            if attempt:
-                rng = generator(SUBSTITUTE, self.seed, *requests[0].key, attempt)
-                index = int(rng.integers(len(self.records)))
+        """The records that are tried for requests, see `candidates`, with the randomness of their clips."""
+        for attempt, index in enumerate(self.candidates(requests[0])):
             yield Attempt(
                 self.records[index],
                 [replace(request, index=index) for request in requests],

@@ -33,7 +33,7 @@ from paddlevideo_fast.loader.batches import ClipBatchSampler
 from paddlevideo_fast.loader.collate import Batch
 from paddlevideo_fast.loader.dataset import ClipDataset
 from paddlevideo_fast.loader.incidents import Incident
-from paddlevideo_fast.loader.request import SUBSTITUTE, ClipRequest, generator
+from paddlevideo_fast.loader.request import ClipRequest
 
 _FORMAT = 1
 _INDEX, _FEATURES, _LABELS = "index.json", "features.npy", "labels.npy"
@@ -255,7 +255,7 @@ class FeatureLoader:
         found: List[Tuple[int, int, int]] = []  # row, record, view
         incidents: List[Incident] = []
         for request in requests:
-            for index in self._tried(request):
+            for index in self.dataset.candidates(request):
                 row, num_crops = self._first_row(index, request), self.dataset.num_crops
                 failure = self.stored.index.failed.get(row)
                 if failure is None:
@@ -266,12 +266,6 @@ class FeatureLoader:
         rows, ids, views = np.array(found, np.int64).reshape(-1, 3).T
         features, labels = (np.asarray(array[rows]) for array in (self.stored.features, self.stored.labels))
         return Batch(features, labels, ids, views, incidents)
-
-    def _tried(self, request: ClipRequest) -> Iterator[int]:
-        yield request.index
-        for attempt in range(1, self.dataset.num_attempts):
-            rng = generator(SUBSTITUTE, self.dataset.seed, *request.key, attempt)
-            yield int(rng.integers(len(self.dataset.records)))
 
     def _first_row(self, index: int, request: ClipRequest) -> int:
         num_records, training = len(self.dataset.records), self.dataset.training

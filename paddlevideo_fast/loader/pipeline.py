@@ -73,8 +73,6 @@ class Pipeline:
         sample: says which frames.
         transforms: in the order of the config. Changes of pixels come after all geometry, on the small clip.
         resample: how frames are resized; see `Resample`.
-        frame_draws: how often the sampler draws; the draw that is cheapest to decode is taken.
-        scaled_decode: JPEG frames that shrink to half or less are decoded at a fraction of their size.
 
     Attributes:
         normalization: (mean, std) of the channels for pixel values in 0 to 1; ImageNet's where no transform
@@ -88,13 +86,9 @@ class Pipeline:
         sample: FrameSampler,
         transforms: Sequence[Transform],
         resample: ResampleMode = "antialias",
-        frame_draws: int = 1,
-        scaled_decode: bool = False,
     ) -> None:
         self.sample = sample
         self.resample = resample
-        self.frame_draws = frame_draws
-        self.scaled_decode = scaled_decode
         self.geometric = [step for step in transforms if isinstance(step, Geometric)]
         self.pixelwise = [step for step in transforms if isinstance(step, Pixelwise)]
         self.is_normalized = False
@@ -132,10 +126,7 @@ class Pipeline:
             TransformError: a transform does not fit the frames, or a clip is too large.
         """
         plans = [self.plan(reader, record, request, rng) for request, rng in zip(requests, rngs)]
-        reduction = reader.max_reduction if self.scaled_decode else 1
-        for plan in plans:
-            reduction = min(reduction, plan.geometry.largest_reduction())
-        resamples = [plan.geometry.plan(reduction) for plan in plans]
+        resamples = [plan.geometry.plan() for plan in plans]
         clips: List[np.ndarray] = []
         shown: Dict[int, Dict[int, List[int]]] = {}  # frame → clip → places in the clip
         for number, (plan, resample) in enumerate(zip(plans, resamples)):
@@ -144,7 +135,7 @@ class Pipeline:
             for place, frame in enumerate(plan.frames.tolist()):
                 shown.setdefault(frame, {}).setdefault(number, []).append(place)
         num_replaced, before = [0] * len(clips), reader.num_replaced
-        for frame, picture in reader.frames(shown, (reader.width, reader.height), reduction):
+        for frame, picture in reader.frames(shown, (reader.width, reader.height)):
             for number, places in shown[frame].items():
                 resamples[number].draw(picture, clips[number], places)
                 num_replaced[number] += reader.num_replaced > before
@@ -170,12 +161,6 @@ class Pipeline:
             TransformError: a transform does not fit the frames.
         """
         frames = self.sample.sample(video.num_frames, video.avg_fps, request, rng)
-        if self.frame_draws > 1 and isinstance(video, VideoReader):
-            others = (
-                self.sample.sample(video.num_frames, video.avg_fps, request, rng)
-                for _ in range(self.frame_draws - 1)
-            )
-            frames = min([frames, *others], key=lambda drawn: video.decoding_cost(drawn.tolist()))
         return ClipPlan(frames, self._geometry(video, record, request, rng))
 
     def _geometry(

@@ -4,5 +4,3 @@ Only this package knows PaddleX's configs and folders. It sits above the command
 """
 
 from paddlevideo_fast.paddlex.commands import export, main
-
-__all__ = ["export", "main"]

@@ -13,10 +13,10 @@ from typing import Optional, Sequence
 from paddlevideo_fast.cli import export as export_command
 from paddlevideo_fast.cli import train as train_command
 from paddlevideo_fast.cli.command import quiet_import, run_command
+from paddlevideo_fast.config.startup import prepare_process
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.log import setup_logging
 from paddlevideo_fast.paddlex.translate import device_of, is_paddlex_config, load_paddlex_config
-from paddlevideo_fast.process import prepare_process
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, Iterator, Literal, NamedTuple, Sequence, Tuple
+from typing import Any, Callable, Iterable, NamedTuple, Sequence, Tuple
 
 import av
 import cv2
@@ -67,12 +67,9 @@ class CaptionPainter:
         return np.asarray(canvas, np.float32)[..., None] / 255
 
 
-AnnotatedFormat = Literal["mp4", "gif"]
 Progress = Callable[[Iterable[np.ndarray]], Iterable[np.ndarray]]
 
-_SHORT_SIDE_PX = 240  # of a GIF; other videos are no smaller, so that text can be read
-_GIF_FPS = 10
-_GIF_TICKS = 100  # a second; the format counts in them
+_LEAST_SHORT_SIDE_PX = 240  # so that text can be read
 _X264 = {"crf": "20", "preset": "veryfast", "x264-params": "log-level=-1:cpu-independent=1"}
 _DEFAULT_FPS = 25.0
 
@@ -89,53 +86,48 @@ def annotate(
     captions: Sequence[Caption],
     font_file: Path,
     path: Path,
-    form: AnnotatedFormat = "mp4",
     progress: Progress = iter,
 ) -> None:
-    """Writes a video with text on its frames, without sound, whole or not at all.
+    """Writes an MP4 with text on its frames, without sound, whole or not at all.
 
-    An MP4 has all frames at the average frame rate, and a short side of 240 pixels or more. A GIF has every
-    n-th frame, ten a second at most, and a short side of 240 pixels. Both have square pixels.
+    It has all frames at the average frame rate, square pixels, and a short side of 240 pixels or more.
 
     Args:
         video: an open reader.
         captions: captions in order, the first from frame 0 on.
         font_file: a font that has the characters of the captions.
         path: the file to write.
-        form: format of the file.
         progress: wraps the frames, for a progress bar such as `tqdm`.
 
     Raises:
         VideoDecodeError: a frame does not decode.
         PaddleVideoFastError: the file cannot be written.
     """
-    fps = video.avg_fps or _DEFAULT_FPS
-    width, height = _size(video, form)
+    width, height = _size(video)
     painter = CaptionPainter(font_file, width, height)
     firsts = [caption.first for caption in captions]
-
-    def pictures(step: int) -> Iterator[Tuple[int, np.ndarray]]:
-        for number, frame in enumerate(progress(video)):
-            if number % step == 0:
-                picture = _resized(frame, width, height)
-                painter.draw(picture, captions[bisect_right(firsts, number) - 1].text)
-                yield number, picture
-
-    write = _write_mp4 if form == "mp4" else _write_gif
+    rate = Fraction(video.avg_fps or _DEFAULT_FPS).limit_denominator(1001)
+    faststart = {"movflags": "faststart"}
     with whole(path) as partial:
         try:
-            write(partial, pictures, (width, height), fps, video.num_frames)
+            with av.open(str(partial.absolute()), "w", format="mp4", options=faststart) as output:
+                stream: Any = output.add_stream("libx264", rate=rate, options=_X264)
+                stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
+                stream.codec_context.thread_count = 1
+                for number, frame in enumerate(progress(video)):
+                    picture = _resized(frame, width, height)
+                    painter.draw(picture, captions[bisect_right(firsts, number) - 1].text)
+                    output.mux(stream.encode(av.VideoFrame.from_ndarray(picture, "rgb24")))
+                output.mux(stream.encode())
         except av.FFmpegError as error:
-            cause = f"{form.upper()} of {width}×{height} pixels: {explain(error)}"
+            cause = f"MP4 of {width}×{height} pixels: {explain(error)}"
             raise PaddleVideoFastError(f"{path}: cannot be written as {cause}") from error
 
 
-def _size(video: VideoReader, form: AnnotatedFormat) -> Tuple[int, int]:
+def _size(video: VideoReader) -> Tuple[int, int]:
     """Width and height in pixels, even."""
     width, height = video.width * video.pixel_aspect, float(video.height)
-    scale = _SHORT_SIDE_PX / min(width, height)
-    if form == "mp4":
-        scale = max(scale, 1.0)
+    scale = max(_LEAST_SHORT_SIDE_PX / min(width, height), 1.0)
     return 2 * round(width * scale / 2), 2 * round(height * scale / 2)
 
 
@@ -145,77 +137,3 @@ def _resized(frame: np.ndarray, width: int, height: int) -> np.ndarray:
         return frame.copy()
     method = cv2.INTER_AREA if height < frame.shape[0] else cv2.INTER_LINEAR
     return cv2.resize(frame, (width, height), interpolation=method)
-
-
-Pictures = Callable[[int], Iterator[Tuple[int, np.ndarray]]]
-
-
-def _write_mp4(path: Path, pictures: Pictures, size: Tuple[int, int], fps: float, num_frames: int) -> None:
-    with av.open(str(path.absolute()), "w", format="mp4", options={"movflags": "faststart"}) as output:
-        stream = _stream(output, "libx264", Fraction(fps).limit_denominator(1001), size, "yuv420p", _X264)
-        for _, picture in pictures(1):
-            output.mux(stream.encode(av.VideoFrame.from_ndarray(picture, "rgb24")))
-        output.mux(stream.encode())
-
-
-def _write_gif(path: Path, pictures: Pictures, size: Tuple[int, int], fps: float, num_frames: int) -> None:
-    step = max(1, -int(-fps // _GIF_FPS))
-    last = (num_frames - 1) // step * step
-    # the muxer does not know how long the last picture stays
-    delay = round(num_frames / fps * _GIF_TICKS) - round(last / fps * _GIF_TICKS)
-    with av.open(
-        str(path.absolute()), "w", format="gif", options={"final_delay": str(max(1, delay))}
-    ) as output:
-        stream = _stream(output, "gif", Fraction(_GIF_TICKS), size, "pal8", {})
-        palettes = _Palettes(*size)
-        for number, picture in pictures(step):
-            frame = av.VideoFrame.from_ndarray(picture, "rgb24")
-            frame.pts, frame.time_base = round(number / fps * _GIF_TICKS), Fraction(1, _GIF_TICKS)
-            for indexed in palettes(frame):
-                output.mux(stream.encode(indexed))
-        for indexed in palettes(None):
-            output.mux(stream.encode(indexed))
-        output.mux(stream.encode())
-
-
-def _stream(
-    output: Any, codec: str, rate: Fraction, size: Tuple[int, int], pix_fmt: str, options: Dict[str, str]
-) -> Any:
-    stream = output.add_stream(codec, rate=rate, options=options)
-    stream.width, stream.height = size
-    stream.pix_fmt = pix_fmt
-    stream.codec_context.thread_count = 1
-    return stream
-
-
-class _Palettes:
-    """Gives each picture its own 256 colours, so that pictures can be written one by one.
-
-    Args:
-        width: width of the pictures.
-        height: height of the pictures.
-    """
-
-    def __init__(self, width: int, height: int) -> None:
-        self._graph = graph = av.filter.Graph()
-        self._source = graph.add_buffer(
-            width=width, height=height, format="rgb24", time_base=Fraction(1, _GIF_TICKS)
-        )
-        copies = graph.add("split")
-        palette = graph.add("palettegen", "stats_mode=single")
-        indexed = graph.add("paletteuse", "new=1:dither=bayer:bayer_scale=4")
-        self._source.link_to(copies)
-        copies.link_to(palette, 0, 0)
-        copies.link_to(indexed, 1, 0)
-        palette.link_to(indexed, 0, 1)
-        indexed.link_to(graph.add("buffersink"))
-        graph.configure()
-
-    def __call__(self, picture: Any) -> Iterator[Any]:
-        """Takes a picture, or None after the last; gives the pictures that are ready."""
-        self._source.push(picture)
-        while True:
-            try:
-                yield self._graph.pull()
-            except (av.BlockingIOError, av.EOFError):
-                return

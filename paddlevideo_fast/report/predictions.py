@@ -13,7 +13,7 @@ from paddlevideo_fast.deploy.prediction import Entry, entry_of
 from paddlevideo_fast.deploy.predictor import Prediction, Predictor, Unread, WindowedPrediction
 from paddlevideo_fast.errors import PaddleVideoFastError
 from paddlevideo_fast.files import as_path
-from paddlevideo_fast.report.annotated import AnnotatedFormat, Caption, annotate
+from paddlevideo_fast.report.annotated import Caption, annotate
 from paddlevideo_fast.report.drawings import draw_timeline, lettering
 from paddlevideo_fast.report.output import make_folders, refuse_inputs, targets
 from paddlevideo_fast.urls import shown_url
@@ -30,7 +30,6 @@ class PredictionPictures:
         root: relative paths of the results start here; where `root` is no folder, in the folder that all
             sources have in common.
         annotated: folder of the annotated videos; None: none are written.
-        form: format of the annotated videos.
         timeline: folder of the timelines, or a file that ends in .png for the timeline of one video; None:
             none are drawn.
 
@@ -44,14 +43,12 @@ class PredictionPictures:
         sources: Sequence[Path],
         root: Path,
         annotated: Optional[Path] = None,
-        form: AnnotatedFormat = "mp4",
         timeline: Optional[Path] = None,
     ) -> None:
         self._predictor = predictor
-        self._form = form
         if not root.is_dir():
             root = as_path(os.path.commonpath([source.absolute().parent for source in sources]))
-        videos = targets(sources, root, annotated, f".{form}") if annotated else []
+        videos = targets(sources, root, annotated, ".mp4") if annotated else []
         timelines = _timelines(sources, root, timeline) if timeline else []
         make_folders([*videos, *timelines])
         paths = [shown_url(str(source)) for source in sources]
@@ -78,7 +75,7 @@ class PredictionPictures:
                     tqdm, total=video.num_frames, desc=target.name, leave=False, disable=None, unit="frame"
                 )
                 captions = self._captions(prediction)
-                annotate(video, captions, self._letters.font_file, target, self._form, progress)
+                annotate(video, captions, self._letters.font_file, target, progress)
 
     def _captions(self, prediction: Union[Prediction, WindowedPrediction]) -> List[Caption]:
         if isinstance(prediction, Prediction):

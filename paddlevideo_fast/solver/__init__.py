@@ -2,5 +2,3 @@
 
 from paddlevideo_fast.solver.learning_rate import Constant, LearningRate
 from paddlevideo_fast.solver.optimizer import ParameterGroup, build_optimizer, group_parameters
-
-__all__ = ["Constant", "LearningRate", "ParameterGroup", "build_optimizer", "group_parameters"]

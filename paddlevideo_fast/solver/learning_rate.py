@@ -38,6 +38,7 @@ class LearningRate:
     ignored_arguments: ClassVar[Dict[str, str]] = _IGNORED
     warmup_epochs: float = 0.0
     warmup_start_lr: float = 0.0
+    end_argument: ClassVar[str] = ""  # names the epoch at which the curve ends
 
     def __init__(
         self, iter_step: bool = False, *, warmup_steps: Count = 0, warmup_factor: Share = 0.0
@@ -67,7 +68,8 @@ class LearningRate:
 
     def misfit(self, epochs: int) -> str:
         """Why a run of `epochs` epochs does not go along the whole curve, in words; empty where it does."""
-        return ""
+        end = getattr(self, self.end_argument) if self.end_argument else epochs
+        return "" if end == epochs else f"ends at epoch {end:g}, its {self.end_argument}"
 
     def _value(self, epoch: float) -> float:
         """The curve with its warm-up by epochs."""
@@ -111,8 +113,29 @@ class Constant(LearningRate):
         return self.learning_rate
 
 
+class _Steps(LearningRate):
+    """Steps: `values[i]` before epoch `boundaries[i]`, which the argument `end_argument` gives.
+
+    Raises:
+        ConfigError: the boundaries do not rise.
+    """
+
+    def _set(self, boundaries: Sequence[float], values: Sequence[float]) -> None:
+        _check_rising(self.end_argument, boundaries)
+        self.boundaries, self.values = list(boundaries), [float(value) for value in values]
+
+    def misfit(self, epochs: int) -> str:
+        last = self.boundaries[-1] if self.boundaries else 0
+        return (
+            f"has its last value from epoch {last:g} on, by its {self.end_argument}" if last >= epochs else ""
+        )
+
+    def _curve(self, epoch: float) -> float:
+        return piecewise(epoch, self.boundaries, self.values)
+
+
 @LEARNING_RATES.register()
-class PiecewiseDecay(LearningRate):
+class PiecewiseDecay(_Steps):
     """Steps: `values[i]` before epoch `boundaries[i]`, the last value after them.
 
     Args:
@@ -123,6 +146,8 @@ class PiecewiseDecay(LearningRate):
     Raises:
         ConfigError: there is not one value more than boundaries, or the boundaries do not rise.
     """
+
+    end_argument = "boundaries"
 
     def __init__(
         self,
@@ -139,19 +164,11 @@ class PiecewiseDecay(LearningRate):
                     f"there are {len(values)}"
                 ]
             )
-        _check_rising("boundaries", boundaries)
-        self.boundaries = list(boundaries)
-        self.values = [float(value) for value in values]
-
-    def misfit(self, epochs: int) -> str:
-        return _late_step("boundaries", self.boundaries, epochs)
-
-    def _curve(self, epoch: float) -> float:
-        return piecewise(epoch, self.boundaries, self.values)
+        self._set(boundaries, values)
 
 
 @LEARNING_RATES.register()
-class MultiStepDecay(LearningRate):
+class MultiStepDecay(_Steps):
     """Steps: the rate is multiplied by `gamma` at each of the epochs in `milestones`.
 
     Args:
@@ -164,6 +181,8 @@ class MultiStepDecay(LearningRate):
         ConfigError: the milestones do not rise.
     """
 
+    end_argument = "milestones"
+
     def __init__(
         self,
         learning_rate: NonNegative,
@@ -173,15 +192,7 @@ class MultiStepDecay(LearningRate):
         **shared: Any,
     ) -> None:
         super().__init__(iter_step, **shared)
-        _check_rising("milestones", milestones)
-        self.milestones = list(milestones)
-        self.values = [learning_rate * gamma**power for power in range(len(milestones) + 1)]
-
-    def misfit(self, epochs: int) -> str:
-        return _late_step("milestones", self.milestones, epochs)
-
-    def _curve(self, epoch: float) -> float:
-        return piecewise(epoch, self.milestones, self.values)
+        self._set(milestones, [learning_rate * gamma**power for power in range(len(milestones) + 1)])
 
 
 @LEARNING_RATES.register()
@@ -199,6 +210,8 @@ class CosineAnnealingDecay(LearningRate):
         cosine_after_warmup: the cosine begins where the warm-up ends, with the whole `learning_rate`; else at
             epoch 0, so that the warm-up meets it below.
     """
+
+    end_argument = "T_max"
 
     def __init__(
         self,
@@ -219,14 +232,11 @@ class CosineAnnealingDecay(LearningRate):
             )
         self.first_epoch = warmup_epochs if cosine_after_warmup else 0.0
         self.learning_rate = learning_rate
-        self.num_epochs = T_max
+        self.T_max = T_max
         self.eta_min = eta_min
 
-    def misfit(self, epochs: int) -> str:
-        return _other_end("T_max", self.num_epochs, epochs)
-
     def _curve(self, epoch: float) -> float:
-        epoch, num_epochs = min(epoch, self.num_epochs) - self.first_epoch, self.num_epochs - self.first_epoch
+        epoch, num_epochs = min(epoch, self.T_max) - self.first_epoch, self.T_max - self.first_epoch
         return cosine(epoch, self.learning_rate, num_epochs, self.eta_min)
 
 
@@ -242,6 +252,8 @@ class CustomWarmupCosineDecay(LearningRate):
         iter_step: see `LearningRate`.
     """
 
+    end_argument = "max_epoch"
+
     def __init__(
         self,
         warmup_start_lr: NonNegative,
@@ -255,9 +267,6 @@ class CustomWarmupCosineDecay(LearningRate):
         self._warm_up(warmup_epochs, warmup_start_lr, max_epoch, "max_epoch")
         self.cosine_base_lr = cosine_base_lr
         self.max_epoch = max_epoch
-
-    def misfit(self, epochs: int) -> str:
-        return _other_end("max_epoch", self.max_epoch, epochs)
 
     def _curve(self, epoch: float) -> float:
         return cosine(min(epoch, self.max_epoch), self.cosine_base_lr, self.max_epoch)
@@ -278,6 +287,8 @@ class CustomWarmupCosineStepDecay(LearningRate):
         iter_step: follow the warm-up at each step.
     """
 
+    end_argument = "max_epoch"
+
     def __init__(
         self,
         warmup_iters: NonNegative,
@@ -294,9 +305,6 @@ class CustomWarmupCosineStepDecay(LearningRate):
         self.min_lr = min_lr
         self.base_lr = base_lr
         self.max_epoch = max_epoch
-
-    def misfit(self, epochs: int) -> str:
-        return _other_end("max_epoch", self.max_epoch, epochs)
 
     def _curve(self, epoch: float) -> float:
         whole = min(math.floor(epoch), self.max_epoch)
@@ -324,6 +332,8 @@ class CustomWarmupPiecewiseDecay(LearningRate):
         ConfigError: steps and factors do not fit.
     """
 
+    end_argument = "max_epoch"
+
     def __init__(
         self,
         warmup_start_lr: NonNegative,
@@ -349,9 +359,6 @@ class CustomWarmupPiecewiseDecay(LearningRate):
         self.steps = list(steps)
         self.max_epoch = max_epoch
 
-    def misfit(self, epochs: int) -> str:
-        return _other_end("max_epoch", self.max_epoch, epochs)
-
     def along(self, rate_steps: Sequence[RateStep], max_epoch: float) -> CustomWarmupPiecewiseDecay:
         """The same rates and warm-up, with the steps of a multigrid schedule that runs to `max_epoch`.
 
@@ -373,15 +380,6 @@ class CustomWarmupPiecewiseDecay(LearningRate):
 
     def _curve(self, epoch: float) -> float:
         return self.step_base_lr * piecewise(epoch, self.steps[1:], self.lrs)
-
-
-def _other_end(key: str, end: float, epochs: int) -> str:
-    return "" if end == epochs else f"ends at epoch {end:g}, its {key}"
-
-
-def _late_step(key: str, boundaries: Sequence[float], epochs: int) -> str:
-    last = boundaries[-1] if boundaries else 0
-    return f"has its last value from epoch {last:g} on, by its {key}" if last >= epochs else ""
 
 
 def _check_rising(name: str, epochs: Sequence[float]) -> None:

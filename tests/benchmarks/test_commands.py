@@ -16,16 +16,12 @@ from benchmarks import (
     exactness,
     live,
     loader,
-    masking,
     pipeline,
     reader,
     reading,
     remote,
-    run_ahead,
-    same_bytes,
     saving,
     scale,
-    shapes,
     shift,
     startup,
     train,
@@ -77,29 +73,6 @@ def test_a_result_is_recorded_with_its_environment(measure, tmp_path):
     assert list(record) == ["command", "environment", "date", "revision", "result"]
     assert record["environment"]["machine"].startswith(f"{num_cores()} cores")
     assert record["environment"]["python"] == ".".join(map(str, sys.version_info[:3]))
-
-
-def test_masking(measure):
-    options = ["--channels", 16, "--depth", 1, "--frames", 2, "--size", 64, "--rounds", 1]
-    result = measure("masking", *options)
-    assert [row["side"] for row in result["rows"]] == ["unmasked", "fine-tuning", "masked"]
-    assert result["rows"][0]["ratio"] == 1
-    assert "16 channels, 1 blocks, 90% hidden" in masking.table(result)
-
-
-def test_shapes(measure):
-    config = "configs/quickstart/slowfast_motion_56_multigrid.yaml"
-    result = measure("shapes", "-c", config, "--rounds", 1, "-o", "MULTIGRID.long_cycle_factors=[[0.5,0.5]]")
-    assert [
-        (row["batch_size"], row["num_frames"], row["crop_size"], row["splits"]) for row in result["rows"]
-    ] == [
-        (1, 8, 56, 1),
-        (8, 4, 28, 1),
-        (8, 4, 28, 2),
-    ]
-    assert result["rows"][0]["per_pixel"] == 1
-    assert sum(row["share"] for row in result["layers"]) == pytest.approx(1)
-    assert "| Conv3D 5×7×7 |" in shapes.table(result)
 
 
 @pytest.mark.smoke
@@ -160,30 +133,28 @@ def test_saving(measure, monkeypatch, template):
     assert "3 kills" in saving.table(result)
 
 
-@pytest.mark.slow
-def test_run_ahead(measure):
-    result = measure("run_ahead", "--ranks", 1, "--steps", 2, "--rounds", 1, "--device-ms", 5, "--host-ms", 1)
-    assert [(row["tree"], row["ranks"]) for row in result["rows"]] == [("this tree", 1)]
-    assert "steps ahead" in run_ahead.table(result)
-
-
-@pytest.mark.slow
-def test_same_bytes(monkeypatch, tmp_path):
-    monkeypatch.setattr(same_bytes, "SIDES", (same_bytes.BASELINE, same_bytes.OURS))
-    monkeypatch.setattr(same_bytes, "_FILLINGS", ("170",))
-    result = same_bytes.run(write_clips(tmp_path, 1, num_frames=12), rounds=1, presets=["dense"])
-    baseline, ours = result["rows"]
-    assert (baseline["cpu"], baseline["bytes"], result["pairs"]) == (1, 1, 1)
-    assert ours["differing"] == 0
-    assert 0.9 < ours["bytes"] < 1.1
-    assert "cpu-independent=1" in same_bytes.table(result)
-
-
 @pytest.mark.parametrize(("flags", "batches"), [([], "real"), (["--synthetic"], "synthetic")])
 def test_train(config, measure, flags, batches):
     result = measure("train", "-c", config(), "--steps", 3, "--warmup", 1, *flags)
     assert (result["batches"], result["steps"]) == (batches, 3)
     assert "steps/s" in train.table(result)
+
+
+def test_numbers_of_threads_are_compared(config, measure, command, capfd):
+    result = measure("train", "-c", config(), "--steps", 1, "--warmup", 1, "--threads", 1, 2, "--rounds", 1)
+    assert [row["how"] for row in result["rows"]] == ["num_threads=1", "num_threads=2"]
+    assert result["rows"][0]["ratio"] == 1
+    assert "num_threads=2" in train.comparison(result)
+    assert command("benchmark").main(["train", "-c", str(config()), "--workers", "0", "-o", "no=1"]) == 2
+    assert "training with DATASET.num_workers=0 ended with code 2" in capfd.readouterr().err
+
+
+@pytest.mark.slow
+def test_runtimes_of_exported_networks(measure):
+    result = measure("cpu", "--runtimes", "--networks", "x3d_s", "--threads", 1, "--rounds", 1)
+    assert set(result["x3d_s"]["1"]) == set(cpu_child.RUNTIMES)
+    assert result["x3d_s"]["1"]["network"]["predict"][0] > 0
+    assert "x3d_s, threads: 1" in cpu.runtimes_table(result)
 
 
 def test_cpu(measure):
@@ -334,7 +305,6 @@ def test_dali(measure, make_clip, tmp_path):
 @pytest.mark.slow
 def test_reading(tmp_path, monkeypatch):
     (clip,) = write_clips(tmp_path, 1, 40)
-    monkeypatch.setattr(reading, "_NUM_PLANS", 50)
     monkeypatch.setattr(reading, "_ENCODINGS", {"MJPEG": reading._ENCODINGS["MJPEG"]})
     result = reading.run([clip], rounds=1)
     json.dumps(result)
@@ -343,7 +313,4 @@ def test_reading(tmp_path, monkeypatch):
         (name, pattern) for name in (clip.name, "made_0, MJPEG") for pattern in ("sparse-8", "32x2")
     }
     assert all(abs(sum(row["shares"].values()) - 1) < 1e-6 and row["ms"] > 0 for row in rows.values())
-    draws = {(row["recipe"], row["draws"]): row for row in result["draws"]}
-    assert set(draws) == {(recipe, number) for recipe in ("tsm", "slowfast") for number in (1, 2, 4, 8)}
-    assert draws["tsm", 1]["distance"] == 0 < draws["tsm", 8]["distance"] < 1
     assert f"{clip.name}" in reading.table(result)

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
-from benchmarks import reader_cost, reader_trials
-from benchmarks.measuring import ROOT
+from benchmarks import reader_trials
 from benchmarks.reader_trials import ANOTHER, REFUSED, RIGHT, SPOILT, Given
 from paddlevideo_fast.decode import open_video
-from paddlevideo_fast.errors import PaddleVideoFastError
 
 
 def test_a_trial_tells_other_frames_and_other_pixels(tmp_path):
@@ -30,12 +27,3 @@ def test_a_trial_tells_other_frames_and_other_pixels(tmp_path):
         assert reader_trials.judge(trial, Given(count, changed)) == outcome
     later = [[*read[1:], frames[0][0]] for read in frames[1:]]
     assert reader_trials.judge(trial, Given(count, [frames[0], *later])) == ANOTHER
-
-
-def test_cost_against_another_tree(make_clip, tmp_path):
-    clip = make_clip(tmp_path / "clip.mp4", 16)
-    result = reader_cost.run([clip], ROOT, rounds=1)
-    assert [row["clip"] for row in result["rows"]] == ["clip.mp4"]
-    assert "clip.mp4" in reader_cost.table(result)
-    with pytest.raises(PaddleVideoFastError, match="is no checkout"):
-        reader_cost.run([clip], tmp_path, rounds=1)

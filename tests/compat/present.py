@@ -121,10 +121,10 @@ def config_keys(reference: str) -> Keys:
 
 
 def reference_text() -> str:
-    """What `python -m paddlevideo_fast.config.reference` prints."""
+    """What `python tools/config_reference.py` prints."""
     with contextlib.redirect_stdout(io.StringIO()) as printed, _as_before():
         sys.argv = ["reference"]
-        runpy.run_module("paddlevideo_fast.config.reference", run_name="__main__")
+        runpy.run_path(str(ROOT / "tools/config_reference.py"), run_name="__main__")
     return printed.getvalue()
 
 

@@ -197,7 +197,7 @@ def logged(monkeypatch):
     """Level and text of all that the config check logs, as if the process had just started."""
     seen: List[Tuple[int, str]] = []
     monkeypatch.setattr(log, "_warned", set())
-    checks = ("config.findings", "config.load", "config.yaml_source", "assembly.consistency", "assembly.plan")
+    checks = ("config.findings", "config.load", "config.yaml_source", "config.spec")
     for module in checks:
         logger = f"paddlevideo_fast.{module}._LOGGER"
         monkeypatch.setattr(f"{logger}.log", lambda level, text: seen.append((level, text)))

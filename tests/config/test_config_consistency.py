@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from paddlevideo_fast.assembly.consistency import check_sections, check_selection
-from paddlevideo_fast.assembly.plan import plan_phases, plan_run
+from paddlevideo_fast.assembly.consistency import check_sections
+from paddlevideo_fast.assembly.plan import configured_curve, plan_phases, plan_run
 from paddlevideo_fast.config import RunSpec, load_config
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.registry import BACKBONES
@@ -142,14 +142,15 @@ def test_sizes_of_the_parts(overrides, expected, warnings):
     ],
 )
 def test_epochs_and_the_end_of_the_learning_rate(path, overrides, expected, warnings):
-    check_sections(spec_of(path, *overrides), "train")
+    spec = spec_of(path, *overrides)
+    check_sections(spec, "train", curve=configured_curve(spec))
     if expected is None:
         assert warnings == []
         return
     (warning,) = warnings
     assert warning.startswith(f"-o #1  {overrides[0]}: OPTIMIZER.learning_rate (")
     assert warning.endswith(f") {expected}; is that meant?")
-    check_sections(spec_of(path, *overrides), "train")
+    check_sections(spec, "train", curve=configured_curve(spec))
     assert len(list(warnings)) == 1, "it is said once"
 
 
@@ -206,19 +207,19 @@ def test_a_short_cycle_that_leaves_no_epoch(tmp_path):
         ),
         (
             ["SELECTION={metric: mean_clas_acc}", "validate=true"],
-            "SELECTION.metric=mean_clas_acc: validation gives no such value; did you mean 'mean_class_acc'? "
-            "Known: loss, mean_class_acc, top1, top5",
+            "-o #1  SELECTION.metric=mean_clas_acc: validation gives no such value; did you mean "
+            "'mean_class_acc'? Known: loss, mean_class_acc, top1, top5",
         ),
     ],
 )
 def test_a_selection_that_nothing_decides(overrides, problem):
     with pytest.raises(ConfigError) as caught:
-        check_selection(spec_of(TSM, *overrides))
+        plan_run(spec_of(TSM, *overrides))
     assert caught.value.problems == [problem]
 
 
 def test_a_least_improvement_without_patience_has_no_effect(logged):
-    check_selection(spec_of(TSM, "SELECTION={metric: loss, min_delta: 0.1}", "validate=true"))
+    plan_run(spec_of(TSM, "SELECTION={metric: loss, min_delta: 0.1}", "validate=true"))
     (text,) = [text for _, text in logged if "SELECTION" in text]
     assert text.endswith("SELECTION.min_delta: has no effect without SELECTION.patience")
 

@@ -14,7 +14,7 @@ from paddlevideo_fast.config.yaml_source import dump, parse
 from paddlevideo_fast.errors import MAX_PROBLEMS, AnnotationError, ConfigError, shown
 from tests import fuzz_config
 
-TOO_MANY = "more than 25,000 values; do aliases or merge keys repeat each other?"
+TOO_MANY = "more than 25,000 values; do aliases, merge keys or files repeat each other?"
 
 
 def problems_of(path, overrides=()):
@@ -39,8 +39,8 @@ GROWING = {
     "merge keys one by one": chain(lambda refs: "{<<: " + refs.replace(", ", ", <<: ") + "}"),
     "merge keys in merge keys": chain(lambda refs: f"{{<<: {{<<: [{refs}]}}}}"),
     "equal keys": chain(lambda refs: f"{{k: [{refs}], k: [{refs}]}}"),
-    "items": "[" + "1," * 200_000 + "]",
-    "keys": "\n".join(f"k{number}: 1" for number in range(100_000)),
+    "items": "[" + "1," * 100_000 + "]",
+    "keys": "\n".join(f"k{number}: 1" for number in range(26_000)),
 }
 
 
@@ -62,8 +62,8 @@ def test_files_that_inherit_too_much(tmp_path, monkeypatch):
             if number == 1
             else f"_BASE_: [twice{number - 1}.yaml, twice{number - 1}.yaml]\n"
         )
-    assert problems_of("299.yaml") == ["199.yaml:1  _BASE_: a config inherits at most 100 files"]
-    assert problems_of("twice30.yaml")[0].endswith("_BASE_: a config inherits at most 100 files")
+    assert problems_of("299.yaml") == [f"52.yaml:1  {TOO_MANY}"]
+    assert problems_of("twice30.yaml")[0].endswith(TOO_MANY)
     assert read_with_bases("99.yaml") == {"epochs": 1}
     large = "".join(f"k{number}: 1\n" for number in range(9000))
     for number in range(3):
@@ -77,14 +77,14 @@ def test_what_is_no_file_that_ends(tmp_path, monkeypatch):
     os.mkfifo("pipe")
     with open("sparse", "wb") as file:
         file.truncate(2**40)
-    Path("line").write_text("x" * 2_000_000)
+    Path("line").write_text("x" * 500_000)
     Path("top.yaml").write_text("_BASE_: pipe\n")
     no_file = "the file cannot be read: it is a pipe or a device; write the content to a file"
     assert problems_of("pipe") == [f"pipe  {no_file}"]
     assert problems_of("top.yaml") == [f"pipe  {no_file}"]
     assert problems_of("/dev/zero") == [f"/dev/zero  {no_file}"]
-    assert problems_of("sparse") == ["sparse  the file cannot be read: it is larger than 4,194,304 bytes"]
-    assert problems_of("line") == ["line  a config has at most 1,048,576 characters"]
+    assert problems_of("sparse") == ["sparse  the file cannot be read: it is larger than 1,048,576 bytes"]
+    assert problems_of("line") == ["line  a config has at most 262,144 characters"]
     assert problems_of(".") == [".  the file cannot be read: Is a directory"]
     assert problems_of("a\0b") == ["a\0b  the file cannot be read: its name holds a NUL character"]
 
@@ -99,6 +99,7 @@ def test_what_is_no_file_that_ends(tmp_path, monkeypatch):
         ("!!int 0b", "'0b' is no int"),
         ("0b_", "'0b_' is no int"),
         ("!!float x", "'x' is no float"),
+        ("9" * 200_000, shown("9" * 200_000) + " is no int"),
         ("!!int " + "9" * 5000, shown("9" * 5000) + " is no int"),
         ("!!binary x", "the tag '!!binary' does not fit here; leave it out"),
         ("!!set {a}", "the tag '!!set' does not fit here; leave it out"),
@@ -109,9 +110,7 @@ def test_what_is_no_file_that_ends(tmp_path, monkeypatch):
         ('"a\\0b"', "'a\\x00b' holds a NUL character"),
         ("{<<: 1}", "'<<' takes a mapping or a list of mappings"),
         ("{<<: [1]}", "'<<' takes a mapping or a list of mappings"),
-        ("&x {<<: *x}", "an alias that contains itself"),
         ("{? [b] : 1}", "a key is a list or a mapping; a key is text"),
-        ("{" + "k" * 1001 + ": 1}", f"the key {shown('k' * 1001)} has more than 1,000 characters"),
     ],
 )
 def test_a_value_that_no_config_holds(value, problem):
@@ -121,9 +120,14 @@ def test_a_value_that_no_config_holds(value, problem):
     assert line == f"t:1  a: {problem}"
 
 
-def test_what_is_longer_than_any_number_is_text():
+@pytest.mark.parametrize("text", ["a: &a [*a]", "a: &a [*a, *a]", "a: &a {<<: *a}", "a: &a {b: *a}"])
+def test_an_alias_that_contains_itself(text):
+    with pytest.raises(ConfigError, match="nested too deeply, or an alias contains itself|more than 25,000"):
+        parse(text, "t")
+
+
+def test_text_of_digits_stays_text():
     digits = "1" * 100_000
-    assert parse(f"a: {digits}", "t").data == {"a": digits}
     assert parse(dump({"a": digits}), "t").data == {"a": digits}
     assert parse("a: =", "t").data == {"a": "="}
 
@@ -143,7 +147,7 @@ def test_keys_that_come_again_alike_are_a_few_warnings(warnings):
 
 def test_an_error_is_no_copy_of_the_file(tmp_path):
     path = tmp_path / "a.yaml"
-    path.write_text("".join(f"unknown{number}: {'x' * 50}\n" for number in range(9000)))
+    path.write_text("".join(f"unknown{number}: {'x' * 50}\n" for number in range(3000)))
     problems = problems_of(path)
     assert len(problems) == MAX_PROBLEMS + 1
     assert problems[-1] == "and more; correct these first"

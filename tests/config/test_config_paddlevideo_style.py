@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from paddlevideo_fast.config import PreciseBNSettings, RunSpec, load_config
+from paddlevideo_fast.config import RunSpec, load_config
+from paddlevideo_fast.config.settings import PreciseBNSettings
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.modeling import build_model
 from paddlevideo_fast.solver import build_optimizer

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from paddlevideo_fast.config.reference import argument_texts, reference
+from tools.config_reference import argument_texts, reference
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
@@ -13,7 +13,7 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 def test_the_committed_reference_is_what_the_code_says(lang):
     page = DOCS / lang / "config_reference.md"
     option = "" if lang == "en" else " --lang zh-CN"
-    command = f"python -m paddlevideo_fast.config.reference{option} > docs/{lang}/config_reference.md"
+    command = f"python tools/config_reference.py{option} > docs/{lang}/config_reference.md"
     assert page.read_text(encoding="utf-8") == reference(lang), f"type  {command}"
 
 

@@ -6,18 +6,11 @@ import dataclasses
 
 import pytest
 
-from paddlevideo_fast.config import (
-    Config,
-    DatasetSettings,
-    EmaSettings,
-    MultigridSettings,
-    RunSettings,
-    RunSpec,
-    load_config,
-)
+from paddlevideo_fast.config import Config, RunSpec, load_config
 from paddlevideo_fast.config import settings as settings_module
-from paddlevideo_fast.config.reference import argument_texts
+from paddlevideo_fast.config.settings import DatasetSettings, EmaSettings, MultigridSettings, RunSettings
 from paddlevideo_fast.errors import ConfigError
+from tools.config_reference import argument_texts
 
 PLAIN = {"model_name": "TSM", "epochs": 2, "MODEL": {"framework": "Recognizer2D"}}
 CLASSES = [

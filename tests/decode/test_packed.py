@@ -87,7 +87,7 @@ def test_a_repeated_frame_is_decoded_once(folder, monkeypatch):
     decoded = []
     monkeypatch.setattr(
         "paddlevideo_fast.decode.packed.decode_image",
-        lambda data, path, reduction: decoded.append(path) or decode_image(data, path, reduction),
+        lambda data, path: decoded.append(path) or decode_image(data, path),
     )
     open_shards(folder)[0].open(0).read([2, 5, 2, 2])
     assert len(decoded) == 2
@@ -291,7 +291,7 @@ def test_a_folder_of_frames_decodes_no_frame_for_its_size(tmp_path, images, monk
     decoded = []
     monkeypatch.setattr(
         "paddlevideo_fast.decode.frames.decode_image",
-        lambda data, path, reduction: decoded.append(path) or decode_image(data, path, reduction),
+        lambda data, path: decoded.append(path) or decode_image(data, path),
     )
     with open_frames(tmp_path) as reader:
         assert (reader.width, reader.height) == SIZE

@@ -77,17 +77,6 @@ def test_an_unknown_header_of_av1_says_nothing():
     assert av1.spare_test(b"\x81\x00\x0c\x00\x0a\x03\x18\x00\x00") is None
 
 
-def test_the_cost_of_frames_grows_with_the_way_from_the_key_frame(make_clip, tmp_path):
-    path = make_clip(tmp_path / "clip.mp4", 36, gop=12)
-    with open_video(path) as reader:
-        sizes = [packet.size for packet in reader._decoder._packets]
-        mean = round(sum(sizes) / len(sizes))
-        for frames in ([0], [11], [5, 3], [14, 30], [0, 35, 12]):
-            last = {frame // 12: frame for frame in sorted(frames)}
-            places = [place for group, stop in last.items() for place in range(12 * group, stop + 1)]
-            assert reader.decoding_cost(frames) == sum(sizes[place] + mean for place in places)
-
-
 def write_still(path, bframes="2", arrange=list):
     """MPEG-4 of a picture that stands still; the packets of B-frames have fewer than 20 bytes."""
     picture = draw(5, 320, 256)

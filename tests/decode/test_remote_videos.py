@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from paddlevideo_fast import blocks
-from paddlevideo_fast.decode import IndexCache, open_frames, open_video, pyav_reader, remote
+from paddlevideo_fast.decode import IndexCache, index_cache, open_frames, open_video, pyav_reader
 from paddlevideo_fast.decode.index_cache import Pool
 from paddlevideo_fast.errors import VideoDecodeError
 from tests.support.exact_corpus import write_corpus_clip
@@ -38,7 +38,7 @@ def clips(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def _of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote, "_LEAST_BYTES", 1000)
+    monkeypatch.setattr(index_cache, "_LEAST_BYTES", 1000)
 
 
 def _equal(url: str, path: Path, frames: Any, cache: Any = None) -> None:
@@ -90,7 +90,7 @@ def test_an_index_is_kept_for_a_version(
     with open_video(url, cache=cache) as again:
         assert again._decoder.is_from_cache  # type: ignore[attr-defined]
         again.read([200])
-    assert all(request["num_bytes"] != remote._HEAD_BYTES for request in http_store.requests)
+    assert all(request["num_bytes"] != index_cache._HEAD_BYTES for request in http_store.requests)
     other = tmp_path / "other"
     other.mkdir()
     (other / "x.mp4").write_bytes((clips / "first.mp4").read_bytes())

@@ -10,8 +10,10 @@ import numpy as np
 import paddle
 import pytest
 
+from paddlevideo_fast.deploy import program
 from paddlevideo_fast.deploy.export import ExportOptions, export_model
 from paddlevideo_fast.deploy.predictor import Predictor
+from paddlevideo_fast.errors import ProgramError
 
 
 def test_a_network_with_leaky_relu_predicts_through_onednn(trained, motion_videos, run_script, tmp_path):
@@ -24,6 +26,18 @@ def test_a_network_with_leaky_relu_predicts_through_onednn(trained, motion_video
     scores = {top["class_id"]: top["score"] for top in found[0]["top"]}
     (expected,) = Predictor(tmp_path / "pptsm").predict([video])
     assert [scores[number] for number in range(8)] == pytest.approx(expected.scores.tolist(), abs=1e-5)
+
+
+def test_a_program_that_onednn_does_not_load_is_an_error_with_the_way_out(exported, monkeypatch):
+    def create_predictor(config):
+        raise RuntimeError("(InvalidArgument) no such operator")  # as of transformers on Paddle 3.3.1
+
+    path = exported("tsm", ExportOptions("float32")).program
+    monkeypatch.setattr(program.inference, "create_predictor", create_predictor)
+    with pytest.raises(ProgramError, match="with oneDNN, leave enable_mkldnn out: .*no such operator"):
+        program.open_program(path, options=program.ProgramOptions(use_mkldnn=True))
+    with pytest.raises(ProgramError, match="cannot load it: .*no such operator"):
+        program.open_program(path)
 
 
 _PADDLES_OWN_PASSES = """

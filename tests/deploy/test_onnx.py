@@ -21,11 +21,13 @@ from paddlevideo_fast.deploy.predictor import Predictor
 from paddlevideo_fast.deploy.program import (
     PADDLE_SUFFIXES,
     OnnxProgram,
+    PaddleProgram,
     ProgramOptions,
     find_program,
     open_program,
 )
 from paddlevideo_fast.errors import ConfigError, MissingExtraError, ProgramError
+from paddlevideo_fast.machine import num_cores
 from paddlevideo_fast.modeling import Preprocess
 from paddlevideo_fast.modeling.heads import mean_logits
 from tests.support.onnx_packages import OPSET_VERSION, needs_onnx
@@ -168,6 +170,7 @@ def test_threads_and_optimization_are_onnxruntimes(exported, trained):
         return len(os.listdir("/proc/self/task")) - before
 
     assert (threads_with(1), threads_with(4)) == (0, 3)  # besides the calling one
+    assert threads_with(None) == num_cores() - 1
 
 
 @needs_onnx
@@ -251,12 +254,20 @@ def test_wrong_onnx_files_are_one_error(exported, tmp_path):
 
 @pytest.mark.slow
 @needs_onnx
-def test_the_files_of_two_exports_are_not_mixed(exported, trained, tmp_path):
+def test_the_files_of_two_exports_are_not_mixed(exported, trained, tmp_path, monkeypatch):
     for path in exported("tsm", UINT8).all:
         shutil.copy(path, tmp_path)
     model = tmp_path / exported("tsm", UINT8).onnx.name
     assert isinstance(Predictor(model).program, OnnxProgram)
-    assert find_program(model.with_suffix("")).suffix != ".onnx"  # without an ending it is Paddle's
+    assert isinstance(Predictor(model.with_suffix("")).program, OnnxProgram)  # the faster one
+    for options in (ProgramOptions(providers=["cpu"]), ProgramOptions(use_gpu=False)):
+        assert isinstance(Predictor(model.with_suffix(""), options=options).program, OnnxProgram)
+    with_onednn = Predictor(model.with_suffix(""), options=ProgramOptions(use_mkldnn=True)).program
+    assert isinstance(with_onednn, PaddleProgram)
+    assert isinstance(Predictor(find_program(model.with_suffix(""))).program, PaddleProgram)
+    with monkeypatch.context() as without:
+        without.setitem(sys.modules, "onnxruntime", None)
+        assert isinstance(Predictor(model.with_suffix("")).program, PaddleProgram)
     content = bytearray(model.read_bytes())
     content[-5] ^= 1
     model.write_bytes(content)
@@ -265,6 +276,7 @@ def test_the_files_of_two_exports_are_not_mixed(exported, trained, tmp_path):
     export_model(trained("tsm").cfg, trained("tsm").weights, tmp_path)  # float32, without ONNX
     with pytest.raises(ProgramError, match=r"\.onnx: .*\.yaml is of an export that wrote .* only"):
         Predictor(model)
+    assert isinstance(Predictor(model.with_suffix("")).program, PaddleProgram)
     for path in tmp_path.iterdir():
         if path.suffix not in (".onnx", ".yaml"):
             path.unlink()

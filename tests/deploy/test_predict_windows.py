@@ -279,10 +279,10 @@ def test_frames_carry_the_class_of_their_time(predict, motion_videos, tmp_path, 
     best = [window["top"][0] for window in entry["windows"]]
     assert drawn == [f"{top['name']}  {top['score']:.2f}" for top in best for _ in range(16)]
     drawn.clear()
-    (entry,) = json.loads(predict(*words, "--annotated_format", "gif", "--json")[1])
+    (entry,) = json.loads(predict(*words, "--json")[1])
     top = entry["top"][0]
-    assert drawn == [f"{top['name']}  {top['score']:.2f}"] * 11
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["film.gif", "film.mp4"]
+    assert drawn == [f"{top['name']}  {top['score']:.2f}"] * 32
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["film.mp4"]
 
 
 @pytest.mark.slow
@@ -355,7 +355,6 @@ def test_flags_that_do_not_fit_are_refused(predict, make_clip, tmp_path, capsys)
         ["--stride_sec", "1"],
         ["--timeline", "t.png"],
         ["--window_sec", "two"],
-        ["--annotated_format", "avi"],
         ["--window_sec", "1", "--enable_benchmark", "True"],
     ):
         with pytest.raises(SystemExit) as ended:

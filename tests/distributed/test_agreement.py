@@ -19,7 +19,7 @@ import paddlevideo_fast
 import numpy as np
 import paddle
 
-from paddlevideo_fast.config import DistributedSettings
+from paddlevideo_fast.config.settings import DistributedSettings
 from paddlevideo_fast.engine import (
     CheckpointStore, FleetDistribution, ReadOnlyStore, Trainer, TrainingInterrupted,
     load_checkpoint, MixedPrecision,

@@ -14,7 +14,7 @@ import paddlevideo_fast
 import numpy as np
 import paddle
 
-from paddlevideo_fast.config import DistributedSettings
+from paddlevideo_fast.config.settings import DistributedSettings
 from paddlevideo_fast.engine import Distribution, FleetDistribution, Trainer
 from paddlevideo_fast.engine.distribution import launched_rank
 from paddlevideo_fast.engine.callbacks import BatchNormSplits

@@ -10,7 +10,13 @@ import numpy as np
 import paddle
 import pytest
 
-from paddlevideo_fast.engine import BackgroundStore, CheckpointStore, TrainingInterrupted, load_checkpoint
+from paddlevideo_fast.engine import (
+    BackgroundStore,
+    CheckpointStore,
+    Snapshot,
+    TrainingInterrupted,
+    load_checkpoint,
+)
 from paddlevideo_fast.engine import checkpoint as checkpoints
 from paddlevideo_fast.engine.callbacks import Callback, Checkpointing, ExponentialMovingAverage, restore
 from paddlevideo_fast.errors import CheckpointError, UnsavedError
@@ -84,7 +90,8 @@ def test_a_file_is_that_of_paddle_save(store, tmp_path):
 
 def test_training_goes_on_while_the_disk_writes_what_was(store, disk):
     weight, state = paddle.full([2, 2], 1.0), {**STATE, "callbacks": {"Own": {"seen": [1]}}}
-    prefix = store.save("epoch_00001", {"w": weight}, {"w.velocity": weight * 2}, {"a/w": weight}, state)
+    snapshot = Snapshot({"w": weight}, {"w.velocity": weight * 2}, {"a/w": weight}, state)
+    prefix = store.save("epoch_00001", snapshot)
     store.save_weights("best", {"w": weight})  # has memory of its own, and so does not wait
     paddle.assign(paddle.full([2, 2], 7.0), weight)
     state["callbacks"]["Own"]["seen"].append(2)
@@ -101,9 +108,9 @@ def test_training_goes_on_while_the_disk_writes_what_was(store, disk):
 
 
 def test_a_save_waits_for_the_last_one(store, disk):
-    store.save("epoch_00001", {"w": paddle.full([2], 1.0)}, {}, {}, STATE)
+    store.save("epoch_00001", Snapshot({"w": paddle.full([2], 1.0)}, {}, {}, STATE))
     second = threading.Thread(
-        target=store.save, args=("epoch_00002", {"w": paddle.full([2], 2.0)}, {}, {}, STATE)
+        target=store.save, args=("epoch_00002", Snapshot({"w": paddle.full([2], 2.0)}, {}, {}, STATE))
     )
     second.start()
     second.join(0.1)
@@ -117,12 +124,12 @@ def test_a_save_waits_for_the_last_one(store, disk):
 @pytest.mark.parametrize("seen_by", ["check", "wait", "save"])
 def test_what_the_thread_meets_is_raised_by_the_next_call(store, disk, seen_by):
     store.save_weights("best", {"w": paddle.ones([2])})
-    store.save("epoch_00001", {"w": paddle.ones([2])}, {}, {}, STATE)
+    store.save("epoch_00001", Snapshot({"w": paddle.ones([2])}, {}, {}, STATE))
     disk.error = OSError(28, "No space left on device")
     disk.open.set()
     for save in list(store._last.values()):
         save.exception()
-    arguments = ["epoch_00002", {"w": paddle.ones([2])}, {}, {}, STATE] if seen_by == "save" else []
+    arguments = ["epoch_00002", Snapshot({"w": paddle.ones([2])}, {}, {}, STATE)] if seen_by == "save" else []
     with pytest.raises(UnsavedError, match=r"m_epoch_00001' cannot be written: No space left on device"):
         getattr(store, seen_by)(*arguments)
     assert not list(store.folder.iterdir())
@@ -136,7 +143,7 @@ def test_what_the_thread_meets_is_raised_by_the_next_call(store, disk, seen_by):
 def test_two_saves_that_failed_are_both_reported(store, disk, caplog, seen_by):
     logging.getLogger("paddlevideo_fast").propagate = True
     store.save_weights("best", {"w": paddle.ones([2])})
-    store.save("epoch_00001", {"w": paddle.ones([2])}, {}, {}, STATE)
+    store.save("epoch_00001", Snapshot({"w": paddle.ones([2])}, {}, {}, STATE))
     disk.error = OSError(28, "No space left on device")
     disk.open.set()
     for save in list(store._last.values()):
@@ -194,7 +201,7 @@ def test_memory_is_used_again_where_it_fits(store):
     """A network that grows, or shrinks, is copied into memory that fits."""
     for size in (2, 5, 3):
         tensors = {"w": paddle.full([size], float(size)), "n": paddle.full([1], size, "int64")}
-        prefix = store.save(f"epoch_{size:05d}", tensors, {}, {}, STATE)
+        prefix = store.save(f"epoch_{size:05d}", Snapshot(tensors, {}, {}, STATE))
         store.wait()
         loaded = load_checkpoint(prefix).weights
         np.testing.assert_array_equal(loaded["w"], np.full(size, size, "float32"))

@@ -12,7 +12,7 @@ import numpy as np
 import paddle
 import pytest
 
-from paddlevideo_fast.engine import CheckpointStore, load_checkpoint
+from paddlevideo_fast.engine import CheckpointStore, Snapshot, load_checkpoint
 from paddlevideo_fast.engine.callbacks import Checkpointing, restore
 from paddlevideo_fast.engine.output import move_earlier_run_aside
 from paddlevideo_fast.errors import CheckpointError
@@ -28,7 +28,7 @@ def store(tmp_path):
 def save(store, tag="epoch_00001", value=1.0, step=6, epoch=1):
     weights = {"fc.weight": paddle.full([2, 2], value)}
     state = {"trainer": {"step": step, "epoch": epoch}, "run": {}, "precision": {}, "callbacks": {}}
-    return store.save(tag, weights, {}, {}, state)
+    return store.save(tag, Snapshot(weights, {}, {}, state))
 
 
 def test_round_trip(store):

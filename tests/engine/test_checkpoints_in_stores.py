@@ -9,7 +9,7 @@ import paddle
 import pytest
 
 from paddlevideo_fast import storage
-from paddlevideo_fast.engine import CheckpointStore, load_checkpoint
+from paddlevideo_fast.engine import CheckpointStore, Snapshot, load_checkpoint
 from paddlevideo_fast.engine.distribution import Distribution
 from paddlevideo_fast.engine.output import checkpoint_to_resume, make_room
 from paddlevideo_fast.engine.state import TrainerState
@@ -35,7 +35,7 @@ def on_machine(s3_store, tmp_path, monkeypatch):
 def save(store, tag, value, step):
     weights = {"fc.weight": paddle.full([2, 2], value)}
     state = {"trainer": {"step": step, "epoch": step}, "run": {}, "precision": {}, "callbacks": {}}
-    return store.save(tag, weights, {}, {}, state)
+    return store.save(tag, Snapshot(weights, {}, {}, state))
 
 
 def names(s3_store, store):

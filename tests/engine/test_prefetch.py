@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.fake_device import FakeDevice
 from paddlevideo_fast.engine.callbacks import Callback, Recorder
 from paddlevideo_fast.engine.prefetch import device_inputs, one_ahead, to_device
 from paddlevideo_fast.loader import Batch
 from paddlevideo_fast.machine import gpu_number
 from paddlevideo_fast.modeling.losses import CrossEntropyLoss
+from tests.support.fake_device import FakeDevice
 
 
 def test_on_a_cpu_the_batches_pass_as_they_are():

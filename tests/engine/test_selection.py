@@ -7,7 +7,7 @@ import numpy as np
 import paddle
 import pytest
 
-from paddlevideo_fast.config import SelectionSettings
+from paddlevideo_fast.config.settings import SelectionSettings
 from paddlevideo_fast.engine import CheckpointStore, TrainingInterrupted, load_checkpoint
 from paddlevideo_fast.engine.callbacks import Callback, Checkpointing, Evaluation, restore
 from paddlevideo_fast.engine.selection import Selection

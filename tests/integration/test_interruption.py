@@ -121,7 +121,7 @@ def test_resume_auto_starts_anew_where_there_is_nothing(tiny_config, run_main):
 
 SAVE_FOR_EVER = """
 import sys, os, random, signal, time
-from paddlevideo_fast.engine import CheckpointStore, load_checkpoint
+from paddlevideo_fast.engine import CheckpointStore, Snapshot, load_checkpoint
 import paddle
 folder, kills = sys.argv[1], int(sys.argv[2])
 draw = random.Random(7)
@@ -137,7 +137,7 @@ for kill in range(kills):
             optimizer = {"w.velocity_0": paddle.full([256, 256], float(turn))}
             state = {"trainer": {"step": step, "epoch": step}, "turn": turn}
             state.update(run={}, precision={}, callbacks={})
-            store.save(f"epoch_{step:05d}", weights, optimizer, {}, state)
+            store.save(f"epoch_{step:05d}", Snapshot(weights, optimizer, {}, state))
     time.sleep(draw.uniform(0.02, 0.4))
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)

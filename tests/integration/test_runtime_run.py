@@ -14,10 +14,10 @@ import numpy as np
 import paddle
 import pytest
 
-from paddlevideo_fast import process
 from paddlevideo_fast.assembly.environment import check_environment, with_static_graph
 from paddlevideo_fast.cli import main
-from paddlevideo_fast.config import RunSpec, RuntimeSettings, load_config
+from paddlevideo_fast.config import RunSpec, load_config, startup
+from paddlevideo_fast.config.settings import RuntimeSettings
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.machine import available_cores
 
@@ -38,7 +38,7 @@ OTHERS = {"cpu_affinity", "build_strategy", "cinn", "recompute"}  # the last: te
 
 CHILD = """
 import ctypes, json, os, re, sys
-from paddlevideo_fast.process import prepare_process
+from paddlevideo_fast.config.startup import prepare_process
 
 prepare_process(*json.loads(sys.argv[1]))
 environment = dict(os.environ)
@@ -146,7 +146,7 @@ def test_processes_of_a_machine_share_its_cores(own_environment, wanted, cores, 
     found = []
     for rank in range(size):
         own_environment.update(PADDLE_LOCAL_RANK=str(rank), PADDLE_LOCAL_SIZE=str(size))
-        found.append(process.cores_of_process(settings, list(cores)))
+        found.append(startup.cores_of_process(settings, list(cores)))
     assert found == shares
 
 
@@ -154,20 +154,20 @@ def test_each_process_of_a_machine_gets_as_many_threads_as_its_cores(
     own_environment, monkeypatch, tiny_config
 ):
     pinned = []
-    monkeypatch.setattr(process, "available_cores", lambda: list(range(6)))
+    monkeypatch.setattr(startup, "available_cores", lambda: list(range(6)))
     monkeypatch.setattr(os, "sched_setaffinity", lambda pid, cores: pinned.append(list(cores)))
     own_environment.update(PADDLE_LOCAL_RANK="1", PADDLE_LOCAL_SIZE="2")
     own_environment.pop("OMP_NUM_THREADS", None)
-    process.prepare_process(str(tiny_config), section(cpu_affinity="spread"))
+    startup.prepare_process(str(tiny_config), section(cpu_affinity="spread"))
     assert (pinned, own_environment["OMP_NUM_THREADS"]) == ([[3, 4, 5]], "3")
     own_environment.pop("OMP_NUM_THREADS")
-    process.prepare_process()
+    startup.prepare_process()
     assert (len(pinned), own_environment["OMP_NUM_THREADS"]) == (1, "3")
 
 
 def test_what_is_set_already_wins(own_environment, tiny_config):
     own_environment["FLAGS_allocator_strategy"] = "auto_growth"
-    process.prepare_process(str(tiny_config), section(allocator_strategy="naive_best_fit"))
+    startup.prepare_process(str(tiny_config), section(allocator_strategy="naive_best_fit"))
     assert own_environment["FLAGS_allocator_strategy"] == "auto_growth"
 
 
@@ -191,7 +191,7 @@ def test_what_is_set_already_wins(own_environment, tiny_config):
 )
 def test_a_wrong_value_is_named_and_leaves_the_process_alone(own_environment, tiny_config, option, expected):
     before = dict(own_environment)
-    process.prepare_process(str(tiny_config), [f"RUNTIME.{option}"])
+    startup.prepare_process(str(tiny_config), [f"RUNTIME.{option}"])
     assert {k: v for k, v in own_environment.items() if k != "OMP_NUM_THREADS"} == {
         k: v for k, v in before.items() if k != "OMP_NUM_THREADS"
     }
@@ -235,7 +235,7 @@ def test_a_flag_that_paddle_has_not_got(own_environment, monkeypatch, tiny_confi
         "take it out",
         f"RUNTIME.tf32: {late} NVIDIA_TF32_OVERRIDE in the environment",
     ]
-    process.prepare_process(str(tiny_config), overrides)
+    startup.prepare_process(str(tiny_config), overrides)
     overrides = section(fraction_of_gpu_memory_to_use=0.5, tf32=False)
     check_environment(RunSpec.of(load_config(str(tiny_config), overrides)))
 

@@ -173,7 +173,9 @@ def test_draws_of_a_record_have_different_stored_features():
         features=np.arange(12.0).reshape(12, 1),
         labels=np.tile([0, 0, 0, 1], 3),
     )
-    records = SimpleNamespace(records=records_of([3, 1]), seed=5, training=True, num_attempts=5, num_crops=1)
+    records = SimpleNamespace(
+        records=records_of([3, 1]), training=True, num_crops=1, candidates=lambda request: [request.index]
+    )
     sampler = ClipBatchSampler(
         4, 4, shuffle=True, drop_last=True, seed=5, draws=make_draws(records.records, "balanced", seed=5)
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import pickle
 import random
@@ -388,16 +387,8 @@ def test_flags_of_shares(run, source, capsys):
     assert "warning: --workers has no effect: --merge does no work" in said
 
 
-@pytest.mark.parametrize("has_flock", [True, False])
-def test_who_may_write_beside_whom(has_flock, tmp_path, monkeypatch):
+def test_who_may_write_beside_whom(tmp_path, monkeypatch):
     monkeypatch.setattr(locks, "_PATIENCE_SEC", 0.1)
-    monkeypatch.setattr(locks, "_SETTLE_SEC", 0.01)
-    if not has_flock:
-
-        def no_flock(handle, operation):
-            raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
-
-        monkeypatch.setattr(fcntl, "flock", no_flock)
 
     def refused(**options):
         with pytest.raises(OutputInUseError, match="writes to it since"), only_writer(tmp_path, **options):

@@ -11,23 +11,3 @@ from paddlevideo_fast.engine.callbacks.recorder import Complexity, ProgressBar, 
 from paddlevideo_fast.engine.callbacks.schedule import BatchNormSplits, LearningRate, PhaseLog, Unfreezing
 from paddlevideo_fast.engine.callbacks.tracking import Tracking
 from paddlevideo_fast.engine.trainer import Callback
-
-__all__ = [
-    "BatchNormSplits",
-    "Callback",
-    "Checkpointing",
-    "Complexity",
-    "Evaluation",
-    "ExponentialMovingAverage",
-    "LearningRate",
-    "PhaseLog",
-    "PreciseBatchNorm",
-    "ProfilerOptions",
-    "Profiling",
-    "ProfilingFinished",
-    "ProgressBar",
-    "Recorder",
-    "Tracking",
-    "Unfreezing",
-    "restore",
-]

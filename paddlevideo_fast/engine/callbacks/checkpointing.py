@@ -8,7 +8,7 @@ from typing import Any, Dict, List, Optional, Sequence
 
 import paddle
 
-from paddlevideo_fast.engine.checkpoint import Checkpoint, CheckpointStore, portable_state, restore_optimizer
+from paddlevideo_fast.engine.checkpoint import CheckpointStore, Snapshot, portable_state, restore_optimizer
 from paddlevideo_fast.engine.trainer import Callback, Trainer
 from paddlevideo_fast.errors import CheckpointError
 from paddlevideo_fast.loader.class_names import NAMES_KEY
@@ -91,8 +91,7 @@ class Checkpointing(Callback):
         return prefix
 
     def _write(self, trainer: Trainer, tag: str, optimizer: Dict[str, Any]) -> str:
-        prefix = self.store.save(
-            tag,
+        snapshot = Snapshot(
             weights=trainer.model.state_dict(),
             optimizer=optimizer,
             tensors={
@@ -108,12 +107,13 @@ class Checkpointing(Callback):
                 **self._named,
             },
         )
+        prefix = self.store.save(tag, snapshot)
         if self.keep_last is not None:
             self.store.remove_all_but(self.keep_last)
         return prefix
 
 
-def restore(trainer: Trainer, checkpoint: Checkpoint) -> None:
+def restore(trainer: Trainer, checkpoint: Snapshot) -> None:
     """Puts a run where it stood when the checkpoint was written.
 
     Raises:
@@ -171,7 +171,7 @@ def run_identity(trainer: Trainer, epoch: int) -> Dict[str, Any]:
     }
 
 
-def _check_identity(trainer: Trainer, checkpoint: Checkpoint) -> None:
+def _check_identity(trainer: Trainer, checkpoint: Snapshot) -> None:
     position = {"epoch": 0, "step_in_epoch": 0, **checkpoint.state.get("trainer", {})}
     was, now = checkpoint.state.get("run", {}), run_identity(trainer, position["epoch"])
     inside = position["step_in_epoch"] > 0

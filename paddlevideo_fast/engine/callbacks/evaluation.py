@@ -8,7 +8,7 @@ from typing import Any, Collection, Dict, List, Mapping, Optional
 
 import paddle
 
-from paddlevideo_fast.config import SelectionSettings
+from paddlevideo_fast.config.settings import SelectionSettings
 from paddlevideo_fast.engine.checkpoint import CheckpointStore
 from paddlevideo_fast.engine.evaluator import Evaluator
 from paddlevideo_fast.engine.precise_bn import Statistics, population_statistics, put_statistics

@@ -179,11 +179,6 @@ def _jitters_of(dataset: ClipDataset) -> List[ColorJitter]:
             f"DALI resizes by its own filter, which averages pixels; PIPELINE's resample is "
             f"'{dataset.pipeline.resample}': set it to antialias, or leave --train_dali out"
         )
-    if dataset.pipeline.frame_draws > 1:
-        raise LoaderError(
-            f"DALI does not draw frames by what they cost; PIPELINE's frame_draws is "
-            f"{dataset.pipeline.frame_draws}: set it to 1, or leave --train_dali out"
-        )
     jitters = []
     for step in dataset.pipeline.pixelwise:
         if not isinstance(step, ColorJitter):

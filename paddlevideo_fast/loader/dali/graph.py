@@ -65,7 +65,7 @@ def import_dali() -> Any:
 
 
 def extra_for_cuda() -> str:
-    """The extra of setup.py whose DALI fits the CUDA that Paddle was built for."""
+    """The extra of the package whose DALI fits the CUDA that Paddle was built for."""
     import paddle
 
     major = str(paddle.version.cuda()).partition(".")[0]

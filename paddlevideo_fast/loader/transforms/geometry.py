@@ -8,7 +8,7 @@ from typing import ClassVar, Dict, List, Sequence, Tuple
 import numpy as np
 
 from paddlevideo_fast.errors import TransformError
-from paddlevideo_fast.loader.transforms.resample import Resample, ResampleMode, View, shrink_factor
+from paddlevideo_fast.loader.transforms.resample import Resample, ResampleMode, View
 
 IMAGENET: Tuple[Tuple[float, ...], Tuple[float, ...]] = (  # mean and std of its channels
     (0.485, 0.456, 0.406),
@@ -163,32 +163,10 @@ class ClipGeometry:
             flip=view.flip != flip,
         )
 
-    def largest_reduction(self) -> int:
-        """The power of 2 by which frames shrink at least; 1 where pixels are not averaged."""
-        if self.mode != "antialias":
-            return 1
-        return min(shrink_factor(view.width / self.width, view.height / self.height) for view in self.views)
-
-    def plan(self, reduction: int = 1) -> Resample:
-        """What makes the clip out of decoded frames.
-
-        Args:
-            reduction: the frames are decoded at this fraction of their size, rounded up.
-        """
-        views = [
-            replace(
-                view,
-                left=view.left / reduction,
-                top=view.top / reduction,
-                width=view.width / reduction,
-                height=view.height / reduction,
-            )
-            for view in self.views
-        ]
-        source_width, source_height = (
-            -(-size // reduction) for size in (self.source_width, self.source_height)
-        )
-        return Resample(views, self.width, self.height, source_width, source_height, self.mode)
+    def plan(self) -> Resample:
+        """What makes the clip out of decoded frames."""
+        size = (self.source_width, self.source_height)
+        return Resample(self.views, self.width, self.height, *size, self.mode)
 
 
 def fit_short_side(width: int, height: int, short_size: int) -> List[int]:

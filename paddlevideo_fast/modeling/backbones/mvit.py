@@ -335,18 +335,18 @@ def _start_as_published(network: nn.Layer) -> None:
             bias(layer.bias)
 
 
-def _distances(num_queries: int, num_keys: int) -> np.ndarray:
+def _distances(num_queries: int, num_keys: int) -> paddle.Tensor:
     """Which row of a table each pair of places along an axis takes, int64 [queries * keys].
 
     The side with fewer places has them farther apart; a fraction of a row is cut off.
     """
     queries = np.arange(num_queries)[:, None] * max(num_keys / num_queries, 1.0)
     keys = (num_keys - 1 - np.arange(num_keys)) * max(num_queries / num_keys, 1.0)
-    return (queries + keys).astype("int64").ravel()
+    return paddle.to_tensor((queries + keys).astype("int64").ravel())
 
 
-def _places(grid: Box) -> np.ndarray:
+def _places(grid: Box) -> paddle.Tensor:
     """For each key a 1 at its place along each axis, float32 [1 + T*H*W, T + H + W]; the first has none."""
     places = np.indices(grid).reshape([3, -1])
     rows = np.concatenate([np.eye(side)[place] for side, place in zip(grid, places)], axis=1)
-    return np.concatenate([np.zeros((1, rows.shape[1])), rows]).astype("float32")
+    return paddle.to_tensor(np.concatenate([np.zeros((1, rows.shape[1])), rows]).astype("float32"))

@@ -102,23 +102,33 @@ def relative_positions(window: Box, num_tokens: int) -> paddle.Tensor:
     return constant(_relative_positions, tuple(window), num_tokens)
 
 
-def constant(array_of: Callable[..., np.ndarray], *arguments: Hashable) -> paddle.Tensor:
-    """The array that a pure function computes of some arguments, as a tensor on the current device.
+def constant(tensor_of: Callable[..., paddle.Tensor], *arguments: Hashable) -> paddle.Tensor:
+    """The tensor that a pure function computes of some arguments, on the current device.
 
-    It is computed once and kept for later calls, so nothing is copied to the device in each step. In a traced
-    program it is a constant.
+    It is computed once and kept for later calls. A traced program computes it each time, from the arrays that
+    the function gives to Paddle. The file of the program holds each number of an array in tens of bytes, so
+    the arrays must be small.
     """
     if not paddle.in_dynamic_mode():
-        return paddle.to_tensor(array_of(*arguments))
-    return _kept(array_of, arguments, paddle.get_device())
+        return tensor_of(*arguments)
+    return _kept(tensor_of, arguments, paddle.get_device())
 
 
 @functools.lru_cache(maxsize=64)
-def _kept(array_of: Callable[..., np.ndarray], arguments: Tuple[Hashable, ...], device: str) -> paddle.Tensor:
-    return paddle.to_tensor(array_of(*arguments))
+def _kept(
+    tensor_of: Callable[..., paddle.Tensor], arguments: Tuple[Hashable, ...], device: str
+) -> paddle.Tensor:
+    return tensor_of(*arguments)
 
 
-def _mask(grid: Box, size: Box, shift: Box) -> np.ndarray:
+def _mask(grid: Box, size: Box, shift: Box) -> paddle.Tensor:
+    regions = paddle.to_tensor(_regions(grid, size, shift))
+    apart = regions.unsqueeze(2) != regions.unsqueeze(1)
+    return apart.astype("float32") * _APART
+
+
+def _regions(grid: Box, size: Box, shift: Box) -> np.ndarray:
+    """Numbers of tokens, int32 [windows, tokens]: neighbours before the shift have the same one."""
     regions = np.zeros(grid, "int32")
     for axis, (side, part, step) in enumerate(zip(grid, size, shift)):
         # the last window of an axis holds what was at its end, and what the shift brought from its start
@@ -129,12 +139,12 @@ def _mask(grid: Box, size: Box, shift: Box) -> np.ndarray:
         regions = regions * 3 + numbers.reshape([-1 if axis == each else 1 for each in range(3)])
     (t, h, w), (num_t, num_h, num_w) = size, (side // part for side, part in zip(grid, size))
     boxes = regions.reshape([num_t, t, num_h, h, num_w, w]).transpose([0, 2, 4, 1, 3, 5])
-    boxes = boxes.reshape([-1, t * h * w])
-    return np.where(boxes[:, :, None] != boxes[:, None], _APART, 0.0).astype("float32")
+    return boxes.reshape([-1, t * h * w])
 
 
-def _relative_positions(window: Box, num_tokens: int) -> np.ndarray:
-    places = np.stack(np.meshgrid(*map(np.arange, window), indexing="ij")).reshape([3, -1])[:, :num_tokens]
-    t, h, w = places[:, :, None] - places[:, None] + (np.array(window) - 1)[:, None, None]
-    rows = (t * (2 * window[1] - 1) + h) * (2 * window[2] - 1) + w
-    return rows.ravel().astype("int64")
+def _relative_positions(window: Box, num_tokens: int) -> paddle.Tensor:
+    sides = 2 * np.array(window) - 1
+    steps = np.array([sides[1] * sides[2], sides[2], 1])  # rows of the table from one offset to the next
+    rows = steps @ np.indices(window).reshape([3, -1])[:, :num_tokens]
+    first = paddle.to_tensor(rows + steps @ (np.array(window) - 1))
+    return (first.unsqueeze(1) - paddle.to_tensor(rows)).flatten()

@@ -1,6 +1,6 @@
 """The config reference as Markdown, written from constructors and their docstrings.
 
-`python -m paddlevideo_fast.config.reference [--lang zh-CN]` prints it.
+`python tools/config_reference.py [--lang zh-CN]` prints it.
 """
 
 from __future__ import annotations
@@ -8,16 +8,33 @@ from __future__ import annotations
 import argparse
 import inspect
 import re
+import sys
+from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, Tuple
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # runs from a clone, installed or not
+
 from paddlevideo_fast.config.schema import ROOT
-from paddlevideo_fast.config.sections import Group, Lines, Section, parts_of
-from paddlevideo_fast.config.types import Argument, arguments_of, describe
+from paddlevideo_fast.config.sections import (
+    Component,
+    ComponentList,
+    Group,
+    ListOf,
+    NamedListOf,
+    Section,
+    Unsupported,
+    parts_of,
+    tag_of,
+)
+from paddlevideo_fast.config.types import Argument, arguments_of, describe, plain_alternatives
 from paddlevideo_fast.registry import Registry
+
+Lines = Iterator[str]
+KeyNames = Tuple[str, ...]
 
 _ENGLISH = {
     "title": "Config reference",
-    "intro": "This page is generated from the code by `python -m paddlevideo_fast.config.reference`. "
+    "intro": "This page is generated from the code by `python tools/config_reference.py`. "
     "A config is a YAML file; each section below is one of its keys. "
     "An argument without a default has to be given.",
     "chosen by": "Names the component with the key `{tag}`:",
@@ -38,7 +55,7 @@ _ENGLISH = {
 }
 _CHINESE = {
     "title": "配置参考",
-    "intro": "本页由 `python -m paddlevideo_fast.config.reference --lang zh-CN` 从代码生成。"
+    "intro": "本页由 `python tools/config_reference.py --lang zh-CN` 从代码生成。"
     "配置是一个 YAML 文件，下面每一节对应其中的一个键。没有默认值的参数必须给出。"
     "参数说明取自代码中的英文文档。",
     "chosen by": "用键 `{tag}` 指定组件：",
@@ -70,7 +87,7 @@ def reference(lang: str = "en", root: Group = ROOT) -> str:
         root: the schema.
     """
     page = _Page(_TEXTS[lang])
-    lines = [f"# {page.text['title']}", "", page.text["intro"], "", *root.describe(page, ())]
+    lines = [f"# {page.text['title']}", "", page.text["intro"], "", *page.section(root, ())]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -101,31 +118,73 @@ def _parse_arguments(document: str) -> Iterator[Tuple[str, str]]:
 
 
 class _Page:
-    """Collects what the sections say of themselves; a registry that several of them share is written once."""
+    """Writes the sections of a schema; a registry that several of them share is written once."""
 
     def __init__(self, text: Mapping[str, str]) -> None:
         self.text = text
         self.written: Dict[int, str] = {}
 
-    def heading(self, path: Tuple[str, ...]) -> Lines:
+    def heading(self, path: KeyNames) -> Lines:
         yield from (f"{'#' * (len(path) + 1)} {'.'.join(path)}", "")
 
-    def components(self, registry: Registry, path: Tuple[str, ...], injected: Tuple[str, ...] = ()) -> Lines:
+    def section(self, section: Section, path: KeyNames) -> Lines:
+        """Lines about a section, below the heading of `path`."""
+        purpose = getattr(section, "purpose", "")
+        if purpose:
+            yield from (purpose, "")
+        elif isinstance(section, Group) and section.settings:
+            yield from _summary(section.settings)
+        if isinstance(section, Component):
+            yield from (self.text["chosen by"].format(tag=tag_of(section.registry)), "")
+            yield from self.components(section.registry, path, section.injected)
+        elif isinstance(section, ComponentList):
+            yield from (self.text["list of names" if section.plain_names else "list"], "")
+            yield from self.components(section.registry, path)
+        elif isinstance(section, (ListOf, NamedListOf)):
+            yield from (self.text["list of" if isinstance(section, ListOf) else "named list of"], "")
+            yield from self.section(section.item, path)
+        elif isinstance(section, Group):
+            yield from self.group(section, path)
+        elif isinstance(section, Unsupported):
+            yield from (self.text["unsupported"].format(reason=section.reason), "")
+
+    def group(self, group: Group, path: KeyNames) -> Lines:
+        if group.settings:
+            yield from self.arguments(group.settings)
+        names_of: Dict[int, List[str]] = {}  # train, valid and test are one section under three keys
+        for name, section in group.members.items():
+            names_of.setdefault(id(section), []).append(name)
+        for names in names_of.values():
+            here = (*path, " / ".join(names))
+            yield from self.heading(here)
+            yield from self.section(group.members[names[0]], here)
+
+    def part(self, part: Any, path: KeyNames) -> Lines:
+        """Lines about an argument that is, or holds, components: a registry or a section."""
+        if isinstance(part, Registry):
+            yield from (self.text["parts of"].format(name=path[-1]), "")
+            yield from self.components(part, path)
+        else:
+            yield from self.section(part, path)
+
+    def components(self, registry: Registry, path: KeyNames, injected: KeyNames = ()) -> Lines:
+        """All classes of a registry and their arguments; the second time, where they were written."""
         if id(registry) in self.written:
             yield from (self.text["same as"].format(path=self.written[id(registry)]), "")
             return
         self.written[id(registry)] = ".".join(path)
-        parts: Dict[str, Section] = {}
+        parts: Dict[str, Any] = {}
         for name in registry.names():
             cls = registry.get(name)
             yield from (f"{'#' * (len(path) + 2)} {name}", "", *_summary(cls))
             yield from self.arguments(cls, injected)
-            parts.update(parts_of(cls))
+            parts.update(getattr(cls, "parts", {}))
         for name, part in parts.items():
             yield from self.heading((*path, name))
-            yield from part.describe(self, (*path, name))
+            yield from self.part(part, (*path, name))
 
-    def arguments(self, cls: type, injected: Tuple[str, ...] = ()) -> Lines:
+    def arguments(self, cls: type, injected: KeyNames = ()) -> Lines:
+        """The table of what a config may set of a class."""
         arguments = [item for item in arguments_of(cls).values() if item.name not in injected]
         meanings = argument_texts(cls)
         if arguments:
@@ -144,7 +203,12 @@ class _Page:
 
     def _row(self, cls: type, argument: Argument, meaning: str) -> str:
         part = parts_of(cls).get(argument.name)
-        kind = part.describe_argument(argument.hint, self) if part else describe(argument.hint)
+        kind = describe(argument.hint)
+        if isinstance(part, Component):
+            named = self.text["part"].format(kind=part.registry.kind)
+            kind = " / ".join([*plain_alternatives(argument.hint), named])
+        elif part:
+            kind = self.text["section"]
         default = self.text["required"] if argument.required else f"`{_yaml(argument.default)}`"
         cells = [f"`{argument.name}`", kind, default, meaning]
         return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

@@ -1,9 +1,7 @@
-"""A device that computes on its own, simulated on a CPU, and a training on it.
-
-    python benchmarks/fake_device.py REPORT STEPS DEVICE_SEC HOST_SEC
+"""A device that computes on its own, simulated on a CPU.
 
 The values are computed at once, on the CPU, so the training is a real one. Only the device's time is made up:
-a thread works off a queue, and each forward and backward pass adds DEVICE_SEC to it. The host waits for the
+a thread works off a queue, and who hands over a piece of work says how long it takes. The host waits for the
 queue where it would wait for a GPU:
 
 - `Tensor.numpy`, `item`, `bool` and so on wait until the queue is empty;
@@ -15,23 +13,13 @@ queue where it would wait for a GPU:
 from __future__ import annotations
 
 import contextlib
-import json
 import queue
-import sys
 import threading
 import time
-from typing import Any, Callable, Iterator, List, Tuple
+from typing import Any, Callable, Iterator, List
 
 import paddlevideo_fast  # isort: skip  # noqa: F401  before Paddle 2.6
-import numpy as np
 import paddle
-
-from paddlevideo_fast.engine import Distribution, FleetDistribution, Trainer
-from paddlevideo_fast.engine.callbacks import Callback, ExponentialMovingAverage, Recorder
-from paddlevideo_fast.engine.distribution import launched_rank
-from paddlevideo_fast.loader import Batch
-from paddlevideo_fast.modeling.losses import CrossEntropyLoss
-from paddlevideo_fast.schedule.phases import plain_phases
 
 READS = ("numpy", "item", "tolist", "__bool__", "__float__", "__int__", "__index__", "__array__")
 
@@ -151,94 +139,3 @@ class _Event:
 
     def synchronize(self) -> None:
         self._device.wait(self._number)
-
-
-class _Net(paddle.nn.Layer):
-    """A linear network whose passes take the device some time."""
-
-    def __init__(self, device: FakeDevice, device_sec: float) -> None:
-        super().__init__()
-        self.fc = paddle.nn.Linear(8, 4)
-        self.leads: List[int] = []  # steps that the device still has to do when the host hands over the next
-
-        def launch() -> None:
-            self.leads.append(device.num_launched - device.num_done)
-            device.launch(device_sec)
-
-        self._launch = launch
-
-    def forward(self, clips: Any) -> Any:
-        self._launch()
-        return self.fc(clips)
-
-    def loss(self, logits: Any, labels: Any) -> Any:
-        return CrossEntropyLoss()(logits, labels)  # Paddle 2.6's own reads back
-
-
-class _Loader:
-    """Batches that take the host some time."""
-
-    def __init__(self, num_steps: int) -> None:
-        self._num_steps = num_steps
-
-    def __len__(self) -> int:
-        return self._num_steps
-
-    def epoch(self, epoch: int, start_batch: int = 0) -> Iterator[Batch]:
-        for step in range(start_batch, self._num_steps):
-            clips = np.random.default_rng(step).standard_normal((4, 8)).astype("float32")
-            yield Batch(clips, np.arange(4), np.arange(4), np.zeros(4, np.int64))
-
-    def close(self) -> None:
-        """There are no workers to end."""
-
-
-class _HostWork(Callback):
-    """What Python and Paddle need for the launches of a real step."""
-
-    def __init__(self, host_sec: float) -> None:
-        self._host_sec = host_sec
-
-    def step_begin(self, trainer: Trainer) -> None:
-        time.sleep(self._host_sec)
-
-
-def train(num_steps: int, device_sec: float, host_sec: float, interval: int) -> Tuple[List[int], float]:
-    """Trains on a fake device; returns the host's lead at each step, in steps, and the time in seconds.
-
-    Args:
-        num_steps: of the run.
-        device_sec: of the device, a step.
-        host_sec: of the host, a step.
-        interval: of the log lines, in steps.
-    """
-    distribution = FleetDistribution() if launched_rank()[1] > 1 else Distribution()
-    device = FakeDevice()
-    paddle.seed(0)
-    model, loader = _Net(device, device_sec), _Loader(num_steps)
-    optimizer = paddle.optimizer.Momentum(0.1, 0.9, model.parameters())
-    trainer = Trainer(
-        model,
-        optimizer,
-        lambda phase: loader,
-        preprocess=lambda clips: clips if isinstance(clips, paddle.Tensor) else paddle.to_tensor(clips),
-        phases=plain_phases(1),
-        callbacks=[ExponentialMovingAverage(model, 0.9), _HostWork(host_sec), Recorder([], interval)],
-        distribution=distribution,
-    )
-    with device.installed():
-        began = time.perf_counter()
-        trainer.fit()
-        return model.leads, time.perf_counter() - began
-
-
-def main(argv: List[str]) -> None:
-    """Trains and writes a report; see the module."""
-    path, num_steps, device_sec, host_sec = argv
-    leads, seconds = train(int(num_steps), float(device_sec), float(host_sec), interval=int(num_steps))
-    with open(f"{path}.{launched_rank()[0]}", "w", encoding="utf-8") as file:
-        json.dump({"leads": leads, "seconds": seconds}, file)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])
