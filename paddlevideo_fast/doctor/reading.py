@@ -30,7 +30,7 @@ _BATCH = 8
 _NUM_CLIPS, _NUM_CANDIDATES, _NUM_READS = 3, 12, 24
 _MAX_PIXELS = 400_000_000  # of all frames of the clips that are converted: about ten seconds of work
 _READ_SEC = 3.0
-_SHORT_SIDE_PX, _TARGET_PSNR_DB, _JPEG_QUALITY = 256, 37.0, 90  # of `data prepare` and `data pack`
+_SHORT_SIDE_PX, _JPEG_QUALITY = 256, 90  # of `data prepare` and `data pack`
 
 
 @dataclass
@@ -290,7 +290,7 @@ def _with_pyav(few: ClipDataset, folder: Path) -> ClipDataset:
 
 
 def _prepared(few: ClipDataset, folder: Path) -> ClipDataset:
-    settings = Settings(_preset(few), _SHORT_SIDE_PX, _TARGET_PSNR_DB)
+    settings = Settings(_preset(few), _SHORT_SIDE_PX)
     kept = []
     for number, record in enumerate(few.records):
         if work(Task(record.path, str(folder), f"{number}.mp4", settings)).entry is not None:

@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from statistics import geometric_mean, mean, median
+from statistics import geometric_mean, median
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
 import av
@@ -63,8 +63,8 @@ def prepare_list(argv: Optional[Sequence[str]] = None) -> int:
     """Re-encodes the videos of a list once, so that training reads them several times faster.
 
     Every frame is kept, in order, with its time; sound is dropped. The short side is scaled down to
-    --short_side (never up), rotation goes into the pixels, and the rate factor of H.264 is searched for each
-    video until the PSNR is --target_psnr. The original files are not touched.
+    --short_side (never up), rotation goes into the pixels, and each preset has one constant quality. The
+    original files are not touched.
 
     Presets say which pictures depend on which: `sparse` for a few frames from all over a video (TSN, TSM),
     `dense` for windows of neighbouring frames (SlowFast, I3D), `intra` for any single frame.
@@ -73,7 +73,7 @@ def prepare_list(argv: Optional[Sequence[str]] = None) -> int:
         the videos, at their paths below --data_prefix, ending in .mp4
         x.list           the same lines with the new paths; the config's data_prefix is then --output
         x.failures.txt   what could not be prepared, and why; those lines are not in the new list
-        prepared.jsonl   what each video was made from, its bytes, PSNR and rate factor
+        prepared.jsonl   what each video was made from, and its bytes
         provenance.json  the options, and the CRC32 of the list
 
     Of a list with spans (.jsonl, .csv), only the spans are stored, with --margin frames around each. The new
@@ -95,7 +95,7 @@ def prepare_list(argv: Optional[Sequence[str]] = None) -> int:
     left_out = [(one.path, UNLISTABLE) for fits, one in zip(listable, records) if not fits]
     for video, cause in left_out:
         print(f"left out: {printable(video)}: {cause}", file=sys.stderr)
-    settings = Settings(args.preset, args.short_side, args.target_psnr)
+    settings = Settings(args.preset, args.short_side)
     tasks = {
         name: Task(
             located(record.path),
@@ -111,7 +111,7 @@ def prepare_list(argv: Optional[Sequence[str]] = None) -> int:
     if args.estimate:
         return _estimate([*tasks.values()], args, job.engine.workers)
     listed = {name: record.path for name, record in zip(names, records)}
-    keys = ("preset", "short_side", "target_psnr", "suffix", *(["margin"] if args.margin else []))
+    keys = ("preset", "short_side", "suffix", *(["margin"] if args.margin else []))
     options = {key: getattr(args, key) for key in keys}
     made = Provenance("prepare_videos", options, crc32_of(args.list), str(args.data_prefix or ""))
     named = f"{made.tool} {args.list.name}"
@@ -166,7 +166,6 @@ def prepare_list_parser() -> ToolParser:
     parser.add("--short_side", type=number(16, even=True), default=256, help="pixels, even (default 256)")
     parser.add("--margin")
     parser.add("--classes")
-    parser.add("--target_psnr", type=float, default=37.0, help="dB, RGB (default 37)")
     parser.add_work()
     parser.add(
         "--estimate",
@@ -186,8 +185,6 @@ def _parse(argv: Optional[Sequence[str]]) -> argparse.Namespace:
     if args.preset not in PRESETS:
         hint = did_you_mean(args.preset, tuple(PRESETS))
         raise ToolError(f"--preset {args.preset}: unknown{hint}; known are {', '.join(PRESETS)}")
-    if not 30 <= args.target_psnr <= 50:
-        raise ToolError(f"--target_psnr {args.target_psnr:g}: must be 30 to 50 dB")
     if os.path.realpath(args.list) == os.path.realpath(stored_list(args.list, args.output)):
         raise ToolError(
             f"--output {args.output}: the new list would replace {args.list}; choose another folder"
@@ -270,14 +267,9 @@ def work(task: Task) -> _Result:
 def _summary(done: Sequence[Prepared], output: Path, num_new: int) -> str:
     """The numbers of all prepared videos together."""
     before, after = sum(one.bytes_before for one in done), sum(one.bytes_after for one in done)
-    crfs = sorted(one.crf for one in done)
-    psnrs = [one.psnr_db for one in done]
     return (
         f"{output}: {len(done)} videos, {num_new} of them new\n"
-        f"bytes: {before} before, {after} after ({after / before:.2f})\n"
-        f"PSNR: mean {mean(psnrs):.2f} dB, lowest of a video {min(psnrs):.2f}, "
-        f"lowest of a frame {min(one.min_psnr_db for one in done):.2f}\n"
-        f"rate factor: {crfs[0]:.1f} to {crfs[-1]:.1f}, median {median(crfs):.1f}"
+        f"bytes: {before} before, {after} after ({after / before:.2f})"
     )
 
 
@@ -292,7 +284,6 @@ class _Trial(NamedTuple):
     cpu_sec: float = 0
     bytes_before: int = 0
     bytes_after: int = 0
-    psnr_db: float = 0
     sparse_gain: float = 0
     dense_gain: float = 0
 
@@ -328,7 +319,6 @@ def _prediction(good: Sequence[_Trial], tasks: Sequence[Task], output: Path, wor
         f"from a sample of {len(good)} of {len(tasks)} videos:",
         f"bytes: {before} before, about {round(ratio * before)} after ({ratio:.2f}); {free} are free",
         f"time: about {duration(cpu_sec / workers)} with {workers} workers ({duration(cpu_sec)} of CPU time)",
-        f"PSNR: {min(trial.psnr_db for trial in good):.2f} dB or more",
         f"reading 8 sparse frames: {sparse_gain:.1f} times as fast",
         f"reading 32 frames, every second: {dense_gain:.1f} times as fast",
     ]
@@ -355,8 +345,7 @@ def _try(task: Task) -> _Trial:
         _read_sec(task.source, frames, task.part) / _read_sec(str(target), frames)
         for frames in (sparse, dense)
     ]
-    sizes = prepared.bytes_before, prepared.bytes_after
-    return _Trial(task.source, "", cpu_sec, *sizes, prepared.psnr_db, *gains)
+    return _Trial(task.source, "", cpu_sec, prepared.bytes_before, prepared.bytes_after, *gains)
 
 
 def _read_sec(path: str, frames: Sequence[int], part: Optional[Part] = None) -> float:

@@ -154,12 +154,12 @@ def test_workers_are_lost_and_join(run, cluster, same_as_one_machine, tmp_path, 
     thread = threading.Thread(target=kill_and_add)
     thread.start()
     try:
-        assert run("prepare", "cluster", "--scheduler", cluster.address, "--target_psnr=48") == 1
+        assert run("prepare", "cluster", "--scheduler", cluster.address) == 1
     finally:
         thread.join()
     assert added[0].poll() is None
     assert "workers of " in capsys.readouterr().out
-    assert run("prepare", "alone", "--workers=1", "--target_psnr=48") == 1
+    assert run("prepare", "alone", "--workers=1") == 1
     assert content(tmp_path / "cluster") == content(tmp_path / "alone")
 
 

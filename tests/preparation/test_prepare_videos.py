@@ -18,7 +18,9 @@ import numpy as np
 import pytest
 
 from paddlevideo_fast.decode import open_video
+from paddlevideo_fast.decode.pyav_reader import PyAVReader
 from paddlevideo_fast.loader.annotations import read_video_list
+from paddlevideo_fast.preparation.encoding import PrepareError, _check
 from tests.support.exact_corpus import CORPUS, write_corpus_clip
 from tests.support.forking import Fresh
 from tests.support.numbered_clips import read_number
@@ -72,7 +74,7 @@ def test_frames_stay_and_groups_are_closed(preset, gop, prepare, make_clip, fram
     out, _ = prepare(source, options=["--preset", preset])
     before, after = frames_of(source), frames_of(out / "a.mp4")
     assert [frame_number(frame) for frame in after] == list(range(75))
-    assert psnr(before, after) >= 36.5
+    assert psnr(before, after) >= 34
     with av.open(str(out / "a.mp4")) as container:
         assert [stream.type for stream in container.streams] == ["video"]
         assert container.streams.video[0].average_rate == 25
@@ -147,16 +149,15 @@ def test_the_same_input_gives_the_same_bytes(make_clip, tmp_path):
     assert made[0] != made[2]
 
 
-@pytest.mark.parametrize("target_db", [33, 42])
-def test_the_psnr_asked_for(target_db, prepare, make_clip, tmp_path):
-    source = make_clip(tmp_path / "videos" / "a.mp4", 48)
-    out, _ = prepare(source, options=["--target_psnr", target_db])
-    reached_db = psnr(frames_of(source), frames_of(out / "a.mp4"))
-    assert target_db - 0.5 <= reached_db <= target_db + 1.5
-    entry = json.loads((out / "prepared.jsonl").read_text())
-    assert abs(entry["psnr_db"] - reached_db) < 0.7
-    assert entry["min_psnr_db"] <= entry["psnr_db"]
-    assert entry["bytes_after"] == (out / "a.mp4").stat().st_size
+def test_a_copy_that_lacks_frames_or_shifts_them(make_clip, tmp_path):
+    source = make_clip(tmp_path / "a.mp4", 12)
+    with PyAVReader(str(source)) as reader:
+        times = reader.timing
+    _check(source, times)
+    with pytest.raises(PrepareError, match="has 13 frames, of which 12 can be read back"):
+        _check(source, times._replace(ticks=range(13)))
+    with pytest.raises(PrepareError, match="at other times"):
+        _check(source, times._replace(ticks=[*range(11), 12]))
 
 
 @pytest.mark.parametrize(
@@ -181,7 +182,7 @@ def test_rotation_goes_into_the_pixels(degrees, prepare, make_clip, tmp_path):
     out, _ = prepare(source)
     with av.open(str(out / "a.mp4")) as container:
         assert next(container.decode(video=0)).rotation == 0
-    assert psnr(frames_of(source), frames_of(out / "a.mp4")) >= 36
+    assert psnr(frames_of(source), frames_of(out / "a.mp4")) >= 34
 
 
 @pytest.mark.parametrize(
@@ -200,7 +201,7 @@ def test_rotation_goes_into_the_pixels(degrees, prepare, make_clip, tmp_path):
 )
 def test_colours_stay(options, prepare, make_clip, tmp_path):
     source = make_clip(tmp_path / "videos" / ("a.mov" if "rotation" in options else "a.mkv"), 12, **options)
-    out, _ = prepare(source, options=["--target_psnr", 40])
+    out, _ = prepare(source)
     after = frames_of(out / "a.mp4")
     before = np.stack([cv2.resize(frame, after.shape[2:0:-1]) for frame in frames_of(source)])
     assert np.abs(np.mean(after.astype(float) - before, axis=(0, 1, 2))).max() < 1.5
@@ -363,7 +364,6 @@ def test_estimate_writes_nothing(prepare, videos, broken_videos, tmp_path):
         ({"--list": "missing.list"}, "missing.list: there is no such list"),
         ({"--preset": "spars"}, "did you mean 'sparse'"),
         ({"--short_side": 255}, "must be an even number"),
-        ({"--target_psnr": 80}, "must be 30 to 50"),
         ({"--workers": -1}, "must be 0 or more"),
         ({"--estimate": 0}, "must be 1 or more"),
         ({"--data_prefix": "nowhere"}, "no such folder"),

@@ -189,7 +189,7 @@ def test_provenance_of_two_lists_in_one_folder(videos, tmp_path):
     runs = read_provenance(out)
     assert [list(run.lists) for run in runs] == [["two.list"], ["all.list"]]
     crc = zlib.crc32((tmp_path / "all.list").read_bytes())
-    options = {"preset": "intra", "short_side": 256, "target_psnr": 37.0, "suffix": ""}
+    options = {"preset": "intra", "short_side": 256, "suffix": ""}
     assert runs[1] == Provenance(
         "prepare_videos", options, {"all.list": f"{crc:08x}"}, str(videos), complete=True
     )
