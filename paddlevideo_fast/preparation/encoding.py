@@ -10,9 +10,10 @@ with those of the source.
 from __future__ import annotations
 
 import os
+from fractions import Fraction
 from itertools import chain
 from pathlib import Path
-from typing import Any, Dict, Iterable, Iterator, NamedTuple, Optional
+from typing import IO, Any, Dict, Iterable, Iterator, NamedTuple, Optional, Union
 
 import av
 import numpy as np
@@ -227,21 +228,25 @@ _X264 = {
 _MOST_SHIFT_SEC = 0.001  # an MP4 file counts time in units of its own
 
 
-def encode(
+def write_h264(
+    target: Union[Path, IO[bytes]],
     pictures: Iterable[av.VideoFrame],
-    path: Path,
-    preset: Preset,
-    times: Timing,
-    colour: Dict[str, int],
+    rate: Fraction,
+    x264: Dict[str, str],
+    codec: Optional[Dict[str, int]] = None,
+    muxer: Optional[Dict[str, str]] = None,
+    times: Optional[Timing] = None,
 ) -> None:
-    """Writes an MP4 file without sound whose index comes first.
+    """Writes an MP4 file without sound, with one thread.
 
     Args:
-        pictures: 4:2:0, of one even size.
-        path: the file to write.
-        preset: how pictures depend on one another, and how good they are.
-        times: when each picture is shown.
-        colour: tags of the encoder.
+        target: the file to write.
+        pictures: one or more, 4:2:0 or RGB, of one even size.
+        rate: frames a second, on average.
+        x264: options of the encoder.
+        codec: attributes of the codec context, such as `gop_size`.
+        muxer: options of the container; None: its index comes first.
+        times: when each picture is shown; None: at even distances.
 
     Raises:
         av.FFmpegError: writing or encoding fails.
@@ -249,16 +254,18 @@ def encode(
     pictures = iter(pictures)
     first = next(pictures)
     # libav takes "a:b.mp4" for an address, an absolute path never
-    with av.open(str(path.absolute()), "w", format="mp4", options={"movflags": "faststart"}) as output:
-        stream = output.add_stream("libx264", rate=times.rate, options={**_X264, "crf": str(preset.crf)})
-        stream.width, stream.height, stream.pix_fmt = first.width, first.height, first.format.name
-        codec = stream.codec_context
-        codec.time_base = times.tick_sec
-        codec.gop_size, codec.max_b_frames, codec.thread_count = preset.gop, preset.bframes, 1
-        for tag, value in colour.items():
-            setattr(codec, tag, value)
-        for picture, timestamp in zip(chain([first], pictures), times.ticks):
-            picture.pts, picture.time_base = timestamp, times.tick_sec
+    file = str(target.absolute()) if isinstance(target, Path) else target
+    with av.open(file, "w", format="mp4", options=muxer or {"movflags": "faststart"}) as output:
+        stream: Any = output.add_stream("libx264", rate=rate, options=x264)
+        stream.width, stream.height = first.width, first.height
+        stream.pix_fmt = "yuv420p" if first.format.is_rgb else first.format.name
+        if times is not None:
+            stream.codec_context.time_base = times.tick_sec
+        for name, value in {"thread_count": 1, **(codec or {})}.items():
+            setattr(stream.codec_context, name, value)
+        for number, picture in enumerate(chain([first], pictures)):
+            if times is not None:
+                picture.pts, picture.time_base = times.ticks[number], times.tick_sec
             picture.pict_type = 0  # the encoder decides the kind of picture, not the source
             output.mux(stream.encode(picture))
         output.mux(stream.encode())
@@ -279,7 +286,10 @@ def prepare(path: str, target: Path, settings: Settings, part: Optional[Part] = 
         av.FFmpegError: writing or encoding fails.
     """
     with whole(target) as partial, Source(path, settings.short_side_px, part) as source:
-        encode(source, partial, PRESETS[settings.preset], source.times, source.colour)
+        preset = PRESETS[settings.preset]
+        codec = {"gop_size": preset.gop, "max_b_frames": preset.bframes, **source.colour}
+        x264 = {**_X264, "crf": str(preset.crf)}
+        write_h264(partial, source, source.times.rate, x264, codec, times=source.times)
         _check(partial, source.times)
         sizes = round(as_path(path).stat().st_size * source.share), os.path.getsize(partial)
         return Prepared(source.num_frames, *sizes, *source.inner)

@@ -21,6 +21,7 @@ import argparse
 import io
 import itertools
 import json
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
@@ -30,6 +31,7 @@ import numpy as np
 
 from paddlevideo_fast.files import sweep, whole
 from paddlevideo_fast.locks import LOCK, only_writer
+from paddlevideo_fast.preparation.encoding import write_h264
 from paddlevideo_fast.preparation.executor import Engine, run_all
 from paddlevideo_fast.preparation.flags import ToolParser, number
 from paddlevideo_fast.preparation.run import (
@@ -128,21 +130,9 @@ def _blob(side: int, rng: np.random.Generator) -> np.ndarray:
 def encode_h264(frames: np.ndarray, fps: int = 24, gop: int = 8, crf: int = 23) -> bytes:
     """An MP4 file of uint8 [T, H, W, 3] RGB frames; quick to write and to read, the same bytes each time."""
     buffer = io.BytesIO()
-    with av.open(buffer, "w", format="mp4", options={"fflags": "bitexact"}) as container:
-        options = {
-            "crf": str(crf),
-            "preset": "ultrafast",
-            "tune": "fastdecode",
-            "x264-params": "log-level=-1",
-        }
-        stream = container.add_stream("libx264", rate=fps, options=options)
-        stream.height, stream.width = frames.shape[1:3]
-        stream.pix_fmt = "yuv420p"
-        stream.codec_context.gop_size = gop
-        stream.codec_context.thread_count = 1
-        for picture in frames:
-            container.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
-        container.mux(stream.encode())
+    pictures = (av.VideoFrame.from_ndarray(frame, format="rgb24") for frame in frames)
+    x264 = {"crf": str(crf), "preset": "ultrafast", "tune": "fastdecode", "x264-params": "log-level=-1"}
+    write_h264(buffer, pictures, Fraction(fps), x264, {"gop_size": gop}, {"fflags": "bitexact"})
     return buffer.getvalue()
 
 

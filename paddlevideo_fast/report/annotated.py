@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Callable, Iterable, NamedTuple, Sequence, Tuple
+from typing import Callable, Iterable, Iterator, NamedTuple, Sequence, Tuple
 
 import av
 import cv2
@@ -15,6 +15,7 @@ from PIL import Image, ImageDraw, ImageFont
 from paddlevideo_fast.decode import VideoReader
 from paddlevideo_fast.decode.container import explain
 from paddlevideo_fast.errors import PaddleVideoFastError
+from paddlevideo_fast.preparation.encoding import write_h264
 from paddlevideo_fast.report.output import whole
 
 _LINES_A_SIDE = 14  # of text, in the short side of a frame
@@ -107,18 +108,16 @@ def annotate(
     painter = CaptionPainter(font_file, width, height)
     firsts = [caption.first for caption in captions]
     rate = Fraction(video.avg_fps or _DEFAULT_FPS).limit_denominator(1001)
-    faststart = {"movflags": "faststart"}
+
+    def pictures() -> Iterator[av.VideoFrame]:
+        for number, frame in enumerate(progress(video)):
+            picture = _resized(frame, width, height)
+            painter.draw(picture, captions[bisect_right(firsts, number) - 1].text)
+            yield av.VideoFrame.from_ndarray(picture, "rgb24")
+
     with whole(path) as partial:
         try:
-            with av.open(str(partial.absolute()), "w", format="mp4", options=faststart) as output:
-                stream: Any = output.add_stream("libx264", rate=rate, options=_X264)
-                stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
-                stream.codec_context.thread_count = 1
-                for number, frame in enumerate(progress(video)):
-                    picture = _resized(frame, width, height)
-                    painter.draw(picture, captions[bisect_right(firsts, number) - 1].text)
-                    output.mux(stream.encode(av.VideoFrame.from_ndarray(picture, "rgb24")))
-                output.mux(stream.encode())
+            write_h264(partial, pictures(), rate, _X264)
         except av.FFmpegError as error:
             cause = f"MP4 of {width}×{height} pixels: {explain(error)}"
             raise PaddleVideoFastError(f"{path}: cannot be written as {cause}") from error
