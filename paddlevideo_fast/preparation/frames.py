@@ -21,7 +21,6 @@ from paddlevideo_fast.errors import VideoDecodeError
 from paddlevideo_fast.files import UrlPath, as_path, aside
 from paddlevideo_fast.loader.annotations import UNLISTABLE, VideoRecord, list_line, read_video_list
 from paddlevideo_fast.names import printable
-from paddlevideo_fast.preparation.cutting import is_listable, stored_line, stored_list, stored_names
 from paddlevideo_fast.preparation.executor import located
 from paddlevideo_fast.preparation.flags import ToolParser, number
 from paddlevideo_fast.preparation.lists import find_clips
@@ -33,6 +32,7 @@ from paddlevideo_fast.preparation.run import (
     report_failures,
     write_lines,
 )
+from paddlevideo_fast.preparation.spans import is_listable, stored_line, stored_list, stored_names
 from paddlevideo_fast.preparation.work import Work
 from paddlevideo_fast.storage import put
 

@@ -27,7 +27,7 @@ from paddlevideo_fast.locks import only_writer
 from paddlevideo_fast.names import printable
 from paddlevideo_fast.preparation.executor import located
 from paddlevideo_fast.preparation.flags import ToolParser
-from paddlevideo_fast.preparation.new_set import split
+from paddlevideo_fast.preparation.init_dataset import split
 from paddlevideo_fast.preparation.run import (
     Provenance,
     ToolError,

@@ -20,7 +20,6 @@ from paddlevideo_fast.errors import VideoDecodeError
 from paddlevideo_fast.files import as_path
 from paddlevideo_fast.loader.annotations import UNLISTABLE, VideoRecord, read_video_list
 from paddlevideo_fast.names import printable
-from paddlevideo_fast.preparation.cutting import is_listable, stored_line, stored_list, stored_names
 from paddlevideo_fast.preparation.encoding import PRESETS, Part, Prepared, PrepareError, Settings, prepare
 from paddlevideo_fast.preparation.executor import Engine, located, run_all
 from paddlevideo_fast.preparation.flags import ToolParser, number
@@ -34,6 +33,7 @@ from paddlevideo_fast.preparation.run import (
     spread,
     write_lines,
 )
+from paddlevideo_fast.preparation.spans import is_listable, stored_line, stored_list, stored_names
 from paddlevideo_fast.preparation.work import Work
 from paddlevideo_fast.registry import did_you_mean
 from paddlevideo_fast.urls import bare_url

@@ -16,6 +16,7 @@ from paddlevideo_fast.preparation.frames import encode_image, extract, stored_si
 from paddlevideo_fast.preparation.lists import build, check, find_clips
 from paddlevideo_fast.preparation.motion import make
 from paddlevideo_fast.preparation.packing import pack
+from paddlevideo_fast.preparation.public_datasets import k400, ssv2, ucf101
 from paddlevideo_fast.preparation.run import (
     Provenance,
     ToolError,
@@ -25,7 +26,6 @@ from paddlevideo_fast.preparation.run import (
     run_main,
     spread,
 )
-from paddlevideo_fast.preparation.sets import k400, ssv2, ucf101
 from paddlevideo_fast.preparation.videos import prepare_list
 
 REPO = Path(__file__).resolve().parents[2]
