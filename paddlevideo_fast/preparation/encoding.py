@@ -180,7 +180,7 @@ class Preset(NamedTuple):
     crf: int
 
 
-# rate factors at which three clips have a PSNR of 37 dB, in the mean
+# rate factors at which three clips have a PSNR of about 37 dB, in the mean
 PRESETS = {"sparse": Preset(8, 7, 26), "dense": Preset(32, 7, 27), "intra": Preset(1, 0, 20)}
 
 
