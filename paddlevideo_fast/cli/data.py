@@ -32,11 +32,11 @@ TOOLS: Dict[str, Command] = {
     "prepare": _tool("videos", "prepare_list", "re-encode videos, for frames that are read faster"),
     "extract": _tool("frames", "extract", "extract the frames of videos"),
     "pack": _tool("packing", "pack", "pack frames into shards"),
-    "convert": _tool("foreign", "convert", "write a list from annotations of other projects"),
+    "convert": _tool("annotations", "convert", "write a list from annotations of other projects"),
     "motion": _tool("motion", "make", "make the motion data set of the quick start"),
-    "k400": _tool("sets", "k400", "write the lists of Kinetics-400"),
-    "ucf101": _tool("sets", "ucf101", "write the lists of UCF101"),
-    "ssv2": _tool("sets", "ssv2", "write the lists of Something-Something V2"),
+    "k400": _tool("public_datasets", "k400", "write the lists of Kinetics-400"),
+    "ucf101": _tool("public_datasets", "ucf101", "write the lists of UCF101"),
+    "ssv2": _tool("public_datasets", "ssv2", "write the lists of Something-Something V2"),
 }
 
 

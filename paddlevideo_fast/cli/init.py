@@ -36,9 +36,9 @@ from paddlevideo_fast.files import write_text_whole
 from paddlevideo_fast.locks import only_writer
 from paddlevideo_fast.machine import num_cores
 from paddlevideo_fast.names import printable
-from paddlevideo_fast.preparation import new_set
+from paddlevideo_fast.preparation import init_dataset
+from paddlevideo_fast.preparation.init_dataset import Found, Probe, Source
 from paddlevideo_fast.preparation.lists import class_names
-from paddlevideo_fast.preparation.new_set import Found, Probe, Source
 from paddlevideo_fast.preparation.run import (
     Provenance,
     ToolError,
@@ -106,17 +106,17 @@ def _run(args: argparse.Namespace) -> int:
     except re.error as error:
         raise ToolError(f"--group {args.group}: is no regular expression: {error}") from None
     recipe = recipe_of(args.recipe or (_ON_GPU if glob.glob("/dev/nvidia[0-9]*") else _ON_CPU))
-    source = new_set.find(args.source, args.classes, args.data_prefix)
+    source = init_dataset.find(args.source, args.classes, args.data_prefix)
     clips = [*source.clips]
     if args.valid is not None:
-        clips = _with_valid(source, new_set.find(args.valid, args.classes, args.data_prefix))
+        clips = _with_valid(source, init_dataset.find(args.valid, args.classes, args.data_prefix))
     files = Counter((clip.path, clip.span) for clip in clips)
     names = args.output / "classes.txt"
     if names.exists() and args.classes is not None:
-        new_set.require_same_numbers(source, class_names(names), args.classes, names)
+        init_dataset.require_same_numbers(source, class_names(names), args.classes, names)
     elif names.exists() and not source.has_numbers:
-        new_set.keep_numbers(source, class_names(names))
-    probes = new_set.probe(clips, args.workers, args.check == "all")
+        init_dataset.keep_numbers(source, class_names(names))
+    probes = init_dataset.probe(clips, args.workers, args.check == "all")
     places = {(clip.path, clip.span): f"{clip.where}{clip.path}" for clip in clips}
     left_out = [(places[key], probed.fault) for key, probed in probes.items() if probed.fault]
     clips = [clip for clip in clips if not probes[clip.path, clip.span].fault]
@@ -124,7 +124,7 @@ def _run(args: argparse.Namespace) -> int:
         raise ToolError(
             f"{args.source}: none of its {len(files)} videos decodes; {left_out[0][0]}: {left_out[0][1]}"
         )
-    ending = new_set.ending_of_lists(clips)
+    ending = init_dataset.ending_of_lists(clips)
     sides = _sides(source, clips, args)
     counts = {
         side: Counter(clip.label for clip, own in zip(clips, sides) if own == side)
@@ -132,7 +132,7 @@ def _run(args: argparse.Namespace) -> int:
     }
     with only_writer(args.output), _provenance(args).kept_in(args.output):
         for side in ("train", "valid"):
-            lines, unlisted = new_set.lines_of(
+            lines, unlisted = init_dataset.lines_of(
                 source, [clip for clip, own in zip(clips, sides) if own == side], ending
             )
             left_out += unlisted
@@ -151,7 +151,7 @@ def _run(args: argparse.Namespace) -> int:
     _tell(source, clips, counts, probes, remarks)
     doubles = [str(path) for (path, _), number in files.items() if number > 1]
     intact = [probes[key] for key in files if not probes[key].fault]
-    for warning in new_set.warnings_of(counts, intact, recipe.frames_of_clip, doubles):
+    for warning in init_dataset.warnings_of(counts, intact, recipe.frames_of_clip, doubles):
         say(f"warning: {warning}")
     _tell_next(config, recipe, sum(counts["train"].values()))
     return EXIT_FAILURES if report_failures(left_out, len(files), args.output / "failures.txt") else 0
@@ -207,16 +207,16 @@ def _sides(source: Source, clips: Sequence[Found], args: argparse.Namespace) -> 
             if len({side for clip, side in zip(clips, sides) if clip.group == one}) > 1:
                 source.remarks.append(f"the group {printable(one)} is in training and in validation")
         return sides
-    named = [(new_set.relative(source, clip.path), clip.label) for clip in clips]
+    named = [(init_dataset.relative(source, clip.path), clip.label) for clip in clips]
     if grouped and args.group:
         raise ToolError(f"--group: {grouped[0].where}the list has groups of its own; leave the flag out")
     if args.group and not any(re.search(args.group, path) for path, _ in named):
         raise ToolError(f"--group {args.group}: matches none of the paths, such as {named[0][0]}")
-    groups = [clip.group or new_set.group_of(path, args.group) for clip, (path, _) in zip(clips, named)]
-    known = new_set.earlier_sides(args.output)
+    groups = [clip.group or init_dataset.group_of(path, args.group) for clip, (path, _) in zip(clips, named)]
+    known = init_dataset.earlier_sides(args.output)
     if known:
         source.remarks += _without_effect(args)
-    return new_set.split(named, args.valid_share, args.seed, groups, known)
+    return init_dataset.split(named, args.valid_share, args.seed, groups, known)
 
 
 def _without_effect(args: argparse.Namespace) -> List[str]:

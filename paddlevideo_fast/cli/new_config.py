@@ -12,7 +12,7 @@ import yaml
 from paddlevideo_fast.cli.command import quiet_import
 from paddlevideo_fast.config.load import load_config
 from paddlevideo_fast.names import printable
-from paddlevideo_fast.preparation.new_set import Source
+from paddlevideo_fast.preparation.init_dataset import Source
 from paddlevideo_fast.preparation.run import ToolError
 
 CLIPS_OF_TRAINING = 6000  # of a first training on a CPU, over all its epochs

@@ -3,24 +3,24 @@
 The copy has the reader's frames, upright, scaled, in 8 bit 4:2:0. Pictures go from the decoder to the encoder
 without a detour through RGB; those that are 8 bit, 4:2:0, upright and of the size to store are not touched.
 
-Each preset has one quality, a rate factor of x264. The copy is read back: it must have the frames and times
-of the source, and a few frames tell its PSNR.
+A preset has one constant quality. The number of frames of the copy and their times are read back and compared
+with those of the source.
 """
 
 from __future__ import annotations
 
-import math
 import os
+from fractions import Fraction
 from itertools import chain
 from pathlib import Path
-from typing import Any, Dict, Iterable, Iterator, NamedTuple, Optional, Sequence
+from typing import IO, Any, Dict, Iterable, Iterator, NamedTuple, Optional, Union
 
 import av
 import numpy as np
 from av.video.reformatter import VideoReformatter
 
 from paddlevideo_fast.decode import Span
-from paddlevideo_fast.decode.colour import ONE_THREAD, RgbConverter
+from paddlevideo_fast.decode.colour import ONE_THREAD
 from paddlevideo_fast.decode.container import open_container
 from paddlevideo_fast.decode.packets import Timing
 from paddlevideo_fast.decode.pyav_reader import PyAVReader
@@ -167,12 +167,12 @@ def _turn(picture: av.VideoFrame, quarter_turns: int) -> av.VideoFrame:
 
 
 class Preset(NamedTuple):
-    """How the pictures of a video depend on one another.
+    """How the pictures of a video depend on one another, and how good they are.
 
     Attributes:
         gop: frames from one keyframe to the next.
         bframes: most non-reference frames in a row; the reader can skip them.
-        crf: rate factor of x264, which decides the quality: about 37 dB of PSNR on web videos.
+        crf: rate factor of x264.
     """
 
     gop: int
@@ -180,6 +180,7 @@ class Preset(NamedTuple):
     crf: int
 
 
+# rate factors at which three clips have a PSNR of about 37 dB, in the mean
 PRESETS = {"sparse": Preset(8, 7, 26), "dense": Preset(32, 7, 27), "intra": Preset(1, 0, 20)}
 
 
@@ -202,7 +203,6 @@ class Prepared(NamedTuple):
         num_frames: frames of the source, and of the result.
         bytes_before: size of the source file, or of the part's share of its frames.
         bytes_after: size of the result.
-        psnr_db: PSNR of the compared frames together, RGB.
         inner_first: number in the result of the first frame of the span; 0 where all of it was asked for.
         inner_stop: number of the frame after the span's last.
     """
@@ -210,7 +210,6 @@ class Prepared(NamedTuple):
     num_frames: int
     bytes_before: int
     bytes_after: int
-    psnr_db: float
     inner_first: int
     inner_stop: int
 
@@ -226,26 +225,28 @@ _X264 = {
     "x264-params": "scenecut=0:open-gop=0:b-pyramid=none:b-adapt=2:ref=1:cpu-independent=1",
     "a53cc": "0",
 }
-_NUM_COMPARED_FRAMES = 16
-_LOSSLESS_DB = 99.0
-_CLOCK_SEC = 1e-3  # what times may differ by, for the file rounds them
+_MOST_SHIFT_SEC = 0.001  # an MP4 file counts time in units of its own
 
 
-def encode(
+def write_h264(
+    target: Union[Path, IO[bytes]],
     pictures: Iterable[av.VideoFrame],
-    path: Path,
-    preset: Preset,
-    times: Timing,
-    colour: Dict[str, int],
+    rate: Fraction,
+    x264: Dict[str, str],
+    codec: Optional[Dict[str, int]] = None,
+    muxer: Optional[Dict[str, str]] = None,
+    times: Optional[Timing] = None,
 ) -> None:
-    """Writes an MP4 file without sound whose index comes first.
+    """Writes an MP4 file without sound, with one thread.
 
     Args:
-        pictures: 4:2:0, of one even size.
-        path: the file to write.
-        preset: how pictures depend on one another.
-        times: when each picture is shown.
-        colour: tags of the encoder.
+        target: the file to write.
+        pictures: one or more, 4:2:0 or RGB, of one even size.
+        rate: frames a second, on average.
+        x264: options of the encoder.
+        codec: attributes of the codec context, such as `gop_size`.
+        muxer: options of the container; None: its index comes first.
+        times: when each picture is shown; None: at even distances.
 
     Raises:
         av.FFmpegError: writing or encoding fails.
@@ -253,16 +254,18 @@ def encode(
     pictures = iter(pictures)
     first = next(pictures)
     # libav takes "a:b.mp4" for an address, an absolute path never
-    with av.open(str(path.absolute()), "w", format="mp4", options={"movflags": "faststart"}) as output:
-        stream = output.add_stream("libx264", rate=times.rate, options={**_X264, "crf": str(preset.crf)})
-        stream.width, stream.height, stream.pix_fmt = first.width, first.height, first.format.name
-        codec = stream.codec_context
-        codec.time_base = times.tick_sec
-        codec.gop_size, codec.max_b_frames, codec.thread_count = preset.gop, preset.bframes, 1
-        for tag, value in colour.items():
-            setattr(codec, tag, value)
-        for picture, timestamp in zip(chain([first], pictures), times.ticks):
-            picture.pts, picture.time_base = timestamp, times.tick_sec
+    file = str(target.absolute()) if isinstance(target, Path) else target
+    with av.open(file, "w", format="mp4", options=muxer or {"movflags": "faststart"}) as output:
+        stream: Any = output.add_stream("libx264", rate=rate, options=x264)
+        stream.width, stream.height = first.width, first.height
+        stream.pix_fmt = "yuv420p" if first.format.is_rgb else first.format.name
+        if times is not None:
+            stream.codec_context.time_base = times.tick_sec
+        for name, value in {"thread_count": 1, **(codec or {})}.items():
+            setattr(stream.codec_context, name, value)
+        for number, picture in enumerate(chain([first], pictures)):
+            if times is not None:
+                picture.pts, picture.time_base = times.ticks[number], times.tick_sec
             picture.pict_type = 0  # the encoder decides the kind of picture, not the source
             output.mux(stream.encode(picture))
         output.mux(stream.encode())
@@ -279,50 +282,26 @@ def prepare(path: str, target: Path, settings: Settings, part: Optional[Part] = 
 
     Raises:
         VideoDecodeError: the source does not decode.
-        PrepareError: the result has other frames or times.
+        PrepareError: the result has not the frames of the source, or shows them at other times.
         av.FFmpegError: writing or encoding fails.
     """
     with whole(target) as partial, Source(path, settings.short_side_px, part) as source:
-        kept: Dict[int, np.ndarray] = {}
-        encode(_keeping(source, kept), partial, PRESETS[settings.preset], source.times, source.colour)
-        psnr_db = _checked(partial, source, kept)
+        preset = PRESETS[settings.preset]
+        codec = {"gop_size": preset.gop, "max_b_frames": preset.bframes, **source.colour}
+        x264 = {**_X264, "crf": str(preset.crf)}
+        write_h264(partial, source, source.times.rate, x264, codec, times=source.times)
+        _check(partial, source.times)
         sizes = round(as_path(path).stat().st_size * source.share), os.path.getsize(partial)
-        return Prepared(source.num_frames, *sizes, psnr_db, *source.inner)
+        return Prepared(source.num_frames, *sizes, *source.inner)
 
 
-def _keeping(source: Source, kept: Dict[int, np.ndarray]) -> Iterator[av.VideoFrame]:
-    """Yields the pictures of `source`, and puts those to compare into `kept`: frame number → RGB."""
-    last = source.num_frames - 1
-    chosen = {round(place * last / (_NUM_COMPARED_FRAMES - 1)) for place in range(_NUM_COMPARED_FRAMES)}
-    for index, picture in enumerate(source):
-        if index in chosen:
-            kept[index] = RgbConverter()(picture)  # as the reader returns it from a lossless file
-        yield picture
-
-
-def _checked(path: Path, source: Source, kept: Dict[int, np.ndarray]) -> float:
-    """PSNR of the frames `kept`, by number, in the file that was made of `source`.
-
-    Raises:
-        PrepareError: the file has another number of frames, or shows them at other times.
-    """
+def _check(path: Path, times: Timing) -> None:
+    """Raises `PrepareError` where a video has not one frame for each of `times`."""
     reader = PyAVReader(str(path))
     with reader:
-        found, expected = reader.num_frames, source.num_frames
-        if found != expected:
-            raise PrepareError(f"has {expected} frames, of which {found} can be read back")
-        if np.abs(reader.timing.seconds() - source.times.seconds()).max() > _CLOCK_SEC:
-            raise PrepareError("its frames would be shown at other times; give it a constant frame rate")
-        results = reader.read(list(kept))
-    return psnr([squared_error(stored, result) for stored, result in zip(kept.values(), results)])
-
-
-def squared_error(one: np.ndarray, other: np.ndarray) -> float:
-    """Mean squared difference of two pictures, uint8 [h, w, 3]."""
-    return float(np.mean(np.square(one.astype(np.float32) - other)))
-
-
-def psnr(squared_errors: Sequence[float]) -> float:
-    """PSNR in dB over some pictures, from the mean squared error of each; at most 99."""
-    mean = sum(squared_errors) / len(squared_errors)
-    return _LOSSLESS_DB if mean == 0 else min(_LOSSLESS_DB, 10 * math.log10(255**2 / mean))
+        if reader.num_frames != len(times.ticks):
+            raise PrepareError(
+                f"has {len(times.ticks)} frames, of which {reader.num_frames} can be read back"
+            )
+        if np.abs(reader.timing.seconds() - times.seconds()).max() > _MOST_SHIFT_SEC:
+            raise PrepareError("its frames would be shown at other times")

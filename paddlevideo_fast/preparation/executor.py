@@ -17,7 +17,6 @@ import contextlib
 import inspect
 import logging
 import os
-import pickle
 import signal
 import socket
 import sys
@@ -315,20 +314,6 @@ class _Batch(NamedTuple):
             raise ToolError(f"{os.path.dirname(lock.path)}: the run that this task was for has ended")
 
 
-class _DoneWhenLoaded:
-    """A batch whose unpickling does it, and gives the results.
-
-    Dask unpickles what a worker is to call where an error ends the worker. What it calls for a batch is
-    `pickle.loads`, which every worker has; so one without this toolkit, or with an old one, gives an error.
-    """
-
-    def __init__(self, batch: _Batch) -> None:
-        self._batch = batch
-
-    def __reduce__(self) -> Tuple[Callable, Tuple[_Batch]]:
-        return _Batch.do, (self._batch,)
-
-
 class _Cluster(_Pool):
     """The workers of a Dask cluster."""
 
@@ -344,7 +329,7 @@ class _Cluster(_Pool):
     def submit(self, function: Callable, tasks: Sequence[Any]) -> Future:
         batch = _Batch(function, tasks, self._site, self._name, _versions())
         key = f"paddlevideo_fast-{function.__name__.strip('_')}-{uuid.uuid4().hex}"  # the dashboard shows it
-        return self.executor.submit(pickle.loads, pickle.dumps(_DoneWhenLoaded(batch)), key=key)
+        return self.executor.submit(_Batch.do, batch, key=key)
 
     def watch(self) -> None:
         if time.monotonic() - self._looked_sec < _POLL_SEC:
@@ -378,12 +363,8 @@ class _Cluster(_Pool):
         if isinstance(error, KilledWorker):
             return ToolError(
                 f"--scheduler {self._name}: several workers, one after the other, died over the same tasks "
-                "(out of memory?); see their logs. What is finished is kept"
-            )
-        if isinstance(error, (ImportError, AttributeError, pickle.UnpicklingError)):
-            return ToolError(
-                f"--scheduler {self._name}: a worker cannot load the tasks ({error}): install version "
-                f"{paddlevideo_fast.__version__} of paddlevideo_fast there, with the same version of Python"
+                "(out of memory, or another version of paddlevideo_fast or Python?); see their logs. What is "
+                "finished is kept"
             )
         return error
 

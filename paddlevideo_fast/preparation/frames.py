@@ -21,7 +21,6 @@ from paddlevideo_fast.errors import VideoDecodeError
 from paddlevideo_fast.files import UrlPath, as_path, aside
 from paddlevideo_fast.loader.annotations import UNLISTABLE, VideoRecord, list_line, read_video_list
 from paddlevideo_fast.names import printable
-from paddlevideo_fast.preparation.cutting import is_listable, stored_line, stored_list, stored_names
 from paddlevideo_fast.preparation.executor import located
 from paddlevideo_fast.preparation.flags import ToolParser, number
 from paddlevideo_fast.preparation.lists import find_clips
@@ -33,6 +32,7 @@ from paddlevideo_fast.preparation.run import (
     report_failures,
     write_lines,
 )
+from paddlevideo_fast.preparation.spans import is_listable, stored_line, stored_list, stored_names
 from paddlevideo_fast.preparation.work import Work
 from paddlevideo_fast.storage import put
 
@@ -164,14 +164,14 @@ def extract(argv: Optional[Sequence[str]] = None) -> int:
     job, overwrite = Work.of(args), args.overwrite and not args.merge
     named = f"{_TOOL} {args.list.name if args.list else ''}"
     with job.writing(args.output, named, folders=(as_path(task.folder).parent for task in tasks)):
-        before = _options_before(args.output, options)
+        earlier = earlier_run(args.output, _TOOL)
+        before = earlier.options if earlier else options
         if before != options and not overwrite:
             raise ToolError(
                 f"{args.output}: has images made with {_as_text(before)}; now it is {_as_text(options)}: "
                 "give --overwrite to make all of them anew, or another --output"
             )
         with Provenance(_TOOL, options, folder=str(args.root)).kept_in(args.output, job.is_whole):
-            (args.output / _OLD_NOTE).unlink(missing_ok=True)
             mine = job.mine(tasks)
             results = job.results(
                 _extract,
@@ -258,27 +258,6 @@ def _options(short: int, width: int, height: int, image_format: str, quality: in
 
 def _as_text(options: Dict[str, Any]) -> str:
     return ", ".join(f"{key} {value}" for key, value in options.items())
-
-
-# What versions before provenance.json wrote: short=0 width=0 height=0 format=jpg quality=95
-_OLD_NOTE = "options.txt"
-
-
-def _options_before(output: Path, options: Dict[str, Any]) -> Dict[str, Any]:
-    """What the images in `output` were made with; `options` where there are none."""
-    earlier = earlier_run(output, _TOOL)
-    if earlier:
-        return earlier.options
-    note = output / _OLD_NOTE
-    if not note.is_file():
-        return options
-    try:
-        short, width, height, image_format, quality = (
-            word.partition("=")[2] for word in note.read_text(encoding="utf-8").split()
-        )
-        return _options(int(short), int(width), int(height), image_format, int(quality))
-    except ValueError:
-        raise ToolError(f"{note}: is damaged; remove it, or choose another --output") from None
 
 
 def _find_videos(root: Path, level: int, ext: str) -> Dict[str, Path]:

@@ -14,7 +14,7 @@ from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Se
 
 from paddlevideo_fast.decode import VIDEO_EXTENSIONS, Span, VideoReader, open_frames, open_video
 from paddlevideo_fast.decode.frames import DEFAULT_SUFFIX
-from paddlevideo_fast.errors import EXIT_FAILURES, VideoDecodeError, cause_of
+from paddlevideo_fast.errors import EXIT_FAILURES, VideoDecodeError
 from paddlevideo_fast.files import as_path, read_names, walk
 from paddlevideo_fast.loader.annotations import (
     UNLISTABLE,
@@ -27,9 +27,11 @@ from paddlevideo_fast.locks import only_writer
 from paddlevideo_fast.names import printable
 from paddlevideo_fast.preparation.executor import located
 from paddlevideo_fast.preparation.flags import ToolParser
+from paddlevideo_fast.preparation.init_dataset import split
 from paddlevideo_fast.preparation.run import (
     Provenance,
     ToolError,
+    class_names,
     crc32_of,
     report_failures,
     write_failures,
@@ -212,18 +214,6 @@ def _clips_by_class(root: Path, kind: str, prefix: str) -> Dict[str, List[Clip]]
     return found
 
 
-def class_names(file: Path) -> List[str]:
-    """The class names of a file, one a line.
-
-    Raises:
-        ToolError: the file cannot be read.
-    """
-    try:
-        return [line.strip() for line in read_names(file) if line.strip()]
-    except (OSError, ValueError) as error:
-        raise ToolError(f"{file}: cannot be read: {cause_of(error)}") from error
-
-
 def _read_classes(file: Path, folders: Iterable[str]) -> List[str]:
     """The class names of a file, which has all of the folders."""
     names = class_names(file)
@@ -236,15 +226,13 @@ def _read_classes(file: Path, folders: Iterable[str]) -> List[str]:
 def _split(
     classes: Dict[str, List[Clip]], names: Sequence[str], valid_share: float, seed: int
 ) -> Dict[str, List[Tuple[Clip, int]]]:
-    """Divides the clips of each class at random: name of a list → its clips with their labels."""
-    rng = random.Random(seed)
+    """Divides the clips of each class, see `split`: name of a list → its clips with their labels."""
+    entries = [(clip, label) for label, name in enumerate(names) for clip in classes.get(name, [])]
+    places = [(f"{names[label]}/{clip.path.name}", names[label]) for clip, label in entries]
     lists: Dict[str, List[Tuple[Clip, int]]] = {"train.list": [], "valid.list": []}
-    for label, class_name in enumerate(names):
-        clips = classes.get(class_name, [])
-        chosen = set(rng.sample(clips, round(len(clips) * valid_share)))
-        for clip in clips:
-            lists["valid.list" if clip in chosen else "train.list"].append((clip, label))
-    return {file: entries for file, entries in lists.items() if entries}
+    for side, entry in zip(split(places, valid_share, seed), entries):
+        lists[f"{side}.list"].append(entry)
+    return {file: found for file, found in lists.items() if found}
 
 
 # --- what does not decode: `paddlevideo-fast data check`

@@ -21,6 +21,7 @@ import argparse
 import io
 import itertools
 import json
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
@@ -30,6 +31,7 @@ import numpy as np
 
 from paddlevideo_fast.files import sweep, whole
 from paddlevideo_fast.locks import LOCK, only_writer
+from paddlevideo_fast.preparation.encoding import write_h264
 from paddlevideo_fast.preparation.executor import Engine, run_all
 from paddlevideo_fast.preparation.flags import ToolParser, number
 from paddlevideo_fast.preparation.run import (
@@ -128,21 +130,9 @@ def _blob(side: int, rng: np.random.Generator) -> np.ndarray:
 def encode_h264(frames: np.ndarray, fps: int = 24, gop: int = 8, crf: int = 23) -> bytes:
     """An MP4 file of uint8 [T, H, W, 3] RGB frames; quick to write and to read, the same bytes each time."""
     buffer = io.BytesIO()
-    with av.open(buffer, "w", format="mp4", options={"fflags": "bitexact"}) as container:
-        options = {
-            "crf": str(crf),
-            "preset": "ultrafast",
-            "tune": "fastdecode",
-            "x264-params": "log-level=-1",
-        }
-        stream = container.add_stream("libx264", rate=fps, options=options)
-        stream.height, stream.width = frames.shape[1:3]
-        stream.pix_fmt = "yuv420p"
-        stream.codec_context.gop_size = gop
-        stream.codec_context.thread_count = 1
-        for picture in frames:
-            container.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
-        container.mux(stream.encode())
+    pictures = (av.VideoFrame.from_ndarray(frame, format="rgb24") for frame in frames)
+    x264 = {"crf": str(crf), "preset": "ultrafast", "tune": "fastdecode", "x264-params": "log-level=-1"}
+    write_h264(buffer, pictures, Fraction(fps), x264, {"gop_size": gop}, {"fflags": "bitexact"})
     return buffer.getvalue()
 
 
@@ -150,7 +140,6 @@ def encode_h264(frames: np.ndarray, fps: int = 24, gop: int = 8, crf: int = 23) 
 
 _TOOL = "make_motion_dataset"
 _VERSION = 1  # raised when the same options give other clips
-_OLD_META = "dataset.json"  # the options and "complete", in versions before provenance.json
 _SPLITS = ("train", "valid")
 _Task = Tuple[str, str, int, int, Tuple[int, int, int]]
 
@@ -182,7 +171,6 @@ def make(argv: Optional[Sequence[str]] = None) -> int:
     classes = options["classes"]
     shown = _shown(classes, args.motions)
     with only_writer(output), Provenance(_TOOL, options).kept_in(output):
-        (output / _OLD_META).unlink(missing_ok=True)
         tasks: List[_Task] = []
         for split_number, split in enumerate(_SPLITS):
             sweep(output / split, alone=True)
@@ -273,7 +261,7 @@ def _is_complete(output: Path, options: Dict[str, Any]) -> bool:
     Raises:
         ToolError: something else is there.
     """
-    found = _made_before(output)
+    found = earlier_run(output, _TOOL) if output.is_dir() else None
     if found is None:
         foreign = not output.is_dir() or any(path.name != LOCK for path in output.iterdir())
         if output.exists() and foreign:
@@ -290,17 +278,6 @@ def _is_complete(output: Path, options: Dict[str, Any]) -> bool:
     clips = [_clip_path(split, place) for split in _SPLITS for place in range(options[split])]
     files = ["classes.txt", *_list_names(options.get("motions", 1)), *clips]
     return found.complete and all((output / path).is_file() for path in files)
-
-
-def _made_before(output: Path) -> Optional[Provenance]:
-    meta = output / _OLD_META
-    if not meta.is_file():
-        return earlier_run(output, _TOOL) if output.is_dir() else None
-    try:
-        options = json.loads(meta.read_text(encoding="utf-8"))
-        return Provenance(_TOOL, options, complete=bool(options.pop("complete")))
-    except (ValueError, KeyError, AttributeError) as error:
-        raise ToolError(f"{meta}: damaged; remove the folder or choose another --output") from error
 
 
 def _clip_path(split: str, place: int) -> str:

@@ -29,7 +29,6 @@ from paddlevideo_fast.errors import EXIT_FAILURES, ShardError, VideoDecodeError
 from paddlevideo_fast.files import as_path
 from paddlevideo_fast.loader.annotations import VideoRecord
 from paddlevideo_fast.loader.tables import is_table
-from paddlevideo_fast.preparation.cutting import part_name, stored_line, stored_list
 from paddlevideo_fast.preparation.encoding import Part
 from paddlevideo_fast.preparation.executor import Engine, Site, located, run_all
 from paddlevideo_fast.preparation.flags import ToolParser, number
@@ -44,6 +43,7 @@ from paddlevideo_fast.preparation.run import (
     spread,
     write_lines,
 )
+from paddlevideo_fast.preparation.spans import part_name, stored_line, stored_list
 from paddlevideo_fast.preparation.work import Work
 from paddlevideo_fast.urls import bare_url
 

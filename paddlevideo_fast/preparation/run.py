@@ -16,8 +16,14 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, TypeVar
 
 import paddlevideo_fast
-from paddlevideo_fast.errors import EXIT_FAILURES, EXIT_INTERRUPTED, EXIT_USER_ERROR, PaddleVideoFastError
-from paddlevideo_fast.files import write_text_whole
+from paddlevideo_fast.errors import (
+    EXIT_FAILURES,
+    EXIT_INTERRUPTED,
+    EXIT_USER_ERROR,
+    PaddleVideoFastError,
+    cause_of,
+)
+from paddlevideo_fast.files import read_names, write_text_whole
 from paddlevideo_fast.log import setup_logging
 from paddlevideo_fast.names import printable, tolerate_names
 from paddlevideo_fast.urls import bare_url
@@ -119,6 +125,18 @@ def disk_error(path: Path, error: Exception) -> Optional[ToolError]:
 def write_lines(path: Path, lines: Iterable[str]) -> None:
     """Writes a text file with one entry a line, completely or not at all."""
     write_text_whole(path, "".join(f"{line}\n" for line in lines))
+
+
+def class_names(file: Path) -> List[str]:
+    """The class names of a file, one a line.
+
+    Raises:
+        ToolError: the file cannot be read.
+    """
+    try:
+        return [line.strip() for line in read_names(file) if line.strip()]
+    except (OSError, ValueError) as error:
+        raise ToolError(f"{file}: cannot be read: {cause_of(error)}") from error
 
 
 # --- provenance

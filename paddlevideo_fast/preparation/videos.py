@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from statistics import geometric_mean, mean, median
+from statistics import geometric_mean, median
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
 import av
@@ -20,7 +20,6 @@ from paddlevideo_fast.errors import VideoDecodeError
 from paddlevideo_fast.files import as_path
 from paddlevideo_fast.loader.annotations import UNLISTABLE, VideoRecord, read_video_list
 from paddlevideo_fast.names import printable
-from paddlevideo_fast.preparation.cutting import is_listable, stored_line, stored_list, stored_names
 from paddlevideo_fast.preparation.encoding import PRESETS, Part, Prepared, PrepareError, Settings, prepare
 from paddlevideo_fast.preparation.executor import Engine, located, run_all
 from paddlevideo_fast.preparation.flags import ToolParser, number
@@ -34,6 +33,7 @@ from paddlevideo_fast.preparation.run import (
     spread,
     write_lines,
 )
+from paddlevideo_fast.preparation.spans import is_listable, stored_line, stored_list, stored_names
 from paddlevideo_fast.preparation.work import Work
 from paddlevideo_fast.registry import did_you_mean
 from paddlevideo_fast.urls import bare_url
@@ -63,7 +63,8 @@ def prepare_list(argv: Optional[Sequence[str]] = None) -> int:
     """Re-encodes the videos of a list once, so that training reads them several times faster.
 
     Every frame is kept, in order, with its time; sound is dropped. The short side is scaled down to
-    --short_side (never up), and rotation goes into the pixels. The original files are not touched.
+    --short_side (never up), rotation goes into the pixels, and each preset has one constant quality. The
+    original files are not touched.
 
     Presets say which pictures depend on which: `sparse` for a few frames from all over a video (TSN, TSM),
     `dense` for windows of neighbouring frames (SlowFast, I3D), `intra` for any single frame.
@@ -72,7 +73,7 @@ def prepare_list(argv: Optional[Sequence[str]] = None) -> int:
         the videos, at their paths below --data_prefix, ending in .mp4
         x.list           the same lines with the new paths; the config's data_prefix is then --output
         x.failures.txt   what could not be prepared, and why; those lines are not in the new list
-        prepared.jsonl   what each video was made from, its bytes and PSNR
+        prepared.jsonl   what each video was made from, and its bytes
         provenance.json  the options, and the CRC32 of the list
 
     Of a list with spans (.jsonl, .csv), only the spans are stored, with --margin frames around each. The new
@@ -206,7 +207,7 @@ def _source_state(task: Task) -> Dict[str, Any]:
 
 
 def _read_manifest(path: Path) -> Dict[str, Dict[str, Any]]:
-    """Output name → its last entry."""
+    """Output name → its last entry. What a killed run has left unfinished is passed over."""
     if not path.is_file():
         return {}
     entries = {}
@@ -223,8 +224,9 @@ def _done_before(task: Task, entry: Optional[Dict[str, Any]]) -> Optional[Prepar
     """The numbers of an earlier run, where its video is there and still what this run would make."""
     target = as_path(task.output) / task.name
     try:
-        current = {"bytes_after": target.stat().st_size, **_source_state(task)}
-        if entry and all(entry[key] == value for key, value in current.items()):
+        current = _source_state(task)
+        same = entry and all(key in entry and entry[key] == value for key, value in current.items())
+        if entry and same and target.stat().st_size == entry["bytes_after"]:
             return _numbers(entry)
     except (OSError, KeyError):
         pass
@@ -265,11 +267,9 @@ def work(task: Task) -> _Result:
 def _summary(done: Sequence[Prepared], output: Path, num_new: int) -> str:
     """The numbers of all prepared videos together."""
     before, after = sum(one.bytes_before for one in done), sum(one.bytes_after for one in done)
-    psnrs = [one.psnr_db for one in done]
     return (
         f"{output}: {len(done)} videos, {num_new} of them new\n"
-        f"bytes: {before} before, {after} after ({after / before:.2f})\n"
-        f"PSNR: mean {mean(psnrs):.2f} dB, lowest of a video {min(psnrs):.2f}"
+        f"bytes: {before} before, {after} after ({after / before:.2f})"
     )
 
 
@@ -284,7 +284,6 @@ class _Trial(NamedTuple):
     cpu_sec: float = 0
     bytes_before: int = 0
     bytes_after: int = 0
-    psnr_db: float = 0
     sparse_gain: float = 0
     dense_gain: float = 0
 
@@ -320,7 +319,6 @@ def _prediction(good: Sequence[_Trial], tasks: Sequence[Task], output: Path, wor
         f"from a sample of {len(good)} of {len(tasks)} videos:",
         f"bytes: {before} before, about {round(ratio * before)} after ({ratio:.2f}); {free} are free",
         f"time: about {duration(cpu_sec / workers)} with {workers} workers ({duration(cpu_sec)} of CPU time)",
-        f"PSNR: {min(trial.psnr_db for trial in good):.2f} dB or more",
         f"reading 8 sparse frames: {sparse_gain:.1f} times as fast",
         f"reading 32 frames, every second: {dense_gain:.1f} times as fast",
     ]
@@ -347,8 +345,7 @@ def _try(task: Task) -> _Trial:
         _read_sec(task.source, frames, task.part) / _read_sec(str(target), frames)
         for frames in (sparse, dense)
     ]
-    sizes = prepared.bytes_before, prepared.bytes_after
-    return _Trial(task.source, "", cpu_sec, *sizes, prepared.psnr_db, *gains)
+    return _Trial(task.source, "", cpu_sec, prepared.bytes_before, prepared.bytes_after, *gains)
 
 
 def _read_sec(path: str, frames: Sequence[int], part: Optional[Part] = None) -> float:

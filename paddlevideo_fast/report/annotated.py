@@ -15,6 +15,7 @@ from PIL import Image, ImageDraw, ImageFont
 from paddlevideo_fast.decode import VideoReader
 from paddlevideo_fast.decode.container import explain
 from paddlevideo_fast.errors import PaddleVideoFastError
+from paddlevideo_fast.preparation.encoding import write_h264
 from paddlevideo_fast.report.output import whole
 
 _LINES_A_SIDE = 14  # of text, in the short side of a frame
@@ -69,7 +70,7 @@ class CaptionPainter:
 
 Progress = Callable[[Iterable[np.ndarray]], Iterable[np.ndarray]]
 
-_SHORT_SIDE_PX = 240  # videos are no smaller, so that text can be read
+_LEAST_SHORT_SIDE_PX = 240  # so that text can be read
 _X264 = {"crf": "20", "preset": "veryfast", "x264-params": "log-level=-1:cpu-independent=1"}
 _DEFAULT_FPS = 25.0
 
@@ -88,7 +89,7 @@ def annotate(
     path: Path,
     progress: Progress = iter,
 ) -> None:
-    """Writes a video with text on its frames as an MP4 without sound, whole or not at all.
+    """Writes an MP4 with text on its frames, without sound, whole or not at all.
 
     It has all frames at the average frame rate, square pixels, and a short side of 240 pixels or more.
 
@@ -103,20 +104,20 @@ def annotate(
         VideoDecodeError: a frame does not decode.
         PaddleVideoFastError: the file cannot be written.
     """
-    fps = video.avg_fps or _DEFAULT_FPS
     width, height = _size(video)
     painter = CaptionPainter(font_file, width, height)
     firsts = [caption.first for caption in captions]
+    rate = Fraction(video.avg_fps or _DEFAULT_FPS).limit_denominator(1001)
 
-    def pictures() -> Iterator[np.ndarray]:
+    def pictures() -> Iterator[av.VideoFrame]:
         for number, frame in enumerate(progress(video)):
             picture = _resized(frame, width, height)
             painter.draw(picture, captions[bisect_right(firsts, number) - 1].text)
-            yield picture
+            yield av.VideoFrame.from_ndarray(picture, "rgb24")
 
     with whole(path) as partial:
         try:
-            _write_mp4(partial, pictures(), (width, height), fps)
+            write_h264(partial, pictures(), rate, _X264)
         except av.FFmpegError as error:
             cause = f"MP4 of {width}×{height} pixels: {explain(error)}"
             raise PaddleVideoFastError(f"{path}: cannot be written as {cause}") from error
@@ -125,7 +126,7 @@ def annotate(
 def _size(video: VideoReader) -> Tuple[int, int]:
     """Width and height in pixels, even."""
     width, height = video.width * video.pixel_aspect, float(video.height)
-    scale = max(_SHORT_SIDE_PX / min(width, height), 1.0)
+    scale = max(_LEAST_SHORT_SIDE_PX / min(width, height), 1.0)
     return 2 * round(width * scale / 2), 2 * round(height * scale / 2)
 
 
@@ -135,14 +136,3 @@ def _resized(frame: np.ndarray, width: int, height: int) -> np.ndarray:
         return frame.copy()
     method = cv2.INTER_AREA if height < frame.shape[0] else cv2.INTER_LINEAR
     return cv2.resize(frame, (width, height), interpolation=method)
-
-
-def _write_mp4(path: Path, pictures: Iterable[np.ndarray], size: Tuple[int, int], fps: float) -> None:
-    with av.open(str(path.absolute()), "w", format="mp4", options={"movflags": "faststart"}) as output:
-        stream = output.add_stream("libx264", rate=Fraction(fps).limit_denominator(1001), options=_X264)
-        stream.width, stream.height = size
-        stream.pix_fmt = "yuv420p"
-        stream.codec_context.thread_count = 1
-        for picture in pictures:
-            output.mux(stream.encode(av.VideoFrame.from_ndarray(picture, "rgb24")))
-        output.mux(stream.encode())

@@ -13,8 +13,8 @@ import pytest
 from paddlevideo_fast.cli import init, train
 from paddlevideo_fast.config import load_config
 from paddlevideo_fast.config.spec import RunSpec
-from paddlevideo_fast.preparation import new_set
-from paddlevideo_fast.preparation.new_set import Probe, split
+from paddlevideo_fast.preparation import init_dataset
+from paddlevideo_fast.preparation.init_dataset import Probe, split
 
 
 @pytest.fixture(scope="module")
@@ -320,7 +320,7 @@ def test_rates_and_their_steps_fit_the_set(run, folder, tmp_path, recipe, rate, 
 def test_what_may_spoil_a_training_is_told():
     counts = {"train": Counter(a=100, b=3, c=9), "valid": Counter(a=20, c=2)}
     probes = [Probe(6, 0.2, (4, 4)), Probe(90, 3.0, (4, 4))]
-    told = "\n".join(new_set.warnings_of(counts, probes, 8, ["x.mp4"]))
+    told = "\n".join(init_dataset.warnings_of(counts, probes, 8, ["x.mp4"]))
     for text in (
         "classes with fewer than 5 clips: b (3)",
         "classes without a clip in validation: b",
@@ -331,7 +331,7 @@ def test_what_may_spoil_a_training_is_told():
     ):
         assert text in told
     assert "one class only" in "".join(
-        new_set.warnings_of({"train": Counter(a=9), "valid": Counter()}, [], 8, [])
+        init_dataset.warnings_of({"train": Counter(a=9), "valid": Counter()}, [], 8, [])
     )
 
 

@@ -209,10 +209,7 @@ def test_a_worker_of_another_toolkit_and_a_lost_scheduler(run, same_as_one_machi
     old.mkdir(parents=True)
     (old / "__init__.py").write_text("raise ImportError('too old')")
     with dask_cluster(tmp_path / "first", 0) as first:
-        wrong = first.add_worker({"PYTHONPATH": str(old.parent)})  # it cannot even load the tasks
-        with pytest.raises(ToolError, match=r"a worker cannot load the tasks \(too old\): install version"):
-            run("prepare", "cluster", "--scheduler", first.address)
-        wrong.kill()
+        first.add_worker({"PYTHONPATH": str(old.parent)})  # it cannot even load the tasks
         first.add_worker()
 
         def kill():
@@ -234,7 +231,7 @@ def test_a_worker_of_another_toolkit_and_a_lost_scheduler(run, same_as_one_machi
 def served(site):
     """What a worker makes of a batch that has come to it."""
     batch = executor._Batch(located, ["x"], site, "tcp://host:1", executor._versions())
-    return lambda: pickle.loads(pickle.dumps(executor._DoneWhenLoaded(batch)))
+    return pickle.loads(pickle.dumps(batch)).do
 
 
 def test_a_worker_that_does_not_fit_is_one_sentence(tmp_path, monkeypatch):

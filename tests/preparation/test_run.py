@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import zlib
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from paddlevideo_fast.preparation.frames import encode_image, extract, stored_si
 from paddlevideo_fast.preparation.lists import build, check, find_clips
 from paddlevideo_fast.preparation.motion import make
 from paddlevideo_fast.preparation.packing import pack
+from paddlevideo_fast.preparation.public_datasets import k400, ssv2, ucf101
 from paddlevideo_fast.preparation.run import (
     Provenance,
     ToolError,
@@ -26,7 +26,6 @@ from paddlevideo_fast.preparation.run import (
     run_main,
     spread,
 )
-from paddlevideo_fast.preparation.sets import k400, ssv2, ucf101
 from paddlevideo_fast.preparation.videos import prepare_list
 
 REPO = Path(__file__).resolve().parents[2]
@@ -217,46 +216,6 @@ def test_damaged_provenance(text, tmp_path):
     (tmp_path / "provenance.json").write_text(text)
     with pytest.raises(ToolError, match=r"provenance\.json: is damaged"):
         read_provenance(tmp_path)
-
-
-def test_options_of_frames_of_an_earlier_version(videos, tmp_path):
-    out = tmp_path / "out"
-    given = words("--root", videos, "--output", out, "--workers=1", "--short_side=16")
-    assert extract(given) == 0
-    before = (out / "class0/v_0/img_00001.jpg").stat().st_mtime_ns
-    (out / "provenance.json").unlink()
-    (out / "options.txt").write_text("short=16 width=0 height=0 format=jpg quality=95\n")
-    with pytest.raises(ToolError, match="made with short_side 16, .*; now it is short_side 24"):
-        extract([*given, "--short_side=24"])
-    assert not (out / "provenance.json").exists()
-    assert extract(given) == 0
-    assert (out / "class0/v_0/img_00001.jpg").stat().st_mtime_ns == before
-    assert not (out / "options.txt").exists()
-    assert read_provenance(out)[0].options["short_side"] == 16
-    (out / "provenance.json").unlink()
-    (out / "options.txt").write_text("short=16\n")
-    with pytest.raises(ToolError, match=r"options\.txt: is damaged"):
-        extract(given)
-
-
-def test_a_motion_data_set_of_an_earlier_version(tmp_path, capsys):
-    out = tmp_path / "out"
-    given = words("--output", out, "--train=3", "--valid=1", "--size=16", "--frames=4", "--workers=1")
-    assert make(given) == 0
-    made = read_provenance(out)[0]
-    (out / "provenance.json").unlink()
-    (out / "dataset.json").write_text(json.dumps({**made.options, "complete": True}))
-    clips = content(out / "train")
-    capsys.readouterr()
-    assert make(given) == 0
-    assert "complete already" in capsys.readouterr().out
-    with pytest.raises(ToolError, match="made with another train"):
-        make([*given, "--train=4"])
-    (out / "dataset.json").write_text(json.dumps({**made.options, "complete": False}))
-    assert make(given) == 0
-    assert content(out / "train") == clips
-    assert read_provenance(out) == [made]
-    assert not (out / "dataset.json").exists()
 
 
 def test_crc32_is_of_the_bytes(tmp_path):

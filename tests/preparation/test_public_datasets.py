@@ -11,7 +11,7 @@ import pytest
 from paddlevideo_fast.config import load_config
 from paddlevideo_fast.errors import PaddleVideoFastError
 from paddlevideo_fast.loader import ClipRequest, build_dataset
-from paddlevideo_fast.preparation.sets import k400, ssv2, ucf101
+from paddlevideo_fast.preparation.public_datasets import k400, ssv2, ucf101
 from paddlevideo_fast.report.tables import Naming
 
 REPO = Path(__file__).resolve().parents[2]

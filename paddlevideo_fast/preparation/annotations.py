@@ -12,8 +12,8 @@ from paddlevideo_fast.decode import Span
 from paddlevideo_fast.errors import shown
 from paddlevideo_fast.loader.tables import Row, json_line
 from paddlevideo_fast.preparation.flags import ToolParser
+from paddlevideo_fast.preparation.public_datasets import read_json, read_text, ssv2_classes, ssv2_rows
 from paddlevideo_fast.preparation.run import Provenance, ToolError, crc32_of, write_lines
-from paddlevideo_fast.preparation.sets import read_json, read_text, ssv2_classes, ssv2_rows
 
 _PATHS = {"activitynet": "v_{id}.mp4", "epic": "{id}.MP4", "something": "{id}.webm", "mmaction2": "{id}"}
 _EPIC_LABELS = ("verb_class", "noun_class", "verb", "noun")

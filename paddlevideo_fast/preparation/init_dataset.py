@@ -20,8 +20,7 @@ from paddlevideo_fast.loader.annotations import UNLISTABLE, list_line, list_rows
 from paddlevideo_fast.loader.tables import Row, is_table, json_line
 from paddlevideo_fast.names import printable
 from paddlevideo_fast.preparation.executor import Engine, run_all
-from paddlevideo_fast.preparation.lists import class_names
-from paddlevideo_fast.preparation.run import ToolError
+from paddlevideo_fast.preparation.run import ToolError, class_names
 
 SPLITS = {"train": "train", "training": "train", "val": "valid", "valid": "valid", "validation": "valid"}
 SPLITS["test"] = "valid"

@@ -8,11 +8,11 @@ from paddlevideo_fast.decode import Span
 from paddlevideo_fast.loader.dataset import FrameDataset, PackedFrameDataset, VideoDataset
 from paddlevideo_fast.loader.pipeline import Pipeline
 from paddlevideo_fast.loader.sampling import Sampler
-from paddlevideo_fast.preparation.cutting import part_name
 from paddlevideo_fast.preparation.frames import extract
 from paddlevideo_fast.preparation.lists import check
 from paddlevideo_fast.preparation.packing import pack
 from paddlevideo_fast.preparation.run import run_main
+from paddlevideo_fast.preparation.spans import part_name
 from paddlevideo_fast.preparation.videos import prepare_list
 from tests.support.exact_corpus import write_corpus_clip
 from tests.support.numbered_clips import read_number

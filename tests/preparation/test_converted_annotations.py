@@ -6,7 +6,7 @@ import pytest
 
 from paddlevideo_fast.decode import Span
 from paddlevideo_fast.loader.annotations import read_frame_list, read_video_list
-from paddlevideo_fast.preparation.foreign import convert
+from paddlevideo_fast.preparation.annotations import convert
 from paddlevideo_fast.preparation.run import ToolError
 
 
