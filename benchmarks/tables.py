@@ -20,7 +20,7 @@ from benchmarks.measuring import ROOT, load
 from benchmarks.reader_trials import REFUSED, REPLACED, RIGHT, WITHOUT_A_WORD
 from paddlevideo_fast.files import write_text_whole
 
-_BLOCK = re.compile(r"(<!-- results: (\w+) -->\n)\n(?:\|.*\n)*\n?(?=<!-- end -->)")
+_BLOCK = re.compile(r"(<!-- results: (\w+) -->\n)\n?(?:\|.*\n)*\n?(?=<!-- end -->)")
 _VIDEOS = ("mma_demo.mp4", "nasa.mp4", "pancake.mkv")
 
 # What the tables say, in English and in Chinese.
