@@ -16,10 +16,10 @@ import cv2
 import numpy as np
 
 from benchmarks.measuring import add_output_arguments, in_turn, show
-from paddlevideo_fast import blocks
 from paddlevideo_fast.cli import count
 from paddlevideo_fast.decode import PackedReader
 from paddlevideo_fast.decode.packed_format import FRAME, PackSettings, ShardWriter
+from paddlevideo_fast.io import block_cache
 from paddlevideo_fast.loader import ClipBatchSampler, ClipLoader, ClipRequest, WorkerOptions, build_dataset
 from paddlevideo_fast.loader.dataset import PackedFrameDataset
 from paddlevideo_fast.loader.request import together
@@ -189,7 +189,7 @@ class _Trial:
         if side != AGAIN:
             self._num_caches += 1
         cache = self._folder / f"cache{self._num_caches}"
-        blocks.use_cache(cache if side != LOCAL else None, _CACHE_GB, self._block_bytes)
+        block_cache.use_cache(cache if side != LOCAL else None, _CACHE_GB, self._block_bytes)
         self._store.reset()
         self._store.delay_sec = self._delay_sec
         path = str(self._folder / "set") if side == LOCAL else self._url

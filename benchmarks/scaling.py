@@ -15,10 +15,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from paddlevideo_fast.blocks import BLOCK_BYTES
 from paddlevideo_fast.config.types import PositiveInt, Range, arguments_of, mismatches
 from paddlevideo_fast.config.yaml_source import parse
 from paddlevideo_fast.errors import ConfigError, PaddleVideoFastError
+from paddlevideo_fast.io.block_cache import BLOCK_BYTES
 
 MAX_DEVICES = 1536
 BUCKET_BYTES = 25 * 2**20  # comm_buffer_size of paddle.DataParallel

@@ -18,7 +18,7 @@ from benchmarks import recipes
 from benchmarks.chart import CHART, RECIPES, draw_speed
 from benchmarks.measuring import ROOT, load
 from benchmarks.reader_trials import REFUSED, REPLACED, RIGHT, WITHOUT_A_WORD
-from paddlevideo_fast.files import write_text_whole
+from paddlevideo_fast.io.files import write_text_whole
 
 _BLOCK = re.compile(r"(<!-- results: (\w+) -->\n)\n?(?:\|.*\n)*\n?(?=<!-- end -->)")
 _VIDEOS = ("mma_demo.mp4", "nasa.mp4", "pancake.mkv")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import reprlib
 from typing import Any, Dict, Sequence, Tuple, Type
 
-from paddlevideo_fast.urls import masked, shown_url
+from paddlevideo_fast.io.urls import masked, shown_url
 
 EXIT_FAILURES = 1
 EXIT_USER_ERROR = 2

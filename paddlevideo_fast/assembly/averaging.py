@@ -29,9 +29,9 @@ from paddlevideo_fast.engine.precise_bn import put_statistics
 from paddlevideo_fast.engine.protocols import BatchLoader
 from paddlevideo_fast.engine.selection import Selection
 from paddlevideo_fast.errors import BadSampleShareError, CheckpointError, WeightError
-from paddlevideo_fast.files import all_whole, as_path
+from paddlevideo_fast.io.files import all_whole, as_path
+from paddlevideo_fast.io.locks import only_writer
 from paddlevideo_fast.loader import Classes, check_classes, classes_of_weights, write_class_names
-from paddlevideo_fast.locks import only_writer
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.modeling import build_model
 from paddlevideo_fast.modeling.recognizers import take_network_layout

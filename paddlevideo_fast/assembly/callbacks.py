@@ -42,7 +42,8 @@ from paddlevideo_fast.engine.guard import guarded
 from paddlevideo_fast.engine.sinks import ConsoleSink, JsonLinesSink, Sink
 from paddlevideo_fast.engine.trackers import TrackedRun, Tracker, VisualDL, flattened
 from paddlevideo_fast.errors import SettingError
-from paddlevideo_fast.files import working_folder
+from paddlevideo_fast.io.files import working_folder
+from paddlevideo_fast.io.stores import shown_url
 from paddlevideo_fast.loader import classes_of_config
 from paddlevideo_fast.loader.dataset import ClipDataset
 from paddlevideo_fast.metrics import VideoMetric
@@ -50,7 +51,6 @@ from paddlevideo_fast.modeling import MacCounter
 from paddlevideo_fast.registry import CALLBACKS, METRICS, TRACKERS, Registry
 from paddlevideo_fast.report import Naming, ReportedRun
 from paddlevideo_fast.report.results import Reporting
-from paddlevideo_fast.storage import shown_url
 
 _COMPARED = ("MODEL", "OPTIMIZER", "MIX", "FINETUNE", "EMA", "MULTIGRID", "DISTRIBUTED")
 

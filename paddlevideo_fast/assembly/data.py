@@ -9,12 +9,14 @@ from typing import Any, Callable, Dict, Optional, Union
 
 import paddle
 
-from paddlevideo_fast.blocks import use_cache
 from paddlevideo_fast.config import RunSpec
 from paddlevideo_fast.config.settings import SplitName
 from paddlevideo_fast.config.spec import placed
 from paddlevideo_fast.engine import Distribution
 from paddlevideo_fast.errors import SettingError
+from paddlevideo_fast.io.block_cache import use_cache
+from paddlevideo_fast.io.stores import Patience, is_url, use_patience
+from paddlevideo_fast.io.urls import bare_url
 from paddlevideo_fast.loader import (
     BadSamples,
     VideoRecord,
@@ -32,8 +34,6 @@ from paddlevideo_fast.log import get_logger, warn_once
 from paddlevideo_fast.machine import gpu_number
 from paddlevideo_fast.modeling import Preprocess, activation_of, classes_of
 from paddlevideo_fast.modeling.preprocess import Layout
-from paddlevideo_fast.storage import Patience, is_url, use_patience
-from paddlevideo_fast.urls import bare_url
 
 _NUM_LOOKED_AT = 1000  # records
 _OF_CACHE = ("cache_gb", "block_kb", "prefetch")

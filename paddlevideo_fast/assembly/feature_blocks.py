@@ -12,11 +12,11 @@ from paddlevideo_fast.config import RunSpec
 from paddlevideo_fast.config.settings import SplitName
 from paddlevideo_fast.engine import Precision
 from paddlevideo_fast.engine.prefetch import to_device
+from paddlevideo_fast.io.urls import shown_url
 from paddlevideo_fast.loader.batches import ClipBatchSampler, EpochBatches
 from paddlevideo_fast.loader.clip_loader import ClipLoader
 from paddlevideo_fast.loader.incidents import Incident
 from paddlevideo_fast.modeling.features import PooledFeatures
-from paddlevideo_fast.urls import shown_url
 
 
 class Rows(NamedTuple):

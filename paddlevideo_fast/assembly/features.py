@@ -30,17 +30,17 @@ from paddlevideo_fast.config.yaml_source import dotted
 from paddlevideo_fast.engine import Distribution
 from paddlevideo_fast.engine.checkpoint import writing
 from paddlevideo_fast.errors import FeatureError, SettingError
-from paddlevideo_fast.files import as_path, read_text, whole, write_text_whole
+from paddlevideo_fast.io.files import as_path, read_text, whole, write_text_whole
+from paddlevideo_fast.io.stores import is_url
+from paddlevideo_fast.io.sync import Mirror, mirrored
 from paddlevideo_fast.loader.dataset import ClipDataset
 from paddlevideo_fast.loader.features import FeatureIndex, FeatureLoader, FeatureWriter, StoredFeatures
 from paddlevideo_fast.loader.incidents import Incident
 from paddlevideo_fast.log import get_logger
-from paddlevideo_fast.mirror import Mirror, mirrored
 from paddlevideo_fast.modeling import build_model, load_weights
 from paddlevideo_fast.modeling.features import HeadOnly, PooledFeatures, backbone_digest, require_head
 from paddlevideo_fast.preparation.executor import LOCAL, Engine, located
 from paddlevideo_fast.preparation.work import Work
-from paddlevideo_fast.storage import is_url
 
 logger = get_logger(__name__)
 

@@ -42,8 +42,8 @@ from paddlevideo_fast.engine.checkpoint import writing
 from paddlevideo_fast.engine.distribution import launched_rank
 from paddlevideo_fast.engine.output import checkpoint_to_resume, make_room
 from paddlevideo_fast.errors import BadSampleShareError, OutputError, PaddleVideoFastError, SettingError
+from paddlevideo_fast.io.locks import only_writer
 from paddlevideo_fast.loader import write_class_names
-from paddlevideo_fast.locks import only_writer
 from paddlevideo_fast.log import get_logger, log_file
 from paddlevideo_fast.modeling import (
     build_model,

@@ -21,7 +21,7 @@ from paddlevideo_fast.cli.command import (
     load_for_run,
     run_command,
 )
-from paddlevideo_fast.files import as_path
+from paddlevideo_fast.io.files import as_path
 from paddlevideo_fast.log import setup_logging
 
 

@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping, Optional, Se
 from paddlevideo_fast.config.load import load_config
 from paddlevideo_fast.config.startup import prepare_process
 from paddlevideo_fast.errors import EXIT_INTERRUPTED, EXIT_USER_ERROR, MissingExtraError, PaddleVideoFastError
-from paddlevideo_fast.locks import only_writer
-from paddlevideo_fast.log import setup_logging
-from paddlevideo_fast.names import tolerate_names
+from paddlevideo_fast.io.locks import only_writer
+from paddlevideo_fast.log import setup_logging, tolerate_names
 
 if TYPE_CHECKING:
     from paddlevideo_fast.config import Config

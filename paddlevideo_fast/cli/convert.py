@@ -12,8 +12,8 @@ from typing import Optional, Sequence
 
 from paddlevideo_fast.cli.command import add_config_arguments, command_parser, quiet_import, run_command
 from paddlevideo_fast.config.load import load_config
-from paddlevideo_fast.files import as_path
-from paddlevideo_fast.locks import only_writer
+from paddlevideo_fast.io.files import as_path
+from paddlevideo_fast.io.locks import only_writer
 
 # the keys of deploy.converters.CONVERTERS, known before Paddle is imported
 KINDS = (

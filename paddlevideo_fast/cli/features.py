@@ -28,7 +28,7 @@ from paddlevideo_fast.cli.command import (
     run_command,
 )
 from paddlevideo_fast.errors import EXIT_FAILURES
-from paddlevideo_fast.files import as_path
+from paddlevideo_fast.io.files import as_path
 from paddlevideo_fast.log import setup_logging
 from paddlevideo_fast.preparation.flags import add_place
 from paddlevideo_fast.preparation.work import Work

@@ -32,10 +32,10 @@ from paddlevideo_fast.config.load import load_config
 from paddlevideo_fast.config.zoo import source_of_weights
 from paddlevideo_fast.decode import Span, open_video
 from paddlevideo_fast.errors import EXIT_FAILURES
-from paddlevideo_fast.files import write_text_whole
-from paddlevideo_fast.locks import only_writer
+from paddlevideo_fast.io.files import write_text_whole
+from paddlevideo_fast.io.locks import only_writer
+from paddlevideo_fast.log import printable
 from paddlevideo_fast.machine import num_cores
-from paddlevideo_fast.names import printable
 from paddlevideo_fast.preparation import init_dataset
 from paddlevideo_fast.preparation.init_dataset import Found, Probe, Source
 from paddlevideo_fast.preparation.lists import class_names

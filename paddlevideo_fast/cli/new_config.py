@@ -11,7 +11,7 @@ import yaml
 
 from paddlevideo_fast.cli.command import quiet_import
 from paddlevideo_fast.config.load import load_config
-from paddlevideo_fast.names import printable
+from paddlevideo_fast.log import printable
 from paddlevideo_fast.preparation.init_dataset import Source
 from paddlevideo_fast.preparation.run import ToolError
 

@@ -31,11 +31,11 @@ from paddlevideo_fast.cli.command import (
 from paddlevideo_fast.config.load import load_config
 from paddlevideo_fast.config.startup import prepare_process
 from paddlevideo_fast.errors import EXIT_FAILURES, EXIT_USER_ERROR, PaddleVideoFastError
-from paddlevideo_fast.files import as_path, is_live
-from paddlevideo_fast.locks import only_writer
-from paddlevideo_fast.mirror import staged
-from paddlevideo_fast.names import printable
-from paddlevideo_fast.storage import is_url
+from paddlevideo_fast.io.files import as_path, is_live
+from paddlevideo_fast.io.locks import only_writer
+from paddlevideo_fast.io.stores import is_url
+from paddlevideo_fast.io.sync import staged
+from paddlevideo_fast.log import printable
 
 _BENCHMARK_FILES = 15  # how often a single file is read to time it
 

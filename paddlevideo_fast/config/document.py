@@ -10,7 +10,7 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Union
 from paddlevideo_fast.config.types import KeyPath
 from paddlevideo_fast.config.yaml_source import dotted, dump
 from paddlevideo_fast.errors import ConfigError, SettingError
-from paddlevideo_fast.files import write_text_whole
+from paddlevideo_fast.io.files import write_text_whole
 from paddlevideo_fast.plugins import Import
 
 

@@ -25,8 +25,8 @@ from paddlevideo_fast.config.yaml_source import (
     parse,
 )
 from paddlevideo_fast.errors import ConfigError, shown
-from paddlevideo_fast.files import read_text, whence
-from paddlevideo_fast.names import is_unicode
+from paddlevideo_fast.io.files import read_text, whence
+from paddlevideo_fast.log import is_unicode
 from paddlevideo_fast.plugins import Import, located
 from paddlevideo_fast.registry import did_you_mean
 

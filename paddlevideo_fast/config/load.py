@@ -13,9 +13,9 @@ from paddlevideo_fast.config.sections import Group
 from paddlevideo_fast.config.settings import DaliData, settings_from
 from paddlevideo_fast.config.types import leaves
 from paddlevideo_fast.errors import ConfigError
+from paddlevideo_fast.io.stores import is_url, secret_in
 from paddlevideo_fast.log import get_logger, warn_once
 from paddlevideo_fast.plugins import import_all, installed_imports
-from paddlevideo_fast.storage import is_url, secret_in
 
 _LOGGER = get_logger(__name__)
 

@@ -9,14 +9,14 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequ
 import cv2
 import numpy as np
 
-from paddlevideo_fast import storage
 from paddlevideo_fast.decode.frames import guess_suffix, open_frames
 from paddlevideo_fast.decode.index_cache import IndexCache
 from paddlevideo_fast.decode.pyav_reader import PyAVReader
 from paddlevideo_fast.decode.reader import OnCorrupt, VideoReader
 from paddlevideo_fast.decode.source import Source, VideoSource, path_of
 from paddlevideo_fast.errors import PaddleVideoFastError, VideoDecodeError
-from paddlevideo_fast.names import is_unicode
+from paddlevideo_fast.io import stores
+from paddlevideo_fast.log import is_unicode
 from paddlevideo_fast.registry import did_you_mean
 
 
@@ -143,7 +143,7 @@ VIDEO_EXTENSIONS = (".avi", ".flv", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".m
 def _open_folder(source: Source) -> VideoReader:
     opened = VideoSource(source)
     path = opened.url or path_of(source, "frames")
-    is_folder = storage.is_url(path) or os.path.isdir(path)
+    is_folder = stores.is_url(path) or os.path.isdir(path)
     return open_frames(path, guess_suffix(path)) if is_folder else open_frames(path)
 
 

@@ -12,9 +12,9 @@ from typing import Iterator, List, Optional, Tuple, Union
 import cv2
 import numpy as np
 
-from paddlevideo_fast import storage
 from paddlevideo_fast.decode.reader import VideoReader
 from paddlevideo_fast.errors import ObjectError, VideoDecodeError
+from paddlevideo_fast.io import stores
 
 _JPEG_START, _JPEG_END, _JPEG_SCAN = b"\xff\xd8", b"\xff\xd9", b"\xff\xda"
 _FRAME_MARKERS = set(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # these three are tables
@@ -111,7 +111,7 @@ class FrameFolderReader(VideoReader):
     def __init__(self, folder: str, suffix: str = DEFAULT_SUFFIX, num_frames: Optional[int] = None) -> None:
         self.path = str(folder)
         self.suffix = suffix
-        self._is_remote = storage.is_url(self.path)
+        self._is_remote = stores.is_url(self.path)
         if not self._is_remote and not os.path.isdir(self.path):
             cause = "is not a folder of frames" if os.path.exists(self.path) else "no such folder"
             raise VideoDecodeError(self.path, cause)
@@ -131,7 +131,7 @@ class FrameFolderReader(VideoReader):
 
     def image_file(self, index: int) -> str:
         """Path or URL of the image of frame `index`."""
-        return storage.join(self.path, self._name(index))
+        return stores.join(self.path, self._name(index))
 
     def _shown_size(self) -> Tuple[int, int]:
         self._require_open()
@@ -151,13 +151,13 @@ def read_image(file: str) -> bytes:
         VideoDecodeError: it cannot be read.
     """
     try:
-        if storage.is_url(file):
-            return storage.read_all(file, _MAX_IMAGE_BYTES)
+        if stores.is_url(file):
+            return stores.read_all(file, _MAX_IMAGE_BYTES)
         with open(file, "rb", buffering=0) as image:
             return image.read()
     except OSError as error:
         cause = f"cannot be read: {error.strerror or error}"
-        raise VideoDecodeError(storage.shown_url(file), cause) from error
+        raise VideoDecodeError(stores.shown_url(file), cause) from error
 
 
 def _names_in(folder: str) -> List[str]:
@@ -167,9 +167,9 @@ def _names_in(folder: str) -> List[str]:
         VideoDecodeError: it cannot be listed.
     """
     try:
-        return storage.list_folder(folder) if storage.is_url(folder) else os.listdir(folder)
+        return stores.list_folder(folder) if stores.is_url(folder) else os.listdir(folder)
     except ObjectError as error:
-        raise VideoDecodeError(storage.shown_url(folder), error.cause) from None
+        raise VideoDecodeError(stores.shown_url(folder), error.cause) from None
     except OSError as error:
         raise VideoDecodeError(folder, f"cannot be listed: {error.strerror or error}") from error
 

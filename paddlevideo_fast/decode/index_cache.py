@@ -34,7 +34,6 @@ from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
 import av
 import numpy as np
 
-from paddlevideo_fast import storage
 from paddlevideo_fast.decode.container import LENIENT, LIBAV_ERRORS, explain, may_be_rotated, open_container
 from paddlevideo_fast.decode.headers import NEW_HEADER, HeaderChanges
 from paddlevideo_fast.decode.holes import boxes, has_table
@@ -48,7 +47,8 @@ from paddlevideo_fast.decode.packets import (
 )
 from paddlevideo_fast.decode.source import VideoSource
 from paddlevideo_fast.errors import ObjectError, VideoDecodeError, cause_of
-from paddlevideo_fast.files import whole
+from paddlevideo_fast.io import stores
+from paddlevideo_fast.io.files import whole
 from paddlevideo_fast.log import get_logger, warn_once
 
 _VERSION = 1
@@ -433,7 +433,7 @@ def _head(source: VideoSource, packet: _Packet) -> Any:
     assert source.url is not None
     version = source.open().version
     try:  # not by blocks, which would bring all that lies around them
-        data = storage.read_range(source.url, packet.pos, min(packet.size, _HEAD_BYTES), version)
+        data = stores.read_range(source.url, packet.pos, min(packet.size, _HEAD_BYTES), version)
     except ObjectError as error:
         raise VideoDecodeError(source.name, error.cause) from None
     head = av.Packet(data)

@@ -27,10 +27,9 @@ import numpy as np
 from paddlevideo_fast.decode.colour import RgbConverter
 from paddlevideo_fast.decode.reader import VideoReader
 from paddlevideo_fast.errors import VideoDecodeError
-from paddlevideo_fast.files import PIPE, is_pipe
-from paddlevideo_fast.log import get_logger
-from paddlevideo_fast.names import printable
-from paddlevideo_fast.urls import shown_url
+from paddlevideo_fast.io.files import PIPE, is_pipe
+from paddlevideo_fast.io.urls import shown_url
+from paddlevideo_fast.log import get_logger, printable
 
 WhenSlow = Literal["drop", "wait"]
 

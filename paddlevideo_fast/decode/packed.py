@@ -14,7 +14,6 @@ from typing import Callable, Iterator, List, Optional, Protocol, Sequence, Tuple
 
 import numpy as np
 
-from paddlevideo_fast.blocks import RemoteFile
 from paddlevideo_fast.decode.frames import decode_image, jpeg_size
 from paddlevideo_fast.decode.packed_format import (
     FRAME,
@@ -26,8 +25,9 @@ from paddlevideo_fast.decode.packed_format import (
 )
 from paddlevideo_fast.decode.reader import VideoReader
 from paddlevideo_fast.errors import ObjectError, ObjectMissingError, ShardError, VideoDecodeError, cause_of
-from paddlevideo_fast.files import require_regular
-from paddlevideo_fast.storage import exists, is_url, list_folder
+from paddlevideo_fast.io.block_cache import RemoteFile
+from paddlevideo_fast.io.files import require_regular
+from paddlevideo_fast.io.stores import exists, is_url, list_folder
 
 # Each map keeps a file handle, of which a process often may have 1024, and a large set has more shards.
 _MAX_MAPS = 256

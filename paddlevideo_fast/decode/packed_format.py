@@ -42,7 +42,7 @@ from typing import Any, BinaryIO, Dict, Iterable, List, Mapping, Optional, Seque
 
 import numpy as np
 
-from paddlevideo_fast.files import all_whole
+from paddlevideo_fast.io.files import all_whole
 
 MAGIC = b"PVFPACKD"
 VERSION = 1

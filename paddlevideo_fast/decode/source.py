@@ -8,9 +8,9 @@ import os
 import stat
 from typing import Any, BinaryIO, Optional, Tuple, Union
 
-from paddlevideo_fast import storage
-from paddlevideo_fast.blocks import RemoteFile
 from paddlevideo_fast.errors import ObjectError, PaddleVideoFastError, VideoDecodeError
+from paddlevideo_fast.io import stores
+from paddlevideo_fast.io.block_cache import RemoteFile
 
 _MAX_HELD_BYTES = 2**29
 HEAD_BYTES = 4096
@@ -39,14 +39,14 @@ class VideoSource:
     def __init__(self, source: Source) -> None:
         self.path: Optional[str] = None
         self.url: Optional[str] = None
-        self._stat: Optional[storage.Stat] = None
+        self._stat: Optional[stores.Stat] = None
         self._headers: Optional[BinaryIO] = None
         self._head = b""
         self._held: Optional[bytes] = None
         self._object: Any = source
-        if isinstance(source, (str, os.PathLike)) and storage.is_url(os.fspath(source)):
+        if isinstance(source, (str, os.PathLike)) and stores.is_url(os.fspath(source)):
             self.url = str(os.fspath(source))
-            self.name = storage.shown_url(self.url)
+            self.name = stores.shown_url(self.url)
         elif isinstance(source, (str, os.PathLike)):
             self.name = self.path = str(os.fspath(source))
         elif isinstance(source, (bytes, bytearray, memoryview)):
@@ -171,7 +171,7 @@ class VideoSource:
             file = _RemoteVideo(self.url, self._stat)
         except ObjectError as error:
             raise VideoDecodeError(self.name, error.cause) from None
-        self._stat = storage.Stat(file.size, file.version)
+        self._stat = stores.Stat(file.size, file.version)
         return file
 
     def _read_remote(self, offset: int, num_bytes: int) -> bytes:

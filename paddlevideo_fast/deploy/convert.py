@@ -15,7 +15,7 @@ from paddle import nn
 from paddlevideo_fast.deploy.converters import CONVERTERS, Converter, Network, Place, converter_for
 from paddlevideo_fast.deploy.source_files import read_source
 from paddlevideo_fast.errors import WeightError
-from paddlevideo_fast.files import as_path, whole
+from paddlevideo_fast.io.files import as_path, whole
 from paddlevideo_fast.modeling.backbones.resnet import STAGE_BLOCKS
 from paddlevideo_fast.modeling.weights import COMPUTED, candidate_names, fitted
 from paddlevideo_fast.registry import did_you_mean

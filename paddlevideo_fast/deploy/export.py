@@ -43,7 +43,10 @@ from paddlevideo_fast.deploy.recipe import (
     recipe_of,
 )
 from paddlevideo_fast.errors import MissingExtraError, ProgramError
-from paddlevideo_fast.files import as_path
+from paddlevideo_fast.io.files import as_path
+from paddlevideo_fast.io.locks import only_writer
+from paddlevideo_fast.io.stores import is_url
+from paddlevideo_fast.io.sync import staged
 from paddlevideo_fast.loader import (
     Classes,
     ClipRequest,
@@ -53,12 +56,9 @@ from paddlevideo_fast.loader import (
     read_class_names,
 )
 from paddlevideo_fast.loader.request import Middle
-from paddlevideo_fast.locks import only_writer
 from paddlevideo_fast.log import get_logger
-from paddlevideo_fast.mirror import staged
 from paddlevideo_fast.modeling import Preprocess, build_model, load_weights
 from paddlevideo_fast.modeling.layers import inference_operators, portable_operators
-from paddlevideo_fast.storage import is_url
 
 TOLERANCE = 1e-4  # of the largest logit
 _HALF_TOLERANCE = 2e-2  # as before, of a program in 16 bits

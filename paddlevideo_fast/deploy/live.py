@@ -10,7 +10,7 @@ from paddlevideo_fast.decode.live import LiveSource, LiveWindow
 from paddlevideo_fast.deploy.prediction import Entry, Prediction, Unread, Windowing, entry_of
 from paddlevideo_fast.deploy.predictor import Predictor
 from paddlevideo_fast.errors import VideoDecodeError
-from paddlevideo_fast.names import printable
+from paddlevideo_fast.log import printable
 
 _ROUNDING_SEC = 1e-6  # of sums of times
 

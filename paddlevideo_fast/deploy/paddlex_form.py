@@ -17,7 +17,7 @@ from paddlevideo_fast.config import Config
 from paddlevideo_fast.config.types import Activation
 from paddlevideo_fast.config.yaml_source import dump
 from paddlevideo_fast.errors import ProgramError
-from paddlevideo_fast.files import write_text_whole
+from paddlevideo_fast.io.files import write_text_whole
 from paddlevideo_fast.loader import Sampler
 from paddlevideo_fast.loader.dataset import ClipDataset
 from paddlevideo_fast.loader.pipeline import IMAGENET

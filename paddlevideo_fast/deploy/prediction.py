@@ -15,7 +15,7 @@ from paddlevideo_fast.errors import PaddleVideoFastError
 from paddlevideo_fast.loader import VideoRecord
 from paddlevideo_fast.loader.untrimmed import Window
 from paddlevideo_fast.loader.untrimmed import Windowing as Windowing
-from paddlevideo_fast.names import printable
+from paddlevideo_fast.log import printable
 
 
 class Score(NamedTuple):

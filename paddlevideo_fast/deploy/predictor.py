@@ -24,13 +24,13 @@ from paddlevideo_fast.deploy.prediction import (
 from paddlevideo_fast.deploy.program import ProgramOptions, open_program, settings_file
 from paddlevideo_fast.deploy.recipe import FREE, Recipe, read_recipe
 from paddlevideo_fast.errors import PaddleVideoFastError, ProgramError, VideoDecodeError, cause_of
-from paddlevideo_fast.files import UrlPath, as_path, read_names, walk
+from paddlevideo_fast.io.files import UrlPath, as_path, read_names, walk
+from paddlevideo_fast.io.stores import shown_url
 from paddlevideo_fast.loader import ClipRequest, VideoRecord
 from paddlevideo_fast.loader.collate import make_batch
 from paddlevideo_fast.loader.dataset import ClipDataset
 from paddlevideo_fast.metrics import DECISION
 from paddlevideo_fast.modeling import Preprocess
-from paddlevideo_fast.storage import shown_url
 
 __all__ = ["Prediction", "Predictor", "Score", "Unread", "WindowedPrediction", "Windowing"]
 

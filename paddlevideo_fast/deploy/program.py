@@ -15,11 +15,10 @@ import paddle
 from paddle import inference
 
 from paddlevideo_fast.errors import MissingExtraError, ProgramError
-from paddlevideo_fast.log import get_logger
+from paddlevideo_fast.io.stores import is_url
+from paddlevideo_fast.io.sync import Mirror, fetched
+from paddlevideo_fast.log import get_logger, is_unicode
 from paddlevideo_fast.machine import num_cores
-from paddlevideo_fast.mirror import Mirror, fetched
-from paddlevideo_fast.names import is_unicode
-from paddlevideo_fast.storage import is_url
 
 Provider = Literal["cpu", "cuda", "tensorrt"]
 PROVIDERS: Sequence[Provider] = ("cpu", "cuda", "tensorrt")

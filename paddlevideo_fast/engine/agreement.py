@@ -16,9 +16,9 @@ from typing import Callable, List, Optional, Sequence, Tuple, Union
 import numpy as np
 import paddle
 
+from paddlevideo_fast.device import LAG, LateReader
 from paddlevideo_fast.engine.distribution import Distribution
 from paddlevideo_fast.loader import Batch, Incident
-from paddlevideo_fast.transfer import LAG, LateReader
 
 Weight = Union[float, paddle.Tensor]  # on the device as float64
 

@@ -34,13 +34,13 @@ import numpy as np
 import paddle
 from paddle.base.layer_helper import LayerHelper
 
+from paddlevideo_fast.device import HostCopy
 from paddlevideo_fast.errors import CheckpointError, UnsavedError, WeightError
-from paddlevideo_fast.files import all_whole, fingerprint, read_text, sweep, whole, working_folder
+from paddlevideo_fast.io.files import all_whole, fingerprint, read_text, sweep, whole, working_folder
+from paddlevideo_fast.io.stores import is_url, join
+from paddlevideo_fast.io.sync import Mirror
 from paddlevideo_fast.log import get_logger
-from paddlevideo_fast.mirror import Mirror
 from paddlevideo_fast.modeling.weights import read_weights
-from paddlevideo_fast.storage import is_url, join
-from paddlevideo_fast.transfer import HostCopy
 
 logger = get_logger(__name__)
 

@@ -10,6 +10,7 @@ import numpy as np
 import paddle
 from tqdm import tqdm
 
+from paddlevideo_fast.device import LateReader
 from paddlevideo_fast.engine.distribution import Distribution
 from paddlevideo_fast.engine.precision import Precision
 from paddlevideo_fast.engine.prefetch import device_inputs, to_device
@@ -17,7 +18,6 @@ from paddlevideo_fast.engine.protocols import BatchLoader, Preprocess, VideoMode
 from paddlevideo_fast.loader import Batch, Incident
 from paddlevideo_fast.metrics import Metric
 from paddlevideo_fast.modeling.losses import loss_of_each
-from paddlevideo_fast.transfer import LateReader
 
 
 class Evaluator:

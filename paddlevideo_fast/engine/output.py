@@ -12,8 +12,8 @@ from paddlevideo_fast.engine.checkpoint import CheckpointStore, Snapshot, load_c
 from paddlevideo_fast.engine.distribution import Distribution
 from paddlevideo_fast.engine.state import TrainerState
 from paddlevideo_fast.errors import CheckpointError
+from paddlevideo_fast.io.stores import exists, is_url
 from paddlevideo_fast.log import get_logger
-from paddlevideo_fast.storage import exists, is_url
 
 logger = get_logger(__name__)
 

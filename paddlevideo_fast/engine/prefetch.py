@@ -10,9 +10,9 @@ from typing import Any, Callable, Deque, Iterator, Tuple, TypeVar
 import numpy as np
 import paddle
 
+from paddlevideo_fast.device import LAG, PinnedBuffers, upload
 from paddlevideo_fast.loader import Batch
 from paddlevideo_fast.machine import gpu_number
-from paddlevideo_fast.transfer import LAG, PinnedBuffers, upload
 
 Item = TypeVar("Item")
 Prepared = TypeVar("Prepared")

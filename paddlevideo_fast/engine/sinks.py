@@ -18,10 +18,9 @@ import numpy as np
 
 from paddlevideo_fast.engine.checkpoint import writing
 from paddlevideo_fast.errors import PaddleVideoFastError
-from paddlevideo_fast.files import sweep, whole, write_text_whole
-from paddlevideo_fast.log import get_logger
+from paddlevideo_fast.io.files import sweep, whole, write_text_whole
+from paddlevideo_fast.log import get_logger, printable
 from paddlevideo_fast.metrics import Predictions, precision_recall
-from paddlevideo_fast.names import printable
 
 logger = get_logger(__name__)
 

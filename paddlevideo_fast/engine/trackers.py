@@ -22,7 +22,7 @@ from typing import Any, ClassVar, Dict, Iterator, List, Literal, Mapping, Option
 from paddlevideo_fast.config.yaml_source import dump
 from paddlevideo_fast.engine.sinks import Record, Sink, VisualDLSink, scalars_of
 from paddlevideo_fast.errors import MissingExtraError
-from paddlevideo_fast.files import write_text_whole
+from paddlevideo_fast.io.files import write_text_whole
 from paddlevideo_fast.registry import TRACKERS
 
 _KINDS = ("train", "train_epoch", "valid")

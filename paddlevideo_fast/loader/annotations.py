@@ -18,10 +18,10 @@ from paddlevideo_fast.config.zoo import maker_of_list
 from paddlevideo_fast.decode import Span
 from paddlevideo_fast.decode.frames import DEFAULT_SUFFIX, is_frame_format
 from paddlevideo_fast.errors import AnnotationError, cause_of, shown
-from paddlevideo_fast.files import read_names, whence
+from paddlevideo_fast.io.files import read_names, whence
+from paddlevideo_fast.io.stores import exists, is_url, join
 from paddlevideo_fast.loader.tables import Row, is_table, raise_all, read_rows
 from paddlevideo_fast.registry import did_you_mean
-from paddlevideo_fast.storage import exists, is_url, join
 
 _MAX_CLASS_NAMES = 2**24  # bytes
 _MAX_DIGITS = 9

@@ -11,11 +11,11 @@ from typing import Any, List, Mapping, NamedTuple, Optional, Sequence
 
 from paddlevideo_fast.config import Config
 from paddlevideo_fast.errors import AnnotationError, ObjectMissingError, StoreAccessError, cause_of
-from paddlevideo_fast.files import as_path, read_text, write_text_whole
+from paddlevideo_fast.io.files import as_path, read_text, write_text_whole
+from paddlevideo_fast.io.stores import is_url, shown_url
+from paddlevideo_fast.io.sync import fetched
 from paddlevideo_fast.loader.annotations import class_names_of, read_class_names
 from paddlevideo_fast.log import get_logger
-from paddlevideo_fast.mirror import fetched
-from paddlevideo_fast.storage import is_url, shown_url
 
 logger = get_logger(__name__)
 

@@ -20,7 +20,6 @@ from typing import (
 
 import numpy as np
 
-from paddlevideo_fast.blocks import has_cache
 from paddlevideo_fast.config.types import NumViews, PositiveInt, Size
 from paddlevideo_fast.decode import (
     IndexCache,
@@ -32,6 +31,9 @@ from paddlevideo_fast.decode import (
     open_video,
 )
 from paddlevideo_fast.errors import AnnotationError, LoaderError, VideoDecodeError
+from paddlevideo_fast.io.block_cache import has_cache
+from paddlevideo_fast.io.stores import is_url
+from paddlevideo_fast.io.urls import bare_url
 from paddlevideo_fast.loader.annotations import (
     VideoRecord,
     read_frame_list,
@@ -56,8 +58,6 @@ from paddlevideo_fast.loader.untrimmed import (
 )
 from paddlevideo_fast.log import get_logger, warn_once
 from paddlevideo_fast.registry import DATASETS, DECODERS
-from paddlevideo_fast.storage import is_url
-from paddlevideo_fast.urls import bare_url
 
 
 class Decoder(Protocol):

@@ -28,7 +28,7 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 import numpy as np
 
 from paddlevideo_fast.errors import FeatureError
-from paddlevideo_fast.files import fingerprint, read_text, whole, write_text_whole
+from paddlevideo_fast.io.files import fingerprint, read_text, whole, write_text_whole
 from paddlevideo_fast.loader.batches import ClipBatchSampler
 from paddlevideo_fast.loader.collate import Batch
 from paddlevideo_fast.loader.dataset import ClipDataset

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import BinaryIO, Dict, Iterable, List, Literal, NamedTuple, Optional, Set, Tuple, Union
 
 from paddlevideo_fast.errors import BadSampleShareError, VideoDecodeError
-from paddlevideo_fast.log import get_logger, warn_once
-from paddlevideo_fast.names import printable
-from paddlevideo_fast.storage import shown_url
+from paddlevideo_fast.io.stores import shown_url
+from paddlevideo_fast.log import get_logger, printable, warn_once
 
 _REPLACED = "replaced:"
 _MIN_FILES = 3  # one or two bad files stop no run, however small its list is

@@ -28,8 +28,8 @@ from paddlevideo_fast.loader.worker_process import (
     end_at_exit,
     serve,
 )
+from paddlevideo_fast.log import printable
 from paddlevideo_fast.machine import available_cores, process_state
-from paddlevideo_fast.names import printable
 
 NUM_AHEAD = 2  # batches that a worker has been asked for: it goes on while the answer to one is on its way
 NUM_LENT = (

@@ -7,11 +7,11 @@ from typing import ClassVar, Dict, Sequence, Tuple
 import numpy as np
 import paddle
 
+from paddlevideo_fast.device import LateReader
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.metrics.predictions import Predictions, mean_class_accuracy
 from paddlevideo_fast.metrics.videos import Numbers, VideoMetric
 from paddlevideo_fast.registry import METRICS
-from paddlevideo_fast.transfer import LateReader
 
 
 class TopKMetric(VideoMetric):

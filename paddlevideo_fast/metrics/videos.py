@@ -8,9 +8,9 @@ import numpy as np
 import paddle
 
 from paddlevideo_fast.config.types import Activation
+from paddlevideo_fast.device import LateReader
 from paddlevideo_fast.errors import PaddleVideoFastError
 from paddlevideo_fast.metrics.predictions import Predictions
-from paddlevideo_fast.transfer import LateReader
 
 Numbers = Union[Sequence[int], np.ndarray]
 State = Optional[Tuple[Predictions, np.ndarray]]

@@ -11,9 +11,9 @@ import paddle
 from paddle import nn
 
 from paddlevideo_fast.config.types import Share
+from paddlevideo_fast.device import upload
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.registry import MIXES
-from paddlevideo_fast.transfer import upload
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)

@@ -10,12 +10,12 @@ import paddle
 from paddle import nn
 
 from paddlevideo_fast.config.types import NonNegative, Share, Size
+from paddlevideo_fast.device import upload
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.modeling.backbones.videomae import FixedPositions
 from paddlevideo_fast.modeling.layers import EncoderBlock, LayerNorm, linear
 from paddlevideo_fast.modeling.recognizers import RecognizerTransformer, start_by_xavier
 from paddlevideo_fast.registry import HEADS, RECOGNIZERS
-from paddlevideo_fast.transfer import upload
 
 _EVALUATED = (0,)  # key of the one mask that all clips of an evaluation have
 _EPSILON = 1e-6

@@ -28,10 +28,10 @@ from paddle import nn
 
 from paddlevideo_fast.config.zoo import source_of_weights
 from paddlevideo_fast.errors import ObjectMissingError, StoreAwayError, WeightError, cause_of
-from paddlevideo_fast.files import fingerprint, whence
-from paddlevideo_fast.mirror import fetched
+from paddlevideo_fast.io.files import fingerprint, whence
+from paddlevideo_fast.io.sync import fetched
+from paddlevideo_fast.io.urls import is_url
 from paddlevideo_fast.modeling.pickles import PickleError, array_table, read_pickle, settle
-from paddlevideo_fast.urls import is_url
 
 _MIN_SHARE = 0.9
 _CHECKSUM = "#sha256="

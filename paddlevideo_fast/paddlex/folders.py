@@ -24,7 +24,7 @@ from typing import Any, Dict, List, Optional, Sequence
 import paddlevideo_fast
 from paddlevideo_fast.engine.output import move_aside
 from paddlevideo_fast.engine.trainer import Callback, Trainer
-from paddlevideo_fast.files import write_text_whole
+from paddlevideo_fast.io.files import write_text_whole
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.paddlex.translate import NUM_KEPT, RUN_FOLDER, Order
 

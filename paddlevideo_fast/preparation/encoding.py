@@ -26,7 +26,7 @@ from paddlevideo_fast.decode.packets import Timing
 from paddlevideo_fast.decode.pyav_reader import PyAVReader
 from paddlevideo_fast.decode.source import VideoSource
 from paddlevideo_fast.errors import PaddleVideoFastError
-from paddlevideo_fast.files import as_path, whole
+from paddlevideo_fast.io.files import as_path, whole
 from paddlevideo_fast.preparation.frames import stored_size
 
 _LIMITED, _FULL = 1, 2

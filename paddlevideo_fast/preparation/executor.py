@@ -35,9 +35,9 @@ from tqdm import tqdm
 import paddlevideo_fast
 from paddlevideo_fast.config.yaml_source import parse
 from paddlevideo_fast.errors import MissingExtraError, PaddleVideoFastError
-from paddlevideo_fast.files import read_text
+from paddlevideo_fast.io.files import read_text
+from paddlevideo_fast.io.locks import Lock
 from paddlevideo_fast.loader.worker_process import end_with
-from paddlevideo_fast.locks import Lock
 from paddlevideo_fast.preparation.run import ToolError, duration
 from paddlevideo_fast.registry import did_you_mean
 

@@ -27,7 +27,7 @@ from typing import Any, Callable, Dict, List, NoReturn, Optional, Sequence
 
 from paddlevideo_fast.decode.frames import DEFAULT_SUFFIX
 from paddlevideo_fast.errors import EXIT_CODES
-from paddlevideo_fast.files import UrlPath, as_path
+from paddlevideo_fast.io.files import UrlPath, as_path
 from paddlevideo_fast.machine import num_cores
 from paddlevideo_fast.preparation.executor import LOCAL
 from paddlevideo_fast.preparation.run import ToolError

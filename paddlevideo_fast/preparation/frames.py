@@ -18,9 +18,10 @@ import numpy as np
 
 from paddlevideo_fast.decode import VIDEO_EXTENSIONS, Span, open_frames, open_video
 from paddlevideo_fast.errors import VideoDecodeError
-from paddlevideo_fast.files import UrlPath, as_path, aside
+from paddlevideo_fast.io.files import UrlPath, as_path, aside
+from paddlevideo_fast.io.stores import put
 from paddlevideo_fast.loader.annotations import UNLISTABLE, VideoRecord, list_line, read_video_list
-from paddlevideo_fast.names import printable
+from paddlevideo_fast.log import printable
 from paddlevideo_fast.preparation.executor import located
 from paddlevideo_fast.preparation.flags import ToolParser, number
 from paddlevideo_fast.preparation.lists import find_clips
@@ -34,7 +35,6 @@ from paddlevideo_fast.preparation.run import (
 )
 from paddlevideo_fast.preparation.spans import is_listable, stored_line, stored_list, stored_names
 from paddlevideo_fast.preparation.work import Work
-from paddlevideo_fast.storage import put
 
 _TOOL = "extract_rawframes"
 _NO_EFFECT = {

@@ -15,7 +15,9 @@ from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Se
 from paddlevideo_fast.decode import VIDEO_EXTENSIONS, Span, VideoReader, open_frames, open_video
 from paddlevideo_fast.decode.frames import DEFAULT_SUFFIX
 from paddlevideo_fast.errors import EXIT_FAILURES, VideoDecodeError
-from paddlevideo_fast.files import as_path, read_names, walk
+from paddlevideo_fast.io.files import as_path, read_names, walk
+from paddlevideo_fast.io.locks import only_writer
+from paddlevideo_fast.io.urls import is_url, secret_in, shown_url
 from paddlevideo_fast.loader.annotations import (
     UNLISTABLE,
     VideoRecord,
@@ -23,8 +25,7 @@ from paddlevideo_fast.loader.annotations import (
     read_frame_list,
     read_video_list,
 )
-from paddlevideo_fast.locks import only_writer
-from paddlevideo_fast.names import printable
+from paddlevideo_fast.log import printable
 from paddlevideo_fast.preparation.executor import located
 from paddlevideo_fast.preparation.flags import ToolParser
 from paddlevideo_fast.preparation.init_dataset import split
@@ -38,7 +39,6 @@ from paddlevideo_fast.preparation.run import (
     write_lines,
 )
 from paddlevideo_fast.preparation.work import Work
-from paddlevideo_fast.urls import is_url, secret_in, shown_url
 
 
 class Clip(NamedTuple):

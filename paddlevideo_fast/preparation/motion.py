@@ -29,8 +29,8 @@ import av
 import cv2
 import numpy as np
 
-from paddlevideo_fast.files import sweep, whole
-from paddlevideo_fast.locks import LOCK, only_writer
+from paddlevideo_fast.io.files import sweep, whole
+from paddlevideo_fast.io.locks import LOCK, only_writer
 from paddlevideo_fast.preparation.encoding import write_h264
 from paddlevideo_fast.preparation.executor import Engine, run_all
 from paddlevideo_fast.preparation.flags import ToolParser, number

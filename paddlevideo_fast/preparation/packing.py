@@ -26,7 +26,8 @@ from paddlevideo_fast.decode.packed import shard_numbers
 from paddlevideo_fast.decode.packed_format import VERSION, PackSettings, ShardWriter, data_path, index_path
 from paddlevideo_fast.decode.reader import VideoPart
 from paddlevideo_fast.errors import EXIT_FAILURES, ShardError, VideoDecodeError
-from paddlevideo_fast.files import as_path
+from paddlevideo_fast.io.files import as_path
+from paddlevideo_fast.io.urls import bare_url
 from paddlevideo_fast.loader.annotations import VideoRecord
 from paddlevideo_fast.loader.tables import is_table
 from paddlevideo_fast.preparation.encoding import Part
@@ -45,7 +46,6 @@ from paddlevideo_fast.preparation.run import (
 )
 from paddlevideo_fast.preparation.spans import part_name, stored_line, stored_list
 from paddlevideo_fast.preparation.work import Work
-from paddlevideo_fast.urls import bare_url
 
 _SAME_SEC = 1e-4
 

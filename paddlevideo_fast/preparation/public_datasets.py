@@ -12,7 +12,7 @@ import sys
 from pathlib import Path, PurePosixPath
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-from paddlevideo_fast.locks import only_writer
+from paddlevideo_fast.io.locks import only_writer
 from paddlevideo_fast.preparation.flags import ToolParser
 from paddlevideo_fast.preparation.lists import Clip, by_name, find_clips, write_list
 from paddlevideo_fast.preparation.run import (

@@ -23,10 +23,9 @@ from paddlevideo_fast.errors import (
     PaddleVideoFastError,
     cause_of,
 )
-from paddlevideo_fast.files import read_names, write_text_whole
-from paddlevideo_fast.log import setup_logging
-from paddlevideo_fast.names import printable, tolerate_names
-from paddlevideo_fast.urls import bare_url
+from paddlevideo_fast.io.files import read_names, write_text_whole
+from paddlevideo_fast.io.urls import bare_url
+from paddlevideo_fast.log import printable, setup_logging, tolerate_names
 
 PROVENANCE = "provenance.json"
 

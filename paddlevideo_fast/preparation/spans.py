@@ -10,11 +10,11 @@ from pathlib import Path, PurePosixPath
 from typing import Dict, List, Optional, Sequence, Tuple
 
 from paddlevideo_fast.decode import Span
-from paddlevideo_fast.files import UrlPath
+from paddlevideo_fast.io.files import UrlPath
+from paddlevideo_fast.io.urls import is_url
 from paddlevideo_fast.loader.annotations import VideoRecord, list_line, row_of
 from paddlevideo_fast.loader.tables import is_table, json_line
 from paddlevideo_fast.preparation.run import ToolError
-from paddlevideo_fast.urls import is_url
 
 
 def part_name(name: str, span: Optional[Span], ending: Optional[str] = None) -> str:

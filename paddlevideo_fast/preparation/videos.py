@@ -17,9 +17,10 @@ import av
 
 from paddlevideo_fast.decode import open_video
 from paddlevideo_fast.errors import VideoDecodeError
-from paddlevideo_fast.files import as_path
+from paddlevideo_fast.io.files import as_path
+from paddlevideo_fast.io.urls import bare_url
 from paddlevideo_fast.loader.annotations import UNLISTABLE, VideoRecord, read_video_list
-from paddlevideo_fast.names import printable
+from paddlevideo_fast.log import printable
 from paddlevideo_fast.preparation.encoding import PRESETS, Part, Prepared, PrepareError, Settings, prepare
 from paddlevideo_fast.preparation.executor import Engine, located, run_all
 from paddlevideo_fast.preparation.flags import ToolParser, number
@@ -36,7 +37,6 @@ from paddlevideo_fast.preparation.run import (
 from paddlevideo_fast.preparation.spans import is_listable, stored_line, stored_list, stored_names
 from paddlevideo_fast.preparation.work import Work
 from paddlevideo_fast.registry import did_you_mean
-from paddlevideo_fast.urls import bare_url
 
 _MANIFEST = "prepared.jsonl"
 _NUM_REPEATS = 3

@@ -36,12 +36,12 @@ from typing import (
 )
 
 from paddlevideo_fast.errors import ObjectMissingError
-from paddlevideo_fast.files import UrlPath, sweep, working_folder
-from paddlevideo_fast.locks import Lock, only_writer
+from paddlevideo_fast.io.files import UrlPath, sweep, working_folder
+from paddlevideo_fast.io.locks import Lock, only_writer
+from paddlevideo_fast.io.stores import put
 from paddlevideo_fast.machine import num_cores
 from paddlevideo_fast.preparation.executor import LOCAL, Engine, Site, common_folder, run_all
 from paddlevideo_fast.preparation.run import ToolError, disk_error
-from paddlevideo_fast.storage import put
 
 _JOURNAL = ".journal-"
 

@@ -12,9 +12,8 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Opt
 import numpy as np
 
 from paddlevideo_fast.errors import PaddleVideoFastError
-from paddlevideo_fast.log import get_logger
+from paddlevideo_fast.log import get_logger, printable
 from paddlevideo_fast.metrics import PrecisionRecall, Predictions, precision_recall
-from paddlevideo_fast.names import printable
 from paddlevideo_fast.report.output import whole
 
 Record = Mapping[str, Any]

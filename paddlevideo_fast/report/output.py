@@ -9,9 +9,9 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, Dict, Iterable, Iterator, List, Mapping, Sequence
 
-from paddlevideo_fast import files
 from paddlevideo_fast.errors import PaddleVideoFastError
-from paddlevideo_fast.urls import bare_url
+from paddlevideo_fast.io import files
+from paddlevideo_fast.io.urls import bare_url
 
 
 @contextlib.contextmanager

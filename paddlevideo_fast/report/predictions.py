@@ -12,11 +12,11 @@ from tqdm import tqdm
 from paddlevideo_fast.deploy.prediction import Entry, entry_of
 from paddlevideo_fast.deploy.predictor import Prediction, Predictor, Unread, WindowedPrediction
 from paddlevideo_fast.errors import PaddleVideoFastError
-from paddlevideo_fast.files import as_path
+from paddlevideo_fast.io.files import as_path
+from paddlevideo_fast.io.urls import shown_url
 from paddlevideo_fast.report.annotated import Caption, annotate
 from paddlevideo_fast.report.drawings import draw_timeline, lettering
 from paddlevideo_fast.report.output import make_folders, refuse_inputs, targets
-from paddlevideo_fast.urls import shown_url
 
 _NOTHING = "\N{EN DASH}"  # where no class reaches the threshold
 

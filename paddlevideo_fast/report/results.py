@@ -16,6 +16,7 @@ from paddlevideo_fast.engine.guard import guarded, only_shown
 from paddlevideo_fast.engine.output import move_aside
 from paddlevideo_fast.engine.sinks import VisualDLSink
 from paddlevideo_fast.errors import NonFiniteScoreError
+from paddlevideo_fast.io.urls import shown_url
 from paddlevideo_fast.loader import ClipRequest
 from paddlevideo_fast.loader.dataset import ClipDataset
 from paddlevideo_fast.log import get_logger
@@ -24,7 +25,6 @@ from paddlevideo_fast.report.drawings import confusion_picture, curve_figures, t
 from paddlevideo_fast.report.output import save_json, whole
 from paddlevideo_fast.report.page import Example, Page, contact_sheet, render
 from paddlevideo_fast.report.tables import Naming, class_rows, hardest_rows, joined, write_tables
-from paddlevideo_fast.urls import shown_url
 
 logger = get_logger(__name__)
 

@@ -28,8 +28,8 @@ from benchmarks import (
     trainer,
 )
 from benchmarks.measuring import ROOT, in_turn, write_clips
-from paddlevideo_fast import blocks
 from paddlevideo_fast.errors import DistributionError, PaddleVideoFastError
+from paddlevideo_fast.io import block_cache
 from paddlevideo_fast.machine import num_cores
 from tests.support.forking import Fresh
 
@@ -91,7 +91,7 @@ def test_shift(measure, command, capfd):
 
 
 def test_remote(measure, monkeypatch):
-    monkeypatch.setattr(blocks, "_kept", None)
+    monkeypatch.setattr(block_cache, "_kept", None)
     options = ["--videos", 24, "--rounds", 1, "--step-ms", 1, "--workers", 0, "--delay-ms", 1]
     result = measure("remote", *options)
     local, ahead, asked, again = result["rows"]

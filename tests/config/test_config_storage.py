@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from paddlevideo_fast import blocks, log, storage
+from paddlevideo_fast import log
 from paddlevideo_fast.assembly.data import make_split
 from paddlevideo_fast.config import RunSpec, load_config
 from paddlevideo_fast.config.load import load_with_schema
 from paddlevideo_fast.engine import Distribution
 from paddlevideo_fast.errors import ConfigError
+from paddlevideo_fast.io import block_cache, stores
 
 CONFIG = "configs/quickstart/tsm_motion.yaml"
 
 
 @pytest.fixture(autouse=True)
 def _as_before(monkeypatch):
-    monkeypatch.setattr(blocks, "_kept", None)
-    monkeypatch.setattr(storage, "_patience", storage.Patience())
+    monkeypatch.setattr(block_cache, "_kept", None)
+    monkeypatch.setattr(stores, "_patience", stores.Patience())
     monkeypatch.setattr(log, "_warned", set())
 
 
@@ -31,12 +32,12 @@ def split_of(motion_dataset, *overrides):
 def test_the_section_is_what_the_process_does(motion_dataset, tmp_path, caplog):
     settings = [f"STORAGE.cache_dir={tmp_path}/cache", "STORAGE.cache_gb=0.5", "STORAGE.away_after_sec=7"]
     split_of(motion_dataset, *settings, "STORAGE.timeout_sec=3")
-    kept = blocks._kept
+    kept = block_cache._kept
     assert (kept.folder, kept.max_bytes) == (f"{tmp_path}/cache", 5 * 10**8)
-    assert (storage.patience().timeout_sec, storage.patience().away_sec) == (3.0, 7.0)
+    assert (stores.patience().timeout_sec, stores.patience().away_sec) == (3.0, 7.0)
     assert "STORAGE.cache_dir has no effect on DATASET.train: none of its files lies at a URL" in caplog.text
     split_of(motion_dataset, "STORAGE.cache_gb=0.5")
-    assert blocks._kept is None
+    assert block_cache._kept is None
     assert "-o #5  STORAGE.cache_gb: has no effect without cache_dir" in caplog.text
 
 

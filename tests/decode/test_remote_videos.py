@@ -10,10 +10,10 @@ import av
 import numpy as np
 import pytest
 
-from paddlevideo_fast import blocks
 from paddlevideo_fast.decode import IndexCache, index_cache, open_frames, open_video, pyav_reader
 from paddlevideo_fast.decode.index_cache import Pool
 from paddlevideo_fast.errors import VideoDecodeError
+from paddlevideo_fast.io import block_cache
 from tests.support.exact_corpus import write_corpus_clip
 from tests.support.joined_clips import JOINED, write_joined_clip
 from tests.support.stores import Store
@@ -124,7 +124,7 @@ def test_a_file_that_is_needed_whole_comes_once(
     name, make_clip, frame_number, http_store, tmp_path, monkeypatch
 ):
     """Also where it is larger than what is kept of remote files in memory; then it came up to three times."""
-    monkeypatch.setattr(blocks, "_memory", blocks.MemoryBlocks(2**16, 4))
+    monkeypatch.setattr(block_cache, "_memory", block_cache.MemoryBlocks(2**16, 4))
     options = {"codec": "mpeg2video"} if name.endswith("mpg") else {}
     (tmp_path / "served").mkdir()
     path = make_clip(tmp_path / "served" / name, 300, (640, 480), **options)

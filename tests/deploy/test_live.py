@@ -24,7 +24,7 @@ from paddlevideo_fast.deploy.export import ExportOptions
 from paddlevideo_fast.deploy.live import predict_live
 from paddlevideo_fast.deploy.prediction import Windowing
 from paddlevideo_fast.errors import VideoDecodeError
-from paddlevideo_fast.files import is_live
+from paddlevideo_fast.io.files import is_live
 
 ROOT = Path(__file__).resolve().parents[2]
 FPS = 25

@@ -12,7 +12,7 @@ import pytest
 from paddlevideo_fast.assembly.features import compute_features
 from paddlevideo_fast.config import load_config
 from paddlevideo_fast.deploy.export import ExportOptions, export_model
-from paddlevideo_fast.files import as_path, is_live
+from paddlevideo_fast.io.files import as_path, is_live
 from paddlevideo_fast.modeling import load_weights
 from tests.deploy.conftest import ROOT
 from tests.support.stores import Store

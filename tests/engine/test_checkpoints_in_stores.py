@@ -8,20 +8,20 @@ import logging
 import paddle
 import pytest
 
-from paddlevideo_fast import storage
 from paddlevideo_fast.engine import CheckpointStore, Snapshot, load_checkpoint
 from paddlevideo_fast.engine.distribution import Distribution
 from paddlevideo_fast.engine.output import checkpoint_to_resume, make_room
 from paddlevideo_fast.engine.state import TrainerState
 from paddlevideo_fast.errors import CheckpointError, ObjectError, PaddleVideoFastError, StoreAwayError
-from paddlevideo_fast.mirror import Mirror
+from paddlevideo_fast.io import stores
+from paddlevideo_fast.io.sync import Mirror
 
 
 @pytest.fixture
 def on_machine(s3_store, tmp_path, monkeypatch):
     """Function that gives the prepared store of a run on a machine, by the machine's name."""
-    monkeypatch.setattr(storage, "_stores", {})
-    monkeypatch.setattr(storage, "_patience", storage.Patience(2.0, 3, 2.0, 0.01))
+    monkeypatch.setattr(stores, "_stores", {})
+    monkeypatch.setattr(stores, "_patience", stores.Patience(2.0, 3, 2.0, 0.01))
 
     def prepared(name, run="first"):
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / name))

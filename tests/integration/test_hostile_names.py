@@ -16,7 +16,7 @@ from paddlevideo_fast.cli import plot as plot_command
 from paddlevideo_fast.cli import predict as predict_command
 from paddlevideo_fast.config.load import load_config
 from paddlevideo_fast.loader.annotations import read_class_names, read_frame_list, read_video_list
-from paddlevideo_fast.names import printable
+from paddlevideo_fast.log import printable
 from paddlevideo_fast.preparation.frames import extract
 from paddlevideo_fast.preparation.lists import build, check
 from paddlevideo_fast.preparation.packing import pack

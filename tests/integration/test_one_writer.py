@@ -8,7 +8,7 @@ import signal
 
 import pytest
 
-from paddlevideo_fast.locks import LOCK, only_writer
+from paddlevideo_fast.io.locks import LOCK, only_writer
 from tests.support.launching import ROOT
 
 TOOLS = {

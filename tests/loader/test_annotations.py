@@ -15,7 +15,7 @@ from paddlevideo_fast.loader.annotations import (
     read_video_list,
     require_files,
 )
-from paddlevideo_fast.names import printable
+from paddlevideo_fast.log import printable
 from tests.fuzz_config import limits
 
 

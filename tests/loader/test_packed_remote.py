@@ -8,10 +8,10 @@ import shutil
 import numpy as np
 import pytest
 
-from paddlevideo_fast import blocks, storage
 from paddlevideo_fast.decode import open_shards
 from paddlevideo_fast.decode.packed_format import PackSettings, ShardWriter
 from paddlevideo_fast.errors import ShardError, StoreAwayError, VideoDecodeError
+from paddlevideo_fast.io import block_cache, stores
 from paddlevideo_fast.loader import build_dataset, build_loader
 
 NUM_SHARDS, NUM_VIDEOS = 3, 6
@@ -24,10 +24,10 @@ PIPELINE = {
 
 @pytest.fixture(autouse=True)
 def _as_before(monkeypatch, tmp_path):
-    monkeypatch.setattr(blocks, "_kept", blocks.DiskBlocks(tmp_path / "cache", 2**24, 2**14))
-    monkeypatch.setattr(blocks, "_memory", blocks.MemoryBlocks())
-    monkeypatch.setattr(storage, "_stores", {})
-    monkeypatch.setattr(storage, "_patience", storage.Patience(10.0, 3, 3.0, 0.02))
+    monkeypatch.setattr(block_cache, "_kept", block_cache.DiskBlocks(tmp_path / "cache", 2**24, 2**14))
+    monkeypatch.setattr(block_cache, "_memory", block_cache.MemoryBlocks())
+    monkeypatch.setattr(stores, "_stores", {})
+    monkeypatch.setattr(stores, "_patience", stores.Patience(10.0, 3, 3.0, 0.02))
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +60,7 @@ def loader_of(place, num_workers=0, training=True, **keys):
 @pytest.mark.parametrize("has_cache", [True, False])
 def test_the_frames_of_a_url(kind, has_cache, folder, request, monkeypatch):
     if not has_cache:
-        monkeypatch.setattr(blocks, "_kept", None)
+        monkeypatch.setattr(block_cache, "_kept", None)
     store = request.getfixturevalue(f"{kind}_store")
     url = store.publish(folder)
     for remote, local in zip(frames_of(url), frames_of(folder)):
@@ -97,7 +97,7 @@ def test_a_body_that_is_altered_on_its_way_is_asked_for_again(http_store, folder
     read = [np.stack(list(shard.open(video))) for shard in shards for video in range(len(shard))]
     for remote, local in zip(read, frames_of(folder)):
         np.testing.assert_array_equal(remote, local)
-    blocks._kept.folder += "-new"
+    block_cache._kept.folder += "-new"
     http_store.fault("flipped", "*.index", times=1)
     assert len(open_shards(url)) == NUM_SHARDS
 

@@ -9,9 +9,9 @@ from typing import Any, Dict
 import numpy as np
 import pytest
 
-from paddlevideo_fast import blocks, storage
 from paddlevideo_fast.decode import open_video
 from paddlevideo_fast.errors import AnnotationError, PaddleVideoFastError, StoreAccessError, StoreAwayError
+from paddlevideo_fast.io import block_cache, stores
 from paddlevideo_fast.loader import ClipRequest, build_dataset
 from tests.support.stores import FAULTS, Store
 
@@ -44,10 +44,10 @@ FOR_GOOD: Dict[str, Any] = {
 
 @pytest.fixture(autouse=True)
 def _as_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocks, "_kept", None)
-    monkeypatch.setattr(blocks, "_memory", blocks.MemoryBlocks())
-    monkeypatch.setattr(storage, "_stores", {})
-    monkeypatch.setattr(storage, "_patience", storage.Patience(0.3, 3, 3.0, 0.01))
+    monkeypatch.setattr(block_cache, "_kept", None)
+    monkeypatch.setattr(block_cache, "_memory", block_cache.MemoryBlocks())
+    monkeypatch.setattr(stores, "_stores", {})
+    monkeypatch.setattr(stores, "_patience", stores.Patience(0.3, 3, 3.0, 0.01))
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,8 @@ import numpy as np
 import paddle
 import pytest
 
-from paddlevideo_fast import storage
 from paddlevideo_fast.errors import WeightError
+from paddlevideo_fast.io import stores
 from paddlevideo_fast.modeling import build_model, load_weights, read_weights
 from paddlevideo_fast.modeling.weights import candidate_names, fetch_weights
 
@@ -204,8 +204,8 @@ def test_a_partial_load_is_a_warning_with_names(section, make_model, tmp_path, c
 def published(http_store, make_model, tmp_path, monkeypatch):
     """Two networks, and the URLs of their weights, which have one name in two folders."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(storage, "_stores", {})
-    monkeypatch.setattr(storage, "_patience", storage.Patience(2.0, 3, 1.0, 0.01))
+    monkeypatch.setattr(stores, "_stores", {})
+    monkeypatch.setattr(stores, "_patience", stores.Patience(2.0, 3, 1.0, 0.01))
     models, root = [make_model(), randomised(make_model())], tmp_path / "published"
     for number, model in enumerate(models):
         (root / str(number)).mkdir(parents=True)

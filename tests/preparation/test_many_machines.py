@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 
 import paddlevideo_fast
-from paddlevideo_fast import locks
 from paddlevideo_fast.errors import ConfigError, OutputInUseError
-from paddlevideo_fast.locks import Lock, only_writer
+from paddlevideo_fast.io import locks
+from paddlevideo_fast.io.locks import Lock, only_writer
 from paddlevideo_fast.preparation import executor, frames
 from paddlevideo_fast.preparation.executor import (
     Engine,

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from paddlevideo_fast.locks import LOCK
+from paddlevideo_fast.io.locks import LOCK
 
 REPO = Path(__file__).resolve().parents[2]
 SCRIPTS = ["prepare_videos", "pack_frames"]
@@ -33,7 +33,7 @@ def command(make_clip, tmp_path):
 
 HOLDER = """
 import sys, time
-from paddlevideo_fast.locks import only_writer
+from paddlevideo_fast.io.locks import only_writer
 with only_writer(sys.argv[1]):
     print("locked", flush=True)
     time.sleep(600)

@@ -8,8 +8,8 @@ from typing import Any, Callable, Iterator, List
 
 import paddle
 
+from paddlevideo_fast.device import LAG, HostCopy
 from paddlevideo_fast.engine import Trainer
-from paddlevideo_fast.transfer import LAG, HostCopy
 
 READS = ("numpy", "item", "tolist", "__bool__", "__float__", "__int__", "__index__", "__array__")
 

@@ -14,7 +14,7 @@ from paddle import profiler
 from paddlevideo_fast.engine.checkpoint import writing
 from paddlevideo_fast.engine.trainer import Callback, Trainer
 from paddlevideo_fast.errors import ConfigError
-from paddlevideo_fast.files import whole
+from paddlevideo_fast.io.files import whole
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.machine import gpu_number
 from paddlevideo_fast.registry import did_you_mean

@@ -16,14 +16,15 @@ import time
 
 import pytest
 
-from paddlevideo_fast import locks, log
+from paddlevideo_fast import log
 from paddlevideo_fast.errors import OutputError, OutputInUseError
-from paddlevideo_fast.locks import LOCK, only_writer
+from paddlevideo_fast.io import locks
+from paddlevideo_fast.io.locks import LOCK, only_writer
 from paddlevideo_fast.machine import process_state
 
 HOLDER = """
 import os, sys, time
-from paddlevideo_fast.locks import only_writer
+from paddlevideo_fast.io.locks import only_writer
 with only_writer(*sys.argv[1:3]):
     child = os.fork() if len(sys.argv) > 3 else None
     if child != 0:

@@ -35,7 +35,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Dict, Iterable, Iterator, List, Optional, Protocol, Sequence, Set, Tuple, Union
 
-from paddlevideo_fast import storage
+from paddlevideo_fast.io import stores
 from paddlevideo_fast.log import get_logger, warn_once
 
 BLOCK_BYTES = 2**18
@@ -78,7 +78,7 @@ class RemoteFile(io.RawIOBase):
 
     Args:
         url: of the object.
-        known: what `storage.stat` says; None: it is asked.
+        known: what `stores.stat` says; None: it is asked.
 
     Attributes:
         url: of the object.
@@ -91,10 +91,10 @@ class RemoteFile(io.RawIOBase):
         StoreAccessError: its store refuses.
     """
 
-    def __init__(self, url: str, known: Optional[storage.Stat] = None) -> None:
+    def __init__(self, url: str, known: Optional[stores.Stat] = None) -> None:
         super().__init__()
         self.url = url
-        self.size, self.version = known or storage.stat(url)
+        self.size, self.version = known or stores.stat(url)
         self._at = 0
         self._last = -2  # the block that was read last
         self._num_ahead = 1
@@ -103,11 +103,11 @@ class RemoteFile(io.RawIOBase):
     @property
     def name(self) -> str:
         """The URL, without what is secret in it."""
-        return storage.shown_url(self.url)
+        return stores.shown_url(self.url)
 
     def stream(self) -> io.BufferedReader:
         """A buffered file of the same version, at its beginning."""
-        return io.BufferedReader(RemoteFile(self.url, storage.Stat(self.size, self.version)))
+        return io.BufferedReader(RemoteFile(self.url, stores.Stat(self.size, self.version)))
 
     def available(self) -> int:
         """How many bytes can be read: all of this version, or none."""
@@ -474,7 +474,7 @@ def _fetched(file: RemoteFile, numbers: Sequence[int], block_bytes: int) -> Iter
 
     def read(run: List[int]) -> bytes:
         size = sum(_size_of(file, number, block_bytes) for number in run)
-        return storage.read_range(file.url, run[0] * block_bytes, size, file.version)
+        return stores.read_range(file.url, run[0] * block_bytes, size, file.version)
 
     for run, data in zip(runs, map(read, runs) if len(runs) == 1 else _threads().map(read, runs)):
         for place, number in enumerate(run):
@@ -503,7 +503,7 @@ def _blocks_of(file: RemoteFile) -> Blocks:
     if _kept is None or file.version:
         return _memory if _kept is None else _kept
     text = "the store tells neither ETag nor date, so blocks are not kept on disk"
-    warn_once(get_logger(), f"{storage.shown_url(file.url)}: {text}")
+    warn_once(get_logger(), f"{stores.shown_url(file.url)}: {text}")
     return _memory
 
 

@@ -48,7 +48,7 @@ from paddlevideo_fast.errors import (
     StoreAccessError,
     StoreAwayError,
 )
-from paddlevideo_fast.urls import is_url, join, scheme_of, secret_in, shown_url
+from paddlevideo_fast.io.urls import is_url, join, scheme_of, secret_in, shown_url
 
 __all__ = [
     "Patience",

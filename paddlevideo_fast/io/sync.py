@@ -17,9 +17,9 @@ import threading
 from pathlib import Path
 from typing import Dict, Iterable, Iterator, List, Mapping, NamedTuple, Sequence, Set, Tuple, Union
 
-from paddlevideo_fast import storage
 from paddlevideo_fast.errors import StoreAccessError, StoreAwayError
-from paddlevideo_fast.files import (
+from paddlevideo_fast.io import stores
+from paddlevideo_fast.io.files import (
     as_path,
     cache_folder,
     read_text,
@@ -28,8 +28,8 @@ from paddlevideo_fast.files import (
     working_folder,
     write_text_whole,
 )
+from paddlevideo_fast.io.stores import is_url
 from paddlevideo_fast.log import get_logger
-from paddlevideo_fast.storage import is_url
 
 logger = get_logger(__name__)
 
@@ -50,7 +50,7 @@ def fetched(path: Union[str, Path]) -> str:
     url = os.fspath(path)
     if not is_url(url):
         return url
-    found = storage.stat(url)
+    found = stores.stat(url)
     digest = hashlib.blake2b(f"{url}\0{found.version}\0{found.size}".encode(), digest_size=16).hexdigest()
     target = (
         cache_folder() / "files" / digest / (url.partition("?")[0].rstrip("/").rpartition("/")[2] or "file")
@@ -60,10 +60,10 @@ def fetched(path: Union[str, Path]) -> str:
     return str(target)
 
 
-def _download(url: str, found: storage.Stat, target: Path) -> None:
+def _download(url: str, found: stores.Stat, target: Path) -> None:
     with whole(target) as partial, open(partial, "wb") as file:
         for at in range(0, found.size, _PIECE_BYTES):
-            file.write(storage.read_range(url, at, min(_PIECE_BYTES, found.size - at), found.version))
+            file.write(stores.read_range(url, at, min(_PIECE_BYTES, found.size - at), found.version))
 
 
 @contextlib.contextmanager
@@ -78,7 +78,7 @@ def staged(folder: Union[str, Path]) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="upload-") as temporary:
         yield Path(temporary)
         for name in _names(Path(temporary)):
-            storage.put(Path(temporary, name), storage.join(os.fspath(folder), name))
+            stores.put(Path(temporary, name), stores.join(os.fspath(folder), name))
 
 
 @contextlib.contextmanager
@@ -146,8 +146,8 @@ class Mirror:
     def try_writing(self) -> None:
         """Raises what would keep this process from writing to the store."""
         with tempfile.NamedTemporaryFile() as empty:
-            storage.put(empty.name, storage.join(self.url, _TRIAL))
-        storage.remove(storage.join(self.url, _TRIAL))
+            stores.put(empty.name, stores.join(self.url, _TRIAL))
+        stores.remove(stores.join(self.url, _TRIAL))
 
     def fetch(self, names: Sequence[str] = (), skip: Tuple[str, ...] = ()) -> None:
         """Looks what is in the store, and fetches files of it that are not here, or of another size.
@@ -159,30 +159,30 @@ class Mirror:
         Raises:
             ObjectError, StoreAwayError, StoreAccessError: the store cannot be listed or read.
         """
-        with contextlib.suppress(storage.ObjectMissingError):
-            self.there = set(storage.list_folder(self.url))
+        with contextlib.suppress(stores.ObjectMissingError):
+            self.there = set(stores.list_folder(self.url))
         files = [name for name in self.there if not name.endswith(("/", *skip))]
         wanted = [name for name in files if not names or name in names]
         self._bring(wanted)
 
     def fetch_all(self) -> None:
         """Fetches all files, also those in folders; see `fetch`."""
-        with contextlib.suppress(storage.ObjectMissingError):
+        with contextlib.suppress(stores.ObjectMissingError):
             names = []
             for folder, _, files in walk(as_path(self.url)):
-                names += [storage.join(folder, file)[len(self.url) + 1 :] for file in files]
+                names += [stores.join(folder, file)[len(self.url) + 1 :] for file in files]
             self._bring(names)
 
     def fetch_named(self, names: Sequence[str]) -> None:
         """Fetches those of these files that are there. A web server, too, can be asked so."""
-        self._bring([name for name in names if storage.exists(storage.join(self.url, name))])
+        self._bring([name for name in names if stores.exists(stores.join(self.url, name))])
 
     def _bring(self, names: Sequence[str]) -> None:
         for name in sorted(names, key=lambda name: (name.endswith(_MARK), name)):
             if name.startswith(_LOCAL_ONLY):
                 continue
-            url, path = storage.join(self.url, name), self.folder / name
-            found, before = storage.stat(url), self._same.get(name)
+            url, path = stores.join(self.url, name), self.folder / name
+            found, before = stores.stat(url), self._same.get(name)
             if not path.is_file() or before is None or before.version != found.version:
                 _download(url, found, path)
                 self._same[name] = _State(*_look(path), found.version)
@@ -240,13 +240,13 @@ class Mirror:
             logger.warning("%s; the next upload tries again", error)
 
     def _put(self, name: str, look: Tuple[int, int]) -> None:
-        url = storage.join(self.url, name)
-        storage.put(self.folder / name, url)
-        self._same[name] = _State(*look, storage.stat(url).version)
+        url = stores.join(self.url, name)
+        stores.put(self.folder / name, url)
+        self._same[name] = _State(*look, stores.stat(url).version)
         self.there.add(name)
 
     def _remove(self, name: str) -> None:
-        storage.remove(storage.join(self.url, name))
+        stores.remove(stores.join(self.url, name))
         self._same.pop(name, None)
         self.there.discard(name)
 

@@ -31,11 +31,10 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple, Union
 
 from paddlevideo_fast.errors import OutputError, OutputInUseError
-from paddlevideo_fast.files import as_path, working_folder
-from paddlevideo_fast.log import get_logger, warn_once
+from paddlevideo_fast.io.files import as_path, working_folder
+from paddlevideo_fast.io.urls import masked
+from paddlevideo_fast.log import get_logger, printable, warn_once
 from paddlevideo_fast.machine import process_state
-from paddlevideo_fast.names import printable
-from paddlevideo_fast.urls import masked
 
 LOCK = ".lock"
 

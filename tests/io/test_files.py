@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from paddlevideo_fast.errors import AnnotationError
-from paddlevideo_fast.files import all_whole, sweep, whence, whole
+from paddlevideo_fast.io.files import all_whole, sweep, whence, whole
 from paddlevideo_fast.loader.annotations import read_video_list
 
 

@@ -8,9 +8,9 @@ import time
 import pytest
 
 from paddlevideo_fast.errors import ConfigError, ObjectError, PaddleVideoFastError, VideoDecodeError
-from paddlevideo_fast.files import UrlPath
-from paddlevideo_fast.names import printable
-from paddlevideo_fast.urls import bare_url, is_url, join, masked, secret_in, shown_url
+from paddlevideo_fast.io.files import UrlPath
+from paddlevideo_fast.io.urls import bare_url, is_url, join, masked, secret_in, shown_url
+from paddlevideo_fast.log import printable
 
 SECRET = "hunter2"
 SIGNED = [

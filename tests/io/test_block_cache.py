@@ -19,9 +19,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from paddlevideo_fast import blocks, log, storage
-from paddlevideo_fast.blocks import TRAILER, DiskBlocks, RemoteFile
+from paddlevideo_fast import log
 from paddlevideo_fast.errors import ObjectError
+from paddlevideo_fast.io import block_cache, stores
+from paddlevideo_fast.io.block_cache import TRAILER, DiskBlocks, RemoteFile
 
 KIB = 1024
 CONTENT = np.random.default_rng(0).integers(0, 256, 1000 * KIB + 77, dtype=np.uint8).tobytes()
@@ -31,11 +32,11 @@ STORED = BLOCK + TRAILER.size
 
 @pytest.fixture(autouse=True)
 def _as_before(monkeypatch):
-    monkeypatch.setattr(blocks, "_kept", None)
-    monkeypatch.setattr(blocks, "_memory", blocks.MemoryBlocks())
-    monkeypatch.setattr(storage, "_stores", {})
+    monkeypatch.setattr(block_cache, "_kept", None)
+    monkeypatch.setattr(block_cache, "_memory", block_cache.MemoryBlocks())
+    monkeypatch.setattr(stores, "_stores", {})
     monkeypatch.setattr(log, "_warned", set())
-    monkeypatch.setattr(storage, "_patience", storage.Patience(10.0, 3, 20.0, 0.02))
+    monkeypatch.setattr(stores, "_patience", stores.Patience(10.0, 3, 20.0, 0.02))
 
 
 @pytest.fixture
@@ -49,7 +50,7 @@ def url(http_store, tmp_path):
 def use(monkeypatch, tmp_path):
     def start(max_bytes=100 * STORED, folder=tmp_path / "cache"):
         cache = DiskBlocks(folder, max_bytes, BLOCK)
-        monkeypatch.setattr(blocks, "_kept", cache)
+        monkeypatch.setattr(block_cache, "_kept", cache)
         return cache
 
     return start
@@ -95,10 +96,13 @@ def test_ranges_and_streams_are_the_object(url, use, has_cache):
 
 def test_a_stream_copies_only_what_is_read(url, use, monkeypatch):
     use()
-    cut, sizes = blocks._cut, []
-    monkeypatch.setattr(
-        blocks, "_cut", lambda got, offset, size, *rest: sizes.append(size) or cut(got, offset, size, *rest)
-    )
+    cut, sizes = block_cache._cut, []
+
+    def noted(got, offset, size, *rest):
+        sizes.append(size)
+        return cut(got, offset, size, *rest)
+
+    monkeypatch.setattr(block_cache, "_cut", noted)
     with RemoteFile(url).stream() as stream:
         assert stream.read() == CONTENT
     assert sum(sizes) == len(CONTENT)
@@ -159,7 +163,7 @@ def test_an_object_that_changes_is_never_mixed(url, use, http_store):
 
 
 def test_the_least_recently_used_go_first(url, use, http_store, monkeypatch):
-    monkeypatch.setattr(blocks, "_TOUCH_SEC", -1.0)
+    monkeypatch.setattr(block_cache, "_TOUCH_SEC", -1.0)
     cache = use(4 * STORED)
     file = RemoteFile(url)
     for number in (0, 1, 2, 3, 0, 4, 0, 5):
@@ -182,7 +186,7 @@ def test_the_least_recently_used_go_first(url, use, http_store, monkeypatch):
 def _reader(url, seed, folder, bound):
     """Reads at random for ever; ends with 1 where a byte is wrong."""
     rng = random.Random(seed)
-    blocks._kept = DiskBlocks(folder, bound, BLOCK)
+    block_cache._kept = DiskBlocks(folder, bound, BLOCK)
     file = RemoteFile(url)
     while True:
         ranges = some_ranges(rng, 3)
@@ -230,8 +234,8 @@ def test_four_processes_killed_at_random(tmp_path, monkeypatch):
     assert all(lived)
     num_in_flight = 24  # a block for each process that was ever there
     assert 4 * STORED < most <= bound + num_in_flight * STORED
-    monkeypatch.setattr(blocks, "_PART_SEC", 0.0)
-    blocks._kept = cache
+    monkeypatch.setattr(block_cache, "_PART_SEC", 0.0)
+    block_cache._kept = cache
     assert RemoteFile(url).read() == CONTENT
     assert cache._evict(0) == stored_bytes(folder) <= bound
     assert not list(folder.glob("*/*.part"))
@@ -294,15 +298,15 @@ def test_a_request_that_fails_fails_for_its_thread_alone(url, use, monkeypatch):
     """The thread that has waited for it asks by itself."""
     use()
     file, asked, may_fail = RemoteFile(url), threading.Event(), threading.Event()
-    read_range = storage.read_range
+    read_range = stores.read_range
 
     def once(*arguments):
-        monkeypatch.setattr(storage, "read_range", read_range)
+        monkeypatch.setattr(stores, "read_range", read_range)
         asked.set()
         assert may_fail.wait(10)
         raise ObjectError(url, "breaks")
 
-    monkeypatch.setattr(storage, "read_range", once)
+    monkeypatch.setattr(stores, "read_range", once)
     with ThreadPoolExecutor(2) as threads:
         first = threads.submit(read, file, [(0, 10)])
         assert asked.wait(10)
@@ -315,7 +319,7 @@ def test_a_request_that_fails_fails_for_its_thread_alone(url, use, monkeypatch):
 
 def test_without_a_version_nothing_is_kept_on_disk(url, use, caplog):
     cache = use()
-    file = RemoteFile(url, storage.Stat(len(CONTENT), ""))
+    file = RemoteFile(url, stores.Stat(len(CONTENT), ""))
     assert file.read() == CONTENT
     assert stored_bytes(cache.folder) == 0
     assert "neither ETag nor date" in caplog.text

@@ -30,8 +30,8 @@ from pathlib import Path, PurePosixPath
 from types import SimpleNamespace
 from typing import Any, Dict, Iterator, List, Union
 
-from paddlevideo_fast import storage
-from paddlevideo_fast.urls import bare_url, is_url, shown_url
+from paddlevideo_fast.io import stores
+from paddlevideo_fast.io.urls import bare_url, is_url, shown_url
 
 _PREFIX = ".saving-"
 _LONGEST_BYTES = 143  # of a name on an encrypted file system; others take 255
@@ -76,7 +76,7 @@ class UrlPath(os.PathLike):
         return self._url
 
     def __truediv__(self, name: Union[str, os.PathLike]) -> UrlPath:
-        return UrlPath(storage.join(self._url, os.fspath(name)))
+        return UrlPath(stores.join(self._url, os.fspath(name)))
 
     @property
     def stem(self) -> str:
@@ -123,15 +123,15 @@ class UrlPath(os.PathLike):
     def is_file(self) -> bool:
         """Whether there is such an object, which is no folder."""
         try:
-            return storage.exists(str(self))
-        except storage.ObjectError:
+            return stores.exists(str(self))
+        except stores.ObjectError:
             return False
 
     def is_dir(self) -> bool:
         """Whether something is in it, as far as the store can tell."""
         try:
-            return bool(storage.list_folder(str(self))) and not self.is_file()  # a file lists itself
-        except storage.ObjectError:
+            return bool(stores.list_folder(str(self))) and not self.is_file()  # a file lists itself
+        except stores.ObjectError:
             return False
 
     def exists(self) -> bool:
@@ -140,7 +140,7 @@ class UrlPath(os.PathLike):
 
     def iterdir(self) -> Iterator[UrlPath]:
         """What is in the folder."""
-        return (self / name.rstrip("/") for name in storage.list_folder(str(self)))
+        return (self / name.rstrip("/") for name in stores.list_folder(str(self)))
 
     def glob(self, pattern: str) -> Iterator[UrlPath]:
         """What is in the folder and fits a pattern of names."""
@@ -148,7 +148,7 @@ class UrlPath(os.PathLike):
 
     def read_bytes(self) -> bytes:
         """The content of the object."""
-        return storage.read_all(str(self), _MOST_BYTES)
+        return stores.read_all(str(self), _MOST_BYTES)
 
     def read_text(self, encoding: str = "utf-8", errors: str = "strict") -> str:
         """The text of the object."""
@@ -156,14 +156,14 @@ class UrlPath(os.PathLike):
 
     def stat(self, **_: Any) -> Any:
         """Size and version, as far as `os.stat` has fields for them."""
-        found = storage.stat(str(self))
+        found = stores.stat(str(self))
         return SimpleNamespace(st_size=found.size, st_mtime_ns=found.version)
 
     def unlink(self, missing_ok: bool = False) -> None:
         """Removes the object."""
         if not missing_ok and not self.is_file():
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), shown_url(str(self)))
-        storage.remove(str(self))
+        stores.remove(str(self))
 
     def mkdir(self, **_: Any) -> None:
         """Does nothing: folders of stores need not be made."""
@@ -198,7 +198,7 @@ def walk(folder: Union[Path, UrlPath], onerror: Any = None, followlinks: bool = 
     if not isinstance(folder, UrlPath):
         yield from os.walk(folder, onerror=onerror, followlinks=followlinks)
         return
-    names = storage.list_folder(str(folder))
+    names = stores.list_folder(str(folder))
     folders = [name.rstrip("/") for name in names if name.endswith("/")]
     yield str(folder), folders, [name for name in names if not name.endswith("/")]
     for name in folders:
@@ -255,9 +255,9 @@ def _uploaded(urls: List[str]) -> Iterator[List[Path]]:
         partials = [Path(folder, UrlPath(url).name) for url in urls]
         yield partials
         if len(urls) > 1:
-            storage.remove(urls[-1])
+            stores.remove(urls[-1])
         for partial, url in zip(partials, urls):
-            storage.put(partial, url)
+            stores.put(partial, url)
 
 
 def aside(path: Path) -> Path:
@@ -292,7 +292,7 @@ def read_bytes(path: Union[str, Path], max_bytes: int) -> bytes:
         StoreAwayError, StoreAccessError: the store of a URL does not answer, or refuses.
     """
     if is_url(os.fspath(path)):
-        return storage.read_all(os.fspath(path), max_bytes)
+        return stores.read_all(os.fspath(path), max_bytes)
     require_regular(path)
     if os.path.getsize(path) <= max_bytes:
         with open(path, "rb") as file:
