@@ -172,6 +172,8 @@ def export_model(
     folder = Path(folder)
     with only_writer(folder, name, given_by="--output_path"), computing_on("cpu") as device:
         model = _trained(cfg, weights, options)
+        runtime: Any = getattr(getattr(model, "backbone", None), "cpu_runtime", "onnxruntime")
+        recipe = recipe._replace(settings=replace(recipe.settings, cpu_runtime=runtime))
         _check_free_axes(model, shape)
         recipe = _with_own_frames(model, recipe, made)
         try:
@@ -240,9 +242,12 @@ def _export(
         expected = model(paddle.to_tensor(normalised)).numpy()
     given = normalised if inside is None else clips
     settings = read_recipe(files.settings).settings
-    for path in files.programs:
+    runs = [(path, _CPU) for path in files.programs]
+    if settings.cpu_runtime == "onednn":
+        runs.append((files.program, replace(_CPU, use_mkldnn=True)))
+    for path, how in runs:
         is_half = options.onnx_fp16 and path == files.onnx
-        program = open_program(path, options=_CPU, checksums=settings.checksums)
+        program = open_program(path, options=how, checksums=settings.checksums)
         deviation = deviation_of(program.run(given), expected)
         if not deviation <= (_HALF_TOLERANCE if is_half else TOLERANCE):  # nor where it is NaN
             raise ProgramError(

@@ -116,7 +116,9 @@ class Predictor:
         if settings.activation == "sigmoid" and threshold is None:
             threshold = DECISION
         self.threshold = threshold
-        self.program = open_program(model_file, params_file, options, settings.checksums)
+        self.program = open_program(
+            model_file, params_file, options, settings.checksums, settings.cpu_runtime
+        )
         self.class_names = class_names or settings.class_names
         if self.class_names and len(self.class_names) != settings.num_classes:
             raise ProgramError(

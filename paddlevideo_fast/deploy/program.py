@@ -6,9 +6,9 @@ import importlib.util
 import os
 import zlib
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Dict, Iterable, List, Literal, Mapping, Optional, Sequence, Union
+from typing import Any, Dict, Iterable, List, Literal, Mapping, Optional, Sequence, Tuple, Union
 
 import numpy as np
 import paddle
@@ -21,6 +21,8 @@ from paddlevideo_fast.log import get_logger, is_unicode
 from paddlevideo_fast.machine import num_cores
 
 Provider = Literal["cpu", "cuda", "tensorrt"]
+Runtime = Literal["onnxruntime", "paddle", "onednn"]
+"""What runs a program on a CPU: onnxruntime, or Paddle Inference without and with oneDNN."""
 PROVIDERS: Sequence[Provider] = ("cpu", "cuda", "tensorrt")
 
 
@@ -352,15 +354,18 @@ def open_program(
     params_file: Optional[Union[str, Path]] = None,
     options: Optional[ProgramOptions] = None,
     checksums: Optional[Mapping[str, int]] = None,
+    runtime: Runtime = "paddle",
 ) -> Program:
     """Loads an exported network.
 
     Args:
         model_file: .json or .pdmodel for Paddle Inference, .onnx for onnxruntime. Without the ending it is
-            Paddle's, but on a CPU the .onnx of the same export, which is faster, if onnxruntime is installed.
+            Paddle's, but on a CPU `runtime` decides.
         params_file: parameters of a program for Paddle Inference; None: next to the program.
         options: how to run it.
         checksums: see `ProgramSettings`.
+        runtime: what runs it on a CPU, where neither `model_file` nor `options` say. An .onnx must be of the
+            export that `checksums` are of, and onnxruntime must be installed.
 
     Raises:
         ProviderError: no provider of `options` can run the program; names the last.
@@ -370,8 +375,8 @@ def open_program(
     options = options or ProgramOptions()
     has_ending = Path(os.fspath(model_file)).suffix in PROGRAM_SUFFIXES
     model_file = find_program(model_file)
-    if not has_ending and params_file is None and ONNX_SUFFIX in (checksums or ()):
-        model_file = _faster(model_file, options)
+    if not has_ending and params_file is None and model_file.suffix != ONNX_SUFFIX:
+        model_file, options = _fastest(model_file, options, runtime, checksums or {})
     if model_file.suffix not in PROGRAM_SUFFIXES:
         raise ProgramError(f"{model_file}: is no program; expected one of {', '.join(PROGRAM_SUFFIXES)}")
     params = None
@@ -399,14 +404,20 @@ def open_program(
     raise AssertionError("there is at least one provider")
 
 
-def _faster(model_file: Path, options: ProgramOptions) -> Path:
-    """The .onnx beside a program of Paddle if it runs on a CPU and onnxruntime is there; else the program."""
+def _fastest(
+    model_file: Path, options: ProgramOptions, runtime: Runtime, checksums: Mapping[str, int]
+) -> Tuple[Path, ProgramOptions]:
+    """A program of Paddle, or the .onnx beside it, and options: on a CPU as `runtime` says."""
+    if list(_providers(options, is_onnx=False)) != ["cpu"] or options.use_mkldnn:
+        return model_file, options
+    if runtime == "onednn":
+        return model_file, replace(options, use_mkldnn=True)
     onnx = model_file.with_suffix(ONNX_SUFFIX)
-    on_cpu = list(_providers(options, is_onnx=False)) == ["cpu"] and not options.use_mkldnn
-    if not on_cpu or not onnx.is_file() or importlib.util.find_spec("onnxruntime") is None:
-        return model_file
+    is_there = onnx.is_file() and ONNX_SUFFIX in checksums
+    if runtime == "paddle" or not is_there or importlib.util.find_spec("onnxruntime") is None:
+        return model_file, options
     get_logger().info("onnxruntime runs %s; to use Paddle Inference, name %s", onnx, model_file.name)
-    return onnx
+    return onnx, options
 
 
 def _providers(options: ProgramOptions, is_onnx: bool) -> Sequence[Provider]:

@@ -14,6 +14,7 @@ from paddlevideo_fast.config.sections import Group
 from paddlevideo_fast.config.settings import settings_from
 from paddlevideo_fast.config.types import MAX_SIZE, Activation, NumViews, Range, Size, arguments_of
 from paddlevideo_fast.deploy.paddlex_form import from_paddlex_form
+from paddlevideo_fast.deploy.program import Runtime
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.loader import (
     Classes,
@@ -63,6 +64,7 @@ class ProgramSettings:
             Where both are null, all clips of a video are one view.
         checksums: CRC-32 of the program's files, by their endings; null for programs that are not checked.
         imports: modules and absolute paths of files that register what PIPELINE names.
+        cpu_runtime: what runs this network fastest on a CPU; see `program.Runtime`.
     """
 
     model_name: str
@@ -76,6 +78,7 @@ class ProgramSettings:
     num_spatial_crops: Optional[NumViews] = None
     checksums: Optional[Dict[str, int]] = None
     imports: Sequence[str] = ()
+    cpu_runtime: Runtime = "onnxruntime"
 
 
 _FILE = Group({"PIPELINE": PIPELINE}, ProgramSettings, required=("PIPELINE",))

@@ -91,6 +91,7 @@ def test_the_settings_say_what_prediction_needs(trained, tmp_path):
     assert settings.input_shape == [8, 40, 40]
     assert {path.suffix for path in tmp_path.iterdir()} == {PROGRAM_SUFFIX, ".pdiparams", ".txt", ".yaml"}
     assert settings.num_ensemble_views == 1  # the default of SFVideoDataset
+    assert settings.cpu_runtime == "onednn"
     assert recipe.section == run.cfg["PIPELINE"]["valid"]
     assert recipe.dataset().pipeline.normalization == run.normalization
 

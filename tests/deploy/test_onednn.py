@@ -13,6 +13,7 @@ import pytest
 from paddlevideo_fast.deploy import program
 from paddlevideo_fast.deploy.export import ExportOptions, export_model
 from paddlevideo_fast.deploy.predictor import Predictor
+from paddlevideo_fast.deploy.recipe import read_recipe
 from paddlevideo_fast.errors import ProgramError
 
 
@@ -26,6 +27,20 @@ def test_a_network_with_leaky_relu_predicts_through_onednn(trained, motion_video
     scores = {top["class_id"]: top["score"] for top in found[0]["top"]}
     (expected,) = Predictor(tmp_path / "pptsm").predict([video])
     assert [scores[number] for number in range(8)] == pytest.approx(expected.scores.tolist(), abs=1e-5)
+
+
+@pytest.mark.parametrize(("network", "runtime"), [("slowfast", "onednn"), ("swin", "paddle")])
+def test_predict_takes_what_is_fastest_on_a_cpu(network, runtime, trained, monkeypatch, tmp_path):
+    run, opened = trained(network), []
+    files = export_model(run.cfg, run.weights, tmp_path, "net", ExportOptions("float32"))
+    monkeypatch.setattr(
+        program, "PaddleProgram", lambda file, params, options, provider: opened.append(options) or options
+    )
+    for path in (tmp_path / "net", files.program):
+        settings = read_recipe(files.settings).settings
+        program.open_program(path, None, None, settings.checksums, settings.cpu_runtime)
+    assert settings.cpu_runtime == runtime
+    assert [options.use_mkldnn for options in opened] == [runtime == "onednn", False]
 
 
 def test_a_program_that_onednn_does_not_load_is_an_error_with_the_way_out(exported, monkeypatch):

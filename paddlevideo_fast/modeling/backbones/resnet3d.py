@@ -241,6 +241,7 @@ class ResNetSlowFast(PathwayResNet):
     Reference: Feichtenhofer et al., "SlowFast Networks for Video Recognition", arXiv 1812.03982, section 3.
     """
 
+    cpu_runtime: ClassVar[str] = "onednn"  # of a program: the fastest one on a CPU; see deploy.program
     ignored_arguments: ClassVar[Dict[str, str]] = {
         "bn_norm_type": "the batch norms follow the schedule of the run",
         "bn_num_splits": "the batch norms follow the schedule of the run",

@@ -165,6 +165,7 @@ class SwinTransformer3D(nn.Layer):
 
     data_format = "NCDHW"
     has_fixed_size: ClassVar[bool] = True
+    cpu_runtime: ClassVar[str] = "paddle"
     takes_multigrid: ClassVar[bool] = False
     no_weight_decay: ClassVar[Sequence[str]] = (_TABLE,)
     ignored_arguments: ClassVar[Dict[str, str]] = {
