@@ -140,8 +140,8 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--enable_mkldnn",
         type=_truth,
-        default=False,
-        help="True: Paddle Inference uses oneDNN on a CPU (convolutional networks only)",
+        help="True, False: Paddle Inference with oneDNN on a CPU (convolutional networks only), or without "
+        "(default: the fastest for the network)",
     )
     parser.add_argument(
         "--ir_optim", type=_truth, default=True, help="let Paddle or onnxruntime optimize the program"

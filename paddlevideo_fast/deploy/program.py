@@ -39,7 +39,8 @@ class ProgramOptions:
         precision: "fp16" computes in 16 bits; on a GPU only. By CUDA, an .onnx program needs an export in 16
             bits for it.
         cpu_threads: threads on a CPU; None: one on each core of this process.
-        use_mkldnn: oneDNN's operators on a CPU, for convolutional networks; not for an .onnx program.
+        use_mkldnn: Paddle Inference with oneDNN's operators on a CPU, for convolutional networks, or without;
+            True is not for an .onnx program. None: as `open_program` chooses, else without.
         optimize: let Paddle or onnxruntime rewrite the program before it runs.
     """
 
@@ -48,7 +49,7 @@ class ProgramOptions:
     gpu_mem_mb: int = 8000
     precision: Literal["fp32", "fp16"] = "fp32"
     cpu_threads: Optional[int] = None
-    use_mkldnn: bool = False
+    use_mkldnn: Optional[bool] = None
     optimize: bool = True
 
     @property
@@ -408,7 +409,7 @@ def _fastest(
     model_file: Path, options: ProgramOptions, runtime: Runtime, checksums: Mapping[str, int]
 ) -> Tuple[Path, ProgramOptions]:
     """A program of Paddle, or the .onnx beside it, and options: on a CPU as `runtime` says."""
-    if list(_providers(options, is_onnx=False)) != ["cpu"] or options.use_mkldnn:
+    if list(_providers(options, is_onnx=False)) != ["cpu"] or options.use_mkldnn is not None:
         return model_file, options
     if runtime == "onednn":
         return model_file, replace(options, use_mkldnn=True)

@@ -36,11 +36,12 @@ def test_predict_takes_what_is_fastest_on_a_cpu(network, runtime, trained, monke
     monkeypatch.setattr(
         program, "PaddleProgram", lambda file, params, options, provider: opened.append(options) or options
     )
-    for path in (tmp_path / "net", files.program):
-        settings = read_recipe(files.settings).settings
-        program.open_program(path, None, None, settings.checksums, settings.cpu_runtime)
+    settings = read_recipe(files.settings).settings
+    without = program.ProgramOptions(use_mkldnn=False)
+    for path, options in ((tmp_path / "net", None), (files.program, None), (tmp_path / "net", without)):
+        program.open_program(path, None, options, settings.checksums, settings.cpu_runtime)
     assert settings.cpu_runtime == runtime
-    assert [options.use_mkldnn for options in opened] == [runtime == "onednn", False]
+    assert [bool(options.use_mkldnn) for options in opened] == [runtime == "onednn", False, False]
 
 
 def test_a_program_that_onednn_does_not_load_is_an_error_with_the_way_out(exported, monkeypatch):

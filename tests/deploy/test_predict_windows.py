@@ -355,7 +355,6 @@ def test_flags_that_do_not_fit_are_refused(predict, make_clip, tmp_path, capsys)
         ["--stride_sec", "1"],
         ["--timeline", "t.png"],
         ["--window_sec", "two"],
-        ["--annotated_format", "avi"],
         ["--window_sec", "1", "--enable_benchmark", "True"],
     ):
         with pytest.raises(SystemExit) as ended:
