@@ -9,14 +9,13 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Seque
 
 import paddle
 
-from paddlevideo_fast.assembly.plan import ClipShape, batch_shapes, plain_clip, plan_phases
-from paddlevideo_fast.config import Config, RunSpec, build
+from paddlevideo_fast.assembly.plan import ClipShape, batch_shapes, configured_curve, plain_clip, plan_phases
+from paddlevideo_fast.config import Config, RunSpec
 from paddlevideo_fast.config.types import arguments_of
 from paddlevideo_fast.doctor.shape_cost import ShapeCosts
 from paddlevideo_fast.loader import ClipBatchSampler, build_dataset
-from paddlevideo_fast.registry import BACKBONES, LEARNING_RATES
+from paddlevideo_fast.registry import BACKBONES
 from paddlevideo_fast.schedule import Phase, plain_phases, rate_multiplier
-from paddlevideo_fast.solver.learning_rate import Constant, LearningRate
 
 FRAME_SIZE = (340, 256)
 _YUV_BYTES = 1.5
@@ -75,7 +74,7 @@ def make_plan(
     cfg.require("a multigrid plan", *_SECTIONS)
     spec = RunSpec.of(cfg)
     run = plan_phases(spec)
-    curve = run.curve or _configured_curve(spec)
+    curve = run.curve or configured_curve(spec)
     (plain,) = plain_phases(spec.run.epochs)
     max_epoch = run.phases[-1].end_epoch
     rates = [curve.at(epoch) for epoch in range(max_epoch)]
@@ -103,11 +102,6 @@ def make_plan(
     }
     reasons = list(_reasons(cfg, plan, costs)) if options.judge else []
     return {**plan, "pays": None if speed_up is None else _pays(plan), "reasons": reasons}
-
-
-def _configured_curve(spec: RunSpec) -> LearningRate:
-    rate = (spec.optimizer or {})["learning_rate"]
-    return build(LEARNING_RATES, rate) if isinstance(rate, Mapping) else Constant(rate)
 
 
 def _listed_clips(spec: RunSpec) -> Optional[int]:

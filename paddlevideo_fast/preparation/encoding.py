@@ -3,8 +3,8 @@
 The copy has the reader's frames, upright, scaled, in 8 bit 4:2:0. Pictures go from the decoder to the encoder
 without a detour through RGB; those that are 8 bit, 4:2:0, upright and of the size to store are not touched.
 
-A preset has one constant quality. The number of frames of the copy and their times are read back and compared
-with those of the source.
+A preset has one constant quality. The copy is read back: it must have as many frames as the source, at
+the same times.
 """
 
 from __future__ import annotations
