@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Dict, Mapping, Sequence
+from typing import Any
 
 from benchmarks.measuring import ROOT, load
 from paddlevideo_fast.report import picture
@@ -19,7 +20,7 @@ def draw_speed(path: Path) -> None:
         PaddleVideoFastError: the file cannot be written.
     """
     with picture(path, 1, 2, figsize=(10, 3.7), width_ratios=(3, 2)) as (figure, (left, right)):
-        clips: Dict[str, Dict[str, float]] = {}
+        clips: dict[str, dict[str, float]] = {}
         for row in load("paddlevideo")["rows"]:
             clips.setdefault(row["recipe"], {})[row["clip"]] = row["cpu_ratio"]
         names = ["mma_demo\n340×256", "pancake\n426×240", "nasa*\n320×180"]

@@ -6,7 +6,7 @@ worker normalises to float32. Our samplers and transforms draw frames and geomet
 
 from __future__ import annotations
 
-from typing import List, Sequence, Tuple
+from collections.abc import Sequence
 
 import numpy as np
 from PIL import Image
@@ -33,7 +33,7 @@ class PilFrames(ClipGeometry):
         super().resize(width, height)
         self.images = [image.resize((width, height), Image.Resampling.BILINEAR) for image in self.images]
 
-    def split(self, places: Sequence[Tuple[int, int, bool]], width: int, height: int) -> None:
+    def split(self, places: Sequence[tuple[int, int, bool]], width: int, height: int) -> None:
         """See `ClipGeometry`; one place only."""
         ((left, top, _),) = places
         super().split(places, width, height)
@@ -49,7 +49,7 @@ def classic_clip(
     path: str,
     sample: FrameSampler,
     steps: Sequence[Geometric],
-    normalization: Tuple[Sequence[float], Sequence[float]],
+    normalization: tuple[Sequence[float], Sequence[float]],
     rng: np.random.Generator,
 ) -> np.ndarray:
     """One training clip.
@@ -71,7 +71,7 @@ def classic_clip(
     frames = PilFrames([Image.fromarray(frame) for frame in reader.get_batch(indices.tolist()).asnumpy()])
     for step in steps:
         step.apply(frames, rng)
-    pictures: List[np.ndarray] = [np.asarray(image) for image in frames.images]
+    pictures: list[np.ndarray] = [np.asarray(image) for image in frames.images]
     clip = np.stack(pictures).astype(np.float32) / np.float32(255)
     mean, std = (np.asarray(values, np.float32) for values in normalization)
     clip -= mean

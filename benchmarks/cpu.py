@@ -12,8 +12,9 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, NamedTuple
 
 from benchmarks.cpu_child import NETWORKS, RUNTIMES
 from benchmarks.measuring import ROOT, add_output_arguments, in_turn, show
@@ -29,7 +30,7 @@ class _Side(NamedTuple):
     """What is measured: the interpreter, the checkout on its path, and further variables."""
 
     python: str
-    root: Optional[Path]
+    root: Path | None
     variables: Mapping[str, str]
 
 
@@ -82,9 +83,9 @@ def run(
     clips: int = 1,
     times: int = 1,
     rounds: int = 3,
-    torch: Optional[str] = None,
-    before: Optional[Path] = None,
-) -> Dict[str, Any]:
+    torch: str | None = None,
+    before: Path | None = None,
+) -> dict[str, Any]:
     """Measures each network in new processes, the sides in turn.
 
     Args:
@@ -110,10 +111,10 @@ def run(
         sides["before"] = _Side(sys.executable, before.resolve(), off)
     if torch is not None:
         sides["torch"] = _Side(torch, None, {})
-    found: Dict[str, Any] = {"networks": {}, OPERATORS: {}}
+    found: dict[str, Any] = {"networks": {}, OPERATORS: {}}
     for network in networks:
         for number in [1] if network == OPERATORS else threads:
-            results: Dict[str, List[Dict[str, Any]]] = {side: [] for side in sides}
+            results: dict[str, list[dict[str, Any]]] = {side: [] for side in sides}
             for _, side in in_turn(sides, rounds):
                 results[side].append(_measured(sides[side], side, network, number, clips, times))
             medians = {side: _medians(each) for side, each in results.items()}
@@ -129,19 +130,19 @@ def run(
 
 def predictions(
     networks: Sequence[str], threads: Sequence[int], clips: int = 1, times: int = 1, rounds: int = 3
-) -> Dict[str, Any]:
+) -> dict[str, Any]:
     """Measures a prediction by each of `RUNTIMES` in new processes, in turn; arguments as of `run`.
 
     Returns:
         {network: {threads: {runtime: {"predict": [wall, CPU seconds], "peak_mb"}, or {"error": why not}}}}
     """
     here = _Side(sys.executable, None, {"PYTHONPATH": str(ROOT)})
-    found: Dict[str, Any] = {}
+    found: dict[str, Any] = {}
     for network in networks:
         with tempfile.TemporaryDirectory() as folder:
             _child(here, ["export", network, 1, 1, folder], os.cpu_count() or 1)
             for number in threads:
-                results: Dict[str, List[Dict[str, Any]]] = {runtime: [] for runtime in RUNTIMES}
+                results: dict[str, list[dict[str, Any]]] = {runtime: [] for runtime in RUNTIMES}
                 for _, runtime in in_turn(results, rounds):
                     results[runtime].append(_child(here, [runtime, network, clips, times, folder], number))
                 found.setdefault(network, {})[str(number)] = {
@@ -152,7 +153,7 @@ def predictions(
     return found
 
 
-def _measured(side: _Side, name: str, network: str, threads: int, clips: int, times: int) -> Dict[str, Any]:
+def _measured(side: _Side, name: str, network: str, threads: int, clips: int, times: int) -> dict[str, Any]:
     words = ["torch" if name == "torch" else "ours", network, clips, times]
     found = _child(side, words, threads)
     folder = found.pop("toolkit", None)
@@ -163,7 +164,7 @@ def _measured(side: _Side, name: str, network: str, threads: int, clips: int, ti
     return found
 
 
-def _child(side: _Side, words: Sequence[Any], threads: int) -> Dict[str, Any]:
+def _child(side: _Side, words: Sequence[Any], threads: int) -> dict[str, Any]:
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     if side.root is not None:
         environment["PYTHONPATH"] = str(side.root)
@@ -179,7 +180,7 @@ def _child(side: _Side, words: Sequence[Any], threads: int) -> Dict[str, Any]:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def _medians(results: Sequence[Mapping[str, Any]]) -> Dict[str, Any]:
+def _medians(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     first = results[0]
     return {
         key: [round(statistics.median(each), 3) for each in zip(*(result[key] for result in results))]
@@ -189,7 +190,7 @@ def _medians(results: Sequence[Mapping[str, Any]]) -> Dict[str, Any]:
     }
 
 
-def table(result: Dict[str, Any]) -> str:
+def table(result: dict[str, Any]) -> str:
     """The result of `run` as text."""
     lines = []
     for network, by_threads in result["networks"].items():
@@ -206,7 +207,7 @@ def table(result: Dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def runtimes_table(result: Dict[str, Any]) -> str:
+def runtimes_table(result: dict[str, Any]) -> str:
     """The result of `predictions` as text."""
     lines = []
     for network, by_threads in result.items():

@@ -17,7 +17,8 @@ import resource
 import statistics
 import sys
 import time
-from typing import Any, Callable, Dict, List, Tuple
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -32,7 +33,7 @@ NETWORKS = {
     "videomae_vit_s": ((3, 16, 224, 224), "videomae_vit_s_k400_videos"),
 }
 # What runs an exported network: the ending of its file, and the arguments of `ProgramOptions`.
-RUNTIMES: Dict[str, Tuple[str, Dict[str, Any]]] = {
+RUNTIMES: dict[str, tuple[str, dict[str, Any]]] = {
     "network": ("", {}),
     "paddle": (".json", {}),
     "onednn": (".json", {"use_mkldnn": True}),
@@ -47,7 +48,7 @@ def main() -> None:
         print(json.dumps(_of_runtime(side, network, clips, times, sys.argv[5])))
         return
     if network == "operators":
-        result: Dict[str, Any] = (_ours_operators if side == "ours" else _torch_operators)(times)
+        result: dict[str, Any] = (_ours_operators if side == "ours" else _torch_operators)(times)
     else:
         step, predict = (_ours if side == "ours" else _torch)(network, clips)
         result = {"step": _timed(step, times)}
@@ -58,7 +59,7 @@ def main() -> None:
     print(json.dumps(result))
 
 
-def _timed(work: Callable[[], Any], times: int) -> List[float]:
+def _timed(work: Callable[[], Any], times: int) -> list[float]:
     """Wall and CPU seconds of a call, medians after one for warm-up."""
     work()
     wall, cpu = [], []
@@ -70,7 +71,7 @@ def _timed(work: Callable[[], Any], times: int) -> List[float]:
     return [statistics.median(wall), statistics.median(cpu)]
 
 
-def _ours(network: str, clips: int) -> Tuple[Callable[[], Any], Callable[[], Any]]:
+def _ours(network: str, clips: int) -> tuple[Callable[[], Any], Callable[[], Any]]:
     import paddlevideo_fast  # noqa: F401, I001  # before Paddle: its start-up prepares the process
     import paddle
     from paddlevideo_fast.config.load import load_config
@@ -96,7 +97,7 @@ def _ours(network: str, clips: int) -> Tuple[Callable[[], Any], Callable[[], Any
     return step, predict
 
 
-def _of_runtime(runtime: str, network: str, clips: int, times: int, folder: str) -> Dict[str, Any]:
+def _of_runtime(runtime: str, network: str, clips: int, times: int, folder: str) -> dict[str, Any]:
     import paddlevideo_fast  # noqa: F401, I001
     import paddle
     from paddlevideo_fast.config.load import load_config
@@ -135,11 +136,11 @@ def _of_runtime(runtime: str, network: str, clips: int, times: int, folder: str)
         def predict() -> None:
             program.run(inputs)
 
-    result: Dict[str, Any] = {"predict": _timed(predict, times)}
+    result: dict[str, Any] = {"predict": _timed(predict, times)}
     return {**result, "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024}
 
 
-def _torch(network: str, clips: int) -> Tuple[Callable[[], Any], Callable[[], Any]]:
+def _torch(network: str, clips: int) -> tuple[Callable[[], Any], Callable[[], Any]]:
     import torch
 
     shape, _ = NETWORKS[network]
@@ -252,7 +253,7 @@ def _torch_tsm() -> Any:
 # --- operators: shapes as the networks have them
 
 _TOKENS = (2, 1568, 384)
-_SHAPES: Dict[str, Tuple[Tuple[int, ...], Dict[str, Any]]] = {
+_SHAPES: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
     "GELU 2×1568×1536": ((2, 1568, 1536), {}),
     "layer norm 2×1568×384": (_TOKENS, {}),
     "attention, 6 heads of 64, 1568 tokens": (_TOKENS, {}),
@@ -276,13 +277,13 @@ _SHAPES: Dict[str, Tuple[Tuple[int, ...], Dict[str, Any]]] = {
 }
 
 
-def _ours_operators(times: int) -> Dict[str, float]:
+def _ours_operators(times: int) -> dict[str, float]:
     import paddlevideo_fast  # noqa: F401, I001
     import paddle
     from paddlevideo_fast.modeling import layers
     from paddlevideo_fast.modeling.layers.attention import attend
 
-    def make(name: str, shape: Tuple[int, ...], how: Dict[str, Any]) -> Callable[[Any], Any]:
+    def make(name: str, shape: tuple[int, ...], how: dict[str, Any]) -> Callable[[Any], Any]:
         if name.startswith("GELU"):
             return layers.gelu if hasattr(layers, "gelu") else paddle.nn.functional.gelu
         if name.startswith("layer norm"):
@@ -307,11 +308,11 @@ def _ours_operators(times: int) -> Dict[str, float]:
     return _operators(times, make, paddle.randn, lambda y, g: paddle.autograd.backward([y], [g]))
 
 
-def _torch_operators(times: int) -> Dict[str, float]:
+def _torch_operators(times: int) -> dict[str, float]:
     import torch
     from torch import nn
 
-    def make(name: str, shape: Tuple[int, ...], how: Dict[str, Any]) -> Callable[[Any], Any]:
+    def make(name: str, shape: tuple[int, ...], how: dict[str, Any]) -> Callable[[Any], Any]:
         if name.startswith("GELU"):
             return nn.functional.gelu
         if name.startswith("layer norm"):
@@ -336,7 +337,7 @@ def _torch_operators(times: int) -> Dict[str, float]:
     return _operators(times, make, torch.randn, lambda y, g: y.backward(g))
 
 
-def _operators(times: int, make: Any, randn: Any, backward: Any) -> Dict[str, float]:
+def _operators(times: int, make: Any, randn: Any, backward: Any) -> dict[str, float]:
     """Milliseconds of CPU time of each operator, forward and backward, median."""
     result = {}
     for name, (shape, how) in _SHAPES.items():

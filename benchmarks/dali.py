@@ -6,8 +6,9 @@ import argparse
 import statistics
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any
 
 import av
 import cv2
@@ -46,11 +47,11 @@ def main(args: argparse.Namespace) -> None:
 
 def run(
     clips: Sequence[str],
-    recipes: Optional[Sequence[str]] = None,
+    recipes: Sequence[str] | None = None,
     batch_size: int = 4,
     rounds: int = 9,
     seed: int = 0,
-) -> Dict[str, Any]:
+) -> dict[str, Any]:
     """Measures the CPU time of a clip, with one decoding thread on each side.
 
     Args:
@@ -71,7 +72,7 @@ def run(
     dali = import_dali()
     codecs = generation_of(dali).cpu
     cv2.setNumThreads(1)
-    rows: List[Dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
         for number, clip in enumerate(clips):
             file, codec = _decodable(clip, codecs, Path(folder) / f"{number}.mkv")
@@ -84,7 +85,7 @@ def run(
     return {"dali": dali.__version__, "rounds": rounds, "batch_size": batch_size, "seed": seed, "rows": rows}
 
 
-def table(result: Dict[str, Any]) -> str:
+def table(result: dict[str, Any]) -> str:
     """The result of `run` as text."""
     lines = [
         f"CPU time of a training clip, DALI {result['dali']}, medians of {result['rounds']} batches of "
@@ -123,19 +124,19 @@ def _decodable(clip: str, codecs: Any, path: Path) -> Any:
     return str(path), codec
 
 
-def _compare(recipe: Recipe, file: str, batch_size: int, rounds: int, seed: int) -> Dict[str, Dict[str, Any]]:
+def _compare(recipe: Recipe, file: str, batch_size: int, rounds: int, seed: int) -> dict[str, dict[str, Any]]:
     loaders = {OURS: _loader(recipe, file, batch_size, seed, None)}
     loaders[CPU] = _loader(recipe, file, batch_size, seed, DaliOptions())
     first = {side: next(iter(loader.epoch(0))).clips for side, loader in loaders.items()}
     difference = float(np.abs(first[CPU].astype(np.int16) - first[OURS]).mean())
-    times: Dict[str, List[float]] = {side: [] for side in loaders}
+    times: dict[str, list[float]] = {side: [] for side in loaders}
     for turn, side in in_turn(loaders, rounds):
         began = time.process_time()
         for _ in loaders[side].epoch(turn + 1):
             pass
         times[side].append(1000 * (time.process_time() - began) / batch_size)
     middle = {side: statistics.median(found) for side, found in times.items()}
-    rows: Dict[str, Dict[str, Any]] = {}
+    rows: dict[str, dict[str, Any]] = {}
     for side, found in times.items():
         low, _, high = statistics.quantiles(found, n=4)
         rows[side] = {
@@ -147,7 +148,7 @@ def _compare(recipe: Recipe, file: str, batch_size: int, rounds: int, seed: int)
     return {**rows, GPU: {"ms": None, "spread": None, "ratio": None, "difference": None}}
 
 
-def _loader(recipe: Recipe, file: str, batch_size: int, seed: int, dali: Optional[DaliOptions]) -> Any:
+def _loader(recipe: Recipe, file: str, batch_size: int, seed: int, dali: DaliOptions | None) -> Any:
     with tempfile.NamedTemporaryFile("w", suffix=".list") as listing:
         listing.write(f"{Path(file).resolve()} 0\n" * batch_size)
         listing.flush()

@@ -7,9 +7,10 @@ import functools
 import importlib
 import os
 import tempfile
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, NamedTuple
 
 import av
 import cv2
@@ -23,7 +24,7 @@ from tests.support.numbered_clips import read_number
 
 _LIMIT_SEC = 60
 # how many frames a reader announces, and frame number -> picture, or None where there is none
-Opened = Tuple[int, Callable[[int], Optional[np.ndarray]]]
+Opened = tuple[int, Callable[[int], np.ndarray | None]]
 
 
 class Tally(NamedTuple):
@@ -36,10 +37,10 @@ class Tally(NamedTuple):
         failure: why the reading process ended early; all frames then count as errors.
     """
 
-    announced: Optional[int]
+    announced: int | None
     wrong: int
     errors: int
-    failure: Optional[str] = None
+    failure: str | None = None
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -61,7 +62,7 @@ def main(args: argparse.Namespace) -> None:
     show(result, args, table)
 
 
-def run(names: Sequence[str] = CORPUS, seed: int = 0) -> Dict[str, Any]:
+def run(names: Sequence[str] = CORPUS, seed: int = 0) -> dict[str, Any]:
     """Asks every reader for every frame of every clip, one by one, in random order.
 
     Args:
@@ -143,7 +144,7 @@ def silence() -> Iterator[None]:
         os.close(nowhere)
 
 
-def table(result: Dict[str, Any]) -> str:
+def table(result: dict[str, Any]) -> str:
     """The result as text: wrong frames, and after a plus the frames that were not returned."""
     versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
     lines = [
@@ -158,7 +159,7 @@ def table(result: Dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _cell(tally: Dict[str, Any]) -> str:
+def _cell(tally: dict[str, Any]) -> str:
     return f"{tally['wrong']}" + (f" + {tally['errors']}" if tally["errors"] else "")
 
 
@@ -182,7 +183,7 @@ def _cv2_in_sequence(path: str) -> Opened:
 def _cv2_seek(path: str) -> Opened:
     capture = _cv2_open(path)
 
-    def get(index: int) -> Optional[np.ndarray]:
+    def get(index: int) -> np.ndarray | None:
         capture.set(cv2.CAP_PROP_POS_FRAMES, index)
         return next(_cv2_frames(capture), None)
 
@@ -204,7 +205,7 @@ def _cv2_frames(capture: cv2.VideoCapture) -> Iterator[np.ndarray]:
         yield picture
 
 
-_READERS: Dict[str, Callable[[str], Opened]] = {
+_READERS: dict[str, Callable[[str], Opened]] = {
     "ours": _ours,
     "decord": _decord,
     "cv2 sequence": _cv2_in_sequence,
@@ -212,6 +213,6 @@ _READERS: Dict[str, Callable[[str], Opened]] = {
 }
 
 
-def _versions() -> Dict[str, str]:
+def _versions() -> dict[str, str]:
     decord = importlib.import_module("decord")
     return {"av": av.__version__, "decord": decord.__version__, "cv2": cv2.__version__}

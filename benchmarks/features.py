@@ -8,8 +8,9 @@ import logging
 import statistics
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Callable, Dict, List
+from typing import Any
 
 import paddle
 
@@ -69,7 +70,7 @@ def main(args: argparse.Namespace) -> None:
     show(run(args.clips, args.rounds), args, table)
 
 
-def run(num_clips: int = 16, rounds: int = 5) -> Dict[str, Any]:
+def run(num_clips: int = 16, rounds: int = 5) -> dict[str, Any]:
     """Times epochs of both sides in turn, for each network.
 
     The same trainer trains the same head with the same batches. Through the network, an epoch reads the
@@ -81,7 +82,7 @@ def run(num_clips: int = 16, rounds: int = 5) -> Dict[str, Any]:
     """
     logger = logging.getLogger("paddlevideo_fast")
     logger.handlers, logger.propagate = [logging.StreamHandler(io.StringIO())], False
-    result: Dict[str, Any] = {
+    result: dict[str, Any] = {
         "device": paddle.get_device(),
         "paddle": paddle.__version__,
         "clips": num_clips,
@@ -96,7 +97,7 @@ def run(num_clips: int = 16, rounds: int = 5) -> Dict[str, Any]:
     return result
 
 
-def table(result: Dict[str, Any]) -> str:
+def table(result: dict[str, Any]) -> str:
     """The result of `run` as text."""
     lines = [
         f"  {title:<26}{each['network_sec']:9.3f} s through the network {each['features_sec']:9.4f} s on "
@@ -110,7 +111,7 @@ def table(result: Dict[str, Any]) -> str:
     return "\n".join([head, *lines])
 
 
-def _network(folder: Path, title: str, rounds: int) -> Dict[str, float]:
+def _network(folder: Path, title: str, rounds: int) -> dict[str, float]:
     backbone, channels, size = NETWORKS[title]
     config, features = folder / f"{size}.yaml", folder / f"features_{size}"
     config.write_text(CONFIG.format(backbone=backbone, channels=channels, size=size, folder=folder))
@@ -125,7 +126,7 @@ def _network(folder: Path, title: str, rounds: int) -> Dict[str, float]:
         "network": _epoch(load_config(str(config), [f"MODEL.backbone.pretrained={weights}"])),
         "features": _epoch(load_config(str(config), [f"features={features}", "FINETUNE="])),
     }
-    seconds: Dict[str, List[float]] = {side: [] for side in sides}
+    seconds: dict[str, list[float]] = {side: [] for side in sides}
     for call in sides.values():
         call()  # warms up
     for _, side in in_turn(sides, rounds):

@@ -6,8 +6,9 @@ import argparse
 import gc
 import statistics
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Callable, Dict, List, NamedTuple, Sequence, Tuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import paddle
@@ -36,7 +37,7 @@ class Side(NamedTuple):
     recompute: bool = False
 
 
-SIDES: Dict[str, Side] = {
+SIDES: dict[str, Side] = {
     BASELINE: Side(),
     "freeze: [stem, res2]": Side(("stem", "res2")),
     "freeze: [stem, res2, res3, res4]": Side(("stem", "res2", "res3", "res4")),
@@ -58,7 +59,7 @@ def main(args: argparse.Namespace) -> None:
     show(run(args.rounds, args.batch_size, args.crop_size), args, table)
 
 
-def run(rounds: int = 5, batch_size: int = 2, crop_size: int = 224) -> Dict[str, Any]:
+def run(rounds: int = 5, batch_size: int = 2, crop_size: int = 224) -> dict[str, Any]:
     """Times steps of TSM ResNet-50 of all sides in turn; measures the memory of each in a process of its own.
 
     Returns:
@@ -68,7 +69,7 @@ def run(rounds: int = 5, batch_size: int = 2, crop_size: int = 224) -> Dict[str,
     """
     clock = time.process_time if paddle.get_device() == "cpu" else time.perf_counter
     steps = {name: _step(side, batch_size, crop_size) for name, side in SIDES.items()}
-    seconds: Dict[str, List[float]] = {name: [] for name in SIDES}
+    seconds: dict[str, list[float]] = {name: [] for name in SIDES}
     for turn, name in in_turn(SIDES, rounds, warmup=1):
         began = clock()
         steps[name]()
@@ -98,7 +99,7 @@ def run(rounds: int = 5, batch_size: int = 2, crop_size: int = 224) -> Dict[str,
     }
 
 
-def table(result: Dict[str, Any]) -> str:
+def table(result: dict[str, Any]) -> str:
     """The result of `run` as text."""
     clips = f"{result['batch_size']} clips of 8 x {result['crop_size']} x {result['crop_size']}"
     lines = [
@@ -137,7 +138,7 @@ def _step(side: Side, batch_size: int, crop_size: int) -> Callable[[], None]:
     return step
 
 
-def _peak_memory_mib(task: Tuple[Side, int, int]) -> float:
+def _peak_memory_mib(task: tuple[Side, int, int]) -> float:
     step = _step(*task)
     before = _memory_mib("VmRSS")
     step()

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import paddle
@@ -28,7 +29,7 @@ from paddlevideo_fast.preparation.packing import pack
 
 PLAIN, LATE = "plain", "plain, then sampler: balanced"
 _LOSS = "MODEL.head.loss_cfg"
-ROWS: Dict[str, Sequence[str]] = {
+ROWS: dict[str, Sequence[str]] = {
     PLAIN: (),
     "class_weights: balanced": (f"{_LOSS}={{name: CrossEntropyLoss, class_weights: balanced}}",),
     "class_weights: effective": (f"{_LOSS}={{name: CrossEntropyLoss, class_weights: effective}}",),
@@ -74,7 +75,7 @@ def run(
     num_seeds: int,
     output: Path,
     progress: Callable[[str], None] = lambda text: None,
-) -> Dict[str, Any]:
+) -> dict[str, Any]:
     """Trains with every method and seed.
 
     Args:
@@ -107,7 +108,7 @@ def run(
     for split in ("train", "valid"):
         packed = ["--list", f"{data}/{split}.list", "--data_prefix", f"{data}", "--kind", "video"]
         pack([*packed, "--output", f"{data}/packed_{split}", "--workers", "1"])
-    rows: Dict[str, List[List[float]]] = {name: [] for name in ROWS}
+    rows: dict[str, list[list[float]]] = {name: [] for name in ROWS}
     for seed in range(num_seeds):
         listed = _write_list(data, np.roll(counts, -seed).tolist(), output / f"train_{seed}.list")
         for name, overrides in ROWS.items():
@@ -143,7 +144,7 @@ def _folder(output: Path, name: str, seed: int) -> Path:
     return output / f"{name.replace(': ', '_').replace(', ', '_').replace(' ', '_')}_{seed}"
 
 
-def _overrides(data: Path, listed: Path, num_classes: int, epochs: int, seed: int) -> List[str]:
+def _overrides(data: Path, listed: Path, num_classes: int, epochs: int, seed: int) -> list[str]:
     lists = {"train": listed, "valid": data / "valid.list"}
     return [
         f"seed={seed}",
@@ -169,7 +170,7 @@ def _overrides(data: Path, listed: Path, num_classes: int, epochs: int, seed: in
     ]
 
 
-def _late(epochs: int) -> List[str]:
+def _late(epochs: int) -> list[str]:
     """Overrides of a short training at a low rate that follows plain training."""
     more = round(epochs * _LATE_SHARE)
     rates = load_config(_CONFIG)["OPTIMIZER"]["learning_rate"]
@@ -182,13 +183,13 @@ def _late(epochs: int) -> List[str]:
     ]
 
 
-def _accuracies(overrides: Sequence[str], folder: Path) -> List[float]:
+def _accuracies(overrides: Sequence[str], folder: Path) -> list[float]:
     """The share of the clips of each class that a run recognises; see `kept_result`."""
     config = load_config(_CONFIG, [*overrides, f"output_dir={json.dumps(str(folder))}"])
     return kept_result(folder, config, lambda: _train(config))["accuracies"]
 
 
-def _train(config: Config) -> Dict[str, List[float]]:
+def _train(config: Config) -> dict[str, list[float]]:
     model: Any = train(config).model
     spec = RunSpec.of(config)
     split, metric = make_split(spec, "valid", model.layout, Distribution()), make_metric(spec)

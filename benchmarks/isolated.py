@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import multiprocessing
-from typing import Any, Callable, Iterator, NamedTuple, Sequence, TypeVar, Union
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -17,7 +18,7 @@ class Lost(NamedTuple):
 
 def map_isolated(
     function: Callable[[Task], Result], tasks: Sequence[Task], limit_sec: float
-) -> Iterator[Union[Result, Lost]]:
+) -> Iterator[Result | Lost]:
     """Calls `function` with each task in another process, started anew where a call ends or stops it.
 
     Args:

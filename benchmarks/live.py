@@ -9,8 +9,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Dict, Iterator, List
+from typing import Any
 
 from benchmarks.measuring import add_output_arguments, show
 from paddlevideo_fast.cli import count
@@ -67,7 +68,7 @@ def main(args: argparse.Namespace) -> None:
     show(run(60 * args.minutes), args, table)
 
 
-def run(seconds: int, width: int = 320, height: int = 240) -> Dict[str, Any]:
+def run(seconds: int, width: int = 320, height: int = 240) -> dict[str, Any]:
     """Predicts two streams at their own pace: by a fast network, and by one slower than the strides.
 
     Args:
@@ -89,7 +90,7 @@ def run(seconds: int, width: int = 320, height: int = 240) -> Dict[str, Any]:
     }
 
 
-def table(result: Dict[str, Any]) -> str:
+def table(result: dict[str, Any]) -> str:
     """The result of `run` as text."""
     lines = [f"{'network':<9}{'windows':>8}{'delay s: median':>17}{'max':>7}{'memory MB':>16}{'dropped':>9}"]
     for name in ("fast", "slow"):
@@ -103,7 +104,7 @@ def table(result: Dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _trial(seconds: int, predict_sec: float, width: int, height: int) -> Dict[str, Any]:
+def _trial(seconds: int, predict_sec: float, width: int, height: int) -> dict[str, Any]:
     predictor: Any = SlowPredictor(predict_sec)
     with tempfile.TemporaryDirectory() as folder:
         pipe = str(Path(folder, "camera"))
@@ -126,7 +127,7 @@ def _trial(seconds: int, predict_sec: float, width: int, height: int) -> Dict[st
     }
 
 
-def _watched(results: Iterator[LivePrediction]) -> Iterator[List[Any]]:
+def _watched(results: Iterator[LivePrediction]) -> Iterator[list[Any]]:
     pages = Path("/proc/self/statm")
     for result in results:
         yield [result, int(pages.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20]

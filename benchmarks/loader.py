@@ -9,9 +9,10 @@ import resource
 import statistics
 import tempfile
 import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
+from typing import Any
 
 import numpy as np
 import paddle
@@ -30,7 +31,7 @@ from paddlevideo_fast.loader import (
 from paddlevideo_fast.loader.dataset import ClipDataset
 from paddlevideo_fast.modeling import Preprocess
 
-PIPELINE: Dict[str, Any] = {
+PIPELINE: dict[str, Any] = {
     "decode": {"name": "VideoDecoder"},
     "sample": {"name": "Sampler", "num_seg": 8, "seg_len": 1},
     "transform": [
@@ -68,7 +69,7 @@ def run(
     batch_size: int = 8,
     num_batches: int = 12,
     rounds: int = 5,
-) -> Dict[str, Any]:
+) -> dict[str, Any]:
     """Reads epochs of the same clips with the same transforms on all sides in turn.
 
     The sides: "float32" normalises in the worker and sends CHW float32 through `paddle.io.DataLoader`;
@@ -107,7 +108,7 @@ def run(
     }
 
 
-def table(result: Dict[str, Any]) -> str:
+def table(result: dict[str, Any]) -> str:
     """The result of `run` as text."""
     lines = [
         f"loader, Paddle {result['paddle']}: {result['rounds']} rounds of {result['num_batches']} batches of "
@@ -140,15 +141,15 @@ class _Round:
     again_ms: float
 
 
-def _compare(dataset: Any, batch_size: int, num_workers: int, rounds: int) -> List[Dict[str, Any]]:
-    found: Dict[str, List[_Round]] = {name: [] for name in SIDES}
+def _compare(dataset: Any, batch_size: int, num_workers: int, rounds: int) -> list[dict[str, Any]]:
+    found: dict[str, list[_Round]] = {name: [] for name in SIDES}
     for _, name in in_turn(SIDES, rounds):
         found[name].append(_time_epoch(SIDES[name](dataset, batch_size, num_workers), num_workers))
     classic = found["float32"]
     return [_row(name, mine, classic) for name, mine in found.items()]
 
 
-def _row(name: str, mine: List[_Round], classic: List[_Round]) -> Dict[str, Any]:
+def _row(name: str, mine: list[_Round], classic: list[_Round]) -> dict[str, Any]:
     rates = [one.batches_per_sec for one in mine]
     return {
         "side": name,
@@ -198,8 +199,8 @@ class _Made:
         return len(self.records)
 
     def load(
-        self, requests: Sequence[ClipRequest], outs: Optional[Sequence[Optional[np.ndarray]]] = None
-    ) -> List[Sample]:
+        self, requests: Sequence[ClipRequest], outs: Sequence[np.ndarray | None] | None = None
+    ) -> list[Sample]:
         return [self.sample] * len(requests)
 
 
@@ -246,7 +247,7 @@ class _OurSide:
     """Epochs of `ClipLoader`."""
 
     def __init__(
-        self, dataset: Any, batch_size: int, num_workers: int, consume: Optional[Callable[[Any], Any]] = None
+        self, dataset: Any, batch_size: int, num_workers: int, consume: Callable[[Any], Any] | None = None
     ) -> None:
         sampler = ClipBatchSampler(len(dataset), batch_size, shuffle=False, drop_last=False, seed=0)
         self.loader = ClipLoader(dataset, sampler, num_workers)
@@ -260,7 +261,7 @@ class _OurSide:
         self.loader.close()
 
 
-SIDES: Dict[str, Callable[[Any, int, int], Any]] = {
+SIDES: dict[str, Callable[[Any, int, int], Any]] = {
     "float32": functools.partial(_PaddleSide, normalise=True),
     "uint8 paddle": functools.partial(_PaddleSide, normalise=False),
     "uint8": _OurSide,

@@ -8,9 +8,10 @@ import json
 import platform
 import subprocess
 import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Tuple
+from typing import Any
 
 import av
 import numpy as np
@@ -23,7 +24,7 @@ RESULTS = ROOT / "benchmarks" / "results"
 _PACKAGES = ("paddlepaddle", "paddlepaddle-gpu", "av", "decord", "numpy", "opencv-python-headless")
 
 
-def in_turn(sides: Iterable[str], rounds: int, warmup: int = 0) -> Iterator[Tuple[int, str]]:
+def in_turn(sides: Iterable[str], rounds: int, warmup: int = 0) -> Iterator[tuple[int, str]]:
     """(round, side) of measurements side by side: each side goes first in every other round.
 
     So a machine that becomes slower or faster meanwhile favours no side.
@@ -68,7 +69,7 @@ def load(name: str) -> Any:
     return json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))["result"]
 
 
-def record_of(result: Mapping[str, Any]) -> Dict[str, Any]:
+def record_of(result: Mapping[str, Any]) -> dict[str, Any]:
     """A result with the command, the environment, the date and the revision of its measurement."""
     versions = {}
     for name in _PACKAGES:
@@ -88,7 +89,7 @@ def record_of(result: Mapping[str, Any]) -> Dict[str, Any]:
     }
 
 
-def write_clips(folder: Path, num_clips: int = 3, num_frames: int = 120) -> List[Path]:
+def write_clips(folder: Path, num_clips: int = 3, num_frames: int = 120) -> list[Path]:
     """Encodes H.264 clips of 340×256 with a moving texture, for measurements without videos of the user.
 
     Args:

@@ -9,9 +9,10 @@ import argparse
 import json
 import math
 import re
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import mean
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
+from typing import Any
 
 import paddle
 
@@ -24,8 +25,8 @@ from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.report import picture, save_json
 
 PLAIN, MULTIGRID, CUT = "plain", "multigrid", "plain, cut"
-ROWS: Dict[str, Sequence[str]] = {PLAIN: ("multigrid=false",), MULTIGRID: ("multigrid=true",)}
-CYCLES: Dict[str, Sequence[str]] = {  # rows of a config that has both
+ROWS: dict[str, Sequence[str]] = {PLAIN: ("multigrid=false",), MULTIGRID: ("multigrid=true",)}
+CYCLES: dict[str, Sequence[str]] = {  # rows of a config that has both
     "long cycle": ("multigrid=true", "MULTIGRID.SHORT_CYCLE=false"),
     "short cycle": ("multigrid=true", "MULTIGRID.LONG_CYCLE=false"),
 }
@@ -74,8 +75,8 @@ def run(
     num_beside: int,
     output: Path,
     progress: Callable[[str], None] = lambda text: None,
-    trials: Optional[Mapping[str, Sequence[str]]] = None,
-) -> Dict[str, Any]:
+    trials: Mapping[str, Sequence[str]] | None = None,
+) -> dict[str, Any]:
     """Trains plain and multigrid with every seed, and the other rows with the first seeds.
 
     The last row is the plain training cut to the time of multigrid: so many epochs as take it at least, with
@@ -113,7 +114,7 @@ def run(
         **cycles,
         **{name: (*ROWS[MULTIGRID], *values) for name, values in (trials or {}).items()},
     }
-    runs: Dict[str, List[Dict[str, Any]]] = {name: [] for name in (*known, CUT)}
+    runs: dict[str, list[dict[str, Any]]] = {name: [] for name in (*known, CUT)}
     for seed in range(num_seeds):
         for name in runs if seed < num_beside else (PLAIN, MULTIGRID):
             row = known[name] if name in known else _cut(plain_cfg, runs)
@@ -131,13 +132,13 @@ def run(
     }
 
 
-def _trials(given: Sequence[Sequence[str]]) -> Dict[str, Sequence[str]]:
+def _trials(given: Sequence[Sequence[str]]) -> dict[str, Sequence[str]]:
     """Overrides by the names of their rows, which name folders too.
 
     Raises:
         ConfigError: a name is taken or cannot name a folder, or has no overrides.
     """
-    trials: Dict[str, Sequence[str]] = {}
+    trials: dict[str, Sequence[str]] = {}
     for name, *overrides in given:
         if name in (*ROWS, *CYCLES, CUT, *trials):
             raise ConfigError([f"--trial {name}: this row is there already; choose another name"])
@@ -150,7 +151,7 @@ def _trials(given: Sequence[Sequence[str]]) -> Dict[str, Sequence[str]]:
     return trials
 
 
-def _cut(cfg: Config, runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> List[str]:
+def _cut(cfg: Config, runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
     """Overrides that cut the plain training to the time that multigrid took with the first seed."""
     rate, epochs = cfg["OPTIMIZER"]["learning_rate"], cfg["epochs"]
     share = runs[MULTIGRID][0]["train_sec"] / runs[PLAIN][0]["train_sec"]
@@ -165,7 +166,7 @@ def _cut(cfg: Config, runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> List[s
     ]
 
 
-def _row(runs: Sequence[Mapping[str, Any]]) -> Dict[str, Any]:
+def _row(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     costs = {key: [one[key] for one in runs] for key in COSTS}
     counts = {key: runs[0][key] for key in ("epochs", "steps")}
     top1 = [one["metrics"]["top1"] for one in runs]

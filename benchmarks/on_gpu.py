@@ -12,7 +12,6 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Dict, List
 
 import paddle
 
@@ -23,7 +22,7 @@ from paddlevideo_fast.errors import PaddleVideoFastError
 _TSM = ("train", "-c", "configs/quickstart/tsm_motion.yaml", "--synthetic")
 _SLOWFAST = ("train", "-c", "configs/quickstart/slowfast_motion.yaml", "--synthetic", "-o")
 _SIZE = "PIPELINE.train.transform.1.MultiCrop.target_size"
-MEASUREMENTS: Dict[str, List[str]] = {
+MEASUREMENTS: dict[str, list[str]] = {
     "shift": ["shift"],
     "trainer": ["trainer"],
     "loader": ["loader"],

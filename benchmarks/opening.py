@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any, Dict, List, Optional
+from typing import Any
 
 import av
 
@@ -54,7 +54,7 @@ def main(args: argparse.Namespace) -> None:
     show(run(args.spans, args.rounds, args.seconds), args, table)
 
 
-def run(num_spans: int, rounds: int, seconds: int) -> Dict[str, Any]:
+def run(num_spans: int, rounds: int, seconds: int) -> dict[str, Any]:
     """Opens spans at random places in fresh processes, one after the other.
 
     Args:
@@ -78,7 +78,7 @@ def run(num_spans: int, rounds: int, seconds: int) -> Dict[str, Any]:
                 asked = (length_sec, num_frames, float(seconds))
                 cache = str(Path(folder) / f"cache {name}")
                 spent(path, cache, 1, asked)  # the first run stores the index
-                found: Dict[str, List[Dict[str, float]]] = {"without": [], "with": []}
+                found: dict[str, list[dict[str, float]]] = {"without": [], "with": []}
                 for _, side in in_turn(found, rounds):
                     few = max(1, num_spans // 50)
                     times = spent(
@@ -123,7 +123,7 @@ def repeat(short: Path, path: Path, seconds: int) -> None:
                 target.mux(again)
 
 
-def spent(path: Path, cache: Optional[str], num_spans: int, asked: Any) -> Dict[str, float]:
+def spent(path: Path, cache: str | None, num_spans: int, asked: Any) -> dict[str, float]:
     """Mean CPU seconds a span of opening and decoding in a process of its own, and of its first opening."""
     words = json.dumps([str(path), cache, num_spans, *asked])
     done = subprocess.run([sys.executable, "-c", _WORKER, words], capture_output=True, text=True, check=True)
@@ -132,7 +132,7 @@ def spent(path: Path, cache: Optional[str], num_spans: int, asked: Any) -> Dict[
     return {"opening_sec": opening, "decoding_sec": decoding, "first_sec": times[0][0]}
 
 
-def table(result: Dict[str, Any]) -> str:
+def table(result: dict[str, Any]) -> str:
     """The result as text."""
     video = result["video"]
     lines = [

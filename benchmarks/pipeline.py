@@ -8,9 +8,10 @@ import importlib.util
 import statistics
 import tempfile
 import time
+from collections.abc import Callable, Sequence
 from operator import truediv
 from pathlib import Path
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Type
+from typing import Any, NamedTuple
 
 import cv2
 import numpy as np
@@ -102,13 +103,13 @@ def main(args: argparse.Namespace) -> None:
 
 def run(
     clips: Sequence[str],
-    prepared: Optional[str] = None,
-    packed: Optional[str] = None,
-    recipes: Optional[Sequence[str]] = None,
+    prepared: str | None = None,
+    packed: str | None = None,
+    recipes: Sequence[str] | None = None,
     rounds: int = 15,
     seed: int = 0,
     clips_per_video: Sequence[int] = (),
-) -> Dict[str, Any]:
+) -> dict[str, Any]:
     """Measures the CPU time of a clip over all threads; each round draws other frames and crops.
 
     Args:
@@ -155,7 +156,7 @@ def run(
     return {**result, "several": several} if several else result
 
 
-def _several(recipe: str, clips: Sequence[str], measured: Sequence[Dict[str, Any]]) -> List[Dict[str, Any]]:
+def _several(recipe: str, clips: Sequence[str], measured: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Rows for the kinds that read several clips of a raw video in one pass."""
     kinds = {"video": 1, **{kind: int(kind.split()[1]) for kind in measured[0] if kind not in SOURCES}}
     rows = []
@@ -171,7 +172,7 @@ def _several(recipe: str, clips: Sequence[str], measured: Sequence[Dict[str, Any
     return rows
 
 
-def _peak_mib(task: Tuple[str, Sequence[str], int]) -> float:
+def _peak_mib(task: tuple[str, Sequence[str], int]) -> float:
     """Reads clips; the most memory that this process has had meanwhile, beyond what it had before."""
     recipe, clips, number = task
     cv2.setNumThreads(0)
@@ -190,7 +191,7 @@ def _memory_mib(name: str) -> float:
     return int(found) / 1024
 
 
-def table(result: Dict[str, Any]) -> str:
+def table(result: dict[str, Any]) -> str:
     """The result of `run` as text."""
     names = list(result["rows"][0]["clips"])
     head = f"{'recipe':<10}{'from':<28}{'bytes':>12}{'speed-up':>10}"
@@ -217,10 +218,10 @@ def table(result: Dict[str, Any]) -> str:
 
 
 def _files(
-    clips: Sequence[str], prepared: Optional[str], packed: Optional[str], folder: Path
-) -> Tuple[Dict[str, Dict[str, Path]], Dict[str, int]]:
+    clips: Sequence[str], prepared: str | None, packed: str | None, folder: Path
+) -> tuple[dict[str, dict[str, Path]], dict[str, int]]:
     """The files of each clip by kind, and the bytes of each kind. The JPEG frames are written here."""
-    files: Dict[str, Dict[str, Path]] = {}
+    files: dict[str, dict[str, Path]] = {}
     for number, clip in enumerate(clips):
         files[clip] = {"video": Path(clip)}
         if prepared is not None:
@@ -229,7 +230,7 @@ def _files(
         _write_frames(clip, folder / f"{number}")
         if packed is not None:
             files[clip]["packed"] = Path(packed)
-    sizes: Dict[str, int] = {}
+    sizes: dict[str, int] = {}
     for kind in files[clips[0]]:
         places = {of_clip[kind] for of_clip in files.values()}
         sizes[kind] = sum(
@@ -258,10 +259,10 @@ def _same_stem(folder: Path, clip: Path) -> Path:
 
 
 def _calls(
-    recipe: Recipe, clip: str, files: Dict[str, Path], packed: Optional[str], several: Sequence[int]
-) -> Dict[str, Call]:
+    recipe: Recipe, clip: str, files: dict[str, Path], packed: str | None, several: Sequence[int]
+) -> dict[str, Call]:
     """Kind → a function that makes a clip with the random numbers of a generator; of a kind "video K", K."""
-    calls: Dict[str, Call] = {
+    calls: dict[str, Call] = {
         CLASSIC: lambda rng: classic_clip(clip, recipe.sample, recipe.steps, (_MEAN, _STD), rng)
     }
     for kind, file in files.items():
@@ -269,7 +270,7 @@ def _calls(
         if packed is not None and kind == "packed":
             dataset = packed_clip(packed, pipeline, Path(clip))
         else:
-            cls: Type[ClipDataset] = FrameDataset if kind == "jpeg" else VideoDataset
+            cls: type[ClipDataset] = FrameDataset if kind == "jpeg" else VideoDataset
             records = [VideoRecord(str(file), (0,))]
             dataset = cls("", pipeline=pipeline, seed=0, training=True, records=records)
         calls[kind] = _ours(dataset)
@@ -302,7 +303,7 @@ def _ours(dataset: ClipDataset, number: int = 1) -> Call:
     (record,) = dataset.records
     requests = [ClipRequest(0, 0, view, number) for view in range(number)]
 
-    def read(rng: np.random.Generator, places: Optional[np.ndarray] = None) -> List[np.ndarray]:
+    def read(rng: np.random.Generator, places: np.ndarray | None = None) -> list[np.ndarray]:
         seeds = copy.deepcopy(rng).integers(2**32, size=number - 1)
         rngs = [rng, *map(np.random.default_rng, seeds)]
         with dataset.open(record) as reader:
@@ -313,10 +314,10 @@ def _ours(dataset: ClipDataset, number: int = 1) -> Call:
     return lambda rng: read(rng, places)
 
 
-def _compare(calls: Dict[str, Call], rounds: int, seed: int) -> Dict[str, Dict[str, Any]]:
+def _compare(calls: dict[str, Call], rounds: int, seed: int) -> dict[str, dict[str, Any]]:
     for call in calls.values():
         call(np.random.default_rng(seed))  # warms up
-    seconds: Dict[str, List[float]] = {kind: [] for kind in calls}
+    seconds: dict[str, list[float]] = {kind: [] for kind in calls}
     for turn, kind in in_turn(calls, rounds):
         began = time.process_time()
         calls[kind](np.random.default_rng((seed, turn)))

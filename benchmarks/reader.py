@@ -11,8 +11,9 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, Sequence, Set
+from typing import Any
 
 import av
 import cv2
@@ -35,12 +36,12 @@ _SMALL_PX = 32
 Read = Callable[[str, Sequence[int]], np.ndarray]
 
 
-def _sparse(num_frames: int, rng: np.random.Generator) -> List[int]:
+def _sparse(num_frames: int, rng: np.random.Generator) -> list[int]:
     """TSN's pattern: one frame from each of 8 segments."""
     return [min(int((segment + rng.random()) * num_frames / 8), num_frames - 1) for segment in range(8)]
 
 
-def _dense(num_frames: int, rng: np.random.Generator) -> List[int]:
+def _dense(num_frames: int, rng: np.random.Generator) -> list[int]:
     """SlowFast's pattern: 32 frames at stride 2. A shorter video repeats its last frame."""
     first = int(rng.integers(max(num_frames - 64, 0) + 1))
     return [min(first + 2 * step, num_frames - 1) for step in range(32)]
@@ -68,7 +69,7 @@ def _decord(path: str, indices: Sequence[int]) -> np.ndarray:
     return frames
 
 
-def _in_sequence(path: str, indices: Optional[Sequence[int]] = None) -> np.ndarray:
+def _in_sequence(path: str, indices: Sequence[int] | None = None) -> np.ndarray:
     """Frames by decoding from the beginning. The other readers are checked against this plain loop."""
     frames = {}
     with av.open(path) as container:
@@ -86,7 +87,7 @@ def _ours(path: str, indices: Sequence[int]) -> np.ndarray:
         return reader.read(indices)
 
 
-READERS: Dict[str, Read] = {
+READERS: dict[str, Read] = {
     "OpenCV": _opencv,
     BASELINE: _decord,
     "PyAV in sequence": _in_sequence,
@@ -115,8 +116,8 @@ def main(args: argparse.Namespace) -> None:
 
 
 def run(
-    clips: Sequence[Path], prepared: Optional[Path] = None, rounds: int = 15, seed: int = 0
-) -> Dict[str, Any]:
+    clips: Sequence[Path], prepared: Path | None = None, rounds: int = 15, seed: int = 0
+) -> dict[str, Any]:
     """Opens and reads videos with every reader in turn, on one thread each, and checks the frames.
 
     Args:
@@ -162,7 +163,7 @@ def run(
     }
 
 
-def table(result: Dict[str, Any]) -> str:
+def table(result: dict[str, Any]) -> str:
     """The result of `run` as text."""
     versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
     lines = [
@@ -188,7 +189,7 @@ def table(result: Dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _measure_clip(clip: Path, prepared: Optional[Path], rounds: int, seed: int) -> List[Dict[str, Any]]:
+def _measure_clip(clip: Path, prepared: Path | None, rounds: int, seed: int) -> list[dict[str, Any]]:
     has_decord = importlib.util.find_spec("decord") is not None
     sources = {
         BASELINE: clip if has_decord else None,
@@ -200,7 +201,7 @@ def _measure_clip(clip: Path, prepared: Optional[Path], rounds: int, seed: int) 
     for pattern, draw in PATTERNS.items():
         rng = np.random.default_rng(seed)
         draws = [draw(checks[clip].num_frames, rng) for _ in range(rounds)]
-        measured: Dict[str, Dict[str, Any]] = {
+        measured: dict[str, dict[str, Any]] = {
             name: {"seconds": [], "wrong": 0, "frames": 0, "error": None} for name in files
         }
         for indices in draws:
@@ -214,7 +215,7 @@ def _measure_clip(clip: Path, prepared: Optional[Path], rounds: int, seed: int) 
     return rows
 
 
-def _measure(side: Dict[str, Any], read: Read, file: Path, indices: Sequence[int], check: Check) -> None:
+def _measure(side: dict[str, Any], read: Read, file: Path, indices: Sequence[int], check: Check) -> None:
     if side["error"]:
         return
     began = time.process_time()
@@ -263,7 +264,7 @@ def _shrink(frames: np.ndarray) -> np.ndarray:
     )
 
 
-def _costs(seconds: List[float], baseline: List[float]) -> Dict[str, Any]:
+def _costs(seconds: list[float], baseline: list[float]) -> dict[str, Any]:
     # round by round; none where one of them did not take part in all
     ratios = [a / b for a, b in zip(seconds, baseline)] if len(seconds) == len(baseline) else []
     return {
@@ -273,16 +274,16 @@ def _costs(seconds: List[float], baseline: List[float]) -> Dict[str, Any]:
     }
 
 
-def _means(rows: Sequence[Dict[str, Any]], pattern: str, names: Set[str]) -> Dict[str, float]:
+def _means(rows: Sequence[dict[str, Any]], pattern: str, names: set[str]) -> dict[str, float]:
     """Reader → geometric mean of its ratios over the clips `names`."""
-    ratios: Dict[str, List[float]] = {}
+    ratios: dict[str, list[float]] = {}
     for row in rows:
         if row["pattern"] == pattern and row["clip"] in names and row["ratio"] is not None:
             ratios.setdefault(row["reader"], []).append(row["ratio"])
     return {reader: statistics.geometric_mean(values) for reader, values in ratios.items()}
 
 
-def stream_alone(clip: Path, folder: Path) -> Optional[Path]:
+def stream_alone(clip: Path, folder: Path) -> Path | None:
     """A copy of the clip with only its first video stream, not encoded again; None if it has no other."""
     copy = folder / f"{clip.stem}{_ALONE}{clip.suffix}"
     with av.open(str(clip)) as source:
@@ -298,7 +299,7 @@ def stream_alone(clip: Path, folder: Path) -> Optional[Path]:
     return copy
 
 
-def _videos(folder: Path) -> List[Path]:
+def _videos(folder: Path) -> list[Path]:
     if not folder.is_dir():
         raise PaddleVideoFastError(f"{folder}: no such folder of videos")
     videos = [path for path in sorted(folder.glob("*")) if path.suffix.lower() in VIDEO_EXTENSIONS]
@@ -325,7 +326,7 @@ def _prepared_file(clip: Path, folder: Path) -> Path:
     return found[0]
 
 
-def _version(package: str) -> Optional[str]:
+def _version(package: str) -> str | None:
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:

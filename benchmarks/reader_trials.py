@@ -14,8 +14,9 @@ import select
 import subprocess
 import tempfile
 from collections import Counter
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, NamedTuple
 
 import av
 import cv2
@@ -60,10 +61,10 @@ class Trial(NamedTuple):
 
     path: Path
     group: str
-    numbers: List[int]
-    reads: List[List[float]]
-    about: Dict[str, Any]
-    small: Optional[np.ndarray] = None
+    numbers: list[int]
+    reads: list[list[float]]
+    about: dict[str, Any]
+    small: np.ndarray | None = None
 
 
 class Given(NamedTuple):
@@ -75,12 +76,12 @@ class Given(NamedTuple):
         replaced: how many frames the reader says it replaced, by read.
     """
 
-    announced: Optional[int]
-    reads: List[Optional[Sequence[np.ndarray]]]
+    announced: int | None
+    reads: list[Sequence[np.ndarray] | None]
     replaced: Sequence[int] = ()
 
 
-def damage_trials(folder: Path, num_trials: int, seed: int) -> List[Trial]:
+def damage_trials(folder: Path, num_trials: int, seed: int) -> list[Trial]:
     """Files with a range of bytes zeroed, cut out, doubled or swapped: `tests/support/damaged_clips.py`."""
     (folder / "whole").mkdir()
     seeds = range(seed, seed + num_trials)
@@ -96,7 +97,7 @@ def damage_trials(folder: Path, num_trials: int, seed: int) -> List[Trial]:
     return trials
 
 
-def whole_trials(folder: Path, num_trials: int, seed: int) -> List[Trial]:
+def whole_trials(folder: Path, num_trials: int, seed: int) -> list[Trial]:
     """The files that are damaged in the other trials, and the corpus of odd but intact files."""
     sources = SOURCES[:num_trials]
     write_sources(folder, sources)
@@ -111,10 +112,10 @@ def whole_trials(folder: Path, num_trials: int, seed: int) -> List[Trial]:
     return trials
 
 
-def sequence_trials(folder: Path, num_trials: int, seed: int) -> List[Trial]:
+def sequence_trials(folder: Path, num_trials: int, seed: int) -> list[Trial]:
     """Intact files, each read several times, forth and back: joined ones, and the corpus."""
     kinds = [*JOINED, *(name for name in CORPUS if "turned" not in name)]
-    clips: Dict[str, Tuple[Clip, np.ndarray]] = {}
+    clips: dict[str, tuple[Clip, np.ndarray]] = {}
     trials = []
     for number in range(seed, seed + num_trials):
         name = kinds[number % len(kinds)]
@@ -144,7 +145,7 @@ def _shrink(frames: np.ndarray) -> np.ndarray:
 
 
 # By name: temporary folder, number of trials, seed of the first -> trials.
-PARTS: Dict[str, Callable[[Path, int, int], List[Trial]]] = {
+PARTS: dict[str, Callable[[Path, int, int], list[Trial]]] = {
     "whole": whole_trials,
     "sequences": sequence_trials,
     "damage": damage_trials,
@@ -171,8 +172,8 @@ def main(args: argparse.Namespace) -> None:
 
 
 def run(
-    parts: Sequence[str], num_trials: int, seed: int = 0, torchcodec: Optional[str] = None
-) -> Dict[str, Any]:
+    parts: Sequence[str], num_trials: int, seed: int = 0, torchcodec: str | None = None
+) -> dict[str, Any]:
     """Gives the same files to all readers, and asks them for the same frames.
 
     Args:
@@ -218,12 +219,12 @@ def run(
     return {"versions": versions, "seed": seed, "parts": found}
 
 
-def _counted(outcomes: Sequence[str]) -> Dict[str, int]:
+def _counted(outcomes: Sequence[str]) -> dict[str, int]:
     counter = Counter(outcomes)
     return {outcome: counter[outcome] for outcome in OUTCOMES}
 
 
-def _outcomes(reader: str, trials: Sequence[Trial]) -> List[str]:
+def _outcomes(reader: str, trials: Sequence[Trial]) -> list[str]:
     results = map_isolated(functools.partial(outcome_of, reader), trials, _LIMIT_SEC)
     return [DIED if isinstance(result, Lost) else result for result in results]
 
@@ -263,7 +264,7 @@ def _differs(frame: np.ndarray, small: np.ndarray) -> bool:
 
 
 def _ours(on_corrupt: OnCorrupt, trial: Trial, verify: bool = False) -> Given:
-    given: List[Optional[Sequence[np.ndarray]]] = []
+    given: list[Sequence[np.ndarray] | None] = []
     replaced = []
     try:
         with open_video(trial.path, on_corrupt=on_corrupt) as reader:
@@ -284,7 +285,7 @@ def _ours(on_corrupt: OnCorrupt, trial: Trial, verify: bool = False) -> Given:
 def _decord(trial: Trial) -> Given:
     decord = importlib.import_module("decord")
     decord.logging.set_level(decord.logging.QUIET)
-    given: List[Optional[Sequence[np.ndarray]]] = []
+    given: list[Sequence[np.ndarray] | None] = []
     try:
         reader = decord.VideoReader(str(trial.path), num_threads=1)
         announced = len(reader)
@@ -301,7 +302,7 @@ def _decord(trial: Trial) -> Given:
 def _opencv(trial: Trial) -> Given:
     capture = cv2.VideoCapture(str(trial.path), cv2.CAP_FFMPEG)
     announced = int(capture.get(cv2.CAP_PROP_FRAME_COUNT)) if capture.isOpened() else 0
-    given: List[Optional[Sequence[np.ndarray]]] = []
+    given: list[Sequence[np.ndarray] | None] = []
     for positions in trial.reads if announced > 0 else ():
         frames = []
         for index in _indices(positions, announced):
@@ -311,11 +312,11 @@ def _opencv(trial: Trial) -> Given:
     return Given(max(announced, 0), given)
 
 
-def _indices(positions: Sequence[float], announced: int) -> List[int]:
+def _indices(positions: Sequence[float], announced: int) -> list[int]:
     return [int(position * announced) for position in positions]
 
 
-READERS: Dict[str, Callable[[Trial], Given]] = {
+READERS: dict[str, Callable[[Trial], Given]] = {
     "ours": functools.partial(_ours, "raise"),
     "ours, nearest": functools.partial(_ours, "nearest"),
     "ours, checked": functools.partial(_ours, "raise", verify=True),
@@ -324,10 +325,10 @@ READERS: Dict[str, Callable[[Trial], Given]] = {
 }
 
 
-def _torchcodec_outcomes(python: str, trials: Sequence[Trial]) -> Tuple[str, List[str]]:
+def _torchcodec_outcomes(python: str, trials: Sequence[Trial]) -> tuple[str, list[str]]:
     """The version of torchcodec, and its outcomes; its process is started anew where it dies or hangs."""
     version = ""
-    outcomes: List[str] = []
+    outcomes: list[str] = []
     while len(outcomes) < len(trials):
         with subprocess.Popen(
             [python, str(ROOT / "benchmarks" / "torchcodec_worker.py")],
@@ -359,7 +360,7 @@ def _line(worker: Any, limit_sec: float) -> Any:
     return json.loads(line) if line else None
 
 
-def _pixels(answer: Dict[str, Any]) -> Given:
+def _pixels(answer: dict[str, Any]) -> Given:
     reads = [
         read and [np.frombuffer(base64.b64decode(text), np.uint8).reshape(shape) for shape, text in read]
         for read in answer["reads"]
@@ -367,7 +368,7 @@ def _pixels(answer: Dict[str, Any]) -> Given:
     return Given(answer["announced"], reads)
 
 
-def table(result: Dict[str, Any]) -> str:
+def table(result: dict[str, Any]) -> str:
     """The result as text."""
     lines = [", ".join(f"{name} {version}" for name, version in result["versions"].items())]
     for part, found in result["parts"].items():

@@ -10,9 +10,10 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, NamedTuple
 
 import av
 import cv2
@@ -39,7 +40,7 @@ class _Encoding(NamedTuple):
 
     codec: str
     ending: str
-    options: Dict[str, str]
+    options: dict[str, str]
     pix_fmt: str = "yuv420p"
 
 
@@ -95,10 +96,10 @@ def main(args: argparse.Namespace) -> None:
 def run(
     clips: Sequence[Path],
     also: Sequence[Path] = (),
-    baseline: Optional[Path] = None,
+    baseline: Path | None = None,
     rounds: int = 9,
     seed: int = 0,
-) -> Dict[str, Any]:
+) -> dict[str, Any]:
     """Measures CPU time; each round reads other frames, all sides the same ones in turn. The fastest of three
     turns counts.
 
@@ -126,7 +127,7 @@ def run(
     return {"rounds": rounds, "seed": seed, "codecs": codecs}
 
 
-def table(result: Dict[str, Any]) -> str:
+def table(result: dict[str, Any]) -> str:
     """The result of `run` as text."""
     lines = [f"CPU time, medians of {result['rounds']} rounds, seed {result['seed']}"]
     for row in result["codecs"]:
@@ -153,16 +154,14 @@ def _encoded(clip: Path, folder: Path, name: str, encoding: _Encoding) -> Path:
     return path
 
 
-def _codec(
-    name: str, file: Path, baseline: Optional[Path], rounds: int, seed: int
-) -> Iterator[Dict[str, Any]]:
+def _codec(name: str, file: Path, baseline: Path | None, rounds: int, seed: int) -> Iterator[dict[str, Any]]:
     tree = Tree(baseline) if baseline else None
     with open_video(file) as reader:
         num_frames = reader.num_frames
     for pattern, draw in PATTERNS.items():
         rng = np.random.default_rng(seed)
         draws = [draw(num_frames, rng) for _ in range(rounds + 1)]
-        sides: Dict[str, Callable[[int], float]] = {OURS: partial(_read_draw, OURS, file, draws)}
+        sides: dict[str, Callable[[int], float]] = {OURS: partial(_read_draw, OURS, file, draws)}
         if _can_read(DECORD, file):
             sides[DECORD] = partial(_read_draw, DECORD, file, draws)
         if tree:
@@ -186,9 +185,9 @@ def _codec(
         tree.close()
 
 
-def _fastest(sides: Mapping[str, Callable[[int], float]], rounds: int) -> Dict[str, List[float]]:
+def _fastest(sides: Mapping[str, Callable[[int], float]], rounds: int) -> dict[str, list[float]]:
     """The fastest of some turns, for each side and round; a side is a function from the round to seconds."""
-    took: Dict[str, List[List[float]]] = {side: [[] for _ in range(rounds + 1)] for side in sides}
+    took: dict[str, list[list[float]]] = {side: [[] for _ in range(rounds + 1)] for side in sides}
     for turn, side in in_turn(sides, (rounds + 1) * _REPEATS):
         number = turn // _REPEATS
         took[side][number].append(sides[side](number - 1))
@@ -213,7 +212,7 @@ def _can_read(reader: str, file: Path) -> bool:
     return True
 
 
-def _shares(file: Path, draws: Sequence[Sequence[int]]) -> Dict[str, float]:
+def _shares(file: Path, draws: Sequence[Sequence[int]]) -> dict[str, float]:
     """The shares of parts in reading: opening with the index, decoding, colours, and all the rest."""
     seconds = dict.fromkeys((*_PARTS, "total"), 0.0)
 

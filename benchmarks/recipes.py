@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any, Callable, Dict, List, Mapping
+from typing import Any
 
 import yaml
 from paddle import nn
@@ -37,16 +38,16 @@ _NOT_AUGMENTATION = ("Scale", "CenterCrop")
 
 
 @cache
-def _entries() -> List[Dict[str, Any]]:
+def _entries() -> list[dict[str, Any]]:
     return yaml.safe_load(PUBLISHED.read_text(encoding="utf-8"))
 
 
-def published() -> List[Dict[str, Any]]:
+def published() -> list[dict[str, Any]]:
     """Network, config, source and rows, as the file has them."""
     return [entry for entry in _entries() if "rows" in entry]
 
 
-def unpublished() -> List[Dict[str, Any]]:
+def unpublished() -> list[dict[str, Any]]:
     """Network, config and what it takes instead, where no published recipe is known."""
     return [entry for entry in _entries() if "rows" not in entry]
 
@@ -56,7 +57,7 @@ def _spec(config: str) -> RunSpec:
 
 
 @cache
-def effective(config: str) -> Dict[str, str]:
+def effective(config: str) -> dict[str, str]:
     """Row to what a config amounts to; numbers as %g."""
     spec = _spec(config)
     model = build_model(spec.model, load_pretrained=False)
@@ -187,7 +188,7 @@ def name_of(network: Mapping[str, Any]) -> str:
     return f"recipe_{network['config'].rpartition('/')[2]}"
 
 
-def table(network: Mapping[str, Any], word: Callable[..., str]) -> List[List[str]]:
+def table(network: Mapping[str, Any], word: Callable[..., str]) -> list[list[str]]:
     """Rows of a network's table: the heading, then what, here, published, and why it differs."""
     language = 1 if word("recipe") != "recipe" else 0
 
@@ -208,7 +209,7 @@ def table(network: Mapping[str, Any], word: Callable[..., str]) -> List[List[str
     return rows
 
 
-def table_of_others(word: Callable[..., str]) -> List[List[str]]:
+def table_of_others(word: Callable[..., str]) -> list[list[str]]:
     """Rows of the networks without a published recipe: the heading, then network, config and its recipe."""
     language = "en" if word("recipe") == "recipe" else "zh"
     rows = [[word("network"), word("config"), word("its recipe")]]

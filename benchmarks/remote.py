@@ -8,8 +8,9 @@ import os
 import statistics
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Dict, List, Sequence
+from typing import Any
 from unittest import mock
 
 import cv2
@@ -25,7 +26,7 @@ from paddlevideo_fast.loader.dataset import PackedFrameDataset
 from paddlevideo_fast.loader.request import together
 from tests.support.stores import Store, http_store, s3_store
 
-PIPELINE: Dict[str, Any] = {
+PIPELINE: dict[str, Any] = {
     "decode": {"name": "VideoDecoder"},
     "sample": {"name": "Sampler", "num_seg": 8, "seg_len": 1},
     "transform": [
@@ -70,7 +71,7 @@ def run(
     num_videos: int = 192,
     rounds: int = 5,
     block_kb: int = 256,
-) -> Dict[str, Any]:
+) -> dict[str, Any]:
     """Reads an epoch of the same shards on all sides in turn, as fast as a simulated device takes batches.
 
     The device takes a fixed time for a batch and no CPU time. The sides: "local" reads shards on this
@@ -104,7 +105,7 @@ def run(
     }
 
 
-def table(result: Dict[str, Any]) -> str:
+def table(result: dict[str, Any]) -> str:
     """The result of `run` as text."""
     lines = [
         f"{result['num_videos']} packed videos ({result['mb']:.0f} MB) in a store ({result['kind']}), "
@@ -169,9 +170,9 @@ class _Trial:
         self._step_sec, self._batch_size = step_sec, batch_size
         self._num_caches = 0
 
-    def rows(self, num_workers: int, rounds: int) -> List[Dict[str, Any]]:
+    def rows(self, num_workers: int, rounds: int) -> list[dict[str, Any]]:
         """A row for each side."""
-        found: Dict[str, List[Dict[str, float]]] = {side: [] for side in SIDES}
+        found: dict[str, list[dict[str, float]]] = {side: [] for side in SIDES}
         for turn, side in in_turn((LOCAL, AHEAD, ASKED), rounds):
             found[side].append(self._epoch(side, turn, num_workers))
             if side == AHEAD:  # its cache is there now
@@ -185,7 +186,7 @@ class _Trial:
             rows.append({"workers": num_workers, "side": side, **row, **told})
         return rows
 
-    def _epoch(self, side: str, turn: int, num_workers: int) -> Dict[str, float]:
+    def _epoch(self, side: str, turn: int, num_workers: int) -> dict[str, float]:
         if side != AGAIN:
             self._num_caches += 1
         cache = self._folder / f"cache{self._num_caches}"
@@ -213,7 +214,7 @@ class _Trial:
             "num_requests": self._store.num_requests,
         }
 
-    def _bytes_needed(self, batches: Sequence[List[ClipRequest]], seed: int) -> int:
+    def _bytes_needed(self, batches: Sequence[list[ClipRequest]], seed: int) -> int:
         """Of the frames that clips show, of their entries in the frame tables, and of the directories."""
         section = {"format": "PackedFrameDataset", "file_path": str(self._folder / "set")}
         dataset = build_dataset(section, PIPELINE, training=True, seed=seed)

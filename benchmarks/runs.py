@@ -7,8 +7,9 @@ import resource
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Callable, Dict, Sequence
+from typing import Any
 
 from benchmarks.measuring import ROOT
 from paddlevideo_fast.config import Config, load_config
@@ -18,7 +19,7 @@ from paddlevideo_fast.report import save_json
 _MAIN = ROOT / "tools" / "main.py"
 
 
-def finished_run(config: str, overrides: Sequence[str], folder: Path) -> Dict[str, Any]:
+def finished_run(config: str, overrides: Sequence[str], folder: Path) -> dict[str, Any]:
     """The result of a run; the run starts unless its folder has a result.
 
     Args:
@@ -37,7 +38,7 @@ def finished_run(config: str, overrides: Sequence[str], folder: Path) -> Dict[st
     return kept_result(folder, load_config(config, overrides), lambda: _run(config, overrides, folder))
 
 
-def kept_result(folder: Path, config: Config, run: Callable[[], Dict[str, Any]]) -> Dict[str, Any]:
+def kept_result(folder: Path, config: Config, run: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     """The result of a run, which starts unless its folder has a result.
 
     Args:
@@ -50,7 +51,7 @@ def kept_result(folder: Path, config: Config, run: Callable[[], Dict[str, Any]])
     """
     kept, resolved = folder / "result.json", json.loads(json.dumps(config))
     if kept.is_file():
-        result: Dict[str, Any] = json.loads(kept.read_text(encoding="utf-8"))
+        result: dict[str, Any] = json.loads(kept.read_text(encoding="utf-8"))
         if result.pop("config") != resolved:
             raise PaddleVideoFastError(f"{kept}: is of another config; remove it or choose another --output")
         return result
@@ -60,7 +61,7 @@ def kept_result(folder: Path, config: Config, run: Callable[[], Dict[str, Any]])
     return result
 
 
-def _run(config: str, overrides: Sequence[str], folder: Path) -> Dict[str, Any]:
+def _run(config: str, overrides: Sequence[str], folder: Path) -> dict[str, Any]:
     flags = [part for override in overrides for part in ("-o", override)]
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     with (folder / "console.log").open("wb") as log:
@@ -72,7 +73,7 @@ def _run(config: str, overrides: Sequence[str], folder: Path) -> Dict[str, Any]:
     return {"wall_sec": wall_sec, "cpu_sec": cpu_sec, **_read(folder / "metrics.jsonl")}
 
 
-def _read(path: Path) -> Dict[str, Any]:
+def _read(path: Path) -> dict[str, Any]:
     """Time, steps and validations of a run, from its metrics.jsonl."""
     train_sec, steps, curve = 0.0, 0, []
     for record in map(json.loads, path.read_text(encoding="utf-8").splitlines()):

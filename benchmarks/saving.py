@@ -10,8 +10,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Callable, Dict, List
+from typing import Any
 
 import numpy as np
 import paddle
@@ -53,7 +54,7 @@ def main(args: argparse.Namespace) -> None:
     show(result, args, table)
 
 
-def stops(folder: Path, num_parameters: int, rounds: int) -> Dict[str, Any]:
+def stops(folder: Path, num_parameters: int, rounds: int) -> dict[str, Any]:
     """Times both kinds of save in turn, of a network with Momentum.
 
     A background save is timed when the last one is on the disk, as it is in a run that trains for longer than
@@ -67,9 +68,9 @@ def stops(folder: Path, num_parameters: int, rounds: int) -> Dict[str, Any]:
     trainer = make_trainer(num_parameters, 1)
     trainer.fit()  # the optimizer has its state then
     sides = {"plain": CheckpointStore(folder, "plain"), "background": BackgroundStore(folder, "background")}
-    seconds: Dict[str, List[float]] = {name: [] for name in sides}
-    written: List[float] = []
-    firsts: Dict[str, float] = {}
+    seconds: dict[str, list[float]] = {name: [] for name in sides}
+    written: list[float] = []
+    firsts: dict[str, float] = {}
     state = {"trainer": {"step": 1, "epoch": 0}, "run": {}, "precision": {}, "callbacks": {}}
     for turn, name in in_turn(sides, rounds, warmup=1):
         began = time.perf_counter()
@@ -106,7 +107,7 @@ def start_run(*arguments: Any) -> Any:
 
 def kills(
     folder: Path, num_parameters: int, num_kills: int, start: Callable[..., Any] = start_run
-) -> Dict[str, Any]:
+) -> dict[str, Any]:
     """Kills runs that go on from each other's checkpoints, each at a random moment of a save.
 
     Args:
@@ -155,11 +156,11 @@ def _wait_for_a_save(store: CheckpointStore, process: Any) -> None:
         time.sleep(_STEP_SEC)
 
 
-def _half_written(folder: Path) -> List[Path]:
+def _half_written(folder: Path) -> list[Path]:
     return [path for path in folder.glob(".saving-*") if path.exists()]
 
 
-def table(result: Dict[str, Any]) -> str:
+def table(result: dict[str, Any]) -> str:
     """The result of `main` as text."""
     killed = result["kills"]
     return (

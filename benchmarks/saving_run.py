@@ -6,8 +6,9 @@ It saves in the background after every step and resumes from the newest checkpoi
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Iterator, List
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # runs from a clone, installed or not
 
@@ -71,7 +72,7 @@ def make_trainer(num_parameters: int, num_steps: int) -> Trainer:
     return Trainer(model, optimizer, lambda phase: loader, paddle.to_tensor, plain_phases(1))
 
 
-def main(argv: List[str]) -> None:
+def main(argv: list[str]) -> None:
     """Trains; see the module."""
     folder, num_parameters, num_steps = argv
     store = BackgroundStore(folder, "net")

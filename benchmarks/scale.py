@@ -11,8 +11,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Callable, Dict, List
+from typing import Any
 
 import paddle
 
@@ -48,7 +49,7 @@ def main(args: argparse.Namespace) -> None:
     show(result, args, table)
 
 
-def run(processes: int, batch_size: int, width: int, steps: int, rounds: int) -> Dict[str, Any]:
+def run(processes: int, batch_size: int, width: int, steps: int, rounds: int) -> dict[str, Any]:
     """Starts processes of one thread, which train in three ways in turn.
 
     "one": rank 0 trains alone, the others wait. "silent": all train and keep their gradients to themselves.
@@ -103,7 +104,7 @@ def run(processes: int, batch_size: int, width: int, steps: int, rounds: int) ->
     }
 
 
-def table(result: Dict[str, Any]) -> str:
+def table(result: dict[str, Any]) -> str:
     """The result of `run` as text."""
     num, rates, (low, high) = result["processes"], result["clips_per_sec"], result["speedup_spread"]
     return (
@@ -119,7 +120,7 @@ def table(result: Dict[str, Any]) -> str:
     )
 
 
-def train_rounds(batch_size: int, width: int, steps: int, rounds: int) -> Dict[str, Any]:
+def train_rounds(batch_size: int, width: int, steps: int, rounds: int) -> dict[str, Any]:
     """The part of one rank: the seconds of each round of each kind, and the number of parameters."""
     distribution = FleetDistribution()
     with distribution.lifeline():
@@ -129,7 +130,7 @@ def train_rounds(batch_size: int, width: int, steps: int, rounds: int) -> Dict[s
             "silent": _loop(model, distribution, batch_size, steps, silent=True),
             "all": _loop(model, distribution, batch_size, steps),
         }
-        seconds: Dict[str, List[float]] = {name: [] for name in loops}
+        seconds: dict[str, list[float]] = {name: [] for name in loops}
         for turn, name in in_turn(loops, rounds, warmup=1):
             distribution.barrier()
             began = time.perf_counter()
@@ -140,14 +141,14 @@ def train_rounds(batch_size: int, width: int, steps: int, rounds: int) -> Dict[s
     return {**seconds, "parameters": count_parameters(build_model(model))}
 
 
-def _model(width: int) -> Dict[str, Any]:
+def _model(width: int) -> dict[str, Any]:
     backbone = {"name": "ResNetTSM", "depth": 18, "num_seg": NUM_FRAMES, "width": width}
     head = {"name": "TSMHead", "num_classes": NUM_CLASSES, "in_channels": 8 * width, "drop_ratio": 0.5}
     return {"framework": "Recognizer2D", "backbone": backbone, "head": head}
 
 
 def _loop(
-    config: Dict[str, Any], distribution: Distribution, batch_size: int, steps: int, silent: bool = False
+    config: dict[str, Any], distribution: Distribution, batch_size: int, steps: int, silent: bool = False
 ) -> Callable[[], None]:
     """A function that trains a model of its own for `steps` steps whenever it is called."""
     paddle.seed(0)

@@ -11,9 +11,10 @@ Workstations", JPDC 69(2), 2009 (ring).
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Annotated, Any, NamedTuple
 
 from paddlevideo_fast.config.types import PositiveInt, Range, arguments_of, mismatches
 from paddlevideo_fast.config.yaml_source import parse
@@ -106,7 +107,7 @@ def exposed_sec(bucket_sec: float, num_buckets: int, backward_sec: float) -> flo
     return max(backward_sec + bucket_sec, queued) - backward_sec
 
 
-VARIANTS: Dict[str, Tuple[Callable[[float, Devices], float], bool]] = {
+VARIANTS: dict[str, tuple[Callable[[float, Devices], float], bool]] = {
     "ring": (flat_ring_sec, False),
     "ring_overlapped": (flat_ring_sec, True),
     "hierarchical": (hierarchical_sec, False),
@@ -141,9 +142,9 @@ class Cluster:
     link_latency_us: Positive
     storage_gb_per_sec: Positive
     cores_per_node: PositiveInt
-    network_gb_per_sec: Optional[Positive] = None
-    network_latency_us: Optional[Positive] = None
-    store_gb_per_sec: Optional[Positive] = None
+    network_gb_per_sec: Positive | None = None
+    network_latency_us: Positive | None = None
+    store_gb_per_sec: Positive | None = None
     store_latency_ms: Positive = 20.0
     source: str = "given"
 
@@ -168,7 +169,7 @@ class Cluster:
         between = Link(self.network_latency_us * 1e-6, self.network_gb_per_sec * 1e9)
         return Devices(num_nodes, self.devices_per_node, inside, between)
 
-    def usual_counts(self) -> List[int]:
+    def usual_counts(self) -> list[int]:
         """1, 2, half a node, a node, then twice as many each time, and the most."""
         per_node = self.devices_per_node
         counts = {1, min(2, per_node), max(per_node // 2, 1), per_node}
@@ -235,7 +236,7 @@ def cluster_from_file(path: Path) -> Cluster:
     return Cluster(**data)
 
 
-def predict(workload: Workload, cluster: Cluster, count: int, variant: str) -> Dict[str, Any]:
+def predict(workload: Workload, cluster: Cluster, count: int, variant: str) -> dict[str, Any]:
     """A step on `count` devices with one of `VARIANTS`: its time, its losses and its rate."""
     all_reduce_sec, overlapped = VARIANTS[variant]
     devices = cluster.devices(count)
@@ -273,7 +274,7 @@ def node_reading_rate(workload: Workload, cluster: Cluster) -> float:
     return min(rates)
 
 
-def make_report(workloads: Sequence[Workload], cluster: Cluster, counts: Sequence[int]) -> Dict[str, Any]:
+def make_report(workloads: Sequence[Workload], cluster: Cluster, counts: Sequence[int]) -> dict[str, Any]:
     """Predictions for all workloads, counts and variants, as JSON values.
 
     Raises:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Dict, Optional, Sequence
+from typing import Any
 
 import paddle
 
@@ -39,14 +40,14 @@ class ScalingOptions:
     """
 
     cluster: str = "summit"
-    counts: Optional[Sequence[int]] = None
-    step_sec: Optional[float] = None
+    counts: Sequence[int] | None = None
+    step_sec: float | None = None
     num_steps: int = 3
-    clip_bytes: Optional[float] = None
-    read_sec: Optional[float] = None
+    clip_bytes: float | None = None
+    read_sec: float | None = None
 
 
-def plan_scaling(cfg: Optional[Config], options: ScalingOptions) -> Dict[str, Any]:
+def plan_scaling(cfg: Config | None, options: ScalingOptions) -> dict[str, Any]:
     """The prediction as JSON values.
 
     Args:

@@ -6,12 +6,12 @@ Published: Lin, Gan, Han, "Training Kinetics in 15 minutes: Large-scale Distribu
 
 from __future__ import annotations
 
-from typing import Any, Dict, List
+from typing import Any
 
 from benchmarks.scaling import MAX_DEVICES, VARIANTS, Cluster, Workload, predict
 
 _NCCL = "latencies: NCCL's own for rings (tuning.cc)"
-CLUSTERS: Dict[str, Cluster] = {
+CLUSTERS: dict[str, Cluster] = {
     "server": Cluster(
         "one server of 8 GPUs on PCIe 3.0",
         devices_per_node=8,
@@ -68,7 +68,7 @@ _NETWORKS = (  # name, parameters, multiply-adds of a clip at 224², its frames
 PUBLISHED_RATIOS = {"I3D 3×1×1": 1.6, "I3D 3×3×3": 2.9}
 
 
-def published_workloads() -> List[Workload]:
+def published_workloads() -> list[Workload]:
     """TSM and the two I3Ds on a V100."""
     tsm_macs = _NETWORKS[0][2]
     return [
@@ -86,7 +86,7 @@ def published_workloads() -> List[Workload]:
     ]
 
 
-def against_published() -> List[Dict[str, Any]]:
+def against_published() -> list[dict[str, Any]]:
     """What is predicted for the published run by each variant, beside what was published."""
     cluster = CLUSTERS["summit"]
     workloads = published_workloads()
@@ -94,7 +94,7 @@ def against_published() -> List[Dict[str, Any]]:
     def rate(workload: Workload, count: int, variant: str) -> float:
         return float(predict(workload, cluster, count, variant)["clips_per_sec"])
 
-    def row(what: str, unit: str, published: float, predicted: Dict[str, float]) -> Dict[str, Any]:
+    def row(what: str, unit: str, published: float, predicted: dict[str, float]) -> dict[str, Any]:
         deviation = {variant: value / published - 1 for variant, value in predicted.items()}
         return {
             "what": what,

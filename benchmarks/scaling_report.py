@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, Sequence
+from typing import Any
 
 from benchmarks.scaling import MAX_DEVICES, VARIANTS
 from paddlevideo_fast.report import picture
@@ -25,7 +26,7 @@ def report(result: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _network(network: Mapping[str, Any]) -> List[str]:
+def _network(network: Mapping[str, Any]) -> list[str]:
     title = (
         f"{network['name']}: {network['batch_size']} clips a step of {network['step_sec'] * 1e3:.0f} ms "
         f"({network['source']}), {network['gradient_bytes'] / 1e6:.1f} MB of gradients; a node can read "
@@ -47,7 +48,7 @@ def _cell(step: Mapping[str, float]) -> str:
     return f"{step['clips_per_sec']:,.1f}{step['efficiency']:8.1%}{mark}"
 
 
-def _published(rows: Sequence[Mapping[str, Any]]) -> List[str]:
+def _published(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     columns = "".join(f"{head:>26}" for head in _HEADS.values())
     lines = [f"{'Against the published run (arXiv 1910.00932)':<52}{'published':>12}{columns}"]
     for row in rows:
@@ -112,7 +113,7 @@ def _minutes(sec: float) -> str:
     return f"{int(sec) // 60} min {int(sec) % 60:02} s"
 
 
-_UNITS: Dict[str, Callable[[float], str]] = {
+_UNITS: dict[str, Callable[[float], str]] = {
     "share": "{:.1%}".format,
     "sec": _minutes,
     "ratio": "{:.2f}×".format,

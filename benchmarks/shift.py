@@ -6,7 +6,8 @@ import argparse
 import statistics
 import time
 import tracemalloc
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import paddle
 import paddle.nn.functional as F
@@ -34,7 +35,7 @@ def temporal_shift_composed(
     return paddle.concat(pieces, axis=axis).reshape(shape)
 
 
-SHAPES: Sequence[Tuple[int, int, int, int]] = ((32, 16, 32, 32), (128, 64, 128, 128))
+SHAPES: Sequence[tuple[int, int, int, int]] = ((32, 16, 32, 32), (128, 64, 128, 128))
 # ours is Paddle's operator on a GPU, and block copies on a CPU
 _SIDES = {
     "ours": temporal_shift,
@@ -60,7 +61,7 @@ def main(args: argparse.Namespace) -> None:
 
 def run(
     shapes: Sequence[Sequence[int]] = SHAPES, num_seg: int = 8, shift_ratio: float = 0.125, repeats: int = 0
-) -> Dict[str, Any]:
+) -> dict[str, Any]:
     """Measures forward and forward with backward, of all sides in turn.
 
     Args:
@@ -89,7 +90,7 @@ def run(
     }
 
 
-def table(result: Dict[str, Any]) -> str:
+def table(result: dict[str, Any]) -> str:
     """The result of `run` as text."""
     lines = [
         f"temporal shift on {result['device']}, Paddle {result['paddle']}, {result['num_seg']} frames a clip",
@@ -105,8 +106,8 @@ def table(result: Dict[str, Any]) -> str:
 
 
 def _compare(
-    shape: Tuple[int, ...], passes: str, num_seg: int, shift_ratio: float, repeats: int
-) -> List[Dict[str, Any]]:
+    shape: tuple[int, ...], passes: str, num_seg: int, shift_ratio: float, repeats: int
+) -> list[dict[str, Any]]:
     frames = paddle.randn(shape)
     frames.stop_gradient = passes == "forward"
     gradient = paddle.randn(shape)
@@ -117,7 +118,7 @@ def _compare(
             paddle.autograd.backward([out], [gradient])
             frames.clear_gradient()
 
-    seconds: Dict[str, List[float]] = {name: [] for name in _SIDES}
+    seconds: dict[str, list[float]] = {name: [] for name in _SIDES}
     memory = {name: _peak_mib(lambda side=side: call(side)) for name, side in _SIDES.items()}  # type: ignore[misc]
     warm = max(_seconds(lambda: call(temporal_shift_composed)), 1e-5)
     for _, name in in_turn(_SIDES, repeats or min(max(int(3 / warm), 5), 300)):
@@ -149,7 +150,7 @@ def _wait() -> None:
         paddle.device.synchronize()
 
 
-def _peak_mib(call: Callable[[], None]) -> Optional[float]:
+def _peak_mib(call: Callable[[], None]) -> float | None:
     """Peak of memory above what was there before the call, which is made twice: the first warms up."""
     call()
     _wait()
@@ -169,5 +170,5 @@ def _peak_mib(call: Callable[[], None]) -> Optional[float]:
     return (peak("Allocated", 0) - before + numpy_peak) / 2**20
 
 
-def _text(mib: Optional[float]) -> str:
+def _text(mib: float | None) -> str:
     return "-" if mib is None else f"{mib:.1f}"

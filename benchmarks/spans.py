@@ -8,9 +8,10 @@ import functools
 import io
 import json
 import tempfile
+from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Sequence, Tuple, Type
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -66,7 +67,7 @@ class Listed(NamedTuple):
 
     file: Path
     folder: Path
-    shown: List[List[int]]
+    shown: list[list[int]]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -85,7 +86,7 @@ def main(args: argparse.Namespace) -> None:
     show(run(args.kind or KINDS, args.spans, args.cut, args.seed), args, table)
 
 
-def run(names: Sequence[str], num_spans: int, num_cut: int, seed: int = 0) -> Dict[str, Any]:
+def run(names: Sequence[str], num_spans: int, num_cut: int, seed: int = 0) -> dict[str, Any]:
     """Reads every frame of every span through the data sets that training uses.
 
     Args:
@@ -98,7 +99,7 @@ def run(names: Sequence[str], num_spans: int, num_cut: int, seed: int = 0) -> Di
         "num_spans", "num_cut", and "forms": for each form "spans", "frames", "wrong" (spans with other
         frames than theirs) and "files" (of those, the files).
     """
-    forms: Dict[str, Dict[str, Any]] = {}
+    forms: dict[str, dict[str, Any]] = {}
     with tempfile.TemporaryDirectory() as place:
         root = Path(place)
         clips = dict(_written(root / "videos", name) for name in names)
@@ -120,7 +121,7 @@ def run(names: Sequence[str], num_spans: int, num_cut: int, seed: int = 0) -> Di
         forms["prepared"] = _tally(VideoDataset, _renamed(root / "p", clips, listed, ".mp4"))
         forms["frames"] = _tally(FrameDataset, _in_frames(root / "f", clips, num_spans, seed))
         forms["packed"] = _tally(PackedFrameDataset, listed._replace(folder=root / "k"))
-        stored: Tuple[Tuple[str, str, Type[ClipDataset]], ...] = (
+        stored: tuple[tuple[str, str, type[ClipDataset]], ...] = (
             ("prepared, cut", "cp", VideoDataset),
             ("frames, cut", "cf", FrameDataset),
             ("packed, cut", "ck", PackedFrameDataset),
@@ -130,7 +131,7 @@ def run(names: Sequence[str], num_spans: int, num_cut: int, seed: int = 0) -> Di
     return {"num_files": len(names), "num_spans": num_spans, "num_cut": num_cut, "seed": seed, "forms": forms}
 
 
-def _written(folder: Path, name: str) -> Tuple[str, Clip]:
+def _written(folder: Path, name: str) -> tuple[str, Clip]:
     """A file of the corpus under a name whose stem no other has."""
     clip = write_corpus_clip(folder, name, 60)
     path = clip.path.with_name(f"{clip.path.stem}_{clip.path.suffix[1:]}{clip.path.suffix}")
@@ -138,19 +139,19 @@ def _written(folder: Path, name: str) -> Tuple[str, Clip]:
     return path.name, clip._replace(path=path)
 
 
-def _ticks(name: str, clip: Clip) -> List[int]:
+def _ticks(name: str, clip: Clip) -> list[int]:
     """When each frame is shown, in 25ths of a second, as `write_clip` writes it."""
     varies = "variable" in name
     return [number + (number * number // 8 if varies else 0) for number in range(len(clip.numbers))]
 
 
-def _plain_list(root: Path, clips: Dict[str, Clip]) -> Path:
+def _plain_list(root: Path, clips: dict[str, Clip]) -> Path:
     file = root / "whole.jsonl"
     file.write_text("".join(json.dumps({"path": name, "label": 0}) + "\n" for name in clips))
     return file
 
 
-def _spans(name: str, clip: Clip, number: int, rng: np.random.Generator) -> Tuple[Dict[str, Any], List[int]]:
+def _spans(name: str, clip: Clip, number: int, rng: np.random.Generator) -> tuple[dict[str, Any], list[int]]:
     """Keys of a random span, and the numbers that it shows: by brute force over exact times."""
     ticks, total = _ticks(name, clip), len(clip.numbers)
     if number % 2:
@@ -168,7 +169,7 @@ def _spans(name: str, clip: Clip, number: int, rng: np.random.Generator) -> Tupl
     return keys, [clip.numbers[place] for place in inside]
 
 
-def _listed(root: Path, name: str, clips: Dict[str, Clip], num_spans: int, seed: int) -> Listed:
+def _listed(root: Path, name: str, clips: dict[str, Clip], num_spans: int, seed: int) -> Listed:
     rng = np.random.default_rng(seed)
     lines, shown, seen = [], [], set()
     for file, clip in clips.items():
@@ -185,7 +186,7 @@ def _listed(root: Path, name: str, clips: Dict[str, Clip], num_spans: int, seed:
     return Listed(root / name, root / "videos", shown)
 
 
-def _renamed(folder: Path, clips: Dict[str, Clip], listed: Listed, ending: str) -> Listed:
+def _renamed(folder: Path, clips: dict[str, Clip], listed: Listed, ending: str) -> Listed:
     """The same spans of the same videos under their new names."""
     rows = [json.loads(line) for line in listed.file.read_text().splitlines()]
     for row in rows:
@@ -195,7 +196,7 @@ def _renamed(folder: Path, clips: Dict[str, Clip], listed: Listed, ending: str) 
     return Listed(file, folder, listed.shown)
 
 
-def _in_frames(folder: Path, clips: Dict[str, Clip], num_spans: int, seed: int) -> Listed:
+def _in_frames(folder: Path, clips: dict[str, Clip], num_spans: int, seed: int) -> Listed:
     """Spans of folders of images, which have no times."""
     rng, lines, shown = np.random.default_rng(seed), [], []
     for name, clip in clips.items():
@@ -209,14 +210,14 @@ def _in_frames(folder: Path, clips: Dict[str, Clip], num_spans: int, seed: int) 
     return Listed(file, folder, shown)
 
 
-def _tally(cls: Type[ClipDataset], listed: Listed, cache: str = "") -> Dict[str, Any]:
+def _tally(cls: type[ClipDataset], listed: Listed, cache: str = "") -> dict[str, Any]:
     """Reads all records of a list, and counts those that show something else."""
     pipeline = Pipeline(Sampler(1, 1, valid_mode=True), [])
     make = functools.partial(cls, pipeline=pipeline, seed=0, training=False)
     dataset = make(str(listed.file), data_prefix=str(listed.folder))
     if cache and isinstance(dataset.decoder, VideoDecoder):
         dataset.decoder.cache = IndexCache(cache)
-    wrong: List[str] = []
+    wrong: list[str] = []
     for record, expected in zip(dataset.records, listed.shown):
         try:
             with dataset.open(record) as reader:
@@ -233,7 +234,7 @@ def _tally(cls: Type[ClipDataset], listed: Listed, cache: str = "") -> Dict[str,
     }
 
 
-def table(result: Dict[str, Any]) -> str:
+def table(result: dict[str, Any]) -> str:
     """The result as text."""
     lines = [
         f"{result['num_files']} kinds of videos, {result['num_spans']} spans each; cut: {result['num_cut']}",

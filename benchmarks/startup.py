@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any, Dict, List, Optional
+from typing import Any
 
 import yaml
 
@@ -80,7 +80,7 @@ def main(args: argparse.Namespace) -> None:
     show(run(args.baseline, args.lines, args.rounds), args, table)
 
 
-def run(baseline: Optional[Path] = None, num_lines: int = 240_000, rounds: int = 7) -> Dict[str, Any]:
+def run(baseline: Path | None = None, num_lines: int = 240_000, rounds: int = 7) -> dict[str, Any]:
     """Measures the trees in turn, each time in a new process on one thread without workers.
 
     Args:
@@ -97,7 +97,7 @@ def run(baseline: Optional[Path] = None, num_lines: int = 240_000, rounds: int =
     if baseline is not None and not (baseline / "paddlevideo_fast").is_dir():
         raise PaddleVideoFastError(f"{baseline}: is no checkout of the repository")
     roots = {"this": ROOT, **({"baseline": baseline} if baseline else {})}
-    found: Dict[str, List[Dict[str, float]]] = {name: [] for name in roots}
+    found: dict[str, list[dict[str, float]]] = {name: [] for name in roots}
     with tempfile.TemporaryDirectory() as folder:
         config = _config(Path(folder), num_lines)
         for _, name in in_turn(roots, rounds, 1):
@@ -116,7 +116,7 @@ def run(baseline: Optional[Path] = None, num_lines: int = 240_000, rounds: int =
     }
 
 
-def table(result: Dict[str, Any]) -> str:
+def table(result: dict[str, Any]) -> str:
     """The result of `run` as text."""
     this, other = result["sec"]["this"], result["sec"].get("baseline")
     lines = [
@@ -145,7 +145,7 @@ def _config(folder: Path, num_lines: int) -> Path:
     return path
 
 
-def _measure(root: Path, config: Path) -> Dict[str, float]:
+def _measure(root: Path, config: Path) -> dict[str, float]:
     environment = {**os.environ, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-W", "ignore", "-c", _WORKER, str(config)]
     done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import mean
-from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
+from typing import Any
 
 from benchmarks import recipes
 from benchmarks.chart import CHART, RECIPES, draw_speed
@@ -24,7 +25,7 @@ _BLOCK = re.compile(r"(<!-- results: (\w+) -->\n)\n?(?:\|.*\n)*\n?(?=<!-- end --
 _VIDEOS = ("mma_demo.mp4", "nasa.mp4", "pancake.mkv")
 
 # What the tables say, in English and in Chinese.
-_WORDS: Dict[str, str] = {
+_WORDS: dict[str, str] = {
     "recipe": "项目",
     "here": "这里",
     "published": "公开的",
@@ -212,7 +213,7 @@ _WORDS: Dict[str, str] = {
 }
 
 Word = Callable[..., str]
-Table = Callable[[Word], List[List[str]]]
+Table = Callable[[Word], list[list[str]]]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -226,7 +227,7 @@ def main(args: argparse.Namespace) -> None:
     draw_speed(CHART)
 
 
-def pages() -> List[Path]:
+def pages() -> list[Path]:
     """The pages with a marked table."""
     found = sorted((ROOT / "docs").glob("*/*.md"))
     return [page for page in found if "<!-- results: " in page.read_text(encoding="utf-8")]
@@ -254,7 +255,7 @@ def _line(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |\n"
 
 
-def _trainer(word: Word) -> List[List[str]]:
+def _trainer(word: Word) -> list[list[str]]:
     found = load("trainer")
     low, high = (f"{value:+.1%}" for value in found["cost_spread"])
     return [
@@ -269,7 +270,7 @@ def _trainer(word: Word) -> List[List[str]]:
     ]
 
 
-def _saving(word: Word) -> List[List[str]]:
+def _saving(word: Word) -> list[list[str]]:
     found = load("saving")
     return [
         [word("checkpoint"), word("training stands still"), word("share")],
@@ -283,7 +284,7 @@ def _saving(word: Word) -> List[List[str]]:
     ]
 
 
-def _startup(word: Word) -> List[List[str]]:
+def _startup(word: Word) -> list[list[str]]:
     found = load("startup")
     now, before = found["sec"]["this"], found["sec"]["baseline"]
     return [
@@ -295,7 +296,7 @@ def _startup(word: Word) -> List[List[str]]:
     ]
 
 
-def _remote(word: Word) -> List[List[str]]:
+def _remote(word: Word) -> list[list[str]]:
     rows = [list(map(word, ("workers", "shards", "clips/s", "spread", "ratio", "MB fetched", "requests")))]
     for row in load("remote")["rows"]:
         rows.append(
@@ -320,7 +321,7 @@ _SHARDS = {
 }
 
 
-def _finetuning(word: Word) -> List[List[str]]:
+def _finetuning(word: Word) -> list[list[str]]:
     rows = [list(map(word, ("config", "time of a step", "spread", "memory, MiB")))]
     for name, row in load("finetuning")["rows"].items():
         is_baseline = name == "plain"
@@ -340,7 +341,7 @@ def _signed(text: str) -> str:
     return text.replace("-", "−").replace("%", " %")
 
 
-def _features(word: Word) -> List[List[str]]:
+def _features(word: Word) -> list[list[str]]:
     rows = [[word("network"), word("through the network"), word("on features"), word("ratio")]]
     for name, row in load("features")["networks"].items():
         seconds = f"{row['network_sec']:.2f} s", f"{row['features_sec'] * 1000:.1f} ms"
@@ -348,7 +349,7 @@ def _features(word: Word) -> List[List[str]]:
     return rows
 
 
-def _shift(word: Word) -> List[List[str]]:
+def _shift(word: Word) -> list[list[str]]:
     rows = [[word("shape (N·T, C, H, W)"), word("pass"), word("side"), "ms", word("speed-up"), "MiB"]]
     for row in load("shift")["rows"]:
         first = row["side"] == "ours"
@@ -365,7 +366,7 @@ def _shift(word: Word) -> List[List[str]]:
     return rows
 
 
-def _precision(word: Word) -> List[List[str]]:
+def _precision(word: Word) -> list[list[str]]:
     formats = ("float32", "bfloat16 O1", "bfloat16 O2")
     found = load("precision")["top1_percent"]
     means = {key: sum(row[key] for row in found) / len(found) for key in formats}
@@ -378,7 +379,7 @@ def _precision(word: Word) -> List[List[str]]:
     return rows
 
 
-def _processes(word: Word) -> List[List[str]]:
+def _processes(word: Word) -> list[list[str]]:
     scale, threads = load("scale"), load("cpu")["networks"]["tsm_r50_8f"]
     low, high = scale["speedup_spread"]
     return [
@@ -408,7 +409,7 @@ _CPU_NETWORKS = {
 }
 
 
-def _cpu(word: Word) -> List[List[str]]:
+def _cpu(word: Word) -> list[list[str]]:
     rows = [
         [
             word("network"),
@@ -434,7 +435,7 @@ def _cpu(word: Word) -> List[List[str]]:
     return rows
 
 
-def _cpu_runtimes(word: Word) -> List[List[str]]:
+def _cpu_runtimes(word: Word) -> list[list[str]]:
     names = (word("the network itself"), "Paddle Inference", "Paddle Inference, oneDNN", "onnxruntime")
     rows = [[word("network"), word("threads"), *names]]
     for network, by_threads in load("cpu_runtimes").items():
@@ -447,7 +448,7 @@ def _cpu_runtimes(word: Word) -> List[List[str]]:
     return rows
 
 
-def _cpu_operators(word: Word) -> List[List[str]]:
+def _cpu_operators(word: Word) -> list[list[str]]:
     rows = [[word("operator, forward and backward"), word("before"), word("here"), "PyTorch"]]
     for name, sides in load("cpu")["operators"].items():
         rows.append(
@@ -471,7 +472,7 @@ _READERS = {
 }
 
 
-def _decoders(word: Word) -> List[List[str]]:
+def _decoders(word: Word) -> list[list[str]]:
     found, exact = load("reader"), load("exactness")
     columns = [("sparse-8", "as_is"), ("sparse-8", "one_stream"), ("32x2", "as_is"), ("32x2", "one_stream")]
     names = ("sparse-8", "sparse-8, one stream", "32×2", "32×2, one stream")
@@ -487,9 +488,9 @@ def _decoders(word: Word) -> List[List[str]]:
     return rows
 
 
-def _videos(word: Word) -> List[List[str]]:
+def _videos(word: Word) -> list[list[str]]:
     names = ("video", "pattern", "decord, ms", "ours, ms", "ratio", "quartiles")
-    cells: Dict[Any, Dict[str, Any]] = {}
+    cells: dict[Any, dict[str, Any]] = {}
     for row in load("reader")["rows"]:
         cells.setdefault((row["clip"], row["pattern"]), {})[row["reader"]] = row
     return [list(map(word, names))] + [
@@ -520,7 +521,7 @@ _KINDS = {
 }
 
 
-def _formats(word: Word) -> List[List[str]]:
+def _formats(word: Word) -> list[list[str]]:
     names = (
         *("data", "bytes", "clip", "ms a clip (mma_demo, nasa, pancake)", "speed-up, geometric mean"),
         "quartiles of each video",
@@ -544,7 +545,7 @@ def _formats(word: Word) -> List[List[str]]:
     return rows
 
 
-def _reading_codecs(word: Word) -> List[List[str]]:
+def _reading_codecs(word: Word) -> list[list[str]]:
     names = ("video", "pattern", "ours, ms", "of decord's time", "of the time before", "opening")
     rows = [list(map(word, (*names, "decoding", "colours", "the rest")))]
     for row in load("reading")["codecs"]:
@@ -554,7 +555,7 @@ def _reading_codecs(word: Word) -> List[List[str]]:
     return rows
 
 
-def _clips_per_video(word: Word) -> List[List[str]]:
+def _clips_per_video(word: Word) -> list[list[str]]:
     names = ("clip", "clips from one pass", "speed-up of each video (mma_demo, nasa, pancake)")
     rows = [list(map(word, (*names, "speed-up a clip, geometric mean", "memory, MiB")))]
     for row in load("clips_per_video")["several"]:
@@ -564,7 +565,7 @@ def _clips_per_video(word: Word) -> List[List[str]]:
     return rows
 
 
-def _variants(result: str, first: str, word: Word) -> List[List[str]]:
+def _variants(result: str, first: str, word: Word) -> list[list[str]]:
     """A table of what `tools/benchmark.py variants` measured: top-1 of each variant."""
     rows = [[word(name) for name in (first, "top-1, mean", "each seed")]]
     for name, row in load(result)["rows"].items():
@@ -583,7 +584,7 @@ _PRESETS = {
 }
 
 
-def _presets(word: Word) -> List[List[str]]:
+def _presets(word: Word) -> list[list[str]]:
     names = ("for", "bytes", "8 sparse frames", "window of 32×2", "TSM clip", "SlowFast clip")
     kinds = {"original": ("pipeline", "video"), "sparse": ("pipeline", "prepared")}
     kinds["dense"] = ("pipeline_dense", "prepared")
@@ -605,13 +606,13 @@ def _presets(word: Word) -> List[List[str]]:
     return rows
 
 
-def _clip_ratios(name: str, kind: str) -> List[float]:
+def _clip_ratios(name: str, kind: str) -> list[float]:
     """How many times less CPU time a TSM clip and a SlowFast clip of this kind take than the classic way."""
     rows = {row["recipe"]: row["ratio"] for row in load(name)["rows"] if row["kind"] == kind}
     return [rows[recipe] for recipe in RECIPES]
 
 
-def _packed(word: Word) -> List[List[str]]:
+def _packed(word: Word) -> list[list[str]]:
     sizes = {row["kind"]: row["bytes"] for row in load("pipeline")["rows"]}
     rows = [list(map(word, ("what is read", "TSM clip (8 frames)", "SlowFast clip (32×2)", "bytes")))]
     names = {"classic": "videos, the classic way", "video": "videos", "packed": "packed frames"}
@@ -629,7 +630,7 @@ _SIDES = {
 }
 
 
-def _loader(word: Word) -> List[List[str]]:
+def _loader(word: Word) -> list[list[str]]:
     names = (
         *("clips", "workers", "transport", "batches/s", "spread", "speed-up", "CPU ms a batch"),
         "CPU speed-up",
@@ -649,9 +650,9 @@ def _loader(word: Word) -> List[List[str]]:
     ]
 
 
-def _dali(word: Word) -> List[List[str]]:
+def _dali(word: Word) -> list[list[str]]:
     names = ("clip", "video", "ours, CPU ms", "DALI on CPU, ms", "speed-up", "DALI on a GPU")
-    cells: Dict[Any, Dict[str, Any]] = {}
+    cells: dict[Any, dict[str, Any]] = {}
     for row in load("dali")["rows"]:
         video = f"{row['clip']}, {row['codec'].upper()}"
         cells.setdefault((row["recipe"], video), {})[row["side"]] = row
@@ -667,7 +668,7 @@ def _dali(word: Word) -> List[List[str]]:
     ]
 
 
-def _paddlevideo(word: Word) -> List[List[str]]:
+def _paddlevideo(word: Word) -> list[list[str]]:
     rows = [list(map(word, ("clip", "video", "CPU time", "wall time")))]
     return rows + [
         [RECIPES[row["recipe"]], row["clip"], f"{row['cpu_ratio']:.1f}×", f"{row['wall_ratio']:.1f}×"]
@@ -675,11 +676,11 @@ def _paddlevideo(word: Word) -> List[List[str]]:
     ]
 
 
-def _multigrid(name: str, word: Word) -> List[List[str]]:
+def _multigrid(name: str, word: Word) -> list[list[str]]:
     return multigrid_rows(load(name))  # in English on both pages
 
 
-def multigrid_rows(result: Mapping[str, Any]) -> List[List[str]]:
+def multigrid_rows(result: Mapping[str, Any]) -> list[list[str]]:
     """Runs of `multigrid_training`, a row each; costs are relative to the plain runs with the same seeds."""
     costs = {"training": "train_sec", "whole run": "wall_sec", "CPU time": "cpu_sec"}
     rows = [["row", "epochs", "steps", "top-1, mean", "each seed", *costs]]
@@ -692,7 +693,7 @@ def multigrid_rows(result: Mapping[str, Any]) -> List[List[str]]:
     return rows
 
 
-def _causes(word: Word) -> List[List[str]]:
+def _causes(word: Word) -> list[list[str]]:
     """Runs of one seed, a row each, with top-1 after each epoch."""
     rows = [["row", "top-1 after each epoch"]]  # in English on both pages
     for name, row in load("multigrid_causes")["rows"].items():
@@ -701,11 +702,11 @@ def _causes(word: Word) -> List[List[str]]:
     return rows
 
 
-def _imbalance(word: Word) -> List[List[str]]:
+def _imbalance(word: Word) -> list[list[str]]:
     return imbalance_rows(load("imbalance"), word)
 
 
-def imbalance_rows(result: Mapping[str, Any], word: Word) -> List[List[str]]:
+def imbalance_rows(result: Mapping[str, Any], word: Word) -> list[list[str]]:
     """What `imbalance` found: means over seeds, with the least and the greatest."""
     rows = [[word("training"), *map(word, ("all classes", "frequent half", "rare half", "rarest class"))]]
     for name, runs in result["rows"].items():
@@ -718,14 +719,14 @@ def imbalance_rows(result: Mapping[str, Any], word: Word) -> List[List[str]]:
     return rows
 
 
-def _halves(values: Sequence[float]) -> Tuple[Sequence[float], Sequence[float]]:
+def _halves(values: Sequence[float]) -> tuple[Sequence[float], Sequence[float]]:
     return values[: len(values) // 2], values[len(values) // 2 :]
 
 
 _TRIED = ("ours", "ours, checked", "ours, nearest", "decord", "OpenCV", "torchcodec")
 
 
-def _reader_trials(word: Word) -> List[List[str]]:
+def _reader_trials(word: Word) -> list[list[str]]:
     """Outcomes of reading damaged files, by reader."""
     found = load("reader_trials")
     part = found["parts"]["damage"]
@@ -753,7 +754,7 @@ _OURS_TRIED = {
 }
 
 
-def _reader_trials_files(word: Word) -> List[List[str]]:
+def _reader_trials_files(word: Word) -> list[list[str]]:
     """Files that were read wrong without a word, by their ending and by reader."""
     parts = load("reader_trials")["parts"]
     rows = [[word("files"), *(word(_OURS_TRIED.get(reader, reader)) for reader in _TRIED)]]
@@ -767,7 +768,7 @@ def _reader_trials_files(word: Word) -> List[List[str]]:
     return rows
 
 
-def _reader_sequences(word: Word) -> List[List[str]]:
+def _reader_sequences(word: Word) -> list[list[str]]:
     """Outcomes of reading intact files forth and back, by reader."""
     found = load("reader_sequences")
     groups = found["parts"]["sequences"]["groups"]

@@ -12,7 +12,8 @@ import os
 import statistics
 import subprocess
 import sys
-from typing import Any, Dict, List, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 from benchmarks.measuring import ROOT, add_output_arguments, in_turn, show
 from paddlevideo_fast.cli import add_config_arguments, count
@@ -49,17 +50,17 @@ def main(args: argparse.Namespace) -> None:
     show(result, args, table)
 
 
-def _compare(args: argparse.Namespace) -> Dict[str, Any]:
+def _compare(args: argparse.Namespace) -> dict[str, Any]:
     threads = [f"num_threads={number}" for number in args.threads or ()]
     workers = [f"DATASET.num_workers={number}" for number in args.workers or ()]
     sides = [" ".join(pair) for pair in itertools.product(*filter(None, (threads, workers)))]
-    results: Dict[str, List[Dict[str, Any]]] = {side: [] for side in sides}
+    results: dict[str, list[dict[str, Any]]] = {side: [] for side in sides}
     for _, side in in_turn(sides, args.rounds):
         results[side].append(_in_process(args, side.split()))
     return {"config": args.config, "rows": _rows(results)}
 
 
-def _in_process(args: argparse.Namespace, overrides: Sequence[str]) -> Dict[str, Any]:
+def _in_process(args: argparse.Namespace, overrides: Sequence[str]) -> dict[str, Any]:
     words = ["-c", args.config, "--steps", str(args.steps), "--warmup", str(args.warmup), "--json"]
     words += ["--synthetic"] * args.synthetic
     words += itertools.chain.from_iterable(("-o", each) for each in (*args.override, *overrides))
@@ -78,7 +79,7 @@ def _in_process(args: argparse.Namespace, overrides: Sequence[str]) -> Dict[str,
     return json.loads(done.stdout)
 
 
-def _rows(results: Dict[str, List[Dict[str, Any]]]) -> List[Dict[str, Any]]:
+def _rows(results: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
     """Medians of each side, with its clips a second against the first side's."""
     rows = [
         {
@@ -93,7 +94,7 @@ def _rows(results: Dict[str, List[Dict[str, Any]]]) -> List[Dict[str, Any]]:
     return [{**row, "ratio": round(row["clips_per_sec"] / rows[0]["clips_per_sec"], 3)} for row in rows]
 
 
-def comparison(result: Dict[str, Any]) -> str:
+def comparison(result: dict[str, Any]) -> str:
     """The result of a comparison as text."""
     return "\n".join(
         f"{row['how']:<40} {row['clips_per_sec']:8.1f} clips/s  {row['ratio']:.2f}×  "
@@ -102,7 +103,7 @@ def comparison(result: Dict[str, Any]) -> str:
     )
 
 
-def table(result: Dict[str, Any]) -> str:
+def table(result: dict[str, Any]) -> str:
     """`training_rate`'s result as text."""
     source = "made-up batches" if result["batches"] == "synthetic" else f"{result['num_workers']} workers"
     return (

@@ -8,8 +8,9 @@ import logging
 import statistics
 import tempfile
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List
+from typing import Any
 
 import numpy as np
 import paddle
@@ -47,7 +48,7 @@ def main(args: argparse.Namespace) -> None:
     show(result, args, table)
 
 
-def run(steps: int = 10, rounds: int = 9, batch_size: int = 8) -> Dict[str, Any]:
+def run(steps: int = 10, rounds: int = 9, batch_size: int = 8) -> dict[str, Any]:
     """Times rounds of both loops in turn.
 
     Both take uint8 batches through the same `Preprocess`, forward, loss, backward and optimizer step; ours
@@ -65,8 +66,8 @@ def run(steps: int = 10, rounds: int = 9, batch_size: int = 8) -> Dict[str, Any]
     bare = _bare_loop(batches)
     with tempfile.TemporaryDirectory() as folder:
         ours = _trainer_loop(batches, Path(folder))
-        sides: Dict[str, Callable[[], None]] = {"bare": bare, "trainer": ours}
-        seconds: Dict[str, List[float]] = {name: [] for name in sides}
+        sides: dict[str, Callable[[], None]] = {"bare": bare, "trainer": ours}
+        seconds: dict[str, list[float]] = {name: [] for name in sides}
         for call in sides.values():
             call()  # warms up
         for _, name in in_turn(sides, rounds):
@@ -86,7 +87,7 @@ def run(steps: int = 10, rounds: int = 9, batch_size: int = 8) -> Dict[str, Any]
     }
 
 
-def table(result: Dict[str, Any]) -> str:
+def table(result: dict[str, Any]) -> str:
     """The result of `run` as text."""
     low, high = result["cost_spread"]
     return (
@@ -98,7 +99,7 @@ def table(result: Dict[str, Any]) -> str:
     )
 
 
-def _batches(steps: int, batch_size: int) -> List[Batch]:
+def _batches(steps: int, batch_size: int) -> list[Batch]:
     rng = np.random.default_rng(0)
     return [
         Batch(
@@ -111,7 +112,7 @@ def _batches(steps: int, batch_size: int) -> List[Batch]:
     ]
 
 
-def _bare_loop(batches: List[Batch]) -> Callable[[], None]:
+def _bare_loop(batches: list[Batch]) -> Callable[[], None]:
     model, preprocess = build_model(MODEL), Preprocess(MEAN, STD)
     optimizer = paddle.optimizer.Momentum(0.01, 0.9, parameters=model.parameters(), weight_decay=1e-4)
 
@@ -128,13 +129,13 @@ def _bare_loop(batches: List[Batch]) -> Callable[[], None]:
     return loop
 
 
-def _trainer_loop(batches: List[Batch], folder: Path) -> Callable[[], None]:
+def _trainer_loop(batches: list[Batch], folder: Path) -> Callable[[], None]:
     model = build_model(MODEL)
     optimizer, curve = build_optimizer(OPTIMIZER, model)
     loader = _FixedLoader(batches)
 
     def loop() -> None:
-        callbacks: List[Callback] = [
+        callbacks: list[Callback] = [
             LearningRate(curve),
             Recorder([ConsoleSink(), JsonLinesSink(folder / "metrics.jsonl")], interval=10),
         ]
@@ -153,7 +154,7 @@ def _trainer_loop(batches: List[Batch], folder: Path) -> Callable[[], None]:
 class _FixedLoader:
     """Gives the same batches in each epoch, so that reading costs nothing."""
 
-    def __init__(self, batches: List[Batch]) -> None:
+    def __init__(self, batches: list[Batch]) -> None:
         self.batches = batches
 
     def __len__(self) -> int:

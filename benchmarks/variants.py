@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import mean
-from typing import Any, Callable, Dict, List, Mapping, Sequence
+from typing import Any
 
 import paddle
 
@@ -51,7 +52,7 @@ def run(
     num_seeds: int,
     output: Path,
     progress: Callable[[str], None] = lambda text: None,
-) -> Dict[str, Any]:
+) -> dict[str, Any]:
     """Trains all variants with each seed in turn.
 
     Args:
@@ -70,7 +71,7 @@ def run(
     Raises:
         PaddleVideoFastError: a run fails, or has no such metric, or the folder has a run of another config.
     """
-    found: Dict[str, List[Dict[str, Any]]] = {name: [] for name in rows}
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in rows}
     for seed in range(num_seeds):
         for place, (name, changes) in enumerate(rows.items()):
             folder = output / f"{place}_{seed}"

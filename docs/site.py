@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "build" / "site"
@@ -30,15 +30,15 @@ def link_pages(source: Path = SOURCE) -> None:
             link.symlink_to(ROOT / name)
 
 
-def navigation(folder: str) -> List[Any]:
+def navigation(folder: str) -> list[Any]:
     """The pages of a language in the sections of its index page, as MkDocs' `nav`.
 
     Args:
         folder: of the language, from the root of the repository.
     """
-    pages: List[Any] = [f"{folder}/index.md"]
+    pages: list[Any] = [f"{folder}/index.md"]
     seen = {"index.md"}
-    section: List[str] = []
+    section: list[str] = []
     for line in (ROOT / folder / "index.md").read_text(encoding="utf-8").splitlines():
         heading = _HEADING.match(line)
         if heading:
@@ -51,7 +51,7 @@ def navigation(folder: str) -> List[Any]:
     return pages
 
 
-def on_config(config: Dict[str, Any]) -> Dict[str, Any]:
+def on_config(config: dict[str, Any]) -> dict[str, Any]:
     """Called by MkDocs before it looks for pages."""
     link_pages()
     decisions = sorted(path.name for path in (ROOT / "docs" / "adr").glob("*.md"))

@@ -6,10 +6,9 @@ Here copies go through pinned memory, and what comes back is read later, when it
 nothing is copied.
 """
 
-from __future__ import annotations
-
 from collections import deque
-from typing import Any, Callable, Deque, Dict, List, Sequence, Tuple
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import paddle
@@ -18,7 +17,7 @@ from paddlevideo_fast.machine import gpu_number
 
 LAG = 2  # batches that the host may be ahead of what it reads; more would not hide more
 
-Key = Tuple[Tuple[int, ...], str]
+Key = tuple[tuple[int, ...], str]
 
 
 class HostCopy:
@@ -37,7 +36,7 @@ class HostCopy:
             self._arrival = paddle.device.Event()
             self._arrival.record(paddle.device.current_stream())
 
-    def read(self) -> List[np.ndarray]:
+    def read(self) -> list[np.ndarray]:
         """The values; waits until they have arrived."""
         if self._arrival is not None:
             self._arrival.synchronize()
@@ -55,7 +54,7 @@ class LateReader:
     def __init__(self, use: Callable[..., None], lag: int = LAG) -> None:
         self._use = use
         self._lag = lag
-        self._coming: Deque[Tuple[HostCopy, Tuple[Any, ...]]] = deque()
+        self._coming: deque[tuple[HostCopy, tuple[Any, ...]]] = deque()
 
     def make_room(self) -> None:
         """Reads what is due before another batch is added."""
@@ -90,8 +89,8 @@ class PinnedBuffers:
 
     def __init__(self, number: int) -> None:
         self._number = number
-        self._free: Dict[Key, List[Any]] = {}
-        self._under_way: Deque[Tuple[Any, Key, Any]] = deque()  # an event after each copy, and its buffer
+        self._free: dict[Key, list[Any]] = {}
+        self._under_way: deque[tuple[Any, Key, Any]] = deque()  # an event after each copy, and its buffer
 
     def fill(self, array: np.ndarray) -> Any:
         """A pinned tensor with the values of `array`; may be called in a thread that has set its device."""
@@ -115,7 +114,7 @@ class PinnedBuffers:
         return tensor
 
 
-_buffers: Dict[int, PinnedBuffers] = {}
+_buffers: dict[int, PinnedBuffers] = {}
 
 
 def upload(array: np.ndarray) -> paddle.Tensor:

@@ -4,10 +4,9 @@ The command line prints these as one message without a traceback and exits with 
 else that escapes is a bug of the toolkit and keeps its traceback.
 """
 
-from __future__ import annotations
-
 import reprlib
-from typing import Any, Dict, Sequence, Tuple, Type
+from collections.abc import Sequence
+from typing import Any
 
 from paddlevideo_fast.io.urls import masked, shown_url
 
@@ -228,7 +227,7 @@ class TransformError(LoaderError):
     """A transform that does not fit the frames it gets, such as a crop larger than the frame."""
 
 
-def _restored(cls: Type[PaddleVideoFastError], args: Tuple[Any, ...], attributes: Dict[str, Any]) -> Any:
+def _restored(cls: type[PaddleVideoFastError], args: tuple[Any, ...], attributes: dict[str, Any]) -> Any:
     """An error that has crossed a process boundary."""
     error = cls.__new__(cls, *args)
     error.args = args

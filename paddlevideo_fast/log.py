@@ -1,21 +1,20 @@
 """The console: our lines, once, with a time; plain text where it is not a terminal."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import logging
 import os
 import sys
+from collections.abc import Iterator
 from logging.handlers import WatchedFileHandler
 from pathlib import Path
-from typing import Any, Iterator, Optional, Set, TextIO, Union
+from typing import Any, TextIO
 
 from paddlevideo_fast.io.urls import masked
 
 _FORMAT = "[%(asctime)s] %(levelname)s: %(message)s"
 _DATE = "%m/%d %H:%M:%S"
-_warned: Set[str] = set()
+_warned: set[str] = set()
 
 
 def get_logger(name: str = "paddlevideo_fast") -> logging.Logger:
@@ -23,7 +22,7 @@ def get_logger(name: str = "paddlevideo_fast") -> logging.Logger:
     return logging.getLogger(name)
 
 
-def setup_logging(level: str = "INFO", rank: int = 0, stream: Optional[TextIO] = None) -> logging.Logger:
+def setup_logging(level: str = "INFO", rank: int = 0, stream: TextIO | None = None) -> logging.Logger:
     """Sends the package's log to the console.
 
     Args:
@@ -47,7 +46,7 @@ def setup_logging(level: str = "INFO", rank: int = 0, stream: Optional[TextIO] =
 
 
 @contextlib.contextmanager
-def log_file(path: Union[str, Path]) -> Iterator[None]:
+def log_file(path: str | Path) -> Iterator[None]:
     """Sends the package's log to a file as well, until the block ends; the file is appended to.
 
     A file that is removed or moved while the log is written begins anew at its place. An exception that

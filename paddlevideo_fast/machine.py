@@ -1,7 +1,5 @@
 """What this process may use of the machine; needs no Paddle, which reads some of it at its import."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import hashlib
@@ -12,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import List, NamedTuple, Optional
+from typing import NamedTuple
 
 MKL_PATH = "MKL_DEBUG_CPU_TYPE"
 MKL_SWITCH = "PADDLEVIDEO_FAST_MKL"  # "off" leaves MKL alone
@@ -64,7 +62,7 @@ def _is_off(switch: str) -> bool:
     return os.environ.get(switch, "").lower() in ("off", "0")
 
 
-def best_mkl_path(cpu_info: Path = Path("/proc/cpuinfo"), is_listed: bool = True) -> Optional[str]:
+def best_mkl_path(cpu_info: Path = Path("/proc/cpuinfo"), is_listed: bool = True) -> str | None:
     """The value of `MKL_DEBUG_CPU_TYPE` for this processor; None where MKL does best without.
 
     Args:
@@ -106,7 +104,7 @@ def keep_freed_memory() -> None:
         mallopt(_M_TRIM_THRESHOLD, _NEVER)
 
 
-def malloc_variables() -> List[str]:
+def malloc_variables() -> list[str]:
     """The variables of this process that keep `keep_freed_memory` from its work."""
     given = [name for name in _MALLOC_VARIABLES if name in os.environ]
     if "glibc.malloc." in os.environ.get("GLIBC_TUNABLES", ""):
@@ -126,7 +124,7 @@ def _first_processor(cpu_info: Path) -> dict[str, str]:
     return found
 
 
-def _libraries_of_paddle() -> Optional[Path]:
+def _libraries_of_paddle() -> Path | None:
     """The folder of the libraries that came with Paddle, if MKL is there; does not import Paddle."""
     with contextlib.suppress(ImportError, ValueError):
         spec = importlib.util.find_spec("paddle")
@@ -163,7 +161,7 @@ def _mkl_works(path: str, model: str, libraries: Path) -> bool:
     return done.returncode == 0
 
 
-def available_cores() -> List[int]:
+def available_cores() -> list[int]:
     """Numbers of the CPU cores that this process may use, in rising order."""
     try:
         return sorted(os.sched_getaffinity(0))
@@ -176,7 +174,7 @@ def num_cores() -> int:
     return len(available_cores())
 
 
-def gpu_number(device: str) -> Optional[int]:
+def gpu_number(device: str) -> int | None:
     """The number in a device such as "gpu:0", as `paddle.get_device` tells it; None for the CPU."""
     kind, _, number = device.partition(":")
     return int(number) if kind == "gpu" else None
@@ -200,7 +198,7 @@ class ProcessState(NamedTuple):
 _STATES = {"T": "stopped", "t": "stopped", "Z": "ended", "X": "ended", "D": "waiting for a drive"}
 
 
-def process_state(pid: int) -> Optional[ProcessState]:
+def process_state(pid: int) -> ProcessState | None:
     """The state of a process of this machine; None where there is none of this number."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()

@@ -5,8 +5,6 @@ point of the group `paddlevideo_fast.plugins`. Nothing else is imported for a us
 or annotation list can name code.
 """
 
-from __future__ import annotations
-
 import functools
 import importlib
 import importlib.util
@@ -14,16 +12,17 @@ import os
 import sys
 import traceback
 import zlib
+from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
-from typing import Iterable, List, NamedTuple, Optional, Tuple
+from typing import NamedTuple
 
 GROUP = "paddlevideo_fast.plugins"
 _NOT_OF_USERS = (
     "<frozen importlib",
     *(os.path.dirname(path) + os.sep for path in (__file__, importlib.__file__)),
 )
-_failed: List[str] = []  # files
+_failed: list[str] = []  # files
 
 
 class Import(NamedTuple):
@@ -54,7 +53,7 @@ def located(name: str, where: str, folder: str) -> Import:
 
 
 @functools.cache
-def installed_imports() -> Tuple[Import, ...]:
+def installed_imports() -> tuple[Import, ...]:
     """What installed packages register by entry points."""
     from importlib import metadata
 
@@ -63,7 +62,7 @@ def installed_imports() -> Tuple[Import, ...]:
     return tuple(Import(point.value.partition(":")[0].strip(), where % point.name) for point in found)
 
 
-def import_all(imports: Iterable[Import]) -> List[str]:
+def import_all(imports: Iterable[Import]) -> list[str]:
     """Imports each that this process has not imported yet.
 
     Returns:
@@ -104,7 +103,7 @@ def _import_file(path: str) -> None:
         raise
 
 
-def _module_of(file: str) -> Optional[ModuleType]:
+def _module_of(file: str) -> ModuleType | None:
     """The module that this process has imported from a file, under whatever name."""
     name, real = os.path.basename(file), os.path.realpath(file)
     for module in list(sys.modules.values()):

@@ -4,12 +4,11 @@ A registry knows the package that fills it and imports that package at the first
 checked without importing the world and no module imports upwards.
 """
 
-from __future__ import annotations
-
 import difflib
 import importlib
 import sys
-from typing import Callable, Dict, Iterable, List, Optional, TypeVar
+from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 T = TypeVar("T", bound=type)
 
@@ -28,10 +27,10 @@ class Registry:
     def __init__(self, kind: str, home: str) -> None:
         self.kind = kind
         self.home = home
-        self._entries: Dict[str, type] = {}
-        self._places: Dict[str, str] = {}
+        self._entries: dict[str, type] = {}
+        self._places: dict[str, str] = {}
 
-    def register(self, name: Optional[str] = None) -> Callable[[T], T]:
+    def register(self, name: str | None = None) -> Callable[[T], T]:
         """Class decorator; the entry's name is the class's own unless `name` is given.
 
         Raises:
@@ -62,7 +61,7 @@ class Registry:
 
         return add
 
-    def names(self) -> List[str]:
+    def names(self) -> list[str]:
         """All names, sorted."""
         importlib.import_module(self.home)
         return sorted(self._entries)

@@ -15,8 +15,8 @@ import glob
 import json
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Dict, List, Optional, Sequence, Tuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # runs from a clone, installed or not
 
@@ -24,12 +24,12 @@ from paddlevideo_fast.errors import EXIT_USER_ERROR
 from test_tipc.tipc.text import TipcError
 
 # path of a video -> class -> score
-Results = Dict[str, Dict[int, float]]
+Results = dict[str, dict[int, float]]
 
 _PRECISIONS = ("fp32", "fp16", "int8")
 
 
-def parse_args(argv: Optional[Sequence[str]]) -> argparse.Namespace:
+def parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
     """The command line; see --help. PaddleVideo's flags keep their names."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -95,7 +95,7 @@ def read_stored(path: Path) -> Results:
 
 def stored_text(results: Results) -> str:
     """The text of a file of stored results."""
-    lines: List[str] = []
+    lines: list[str] = []
     for video, scores in results.items():
         lines.append(f"Current video file: {video}")
         for place, (number, score) in enumerate(sorted(scores.items(), key=lambda item: -item[1]), 1):
@@ -103,7 +103,7 @@ def stored_text(results: Results) -> str:
     return "\n".join(lines) + "\n"
 
 
-def differences(stored: Results, found: Results, atol: float, rtol: float) -> List[str]:
+def differences(stored: Results, found: Results, atol: float, rtol: float) -> list[str]:
     """A line for each video that is missing or has a score outside of `atol + rtol * stored`."""
     lines = []
     for video, scores in stored.items():
@@ -119,7 +119,7 @@ def differences(stored: Results, found: Results, atol: float, rtol: float) -> Li
     return lines
 
 
-def main(argv: Optional[Sequence[str]] = None) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Compares, or stores; see the module."""
     args = parse_args(argv)
     try:
@@ -136,8 +136,8 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         return EXIT_USER_ERROR
 
 
-def _compare(stored_files: List[Path], logs: List[Path], atol: float, rtol: float) -> int:
-    stored: Dict[str, Tuple[Path, Results]] = {}
+def _compare(stored_files: list[Path], logs: list[Path], atol: float, rtol: float) -> int:
+    stored: dict[str, tuple[Path, Results]] = {}
     for path in stored_files:
         precision = _precision(path)
         if precision in stored:
@@ -163,7 +163,7 @@ def _precision(path: Path) -> str:
     return next((precision for precision in _PRECISIONS if precision in path.name), _PRECISIONS[0])
 
 
-def _files(pattern: str) -> List[Path]:
+def _files(pattern: str) -> list[Path]:
     found = sorted(map(Path, glob.glob(pattern)))
     if not found:
         raise TipcError(f"{pattern}: no such file")

@@ -9,9 +9,9 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Optional, Sequence
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # runs from a clone, installed or not
 
@@ -31,7 +31,7 @@ _ACTIONS = {
 }
 
 
-def main(argv: Optional[Sequence[str]] = None) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Runs a command line and returns its exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
     action = words.pop(0)
@@ -67,7 +67,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         return 130
 
 
-def _end(number: int, frame: Optional[FrameType]) -> None:
+def _end(number: int, frame: FrameType | None) -> None:
     sys.exit(128 + number)
 
 

@@ -19,8 +19,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -29,7 +30,7 @@ sys.path.insert(0, str(ROOT))
 
 TIMES = ("batch_cost", "reader_cost", "ips", "eta_sec", "sec", "efficiency")
 QUIET = ("use_visualdl=false", "report=false", "log_interval=1", "num_threads=1")
-Facts = Dict[str, Any]
+Facts = dict[str, Any]
 
 
 class RunFailed(Exception):
@@ -156,7 +157,7 @@ def evaluation(tree: Tree) -> Facts:
     return {**facts, "metrics": {name: value for name, value in metrics.items() if name != "weights"}}
 
 
-SCENARIOS: Dict[str, Callable[[Tree], Facts]] = {
+SCENARIOS: dict[str, Callable[[Tree], Facts]] = {
     "make_data": make_data,
     "quick_start": quick_start,
     "resumed": resumed,
@@ -188,9 +189,9 @@ def facts_of(folder: Path) -> Facts:
     return facts
 
 
-def digests(values: Mapping[str, Any], path: str = "") -> Dict[str, str]:
+def digests(values: Mapping[str, Any], path: str = "") -> dict[str, str]:
     """Name to the digest of each array, or to the value where it is none; nested mappings are flattened."""
-    found: Dict[str, str] = {}
+    found: dict[str, str] = {}
     for name, value in values.items():
         if isinstance(value, Mapping):
             found.update(digests(value, f"{path}{name}/"))
@@ -240,7 +241,7 @@ def checkout(revision: str) -> Iterator[Path]:
         yield Path(folder)
 
 
-def main(argv: Optional[Sequence[str]] = None) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit code."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -254,7 +255,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         parser.error(f"unknown scenarios {', '.join(sorted(unknown))}; known: {', '.join(SCENARIOS)}")
     asked = set(args.scenarios or SCENARIOS) | {"make_data"}
     asked |= {needed for name in asked for needed in NEEDS.get(name, ())}
-    names: List[str] = [name for name in SCENARIOS if name in asked]
+    names: list[str] = [name for name in SCENARIOS if name in asked]
     work = args.keep or Path(tempfile.mkdtemp())
     try:
         with checkout(args.revision) as root:

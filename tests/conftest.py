@@ -7,8 +7,9 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, NamedTuple, Optional, Tuple
+from typing import Any, NamedTuple
 
 import av
 import cv2
@@ -108,7 +109,7 @@ class MotionDataset(NamedTuple):
     root: Path
     train_list: Path
     valid_list: Path
-    classes: Tuple[str, ...]
+    classes: tuple[str, ...]
 
 
 class RawFrames(NamedTuple):
@@ -129,7 +130,7 @@ def make_clip() -> Callable[..., Path]:
 
 
 @pytest.fixture(scope="session")
-def frame_number() -> Callable[[np.ndarray], Optional[int]]:
+def frame_number() -> Callable[[np.ndarray], int | None]:
     """Function from a decoded frame of `make_clip` to its number; None where it is unclear."""
     return read_number
 
@@ -191,7 +192,7 @@ def rawframes_dataset(tmp_path_factory: pytest.TempPathFactory) -> RawFrames:
 
 
 @pytest.fixture(scope="session")
-def broken_videos(tmp_path_factory: pytest.TempPathFactory) -> Dict[str, Path]:
+def broken_videos(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Files that do not decode, by what is wrong with them; `one_frame` alone is intact."""
     root = tmp_path_factory.mktemp("broken")
     files = {

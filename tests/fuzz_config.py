@@ -26,8 +26,9 @@ import sys
 import tempfile
 import time
 import traceback
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -76,7 +77,7 @@ train_dali|multigrid|INFERENCE|a.b.c|.|a.|=|name|RUNTIME.build_strategy
 """
 
 
-def items(table: str) -> List[str]:
+def items(table: str) -> list[str]:
     """The items of a table whose rows end where a line ends."""
     return table.strip().replace("\n", "|").split("|")
 
@@ -85,7 +86,7 @@ class Case(NamedTuple):
     """A config on disk, and overrides."""
 
     path: str
-    overrides: List[str]
+    overrides: list[str]
 
 
 class Finding(NamedTuple):
@@ -129,7 +130,7 @@ def change(rng: random.Random, text: str) -> str:
     line, value = lines[at], rng.choice(items(SCALARS))
     key, colon, _ = line.partition(":")
     other = rng.choice(lines)
-    choices: List[Callable[[], List[str]]] = [
+    choices: list[Callable[[], list[str]]] = [
         lambda: [f"{key}{colon} {value}"],
         lambda: [f"{key}{colon} {value}"],
         lambda: [f"{key}{colon} {value}"],
@@ -197,7 +198,7 @@ def levels(rng: random.Random, item: Callable[[str, int], str], first: str) -> s
     return "\n".join(lines) + "\n"
 
 
-GROWTH: List[Callable[[random.Random], str]] = [
+GROWTH: list[Callable[[random.Random], str]] = [
     lambda rng: levels(rng, lambda ref, width: "[" + f"{ref}, " * width + "]", "[x]"),
     lambda rng: levels(rng, lambda ref, width: "[" + f"{ref}, " * width + "]", "[]"),
     lambda rng: levels(
@@ -316,7 +317,7 @@ class TooLong(BaseException):
 
 
 @contextlib.contextmanager
-def limits(seconds: Optional[float], num_bytes: Optional[int]) -> Iterator[None]:
+def limits(seconds: float | None, num_bytes: int | None) -> Iterator[None]:
     """The block gets that much CPU time and that much more address space; None is no limit."""
 
     def stop(*_: Any) -> None:
@@ -337,8 +338,8 @@ def limits(seconds: Optional[float], num_bytes: Optional[int]) -> Iterator[None]
 
 
 def try_case(
-    seed: int, seconds: Optional[float] = MAX_SECONDS, num_bytes: Optional[int] = MAX_BYTES
-) -> Tuple[str, Optional[Finding]]:
+    seed: int, seconds: float | None = MAX_SECONDS, num_bytes: int | None = MAX_BYTES
+) -> tuple[str, Finding | None]:
     """How the case of a seed ends ("loads", or the name of an error), and the finding if it is one."""
     with tempfile.TemporaryDirectory() as folder:
         case = make_case(random.Random(seed), Path(folder))
@@ -398,7 +399,7 @@ def run(minutes: float, first: int) -> int:
     return num_found
 
 
-def _all_errors(cls: type) -> List[type]:
+def _all_errors(cls: type) -> list[type]:
     return [cls, *(below for child in cls.__subclasses__() for below in _all_errors(child))]
 
 

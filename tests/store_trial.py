@@ -18,9 +18,10 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Dict, List, Mapping, NamedTuple, Sequence
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -87,7 +88,7 @@ class Trial:
         words = [sys.executable, str(ROOT / script), *map(str, arguments)]
         subprocess.run(words, check=True, env=self._environment("tool"), stdout=subprocess.DEVNULL)
 
-    def _environment(self, machine: str) -> Dict[str, str]:
+    def _environment(self, machine: str) -> dict[str, str]:
         home = {"XDG_CACHE_HOME": str(self.folder / "homes" / machine), "PYTHONPATH": str(ROOT)}
         return {**os.environ, **self.store.environment, **home, "OMP_NUM_THREADS": "1"}
 
@@ -112,7 +113,7 @@ class Trial:
         text = (self.folder / "machines" / machine / "output.txt").read_text(errors="replace")
         return "\n".join(text.splitlines()[-6:])
 
-    def problems(self, name: str, code: int) -> List[str]:
+    def problems(self, name: str, code: int) -> list[str]:
         """What is wrong with a run that has ended, in words."""
         url = f"{self.store.url}runs/{name}/"
         found = []
@@ -130,14 +131,14 @@ class Trial:
                 found.append(f"steps {steps}")
         return found
 
-    def undisturbed(self, name: str) -> List[str]:
+    def undisturbed(self, name: str) -> list[str]:
         return self.problems(name, self.train(name, self._to_store(name)).wait())
 
     def faults_of(self, store: Store, path: str) -> int:
         """How many requests for such objects went wrong so far."""
         return sum(bool(one["fault"]) for one in store.requests if path in one["path"])
 
-    def faulty(self, name: str) -> List[str]:
+    def faulty(self, name: str) -> list[str]:
         """Every third request for the run's objects fails, in one way after the other, and is sent again."""
         faults = self.random.sample(_FAULTS, len(_FAULTS))
         self.store.fault(faults, f"*runs/{name}/*", every=_EVERY, after=self.random.randrange(_EVERY))
@@ -146,7 +147,7 @@ class Trial:
         self.told["requests that went wrong"] += num_faults
         return found if num_faults else [*found, "met no fault"]
 
-    def killed(self, name: str) -> List[str]:
+    def killed(self, name: str) -> list[str]:
         """SIGKILL at any moment after the first checkpoint, then the same command on an empty machine."""
         for attempt in range(5):
             run = f"{name}-{attempt}"
@@ -169,7 +170,7 @@ class Trial:
         self.told["killed while they ran" if was_running else "had ended before, tried again"] += 1
         return was_running
 
-    def denied(self, name: str) -> List[str]:
+    def denied(self, name: str) -> list[str]:
         """The store takes nothing: the run ends with one sentence that names it."""
         self.store.fault("denied", f"*runs/{name}/*", method="PUT")
         code = self.train(name, self._to_store(name)).wait()
@@ -178,7 +179,7 @@ class Trial:
             [] if code == 2 and "403" in text and "Traceback" not in text else [f"exit code {code}: {text}"]
         )
 
-    def remote_data(self, name: str) -> List[str]:
+    def remote_data(self, name: str) -> list[str]:
         """Packed frames at an HTTP server of which every third request fails; killed and resumed once.
 
         Each of the three runs has a cache of its own, which begins empty.
@@ -209,17 +210,17 @@ class Trial:
         same = (whole / WEIGHTS).read_bytes() == (output / WEIGHTS).read_bytes() == self.expected_packed
         return found if same else [*found, "other weights"]
 
-    def _on_remote_data(self, machine: str, url: str) -> List[str]:
+    def _on_remote_data(self, machine: str, url: str) -> list[str]:
         cache = self.folder / "machines" / machine / "cache"
         return _options(
             {**_PACKED, "DATASET.train.file_path": url, "STORAGE": f"{{cache_dir: {cache}, block_kb: 4}}"}
         )
 
-    def _to_store(self, name: str) -> List[str]:
+    def _to_store(self, name: str) -> list[str]:
         return ["-o", f"output_dir={self.store.url}runs/{name}"]
 
 
-def _options(settings: Mapping[str, object]) -> List[str]:
+def _options(settings: Mapping[str, object]) -> list[str]:
     return [word for key, value in settings.items() for word in ("-o", f"{key}={value}")]
 
 

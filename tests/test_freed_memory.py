@@ -7,7 +7,6 @@ import platform
 import subprocess
 import sys
 from pathlib import Path
-from typing import Dict
 
 import pytest
 
@@ -67,5 +66,5 @@ def test_tensors_take_the_memory_of_freed_ones() -> None:
     else False,
     reason="large pages hide the difference",
 )
-def test_variables_of_the_user_go_first(variables: Dict[str, str]) -> None:
+def test_variables_of_the_user_go_first(variables: dict[str, str]) -> None:
     assert page_faults(**variables) > _TIMES / 2 * _BYTES / os.sysconf("SC_PAGESIZE")

@@ -14,8 +14,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Dict, List, Mapping, Sequence
 
 _NETWORK = (
     "import paddle\nfrom paddle import nn\nfrom paddlevideo_fast.registry import BACKBONES\n"
@@ -42,7 +42,7 @@ _RUN, _BEST = " ".join([*_SMALL, *_SHORT]), "output/TSM_motion/TSM_motion_best.p
 _LIST = "--list data/motion/train.list --data_prefix data/motion --workers 1"
 _OWN = "-o MODEL.backbone='{name: OneLayer}' -o MODEL.head.in_channels=8 -o output_dir=output/own"
 
-STEPS: Dict[str, str] = {
+STEPS: dict[str, str] = {
     "version": "--version",
     "zoo": "zoo tsm_motion",
     "motion": "data motion --train=8 --valid=4 --size=64 --frames=8 --workers=1",
@@ -88,7 +88,7 @@ def main(argv: Sequence[str]) -> int:
     """Runs the steps and prints the time of each."""
     program = str(Path(argv[0]).absolute())
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    failed: List[str] = []
+    failed: list[str] = []
     with tempfile.TemporaryDirectory() as folder:
         for name in argv[1:] or STEPS:
             began_sec = time.monotonic()

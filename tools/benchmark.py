@@ -3,8 +3,8 @@
 import argparse
 import importlib
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Optional, Sequence
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # runs from a clone, installed or not
 
@@ -46,7 +46,7 @@ BENCHMARKS = {
 }
 
 
-def main(argv: Optional[Sequence[str]] = None) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Parses the command line and runs one benchmark; 2: wrong input."""
     listing = "\n".join(f"  {name:<19}{text}" for name, text in BENCHMARKS.items())
     parser = argparse.ArgumentParser(

@@ -9,8 +9,9 @@ import argparse
 import inspect
 import re
 import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, Tuple
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # runs from a clone, installed or not
 
@@ -30,7 +31,7 @@ from paddlevideo_fast.config.types import Argument, arguments_of, describe, plai
 from paddlevideo_fast.registry import Registry
 
 Lines = Iterator[str]
-KeyNames = Tuple[str, ...]
+KeyNames = tuple[str, ...]
 
 _ENGLISH = {
     "title": "Config reference",
@@ -91,9 +92,9 @@ def reference(lang: str = "en", root: Group = ROOT) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-def argument_texts(cls: type) -> Dict[str, str]:
+def argument_texts(cls: type) -> dict[str, str]:
     """Argument name to its text in the Google docstring of a class, of its constructor or of its bases."""
-    texts: Dict[str, str] = {}
+    texts: dict[str, str] = {}
     for owner in reversed(cls.__mro__[:-1]):
         constructor = vars(owner).get("__init__")
         for document in (vars(owner).get("__doc__"), getattr(constructor, "__doc__", None)):
@@ -103,10 +104,10 @@ def argument_texts(cls: type) -> Dict[str, str]:
     return texts
 
 
-def _parse_arguments(document: str) -> Iterator[Tuple[str, str]]:
+def _parse_arguments(document: str) -> Iterator[tuple[str, str]]:
     sections = re.findall(_ARGUMENTS, inspect.cleandoc(document), re.MULTILINE)
-    names: List[str] = []
-    words: List[str] = []
+    names: list[str] = []
+    words: list[str] = []
     for line in "".join(sections).splitlines():
         start = re.match(r" {4}(\w+(?:, \w+)*)(?: \([^)]*\))?: *(.*)", line)
         if start:
@@ -122,7 +123,7 @@ class _Page:
 
     def __init__(self, text: Mapping[str, str]) -> None:
         self.text = text
-        self.written: Dict[int, str] = {}
+        self.written: dict[int, str] = {}
 
     def heading(self, path: KeyNames) -> Lines:
         yield from (f"{'#' * (len(path) + 1)} {'.'.join(path)}", "")
@@ -151,7 +152,7 @@ class _Page:
     def group(self, group: Group, path: KeyNames) -> Lines:
         if group.settings:
             yield from self.arguments(group.settings)
-        names_of: Dict[int, List[str]] = {}  # train, valid and test are one section under three keys
+        names_of: dict[int, list[str]] = {}  # train, valid and test are one section under three keys
         for name, section in group.members.items():
             names_of.setdefault(id(section), []).append(name)
         for names in names_of.values():
@@ -173,7 +174,7 @@ class _Page:
             yield from (self.text["same as"].format(path=self.written[id(registry)]), "")
             return
         self.written[id(registry)] = ".".join(path)
-        parts: Dict[str, Any] = {}
+        parts: dict[str, Any] = {}
         for name in registry.names():
             cls = registry.get(name)
             yield from (f"{'#' * (len(path) + 2)} {name}", "", *_summary(cls))
@@ -214,7 +215,7 @@ class _Page:
         return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
-def _summary(cls: type) -> List[str]:
+def _summary(cls: type) -> list[str]:
     document = inspect.cleandoc(vars(cls).get("__doc__") or "")
     paragraph = " ".join(document.split("\n\n")[0].split())
     return [paragraph, ""] if paragraph else []

@@ -10,8 +10,8 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Dict, Optional, Sequence, Tuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # runs from a clone, installed or not
 
@@ -26,7 +26,7 @@ _OPTIONS = re.compile(r"(<!-- options -->\n\n)(?:\d+\. .*\n)*(?=\n<!-- end -->)"
 
 def updated(text: str, results: Sequence[Published]) -> str:
     """A page with the tables and the options of `results`."""
-    notes: Dict[Tuple[str, ...], int] = {}
+    notes: dict[tuple[str, ...], int] = {}
 
     def table(match: re.Match[str]) -> str:
         rows = [_row(result, notes) for result in results if result.data == match[2]]
@@ -38,7 +38,7 @@ def updated(text: str, results: Sequence[Published]) -> str:
     return _OPTIONS.sub(lambda match: match[1] + listed, text)
 
 
-def _row(result: Published, notes: Dict[Tuple[str, ...], int]) -> str:
+def _row(result: Published, notes: dict[tuple[str, ...], int]) -> str:
     config = f"[{Path(result.config).stem}](../../{result.config})"
     if result.options:
         config += f"<sup>{notes.setdefault(result.options, len(notes) + 1)}</sup>"
@@ -56,7 +56,7 @@ def _row(result: Published, notes: Dict[Tuple[str, ...], int]) -> str:
     return "| " + " | ".join(cells) + " |\n"
 
 
-def main(argv: Optional[Sequence[str]] = None) -> None:
+def main(argv: Sequence[str] | None = None) -> None:
     """Writes both pages."""
     argparse.ArgumentParser(
         prog="tools/model_zoo.py",

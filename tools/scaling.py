@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import List, Optional, Sequence
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # runs from a clone, installed or not
 
@@ -28,7 +28,7 @@ from paddlevideo_fast.config.load import load_config
 from paddlevideo_fast.config.startup import prepare_process
 
 
-def parse_args(argv: Optional[Sequence[str]]) -> argparse.Namespace:
+def parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
     """The command line; see --help."""
     parser = argparse.ArgumentParser(
         prog="tools/scaling.py",
@@ -71,12 +71,12 @@ def _positive(text: str) -> float:
     return value
 
 
-def _counts(text: str) -> List[int]:
+def _counts(text: str) -> list[int]:
     whole_number = count(1)
     return sorted({whole_number(part.strip()) for part in text.split(",")})
 
 
-def main(argv: Optional[Sequence[str]] = None) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Prints the prediction; 2: wrong input, told in one message."""
     return run_command(_run, parse_args(argv))
 

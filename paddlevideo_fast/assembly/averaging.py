@@ -10,8 +10,9 @@ import contextlib
 import json
 import math
 import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import paddle
@@ -41,7 +42,7 @@ logger = get_logger(__name__)
 
 _BATCH_NORMS = (nn.BatchNorm1D, nn.BatchNorm2D, nn.BatchNorm3D)
 Weights = Mapping[str, np.ndarray]
-Metrics = Dict[str, float]
+Metrics = dict[str, float]
 
 
 class Mean:
@@ -52,10 +53,10 @@ class Mean:
     """
 
     def __init__(self) -> None:
-        self.paths: List[Path] = []
+        self.paths: list[Path] = []
         self._first: Weights = {}
-        self._sums: Dict[str, np.ndarray] = {}
-        self._differs: Dict[str, bool] = {}
+        self._sums: dict[str, np.ndarray] = {}
+        self._differs: dict[str, bool] = {}
 
     def add(self, path: Path, weights: Weights) -> None:
         """Adds the weights of a file.
@@ -81,7 +82,7 @@ class Mean:
         other.add(path, weights)
         return other
 
-    def weights(self) -> Dict[str, np.ndarray]:
+    def weights(self) -> dict[str, np.ndarray]:
         """The mean, in the types of the files; what is equal in all files stays as it is, to the last bit."""
         count = len(self.paths)
         return {
@@ -105,11 +106,11 @@ class Averaged(NamedTuple):
 
     path: Path
     report: Path
-    facts: Dict[str, Any]
+    facts: dict[str, Any]
 
 
 def average(
-    cfg: Config, last: Optional[int], files: Sequence[Path] = (), output: Optional[Path] = None
+    cfg: Config, last: int | None, files: Sequence[Path] = (), output: Path | None = None
 ) -> Averaged:
     """Averages checkpoints, measures the batch norms of the mean anew, and validates it.
 
@@ -147,7 +148,7 @@ def average(
         return Averaged(output, report, facts)
 
 
-def _candidates(spec: RunSpec, files: Sequence[Path], last: Optional[int]) -> List[Path]:
+def _candidates(spec: RunSpec, files: Sequence[Path], last: int | None) -> list[Path]:
     """The files to choose from.
 
     Raises:
@@ -188,7 +189,7 @@ class _Judge:
         if self._metric.value_names:
             self._selection.check(self._metric.value_names)
         valid = make_split(spec, "valid", self.model.layout, distribution)
-        self._loaders: List[BatchLoader] = [valid.loader]
+        self._loaders: list[BatchLoader] = [valid.loader]
         self._evaluator = make_evaluator(spec, valid, precision, distribution)
         self._statistics = None
         if spec.config.holds("DATASET.train"):
@@ -203,7 +204,7 @@ class _Judge:
         for loader in self._loaders:
             loader.close()
 
-    def last(self, paths: Sequence[Path]) -> Dict[str, Any]:
+    def last(self, paths: Sequence[Path]) -> dict[str, Any]:
         """Puts the mean of all files into the model; returns what the report says."""
         mean, found = Mean(), []
         for path in paths:
@@ -212,7 +213,7 @@ class _Judge:
             found.append(self._validated(path, weights))
         return self._facts("last", paths, found, mean, self._validate_mean(mean))
 
-    def greedy(self, paths: Sequence[Path]) -> Dict[str, Any]:
+    def greedy(self, paths: Sequence[Path]) -> dict[str, Any]:
         """Puts the greedy soup of the files into the model; returns what the report says."""
         found = [self._validated(path, self._read(path)) for path in paths]
         order = self._from_best(found)
@@ -280,7 +281,7 @@ class _Judge:
             for layer, value in zip(frozen, before):
                 layer._use_global_stats = value
 
-    def _deciding(self, metrics: Metrics) -> Tuple[str, float]:
+    def _deciding(self, metrics: Metrics) -> tuple[str, float]:
         """Name and value of the number that decides; NaN where the loss is not finite."""
         found = self._selection.value_of(metrics)
         assert found is not None  # something was evaluated
@@ -292,7 +293,7 @@ class _Judge:
             return one["loss"] < other["loss"]
         return self._selection.is_better(name, value, None if math.isnan(than) else than)
 
-    def _from_best(self, found: Sequence[Metrics]) -> List[int]:
+    def _from_best(self, found: Sequence[Metrics]) -> list[int]:
         """Places of the finite validations, the best first; of equal ones that with the lower loss."""
         values = [self._deciding(metrics)[1] for metrics in found]
         places = [place for place, value in enumerate(values) if not math.isnan(value)]
@@ -309,7 +310,7 @@ class _Judge:
 
     def _facts(
         self, how: str, paths: Sequence[Path], found: Sequence[Metrics], mean: Mean, metrics: Metrics
-    ) -> Dict[str, Any]:
+    ) -> dict[str, Any]:
         logger.info("mean of %d of %d checkpoints: %s", len(mean.paths), len(paths), self._told(metrics))
         with self._only_differing(mean) as num_layers:
             measured = num_layers and self._statistics is not None

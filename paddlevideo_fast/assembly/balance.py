@@ -1,8 +1,7 @@
 """Classes of different size: tells the losses and the user how many clips each class has."""
 
-from __future__ import annotations
-
-from typing import Any, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 

@@ -1,12 +1,11 @@
 """Builds the callbacks of a run, in the order in which they run, and the evaluator that they share."""
 
-from __future__ import annotations
-
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any
 
 from paddlevideo_fast.assembly.data import Split, make_loader
 from paddlevideo_fast.assembly.parts import TrainingParts
@@ -43,7 +42,7 @@ from paddlevideo_fast.engine.sinks import ConsoleSink, JsonLinesSink, Sink
 from paddlevideo_fast.engine.trackers import TrackedRun, Tracker, VisualDL, flattened
 from paddlevideo_fast.errors import SettingError
 from paddlevideo_fast.io.files import working_folder
-from paddlevideo_fast.io.stores import shown_url
+from paddlevideo_fast.io.urls import shown_url
 from paddlevideo_fast.loader import classes_of_config
 from paddlevideo_fast.loader.dataset import ClipDataset
 from paddlevideo_fast.metrics import VideoMetric
@@ -58,10 +57,10 @@ _COMPARED = ("MODEL", "OPTIMIZER", "MIX", "FINETUNE", "EMA", "MULTIGRID", "DISTR
 def callbacks_of(
     parts: TrainingParts,
     store: CheckpointStore,
-    valid: Optional[Split],
+    valid: Split | None,
     further: Sequence[Callback] = (),
-    class_names: Optional[Sequence[str]] = None,
-) -> List[Callback]:
+    class_names: Sequence[str] | None = None,
+) -> list[Callback]:
     """The run's callbacks, in order.
 
     What a clip costs is counted in the first step only. The rate is set before a step and the average follows
@@ -78,7 +77,7 @@ def callbacks_of(
     """
     spec, model, distribution = parts.spec, parts.model, parts.distribution
     run, main = spec.run, distribution.is_main
-    callbacks: List[Callback] = [
+    callbacks: list[Callback] = [
         PhaseLog(spec.clips_of_update(distribution.world_size)),
         Complexity(MacCounter(model)),
         BatchNormSplits(model),
@@ -100,7 +99,7 @@ def callbacks_of(
         callbacks.append(Evaluation(evaluator, metric, run.val_interval, store, spec.selection))
     callbacks += _own_callbacks(spec)
     trackers, board = _trackers(spec, store.folder, metric) if main else ([], None)
-    sinks: List[Sink] = [ConsoleSink(), JsonLinesSink(store.folder / "metrics.jsonl"), *trackers]
+    sinks: list[Sink] = [ConsoleSink(), JsonLinesSink(store.folder / "metrics.jsonl"), *trackers]
     callbacks.append(Recorder(sinks if main else [], run.log_interval, spec.distributed.one_process_ips))
     callbacks.append(
         Checkpointing(store, run.save_interval, run.save_every_steps, run.keep_last, class_names)
@@ -126,14 +125,14 @@ def callbacks_of(
     return callbacks
 
 
-def _own_callbacks(spec: RunSpec) -> List[Callback]:
+def _own_callbacks(spec: RunSpec) -> list[Callback]:
     _require(spec, "CALLBACKS", CALLBACKS, spec.callbacks, Callback)
     return build_list(CALLBACKS, spec.callbacks)
 
 
 def _trackers(
-    spec: RunSpec, folder: Path, metric: Optional[VideoMetric]
-) -> Tuple[List[Tracker], Optional[VisualDL]]:
+    spec: RunSpec, folder: Path, metric: VideoMetric | None
+) -> tuple[list[Tracker], VisualDL | None]:
     """The trackers of a run, each behind its guard, and which of them is VisualDL's board."""
     name, count = Counter([*names_of(spec.trackers), ""]).most_common(1)[0]
     if count > 1:
@@ -155,7 +154,7 @@ def _require(spec: RunSpec, key: str, registry: Registry, items: Sequence[NamedI
             raise SettingError(f"{key}.{number}", text)
 
 
-def _compared(spec: RunSpec) -> Dict[str, Any]:
+def _compared(spec: RunSpec) -> dict[str, Any]:
     """The settings in which runs differ, for the table of runs of a tracker."""
     return {
         "epochs": spec.run.epochs,
@@ -185,7 +184,7 @@ def make_evaluator(
     split: Split,
     precision: Precision,
     distribution: Distribution,
-    max_batches: Optional[int] = None,
+    max_batches: int | None = None,
 ) -> Evaluator:
     """Runs a model over one part of the data: at most `max_batches` batches; None: `max_iters`."""
     return Evaluator(

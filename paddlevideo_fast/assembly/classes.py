@@ -4,10 +4,6 @@ A run leaves the names of its classes beside its weights. A later run on other c
 weights know of the classes that both have.
 """
 
-from __future__ import annotations
-
-from typing import List, Optional
-
 from paddlevideo_fast.config import RunSpec
 from paddlevideo_fast.loader import Classes, classes_of_config, classes_of_weights, compared
 from paddlevideo_fast.modeling import ClassNames, classes_of
@@ -16,16 +12,16 @@ from paddlevideo_fast.modeling import ClassNames, classes_of
 def class_names(spec: RunSpec) -> ClassNames:
     """The names of the network's classes, by the config, and of a file's, by what is beside the file."""
 
-    def of_network(num_classes: int) -> Optional[List[str]]:
+    def of_network(num_classes: int) -> list[str] | None:
         return _names(classes_of_config(spec.config, num_classes))
 
-    def of_file(weights: str, num_classes: int) -> Optional[List[str]]:
+    def of_file(weights: str, num_classes: int) -> list[str] | None:
         return _names(classes_of_weights(weights, num_classes))
 
     return ClassNames(of_network, of_file)
 
 
-def checked_class_names(spec: RunSpec, *weights: str) -> Optional[List[str]]:
+def checked_class_names(spec: RunSpec, *weights: str) -> list[str] | None:
     """The names of the network's classes, by the config, else by weights; None: not known.
 
     Args:
@@ -45,5 +41,5 @@ def checked_class_names(spec: RunSpec, *weights: str) -> Optional[List[str]]:
     return _names(classes)
 
 
-def _names(classes: Optional[Classes]) -> Optional[List[str]]:
+def _names(classes: Classes | None) -> list[str] | None:
     return classes and classes.names

@@ -4,9 +4,8 @@ An error is what is certainly wrong: a network that shifts 8 frames, and clips o
 meant and is more often a slip: validation at 112 pixels, and a test at 224.
 """
 
-from __future__ import annotations
-
-from typing import Any, Dict, Iterator, Optional, Tuple
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -23,11 +22,11 @@ from paddlevideo_fast.modeling.recognizers import RecognizerTransformer
 from paddlevideo_fast.registry import BACKBONES, HEADS, METRICS, MIXES, RECOGNIZERS, SAMPLERS
 from paddlevideo_fast.solver import LearningRate
 
-Problem = Tuple[str, str]  # a key, and what is wrong with it
+Problem = tuple[str, str]  # a key, and what is wrong with it
 _USUAL_GROWTH = 1.5  # a test at 256 pixels after training at 224 is usual
 
 
-def check_sections(spec: RunSpec, *names: SplitName, curve: Optional[LearningRate] = None) -> None:
+def check_sections(spec: RunSpec, *names: SplitName, curve: LearningRate | None = None) -> None:
     """Compares what is done to the clips of `names` with the network, and the epochs with the learning rate.
 
     What may be meant is told in the log, once.
@@ -55,7 +54,7 @@ def check_sections(spec: RunSpec, *names: SplitName, curve: Optional[LearningRat
 
 
 @placed
-def check_selection(spec: RunSpec, metric: Optional[VideoMetric]) -> None:
+def check_selection(spec: RunSpec, metric: VideoMetric | None) -> None:
     """Checks that the run validates what SELECTION compares; `metric` is None where it does not validate.
 
     Raises:
@@ -166,7 +165,7 @@ def _pathways(spec: RunSpec, name: SplitName) -> Iterator[Problem]:
                 yield f"PIPELINE.{name}.transform.{index}.PackOutput.alpha={alpha}", text
 
 
-def _metric_of_other_labels(spec: RunSpec, names: Tuple[SplitName, ...]) -> Iterator[Problem]:
+def _metric_of_other_labels(spec: RunSpec, names: tuple[SplitName, ...]) -> Iterator[Problem]:
     """A metric of one class a video and a head of several, or the other way round."""
     activation = activation_of(spec.model)
     name = (spec.metric or {}).get("name")
@@ -212,7 +211,7 @@ def _unfreezing(spec: RunSpec) -> Iterator[Problem]:
         yield key, text
 
 
-def _several_clips(spec: RunSpec, names: Tuple[SplitName, ...]) -> Iterator[Problem]:
+def _several_clips(spec: RunSpec, names: tuple[SplitName, ...]) -> Iterator[Problem]:
     for name in names:
         key, num_frames = _clip(spec, name)
         for network, num_seg in _fixed_frames(spec):
@@ -221,9 +220,9 @@ def _several_clips(spec: RunSpec, names: Tuple[SplitName, ...]) -> Iterator[Prob
                 yield key, f"{text}: {num_frames // num_seg} clips to the network"
 
 
-def _sizes(spec: RunSpec, names: Tuple[SplitName, ...]) -> Iterator[Problem]:
+def _sizes(spec: RunSpec, names: tuple[SplitName, ...]) -> Iterator[Problem]:
     """Evaluation at another size than the part before it: training, validation, test."""
-    pairs: Tuple[Tuple[SplitName, SplitName], ...] = (("train", "valid"), ("valid", "test"))
+    pairs: tuple[tuple[SplitName, SplitName], ...] = (("train", "valid"), ("valid", "test"))
     for before, after in pairs:
         if before in names or after in names:
             sizes = _crop_size(spec, before), _crop_size(spec, after)
@@ -278,19 +277,19 @@ def _mix_of_one(spec: RunSpec) -> Iterator[Problem]:
         yield "MIX", text
 
 
-def _clips_per_video(spec: RunSpec, name: SplitName = "train") -> Tuple[str, int]:
+def _clips_per_video(spec: RunSpec, name: SplitName = "train") -> tuple[str, int]:
     """The key, and its value."""
     return f"DATASET.{name}.clips_per_video", spec.splits[name].dataset.get("clips_per_video", 1)
 
 
-def _unfinished_rate(spec: RunSpec, curve: Optional[LearningRate]) -> Iterator[Problem]:
+def _unfinished_rate(spec: RunSpec, curve: LearningRate | None) -> Iterator[Problem]:
     misfit = curve.misfit(spec.run.epochs) if curve else ""
     if misfit:
         text = f"{_placed(spec, 'OPTIMIZER.learning_rate')} {misfit}"
         yield f"epochs={spec.run.epochs}", text
 
 
-def _clip(spec: RunSpec, name: SplitName) -> Tuple[str, int]:
+def _clip(spec: RunSpec, name: SplitName) -> tuple[str, int]:
     """The frames of a clip, and the key that says so."""
     pipeline = spec.splits[name].pipeline
     part = "decode_sampler" if pipeline.get("decode_sampler") else "sample"
@@ -298,7 +297,7 @@ def _clip(spec: RunSpec, name: SplitName) -> Tuple[str, int]:
     return ".".join(["PIPELINE", name, part, *named]), build(SAMPLERS, pipeline[part]).num_frames
 
 
-def _parts(spec: RunSpec, part: str) -> Iterator[Tuple[str, str, Dict[str, Any]]]:
+def _parts(spec: RunSpec, part: str) -> Iterator[tuple[str, str, dict[str, Any]]]:
     """Key, name and arguments (with defaults) of the `part` of each network; a distillation has several."""
     networks = [("MODEL", spec.model)]
     for index, item in enumerate(spec.model.get("models") or ()):
@@ -312,7 +311,7 @@ def _parts(spec: RunSpec, part: str) -> Iterator[Tuple[str, str, Dict[str, Any]]
             yield f"{key}.{part}", section["name"], arguments
 
 
-def _fixed_frames(spec: RunSpec) -> Iterator[Tuple[str, int]]:
+def _fixed_frames(spec: RunSpec) -> Iterator[tuple[str, int]]:
     """Key and value of each `num_seg` that a network is built for, as those that mix frames are."""
     for part in ("backbone", "head"):
         for key, _, arguments in _parts(spec, part):

@@ -1,11 +1,10 @@
 """Builds the data of a run: training, validation and test, each with its loader and preprocessing."""
 
-from __future__ import annotations
-
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable, Dict, Optional, Union
+from typing import Any
 
 import paddle
 
@@ -15,8 +14,8 @@ from paddlevideo_fast.config.spec import placed
 from paddlevideo_fast.engine import Distribution
 from paddlevideo_fast.errors import SettingError
 from paddlevideo_fast.io.block_cache import use_cache
-from paddlevideo_fast.io.stores import Patience, is_url, use_patience
-from paddlevideo_fast.io.urls import bare_url
+from paddlevideo_fast.io.stores import Patience, use_patience
+from paddlevideo_fast.io.urls import bare_url, is_url
 from paddlevideo_fast.loader import (
     BadSamples,
     VideoRecord,
@@ -51,7 +50,7 @@ class Split:
     """
 
     dataset: ClipDataset
-    loader: Union[ClipLoader, DaliLoader, FeatureLoader]
+    loader: ClipLoader | DaliLoader | FeatureLoader
     preprocess: Callable[[Any], paddle.Tensor]
     bad_samples: BadSamples
 
@@ -62,7 +61,7 @@ def make_split(
     name: SplitName,
     layout: Layout,
     distribution: Distribution,
-    folder: Optional[Path] = None,
+    folder: Path | None = None,
 ) -> Split:
     """Loader, preprocessing and bad-sample count of DATASET.`name`, of which each rank takes its share.
 
@@ -126,8 +125,8 @@ def make_loader(
     dataset: ClipDataset,
     distribution: Distribution,
     drop_last: bool = False,
-    pad: Optional[bool] = None,
-) -> Union[ClipLoader, DaliLoader]:
+    pad: bool | None = None,
+) -> ClipLoader | DaliLoader:
     """A loader of DATASET.`name`; for `drop_last` and `pad` see `ClipBatchSampler`."""
     data = spec.data
     return build_loader(
@@ -150,7 +149,7 @@ def make_loader(
     )
 
 
-def data_identity(spec: RunSpec, split: Split) -> Dict[str, Any]:
+def data_identity(spec: RunSpec, split: Split) -> dict[str, Any]:
     """What determines the samples of a step; a run resumes only where this is the same."""
     records = "\n".join(map(_identity, split.dataset.records))
     return {
@@ -174,7 +173,7 @@ def _identity(record: VideoRecord) -> str:
     return plain if more == (None, 1.0, "", ()) else f"{plain} {more}"
 
 
-def _dali_options(spec: RunSpec, name: SplitName) -> Optional[DaliOptions]:
+def _dali_options(spec: RunSpec, name: SplitName) -> DaliOptions | None:
     """How DALI reads DATASET.`name`; None where our own reader does."""
     return DaliOptions(gpu_number(paddle.get_device())) if spec.run.train_dali and name != "test" else None
 

@@ -1,9 +1,7 @@
 """Precision, processes, Paddle's options and the static graph, on the machine that is there."""
 
-from __future__ import annotations
-
 import os
-from typing import Any, Dict, Type
+from typing import Any
 
 import paddle
 
@@ -38,7 +36,7 @@ def make_precision(spec: RunSpec) -> Precision:
         return Precision()
     device = paddle.device.get_device().partition(":")[0]
     if device == "cpu":
-        kind: Type[MixedPrecision] = RoundedPrecision
+        kind: type[MixedPrecision] = RoundedPrecision
         dtype = run.amp_dtype or "bfloat16"
         supported = dtype == "bfloat16"
     else:
@@ -95,7 +93,7 @@ def check_environment(spec: RunSpec) -> None:
     spec.refuse(list(problems.items()))
 
 
-def _device_problems(settings: RuntimeSettings) -> Dict[str, str]:
+def _device_problems(settings: RuntimeSettings) -> dict[str, str]:
     if gpu_number(paddle.get_device()) is not None:
         return {}
     return {
@@ -105,7 +103,7 @@ def _device_problems(settings: RuntimeSettings) -> Dict[str, str]:
     }
 
 
-def _flag_problems(settings: RuntimeSettings) -> Dict[str, str]:
+def _flag_problems(settings: RuntimeSettings) -> dict[str, str]:
     known = paddle.base.core.globals().keys()
     problems = {}
     for variable in settings.environment():
@@ -120,7 +118,7 @@ def _flag_problems(settings: RuntimeSettings) -> Dict[str, str]:
     return problems
 
 
-def _graph_problems(spec: RunSpec) -> Dict[str, str]:
+def _graph_problems(spec: RunSpec) -> dict[str, str]:
     run, settings, problems = spec.run, spec.runtime, {}
     if run.to_static and run.multigrid:
         problems["to_static"] = "multigrid changes the network while it trains; keep one of the two"

@@ -1,8 +1,7 @@
 """The network that computes features, and the clips that it computes them of, in blocks of batches."""
 
-from __future__ import annotations
-
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 import paddle
@@ -30,8 +29,8 @@ class Rows(NamedTuple):
     rows: np.ndarray
     features: np.ndarray
     labels: np.ndarray
-    failed: Dict[int, Tuple[str, str]]
-    incidents: List[Incident]
+    failed: dict[int, tuple[str, str]]
+    incidents: list[Incident]
 
 
 class Block(NamedTuple):
@@ -39,13 +38,13 @@ class Block(NamedTuple):
 
     copy: int
     first: int
-    num_batches: Optional[int]
+    num_batches: int | None
 
 
 class _SomeBatches(ClipBatchSampler):
     """A sampler that ends after `num_wanted` batches; None: with the epoch."""
 
-    num_wanted: Optional[int] = None
+    num_wanted: int | None = None
 
     def batches(self, epoch: int, start_batch: int = 0) -> EpochBatches:
         return super().batches(epoch, start_batch).first(self.num_wanted)
@@ -76,7 +75,7 @@ class Network:
         pooled: PooledFeatures,
         precision: Precision,
         num_copies: int,
-        num_workers: Optional[int] = None,
+        num_workers: int | None = None,
     ) -> None:
         self.split = split
         self.name = name
@@ -99,7 +98,7 @@ class Network:
         workers = spec.data.num_workers_of(name) if num_workers is None else num_workers
         self._loader = ClipLoader(dataset, self._sampler, workers)
 
-    def rest(self, num_done: int, num_batches: Optional[int] = None) -> List[Block]:
+    def rest(self, num_done: int, num_batches: int | None = None) -> list[Block]:
         """What is to compute where `num_done` rows are there, in blocks of at most so many batches."""
         done_copies, rest = divmod(num_done, self.rows_of_copy)
         start = rest // (self._sampler.batch_size * self.split.dataset.num_crops)
@@ -141,6 +140,6 @@ class Network:
         self._loader.close()
 
 
-def _failure(records: Any, index: int, causes: Dict[str, str]) -> Tuple[str, str]:
+def _failure(records: Any, index: int, causes: dict[str, str]) -> tuple[str, str]:
     path = shown_url(records[index].path)
     return path, causes.get(path, "it does not decode")

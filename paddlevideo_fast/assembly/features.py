@@ -1,19 +1,18 @@
 """Features of a network's backbone: computed once for each clip of a config's data, then trained on."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import os
 import uuid
 import zipfile
 import zlib
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from threading import Lock
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import paddle
@@ -31,8 +30,8 @@ from paddlevideo_fast.engine import Distribution
 from paddlevideo_fast.engine.checkpoint import writing
 from paddlevideo_fast.errors import FeatureError, SettingError
 from paddlevideo_fast.io.files import as_path, read_text, whole, write_text_whole
-from paddlevideo_fast.io.stores import is_url
 from paddlevideo_fast.io.sync import Mirror, mirrored
+from paddlevideo_fast.io.urls import is_url
 from paddlevideo_fast.loader.dataset import ClipDataset
 from paddlevideo_fast.loader.features import FeatureIndex, FeatureLoader, FeatureWriter, StoredFeatures
 from paddlevideo_fast.loader.incidents import Incident
@@ -69,7 +68,7 @@ class ComputedFeatures(NamedTuple):
     folder: Path
     num_rows: int
     num_failed: int
-    shape: Tuple[int, ...]
+    shape: tuple[int, ...]
 
 
 def _folder_of(spec: RunSpec) -> Path:
@@ -87,8 +86,8 @@ def compute_features(
     output: Path,
     num_copies: int = 1,
     show_progress: bool = False,
-    work: Optional[Work] = None,
-) -> List[ComputedFeatures]:
+    work: Work | None = None,
+) -> list[ComputedFeatures]:
     """Computes the features of DATASET.train and, where there is one, DATASET.valid.
 
     Copy k of a training clip is the clip that epoch k of a training would see. What an earlier call with the
@@ -121,7 +120,7 @@ def compute_features(
         cfg.require("features", "DATASET.train")
         spec = RunSpec.of(cfg)
         check_environment(spec)
-        names: List[SplitName] = [name for name in ("train", "valid") if cfg.holds(f"DATASET.{name}")]
+        names: list[SplitName] = [name for name in ("train", "valid") if cfg.holds(f"DATASET.{name}")]
         check_sections(spec, *names)
         if spec.run.train_dali:
             raise SettingError("train_dali", "features are computed through our own loader; leave it out")
@@ -205,7 +204,7 @@ def _keep_backbone(model: Any, output: Path) -> None:
         paddle.save({f"backbone.{name}": value for name, value in state}, str(partial))
 
 
-def _recipe(spec: RunSpec, split: Split, name: SplitName) -> Dict[str, Any]:
+def _recipe(spec: RunSpec, split: Split, name: SplitName) -> dict[str, Any]:
     """What decides the features of a part of the data, but for the weights; JSON values."""
     section, dataset = spec.splits[name], split.dataset
     states = json.dumps(_file_states(dataset)).encode()
@@ -224,11 +223,11 @@ def _recipe(spec: RunSpec, split: Split, name: SplitName) -> Dict[str, Any]:
     return json.loads(json.dumps(recipe, default=str))
 
 
-def _without(section: Any, names: Tuple[str, ...]) -> Dict[str, Any]:
+def _without(section: Any, names: tuple[str, ...]) -> dict[str, Any]:
     return {key: value for key, value in section.items() if key not in names}
 
 
-def _file_states(dataset: ClipDataset) -> Dict[str, Optional[List[int]]]:
+def _file_states(dataset: ClipDataset) -> dict[str, list[int] | None]:
     """Path → size in bytes and time of the last change in ns; None where there is no such file.
 
     Stores are not asked: it would take a request for each file.
@@ -238,7 +237,7 @@ def _file_states(dataset: ClipDataset) -> Dict[str, Optional[List[int]]]:
         return dict(zip(files, pool.map(_file_state, files)))
 
 
-def _file_state(file: str) -> Optional[List[int]]:
+def _file_state(file: str) -> list[int] | None:
     try:
         status = os.stat(file)
     except OSError:
@@ -246,7 +245,7 @@ def _file_state(file: str) -> Optional[List[int]]:
     return [status.st_size, status.st_mtime_ns]
 
 
-def _changed_file(folder: Path, dataset: ClipDataset) -> Tuple[str, str, str]:
+def _changed_file(folder: Path, dataset: ClipDataset) -> tuple[str, str, str]:
     """The first file that changed since the features were computed, and its states then and now, as texts."""
     try:
         before = json.loads(read_text(folder / _FILE_STATES, _MAX_STATES_BYTES))
@@ -258,7 +257,7 @@ def _changed_file(folder: Path, dataset: ClipDataset) -> Tuple[str, str, str]:
     return "a file of the list", "in another state", "changed"
 
 
-def _shown_state(state: Optional[List[int]]) -> str:
+def _shown_state(state: list[int] | None) -> str:
     if state is None:
         return "missing"
     size, changed_ns = state
@@ -266,7 +265,7 @@ def _shown_state(state: Optional[List[int]]) -> str:
 
 
 def _require_same(
-    folder: Path, dataset: ClipDataset, stored: Dict[str, Any], expected: Dict[str, Any]
+    folder: Path, dataset: ClipDataset, stored: dict[str, Any], expected: dict[str, Any]
 ) -> None:
     was, now = ({dotted(path): value for path, value in leaves(each)} for each in (stored, expected))
     for key in sorted({*was, *now}):
@@ -343,7 +342,7 @@ def _fill(writer: FeatureWriter, network: Network, work: Work, show_progress: bo
 
 _NUM_BATCHES = 8  # that a worker gets at a time, or that a file of a share has the features of
 _ONE_AT_A_TIME = Lock()  # a network computes for one thread of a worker
-_LAST: Dict[Any, Network] = {}  # the network of a worker
+_LAST: dict[Any, Network] = {}  # the network of a worker
 
 
 class _Task(NamedTuple):
@@ -384,7 +383,7 @@ def _from_workers(writer: FeatureWriter, network: Network, work: Work) -> Iterat
         (output / _CONFIG).unlink(missing_ok=True)
 
 
-def _compute_block(task: _Task) -> List[Rows]:
+def _compute_block(task: _Task) -> list[Rows]:
     """Computes a block with the network of this process, which is built for the first block of a run."""
     with _ONE_AT_A_TIME:
         before = os.getcwd()
@@ -469,7 +468,7 @@ def _share_file(writer: FeatureWriter, block: Block) -> Path:
     return writer.folder / f"{_share_prefix(writer)}{block.copy}-{block.first:08d}.npz"
 
 
-def _share_files(writer: FeatureWriter) -> List[Path]:
+def _share_files(writer: FeatureWriter) -> list[Path]:
     return sorted(writer.folder.glob(f"{_share_prefix(writer)}*"))
 
 

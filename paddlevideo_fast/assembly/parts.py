@@ -1,10 +1,9 @@
 """Builds the parts of a training run, for the run itself and for the doctor, which measures them."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Callable, Dict, Optional, Sequence
+from typing import Any
 
 import paddle
 from paddle import nn
@@ -46,7 +45,7 @@ class TrainingParts:
     curve: LearningRate
     split: Split
     distribution: Distribution = field(default_factory=Distribution)
-    freezing: Optional[Freezing] = None
+    freezing: Freezing | None = None
     classes: str = ""
 
     @property
@@ -81,8 +80,8 @@ class TrainingParts:
         self,
         make_loader: Callable[[Phase], BatchLoader],
         callbacks: Sequence[Callback],
-        phases: Optional[Sequence[Phase]] = None,
-        data_identity: Optional[Dict[str, Any]] = None,
+        phases: Sequence[Phase] | None = None,
+        data_identity: dict[str, Any] | None = None,
     ) -> Trainer:
         """A trainer over the loaders of `make_loader`, for the plan's phases unless others are given."""
         return Trainer(
@@ -105,9 +104,9 @@ class TrainingParts:
 
 def training_parts(
     plan: RunPlan,
-    folder: Optional[Path] = None,
+    folder: Path | None = None,
     load_pretrained: bool = True,
-    distribution: Optional[Distribution] = None,
+    distribution: Distribution | None = None,
 ) -> TrainingParts:
     """Builds model, optimizer and data of a run.
 
@@ -143,7 +142,7 @@ def training_parts(
     return TrainingParts(plan, model, optimizer, curve, split, distribution, freezing, classes)
 
 
-def _frozen(spec: RunSpec, model: nn.Layer, num_epochs: int) -> Optional[Freezing]:
+def _frozen(spec: RunSpec, model: nn.Layer, num_epochs: int) -> Freezing | None:
     """Freezes what FINETUNE names, and tells how much of the model that is."""
     if spec.finetune is None:
         return None

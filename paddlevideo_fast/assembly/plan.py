@@ -1,9 +1,8 @@
 """Plans a run from its spec: phases, learning rate and precision, before any data is read."""
 
-from __future__ import annotations
-
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import List, Mapping, NamedTuple, Optional, Sequence
+from typing import NamedTuple
 
 from paddlevideo_fast.assembly.consistency import (
     check_changing_shapes,
@@ -38,9 +37,9 @@ class RunPlan:
     """
 
     spec: RunSpec
-    phases: List[Phase]
+    phases: list[Phase]
     curve: LearningRate
-    metric: Optional[VideoMetric]
+    metric: VideoMetric | None
     precision: Precision
 
 
@@ -54,7 +53,7 @@ def plan_run(spec: RunSpec, world_size: int = 1) -> RunPlan:
     check_environment(spec)
     curve = configured_curve(spec)
     schedule = plan_phases(spec, world_size, curve)
-    names: List[SplitName] = ["train", "valid"] if spec.run.validate else ["train"]
+    names: list[SplitName] = ["train", "valid"] if spec.run.validate else ["train"]
     check_sections(spec, *names, curve=curve)
     metric = build(METRICS, spec.metric or {}) if spec.run.validate else None
     check_selection(spec, metric)
@@ -76,12 +75,12 @@ class PhasePlan(NamedTuple):
         curve: the learning-rate schedule; None: the configured one.
     """
 
-    phases: List[Phase]
-    curve: Optional[LearningRate] = None
+    phases: list[Phase]
+    curve: LearningRate | None = None
 
 
 @placed
-def plan_phases(spec: RunSpec, world_size: int = 1, curve: Optional[LearningRate] = None) -> PhasePlan:
+def plan_phases(spec: RunSpec, world_size: int = 1, curve: LearningRate | None = None) -> PhasePlan:
     """The phases of a run: those of multigrid training with `multigrid`, else one.
 
     Args:
@@ -152,7 +151,7 @@ def plain_clip(spec: RunSpec) -> ClipShape:
         raise SettingError("PIPELINE.train.transform", str(error)) from None
 
 
-def batch_shapes(phase: Phase, batch_size: int, num_batches: int = 1) -> List[BatchShape]:
+def batch_shapes(phase: Phase, batch_size: int, num_batches: int = 1) -> list[BatchShape]:
     """The shapes that the batches of a phase take in turn.
 
     Args:

@@ -1,11 +1,9 @@
 """A training run and a test, from their config to their end."""
 
-from __future__ import annotations
-
 import contextlib
 import shlex
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Dict, Iterator, Optional, Sequence
 
 import paddle
 
@@ -152,7 +150,7 @@ def _uploading(store: CheckpointStore) -> Iterator[None]:
     store.upload()
 
 
-def test(cfg: Config) -> Dict[str, float]:
+def test(cfg: Config) -> dict[str, float]:
     """Evaluates `weights` on DATASET.test and returns the metrics; see `engine.evaluate`."""
     with cfg.placing():
         cfg.require("--test", "DATASET.test")
@@ -168,7 +166,7 @@ def test(cfg: Config) -> Dict[str, float]:
 
 def _test(
     spec: RunSpec, weights: str, distribution: Distribution, held: contextlib.ExitStack
-) -> Dict[str, float]:
+) -> dict[str, float]:
     """See `test`; `held` keeps other tests out of the output folder as long as it is open."""
     store = CheckpointStore(spec.run.output_dir, spec.run.model_name)
 
@@ -204,7 +202,7 @@ def _open_output(
     cfg: Config,
     store: CheckpointStore,
     trainer: Trainer,
-    checkpoint: Optional[Snapshot],
+    checkpoint: Snapshot | None,
     held: contextlib.ExitStack,
 ) -> None:
     """Makes room in the output folder and writes the run's config there; `held` keeps its log open."""
@@ -218,7 +216,7 @@ def _open_output(
         )
 
 
-def _describe(trainer: Trainer, parts: TrainingParts, checkpoint: Optional[Snapshot]) -> None:
+def _describe(trainer: Trainer, parts: TrainingParts, checkpoint: Snapshot | None) -> None:
     run = parts.spec.run
     if checkpoint is not None:
         done, step = trainer.state.epoch, trainer.state.step_in_epoch

@@ -10,16 +10,3 @@ from paddlevideo_fast.cli.command import (
 )
 from paddlevideo_fast.cli.train import build_parser, main
 from paddlevideo_fast.errors import EXIT_INTERRUPTED, EXIT_USER_ERROR
-
-__all__ = [
-    "EXIT_INTERRUPTED",
-    "EXIT_USER_ERROR",
-    "add_config_arguments",
-    "build_parser",
-    "count",
-    "main",
-    "quiet_import",
-    "run_command",
-    "show_result",
-    "timed_progress",
-]

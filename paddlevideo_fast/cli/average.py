@@ -9,10 +9,8 @@ Example:
     paddlevideo-fast average -c output/my_set/config.yaml --last 5
 """
 
-from __future__ import annotations
-
 import argparse
-from typing import Optional, Sequence
+from collections.abc import Sequence
 
 from paddlevideo_fast.cli.command import (
     add_config_arguments,
@@ -50,7 +48,7 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def main(argv: Optional[Sequence[str]] = None) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Averages; 2: wrong input, told in one message."""
     return run_command(_run, build_parser().parse_args(argv), tell=setup_logging().error)
 

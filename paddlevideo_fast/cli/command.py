@@ -11,8 +11,9 @@ import sys
 import tempfile
 import time
 import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Any
 
 from paddlevideo_fast.config.load import load_config
 from paddlevideo_fast.config.startup import prepare_process
@@ -31,7 +32,7 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def command_parser(name: str, description: Optional[str], **options: Any) -> argparse.ArgumentParser:
+def command_parser(name: str, description: str | None, **options: Any) -> argparse.ArgumentParser:
     """A parser of a command.
 
     Args:
@@ -48,9 +49,9 @@ def command_parser(name: str, description: Optional[str], **options: Any) -> arg
 
 
 def run_command(
-    work: Callable[[argparse.Namespace], Optional[int]],
+    work: Callable[[argparse.Namespace], int | None],
     args: argparse.Namespace,
-    tell: Optional[Callable[[str], None]] = None,
+    tell: Callable[[str], None] | None = None,
 ) -> int:
     """Runs a command and returns its exit code.
 
@@ -84,7 +85,7 @@ def run_command(
 
 
 def load_for_run(
-    args: argparse.Namespace, overrides: Optional[Sequence[str]] = None, logs: bool = False
+    args: argparse.Namespace, overrides: Sequence[str] | None = None, logs: bool = False
 ) -> Config:
     """Prepares the process for a config, imports Paddle quietly, and loads the config.
 
@@ -166,7 +167,7 @@ def show_result(
     args: argparse.Namespace,
     as_text: Callable[[Mapping[str, Any]], str],
     name: str,
-    draw: Optional[Callable[[Mapping[str, Any], Path], None]] = None,
+    draw: Callable[[Mapping[str, Any], Path], None] | None = None,
 ) -> None:
     """Prints what a measurement found, as text or JSON, and writes it with a picture to the output folder.
 

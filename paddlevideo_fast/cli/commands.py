@@ -3,12 +3,11 @@
 To add one, write a module in this folder with `build_parser()` and `main(argv)`, and name it in `COMMANDS`.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import sys
-from typing import Any, Callable, Dict, List, NamedTuple, NoReturn, Optional, Sequence
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, NoReturn
 
 import paddlevideo_fast
 from paddlevideo_fast.cli.command import PROGRAM, say
@@ -44,7 +43,7 @@ class Command(NamedTuple):
         return self.load(self.parser)()
 
 
-COMMANDS: Dict[str, Command] = {
+COMMANDS: dict[str, Command] = {
     "init": Command("paddlevideo_fast.cli.init", "make lists and a config from a folder of videos"),
     "train": Command("paddlevideo_fast.cli.train", "train a network"),
     "test": Command(
@@ -74,7 +73,7 @@ class GroupParser(argparse.ArgumentParser):
         description: what the group is for.
     """
 
-    def __init__(self, name: str, commands: Dict[str, Command], description: str) -> None:
+    def __init__(self, name: str, commands: dict[str, Command], description: str) -> None:
         width = max(map(len, commands)) + 2
         listing = "\n".join(f"  {word:<{width}}{command.text}" for word, command in commands.items())
         super().__init__(
@@ -110,9 +109,9 @@ def build_parser() -> GroupParser:
     return parser
 
 
-def main(argv: Optional[Sequence[str]] = None) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Runs a command line and returns its exit code."""
-    words: List[str] = list(sys.argv[1:] if argv is None else argv)
+    words: list[str] = list(sys.argv[1:] if argv is None else argv)
     if words and words[0].startswith("-") and words[0] not in ("-h", "--help", "--version"):
         words = ["train", *words]  # what the command was before it had subcommands
     try:

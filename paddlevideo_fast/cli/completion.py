@@ -5,11 +5,10 @@ Example:
     paddlevideo-fast completion zsh > ~/.zfunc/_paddlevideo-fast
 """
 
-from __future__ import annotations
-
 import argparse
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Dict, Mapping, Optional, Sequence
+from typing import Any
 
 from paddlevideo_fast.cli.command import PROGRAM, command_parser, run_command
 from paddlevideo_fast.cli.commands import COMMANDS, Command, GroupParser
@@ -26,7 +25,7 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def main(argv: Optional[Sequence[str]] = None) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Prints the script; 2: a package is missing."""
     return run_command(_run, build_parser().parse_args(argv))
 
@@ -58,7 +57,7 @@ def _add(parser: argparse.ArgumentParser, commands: Mapping[str, Command], files
                 action.complete = files  # type: ignore[attr-defined]
 
 
-def _preambles() -> Dict[str, str]:
+def _preambles() -> dict[str, str]:
     """By shell: the function that completes `-c`."""
     names = " ".join(built_in_configs())
     return {

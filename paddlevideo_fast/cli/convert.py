@@ -5,10 +5,8 @@ Example:
         -c configs/recognition/tsm/tsm_k400_frames.yaml
 """
 
-from __future__ import annotations
-
 import argparse
-from typing import Optional, Sequence
+from collections.abc import Sequence
 
 from paddlevideo_fast.cli.command import add_config_arguments, command_parser, quiet_import, run_command
 from paddlevideo_fast.config.load import load_config
@@ -37,7 +35,7 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def main(argv: Optional[Sequence[str]] = None) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Converts; 2: wrong input, told in one message."""
     return run_command(_run, build_parser().parse_args(argv))
 

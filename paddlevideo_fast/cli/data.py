@@ -1,10 +1,8 @@
 """`paddlevideo-fast data`: the tools of `preparation`, which data/*.py start as well."""
 
-from __future__ import annotations
-
 import argparse
 import sys
-from typing import Dict, Optional, Sequence
+from collections.abc import Sequence
 
 from paddlevideo_fast.cli.command import PROGRAM
 from paddlevideo_fast.cli.commands import Command, GroupParser
@@ -26,7 +24,7 @@ def _tool(module: str, function: str, text: str) -> Tool:
     return Tool(f"paddlevideo_fast.preparation.{module}", text, function)
 
 
-TOOLS: Dict[str, Command] = {
+TOOLS: dict[str, Command] = {
     "list": _tool("lists", "build", "write the lists of folders of classes"),
     "check": _tool("lists", "check", "decode everything that a list names"),
     "prepare": _tool("videos", "prepare_list", "re-encode videos, for frames that are read faster"),
@@ -47,6 +45,6 @@ def build_parser() -> GroupParser:
     )
 
 
-def main(argv: Optional[Sequence[str]] = None) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Runs a command line and returns its exit code."""
     return build_parser().start(list(sys.argv[1:] if argv is None else argv))

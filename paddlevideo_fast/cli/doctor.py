@@ -5,11 +5,9 @@ Examples:
     paddlevideo-fast doctor --device-check
 """
 
-from __future__ import annotations
-
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Optional, Sequence
 
 from paddlevideo_fast.cli.command import (
     add_config_arguments,
@@ -44,12 +42,12 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def main(argv: Optional[Sequence[str]] = None) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Runs the doctor; 1: a check of the device failed; 2: wrong input, told in one message."""
     return run_command(_run, parse_args(argv))
 
 
-def parse_args(argv: Optional[Sequence[str]]) -> argparse.Namespace:
+def parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
     """The command line, with the rules between its flags."""
     parser = build_parser()
     args = parser.parse_args(argv)

@@ -6,11 +6,9 @@ Example:
     paddlevideo-fast export -c configs/quickstart/tsm_motion.yaml -p best.pdparams -o inference
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
-from typing import List, Optional, Sequence
+from collections.abc import Sequence
 
 from paddlevideo_fast.cli.command import (
     add_import_argument,
@@ -67,7 +65,7 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def parse_args(argv: Optional[Sequence[str]]) -> argparse.Namespace:
+def parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
     """The command line, with the rules between its flags."""
     parser = build_parser()
     words = list(sys.argv[1:] if argv is None else argv)
@@ -81,7 +79,7 @@ def parse_args(argv: Optional[Sequence[str]]) -> argparse.Namespace:
     return args
 
 
-def _shape(text: str) -> List[int]:
+def _shape(text: str) -> list[int]:
     try:
         sizes = [int(part) for part in text.split(",")]
     except ValueError:
@@ -91,7 +89,7 @@ def _shape(text: str) -> List[int]:
     return sizes
 
 
-def main(argv: Optional[Sequence[str]] = None) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Exports; 2: wrong input, or a program that does not give the network's logits, told in one message."""
     return run_command(_run, parse_args(argv))
 

@@ -13,12 +13,10 @@ another pipeline are refused. Exit code: 0, all features are there; 1, some vide
 named; 2, wrong input.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys
-from typing import Optional, Sequence
+from collections.abc import Sequence
 
 from paddlevideo_fast.cli.command import (
     add_config_arguments,
@@ -52,7 +50,7 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def main(argv: Optional[Sequence[str]] = None) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Computes; 1: some videos do not decode; 2: wrong input, told in one message."""
     return run_command(_run, build_parser().parse_args(argv), tell=setup_logging().error)
 

@@ -13,15 +13,13 @@ Examples:
     paddlevideo-fast init videos --output my_set --group 'game_(\d+)' --recipe tsm_k400_videos
 """
 
-from __future__ import annotations
-
 import argparse
 import glob
 import re
 import shlex
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
 import yaml
 
@@ -93,7 +91,7 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def main(argv: Optional[Sequence[str]] = None) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command; 1: some files do not decode or no list can hold them; 2: wrong input."""
     return run_command(_run, build_parser().parse_args(argv))
 
@@ -157,7 +155,7 @@ def _run(args: argparse.Namespace) -> int:
     return EXIT_FAILURES if report_failures(left_out, len(files), args.output / "failures.txt") else 0
 
 
-def _kept(config: Path, num_classes: int) -> List[str]:
+def _kept(config: Path, num_classes: int) -> list[str]:
     """Remarks about the config of an earlier run, which stays but for its number of classes."""
     remarks = [f"{config} is kept; remove it for a new one"]
     text = config.read_text(encoding="utf-8")
@@ -170,7 +168,7 @@ def _kept(config: Path, num_classes: int) -> List[str]:
     return remarks
 
 
-def _place_of_num_classes(text: str) -> Optional[slice]:
+def _place_of_num_classes(text: str) -> slice | None:
     """Where a config says the number of classes; None where it does not."""
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
@@ -185,7 +183,7 @@ def _place_of_num_classes(text: str) -> Optional[slice]:
     return slice(node.start_mark.index, node.end_mark.index)
 
 
-def _with_valid(source: Source, valid: Source) -> List[Found]:
+def _with_valid(source: Source, valid: Source) -> list[Found]:
     unknown = sorted(set(valid.classes) - set(source.classes))
     if unknown and not source.has_numbers:
         raise ToolError(f"--valid: the class {unknown[0]!r} is not in the training data")
@@ -198,7 +196,7 @@ def _with_valid(source: Source, valid: Source) -> List[Found]:
     ]
 
 
-def _sides(source: Source, clips: Sequence[Found], args: argparse.Namespace) -> List[str]:
+def _sides(source: Source, clips: Sequence[Found], args: argparse.Namespace) -> list[str]:
     given = [clip.split for clip in clips]
     grouped = [clip for clip in clips if clip.group]
     if "valid" in given:
@@ -219,7 +217,7 @@ def _sides(source: Source, clips: Sequence[Found], args: argparse.Namespace) -> 
     return init_dataset.split(named, args.valid_share, args.seed, groups, known)
 
 
-def _without_effect(args: argparse.Namespace) -> List[str]:
+def _without_effect(args: argparse.Namespace) -> list[str]:
     """A remark for each option of the split that differs from an earlier run's."""
     earlier = earlier_run(args.output, "init")
     options = earlier.options if earlier else {}
@@ -241,7 +239,7 @@ def _draw(path: Path, source: Source, clips: Sequence[Found], counts: Mapping[st
     with quiet_import():
         from paddlevideo_fast.report.drawings import data_set_picture
 
-    firsts: Dict[str, Found] = {}
+    firsts: dict[str, Found] = {}
     for clip in clips:
         firsts.setdefault(clip.label, clip)
     examples = {}
@@ -256,7 +254,7 @@ def _tell(
     source: Source,
     clips: Sequence[Found],
     counts: Mapping[str, Counter],
-    probes: Mapping[Tuple[Path, Optional[Span]], Probe],
+    probes: Mapping[tuple[Path, Span | None], Probe],
     remarks: Sequence[str],
 ) -> None:
     width = min(max([5, *(len(printable(name)) for name in source.classes)]), 40)

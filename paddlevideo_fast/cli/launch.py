@@ -3,8 +3,6 @@
 The launcher's own --max_restart needs an etcd server; see decision 15.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import os
@@ -12,9 +10,9 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
-from typing import List, Optional, Sequence
 
 import paddlevideo_fast
 from paddlevideo_fast.cli.command import command_parser, count, say
@@ -48,7 +46,7 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def main(argv: Optional[Sequence[str]] = None) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line, with restarts, and returns the exit code of its last start.
 
     0: done. 2: wrong input, after which a restart would not help. 128 + n: stopped by signal n. 1: anything
@@ -62,7 +60,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     return start([sys.executable, "-m", "paddle.distributed.launch", *words], args.max_restart)
 
 
-def _with_script(words: Sequence[str], parser: argparse.ArgumentParser) -> List[str]:
+def _with_script(words: Sequence[str], parser: argparse.ArgumentParser) -> list[str]:
     """The words of the launcher, which knows scripts only, with the script of a command in front of it.
 
     Ends the process where there is nothing that can be started.
@@ -82,10 +80,10 @@ def _with_script(words: Sequence[str], parser: argparse.ArgumentParser) -> List[
 
 def start(command: Sequence[str], max_restart: int) -> int:
     """Runs a command, and restarts it at most `max_restart` times; signals are forwarded to it."""
-    process: Optional[subprocess.Popen] = None
+    process: subprocess.Popen | None = None
     stopped_by = 0
 
-    def forward(number: int, frame: Optional[FrameType]) -> None:
+    def forward(number: int, frame: FrameType | None) -> None:
         nonlocal stopped_by
         stopped_by = number
         if process is not None:

@@ -1,11 +1,10 @@
 """The config that `init` writes: it inherits a built-in recipe, and changes what the data need."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -45,13 +44,13 @@ class Recipe(NamedTuple):
     batch_size: int
     clips_per_video: int
     frames_of_clip: int
-    rate_end: Optional[Tuple[str, int]]
+    rate_end: tuple[str, int] | None
     rate_steps: Mapping[str, Sequence[float]]
     epochs: int
-    pretrained: Optional[str]
-    transforms: List[Any]
+    pretrained: str | None
+    transforms: list[Any]
     update_size: int
-    base_batch_size: Optional[int]
+    base_batch_size: int | None
     warmup_epochs: float
 
 
@@ -95,7 +94,7 @@ def recipe_of(name: str) -> Recipe:
 
 def config_text(
     recipe: Recipe, source: Source, output: Path, counts: Mapping[str, Counter], ending: str
-) -> Tuple[str, List[str]]:
+) -> tuple[str, list[str]]:
     """The text of the config of a new data set, and remarks for whoever made it.
 
     Args:
@@ -107,14 +106,14 @@ def config_text(
     """
     num_train, num_valid = (sum(counts[side].values()) for side in ("train", "valid"))
     dataset = _dataset(source, output, ending, has_valid=num_valid > 0)
-    content: Dict[str, Any] = {
+    content: dict[str, Any] = {
         "_BASE_": recipe.name,
         "MODEL": {"head": {"num_classes": len(source.classes)}},
         "DATASET": dataset,
         "model_name": re.sub(r"\W+", "_", output.resolve().name) or "my_set",
         "validate": bool(num_valid),
     }
-    remarks: List[str] = []
+    remarks: list[str] = []
     update_size = _update_size(recipe, num_train)
     if update_size < recipe.batch_size:
         dataset["batch_size"] = update_size
@@ -138,7 +137,7 @@ def config_text(
     return "\n".join(lines), remarks
 
 
-def _dataset(source: Source, output: Path, ending: str, has_valid: bool) -> Dict[str, Any]:
+def _dataset(source: Source, output: Path, ending: str, has_valid: bool) -> dict[str, Any]:
     """The section DATASET; without videos for validation the training's stand for them."""
     clips = {"data_prefix": str(source.root.absolute()), "suffix": ""}
     lists = {side: str((output / f"{side}{ending}").absolute()) for side in ("train", "valid")}
@@ -160,7 +159,7 @@ def _update_size(recipe: Recipe, num_train: int) -> int:
     return max(size // recipe.clips_per_video, 1) * recipe.clips_per_video
 
 
-def _set_epochs(content: Dict[str, Any], recipe: Recipe, num_train: int) -> List[str]:
+def _set_epochs(content: dict[str, Any], recipe: Recipe, num_train: int) -> list[str]:
     """Sets epochs and learning rate for the number of videos; returns what changed."""
     ends_with_epochs = recipe.rate_end is not None and recipe.rate_end[1] == recipe.epochs
     if not ends_with_epochs and (recipe.rate_end is not None or not recipe.rate_steps):
@@ -178,10 +177,10 @@ def _set_epochs(content: Dict[str, Any], recipe: Recipe, num_train: int) -> List
     return notes
 
 
-def _rate(recipe: Recipe, epochs: int) -> Dict[str, Any]:
+def _rate(recipe: Recipe, epochs: int) -> dict[str, Any]:
     """What changes in the recipe's learning rate for another number of epochs."""
     share = epochs / recipe.epochs
-    changed: Dict[str, Any] = {recipe.rate_end[0]: epochs} if recipe.rate_end else {}
+    changed: dict[str, Any] = {recipe.rate_end[0]: epochs} if recipe.rate_end else {}
     if recipe.warmup_epochs:
         changed["warmup_epochs"] = round(recipe.warmup_epochs * share, 2)
     for key, steps in recipe.rate_steps.items():
@@ -192,9 +191,9 @@ def _rate(recipe: Recipe, epochs: int) -> Dict[str, Any]:
     return changed
 
 
-def _set_updates(content: Dict[str, Any], recipe: Recipe, update_size: int) -> List[str]:
+def _set_updates(content: dict[str, Any], recipe: Recipe, update_size: int) -> list[str]:
     """Sets accumulation and the base of the learning rate for updates of this size; returns what changed."""
-    notes: List[str] = []
+    notes: list[str] = []
     if update_size != recipe.update_size and recipe.update_size != recipe.batch_size:
         content["GRADIENT_ACCUMULATION"] = {"global_batch_size": update_size}
         notes.append(f"updates of {update_size} clips, and of {recipe.update_size} in the recipe")

@@ -4,11 +4,9 @@ Example:
     paddlevideo-fast plan -c configs/recognition/slowfast/slowfast_multigrid.yaml --clips 240000
 """
 
-from __future__ import annotations
-
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Optional, Sequence, Tuple
 
 from paddlevideo_fast.cli.command import (
     add_config_arguments,
@@ -51,13 +49,13 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _frame_size(text: str) -> Tuple[int, int]:
+def _frame_size(text: str) -> tuple[int, int]:
     width, _, height = text.partition("x")
     positive = count(1)
     return positive(width), positive(height)
 
 
-def main(argv: Optional[Sequence[str]] = None) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Prints the plan of a config; 2: wrong input, told in one message."""
     return run_command(_run, build_parser().parse_args(argv))
 

@@ -4,12 +4,11 @@ Example:
     paddlevideo-fast plot output/TSM_motion output/TSN_motion --output docs/images/quickstart.png
 """
 
-from __future__ import annotations
-
 import argparse
 import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,7 +22,7 @@ class Run(NamedTuple):
     """The records of one run, by kind ("train", "train_epoch", "valid")."""
 
     label: str
-    records: Dict[str, List[Dict[str, Any]]]
+    records: dict[str, list[dict[str, Any]]]
 
     @property
     def measured(self) -> str:
@@ -67,7 +66,7 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def parse_args(argv: Optional[Sequence[str]]) -> argparse.Namespace:
+def parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
     """The command line, with the rules between its flags."""
     parser = build_parser()
     args = parser.parse_args(argv)
@@ -78,7 +77,7 @@ def parse_args(argv: Optional[Sequence[str]]) -> argparse.Namespace:
     return args
 
 
-def read_run(folder: Path, label: Optional[str] = None) -> Run:
+def read_run(folder: Path, label: str | None = None) -> Run:
     """Reads a run's metrics.jsonl.
 
     Raises:
@@ -91,7 +90,7 @@ def read_run(folder: Path, label: Optional[str] = None) -> Run:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise PaddleVideoFastError(f"{path}: cannot be read: {error}") from error
-    records: Dict[str, List[Dict[str, Any]]] = {}
+    records: dict[str, list[dict[str, Any]]] = {}
     for number, line in enumerate(lines, 1):
         try:
             record = json.loads(line)
@@ -101,14 +100,12 @@ def read_run(folder: Path, label: Optional[str] = None) -> Run:
     return Run(label or folder.resolve().name, records)
 
 
-def running_mean(values: Sequence[float], width: int) -> List[float]:
+def running_mean(values: Sequence[float], width: int) -> list[float]:
     """The mean of each value and up to `width` − 1 before it."""
     return [sum(values[max(0, i + 1 - width) : i + 1]) / min(i + 1, width) for i in range(len(values))]
 
 
-def draw(
-    runs: Sequence[Run], output: Path, chance: Optional[float], smooth: int, against: str = "step"
-) -> None:
+def draw(runs: Sequence[Run], output: Path, chance: float | None, smooth: int, against: str = "step") -> None:
     """Writes the picture; its ending chooses the format.
 
     Raises:
@@ -138,7 +135,7 @@ def draw(
             axes.legend()
 
 
-def main(argv: Optional[Sequence[str]] = None) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Draws; 2: wrong input, told in one message."""
     return run_command(_run, parse_args(argv))
 

@@ -8,16 +8,15 @@ Examples:
     paddlevideo-fast predict -i film.mp4 --model_file inference/TSM_motion --window_sec 4 --timeline film.png
 """
 
-from __future__ import annotations
-
 import argparse
 import codecs
 import contextlib
 import json
 import sys
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence
+from typing import Any
 
 from tqdm import tqdm
 
@@ -33,8 +32,8 @@ from paddlevideo_fast.config.startup import prepare_process
 from paddlevideo_fast.errors import EXIT_FAILURES, EXIT_USER_ERROR, PaddleVideoFastError
 from paddlevideo_fast.io.files import as_path, is_live
 from paddlevideo_fast.io.locks import only_writer
-from paddlevideo_fast.io.stores import is_url
 from paddlevideo_fast.io.sync import staged
+from paddlevideo_fast.io.urls import is_url
 from paddlevideo_fast.log import printable
 
 _BENCHMARK_FILES = 15  # how often a single file is read to time it
@@ -153,7 +152,7 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def parse_args(argv: Optional[Sequence[str]]) -> argparse.Namespace:
+def parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
     """The command line, with the rules between its flags."""
     parser = build_parser()
     args = parser.parse_args(argv)
@@ -227,7 +226,7 @@ def make_predictor(args: argparse.Namespace) -> Any:
     return Predictor(args.model_file, args.params_file, recipe, names, options, args.threshold)
 
 
-def files_of(args: argparse.Namespace) -> List[Path]:
+def files_of(args: argparse.Namespace) -> list[Path]:
     """The files to predict; a single file is repeated to time it."""
     from paddlevideo_fast.deploy.predictor import find_videos, listed_videos
 
@@ -280,7 +279,7 @@ def show_error(error: PaddleVideoFastError) -> None:
     print(f"{type(error).__name__}: {printable(str(error))}", file=sys.stderr)
 
 
-def main(argv: Optional[Sequence[str]] = None) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Predicts and returns the exit code. After Ctrl-C, what is written by then stays."""
     return run_command(_run, parse_args(argv))
 
@@ -288,7 +287,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
 def _run(args: argparse.Namespace) -> int:
     if is_live(args.input_file):
         return _predict_live(args)
-    entries: List[Dict[str, Any]] = []
+    entries: list[dict[str, Any]] = []
     try:
         _predict(args, entries)
     finally:
@@ -335,7 +334,7 @@ def _predict_live(args: argparse.Namespace) -> int:
     return EXIT_FAILURES if num_failed else 0
 
 
-def _predict(args: argparse.Namespace, entries: List[Dict[str, Any]]) -> None:
+def _predict(args: argparse.Namespace, entries: list[dict[str, Any]]) -> None:
     """Predicts the files; adds what becomes of each to `entries`."""
     prepare_process(args.config, args.override)
     with quiet_import():

@@ -1,11 +1,9 @@
 """`paddlevideo-fast train` and `test`: parse the command line, load the config, train or test."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import os
-from typing import List, Optional, Sequence
+from collections.abc import Sequence
 
 from paddlevideo_fast.cli.command import add_config_arguments, command_parser, load_for_run, rank, run_command
 from paddlevideo_fast.errors import DistributionError
@@ -59,7 +57,7 @@ def build_test_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def main(argv: Optional[Sequence[str]] = None) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Runs a command line and returns its exit code.
 
     0: done. 2: wrong input, with one message in the log. 128 + n: ended by signal n, after it saved.
@@ -67,7 +65,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     return start(build_parser().parse_args(argv))
 
 
-def main_of_test(argv: Optional[Sequence[str]] = None) -> int:
+def main_of_test(argv: Sequence[str] | None = None) -> int:
     """Runs a command line of `paddlevideo-fast test`, as `main`."""
     return start(build_test_parser().parse_args(argv))
 
@@ -97,7 +95,7 @@ def _run(args: argparse.Namespace) -> int:
     return 0
 
 
-def flags_as_overrides(args: argparse.Namespace) -> List[str]:
+def flags_as_overrides(args: argparse.Namespace) -> list[str]:
     """The flags that were given, as KEY=VALUE. Text is written as JSON, so that YAML reads it as text."""
     keys = [
         *("weights", "profiler_options", "validate", "train_dali", "multigrid"),

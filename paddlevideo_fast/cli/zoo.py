@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Iterator, List, Optional, Sequence
+from typing import TYPE_CHECKING
 
 from paddlevideo_fast.cli.command import command_parser, run_command
 from paddlevideo_fast.errors import PaddleVideoFastError
@@ -34,7 +35,7 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def main(argv: Optional[Sequence[str]] = None) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Prints the list; 2: nothing fits the words."""
     return run_command(_run, build_parser().parse_args(argv))
 
@@ -92,7 +93,7 @@ def _details(entry: Entry) -> Iterator[str]:
         yield from (line(*pair) for pair in zip(("published", *[""] * 9), _published(result, entry)))
 
 
-def _published(result: Published, entry: Entry) -> List[str]:
+def _published(result: Published, entry: Entry) -> list[str]:
     """The lines of a result: its numbers, where its weights are, and how to use them."""
     file = result.weights.rpartition("/")[2]
     options = "".join(f' -o "{option}"' for option in result.options)

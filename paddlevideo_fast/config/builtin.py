@@ -1,11 +1,8 @@
 """The configs that come with the package. A user names one by its stem, from any folder."""
 
-from __future__ import annotations
-
 import difflib
 import os
 from pathlib import Path
-from typing import Dict, Optional
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 
@@ -16,13 +13,13 @@ def config_folder() -> Path:
     return installed if installed.is_dir() else _PACKAGE.parent / "configs"
 
 
-def built_in_configs() -> Dict[str, Path]:
+def built_in_configs() -> dict[str, Path]:
     """The built-in configs by name, in the order of their paths; those to inherit from are left out."""
     paths = sorted(config_folder().glob("[!_]*/**/*.yaml"))
     return {path.stem: path for path in paths}
 
 
-def built_in(name: str) -> Optional[str]:
+def built_in(name: str) -> str | None:
     """The path of a built-in config, or None.
 
     Args:

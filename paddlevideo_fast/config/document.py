@@ -1,11 +1,10 @@
 """A config: plain nested data that knows where each of its values was written."""
 
-from __future__ import annotations
-
 import contextlib
 import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Union
+from typing import Any
 
 from paddlevideo_fast.config.types import KeyPath
 from paddlevideo_fast.config.yaml_source import dotted, dump
@@ -31,17 +30,17 @@ class Config(dict):
 
     def __init__(
         self,
-        data: Optional[Mapping[str, Any]] = None,
-        origins: Optional[Mapping[KeyPath, str]] = None,
-        path: Optional[str] = None,
+        data: Mapping[str, Any] | None = None,
+        origins: Mapping[KeyPath, str] | None = None,
+        path: str | None = None,
     ) -> None:
         super().__init__(data or {})
-        self.origins: Dict[KeyPath, str] = dict(origins or {})
-        self.inherited: Dict[KeyPath, str] = {}
-        self.imports: List[Import] = []
+        self.origins: dict[KeyPath, str] = dict(origins or {})
+        self.inherited: dict[KeyPath, str] = {}
+        self.imports: list[Import] = []
         self.path = path
 
-    def where(self, key: Union[str, KeyPath]) -> str:
+    def where(self, key: str | KeyPath) -> str:
         """Where the value at a dotted key or key path, or the nearest section around it, was written."""
         path = _path_of(key) if isinstance(key, str) else key
         for length in range(len(path), -1, -1):
@@ -49,7 +48,7 @@ class Config(dict):
                 return self.origins[path[:length]]
         return self.path or "config"
 
-    def problem(self, key: Union[str, KeyPath], text: str, at: Optional[KeyPath] = None) -> str:
+    def problem(self, key: str | KeyPath, text: str, at: KeyPath | None = None) -> str:
         """The line of a problem, `tsm.yaml:7  MODEL.backbone.depth=50: …`.
 
         Args:
@@ -60,7 +59,7 @@ class Config(dict):
         place = self.where(key if at is None else at)
         return f"{place}  {key if isinstance(key, str) else dotted(key)}: {text}"
 
-    def error(self, key: Union[str, KeyPath], text: str, at: Optional[KeyPath] = None) -> ConfigError:
+    def error(self, key: str | KeyPath, text: str, at: KeyPath | None = None) -> ConfigError:
         """A problem that was found after the check; see `problem`."""
         return ConfigError([self.problem(key, text, at)])
 
@@ -90,7 +89,7 @@ class Config(dict):
             value = value.get(part) if isinstance(value, Mapping) else None
         return value is not None and value != {}
 
-    def missing(self, who: str, *keys: str) -> List[str]:
+    def missing(self, who: str, *keys: str) -> list[str]:
         """A problem for each of the sections `keys` that `who` needs and that is not there."""
         at = tuple(who.split(".")) if self.holds(who) else None
         return [self.problem(key, f"{who} needs this section", at) for key in keys if not self.holds(key)]
@@ -120,7 +119,7 @@ class Config(dict):
             container = container[part]
         del container[path[-1]]
 
-    def save(self, path: Union[str, Path]) -> None:
+    def save(self, path: str | Path) -> None:
         """Writes the resolved config as YAML; loading it gives an equal config.
 
         The file appears whole or not at all.

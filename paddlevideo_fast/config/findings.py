@@ -1,10 +1,8 @@
 """What the check of a config finds: problems, and keys that go."""
 
-from __future__ import annotations
-
 import logging
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, NamedTuple, Tuple
+from typing import Any, NamedTuple
 
 from paddlevideo_fast.config.document import Config
 from paddlevideo_fast.config.types import KeyPath
@@ -42,9 +40,9 @@ class Findings:
     """
 
     config: Config
-    problems: List[str] = field(default_factory=list)
-    unused: List[_Unused] = field(default_factory=list)
-    left_out: Dict[Tuple[KeyPath, str, str], List[str]] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+    unused: list[_Unused] = field(default_factory=list)
+    left_out: dict[tuple[KeyPath, str, str], list[str]] = field(default_factory=dict)
 
     def problem(self, path: KeyPath, text: str) -> None:
         """Notes a problem of the key at `path`.
@@ -86,7 +84,7 @@ class Findings:
             warn_once(_LOGGER, self.config.problem(f"{dotted(name)}={value}", text), logging.INFO)
             for key in keys:
                 self.config.remove((*name[:-1], key))
-        groups: Dict[Tuple[str, Any], List[_Unused]] = {}
+        groups: dict[tuple[str, Any], list[_Unused]] = {}
         for item in self.unused:
             groups.setdefault((item.owner, item.path[-1]), []).append(item)
             self.config.remove(item.path)

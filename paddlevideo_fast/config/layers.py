@@ -6,11 +6,10 @@ leaves out the others and says so (`Config.inherited`). The plug-ins of all laye
 names with `imports` comes to those of the files that it inherits.
 """
 
-from __future__ import annotations
-
 import json
 import os
-from typing import Any, Collection, Dict, List, Mapping, Optional, Sequence, Tuple
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 from paddlevideo_fast.config.builtin import built_in, hint_at_configs
 from paddlevideo_fast.config.document import Config
@@ -34,7 +33,7 @@ BASE = "_BASE_"
 IMPORTS = "imports"
 
 
-def read_with_bases(path: str, trail: Tuple[str, ...] = (), budget: Optional[Budget] = None) -> Config:
+def read_with_bases(path: str, trail: tuple[str, ...] = (), budget: Budget | None = None) -> Config:
     """Reads a file and everything it inherits.
 
     `_BASE_` is a path relative to the file that has it, or a list of paths of which later ones win over
@@ -92,7 +91,7 @@ def read_with_bases(path: str, trail: Tuple[str, ...] = (), budget: Optional[Bud
     return merged
 
 
-def take_imports(config: Config, folder: str = "") -> List[Import]:
+def take_imports(config: Config, folder: str = "") -> list[Import]:
     """Takes the plug-ins that `imports` names out of the content of a config; files are relative to `folder`.
 
     Raises:
@@ -116,7 +115,7 @@ def merge(base: Config, over: Config) -> None:
     base.imports += over.imports
 
 
-def _merge_mapping(base: Config, old: Dict[str, Any], new: Mapping[str, Any], path: KeyPath) -> None:
+def _merge_mapping(base: Config, old: dict[str, Any], new: Mapping[str, Any], path: KeyPath) -> None:
     """Merges the mapping `new` into the mapping `old` of `base`; both are at `path`."""
     tag = _tag_at(path)
     if tag in old and tag in new and old[tag] != new[tag]:
@@ -142,7 +141,7 @@ def _tag_at(path: KeyPath) -> str:
     return "format" if len(path) == 2 and path[0] == "DATASET" else "name"
 
 
-def _texts(value: Any, where: str, expected: str) -> List[str]:
+def _texts(value: Any, where: str, expected: str) -> list[str]:
     """One text or a list of texts, as a list; None is an empty list."""
     texts = [] if value is None else [value] if isinstance(value, str) else value
     if not isinstance(texts, list) or not all(isinstance(text, str) and text for text in texts):
@@ -150,7 +149,7 @@ def _texts(value: Any, where: str, expected: str) -> List[str]:
     return texts
 
 
-def apply_overrides(config: Config, overrides: Sequence[str], sections: Collection[str] = ()) -> List[str]:
+def apply_overrides(config: Config, overrides: Sequence[str], sections: Collection[str] = ()) -> list[str]:
     """Applies each override in order and returns the problems of those that cannot be applied.
 
     The key is split from the value at the first `=` and at each dot; a number steps into a list. The value
@@ -158,7 +157,7 @@ def apply_overrides(config: Config, overrides: Sequence[str], sections: Collecti
     those before it must exist, or be one of `sections` at the top level. A mapping as value replaces the
     whole section.
     """
-    problems: List[str] = []
+    problems: list[str] = []
     budget = Budget()
     for number, text in enumerate(overrides, 1):
         name = f"-o #{number}"
@@ -176,7 +175,7 @@ def apply_overrides(config: Config, overrides: Sequence[str], sections: Collecti
     return problems
 
 
-def _read(text: str, name: str, budget: Budget) -> Tuple[List[str], Source]:
+def _read(text: str, name: str, budget: Budget) -> tuple[list[str], Source]:
     key, equals, value = text.partition("=")
     path = key.strip().split(".")
     if not equals or not all(path) or "\0" in key or len(path) > MAX_DEPTH:

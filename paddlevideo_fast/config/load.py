@@ -1,9 +1,7 @@
 """A YAML file, its bases and the overrides become one checked config."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Callable, Optional, Sequence, Union
 
 from paddlevideo_fast.config.document import Config
 from paddlevideo_fast.config.findings import Findings
@@ -13,7 +11,7 @@ from paddlevideo_fast.config.sections import Group
 from paddlevideo_fast.config.settings import DaliData, settings_from
 from paddlevideo_fast.config.types import leaves
 from paddlevideo_fast.errors import ConfigError
-from paddlevideo_fast.io.stores import is_url, secret_in
+from paddlevideo_fast.io.urls import is_url, secret_in
 from paddlevideo_fast.log import get_logger, warn_once
 from paddlevideo_fast.plugins import import_all, installed_imports
 
@@ -21,10 +19,10 @@ _LOGGER = get_logger(__name__)
 
 
 def load_config(
-    path: Union[str, Path],
+    path: str | Path,
     overrides: Sequence[str] = (),
     check: bool = True,
-    translate: Optional[Callable[[Config], None]] = None,
+    translate: Callable[[Config], None] | None = None,
 ) -> Config:
     """Reads a config with everything it inherits, applies the overrides and checks the result.
 
@@ -43,10 +41,10 @@ def load_config(
 
 
 def load_with_schema(
-    path: Union[str, Path],
+    path: str | Path,
     overrides: Sequence[str],
-    root: Optional[Group],
-    translate: Optional[Callable[[Config], None]] = None,
+    root: Group | None,
+    translate: Callable[[Config], None] | None = None,
 ) -> Config:
     """See `load_config`; `root` is the schema, None to leave the content unchecked and import nothing."""
     config = read_with_bases(str(path))

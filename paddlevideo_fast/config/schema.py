@@ -1,9 +1,5 @@
 """Which section of a config holds what: the tree that the check and the config reference go through."""
 
-from __future__ import annotations
-
-from typing import Dict
-
 from paddlevideo_fast import registry
 from paddlevideo_fast.config import settings
 from paddlevideo_fast.config.sections import Component, ComponentList, Group, Section, Unsupported
@@ -29,7 +25,7 @@ PIPELINE = Group(
 )
 
 
-def _splits(section: Section) -> Dict[str, Section]:
+def _splits(section: Section) -> dict[str, Section]:
     return dict.fromkeys(("train", "valid", "test"), section)
 
 

@@ -8,20 +8,10 @@ The constructor of a registered class is the schema of its section. A class may 
     refused_arguments   arguments of other toolkits that would mean something else here, with what to do
 """
 
-from __future__ import annotations
-
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import (
     Any,
-    Iterable,
-    Iterator,
-    List,
-    Mapping,
-    Optional,
-    Sequence,
-    Set,
-    Tuple,
-    Union,
 )
 
 from paddlevideo_fast.config.findings import Findings
@@ -64,7 +54,7 @@ class Component(Section):
     """
 
     registry: Registry
-    injected: Tuple[str, ...] = ()
+    injected: tuple[str, ...] = ()
     purpose: str = ""
 
     def check(self, value: Any, path: KeyPath, found: Findings) -> None:
@@ -89,7 +79,7 @@ class Component(Section):
             allowed = [*plain_alternatives(hint), f"a mapping with '{tag_of(self.registry)}'"]
             found.wrong_value(path, value, " or ".join(allowed))
 
-    def _not_shared(self, cls: type, given: Mapping[str, Any], path: KeyPath, found: Findings) -> List[str]:
+    def _not_shared(self, cls: type, given: Mapping[str, Any], path: KeyPath, found: Findings) -> list[str]:
         """Arguments that were written for another component, and that `cls` has not or means differently.
 
         An argument with another default is another argument: the `suffix` of a FrameDataset names frames,
@@ -189,10 +179,10 @@ class Group(Section):
     """
 
     members: Mapping[str, Section] = field(default_factory=dict)
-    settings: Optional[type] = None
-    required: Tuple[str, ...] = ()
+    settings: type | None = None
+    required: tuple[str, ...] = ()
     replaced_by: Mapping[str, str] = field(default_factory=dict)
-    needs: Mapping[str, Tuple[str, ...]] = field(default_factory=dict)
+    needs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     purpose: str = ""
 
     def check(self, value: Any, path: KeyPath, found: Findings) -> None:
@@ -255,9 +245,9 @@ def check_arguments(
     given: Mapping[str, Any],
     path: KeyPath,
     found: Findings,
-    injected: Tuple[str, ...] = (),
+    injected: tuple[str, ...] = (),
     known: Iterable[str] = (),
-    owner: Optional[str] = None,
+    owner: str | None = None,
 ) -> None:
     """Compares the keys `given` at `path` with the constructor of `cls`.
 
@@ -295,7 +285,7 @@ def check_arguments(
 
 def _named_items(
     value: Any, path: KeyPath, found: Findings, plain_names: bool = False
-) -> Iterator[Tuple[Any, Any, KeyPath]]:
+) -> Iterator[tuple[Any, Any, KeyPath]]:
     """Name, content and path of each item of a list of one-key mappings; notes what is none."""
     if not isinstance(value, list):
         names = "names and " if plain_names else ""
@@ -310,7 +300,7 @@ def _named_items(
             found.wrong_value((*path, index), item, "one name, with its arguments indented below it")
 
 
-def _look_up(registry: Registry, name: Any, path: KeyPath, found: Findings) -> Optional[type]:
+def _look_up(registry: Registry, name: Any, path: KeyPath, found: Findings) -> type | None:
     if not isinstance(name, str):
         found.wrong_value(path, name, f"the name of a {registry.kind}")
         return None
@@ -352,7 +342,7 @@ def build(registry: Registry, section: Mapping[str, Any], **extra: Any) -> Any:
 
 
 def build_named(
-    registry: Registry, name: str, arguments: Optional[Mapping[str, Any]] = None, **extra: Any
+    registry: Registry, name: str, arguments: Mapping[str, Any] | None = None, **extra: Any
 ) -> Any:
     """Builds the component called `name`; see `build`."""
     try:
@@ -372,16 +362,16 @@ def build_named(
     return cls(**built, **extra)
 
 
-NamedItem = Union[str, Mapping[str, Optional[Mapping[str, Any]]]]
+NamedItem = str | Mapping[str, Mapping[str, Any] | None]
 
 
-def build_list(registry: Registry, items: Sequence[NamedItem], **extra: Any) -> List[Any]:
+def build_list(registry: Registry, items: Sequence[NamedItem], **extra: Any) -> list[Any]:
     """Builds a list of names and one-key mappings `{name: arguments}`, as in `PIPELINE.train.transform`."""
     pairs = [(item, None) if isinstance(item, str) else next(iter(item.items())) for item in items]
     return [build_named(registry, name, arguments, **extra) for name, arguments in pairs]
 
 
-def _wrong_names(cls: type, given: Set[str]) -> List[str]:
+def _wrong_names(cls: type, given: set[str]) -> list[str]:
     """What a check would say about the names of the arguments; a section that code wrote has met none."""
     arguments = arguments_of(cls)
     known = {*arguments, *getattr(cls, "injected", ())}

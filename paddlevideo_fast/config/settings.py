@@ -3,35 +3,26 @@
 The fields are the schema, as the constructor of a component is, and their texts are in the config reference.
 """
 
-from __future__ import annotations
-
 import dataclasses
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import (
     Annotated,
     Any,
     ClassVar,
-    Dict,
-    List,
     Literal,
-    Mapping,
-    Optional,
-    Sequence,
-    Tuple,
-    Type,
     TypeVar,
-    Union,
 )
 
 from paddlevideo_fast.config.types import Count, NonNegative, PositiveInt, Range, Share, Size
 
 Settings = TypeVar("Settings")
 SplitName = Literal["train", "valid", "test"]
-NumWorkers = Union[Annotated[int, Range(0, 1024)], Literal["auto"]]
+NumWorkers = Annotated[int, Range(0, 1024)] | Literal["auto"]
 _FOLLOWS = "it follows from DATASET and PIPELINE"
 
 
-def settings_from(cls: Type[Settings], section: Optional[Mapping[str, Any]]) -> Settings:
+def settings_from(cls: type[Settings], section: Mapping[str, Any] | None) -> Settings:
     """The dataclass `cls` of a checked section; keys that are no fields of it are left out."""
     names = {field.name for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
     return cls(**{key: value for key, value in (section or {}).items() if key in names})
@@ -88,27 +79,27 @@ class RunSettings:
     validate: bool = False
     val_interval: PositiveInt = 1
     save_interval: PositiveInt = 10
-    save_every_steps: Optional[PositiveInt] = None
-    keep_last: Optional[PositiveInt] = None
-    resume: Optional[str] = None
+    save_every_steps: PositiveInt | None = None
+    keep_last: PositiveInt | None = None
+    resume: str | None = None
     resume_epoch: Count = 0
-    weights: Optional[str] = None
-    max_iters: Optional[PositiveInt] = None
+    weights: str | None = None
+    max_iters: PositiveInt | None = None
     accumulate_steps: PositiveInt = 1
-    num_threads: Optional[Size] = None
+    num_threads: Size | None = None
     to_static: bool = False
-    profiler_options: Optional[str] = None
+    profiler_options: str | None = None
     train_dali: bool = False
     multigrid: bool = False
     amp: bool = False
     amp_level: Literal["O1", "O2"] = "O1"
-    amp_dtype: Optional[Literal["float16", "bfloat16"]] = None
-    features: Optional[str] = None
+    amp_dtype: Literal["float16", "bfloat16"] | None = None
+    features: str | None = None
     use_visualdl: bool = True
     report: bool = True
     imports: Sequence[str] = ()
 
-    ignored_arguments: ClassVar[Dict[str, str]] = {
+    ignored_arguments: ClassVar[dict[str, str]] = {
         "use_gpu": "the device is chosen by what the installed Paddle offers",
         "use_npu": "only CPU and GPU are supported",
         "use_xpu": "only CPU and GPU are supported",
@@ -145,22 +136,22 @@ class DatasetSettings:
     """
 
     batch_size: Size = 8
-    valid_batch_size: Optional[Size] = None
+    valid_batch_size: Size | None = None
     test_batch_size: Size = 8
     num_workers: NumWorkers = 0
-    valid_num_workers: Optional[NumWorkers] = None
-    test_num_workers: Optional[NumWorkers] = None
-    worker_affinity: Optional[Literal["spread"]] = None
+    valid_num_workers: NumWorkers | None = None
+    test_num_workers: NumWorkers | None = None
+    worker_affinity: Literal["spread"] | None = None
     stall_timeout_sec: Annotated[float, Range(0.1)] = 60.0
-    stall_limit_sec: Optional[Annotated[float, Range(0.1)]] = None
-    class_names: Optional[str] = None
-    index_cache: Optional[str] = None
+    stall_limit_sec: Annotated[float, Range(0.1)] | None = None
+    class_names: str | None = None
+    index_cache: str | None = None
     max_bad_share: Share = 0.1
 
-    ignored_arguments: ClassVar[Dict[str, str]] = {
+    ignored_arguments: ClassVar[dict[str, str]] = {
         "shuffle_valid": "the order does not change the result of an evaluation",
     }
-    refused_arguments: ClassVar[Dict[str, str]] = dict.fromkeys(
+    refused_arguments: ClassVar[dict[str, str]] = dict.fromkeys(
         ("quant", "batch_nums"),
         "this is a config of post-training quantization, for a program that is exported already. It is "
         "not done here, and there is nothing to train; take the config that the program was trained with",
@@ -203,7 +194,7 @@ class FinetuneSettings:
     """
 
     freeze: Sequence[str]
-    unfreeze_at: Optional[Union[PositiveInt, Dict[str, PositiveInt]]] = None
+    unfreeze_at: PositiveInt | dict[str, PositiveInt] | None = None
 
 
 @dataclass(frozen=True)
@@ -244,9 +235,9 @@ class SelectionSettings:
             any improvement.
     """
 
-    metric: Optional[str] = None
-    mode: Optional[Literal["max", "min"]] = None
-    patience: Optional[PositiveInt] = None
+    metric: str | None = None
+    mode: Literal["max", "min"] | None = None
+    patience: PositiveInt | None = None
     min_delta: NonNegative = 0.0
 
 
@@ -260,7 +251,7 @@ class GradientAccumulation:
 
     global_batch_size: PositiveInt
 
-    ignored_arguments: ClassVar[Dict[str, str]] = {
+    ignored_arguments: ClassVar[dict[str, str]] = {
         "num_iters": "it follows from global_batch_size, DATASET.batch_size and the number of processes",
     }
 
@@ -285,19 +276,19 @@ class RuntimeSettings:
             once more, or of the stages in this list: less memory for more time, and the same result.
     """
 
-    cpu_affinity: Optional[Union[Literal["spread"], List[Count]]] = None
-    allocator_strategy: Optional[Literal["auto_growth", "naive_best_fit"]] = None
-    fraction_of_gpu_memory_to_use: Optional[Share] = None
-    cudnn_exhaustive_search: Optional[bool] = None
-    conv_workspace_size_limit: Optional[PositiveInt] = None
-    cudnn_batchnorm_spatial_persistent: Optional[bool] = None
-    enable_cublas_tensor_op_math: Optional[bool] = None
-    tf32: Optional[bool] = None
-    build_strategy: Optional[Dict[str, bool]] = None
+    cpu_affinity: Literal["spread"] | list[Count] | None = None
+    allocator_strategy: Literal["auto_growth", "naive_best_fit"] | None = None
+    fraction_of_gpu_memory_to_use: Share | None = None
+    cudnn_exhaustive_search: bool | None = None
+    conv_workspace_size_limit: PositiveInt | None = None
+    cudnn_batchnorm_spatial_persistent: bool | None = None
+    enable_cublas_tensor_op_math: bool | None = None
+    tf32: bool | None = None
+    build_strategy: dict[str, bool] | None = None
     cinn: bool = False
-    recompute: Union[bool, List[str]] = False
+    recompute: bool | list[str] = False
 
-    paddle_flags: ClassVar[Tuple[str, ...]] = (
+    paddle_flags: ClassVar[tuple[str, ...]] = (
         "allocator_strategy",
         "fraction_of_gpu_memory_to_use",
         "cudnn_exhaustive_search",
@@ -305,9 +296,9 @@ class RuntimeSettings:
         "cudnn_batchnorm_spatial_persistent",
         "enable_cublas_tensor_op_math",
     )
-    gpu_only: ClassVar[Tuple[str, ...]] = (*paddle_flags[1:], "tf32")
+    gpu_only: ClassVar[tuple[str, ...]] = (*paddle_flags[1:], "tf32")
 
-    def environment(self) -> Dict[str, str]:
+    def environment(self) -> dict[str, str]:
         """The options that Paddle and the libraries below it read from the environment, as its variables."""
         variables = {
             f"FLAGS_{name}": str(getattr(self, name))
@@ -335,7 +326,7 @@ class StorageSettings:
         away_after_sec: seconds without any answer from a store after which the run stops.
     """
 
-    cache_dir: Optional[str] = None
+    cache_dir: str | None = None
     cache_gb: Annotated[float, Range(0.001)] = 50.0
     block_kb: Annotated[int, Range(4, 65536)] = 256
     prefetch: Annotated[int, Range(0, 1000)] = 16
@@ -367,7 +358,7 @@ class MultigridSettings:
     SHORT_CYCLE: bool = False
     epoch_factor: Annotated[float, Range(0.01)] = 1.0
     bn_base_size: Size = 8
-    long_cycle_factors: Sequence[Union[Tuple[Share, Share], Dict[str, Tuple[Share, Share]]]] = (
+    long_cycle_factors: Sequence[tuple[Share, Share] | dict[str, tuple[Share, Share]]] = (
         (0.25, 0.5**0.5),
         (0.5, 0.5**0.5),
         (0.5, 1.0),
@@ -377,7 +368,7 @@ class MultigridSettings:
     lr_scaling: Literal["linear", "sqrt", "none"] = "linear"
     finish: Annotated[float, Range(0.0, 0.99)] = 0.0
 
-    ignored_arguments: ClassVar[Dict[str, str]] = {
+    ignored_arguments: ClassVar[dict[str, str]] = {
         "default_batch_size": _FOLLOWS,
         "default_temporal_size": _FOLLOWS,
         "default_crop_size": _FOLLOWS,
@@ -386,13 +377,13 @@ class MultigridSettings:
     }
 
     @property
-    def long_factors(self) -> List[Tuple[float, float]]:
+    def long_factors(self) -> list[tuple[float, float]]:
         """(share of the frames, share of the side) of each shape of the long cycle; none without one."""
         pairs = [item["value"] if isinstance(item, Mapping) else item for item in self.long_cycle_factors]
         return [(frames, side) for frames, side in pairs] if self.LONG_CYCLE else []
 
     @property
-    def short_factors(self) -> List[float]:
+    def short_factors(self) -> list[float]:
         """Shares of the side that a short cycle passes; none without one."""
         return list(self.short_cycle_factors) if self.SHORT_CYCLE else []
 
@@ -420,9 +411,9 @@ class DistributedSettings:
     allreduce_dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     sharding_degree: Size = 1
     sync_bn: bool = False
-    one_process_ips: Optional[Annotated[float, Range(0.001)]] = None
+    one_process_ips: Annotated[float, Range(0.001)] | None = None
 
-    refused_arguments: ClassVar[Dict[str, str]] = {
+    refused_arguments: ClassVar[dict[str, str]] = {
         "fp16_allreduce": "Paddle's strategy of this name changes static graphs only; use allreduce_dtype",
         "localsgd": "Paddle has local SGD for static graphs only, and training runs in dynamic mode",
     }
@@ -455,11 +446,11 @@ class DaliData:
     mean: Sequence[float] = (0.485, 0.456, 0.406)
     std: Sequence[float] = (0.229, 0.224, 0.225)
 
-    def dataset(self) -> Dict[str, Any]:
+    def dataset(self) -> dict[str, Any]:
         """`DATASET.train`."""
         return {"format": "VideoDataset", "file_path": self.file_path}
 
-    def pipeline(self) -> Dict[str, Any]:
+    def pipeline(self) -> dict[str, Any]:
         """`PIPELINE.train`."""
         return {
             "decode": {"name": "VideoDecoder"},

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from paddlevideo_fast.config import settings
 from paddlevideo_fast.config.document import Config
@@ -77,17 +78,17 @@ class RunSpec:
     data: settings.DatasetSettings
     splits: Mapping[SplitName, SplitSpec]
     model: ComponentSection
-    optimizer: Optional[ComponentSection]
-    metric: Optional[ComponentSection]
-    mix: Optional[ComponentSection]
+    optimizer: ComponentSection | None
+    metric: ComponentSection | None
+    mix: ComponentSection | None
     callbacks: Sequence[NamedItem]
     trackers: Sequence[NamedItem]
-    finetune: Optional[settings.FinetuneSettings]
-    ema: Optional[settings.EmaSettings]
+    finetune: settings.FinetuneSettings | None
+    ema: settings.EmaSettings | None
     selection: settings.SelectionSettings
-    precise_bn: Optional[settings.PreciseBNSettings]
-    accumulation: Optional[settings.GradientAccumulation]
-    multigrid: Optional[settings.MultigridSettings]
+    precise_bn: settings.PreciseBNSettings | None
+    accumulation: settings.GradientAccumulation | None
+    multigrid: settings.MultigridSettings | None
     distributed: settings.DistributedSettings
     runtime: settings.RuntimeSettings
     storage: settings.StorageSettings
@@ -139,7 +140,7 @@ class RunSpec:
         """Logs, once, what is doubtful about a key, and where it was written."""
         warn_once(_LOGGER, self.config.problem(key, text))
 
-    def refuse(self, problems: Sequence[Tuple[str, str]]) -> None:
+    def refuse(self, problems: Sequence[tuple[str, str]]) -> None:
         """Raises a `ConfigError` with all problems, each a key and a text, if there are any."""
         if problems:
             raise ConfigError([self.config.problem(*one) for one in problems])
@@ -171,12 +172,12 @@ class RunSpec:
         return self.data.batch_size * world_size * self.accumulate_steps(world_size)
 
 
-def names_of(items: Sequence[NamedItem]) -> List[str]:
+def names_of(items: Sequence[NamedItem]) -> list[str]:
     """The names in a list of components."""
     return [item if isinstance(item, str) else next(iter(item)) for item in items]
 
 
-def _trackers(config: Config) -> List[NamedItem]:
+def _trackers(config: Config) -> list[NamedItem]:
     """TRACKERS, with or without VisualDL as `use_visualdl` says."""
     items = config.get("TRACKERS")
     listed = [VISUALDL] if items is None else list(items)
@@ -185,7 +186,7 @@ def _trackers(config: Config) -> List[NamedItem]:
     return [item for item, name in zip(listed, names_of(listed)) if name != VISUALDL]
 
 
-def _splits(config: Config) -> Dict[SplitName, SplitSpec]:
+def _splits(config: Config) -> dict[SplitName, SplitSpec]:
     data, pipelines = config.get("DATASET") or {}, config.get("PIPELINE") or {}
     names: Any = [name for name in ("train", "valid", "test") if pipelines.get(name)]
     return {name: SplitSpec(name, data.get(name) or {}, pipelines[name]) for name in names}

@@ -1,9 +1,8 @@
 """Threads, cores and flags of this process, set before Paddle is imported: Paddle reads them once, then."""
 
-from __future__ import annotations
-
 import os
-from typing import Any, List, Mapping, Optional, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from paddlevideo_fast.config.load import load_config
 from paddlevideo_fast.config.settings import RunSettings, RuntimeSettings
@@ -12,7 +11,7 @@ from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.machine import available_cores
 
 
-def prepare_process(config: Optional[str] = None, overrides: Sequence[str] = ()) -> None:
+def prepare_process(config: str | None = None, overrides: Sequence[str] = ()) -> None:
     """Gives this process the cores, threads and flags of a config; must run before Paddle is imported.
 
     A variable that is set already wins: `OMP_NUM_THREADS` over `num_threads`, `FLAGS_x` over `RUNTIME.x`.
@@ -40,7 +39,7 @@ def prepare_process(config: Optional[str] = None, overrides: Sequence[str] = ())
         os.environ.setdefault(name, value)
 
 
-def cores_of_process(settings: RuntimeSettings, cores: Sequence[int]) -> List[int]:
+def cores_of_process(settings: RuntimeSettings, cores: Sequence[int]) -> list[int]:
     """This process's share of the cores, in a row; the processes of the machine share evenly.
 
     With fewer cores than processes, some processes have the same one.

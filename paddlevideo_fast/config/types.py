@@ -7,18 +7,17 @@ is a float, a number in quotes is a str and nothing else; `int | None` is `Optio
 another kind is an error of the program: it raises TypeError, so that no value goes unchecked.
 """
 
-from __future__ import annotations
-
 import collections.abc
 import functools
 import inspect
 import sys
 import types
 import typing
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Dict, Iterator, List, Literal, Mapping, Optional, Sequence, Tuple, Union
+from typing import Annotated, Any, Literal, Union
 
-KeyPath = Tuple[Union[str, int], ...]
+KeyPath = tuple[str | int, ...]
 MAX_SIZE = 65_536
 _MAX_INT = 2**32 - 1
 _UNIONS = (Union, types.UnionType)  # the second one is `int | None`
@@ -35,8 +34,8 @@ class Range:
     """
 
     low: float
-    high: Optional[float] = None
-    below: Optional[float] = None
+    high: float | None = None
+    below: float | None = None
 
     def allows(self, value: float) -> bool:
         """Whether `value` lies inside; NaN never does."""
@@ -108,7 +107,7 @@ def arguments_of(cls: type) -> Mapping[str, Argument]:
     """
     hidden = {"self", *getattr(cls, "injected", ()), *getattr(cls, "ignored_arguments", ())}
     named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    found: Dict[str, Argument] = {}
+    found: dict[str, Argument] = {}
     for constructor in (vars(owner)["__init__"] for owner in cls.__mro__ if "__init__" in vars(owner)):
         hints = typing.get_type_hints(constructor, include_extras=True)
         parameters = inspect.signature(constructor).parameters
@@ -120,7 +119,7 @@ def arguments_of(cls: type) -> Mapping[str, Argument]:
     return found
 
 
-def leaves(value: Any, path: KeyPath = ()) -> Iterator[Tuple[KeyPath, Any]]:
+def leaves(value: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
     """Everything in nested mappings and lists that is neither, with its place."""
     if isinstance(value, (Mapping, list, tuple)):
         for key, item in value.items() if isinstance(value, Mapping) else enumerate(value):
@@ -175,7 +174,7 @@ def describe(hint: Any) -> str:
     return "null" if hint is type(None) else _plain_type(hint).__name__
 
 
-def plain_alternatives(hint: Any) -> List[str]:
+def plain_alternatives(hint: Any) -> list[str]:
     """Plain types that a component argument may have instead, in words: a learning rate may be a float."""
     options = typing.get_args(hint) if typing.get_origin(hint) in _UNIONS else (hint,)
     return [describe(option) for option in options if _bare(option) in (bool, int, float, str)]
@@ -227,7 +226,7 @@ def _items(value: Any, hint: Any, parameters: Sequence[Any]) -> Iterator[Mismatc
     if not isinstance(value, (list, tuple)):
         yield Mismatch((), value, describe(hint))
         return
-    hints: List[Any]
+    hints: list[Any]
     if typing.get_origin(hint) is tuple and Ellipsis not in parameters:
         hints = list(parameters)
         if len(hints) != len(value):
@@ -239,7 +238,7 @@ def _items(value: Any, hint: Any, parameters: Sequence[Any]) -> Iterator[Mismatc
         yield from _below(index, mismatches(item, item_hint))
 
 
-def _below(key: Union[str, int], found: Iterator[Mismatch]) -> Iterator[Mismatch]:
+def _below(key: str | int, found: Iterator[Mismatch]) -> Iterator[Mismatch]:
     for problem in found:
         yield Mismatch((key, *problem.path), problem.value, problem.expected)
 

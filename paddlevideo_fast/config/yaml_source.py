@@ -5,11 +5,9 @@ configs, and a date stays a str. And a config has a limit of characters and of v
 keys and files that inherit repeat what they name.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Optional, Set, Tuple
+from typing import Any
 
 import yaml
 
@@ -88,10 +86,10 @@ class Source:
     """
 
     data: Any
-    lines: Dict[KeyPath, int] = field(default_factory=dict)
+    lines: dict[KeyPath, int] = field(default_factory=dict)
 
 
-def parse(text: str, name: str, budget: Optional[Budget] = None) -> Source:
+def parse(text: str, name: str, budget: Budget | None = None) -> Source:
     """Reads one YAML document.
 
     Args:
@@ -143,10 +141,10 @@ class _Reader:
         self.loader = loader
         self.name = name
         self.budget = budget
-        self.lines: Dict[KeyPath, int] = {}
-        self.problems: List[str] = []
-        self.alike: List[str] = []  # warnings
-        self.examined: Set[int] = set()
+        self.lines: dict[KeyPath, int] = {}
+        self.problems: list[str] = []
+        self.alike: list[str] = []  # warnings
+        self.examined: set[int] = set()
 
     def read(self, node: yaml.Node, path: KeyPath) -> Any:
         if len(path) > MAX_DEPTH:
@@ -180,10 +178,10 @@ class _Reader:
             )
         return None
 
-    def _pairs(self, node: yaml.MappingNode, path: KeyPath) -> Dict[str, Tuple[yaml.Node, yaml.Node]]:
+    def _pairs(self, node: yaml.MappingNode, path: KeyPath) -> dict[str, tuple[yaml.Node, yaml.Node]]:
         """Key to the nodes of key and value: those that `<<` merges, then the mapping's own, which win."""
-        merged: Dict[str, Tuple[yaml.Node, yaml.Node]] = {}
-        own: Dict[str, Tuple[yaml.Node, yaml.Node]] = {}
+        merged: dict[str, tuple[yaml.Node, yaml.Node]] = {}
+        own: dict[str, tuple[yaml.Node, yaml.Node]] = {}
         self.budget.take_values(len(node.value), self._where(node))
         for key_node, value_node in node.value:
             if key_node.tag == f"{_TAG}merge":
@@ -203,7 +201,7 @@ class _Reader:
         self.examined.add(id(node))
         return {**merged, **own}
 
-    def _key(self, node: yaml.Node, path: KeyPath) -> Optional[str]:
+    def _key(self, node: yaml.Node, path: KeyPath) -> str | None:
         if not isinstance(node, yaml.ScalarNode):
             self._problem(node, path, "a key is a list or a mapping; a key is text")
             return None
@@ -215,8 +213,8 @@ class _Reader:
 
     def _compare(
         self,
-        first: Tuple[yaml.Node, yaml.Node],
-        again: Tuple[yaml.Node, yaml.Node],
+        first: tuple[yaml.Node, yaml.Node],
+        again: tuple[yaml.Node, yaml.Node],
         path: KeyPath,
     ) -> None:
         """A key that comes again is a slip. With an equal value it cannot matter which one counts."""

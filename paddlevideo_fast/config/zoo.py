@@ -1,10 +1,9 @@
 """What a built-in config needs, and what others have published for it."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -69,9 +68,9 @@ class Published:
     weights: str
     converter: str
     paper: str
-    top5: Optional[float] = None
+    top5: float | None = None
     training: str = ""
-    options: Tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -97,15 +96,15 @@ class Entry:
     network: str
     data: str
     stored_as: str
-    lists: Tuple[str, ...]
+    lists: tuple[str, ...]
     maker: str
     clip: str
-    pretrained: Tuple[str, ...]
+    pretrained: tuple[str, ...]
     epochs: int
-    published: Tuple[Published, ...]
+    published: tuple[Published, ...]
 
 
-def read_metafiles(configs: Optional[Path] = None) -> List[Published]:
+def read_metafiles(configs: Path | None = None) -> list[Published]:
     """The results in the metafiles of a folder of configs, in the order of files; None: the built-in ones."""
     results = []
     for path in sorted((configs or config_folder()).glob("recognition/*/metafile.yml")):
@@ -116,9 +115,9 @@ def read_metafiles(configs: Optional[Path] = None) -> List[Published]:
     return results
 
 
-def read_zoo() -> List[Entry]:
+def read_zoo() -> list[Entry]:
     """The built-in configs, in the order of their files."""
-    published: Dict[str, List[Published]] = {}
+    published: dict[str, list[Published]] = {}
     for result in read_metafiles():
         published.setdefault(Path(result.config).stem, []).append(result)
     return [_entry(name, path, tuple(published.get(name, ()))) for name, path in built_in_configs().items()]
@@ -141,7 +140,7 @@ def maker_of_list(file: str) -> str:
     return known.maker if known else ""
 
 
-def _entry(name: str, path: Path, published: Tuple[Published, ...]) -> Entry:
+def _entry(name: str, path: Path, published: tuple[Published, ...]) -> Entry:
     config = load_config(path, check=False)
     data, pipeline = config["DATASET"], config["PIPELINE"]["train"]
     networks = list(_networks(config["MODEL"]))
@@ -164,7 +163,7 @@ def _entry(name: str, path: Path, published: Tuple[Published, ...]) -> Entry:
     )
 
 
-def _distance(result: Published, epochs: int) -> Tuple[bool, bool, float]:
+def _distance(result: Published, epochs: int) -> tuple[bool, bool, float]:
     """A key that sorts results: of the config as it is, of other trainings, with options; the best first."""
     return bool(result.options), result.training not in ("", f"{epochs} epochs"), -result.top1
 

@@ -12,22 +12,3 @@ from paddlevideo_fast.decode.index_cache import IndexCache
 from paddlevideo_fast.decode.packed import PackedReader, PackedShard, is_folder_of_shards, open_shards
 from paddlevideo_fast.decode.reader import Box, OnCorrupt, Span, VideoReader
 from paddlevideo_fast.decode.source import Source
-
-__all__ = [
-    "BACKENDS",
-    "VIDEO_EXTENSIONS",
-    "Box",
-    "FrameFolderReader",
-    "IndexCache",
-    "OnCorrupt",
-    "PackedReader",
-    "PackedShard",
-    "Source",
-    "Span",
-    "VideoReader",
-    "check_video",
-    "is_folder_of_shards",
-    "open_frames",
-    "open_shards",
-    "open_video",
-]

@@ -6,10 +6,9 @@ and each frame says into which of them it goes. A frame that goes into none chan
 Reference: AV1 Bitstream & Decoding Process Specification, 5.5 (sequence header) and 5.9 (frame header).
 """
 
-from __future__ import annotations
-
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, Callable, Iterator, NamedTuple, Optional, Tuple
+from typing import Any, NamedTuple
 
 DECODERS = ("libdav1d", "av1")
 
@@ -51,7 +50,7 @@ class Bits:
         return (self._value >> self._left if self._left >= 0 else 0) & ((1 << num_bits) - 1)
 
 
-def unit_starts(data: bytes) -> Iterator[Tuple[int, int]]:
+def unit_starts(data: bytes) -> Iterator[tuple[int, int]]:
     """Where each unit of a packet begins, twice: there are no start codes, and the length is inside."""
     at, end = 0, len(data)
     while at < end:
@@ -65,7 +64,7 @@ def unit_starts(data: bytes) -> Iterator[Tuple[int, int]]:
         at = after + length if has_length else end
 
 
-def spare_test(header: Optional[bytes], first_packet: bytes = b"") -> Optional[Callable[[Any], bool]]:
+def spare_test(header: bytes | None, first_packet: bytes = b"") -> Callable[[Any], bool] | None:
     """A function that says whether a packet holds nothing but a non-reference frame.
 
     Args:
@@ -99,7 +98,7 @@ def _content(data: bytes, start: int) -> int:
     return at
 
 
-def _read_sequence(bits: Bits) -> Optional[_Sequence]:
+def _read_sequence(bits: Bits) -> _Sequence | None:
     bits.read(3)  # profile
     is_still, is_reduced, has_timing = bits.read(1), bits.read(1), bits.read(1)
     has_delays, num_other_layers = bits.read(1), bits.read(5)

@@ -1,10 +1,9 @@
 """Opens whatever holds a video, with the default reader or with OpenCV or decord."""
 
-from __future__ import annotations
-
 import importlib
 import os
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, get_args
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, get_args
 
 import cv2
 import numpy as np
@@ -15,7 +14,7 @@ from paddlevideo_fast.decode.pyav_reader import PyAVReader
 from paddlevideo_fast.decode.reader import OnCorrupt, VideoReader
 from paddlevideo_fast.decode.source import Source, VideoSource, path_of
 from paddlevideo_fast.errors import PaddleVideoFastError, VideoDecodeError
-from paddlevideo_fast.io import stores
+from paddlevideo_fast.io.urls import is_url
 from paddlevideo_fast.log import is_unicode
 from paddlevideo_fast.registry import did_you_mean
 
@@ -55,10 +54,10 @@ class Cv2Reader(VideoReader):
         self._require_open()
         return (frame for _, frame in self._in_sequence(range(self.num_frames)))
 
-    def _decode(self, wanted: List[int]) -> Iterator[Tuple[int, np.ndarray]]:
+    def _decode(self, wanted: list[int]) -> Iterator[tuple[int, np.ndarray]]:
         return self._in_sequence(wanted)
 
-    def _in_sequence(self, wanted: Sequence[int]) -> Iterator[Tuple[int, np.ndarray]]:
+    def _in_sequence(self, wanted: Sequence[int]) -> Iterator[tuple[int, np.ndarray]]:
         """Number and picture of each frame in `wanted`, which ascends."""
         capture = self._open()
         targets = set(wanted)
@@ -122,7 +121,7 @@ class DecordReader(VideoReader):
         super().close()
         self._reader = None
 
-    def _decode(self, wanted: List[int]) -> Iterable[Tuple[int, np.ndarray]]:
+    def _decode(self, wanted: list[int]) -> Iterable[tuple[int, np.ndarray]]:
         try:
             frames = self._reader.get_batch(wanted).asnumpy()
         except Exception as error:
@@ -143,11 +142,11 @@ VIDEO_EXTENSIONS = (".avi", ".flv", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".m
 def _open_folder(source: Source) -> VideoReader:
     opened = VideoSource(source)
     path = opened.url or path_of(source, "frames")
-    is_folder = stores.is_url(path) or os.path.isdir(path)
+    is_folder = is_url(path) or os.path.isdir(path)
     return open_frames(path, guess_suffix(path)) if is_folder else open_frames(path)
 
 
-_OPENERS: Dict[str, Callable[[Source], VideoReader]] = {
+_OPENERS: dict[str, Callable[[Source], VideoReader]] = {
     "pyav": PyAVReader,
     "cv2": Cv2Reader,
     "decord": DecordReader,
@@ -160,7 +159,7 @@ def open_video(
     source: Source,
     backend: str = "auto",
     on_corrupt: OnCorrupt = "raise",
-    cache: Optional[IndexCache] = None,
+    cache: IndexCache | None = None,
 ) -> VideoReader:
     """Opens a video for exact access to its frames.
 
@@ -193,7 +192,7 @@ def open_video(
     return _OPENERS[backend](source)
 
 
-def check_video(source: Source, backend: str = "auto") -> Optional[str]:
+def check_video(source: Source, backend: str = "auto") -> str | None:
     """Decodes everything, see `VideoReader.verify`; returns why that fails, or None for an intact video."""
     try:
         with open_video(source, backend) as reader:

@@ -5,12 +5,11 @@ middle of pictures: `misplaced` looks at the bounds of all packets. Where a part
 decoders show something else without a word: `damage_test` looks into the packets that are decoded.
 """
 
-from __future__ import annotations
-
 import re
 import struct
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, Callable, Dict, FrozenSet, Iterable, List, Optional, Sequence, Tuple
+from typing import Any
 
 import av
 
@@ -24,7 +23,7 @@ _ZEROS = re.compile(rb"\0\0\0[^\0\1]")
 
 # What the first byte of a picture may be: in MPEG-2 also that of a header, in AV1 that of a frame header, a
 # tile group or a frame. Writers break the rule in other units: padding may be all zero.
-_PICTURES: Dict[str, FrozenSet[int]] = {
+_PICTURES: dict[str, frozenset[int]] = {
     **PICTURES,
     **dict.fromkeys(("mpeg1video", "mpeg2video"), frozenset({*range(0xB0), 0xB3, 0xB8})),
     **dict.fromkeys(av1.DECODERS, first_bytes({3, 4, 6}, 3, 15)),
@@ -47,7 +46,7 @@ _VP9 = ("vp9", "libvpx-vp9")
 _VP9_FIXED, _VP9_MARKER = 0xF0, 2  # the first byte has the marker and the profile
 
 
-def misplaced(packets: Sequence[Any], codec_context: Any) -> List[int]:
+def misplaced(packets: Sequence[Any], codec_context: Any) -> list[int]:
     """The places of packets that do not begin and end where pictures do, and of those near them.
 
     Args:
@@ -81,7 +80,7 @@ def misplaced(packets: Sequence[Any], codec_context: Any) -> List[int]:
     return sorted(near.intersection(range(len(packets)))) if odd else []
 
 
-def _begins_as(begins: FrozenSet[int], packet: Any) -> bool:
+def _begins_as(begins: frozenset[int], packet: Any) -> bool:
     return memoryview(packet)[0] & _VP9_FIXED in begins
 
 
@@ -104,7 +103,7 @@ def _is_jpeg(packet: Any) -> bool:
     return bytes(view[-2:]) == _JPEG_END or _JPEG_END in bytes(view[-_JPEG_PADDING:])
 
 
-def damage_test(codec_context: Any) -> Optional[Callable[[Any], bool]]:
+def damage_test(codec_context: Any) -> Callable[[Any], bool] | None:
     """A function that says whether the data of a picture is none; None for a codec that may have any bytes.
 
     Returns:
@@ -130,13 +129,13 @@ def damage_test(codec_context: Any) -> Optional[Callable[[Any], bool]]:
     return is_damaged
 
 
-def _bounds(data: bytes, starts: Iterable[Tuple[int, int]]) -> List[Tuple[int, int]]:
+def _bounds(data: bytes, starts: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     """The first byte of each unit, and where the unit ends."""
     begins = [*starts, (len(data), len(data))]
     return [(start, stop) for (_, start), (stop, _) in zip(begins, begins[1:])]
 
 
-def _has_many_zeros(data: Any, start: int = 0, stop: Optional[int] = None) -> bool:
+def _has_many_zeros(data: Any, start: int = 0, stop: int | None = None) -> bool:
     """Whether so many bytes of zero are followed by others; a writer may add zeros at the end."""
     data = bytes(data)[start:stop]
     at = data.find(_MANY_ZEROS)

@@ -1,8 +1,6 @@
 """From a decoded picture to RGB."""
 
-from __future__ import annotations
-
-from typing import Any, Dict, Tuple
+from typing import Any
 
 import av
 import cv2
@@ -10,7 +8,7 @@ import numpy as np
 from av.video.reformatter import VideoReformatter
 
 # PyAV 17 began to convert colours on all cores; other workers need them.
-ONE_THREAD: Dict[str, Any] = {"threads": 1} if int(av.__version__.split(".")[0]) >= 17 else {}
+ONE_THREAD: dict[str, Any] = {"threads": 1} if int(av.__version__.split(".")[0]) >= 17 else {}
 
 # AVColorSpace (ITU-T H.273) -> libswscale's matrix. What is not tagged is taken for BT.601, as by all players
 # of small videos.
@@ -34,9 +32,9 @@ class RgbConverter:
     """
 
     def __init__(self) -> None:
-        self._colours: Tuple[Any, ...] = ()
+        self._colours: tuple[Any, ...] = ()
         self._converter = VideoReformatter()
-        self._options: Dict[str, Any] = {}
+        self._options: dict[str, Any] = {}
         self.quarter_turns = 0
 
     def __call__(self, frame: Any) -> np.ndarray:
@@ -52,7 +50,7 @@ class RgbConverter:
         return cv2.rotate(picture, _TURNS[turns]) if turns else picture
 
 
-def _options(pixel_format: Any, colour_space: int, colour_range: int) -> Dict[str, Any]:
+def _options(pixel_format: Any, colour_space: int, colour_range: int) -> dict[str, Any]:
     if pixel_format.is_rgb:
         return {}
     matrix = _MATRICES.get(colour_space, _BT601)

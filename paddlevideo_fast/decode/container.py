@@ -1,11 +1,10 @@
 """Opens a file with libav: its packets, what its headers tell, and one readable cause where that fails."""
 
-from __future__ import annotations
-
 import logging
 import os
 import re
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import av
 from av.bitstream import BitStreamFilterContext
@@ -40,7 +39,7 @@ _MOST_FRAMES_A_PACKET = 20
 _PYAV = int(av.__version__.split(".")[0])
 
 # PyAV 19 took the argument away: titles and the like that are no UTF-8 stop it no longer.
-LENIENT: Dict[str, Any] = {"metadata_errors": "replace"} if _PYAV < 19 else {}
+LENIENT: dict[str, Any] = {"metadata_errors": "replace"} if _PYAV < 19 else {}
 
 # libav decodes the first pictures of some streams to learn about their order; nobody looks at them. PyAV
 # before 18 crashes when it has options and the container names its streams late, as MPEG program streams do.
@@ -56,7 +55,7 @@ def explain(error: BaseException) -> str:
     return " ".join(text.split())
 
 
-def open_container(source: VideoSource, allow_cut: bool = False) -> Tuple[Any, Any]:
+def open_container(source: VideoSource, allow_cut: bool = False) -> tuple[Any, Any]:
     """Opens a video. The source keeps the handle for its headers open until it is released.
 
     Args:
@@ -142,7 +141,7 @@ def _video_stream(source: VideoSource, container: Any) -> Any:
     return streams[0]
 
 
-def announced_bytes(head: bytes) -> Optional[int]:
+def announced_bytes(head: bytes) -> int | None:
     """How long an AVI or Matroska file that begins with `head` says it is; None where nothing says.
 
     libav reads a shortened one without complaint. MP4 needs no such check: its index does not fit then.
@@ -173,10 +172,10 @@ class Demuxed(NamedTuple):
 
     container: Any
     stream: Any
-    packets: List[Any]
+    packets: list[Any]
     cut: str
     num_lost: int
-    vops: List[int]
+    vops: list[int]
 
 
 def open_packets(source: VideoSource, allow_cut: bool = False) -> Demuxed:
@@ -217,7 +216,7 @@ def open_packets(source: VideoSource, allow_cut: bool = False) -> Demuxed:
             raise
 
 
-def _demux(source: VideoSource, container: Any, stream: Any, allow_cut: bool) -> List[Any]:
+def _demux(source: VideoSource, container: Any, stream: Any, allow_cut: bool) -> list[Any]:
     packets = []
     try:
         for packet in container.demux(stream):
@@ -232,7 +231,7 @@ def _demux(source: VideoSource, container: Any, stream: Any, allow_cut: bool) ->
     return packets
 
 
-def _unpack(packets: List[Any], stream: Any) -> List[Any]:
+def _unpack(packets: list[Any], stream: Any) -> list[Any]:
     """One picture a packet, where old AVI writers put a B picture into the packet of the next P picture."""
     unpacker = BitStreamFilterContext("mpeg4_unpack_bframes", stream)
     return [part for packet in [*packets, None] for part in unpacker.filter(packet)]

@@ -1,13 +1,11 @@
 """Videos stored as a folder of numbered images, and the decoding of one image."""
 
-from __future__ import annotations
-
 import os
 import re
 import string
 import struct
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Iterator, List, Optional, Tuple, Union
 
 import cv2
 import numpy as np
@@ -15,12 +13,13 @@ import numpy as np
 from paddlevideo_fast.decode.reader import VideoReader
 from paddlevideo_fast.errors import ObjectError, VideoDecodeError
 from paddlevideo_fast.io import stores
+from paddlevideo_fast.io.urls import is_url, join, shown_url
 
 _JPEG_START, _JPEG_END, _JPEG_SCAN = b"\xff\xd8", b"\xff\xd9", b"\xff\xda"
 _FRAME_MARKERS = set(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # these three are tables
 
 
-def is_jpeg(data: Union[bytes, memoryview]) -> bool:
+def is_jpeg(data: bytes | memoryview) -> bool:
     """Whether an image file is a JPEG, by its first bytes."""
     return data[:2] == _JPEG_START
 
@@ -29,7 +28,7 @@ def is_jpeg(data: Union[bytes, memoryview]) -> bool:
 _RGB = getattr(cv2, "IMREAD_COLOR_RGB", None)
 
 
-def decode_image(data: Union[bytes, memoryview], path: str) -> np.ndarray:
+def decode_image(data: bytes | memoryview, path: str) -> np.ndarray:
     """The pixels of an image file.
 
     Args:
@@ -57,7 +56,7 @@ def decode_image(data: Union[bytes, memoryview], path: str) -> np.ndarray:
     return pixels
 
 
-def jpeg_size(data: Union[bytes, memoryview]) -> Optional[Tuple[int, int]]:
+def jpeg_size(data: bytes | memoryview) -> tuple[int, int] | None:
     """(width, height) of a JPEG as it is shown, from its header; None where only decoding tells.
 
     A file is a row of segments: 0xFF, a marker, the segment's length in two bytes, and its content. The size
@@ -77,7 +76,7 @@ def jpeg_size(data: Union[bytes, memoryview]) -> Optional[Tuple[int, int]]:
     return None
 
 
-def _is_whole(data: Union[bytes, memoryview]) -> bool:
+def _is_whole(data: bytes | memoryview) -> bool:
     """Whether a JPEG has its end; OpenCV paints what is missing grey and says nothing.
 
     A preview inside the file has an end of its own, but there the picture's scan comes after it.
@@ -108,10 +107,10 @@ class FrameFolderReader(VideoReader):
 
     avg_fps = 0.0
 
-    def __init__(self, folder: str, suffix: str = DEFAULT_SUFFIX, num_frames: Optional[int] = None) -> None:
+    def __init__(self, folder: str, suffix: str = DEFAULT_SUFFIX, num_frames: int | None = None) -> None:
         self.path = str(folder)
         self.suffix = suffix
-        self._is_remote = stores.is_url(self.path)
+        self._is_remote = is_url(self.path)
         if not self._is_remote and not os.path.isdir(self.path):
             cause = "is not a folder of frames" if os.path.exists(self.path) else "no such folder"
             raise VideoDecodeError(self.path, cause)
@@ -131,15 +130,15 @@ class FrameFolderReader(VideoReader):
 
     def image_file(self, index: int) -> str:
         """Path or URL of the image of frame `index`."""
-        return stores.join(self.path, self._name(index))
+        return join(self.path, self._name(index))
 
-    def _shown_size(self) -> Tuple[int, int]:
+    def _shown_size(self) -> tuple[int, int]:
         self._require_open()
         if self._size is None:
             self._size = jpeg_size(read_image(self.image_file(0)))
         return super()._shown_size()
 
-    def _decode(self, wanted: List[int]) -> Iterator[Tuple[int, np.ndarray]]:
+    def _decode(self, wanted: list[int]) -> Iterator[tuple[int, np.ndarray]]:
         files = ((index, self.image_file(index)) for index in wanted)
         return ((index, decode_image(read_image(file), file)) for index, file in files)
 
@@ -151,31 +150,31 @@ def read_image(file: str) -> bytes:
         VideoDecodeError: it cannot be read.
     """
     try:
-        if stores.is_url(file):
+        if is_url(file):
             return stores.read_all(file, _MAX_IMAGE_BYTES)
         with open(file, "rb", buffering=0) as image:
             return image.read()
     except OSError as error:
         cause = f"cannot be read: {error.strerror or error}"
-        raise VideoDecodeError(stores.shown_url(file), cause) from error
+        raise VideoDecodeError(shown_url(file), cause) from error
 
 
-def _names_in(folder: str) -> List[str]:
+def _names_in(folder: str) -> list[str]:
     """The names in a folder or below a URL.
 
     Raises:
         VideoDecodeError: it cannot be listed.
     """
     try:
-        return stores.list_folder(folder) if stores.is_url(folder) else os.listdir(folder)
+        return stores.list_folder(folder) if is_url(folder) else os.listdir(folder)
     except ObjectError as error:
-        raise VideoDecodeError(stores.shown_url(folder), error.cause) from None
+        raise VideoDecodeError(shown_url(folder), error.cause) from None
     except OSError as error:
         raise VideoDecodeError(folder, f"cannot be listed: {error.strerror or error}") from error
 
 
 def open_frames(
-    folder: Union[str, Path], suffix: str = DEFAULT_SUFFIX, num_frames: Optional[int] = None
+    folder: str | Path, suffix: str = DEFAULT_SUFFIX, num_frames: int | None = None
 ) -> FrameFolderReader:
     """Opens a folder of frames; see `FrameFolderReader` for arguments and errors."""
     return FrameFolderReader(str(folder), suffix, num_frames)

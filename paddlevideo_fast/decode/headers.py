@@ -5,11 +5,10 @@ object layer (MPEG-4). In a file that was joined from several encodes, packets b
 there on. libav keeps the last that it has met, also when it is flushed.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
-from typing import Any, Callable, Dict, FrozenSet, Iterator, List, NamedTuple, Sequence, Tuple
+from typing import Any, NamedTuple
 
 from paddlevideo_fast.decode import av1
 from paddlevideo_fast.decode.packets import PICTURES, START_CODE, first_bytes, num_length_bytes, starts_of
@@ -26,13 +25,13 @@ class _Syntax(NamedTuple):
         pictures: for pictures.
     """
 
-    kept: FrozenSet[int]
-    pictures: FrozenSet[int]
+    kept: frozenset[int]
+    pictures: frozenset[int]
 
 
 _AV1 = _Syntax(first_bytes({1}, 3, 15), first_bytes({3, 6}, 3, 15))
 _MPEG2 = _Syntax(frozenset({0xB3, 0xB5}), frozenset({0}))
-_SYNTAX: Dict[str, _Syntax] = {
+_SYNTAX: dict[str, _Syntax] = {
     "h264": _Syntax(first_bytes({7, 8, 13, 15}, 0, 31), PICTURES["h264"]),
     "hevc": _Syntax(first_bytes({32, 33, 34}, 1, 63), PICTURES["hevc"]),
     "mpeg4": _Syntax(frozenset({*range(0x30), 0xB0, 0xB2, 0xB5}), PICTURES["mpeg4"]),
@@ -48,9 +47,9 @@ _WHOLE = ("mpeg1video", "mpeg2video", *av1.DECODERS)
 _H264_SEI, _X264 = first_bytes({6}, 0, 31), b"x264 - core"
 
 # Data of a packet -> for each unit, where its start code or length begins, and where its first byte is.
-_Starts = Callable[[bytes], Iterator[Tuple[int, int]]]
-_Unit = Tuple[bytes, bytes]  # as it stands in the packet, and without its start code or length
-_Brought = Tuple[int, Tuple[bytes, ...]]  # place of a packet, and the units in it as they stand there
+_Starts = Callable[[bytes], Iterator[tuple[int, int]]]
+_Unit = tuple[bytes, bytes]  # as it stands in the packet, and without its start code or length
+_Brought = tuple[int, tuple[bytes, ...]]  # place of a packet, and the units in it as they stand there
 
 
 class HeaderChanges:
@@ -82,7 +81,7 @@ class HeaderChanges:
         first = self._restarts[0] if self._restarts else len(packets)
         self.entries = [place for place in keys if place < first or place in self._restarts]
         changed = set(self._restarts)
-        held: FrozenSet[bytes] = frozenset()
+        held: frozenset[bytes] = frozenset()
         for place, units in self._brought:
             if held != set(units) if self._brings_all else not held.issuperset(units):
                 changed.add(place)
@@ -105,7 +104,7 @@ class HeaderChanges:
         return b"".join(unit for units, _ in groupby(brought) for unit in units)
 
 
-def _new_headers(packets: Sequence[Any], keys: Sequence[int]) -> List[int]:
+def _new_headers(packets: Sequence[Any], keys: Sequence[int]) -> list[int]:
     """Places of the packets with which the container brings a new header; PyAV before 16 does not say."""
     if not hasattr(packets[0], "has_sidedata"):
         return []
@@ -114,7 +113,7 @@ def _new_headers(packets: Sequence[Any], keys: Sequence[int]) -> List[int]:
     return [place for place, packet in enumerate(packets) if packet.has_sidedata(NEW_HEADER)]
 
 
-def _search(packets: Sequence[Any], codec_context: Any) -> List[_Brought]:
+def _search(packets: Sequence[Any], codec_context: Any) -> list[_Brought]:
     """Which packets bring parameters, from the first on that brings something new."""
     syntax = _SYNTAX.get(codec_context.name)
     if syntax is None:
@@ -136,7 +135,7 @@ def _search(packets: Sequence[Any], codec_context: Any) -> List[_Brought]:
     if not places:
         return []
     find, is_known = _finder(codec_context, syntax), _test_of_header(codec_context)
-    found: List[_Brought] = []
+    found: list[_Brought] = []
     for place in places:
         units = find(packets[place])
         if units and (found or not all(is_known(text) for _, text in units)):
@@ -144,7 +143,7 @@ def _search(packets: Sequence[Any], codec_context: Any) -> List[_Brought]:
     return found
 
 
-def _finder(codec_context: Any, syntax: _Syntax) -> Callable[[Any], List[_Unit]]:
+def _finder(codec_context: Any, syntax: _Syntax) -> Callable[[Any], list[_Unit]]:
     """A function that gives the units of a packet that a decoder keeps."""
     starts = starts_of(codec_context)
     if codec_context.name == "h264" and "444" in str(codec_context.pix_fmt):
@@ -155,12 +154,12 @@ def _finder(codec_context: Any, syntax: _Syntax) -> Callable[[Any], List[_Unit]]
     return lambda packet: _find(packet, syntax, starts)
 
 
-def _find(packet: Any, syntax: _Syntax, starts: _Starts) -> List[_Unit]:
+def _find(packet: Any, syntax: _Syntax, starts: _Starts) -> list[_Unit]:
     view = memoryview(packet)
     for num_bytes in (_HEAD_BYTES, len(view)):
         data = bytes(view[:num_bytes])
-        found: List[_Unit] = []
-        kept: Tuple[int, ...] = ()  # begin of the unit before and of its text, if it is one to keep
+        found: list[_Unit] = []
+        kept: tuple[int, ...] = ()  # begin of the unit before and of its text, if it is one to keep
         for begin, start in starts(data):
             if kept:
                 found.append((data[kept[0] : begin], data[kept[1] : begin]))

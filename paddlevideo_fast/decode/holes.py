@@ -9,11 +9,10 @@ shows a hole is one of these, from the cheapest on:
 - the time goes back, or jumps in a file of a constant frame rate whose structure has no sizes to check
 """
 
-from __future__ import annotations
-
 import zlib
+from collections.abc import Callable, Iterator, Sequence
 from statistics import median
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, NamedTuple
 
 from paddlevideo_fast.decode.packets import START_CODE
 from paddlevideo_fast.decode.source import VideoSource
@@ -60,7 +59,7 @@ def find_holes(
     packets: Sequence[Any],
     listed: Sequence[int],
     complaints: Sequence[str],
-    announced: Optional[int],
+    announced: int | None,
 ) -> Iterator[Hole]:
     """The signs of holes in a file; none where it has none.
 
@@ -137,7 +136,7 @@ def _ends_early(stream: Any, packets: Sequence[Any]) -> str:
     return f"its header shows {missing_sec:.2f} s more than it has frames for" if num_frames > 1 else ""
 
 
-def _missing_at_end(stream: Any, packets: Sequence[Any], end_sec: float) -> Tuple[float, int]:
+def _missing_at_end(stream: Any, packets: Sequence[Any], end_sec: float) -> tuple[float, int]:
     """From the end of the last frame to `end_sec`: seconds, and frames as long as the last."""
     times = [packet.pts for packet in packets]
     if not end_sec or None in times:
@@ -187,7 +186,7 @@ class _Part(NamedTuple):
     at: int
     kind: int
     first: int
-    stop: Optional[int]
+    stop: int | None
 
 
 def _parts(source: VideoSource, announced: int) -> Iterator[_Part]:
@@ -275,7 +274,7 @@ def _is_cut_avi(source: VideoSource, packets: Sequence[Any], listed: Sequence[in
     return not ahead
 
 
-def _chunks(source: VideoSource, at: int) -> Iterator[Tuple[int, bytes]]:
+def _chunks(source: VideoSource, at: int) -> Iterator[tuple[int, bytes]]:
     """Position and name of each chunk of an AVI, and of the lists that hold chunks.
 
     Args:
@@ -291,7 +290,7 @@ def _chunks(source: VideoSource, at: int) -> Iterator[Tuple[int, bytes]]:
         at += 12 if head[8:] in _AVI_LISTS else _CHUNK_HEADER_BYTES + length + length % 2
 
 
-def _chunks_of(listed: Sequence[int]) -> List[int]:
+def _chunks_of(listed: Sequence[int]) -> list[int]:
     """Where the packets are to which libav's index of an AVI points."""
     return [position + _CHUNK_HEADER_BYTES for position in listed]
 
@@ -312,7 +311,7 @@ def _loose_boxes(source: VideoSource, stream: Any) -> Iterator[Hole]:
             last = number
 
 
-def boxes(source: VideoSource) -> Iterator[Tuple[int, int, bytes]]:
+def boxes(source: VideoSource) -> Iterator[tuple[int, int, bytes]]:
     """Position, size in bytes and type of each box on the top level of an MP4 file.
 
     The last one may be none, with a size below 8.
@@ -398,7 +397,7 @@ def _lost_packs(source: VideoSource, stream: Any) -> Iterator[Hole]:
         yield Hole("ends within a pack", is_end=True)
 
 
-_CHECKS: Dict[str, Callable[[VideoSource, Any], Iterator[Hole]]] = {
+_CHECKS: dict[str, Callable[[VideoSource, Any], Iterator[Hole]]] = {
     "mpegts": _lost_sync,
     "mpeg": _lost_packs,
     "mov,mp4,m4a,3gp,3g2,mj2": _loose_boxes,
@@ -431,7 +430,7 @@ def _time_jumps(packets: Sequence[Any]) -> str:
     return f"no frame for {steps[longest]} frames' time after {at_sec:.2f} s, at a constant frame rate"
 
 
-def _frame_steps(times: Sequence[int]) -> Optional[List[int]]:
+def _frame_steps(times: Sequence[int]) -> list[int] | None:
     """How many frames each time lies after the one before, at a constant frame rate; None of another rate.
 
     Args:

@@ -26,10 +26,11 @@ import os
 import zipfile
 from bisect import bisect_right
 from collections import OrderedDict
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, NamedTuple
 
 import av
 import numpy as np
@@ -62,7 +63,7 @@ _NUM_THREADS = 8
 _CODECS = ("h264", "hevc")
 _TABLE_ALONE = {"fflags": "+noparse+nofillin"}  # what is a key packet: else libav looks into the packets
 
-State = Tuple[int, int]  # see `VideoSource.state`
+State = tuple[int, int]  # see `VideoSource.state`
 
 
 class StoredIndex(NamedTuple):
@@ -89,7 +90,7 @@ class StoredIndex(NamedTuple):
 
     @classmethod
     def of(
-        cls, index: FrameIndex, timing: Timing, packets: List[Any], pts: Any, may_turn: bool
+        cls, index: FrameIndex, timing: Timing, packets: list[Any], pts: Any, may_turn: bool
     ) -> StoredIndex:
         """The index of a video whose packets are all in memory."""
         is_regular = isinstance(timing.ticks, range)
@@ -157,7 +158,7 @@ class SeekingPackets:
     def __init__(self, source: VideoSource, stored: StoredIndex) -> None:
         self._source = source
         self._stored = stored
-        self._entries: List[int] = stored.entries.tolist()
+        self._entries: list[int] = stored.entries.tolist()
         self._open()
 
     def _open(self) -> None:
@@ -165,7 +166,7 @@ class SeekingPackets:
         self.container, self.stream = open_container(self._source, allow_cut=True)
         self._source.release()
         self._next, self._packets = -1, iter(())
-        self._last: Tuple[int, Any] = (-1, None)
+        self._last: tuple[int, Any] = (-1, None)
 
     def __len__(self) -> int:
         return len(self._stored.pts)
@@ -239,10 +240,10 @@ class SeekingPackets:
                 return entry
         return 0 if self._key_at(0) == key else -1
 
-    def _key(self, packet: Any) -> Tuple[Any, int]:
+    def _key(self, packet: Any) -> tuple[Any, int]:
         return packet.pts, packet.size
 
-    def _key_at(self, place: int) -> Tuple[Any, int]:
+    def _key_at(self, place: int) -> tuple[Any, int]:
         if place >= len(self):
             return None, -1
         return int(self._stored.pts[place]), int(self._stored.sizes[place])
@@ -267,7 +268,7 @@ class IndexCache:
         name = os.fsencode(source.url or os.path.realpath(source.path or ""))
         return self.folder / f"{hashlib.blake2b(name, digest_size=16).hexdigest()}.npz"
 
-    def load(self, source: VideoSource, state: State) -> Optional[StoredIndex]:
+    def load(self, source: VideoSource, state: State) -> StoredIndex | None:
         """The index of a file in this state; None where there is none."""
         file = self._file(source)
         try:
@@ -320,11 +321,11 @@ class IndexCache:
 class _Packet(NamedTuple):
     """What the table of a file says about a packet."""
 
-    pts: Optional[int]
-    dts: Optional[int]
+    pts: int | None
+    dts: int | None
     size: int
-    duration: Optional[int]
-    pos: Optional[int]
+    duration: int | None
+    pos: int | None
     is_keyframe: bool
     is_discard: bool
 
@@ -338,7 +339,7 @@ class _Hollow(io.RawIOBase):
         hidden: ranges [first, stop), ascending, that are not read.
     """
 
-    def __init__(self, source: VideoSource, size: int, hidden: Sequence[Tuple[int, int]]) -> None:
+    def __init__(self, source: VideoSource, size: int, hidden: Sequence[tuple[int, int]]) -> None:
         super().__init__()
         self._source, self._size, self._hidden, self._at = source, size, hidden, 0
         self.name = source.name
@@ -365,7 +366,7 @@ class _Hollow(io.RawIOBase):
         return count
 
 
-def index_by_ranges(source: VideoSource) -> Optional[StoredIndex]:
+def index_by_ranges(source: VideoSource) -> StoredIndex | None:
     """The index of a remote MP4 or MOV file, from its table of packets; None where all of it must be read.
 
     Raises:
@@ -413,8 +414,8 @@ def index_by_ranges(source: VideoSource) -> Optional[StoredIndex]:
 
 
 def _listed(
-    source: VideoSource, stream: int, size: int, hidden: Sequence[Tuple[int, int]]
-) -> Optional[List[_Packet]]:
+    source: VideoSource, stream: int, size: int, hidden: Sequence[tuple[int, int]]
+) -> list[_Packet] | None:
     """The packets of a stream, by number, as the file's table lists them; None where one has a header."""
     found = []
     hollow: Any = _Hollow(source, size, hidden)

@@ -6,19 +6,11 @@ import os
 import threading
 import time
 from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import (
     Any,
-    Callable,
-    Deque,
-    Dict,
-    Iterable,
-    Iterator,
-    List,
     Literal,
-    Mapping,
     NamedTuple,
-    Optional,
-    Tuple,
 )
 
 import av
@@ -63,7 +55,7 @@ class LiveWindow(VideoReader):
         frames: at least one, in order.
     """
 
-    def __init__(self, path: str, frames: List[LiveFrame]) -> None:
+    def __init__(self, path: str, frames: list[LiveFrame]) -> None:
         self.path = path
         self.shown = frames
         self.num_frames = len(frames)
@@ -79,7 +71,7 @@ class LiveWindow(VideoReader):
         times = np.array([frame.time_sec for frame in self.shown])
         return times - times[0]
 
-    def _decode(self, wanted: List[int]) -> Iterable[Tuple[int, np.ndarray]]:
+    def _decode(self, wanted: list[int]) -> Iterable[tuple[int, np.ndarray]]:
         return ((index, self._to_rgb(self.shown[index].picture)) for index in wanted)
 
 
@@ -111,11 +103,11 @@ class LiveSource:
         self,
         address: str,
         keep_sec: float,
-        when_slow: Optional[WhenSlow] = None,
+        when_slow: WhenSlow | None = None,
         stall_sec: float = 5.0,
         num_reconnects: int = 10,
-        container_format: Optional[str] = None,
-        options: Optional[Mapping[str, str]] = None,
+        container_format: str | None = None,
+        options: Mapping[str, str] | None = None,
     ) -> None:
         self.address = address
         self.name = "<stdin>" if address == PIPE else shown_url(address)
@@ -127,13 +119,13 @@ class LiveSource:
         self._format = container_format or ("v4l2" if address.startswith("/dev/video") else None)
         self._options = {**_usual_options(address), **(options or {})}
         self.num_frames = self.num_dropped = self.num_corrupt = self.num_restarts = 0
-        self._frames: Deque[LiveFrame] = deque()
+        self._frames: deque[LiveFrame] = deque()
         self._changed = threading.Condition()
         self._is_open = self._stopped = self._has_ended = False
-        self._error: Optional[VideoDecodeError] = None
+        self._error: VideoDecodeError | None = None
         self._begin_sec = self._newest_sec = 0.0
         self._needed_sec = self._used_sec = 0.0
-        self._first_pts_sec: Optional[float] = None  # of what has come since the newest beginning
+        self._first_pts_sec: float | None = None  # of what has come since the newest beginning
         self._last_arrival = 0.0
 
     def __enter__(self) -> LiveSource:
@@ -193,7 +185,7 @@ class LiveSource:
                     get_logger().warning("%s: no frame for %g s; waiting", self.name, self.stall_sec)
         return True
 
-    def take(self, start_sec: float, end_sec: float) -> Optional[LiveWindow]:
+    def take(self, start_sec: float, end_sec: float) -> LiveWindow | None:
         """The frames with start ≤ time < end; None: there is none."""
         with self._changed:
             frames = [frame for frame in self._frames if start_sec <= frame.time_sec < end_sec]
@@ -260,12 +252,12 @@ class LiveSource:
         else:
             self._end(None if cause == _ENDED else VideoDecodeError(self.name, cause))
 
-    def _end(self, error: Optional[VideoDecodeError]) -> None:
+    def _end(self, error: VideoDecodeError | None) -> None:
         with self._changed:
             self._has_ended, self._error = True, error
             self._changed.notify_all()
 
-    def _reopen(self, num_failures: int, cause: str) -> Tuple[Optional[Any], str, int]:
+    def _reopen(self, num_failures: int, cause: str) -> tuple[Any | None, str, int]:
         """Opens the source again, with pauses; None: it is not to be opened again, or cannot be."""
         while num_failures < self.num_reconnects and not self._stopped:
             pause_sec = min(2.0**num_failures, _LONGEST_PAUSE_SEC)
@@ -319,7 +311,7 @@ class LiveSource:
             while self._frames and self._frames[0].time_sec < time_sec - self.keep_sec:
                 self.num_dropped += self._frames.popleft().time_sec >= self._used_sec
 
-    def _time_of(self, picture: Any, now: float) -> Optional[float]:
+    def _time_of(self, picture: Any, now: float) -> float | None:
         """The stream's time of a picture; None: it comes twice, or too late."""
         pts_sec = now if picture.time is None else float(picture.time)
         if self._first_pts_sec is not None:
@@ -366,5 +358,5 @@ class _StandardInput:
         return f"is no video that libav knows: {cause}"
 
 
-def _usual_options(address: str) -> Dict[str, str]:
+def _usual_options(address: str) -> dict[str, str]:
     return {"rtsp_transport": "tcp"} if address.startswith(("rtsp://", "rtsps://")) else {}

@@ -1,7 +1,5 @@
 """Says what to do where OpenCV cannot be used: four packages write the same folder `cv2/`."""
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import re

@@ -7,10 +7,11 @@ import os
 import re
 import zlib
 from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Callable, Iterator, List, Optional, Protocol, Sequence, Tuple, Union
+from typing import Protocol
 
 import numpy as np
 
@@ -27,7 +28,8 @@ from paddlevideo_fast.decode.reader import VideoReader
 from paddlevideo_fast.errors import ObjectError, ObjectMissingError, ShardError, VideoDecodeError, cause_of
 from paddlevideo_fast.io.block_cache import RemoteFile
 from paddlevideo_fast.io.files import require_regular
-from paddlevideo_fast.io.stores import exists, is_url, list_folder
+from paddlevideo_fast.io.stores import exists, list_folder
+from paddlevideo_fast.io.urls import is_url
 
 # Each map keeps a file handle, of which a process often may have 1024, and a large set has more shards.
 _MAX_MAPS = 256
@@ -43,7 +45,7 @@ class Maps:
     def __init__(self) -> None:
         self.get: Callable[[str, int], mmap.mmap] = lru_cache(maxsize=_MAX_MAPS)(_map)
 
-    def __reduce__(self) -> Tuple[type, Tuple[()]]:
+    def __reduce__(self) -> tuple[type, tuple[()]]:
         return Maps, ()
 
 
@@ -63,13 +65,13 @@ class FileBytes(Protocol):
     def available(self) -> int:
         """How many bytes can be read now: a file here may be cut off while it is in use."""
 
-    def views(self, ranges: Sequence[Tuple[int, int]]) -> List[memoryview]:
+    def views(self, ranges: Sequence[tuple[int, int]]) -> list[memoryview]:
         """The bytes of each range (offset, size)."""
 
-    def fetch(self, ranges: Sequence[Tuple[int, int]]) -> int:
+    def fetch(self, ranges: Sequence[tuple[int, int]]) -> int:
         """Has these ranges in the cache of remote files; the number of bytes that came."""
 
-    def forget(self, ranges: Sequence[Tuple[int, int]]) -> None:
+    def forget(self, ranges: Sequence[tuple[int, int]]) -> None:
         """What these ranges hold is not right: it is read from its source when it is wanted again."""
 
 
@@ -94,7 +96,7 @@ class LocalBytes:
         # Touching mapped bytes that were cut off since would end the process, so look at the size first.
         return min(len(mapped), mapped.size())
 
-    def views(self, ranges: Sequence[Tuple[int, int]]) -> List[memoryview]:
+    def views(self, ranges: Sequence[tuple[int, int]]) -> list[memoryview]:
         """See `FileBytes`; the ranges must be available."""
         mapped = self._map()
         for offset, size in ranges:
@@ -102,11 +104,11 @@ class LocalBytes:
         view = memoryview(mapped)
         return [view[offset : offset + size] for offset, size in ranges]
 
-    def fetch(self, ranges: Sequence[Tuple[int, int]]) -> int:
+    def fetch(self, ranges: Sequence[tuple[int, int]]) -> int:
         """Does nothing: they are here."""
         return 0
 
-    def forget(self, ranges: Sequence[Tuple[int, int]]) -> None:
+    def forget(self, ranges: Sequence[tuple[int, int]]) -> None:
         """Does nothing: there is no other source."""
 
     def _map(self) -> mmap.mmap:
@@ -136,7 +138,7 @@ class PackedShard:
         ShardError: a file is missing, cut off, altered or of another version.
     """
 
-    def __init__(self, folder: Union[str, Path], shard: int, maps: Optional[Maps] = None) -> None:
+    def __init__(self, folder: str | Path, shard: int, maps: Maps | None = None) -> None:
         self.path = data_path(folder, shard)
         self._maps = maps or Maps()
         self._index = index_path(folder, shard)
@@ -177,7 +179,7 @@ class PackedShard:
         """A reader of video number `video` of this shard."""
         return PackedReader(self, video)
 
-    def entries(self, video: int, frames: List[int]) -> List[Tuple[int, int, int]]:
+    def entries(self, video: int, frames: list[int]) -> list[tuple[int, int, int]]:
         """(offset, size, crc32) of some frames of a video in the data file, as the table says.
 
         Raises:
@@ -192,7 +194,7 @@ class PackedShard:
         table = np.frombuffer(self._table.views([(place, size)])[0], FRAME)
         return [table[frame].item() for frame in frames]
 
-    def images(self, video: int, frames: List[int]) -> Iterator[memoryview]:
+    def images(self, video: int, frames: list[int]) -> Iterator[memoryview]:
         """The JPEG files of some frames of a video, each checked.
 
         Raises:
@@ -217,7 +219,7 @@ class PackedShard:
         except ObjectError as error:
             raise VideoDecodeError(self.path_of(video), error.cause) from None
 
-    def fetch(self, video: int, frames: List[int]) -> int:
+    def fetch(self, video: int, frames: list[int]) -> int:
         """Has what some frames of a video are read from in the cache; the number of bytes that came.
 
         Raises:
@@ -270,7 +272,7 @@ class PackedReader(VideoReader):
         self.path = shard.path_of(video)
         self.num_frames = int(entry["num_frames"])
         self.avg_fps = float(entry["fps"])
-        self._size: Tuple[int, int] = (int(entry["width"]), int(entry["height"]))
+        self._size: tuple[int, int] = (int(entry["width"]), int(entry["height"]))
         self._shard, self._video = shard, video
 
     def times_sec(self) -> np.ndarray:
@@ -283,14 +285,14 @@ class PackedReader(VideoReader):
     def fetch(self, indices: Sequence[int]) -> int:
         return self._shard.fetch(self._video, list(indices))
 
-    def _decode(self, wanted: List[int]) -> Iterator[Tuple[int, np.ndarray]]:
+    def _decode(self, wanted: list[int]) -> Iterator[tuple[int, np.ndarray]]:
         for frame, image in zip(wanted, self._shard.images(self._video, wanted)):
             self._check_size(frame, jpeg_size(image) or self._size)  # before memory is taken for it
             picture = decode_image(image, f"{self.path}: frame {frame}")
             self._check_size(frame, picture.shape[1::-1])
             yield frame, picture
 
-    def _check_size(self, frame: int, size: Tuple[int, ...]) -> None:
+    def _check_size(self, frame: int, size: tuple[int, ...]) -> None:
         if size != self._size:
             sizes = "{}×{}, its index says {}×{}".format(*size, *self._size)
             raise VideoDecodeError(self.path, f"frame {frame} has {sizes}")
@@ -301,7 +303,7 @@ def is_folder_of_shards(path: str) -> bool:
     return exists(index_path(path, 0)) if is_url(path) else os.path.isdir(path)
 
 
-def open_shards(folder: Union[str, Path]) -> List[PackedShard]:
+def open_shards(folder: str | Path) -> list[PackedShard]:
     """All shards of a set, in their order.
 
     Args:
@@ -340,7 +342,7 @@ def open_shards(folder: Union[str, Path]) -> List[PackedShard]:
     return shards
 
 
-def shard_numbers(folder: Union[str, Path]) -> List[int]:
+def shard_numbers(folder: str | Path) -> list[int]:
     """Numbers of the shards in a folder that are complete, ascending.
 
     Raises:

@@ -36,9 +36,10 @@ import json
 import os
 import sys
 import zlib
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -81,12 +82,12 @@ _MAX_DIRECTORY = 2**28  # bytes: names of two million videos
 _MAX_FPS = 1e9
 
 
-def index_path(folder: Union[str, Path], shard: int) -> str:
+def index_path(folder: str | Path, shard: int) -> str:
     """The index of shard number `shard`."""
     return os.path.join(folder, f"{shard:05d}.index")
 
 
-def data_path(folder: Union[str, Path], shard: int) -> str:
+def data_path(folder: str | Path, shard: int) -> str:
     """The data file of shard number `shard`."""
     return os.path.join(folder, f"{shard:05d}.data")
 
@@ -127,8 +128,8 @@ class Directory:
 
     settings: PackSettings
     videos: np.ndarray
-    names: List[str]
-    failures: List[Tuple[str, str]]
+    names: list[str]
+    failures: list[tuple[str, str]]
     num_frames: int
     frames_offset: int
     data_size: int
@@ -143,13 +144,13 @@ def encode_index(
     settings: PackSettings,
     videos: np.ndarray,
     names: Sequence[str],
-    failures: Sequence[Tuple[str, str]],
+    failures: Sequence[tuple[str, str]],
     frames: np.ndarray,
     data_size: int,
     times_usec: Mapping[int, Sequence[int]],
 ) -> bytes:
     """The bytes of an index; see `Directory` for the arguments, and `frames` is [num_frames] FRAME."""
-    content: Dict[str, Any] = {"names": list(names), "failures": list(failures)}
+    content: dict[str, Any] = {"names": list(names), "failures": list(failures)}
     if times_usec:
         content["times_usec"] = {str(video): list(times) for video, times in times_usec.items()}
     text = json.dumps(content).encode()
@@ -235,7 +236,7 @@ def _check_videos(videos: np.ndarray, num_frames: int) -> None:
 
 def _read_text(
     text: bytes, counts: np.ndarray
-) -> Tuple[List[str], List[Tuple[str, str]], Dict[int, np.ndarray]]:
+) -> tuple[list[str], list[tuple[str, str]], dict[int, np.ndarray]]:
     """Names, the failures as pairs, and the times of videos, which have `counts` frames."""
     try:
         content = json.loads(text.rstrip(b"\0"))
@@ -271,15 +272,15 @@ class ShardWriter:
             shard.add("walk/0.mp4", 3, 25.0, (340, 256), jpeg_files)
     """
 
-    def __init__(self, folder: Union[str, Path], settings: PackSettings) -> None:
+    def __init__(self, folder: str | Path, settings: PackSettings) -> None:
         self._settings = settings
         self._index = index_path(folder, settings.shard)
         self._data = data_path(folder, settings.shard)
-        self._videos: List[Tuple[int, int, int, int, int, float]] = []
-        self._names: List[str] = []
-        self._failures: List[Tuple[str, str]] = []
-        self._frames: List[Tuple[int, int, int]] = []
-        self._times_usec: Dict[int, List[int]] = {}
+        self._videos: list[tuple[int, int, int, int, int, float]] = []
+        self._names: list[str] = []
+        self._failures: list[tuple[str, str]] = []
+        self._frames: list[tuple[int, int, int]] = []
+        self._times_usec: dict[int, list[int]] = {}
         self._num_bytes = 0
 
     def __enter__(self) -> ShardWriter:
@@ -293,9 +294,9 @@ class ShardWriter:
         name: str,
         label: int,
         fps: float,
-        size: Tuple[int, int],
+        size: tuple[int, int],
         images: Iterable[bytes],
-        times_usec: Optional[Sequence[int]] = None,
+        times_usec: Sequence[int] | None = None,
     ) -> None:
         """Adds a video. Where `images` raises, nothing of the video stays, and the writer goes on.
 

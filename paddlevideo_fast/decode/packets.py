@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 import struct
 from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
 from functools import partial
 from itertools import accumulate
-from typing import Any, Callable, FrozenSet, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -30,7 +31,7 @@ B_VOP = 2
 
 def spare_test(
     codec_context: Any, vops: Sequence[int] = (), first_packet: bytes = b""
-) -> Optional[Callable[[Any], bool]]:
+) -> Callable[[Any], bool] | None:
     """A function that says whether a packet holds nothing but a non-reference frame.
 
     Args:
@@ -61,7 +62,7 @@ def num_length_bytes(codec_context: Any) -> int:
     return 0
 
 
-def starts_of(codec_context: Any) -> Callable[[bytes], Iterator[Tuple[int, int]]]:
+def starts_of(codec_context: Any) -> Callable[[bytes], Iterator[tuple[int, int]]]:
     """A function that finds the units of a packet: where each begins, and where its first byte is."""
     if codec_context.name in av1.DECODERS:
         return av1.unit_starts
@@ -87,7 +88,7 @@ def _is_spare_h264(length: int, packet: Any) -> bool:
     return found
 
 
-def first_bytes(types: Iterable[int], shift: int, mask: int) -> FrozenSet[int]:
+def first_bytes(types: Iterable[int], shift: int, mask: int) -> frozenset[int]:
     """The bytes that units of some types may begin with: `byte >> shift & mask` is the type."""
     kinds = set(types)
     return frozenset(byte for byte in range(256) if byte >> shift & mask in kinds)
@@ -101,7 +102,7 @@ PICTURES = {
 }
 
 
-def unit_starts(data: bytes, length: int) -> Iterator[Tuple[int, int]]:
+def unit_starts(data: bytes, length: int) -> Iterator[tuple[int, int]]:
     """Where each unit of a packet begins: its length or start code, and its first byte.
 
     Args:
@@ -124,13 +125,13 @@ def unit_starts(data: bytes, length: int) -> Iterator[Tuple[int, int]]:
 _NONE, TWO_VOPS = -1, -2
 
 
-def vop_types(packets: Sequence[Any]) -> List[int]:
+def vop_types(packets: Sequence[Any]) -> list[int]:
     """vop_coding_type of the picture in each MPEG-4 packet: 0 I, 1 P, 2 B, 3 sprite.
 
     Of a packet without a picture the type is -1. From the first packet with several pictures on it is
     `TWO_VOPS`: such packets are taken apart before anybody asks for the others.
     """
-    found: List[int] = []
+    found: list[int] = []
     for packet in packets:
         heads = _VOPS.findall(packet)
         if len(heads) > 1:
@@ -186,9 +187,9 @@ class Clock(NamedTuple):
         rate: frames a second, on average; None where nothing says.
     """
 
-    timestamps: Sequence[Optional[int]]
-    tick_sec: Optional[Fraction]
-    rate: Optional[Fraction]
+    timestamps: Sequence[int | None]
+    tick_sec: Fraction | None
+    rate: Fraction | None
 
     @classmethod
     def of(cls, stream: Any, packets: Iterable[Any]) -> Clock:
@@ -255,7 +256,7 @@ class FrameIndex:
         stop = [*self.entries, self._num_packets][group + 1]
         return not any(self._leads(other, group) for other in range(place, stop))
 
-    def spans(self, wanted: Sequence[int]) -> List[Tuple[int, int]]:
+    def spans(self, wanted: Sequence[int]) -> list[tuple[int, int]]:
         """The packet ranges [first, stop) that must pass the decoder for the places `wanted`.
 
         Each begins at a key packet and ends after the last packet that is wanted. A frame shown before
@@ -270,7 +271,7 @@ class FrameIndex:
             if self._leads(place, group):
                 group = max(group - 1, 0)
             spans.append((self.entries[group], self._end(place)))
-        merged: List[Tuple[int, int]] = []
+        merged: list[tuple[int, int]] = []
         for first, stop in sorted(spans):
             if merged and first < merged[-1][1]:
                 merged[-1] = (merged[-1][0], max(stop, merged[-1][1]))
@@ -306,7 +307,7 @@ class FrameIndex:
 
 def index_packets(
     packets: Sequence[Any], stream: Any, entries: Sequence[int], vops: Sequence[int] = ()
-) -> Optional[FrameIndex]:
+) -> FrameIndex | None:
     """The index of a stream worked out without decoding, or None where only decoding tells.
 
     That is so where timestamps are missing or repeated, or go back at a key frame, or frames are reordered in
@@ -324,7 +325,7 @@ def index_packets(
     codec = codec_context.name
     if codec not in _ONE_FRAME_A_PACKET or _is_interlaced(codec_context) or not packets[0].is_keyframe:
         return None
-    order: Optional[List[int]]
+    order: list[int] | None
     if codec in _IN_ORDER:
         order = _in_order(packets, codec)
     elif codec != "mpeg4":
@@ -339,7 +340,7 @@ def index_packets(
     return FrameIndex(order, entries, len(packets), hidden) if len(hidden) < len(order) else None
 
 
-def _in_order(packets: Sequence[Any], codec: str) -> Optional[List[int]]:
+def _in_order(packets: Sequence[Any], codec: str) -> list[int] | None:
     """The places of the packets that show a frame; None where some packet may hold none."""
     places = range(len(packets))
     if codec == "vp8":
@@ -348,7 +349,7 @@ def _in_order(packets: Sequence[Any], codec: str) -> Optional[List[int]]:
     return list(places) if is_whole else None
 
 
-def _order_by_time(packets: Sequence[Any], stream: Any, entries: Sequence[int]) -> Optional[List[int]]:
+def _order_by_time(packets: Sequence[Any], stream: Any, entries: Sequence[int]) -> list[int] | None:
     pts = [packet.pts for packet in packets]
     if None in pts or len(set(pts)) != len(pts):
         return None
@@ -363,10 +364,10 @@ def _order_by_time(packets: Sequence[Any], stream: Any, entries: Sequence[int]) 
     return None if goes_back or stream.container.format.name == "avi" else order
 
 
-def _order_by_type(vops: Sequence[int]) -> Optional[List[int]]:
+def _order_by_type(vops: Sequence[int]) -> list[int] | None:
     """MPEG-4 shows a B picture at once, and any other when the next that is no B picture comes."""
-    order: List[int] = []
-    held: List[int] = []
+    order: list[int] = []
+    held: list[int] = []
     for place, kind in enumerate(vops):
         if kind < 0 or (kind == B_VOP and not order):
             return None  # two pictures in one packet, or a B picture that lacks what it refers to

@@ -5,12 +5,11 @@ of pictures that hold them are decoded, each up to the last frame wanted, and wi
 neither wanted nor referred to never reach the decoder.
 """
 
-from __future__ import annotations
-
 import os
 from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Set, Tuple, Union
+from typing import Any
 
 import numpy as np
 from av import Packet
@@ -72,28 +71,28 @@ class PictureDecoder:
         VideoDecodeError: it is not a video, or has no packets, or is cut off and must not.
     """
 
-    def __init__(self, source: VideoSource, allow_cut: bool, cache: Optional[IndexCache] = None) -> None:
+    def __init__(self, source: VideoSource, allow_cut: bool, cache: IndexCache | None = None) -> None:
         self._source = source
         self._num_runs = 0
         self._is_counted = self._is_tainted = self._may_skip = False
-        self._is_spare: Optional[Callable[[Any], bool]] = None
+        self._is_spare: Callable[[Any], bool] | None = None
         # H.264 also calls a picture corrupt that comes before a point of recovery
         self._recovers = False
         self._is_recovered = False
-        self._changes: Optional[HeaderChanges] = None
-        self.times_sec: Optional[np.ndarray] = None
-        self._turns: Set[int] = set()
+        self._changes: HeaderChanges | None = None
+        self.times_sec: np.ndarray | None = None
+        self._turns: set[int] = set()
         self._first_key = 0  # pictures before it are no damage: a recorded stream may begin anywhere
         self.damage = ""
-        self.shown: List[Optional[int]] = []
-        self._orphans: Set[int] = set()  # labels of pictures that refer to lost ones, or are no pictures
+        self.shown: list[int | None] = []
+        self._orphans: set[int] = set()  # labels of pictures that refer to lost ones, or are no pictures
         state = source.state() if cache else None
         stored = cache.load(source, state) if cache and state else None
         if stored is None and source.url and not allow_cut:
             stored = index_by_ranges(source)
             if stored and cache and state:
                 cache.keep(source, stored, state)
-        self._packets: Union[List[Any], SeekingPackets]
+        self._packets: list[Any] | SeekingPackets
         if stored is not None:
             self._open_stored(source, stored)
             return
@@ -183,7 +182,7 @@ class PictureDecoder:
         """When the frames are shown; most readers are never asked."""
         return timing_of(self._clock, len(self.shown))
 
-    def _end_at_cut(self, cut: str, num_lost: int, pts: Sequence[Optional[int]]) -> None:
+    def _end_at_cut(self, cut: str, num_lost: int, pts: Sequence[int | None]) -> None:
         """Leaves out the frames whose numbers the end of a file that is cut off leaves open."""
         self.damage = self.damage or cut
         times = [time for time in pts if time is not None]
@@ -220,7 +219,7 @@ class PictureDecoder:
             return self._index
         return FrameIndex(order, entries, num_packets)
 
-    def pictures(self, wanted: Optional[Set[int]] = None) -> Iterator[Any]:
+    def pictures(self, wanted: set[int] | None = None) -> Iterator[Any]:
         """Decodes the wanted pictures and those they refer to.
 
         Args:
@@ -277,7 +276,7 @@ class PictureDecoder:
         data = bytes(self._packets[place])
         return all(data[start] & 31 != 5 for _, start in starts_of(self._codec)(data))
 
-    def _needed(self, span: Tuple[int, int], wanted: Optional[Set[int]]) -> Iterator[int]:
+    def _needed(self, span: tuple[int, int], wanted: set[int] | None) -> Iterator[int]:
         """Places of the packets to decode, without non-reference frames that nobody wants.
 
         Where a packet does not say so plainly (HEVC), it reaches libavcodec, which then leaves such a frame
@@ -297,7 +296,7 @@ class PictureDecoder:
                 continue
             yield place
 
-    def _decode(self, places: Iterable[int], spoilt: Set[int]) -> Iterator[Any]:
+    def _decode(self, places: Iterable[int], spoilt: set[int]) -> Iterator[Any]:
         """All pictures of packets, decoded from a clean state; adds to `spoilt` what cannot be trusted."""
         self._reset()
         is_first = True  # for the decoder as it is now
@@ -384,13 +383,13 @@ class PyAVReader(VideoReader):
     """
 
     def __init__(
-        self, source: Source, on_corrupt: OnCorrupt = "raise", cache: Optional[IndexCache] = None
+        self, source: Source, on_corrupt: OnCorrupt = "raise", cache: IndexCache | None = None
     ) -> None:
         opened = VideoSource(source)
         self.path = opened.name
         self._is_strict = on_corrupt == "raise"
         self._to_rgb = RgbConverter()
-        self._sound: Optional[List[int]] = None  # the frames that decode, where some do not
+        self._sound: list[int] | None = None  # the frames that decode, where some do not
         self._place: Any = None  # in the pool
         state = opened.state() if cache is not None and self._is_strict else None
         if cache is not None and opened.key and state:
@@ -442,7 +441,7 @@ class PyAVReader(VideoReader):
         elif is_first:
             self._decoder.close()
 
-    def pictures(self, first: int = 0, stop: Optional[int] = None) -> Iterator[Any]:
+    def pictures(self, first: int = 0, stop: int | None = None) -> Iterator[Any]:
         """Frames in order as libav gives them: in the colours of the file, and not turned.
 
         Their timestamps are labels of this reader.
@@ -488,7 +487,7 @@ class PyAVReader(VideoReader):
         if expected < stop:
             yield from (frame for _, frame in self._from_the_beginning(range(expected, stop)))
 
-    def _decode(self, wanted: List[int]) -> Iterator[Tuple[int, np.ndarray]]:
+    def _decode(self, wanted: list[int]) -> Iterator[tuple[int, np.ndarray]]:
         missing = set(wanted)
         for index, picture in self._search(wanted, skips=True):
             missing.discard(index)
@@ -496,12 +495,12 @@ class PyAVReader(VideoReader):
         if missing:  # there is damage, or a key frame was no clean point to enter (intra refresh)
             yield from self._from_the_beginning(sorted(missing))
 
-    def _from_the_beginning(self, wanted: Sequence[int]) -> Iterator[Tuple[int, np.ndarray]]:
+    def _from_the_beginning(self, wanted: Sequence[int]) -> Iterator[tuple[int, np.ndarray]]:
         """Frames, or the nearest that decode, in their order, out of decoding everything in sequence."""
         if self._sound is None:
             self._sound = sorted(index for index, _ in self._search(range(self.num_frames), skips=False))
-        stands_for: Dict[int, List[int]] = {}
-        missing: Optional[int] = None
+        stands_for: dict[int, list[int]] = {}
+        missing: int | None = None
         for index in wanted:
             nearest = _nearest(self._sound, index)
             if nearest is None or (self._is_strict and nearest != index):
@@ -525,7 +524,7 @@ class PyAVReader(VideoReader):
             raise VideoDecodeError(self.path, f"the frame size changes within the video: {sizes}")
         return self._to_rgb(picture)
 
-    def _search(self, wanted: Iterable[int], skips: bool) -> Iterator[Tuple[int, Any]]:
+    def _search(self, wanted: Iterable[int], skips: bool) -> Iterator[tuple[int, Any]]:
         """Number and picture of those frames of `wanted` that decode.
 
         Args:
@@ -543,7 +542,7 @@ class PyAVReader(VideoReader):
                 self._require_open()
 
 
-def _nearest(ascending: List[int], number: int) -> Optional[int]:
+def _nearest(ascending: list[int], number: int) -> int | None:
     """The member nearest to a number, of two the smaller; None of an empty list."""
     at = bisect_left(ascending, number)
     return min(ascending[max(at - 1, 0) : at + 1], key=lambda member: abs(member - number), default=None)

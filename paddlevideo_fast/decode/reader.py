@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from operator import index as as_integer
-from typing import Any, Dict, Iterable, Iterator, List, Literal, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -47,7 +48,7 @@ class VideoReader(ABC):
     num_replaced: int = 0
     codec: str = ""
     _closed = False
-    _size: Optional[Tuple[int, int]] = None
+    _size: tuple[int, int] | None = None
 
     @property
     def width(self) -> int:
@@ -77,7 +78,7 @@ class VideoReader(ABC):
         """
         raise VideoDecodeError(self.path, "nothing says when its frames are shown; give spans in frames")
 
-    def frames_of(self, span: Span) -> Tuple[int, int]:
+    def frames_of(self, span: Span) -> tuple[int, int]:
         """The frames [first, stop) of a span.
 
         A frame is in a span of seconds if its time t has start ≤ t < end. Times are compared with a tolerance
@@ -114,7 +115,7 @@ class VideoReader(ABC):
         return VideoPart(self, max(first - margin, 0), min(stop + margin, self.num_frames))
 
     @abstractmethod
-    def _decode(self, wanted: List[int]) -> Iterable[Tuple[int, np.ndarray]]:
+    def _decode(self, wanted: list[int]) -> Iterable[tuple[int, np.ndarray]]:
         """Number and picture, uint8 [H, W, 3] RGB, of each frame in `wanted` (ascending, distinct, in range).
 
         They may come in any order; a picture need last until the next only.
@@ -140,7 +141,7 @@ class VideoReader(ABC):
         if self._closed:
             raise VideoDecodeError(self.path, "the reader is closed")
 
-    def _shown_size(self) -> Tuple[int, int]:
+    def _shown_size(self) -> tuple[int, int]:
         """(width, height); rotation is known with the first decoded frame only."""
         self._require_open()
         if self._size is None:
@@ -150,7 +151,7 @@ class VideoReader(ABC):
             self._size = (picture.shape[1], picture.shape[0])
         return self._size
 
-    def read(self, indices: Sequence[int], box: Optional[Box] = None) -> np.ndarray:
+    def read(self, indices: Sequence[int], box: Box | None = None) -> np.ndarray:
         """Decodes frames.
 
         Args:
@@ -167,7 +168,7 @@ class VideoReader(ABC):
             ValueError: the box is empty or reaches over the frame.
         """
         self._require_open()
-        slots: Dict[int, List[int]] = {}
+        slots: dict[int, list[int]] = {}
         for slot, index in enumerate(indices):
             slots.setdefault(_integer(index), []).append(slot)
         if not slots:
@@ -186,8 +187,8 @@ class VideoReader(ABC):
         return clip
 
     def frames(
-        self, indices: Iterable[int], size: Optional[Tuple[int, int]] = None
-    ) -> Iterator[Tuple[int, np.ndarray]]:
+        self, indices: Iterable[int], size: tuple[int, int] | None = None
+    ) -> Iterator[tuple[int, np.ndarray]]:
         """Decodes frames one by one, each once.
 
         Args:
@@ -211,7 +212,7 @@ class VideoReader(ABC):
             raise VideoDecodeError(
                 self.path, f"frame {bad} is out of range: the video has frames 0 to {self.num_frames - 1}"
             )
-        shape: Optional[Tuple[int, ...]] = None if size is None else (size[1], size[0], 3)
+        shape: tuple[int, ...] | None = None if size is None else (size[1], size[0], 3)
         for index, picture in self._decode(wanted) if wanted else ():
             shape = shape or picture.shape
             if picture.shape != shape:
@@ -278,7 +279,7 @@ class Span(NamedTuple):
     """
 
     start: float
-    end: Optional[float]
+    end: float | None
     unit: Literal["frames", "sec"] = "frames"
 
     def __str__(self) -> str:
@@ -325,7 +326,7 @@ class VideoPart(VideoReader):
         """See `VideoReader`."""
         return self.video.fetch([self.first + index for index in indices])
 
-    def _shown_size(self) -> Tuple[int, int]:
+    def _shown_size(self) -> tuple[int, int]:
         self._require_open()
         return self.video.width, self.video.height
 
@@ -335,7 +336,7 @@ class VideoPart(VideoReader):
             self.num_replaced = self.video.num_replaced - replaced_before
             yield picture
 
-    def _decode(self, wanted: List[int]) -> Iterator[Tuple[int, np.ndarray]]:
+    def _decode(self, wanted: list[int]) -> Iterator[tuple[int, np.ndarray]]:
         replaced_before = self.video.num_replaced - self.num_replaced
         for index, picture in self.video._decode([self.first + index for index in wanted]):
             self.num_replaced = self.video.num_replaced - replaced_before

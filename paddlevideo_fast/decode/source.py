@@ -6,16 +6,17 @@ import hashlib
 import io
 import os
 import stat
-from typing import Any, BinaryIO, Optional, Tuple, Union
+from typing import Any, BinaryIO, TypeAlias
 
 from paddlevideo_fast.errors import ObjectError, PaddleVideoFastError, VideoDecodeError
 from paddlevideo_fast.io import stores
 from paddlevideo_fast.io.block_cache import RemoteFile
+from paddlevideo_fast.io.urls import is_url, shown_url
 
 _MAX_HELD_BYTES = 2**29
 HEAD_BYTES = 4096
 
-Source = Union[str, "os.PathLike[str]", bytes, bytearray, memoryview, BinaryIO]
+Source: TypeAlias = str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryIO
 
 
 class VideoSource:
@@ -37,16 +38,16 @@ class VideoSource:
     """
 
     def __init__(self, source: Source) -> None:
-        self.path: Optional[str] = None
-        self.url: Optional[str] = None
-        self._stat: Optional[stores.Stat] = None
-        self._headers: Optional[BinaryIO] = None
+        self.path: str | None = None
+        self.url: str | None = None
+        self._stat: stores.Stat | None = None
+        self._headers: BinaryIO | None = None
         self._head = b""
-        self._held: Optional[bytes] = None
+        self._held: bytes | None = None
         self._object: Any = source
-        if isinstance(source, (str, os.PathLike)) and stores.is_url(os.fspath(source)):
+        if isinstance(source, (str, os.PathLike)) and is_url(os.fspath(source)):
             self.url = str(os.fspath(source))
-            self.name = stores.shown_url(self.url)
+            self.name = shown_url(self.url)
         elif isinstance(source, (str, os.PathLike)):
             self.name = self.path = str(os.fspath(source))
         elif isinstance(source, (bytes, bytearray, memoryview)):
@@ -96,11 +97,11 @@ class VideoSource:
             self._held = joined if isinstance(joined, bytes) and len(joined) == size else bytes(view)
 
     @property
-    def key(self) -> Optional[str]:
+    def key(self) -> str | None:
         """Path or URL, under which an index of the file can be kept; None for bytes and file objects."""
         return self.path if self.url is None else self.url
 
-    def state(self) -> Optional[Tuple[int, int]]:
+    def state(self) -> tuple[int, int] | None:
         """What tells whether a file on disk or in a store has changed; None where nothing does.
 
         Size in bytes, and the time of the last change in nanoseconds or a number made of the version.

@@ -1,12 +1,10 @@
 """Converts weight files of other toolkits, and reports what became of every tensor."""
 
-from __future__ import annotations
-
 import collections
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Dict, List, Mapping, Optional, Set, Tuple, Union
 
 import numpy as np
 import paddle
@@ -37,7 +35,7 @@ class Row:
 
     source: str
     target: str
-    shape: Tuple[int, ...]
+    shape: tuple[int, ...]
     outcome: str
     detail: str = ""
 
@@ -69,10 +67,10 @@ class Conversion:
         notes: what to set so that the config also tests as the other toolkit does, a line each.
     """
 
-    weights: Dict[str, np.ndarray] = field(default_factory=dict)
-    rows: List[Row] = field(default_factory=list)
-    differences: List[str] = field(default_factory=list)
-    notes: List[str] = field(default_factory=list)
+    weights: dict[str, np.ndarray] = field(default_factory=dict)
+    rows: list[Row] = field(default_factory=list)
+    differences: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     @property
     def is_whole(self) -> bool:
@@ -106,7 +104,7 @@ def convert(converter: Converter) -> Conversion:
     each divided by T.
     """
     network, result = converter.network, Conversion()
-    placed: Dict[str, Tuple[int, ...]] = {}  # names and shapes of ours that the file is meant for
+    placed: dict[str, tuple[int, ...]] = {}  # names and shapes of ours that the file is meant for
     for source, value in converter.state.items():
         place = None if _why_ignored(source) else converter.place(source)
         if place is not None and (place.name.startswith("backbone.") or not converter.backbone_only):
@@ -133,10 +131,10 @@ def _why_ignored(source: str) -> str:
 
 def _settled(
     source: str,
-    place: Optional[Place],
+    place: Place | None,
     value: np.ndarray,
     converter: Converter,
-    weights: Dict[str, np.ndarray],
+    weights: dict[str, np.ndarray],
 ) -> Row:
     """The row of one tensor of the file; what fits goes into `weights`."""
     network = converter.network
@@ -193,9 +191,9 @@ def convert_state(kind: str, state: Mapping[str, np.ndarray], model: nn.Layer) -
 
 def convert_file(
     kind: str,
-    source: Union[str, Path],
+    source: str | Path,
     model: nn.Layer,
-    target: Union[str, Path],
+    target: str | Path,
     partial: bool = False,
 ) -> Conversion:
     """Converts a file of weights for `model` and writes it as .pdparams.
@@ -236,12 +234,12 @@ def _write(weights: Mapping[str, np.ndarray], target: Path) -> None:
         raise WeightError(f"{target}: cannot be written: {exc.strerror or exc}") from exc
 
 
-Shapes = Mapping[str, Tuple[int, ...]]
+Shapes = Mapping[str, tuple[int, ...]]
 _BLOCK_2D = re.compile(r"backbone\.res([2-5])([a-z])(\d*)\.(\w+)\.")
 _BLOCK_3D = re.compile(r"backbone\.s([2-5])\.pathway([01])_res(\d+)\.(\w+(?:\.\w)?)")
 
 
-def differences(file: Shapes, network: Network) -> List[str]:
+def differences(file: Shapes, network: Network) -> list[str]:
     """How the file's network differs from the config's: a line each, with the key to change.
 
     Args:
@@ -267,7 +265,7 @@ def _difference(what: str, theirs: str, ours: str, key: str) -> str:
 
 
 def _depth(shapes: Shapes) -> str:
-    blocks: Dict[int, Set[int]] = {}
+    blocks: dict[int, set[int]] = {}
     is_bottleneck = False
     for name in shapes:
         found = _block(name)
@@ -282,7 +280,7 @@ def _depth(shapes: Shapes) -> str:
     return ", ".join(map(str, counts)) + kind if counts else ""
 
 
-def _block(name: str) -> Optional[Tuple[int, int, str]]:
+def _block(name: str) -> tuple[int, int, str] | None:
     """(stage, index, layer) of a block's tensor; None for the fast pathway and for other tensors."""
     found = _BLOCK_2D.match(name)
     if found:

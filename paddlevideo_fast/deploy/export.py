@@ -1,17 +1,16 @@
 """Writes a trained network as a program that runs without this package's code, also as ONNX."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import subprocess
 import sys
 import tempfile
 import warnings
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Iterator, List, Literal, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import paddle
@@ -45,8 +44,8 @@ from paddlevideo_fast.deploy.recipe import (
 from paddlevideo_fast.errors import MissingExtraError, ProgramError
 from paddlevideo_fast.io.files import as_path
 from paddlevideo_fast.io.locks import only_writer
-from paddlevideo_fast.io.stores import is_url
 from paddlevideo_fast.io.sync import staged
+from paddlevideo_fast.io.urls import is_url
 from paddlevideo_fast.loader import (
     Classes,
     ClipRequest,
@@ -83,12 +82,12 @@ class ExportOptions:
     """
 
     input_dtype: Literal["uint8", "float32"] = "float32"
-    input_shape: Optional[Sequence[int]] = None
+    input_shape: Sequence[int] | None = None
     split: Split = "valid"
-    class_names: Optional[Union[str, Path]] = None
-    onnx_opset: Optional[int] = None
+    class_names: str | Path | None = None
+    onnx_opset: int | None = None
     onnx_fp16: bool = False
-    paddlex: Optional[PaddleXFolder] = None
+    paddlex: PaddleXFolder | None = None
 
 
 class ExportedFiles(NamedTuple):
@@ -97,15 +96,15 @@ class ExportedFiles(NamedTuple):
     program: Path
     params: Path
     settings: Path
-    onnx: Optional[Path] = None
+    onnx: Path | None = None
 
     @property
-    def programs(self) -> List[Path]:
+    def programs(self) -> list[Path]:
         """The program in each format that was written."""
         return [self.program] if self.onnx is None else [self.program, self.onnx]
 
     @property
-    def all(self) -> List[Path]:
+    def all(self) -> list[Path]:
         """Every file."""
         return [*self.programs, self.params, self.settings]
 
@@ -113,7 +112,7 @@ class ExportedFiles(NamedTuple):
 class _Exported(nn.Layer):
     """A network, and its normalisation where the program includes it."""
 
-    def __init__(self, model: nn.Layer, preprocess: Optional[Preprocess]) -> None:
+    def __init__(self, model: nn.Layer, preprocess: Preprocess | None) -> None:
         super().__init__()
         self.model = model
         self.preprocess = preprocess
@@ -124,10 +123,10 @@ class _Exported(nn.Layer):
 
 def export_model(
     cfg: Config,
-    weights: Union[str, Path],
-    folder: Union[str, Path],
-    name: Optional[str] = None,
-    options: Optional[ExportOptions] = None,
+    weights: str | Path,
+    folder: str | Path,
+    name: str | None = None,
+    options: ExportOptions | None = None,
 ) -> ExportedFiles:
     """Writes a trained network as a program, if the program gives the network's logits.
 
@@ -148,7 +147,7 @@ def export_model(
     if is_url(os.fspath(folder)):
         with staged(folder) as local:
             files = export_model(cfg, weights, local, name, options)
-        there: List[Any] = [one and as_path(folder) / one.name for one in files]
+        there: list[Any] = [one and as_path(folder) / one.name for one in files]
         return ExportedFiles(*there)
     require_unicode(folder)
     recipe = recipe_of(cfg, options.split, options.input_dtype)
@@ -189,9 +188,7 @@ def export_model(
     return _files(folder / name, options)
 
 
-def _class_names(
-    cfg: Config, weights: str, num_classes: int, file: Optional[Union[str, Path]]
-) -> Optional[List[str]]:
+def _class_names(cfg: Config, weights: str, num_classes: int, file: str | Path | None) -> list[str] | None:
     """The names of the classes by the file, the config or the weights, of which the weights must agree."""
     if file is None:
         given = classes_of_config(cfg, num_classes)
@@ -292,7 +289,7 @@ def _save_settings(recipe: Recipe, path: Path, options: ExportOptions) -> None:
     save_paddlex_form(recipe.dataset(), names, options.paddlex, path)
 
 
-def _trained(cfg: Config, weights: Union[str, Path], options: ExportOptions) -> nn.Layer:
+def _trained(cfg: Config, weights: str | Path, options: ExportOptions) -> nn.Layer:
     model = build_model(cfg["MODEL"], load_pretrained=False)
     load_weights(model, weights, strict=True)
     model.eval()
@@ -314,7 +311,7 @@ class _AnyVideo(NamedTuple):
     height: int = 1024
 
 
-def clip_shape(recipe: Recipe) -> List[int]:
+def clip_shape(recipe: Recipe) -> list[int]:
     """[T, H, W] of the clips that the pipeline makes for the network."""
     dataset = recipe.dataset()
     plan = dataset.pipeline.plan(_AnyVideo(), VideoRecord("a video", (0,)), ClipRequest(0, 0), Middle())
@@ -419,7 +416,7 @@ def _to_16_bits(path: Path) -> None:
     onnx.save(float16.convert_float_to_float16(onnx.load(str(path)), keep_io_types=True), str(path))
 
 
-def _converter() -> Tuple[str, List[str]]:
+def _converter() -> tuple[str, list[str]]:
     """The version of the installed paddle2onnx, and the flags that this version needs."""
     try:
         version = metadata.version("paddle2onnx")

@@ -1,10 +1,8 @@
 """Predicts a live source: a camera, a network stream or a pipe."""
 
-from __future__ import annotations
-
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Iterator, Union
 
 from paddlevideo_fast.decode.live import LiveSource, LiveWindow
 from paddlevideo_fast.deploy.prediction import Entry, Prediction, Unread, Windowing, entry_of
@@ -28,7 +26,7 @@ class LivePrediction:
         num_skipped: windows that were left out so far because predictions take longer than strides.
     """
 
-    prediction: Union[Prediction, Unread]
+    prediction: Prediction | Unread
     start_sec: float
     end_sec: float
     num_frames: int
@@ -103,7 +101,7 @@ def predict_live(predictor: Predictor, source: LiveSource, windowing: Windowing)
         yield from predict(max(end_sec - length_sec, source.begin_sec), end_sec)
 
 
-def _predicted(predictor: Predictor, window: LiveWindow) -> Union[Prediction, Unread]:
+def _predicted(predictor: Predictor, window: LiveWindow) -> Prediction | Unread:
     try:
         return predictor.predict_open(window)
     except VideoDecodeError as error:

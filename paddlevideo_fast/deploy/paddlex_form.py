@@ -7,11 +7,10 @@ It can say one thing only: the middle frames of segments, resized to 4:3 by Padd
 square in their middle, one view of a video.
 """
 
-from __future__ import annotations
-
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any
 
 from paddlevideo_fast.config import Config
 from paddlevideo_fast.config.types import Activation
@@ -38,12 +37,12 @@ class PaddleXFolder:
         topk: classes that PaddleX shows by default.
     """
 
-    model_name: Optional[str] = None
+    model_name: str | None = None
     topk: int = 1
 
 
 def save_paddlex_form(
-    dataset: ClipDataset, class_names: Sequence[str], folder: PaddleXFolder, path: Union[str, Path]
+    dataset: ClipDataset, class_names: Sequence[str], folder: PaddleXFolder, path: str | Path
 ) -> None:
     """Writes `inference.yml`, with which `create_model` and the pipeline video_classification run a program.
 
@@ -66,7 +65,7 @@ def save_paddlex_form(
     scale, crop = pipeline.geometric
     mean, std = pipeline.normalization
     read = {"num_seg": sample.num_seg, "seg_len": sample.seg_len, "sample_type": "uniform"}
-    content: Dict[str, Any] = {
+    content: dict[str, Any] = {
         "PreProcess": {
             "transform_ops": [
                 {"ReadVideo": read},
@@ -147,7 +146,7 @@ def from_paddlex_form(source: Config) -> Config:
         raise source.error(_OPS, "ReadVideo: sample_type is not uniform; that is not read here")
     sample.pop("target_size", None)  # PaddleX leaves it without effect, too
     pixels = {"mean": list(IMAGENET[0]), "std": list(IMAGENET[1]), **ops.get("NormalizeVideo", {})}
-    steps: List[Dict[str, Any]] = [
+    steps: list[dict[str, Any]] = [
         {"Scale": {"short_size": 224, **ops.get("Scale", {})}},
         {"CenterCrop": {"target_size": 224, **ops.get("CenterCrop", {})}},
         {"Image2Array": {}},
@@ -169,7 +168,7 @@ def from_paddlex_form(source: Config) -> Config:
     return Config(content, {(): source.where(())}, source.path)
 
 
-def _operations(source: Config) -> Iterator[Tuple[str, Mapping[str, Any]]]:
+def _operations(source: Config) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Names and arguments of the operations before the network."""
     items = _at(source, "PreProcess", "transform_ops")
     if not isinstance(items, list):

@@ -1,11 +1,10 @@
 """Predictions of videos and of windows of long videos, and how they are shown."""
 
-from __future__ import annotations
-
 import itertools
 import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Union
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -42,15 +41,15 @@ class Prediction:
     path: str
     scores: np.ndarray
     logits: np.ndarray
-    class_names: Optional[Sequence[str]] = None
-    threshold: Optional[float] = None
+    class_names: Sequence[str] | None = None
+    threshold: float | None = None
 
-    def top(self, num_classes: int) -> List[Score]:
+    def top(self, num_classes: int) -> list[Score]:
         """The most probable classes, the best first."""
         best = np.argsort(-self.scores, kind="stable")[:num_classes].tolist()
         return [Score(number, self.name_of(number), float(self.scores[number])) for number in best]
 
-    def predicted(self) -> List[Score]:
+    def predicted(self) -> list[Score]:
         """The most probable class; with a threshold, the classes that reach it, the best first."""
         if self.threshold is None:
             return self.top(1)
@@ -132,7 +131,7 @@ class WindowedPrediction:
         return np.stack([part.scores for part in self.parts])
 
     @property
-    def edges(self) -> List[int]:
+    def edges(self) -> list[int]:
         """Frame numbers [num_windows + 1]: frame f belongs to window k where edges[k] <= f < edges[k + 1].
 
         A frame belongs to the window whose middle is nearest; windows may overlap or leave gaps.
@@ -143,7 +142,7 @@ class WindowedPrediction:
         ]
         return [0, *inner, self.num_frames]
 
-    def segments(self) -> List[Segment]:
+    def segments(self) -> list[Segment]:
         """The segments of the video, by their beginnings: consecutive windows with one class are a segment.
 
         Where a video has one class, the segments follow each other from its beginning to its end. With a
@@ -173,12 +172,12 @@ def join(parts: Sequence[Prediction], windows: Sequence[Window], video: VideoRea
     return WindowedPrediction(whole, windows, parts, video.num_frames, video.avg_fps)
 
 
-Entry = Dict[str, Any]
+Entry = dict[str, Any]
 
 _WARMUP_BATCHES = 3
 
 
-def entry_of(prediction: Union[Prediction, WindowedPrediction], top_k: int) -> Entry:
+def entry_of(prediction: Prediction | WindowedPrediction, top_k: int) -> Entry:
     """A prediction as JSON values.
 
     Args:
@@ -237,7 +236,7 @@ def _tops(prediction: Prediction, top_k: int) -> Entry:
     return {name: [score._asdict() for score in scores] for name, scores in lists.items()}
 
 
-def _rows(span: str, entry: Entry, best: Sequence[Entry]) -> List[str]:
+def _rows(span: str, entry: Entry, best: Sequence[Entry]) -> list[str]:
     """The predicted classes of an entry with a mark, and what else is among the `best`."""
     marked = entry.get("predicted", [])
     others = [one for one in best if one not in marked]

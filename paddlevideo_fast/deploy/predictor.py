@@ -1,11 +1,9 @@
 """Predicts the classes of video files with an exported program."""
 
-from __future__ import annotations
-
 import itertools
 import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Union
 
 import numpy as np
 
@@ -15,7 +13,6 @@ from paddlevideo_fast.deploy.prediction import (
     BatchTime,
     OpenDecoder,
     Prediction,
-    Score,
     Unread,
     WindowedPrediction,
     Windowing,
@@ -25,19 +22,17 @@ from paddlevideo_fast.deploy.program import ProgramOptions, open_program, settin
 from paddlevideo_fast.deploy.recipe import FREE, Recipe, read_recipe
 from paddlevideo_fast.errors import PaddleVideoFastError, ProgramError, VideoDecodeError, cause_of
 from paddlevideo_fast.io.files import UrlPath, as_path, read_names, walk
-from paddlevideo_fast.io.stores import shown_url
+from paddlevideo_fast.io.urls import shown_url
 from paddlevideo_fast.loader import ClipRequest, VideoRecord
 from paddlevideo_fast.loader.collate import make_batch
 from paddlevideo_fast.loader.dataset import ClipDataset
 from paddlevideo_fast.metrics import DECISION
 from paddlevideo_fast.modeling import Preprocess
 
-__all__ = ["Prediction", "Predictor", "Score", "Unread", "WindowedPrediction", "Windowing"]
-
 Progress = Callable[[Sequence[Sequence[int]]], Iterable[Sequence[int]]]
 
 
-def find_videos(path: Union[str, Path]) -> List[Path]:
+def find_videos(path: str | Path) -> list[Path]:
     """The given file, or all videos below the given folder, sorted by name.
 
     Names that begin with a dot are left out, such as temporary files of this package.
@@ -61,7 +56,7 @@ def find_videos(path: Union[str, Path]) -> List[Path]:
     return found
 
 
-def listed_videos(path: Union[str, Path]) -> List[Path]:
+def listed_videos(path: str | Path) -> list[Path]:
     """The videos that a text file lists, one a line.
 
     Raises:
@@ -99,12 +94,12 @@ class Predictor:
 
     def __init__(
         self,
-        model_file: Union[str, Path],
-        params_file: Optional[Union[str, Path]] = None,
-        recipe: Optional[Recipe] = None,
-        class_names: Optional[Sequence[str]] = None,
-        options: Optional[ProgramOptions] = None,
-        threshold: Optional[float] = None,
+        model_file: str | Path,
+        params_file: str | Path | None = None,
+        recipe: Recipe | None = None,
+        class_names: Sequence[str] | None = None,
+        options: ProgramOptions | None = None,
+        threshold: float | None = None,
     ) -> None:
         self.recipe = recipe or read_recipe(settings_file(model_file))
         settings = self.recipe.settings
@@ -127,11 +122,9 @@ class Predictor:
             )
         mean_and_std = self.recipe.dataset().pipeline.normalization
         self._preprocess = Preprocess(*mean_and_std, settings.layout)
-        self.times: List[BatchTime] = []
+        self.times: list[BatchTime] = []
 
-    def predict(
-        self, paths: Iterable[Union[str, Path]], batch_size: int = 1
-    ) -> Iterator[Union[Prediction, Unread]]:
+    def predict(self, paths: Iterable[str | Path], batch_size: int = 1) -> Iterator[Prediction | Unread]:
         """Predicts files, in order.
 
         Args:
@@ -151,11 +144,11 @@ class Predictor:
 
     def predict_windows(
         self,
-        paths: Iterable[Union[str, Path]],
+        paths: Iterable[str | Path],
         windowing: Windowing,
         batch_size: int = 1,
         progress: Progress = iter,
-    ) -> Iterator[Union[WindowedPrediction, Unread]]:
+    ) -> Iterator[WindowedPrediction | Unread]:
         """Predicts long videos window by window; each window is read as `predict` reads a whole video.
 
         Args:
@@ -186,7 +179,7 @@ class Predictor:
         dataset = self.recipe.dataset_of([VideoRecord(video.path, (0,))], OpenDecoder(video))
         return self._run([video.path], [self._clips(dataset)])[0]
 
-    def open(self, path: Union[str, Path]) -> VideoReader:
+    def open(self, path: str | Path) -> VideoReader:
         """Opens a video as `predict` does.
 
         Raises:
@@ -195,7 +188,7 @@ class Predictor:
         dataset = self.recipe.dataset([str(path)])
         return dataset.open(dataset.records[0])
 
-    def clips_of(self, path: Union[str, Path]) -> np.ndarray:
+    def clips_of(self, path: str | Path) -> np.ndarray:
         """The views of a video, ready for the program: [V, ...].
 
         Raises:
@@ -219,10 +212,10 @@ class Predictor:
             )
         return batch.clips if settings.input_dtype == "uint8" else self._preprocess.in_numpy(batch.clips)
 
-    def _predict_batch(self, paths: Sequence[str]) -> List[Union[Prediction, Unread]]:
+    def _predict_batch(self, paths: Sequence[str]) -> list[Prediction | Unread]:
         began = time.perf_counter()
-        clips: Dict[int, np.ndarray] = {}
-        results: Dict[int, Union[Prediction, Unread]] = {}
+        clips: dict[int, np.ndarray] = {}
+        results: dict[int, Prediction | Unread] = {}
         for number, path in enumerate(paths):
             try:
                 clips[number] = self.clips_of(path)
@@ -246,13 +239,13 @@ class Predictor:
         batches = [numbers[first : first + batch_size] for first in numbers[::batch_size]]
         records = [VideoRecord(video.path, (0,), span=Span(*window)) for window in windows]
         dataset = self.recipe.dataset_of(records, OpenDecoder(video))
-        parts: List[Prediction] = []
+        parts: list[Prediction] = []
         for batch in progress(batches):
             clips = [self._clips(dataset, number) for number in batch]
             parts += self._run([video.path] * len(batch), clips)
         return join(parts, windows, video)
 
-    def _run(self, paths: Sequence[str], clips: Sequence[np.ndarray]) -> List[Prediction]:
+    def _run(self, paths: Sequence[str], clips: Sequence[np.ndarray]) -> list[Prediction]:
         """Predicts videos, or windows, whose views [V, ...] have the same shape."""
         logits = self.program.run(np.concatenate(clips))
         num_clips, num_classes = sum(map(len, clips)), self.recipe.settings.num_classes

@@ -1,22 +1,21 @@
 """Exported networks: their files, and how Paddle Inference and onnxruntime run them."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import zlib
 from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Dict, Iterable, List, Literal, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Literal
 
 import numpy as np
 import paddle
 from paddle import inference
 
 from paddlevideo_fast.errors import MissingExtraError, ProgramError
-from paddlevideo_fast.io.stores import is_url
 from paddlevideo_fast.io.sync import Mirror, fetched
+from paddlevideo_fast.io.urls import is_url
 from paddlevideo_fast.log import get_logger, is_unicode
 from paddlevideo_fast.machine import num_cores
 
@@ -45,11 +44,11 @@ class ProgramOptions:
     """
 
     providers: Sequence[Provider] = ()
-    use_gpu: Optional[bool] = None
+    use_gpu: bool | None = None
     gpu_mem_mb: int = 8000
     precision: Literal["fp32", "fp16"] = "fp32"
-    cpu_threads: Optional[int] = None
-    use_mkldnn: Optional[bool] = None
+    cpu_threads: int | None = None
+    use_mkldnn: bool | None = None
     optimize: bool = True
 
     @property
@@ -262,10 +261,10 @@ _ONNX_PROVIDERS: Mapping[Provider, str] = {
 _TENSORRT_WORKSPACE = 1 << 30  # bytes
 
 
-def _onnx_providers(provider: Provider, options: ProgramOptions) -> List[Any]:
+def _onnx_providers(provider: Provider, options: ProgramOptions) -> list[Any]:
     """What onnxruntime tries for each operator, in this order; operators without a kernel go to the next."""
     limit = {"gpu_mem_limit": options.gpu_mem_mb << 20}
-    chain: Dict[Provider, Any] = {
+    chain: dict[Provider, Any] = {
         "cpu": "CPUExecutionProvider",
         "cuda": ("CUDAExecutionProvider", limit),
         "tensorrt": (
@@ -314,7 +313,7 @@ ONNX_SUFFIX = ".onnx"
 PROGRAM_SUFFIXES = (*PADDLE_SUFFIXES, ONNX_SUFFIX)
 
 
-def find_program(model_file: Union[str, Path]) -> Path:
+def find_program(model_file: str | Path) -> Path:
     """The file of a program. Its ending may be left out; a program of Paddle comes before ONNX.
 
     Raises:
@@ -339,7 +338,7 @@ def _fetched_program(url: str) -> Path:
     return mirror.folder / name
 
 
-def settings_file(model_file: Union[str, Path]) -> Path:
+def settings_file(model_file: str | Path) -> Path:
     """The settings file that export writes next to a program: `.yaml`, or `.yml` in PaddleX's form.
 
     Raises:
@@ -351,10 +350,10 @@ def settings_file(model_file: Union[str, Path]) -> Path:
 
 
 def open_program(
-    model_file: Union[str, Path],
-    params_file: Optional[Union[str, Path]] = None,
-    options: Optional[ProgramOptions] = None,
-    checksums: Optional[Mapping[str, int]] = None,
+    model_file: str | Path,
+    params_file: str | Path | None = None,
+    options: ProgramOptions | None = None,
+    checksums: Mapping[str, int] | None = None,
     runtime: Runtime = "paddle",
 ) -> Program:
     """Loads an exported network.
@@ -407,7 +406,7 @@ def open_program(
 
 def _fastest(
     model_file: Path, options: ProgramOptions, runtime: Runtime, checksums: Mapping[str, int]
-) -> Tuple[Path, ProgramOptions]:
+) -> tuple[Path, ProgramOptions]:
     """A program of Paddle, or the .onnx beside it, and options: on a CPU as `runtime` says."""
     if list(_providers(options, is_onnx=False)) != ["cpu"] or options.use_mkldnn is not None:
         return model_file, options
@@ -433,13 +432,13 @@ def _providers(options: ProgramOptions, is_onnx: bool) -> Sequence[Provider]:
     return ("cuda",) if (by_default if options.use_gpu is None else options.use_gpu) else ("cpu",)
 
 
-def require_unicode(path: Union[str, Path]) -> None:
+def require_unicode(path: str | Path) -> None:
     """Raises `ProgramError` where Paddle and onnxruntime cannot take a path."""
     if not is_unicode(os.path.abspath(path)):
         raise ProgramError(f"{path}: Paddle takes no path that is not UTF-8; choose another folder or name")
 
 
-def checksums_of(files: Iterable[Path]) -> Dict[str, int]:
+def checksums_of(files: Iterable[Path]) -> dict[str, int]:
     """CRC-32 of files, by their endings."""
     return {path.suffix: _checksum(path) for path in files}
 

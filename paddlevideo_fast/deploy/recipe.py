@@ -1,10 +1,9 @@
 """What prediction has to know besides the program: a small config, which export writes next to it."""
 
-from __future__ import annotations
-
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Dict, List, Literal, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Annotated, Any, Literal, NamedTuple
 
 from paddlevideo_fast.config import Config, check_config
 from paddlevideo_fast.config.layers import IMPORTS, read_with_bases
@@ -71,12 +70,12 @@ class ProgramSettings:
     num_classes: Size
     layout: Literal["NTCHW", "NCTHW"]
     input_dtype: Literal["uint8", "float32"]
-    input_shape: Tuple[Axis, Axis, Axis] = (FREE, FREE, FREE)
+    input_shape: tuple[Axis, Axis, Axis] = (FREE, FREE, FREE)
     activation: Activation = "softmax"
-    class_names: Optional[List[str]] = None
-    num_ensemble_views: Optional[NumViews] = None
-    num_spatial_crops: Optional[NumViews] = None
-    checksums: Optional[Dict[str, int]] = None
+    class_names: list[str] | None = None
+    num_ensemble_views: NumViews | None = None
+    num_spatial_crops: NumViews | None = None
+    checksums: dict[str, int] | None = None
     imports: Sequence[str] = ()
     cpu_runtime: Runtime = "onnxruntime"
 
@@ -112,7 +111,7 @@ class Recipe(NamedTuple):
             records=records,
         )
 
-    def save(self, path: Union[str, Path]) -> None:
+    def save(self, path: str | Path) -> None:
         """Writes the settings file, which `read_recipe` reads."""
         content = {**asdict(self.settings), "PIPELINE": dict(self.section)}
         for name in ("imports", "activation"):
@@ -121,7 +120,7 @@ class Recipe(NamedTuple):
         Config(content).save(path)
 
 
-def read_recipe(path: Union[str, Path], imports: Sequence[str] = ()) -> Recipe:
+def read_recipe(path: str | Path, imports: Sequence[str] = ()) -> Recipe:
     """Reads the settings file next to a program: ours, or one in the form of PaddleX.
 
     The file may come from somebody else, together with code. So it may not name files by relative paths.
@@ -150,7 +149,7 @@ def read_recipe(path: Union[str, Path], imports: Sequence[str] = ()) -> Recipe:
     return Recipe(settings_from(ProgramSettings, content), content["PIPELINE"])
 
 
-def recipe_in_place(path: Union[str, Path], cfg: Config) -> Recipe:
+def recipe_in_place(path: str | Path, cfg: Config) -> Recipe:
     """The recipe of a config, with the keys that only the export of a program knows.
 
     Args:
@@ -218,7 +217,7 @@ def _names_plugins(section: Mapping[str, Any]) -> bool:
     return not all(map(is_own, used))
 
 
-def _views(section: Mapping[str, Any]) -> Dict[str, Any]:
+def _views(section: Mapping[str, Any]) -> dict[str, Any]:
     """How many views the data set of a section makes of a video."""
     arguments = arguments_of(DATASETS.get(section.get("format", "VideoDataset")))
     return {

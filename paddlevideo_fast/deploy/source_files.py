@@ -6,8 +6,6 @@ number, a version, facts about the machine, the content, the keys of the storage
 number of elements and the elements.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import math
@@ -15,9 +13,10 @@ import mmap
 import os
 import struct
 import zipfile
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any, Callable, Dict, List, Mapping, Tuple, Union
+from typing import Any
 
 import numpy as np
 
@@ -47,7 +46,7 @@ _SAFETENSORS = {
 }
 
 
-def read_source(path: Union[str, Path]) -> Dict[str, np.ndarray]:
+def read_source(path: str | Path) -> dict[str, np.ndarray]:
     """Reads the arrays of a weight file by name, without running anything in it.
 
     The content tells which kind of file it is: PyTorch's zip or pickles, safetensors, or a pickle of arrays
@@ -74,7 +73,7 @@ def read_source(path: Union[str, Path]) -> Dict[str, np.ndarray]:
     return _unwrapped(arrays)
 
 
-def _content(file: mmap.mmap, path: Union[str, Path]) -> Any:
+def _content(file: mmap.mmap, path: str | Path) -> Any:
     if file[:4] == b"PK\x03\x04":
         return read_torch_zip(path)
     if starts_as_torch_pickle(file):
@@ -95,14 +94,14 @@ def _state(content: Any) -> Mapping[Any, Any]:
     return content
 
 
-def _unwrapped(arrays: Dict[str, np.ndarray]) -> Dict[str, np.ndarray]:
+def _unwrapped(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     for prefix in _WRAPPERS:
         if all(name.startswith(prefix) for name in arrays):
             arrays = {name[len(prefix) :]: value for name, value in arrays.items()}
     return arrays
 
 
-def _safetensors(file: mmap.mmap) -> Dict[str, np.ndarray]:
+def _safetensors(file: mmap.mmap) -> dict[str, np.ndarray]:
     """A JSON header (its length first) with type, shape and place of each tensor, then the numbers.
 
     Raises:
@@ -110,7 +109,7 @@ def _safetensors(file: mmap.mmap) -> Dict[str, np.ndarray]:
     """
     start = 8 + int.from_bytes(file[:8], "little")
     try:
-        header: Dict[str, Any] = json.loads(file[8:start])
+        header: dict[str, Any] = json.loads(file[8:start])
         arrays, used = {}, 0
         for name, entry in header.items():
             if name == "__metadata__":
@@ -173,7 +172,7 @@ class _Tensor(Buildable):
     """A tensor: part of a storage, whose data may come after the pickle."""
 
     def __init__(
-        self, storage: _Storage, offset: int, shape: Tuple[int, ...], strides: Tuple[int, ...]
+        self, storage: _Storage, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]
     ) -> None:
         self.storage, self.offset, self.shape, self.strides = storage, offset, shape, strides
 
@@ -194,14 +193,14 @@ class _Content:
     """
 
     def __init__(self, num_bytes: int) -> None:
-        self.storages: Dict[str, _Storage] = {}
+        self.storages: dict[str, _Storage] = {}
         self._elements_left = num_bytes
 
     def read(self, stream: Any) -> Any:
         """The content of one pickle, whose tensors still lack their data."""
         return read_pickle(stream, self._table(), self._storage)
 
-    def _table(self) -> Dict[Tuple[str, str], Callable[..., Any]]:
+    def _table(self) -> dict[tuple[str, str], Callable[..., Any]]:
         table = array_table()
         table["torch._utils", "_rebuild_tensor_v2"] = self._tensor
         table["torch._utils", "_rebuild_tensor"] = self._tensor
@@ -247,7 +246,7 @@ def _parameter(tensor: Any, *_: Any) -> _Tensor:
     return tensor
 
 
-def read_torch_zip(path: Union[str, Path]) -> Any:
+def read_torch_zip(path: str | Path) -> Any:
     """Reads a file of PyTorch 1.6 or later, with numpy arrays for tensors; bfloat16 becomes float32.
 
     Raises:
@@ -282,7 +281,7 @@ def _archived(archive: zipfile.ZipFile, num_bytes: int) -> Any:
     return settle(unsettled)
 
 
-def _checked_root(members: List[zipfile.ZipInfo], num_bytes: int) -> str:
+def _checked_root(members: list[zipfile.ZipInfo], num_bytes: int) -> str:
     """The folder that holds all members."""
     roots = {member.filename.partition("/")[0] for member in members}
     for member in members:

@@ -4,5 +4,3 @@ from paddlevideo_fast.doctor import multigrid
 from paddlevideo_fast.doctor.diagnosis import examine, limit
 from paddlevideo_fast.doctor.report import draw, report, summary
 from paddlevideo_fast.doctor.timing import training_rate
-
-__all__ = ["draw", "examine", "limit", "multigrid", "report", "summary", "training_rate"]

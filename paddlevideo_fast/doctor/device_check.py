@@ -4,14 +4,13 @@ Each check compares the device with the CPU's float32 on a small TSM, with the t
 has the long checks.
 """
 
-from __future__ import annotations
-
 import platform
 import tempfile
 import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Literal, Mapping, Optional, Sequence, Tuple
+from typing import Any, Literal
 
 import numpy as np
 import paddle
@@ -61,7 +60,7 @@ class CheckResult:
     figure: str
 
 
-def no_gpu() -> Optional[str]:
+def no_gpu() -> str | None:
     """Why Paddle computes on no GPU here; None: it does."""
     if gpu_number(paddle.get_device()) is not None:
         return None
@@ -71,8 +70,8 @@ def no_gpu() -> Optional[str]:
 
 
 def check_device(
-    progress: Callable[[str], None] = lambda text: None, device: Optional[str] = None
-) -> Dict[str, Any]:
+    progress: Callable[[str], None] = lambda text: None, device: str | None = None
+) -> dict[str, Any]:
     """Runs all checks; one that fails does not keep the others from running.
 
     Args:
@@ -101,7 +100,7 @@ def table(result: Mapping[str, Any]) -> str:
     return "\n".join([*environment_lines, "", *rows])
 
 
-def environment() -> Dict[str, str]:
+def environment() -> dict[str, str]:
     """What decides whether a device computes right: versions, device and driver."""
     found = {
         "python": platform.python_version(),
@@ -151,13 +150,13 @@ class BatchList:
 
 class _Losses(Callback):
     def __init__(self) -> None:
-        self.losses: List[float] = []
+        self.losses: list[float] = []
 
     def step_end(self, trainer: Trainer) -> None:
         self.losses.append(trainer.drain()["loss"])
 
 
-def made_up_batches(num: int, batch_size: int = 4, side: int = _SIDE) -> List[Batch]:
+def made_up_batches(num: int, batch_size: int = 4, side: int = _SIDE) -> list[Batch]:
     """Batches of noise, the same in each call."""
     rng = np.random.default_rng(0)
     return [
@@ -174,7 +173,7 @@ def made_up_batches(num: int, batch_size: int = 4, side: int = _SIDE) -> List[Ba
 def small_trainer(
     loader: BatchList,
     callbacks: Sequence[Callback] = (),
-    precision: Optional[Precision] = None,
+    precision: Precision | None = None,
     data_format: str = "NCHW",
     width: int = 8,
 ) -> Trainer:
@@ -206,8 +205,8 @@ def small_trainer(
 
 
 def losses_on(
-    device: str, precision: Optional[Precision] = None, data_format: str = "NCHW"
-) -> Tuple[float, ...]:
+    device: str, precision: Precision | None = None, data_format: str = "NCHW"
+) -> tuple[float, ...]:
     """The losses of a few training steps."""
     kept = _Losses()
     with computing_on(device):
@@ -222,7 +221,7 @@ def _within(found: Any, expected: Any, tolerance: float) -> str:
     return f"deviates by {value:.1e}, allowed {tolerance:.0e}"
 
 
-def _training(dtype: Optional[Dtype], level: Literal["O1", "O2"] = "O1") -> Callable[[str], str]:
+def _training(dtype: Dtype | None, level: Literal["O1", "O2"] = "O1") -> Callable[[str], str]:
     def check(device: str) -> str:
         if dtype is not None:
             with computing_on(device):
@@ -293,7 +292,7 @@ def _exported(folder: Path, is_onnx: bool) -> Any:
     return export_model(config, folder / "weights.pdparams", folder / "exported", options=options)
 
 
-CHECKS: Dict[str, Callable[[str], str]] = {
+CHECKS: dict[str, Callable[[str], str]] = {
     "training, float32": _training(None),
     "training, bfloat16 O1": _training("bfloat16"),
     "training, bfloat16 O2": _training("bfloat16", "O2"),

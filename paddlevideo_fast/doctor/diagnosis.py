@@ -11,14 +11,13 @@ with workers also hands it over. `train_cpu` is the CPU time of `train` over all
 the machine, whose cores training and reading share.
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import json
 import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any
 
 import paddle
 
@@ -111,7 +110,7 @@ class Remedy:
     """
 
     name: str
-    gain: Optional[float]
+    gain: float | None
     basis: str
     how: str
 
@@ -142,7 +141,7 @@ class Run:
         return self.parts.split.dataset
 
 
-def examine(cfg: Config, steps: int = 20, progress: Callable[[str], None] = print) -> Dict[str, Any]:
+def examine(cfg: Config, steps: int = 20, progress: Callable[[str], None] = print) -> dict[str, Any]:
     """Measures the training that a config describes. Nothing is learned, and nothing is kept.
 
     Args:
@@ -191,7 +190,7 @@ def examine(cfg: Config, steps: int = 20, progress: Callable[[str], None] = prin
     run = Run(parts, cost, reading, batch_size)
     found = sorted(remedies(run, progress), key=lambda remedy: -(remedy.gain or 0.0))
     sent_sec = cost.transport_sec if cost.num_workers else 0.0
-    result: Dict[str, Any] = {
+    result: dict[str, Any] = {
         **_circumstances(cfg, run),
         "real": _steps(real),
         "synthetic": {**_steps(synthetic), "cpu_sec": cost.train_cpu_sec},
@@ -208,14 +207,14 @@ def examine(cfg: Config, steps: int = 20, progress: Callable[[str], None] = prin
     return result
 
 
-def _fetch(dataset: ClipDataset, videos: Sequence[List[ClipRequest]]) -> None:
+def _fetch(dataset: ClipDataset, videos: Sequence[list[ClipRequest]]) -> None:
     """Has what clips are read from in the cache, so that the reader is timed and not the store."""
     for requests in videos if dataset.is_remote else ():
         with contextlib.suppress(VideoDecodeError):  # the reader tells
             dataset.fetch(requests)
 
 
-def _circumstances(cfg: Config, run: Run) -> Dict[str, Any]:
+def _circumstances(cfg: Config, run: Run) -> dict[str, Any]:
     """What was measured, and on which machine."""
     return {
         "config": cfg.path,
@@ -229,15 +228,15 @@ def _circumstances(cfg: Config, run: Run) -> Dict[str, Any]:
     }
 
 
-def _times(factor: float, stages: Mapping[str, float]) -> Dict[str, float]:
+def _times(factor: float, stages: Mapping[str, float]) -> dict[str, float]:
     return {name: factor * sec for name, sec in stages.items()}
 
 
-def _steps(times: StepTimes) -> Dict[str, Any]:
+def _steps(times: StepTimes) -> dict[str, Any]:
     return {name: getattr(times, name) for name in ("num_steps", "step_sec", "wait_share", "clips_per_sec")}
 
 
-def limit(result: Mapping[str, Any]) -> Dict[str, Any]:
+def limit(result: Mapping[str, Any]) -> dict[str, Any]:
     """What limits the run.
 
     Reading does where the run waits for most of a step, however fast the reader was alone (its files may have
@@ -305,7 +304,7 @@ def _faster_training(run: Run, progress: Callable[[str], None]) -> Iterator[Reme
     side = shape[1] * 3 // 4
     smaller = (shape[0], side, shape[2] * 3 // 4, 3)
     larger = f"-o DATASET.batch_size={2 * run.batch_size}, with the learning rate that belongs to it"
-    trials: List[Tuple[str, int, Tuple[int, ...], Optional[Precision], str]] = [
+    trials: list[tuple[str, int, tuple[int, ...], Precision | None, str]] = [
         ("larger batch", 2, shape, None, larger),
         ("smaller input", 1, smaller, None, f"crops of {side} pixels; may cost accuracy"),
     ]
@@ -372,7 +371,7 @@ def _other_variables(run: Run, progress: Callable[[str], None]) -> Iterator[Reme
     """The toolkit's own choices for MKL and for memory, where the environment has others."""
     listed = best_mkl_path()
     path = listed or best_mkl_path(is_listed=False)
-    trials: List[Tuple[str, Dict[str, Optional[str]], str]] = []
+    trials: list[tuple[str, dict[str, str | None], str]] = []
     if path not in (None, os.environ.get(MKL_PATH)):
         how = (
             f"unset {MKL_PATH} and {MKL_SWITCH}; the toolkit then sets {MKL_PATH}={path}"

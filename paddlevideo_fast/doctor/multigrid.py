@@ -1,11 +1,10 @@
 """Plans a multigrid run: its phases, its costs beside those of the plain run, and what speaks against it."""
 
-from __future__ import annotations
-
 from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any
 
 import paddle
 
@@ -40,8 +39,8 @@ class PlanOptions:
         judge: tell what speaks against the schedule; that times dear shapes once more, without their splits.
     """
 
-    num_clips: Optional[int] = None
-    frame_size: Tuple[int, int] = FRAME_SIZE
+    num_clips: int | None = None
+    frame_size: tuple[int, int] = FRAME_SIZE
     num_steps: int = 3
     limit_sec: float = 120.0
     judge: bool = True
@@ -51,8 +50,8 @@ def make_plan(
     cfg: Config,
     options: PlanOptions,
     progress: Callable[[str], None] = lambda text: None,
-    costs: Optional[ShapeCosts] = None,
-) -> Dict[str, Any]:
+    costs: ShapeCosts | None = None,
+) -> dict[str, Any]:
     """Plans the run of a config with `multigrid` on, for one process.
 
     Args:
@@ -104,7 +103,7 @@ def make_plan(
     return {**plan, "pays": None if speed_up is None else _pays(plan), "reasons": reasons}
 
 
-def _listed_clips(spec: RunSpec) -> Optional[int]:
+def _listed_clips(spec: RunSpec) -> int | None:
     """The length of the training list; None where the list does not exist."""
     train = spec.splits["train"]
     if not Path(train.dataset.get("file_path") or "").is_file():
@@ -161,7 +160,7 @@ class Pricing:
             self._progress(f"timing steps, shape {number} of {len(steps)}: {batch_size} clips of {clip}")
             self._costs.step_sec(batch_size, num_frames, crop_size, bn_splits)
 
-    def describe(self, phase: Phase) -> Dict[str, Any]:
+    def describe(self, phase: Phase) -> dict[str, Any]:
         """A phase and its costs."""
         in_turn = self._in_turn(phase)
         batch_size, clip = in_turn[-1]
@@ -181,7 +180,7 @@ class Pricing:
             values.update(self._sums(phase, clip, shapes, self._options.num_clips))
         return values
 
-    def _in_turn(self, phase: Phase) -> List[Tuple[int, ClipShape]]:
+    def _in_turn(self, phase: Phase) -> list[tuple[int, ClipShape]]:
         """Batch size and clip of the steps that a phase takes in turn, its own last."""
         return [
             (
@@ -195,9 +194,9 @@ class Pricing:
             for shape in batch_shapes(phase, self._batch_size)
         ]
 
-    def _shape(self, batch_size: int, clip: ClipShape, bn_splits: int) -> Dict[str, Any]:
+    def _shape(self, batch_size: int, clip: ClipShape, bn_splits: int) -> dict[str, Any]:
         cost = self._costs.of_clip(clip.num_frames, clip.crop_size)
-        values: Dict[str, Any] = {
+        values: dict[str, Any] = {
             "batch_size": batch_size,
             "num_frames": clip.num_frames,
             "crop_size": clip.crop_size,
@@ -211,7 +210,7 @@ class Pricing:
 
     def _sums(
         self, phase: Phase, clip: ClipShape, shapes: Sequence[Mapping[str, Any]], num_clips: int
-    ) -> Dict[str, float]:
+    ) -> dict[str, float]:
         """The costs of all epochs of a phase."""
         epochs = phase.end_epoch - phase.start_epoch
         in_turn = batch_shapes(phase, self._batch_size, self._accumulation)
@@ -262,7 +261,7 @@ def _fewer_clips(plan: Mapping[str, Any]) -> Iterator[str]:
         yield f"the gain comes from fewer clips: plain training with {share:.2f} of its epochs gains as much"
 
 
-def _shapes(plan: Mapping[str, Any]) -> List[Tuple[int, Mapping[str, Any]]]:
+def _shapes(plan: Mapping[str, Any]) -> list[tuple[int, Mapping[str, Any]]]:
     """Number of splits and values of each shape of a plan, the smallest first."""
     found = {
         (shape["num_frames"], shape["crop_size"], shape["batch_size"], phase["bn_splits"]): shape
@@ -366,7 +365,7 @@ def _line(phase: Mapping[str, Any], plan: Mapping[str, Any]) -> str:
     )
 
 
-def _comparison(plan: Mapping[str, Any]) -> List[str]:
+def _comparison(plan: Mapping[str, Any]) -> list[str]:
     plain, multigrid = plan["plain"], plan["multigrid"]
     if not multigrid:
         return ["The training list is not there: give --clips for the costs against the plain run."]
@@ -404,7 +403,7 @@ def _duration(sec: float) -> str:
     return f"{sec:.1f} s"
 
 
-_ROWS: Dict[str, Tuple[str, Callable[[Any], str]]] = {
+_ROWS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "iterations": ("steps", "{:,}".format),
     "clips": ("clips", "{:,}".format),
     "flops": ("forward FLOPs", "{:.3g}".format),

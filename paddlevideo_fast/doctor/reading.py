@@ -1,16 +1,15 @@
 """Times the reader alone: a clip stage by stage, its way out of a worker, and clips in another form."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import tempfile
 import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any
 
 import cv2
 import numpy as np
@@ -44,9 +43,9 @@ class ReadingCost:
         clip_shape: (T, H, W, 3).
     """
 
-    stages: Dict[str, float]
-    augment_steps: Dict[str, float]
-    clip_shape: Tuple[int, ...]
+    stages: dict[str, float]
+    augment_steps: dict[str, float]
+    clip_shape: tuple[int, ...]
 
     @property
     def source_sec(self) -> float:
@@ -72,8 +71,8 @@ def time_reading(
     Raises:
         BadSampleShareError: none of the clips decodes.
     """
-    failures: List[Tuple[str, str]] = []
-    shape: Tuple[int, ...] = ()
+    failures: list[tuple[str, str]] = []
+    shape: tuple[int, ...] = ()
     num_clips, began = 0, time.perf_counter()
     with _one_thread(), Stopwatch() as watch:
         _wrap(watch, dataset)
@@ -130,8 +129,8 @@ class _Ready:
         return len(self.records)
 
     def load(
-        self, requests: Sequence[ClipRequest], outs: Optional[Sequence[Optional[np.ndarray]]] = None
-    ) -> List[Sample]:
+        self, requests: Sequence[ClipRequest], outs: Sequence[np.ndarray | None] | None = None
+    ) -> list[Sample]:
         places = outs or [None] * len(requests)
         return [Sample(self.clip if out is None else out, label=0, index=0, view=0) for out in places]
 
@@ -190,7 +189,7 @@ class TrialError(PaddleVideoFastError):
     """A form could not be tried; the message says why."""
 
 
-def other_forms(dataset: ClipDataset, batch_size: int) -> List[Form]:
+def other_forms(dataset: ClipDataset, batch_size: int) -> list[Form]:
     """The forms that a dataset's clips could take and do not have yet.
 
     Args:
@@ -198,7 +197,7 @@ def other_forms(dataset: ClipDataset, batch_size: int) -> List[Form]:
         batch_size: clips in a batch.
     """
     decode = dataset.decoder
-    forms: List[Form] = []
+    forms: list[Form] = []
     if isinstance(dataset, PackedFrameDataset):
         return forms
     if getattr(decode, "backend", "pyav") in ("cv2", "decord"):
@@ -245,7 +244,7 @@ def _clip_sec(dataset: ClipDataset) -> float:
 def _few_clips(dataset: ClipDataset) -> ClipDataset:
     """The dataset with a few of its records: the shortest of some that are drawn."""
     chosen = np.random.default_rng(0).permutation(len(dataset))[:_NUM_CANDIDATES]
-    sizes: List[Tuple[int, int]] = []
+    sizes: list[tuple[int, int]] = []
     for number in chosen.tolist():
         try:
             record = dataset.records[number]

@@ -1,10 +1,9 @@
 """What the doctor found, as a paragraph, as text for a terminal and as a picture."""
 
-from __future__ import annotations
-
 import textwrap
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Callable, List, Mapping, Tuple
+from typing import Any
 
 from paddlevideo_fast.report import picture
 
@@ -99,7 +98,7 @@ def draw(result: Mapping[str, Any], path: Path) -> None:
     with picture(path, 1, 2, figsize=(11, 4.2)) as (_, (left, right)):
         below = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.12), "ncols": 2, "frameon": False}
         longest = max(sec for stages in result["stages_sec"].values() for sec in stages.values())
-        names: List[str] = []
+        names: list[str] = []
         for part, color, title in (
             ("reading", "C1", "reading, in one process"),
             ("training", "C0", "training"),
@@ -134,7 +133,7 @@ def draw(result: Mapping[str, Any], path: Path) -> None:
 
 
 # Color, label and range of the predicted gains.
-_GAINS: Tuple[Tuple[str, str, Callable[[float], bool]], ...] = (
+_GAINS: tuple[tuple[str, str, Callable[[float], bool]], ...] = (
     ("C2", "gains a tenth or more", lambda gain: gain >= WORTH_IT),
     ("0.6", "about the same", lambda gain: 1 / WORTH_IT < gain < WORTH_IT),
     ("C3", "loses a tenth or more", lambda gain: gain <= 1 / WORTH_IT),

@@ -1,12 +1,11 @@
 """Costs of a clip and of a training step at one shape, for a config's network. No data is read."""
 
-from __future__ import annotations
-
 import contextlib
 import time
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Tuple
+from typing import Any
 
 import numpy as np
 import paddle
@@ -59,8 +58,8 @@ class ShapeCosts:
     def __init__(self, spec: RunSpec, num_steps: int) -> None:
         self._num_steps = num_steps
         self._spec = spec
-        self._clips: Dict[Tuple[int, int], ClipCost] = {}
-        self._steps: Dict[Tuple[int, int, int, int], float] = {}
+        self._clips: dict[tuple[int, int], ClipCost] = {}
+        self._steps: dict[tuple[int, int, int, int], float] = {}
 
     @cached_property
     def _parts(self) -> TrainingParts:
@@ -111,9 +110,9 @@ class ShapeCosts:
 
 
 @contextlib.contextmanager
-def output_sizes(model: nn.Layer) -> Iterator[List[int]]:
+def output_sizes(model: nn.Layer) -> Iterator[list[int]]:
     """Collects the output sizes of the layers without sublayers while the model runs."""
-    sizes: List[int] = []
+    sizes: list[int] = []
 
     def note(layer: nn.Layer, inputs: Any, output: Any) -> None:
         sizes.append(output.size)
@@ -123,9 +122,9 @@ def output_sizes(model: nn.Layer) -> Iterator[List[int]]:
 
 
 @contextlib.contextmanager
-def map_sides(model: nn.Layer) -> Iterator[List[int]]:
+def map_sides(model: nn.Layer) -> Iterator[list[int]]:
     """Collects the sides of the feature maps that kernels larger than 1 make while the model runs."""
-    sides: List[int] = []
+    sides: list[int] = []
 
     def note(layer: nn.Layer, inputs: Any, output: Any) -> None:
         frame = output.shape[-2:] if layer._data_format.endswith("HW") else output.shape[-3:-1]

@@ -10,9 +10,10 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence
+from typing import Any
 
 import numpy as np
 import paddle
@@ -50,8 +51,8 @@ class Stopwatch:
     """
 
     def __init__(self) -> None:
-        self.seconds: Dict[str, float] = defaultdict(float)
-        self._inside: List[float] = []
+        self.seconds: dict[str, float] = defaultdict(float)
+        self._inside: list[float] = []
         self._on_gpu = paddle.get_device() != "cpu"
         self._undo = contextlib.ExitStack()
 
@@ -194,7 +195,7 @@ def time_steps(
     num_steps: int,
     num_warmup: int = 2,
     budget_sec: float = 15.0,
-    precision: Optional[Precision] = None,
+    precision: Precision | None = None,
 ) -> StepTimes:
     """Trains on `loader` until enough steps were timed; a short epoch is followed by the next one.
 
@@ -219,7 +220,7 @@ def time_steps(
     return timer.times()
 
 
-def training_rate(cfg: Config, synthetic: bool = False, steps: int = 30, warmup: int = 5) -> Dict[str, Any]:
+def training_rate(cfg: Config, synthetic: bool = False, steps: int = 30, warmup: int = 5) -> dict[str, Any]:
     """Trains some steps of a config at learning rate 0, and keeps nothing.
 
     Args:
@@ -256,7 +257,7 @@ def training_rate(cfg: Config, synthetic: bool = False, steps: int = 30, warmup:
     }
 
 
-def step_sec_with(cfg: Config, steps: int, variables: Mapping[str, Optional[str]]) -> float:
+def step_sec_with(cfg: Config, steps: int, variables: Mapping[str, str | None]) -> float:
     """Seconds of a training step on made-up batches, in a process of its own.
 
     Libraries read variables when they are loaded.
@@ -296,7 +297,7 @@ def _clip_shape(loader: ClipLoader) -> Sequence[int]:
 
 def time_training_stages(
     parts: TrainingParts, loader: SyntheticLoader, num_steps: int, budget_sec: float = 10.0
-) -> Dict[str, float]:
+) -> dict[str, float]:
     """Seconds of a training step by stage (`STAGES`); on a GPU a stage ends when the device is done."""
     timer = _StepTimer(num_steps, 1, budget_sec)
     trainer = _trainer(parts, loader, timer)
@@ -342,7 +343,7 @@ class _StepTimer(Callback):
         self.on_start: Callable[[], None] = lambda: None
         self.done = -max(num_warmup, 1)  # the clock starts at the end of a step
         self.num_clips, self.wait_sec = 0, 0.0
-        self.ends: List[float] = []
+        self.ends: list[float] = []
         self.on_gpu = paddle.get_device() != "cpu"
 
     def fit_begin(self, trainer: Trainer) -> None:

@@ -10,8 +10,9 @@ news is read before step s + LAG, on all ranks. Only where there is news do they
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Callable, List, Optional, Sequence, Tuple, Union
+from typing import TypeAlias
 
 import numpy as np
 import paddle
@@ -20,7 +21,7 @@ from paddlevideo_fast.device import LAG, LateReader
 from paddlevideo_fast.engine.distribution import Distribution
 from paddlevideo_fast.loader import Batch, Incident
 
-Weight = Union[float, paddle.Tensor]  # on the device as float64
+Weight: TypeAlias = float | paddle.Tensor  # on the device as float64
 
 
 @dataclass
@@ -32,11 +33,11 @@ class StepNews:
         signal_number: a signal that asks it to stop.
     """
 
-    incidents: List[Incident]
-    signal_number: Optional[int]
+    incidents: list[Incident]
+    signal_number: int | None
 
     @classmethod
-    def of(cls, batches: Sequence[Batch], signal_number: Optional[int]) -> StepNews:
+    def of(cls, batches: Sequence[Batch], signal_number: int | None) -> StepNews:
         """The news of the batches of a step."""
         return cls([incident for batch in batches for incident in batch.incidents], signal_number)
 
@@ -59,13 +60,13 @@ class Agreement:
         signal_number: a signal that asks the run to stop; the same on all ranks, at the same step.
     """
 
-    def __init__(self, distribution: Distribution, on_incidents: Callable[[List[Incident]], None]) -> None:
+    def __init__(self, distribution: Distribution, on_incidents: Callable[[list[Incident]], None]) -> None:
         self._distribution = distribution
         self._on_incidents = on_incidents
         self._late = LateReader(self._read, LAG)
-        self.signal_number: Optional[int] = None
+        self.signal_number: int | None = None
 
-    def before_step(self, batches: Sequence[Batch], signal_number: Optional[int]) -> None:
+    def before_step(self, batches: Sequence[Batch], signal_number: int | None) -> None:
         """Hears what is due before a step over `batches`.
 
         Args:
@@ -79,7 +80,7 @@ class Agreement:
         else:
             self._hear([StepNews.of(batches, None)])
 
-    def announce(self, batches: Sequence[Batch], signal_number: Optional[int]) -> List[Tuple[Batch, Weight]]:
+    def announce(self, batches: Sequence[Batch], signal_number: int | None) -> list[tuple[Batch, Weight]]:
         """Tells the other ranks of a step, and returns the batches that it takes.
 
         All ranks must take the same number of batches, as they exchange gradients after the last. So a rank

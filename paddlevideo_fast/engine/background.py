@@ -1,9 +1,8 @@
 """Checkpoints that are written while training goes on."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Callable, Dict, List
+from typing import Any
 
 from paddlevideo_fast.engine.checkpoint import Buffers, CheckpointStore, Copied
 from paddlevideo_fast.errors import PaddleVideoFastError, UnsavedError
@@ -28,9 +27,9 @@ class BackgroundStore(CheckpointStore):
     def __init__(self, folder: Any, name: str) -> None:
         super().__init__(folder, name)
         self._thread = ThreadPoolExecutor(1, "checkpoints")
-        self._coming: List[Future] = []
-        self._last: Dict[str, Future] = {}  # of each kind
-        self._buffers: Dict[str, Buffers] = {}
+        self._coming: list[Future] = []
+        self._last: dict[str, Future] = {}  # of each kind
+        self._buffers: dict[str, Buffers] = {}
 
     def _put(self, kind: str, copied: Copied, write: Callable[[Any], None]) -> None:
         self._wait_for(kind)
@@ -63,7 +62,7 @@ class BackgroundStore(CheckpointStore):
             last.exception()
             self._collect([last] if last in self._coming else [])
 
-    def _collect(self, ended: List[Future]) -> None:
+    def _collect(self, ended: list[Future]) -> None:
         """Waits for these saves; raises one error, an `UnsavedError` if there is one, and logs the others."""
         errors = [error for error in (each.exception() for each in ended) if error is not None]
         self._coming = [each for each in self._coming if each not in ended]

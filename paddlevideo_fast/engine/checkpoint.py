@@ -26,9 +26,10 @@ import re
 import shlex
 import shutil
 import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple, Union
+from typing import Any
 
 import numpy as np
 import paddle
@@ -37,16 +38,16 @@ from paddle.base.layer_helper import LayerHelper
 from paddlevideo_fast.device import HostCopy
 from paddlevideo_fast.errors import CheckpointError, UnsavedError, WeightError
 from paddlevideo_fast.io.files import all_whole, fingerprint, read_text, sweep, whole, working_folder
-from paddlevideo_fast.io.stores import is_url, join
 from paddlevideo_fast.io.sync import Mirror
+from paddlevideo_fast.io.urls import is_url, join
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.modeling.weights import read_weights
 
 logger = get_logger(__name__)
 
-Payload = Dict[str, Any]  # arrays by name
-Buffers = Dict[Any, Any]  # arrays in host memory by name, dtype and shape, or several such mappings
-Copied = Callable[[Optional[Buffers]], Any]
+Payload = dict[str, Any]  # arrays by name
+Buffers = dict[Any, Any]  # arrays in host memory by name, dtype and shape, or several such mappings
+Copied = Callable[[Buffers | None], Any]
 
 _FORMAT = 1
 _NAMES = "StructuredToParameterName@@"  # of Paddle's files: the name of each tensor
@@ -67,16 +68,16 @@ class Snapshot:
         prefix: path without ending of the checkpoint that was read.
     """
 
-    weights: Dict[str, Any]
-    optimizer: Dict[str, Any] = field(default_factory=dict)
-    tensors: Dict[str, Any] = field(default_factory=dict)
-    state: Dict[str, Any] = field(default_factory=dict)
+    weights: dict[str, Any]
+    optimizer: dict[str, Any] = field(default_factory=dict)
+    tensors: dict[str, Any] = field(default_factory=dict)
+    state: dict[str, Any] = field(default_factory=dict)
     prefix: str = ""
 
-    def on_host(self, buffers: Optional[Buffers] = None) -> Snapshot:
+    def on_host(self, buffers: Buffers | None = None) -> Snapshot:
         """A copy in memory of its own; arrays of `buffers` are used again where they fit."""
 
-        def copied(name: str, values: Dict[str, Any]) -> Dict[str, Any]:
+        def copied(name: str, values: dict[str, Any]) -> dict[str, Any]:
             return on_host(values, None if buffers is None else buffers.setdefault(name, {}))
 
         weights, optimizer = copied("weights", self.weights), copied("optimizer", self.optimizer)
@@ -100,7 +101,7 @@ class CheckpointStore:
         CheckpointError: the name cannot be part of a file name.
     """
 
-    def __init__(self, folder: Union[str, Path], name: str) -> None:
+    def __init__(self, folder: str | Path, name: str) -> None:
         if "/" in name:
             raise CheckpointError(f"model_name '{name}' holds a '/', but files are named after it")
         if len(os.fsencode(name)) > _LONGEST_BYTES:
@@ -200,7 +201,7 @@ class CheckpointStore:
             raise UnsavedError(problem + f"-o resume={shlex.quote(str(elsewhere))}") from exc
         self.upload()
 
-    def _save_elsewhere(self, tag: str, snapshot: Snapshot) -> Optional[Path]:
+    def _save_elsewhere(self, tag: str, snapshot: Snapshot) -> Path | None:
         """The prefix of a checkpoint outside the folder; None where it cannot be written either."""
         place = self.folder.absolute()
         for parent in (place.parent, None):
@@ -238,7 +239,7 @@ class CheckpointStore:
     def close(self) -> None:
         """Like `wait`; an error is logged."""
 
-    def complete(self) -> List[Tuple[int, int, str]]:
+    def complete(self) -> list[tuple[int, int, str]]:
         """(step, epoch, prefix) of the checkpoints that have their mark, oldest first.
 
         At the same step, a checkpoint after the evaluation of an epoch is newer than one before it.
@@ -251,7 +252,7 @@ class CheckpointStore:
                 found.append((*position, str(path)[: -len(".json")]))
         return sorted(found)
 
-    def latest(self) -> Optional[str]:
+    def latest(self) -> str | None:
         """Prefix of the newest complete checkpoint."""
         found = self.complete()
         return found[-1][-1] if found else None
@@ -267,7 +268,7 @@ class CheckpointStore:
             else:
                 self.discard(Path(old + ending) for ending in (".json", *_ENDINGS))
 
-    def files(self, prefix: str) -> List[Path]:
+    def files(self, prefix: str) -> list[Path]:
         """The existing files of a checkpoint, its mark first."""
         paths = [Path(prefix + ending) for ending in (".json", ".pdstates", ".pdopt", ".pdparams")]
         return [path for path in paths if path.exists()]
@@ -303,7 +304,7 @@ def load_checkpoint(prefix: str) -> Snapshot:
     prefix = re.sub(r"\.(pdparams|pdopt|pdstates|json)$", "", str(prefix))
     if not Path(prefix + ".pdparams").is_file():
         raise CheckpointError(f"no checkpoint '{prefix}': there is no file '{prefix}.pdparams'")
-    record: Dict[str, Any] = {}
+    record: dict[str, Any] = {}
     if Path(prefix + ".json").exists():
         found = _read_mark(Path(prefix + ".json"))
         if found is None:
@@ -317,7 +318,7 @@ def load_checkpoint(prefix: str) -> Snapshot:
             f"start a training from them with -w {shlex.quote(prefix)}.pdparams"
         )
     files = record.pop("files", {".pdparams": None, ".pdopt": None})
-    contents: Dict[str, Dict[str, Any]] = {}
+    contents: dict[str, dict[str, Any]] = {}
     for ending, expected in files.items():
         path = Path(prefix + ending)
         if expected is not None and (not path.is_file() or fingerprint(path) != expected):
@@ -338,7 +339,7 @@ def load_checkpoint(prefix: str) -> Snapshot:
 
 
 @contextlib.contextmanager
-def writing(path: Union[str, Path]) -> Iterator[None]:
+def writing(path: str | Path) -> Iterator[None]:
     """Context that turns an error of the file system while `path` is written into one that a user can act on.
 
     Raises:
@@ -353,7 +354,7 @@ def writing(path: Union[str, Path]) -> Iterator[None]:
         ) from exc
 
 
-def portable_state(optimizer: Any, model: Any) -> Dict[str, Any]:
+def portable_state(optimizer: Any, model: Any) -> dict[str, Any]:
     """The optimizer's state under structured parameter names in place of Paddle's generated names.
 
     Paddle counts the layers that a process builds and names accumulators after the count, such as
@@ -395,7 +396,7 @@ def settle_state(optimizer: Any) -> None:
     optimizer._accumulators_holder = {}
 
 
-def _renamed(key: str, names: Mapping[str, str], separator: str) -> Optional[str]:
+def _renamed(key: str, names: Mapping[str, str], separator: str) -> str | None:
     """`key` with the name of its parameter replaced. The longest name that fits is the parameter's."""
     for cut in range(len(key), 0, -1):
         if key[:cut] in names and key[cut : cut + 1] in ("_", "."):
@@ -403,7 +404,7 @@ def _renamed(key: str, names: Mapping[str, str], separator: str) -> Optional[str
     return None
 
 
-def on_host(values: Mapping[str, Any], buffers: Optional[Buffers] = None) -> Payload:
+def on_host(values: Mapping[str, Any], buffers: Buffers | None = None) -> Payload:
     """Tensors as arrays in memory of their own, and their names; what `paddle.save` writes of a state dict.
 
     Args:
@@ -451,7 +452,7 @@ def _with_ending(prefix: Path, ending: str) -> Path:
     return prefix.with_name(prefix.name + ending)
 
 
-def _read_mark(path: Path) -> Optional[Dict[str, Any]]:
+def _read_mark(path: Path) -> dict[str, Any] | None:
     try:
         record = json.loads(read_text(path, _MAX_MARK_BYTES))
     except (OSError, ValueError, RecursionError):

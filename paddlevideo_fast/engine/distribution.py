@@ -7,22 +7,13 @@ Reference: Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trill
 arXiv 1910.02054.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import pickle
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import (
     Any,
-    Callable,
-    ContextManager,
-    Dict,
-    Iterator,
-    List,
-    Mapping,
-    Optional,
-    Sequence,
-    Tuple,
     TypeVar,
 )
 
@@ -60,7 +51,7 @@ class Neighbours:
 
     def __init__(self, rank: int, world_size: int, num_ranks: int) -> None:
         self._row, self._num_rows = rank // num_ranks, world_size // num_ranks
-        self._group: Optional[dist.communication.group.Group] = None
+        self._group: dist.communication.group.Group | None = None
         if not _on_cpu() and num_ranks < world_size:
             starts = range(0, world_size, num_ranks)
             groups = [dist.new_group(list(range(start, start + num_ranks))) for start in starts]
@@ -93,14 +84,14 @@ class Distribution:
         """Whether this is the process that writes files and the log."""
         return self.rank == 0
 
-    def wrap(self, model: nn.Layer, optimizer: Optimizer) -> Tuple[nn.Layer, Optimizer]:
+    def wrap(self, model: nn.Layer, optimizer: Optimizer) -> tuple[nn.Layer, Optimizer]:
         """Wraps model and optimizer for training. Returns the pair that the training step uses.
 
         Callbacks, evaluation and checkpoints go on using model and optimizer themselves.
         """
         return model, optimizer
 
-    def accumulating(self, model: nn.Layer, last: bool) -> ContextManager[Any]:
+    def accumulating(self, model: nn.Layer, last: bool) -> AbstractContextManager[Any]:
         """Context for forward and backward of one micro-batch of an optimizer step.
 
         Args:
@@ -117,7 +108,7 @@ class Distribution:
         """
         return flag
 
-    def whole(self, state: Mapping[str, Any]) -> Dict[str, Any]:
+    def whole(self, state: Mapping[str, Any]) -> dict[str, Any]:
         """Consolidates the state of an optimizer of which each rank may hold a shard."""
         return dict(state)
 
@@ -129,11 +120,11 @@ class Distribution:
         """The element-wise sum of a tensor over the ranks, in its place; the host does not wait for it."""
         return values
 
-    def gather(self, value: Value) -> List[Value]:
+    def gather(self, value: Value) -> list[Value]:
         """The values of all ranks, by rank; anything that pickles."""
         return [value]
 
-    def gather_from(self, work: Callable[[], Value]) -> List[Value]:
+    def gather_from(self, work: Callable[[], Value]) -> list[Value]:
         """Runs `work`, which must not wait for other ranks, on each rank and gathers the results.
 
         Raises:
@@ -147,7 +138,7 @@ class Distribution:
         """Whether all ranks raise this error here, so that what follows may wait for other ranks."""
         return True
 
-    def neighbours(self, num_ranks: int) -> Optional[Neighbours]:
+    def neighbours(self, num_ranks: int) -> Neighbours | None:
         """The group of `num_ranks` consecutive ranks that this rank belongs to; all ranks must call it.
 
         Args:
@@ -161,7 +152,7 @@ class Distribution:
     def barrier(self) -> None:
         """Waits for all ranks."""
 
-    def lifeline(self) -> ContextManager[Any]:
+    def lifeline(self) -> AbstractContextManager[Any]:
         """Context in which all ranks end when one of them fails or dies; see `Lifeline`."""
         return contextlib.nullcontext()
 
@@ -176,7 +167,7 @@ class FleetDistribution(Distribution):
         DistributionError: this is one process alone, or the settings do not fit the number of processes.
     """
 
-    def __init__(self, settings: Optional[DistributedSettings] = None) -> None:
+    def __init__(self, settings: DistributedSettings | None = None) -> None:
         self.rank, self.world_size = launched_rank()
         self.settings = settings or DistributedSettings()
         if self.world_size < 2:
@@ -190,15 +181,15 @@ class FleetDistribution(Distribution):
             _start_sharding(self.settings.sharding_degree, self.world_size)
         else:
             dist.init_parallel_env()
-        self._neighbours: Dict[int, Optional[Neighbours]] = {1: None}
-        self._shared_error: Optional[Exception] = None
-        self._frozen_at_start: List[bool] = []
+        self._neighbours: dict[int, Neighbours | None] = {1: None}
+        self._shared_error: Exception | None = None
+        self._frozen_at_start: list[bool] = []
 
     @property
     def _sharded(self) -> bool:
         return self.settings.sharding_degree > 1
 
-    def wrap(self, model: nn.Layer, optimizer: Optimizer) -> Tuple[nn.Layer, Optimizer]:
+    def wrap(self, model: nn.Layer, optimizer: Optimizer) -> tuple[nn.Layer, Optimizer]:
         if self._sharded:
             return _shard(model, optimizer)
         self._frozen_at_start = _frozen(model)
@@ -210,7 +201,7 @@ class FleetDistribution(Distribution):
         )
         return wrapped, optimizer
 
-    def accumulating(self, model: nn.Layer, last: bool) -> ContextManager[Any]:
+    def accumulating(self, model: nn.Layer, last: bool) -> AbstractContextManager[Any]:
         if self._sharded:  # gradients travel in the optimizer's step
             return contextlib.nullcontext()
         dtype = self.settings.allreduce_dtype
@@ -228,7 +219,7 @@ class FleetDistribution(Distribution):
             return flag
         return self.sum_on_device(flag.astype("float32")) > 0
 
-    def whole(self, state: Mapping[str, Any]) -> Dict[str, Any]:
+    def whole(self, state: Mapping[str, Any]) -> dict[str, Any]:
         if not self._sharded:
             return dict(state)
         parts = self.gather({name: np.asarray(value) for name, value in state.items()})
@@ -243,14 +234,14 @@ class FleetDistribution(Distribution):
         dist.all_reduce(values)
         return values
 
-    def gather(self, value: Value) -> List[Value]:
-        values: List[Value] = []
+    def gather(self, value: Value) -> list[Value]:
+        values: list[Value] = []
         dist.all_gather_object(values, value)
         return values
 
-    def gather_from(self, work: Callable[[], Value]) -> List[Value]:
+    def gather_from(self, work: Callable[[], Value]) -> list[Value]:
         result: Any = None
-        own: Optional[Exception] = None
+        own: Exception | None = None
         try:
             result = work()
         except Exception as exc:
@@ -264,7 +255,7 @@ class FleetDistribution(Distribution):
     def is_shared(self, error: Exception) -> bool:
         return error is self._shared_error
 
-    def neighbours(self, num_ranks: int) -> Optional[Neighbours]:
+    def neighbours(self, num_ranks: int) -> Neighbours | None:
         if num_ranks not in self._neighbours:
             self._neighbours[num_ranks] = Neighbours(self.rank, self.world_size, num_ranks)
         return self._neighbours[num_ranks]
@@ -272,11 +263,11 @@ class FleetDistribution(Distribution):
     def barrier(self) -> None:
         dist.barrier()
 
-    def lifeline(self) -> ContextManager[Any]:
+    def lifeline(self) -> AbstractContextManager[Any]:
         return Lifeline(self.rank, self.gather, orderly=(TrainingInterrupted,))
 
 
-def launched_rank() -> Tuple[int, int]:
+def launched_rank() -> tuple[int, int]:
     """(rank, world size) that a launcher has given this process; (0, 1) without one."""
     return int(os.environ.get("PADDLE_TRAINER_ID", "0")), int(os.environ.get("PADDLE_TRAINERS_NUM", "1"))
 
@@ -343,13 +334,13 @@ def _averaging(
                 paddle.assign(part.astype(gradient.dtype).reshape(gradient.shape), gradient)
 
 
-def _frozen(model: nn.Layer) -> List[bool]:
+def _frozen(model: nn.Layer) -> list[bool]:
     return [parameter.stop_gradient for parameter in model.parameters()]
 
 
-def _buckets(gradients: Sequence[paddle.Tensor], num_values: int) -> Iterator[List[paddle.Tensor]]:
+def _buckets(gradients: Sequence[paddle.Tensor], num_values: int) -> Iterator[list[paddle.Tensor]]:
     """Groups gradients into messages of `num_values` numbers; a larger gradient is a message of its own."""
-    bucket: List[paddle.Tensor] = []
+    bucket: list[paddle.Tensor] = []
     size = 0
     for gradient in gradients:
         if bucket and size + gradient.size > num_values:
@@ -386,7 +377,7 @@ def _start_sharding(degree: int, world_size: int) -> None:
     fleet.init(is_collective=True, strategy=strategy, log_level="WARNING")
 
 
-def _shard(model: nn.Layer, optimizer: Optimizer) -> Tuple[nn.Layer, Optimizer]:
+def _shard(model: nn.Layer, optimizer: Optimizer) -> tuple[nn.Layer, Optimizer]:
     """Wraps model and optimizer for sharded training. Returns the pair that the training step uses."""
     state = optimizer.state_dict()
     parameters = model.parameters()

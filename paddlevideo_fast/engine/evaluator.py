@@ -1,10 +1,9 @@
 """Passes over data without training: validation, tests and the statistics of precise batch norm."""
 
-from __future__ import annotations
-
 import itertools
 import math
-from typing import Any, Callable, Dict, List, Optional
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import paddle
@@ -41,10 +40,10 @@ class Evaluator:
         self,
         loader: BatchLoader,
         preprocess: Preprocess,
-        precision: Optional[Precision] = None,
-        distribution: Optional[Distribution] = None,
-        on_incidents: Optional[Callable[[List[Incident]], None]] = None,
-        max_batches: Optional[int] = None,
+        precision: Precision | None = None,
+        distribution: Distribution | None = None,
+        on_incidents: Callable[[list[Incident]], None] | None = None,
+        max_batches: int | None = None,
         show_progress: bool = False,
     ) -> None:
         self.loader = loader
@@ -56,8 +55,8 @@ class Evaluator:
         self.show_progress = show_progress
 
     def run(
-        self, model: VideoModel, metric: Metric, check_stop: Optional[Callable[[], None]] = None
-    ) -> Dict[str, float]:
+        self, model: VideoModel, metric: Metric, check_stop: Callable[[], None] | None = None
+    ) -> dict[str, float]:
         """Evaluates a model.
 
         A sample that does not decode is left out of the means and counted: never replaced, never silent.
@@ -90,7 +89,7 @@ class Evaluator:
         late.read_all()
         shares = self.distribution.gather((np.concatenate(clips), np.concatenate(losses), metric.state()))
         seen, each_loss = (np.concatenate(parts) for parts in list(zip(*shares))[:2])
-        counts: Dict[str, float] = {
+        counts: dict[str, float] = {
             "num_samples": len(np.unique(seen[:, 0])),
             "num_failed": len({incident.path for incident in incidents if incident.kind == "failed"}),
             "num_replaced": sum(incident.num_frames for incident in incidents),
@@ -107,8 +106,8 @@ class Evaluator:
         visit: Callable[[Batch, Any], None],
         title: str,
         epoch: int = 0,
-        check_stop: Optional[Callable[[], None]] = None,
-    ) -> List[Incident]:
+        check_stop: Callable[[], None] | None = None,
+    ) -> list[Incident]:
         """Calls `visit` with each batch that has clips and with what the model gives for it.
 
         Args:
@@ -140,9 +139,9 @@ class Evaluator:
         visit: Callable[[Batch, Any], None],
         title: str,
         epoch: int,
-        check_stop: Optional[Callable[[], None]],
-    ) -> List[Incident]:
-        incidents: List[Incident] = []
+        check_stop: Callable[[], None] | None,
+    ) -> list[Incident]:
+        incidents: list[Incident] = []
         num_batches = self._num_batches()
         batches = itertools.islice(to_device(self.loader.epoch(epoch)), num_batches)
         for batch in tqdm(batches, title, num_batches, leave=False, disable=not self.show_progress):
@@ -163,7 +162,7 @@ class Evaluator:
         each, rest = divmod(self.max_batches, self.distribution.world_size)
         return min(len(self.loader), each + int(self.distribution.rank < rest))
 
-    def _hear_of_others(self, by_rank: List[List[Incident]]) -> None:
+    def _hear_of_others(self, by_rank: list[list[Incident]]) -> None:
         for rank, incidents in enumerate(by_rank):
             if incidents and rank != self.distribution.rank:
                 self.on_incidents(incidents)
@@ -174,10 +173,10 @@ def evaluate(
     loader: BatchLoader,
     preprocess: Preprocess,
     metric: Metric,
-    on_incidents: Optional[Callable[[List[Incident]], None]] = None,
-    max_iters: Optional[int] = None,
-    precision: Optional[Precision] = None,
-) -> Dict[str, float]:
+    on_incidents: Callable[[list[Incident]], None] | None = None,
+    max_iters: int | None = None,
+    precision: Precision | None = None,
+) -> dict[str, float]:
     """Evaluates a model in this process; see `Evaluator.run`.
 
     Args:

@@ -1,10 +1,9 @@
 """What only shows never ends a run: trackers, pictures, pages and counts fail with one warning."""
 
-from __future__ import annotations
-
 import contextlib
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, Callable, Iterator, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from paddlevideo_fast.errors import PaddleVideoFastError
 from paddlevideo_fast.log import get_logger

@@ -10,7 +10,7 @@ import os
 import signal
 import threading
 from types import FrameType
-from typing import Any, Dict, Optional
+from typing import Any
 
 from paddlevideo_fast.log import get_logger
 
@@ -43,8 +43,8 @@ class InterruptGuard:
     """
 
     def __init__(self) -> None:
-        self.requested: Optional[int] = None
-        self._previous: Dict[int, Any] = {}
+        self.requested: int | None = None
+        self._previous: dict[int, Any] = {}
         self._pid = os.getpid()
 
     def __enter__(self) -> InterruptGuard:
@@ -60,7 +60,7 @@ class InterruptGuard:
             repeated = number == self.requested == signal.SIGTERM  # and may come again while the process ends
             signal.signal(number, signal.SIG_IGN if repeated else handler)
 
-    def _handle(self, number: int, frame: Optional[FrameType]) -> None:
+    def _handle(self, number: int, frame: FrameType | None) -> None:
         if os.getpid() != self._pid:
             os._exit(128 + number)
         if self.requested is None:

@@ -22,8 +22,9 @@ import signal
 import socket
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any, Callable, Dict, List, Optional, Tuple, Type
+from typing import Any
 
 from paddlevideo_fast.errors import DistributionError, exit_code
 from paddlevideo_fast.log import get_logger
@@ -52,7 +53,7 @@ class EarlyEnd:
 
     rank: int
     host: str
-    error: Optional[str] = None
+    error: str | None = None
     exit_code: int = 1
 
     def __str__(self) -> str:
@@ -75,16 +76,16 @@ class Lifeline:
     def __init__(
         self,
         rank: int,
-        gather: Callable[[Any], List[Any]],
-        orderly: Tuple[Type[BaseException], ...] = (),
+        gather: Callable[[Any], list[Any]],
+        orderly: tuple[type[BaseException], ...] = (),
     ) -> None:
         self.rank = rank
         self._gather = gather
         self._orderly = orderly
         self._host = socket.gethostname()
-        self._error: Optional[str] = None
-        self._line: Optional[socket.socket] = None
-        self._thread: Optional[threading.Thread] = None
+        self._error: str | None = None
+        self._line: socket.socket | None = None
+        self._thread: threading.Thread | None = None
 
     def __enter__(self) -> Lifeline:
         hub = _Hub() if self.rank == 0 else None
@@ -111,7 +112,7 @@ class Lifeline:
         self._thread.start()
         return self
 
-    def _connect(self, host: str, port: int, token: str) -> Tuple[Optional[socket.socket], Optional[str]]:
+    def _connect(self, host: str, port: int, token: str) -> tuple[socket.socket | None, str | None]:
         """A connection to the hub, or why there is none."""
         try:
             line = socket.create_connection((host, port), timeout=_CONNECT_SEC)
@@ -120,7 +121,7 @@ class Lifeline:
             return None, f"{host}:{port} cannot be reached from {self._host}: {exc}"
         return line, None
 
-    def _go_on_without(self, hub: Optional[_Hub], line: Optional[socket.socket], causes: List[str]) -> None:
+    def _go_on_without(self, hub: _Hub | None, line: socket.socket | None, causes: list[str]) -> None:
         """Trains without the line, on all ranks alike."""
         if line is not None:
             line.close()
@@ -132,10 +133,10 @@ class Lifeline:
                 "; ".join(causes),
             )
 
-    def __exit__(self, kind: Any, error: Optional[BaseException], traceback: Any) -> None:
+    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
         if self._line is None or self._thread is None:
             return
-        end: Optional[EarlyEnd] = None
+        end: EarlyEnd | None = None
         if error is not None and not isinstance(error, self._orderly):
             # The launcher sends SIGTERM when it sees others end; its exit code would hide this rank's.
             if threading.current_thread() is threading.main_thread():  # no other thread may set it
@@ -184,7 +185,7 @@ class _Hub:
         host = os.environ["PADDLE_CURRENT_ENDPOINT"].rpartition(":")[0]
         self._server = socket.create_server(("", 0), backlog=4096)
         self.address = host, self._server.getsockname()[1], secrets.token_hex(16)
-        self._members: Dict[int, _Member] = {}
+        self._members: dict[int, _Member] = {}
 
     def start(self, world_size: int) -> None:
         """Starts to wait for all ranks; each takes a file descriptor, and 1,024 is a common limit."""
@@ -207,9 +208,9 @@ class _Hub:
         with contextlib.suppress(OSError):
             self._server.shutdown(socket.SHUT_RDWR)  # wakes the thread
 
-    def _watch(self) -> Optional[EarlyEnd]:
+    def _watch(self) -> EarlyEnd | None:
         """Waits until all have done their work, or one has failed."""
-        failures: List[EarlyEnd] = []
+        failures: list[EarlyEnd] = []
         with selectors.DefaultSelector() as selector:
             for member in self._members.values():
                 selector.register(member.line, selectors.EVENT_READ, member)
@@ -245,7 +246,7 @@ class _Hub:
         self._members[hello["rank"]] = _Member(line=line, **hello)
 
 
-def _end_of(member: _Member) -> Optional[EarlyEnd]:
+def _end_of(member: _Member) -> EarlyEnd | None:
     """How a member ended; None where its work is done."""
     try:
         word = _receive(member.line)

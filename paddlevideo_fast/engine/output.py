@@ -1,18 +1,17 @@
 """The output folder: where a run goes on from, and how earlier runs make room; nothing is overwritten."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
-from typing import List, Optional, Sequence, Tuple
 
 from paddlevideo_fast.engine.checkpoint import CheckpointStore, Snapshot, load_checkpoint, writing
 from paddlevideo_fast.engine.distribution import Distribution
 from paddlevideo_fast.engine.state import TrainerState
 from paddlevideo_fast.errors import CheckpointError
-from paddlevideo_fast.io.stores import exists, is_url
+from paddlevideo_fast.io.stores import exists
+from paddlevideo_fast.io.urls import is_url
 from paddlevideo_fast.log import get_logger
 
 logger = get_logger(__name__)
@@ -25,8 +24,8 @@ _RUN_FILES = (
 
 
 def checkpoint_to_resume(
-    store: CheckpointStore, resume: Optional[str], resume_epoch: Optional[int], distribution: Distribution
-) -> Optional[Snapshot]:
+    store: CheckpointStore, resume: str | None, resume_epoch: int | None, distribution: Distribution
+) -> Snapshot | None:
     """The checkpoint that a run goes on from; rank 0 chooses it for all ranks.
 
     Args:
@@ -51,7 +50,7 @@ def checkpoint_to_resume(
     return load_checkpoint(prefix)
 
 
-def _fetched_marks(store: CheckpointStore, url: str) -> Tuple[CheckpointStore, str]:
+def _fetched_marks(store: CheckpointStore, url: str) -> tuple[CheckpointStore, str]:
     """The store that a URL to resume from belongs to, and the URL's place in its local folder."""
     folder, name = re.sub(r"\.(pdparams|pdopt|pdstates|json)$", "", url.removesuffix("/")), ""
     if exists(f"{folder}.pdparams"):
@@ -61,9 +60,7 @@ def _fetched_marks(store: CheckpointStore, url: str) -> Tuple[CheckpointStore, s
     return source, str(source.folder / name)
 
 
-def _prefix_to_resume(
-    store: CheckpointStore, resume: Optional[str], resume_epoch: Optional[int]
-) -> Optional[str]:
+def _prefix_to_resume(store: CheckpointStore, resume: str | None, resume_epoch: int | None) -> str | None:
     if resume_epoch:
         return str(store.prefix(f"epoch_{resume_epoch:05d}"))
     if not resume:
@@ -81,7 +78,7 @@ def _prefix_to_resume(
     return latest
 
 
-def make_room(store: CheckpointStore, state: TrainerState, checkpoint: Optional[Snapshot]) -> None:
+def make_room(store: CheckpointStore, state: TrainerState, checkpoint: Snapshot | None) -> None:
     """Moves aside what a run must not write over or mix with its own files.
 
     Args:
@@ -134,7 +131,7 @@ def _require_no_weights(store: CheckpointStore) -> None:
         )
 
 
-def _earlier_run(folder: Path, name: str) -> List[Path]:
+def _earlier_run(folder: Path, name: str) -> list[Path]:
     """The files of an earlier run of this name."""
     pattern = re.compile(
         re.escape(name) + r"_((epoch|step)_\d+|best|average(_last\d+|_greedy)?(_report)?)"
@@ -144,7 +141,7 @@ def _earlier_run(folder: Path, name: str) -> List[Path]:
     return found + [path for path in folder.iterdir() if pattern.fullmatch(path.name)]
 
 
-def move_aside(folder: Path, paths: Sequence[Path]) -> Optional[Path]:
+def move_aside(folder: Path, paths: Sequence[Path]) -> Path | None:
     """Moves files to a new `folder/earlier-<n>/`, which is returned; None where there is nothing to move.
 
     VisualDL's records become `vdl.zip`.

@@ -1,10 +1,8 @@
 """Precise batch norm: statistics of the training data in place of running averages, which lag behind."""
 
-from __future__ import annotations
-
 import contextlib
 import math
-from typing import Callable, Dict, Iterator, List, Mapping, Optional, Tuple
+from collections.abc import Callable, Iterator, Mapping
 
 import paddle
 import paddle.nn.functional as F
@@ -16,14 +14,14 @@ from paddlevideo_fast.engine.protocols import VideoModel
 from paddlevideo_fast.errors import BadSampleShareError
 from paddlevideo_fast.modeling.layers import aggregate_splits
 
-Statistics = Dict[str, Tuple[paddle.Tensor, paddle.Tensor]]
+Statistics = dict[str, tuple[paddle.Tensor, paddle.Tensor]]
 
 
 def population_statistics(
     evaluator: Evaluator,
     model: VideoModel,
     epoch: int = 0,
-    check_stop: Optional[Callable[[], None]] = None,
+    check_stop: Callable[[], None] | None = None,
 ) -> Statistics:
     """Mean and variance of the inputs of each batch norm, over all batches and ranks. Changes nothing.
 
@@ -74,7 +72,7 @@ class _Moments:
         self.squares = paddle.zeros([num_channels], "float64")
 
     def __call__(
-        self, layer: nn.Layer, inputs: Tuple[paddle.Tensor, ...], output: paddle.Tensor
+        self, layer: nn.Layer, inputs: tuple[paddle.Tensor, ...], output: paddle.Tensor
     ) -> paddle.Tensor:
         """Runs after the layer's forward: adds the batch's moments, and normalises the batch by them."""
         x = inputs[0]
@@ -126,7 +124,7 @@ def _of_all_ranks(moments: Mapping[str, _Moments], distribution: Distribution) -
     if not each:
         return {}
 
-    def summed(tensors: List[paddle.Tensor]) -> List[paddle.Tensor]:
+    def summed(tensors: list[paddle.Tensor]) -> list[paddle.Tensor]:
         """Sums over ranks, in one message."""
         together = distribution.all_sum(paddle.concat(tensors).numpy())
         return paddle.split(paddle.to_tensor(together), [tensor.shape[0] for tensor in tensors])

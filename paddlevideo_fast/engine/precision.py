@@ -1,9 +1,9 @@
 """Numeric precision of a step: an object whose plain form does nothing."""
 
-from __future__ import annotations
-
 import contextlib
-from typing import Any, Callable, ContextManager, Dict, Iterator, List, Literal, Tuple, Type
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any, Literal
 
 import numpy as np
 import paddle
@@ -42,7 +42,7 @@ class Precision:
         """The logits of `model`, or a tuple of logits, as float32: the loss is computed in full precision."""
         return model(clips)
 
-    def operators(self, model: nn.Layer) -> ContextManager[Any]:
+    def operators(self, model: nn.Layer) -> AbstractContextManager[Any]:
         """Context in which the operators of a model, or of a part of it, compute in this precision."""
         return contextlib.nullcontext()
 
@@ -66,11 +66,11 @@ class Precision:
         """
         return 0
 
-    def state_dict(self) -> Dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         """JSON values that a checkpoint must hold: the state of a loss scaler, empty without one."""
         return {}
 
-    def set_state_dict(self, state: Dict[str, Any]) -> None:
+    def set_state_dict(self, state: dict[str, Any]) -> None:
         """Restores what `state_dict` gave; the state of another precision is ignored."""
 
 
@@ -103,7 +103,7 @@ class MixedPrecision(Precision):
         self._scale = LossScale() if dtype == "float16" else None
 
     @property
-    def low_layers(self) -> Tuple[Type[nn.Layer], ...]:
+    def low_layers(self) -> tuple[type[nn.Layer], ...]:
         """The classes of layers that compute in 16 bits; norms never do."""
         return _MATRIX_LAYERS if self.level == "O1" else (nn.Layer,)
 
@@ -118,7 +118,7 @@ class MixedPrecision(Precision):
         """A float32 tensor in 16 bits."""
         return tensor.astype(self.dtype)
 
-    def operators(self, model: nn.Layer) -> ContextManager[Any]:
+    def operators(self, model: nn.Layer) -> AbstractContextManager[Any]:
         """Context in which operators compute in 16 bits; 3D convolutions too, which Paddle's lists lack.
 
         At level "O2" those lists leave no operator in float32 that transformers need there. An explicit cast
@@ -141,10 +141,10 @@ class MixedPrecision(Precision):
     def count_skipped(self) -> int:
         return 0 if self._scale is None else self._scale.count_skipped()
 
-    def state_dict(self) -> Dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         return {} if self._scale is None else self._scale.state_dict()
 
-    def set_state_dict(self, state: Dict[str, Any]) -> None:
+    def set_state_dict(self, state: dict[str, Any]) -> None:
         if state and self._scale is not None:
             self._scale.set_state_dict(state)
 
@@ -174,7 +174,7 @@ class LossScale:
         self._num_good = paddle.full([1], num_good, "int64")  # since the scale last changed
         self._num_skipped = paddle.zeros([1], "int64")  # since the host last asked
         self._growth_interval = growth_interval
-        self._trained: List[str] = []
+        self._trained: list[str] = []
 
     @paddle.no_grad()
     def step(
@@ -231,7 +231,7 @@ class LossScale:
             )
         return num_skipped
 
-    def state_dict(self) -> Dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         """JSON values, under the names of Paddle's scaler."""
         return {
             "scale": self.value.tolist(),
@@ -239,7 +239,7 @@ class LossScale:
             "incr_every_n_steps": self._growth_interval,
         }
 
-    def set_state_dict(self, state: Dict[str, Any]) -> None:
+    def set_state_dict(self, state: dict[str, Any]) -> None:
         """Takes back what `state_dict` gave, or Paddle's scaler."""
         self._set(float(state["scale"][0]), int(state["incr_count"]), int(state["incr_every_n_steps"]))
 
@@ -262,7 +262,7 @@ class RoundedPrecision(MixedPrecision):
     def cast(self, tensor: paddle.Tensor) -> paddle.Tensor:
         return _Rounding.apply(tensor, self.dtype)
 
-    def operators(self, model: nn.Layer) -> ContextManager[Any]:
+    def operators(self, model: nn.Layer) -> AbstractContextManager[Any]:
         return _rounded_values(model, self.low_layers, self._cast_all)
 
     def _cast_all(self, value: Any) -> Any:
@@ -303,7 +303,7 @@ class _Rounding(PyLayer):
 
 @contextlib.contextmanager
 def _low_parameters(
-    model: nn.Layer, layers: Tuple[Type[nn.Layer], ...], cast: Callable[[paddle.Tensor], paddle.Tensor]
+    model: nn.Layer, layers: tuple[type[nn.Layer], ...], cast: Callable[[paddle.Tensor], paddle.Tensor]
 ) -> Iterator[None]:
     """Context in which layers of these classes see `cast(parameter)` in place of each of their parameters."""
     shadowed = [
@@ -323,7 +323,7 @@ def _low_parameters(
 
 @contextlib.contextmanager
 def _rounded_values(
-    model: nn.Layer, layers: Tuple[Type[nn.Layer], ...], cast_all: Callable[[Any], Any]
+    model: nn.Layer, layers: tuple[type[nn.Layer], ...], cast_all: Callable[[Any], Any]
 ) -> Iterator[None]:
     """Context in which inputs of matrix layers and outputs of `layers` go through `cast_all`."""
     hooks = []

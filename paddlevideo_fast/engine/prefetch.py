@@ -1,11 +1,10 @@
 """Copies the next batch to the device while the current one trains."""
 
-from __future__ import annotations
-
 from collections import deque
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields
-from typing import Any, Callable, Deque, Iterator, Tuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import paddle
@@ -41,7 +40,7 @@ def one_ahead(items: Iterator[Item], prepare: Callable[[Item], Prepared]) -> Ite
         prepare: called in the thread.
     """
 
-    def work() -> Tuple[Prepared, ...]:
+    def work() -> tuple[Prepared, ...]:
         for item in items:
             return (prepare(item),)
         return ()
@@ -66,7 +65,7 @@ class DeviceBatch(Batch):
     arrival: Any = None
 
 
-def device_inputs(batch: Batch) -> Tuple[Any, paddle.Tensor]:
+def device_inputs(batch: Batch) -> tuple[Any, paddle.Tensor]:
     """Clips and labels of a batch, for the device; the device waits for their copies, the host does not."""
     if not isinstance(batch, DeviceBatch):
         return batch.clips, upload(batch.labels)
@@ -88,9 +87,9 @@ class DeviceCopies:
         self._number = number
         self._buffers = PinnedBuffers(number)
         self._stream = paddle.device.Stream()
-        self._in_use: Deque[Tuple[Any, Any]] = deque()  # an event after each step, and its batch
+        self._in_use: deque[tuple[Any, Any]] = deque()  # an event after each step, and its batch
 
-    def pin(self, batch: Batch) -> Tuple[Batch, Any, Any]:
+    def pin(self, batch: Batch) -> tuple[Batch, Any, Any]:
         """A batch, and its clips and labels in pinned memory; clips that are on the device stay there."""
         paddle.device.set_device(f"gpu:{self._number}")  # it is the thread's own, and at first the first GPU
         if not len(batch):
@@ -98,7 +97,7 @@ class DeviceCopies:
         clips = self._buffers.fill(batch.clips) if isinstance(batch.clips, np.ndarray) else None
         return batch, clips, self._buffers.fill(batch.labels)
 
-    def start(self, pinned: Tuple[Batch, Any, Any]) -> Batch:
+    def start(self, pinned: tuple[Batch, Any, Any]) -> Batch:
         """Starts the copies of what `pin` gave."""
         batch, clips, labels = pinned
         if labels is None:

@@ -1,19 +1,18 @@
 """What the engine asks of models, loaders and preprocessing."""
 
-from __future__ import annotations
-
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Protocol, Tuple, Union
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import paddle
 
 from paddlevideo_fast.loader import Batch
 
-Logits = Union[paddle.Tensor, Tuple[paddle.Tensor, ...]]
+Logits: TypeAlias = paddle.Tensor | tuple[paddle.Tensor, ...]
 # from uint8 clips [N, T, H, W, C] to the model's float32 input, on the device
 Preprocess = Callable[[Any], paddle.Tensor]
 # from clips, labels and a generator to mixed clips and labels
-Mix = Callable[[paddle.Tensor, paddle.Tensor, np.random.Generator], Tuple[paddle.Tensor, Any]]
+Mix = Callable[[paddle.Tensor, paddle.Tensor, np.random.Generator], tuple[paddle.Tensor, Any]]
 
 
 class VideoModel(Protocol):
@@ -43,15 +42,15 @@ class VideoModel(Protocol):
 
     def eval(self) -> None: ...
 
-    def state_dict(self) -> Dict[str, paddle.Tensor]: ...
+    def state_dict(self) -> dict[str, paddle.Tensor]: ...
 
     def set_state_dict(self, state: Any) -> Any: ...
 
-    def parameters(self) -> List[paddle.Tensor]: ...
+    def parameters(self) -> list[paddle.Tensor]: ...
 
-    def named_parameters(self) -> Iterable[Tuple[str, paddle.Tensor]]: ...
+    def named_parameters(self) -> Iterable[tuple[str, paddle.Tensor]]: ...
 
-    def named_sublayers(self) -> Iterable[Tuple[str, paddle.nn.Layer]]: ...
+    def named_sublayers(self) -> Iterable[tuple[str, paddle.nn.Layer]]: ...
 
 
 class BatchLoader(Protocol):

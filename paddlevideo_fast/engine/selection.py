@@ -1,9 +1,7 @@
 """Which of several validations is the best."""
 
-from __future__ import annotations
-
 import math
-from typing import Mapping, Optional, Sequence, Tuple
+from collections.abc import Mapping, Sequence
 
 from paddlevideo_fast.config.settings import SelectionSettings
 from paddlevideo_fast.errors import ConfigError
@@ -20,7 +18,7 @@ class Selection:
         settings: say which value, and whether high or low is good.
     """
 
-    def __init__(self, settings: Optional[SelectionSettings] = None) -> None:
+    def __init__(self, settings: SelectionSettings | None = None) -> None:
         self.settings = settings or SelectionSettings()
 
     def check(self, names: Sequence[str]) -> None:
@@ -38,7 +36,7 @@ class Selection:
             listed = "" if "known:" in hint else f" Known: {', '.join(sorted(known))}"
             raise ConfigError([f"SELECTION.metric={name}: validation gives no such value{hint}{listed}"])
 
-    def value_of(self, metrics: Mapping[str, float]) -> Optional[Tuple[str, float]]:
+    def value_of(self, metrics: Mapping[str, float]) -> tuple[str, float] | None:
         """Name and value of the number that decides; None where nothing was evaluated.
 
         If the settings name none, the first value that begins with "top" decides, else the first of all.
@@ -54,7 +52,7 @@ class Selection:
         name = self.settings.metric or usual
         return name, metrics[name]
 
-    def is_better(self, name: str, value: float, than: Optional[float], by: float = 0.0) -> bool:
+    def is_better(self, name: str, value: float, than: float | None, by: float = 0.0) -> bool:
         """Whether a value is better than another one by more than `by`; NaN never is.
 
         Args:

@@ -1,7 +1,5 @@
 """Where records go: the console, metrics.jsonl, VisualDL."""
 
-from __future__ import annotations
-
 import contextlib
 import datetime
 import hashlib
@@ -10,9 +8,10 @@ import math
 import os
 import struct
 import time
+from collections.abc import Iterator, Mapping, Sequence
 from io import FileIO
 from pathlib import Path
-from typing import Any, Dict, Iterator, Mapping, Optional, Sequence, Union
+from typing import Any
 
 import numpy as np
 
@@ -24,7 +23,7 @@ from paddlevideo_fast.metrics import Predictions, precision_recall
 
 logger = get_logger(__name__)
 
-Record = Dict[str, Any]
+Record = dict[str, Any]
 
 _NO_SCALARS = ("step", "epochs", "step_in_epoch", "eta_sec")
 _NUM_CURVES = 10
@@ -65,7 +64,7 @@ class JsonLinesSink(Sink):
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._file: Optional[FileIO] = None
+        self._file: FileIO | None = None
         self._waiting = b""
         self._warned = False
 
@@ -134,13 +133,13 @@ class VisualDLSink(Sink):
     def __init__(
         self,
         folder: Path,
-        hyperparameters: Optional[Mapping[str, Union[str, int, float]]] = None,
+        hyperparameters: Mapping[str, str | int | float] | None = None,
         compared: Sequence[str] = (),
     ) -> None:
         self.folder = folder
         self.hyperparameters = dict(hyperparameters or {})
         self.compared = list(compared)
-        self._path: Optional[Path] = None
+        self._path: Path | None = None
         self._parts: Any = None  # the module that makes VisualDL's records
 
     def open(self, step: int, epoch: int) -> None:
@@ -222,7 +221,7 @@ def _now_ms() -> int:
     return round(time.time() * 1000)
 
 
-def scalars_of(record: Record) -> Dict[str, float]:
+def scalars_of(record: Record) -> dict[str, float]:
     """The numbers of a record that make a curve, by their tag `kind/name`."""
     return {
         f"{record['kind']}/{name}": float(value)

@@ -1,10 +1,9 @@
 """Where a run stands: everything that is needed to go on, besides the tensors."""
 
-from __future__ import annotations
-
 import math
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import paddle
@@ -13,7 +12,7 @@ from paddlevideo_fast.engine.distribution import Distribution
 from paddlevideo_fast.errors import NonFiniteLossError, shown
 from paddlevideo_fast.metrics import count_hits
 
-CountHits = Callable[[paddle.Tensor, paddle.Tensor], Dict[str, Tuple[int, int]]]
+CountHits = Callable[[paddle.Tensor, paddle.Tensor], dict[str, tuple[int, int]]]
 
 
 @dataclass
@@ -51,16 +50,16 @@ class TrainerState:
     epoch: int = 0
     step_in_epoch: int = 0
     step: int = 0
-    best: Dict[str, float] = field(default_factory=dict)
-    epoch_averages: Dict[str, Average] = field(default_factory=dict)
+    best: dict[str, float] = field(default_factory=dict)
+    epoch_averages: dict[str, Average] = field(default_factory=dict)
     num_replaced: int = 0
     num_skipped: int = 0
-    last_validation: Dict[str, float] = field(default_factory=dict)
+    last_validation: dict[str, float] = field(default_factory=dict)
 
-    def state_dict(self) -> Dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         return asdict(self)
 
-    def set_state_dict(self, state: Dict[str, Any]) -> None:
+    def set_state_dict(self, state: dict[str, Any]) -> None:
         values = dict(state)
         averages = values.pop("epoch_averages", {})
         for name, value in values.items():
@@ -76,9 +75,9 @@ class StepRecord:
 
     step: int
     loss: paddle.Tensor
-    logits: List[paddle.Tensor]
-    labels: List[np.ndarray]
-    ids: List[int]
+    logits: list[paddle.Tensor]
+    labels: list[np.ndarray]
+    ids: list[int]
 
 
 class StepWindow:
@@ -95,12 +94,12 @@ class StepWindow:
     def __init__(self, distribution: Distribution, count: CountHits = count_hits) -> None:
         self._distribution = distribution
         self._count = count
-        self._records: List[StepRecord] = []
+        self._records: list[StepRecord] = []
 
     def add(self, record: StepRecord) -> None:
         self._records.append(record)
 
-    def drain(self, averages: Dict[str, Average], last_good: Optional[str]) -> Dict[str, float]:
+    def drain(self, averages: dict[str, Average], last_good: str | None) -> dict[str, float]:
         """Adds the steps of the window to the running averages, and empties the window.
 
         Args:
@@ -119,7 +118,7 @@ class StepWindow:
         ranks = self._distribution.gather_from(
             lambda: [_read(record, last_good, self._count) for record in records]
         )
-        latest: Dict[str, float] = {}
+        latest: dict[str, float] = {}
         for shares in zip(*ranks):
             num_clips = sum(share.num_clips for share in shares)
             latest = {"loss": sum(share.loss for share in shares) / len(shares)}
@@ -140,11 +139,11 @@ class _Share(NamedTuple):
     """
 
     loss: float
-    hits: Dict[str, Tuple[int, int]]
+    hits: dict[str, tuple[int, int]]
     num_clips: int
 
 
-def _read(record: StepRecord, last_good: Optional[str], count_hits: CountHits) -> _Share:
+def _read(record: StepRecord, last_good: str | None, count_hits: CountHits) -> _Share:
     """The values of a step on this rank.
 
     Raises:
@@ -157,7 +156,7 @@ def _read(record: StepRecord, last_good: Optional[str], count_hits: CountHits) -
             f"last good checkpoint: {last_good or 'none yet'}. Lower the learning rate, add "
             "OPTIMIZER.grad_clip, or look at these clips, then go on with -o resume=auto"
         )
-    hits: Dict[str, Tuple[int, int]] = {}
+    hits: dict[str, tuple[int, int]] = {}
     for logits, labels in zip(record.logits, record.labels):
         for name, (right, count) in count_hits(logits, paddle.to_tensor(labels)).items():
             before = hits.get(name, (0, 0))

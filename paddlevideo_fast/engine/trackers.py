@@ -6,8 +6,6 @@ and then takes no record a second time. So a run that was killed and resumed has
 library had still in its buffers.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -15,9 +13,10 @@ import shutil
 import socket
 import time
 import uuid
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Dict, Iterator, List, Literal, Mapping, Optional, Tuple, Union
+from typing import Any, ClassVar, Literal
 
 from paddlevideo_fast.config.yaml_source import dump
 from paddlevideo_fast.engine.sinks import Record, Sink, VisualDLSink, scalars_of
@@ -45,7 +44,7 @@ class TrackedRun:
     name: str
     folder: Path
     settings: Mapping[str, Any]
-    compared: Mapping[str, Union[str, int, float]] = field(default_factory=dict)
+    compared: Mapping[str, str | int | float] = field(default_factory=dict)
     measured: str = ""
 
     def records(self) -> Iterator[Record]:
@@ -54,7 +53,7 @@ class TrackedRun:
         for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
             yield json.loads(line)
 
-    def recall(self, tracker: str) -> Optional[str]:
+    def recall(self, tracker: str) -> str | None:
         """The name of this run in a tracker, as `remember` has kept it."""
         return self._ids().get(tracker)
 
@@ -63,7 +62,7 @@ class TrackedRun:
         ids = {**self._ids(), tracker: run_id}
         write_text_whole(self.folder / _IDS, json.dumps(ids, indent=1) + "\n")
 
-    def _ids(self) -> Dict[str, str]:
+    def _ids(self) -> dict[str, str]:
         try:
             ids = json.loads((self.folder / _IDS).read_text(encoding="utf-8"))
         except (OSError, ValueError):
@@ -83,11 +82,11 @@ class Results:
     """
 
     best: Mapping[str, float]
-    reports: List[Path]
-    weights: List[Path]
-    checkpoint: List[Path]
+    reports: list[Path]
+    weights: list[Path]
+    checkpoint: list[Path]
 
-    def kept(self, checkpoints: Checkpoints) -> List[Path]:
+    def kept(self, checkpoints: Checkpoints) -> list[Path]:
         """The files that a tracker takes: the best weights, all of the newest checkpoint as well, or none."""
         if checkpoints == "none":
             return []
@@ -103,7 +102,7 @@ class Tracker(Sink):
         run: that it follows; given by the toolkit.
     """
 
-    injected: ClassVar[Tuple[str, ...]] = ("run",)
+    injected: ClassVar[tuple[str, ...]] = ("run",)
 
     def __init__(self, run: TrackedRun) -> None:
         self.run = run
@@ -163,7 +162,7 @@ class TensorBoard(_Library):
         except ImportError as error:
             raise MissingExtraError("tensorboard", "tensorboard", "TRACKERS: tensorboard") from error
         folder = self.run.folder / "tensorboard"
-        last: Dict[str, int] = {}
+        last: dict[str, int] = {}
         earlier = sorted(folder.glob("events.out.tfevents.*"))
         for event in (event for path in earlier for event in EventFileLoader(str(path)).Load()):
             for value in event.summary.value:
@@ -230,8 +229,8 @@ class WeightsAndBiases(_Library):
         self,
         run: TrackedRun,
         project: str = "paddlevideo_fast",
-        entity: Optional[str] = None,
-        mode: Optional[Literal["online", "offline"]] = None,
+        entity: str | None = None,
+        mode: Literal["online", "offline"] | None = None,
         checkpoints: Checkpoints = "best",
     ) -> None:
         super().__init__(run)
@@ -283,7 +282,7 @@ class WeightsAndBiases(_Library):
                 self._log_artifact(f"{name}-{kind}", kind, files)
         self._finished = True
 
-    def _log_artifact(self, name: str, kind: str, files: List[Path]) -> None:
+    def _log_artifact(self, name: str, kind: str, files: list[Path]) -> None:
         import wandb
 
         artifact = wandb.Artifact(name, kind)
@@ -313,7 +312,7 @@ class MLflow(_Library):
     def __init__(
         self,
         run: TrackedRun,
-        uri: Optional[str] = None,
+        uri: str | None = None,
         experiment: str = "paddlevideo_fast",
         checkpoints: Checkpoints = "best",
     ) -> None:
@@ -375,12 +374,12 @@ class MLflow(_Library):
             self._client = None
 
 
-def flattened(values: Mapping[str, Any]) -> Dict[str, Union[str, int, float]]:
+def flattened(values: Mapping[str, Any]) -> dict[str, str | int | float]:
     """Flattens settings for a table of runs: {"A": {"b": 1}} becomes {"A.b": 1}.
 
     Only text and numbers stay; a truth value becomes 0 or 1.
     """
-    found: Dict[str, Union[str, int, float]] = {}
+    found: dict[str, str | int | float] = {}
     for key, value in values.items():
         if isinstance(value, Mapping):
             found.update(flattened({f"{key}.{name}": item for name, item in value.items()}))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import itertools
 import time
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, cast
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, cast
 
 import numpy as np
 import paddle
@@ -79,18 +80,18 @@ class Callback:
     def close(self) -> None:
         """Releases files; also after an error."""
 
-    def state_dict(self) -> Dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         """JSON values a checkpoint must hold."""
         return {}
 
-    def set_state_dict(self, state: Dict[str, Any]) -> None:
+    def set_state_dict(self, state: dict[str, Any]) -> None:
         """Takes back what `state_dict` gave."""
 
-    def tensors(self) -> Dict[str, Any]:
+    def tensors(self) -> dict[str, Any]:
         """Tensors a checkpoint must hold, by the structured name of the parameter they belong to."""
         return {}
 
-    def set_tensors(self, tensors: Dict[str, Any]) -> None:
+    def set_tensors(self, tensors: dict[str, Any]) -> None:
         """Takes back, as arrays, what `tensors` gave."""
 
 
@@ -141,14 +142,14 @@ class Trainer:
         preprocess: Preprocess,
         phases: Sequence[Phase],
         callbacks: Sequence[Callback] = (),
-        mix: Optional[Mix] = None,
-        precision: Optional[Precision] = None,
-        distribution: Optional[Distribution] = None,
+        mix: Mix | None = None,
+        precision: Precision | None = None,
+        distribution: Distribution | None = None,
         seed: int = 0,
         accumulate_steps: int = 1,
-        max_iters: Optional[int] = None,
-        on_incidents: Optional[Callable[[List[Incident]], None]] = None,
-        data_identity: Optional[Mapping[str, Any]] = None,
+        max_iters: int | None = None,
+        on_incidents: Callable[[list[Incident]], None] | None = None,
+        data_identity: Mapping[str, Any] | None = None,
     ) -> None:
         self.model = model
         self.optimizer = optimizer
@@ -171,11 +172,11 @@ class Trainer:
         self.steps_per_epoch = self.total_steps = 0
         self.reader_cost_sec = self.batch_cost_sec = self.epoch_cost_sec = 0.0
         self.num_own_clips = 0
-        self._stand_in: Optional[Batch] = None
-        self.last_checkpoint: Optional[str] = None
+        self._stand_in: Batch | None = None
+        self.last_checkpoint: str | None = None
         self.interrupt = InterruptGuard()
         self.agreement = Agreement(self.distribution, self._count)
-        self.stop_reason: Optional[str] = None
+        self.stop_reason: str | None = None
         self._step_model, self._step_optimizer = model, optimizer
 
     @property
@@ -308,7 +309,7 @@ class Trainer:
             began = time.perf_counter()
         self.epoch_cost_sec = time.perf_counter() - epoch_began
 
-    def _stop_if_asked(self, batches: List[Batch]) -> None:
+    def _stop_if_asked(self, batches: list[Batch]) -> None:
         """Stops before a step over `batches`, where a signal came on any rank.
 
         Raises:
@@ -319,7 +320,7 @@ class Trainer:
             self.call("interrupted")
             raise TrainingInterrupted(self.agreement.signal_number)
 
-    def _count(self, incidents: List[Incident]) -> None:
+    def _count(self, incidents: list[Incident]) -> None:
         self.state.num_replaced += sum(incident.num_frames for incident in incidents)
         if self.on_incidents is not None:
             self.on_incidents(incidents)
@@ -332,7 +333,7 @@ class Trainer:
         """
         if self._stand_in is not None or self.distribution.world_size == 1:
             return iter(batches)
-        read: List[Batch] = []
+        read: list[Batch] = []
         batches = iter(batches)
         for batch in batches:
             read.append(batch)
@@ -346,7 +347,7 @@ class Trainer:
     def _no_training(self) -> BadSampleShareError:
         return BadSampleShareError(f"no clip of epoch {self.state.epoch + 1} decodes: there was no training")
 
-    def train_step(self, batches: List[Batch]) -> None:
+    def train_step(self, batches: list[Batch]) -> None:
         """Takes one optimizer step over the mean gradient of the clips of all ranks.
 
         Nothing is read back from the device. Where a rank has an empty batch and others do not, it computes
@@ -392,7 +393,7 @@ class Trainer:
             )
         )
 
-    def drain(self) -> Dict[str, float]:
+    def drain(self) -> dict[str, float]:
         """Adds the steps since the last call to the epoch's averages; see `StepWindow.drain`.
 
         This waits for the device. All ranks must call it at the same step: they hear all news here, too.
@@ -406,9 +407,9 @@ class Trainer:
         for callback in self._hooked:
             getattr(callback, hook)(self)
 
-    def _close(self) -> List[Exception]:
+    def _close(self) -> list[Exception]:
         """Closes all callbacks, and returns the errors of those that cannot be closed."""
-        errors: List[Exception] = []
+        errors: list[Exception] = []
         for callback in self._hooked:
             try:
                 callback.close()
@@ -425,7 +426,7 @@ def step_seed(seed: int, step: int, rank: int = 0) -> int:
     return int(np.random.SeedSequence((seed, step, rank)).generate_state(1)[0])
 
 
-def _grouped(batches: Iterable[Batch], size: int) -> Iterator[List[Batch]]:
+def _grouped(batches: Iterable[Batch], size: int) -> Iterator[list[Batch]]:
     """Lists of `size` batches; the last may be shorter."""
     iterator = iter(batches)
     while group := list(itertools.islice(iterator, size)):

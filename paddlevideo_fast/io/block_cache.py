@@ -31,11 +31,13 @@ import threading
 import time
 import zlib
 from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Dict, Iterable, Iterator, List, Optional, Protocol, Sequence, Set, Tuple, Union
+from typing import Protocol
 
 from paddlevideo_fast.io import stores
+from paddlevideo_fast.io.urls import shown_url
 from paddlevideo_fast.log import get_logger, warn_once
 
 BLOCK_BYTES = 2**18
@@ -55,7 +57,7 @@ _MEMORY_BLOCK_BYTES = 2**16
 _MEMORY_BLOCKS = 256
 _MOST_AHEAD = 16  # blocks
 
-Range = Tuple[int, int]  # offset and size in bytes
+Range = tuple[int, int]  # offset and size in bytes
 
 
 class Blocks(Protocol):
@@ -63,7 +65,7 @@ class Blocks(Protocol):
 
     block_bytes: int
 
-    def get(self, file: RemoteFile, numbers: Sequence[int]) -> Dict[int, memoryview]:
+    def get(self, file: RemoteFile, numbers: Sequence[int]) -> dict[int, memoryview]:
         """These blocks of a file; those that are not here are fetched."""
 
     def fetch(self, file: RemoteFile, numbers: Sequence[int]) -> int:
@@ -91,7 +93,7 @@ class RemoteFile(io.RawIOBase):
         StoreAccessError: its store refuses.
     """
 
-    def __init__(self, url: str, known: Optional[stores.Stat] = None) -> None:
+    def __init__(self, url: str, known: stores.Stat | None = None) -> None:
         super().__init__()
         self.url = url
         self.size, self.version = known or stores.stat(url)
@@ -103,7 +105,7 @@ class RemoteFile(io.RawIOBase):
     @property
     def name(self) -> str:
         """The URL, without what is secret in it."""
-        return stores.shown_url(self.url)
+        return shown_url(self.url)
 
     def stream(self) -> io.BufferedReader:
         """A buffered file of the same version, at its beginning."""
@@ -113,10 +115,10 @@ class RemoteFile(io.RawIOBase):
         """How many bytes can be read: all of this version, or none."""
         return self.size
 
-    def views(self, ranges: Sequence[Range]) -> List[memoryview]:
+    def views(self, ranges: Sequence[Range]) -> list[memoryview]:
         """The bytes of each range, which must lie in the file. Missing neighbours come in one request."""
         blocks = _blocks_of(self)
-        got: Dict[int, memoryview] = {}
+        got: dict[int, memoryview] = {}
         numbers = self._numbers(ranges, blocks.block_bytes)
         for start in range(0, len(numbers), _BATCH_BLOCKS):
             got.update(blocks.get(self, numbers[start : start + _BATCH_BLOCKS]))
@@ -135,8 +137,8 @@ class RemoteFile(io.RawIOBase):
         for number in self._numbers(ranges, blocks.block_bytes):
             blocks.forget(self, number)
 
-    def _numbers(self, ranges: Iterable[Range], block_bytes: int) -> List[int]:
-        found: Set[int] = set()
+    def _numbers(self, ranges: Iterable[Range], block_bytes: int) -> list[int]:
+        found: set[int] = set()
         for offset, size in ranges:
             if offset < 0 or size < 0 or offset + size > self.size:
                 raise ValueError(f"{self.name}: bytes {offset} to {offset + size} of {self.size}")
@@ -184,9 +186,7 @@ class RemoteFile(io.RawIOBase):
         return size
 
 
-def use_cache(
-    folder: Optional[Union[str, Path]], max_gb: float = 0.0, block_bytes: int = BLOCK_BYTES
-) -> None:
+def use_cache(folder: str | Path | None, max_gb: float = 0.0, block_bytes: int = BLOCK_BYTES) -> None:
     """Where this process, and those that it forks, keep blocks from now on.
 
     Args:
@@ -214,9 +214,9 @@ class MemoryBlocks:
     def __init__(self, block_bytes: int = _MEMORY_BLOCK_BYTES, num_kept: int = _MEMORY_BLOCKS) -> None:
         self.block_bytes = block_bytes
         self._num_kept = num_kept
-        self._kept: OrderedDict[Tuple[str, str, int], memoryview] = OrderedDict()
+        self._kept: OrderedDict[tuple[str, str, int], memoryview] = OrderedDict()
 
-    def get(self, file: RemoteFile, numbers: Sequence[int]) -> Dict[int, memoryview]:
+    def get(self, file: RemoteFile, numbers: Sequence[int]) -> dict[int, memoryview]:
         """See `Blocks`."""
         keys = {number: (file.url, file.version, number) for number in numbers}
         got = {number: self._kept[key] for number, key in keys.items() if key in self._kept}
@@ -249,10 +249,10 @@ class DiskBlocks:
         block_bytes: of a block.
     """
 
-    def __init__(self, folder: Union[str, Path], max_bytes: int, block_bytes: int = BLOCK_BYTES) -> None:
+    def __init__(self, folder: str | Path, max_bytes: int, block_bytes: int = BLOCK_BYTES) -> None:
         self.folder, self.max_bytes, self.block_bytes = str(folder), max_bytes, block_bytes
-        self._maps: OrderedDict[str, Tuple[memoryview, float]] = OrderedDict()
-        self._checked: Set[str] = set()
+        self._maps: OrderedDict[str, tuple[memoryview, float]] = OrderedDict()
+        self._checked: set[str] = set()
         self._full_until = float("-inf")
         self._unkept = MemoryBlocks(block_bytes, _UNKEPT_BLOCKS)
         self.forked()
@@ -261,11 +261,11 @@ class DiskBlocks:
     def forked(self) -> None:
         """Forgets what threads were fetching: a forked process does not have them."""
         self._lock = threading.Lock()
-        self._coming: Dict[str, Future[Optional[memoryview]]] = {}
+        self._coming: dict[str, Future[memoryview | None]] = {}
 
-    def get(self, file: RemoteFile, numbers: Sequence[int]) -> Dict[int, memoryview]:
+    def get(self, file: RemoteFile, numbers: Sequence[int]) -> dict[int, memoryview]:
         """See `Blocks`."""
-        got: Dict[int, memoryview] = {}
+        got: dict[int, memoryview] = {}
         for number in numbers:
             view = self._open(file, number)
             if view is not None:
@@ -297,14 +297,14 @@ class DiskBlocks:
 
     def _fetched_once(
         self, file: RemoteFile, numbers: Sequence[int]
-    ) -> Tuple[Dict[int, memoryview], Dict[int, memoryview]]:
+    ) -> tuple[dict[int, memoryview], dict[int, memoryview]]:
         """Fetches blocks and keeps them, and waits for those that other threads fetch.
 
         Returns:
             What this thread has fetched, and what others have, as far as they could.
         """
-        mine: Dict[int, str] = {}
-        others: Dict[int, Future[Optional[memoryview]]] = {}
+        mine: dict[int, str] = {}
+        others: dict[int, Future[memoryview | None]] = {}
         with self._lock:
             for number in numbers:
                 digest = self._digest(file, number)
@@ -313,7 +313,7 @@ class DiskBlocks:
                 else:
                     self._coming[digest] = Future()
                     mine[number] = digest
-        got: Dict[int, memoryview] = {}
+        got: dict[int, memoryview] = {}
         try:
             if time.monotonic() < self._full_until:
                 got.update(self._unkept.get(file, list(mine)))
@@ -328,7 +328,7 @@ class DiskBlocks:
         came = {number: future.result() for number, future in others.items()}
         return got, {number: view for number, view in came.items() if view is not None}
 
-    def _open(self, file: RemoteFile, number: int) -> Optional[memoryview]:
+    def _open(self, file: RemoteFile, number: int) -> memoryview | None:
         """A block that is here, through a map."""
         digest, size = self._digest(file, number), _size_of(file, number, self.block_bytes)
         path = self._path(digest)
@@ -421,7 +421,7 @@ class DiskBlocks:
 
         A sixteenth of the cache goes at a time, because a count takes long. The size must be locked.
         """
-        found: List[Tuple[int, int, str]] = []
+        found: list[tuple[int, int, str]] = []
         oldest_part_ns = time.time_ns() - int(_PART_SEC * 1e9)
         for entry in _entries(self.folder):
             with contextlib.suppress(FileNotFoundError):
@@ -463,16 +463,16 @@ def _entries(folder: str) -> Iterator[os.DirEntry]:
                     yield from entries
 
 
-def _fetched(file: RemoteFile, numbers: Sequence[int], block_bytes: int) -> Iterator[Tuple[int, memoryview]]:
+def _fetched(file: RemoteFile, numbers: Sequence[int], block_bytes: int) -> Iterator[tuple[int, memoryview]]:
     """Blocks from the store, neighbours in one request and several requests at a time."""
-    runs: List[List[int]] = []
+    runs: list[list[int]] = []
     for number in numbers:
         if runs and number == runs[-1][-1] + 1 and (len(runs[-1]) + 1) * block_bytes <= _RUN_BYTES:
             runs[-1].append(number)
         else:
             runs.append([number])
 
-    def read(run: List[int]) -> bytes:
+    def read(run: list[int]) -> bytes:
         size = sum(_size_of(file, number, block_bytes) for number in run)
         return stores.read_range(file.url, run[0] * block_bytes, size, file.version)
 
@@ -481,7 +481,7 @@ def _fetched(file: RemoteFile, numbers: Sequence[int], block_bytes: int) -> Iter
             yield number, memoryview(data[place * block_bytes : (place + 1) * block_bytes])
 
 
-def _cut(blocks: Dict[int, memoryview], offset: int, size: int, block_bytes: int) -> memoryview:
+def _cut(blocks: dict[int, memoryview], offset: int, size: int, block_bytes: int) -> memoryview:
     """A range of a file from its blocks; copied only where it lies in several."""
     if not size:
         return memoryview(b"")
@@ -503,7 +503,7 @@ def _blocks_of(file: RemoteFile) -> Blocks:
     if _kept is None or file.version:
         return _memory if _kept is None else _kept
     text = "the store tells neither ETag nor date, so blocks are not kept on disk"
-    warn_once(get_logger(), f"{stores.shown_url(file.url)}: {text}")
+    warn_once(get_logger(), f"{shown_url(file.url)}: {text}")
     return _memory
 
 
@@ -522,7 +522,7 @@ def _renew() -> None:
         _kept.forked()
 
 
-_pool: Optional[ThreadPoolExecutor] = None
+_pool: ThreadPoolExecutor | None = None
 _memory = MemoryBlocks()
-_kept: Optional[DiskBlocks] = None
+_kept: DiskBlocks | None = None
 os.register_at_fork(after_in_child=_renew)

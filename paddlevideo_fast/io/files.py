@@ -25,13 +25,14 @@ import stat
 import tempfile
 import uuid
 import zlib
+from collections.abc import Iterator
 from functools import total_ordering
 from pathlib import Path, PurePosixPath
 from types import SimpleNamespace
-from typing import Any, Dict, Iterator, List, Union
+from typing import Any
 
 from paddlevideo_fast.io import stores
-from paddlevideo_fast.io.urls import bare_url, is_url, shown_url
+from paddlevideo_fast.io.urls import bare_url, is_url, join, shown_url
 
 _PREFIX = ".saving-"
 _LONGEST_BYTES = 143  # of a name on an encrypted file system; others take 255
@@ -47,7 +48,7 @@ class UrlPath(os.PathLike):
     Its names are without its query, which may be a signature; see `urls`.
     """
 
-    def __init__(self, url: Union[str, os.PathLike]) -> None:
+    def __init__(self, url: str | os.PathLike) -> None:
         self._url = os.fspath(url)
         scheme, _, place = bare_url(self._url).partition("://")
         self._folder, _, self.name = place.removesuffix("/").rpartition("/")
@@ -75,8 +76,8 @@ class UrlPath(os.PathLike):
         """The URL."""
         return self._url
 
-    def __truediv__(self, name: Union[str, os.PathLike]) -> UrlPath:
-        return UrlPath(stores.join(self._url, os.fspath(name)))
+    def __truediv__(self, name: str | os.PathLike) -> UrlPath:
+        return UrlPath(join(self._url, os.fspath(name)))
 
     @property
     def stem(self) -> str:
@@ -106,7 +107,7 @@ class UrlPath(os.PathLike):
         """Whether its name fits a pattern."""
         return PurePosixPath(self.name).match(pattern)
 
-    def relative_to(self, folder: Union[str, os.PathLike]) -> PurePosixPath:
+    def relative_to(self, folder: str | os.PathLike) -> PurePosixPath:
         """The path below a folder.
 
         Raises:
@@ -173,7 +174,7 @@ class UrlPath(os.PathLike):
         return self
 
 
-def as_path(path: Union[str, Path]) -> Any:
+def as_path(path: str | Path) -> Any:
     """A `Path`, or for a URL a `UrlPath`, which is used like it."""
     return UrlPath(path) if is_url(os.fspath(path)) else Path(path)
 
@@ -183,7 +184,7 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "paddlevideo_fast"
 
 
-def working_folder(output: Union[str, Path]) -> Path:
+def working_folder(output: str | Path) -> Path:
     """Where this machine keeps files of an output folder: there; for a URL in a folder named after it."""
     text = os.fspath(output)
     if not is_url(text):
@@ -193,7 +194,7 @@ def working_folder(output: Union[str, Path]) -> Path:
     return cache_folder() / "runs" / f"{digest}-{UrlPath(text).name}"
 
 
-def walk(folder: Union[Path, UrlPath], onerror: Any = None, followlinks: bool = False) -> Iterator[Any]:
+def walk(folder: Path | UrlPath, onerror: Any = None, followlinks: bool = False) -> Iterator[Any]:
     """`os.walk`, also for a `UrlPath`."""
     if not isinstance(folder, UrlPath):
         yield from os.walk(folder, onerror=onerror, followlinks=followlinks)
@@ -206,7 +207,7 @@ def walk(folder: Union[Path, UrlPath], onerror: Any = None, followlinks: bool = 
 
 
 @contextlib.contextmanager
-def whole(path: Union[str, Path], sync: bool = True) -> Iterator[Path]:
+def whole(path: str | Path, sync: bool = True) -> Iterator[Path]:
     """Gives a temporary path to write to; the file takes its place when the block ends without an error.
 
     The folder is made where it is missing. After an error nothing is left but what was there before.
@@ -218,7 +219,7 @@ def whole(path: Union[str, Path], sync: bool = True) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def all_whole(*paths: Union[str, Path], sync: bool = True) -> Iterator[List[Path]]:
+def all_whole(*paths: str | Path, sync: bool = True) -> Iterator[list[Path]]:
     """Like `whole` for files that belong together; the last one is the mark that the others are complete.
 
     An earlier mark is removed before the first file takes its place, and the new mark takes its place last.
@@ -249,7 +250,7 @@ def all_whole(*paths: Union[str, Path], sync: bool = True) -> Iterator[List[Path
 
 
 @contextlib.contextmanager
-def _uploaded(urls: List[str]) -> Iterator[List[Path]]:
+def _uploaded(urls: list[str]) -> Iterator[list[Path]]:
     """`all_whole` for URLs: temporary files that become objects when the block ends without an error."""
     with tempfile.TemporaryDirectory(prefix="upload-") as folder:
         partials = [Path(folder, UrlPath(url).name) for url in urls]
@@ -274,13 +275,13 @@ def _machine() -> str:
     return f"{zlib.crc32(os.fsencode(socket.gethostname())):08x}"
 
 
-def write_text_whole(path: Union[str, Path], text: str) -> None:
+def write_text_whole(path: str | Path, text: str) -> None:
     """Writes a text file as UTF-8. Names of files keep their bytes, also those that are not UTF-8."""
     with whole(path) as partial:
         partial.write_bytes(text.encode("utf-8", errors="surrogateescape"))
 
 
-def read_bytes(path: Union[str, Path], max_bytes: int) -> bytes:
+def read_bytes(path: str | Path, max_bytes: int) -> bytes:
     """The content of a file that a user names.
 
     Args:
@@ -302,7 +303,7 @@ def read_bytes(path: Union[str, Path], max_bytes: int) -> bytes:
     raise OSError(errno.EFBIG, f"it is larger than {max_bytes:,} bytes", str(path))
 
 
-def read_text(path: Union[str, Path], max_bytes: int) -> str:
+def read_text(path: str | Path, max_bytes: int) -> str:
     """The UTF-8 text of a file that a user names, its lines ended by a line feed; see `read_bytes`."""
     try:
         text = read_bytes(path, max_bytes).decode("utf-8")
@@ -311,7 +312,7 @@ def read_text(path: Union[str, Path], max_bytes: int) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def read_names(file_path: Union[str, Path], max_bytes: int = 2**30) -> List[str]:
+def read_names(file_path: str | Path, max_bytes: int = 2**30) -> list[str]:
     r"""The lines of a file of names, without the ends of lines; a byte-order mark is no part of them.
 
     Bytes that are not UTF-8 are kept as Python keeps them in the names of files.
@@ -326,7 +327,7 @@ def read_names(file_path: Union[str, Path], max_bytes: int = 2**30) -> List[str]
     return data.decode("utf-8-sig", errors="surrogateescape").split("\n")
 
 
-def require_regular(path: Union[str, Path]) -> None:
+def require_regular(path: str | Path) -> None:
     """Checks, without opening it, that a file is one that ends: a pipe may wait and a device go on for ever.
 
     Raises:
@@ -341,7 +342,7 @@ def require_regular(path: Union[str, Path]) -> None:
         raise OSError(errno.EINVAL, "it is a pipe or a device; write the content to a file", str(path))
 
 
-def fingerprint(path: Path) -> Dict[str, Union[int, str]]:
+def fingerprint(path: Path) -> dict[str, int | str]:
     """Size in bytes and SHA-256 of a file."""
     digest = hashlib.sha256()
     with open(path, "rb") as file:
@@ -390,7 +391,7 @@ def _sync(path: Path) -> None:
         os.close(handle)
 
 
-def whence(path: Union[str, Path]) -> str:
+def whence(path: str | Path) -> str:
     """For the message that a file is missing: where its path starts; empty for an absolute path or a URL."""
     return (
         ""

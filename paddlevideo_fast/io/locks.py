@@ -26,9 +26,10 @@ import sys
 import time
 import uuid
 import zlib
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple, Union
+from typing import Any, NamedTuple
 
 from paddlevideo_fast.errors import OutputError, OutputInUseError
 from paddlevideo_fast.io.files import as_path, working_folder
@@ -71,10 +72,10 @@ class Lock(NamedTuple):
 
 @contextlib.contextmanager
 def only_writer(
-    folder: Union[str, Path],
+    folder: str | Path,
     file: str = "",
     given_by: str = "--output",
-    share: Optional[Tuple[str, int]] = None,
+    share: tuple[str, int] | None = None,
 ) -> Iterator[Lock]:
     """Keeps other processes, and other calls in this one, from writing to the same place.
 
@@ -172,7 +173,7 @@ class _Holder:
         )
 
 
-def _lock(path: Path, place: Path, what: str, given_by: str) -> Tuple[int, str]:
+def _lock(path: Path, place: Path, what: str, given_by: str) -> tuple[int, str]:
     """Locks a file; returns its handle and the key in it; see `only_writer`."""
     deadline = time.monotonic() + _PATIENCE_SEC
     while True:
@@ -197,7 +198,7 @@ def _lock(path: Path, place: Path, what: str, given_by: str) -> Tuple[int, str]:
         time.sleep(random.uniform(0.02, 0.08) if is_held else 0)
 
 
-def _is_held(handle: int) -> Optional[bool]:
+def _is_held(handle: int) -> bool | None:
     """Whether another process holds a lock file, else locks it; None: its file system has no locks."""
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -210,9 +211,9 @@ def _is_held(handle: int) -> Optional[bool]:
     return False
 
 
-def _rival(path: Path, place: Path) -> Tuple[bool, Optional[_Holder]]:
+def _rival(path: Path, place: Path) -> tuple[bool, _Holder | None]:
     """Whether a lock that excludes the lock `path` of `place` or of a share of it is held, and by whom."""
-    shares: List[Path] = [*place.parent.glob(f"{place.name}{_SHARE}*")]
+    shares: list[Path] = [*place.parent.glob(f"{place.name}{_SHARE}*")]
     work = path.name.rpartition("-")[0]  # what the names of the shares of one work begin with
     rivals = shares if path == place else [place, *(s for s in shares if s.name.rpartition("-")[0] != work)]
     for rival in rivals:
@@ -244,10 +245,10 @@ def _sign(handle: int) -> str:
     return own.key
 
 
-def _read(handle: int) -> Optional[_Holder]:
+def _read(handle: int) -> _Holder | None:
     """Who wrote a lock file; None where nobody did, or another version of this package."""
     try:
-        fields: Dict[str, Any] = json.loads(os.pread(handle, 10_000, 0))
+        fields: dict[str, Any] = json.loads(os.pread(handle, 10_000, 0))
         return _Holder(**fields)
     except (ValueError, TypeError):
         return None

@@ -12,8 +12,6 @@ Every request is tried again with growing pauses. What cannot be had then has on
 A process that was forked opens its own connections, because it lacks the threads of its parent's.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import logging
@@ -23,21 +21,14 @@ import re
 import tempfile
 import threading
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import (
     Any,
     BinaryIO,
-    Callable,
-    Dict,
-    List,
-    Mapping,
     NamedTuple,
-    Optional,
-    Set,
-    Tuple,
     TypeVar,
-    Union,
 )
 from urllib.parse import urlsplit
 
@@ -48,24 +39,7 @@ from paddlevideo_fast.errors import (
     StoreAccessError,
     StoreAwayError,
 )
-from paddlevideo_fast.io.urls import is_url, join, scheme_of, secret_in, shown_url
-
-__all__ = [
-    "Patience",
-    "Stat",
-    "exists",
-    "is_url",
-    "join",
-    "list_folder",
-    "patience",
-    "put",
-    "read_all",
-    "read_range",
-    "remove",
-    "shown_url",
-    "stat",
-    "use_patience",
-]
+from paddlevideo_fast.io.urls import scheme_of, secret_in, shown_url
 
 T = TypeVar("T")
 
@@ -177,7 +151,7 @@ def read_all(url: str, max_bytes: int) -> bytes:
     return b"".join(read_range(url, at, min(_PIECE_BYTES, size - at), version) for at in pieces)
 
 
-def list_folder(url: str) -> List[str]:
+def list_folder(url: str) -> list[str]:
     """Names of what lies in a folder, ascending; folders end in a slash. HTTP has no folders."""
     if url.startswith("http"):
         raise ObjectError(shown_url(url), "a web server does not list folders; name the files in a list")
@@ -187,7 +161,7 @@ def list_folder(url: str) -> List[str]:
     return _tried(url, lambda driver: driver.names(url))
 
 
-def put(local: Union[str, Path], url: str) -> None:
+def put(local: str | Path, url: str) -> None:
     """Writes a file to a store as it is now, also if it grows meanwhile; readers see all of it or nothing.
 
     Raises:
@@ -243,7 +217,7 @@ class _Driver:
             raise _changed(url)
         return _whole(data, size)
 
-    def names(self, url: str) -> List[str]:
+    def names(self, url: str) -> list[str]:
         own, names = self.fs._strip_protocol(url).rstrip("/"), []
         for found in self.fs.ls(url, detail=True):
             path, is_folder = found["name"].rstrip("/"), found["type"] == "directory"
@@ -320,7 +294,7 @@ class _HTTPDriver(_Driver):
         async with session.delete(self.fs.encode_url(url), **self.fs.kwargs) as answer:
             _check_status(url, answer.status, answer.headers)
 
-    async def _answer(self, url: str, offset: int, size: int, wanted: Optional[int]) -> Tuple[bytes, Stat]:
+    async def _answer(self, url: str, offset: int, size: int, wanted: int | None) -> tuple[bytes, Stat]:
         """Body and version of a range; without `wanted` only the version."""
         options = dict(self.fs.kwargs)
         asked = {"Range": f"bytes={offset}-{offset + size - 1}", "Accept-Encoding": "identity"}
@@ -431,7 +405,7 @@ def _diagnosed(url: str, error: Exception) -> _Unwell:
         return _Unwell("the server sends what is no HTTP, or more than its Content-Length says", alive=True)
     if isinstance(status, int) and 300 <= status < 600:
         _check_status(url, status, getattr(error, "headers", None) or {})
-    cause: Optional[BaseException] = error
+    cause: BaseException | None = error
     while cause is not None:
         told = getattr(cause, "response", None)  # of botocore
         if isinstance(told, dict) and "ResponseMetadata" in told:
@@ -454,7 +428,7 @@ def _diagnosed(url: str, error: Exception) -> _Unwell:
     return _Unwell(f"the connection fails ({name})")
 
 
-def _kinds(error: Optional[BaseException]) -> Set[str]:
+def _kinds(error: BaseException | None) -> set[str]:
     """Names of an error's classes."""
     return {kind.__name__ for kind in type(error).__mro__}
 
@@ -473,8 +447,8 @@ class _Store:
         self.alive_at = float("-inf")
         self.well = ("", "")
         self._scheme = scheme
-        self._driver: Optional[_Driver] = None
-        self._inherited: List[_Driver] = []
+        self._driver: _Driver | None = None
+        self._inherited: list[_Driver] = []
         self._lock = threading.Lock()
 
     def driver(self, url: str) -> _Driver:
@@ -512,7 +486,7 @@ class _Store:
 
 
 _patience = Patience()
-_stores: Dict[str, _Store] = {}
+_stores: dict[str, _Store] = {}
 
 
 def _renew() -> None:
@@ -541,7 +515,7 @@ def _open_driver(scheme: str, url: str) -> _Driver:
             "checkpoints would repeat it; give them as the fsspec driver reads them: environment, ~/.aws, or "
             "FSSPEC_* variables"
         )
-    options: Dict[str, Any] = {"skip_instance_cache": True, "use_listings_cache": False}
+    options: dict[str, Any] = {"skip_instance_cache": True, "use_listings_cache": False}
     try:
         kind = fsspec.get_filesystem_class(scheme)
     except ImportError as error:

@@ -6,16 +6,15 @@ mirrored(url)     a folder that work goes on with: fetched before, and put into 
 Mirror(url)       the output folder of a run: a local folder that goes into the store whenever it is asked to
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json
 import os
 import tempfile
 import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Dict, Iterable, Iterator, List, Mapping, NamedTuple, Sequence, Set, Tuple, Union
+from typing import NamedTuple
 
 from paddlevideo_fast.errors import StoreAccessError, StoreAwayError
 from paddlevideo_fast.io import stores
@@ -28,7 +27,7 @@ from paddlevideo_fast.io.files import (
     working_folder,
     write_text_whole,
 )
-from paddlevideo_fast.io.stores import is_url
+from paddlevideo_fast.io.urls import is_url, join
 from paddlevideo_fast.log import get_logger
 
 logger = get_logger(__name__)
@@ -39,7 +38,7 @@ _TRIAL, _STATES = ".writable", ".mirror.json"
 _LOCAL_ONLY = (".", "earlier-")  # beginnings of names
 
 
-def fetched(path: Union[str, Path]) -> str:
+def fetched(path: str | Path) -> str:
     """The path of a file; for a URL that of a copy of its present version, which is fetched once.
 
     Raises:
@@ -67,7 +66,7 @@ def _download(url: str, found: stores.Stat, target: Path) -> None:
 
 
 @contextlib.contextmanager
-def staged(folder: Union[str, Path]) -> Iterator[Path]:
+def staged(folder: str | Path) -> Iterator[Path]:
     """A folder to write to: the folder itself, or a temporary one whose files go to a URL.
 
     They are put there when the block ends without an error.
@@ -78,11 +77,11 @@ def staged(folder: Union[str, Path]) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="upload-") as temporary:
         yield Path(temporary)
         for name in _names(Path(temporary)):
-            stores.put(Path(temporary, name), stores.join(os.fspath(folder), name))
+            stores.put(Path(temporary, name), join(os.fspath(folder), name))
 
 
 @contextlib.contextmanager
-def mirrored(folder: Union[str, Path]) -> Iterator[Path]:
+def mirrored(folder: str | Path) -> Iterator[Path]:
     """A folder to go on with: the folder itself, or for a URL its `Mirror`.
 
     What is there is fetched; what is new is put there when the block ends, also where it ends in an error.
@@ -98,7 +97,7 @@ def mirrored(folder: Union[str, Path]) -> Iterator[Path]:
         mirror.push()
 
 
-def _names(folder: Path) -> List[str]:
+def _names(folder: Path) -> list[str]:
     """The files below a folder, marks last; without temporary files, locks and what is aside."""
     found = []
     for path in folder.rglob("*"):
@@ -135,9 +134,9 @@ class Mirror:
     def __init__(self, url: str) -> None:
         self.url = url.removesuffix("/")  # further slashes belong to the key
         self.folder = working_folder(self.url)
-        self.there: Set[str] = set()
-        self._same: Dict[str, _State] = {}
-        self._discarded: Set[str] = set()
+        self.there: set[str] = set()
+        self._same: dict[str, _State] = {}
+        self._discarded: set[str] = set()
         self._lock = threading.Lock()
         with contextlib.suppress(OSError, ValueError, TypeError, AttributeError):
             told = json.loads(read_text(self.folder / _STATES, 2**24))
@@ -146,10 +145,10 @@ class Mirror:
     def try_writing(self) -> None:
         """Raises what would keep this process from writing to the store."""
         with tempfile.NamedTemporaryFile() as empty:
-            stores.put(empty.name, stores.join(self.url, _TRIAL))
-        stores.remove(stores.join(self.url, _TRIAL))
+            stores.put(empty.name, join(self.url, _TRIAL))
+        stores.remove(join(self.url, _TRIAL))
 
-    def fetch(self, names: Sequence[str] = (), skip: Tuple[str, ...] = ()) -> None:
+    def fetch(self, names: Sequence[str] = (), skip: tuple[str, ...] = ()) -> None:
         """Looks what is in the store, and fetches files of it that are not here, or of another size.
 
         Args:
@@ -170,18 +169,18 @@ class Mirror:
         with contextlib.suppress(stores.ObjectMissingError):
             names = []
             for folder, _, files in walk(as_path(self.url)):
-                names += [stores.join(folder, file)[len(self.url) + 1 :] for file in files]
+                names += [join(folder, file)[len(self.url) + 1 :] for file in files]
             self._bring(names)
 
     def fetch_named(self, names: Sequence[str]) -> None:
         """Fetches those of these files that are there. A web server, too, can be asked so."""
-        self._bring([name for name in names if stores.exists(stores.join(self.url, name))])
+        self._bring([name for name in names if stores.exists(join(self.url, name))])
 
     def _bring(self, names: Sequence[str]) -> None:
         for name in sorted(names, key=lambda name: (name.endswith(_MARK), name)):
             if name.startswith(_LOCAL_ONLY):
                 continue
-            url, path = stores.join(self.url, name), self.folder / name
+            url, path = join(self.url, name), self.folder / name
             found, before = stores.stat(url), self._same.get(name)
             if not path.is_file() or before is None or before.version != found.version:
                 _download(url, found, path)
@@ -199,7 +198,7 @@ class Mirror:
                     if one == name or (one.startswith(f"{name}/") and not one.endswith("/"))
                 }
 
-    def push(self, required: Tuple[str, ...] = ("",)) -> None:
+    def push(self, required: tuple[str, ...] = ("",)) -> None:
         """Puts what is new or has changed into the store, marks last, and removes there what was discarded.
 
         Args:
@@ -229,7 +228,7 @@ class Mirror:
             finally:
                 self._note()
 
-    def _put_optional(self, looks: Mapping[str, Tuple[int, int]]) -> None:
+    def _put_optional(self, looks: Mapping[str, tuple[int, int]]) -> None:
         try:
             for name, look in looks.items():
                 try:
@@ -239,14 +238,14 @@ class Mirror:
         except (StoreAccessError, StoreAwayError) as error:
             logger.warning("%s; the next upload tries again", error)
 
-    def _put(self, name: str, look: Tuple[int, int]) -> None:
-        url = stores.join(self.url, name)
+    def _put(self, name: str, look: tuple[int, int]) -> None:
+        url = join(self.url, name)
         stores.put(self.folder / name, url)
         self._same[name] = _State(*look, stores.stat(url).version)
         self.there.add(name)
 
     def _remove(self, name: str) -> None:
-        stores.remove(stores.join(self.url, name))
+        stores.remove(join(self.url, name))
         self._same.pop(name, None)
         self.there.discard(name)
 
@@ -255,6 +254,6 @@ class Mirror:
         write_text_whole(self.folder / _STATES, json.dumps(self._same))
 
 
-def _look(path: Path) -> Tuple[int, int]:
+def _look(path: Path) -> tuple[int, int]:
     status = path.stat()
     return status.st_size, status.st_mtime_ns

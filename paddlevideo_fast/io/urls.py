@@ -10,12 +10,10 @@ part of its path (`;token=…`). Whatever shows or stores a URL for people leave
 In the keys of object stores (`s3://`, `gs://`, …) only `?` begins something else: `#` and `;` are characters.
 """
 
-from __future__ import annotations
-
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import Callable, Tuple, Union
 from urllib.parse import unquote
 
 # bounded, so that a long text is searched in linear time
@@ -28,7 +26,7 @@ _HARMLESS = {"alt", "dl", "download", "generation", "raw", "ref", "version", "ve
 _CHECKSUM = re.compile(r"sha256=[0-9a-fA-F]{64}")  # see `modeling.weights`
 
 
-def is_url(path: Union[str, Path]) -> bool:
+def is_url(path: str | Path) -> bool:
     """Whether a path is a URL; a `Path` is none, because it merges the slashes."""
     return isinstance(path, str) and _SCHEME.match(path) is not None
 
@@ -90,7 +88,7 @@ def secret_in(url: str) -> str:
     return "a query, fragment or parameter that may be a signature or key"
 
 
-def _parts(url: str) -> Tuple[str, str, str]:
+def _parts(url: str) -> tuple[str, str, str]:
     """The bare URL; user and password; and parameters, query and fragment, each with its delimiter."""
     scheme, _, place = url.partition("://")
     user, rest = "", ""

@@ -7,19 +7,18 @@ Fields are separated by white space and read from the right, so paths may contai
 skipped. Lists whose names end in .jsonl or .csv have named fields.
 """
 
-from __future__ import annotations
-
 import os
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
 from paddlevideo_fast.config.zoo import maker_of_list
 from paddlevideo_fast.decode import Span
 from paddlevideo_fast.decode.frames import DEFAULT_SUFFIX, is_frame_format
 from paddlevideo_fast.errors import AnnotationError, cause_of, shown
 from paddlevideo_fast.io.files import read_names, whence
-from paddlevideo_fast.io.stores import exists, is_url, join
+from paddlevideo_fast.io.stores import exists
+from paddlevideo_fast.io.urls import is_url, join
 from paddlevideo_fast.loader.tables import Row, is_table, raise_all, read_rows
 from paddlevideo_fast.registry import did_you_mean
 
@@ -48,15 +47,15 @@ class VideoRecord:
     """
 
     path: str
-    labels: Tuple[int, ...]
-    num_frames: Optional[int] = None
-    frames_suffix: Optional[str] = None
+    labels: tuple[int, ...]
+    num_frames: int | None = None
+    frames_suffix: str | None = None
     line: int = 0
-    place: Tuple[int, int] = (0, 0)
-    span: Optional[Span] = None
+    place: tuple[int, int] = (0, 0)
+    span: Span | None = None
     weight: float = 1.0
     group: str = ""
-    avoid: Tuple[Span, ...] = ()
+    avoid: tuple[Span, ...] = ()
 
     def __post_init__(self) -> None:
         if type(self.labels) is tuple and len(self.labels) == 1:
@@ -73,11 +72,11 @@ class VideoRecord:
 
 def read_video_list(
     file_path: str,
-    data_prefix: Optional[str] = None,
+    data_prefix: str | None = None,
     suffix: str = "",
-    class_names: Optional[str] = None,
+    class_names: str | None = None,
     labelled: bool = True,
-) -> List[VideoRecord]:
+) -> list[VideoRecord]:
     """Records of a list with lines `path label`, or with named fields.
 
     Args:
@@ -100,11 +99,11 @@ def read_video_list(
 
 def read_frame_list(
     file_path: str,
-    data_prefix: Optional[str] = None,
+    data_prefix: str | None = None,
     suffix: str = DEFAULT_SUFFIX,
-    class_names: Optional[str] = None,
+    class_names: str | None = None,
     labelled: bool = True,
-) -> List[VideoRecord]:
+) -> list[VideoRecord]:
     """Records of a list with lines `folder num_frames label`, or with named fields.
 
     Args:
@@ -139,11 +138,11 @@ def read_frame_list(
 class _ClassNumbers:
     """The numbers of the classes that a list names; the file with the names is read for the first of them."""
 
-    def __init__(self, file_path: str, class_names: Optional[str]) -> None:
+    def __init__(self, file_path: str, class_names: str | None) -> None:
         self._list, self._file = file_path, class_names
-        self._numbers: Optional[Dict[str, int]] = None
+        self._numbers: dict[str, int] | None = None
 
-    def of(self, row: Row) -> Tuple[int, ...]:
+    def of(self, row: Row) -> tuple[int, ...]:
         """The labels of a row as numbers."""
         if not any(isinstance(one, str) for one in row.labels):
             return row.labels  # type: ignore[return-value]
@@ -172,12 +171,12 @@ def _record(row: Row, path: str, numbers: _ClassNumbers) -> VideoRecord:
     )
 
 
-def row_of(record: VideoRecord, path: str, span: Optional[Span], num_frames: Optional[int] = None) -> Row:
+def row_of(record: VideoRecord, path: str, span: Span | None, num_frames: int | None = None) -> Row:
     """A record as an entry of a list with named fields, with another path and span."""
     return Row(record.line, path, record.labels, num_frames, span, record.weight, record.group)
 
 
-def list_line(path: str, *numbers: int) -> Optional[str]:
+def list_line(path: str, *numbers: int) -> str | None:
     """A line of a list; None where a reader of the line would find another path. See `UNLISTABLE`."""
     fields = [path, *map(str, numbers)]
     line = " ".join(fields)
@@ -186,8 +185,8 @@ def list_line(path: str, *numbers: int) -> Optional[str]:
 
 
 def require_files(
-    records: List[VideoRecord], file_path: str, data_prefix: Optional[str] = None
-) -> List[VideoRecord]:
+    records: list[VideoRecord], file_path: str, data_prefix: str | None = None
+) -> list[VideoRecord]:
     """The records, once a file below `data_prefix` is found; a list of other files is not looked through.
 
     Of files in a store, a few are looked for.
@@ -198,7 +197,7 @@ def require_files(
     below = [record.path for record in records if data_prefix and record.path.startswith(data_prefix)]
     if data_prefix and is_url(data_prefix):
         below = below[:: max(1, len(below) // _NUM_LOOKED_FOR)][:_NUM_LOOKED_FOR]
-    folders: Dict[str, bool] = {}  # where a folder is missing, its files need not be looked for
+    folders: dict[str, bool] = {}  # where a folder is missing, its files need not be looked for
 
     def is_there(path: str) -> bool:
         if is_url(path):
@@ -253,7 +252,7 @@ def check_labels(
         raise AnnotationError(f"{file}: {text}")
 
 
-def read_class_names(file_path: Union[str, Path], num_classes: int, key: str = "") -> List[str]:
+def read_class_names(file_path: str | Path, num_classes: int, key: str = "") -> list[str]:
     """Names of the classes from a text file: one a line, in the order of the labels.
 
     A byte-order mark, line ends of Windows, blank lines and spaces around a name are no part of the names.
@@ -276,7 +275,7 @@ def read_class_names(file_path: Union[str, Path], num_classes: int, key: str = "
     return names
 
 
-def class_names_of(file_path: Union[str, Path], key: str = "") -> List[str]:
+def class_names_of(file_path: str | Path, key: str = "") -> list[str]:
     """All names of a file of class names; see `read_class_names`."""
     try:
         names = [line.strip() for line in read_names(file_path, _MAX_CLASS_NAMES) if line.strip()]
@@ -309,7 +308,7 @@ def list_rows(
     if is_table(file_path):
         yield from read_rows(file_path, lines, labelled)
         return
-    problems: List[str] = []
+    problems: list[str] = []
     for number, line in enumerate(lines, start=1):
         if line.strip():
             try:
@@ -333,7 +332,7 @@ def _row(where: str, number: int, line: str, num_fields: int, expected: str, lab
     return Row(number, fields[0], (label,) if labelled else (), count)
 
 
-def _lines(file_path: str) -> List[str]:
+def _lines(file_path: str) -> list[str]:
     try:
         return read_names(file_path)
     except FileNotFoundError:
@@ -345,7 +344,7 @@ def _lines(file_path: str) -> List[str]:
         raise AnnotationError(f"{file_path}: the list cannot be read: {cause_of(error)}") from None
 
 
-def _fields(line: str, count: int) -> List[str]:
+def _fields(line: str, count: int) -> list[str]:
     return line.strip().rsplit(None, count - 1)
 
 
@@ -361,11 +360,11 @@ def _integer(text: str, where: str, least: int) -> int:
     return number
 
 
-def _join(data_prefix: Optional[str], path: str) -> str:
+def _join(data_prefix: str | None, path: str) -> str:
     return join(data_prefix, path) if data_prefix else path
 
 
-def _not_empty(records: List[VideoRecord], file_path: str, expected: str) -> List[VideoRecord]:
+def _not_empty(records: list[VideoRecord], file_path: str, expected: str) -> list[VideoRecord]:
     if not records:
         raise AnnotationError(f"{file_path}: the list is empty; expected lines of '{expected}'")
     return records

@@ -1,8 +1,7 @@
 """How often an epoch draws each record, where classes have different numbers of records."""
 
-from __future__ import annotations
-
-from typing import List, Literal, Optional, Sequence
+from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 
@@ -92,7 +91,7 @@ def make_draws(
 
 
 def class_counts(
-    records: Sequence[VideoRecord], num_classes: int, rates: Optional[np.ndarray] = None
+    records: Sequence[VideoRecord], num_classes: int, rates: np.ndarray | None = None
 ) -> np.ndarray:
     """float64 [num_classes]: how many clips of each class an epoch has.
 
@@ -101,6 +100,6 @@ def class_counts(
         num_classes: number of classes.
         rates: for each record, how often an epoch has it; None: once.
     """
-    pairs: List[int] = [label for record in records for label in record.labels]
+    pairs: list[int] = [label for record in records for label in record.labels]
     times = None if rates is None else np.repeat(rates, [len(record.labels) for record in records])
     return np.bincount(pairs, times, num_classes).astype(np.float64)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, cycle, takewhile
-from typing import Any, List, Optional, Sequence, Tuple, Union
+from typing import Any
 
 import numpy as np
 
@@ -28,9 +29,9 @@ class BatchShape:
     """
 
     batch_size: int
-    num_frames: Optional[int] = None
-    sampling_rate: Optional[float] = None
-    crop_size: Optional[int] = None
+    num_frames: int | None = None
+    sampling_rate: float | None = None
+    crop_size: int | None = None
 
 
 class ClipBatchSampler:
@@ -80,7 +81,7 @@ class ClipBatchSampler:
     def __init__(
         self,
         num_samples: int,
-        batch_size: Union[int, Sequence[BatchShape]],
+        batch_size: int | Sequence[BatchShape],
         *,
         shuffle: bool,
         drop_last: bool,
@@ -88,11 +89,11 @@ class ClipBatchSampler:
         rank: int = 0,
         world_size: int = 1,
         num_views: int = 1,
-        pad: Optional[bool] = None,
-        groups: Optional[Sequence[int]] = None,
+        pad: bool | None = None,
+        groups: Sequence[int] | None = None,
         clips_per_video: int = 1,
-        draws: Optional[Draws] = None,
-        window: Optional[ShuffleWindow] = None,
+        draws: Draws | None = None,
+        window: ShuffleWindow | None = None,
     ) -> None:
         if not 0 <= rank < world_size:
             raise LoaderError(f"rank is {rank}, expected 0 to {world_size - 1}")
@@ -174,7 +175,7 @@ class ClipBatchSampler:
         spans = list(zip([0, *self._ends], self._ends, cycle(self._shapes)))[start_batch:]
         return EpochBatches(self, epoch, self._places(epoch), spans)
 
-    def requests(self, epoch: int, places: np.ndarray, shape: BatchShape) -> List[ClipRequest]:
+    def requests(self, epoch: int, places: np.ndarray, shape: BatchShape) -> list[ClipRequest]:
         """The requests of a batch that has these places of an epoch's order."""
         per_sample = self.clips_per_video
         num_views = self.num_views * per_sample
@@ -231,7 +232,7 @@ class ClipBatchSampler:
         return np.resize(order, size * self.clips_per_video)[part * size : (part + 1) * size]
 
 
-class EpochBatches(Sequence[List[ClipRequest]]):
+class EpochBatches(Sequence[list[ClipRequest]]):
     """The requests of each batch of an epoch; those of a batch are made when it is asked for.
 
     So an epoch of millions of clips begins at once.
@@ -248,7 +249,7 @@ class EpochBatches(Sequence[List[ClipRequest]]):
         sampler: ClipBatchSampler,
         epoch: int,
         places: np.ndarray,
-        spans: Sequence[Tuple[int, int, BatchShape]],
+        spans: Sequence[tuple[int, int, BatchShape]],
     ) -> None:
         self._sampler, self._epoch, self._order, self._spans = sampler, epoch, places, spans
 
@@ -261,7 +262,7 @@ class EpochBatches(Sequence[List[ClipRequest]]):
         start, end, shape = self._spans[number]
         return self._sampler.requests(self._epoch, self._order[start:end], shape)
 
-    def first(self, num_batches: Optional[int]) -> EpochBatches:
+    def first(self, num_batches: int | None) -> EpochBatches:
         """The first batches, all for None."""
         return EpochBatches(self._sampler, self._epoch, self._order, self._spans[:num_batches])
 
@@ -269,7 +270,7 @@ class EpochBatches(Sequence[List[ClipRequest]]):
         return isinstance(other, Sequence) and list(self) == list(other)
 
 
-def _deal(groups: Sequence[int], world_size: int, may_be_empty: bool) -> List[np.ndarray]:
+def _deal(groups: Sequence[int], world_size: int, may_be_empty: bool) -> list[np.ndarray]:
     """Samples of each rank, ascending: the largest group left goes to the rank that has the fewest samples.
 
     Raises:
@@ -281,7 +282,7 @@ def _deal(groups: Sequence[int], world_size: int, may_be_empty: bool) -> List[np
             f"{len(numbers)} shards cannot be split over {world_size} processes: pack smaller shards, or set "
             "split_by: sample in DATASET"
         )
-    owned: List[List[int]] = [[] for _ in range(world_size)]
+    owned: list[list[int]] = [[] for _ in range(world_size)]
     load = [0] * world_size
     for place in np.argsort(-sizes, kind="stable"):
         rank = load.index(min(load))

@@ -1,8 +1,7 @@
 """Datasets and loaders from the sections of a config."""
 
-from __future__ import annotations
-
-from typing import Any, Dict, Literal, Mapping, Optional, Sequence, Union
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 from paddlevideo_fast.config import build, build_list
 from paddlevideo_fast.config.settings import PipelineSettings, settings_from
@@ -59,9 +58,9 @@ def build_dataset(
     *,
     training: bool,
     seed: int,
-    num_classes: Optional[int] = None,
-    class_names: Optional[str] = None,
-    index_cache: Optional[str] = None,
+    num_classes: int | None = None,
+    class_names: str | None = None,
+    index_cache: str | None = None,
 ) -> ClipDataset:
     """A dataset from `DATASET.train`, `.valid` or `.test` and the pipeline of the same name.
 
@@ -79,7 +78,7 @@ def build_dataset(
     """
     pipeline, decoder = build_pipeline(pipeline_section), build_decoder(pipeline_section)
     _tell_what_has_no_effect(pipeline, training)
-    given: Dict[str, Any] = {"pipeline": pipeline, "decoder": decoder, "seed": seed, "training": training}
+    given: dict[str, Any] = {"pipeline": pipeline, "decoder": decoder, "seed": seed, "training": training}
     for name, value in (("num_classes", num_classes), ("class_names", class_names)):
         if value is not None:
             given[name] = value
@@ -121,17 +120,17 @@ def _tell_what_has_no_effect(pipeline: Pipeline, training: bool) -> None:
 def build_loader(
     dataset: ClipDataset,
     *,
-    batch_size: Union[int, Sequence[BatchShape]],
-    num_workers: Union[int, Literal["auto"]],
+    batch_size: int | Sequence[BatchShape],
+    num_workers: int | Literal["auto"],
     shuffle: bool,
     drop_last: bool,
     seed: int,
     rank: int = 0,
     world_size: int = 1,
-    pad: Optional[bool] = None,
-    worker_options: Optional[WorkerOptions] = None,
-    dali: Optional[DaliOptions] = None,
-) -> Union[ClipLoader, DaliLoader]:
+    pad: bool | None = None,
+    worker_options: WorkerOptions | None = None,
+    dali: DaliOptions | None = None,
+) -> ClipLoader | DaliLoader:
     """A loader of this rank's share of the dataset; with `dali` one that decodes with NVIDIA DALI.
 
     For `pad` see `ClipBatchSampler`.

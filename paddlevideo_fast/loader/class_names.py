@@ -1,19 +1,18 @@
 """How the classes of a config and of trained weights are called, and whether both mean the same classes."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import json
 import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, NamedTuple
 
 from paddlevideo_fast.config import Config
 from paddlevideo_fast.errors import AnnotationError, ObjectMissingError, StoreAccessError, cause_of
 from paddlevideo_fast.io.files import as_path, read_text, write_text_whole
-from paddlevideo_fast.io.stores import is_url, shown_url
 from paddlevideo_fast.io.sync import fetched
+from paddlevideo_fast.io.urls import is_url, shown_url
 from paddlevideo_fast.loader.annotations import class_names_of, read_class_names
 from paddlevideo_fast.log import get_logger
 
@@ -35,11 +34,11 @@ class Classes(NamedTuple):
         place: what says so, for messages.
     """
 
-    names: List[str]
+    names: list[str]
     place: str
 
 
-def classes_of_config(cfg: Config, num_classes: int) -> Optional[Classes]:
+def classes_of_config(cfg: Config, num_classes: int) -> Classes | None:
     """The classes by DATASET.class_names, else by a `classes.txt` beside a list, which `init` writes there.
 
     Args:
@@ -69,7 +68,7 @@ def classes_of_config(cfg: Config, num_classes: int) -> Optional[Classes]:
     return None
 
 
-def classes_of_weights(weights: str, num_classes: Optional[int] = None) -> Optional[Classes]:
+def classes_of_weights(weights: str, num_classes: int | None = None) -> Classes | None:
     """The classes of trained weights, by the mark of the checkpoint, else by the file beside them.
 
     Args:
@@ -100,7 +99,7 @@ def classes_of_weights(weights: str, num_classes: Optional[int] = None) -> Optio
     return Classes(names, shown_url(str(beside)))
 
 
-def _names_in_mark(mark: Any) -> Optional[List[str]]:
+def _names_in_mark(mark: Any) -> list[str] | None:
     """The names in the mark of a checkpoint; None where it has none."""
     file = _local(mark)
     try:
@@ -112,7 +111,7 @@ def _names_in_mark(mark: Any) -> Optional[List[str]]:
     return names if is_right else None
 
 
-def _local(path: Any) -> Optional[Path]:
+def _local(path: Any) -> Path | None:
     """The file at a path or URL; None where there is none."""
     try:
         file = Path(fetched(path))
@@ -126,7 +125,7 @@ def _local(path: Any) -> Optional[Path]:
         raise AnnotationError(f"{shown_url(str(path))}: cannot be read: {cause_of(error)}") from error
 
 
-def compared(classes: Optional[Classes], weights: str) -> Optional[Classes]:
+def compared(classes: Classes | None, weights: str) -> Classes | None:
     """The classes that were given, which must be those of the weights; else those of the weights.
 
     Where the weights do not say their classes, a line in the log says that nothing was compared.

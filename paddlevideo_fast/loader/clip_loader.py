@@ -1,10 +1,9 @@
 """Batches of clips, made in this process or by workers that live as long as the loader."""
 
-from __future__ import annotations
-
 import itertools
 import time
-from typing import Dict, Iterable, Iterator, List, Literal, Optional, Sequence, Union
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal
 
 from paddlevideo_fast.errors import LoaderError
 from paddlevideo_fast.loader.batches import ClipBatchSampler
@@ -22,7 +21,7 @@ _MAX_READS = 4096
 
 
 def choose_num_workers(
-    dataset: ClipSource, batches: Sequence[List[ClipRequest]], options: WorkerOptions
+    dataset: ClipSource, batches: Sequence[list[ClipRequest]], options: WorkerOptions
 ) -> int:
     """The smallest number of workers whose rate comes within 5 % of the best one measured.
 
@@ -46,13 +45,13 @@ def choose_num_workers(
     return chosen
 
 
-def smallest_sufficient(rates: Dict[int, float]) -> int:
+def smallest_sufficient(rates: dict[int, float]) -> int:
     """The smallest number of workers that is nearly as fast as the fastest; number → rate."""
     return min(count for count, rate in rates.items() if rate >= _ENOUGH * max(rates.values()))
 
 
 def _clips_per_sec(
-    dataset: ClipSource, requests: Iterable[List[ClipRequest]], num_workers: int, options: WorkerOptions
+    dataset: ClipSource, requests: Iterable[list[ClipRequest]], num_workers: int, options: WorkerOptions
 ) -> float:
     pool = WorkerPool(dataset, num_workers, options)
     try:
@@ -89,8 +88,8 @@ class ClipLoader:
         self,
         dataset: ClipSource,
         batch_sampler: ClipBatchSampler,
-        num_workers: Union[int, Literal["auto"]] = 0,
-        options: Optional[WorkerOptions] = None,
+        num_workers: int | Literal["auto"] = 0,
+        options: WorkerOptions | None = None,
     ) -> None:
         if isinstance(num_workers, int) and num_workers < 0:
             raise LoaderError(f"num_workers is {num_workers}, expected 0 or more, or 'auto'")
@@ -98,8 +97,8 @@ class ClipLoader:
         self.batch_sampler = batch_sampler
         self.num_workers = num_workers
         self.options = options or WorkerOptions()
-        self._pool: Optional[WorkerPool] = None
-        self._fetcher: Optional[Fetcher] = None  # without workers
+        self._pool: WorkerPool | None = None
+        self._fetcher: Fetcher | None = None  # without workers
         self._num_epochs = 0
 
     def __len__(self) -> int:
@@ -119,7 +118,7 @@ class ClipLoader:
         num_workers = self._num_workers(batches) if batches else 0
         return self._workers(num_workers).run(batches) if num_workers else self._make(batches)
 
-    def _make(self, batches: Sequence[List[ClipRequest]]) -> Iterator[Batch]:
+    def _make(self, batches: Sequence[list[ClipRequest]]) -> Iterator[Batch]:
         """Makes batches in this process."""
         self._num_epochs += 1
         epoch, num_ahead, remote = self._num_epochs, self.options.prefetch, as_remote(self.dataset)
@@ -139,7 +138,7 @@ class ClipLoader:
                 helper.close()
         self._pool = self._fetcher = None
 
-    def _num_workers(self, batches: Sequence[List[ClipRequest]]) -> int:
+    def _num_workers(self, batches: Sequence[list[ClipRequest]]) -> int:
         if self.num_workers == "auto":
             self.num_workers = choose_num_workers(self.dataset, batches, self.options)
         return self.num_workers

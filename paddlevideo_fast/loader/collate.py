@@ -1,9 +1,8 @@
 """Samples become batches: each clip is put into its place of the array of its batch."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, List, Optional, Protocol, Sequence, Tuple, Union
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -12,8 +11,8 @@ from paddlevideo_fast.loader.annotations import VideoRecord
 from paddlevideo_fast.loader.incidents import Incident, failures_of
 from paddlevideo_fast.loader.request import ClipRequest, together
 
-Allocate = Callable[[Tuple[int, ...]], np.ndarray]
-Target = Union[int, np.ndarray]
+Allocate = Callable[[tuple[int, ...]], np.ndarray]
+Target = int | np.ndarray
 
 
 @dataclass(frozen=True)
@@ -29,11 +28,11 @@ class Sample:
         num_crops: how many clips of the batch `clip` makes, one after the other; each is a view of its own.
     """
 
-    clip: Optional[np.ndarray]
+    clip: np.ndarray | None
     label: Target
     index: int
     view: int
-    incidents: Tuple[Incident, ...] = ()
+    incidents: tuple[Incident, ...] = ()
     num_crops: int = 1
 
 
@@ -41,15 +40,15 @@ class ClipSource(Protocol):
     """What a loader asks of a data set; `ClipDataset` is one."""
 
     file_path: str
-    on_record: Optional[Callable[[int], None]]
+    on_record: Callable[[int], None] | None
 
     @property
     def records(self) -> Sequence[VideoRecord]:
         """The records that requests name by their index."""
 
     def load(
-        self, requests: Sequence[ClipRequest], outs: Optional[Sequence[Optional[np.ndarray]]] = None
-    ) -> List[Sample]:
+        self, requests: Sequence[ClipRequest], outs: Sequence[np.ndarray | None] | None = None
+    ) -> list[Sample]:
         """The samples of requests for one record, each clip in its place of `outs` where it fits."""
 
 
@@ -71,7 +70,7 @@ class Batch:
     labels: np.ndarray
     ids: np.ndarray
     views: np.ndarray
-    incidents: List[Incident] = field(default_factory=list)
+    incidents: list[Incident] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -82,12 +81,12 @@ class Batch:
         return sum(incident.num_frames for incident in self.incidents)
 
     @property
-    def failures(self) -> List[Tuple[str, str]]:
+    def failures(self) -> list[tuple[str, str]]:
         """(path, cause) of each file that did not decode."""
         return failures_of(self.incidents)
 
 
-def private_array(shape: Tuple[int, ...]) -> np.ndarray:
+def private_array(shape: tuple[int, ...]) -> np.ndarray:
     """A uint8 array that nothing shares."""
     return np.empty(shape, np.uint8)
 
@@ -116,9 +115,9 @@ def make_batch(
 
 
 def _make_batch(dataset: ClipSource, requests: Sequence[ClipRequest], allocate: Allocate) -> Batch:
-    samples: Dict[int, Sample] = {}
-    incidents: List[Incident] = []
-    clips: Optional[np.ndarray] = None
+    samples: dict[int, Sample] = {}
+    incidents: list[Incident] = []
+    clips: np.ndarray | None = None
     for places in together(requests):
         outs = [None if clips is None else clips[place] for place in places]
         made = dataset.load([requests[place] for place in places], outs)
@@ -140,7 +139,7 @@ def _make_batch(dataset: ClipSource, requests: Sequence[ClipRequest], allocate: 
     return batch_of([samples[place] for place in kept], clips[: len(kept)], incidents)
 
 
-def batch_of(samples: Sequence[Sample], clips: Any, incidents: List[Incident]) -> Batch:
+def batch_of(samples: Sequence[Sample], clips: Any, incidents: list[Incident]) -> Batch:
     """The batch of samples whose clips lie in one array.
 
     Args:

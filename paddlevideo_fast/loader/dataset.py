@@ -1,21 +1,13 @@
 """Annotation lists whose items are clips."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import (
     Any,
-    Callable,
     ClassVar,
-    Dict,
-    Iterator,
-    List,
     Literal,
     NamedTuple,
-    Optional,
     Protocol,
-    Sequence,
-    Tuple,
 )
 
 import numpy as np
@@ -32,8 +24,7 @@ from paddlevideo_fast.decode import (
 )
 from paddlevideo_fast.errors import AnnotationError, LoaderError, VideoDecodeError
 from paddlevideo_fast.io.block_cache import has_cache
-from paddlevideo_fast.io.stores import is_url
-from paddlevideo_fast.io.urls import bare_url
+from paddlevideo_fast.io.urls import bare_url, is_url
 from paddlevideo_fast.loader.annotations import (
     VideoRecord,
     read_frame_list,
@@ -87,17 +78,17 @@ class VideoDecoder:
         cache: of the indexes of long videos; None: each opening reads a video from end to end.
     """
 
-    ignored_arguments: ClassVar[Dict[str, str]] = {"num_clips": "the sampler decides which frames are read"}
+    ignored_arguments: ClassVar[dict[str, str]] = {"num_clips": "the sampler decides which frames are read"}
 
     def __init__(
         self,
         backend: Literal["auto", "pyav", "decord", "cv2"] = "pyav",
         on_corrupt: Literal["raise", "nearest"] = "raise",
         *,
-        mode: Optional[Literal["train", "valid", "test"]] = None,
-        num_seg: Optional[Size] = None,
-        sampling_rate: Optional[AboveZero] = None,
-        target_fps: Optional[AboveZero] = None,
+        mode: Literal["train", "valid", "test"] | None = None,
+        num_seg: Size | None = None,
+        sampling_rate: AboveZero | None = None,
+        target_fps: AboveZero | None = None,
     ) -> None:
         if on_corrupt != "raise" and backend not in ("auto", "pyav"):
             raise LoaderError(f"VideoDecoder: on_corrupt: {on_corrupt} needs backend: pyav, not {backend}")
@@ -108,7 +99,7 @@ class VideoDecoder:
         self._given = [name for name, value in part.items() if value is not None]
         self._part_length = (num_seg or 8) * (sampling_rate or 32.0)  # in frames of a video of target_fps
         self._target_fps = target_fps or 30.0
-        self.cache: Optional[IndexCache] = None
+        self.cache: IndexCache | None = None
 
     def sampler(self, sample: FrameSampler) -> FrameSampler:
         """The sampler that takes the frames of `sample` from the part of a video that `mode` says."""
@@ -153,8 +144,8 @@ class Attempt(NamedTuple):
     """
 
     record: VideoRecord
-    requests: List[ClipRequest]
-    rngs: List[np.random.Generator]
+    requests: list[ClipRequest]
+    rngs: list[np.random.Generator]
 
     @property
     def number(self) -> int:
@@ -224,10 +215,10 @@ class ClipDataset:
 
     num_views = 1
     num_crops = 1
-    groups: Optional[List[int]] = None
-    window: Optional[ShuffleWindow] = None
+    groups: list[int] | None = None
+    window: ShuffleWindow | None = None
     usual_decoder: ClassVar[Callable[[], Decoder]] = VideoDecoder
-    injected: ClassVar[Tuple[str, ...]] = (
+    injected: ClassVar[tuple[str, ...]] = (
         "pipeline",
         "seed",
         "training",
@@ -236,7 +227,7 @@ class ClipDataset:
         "records",
         "class_names",
     )
-    ignored_arguments: ClassVar[Dict[str, str]] = {
+    ignored_arguments: ClassVar[dict[str, str]] = {
         "test_mode": "the section (train, valid, test) says it",
         "num_samples_precise_bn": "the population statistics have a section of their own",
     }
@@ -248,19 +239,19 @@ class ClipDataset:
         pipeline: Pipeline,
         seed: int,
         training: bool,
-        data_prefix: Optional[str] = None,
+        data_prefix: str | None = None,
         suffix: str = "",
         num_retries: Size = 5,
-        num_ensemble_views: Optional[NumViews] = None,
-        num_spatial_crops: Optional[NumViews] = None,
-        num_classes: Optional[int] = None,
+        num_ensemble_views: NumViews | None = None,
+        num_spatial_crops: NumViews | None = None,
+        num_classes: int | None = None,
         clips_per_video: NumViews = 1,
         sampler: RecordSampler = "shuffle",
-        decoder: Optional[Decoder] = None,
-        records: Optional[Sequence[VideoRecord]] = None,
-        class_names: Optional[str] = None,
-        background: Optional[Dict[str, Any]] = None,
-        windows: Optional[Dict[str, Any]] = None,
+        decoder: Decoder | None = None,
+        records: Sequence[VideoRecord] | None = None,
+        class_names: str | None = None,
+        background: dict[str, Any] | None = None,
+        windows: dict[str, Any] | None = None,
     ) -> None:
         if num_retries < 1:
             raise LoaderError(f"num_retries is {num_retries}, expected 1 or more")
@@ -274,7 +265,7 @@ class ClipDataset:
         self.seed = seed
         self.training = training
         self.num_attempts = num_retries if training else 1
-        self.on_record: Optional[Callable[[int], None]] = None
+        self.on_record: Callable[[int], None] | None = None
         self.clips_per_video = clips_per_video
         self.records = self.read_records() if records is None else list(records)
         self._set_untrimmed(background, windows)
@@ -298,7 +289,7 @@ class ClipDataset:
         """Whether the labels of the list are read."""
         return self.num_classes != 0
 
-    def read_records(self) -> List[VideoRecord]:
+    def read_records(self) -> list[VideoRecord]:
         """The records of the list at `file_path`.
 
         Raises:
@@ -314,7 +305,7 @@ class ClipDataset:
         """
         return self.decoder.open(record)
 
-    def _set_untrimmed(self, background: Optional[Dict[str, Any]], windows: Optional[Dict[str, Any]]) -> None:
+    def _set_untrimmed(self, background: dict[str, Any] | None, windows: dict[str, Any] | None) -> None:
         if background is not None:
             if not self.training:
                 raise LoaderError("background is for DATASET.train; give windows in DATASET.valid and .test")
@@ -334,7 +325,7 @@ class ClipDataset:
             has_several = self.num_classes is not None
             self.records = windows_of(self.records, self.open, asked, number, has_several, self.file_path)
 
-    def _make_draws(self) -> Optional[Draws]:
+    def _make_draws(self) -> Draws | None:
         if self.sampler == "shuffle":
             return None
         draws = make_draws(self.records, self.sampler, self.seed, self.file_path) if self.training else None
@@ -349,7 +340,7 @@ class ClipDataset:
             warn_once(get_logger(__name__), text)
         return draws
 
-    def _set_views(self, num_ensemble_views: int, num_spatial_crops: Optional[int]) -> None:
+    def _set_views(self, num_ensemble_views: int, num_spatial_crops: int | None) -> None:
         self.num_views = num_ensemble_views
         self.num_crops = self.pipeline.num_views
         if num_spatial_crops not in (None, self.num_crops):
@@ -372,8 +363,8 @@ class ClipDataset:
         return sample
 
     def load(
-        self, requests: Sequence[ClipRequest], outs: Optional[Sequence[Optional[np.ndarray]]] = None
-    ) -> List[Sample]:
+        self, requests: Sequence[ClipRequest], outs: Sequence[np.ndarray | None] | None = None
+    ) -> list[Sample]:
         """The samples of requests for one record, from one pass over its file.
 
         If the file does not decode, training takes all of the clips from the same substitute. Evaluation
@@ -385,7 +376,7 @@ class ClipDataset:
                 written into it, and is this very array, unless it has another shape.
         """
         outs = outs or [None] * len(requests)
-        failures: List[Incident] = []
+        failures: list[Incident] = []
         for attempt in self.attempts(requests):
             if self.on_record is not None:
                 self.on_record(attempt.number)
@@ -417,7 +408,7 @@ class ClipDataset:
         ]
 
     @property
-    def files(self) -> List[str]:
+    def files(self) -> list[str]:
         """Paths and URLs of the files and folders of frames that the records are read from, each once."""
         return list(dict.fromkeys(record.path for record in self.records))
 
@@ -445,7 +436,7 @@ class ClipDataset:
             ]
             return part.fetch(np.unique(np.concatenate(frames)).tolist())
 
-    def target(self, labels: Tuple[int, ...]) -> Target:
+    def target(self, labels: tuple[int, ...]) -> Target:
         """What the network learns of a clip with these classes: see `num_classes`."""
         if self.num_classes is None:
             (label,) = labels
@@ -457,7 +448,7 @@ class ClipDataset:
         return target
 
     def part(
-        self, reader: VideoReader, record: VideoRecord, request: Optional[ClipRequest] = None
+        self, reader: VideoReader, record: VideoRecord, request: ClipRequest | None = None
     ) -> VideoReader:
         """The frames of a record's span, of a reader of its file.
 
@@ -504,7 +495,7 @@ class ClipDataset:
 class VideoDataset(ClipDataset):
     """Video files from a list: lines `path label`, or a .jsonl or .csv file."""
 
-    def read_records(self) -> List[VideoRecord]:
+    def read_records(self) -> list[VideoRecord]:
         records = read_video_list(
             self.file_path, self.data_prefix, self.suffix, self.class_names, self.is_labelled
         )
@@ -542,7 +533,7 @@ class FrameDataset(ClipDataset):
     def __init__(self, file_path: str, *, suffix: str = "img_{:05}.jpg", **shared: Any) -> None:
         super().__init__(file_path, suffix=suffix, **shared)
 
-    def read_records(self) -> List[VideoRecord]:
+    def read_records(self) -> list[VideoRecord]:
         records = read_frame_list(
             self.file_path, self.data_prefix, self.suffix, self.class_names, self.is_labelled
         )
@@ -571,7 +562,7 @@ class PackedFrameDataset(ClipDataset):
         LoaderError: the sampler or the transforms make other views.
     """
 
-    ignored_arguments: ClassVar[Dict[str, str]] = {
+    ignored_arguments: ClassVar[dict[str, str]] = {
         **ClipDataset.ignored_arguments,
         "suffix": "videos have the names that they were packed with",
     }
@@ -581,7 +572,7 @@ class PackedFrameDataset(ClipDataset):
         file_path: str,
         *,
         split_by: Literal["sample", "shard"] = "sample",
-        shuffle_window: Optional[PositiveInt] = None,
+        shuffle_window: PositiveInt | None = None,
         **shared: Any,
     ) -> None:
         super().__init__(file_path, **shared)
@@ -601,7 +592,7 @@ class PackedFrameDataset(ClipDataset):
         text = f"{type(self).__name__}: shuffle_window: {size} has no effect: {why}"
         warn_once(get_logger(__name__), text)
 
-    def read_records(self) -> List[VideoRecord]:
+    def read_records(self) -> list[VideoRecord]:
         if is_folder_of_shards(self.file_path):
             self.shards = open_shards(self.file_path)
             records = _all_records(self.shards, self.is_labelled)
@@ -620,7 +611,7 @@ class PackedFrameDataset(ClipDataset):
         return records
 
     @property
-    def files(self) -> List[str]:
+    def files(self) -> list[str]:
         return [shard.path for shard in self.shards]
 
     @property
@@ -632,7 +623,7 @@ class PackedFrameDataset(ClipDataset):
         return self.shards[shard].open(video)
 
 
-def _all_records(shards: Sequence[PackedShard], labelled: bool) -> List[VideoRecord]:
+def _all_records(shards: Sequence[PackedShard], labelled: bool) -> list[VideoRecord]:
     records = [
         VideoRecord(shard.path_of(video), (label,) if labelled else (), place=(number, video))
         for number, shard in enumerate(shards)
@@ -651,7 +642,7 @@ def _all_records(shards: Sequence[PackedShard], labelled: bool) -> List[VideoRec
 
 def _listed_records(
     shards: Sequence[PackedShard], listed: Sequence[VideoRecord], file_path: str
-) -> List[VideoRecord]:
+) -> list[VideoRecord]:
     places = {
         name: (number, video)
         for number, shard in enumerate(shards)

@@ -21,9 +21,10 @@ import contextlib
 import json
 import os
 import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any
 
 import numpy as np
 
@@ -54,12 +55,12 @@ class FeatureIndex:
         files: name → size and SHA-256; empty until all rows are there.
     """
 
-    recipe: Dict[str, Any]
+    recipe: dict[str, Any]
     num_rows: int
     num_copies: int = 1
     num_done: int = 0
-    failed: Dict[int, Tuple[str, str]] = field(default_factory=dict)
-    files: Dict[str, Any] = field(default_factory=dict)
+    failed: dict[int, tuple[str, str]] = field(default_factory=dict)
+    files: dict[str, Any] = field(default_factory=dict)
 
     @property
     def is_complete(self) -> bool:
@@ -67,7 +68,7 @@ class FeatureIndex:
         return bool(self.files)
 
     @classmethod
-    def read(cls, folder: Path) -> Optional[FeatureIndex]:
+    def read(cls, folder: Path) -> FeatureIndex | None:
         """The index of a folder; None where there is none.
 
         Raises:
@@ -110,7 +111,7 @@ class FeatureWriter:
     def __init__(self, folder: Path, index: FeatureIndex) -> None:
         self.folder = folder
         self.index = index
-        self._arrays: Dict[str, Tuple[Any, int, Tuple[int, ...]]] = {}  # file, its first byte, a row's shape
+        self._arrays: dict[str, tuple[Any, int, tuple[int, ...]]] = {}  # file, its first byte, a row's shape
         self._files = contextlib.ExitStack()
         self._saved = time.monotonic()
 
@@ -170,7 +171,7 @@ class FeatureWriter:
                 self.index.files = {name: fingerprint(self.folder / name) for name in (_FEATURES, _LABELS)}
                 self.save()
 
-    def _array(self, name: str, values: np.ndarray) -> Tuple[Any, int, Tuple[int, ...]]:
+    def _array(self, name: str, values: np.ndarray) -> tuple[Any, int, tuple[int, ...]]:
         if name not in self._arrays:
             path = self.folder / name
             if not path.exists():  # the header; the rows are a hole in the file until they come
@@ -198,7 +199,7 @@ class StoredFeatures:
         FeatureError: the features are missing, unfinished or altered.
     """
 
-    def __init__(self, folder: Union[str, Path]) -> None:
+    def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
         index = FeatureIndex.read(self.folder)
         if index is None:
@@ -252,8 +253,8 @@ class FeatureLoader:
         """There are no workers to end."""
 
     def _batch(self, requests: Sequence[ClipRequest]) -> Batch:
-        found: List[Tuple[int, int, int]] = []  # row, record, view
-        incidents: List[Incident] = []
+        found: list[tuple[int, int, int]] = []  # row, record, view
+        incidents: list[Incident] = []
         for request in requests:
             for index in self.dataset.candidates(request):
                 row, num_crops = self._first_row(index, request), self.dataset.num_crops

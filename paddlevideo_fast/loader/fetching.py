@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from threading import Thread
-from typing import TYPE_CHECKING, Callable, List, Optional, Protocol, Sequence, Tuple, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from paddlevideo_fast.errors import PaddleVideoFastError
 from paddlevideo_fast.loader.request import ClipRequest, together
@@ -16,10 +17,10 @@ logger = get_logger(__name__)
 NUM_THREADS = 16  # of all processes that make the batches of a loader
 
 if TYPE_CHECKING:
-    from typing_extensions import TypeAlias
+    from typing import TypeAlias
 
 _Wanted = Callable[[], bool]
-_Queue: TypeAlias = "SimpleQueue[Optional[Tuple[List[ClipRequest], _Wanted]]]"
+_Queue: TypeAlias = "SimpleQueue[tuple[list[ClipRequest], _Wanted] | None]"
 
 
 @runtime_checkable
@@ -52,7 +53,7 @@ class Fetcher:
             Thread(target=_serve, args=(source, self._queue), daemon=True).start()
         self.close = weakref.finalize(self, _end, self._queue, num_threads)  # ends the threads
 
-    def ask(self, batches: Sequence[List[ClipRequest]], wanted: _Wanted) -> None:
+    def ask(self, batches: Sequence[list[ClipRequest]], wanted: _Wanted) -> None:
         """Has threads fetch what batches read.
 
         Args:
@@ -64,7 +65,7 @@ class Fetcher:
                 self._queue.put(([requests[place] for place in places], wanted))
 
 
-def as_remote(source: object) -> Optional[RemoteSource]:
+def as_remote(source: object) -> RemoteSource | None:
     """The data set itself if it has files to fetch, else None."""
     return source if isinstance(source, RemoteSource) and source.is_remote else None
 

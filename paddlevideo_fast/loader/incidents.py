@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
-from typing import BinaryIO, Dict, Iterable, List, Literal, NamedTuple, Optional, Set, Tuple, Union
+from typing import BinaryIO, Literal, NamedTuple
 
 from paddlevideo_fast.errors import BadSampleShareError, VideoDecodeError
-from paddlevideo_fast.io.stores import shown_url
+from paddlevideo_fast.io.urls import shown_url
 from paddlevideo_fast.log import get_logger, printable, warn_once
 
 _REPLACED = "replaced:"
@@ -42,7 +43,7 @@ class Incident(NamedTuple):
         return cls(shown_url(path), "replaced", cause, num_frames)
 
 
-def failures_of(incidents: Iterable[Incident]) -> List[Tuple[str, str]]:
+def failures_of(incidents: Iterable[Incident]) -> list[tuple[str, str]]:
     """(path, cause) of each incident in which a whole file failed."""
     return [(incident.path, incident.cause) for incident in incidents if incident.kind == "failed"]
 
@@ -65,14 +66,14 @@ class BadSamples:
         replaced: path → frames that were replaced in the first clip of each file with damaged frames.
     """
 
-    def __init__(self, path: Optional[Union[str, Path]], total: int, max_share: float = 0.1) -> None:
+    def __init__(self, path: str | Path | None, total: int, max_share: float = 0.1) -> None:
         self.path = Path(path) if path is not None else None
         self.total = total
         self.max_share = max_share
         self.num_failures = 0
-        self.causes: Dict[str, str] = {}
-        self.replaced: Dict[str, int] = {}
-        self._listed: Set[Tuple[str, bool]] = set()  # of the first _num_read bytes of the file
+        self.causes: dict[str, str] = {}
+        self.replaced: dict[str, int] = {}
+        self._listed: set[tuple[str, bool]] = set()  # of the first _num_read bytes of the file
         self._num_read = 0
 
     def add(self, incidents: Iterable[Incident]) -> None:
@@ -81,8 +82,8 @@ class BadSamples:
         Raises:
             BadSampleShareError: the files that do not decode are more than `max_share` of the dataset.
         """
-        failed: Dict[str, str] = {}
-        replaced: Dict[str, str] = {}
+        failed: dict[str, str] = {}
+        replaced: dict[str, str] = {}
         for path, kind, cause, num_frames in incidents:
             if kind == "failed":
                 self.num_failures += 1
@@ -104,7 +105,7 @@ class BadSamples:
                 f"{self.max_share:g} allows{where}; the last one: {printable(path)}: {cause}"
             )
 
-    def _append(self, causes: List[Tuple[str, str]]) -> None:
+    def _append(self, causes: list[tuple[str, str]]) -> None:
         """Adds lines in one write, so that processes which share the file do not mix them."""
         if self.path is None or not causes:
             return
@@ -131,6 +132,6 @@ class BadSamples:
         self._listed.update(_kind(*line.partition("\t")[::2]) for line in lines)
 
 
-def _kind(path: str, cause: str) -> Tuple[str, bool]:
+def _kind(path: str, cause: str) -> tuple[str, bool]:
     """The key by which a line is listed once: the path, and whether frames were replaced or all failed."""
     return path, cause.startswith(_REPLACED)

@@ -1,9 +1,7 @@
 """In which order an epoch takes samples that lie in shards, where it does not mix all of them."""
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Sequence, Tuple
 
 import numpy as np
 
@@ -29,7 +27,7 @@ class ShuffleWindow:
         size: of the window, in samples, ≥ 1.
     """
 
-    places: Sequence[Tuple[int, int]]
+    places: Sequence[tuple[int, int]]
     size: int
 
     def order(self, records: np.ndarray, rng: np.random.Generator) -> np.ndarray:

@@ -1,9 +1,8 @@
 """From an open video to a uint8 clip."""
 
-from __future__ import annotations
-
 import math
-from typing import Dict, List, NamedTuple, Optional, Protocol, Sequence, Tuple, Union
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -16,7 +15,7 @@ from paddlevideo_fast.loader.transforms import ClipGeometry, Descriptive, Geomet
 from paddlevideo_fast.loader.transforms.geometry import IMAGENET
 from paddlevideo_fast.loader.transforms.resample import Resample, ResampleMode
 
-Transform = Union[Geometric, Pixelwise, Descriptive]
+Transform = Geometric | Pixelwise | Descriptive
 _MAX_CLIP_BYTES = 2**32
 
 
@@ -31,7 +30,7 @@ class Clip(NamedTuple):
 
     pixels: np.ndarray
     num_replaced: int
-    labels: Tuple[int, ...]
+    labels: tuple[int, ...]
 
 
 class VideoSize(Protocol):
@@ -106,8 +105,8 @@ class Pipeline:
         record: VideoRecord,
         requests: Sequence[ClipRequest],
         rngs: Sequence[np.random.Generator],
-        outs: Optional[Sequence[Optional[np.ndarray]]] = None,
-    ) -> List[Clip]:
+        outs: Sequence[np.ndarray | None] | None = None,
+    ) -> list[Clip]:
         """Makes clips of one video in one pass over its frames.
 
         Each frame is decoded once and resampled into the clips that show it before the next one is decoded,
@@ -127,8 +126,8 @@ class Pipeline:
         """
         plans = [self.plan(reader, record, request, rng) for request, rng in zip(requests, rngs)]
         resamples = [plan.geometry.plan() for plan in plans]
-        clips: List[np.ndarray] = []
-        shown: Dict[int, Dict[int, List[int]]] = {}  # frame → clip → places in the clip
+        clips: list[np.ndarray] = []
+        shown: dict[int, dict[int, list[int]]] = {}  # frame → clip → places in the clip
         for number, (plan, resample) in enumerate(zip(plans, resamples)):
             out = outs[number] if outs is not None else None
             clips.append(_place_for(len(plan.frames), resample, out, record.path))
@@ -189,7 +188,7 @@ class Pipeline:
         raise TransformError("a request with a crop size needs a transform with a target_size")
 
 
-def _place_for(num_frames: int, resample: Resample, out: Optional[np.ndarray], path: str) -> np.ndarray:
+def _place_for(num_frames: int, resample: Resample, out: np.ndarray | None, path: str) -> np.ndarray:
     """The array for a clip: `out` where it fits."""
     shape = resample.shape(num_frames)
     if out is not None and out.shape == shape:

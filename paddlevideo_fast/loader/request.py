@@ -1,10 +1,9 @@
 """Requests for clips, and random generators that depend on nothing but their key."""
 
-from __future__ import annotations
-
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Dict, Iterable, List, Optional, Tuple
+from typing import Any
 
 import numpy as np
 
@@ -33,20 +32,20 @@ class ClipRequest:
     epoch: int
     view: int = 0
     num_views: int = 1
-    num_frames: Optional[int] = None
-    sampling_rate: Optional[float] = None
-    crop_size: Optional[int] = None
+    num_frames: int | None = None
+    sampling_rate: float | None = None
+    crop_size: int | None = None
     draw: int = 0
 
     @property
-    def key(self) -> Tuple[int, ...]:
+    def key(self) -> tuple[int, ...]:
         """What the randomness of the clip depends on, beside the seed."""
         return (self.epoch, self.index, self.view, *([self.draw] if self.draw else []))
 
 
-def together(requests: Iterable[ClipRequest]) -> List[List[int]]:
+def together(requests: Iterable[ClipRequest]) -> list[list[int]]:
     """Places of the requests that one pass over a file serves: of one draw of one record, each view once."""
-    groups: Dict[Tuple[int, int, int], List[int]] = {}
+    groups: dict[tuple[int, int, int], list[int]] = {}
     seen: Counter[ClipRequest] = Counter()
     for place, request in enumerate(requests):
         seen[request] += 1

@@ -3,9 +3,7 @@
 All indices count from 0, for videos and frame folders alike.
 """
 
-from __future__ import annotations
-
-from typing import Annotated, ClassVar, Dict, Literal, Optional, Protocol
+from typing import Annotated, ClassVar, Literal, Protocol
 
 import numpy as np
 
@@ -101,13 +99,13 @@ class Sampler:
     Reference: TSN, arXiv:1608.00859, section 3.1 (segments); TSM, arXiv:1811.08383, section 5.1 (dense).
     """
 
-    ignored_arguments: ClassVar[Dict[str, str]] = {"use_pil": "frames are arrays here"}
+    ignored_arguments: ClassVar[dict[str, str]] = {"use_pil": "frames are arrays here"}
 
     def __init__(
         self,
         num_seg: Size,
         seg_len: Size,
-        frame_interval: Optional[Size] = None,
+        frame_interval: Size | None = None,
         valid_mode: bool = False,
         select_left: bool = False,
         dense_sample: bool = False,
@@ -281,7 +279,7 @@ class DecodeSampler:
     Reference: SlowFast, arXiv:1812.03982, section 4 (training and inference).
     """
 
-    ignored_arguments: ClassVar[Dict[str, str]] = {
+    ignored_arguments: ClassVar[dict[str, str]] = {
         "default_sampling_rate": "the rate of a phase is part of each request",
     }
     num_clips = 1

@@ -8,13 +8,12 @@
 `FIELDS` has all names. A field that is not there, or an empty cell, says nothing.
 """
 
-from __future__ import annotations
-
 import csv
 import json
 import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, NamedTuple
 
 from paddlevideo_fast.decode import Span
 from paddlevideo_fast.errors import AnnotationError, shown
@@ -47,14 +46,14 @@ class Row(NamedTuple):
 
     line: int
     path: str
-    labels: Tuple[Union[int, str], ...]
-    num_frames: Optional[int] = None
-    span: Optional[Span] = None
+    labels: tuple[int | str, ...]
+    num_frames: int | None = None
+    span: Span | None = None
     weight: float = 1.0
     group: str = ""
 
 
-def is_table(file_path: Union[str, Path]) -> bool:
+def is_table(file_path: str | Path) -> bool:
     """Whether a list has named fields, by the ending of its name."""
     return str(file_path).lower().endswith(TABLES)
 
@@ -71,7 +70,7 @@ def read_rows(file_path: str, lines: Sequence[str], labelled: bool = True) -> It
         AnnotationError: names file and line of all that is wrong.
     """
     objects = _csv_objects if file_path.lower().endswith(".csv") else _json_objects
-    problems: List[str] = []
+    problems: list[str] = []
     for line, fields in objects(file_path, lines, ("path", "label") if labelled else ("path",), problems):
         try:
             yield _Fields(f"{file_path}:{line}", fields).row(line, labelled)
@@ -91,7 +90,7 @@ def raise_all(problems: Sequence[str]) -> None:
 def json_line(row: Row) -> str:
     """A row as a line of a .jsonl list; fields that say nothing are left out."""
     labels = list(row.labels)
-    fields: Dict[str, Any] = {"path": row.path, "label": labels[0] if len(labels) == 1 else labels}
+    fields: dict[str, Any] = {"path": row.path, "label": labels[0] if len(labels) == 1 else labels}
     if row.span is not None:
         unit = "sec" if row.span.unit == "sec" else "frame"
         if row.span.start:
@@ -119,8 +118,8 @@ def _is_unicode(text: str) -> bool:
 
 
 def _json_objects(
-    file_path: str, lines: Sequence[str], required: Sequence[str], problems: List[str]
-) -> Iterator[Tuple[int, Mapping[str, Any]]]:
+    file_path: str, lines: Sequence[str], required: Sequence[str], problems: list[str]
+) -> Iterator[tuple[int, Mapping[str, Any]]]:
     """Number and object of each line that is one; `problems` gets what is wrong with the others."""
     for line, text in enumerate(lines, start=1):
         if not text.strip():
@@ -133,7 +132,7 @@ def _json_objects(
             yield line, fields
 
 
-def _json_object(where: str, text: str, required: Sequence[str]) -> Dict[str, Any]:
+def _json_object(where: str, text: str, required: Sequence[str]) -> dict[str, Any]:
     try:
         fields = json.loads(
             text, object_pairs_hook=_unique, parse_constant=_no_constant, parse_int=_short_integer
@@ -149,8 +148,8 @@ def _json_object(where: str, text: str, required: Sequence[str]) -> Dict[str, An
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def _unique(pairs: Iterable[Tuple[str, Any]]) -> Dict[str, Any]:
-    fields: Dict[str, Any] = {}
+def _unique(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    fields: dict[str, Any] = {}
     for name, value in pairs:
         if name in fields:
             raise ValueError(f"it has the key {shown(name)} twice")
@@ -169,10 +168,10 @@ def _short_integer(text: str) -> int:
 
 
 def _csv_objects(
-    file_path: str, lines: Sequence[str], required: Sequence[str], problems: List[str]
-) -> Iterator[Tuple[int, Mapping[str, Any]]]:
+    file_path: str, lines: Sequence[str], required: Sequence[str], problems: list[str]
+) -> Iterator[tuple[int, Mapping[str, Any]]]:
     rows = csv.reader((f"{line}\n" for line in lines), strict=True)
-    names: List[str] = []
+    names: list[str] = []
     while True:
         line = rows.line_num + 1
         where = f"{file_path}:{line}"
@@ -260,11 +259,11 @@ class _Fields:
             raise self._error(f"{name} is {'missing' if text is None else shown(text)}, expected a text")
         return text
 
-    def _labels(self) -> Tuple[Union[int, str], ...]:
+    def _labels(self) -> tuple[int | str, ...]:
         value = self._fields.get("label")
         return tuple(map(self._label, value if isinstance(value, list) else [value]))
 
-    def _label(self, label: Any) -> Union[int, str]:
+    def _label(self, label: Any) -> int | str:
         if isinstance(label, str) and label.strip():
             return label.strip()
         if isinstance(label, int) and not isinstance(label, bool) and 0 <= label <= LARGEST:
@@ -275,7 +274,7 @@ class _Fields:
             "([] in .jsonl: no class)"
         )
 
-    def _number(self, name: str, least: float) -> Optional[float]:
+    def _number(self, name: str, least: float) -> float | None:
         value = self._fields.get(name)
         if value is None:
             return None
@@ -285,7 +284,7 @@ class _Fields:
             raise self._error(f"{name} is {value:g}, expected {least:g} or more")
         return value
 
-    def _integer(self, name: str, least: int) -> Optional[int]:
+    def _integer(self, name: str, least: int) -> int | None:
         value = self._number(name, least)
         if value is None:
             return None
@@ -295,7 +294,7 @@ class _Fields:
             )
         return value
 
-    def _span(self) -> Optional[Span]:
+    def _span(self) -> Span | None:
         sec = self._number("start_sec", 0), self._number("end_sec", 0)
         frame = self._integer("start_frame", 0), self._integer("end_frame", 0)
         if sec != (None, None) and frame != (None, None):

@@ -1,24 +1,14 @@
 """Untrimmed footage: training clips from between the spans of a list, and evaluation by windows."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import (
     Any,
-    Callable,
-    Dict,
-    List,
-    Mapping,
     NamedTuple,
-    Optional,
-    Sequence,
-    Tuple,
-    Type,
     TypeVar,
-    Union,
 )
 
 import numpy as np
@@ -36,7 +26,7 @@ from paddlevideo_fast.errors import (
 from paddlevideo_fast.loader.annotations import VideoRecord, class_names_of
 from paddlevideo_fast.registry import did_you_mean
 
-Label = Union[int, str, None]
+Label = int | str | None
 _Key = TypeVar("_Key")
 
 
@@ -70,7 +60,7 @@ class Windowing:
     """
 
     window_sec: float
-    stride_sec: Optional[float] = None
+    stride_sec: float | None = None
 
     def __post_init__(self) -> None:
         for name in ("window_sec", "stride_sec"):
@@ -78,7 +68,7 @@ class Windowing:
             if value is not None and not 0 < value < math.inf:
                 raise PaddleVideoFastError(f"{name} is {value}, expected a number of seconds above 0")
 
-    def cut(self, path: str, num_frames: int, fps: float) -> List[Window]:
+    def cut(self, path: str, num_frames: int, fps: float) -> list[Window]:
         """The windows of a video, in order.
 
         Args:
@@ -134,7 +124,7 @@ class Windows:
     """
 
     length_sec: float
-    stride_sec: Optional[float] = None
+    stride_sec: float | None = None
     label: Label = None
 
     def __post_init__(self) -> None:
@@ -152,7 +142,7 @@ def _require_number(name: str, value: Any) -> None:
 _Settings = TypeVar("_Settings")
 
 
-def settings_of(cls: Type[_Settings], name: str, given: Mapping[str, Any]) -> _Settings:
+def settings_of(cls: type[_Settings], name: str, given: Mapping[str, Any]) -> _Settings:
     """A `Background` or `Windows` of the keys of a config.
 
     Raises:
@@ -167,7 +157,7 @@ def settings_of(cls: Type[_Settings], name: str, given: Mapping[str, Any]) -> _S
     return cls(**given)
 
 
-def number_of(label: Label, class_names: Optional[str], key: str) -> Optional[int]:
+def number_of(label: Label, class_names: str | None, key: str) -> int | None:
     """The number of a class that a config names.
 
     Raises:
@@ -190,8 +180,8 @@ def number_of(label: Label, class_names: Optional[str], key: str) -> Optional[in
 
 
 def with_background(
-    records: Sequence[VideoRecord], share: float, label: Optional[int], file_path: str
-) -> List[VideoRecord]:
+    records: Sequence[VideoRecord], share: float, label: int | None, file_path: str
+) -> list[VideoRecord]:
     """The records, and after them more of the same files that avoid the spans of classes.
 
     A file has as large a part of them as it has of the records with spans.
@@ -199,7 +189,7 @@ def with_background(
     Raises:
         LoaderError: no file has spans only.
     """
-    files: Dict[Any, List[VideoRecord]] = {}
+    files: dict[Any, list[VideoRecord]] = {}
     for record in records:
         files.setdefault((record.path, record.place), []).append(record)
     avoided = {
@@ -257,10 +247,10 @@ def windows_of(
     records: Sequence[VideoRecord],
     open_file: Callable[[VideoRecord], VideoReader],
     windows: Windows,
-    label: Optional[int],
+    label: int | None,
     has_several: bool,
     file_path: str,
-) -> List[VideoRecord]:
+) -> list[VideoRecord]:
     """A record for each window of each file, with the classes of the spans that it shows.
 
     A window shows a class where spans of the class cover at least half of the window, or where at least half
@@ -279,11 +269,11 @@ def windows_of(
         AnnotationError: a span is not inside its video; there is no window.
         ProgramError: a file says no frame rate, or a window is shorter than a frame.
     """
-    files: Dict[Any, List[VideoRecord]] = {}
+    files: dict[Any, list[VideoRecord]] = {}
     for record in records:
         files.setdefault((record.path, record.place), []).append(record)
     windowing = Windowing(windows.length_sec, windows.stride_sec)
-    found: List[VideoRecord] = []
+    found: list[VideoRecord] = []
     for of_file in files.values():
         try:
             video = open_file(of_file[0])
@@ -305,7 +295,7 @@ def windows_of(
     return found
 
 
-def _frames_of(video: VideoReader, record: VideoRecord, file_path: str) -> Tuple[int, int]:
+def _frames_of(video: VideoReader, record: VideoRecord, file_path: str) -> tuple[int, int]:
     try:
         return (0, video.num_frames) if record.span is None else video.frames_of(record.span)
     except VideoDecodeError as error:
@@ -313,10 +303,10 @@ def _frames_of(video: VideoReader, record: VideoRecord, file_path: str) -> Tuple
 
 
 def _spans_of_classes(
-    spans: Sequence[Tuple[VideoRecord, Tuple[int, int]]],
-) -> Dict[int, List[Tuple[int, int]]]:
+    spans: Sequence[tuple[VideoRecord, tuple[int, int]]],
+) -> dict[int, list[tuple[int, int]]]:
     """Frames [first, stop) of each class; spans that overlap are one, so that no frame counts twice."""
-    found: Dict[int, List[Tuple[int, int]]] = {}
+    found: dict[int, list[tuple[int, int]]] = {}
     for record, (first, stop) in sorted(spans, key=lambda one: one[1]):
         for label in record.labels:
             of_class = found.setdefault(label, [])
@@ -328,8 +318,8 @@ def _spans_of_classes(
 
 
 def _labels_of(
-    window: Window, spans: Mapping[int, Sequence[Tuple[int, int]]], has_several: bool
-) -> Tuple[int, ...]:
+    window: Window, spans: Mapping[int, Sequence[tuple[int, int]]], has_several: bool
+) -> tuple[int, ...]:
     """The classes that a window shows; `spans` are those of each class as `_spans_of_classes` gives them."""
     covered: Counter = Counter()
     shown_half = set()

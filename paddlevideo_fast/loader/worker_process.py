@@ -1,7 +1,5 @@
 """The worker process: its main loop, the shared memory for its batches, and the board of its progress."""
 
-from __future__ import annotations
-
 import atexit
 import ctypes
 import gc
@@ -14,12 +12,13 @@ import tempfile
 import time
 import traceback
 import weakref
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
 from threading import Thread
-from typing import IO, Any, Callable, List, Optional, Sequence, Set, Tuple
+from typing import IO, Any
 
 import cv2
 import numpy as np
@@ -43,7 +42,7 @@ class SharedBuffer:
         self._file = _unnamed_file()
         self._mapping = mmap.mmap(-1, 1)
 
-    def array(self, shape: Tuple[int, ...]) -> np.ndarray:
+    def array(self, shape: tuple[int, ...]) -> np.ndarray:
         """The first bytes as a uint8 array; a view of a 1-D array that nothing else refers to.
 
         Raises:
@@ -115,7 +114,7 @@ class Board:
         self._since[worker] = time.monotonic()
         self._index[worker] = _IDLE
 
-    def at(self, worker: int) -> Tuple[Optional[int], float]:
+    def at(self, worker: int) -> tuple[int | None, float]:
         """Index of the record that a worker is at, None between two batches; and for how many seconds."""
         index = int(self._index[worker])
         return None if index == _IDLE else index, time.monotonic() - float(self._since[worker])
@@ -129,7 +128,7 @@ class Watchdog:
         limit_sec: wait after which the run stops; None for never.
     """
 
-    def __init__(self, timeout_sec: float, limit_sec: Optional[float]) -> None:
+    def __init__(self, timeout_sec: float, limit_sec: float | None) -> None:
         self.timeout_sec = timeout_sec
         self.limit_sec = limit_sec
         self.begin_wait()
@@ -180,7 +179,7 @@ class Task:
     run: int
     number: int
     slot: int
-    requests: List[ClipRequest]
+    requests: list[ClipRequest]
 
 
 @dataclass(frozen=True)
@@ -193,7 +192,7 @@ class Coming:
     """
 
     run: int
-    requests: List[ClipRequest]
+    requests: list[ClipRequest]
 
 
 @dataclass(frozen=True)
@@ -210,9 +209,9 @@ class Answer:
     run: int
     number: int
     slot: int
-    batch: Optional[Batch] = None
-    shape: Optional[Tuple[int, ...]] = None
-    error: Optional[Exception] = None
+    batch: Batch | None = None
+    shape: tuple[int, ...] | None = None
+    error: Exception | None = None
 
 
 class _Unwanted(Exception):
@@ -226,7 +225,7 @@ def serve(
     pipe: Connection,
     worker: int,
     parent: int,
-    cores: Optional[Set[int]],
+    cores: set[int] | None,
 ) -> None:
     """Answers tasks until the process is killed.
 
@@ -255,7 +254,7 @@ def serve(
 
 
 def _take_all(pipe: Connection, tasks: SimpleQueue[Task], dataset: Any, board: Board) -> None:
-    fetcher: Optional[Fetcher] = None
+    fetcher: Fetcher | None = None
     try:
         while True:
             message = pipe.recv()
@@ -303,7 +302,7 @@ def _fit_to_send(error: PaddleVideoFastError) -> PaddleVideoFastError:
     return error
 
 
-def end_at_exit(owner: object, processes: List[Any]) -> weakref.finalize:
+def end_at_exit(owner: object, processes: list[Any]) -> weakref.finalize:
     """Ends forked processes with their owner, or with this process; called, it ends them at once.
 
     Args:
@@ -317,7 +316,7 @@ def end_at_exit(owner: object, processes: List[Any]) -> weakref.finalize:
     return stop
 
 
-def _end(processes: List[Any], parent: int) -> None:
+def _end(processes: list[Any], parent: int) -> None:
     if os.getpid() != parent:
         return  # a forked process that drops its copy of the owner
     for process in processes:

@@ -1,7 +1,5 @@
 """Processes that make batches: started once, fed through pipes, answering through a ring of shared arrays."""
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import gc
@@ -10,9 +8,10 @@ import os
 import signal
 import weakref
 from collections import deque
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
-from typing import Any, Deque, Dict, Iterator, List, Literal, Optional, Sequence, Set
+from typing import Any, Literal
 
 from paddlevideo_fast.errors import LoaderError
 from paddlevideo_fast.loader.collate import Batch, ClipSource
@@ -49,9 +48,9 @@ class WorkerOptions:
         prefetch: batches whose files in a store are fetched before they are made; 0: none.
     """
 
-    affinity: Optional[Literal["spread"]] = None
+    affinity: Literal["spread"] | None = None
     stall_timeout_sec: float = 60.0
-    stall_limit_sec: Optional[float] = None
+    stall_limit_sec: float | None = None
     prefetch: int = 16
 
 
@@ -70,9 +69,7 @@ class WorkerPool:
         options: how they are run.
     """
 
-    def __init__(
-        self, dataset: ClipSource, num_workers: int, options: Optional[WorkerOptions] = None
-    ) -> None:
+    def __init__(self, dataset: ClipSource, num_workers: int, options: WorkerOptions | None = None) -> None:
         options = options or WorkerOptions()
         self.num_workers = num_workers
         self._dataset = dataset
@@ -81,12 +78,12 @@ class WorkerPool:
         self._board = Board(num_workers)
         self._watchdog = Watchdog(options.stall_timeout_sec, options.stall_limit_sec)
         self._buffers = [SharedBuffer() for _ in range(num_workers * NUM_AHEAD + NUM_LENT)]
-        self._free: Deque[int] = deque(range(len(self._buffers)))
-        self._lent: Set[int] = set()
-        self._asked: List[Deque[Task]] = [deque() for _ in range(num_workers)]  # in order of the answers
-        self._done: Dict[int, Answer] = {}
-        self._pipes: List[Connection] = []
-        self._processes: List[Any] = []
+        self._free: deque[int] = deque(range(len(self._buffers)))
+        self._lent: set[int] = set()
+        self._asked: list[deque[Task]] = [deque() for _ in range(num_workers)]  # in order of the answers
+        self._done: dict[int, Answer] = {}
+        self._pipes: list[Connection] = []
+        self._processes: list[Any] = []
         self._stop = end_at_exit(self, self._processes)
         gc.collect()  # what is of no use any more ends here, where its threads are: see `serve`
         context = multiprocessing.get_context("fork")
@@ -112,7 +109,7 @@ class WorkerPool:
         for pipe in self._pipes:
             pipe.close()
 
-    def run(self, batches: Sequence[List[ClipRequest]]) -> Iterator[Batch]:
+    def run(self, batches: Sequence[list[ClipRequest]]) -> Iterator[Batch]:
         """Makes batches and yields them in order. A run ends where the next one begins.
 
         Args:
@@ -150,13 +147,13 @@ class WorkerPool:
         self._done.clear()
         return self._board.next_run()
 
-    def _announce(self, run: int, batches: Sequence[List[ClipRequest]], coming: slice) -> None:
+    def _announce(self, run: int, batches: Sequence[list[ClipRequest]], coming: slice) -> None:
         """Has workers fetch what coming batches read; the one that will probably make a batch fetches it."""
         for number in range(len(batches))[coming]:
             with contextlib.suppress(ConnectionError):  # the worker has died: `_receive` reports it
                 self._pipes[number % self.num_workers].send(Coming(run, batches[number]))
 
-    def _ask(self, run: int, todo: Deque[int], batches: Sequence[List[ClipRequest]]) -> None:
+    def _ask(self, run: int, todo: deque[int], batches: Sequence[list[ClipRequest]]) -> None:
         """Gives out work to those who have the least, as far as there are places for it."""
         while todo and self._free:
             first = todo[0] % self.num_workers  # of those who have equally little: see `_announce`
@@ -241,12 +238,12 @@ class WorkerPool:
         return replace(answer.batch, clips=clips)
 
 
-def _take_back(slot: int, lent: Set[int], free: Deque[int]) -> None:
+def _take_back(slot: int, lent: set[int], free: deque[int]) -> None:
     lent.discard(slot)  # set and deque do this in one piece: the last reference may go in any thread
     free.append(slot)
 
 
-def _cores(num_workers: int, affinity: Optional[str]) -> List[Optional[Set[int]]]:
+def _cores(num_workers: int, affinity: str | None) -> list[set[int] | None]:
     """The cores each worker is pinned to; None where it is not."""
     if affinity is None:
         return [None] * num_workers

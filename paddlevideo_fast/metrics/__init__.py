@@ -20,27 +20,3 @@ from paddlevideo_fast.metrics.predictions import (
     precision_recall,
 )
 from paddlevideo_fast.metrics.videos import Metric, VideoMetric, VideoScores
-
-__all__ = [
-    "DECISION",
-    "CenterCropMetric",
-    "ClassResult",
-    "LabelResult",
-    "LossMetric",
-    "MeanAveragePrecision",
-    "Metric",
-    "MultiCropMetric",
-    "PrecisionRecall",
-    "Predictions",
-    "VideoMetric",
-    "VideoScores",
-    "average_precision",
-    "class_results",
-    "confusion_matrix",
-    "count_hits",
-    "hardest",
-    "label_results",
-    "mean_class_accuracy",
-    "precision_recall",
-    "rank_of_label",
-]

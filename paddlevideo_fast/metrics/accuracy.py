@@ -1,8 +1,7 @@
 """Top-k accuracy of videos."""
 
-from __future__ import annotations
-
-from typing import ClassVar, Dict, Sequence, Tuple
+from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 import paddle
@@ -34,7 +33,7 @@ class TopKMetric(VideoMetric):
         self.value_names = (*(f"top{k}" for k in self.topk), "mean_class_acc")
         super().__init__()
 
-    def _values(self, predictions: Predictions, facts: np.ndarray) -> Dict[str, float]:
+    def _values(self, predictions: Predictions, facts: np.ndarray) -> dict[str, float]:
         """{"top1": share in [0, 1], "top5": ..., "mean_class_acc": ...}."""
         top = {f"top{k}": float((facts < k).mean()) for k in self.topk}
         return {**top, "mean_class_acc": mean_class_accuracy(predictions)}
@@ -57,7 +56,7 @@ class CenterCropMetric(TopKMetric):
     def reset(self) -> None:
         """Forgets all videos."""
         super().reset()
-        self._ranks: Dict[int, int] = {}
+        self._ranks: dict[int, int] = {}
         self._late = LateReader(self._count)
 
     def update(self, logits: paddle.Tensor, labels: paddle.Tensor, ids: Numbers, views: Numbers) -> None:
@@ -101,7 +100,7 @@ class MultiCropMetric(TopKMetric):
     Reference: SlowFast, arXiv:1812.03982, section 4 (inference).
     """
 
-    ignored_arguments: ClassVar[Dict[str, str]] = {
+    ignored_arguments: ClassVar[dict[str, str]] = {
         **VideoMetric.ignored_arguments,
         "num_ensemble_views": "the data set says how many views a video has",
         "num_spatial_crops": "the data set says how many crops a view has",
@@ -114,7 +113,7 @@ class MultiCropMetric(TopKMetric):
         return rank_of_label(sums, paddle.to_tensor(predictions.labels)).numpy()
 
 
-def count_hits(logits: paddle.Tensor, labels: paddle.Tensor) -> Dict[str, Tuple[int, int]]:
+def count_hits(logits: paddle.Tensor, labels: paddle.Tensor) -> dict[str, tuple[int, int]]:
     """How many clips of a batch are right, and of how many clips, by the name of their share in a log line.
 
     Args:

@@ -1,8 +1,6 @@
 """Average precision of videos that have any number of classes."""
 
-from __future__ import annotations
-
-from typing import ClassVar, Dict, List, NamedTuple, Tuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -29,7 +27,7 @@ class MeanAveragePrecision(VideoMetric):
     activation: ClassVar[Activation] = "sigmoid"
     value_names = ("mAP", "mAP_micro", "hit1")
 
-    def _values(self, predictions: Predictions, facts: np.ndarray) -> Dict[str, float]:
+    def _values(self, predictions: Predictions, facts: np.ndarray) -> dict[str, float]:
         there, scores = predictions.there, predictions.scores
         some = there.any(axis=0)
         each = [average_precision(there[:, label], scores[:, label]) for label in np.flatnonzero(some)]
@@ -63,7 +61,7 @@ def average_precision(there: np.ndarray, scores: np.ndarray) -> float:
     return float((np.diff(positives, prepend=0) * precision).sum() / positives[-1])
 
 
-def _cumulated(there: np.ndarray, scores: np.ndarray) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _cumulated(there: np.ndarray, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """For each distinct score, from the highest: right ones at or above it, all at or above it, the score."""
     scores = np.where(np.isnan(scores), np.where(there, -np.inf, np.inf), scores)
     order = np.argsort(-scores, kind="stable")
@@ -97,7 +95,7 @@ class LabelResult(NamedTuple):
     best_f1: float
 
 
-def label_results(predictions: Predictions) -> List[LabelResult]:
+def label_results(predictions: Predictions) -> list[LabelResult]:
     """The result of each class, from `predictions` of videos that have any number of classes."""
     results = []
     for label, (there, scores) in enumerate(zip(predictions.there.T, predictions.scores.T)):

@@ -1,8 +1,7 @@
 """Evaluations of which only the loss counts."""
 
-from __future__ import annotations
-
-from typing import Any, Dict, Optional, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 import paddle
 
@@ -26,6 +25,6 @@ class LossMetric(VideoMetric):
     def state(self) -> None:
         """Nothing."""
 
-    def accumulate(self, states: Optional[Sequence[Any]] = None) -> Dict[str, float]:
+    def accumulate(self, states: Sequence[Any] | None = None) -> dict[str, float]:
         """No values beside the evaluation's own loss."""
         return {}

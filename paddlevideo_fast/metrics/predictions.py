@@ -1,8 +1,6 @@
 """The scores of videos and the tables that follow from them: pure functions of arrays."""
 
-from __future__ import annotations
-
-from typing import List, NamedTuple, Optional
+from typing import NamedTuple
 
 import numpy as np
 
@@ -83,7 +81,7 @@ class ClassResult(NamedTuple):
     top1: float
     top5: float
     precision: float
-    confused_with: Optional[int]
+    confused_with: int | None
 
 
 def confusion_matrix(predictions: Predictions) -> np.ndarray:
@@ -93,7 +91,7 @@ def confusion_matrix(predictions: Predictions) -> np.ndarray:
     return np.bincount(cells, minlength=num_classes**2).reshape(num_classes, num_classes)
 
 
-def class_results(predictions: Predictions) -> List[ClassResult]:
+def class_results(predictions: Predictions) -> list[ClassResult]:
     """The result of each class."""
     confusion = confusion_matrix(predictions)
     in_top5 = (predictions.ranking()[:, :5] == predictions.labels[:, None]).any(axis=1)

@@ -1,8 +1,7 @@
 """Mean scores of videos over their views, and metrics that are computed from them."""
 
-from __future__ import annotations
-
-from typing import Any, ClassVar, Dict, List, Optional, Protocol, Sequence, Set, Tuple, Union
+from collections.abc import Sequence
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import paddle
@@ -12,8 +11,8 @@ from paddlevideo_fast.device import LateReader
 from paddlevideo_fast.errors import PaddleVideoFastError
 from paddlevideo_fast.metrics.predictions import Predictions
 
-Numbers = Union[Sequence[int], np.ndarray]
-State = Optional[Tuple[Predictions, np.ndarray]]
+Numbers = Sequence[int] | np.ndarray
+State = tuple[Predictions, np.ndarray] | None
 
 
 class Metric(Protocol):
@@ -35,7 +34,7 @@ class Metric(Protocol):
     def state(self) -> Any:
         """What this process knows of the samples since `reset`; it pickles."""
 
-    def accumulate(self, states: Optional[Sequence[Any]] = None) -> Dict[str, float]:
+    def accumulate(self, states: Sequence[Any] | None = None) -> dict[str, float]:
         """The values over the samples of all processes, from the state of each; None: of this one alone.
 
         The first value decides which epoch is best.
@@ -54,10 +53,10 @@ class VideoScores:
 
     def __init__(self, activation: Activation = "softmax") -> None:
         self._activation = activation
-        self._seen: Set[Tuple[int, int]] = set()
-        self._labels: Dict[int, np.ndarray] = {}
-        self._sums: Dict[int, np.ndarray] = {}
-        self._num_views: Dict[int, int] = {}
+        self._seen: set[tuple[int, int]] = set()
+        self._labels: dict[int, np.ndarray] = {}
+        self._sums: dict[int, np.ndarray] = {}
+        self._num_views: dict[int, int] = {}
         self._late = LateReader(self._count)
 
     def __len__(self) -> int:
@@ -116,16 +115,16 @@ class VideoMetric:
         predictions: of the videos of all processes, after `accumulate`; of the last pass until then.
     """
 
-    activation: ClassVar[Optional[Activation]] = "softmax"
-    value_names: Tuple[str, ...] = ()
-    ignored_arguments: ClassVar[Dict[str, str]] = {
+    activation: ClassVar[Activation | None] = "softmax"
+    value_names: tuple[str, ...] = ()
+    ignored_arguments: ClassVar[dict[str, str]] = {
         "data_size": "the loader knows it",
         "batch_size": "the loader knows it",
         "log_interval": "the evaluation shows its own progress",
     }
 
     def __init__(self) -> None:
-        self.predictions: Optional[Predictions] = None
+        self.predictions: Predictions | None = None
         self.reset()
 
     def reset(self) -> None:
@@ -143,7 +142,7 @@ class VideoMetric:
         predictions = self._scores.predictions()
         return predictions, self._facts(predictions)
 
-    def accumulate(self, states: Optional[Sequence[State]] = None) -> Dict[str, float]:
+    def accumulate(self, states: Sequence[State] | None = None) -> dict[str, float]:
         """The values over the videos of all processes.
 
         Args:
@@ -152,7 +151,7 @@ class VideoMetric:
         Raises:
             PaddleVideoFastError: there are no videos.
         """
-        parts: List[Tuple[Predictions, np.ndarray]] = [
+        parts: list[tuple[Predictions, np.ndarray]] = [
             state for state in states or [self.state()] if state is not None
         ]
         if not parts:
@@ -169,6 +168,6 @@ class VideoMetric:
         """[N, ...], what `_values` needs of each video of this process besides its prediction."""
         return np.empty((len(predictions.ids), 0))
 
-    def _values(self, predictions: Predictions, facts: np.ndarray) -> Dict[str, float]:
+    def _values(self, predictions: Predictions, facts: np.ndarray) -> dict[str, float]:
         """The values by name; unless SELECTION says otherwise, the first decides which epoch is best."""
         raise NotImplementedError

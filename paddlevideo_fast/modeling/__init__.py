@@ -10,23 +10,3 @@ from paddlevideo_fast.modeling.recognizers import (
     take_network_layout,
 )
 from paddlevideo_fast.modeling.weights import ClassNames, WeightReport, load_weights, read_weights
-
-__all__ = [
-    "ClassNames",
-    "Cutmix",
-    "MacCounter",
-    "MixedLabels",
-    "Mixup",
-    "Preprocess",
-    "Pretrain",
-    "VideoMAEDecoder",
-    "VideoMix",
-    "WeightReport",
-    "activation_of",
-    "build_model",
-    "classes_of",
-    "count_parameters",
-    "load_weights",
-    "read_weights",
-    "take_network_layout",
-]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, List, Optional, Tuple
+from typing import Any
 
 from paddle import nn
 
@@ -37,9 +37,9 @@ class MacCounter:
 
     def __init__(self, model: nn.Layer) -> None:
         self._macs = 0
-        self._error: Optional[Exception] = None
+        self._error: Exception | None = None
         self._model = model
-        self._hooks: List[Any] = []
+        self._hooks: list[Any] = []
 
     @property
     def macs(self) -> int:
@@ -78,7 +78,7 @@ class MacCounter:
         if not is_recomputing():
             self._macs += num_macs
 
-    def _count(self, layer: nn.Layer, inputs: Tuple[Any, ...], output: Any) -> None:
+    def _count(self, layer: nn.Layer, inputs: tuple[Any, ...], output: Any) -> None:
         if is_recomputing():
             return
         try:

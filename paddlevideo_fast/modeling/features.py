@@ -1,7 +1,5 @@
 """A network in two halves: the pooled features that its backbone gives, and the head that trains on them."""
 
-from __future__ import annotations
-
 import hashlib
 
 import numpy as np

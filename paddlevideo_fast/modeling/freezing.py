@@ -4,10 +4,8 @@ There is one way to freeze: `set_frozen`. `partial_bn` of a backbone, `freeze_pa
 and the section FINETUNE use it.
 """
 
-from __future__ import annotations
-
 import math
-from typing import Collection, Dict, FrozenSet, Iterator, Mapping, Optional, Sequence, Union
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from paddle import nn
 
@@ -33,7 +31,7 @@ def set_frozen(model: nn.Layer, names: Collection[str]) -> None:
         model.train()  # a `Freezable` chooses the mode of its parts
 
 
-def frozen_parameters(model: nn.Layer) -> FrozenSet[str]:
+def frozen_parameters(model: nn.Layer) -> frozenset[str]:
     """Structured names of the frozen parameters."""
     return frozenset(name for name, parameter in learned_parameters(model).items() if parameter.stop_gradient)
 
@@ -70,7 +68,7 @@ class Freezing:
         self,
         model: nn.Layer,
         parts: Sequence[str],
-        unfreeze_at: Optional[Union[int, Mapping[str, int]]] = None,
+        unfreeze_at: int | Mapping[str, int] | None = None,
     ) -> None:
         self._model = model
         epochs = unfreeze_at if isinstance(unfreeze_at, Mapping) else dict.fromkeys(parts, unfreeze_at)
@@ -81,7 +79,7 @@ class Freezing:
         ]
         if unknown:
             raise ConfigError(unknown)
-        self._ends: Dict[str, float] = dict.fromkeys(frozen_parameters(model), math.inf)
+        self._ends: dict[str, float] = dict.fromkeys(frozen_parameters(model), math.inf)
         for number, part in enumerate(parts):
             end = epochs.get(part) or math.inf
             for name in parameters_in(model, part, f"FINETUNE.freeze.{number}"):
@@ -92,11 +90,11 @@ class Freezing:
         self.later = frozenset(name for name, end in self._ends.items() if end < math.inf)
         set_frozen(model, self._frozen)
 
-    def frozen_in(self, epoch: int) -> FrozenSet[str]:
+    def frozen_in(self, epoch: int) -> frozenset[str]:
         """Names of the parameters that are frozen in an epoch, counted from 0."""
         return frozenset(name for name, end in self._ends.items() if epoch < end)
 
-    def begin(self, epoch: int) -> FrozenSet[str]:
+    def begin(self, epoch: int) -> frozenset[str]:
         """Freezes what is frozen in an epoch, counted from 0. Returns the names that train from here on."""
         frozen = self.frozen_in(epoch)
         freed = self._frozen - frozen

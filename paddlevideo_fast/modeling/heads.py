@@ -1,9 +1,8 @@
 """Heads: from the features of frames or clips to logits and the loss."""
 
-from __future__ import annotations
-
 import math
-from typing import Any, ClassVar, Dict, Literal, Optional, Sequence, Tuple, Type, Union
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal
 
 import paddle
 import paddle.nn.functional as F
@@ -20,7 +19,7 @@ _FC_LR_MULTIPLIERS = {"fc.weight": 5.0, "fc.bias": 10.0}
 _SLOW_CHANNELS = 32  # of the last stage, for one channel of the stem
 STRIDE = 32  # pixels of the clip for one of the last feature map
 
-_USUAL_LOSS: Dict[Activation, Type[nn.Layer]] = {
+_USUAL_LOSS: dict[Activation, type[nn.Layer]] = {
     "softmax": CrossEntropyLoss,
     "sigmoid": BinaryCrossEntropyLoss,
 }
@@ -48,19 +47,19 @@ class Head(nn.Layer):
         ConfigError: the loss is for the other activation.
     """
 
-    parts: ClassVar[Dict[str, Registry]] = {"loss_cfg": LOSSES}
+    parts: ClassVar[dict[str, Registry]] = {"loss_cfg": LOSSES}
 
     def __init__(
         self,
-        loss_cfg: Optional[nn.Layer] = None,
+        loss_cfg: nn.Layer | None = None,
         ls_eps: Share = 0.0,
         activation: Activation = "softmax",
     ) -> None:
         super().__init__()
-        self.num_classes: Optional[int] = None
-        self.in_channels: Optional[int] = None
+        self.num_classes: int | None = None
+        self.in_channels: int | None = None
         self.ls_eps = ls_eps
-        self.lr_multipliers: Dict[str, float] = {}
+        self.lr_multipliers: dict[str, float] = {}
         self.activation = activation
         self.loss_func = loss_cfg if loss_cfg is not None else _USUAL_LOSS[activation]()
         meant = getattr(self.loss_func, "activation", activation)  # a user's own loss need not say
@@ -69,7 +68,7 @@ class Head(nn.Layer):
             text = f"{loss} is a loss of {meant}; set activation to {meant}, or take another loss"
             raise ConfigError([f"MODEL.head.activation={activation}: {text}"])
 
-    def loss(self, logits: paddle.Tensor, labels: Union[paddle.Tensor, MixedLabels]) -> paddle.Tensor:
+    def loss(self, logits: paddle.Tensor, labels: paddle.Tensor | MixedLabels) -> paddle.Tensor:
         """Scalar loss of logits [N, num_classes] and labels.
 
         Args:
@@ -139,7 +138,7 @@ class FrameHead(LinearHead):
         fclr5: train the linear layer's weight at 5 times the learning rate and its bias at 10 times.
     """
 
-    ignored_arguments: ClassVar[Dict[str, str]] = {
+    ignored_arguments: ClassVar[dict[str, str]] = {
         "num_seg": "the head takes the number of frames from the clip",
     }
     drop_before_mean: ClassVar[bool] = False
@@ -299,7 +298,7 @@ class VideoMAEHead(TokenHead):
 class ppTimeSformerHead(TokenHead):
     """The head of PP-TimeSformer, whose bias has no weight decay."""
 
-    no_weight_decay: ClassVar[Tuple[str, ...]] = ("bias",)
+    no_weight_decay: ClassVar[tuple[str, ...]] = ("bias",)
 
 
 @HEADS.register()
@@ -309,7 +308,7 @@ class TokenShiftHead(TokenHead):
     Reference: Zhang et al., "Token Shift Transformer for Video Classification", arXiv 2108.02432.
     """
 
-    ignored_arguments: ClassVar[Dict[str, str]] = {
+    ignored_arguments: ClassVar[dict[str, str]] = {
         "num_seg": "the backbone takes the mean over the frames of the clip",
     }
 
@@ -332,7 +331,7 @@ class ClipHead(LinearHead):
 
     def __init__(
         self,
-        crop_size: Optional[Size] = None,
+        crop_size: Size | None = None,
         window_average: Literal["probabilities", "logits"] = "probabilities",
         **shared: Any,
     ) -> None:
@@ -412,7 +411,7 @@ class SlowFastHead(ClipHead):
 
     linear_name = "projection"
     injected = ("in_channels", "drop_ratio")
-    ignored_arguments: ClassVar[Dict[str, str]] = {
+    ignored_arguments: ClassVar[dict[str, str]] = {
         "alpha": "the head takes clips of any number of frames",
         "num_frames": "the head takes clips of any number of frames",
         "pool_size_ratio": "windows are as large as crop_size says",
@@ -436,7 +435,7 @@ class SlowFastHead(ClipHead):
 class I3DHead(ClipHead):
     """The head of I3D and Slow-only."""
 
-    ignored_arguments: ClassVar[Dict[str, str]] = {
+    ignored_arguments: ClassVar[dict[str, str]] = {
         "spatial_type": "crop_size says whether the mean is global",
     }
 
@@ -463,7 +462,7 @@ class X3DHead(ClipHead):
         self,
         in_channels: Size = 432,
         dim_c5: Size = 2048,
-        crop_size: Optional[Size] = None,
+        crop_size: Size | None = None,
         **shared: Any,
     ) -> None:
         super().__init__(in_channels=dim_c5, crop_size=crop_size, **shared)

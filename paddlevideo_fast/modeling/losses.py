@@ -1,20 +1,11 @@
 """Losses: of one class a video, of several classes, and of mutual distillation."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Mapping, Sequence
 from typing import (
     Annotated,
     Any,
-    Callable,
     ClassVar,
-    Dict,
-    List,
     Literal,
-    Mapping,
-    Optional,
-    Sequence,
-    Tuple,
-    Union,
 )
 
 import numpy as np
@@ -55,7 +46,7 @@ class ClassLoss(nn.Layer):
     Reference: Cui et al., "Class-Balanced Loss Based on Effective Number of Samples", arXiv 1901.05555.
     """
 
-    refused_arguments: ClassVar[Dict[str, str]] = {
+    refused_arguments: ClassVar[dict[str, str]] = {
         "weight": "unknown key; factors on the classes are class_weights, a factor on the loss is loss_weight"
     }
 
@@ -63,7 +54,7 @@ class ClassLoss(nn.Layer):
         self,
         loss_weight: float = 1.0,
         *,
-        class_weights: Optional[Union[Literal["balanced", "effective"], Sequence[NonNegative]]] = None,
+        class_weights: Literal["balanced", "effective"] | Sequence[NonNegative] | None = None,
         beta: Annotated[float, Range(0.0, below=1.0)] = _BETA,
     ) -> None:
         super().__init__()
@@ -76,7 +67,7 @@ class ClassLoss(nn.Layer):
         self.class_weights = class_weights
         self.beta = beta
         # no buffer: it belongs to the data and not to the network, and amp O2 leaves it in float32
-        self._weights: Optional[paddle.Tensor] = None
+        self._weights: paddle.Tensor | None = None
 
     @property
     def method(self) -> str:
@@ -102,7 +93,7 @@ class ClassLoss(nn.Layer):
             _tell_equal(weights, "class_weights")
 
     @property
-    def weights(self) -> Optional[paddle.Tensor]:
+    def weights(self) -> paddle.Tensor | None:
         """Factors on the classes, float32 [num_classes]; None in evaluation and without `class_weights`.
 
         Raises:
@@ -142,7 +133,7 @@ def _tell_equal(values: np.ndarray, argument: str) -> None:
         warn_once(get_logger(__name__), text)
 
 
-def tell_class_counts(model: nn.Layer, counts: Sequence[float]) -> List[str]:
+def tell_class_counts(model: nn.Layer, counts: Sequence[float]) -> list[str]:
     """Tells all losses of a network how many clips of each class an epoch has.
 
     Args:
@@ -191,7 +182,7 @@ class CrossEntropyLoss(ClassLoss):
     ) -> None:
         super().__init__(loss_weight, **shared)
         self.logit_adjustment = logit_adjustment
-        self._shift: Optional[paddle.Tensor] = None
+        self._shift: paddle.Tensor | None = None
 
     @property
     def method(self) -> str:
@@ -208,7 +199,7 @@ class CrossEntropyLoss(ClassLoss):
             _tell_equal(present, "logit_adjustment")
 
     def forward(
-        self, logits: paddle.Tensor, labels: Union[paddle.Tensor, MixedLabels], ls_eps: float = 0.0
+        self, logits: paddle.Tensor, labels: paddle.Tensor | MixedLabels, ls_eps: float = 0.0
     ) -> paddle.Tensor:
         """The loss of a batch.
 
@@ -275,7 +266,7 @@ class FocalLoss(CrossEntropyLoss):
         softmax. Their alpha is `class_weights`.
     """
 
-    refused_arguments: ClassVar[Dict[str, str]] = {
+    refused_arguments: ClassVar[dict[str, str]] = {
         "alpha": "the factors on the classes are class_weights: balanced, effective or a list; a factor on "
         "the whole loss is loss_weight"
     }
@@ -296,7 +287,7 @@ class FocalLoss(CrossEntropyLoss):
 
 def loss_of_each(
     loss: Callable[..., paddle.Tensor],
-    each: Optional[Callable[..., paddle.Tensor]],
+    each: Callable[..., paddle.Tensor] | None,
     logits: Any,
     labels: paddle.Tensor,
     **options: Any,
@@ -339,7 +330,7 @@ class _LossOfEachClass(ClassLoss):
         self.reduction = reduction
 
     def forward(
-        self, logits: paddle.Tensor, labels: Union[paddle.Tensor, MixedLabels], ls_eps: float = 0.0
+        self, logits: paddle.Tensor, labels: paddle.Tensor | MixedLabels, ls_eps: float = 0.0
     ) -> paddle.Tensor:
         """The loss of a batch.
 
@@ -355,7 +346,7 @@ class _LossOfEachClass(ClassLoss):
         return self.each(logits, labels, ls_eps).mean()
 
     def each(
-        self, logits: paddle.Tensor, labels: Union[paddle.Tensor, MixedLabels], ls_eps: float = 0.0
+        self, logits: paddle.Tensor, labels: paddle.Tensor | MixedLabels, ls_eps: float = 0.0
     ) -> paddle.Tensor:
         """The loss of each clip alone, float32 [N]; see `forward`."""
         targets = labels.blended() if isinstance(labels, MixedLabels) else labels
@@ -367,7 +358,7 @@ class _LossOfEachClass(ClassLoss):
         losses = targets * if_there + (1 - targets) * if_not
         return (losses.mean(axis=-1) if self.reduction == "mean" else losses.sum(axis=-1)) * self.loss_weight
 
-    def _losses(self, logits: paddle.Tensor) -> Tuple[paddle.Tensor, paddle.Tensor]:
+    def _losses(self, logits: paddle.Tensor) -> tuple[paddle.Tensor, paddle.Tensor]:
         """Losses of classes that are there, and of classes that are not: float32 [N, num_classes] each."""
         raise NotImplementedError
 
@@ -376,7 +367,7 @@ class _LossOfEachClass(ClassLoss):
 class BinaryCrossEntropyLoss(_LossOfEachClass):
     """Mean binary cross entropy of sigmoid(logits): each class of a video is there or not."""
 
-    def _losses(self, logits: paddle.Tensor) -> Tuple[paddle.Tensor, paddle.Tensor]:
+    def _losses(self, logits: paddle.Tensor) -> tuple[paddle.Tensor, paddle.Tensor]:
         return -F.log_sigmoid(logits), -F.log_sigmoid(-logits)
 
 
@@ -410,7 +401,7 @@ class AsymmetricLoss(_LossOfEachClass):
         self.gamma_neg = gamma_neg
         self.margin = margin
 
-    def _losses(self, logits: paddle.Tensor) -> Tuple[paddle.Tensor, paddle.Tensor]:
+    def _losses(self, logits: paddle.Tensor) -> tuple[paddle.Tensor, paddle.Tensor]:
         if_there = -F.log_sigmoid(logits)
         if self.gamma_pos:
             if_there = F.sigmoid(-logits).clip(min=_LEAST) ** self.gamma_pos * if_there
@@ -440,12 +431,12 @@ class DistillationCELoss(nn.Layer):
         ConfigError: the second name is not `GroundTruth`, or the first is.
     """
 
-    def __init__(self, model_name_pairs: Tuple[str, str], loss_weight: float = 1.0) -> None:
+    def __init__(self, model_name_pairs: tuple[str, str], loss_weight: float = 1.0) -> None:
         super().__init__()
         name, target = model_name_pairs
         if target != LABELS or name == LABELS:
             raise ConfigError([f"model_name_pairs={list(model_name_pairs)}: expected [a model, {LABELS}]"])
-        self.models: List[str] = [name]
+        self.models: list[str] = [name]
         self._cross_entropy = CrossEntropyLoss(loss_weight)
 
     def forward(self, logits: Mapping[str, paddle.Tensor], labels: Any) -> paddle.Tensor:
@@ -484,15 +475,15 @@ class DistillationDMLLoss(nn.Layer):
 
     def __init__(
         self,
-        model_name_pairs: Tuple[str, str],
-        act: Optional[Literal["softmax", "sigmoid"]] = "softmax",
+        model_name_pairs: tuple[str, str],
+        act: Literal["softmax", "sigmoid"] | None = "softmax",
         eps: float = 1e-12,
         loss_weight: float = 1.0,
     ) -> None:
         super().__init__()
         if LABELS in model_name_pairs:
             raise ConfigError([f"model_name_pairs={list(model_name_pairs)}: expected two models"])
-        self.models: List[str] = list(model_name_pairs)
+        self.models: list[str] = list(model_name_pairs)
         self._act = getattr(F, act) if act else None
         self._eps = eps
         self._loss_weight = loss_weight

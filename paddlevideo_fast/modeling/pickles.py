@@ -6,16 +6,15 @@ functions of that table. Time and memory grow with the size of the file: a lengt
 of the file before memory is taken, and the number of instructions is limited.
 """
 
-from __future__ import annotations
-
 import io
 import math
 import mmap
 import pickletools
 import re
 import struct
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import IO, Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union, cast
+from typing import IO, Any, cast
 
 import numpy as np
 
@@ -24,14 +23,14 @@ _MAX_DEPTH = 100
 _MAX_ARGUMENTS = 16
 _MAX_BITS = 256  # a generator's state in a checkpoint has 128
 
-Stream = Union[io.BytesIO, mmap.mmap]
+Stream = io.BytesIO | mmap.mmap
 
 _LITERALS = {
     *("INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT"),
     *("STRING", "BINSTRING", "SHORT_BINSTRING", "BINBYTES", "SHORT_BINBYTES", "BINBYTES8"),
     *("UNICODE", "SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8"),
 }
-_CONSTANTS: Dict[str, Callable[[], Any]] = {
+_CONSTANTS: dict[str, Callable[[], Any]] = {
     "NONE": lambda: None,
     "NEWTRUE": lambda: True,
     "NEWFALSE": lambda: False,
@@ -71,8 +70,8 @@ class _Global:
 
 def read_pickle(
     stream: Stream,
-    table: Mapping[Tuple[str, str], Callable[..., Any]],
-    load_persistent: Optional[Callable[[Any], Any]] = None,
+    table: Mapping[tuple[str, str], Callable[..., Any]],
+    load_persistent: Callable[[Any], Any] | None = None,
 ) -> Any:
     """Reads one pickle and leaves the stream behind its end.
 
@@ -110,14 +109,14 @@ def settle(content: Any) -> Any:
 class _Machine:
     def __init__(
         self,
-        table: Mapping[Tuple[str, str], Callable[..., Any]],
-        load_persistent: Optional[Callable[[Any], Any]],
+        table: Mapping[tuple[str, str], Callable[..., Any]],
+        load_persistent: Callable[[Any], Any] | None,
     ) -> None:
         self._table = table
         self._load_persistent = load_persistent
-        self._stack: List[Any] = []
-        self._marks: List[int] = []
-        self._memo: Dict[int, Any] = {}
+        self._stack: list[Any] = []
+        self._marks: list[int] = []
+        self._memo: dict[int, Any] = {}
         self._num_items = 0
 
     def run(self, stream: Stream) -> Any:
@@ -160,7 +159,7 @@ class _Machine:
             raise PickleError(f"refers to '{module}.{name}', which no file of weights needs")
         return _Global(f"{module}.{name}", self._table[module, name])
 
-    def _since_mark(self) -> List[Any]:
+    def _since_mark(self) -> list[Any]:
         start = self._marks.pop()
         values = self._stack[start:]
         del self._stack[start:]
@@ -200,7 +199,7 @@ class _Machine:
     def _append(self) -> None:
         self._extend([self._stack.pop()])
 
-    def _extend(self, values: List[Any]) -> None:
+    def _extend(self, values: list[Any]) -> None:
         if not isinstance(self._stack[-1], list):
             raise PickleError("appends to something that is no list")
         self._stack[-1].extend(values)
@@ -209,7 +208,7 @@ class _Machine:
         value, key = self._stack.pop(), self._stack.pop()
         self._set_items([key, value])
 
-    def _set_items(self, flat: List[Any]) -> None:
+    def _set_items(self, flat: list[Any]) -> None:
         if not isinstance(self._stack[-1], dict):
             raise PickleError("sets items of something that is no dict")
         self._stack[-1].update(dict_of(zip(flat[::2], flat[1::2])))
@@ -220,7 +219,7 @@ class _Machine:
         self._set_items(flat)
 
 
-def dict_of(pairs: Iterable[Tuple[Any, Any]]) -> Dict[Any, Any]:
+def dict_of(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
     """A dict whose keys are numbers, text or None. Hashing a deeply nested tuple would overflow the stack.
 
     Raises:
@@ -238,7 +237,7 @@ class _Settling:
     """Replaces every `Buildable` by its value."""
 
     def __init__(self) -> None:
-        self._settled: Dict[int, Any] = {}  # by identity, so that shared containers cost their time once
+        self._settled: dict[int, Any] = {}  # by identity, so that shared containers cost their time once
 
     def settle(self, value: Any, depth: int = 0) -> Any:
         if not isinstance(value, (Buildable, dict, list, tuple)):
@@ -257,7 +256,7 @@ class _Settling:
         return type(value)(self.settle(item, depth) for item in value)
 
 
-_METHODS: Dict[str, Callable[[_Machine], Any]] = {
+_METHODS: dict[str, Callable[[_Machine], Any]] = {
     "MARK": _Machine._mark,
     "POP": lambda machine: machine._stack.pop(),
     "POP_MARK": _Machine._since_mark,
@@ -343,7 +342,7 @@ class _Encoder:
     """Encodes text as Latin-1, each text once."""
 
     def __init__(self) -> None:
-        self._encoded: Dict[int, Tuple[str, bytes]] = {}  # by identity; the text stays alive
+        self._encoded: dict[int, tuple[str, bytes]] = {}  # by identity; the text stays alive
 
     def __call__(self, text: Any, encoding: Any = "latin1") -> bytes:
         if not isinstance(text, str) or encoding != "latin1":
@@ -380,7 +379,7 @@ def tuple_of(items: Any = ()) -> Any:
     return tuple(items)
 
 
-def _ordered_dict(pairs: Any = ()) -> Dict[Any, Any]:
+def _ordered_dict(pairs: Any = ()) -> dict[Any, Any]:
     return dict_of(pairs.items() if isinstance(pairs, dict) else pairs)
 
 
@@ -388,7 +387,7 @@ def _name_only(*_: Any) -> None:
     raise PickleError("makes an array in a way that no file of weights does")
 
 
-def array_table() -> Dict[Tuple[str, str], Callable[..., Any]]:
+def array_table() -> dict[tuple[str, str], Callable[..., Any]]:
     """A table for one `read_pickle`: arrays, under the names of NumPy 1 and later, and their containers."""
     encode = _Encoder()
 
@@ -398,7 +397,7 @@ def array_table() -> Dict[Tuple[str, str], Callable[..., Any]]:
     def scalar(dtype: Any, data: Any) -> Any:
         return array_of(data if isinstance(data, bytes) else encode(data), dtype.dtype, ())[()]
 
-    table: Dict[Tuple[str, str], Callable[..., Any]] = {
+    table: dict[tuple[str, str], Callable[..., Any]] = {
         ("numpy", "ndarray"): _name_only,
         ("numpy", "dtype"): _Dtype,
         ("_codecs", "encode"): encode,  # protocol 2 writes bytes as (text, "latin1")

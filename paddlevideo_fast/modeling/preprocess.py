@@ -1,10 +1,9 @@
 """What happens to a batch of clips before the network: normalisation, mixup and cutmix."""
 
-from __future__ import annotations
-
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Dict, Literal, Sequence, Tuple, Union
+from typing import ClassVar, Literal
 
 import numpy as np
 import paddle
@@ -43,14 +42,14 @@ class Preprocess(nn.Layer):
         super().__init__()
         self.layout = layout
         self._order = tuple("NTHWC".index(axis) for axis in layout)
-        self._on_device: Dict[str, Tuple[paddle.Tensor, paddle.Tensor]] = {}
+        self._on_device: dict[str, tuple[paddle.Tensor, paddle.Tensor]] = {}
         self._scale = [1 / (255 * s) for s in std]
         self._shift = [-m / s for m, s in zip(mean, std)]
         # All 256 values that a channel can take: normalising is a look-up.
         values = np.arange(256, dtype="float64")[:, None]
         self._table = (values * self._scale + self._shift).astype("float32").T.copy()
 
-    def forward(self, clips: Union[np.ndarray, paddle.Tensor]) -> paddle.Tensor:
+    def forward(self, clips: np.ndarray | paddle.Tensor) -> paddle.Tensor:
         """Normalises a batch.
 
         Args:
@@ -78,7 +77,7 @@ class Preprocess(nn.Layer):
         clips = clips.astype("float32") * scale + shift
         return clips if self.layout == "NTHWC" else clips.transpose(list(self._order))
 
-    def _constants(self) -> Tuple[paddle.Tensor, paddle.Tensor]:
+    def _constants(self) -> tuple[paddle.Tensor, paddle.Tensor]:
         """Scale and shift of each channel, copied to a device once: each copy makes the host wait for it."""
         if not paddle.in_dynamic_mode():
             return tuple(paddle.to_tensor(each, dtype="float32") for each in (self._scale, self._shift))
@@ -108,7 +107,7 @@ class MixedLabels:
         return self.a * self.lam + self.b * (1 - self.lam)
 
 
-Mixed = Tuple[paddle.Tensor, Union[paddle.Tensor, MixedLabels]]
+Mixed = tuple[paddle.Tensor, paddle.Tensor | MixedLabels]
 
 
 @MIXES.register()
@@ -129,7 +128,7 @@ class Mixup:
 
     def __call__(
         self, clips: paddle.Tensor, labels: paddle.Tensor, rng: np.random.Generator
-    ) -> Tuple[paddle.Tensor, MixedLabels]:
+    ) -> tuple[paddle.Tensor, MixedLabels]:
         """Mixes a batch.
 
         Args:
@@ -165,7 +164,7 @@ class Cutmix:
         Yun et al., "VideoMix: Rethinking Data Augmentation for Video Classification", arXiv 2012.03457.
     """
 
-    injected: ClassVar[Tuple[str, ...]] = ("layout",)
+    injected: ClassVar[tuple[str, ...]] = ("layout",)
 
     def __init__(self, alpha: float = 0.2, layout: Layout = "NTCHW") -> None:
         self.alpha = _positive("alpha", alpha)
@@ -173,7 +172,7 @@ class Cutmix:
 
     def __call__(
         self, clips: paddle.Tensor, labels: paddle.Tensor, rng: np.random.Generator
-    ) -> Tuple[paddle.Tensor, MixedLabels]:
+    ) -> tuple[paddle.Tensor, MixedLabels]:
         """Mixes a batch.
 
         Args:
@@ -216,7 +215,7 @@ class VideoMix:
         ConfigError: an alpha is not positive.
     """
 
-    injected: ClassVar[Tuple[str, ...]] = ("layout",)
+    injected: ClassVar[tuple[str, ...]] = ("layout",)
 
     def __init__(
         self,
@@ -245,7 +244,7 @@ def _positive(key: str, value: float) -> float:
     return value
 
 
-def _span(length: int, size: int, rng: np.random.Generator) -> Tuple[int, int]:
+def _span(length: int, size: int, rng: np.random.Generator) -> tuple[int, int]:
     """First and last pixel + 1 of a span of `size` around a random middle, cut off at 0 and `length`."""
     first = int(rng.integers(length)) - size // 2
     return max(first, 0), min(first + size, length)

@@ -1,9 +1,8 @@
 """VideoMAE's pre-training: a clip is restored from a tenth of it, which needs no labels."""
 
-from __future__ import annotations
-
 import math
-from typing import Any, ClassVar, Dict, List, Mapping, Optional, Sequence, Tuple
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 import paddle
@@ -49,9 +48,9 @@ class VideoMAEDecoder(nn.Layer):
 
     data_format = "NLC"
     num_classes: ClassVar[int] = 0
-    lr_multipliers: ClassVar[Dict[str, float]] = {}
-    classifiers: ClassVar[Tuple[str, ...]] = ()
-    no_weight_decay: ClassVar[Tuple[str, ...]] = ("mask_token",)
+    lr_multipliers: ClassVar[dict[str, float]] = {}
+    classifiers: ClassVar[tuple[str, ...]] = ()
+    no_weight_decay: ClassVar[tuple[str, ...]] = ("mask_token",)
 
     def __init__(
         self,
@@ -126,7 +125,7 @@ class VideoMAEDecoder(nn.Layer):
         return pixels * deviation + mean
 
 
-def _moments(tubelets: paddle.Tensor) -> Tuple[paddle.Tensor, paddle.Tensor]:
+def _moments(tubelets: paddle.Tensor) -> tuple[paddle.Tensor, paddle.Tensor]:
     """Mean and standard deviation of each colour of tubelets [N, M, P, 3]; each [N, M, 1, 3]."""
     mean = tubelets.mean(axis=2, keepdim=True)
     squares = (tubelets - mean).square().sum(axis=2, keepdim=True)
@@ -171,9 +170,9 @@ class Pretrain(RecognizerTransformer):
         limit = patches.shape[0] ** -0.5
         patches.set_value(paddle.uniform(patches.shape, min=-limit, max=limit))
         self.mask_ratio = mask_ratio
-        self._keys: Optional[Sequence[Tuple[int, ...]]] = None
+        self._keys: Sequence[tuple[int, ...]] | None = None
 
-    def _misfits(self, backbone: nn.Layer, head: nn.Layer) -> List[str]:
+    def _misfits(self, backbone: nn.Layer, head: nn.Layer) -> list[str]:
         if not isinstance(head, VideoMAEDecoder):
             name = type(head).__name__
             return [f"MODEL.head.name={name}: classifies, and pre-training restores; take VideoMAEDecoder"]
@@ -192,7 +191,7 @@ class Pretrain(RecognizerTransformer):
         """0: there are none, so lists are read without labels."""
         return 0
 
-    def key_clips(self, keys: Sequence[Tuple[int, ...]]) -> None:
+    def key_clips(self, keys: Sequence[tuple[int, ...]]) -> None:
         """What the masks of the next training batch depend on, a key for each clip; see `VideoModel`."""
         self._keys = keys
 
@@ -217,8 +216,8 @@ class Pretrain(RecognizerTransformer):
         return self.backbone.encode(_rows(tubelets, visible), positions)
 
     def _masks(
-        self, clips: paddle.Tensor, keys: Optional[Sequence[Tuple[int, ...]]]
-    ) -> Tuple[paddle.Tensor, paddle.Tensor]:
+        self, clips: paddle.Tensor, keys: Sequence[tuple[int, ...]] | None
+    ) -> tuple[paddle.Tensor, paddle.Tensor]:
         """int64 [N, V] and [N, M]: places of the visible and of the hidden tubelets of clips."""
         num_clips = clips.shape[0]
         times, rows, columns = self.backbone.patch_embed.grid(clips)
@@ -238,11 +237,11 @@ class Pretrain(RecognizerTransformer):
         """What `forward` gave, the loss of each clip."""
         return losses
 
-    def count_hits(self, losses: paddle.Tensor, labels: Any) -> Dict[str, Tuple[int, int]]:
+    def count_hits(self, losses: paddle.Tensor, labels: Any) -> dict[str, tuple[int, int]]:
         """Nothing: pre-training has no classes to be right about; see `VideoModel`."""
         return {}
 
-    def pictures(self, clips: paddle.Tensor) -> Dict[str, paddle.Tensor]:
+    def pictures(self, clips: paddle.Tensor) -> dict[str, paddle.Tensor]:
         """What a report shows of normalised clips [N, 3, T, H, W]; see `VideoModel`.
 
         Returns:

@@ -1,11 +1,10 @@
 """Whole networks: a backbone and a head, or several of these that learn from each other."""
 
-from __future__ import annotations
-
 import logging
 import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Dict, Iterable, List, Literal, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, ClassVar, Literal
 
 import paddle
 from paddle import nn
@@ -50,10 +49,10 @@ class Recognizer(Freezable):
     """
 
     layout: Layout
-    data_formats: ClassVar[Tuple[str, ...]]
+    data_formats: ClassVar[tuple[str, ...]]
     has_classes: ClassVar[bool] = True
-    parts: ClassVar[Dict[str, Registry]] = {"backbone": BACKBONES, "head": HEADS}
-    ignored_arguments: ClassVar[Dict[str, str]] = {
+    parts: ClassVar[dict[str, Registry]] = {"backbone": BACKBONES, "head": HEADS}
+    ignored_arguments: ClassVar[dict[str, str]] = {
         "runtime_cfg": "it steers graph-mode details of another trainer",
     }
 
@@ -64,10 +63,10 @@ class Recognizer(Freezable):
             raise ConfigError(problems)
         self.backbone = backbone
         self.head = head
-        self.stages: Dict[str, Stage] = stages_of(backbone)
-        self.load_report: Optional[WeightReport] = None
+        self.stages: dict[str, Stage] = stages_of(backbone)
+        self.load_report: WeightReport | None = None
 
-    def _misfits(self, backbone: nn.Layer, head: nn.Layer) -> List[str]:
+    def _misfits(self, backbone: nn.Layer, head: nn.Layer) -> list[str]:
         if backbone.data_format not in self.data_formats:
             name = type(backbone).__name__
             other = "Recognizer3D" if backbone.data_format in Recognizer3D.data_formats else "Recognizer2D"
@@ -124,7 +123,7 @@ class Recognizer(Freezable):
         raise ConfigError([_wrong_head(backbone["name"], head["name"], classifies=False)])
 
     @property
-    def lr_multipliers(self) -> Dict[str, float]:
+    def lr_multipliers(self) -> dict[str, float]:
         """Structured parameter name to the factor on its learning rate that its part asks for."""
         return {
             f"{part}.{name}": factor
@@ -132,7 +131,7 @@ class Recognizer(Freezable):
             for name, factor in getattr(getattr(self, part), "lr_multipliers", {}).items()
         }
 
-    def loss(self, logits: paddle.Tensor, labels: Union[paddle.Tensor, MixedLabels]) -> paddle.Tensor:
+    def loss(self, logits: paddle.Tensor, labels: paddle.Tensor | MixedLabels) -> paddle.Tensor:
         """Scalar loss of logits [N, num_classes] and labels; see `Head.loss`."""
         return self.head.loss(logits, labels)
 
@@ -141,7 +140,7 @@ class Recognizer(Freezable):
         return self.head.loss_of_each(logits, labels)
 
     @property
-    def classifiers(self) -> List[str]:
+    def classifiers(self) -> list[str]:
         """Names of the linear layers that give the logits, as far as they are known."""
         return [
             f"{part}.{name}"
@@ -149,7 +148,7 @@ class Recognizer(Freezable):
             for name in getattr(getattr(self, part), "classifiers", ())
         ]
 
-    def load_pretrained(self, classes: Optional[ClassNames] = None) -> List[WeightReport]:
+    def load_pretrained(self, classes: ClassNames | None = None) -> list[WeightReport]:
         """Loads the file that the backbone's `pretrained` names, if any; returns reports of what was loaded.
 
         Args:
@@ -199,7 +198,7 @@ class Recognizer2D(Recognizer):
         """
         return self.head(*self.features(clips))
 
-    def features(self, clips: paddle.Tensor) -> Tuple[paddle.Tensor, int]:
+    def features(self, clips: paddle.Tensor) -> tuple[paddle.Tensor, int]:
         """What the head takes: the backbone's features of all frames, and T; see `forward`."""
         num_frames = clips.shape[1]
         num_seg = self.backbone.num_seg
@@ -230,13 +229,13 @@ class Recognizer3D(Recognizer):
     """
 
     layout = "NCTHW"
-    data_formats: ClassVar[Tuple[str, ...]] = ("NCDHW", "NLC", "NC")
+    data_formats: ClassVar[tuple[str, ...]] = ("NCDHW", "NLC", "NC")
 
     def forward(self, clips: paddle.Tensor) -> paddle.Tensor:
         """Clips, normalised float [N, 3, T, H, W], to logits [N, num_classes]."""
         return self.head(*self.features(clips))
 
-    def features(self, clips: paddle.Tensor) -> Tuple[Union[Sequence[paddle.Tensor], paddle.Tensor]]:
+    def features(self, clips: paddle.Tensor) -> tuple[Sequence[paddle.Tensor] | paddle.Tensor]:
         """What the head takes: the backbone's feature maps, tokens [N, L, C] or feature [N, C]."""
         return (self.backbone(clips),)
 
@@ -250,7 +249,7 @@ class Views:
         avg_type: what is averaged over the views: "score", the logits, or "prob", the probabilities.
     """
 
-    num_seg: Optional[Size] = None
+    num_seg: Size | None = None
     avg_type: Literal["score", "prob"] = "score"
 
 
@@ -274,24 +273,24 @@ class RecognizerTransformer(Recognizer3D):
         ConfigError: the head expects other channels than the backbone gives, or the backbone is a 2D one.
     """
 
-    parts: ClassVar[Dict[str, Any]] = {
+    parts: ClassVar[dict[str, Any]] = {
         **Recognizer3D.parts,
         "runtime_cfg": Group({"test": Group(settings=Views)}),
     }
-    ignored_arguments: ClassVar[Dict[str, str]] = {}
+    ignored_arguments: ClassVar[dict[str, str]] = {}
 
     def __init__(
         self,
         backbone: nn.Layer,
         head: nn.Layer,
-        runtime_cfg: Optional[Mapping[str, Views]] = None,
+        runtime_cfg: Mapping[str, Views] | None = None,
         first_weights: Literal["published", "xavier"] = "published",
     ) -> None:
         super().__init__(backbone, head)
         if first_weights == "xavier":
             start_by_xavier(backbone)
         views = (runtime_cfg or {}).get("test") or Views()
-        self._frames_of_view: Optional[int] = views.num_seg or getattr(backbone, "num_seg", None)
+        self._frames_of_view: int | None = views.num_seg or getattr(backbone, "num_seg", None)
         self._average: Literal["logits", "probabilities"] = (
             "probabilities" if views.avg_type == "prob" else "logits"
         )
@@ -317,7 +316,7 @@ class RecognizerTransformer(Recognizer3D):
         logits = Recognizer3D.forward(self, each)
         return mean_logits(logits.reshape([-1, num_views, logits.shape[-1]]), self._average, self.activation)
 
-    def features(self, clips: paddle.Tensor) -> Tuple[Union[Sequence[paddle.Tensor], paddle.Tensor]]:
+    def features(self, clips: paddle.Tensor) -> tuple[Sequence[paddle.Tensor] | paddle.Tensor]:
         """What the head takes of clips that are one view each; see `Recognizer3D.features`.
 
         Raises:
@@ -397,17 +396,17 @@ class RecognizerDistillation(Freezable):
 
     layout = "NTCHW"
     activation: ClassVar[Activation] = "softmax"
-    parts: ClassVar[Dict[str, Section]] = {
+    parts: ClassVar[dict[str, Section]] = {
         "models": NamedListOf(_NETWORK),
         "loss": Group({"Train": _LOSSES, "Val": _LOSSES}, required=("Train", "Val")),
     }
-    ignored_arguments: ClassVar[Dict[str, str]] = Recognizer2D.ignored_arguments
+    ignored_arguments: ClassVar[dict[str, str]] = Recognizer2D.ignored_arguments
 
     def __init__(
         self,
-        models: Sequence[Tuple[str, Mapping[str, nn.Layer]]],
+        models: Sequence[tuple[str, Mapping[str, nn.Layer]]],
         loss: Mapping[str, Sequence[nn.Layer]],
-        freeze_params_list: Optional[Sequence[bool]] = None,
+        freeze_params_list: Sequence[bool] | None = None,
     ) -> None:
         super().__init__()
         names = [name for name, _ in models]
@@ -420,7 +419,7 @@ class RecognizerDistillation(Freezable):
         # the student's logits come first in what `forward` gives
         self._names = [STUDENT, *(name for name in names if name != STUDENT)]
         self._losses = {True: list(loss["Train"]), False: list(loss["Val"])}
-        self.stages: Dict[str, Stage] = {
+        self.stages: dict[str, Stage] = {
             f"{name}.{stage}": Stage(tuple(f"{name}.{layer}" for layer in layers), num_later)
             for name in names
             for stage, (layers, num_later) in getattr(self, name).stages.items()
@@ -445,7 +444,7 @@ class RecognizerDistillation(Freezable):
         return Recognizer2D.classes_of(models[STUDENT])
 
     @property
-    def lr_multipliers(self) -> Dict[str, float]:
+    def lr_multipliers(self) -> dict[str, float]:
         """Structured parameter name to the factor on the learning rate that its part asks for."""
         return {
             f"{model}.{name}": factor
@@ -453,7 +452,7 @@ class RecognizerDistillation(Freezable):
             for name, factor in getattr(self, model).lr_multipliers.items()
         }
 
-    def forward(self, clips: paddle.Tensor) -> Union[paddle.Tensor, Tuple[paddle.Tensor, ...]]:
+    def forward(self, clips: paddle.Tensor) -> paddle.Tensor | tuple[paddle.Tensor, ...]:
         """Clips, normalised float [N, T, 3, H, W], to logits.
 
         Returns:
@@ -465,8 +464,8 @@ class RecognizerDistillation(Freezable):
 
     def loss(
         self,
-        outputs: Union[paddle.Tensor, Sequence[paddle.Tensor]],
-        labels: Union[paddle.Tensor, MixedLabels],
+        outputs: paddle.Tensor | Sequence[paddle.Tensor],
+        labels: paddle.Tensor | MixedLabels,
     ) -> paddle.Tensor:
         """Scalar loss of what `forward` gave in the same mode and labels (int64 [N] or `MixedLabels`)."""
         logits = dict(zip(self._names, outputs)) if self.training else {STUDENT: outputs}
@@ -487,16 +486,16 @@ class RecognizerDistillation(Freezable):
         return paddle.add_n([of_each(loss) for loss in self._losses[False]])
 
     @property
-    def classifiers(self) -> List[str]:
+    def classifiers(self) -> list[str]:
         """Names of the linear layers that give the logits."""
         return [f"{model}.{name}" for model in self._names for name in getattr(self, model).classifiers]
 
-    def load_pretrained(self, classes: Optional[ClassNames] = None) -> List[WeightReport]:
+    def load_pretrained(self, classes: ClassNames | None = None) -> list[WeightReport]:
         """Loads the files that the backbones' `pretrained` name; see `Recognizer.load_pretrained`."""
         return [report for name in self._names for report in getattr(self, name).load_pretrained(classes)]
 
 
-def _networks(models: Sequence[Tuple[str, Mapping[str, nn.Layer]]]) -> List[Recognizer2D]:
+def _networks(models: Sequence[tuple[str, Mapping[str, nn.Layer]]]) -> list[Recognizer2D]:
     networks, problems = [], []
     for index, (name, parts) in enumerate(models):
         if parts["head"].ls_eps:
@@ -533,7 +532,7 @@ def _problems(
     loss: Mapping[str, Sequence[nn.Layer]],
     frozen: Sequence[bool],
     taken: Sequence[str],
-) -> List[str]:
+) -> list[str]:
     problems = [
         f"MODEL.models.{index}.{name}: a network cannot be called so; take another name"
         for index, name in enumerate(names)
@@ -584,7 +583,7 @@ def activation_of(section: Mapping[str, Any]) -> Activation:
 
 
 def build_model(
-    section: Mapping[str, Any], load_pretrained: bool = True, classes: Optional[ClassNames] = None
+    section: Mapping[str, Any], load_pretrained: bool = True, classes: ClassNames | None = None
 ) -> nn.Layer:
     """Builds the recognizer that MODEL describes.
 

@@ -3,11 +3,11 @@
 Reference: Chen et al., "Training Deep Nets with Sublinear Memory Cost", arXiv 1604.06174.
 """
 
-from __future__ import annotations
-
 import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
-from typing import Any, Callable, ContextManager, Dict, Iterator, List, Mapping, Optional, Sequence
+from typing import Any
 
 import paddle
 from paddle import nn
@@ -17,13 +17,13 @@ from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.modeling.layers import kept_statistics
 from paddlevideo_fast.modeling.stages import Stage
 
-Operators = Callable[[nn.Layer], ContextManager[Any]]
+Operators = Callable[[nn.Layer], AbstractContextManager[Any]]
 
-_running: List[nn.Layer] = []
+_running: list[nn.Layer] = []
 
 
 def recompute_stages(
-    model: nn.Layer, stages: Optional[Sequence[str]] = None, operators: Optional[Operators] = None
+    model: nn.Layer, stages: Sequence[str] | None = None, operators: Operators | None = None
 ) -> None:
     """Lets a model keep only what enters the layers of some stages, in training, and not what they compute.
 
@@ -86,7 +86,7 @@ def _builds_graph(layer: nn.Layer, inputs: Any) -> bool:
     return any(not each.stop_gradient for each in (*tensors, *layer.parameters()))
 
 
-def _shown_parameters(layer: nn.Layer) -> Dict[str, paddle.Tensor]:
+def _shown_parameters(layer: nn.Layer) -> dict[str, paddle.Tensor]:
     """What stands in the place of the layer's own parameters."""
     own = dict(layer.named_parameters(include_sublayers=False))
     return {name: value for name, value in vars(layer).items() if name in own}
@@ -118,5 +118,5 @@ def _recomputing(layer: nn.Layer, random_state: Any) -> Iterator[None]:
         _running.pop()
 
 
-def _as_it_is(layer: nn.Layer) -> ContextManager[Any]:
+def _as_it_is(layer: nn.Layer) -> AbstractContextManager[Any]:
     return contextlib.nullcontext()

@@ -1,9 +1,8 @@
 """The stages of a network, from clip to logits: what a config names to freeze, slow down or recompute."""
 
-from __future__ import annotations
-
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Dict, List, Mapping, NamedTuple, Sequence, Tuple
+from typing import NamedTuple
 
 import paddle
 from paddle import nn
@@ -21,11 +20,11 @@ class Stage(NamedTuple):
         num_later: how many stages follow, up to the logits.
     """
 
-    layers: Tuple[str, ...]
+    layers: tuple[str, ...]
     num_later: int
 
 
-def stages_of(backbone: nn.Layer) -> Dict[str, Stage]:
+def stages_of(backbone: nn.Layer) -> dict[str, Stage]:
     """The stages of a recognizer with this backbone: the backbone's, and the head, which comes last.
 
     A backbone declares them in its attribute `stage_layers`: name of the stage to the names of its layers,
@@ -41,7 +40,7 @@ def stages_of(backbone: nn.Layer) -> Dict[str, Stage]:
     return {name: Stage(tuple(names), last - at) for at, (name, names) in enumerate(layers.items())}
 
 
-def learned_parameters(model: nn.Layer) -> Dict[str, paddle.Tensor]:
+def learned_parameters(model: nn.Layer) -> dict[str, paddle.Tensor]:
     """Structured name to parameter, frozen ones included, without the running statistics of batch norms.
 
     Paddle counts the statistics among the parameters.
@@ -53,7 +52,7 @@ def learned_parameters(model: nn.Layer) -> Dict[str, paddle.Tensor]:
     }
 
 
-def parameters_in(model: nn.Layer, part: str, key: str) -> List[str]:
+def parameters_in(model: nn.Layer, part: str, key: str) -> list[str]:
     """Structured names of the parameters in a part of a model.
 
     Args:

@@ -1,25 +1,15 @@
 """Weight files: read without running anything that is in them, matched by name, reported."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import mmap
 import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import (
     Any,
-    Callable,
-    Dict,
-    Iterator,
-    List,
-    Mapping,
     NamedTuple,
-    Optional,
-    Sequence,
-    Tuple,
-    Union,
 )
 
 import numpy as np
@@ -39,7 +29,7 @@ _NAME_TABLE = "StructuredToParameterName@@"
 COMPUTED = re.compile(r"(.+\.)?(relative_position_index|attn_mask)")  # in files of Swin; of shapes alone
 
 
-def read_weights(path: Union[str, Path]) -> Dict[str, Any]:
+def read_weights(path: str | Path) -> dict[str, Any]:
     """Reads a file that `paddle.save` wrote (.pdparams, .pdopt), without running anything in it.
 
     Args:
@@ -65,7 +55,7 @@ def read_weights(path: Union[str, Path]) -> Dict[str, Any]:
 
 
 @contextlib.contextmanager
-def map_file(path: Union[str, Path]) -> Iterator[mmap.mmap]:
+def map_file(path: str | Path) -> Iterator[mmap.mmap]:
     """Maps the bytes of a file into memory without a copy; reads never reach past the file's end.
 
     Raises:
@@ -100,8 +90,8 @@ class ClassNames(NamedTuple):
         of_file: from a weight file and the number of its classes to their names; None: they are not known.
     """
 
-    of_network: Callable[[int], Optional[Sequence[str]]]
-    of_file: Callable[[str, int], Optional[Sequence[str]]]
+    of_network: Callable[[int], Sequence[str] | None]
+    of_file: Callable[[str, int], Sequence[str] | None]
 
 
 @dataclass
@@ -123,12 +113,12 @@ class WeightReport:
     """
 
     path: str
-    loaded: List[str] = field(default_factory=list)
-    missing: List[str] = field(default_factory=list)
-    unexpected: List[str] = field(default_factory=list)
-    mismatched: List[Tuple[str, Tuple[int, ...], Tuple[int, ...]]] = field(default_factory=list)
-    resized: List[str] = field(default_factory=list)
-    copied: List[str] = field(default_factory=list)
+    loaded: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    unexpected: list[str] = field(default_factory=list)
+    mismatched: list[tuple[str, tuple[int, ...], tuple[int, ...]]] = field(default_factory=list)
+    resized: list[str] = field(default_factory=list)
+    copied: list[str] = field(default_factory=list)
     classes: str = ""
     share: float = 1.0
 
@@ -157,10 +147,10 @@ class WeightReport:
 
 def load_weights(
     model: nn.Layer,
-    source: Union[str, Path],
+    source: str | Path,
     prefix: str = "",
     strict: bool = False,
-    classes: Optional[ClassNames] = None,
+    classes: ClassNames | None = None,
 ) -> WeightReport:
     """Loads weights with our, PaddleVideo's or PaddleClas' names into a network.
 
@@ -185,7 +175,7 @@ def load_weights(
     target = model.state_dict()
     block_names = _block_names(model)
     report = WeightReport(path)
-    values: Dict[str, np.ndarray] = {}
+    values: dict[str, np.ndarray] = {}
     last_layers = tuple(f"{name}." for name in getattr(model, "classifiers", ()))
     for key, value in read_weights(path).items():
         if COMPUTED.fullmatch(key):
@@ -222,11 +212,11 @@ def _share(target: Mapping[str, Any], values: Mapping[str, np.ndarray]) -> float
     return min(len(found) / len(sizes), sum(found) / sum(sizes.values())) if sizes else 1.0
 
 
-def _copied(model: nn.Layer, target: Mapping[str, Any], values: Dict[str, np.ndarray]) -> List[str]:
+def _copied(model: nn.Layer, target: Mapping[str, Any], values: dict[str, np.ndarray]) -> list[str]:
     """Gives tensors without a value the value that stands in for it, by the backbone's `stand_in(name)`."""
     backbone = getattr(model, "backbone", model)
     prefix = _BACKBONE if backbone is not model else ""
-    copied: List[str] = []
+    copied: list[str] = []
     for name in target if hasattr(backbone, "stand_in") else ():
         other = backbone.stand_in(name[len(prefix) :]) if name.startswith(prefix) else None
         if other is not None and name not in values and prefix + other in values:
@@ -238,7 +228,7 @@ def _copied(model: nn.Layer, target: Mapping[str, Any], values: Dict[str, np.nda
 RESIZED = "interpolated to the network's clips"
 
 
-def fitted(model: nn.Layer, name: str, value: np.ndarray, shape: Sequence[int]) -> Tuple[np.ndarray, str]:
+def fitted(model: nn.Layer, name: str, value: np.ndarray, shape: Sequence[int]) -> tuple[np.ndarray, str]:
     """A tensor of a file in the shape that a network has for it, if it can be had, and what was done for it.
 
     Kernels are inflated; kernels of one place become weights of linear layers. A backbone with a method
@@ -310,7 +300,7 @@ def _with_classes_of_network(
     return mixed
 
 
-def fetch_weights(source: Union[str, Path]) -> str:
+def fetch_weights(source: str | Path) -> str:
     """The path of a weight file. A URL is downloaded once for each version, by `mirror.fetched`.
 
     A URL may end in `#sha256=` and the digest of the file, which is then checked.
@@ -351,7 +341,7 @@ def _check_fit(report: WeightReport, strict: bool) -> None:
         raise WeightError(f"{report.path}: does not fit this network; {advice}\n{report.summary()}")
 
 
-def _block_names(model: nn.Layer) -> List[str]:
+def _block_names(model: nn.Layer) -> list[str]:
     backbone = getattr(model, "backbone", model)
     return list(getattr(backbone, "block_names", []))
 
@@ -360,7 +350,7 @@ def _numpy_dtype(tensor: paddle.Tensor) -> Any:
     return str(tensor.dtype).replace("paddle.", "").replace("bfloat16", "float32")
 
 
-def _shortened(names: List[str], limit: int = 6) -> str:
+def _shortened(names: list[str], limit: int = 6) -> str:
     shown = ", ".join(names[:limit])
     return f"{shown}, ... ({len(names) - limit} more)" if len(names) > limit else shown
 
@@ -369,7 +359,7 @@ _BACKBONE = "backbone."
 _STUDENT = "Student."
 
 
-def candidate_names(key: str, block_names: Sequence[str]) -> List[str]:
+def candidate_names(key: str, block_names: Sequence[str]) -> list[str]:
     """The names that our network may have for the weight that a file calls `key`, the likeliest first.
 
     Args:

@@ -3,12 +3,10 @@
 Both take any other config as well, and are then the commands that they are without PaddleX.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Optional, Sequence
 
 from paddlevideo_fast.cli import export as export_command
 from paddlevideo_fast.cli import train as train_command
@@ -19,7 +17,7 @@ from paddlevideo_fast.log import setup_logging
 from paddlevideo_fast.paddlex.translate import device_of, is_paddlex_config, load_paddlex_config
 
 
-def main(argv: Optional[Sequence[str]] = None) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Trains or tests a config of PaddleX, and any other as `paddlevideo-fast train` does.
 
     Returns:
@@ -31,7 +29,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     return run_command(_train_or_test, args, tell=setup_logging(rank=rank()).error)
 
 
-def export(argv: Optional[Sequence[str]] = None) -> int:
+def export(argv: Sequence[str] | None = None) -> int:
     """Exports a config of PaddleX, and any other as `paddlevideo-fast export` does.
 
     PaddleX gives no -p: the weights are those of Global.pretrained_model.

@@ -8,8 +8,6 @@
 The checkpoints in two places are one file on the disk, where the disk has hard links.
 """
 
-from __future__ import annotations
-
 import filecmp
 import json
 import os
@@ -17,9 +15,10 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any
 
 import paddlevideo_fast
 from paddlevideo_fast.engine.output import move_aside
@@ -46,15 +45,15 @@ class PaddleXFolders(Callback):
         num_kept: folders epoch_N that stay; None: all.
     """
 
-    def __init__(self, order: Order, config: Path, model_name: str, num_kept: Optional[int]) -> None:
+    def __init__(self, order: Order, config: Path, model_name: str, num_kept: int | None) -> None:
         self.order = order
         self.config = config
         self.run_folder = order.output / RUN_FOLDER
         self.model_name = model_name
         self.num_kept = num_kept
         self._exporter = ThreadPoolExecutor(max_workers=1)
-        self._export: Optional[Future] = None
-        self._best: Dict[str, Any] = {}
+        self._export: Future | None = None
+        self._best: dict[str, Any] = {}
 
     def fit_begin(self, trainer: Trainer) -> None:
         trainer.distribution.gather_from(
@@ -94,7 +93,7 @@ class PaddleXFolders(Callback):
             return
         self._wait()
         prefix = str(self.run_folder / f"{self.model_name}_epoch_{epoch:05d}")
-        folders: List[Path] = []
+        folders: list[Path] = []
         if has_checkpoint:
             folders.append(self._fill(f"epoch_{epoch}", prefix))
         if is_best:
@@ -119,7 +118,7 @@ class PaddleXFolders(Callback):
 
     def _export_all(self, folders: Sequence[Path]) -> None:
         """Exports the weights of each folder; a folder with the same weights gets the same program."""
-        done: List[Path] = []
+        done: list[Path] = []
         for folder in folders:
             target, weights = folder / "inference", folder / f"{folder.name}.pdparams"
             same = [other for other in done if _same(other / f"{other.name}.pdparams", weights)]
@@ -142,13 +141,13 @@ class PaddleXFolders(Callback):
             logger.warning("a folder inference/ in '%s' cannot be written: %s", self.order.output, told[-1])
         self._export = None
 
-    def _epochs(self) -> List[Path]:
+    def _epochs(self) -> list[Path]:
         return [path for path in self.order.output.glob("epoch_*") if re.fullmatch(r"epoch_\d+", path.name)]
 
     def _write_result(self, done: bool) -> None:
         """Writes train_result.json, in which PaddleX looks for what a training has left."""
         newest = sorted(self._epochs(), key=_number, reverse=True)
-        models: Dict[str, Dict[str, Any]] = {f"last_{place}": {} for place in range(1, NUM_KEPT + 1)}
+        models: dict[str, dict[str, Any]] = {f"last_{place}": {} for place in range(1, NUM_KEPT + 1)}
         models.update({f"last_{place}": self._listed(folder) for place, folder in enumerate(newest, 1)})
         models["best"] = self._listed(self.order.output / _BEST)
         if models["best"]:
@@ -166,7 +165,7 @@ class PaddleXFolders(Callback):
             self.order.output / "train_result.json", json.dumps(result, indent=1, ensure_ascii=False)
         )
 
-    def _listed(self, folder: Path) -> Dict[str, Any]:
+    def _listed(self, folder: Path) -> dict[str, Any]:
         """The files of a folder, relative to the output folder."""
         files = {
             "pdparams": folder / f"{folder.name}.pdparams",

@@ -4,12 +4,11 @@ PaddleX hands over a YAML file of PaddleVideo with two more sections, `Global` a
 to the keys that mean it here; what is left is a config like any other.
 """
 
-from __future__ import annotations
-
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, Literal, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Literal
 
 from paddlevideo_fast.config import Config, load_config
 from paddlevideo_fast.config.layers import apply_overrides, read_with_bases
@@ -56,13 +55,13 @@ class Order:
 
     output: Path
     uniform_output: bool
-    weights: Optional[str]
-    model_name: Optional[str]
+    weights: str | None
+    model_name: str | None
     topk: int
-    labels: Optional[str]
+    labels: str | None
 
 
-def is_paddlex_config(path: Union[str, Path]) -> bool:
+def is_paddlex_config(path: str | Path) -> bool:
     """Whether a file is a config of PaddleX; a file that cannot be read is none."""
     try:
         return isinstance(read_with_bases(str(path)).get("Global"), dict)
@@ -70,14 +69,14 @@ def is_paddlex_config(path: Union[str, Path]) -> bool:
         return False
 
 
-def device_of(path: Union[str, Path], overrides: Sequence[str]) -> str:
+def device_of(path: str | Path, overrides: Sequence[str]) -> str:
     """The device that a config of PaddleX asks for, such as "cpu"; empty where it names none."""
     config = read_with_bases(str(path))
     apply_overrides(config, overrides, ROOT.members)
     return str(config["Global"].get("device") or "").partition(":")[0]
 
 
-def load_paddlex_config(path: Union[str, Path], overrides: Sequence[str], task: Task) -> Tuple[Config, Order]:
+def load_paddlex_config(path: str | Path, overrides: Sequence[str], task: Task) -> tuple[Config, Order]:
     """Reads a config of PaddleX as a checked config, and what PaddleX asks for beside it.
 
     Args:
@@ -89,8 +88,8 @@ def load_paddlex_config(path: Union[str, Path], overrides: Sequence[str], task: 
         ConfigError: with all problems of the file.
         WeightError: the weights to train from cannot be downloaded or read.
     """
-    settings: Dict[str, Any] = {}
-    infer: Dict[str, Any] = {}
+    settings: dict[str, Any] = {}
+    infer: dict[str, Any] = {}
 
     def translate(config: Config) -> None:
         settings.update(_taken(config, "Global"))
@@ -140,18 +139,18 @@ def _translate(config: Config, settings: Mapping[str, Any]) -> None:
     _read_as_paddlex_does(config)
 
 
-def _taken(config: Config, name: str) -> Dict[str, Any]:
+def _taken(config: Config, name: str) -> dict[str, Any]:
     section = config.pop(name, None)
     return dict(section) if isinstance(section, Mapping) else {}
 
 
-def _set(config: Config, key: str, value: Any, origin: Tuple[str, ...]) -> None:
+def _set(config: Config, key: str, value: Any, origin: tuple[str, ...]) -> None:
     """Sets a key; problems of its value name the line of PaddleX's key."""
     config[key] = value
     config.origins[(key,)] = config.where(origin)
 
 
-def _given(path: Any) -> Optional[str]:
+def _given(path: Any) -> str | None:
     """A path of PaddleX, which may be null; "null" behind a folder is a null that it made a path of."""
     text = str(path or "")
     return None if not text or Path(text).name == "null" else text
@@ -198,7 +197,7 @@ def _classes_of(model: Mapping[str, Any]) -> int:
     return classes_of(model)
 
 
-def _num_classes(path: str) -> Optional[int]:
+def _num_classes(path: str) -> int | None:
     """Outputs of the last layer of a weight file; None where that is not clear."""
     from paddlevideo_fast.modeling.weights import fetch_weights, read_weights
 
@@ -209,7 +208,7 @@ def _num_classes(path: str) -> Optional[int]:
     return sizes.pop() if len(sizes) == 1 else None
 
 
-def _labels(config: Config, path: Any) -> Optional[str]:
+def _labels(config: Config, path: Any) -> str | None:
     """The file of the classes' names, if it fits the network; numbers stand for names otherwise."""
     from paddlevideo_fast.loader import read_class_names
 

@@ -1,12 +1,11 @@
 """Annotations of other projects, as a list with named fields: `paddlevideo-fast data convert`."""
 
-from __future__ import annotations
-
 import argparse
 import csv
 import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Any, NamedTuple
 
 from paddlevideo_fast.decode import Span
 from paddlevideo_fast.errors import shown
@@ -28,12 +27,12 @@ class _Found(NamedTuple):
         left_out: spans that are empty or reversed.
     """
 
-    rows: List[Row]
+    rows: list[Row]
     classes: Sequence[str] = ()
     left_out: int = 0
 
 
-def convert(argv: Optional[Sequence[str]] = None) -> int:
+def convert(argv: Sequence[str] | None = None) -> int:
     r"""Writes a .jsonl list from the annotations of another project.
 
     --from says whose:
@@ -84,7 +83,7 @@ def convert_parser() -> ToolParser:
     return parser
 
 
-def _parse(argv: Optional[Sequence[str]]) -> argparse.Namespace:
+def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     given = {"from": "whose annotations", "list": "the annotations", "output": "the new list"}
     args = convert_parser().parse(argv, **given)
     args.origin = getattr(args, "from")
@@ -106,9 +105,9 @@ def _activitynet(args: argparse.Namespace) -> _Found:
     database = content.get("database") if isinstance(content, dict) else None
     if not isinstance(database, dict):
         raise ToolError(f"{args.list}: expected an object with the key 'database'")
-    rows: List[Row] = []
-    names: Set[str] = set()
-    subsets: Set[str] = set()
+    rows: list[Row] = []
+    names: set[str] = set()
+    subsets: set[str] = set()
     left_out = 0
     for video, entry in database.items():
         where = f"{args.list}: {shown(video)}"
@@ -155,7 +154,7 @@ def _epic(args: argparse.Namespace) -> _Found:
     return _Found(rows, names, left_out)
 
 
-def _clock(where: str, text: Optional[str]) -> float:
+def _clock(where: str, text: str | None) -> float:
     """Seconds of `00:01:02.50`."""
     match = re.fullmatch(r"(\d+):(\d{1,2}):(\d{1,2}(?:\.\d+)?)", (text or "").strip())
     if match is None:
@@ -192,12 +191,12 @@ def _mmaction2(args: argparse.Namespace) -> _Found:
     return _Found(rows)
 
 
-def _with_span(video: str, labels: Tuple[Any, ...], start: float, end: float) -> Optional[Row]:
+def _with_span(video: str, labels: tuple[Any, ...], start: float, end: float) -> Row | None:
     """An entry; None where its span is empty or reversed."""
     return Row(0, video, labels, span=Span(max(start, 0.0), end, "sec")) if max(start, 0.0) < end else None
 
 
-_READERS: Dict[str, Callable[[argparse.Namespace], _Found]] = {
+_READERS: dict[str, Callable[[argparse.Namespace], _Found]] = {
     "activitynet": _activitynet,
     "epic": _epic,
     "something": _something,

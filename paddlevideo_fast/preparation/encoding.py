@@ -10,10 +10,11 @@ the same times.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any, Dict, Iterable, Iterator, NamedTuple, Optional, Union
+from typing import IO, Any, NamedTuple
 
 import av
 import numpy as np
@@ -75,7 +76,7 @@ class Source:
         PrepareError: `path` is a folder, or the frames are too small.
     """
 
-    def __init__(self, path: str, short_side_px: int, part: Optional[Part] = None) -> None:
+    def __init__(self, path: str, short_side_px: int, part: Part | None = None) -> None:
         if os.path.isdir(path):
             raise PrepareError(
                 "is a folder, not a video; paddlevideo-fast data pack  packs folders of frames"
@@ -136,7 +137,7 @@ class Source:
             picture = _turn(picture, quarter_turns)
         return _tag(picture, self.colour)
 
-    def _colour_options(self, kind: str) -> Dict[str, Any]:
+    def _colour_options(self, kind: str) -> dict[str, Any]:
         """Options of the scaler that keep matrix and range, where 4:2:0 can have them."""
         if not self._has_own_colours:
             return _TO_BT601_LIMITED
@@ -148,7 +149,7 @@ def _reformat(frame: av.VideoFrame, *args: Any, **options: Any) -> av.VideoFrame
     return VideoReformatter().reformat(frame, *args, **options, **ONE_THREAD)
 
 
-def _tag(picture: av.VideoFrame, colour: Dict[str, int]) -> av.VideoFrame:
+def _tag(picture: av.VideoFrame, colour: dict[str, int]) -> av.VideoFrame:
     picture.colorspace, picture.color_range = colour["colorspace"], colour["color_range"]
     return picture
 
@@ -229,13 +230,13 @@ _MOST_SHIFT_SEC = 0.001  # an MP4 file counts time in units of its own
 
 
 def write_h264(
-    target: Union[Path, IO[bytes]],
+    target: Path | IO[bytes],
     pictures: Iterable[av.VideoFrame],
     rate: Fraction,
-    x264: Dict[str, str],
-    codec: Optional[Dict[str, int]] = None,
-    muxer: Optional[Dict[str, str]] = None,
-    times: Optional[Timing] = None,
+    x264: dict[str, str],
+    codec: dict[str, int] | None = None,
+    muxer: dict[str, str] | None = None,
+    times: Timing | None = None,
 ) -> None:
     """Writes an MP4 file without sound, with one thread.
 
@@ -271,7 +272,7 @@ def write_h264(
         output.mux(stream.encode())
 
 
-def prepare(path: str, target: Path, settings: Settings, part: Optional[Part] = None) -> Prepared:
+def prepare(path: str, target: Path, settings: Settings, part: Part | None = None) -> Prepared:
     """Writes the prepared video `target`, completely or not at all.
 
     Args:

@@ -11,8 +11,6 @@ messages. A batch whose worker is lost is done again elsewhere: a task may run t
 So tasks write each output under a name of its own and rename it, and the same task gives the same bytes.
 """
 
-from __future__ import annotations
-
 import contextlib
 import inspect
 import logging
@@ -23,10 +21,11 @@ import sys
 import time
 import traceback
 import uuid
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Executor, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import av
 import cv2
@@ -75,7 +74,7 @@ class Site(NamedTuple):
         folders: that tasks read.
     """
 
-    lock: Optional[Lock] = None
+    lock: Lock | None = None
     folders: Sequence[str] = ()
 
 
@@ -85,7 +84,7 @@ def run_all(
     engine: Engine,
     what: str,
     site: Site = Site(),  # noqa: B008
-    each: Optional[Callable[[Argument, Result], None]] = None,
+    each: Callable[[Argument, Result], None] | None = None,
 ) -> Iterator[Result]:
     """Calls `function` on each task somewhere, shows progress, and yields results in task order.
 
@@ -101,7 +100,7 @@ def run_all(
     Raises:
         ToolError: a process died, the scheduler is away, or a worker does not fit.
     """
-    ready: Dict[int, Result] = {}
+    ready: dict[int, Result] = {}
     place = 0
     with _executor(engine, len(tasks), site) as pool:
         for done, result in _progress(_completed(pool, function, tasks), len(tasks), what):
@@ -119,7 +118,7 @@ def located(path: Any) -> str:
     return text if "://" in text else os.path.join(os.getcwd(), text)
 
 
-def common_folder(paths: Sequence[str]) -> List[str]:
+def common_folder(paths: Sequence[str]) -> list[str]:
     """The folder that local files have in common, for `Site.folders`; none where it says nothing."""
     folders = {os.path.dirname(path) for path in paths if "://" not in path}
     common = os.path.commonpath(folders) if folders else ""
@@ -149,10 +148,10 @@ class _Pool:
         return error
 
 
-def _completed(pool: _Pool, function: Callable, tasks: Sequence[Any]) -> Iterator[Tuple[int, Any]]:
+def _completed(pool: _Pool, function: Callable, tasks: Sequence[Any]) -> Iterator[tuple[int, Any]]:
     """Place and result of each task, in the order in which they are done."""
     first, size, task_sec = 0, 1, 0.0
-    under_way: Dict[Future, range] = {}
+    under_way: dict[Future, range] = {}
     while first < len(tasks) or under_way:
         while first < len(tasks) and len(under_way) < pool.num_slots:
             batch = range(first, min(first + size, len(tasks)))
@@ -178,7 +177,7 @@ def _completed(pool: _Pool, function: Callable, tasks: Sequence[Any]) -> Iterato
 
 def _serve(
     function: Callable, tasks: Sequence[Any], check: Callable[[], None] = lambda: None
-) -> Tuple[List[Any], Optional[PaddleVideoFastError], float]:
+) -> tuple[list[Any], PaddleVideoFastError | None, float]:
     """Does a batch: the results up to the first error of a user's, that error, and the seconds."""
     began_sec = time.monotonic()
     results, problem = [], None
@@ -246,7 +245,7 @@ class _InThisProcess(Executor):
 # --- a Dask cluster
 
 
-def _versions() -> Dict[str, str]:
+def _versions() -> dict[str, str]:
     """What decides the bytes of an output, beside the task."""
     return {"paddlevideo_fast": paddlevideo_fast.__version__, "av": av.__version__, "cv2": cv2.__version__}
 
@@ -266,9 +265,9 @@ class _Batch(NamedTuple):
     tasks: Sequence[Any]
     site: Site
     scheduler: str
-    versions: Dict[str, str]
+    versions: dict[str, str]
 
-    def do(self) -> Tuple[List[Any], Optional[PaddleVideoFastError], float]:
+    def do(self) -> tuple[list[Any], PaddleVideoFastError | None, float]:
         """Does the tasks; see `_serve`."""
         cv2.setNumThreads(0)
         try:
@@ -370,7 +369,7 @@ class _Cluster(_Pool):
 
 
 @contextlib.contextmanager
-def _cluster(scheduler: str) -> Iterator[Tuple[Any, str]]:
+def _cluster(scheduler: str) -> Iterator[tuple[Any, str]]:
     """A client of the cluster, and what messages call the cluster."""
     try:
         from distributed import Client
@@ -444,7 +443,7 @@ class _ClusterFile(NamedTuple):
 
     cluster: str
     jobs: int
-    arguments: Dict[str, Any]
+    arguments: dict[str, Any]
 
 
 def read_cluster_file(path: Path) -> _ClusterFile:
@@ -464,7 +463,7 @@ def read_cluster_file(path: Path) -> _ClusterFile:
         hint = "give local, tcp://HOST:PORT, or a YAML file"
         raise ToolError(f"--scheduler {path}: cannot be read: {error.strerror or error}; {hint}") from error
 
-    def wrong(key: Tuple[str, ...], text: str) -> ToolError:
+    def wrong(key: tuple[str, ...], text: str) -> ToolError:
         return ToolError(f"{path}:{source.lines.get(key, 1)}: {text}")
 
     data = source.data if isinstance(source.data, dict) else {}
@@ -501,7 +500,7 @@ def _cluster_class(kind: str) -> Any:
     return found
 
 
-def _arguments_of(cluster: Any) -> Tuple[str, ...]:
+def _arguments_of(cluster: Any) -> tuple[str, ...]:
     """Names that a cluster class takes: its own, of its jobs, and of all jobs."""
     classes = [*cluster.__mro__, *cluster.job_cls.__mro__]
     functions = [

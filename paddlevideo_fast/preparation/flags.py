@@ -16,14 +16,13 @@
 Every flag may be written with - in place of _.
 """
 
-from __future__ import annotations
-
 import argparse
 import copy
 import inspect
 import re
 import textwrap
-from typing import Any, Callable, Dict, List, NoReturn, Optional, Sequence
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
 
 from paddlevideo_fast.decode.frames import DEFAULT_SUFFIX
 from paddlevideo_fast.errors import EXIT_CODES
@@ -36,7 +35,7 @@ from paddlevideo_fast.preparation.work import Share
 _OLDER_KINDS = {"videos": "video", "rawframes": "frames"}
 
 
-def number(least: int, most: Optional[int] = None, even: bool = False) -> Callable[[str], int]:
+def number(least: int, most: int | None = None, even: bool = False) -> Callable[[str], int]:
     """An argparse type: a whole number from `least` to `most`."""
     wanted = f"{least} or more" if most is None else f"{least} to {most}"
     wanted = f"an even number, {wanted}" if even else wanted
@@ -70,7 +69,7 @@ def _kind(text: str) -> str:
     return _OLDER_KINDS.get(text, text)
 
 
-_SHARED: Dict[str, Dict[str, Any]] = {
+_SHARED: dict[str, dict[str, Any]] = {
     "--list": {"type": as_path, "metavar": "FILE", "help": "annotation list to read"},
     "--root": {"type": as_path, "metavar": "FOLDER"},
     "--kind": {
@@ -158,15 +157,15 @@ class ToolParser(argparse.ArgumentParser):
         description: what it does.
     """
 
-    def __init__(self, name: str, description: Optional[str]) -> None:
+    def __init__(self, name: str, description: str | None) -> None:
         super().__init__(
             prog=f"paddlevideo-fast {name}",
             description=inspect.cleandoc(description or ""),
             formatter_class=_Help,
             epilog=EXIT_CODES,
         )
-        self._older: List[str] = []
-        self._places: Dict[str, str] = {}  # older name of a place on the command line → attribute of the flag
+        self._older: list[str] = []
+        self._places: dict[str, str] = {}  # older name of a place on the command line → attribute of the flag
 
     def add(self, name: str, *older: str, **options: Any) -> None:
         """Adds a flag.
@@ -197,7 +196,7 @@ class ToolParser(argparse.ArgumentParser):
             text = textwrap.fill(f"Older names that still work: {', '.join(self._older)}.", 100)
             self.epilog = f"{EXIT_CODES}\n\n{text}"
 
-    def parse(self, argv: Optional[Sequence[str]], **required: str) -> argparse.Namespace:
+    def parse(self, argv: Sequence[str] | None, **required: str) -> argparse.Namespace:
         """The command line.
 
         Args:

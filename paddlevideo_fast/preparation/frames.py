@@ -1,7 +1,5 @@
 """Frames as image files: `paddlevideo-fast data extract`, and the one way to scale and encode a frame."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import errno
@@ -9,9 +7,10 @@ import os
 import shutil
 import sys
 import tempfile
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, NamedTuple
 
 import cv2
 import numpy as np
@@ -46,7 +45,7 @@ _NO_EFFECT = {
 
 def stored_size(
     width: int, height: int, short_side: int, enlarge: bool = False, even: bool = False
-) -> Tuple[int, int]:
+) -> tuple[int, int]:
     """Size to store frames at.
 
     Args:
@@ -67,7 +66,7 @@ def stored_size(
 
 
 def encode_image(
-    frame: np.ndarray, size: Tuple[int, int], path: str, ending: str = ".jpg", quality: int = 95
+    frame: np.ndarray, size: tuple[int, int], path: str, ending: str = ".jpg", quality: int = 95
 ) -> bytes:
     """Encodes a frame as JPEG, or as what `ending` names.
 
@@ -101,11 +100,11 @@ class _Task(NamedTuple):
     folder: str
     backend: str
     short_side: int
-    fixed_size: Tuple[int, int]
+    fixed_size: tuple[int, int]
     image_format: str
     quality: int
     overwrite: bool
-    span: Optional[Span] = None
+    span: Span | None = None
     margin: int = 0
 
 
@@ -114,10 +113,10 @@ class _Result(NamedTuple):
 
     num_frames: int
     cause: str = ""
-    inner: Tuple[int, int] = (0, 0)  # frames [first, stop) of the span
+    inner: tuple[int, int] = (0, 0)  # frames [first, stop) of the span
 
 
-def extract(argv: Optional[Sequence[str]] = None) -> int:
+def extract(argv: Sequence[str] | None = None) -> int:
     """Extracts the frames of videos to folders of numbered images, img_00001.jpg and so on.
 
     Videos are looked for in --root (--level 1) or in its class folders (--level 2), or --list names them:
@@ -226,7 +225,7 @@ def extract_parser() -> ToolParser:
     return parser
 
 
-def _parse(argv: Optional[Sequence[str]]) -> argparse.Namespace:
+def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = extract_parser()
     args = parser.parse(argv)
     if not args.list:
@@ -250,24 +249,24 @@ def _parse(argv: Optional[Sequence[str]]) -> argparse.Namespace:
     return args
 
 
-def _options(short: int, width: int, height: int, image_format: str, quality: int) -> Dict[str, Any]:
+def _options(short: int, width: int, height: int, image_format: str, quality: int) -> dict[str, Any]:
     """What decides the images, as provenance.json keeps it."""
     size = {"short_side": short, "new_width": width, "new_height": height}
     return {**size, "out_format": image_format, "quality": quality if image_format == "jpg" else 0}
 
 
-def _as_text(options: Dict[str, Any]) -> str:
+def _as_text(options: dict[str, Any]) -> str:
     return ", ".join(f"{key} {value}" for key, value in options.items())
 
 
-def _find_videos(root: Path, level: int, ext: str) -> Dict[str, Path]:
+def _find_videos(root: Path, level: int, ext: str) -> dict[str, Path]:
     """Folder name below --output → video.
 
     Raises:
         ToolError: there is none, or two would go to one folder.
     """
     endings = (f".{ext.lstrip('.').lower()}",) if ext else VIDEO_EXTENSIONS
-    found: Dict[str, Path] = {}
+    found: dict[str, Path] = {}
     for video, _ in find_clips(root, max_depth=level, endings=endings):
         place = video.relative_to(root)
         if len(place.parts) != level:
@@ -281,7 +280,7 @@ def _find_videos(root: Path, level: int, ext: str) -> Dict[str, Path]:
     return found
 
 
-def _listed(args: argparse.Namespace) -> Tuple[Dict[str, Path], List[Tuple[str, VideoRecord]]]:
+def _listed(args: argparse.Namespace) -> tuple[dict[str, Path], list[tuple[str, VideoRecord]]]:
     """Folder name below --output → video, and the records of the list with these names."""
     prefix, classes = (str(path) if path else None for path in (args.data_prefix, args.classes))
     records = read_video_list(str(args.list), prefix, args.suffix, classes)
@@ -290,8 +289,8 @@ def _listed(args: argparse.Namespace) -> Tuple[Dict[str, Path], List[Tuple[str, 
 
 
 def _stored_lines(
-    source: Path, records: Sequence[Tuple[str, VideoRecord]], results: Dict[str, _Result]
-) -> List[str]:
+    source: Path, records: Sequence[tuple[str, VideoRecord]], results: dict[str, _Result]
+) -> list[str]:
     lines = []
     for name, record in records:
         result = results.get(name)
@@ -357,7 +356,7 @@ def _put_in_place(unfinished: Path, folder: Path) -> None:
         shutil.rmtree(old, ignore_errors=True)
 
 
-def _restored(task: _Task, value: Any) -> Optional[_Result]:
+def _restored(task: _Task, value: Any) -> _Result | None:
     """What a journal has kept of a result; None where the images are not there any more, or not wanted."""
     num_frames, cause, inner = value
     suffix = f"img_{{:05}}.{task.image_format}"
@@ -374,7 +373,7 @@ def _count_images(folder: str, suffix: str) -> int:
         return 0
 
 
-def _list_lines(names: Sequence[str], results: Sequence[_Result], level: int) -> List[str]:
+def _list_lines(names: Sequence[str], results: Sequence[_Result], level: int) -> list[str]:
     """Lines of the frame list for what was extracted; classes are numbered over all videos found."""
     classes = sorted({name.rpartition("/")[0] for name in names})
     lines = []

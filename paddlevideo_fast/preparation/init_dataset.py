@@ -4,15 +4,14 @@ Each class is split by itself. When clips come or go, the others keep the side t
 classes keep their numbers. Clips of one group, such as pieces of one recording, are on one side.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re
 from collections import Counter, deque
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import NamedTuple
 
 from paddlevideo_fast.decode import VIDEO_EXTENSIONS, Span, VideoReader, open_video
 from paddlevideo_fast.errors import VideoDecodeError
@@ -43,12 +42,12 @@ class Found(NamedTuple):
 
     path: Path
     label: str
-    split: Optional[str] = None
+    split: str | None = None
     where: str = ""
-    row: Optional[Row] = None
+    row: Row | None = None
 
     @property
-    def span(self) -> Optional[Span]:
+    def span(self) -> Span | None:
         """The part of the file that it is; None: all."""
         return self.row.span if self.row else None
 
@@ -71,9 +70,9 @@ class Source:
     """
 
     root: Path
-    clips: List[Found]
-    classes: List[str]
-    remarks: List[str] = field(default_factory=list)
+    clips: list[Found]
+    classes: list[str]
+    remarks: list[str] = field(default_factory=list)
     has_numbers: bool = False
 
 
@@ -89,14 +88,14 @@ class Probe(NamedTuple):
 
     num_frames: int
     seconds: float
-    size: Tuple[int, int]
-    fault: Optional[str] = None
+    size: tuple[int, int]
+    fault: str | None = None
 
 
 # --- finding the videos
 
 
-def find(source: Path, class_file: Optional[Path] = None, data_prefix: Optional[Path] = None) -> Source:
+def find(source: Path, class_file: Path | None = None, data_prefix: Path | None = None) -> Source:
     """The videos of a folder of classes, or of an annotation list of any format.
 
     Args:
@@ -126,7 +125,7 @@ def find(source: Path, class_file: Optional[Path] = None, data_prefix: Optional[
     return found
 
 
-def _read_classes(file: Path, found: Source) -> List[str]:
+def _read_classes(file: Path, found: Source) -> list[str]:
     names = class_names(file)
     if all(name.isdigit() for name in found.classes):  # the numbers of a list
         largest = max(map(int, found.classes))
@@ -144,8 +143,8 @@ def _in_folders(root: Path) -> Source:
     """`root/CLASS/.../video`, or `root/train/CLASS/.../video` beside `root/val/CLASS/.../video`."""
     tops = sorted(path.name for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
     is_split = bool(tops) and all(name.lower() in SPLITS for name in tops)
-    clips: List[Found] = []
-    folders: Set[str] = set()
+    clips: list[Found] = []
+    folders: set[str] = set()
     others: Counter = Counter()
     nested = misplaced = 0
     for folder, subfolders, files in os.walk(root, followlinks=True, onerror=_stop):
@@ -210,7 +209,7 @@ def _in_list(file: Path, root: Path) -> Source:
 # --- the split
 
 
-def group_of(path: str, pattern: Optional[str]) -> str:
+def group_of(path: str, pattern: str | None) -> str:
     """The name of a clip's group: what a pattern matches in its path, or its groups; else the path."""
     match = re.search(pattern, path) if pattern else None
     if match is None:
@@ -219,12 +218,12 @@ def group_of(path: str, pattern: Optional[str]) -> str:
 
 
 def split(
-    clips: Sequence[Tuple[str, str]],
+    clips: Sequence[tuple[str, str]],
     valid_share: float,
     seed: int,
-    groups: Optional[Sequence[str]] = None,
-    known: Optional[Mapping[str, str]] = None,
-) -> List[str]:
+    groups: Sequence[str] | None = None,
+    known: Mapping[str, str] | None = None,
+) -> list[str]:
     """Says "train" or "valid" for each clip.
 
     Of each class, whole groups go to validation, in the order of a hash of the seed and their names, as long
@@ -240,12 +239,12 @@ def split(
     """
     groups = groups or [path for path, _ in clips]
     known = known or {}
-    sides: Dict[str, str] = {}
+    sides: dict[str, str] = {}
     for (path, _), group in zip(clips, groups):
         side = known.get(group) or known.get(path)
         if side:
             sides.setdefault(group, side)
-    by_class: Dict[str, Counter] = {}
+    by_class: dict[str, Counter] = {}
     for (_, label), group in zip(clips, groups):
         by_class.setdefault(label, Counter())[group] += 1
     for sizes in by_class.values():
@@ -253,7 +252,7 @@ def split(
     return [sides.get(group, "train") for group in groups]
 
 
-def _hold_out(sizes: Mapping[str, int], wanted: float, sides: Dict[str, str], seed: int) -> None:
+def _hold_out(sizes: Mapping[str, int], wanted: float, sides: dict[str, str], seed: int) -> None:
     """Adds groups of a class to `sides` as those for validation; see `split`."""
 
     def keeps_one(group: str) -> bool:
@@ -270,9 +269,9 @@ def _hold_out(sizes: Mapping[str, int], wanted: float, sides: Dict[str, str], se
         sides[min(possible, key=lambda group: abs(sizes[group] - wanted))] = "valid"
 
 
-def earlier_sides(folder: Path) -> Dict[str, str]:
+def earlier_sides(folder: Path) -> dict[str, str]:
     """Path or group → side of the clips that the lists of an earlier run name; empty where there are none."""
-    sides: Dict[str, str] = {}
+    sides: dict[str, str] = {}
     for ending in (_PLAIN, _NAMED):
         for side in ("train", "valid"):
             file = folder / f"{side}{ending}"
@@ -325,15 +324,13 @@ def _place(group: str, seed: int) -> float:
 # --- looking at the files
 
 
-def probe(
-    clips: Sequence[Found], workers: int, full: bool = False
-) -> Dict[Tuple[Path, Optional[Span]], Probe]:
+def probe(clips: Sequence[Found], workers: int, full: bool = False) -> dict[tuple[Path, Span | None], Probe]:
     """Opens each file once and decodes the first, middle and last frame of each clip, or all of them.
 
     Returns:
         What each path and span told.
     """
-    spans: Dict[Path, List[Optional[Span]]] = {}
+    spans: dict[Path, list[Span | None]] = {}
     for clip in clips:
         of_file = spans.setdefault(clip.path, [])
         if clip.span not in of_file:
@@ -347,7 +344,7 @@ def probe(
     }
 
 
-def _probe(task: Tuple[Path, Sequence[Optional[Span]], bool]) -> List[Probe]:
+def _probe(task: tuple[Path, Sequence[Span | None], bool]) -> list[Probe]:
     path, spans, full = task
     try:
         with open_video(str(path)) as reader:
@@ -356,7 +353,7 @@ def _probe(task: Tuple[Path, Sequence[Optional[Span]], bool]) -> List[Probe]:
         return [Probe(0, 0.0, (0, 0), error.cause_in(str(path)))] * len(spans)
 
 
-def _probe_part(path: Path, reader: VideoReader, span: Optional[Span], full: bool) -> Probe:
+def _probe_part(path: Path, reader: VideoReader, span: Span | None, full: bool) -> Probe:
     try:
         part = reader if span is None else reader.part(span)
         count = part.num_frames
@@ -370,8 +367,8 @@ def _probe_part(path: Path, reader: VideoReader, span: Optional[Span], full: boo
 
 
 def warnings_of(
-    counts: Dict[str, Counter], probes: Sequence[Probe], frames_of_clip: int, doubles: Sequence[str]
-) -> List[str]:
+    counts: dict[str, Counter], probes: Sequence[Probe], frames_of_clip: int, doubles: Sequence[str]
+) -> list[str]:
     """What may spoil a training, in sentences.
 
     Args:
@@ -419,7 +416,7 @@ def ending_of_lists(clips: Iterable[Found]) -> str:
 
 def lines_of(
     source: Source, clips: Iterable[Found], ending: str = _PLAIN
-) -> Tuple[List[str], List[Tuple[str, str]]]:
+) -> tuple[list[str], list[tuple[str, str]]]:
     """Lines of a list whose name has this ending, and path and cause of each clip that no list can hold."""
     labels = {name: number for number, name in enumerate(source.classes)}
     lines, left_out = [], []
@@ -427,7 +424,7 @@ def lines_of(
         path, label = relative(source, clip.path), labels[clip.label]
         if ending == _NAMED:
             row = clip.row or Row(0, path, (label,))
-            line: Optional[str] = json_line(row._replace(path=path, labels=(label,)))
+            line: str | None = json_line(row._replace(path=path, labels=(label,)))
         else:
             line = list_line(path, label)
         if line is None:

@@ -1,7 +1,5 @@
 """Lists of clips: what training reads, written from class folders, and checked."""
 
-from __future__ import annotations
-
 import contextlib
 import csv
 import hashlib
@@ -9,8 +7,9 @@ import json
 import os
 import random
 import sys
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, NamedTuple
 
 from paddlevideo_fast.decode import VIDEO_EXTENSIONS, Span, VideoReader, open_frames, open_video
 from paddlevideo_fast.decode.frames import DEFAULT_SUFFIX
@@ -45,7 +44,7 @@ class Clip(NamedTuple):
     """A video, or a folder of frames, on the disk."""
 
     path: Path
-    num_frames: Optional[int]
+    num_frames: int | None
 
     @property
     def name(self) -> str:
@@ -57,10 +56,10 @@ class Clip(NamedTuple):
 def find_clips(
     root: Path,
     kind: str = "video",
-    max_depth: Optional[int] = None,
+    max_depth: int | None = None,
     prefix: str = "img_",
     endings: Sequence[str] = VIDEO_EXTENSIONS,
-) -> List[Clip]:
+) -> list[Clip]:
     """Finds the videos, or the folders of frames, below a folder, sorted by path.
 
     Args:
@@ -105,13 +104,13 @@ def _stop(error: OSError) -> None:
     raise error
 
 
-def by_name(clips: Iterable[Clip], name: Callable[[Clip], str]) -> Dict[str, Clip]:
+def by_name(clips: Iterable[Clip], name: Callable[[Clip], str]) -> dict[str, Clip]:
     """Name → clip.
 
     Raises:
         ToolError: two clips have the same name.
     """
-    found: Dict[str, Clip] = {}
+    found: dict[str, Clip] = {}
     for clip in clips:
         other = found.setdefault(name(clip), clip)
         if other is not clip:
@@ -119,7 +118,7 @@ def by_name(clips: Iterable[Clip], name: Callable[[Clip], str]) -> Dict[str, Cli
     return found
 
 
-def write_list(file: Path, clips: Iterable[Tuple[Clip, int]], root: Optional[Path]) -> List[Tuple[str, str]]:
+def write_list(file: Path, clips: Iterable[tuple[Clip, int]], root: Path | None) -> list[tuple[str, str]]:
     """Writes lines `path label` or `folder num_frames label`.
 
     Args:
@@ -160,7 +159,7 @@ def build_parser() -> ToolParser:
     return parser
 
 
-def build(argv: Optional[Sequence[str]] = None) -> int:
+def build(argv: Sequence[str] | None = None) -> int:
     """Writes the lists for training and validation of a data set of your own.
 
     Each folder in --root is a class, numbered in alphabetical order, and --valid_share of each class goes to
@@ -198,13 +197,13 @@ def build(argv: Optional[Sequence[str]] = None) -> int:
     return report_failures(left_out, len(left_out) + sum(map(len, lists.values())))
 
 
-def _clips_by_class(root: Path, kind: str, prefix: str) -> Dict[str, List[Clip]]:
+def _clips_by_class(root: Path, kind: str, prefix: str) -> dict[str, list[Clip]]:
     """Class folder → its videos or folders of frames.
 
     Raises:
         ToolError: there is none.
     """
-    found: Dict[str, List[Clip]] = {}
+    found: dict[str, list[Clip]] = {}
     for clip in find_clips(root, kind, 2, prefix):
         if clip.path.parent != root:
             found.setdefault(clip.path.parent.name, []).append(clip)
@@ -214,7 +213,7 @@ def _clips_by_class(root: Path, kind: str, prefix: str) -> Dict[str, List[Clip]]
     return found
 
 
-def _read_classes(file: Path, folders: Iterable[str]) -> List[str]:
+def _read_classes(file: Path, folders: Iterable[str]) -> list[str]:
     """The class names of a file, which has all of the folders."""
     names = class_names(file)
     unknown = sorted(set(folders) - set(names))
@@ -224,12 +223,12 @@ def _read_classes(file: Path, folders: Iterable[str]) -> List[str]:
 
 
 def _split(
-    classes: Dict[str, List[Clip]], names: Sequence[str], valid_share: float, seed: int
-) -> Dict[str, List[Tuple[Clip, int]]]:
+    classes: dict[str, list[Clip]], names: Sequence[str], valid_share: float, seed: int
+) -> dict[str, list[tuple[Clip, int]]]:
     """Divides the clips of each class, see `split`: name of a list → its clips with their labels."""
     entries = [(clip, label) for label, name in enumerate(names) for clip in classes.get(name, [])]
     places = [(f"{names[label]}/{clip.path.name}", names[label]) for clip, label in entries]
-    lists: Dict[str, List[Tuple[Clip, int]]] = {"train.list": [], "valid.list": []}
+    lists: dict[str, list[tuple[Clip, int]]] = {"train.list": [], "valid.list": []}
     for side, entry in zip(split(places, valid_share, seed), entries):
         lists[f"{side}.list"].append(entry)
     return {file: found for file, found in lists.items() if found}
@@ -242,20 +241,20 @@ class _File(NamedTuple):
     """A file to check, and the spans that a list has of it."""
 
     path: str
-    num_frames: Optional[int]  # of a folder of frames
+    num_frames: int | None  # of a folder of frames
     suffix: str
     backend: str
-    spans: Sequence[Optional[Span]] = (None,)
+    spans: Sequence[Span | None] = (None,)
 
 
 class _Checked(NamedTuple):
     """For each span of a file, why it cannot be read, or None; and the state that the file had."""
 
-    causes: List[Optional[str]]
-    state: List[int]
+    causes: list[str | None]
+    state: list[int]
 
     @property
-    def cause(self) -> Optional[str]:
+    def cause(self) -> str | None:
         """The first of the causes."""
         return next(filter(None, self.causes), None)
 
@@ -287,7 +286,7 @@ def check_parser() -> ToolParser:
     return parser
 
 
-def check(argv: Optional[Sequence[str]] = None) -> int:
+def check(argv: Sequence[str] | None = None) -> int:
     """Decodes every video of a list or a folder and names those that do not decode, with the cause.
 
     Of a list with spans (.jsonl, .csv), a span that is not inside its video is named with its line. --against
@@ -304,8 +303,8 @@ def check(argv: Optional[Sequence[str]] = None) -> int:
     source = args.root or args.list
     if source is None or (args.root and args.list):
         raise ToolError("give --list, an annotation list, or --root, a folder")
-    shared: List[Tuple[str, str]] = []
-    header: List[str] = []
+    shared: list[tuple[str, str]] = []
+    header: list[str] = []
     if source.is_dir():
         clips = find_clips(source)
         files = [_File(located(clip.path), None, "", args.backend) for clip in clips]
@@ -349,7 +348,7 @@ def check(argv: Optional[Sequence[str]] = None) -> int:
     return EXIT_FAILURES if bad or shared else 0
 
 
-def entry_texts(file: Path) -> Tuple[List[str], Dict[int, str]]:
+def entry_texts(file: Path) -> tuple[list[str], dict[int, str]]:
     """The header of a list, if it has one, and number of a line → text of the entry that begins there."""
     lines = read_names(file)
     if not str(file).lower().endswith(".csv"):
@@ -366,11 +365,11 @@ def entry_texts(file: Path) -> Tuple[List[str], Dict[int, str]]:
 
 def _files_and_entries(
     source: Path, records: Sequence[VideoRecord], backend: str
-) -> Tuple[List[_File], List[_Entry]]:
+) -> tuple[list[_File], list[_Entry]]:
     """Each file of a list once, with its spans, and the entries of the list."""
     texts = entry_texts(source)[1]
-    numbers: Dict[Tuple[str, Optional[int]], int] = {}
-    found: List[Tuple[VideoRecord, List[Optional[Span]]]] = []
+    numbers: dict[tuple[str, int | None], int] = {}
+    found: list[tuple[VideoRecord, list[Span | None]]] = []
     entries = []
     for record in records:
         number = numbers.setdefault((record.path, record.num_frames), len(found))
@@ -389,7 +388,7 @@ def _files_and_entries(
 
 def _in_both(
     source: Path, records: Sequence[VideoRecord], against: Path, others: Sequence[VideoRecord]
-) -> List[Tuple[str, str]]:
+) -> list[tuple[str, str]]:
     """Where and cause for each file, and each group, that is in both lists; told once."""
     found = []
     for what, key in (("file", "path"), ("group", "group")):
@@ -402,8 +401,8 @@ def _in_both(
 
 
 def read_records(
-    file: Path, kind: str, data_prefix: Optional[Path], suffix: str, classes: Optional[Path] = None
-) -> List[VideoRecord]:
+    file: Path, kind: str, data_prefix: Path | None, suffix: str, classes: Path | None = None
+) -> list[VideoRecord]:
     """The records of a list, read as training reads it; raises `AnnotationError`."""
     prefix, names = (str(path) if path else None for path in (data_prefix, classes))
     if kind == "frames":
@@ -416,7 +415,7 @@ def _key(file: _File) -> str:
     return hashlib.blake2b(json.dumps(file).encode(), digest_size=16).hexdigest()
 
 
-def _state(path: str) -> List[int]:
+def _state(path: str) -> list[int]:
     """Size and time of a file or folder; it has changed where they differ."""
     try:
         status = os.stat(path)
@@ -425,7 +424,7 @@ def _state(path: str) -> List[int]:
     return [status.st_size, status.st_mtime_ns]
 
 
-def _restored(file: _File, value: Any) -> Optional[_Checked]:
+def _restored(file: _File, value: Any) -> _Checked | None:
     """What a journal has kept of a result; None where the file has changed."""
     result = _Checked(*value)
     return result if result.state == _state(file.path) else None
@@ -436,7 +435,7 @@ def _check(file: _File) -> _Checked:
     return _Checked(_faults(file), state)
 
 
-def _faults(file: _File) -> List[Optional[str]]:
+def _faults(file: _File) -> list[str | None]:
     """For each span of a file, why it cannot be read; None where it can."""
     try:
         if file.num_frames is None:
@@ -450,7 +449,7 @@ def _faults(file: _File) -> List[Optional[str]]:
         return [error.cause_in(file.path)] * len(file.spans)
 
 
-def _fault_of(reader: VideoReader, span: Span) -> Optional[str]:
+def _fault_of(reader: VideoReader, span: Span) -> str | None:
     try:
         reader.frames_of(span)
     except VideoDecodeError as error:

@@ -15,15 +15,14 @@ without the class.
 With `--motions 2` two parts move at once, each in its own direction, and the clip has both classes.
 """
 
-from __future__ import annotations
-
 import argparse
 import io
 import itertools
 import json
+from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any
 
 import av
 import cv2
@@ -42,7 +41,7 @@ from paddlevideo_fast.preparation.run import (
 )
 
 # class → (part of the state, direction). y points down, so a rising angle turns to the right.
-CLASSES: Dict[str, Tuple[int, int]] = {
+CLASSES: dict[str, tuple[int, int]] = {
     "left": (0, -1),
     "right": (0, 1),
     "up": (1, -1),
@@ -141,10 +140,10 @@ def encode_h264(frames: np.ndarray, fps: int = 24, gop: int = 8, crf: int = 23) 
 _TOOL = "make_motion_dataset"
 _VERSION = 1  # raised when the same options give other clips
 _SPLITS = ("train", "valid")
-_Task = Tuple[str, str, int, int, Tuple[int, int, int]]
+_Task = tuple[str, str, int, int, tuple[int, int, int]]
 
 
-def make(argv: Optional[Sequence[str]] = None) -> int:
+def make(argv: Sequence[str] | None = None) -> int:
     """Makes a small video data set in which only the motion tells the class.
 
     Textured sprites move over textured backgrounds: left, right, up, down, grow, shrink, turn_left,
@@ -171,7 +170,7 @@ def make(argv: Optional[Sequence[str]] = None) -> int:
     classes = options["classes"]
     shown = _shown(classes, args.motions)
     with only_writer(output), Provenance(_TOOL, options).kept_in(output):
-        tasks: List[_Task] = []
+        tasks: list[_Task] = []
         for split_number, split in enumerate(_SPLITS):
             sweep(output / split, alone=True)
             for place in range(options[split]):
@@ -194,7 +193,7 @@ def make(argv: Optional[Sequence[str]] = None) -> int:
     return 0
 
 
-def _shown(classes: Sequence[str], num_motions: int) -> List[str]:
+def _shown(classes: Sequence[str], num_motions: int) -> list[str]:
     """What the clips show in turn: the classes, or pairs that move two parts of the state, joined by a +."""
     if num_motions == 1:
         return list(classes)
@@ -207,7 +206,7 @@ def _shown(classes: Sequence[str], num_motions: int) -> List[str]:
     return found
 
 
-def _list_names(num_motions: int) -> List[str]:
+def _list_names(num_motions: int) -> list[str]:
     return [f"{split}.{'list' if num_motions == 1 else 'jsonl'}" for split in _SPLITS]
 
 
@@ -239,7 +238,7 @@ def make_parser() -> ToolParser:
     return parser
 
 
-def _parse(argv: Optional[Sequence[str]]) -> Tuple[argparse.Namespace, Dict[str, Any]]:
+def _parse(argv: Sequence[str] | None) -> tuple[argparse.Namespace, dict[str, Any]]:
     """The command line, and the options that decide the content, as provenance.json keeps them."""
     args = make_parser().parse(argv)
     classes = [name.strip() for name in args.classes.split(",") if name.strip()]
@@ -255,7 +254,7 @@ def _parse(argv: Optional[Sequence[str]]) -> Tuple[argparse.Namespace, Dict[str,
     return args, options
 
 
-def _is_complete(output: Path, options: Dict[str, Any]) -> bool:
+def _is_complete(output: Path, options: dict[str, Any]) -> bool:
     """Whether the data set is there already.
 
     Raises:

@@ -1,15 +1,14 @@
 """Frames of videos, or folders of frames, as JPEG files in shards: `paddlevideo-fast data pack`."""
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import json
 import sys
 import time
+from collections.abc import Iterator, Sequence
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -65,9 +64,9 @@ class Source(NamedTuple):
     name: str
     path: str
     label: int
-    num_frames: Optional[int]
-    suffix: Optional[str]
-    part: Optional[Part] = None
+    num_frames: int | None
+    suffix: str | None
+    part: Part | None = None
 
 
 class Task(NamedTuple):
@@ -75,7 +74,7 @@ class Task(NamedTuple):
 
     folder: str
     settings: PackSettings
-    sources: List[Source]
+    sources: list[Source]
 
 
 class _Packed(NamedTuple):
@@ -84,7 +83,7 @@ class _Packed(NamedTuple):
     num_videos: int
     num_frames: int
     num_bytes: int
-    failures: List[Tuple[str, str]]
+    failures: list[tuple[str, str]]
 
     @property
     def cause(self) -> str:
@@ -102,7 +101,7 @@ class _Trial(NamedTuple):
     cause: str = ""
 
 
-def pack(argv: Optional[Sequence[str]] = None) -> int:
+def pack(argv: Sequence[str] | None = None) -> int:
     """Packs the frames of videos, or folders of frames, as JPEG into shards that PackedFrameDataset reads.
 
     A shard is a data file and an index (00000.data, 00000.index). It counts when both are complete; running
@@ -189,7 +188,7 @@ def pack_parser() -> ToolParser:
     return parser
 
 
-def _parse(argv: Optional[Sequence[str]]) -> argparse.Namespace:
+def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = pack_parser()
     args = parser.parse(argv)
     if args.verify is None:
@@ -199,7 +198,7 @@ def _parse(argv: Optional[Sequence[str]]) -> argparse.Namespace:
     return args
 
 
-def _read_sources(args: argparse.Namespace) -> Tuple[List[VideoRecord], List[Source]]:
+def _read_sources(args: argparse.Namespace) -> tuple[list[VideoRecord], list[Source]]:
     """The records of the list, and for each what to pack, by the name that the list has.
 
     Raises:
@@ -209,8 +208,8 @@ def _read_sources(args: argparse.Namespace) -> Tuple[List[VideoRecord], List[Sou
     suffix = args.suffix if args.kind == "frames" else ""
     names = read_records(args.list, args.kind, None, suffix, args.classes)
     records = read_records(args.list, args.kind, args.data_prefix, args.suffix, args.classes)
-    sources: List[Source] = []
-    names_of_urls: Dict[str, str] = {}
+    sources: list[Source] = []
+    names_of_urls: dict[str, str] = {}
     for one, record in zip(names, records):
         part = None if record.span is None else Part(record.span, args.margin)
         name = bare_url(one.path)
@@ -235,7 +234,7 @@ def _label_of(record: VideoRecord, margin: int) -> int:
 
 
 def _check_names(args: argparse.Namespace, records: Sequence[VideoRecord], sources: Sequence[Source]) -> None:
-    seen: Dict[str, Source] = {}
+    seen: dict[str, Source] = {}
     for record, source in zip(records, sources):
         other = seen.setdefault(source.name, source)
         if other is not source:
@@ -244,7 +243,7 @@ def _check_names(args: argparse.Namespace, records: Sequence[VideoRecord], sourc
             )
 
 
-def _lines(args: argparse.Namespace, records: Sequence[VideoRecord], sources: Sequence[Source]) -> List[str]:
+def _lines(args: argparse.Namespace, records: Sequence[VideoRecord], sources: Sequence[Source]) -> list[str]:
     """The lines of what was packed: the videos of the shards, in the order of the list."""
     counts = {
         name: int(video["num_frames"])
@@ -265,7 +264,7 @@ def _lines(args: argparse.Namespace, records: Sequence[VideoRecord], sources: Se
     return lines
 
 
-def _make_tasks(args: argparse.Namespace, sources: Sequence[Source]) -> List[Task]:
+def _make_tasks(args: argparse.Namespace, sources: Sequence[Source]) -> list[Task]:
     """The shards, each with a digest of what it is made from."""
     firsts = range(0, len(sources), args.shard_size)
     tasks = []
@@ -284,14 +283,14 @@ def _asked(source: Source) -> Sequence[Any]:
     return fields if source.part else fields[:-1]
 
 
-def _restored(task: Task, value: Any) -> Optional[_Packed]:
+def _restored(task: Task, value: Any) -> _Packed | None:
     """Nothing: a shard that is done is there."""
     return None
 
 
 def _split_done(
     tasks: Sequence[Task], overwrite: bool, is_whole: bool
-) -> Tuple[Dict[int, _Packed], List[Task]]:
+) -> tuple[dict[int, _Packed], list[Task]]:
     """What is packed already, and the shards that are still to do.
 
     Args:
@@ -388,7 +387,7 @@ def _part(reader: VideoReader, source: Source) -> VideoPart:
     return VideoPart(reader, 0, reader.num_frames) if source.part is None else reader.part(*source.part)
 
 
-def _times_usec(part: VideoPart) -> Optional[List[int]]:
+def _times_usec(part: VideoPart) -> list[int] | None:
     """The times of the frames in microseconds; None where nothing says, or the frame rate says it all."""
     try:
         times = part.times_sec()
@@ -400,7 +399,7 @@ def _times_usec(part: VideoPart) -> Optional[List[int]]:
     return [round(usec) for usec in (times * 1e6).tolist()]
 
 
-def _encoded(reader: VideoPart, size: Tuple[int, int], quality: int) -> Iterator[bytes]:
+def _encoded(reader: VideoPart, size: tuple[int, int], quality: int) -> Iterator[bytes]:
     """The JPEG file of each frame.
 
     Raises:
@@ -415,7 +414,7 @@ def _encoded(reader: VideoPart, size: Tuple[int, int], quality: int) -> Iterator
         yield original if keep else encode_image(frame, size, reader.path, quality=quality)
 
 
-def _frames_and_files(part: VideoPart) -> Iterator[Tuple[np.ndarray, bytes]]:
+def _frames_and_files(part: VideoPart) -> Iterator[tuple[np.ndarray, bytes]]:
     """Each frame, uint8 [H, W, 3] RGB, with its file where that is a JPEG, else with nothing."""
     reader = part.video
     if not isinstance(reader, FrameFolderReader):
@@ -450,7 +449,7 @@ def _estimate(args: argparse.Namespace, sources: Sequence[Source], workers: int)
     return report_failures(failures, len(trials))
 
 
-def _try(task: Tuple[Source, int, int]) -> _Trial:
+def _try(task: tuple[Source, int, int]) -> _Trial:
     """Packs one video without storing it."""
     source, short_side, quality = task
     began_sec = time.process_time()
@@ -494,7 +493,7 @@ def _verify(folder: Path, engine: Engine) -> int:
     return EXIT_FAILURES
 
 
-def _find_faults(task: Tuple[str, int]) -> List[str]:
+def _find_faults(task: tuple[str, int]) -> list[str]:
     """What is wrong with a shard; nothing for an intact one."""
     try:
         return [str(error) for error in PackedShard(*task).faults()]

@@ -1,7 +1,5 @@
 """Lists of public data sets from their annotations and what is on the disk: data/*/build_lists.py."""
 
-from __future__ import annotations
-
 import argparse
 import csv
 import io
@@ -9,8 +7,9 @@ import json
 import random
 import re
 import sys
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, NamedTuple
 
 from paddlevideo_fast.io.locks import only_writer
 from paddlevideo_fast.preparation.flags import ToolParser
@@ -35,8 +34,8 @@ class _Row(NamedTuple):
     class_name: str
 
 
-_Labels = Dict[str, int]  # clip → number of its class
-_Find = Callable[[str], Optional[Clip]]
+_Labels = dict[str, int]  # clip → number of its class
+_Find = Callable[[str], Clip | None]
 
 
 class _Set(NamedTuple):
@@ -49,7 +48,7 @@ class _Set(NamedTuple):
     """
 
     names: Sequence[str]
-    lists: Dict[str, _Labels]
+    lists: dict[str, _Labels]
     files: Sequence[Path]
 
 
@@ -60,7 +59,7 @@ _K400_TIMES = re.compile(r"_\d{6}_\d{6}$")
 _K400_NUM_CLASSES = 400
 
 
-def k400(argv: Optional[Sequence[str]] = None) -> int:
+def k400(argv: Sequence[str] | None = None) -> int:
     """Writes the lists of Kinetics-400 from its CSV files and the videos that are there.
 
     Reads train.csv and val.csv (or validate.csv), with the columns label, youtube_id, time_start and
@@ -94,7 +93,7 @@ def k400(argv: Optional[Sequence[str]] = None) -> int:
     return _write(args, "k400", annotated, relative=True, finder=_k400_finder)
 
 
-def _k400_rows(file: Path, split: str) -> List[_Row]:
+def _k400_rows(file: Path, split: str) -> list[_Row]:
     """The clips of a CSV file.
 
     Args:
@@ -144,7 +143,7 @@ def _k400_finder(clips: Sequence[Clip], root: Path) -> _Find:
     better = by_name(filter(replaces, clips), lambda clip: _K400_TIMES.sub("", clip.name))
     usual = by_name((clip for clip in clips if not replaces(clip)), lambda clip: clip.name)
 
-    def find(name: str) -> Optional[Clip]:
+    def find(name: str) -> Clip | None:
         youtube_id = _K400_TIMES.sub("", name)
         return better.get(youtube_id) or usual.get(name) or usual.get(youtube_id)
 
@@ -154,7 +153,7 @@ def _k400_finder(clips: Sequence[Clip], root: Path) -> _Find:
 # --- UCF101
 
 
-def ucf101(argv: Optional[Sequence[str]] = None) -> int:
+def ucf101(argv: Sequence[str] | None = None) -> int:
     """Writes the lists of UCF101 from its split files and the videos that are there.
 
     Reads classInd.txt and, for each split, trainlist0N.txt and testlist0N.txt. Videos and folders of frames
@@ -174,7 +173,7 @@ def ucf101(argv: Optional[Sequence[str]] = None) -> int:
     index = args.annotations / "classInd.txt"
     names = _ucf101_classes(index)
     kind = "rawframes" if args.kind == "frames" else "videos"
-    lists: Dict[str, _Labels] = {}
+    lists: dict[str, _Labels] = {}
     files = [index]
     for split in args.split:
         parts = [args.annotations / f"{part}list{split:02d}.txt" for part in ("train", "test")]
@@ -184,20 +183,20 @@ def ucf101(argv: Optional[Sequence[str]] = None) -> int:
     return _write(args, "ucf101", _Set(names, lists, files), relative=False)
 
 
-def _ucf101_lines(file: Path) -> Iterator[Tuple[str, List[str]]]:
+def _ucf101_lines(file: Path) -> Iterator[tuple[str, list[str]]]:
     """Place and fields of the lines that are not blank."""
     for number, line in enumerate(read_text(file).splitlines(), 1):
         if line.strip():
             yield f"{file}:{number}", line.split()
 
 
-def _ucf101_classes(file: Path) -> List[str]:
+def _ucf101_classes(file: Path) -> list[str]:
     """The class names of classInd.txt, in the order of their numbers.
 
     Raises:
         ToolError: a line is malformed, or the numbers are not 1 to the number of classes.
     """
-    names: Dict[int, str] = {}
+    names: dict[int, str] = {}
     for where, fields in _ucf101_lines(file):
         if len(fields) != 2 or not fields[0].isdecimal():
             raise ToolError(f"{where}: expected 'number class', found '{' '.join(fields)}'")
@@ -209,7 +208,7 @@ def _ucf101_classes(file: Path) -> List[str]:
     return [names[number] for number in sorted(names)]
 
 
-def _ucf101_rows(file: Path, names: Sequence[str]) -> List[_Row]:
+def _ucf101_rows(file: Path, names: Sequence[str]) -> list[_Row]:
     """The clips of a split file, lines `class/video.avi` with or without the number of the class.
 
     Raises:
@@ -232,7 +231,7 @@ def _ucf101_rows(file: Path, names: Sequence[str]) -> List[_Row]:
 # --- Something-Something V2
 
 
-def ssv2(argv: Optional[Sequence[str]] = None) -> int:
+def ssv2(argv: Sequence[str] | None = None) -> int:
     """Writes the lists of Something-Something V2 from its JSON files and the videos that are there.
 
     Reads labels.json, train.json and validation.json, or something-something-v2-labels.json and so on. The
@@ -272,7 +271,7 @@ def read_json(file: Path) -> Any:
         raise ToolError(f"{file}:{error.lineno}: is no valid JSON: {error.msg}") from None
 
 
-def ssv2_classes(file: Path) -> List[str]:
+def ssv2_classes(file: Path) -> list[str]:
     """The class names, in the order of their numbers.
 
     Raises:
@@ -289,7 +288,7 @@ def ssv2_classes(file: Path) -> List[str]:
     return names
 
 
-def ssv2_rows(file: Path) -> List[_Row]:
+def ssv2_rows(file: Path) -> list[_Row]:
     """The clips of a split; the class is the template without its brackets.
 
     Raises:
@@ -327,7 +326,7 @@ def ssv2_parser() -> ToolParser:
     return _parser("ssv2", ssv2.__doc__)
 
 
-def _parser(name: str, description: Optional[str], splits: Sequence[int] = ()) -> ToolParser:
+def _parser(name: str, description: str | None, splits: Sequence[int] = ()) -> ToolParser:
     """The parser of a set whose files lie in the folder data/NAME by default."""
     data = f"data/{name}"
     parser = ToolParser(f"data {name}", description)
@@ -347,7 +346,7 @@ def _parser(name: str, description: Optional[str], splits: Sequence[int] = ()) -
     return parser
 
 
-def _parse(parser: ToolParser, name: str, argv: Optional[Sequence[str]]) -> argparse.Namespace:
+def _parse(parser: ToolParser, name: str, argv: Sequence[str] | None) -> argparse.Namespace:
     """The command line of the set `name`, with the folder of its clips as `root`."""
     args = parser.parse(argv)
     if args.frames is not None:
@@ -359,7 +358,7 @@ def _parse(parser: ToolParser, name: str, argv: Optional[Sequence[str]]) -> argp
     return args
 
 
-def _train_and_val(labels: Sequence[_Labels], kind: str) -> Dict[str, _Labels]:
+def _train_and_val(labels: Sequence[_Labels], kind: str) -> dict[str, _Labels]:
     ending = "_frames" if kind == "frames" else ""
     return {f"train{ending}.list": labels[0], f"val{ending}.list": labels[1]}
 
@@ -396,14 +395,14 @@ def read_text(file: Path) -> str:
         raise ToolError(f"{file}: is not text in UTF-8: {error}") from None
 
 
-def _label(files: Dict[Path, List[_Row]], names: Sequence[str], names_file: Path) -> List[_Labels]:
+def _label(files: dict[Path, list[_Row]], names: Sequence[str], names_file: Path) -> list[_Labels]:
     """Numbers the classes of annotation files that have no clip in common.
 
     Raises:
         ToolError: a file is empty, a class has no number, or a clip is listed twice.
     """
     numbers = {name: number for number, name in enumerate(names)}
-    seen: Dict[str, str] = {}
+    seen: dict[str, str] = {}
     for file, rows in files.items():
         if not rows:
             raise ToolError(f"{file}: lists no clip")

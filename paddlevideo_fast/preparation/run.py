@@ -3,17 +3,16 @@
 The exit codes are those of every command, see `errors`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import json
 import os
 import sys
 import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, TypeVar
+from typing import Any, TypeVar
 
 import paddlevideo_fast
 from paddlevideo_fast.errors import (
@@ -39,7 +38,7 @@ class ToolError(PaddleVideoFastError):
     """Something that the user of a data tool can put right."""
 
 
-def run_main(main: Callable[[Optional[Sequence[str]]], int], argv: Optional[Sequence[str]] = None) -> int:
+def run_main(main: Callable[[Sequence[str] | None], int], argv: Sequence[str] | None = None) -> int:
     """Runs a tool and returns its exit code; a user's error becomes one line on stderr.
 
     Args:
@@ -68,7 +67,7 @@ def duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
-def spread(items: Sequence[Argument], count: int) -> List[Argument]:
+def spread(items: Sequence[Argument], count: int) -> list[Argument]:
     """Some items, evenly spaced over all of them; all where there are no more than `count`."""
     count = min(count, len(items))
     return [items[(2 * place + 1) * len(items) // (2 * count)] for place in range(count)]
@@ -78,7 +77,7 @@ def spread(items: Sequence[Argument], count: int) -> List[Argument]:
 
 
 def report_failures(
-    failures: Sequence[Tuple[str, str]], total: int, file: Optional[Path] = None, hint: str = ""
+    failures: Sequence[tuple[str, str]], total: int, file: Path | None = None, hint: str = ""
 ) -> int:
     """Reports the videos that failed on stderr and in a file, and returns the exit code.
 
@@ -99,7 +98,7 @@ def report_failures(
     return EXIT_FAILURES
 
 
-def write_failures(file: Path, failures: Sequence[Tuple[str, str]]) -> None:
+def write_failures(file: Path, failures: Sequence[tuple[str, str]]) -> None:
     """Writes lines `video<TAB>cause`, or removes the file of an earlier run.
 
     Names are as they are shown, and URLs as packed frames store them: without what may be secret.
@@ -110,7 +109,7 @@ def write_failures(file: Path, failures: Sequence[Tuple[str, str]]) -> None:
         file.unlink(missing_ok=True)
 
 
-def disk_error(path: Path, error: Exception) -> Optional[ToolError]:
+def disk_error(path: Path, error: Exception) -> ToolError | None:
     """The error to raise where `error` means that `path` cannot be written; None for other errors."""
     number = getattr(error, "errno", None)
     if number not in _DISK_ERRORS:
@@ -126,7 +125,7 @@ def write_lines(path: Path, lines: Iterable[str]) -> None:
     write_text_whole(path, "".join(f"{line}\n" for line in lines))
 
 
-def class_names(file: Path) -> List[str]:
+def class_names(file: Path) -> list[str]:
     """The class names of a file, one a line.
 
     Raises:
@@ -155,8 +154,8 @@ class Provenance:
     """
 
     tool: str
-    options: Dict[str, Any]
-    lists: Dict[str, str] = field(default_factory=dict)
+    options: dict[str, Any]
+    lists: dict[str, str] = field(default_factory=dict)
     folder: str = ""
     version: str = paddlevideo_fast.__version__
     complete: bool = False
@@ -183,16 +182,16 @@ class Provenance:
         runs = [asdict(one) for one in [*others, mine]]
         write_text_whole(output / PROVENANCE, json.dumps({"runs": runs}, indent=1) + "\n")
 
-    def _key(self) -> Tuple[str, set]:
+    def _key(self) -> tuple[str, set]:
         return self.tool, set(self.lists)
 
 
-def crc32_of(*files: Path) -> Dict[str, str]:
+def crc32_of(*files: Path) -> dict[str, str]:
     """Name of each file → CRC32 of its bytes, as `Provenance.lists` has it."""
     return {file.name: f"{zlib.crc32(file.read_bytes()):08x}" for file in files}
 
 
-def read_provenance(output: Path) -> List[Provenance]:
+def read_provenance(output: Path) -> list[Provenance]:
     """The entries of a folder's provenance.json; none where there is no such file.
 
     Raises:
@@ -207,6 +206,6 @@ def read_provenance(output: Path) -> List[Provenance]:
         raise ToolError(f"{file}: is damaged; remove it, or choose another --output") from error
 
 
-def earlier_run(output: Path, tool: str) -> Optional[Provenance]:
+def earlier_run(output: Path, tool: str) -> Provenance | None:
     """The last entry of a tool; None where it has not written to this folder."""
     return next((one for one in reversed(read_provenance(output)) if one.tool == tool), None)

@@ -3,11 +3,9 @@
 A list with named fields (.jsonl, .csv) gives a .jsonl list. The spans in it are frames of what was stored.
 """
 
-from __future__ import annotations
-
 import os
+from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
-from typing import Dict, List, Optional, Sequence, Tuple
 
 from paddlevideo_fast.decode import Span
 from paddlevideo_fast.io.files import UrlPath
@@ -17,7 +15,7 @@ from paddlevideo_fast.loader.tables import is_table, json_line
 from paddlevideo_fast.preparation.run import ToolError
 
 
-def part_name(name: str, span: Optional[Span], ending: Optional[str] = None) -> str:
+def part_name(name: str, span: Span | None, ending: str | None = None) -> str:
     """The name of what is stored of a video: `a.mp4` and 12.5 to 14 seconds give `a_12.5-14s.mp4`.
 
     Args:
@@ -36,8 +34,8 @@ def part_name(name: str, span: Optional[Span], ending: Optional[str] = None) -> 
 
 
 def stored_names(
-    records: Sequence[VideoRecord], source: Path, data_prefix: Optional[Path], output: Path, ending: str
-) -> List[str]:
+    records: Sequence[VideoRecord], source: Path, data_prefix: Path | None, output: Path, ending: str
+) -> list[str]:
     """Where below `output` what is stored of each record goes.
 
     Args:
@@ -57,7 +55,7 @@ def stored_names(
     common = os.path.commonpath(folders)
     if os.path.commonpath([common, target_root]) == common:
         raise ToolError(f"--output {output} lies in {common}, among the videos; choose a folder outside")
-    taken: Dict[str, str] = {os.path.realpath(record.path): "" for record in records}
+    taken: dict[str, str] = {os.path.realpath(record.path): "" for record in records}
     names = []
     for record in records:
         if is_url(record.path) and not is_url(str(data_prefix)):
@@ -84,7 +82,7 @@ def stored_names(
     return names
 
 
-def _below(path: str, data_prefix: Optional[Path], root: str) -> str:
+def _below(path: str, data_prefix: Path | None, root: str) -> str:
     """Where a video lies below the folder above all videos; "../…" where it lies elsewhere."""
     if not is_url(path):
         return Path(os.path.relpath(path, root)).as_posix()
@@ -104,9 +102,9 @@ def stored_line(
     record: VideoRecord,
     name: str,
     num_frames: int,
-    inner: Tuple[int, int],
+    inner: tuple[int, int],
     is_folder: bool = False,
-) -> Optional[str]:
+) -> str | None:
     """A line of that list; None where no list can hold the name.
 
     Args:

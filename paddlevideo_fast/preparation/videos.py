@@ -1,7 +1,5 @@
 """Videos of which training reads frames several times faster: `paddlevideo-fast data prepare`."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import os
@@ -9,9 +7,10 @@ import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import geometric_mean, median
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence
+from typing import Any, NamedTuple
 
 import av
 
@@ -49,17 +48,17 @@ class Task(NamedTuple):
     output: str
     name: str
     settings: Settings
-    part: Optional[Part] = None
+    part: Part | None = None
 
 
 class _Result(NamedTuple):
     """What came of a task: an entry of the manifest, or `cause` says why there is no video."""
 
-    entry: Optional[Dict[str, Any]]
+    entry: dict[str, Any] | None
     cause: str = ""
 
 
-def prepare_list(argv: Optional[Sequence[str]] = None) -> int:
+def prepare_list(argv: Sequence[str] | None = None) -> int:
     """Re-encodes the videos of a list once, so that training reads them several times faster.
 
     Every frame is kept, in order, with its time; sound is dropped. The short side is scaled down to
@@ -143,8 +142,8 @@ def prepare_list(argv: Optional[Sequence[str]] = None) -> int:
 
 
 def _lines(
-    source: Path, records: Sequence[VideoRecord], names: Sequence[str], done: Dict[str, Optional[Prepared]]
-) -> List[str]:
+    source: Path, records: Sequence[VideoRecord], names: Sequence[str], done: dict[str, Prepared | None]
+) -> list[str]:
     """The lines of what was prepared, in the order of the list."""
     lines = []
     for name, record in zip(names, records):
@@ -178,7 +177,7 @@ def prepare_list_parser() -> ToolParser:
     return parser
 
 
-def _parse(argv: Optional[Sequence[str]]) -> argparse.Namespace:
+def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     args = prepare_list_parser().parse(
         argv, list="the annotation list", output="the folder for the prepared videos"
     )
@@ -197,7 +196,7 @@ def _parse(argv: Optional[Sequence[str]]) -> argparse.Namespace:
 # --- what is done
 
 
-def _source_state(task: Task) -> Dict[str, Any]:
+def _source_state(task: Task) -> dict[str, Any]:
     """What a prepared video depends on: its source as it is now, and the settings."""
     source = as_path(task.source)
     status = source.stat()
@@ -206,7 +205,7 @@ def _source_state(task: Task) -> Dict[str, Any]:
     return {**state, "mtime_ns": status.st_mtime_ns, **task.settings._asdict(), **part}
 
 
-def _read_manifest(path: Path) -> Dict[str, Dict[str, Any]]:
+def _read_manifest(path: Path) -> dict[str, dict[str, Any]]:
     """Output name → its last entry. What a killed run has left unfinished is passed over."""
     if not path.is_file():
         return {}
@@ -220,7 +219,7 @@ def _read_manifest(path: Path) -> Dict[str, Dict[str, Any]]:
     return entries
 
 
-def _done_before(task: Task, entry: Optional[Dict[str, Any]]) -> Optional[Prepared]:
+def _done_before(task: Task, entry: dict[str, Any] | None) -> Prepared | None:
     """The numbers of an earlier run, where its video is there and still what this run would make."""
     target = as_path(task.output) / task.name
     try:
@@ -233,11 +232,11 @@ def _done_before(task: Task, entry: Optional[Dict[str, Any]]) -> Optional[Prepar
     return None
 
 
-def _numbers(entry: Dict[str, Any]) -> Prepared:
+def _numbers(entry: dict[str, Any]) -> Prepared:
     return Prepared(*(entry[field] for field in Prepared._fields))
 
 
-def _restored(task: Task, value: Any) -> Optional[_Result]:
+def _restored(task: Task, value: Any) -> _Result | None:
     """What a journal has kept of a result; None where the video is not what it was, or its source."""
     entry, cause = value
     return _Result(entry, cause) if cause or _done_before(task, entry) else None
@@ -301,7 +300,7 @@ def _estimate(all_tasks: Sequence[Task], args: argparse.Namespace, workers: int)
     return report_failures([(trial.source, trial.cause) for trial in trials if trial.cause], len(trials))
 
 
-def _prediction(good: Sequence[_Trial], tasks: Sequence[Task], output: Path, workers: int) -> List[str]:
+def _prediction(good: Sequence[_Trial], tasks: Sequence[Task], output: Path, workers: int) -> list[str]:
     tried = sum(trial.bytes_before for trial in good)
     if any(task.part for task in tasks):  # how much of its file a span is, only opening the file tells
         before = round(tried / len(good) * len(tasks))
@@ -348,7 +347,7 @@ def _try(task: Task) -> _Trial:
     return _Trial(task.source, "", cpu_sec, prepared.bytes_before, prepared.bytes_after, *gains)
 
 
-def _read_sec(path: str, frames: Sequence[int], part: Optional[Part] = None) -> float:
+def _read_sec(path: str, frames: Sequence[int], part: Part | None = None) -> float:
     """CPU time to open a video and read frames of it, or of a part of it, in seconds."""
     spent_sec = []
     for _ in range(_NUM_REPEATS):

@@ -19,19 +19,13 @@ import contextlib
 import json
 import sys
 import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import (
     IO,
     Any,
-    Callable,
-    Dict,
-    Iterable,
-    Iterator,
-    List,
     NamedTuple,
-    Optional,
     Protocol,
-    Sequence,
     TypeVar,
 )
 
@@ -55,7 +49,7 @@ class Share(NamedTuple):
 
 class _HasCause(Protocol):
     @property
-    def cause(self) -> Optional[str]:
+    def cause(self) -> str | None:
         """Why the task failed; empty or None where it did not."""
 
 
@@ -72,13 +66,13 @@ class Work:
         merges: none; the journals of all shares say what came of them.
     """
 
-    def __init__(self, engine: Engine, share: Optional[Share] = None, merges: bool = False) -> None:
+    def __init__(self, engine: Engine, share: Share | None = None, merges: bool = False) -> None:
         self.engine = engine
         self.share = share
         self.merges = merges
-        self._lock: Optional[Lock] = None
+        self._lock: Lock | None = None
         self._remote: Any = None  # the output, if it is a URL
-        self._journals: Optional[Path] = None  # what the names of all of them begin with
+        self._journals: Path | None = None  # what the names of all of them begin with
 
     @classmethod
     def of(cls, args: argparse.Namespace) -> Work:
@@ -102,7 +96,7 @@ class Work:
         """Whether all results are known at the end."""
         return self.share is None
 
-    def mine(self, tasks: Sequence[Task]) -> List[Task]:
+    def mine(self, tasks: Sequence[Task]) -> list[Task]:
         """Those of all tasks that this job does."""
         return list(tasks if self.share is None else tasks[self.share.number :: self.share.total])
 
@@ -151,8 +145,8 @@ class Work:
         what: str,
         sources: Sequence[str],
         key: Callable[[Task], str],
-        restored: Callable[[Task, Any], Optional[Outcome]],
-    ) -> Optional[List[Outcome]]:
+        restored: Callable[[Task, Any], Outcome | None],
+    ) -> list[Outcome] | None:
         """Does tasks whose result is not known, and returns the results of all in their order.
 
         Args:
@@ -169,7 +163,7 @@ class Work:
         Raises:
             ToolError: with `merges`, results are missing; else see `run_all`.
         """
-        found: Dict[int, Outcome] = {}
+        found: dict[int, Outcome] = {}
         known = self._known()
         for place, task in enumerate(tasks):
             for value in known.get(key(task), []):
@@ -216,12 +210,12 @@ class Work:
             "start again what was stopped; or leave --merge out, and this run does them"
         )
 
-    def _all_journals(self) -> List[Path]:
+    def _all_journals(self) -> list[Path]:
         if self._journals is None:
             return []
         return sorted(self._journals.parent.glob(f"{self._journals.name}*"))
 
-    def _remote_journals(self) -> List[Path]:
+    def _remote_journals(self) -> list[Path]:
         """Those that shares have put into the store of the output."""
         if self._remote is None or self._journals is None:
             return []
@@ -230,9 +224,9 @@ class Work:
         except ObjectMissingError:  # nothing has been written there
             return []
 
-    def _known(self) -> Dict[str, List[Any]]:
+    def _known(self) -> dict[str, list[Any]]:
         """Key of a task → what journals say of it. Unfinished lines are passed over."""
-        known: Dict[str, List[Any]] = {}
+        known: dict[str, list[Any]] = {}
         for journal in (*self._all_journals(), *self._remote_journals()):
             for line in journal.read_text(encoding="utf-8").splitlines():
                 try:
@@ -251,7 +245,7 @@ class Work:
         number, total = self.share or (0, 1)
         path = self._journals.with_name(f"{self._journals.name}{number}-of-{total}.jsonl")
         with contextlib.ExitStack() as files:
-            opened: List[IO[str]] = []
+            opened: list[IO[str]] = []
 
             def note(key: str, result: Any) -> None:
                 try:

@@ -4,5 +4,3 @@ from paddlevideo_fast.report.drawings import label_text, picture
 from paddlevideo_fast.report.output import save_json
 from paddlevideo_fast.report.results import Evaluated, ReportedRun, write_test
 from paddlevideo_fast.report.tables import Naming
-
-__all__ = ["Evaluated", "Naming", "ReportedRun", "label_text", "picture", "save_json", "write_test"]

@@ -1,11 +1,10 @@
 """Videos with text on their frames."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
-from typing import Callable, Iterable, Iterator, NamedTuple, Sequence, Tuple
+from typing import NamedTuple
 
 import av
 import cv2
@@ -123,7 +122,7 @@ def annotate(
             raise PaddleVideoFastError(f"{path}: cannot be written as {cause}") from error
 
 
-def _size(video: VideoReader) -> Tuple[int, int]:
+def _size(video: VideoReader) -> tuple[int, int]:
     """Width and height in pixels, even."""
     width, height = video.width * video.pixel_aspect, float(video.height)
     scale = max(_LEAST_SHORT_SIDE_PX / min(width, height), 1.0)

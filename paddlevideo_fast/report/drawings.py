@@ -1,13 +1,12 @@
 """Pictures drawn by matplotlib: curves, confusion matrices, the timeline of a long video; and their fonts."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,7 +20,7 @@ Record = Mapping[str, Any]
 _LABELLED_CLASSES = 40  # more names than this cannot be read
 _COUNTED_CLASSES = 16
 _THRESHOLD_CLASSES = 8  # have a figure of their own
-_CURVES: Dict[str, Sequence[Tuple[str, str]]] = {
+_CURVES: dict[str, Sequence[tuple[str, str]]] = {
     "Loss": (("train", "loss"), ("train_epoch", "loss"), ("valid", "loss")),
     "Top-1": (("train_epoch", "top1"), ("valid", "top1")),
     "Top-5": (("train_epoch", "top5"), ("valid", "top5")),
@@ -47,7 +46,7 @@ def pyplot() -> Any:
 
 
 @contextlib.contextmanager
-def picture(path: Path, *grid: int, **options: Any) -> Iterator[Tuple[Any, Any]]:
+def picture(path: Path, *grid: int, **options: Any) -> Iterator[tuple[Any, Any]]:
     """Gives a figure and its axes to draw on, and writes the figure to `path` at the end of the block.
 
     Args:
@@ -72,7 +71,7 @@ def picture(path: Path, *grid: int, **options: Any) -> Iterator[Tuple[Any, Any]]
         plot.close(figure)
 
 
-def curve_figures(records: Sequence[Record], with_top5: bool = True) -> Dict[str, str]:
+def curve_figures(records: Sequence[Record], with_top5: bool = True) -> dict[str, str]:
     """Draws the curves of a run as SVG. A line marks the epoch with the best validation.
 
     Args:
@@ -101,7 +100,7 @@ def curve_figures(records: Sequence[Record], with_top5: bool = True) -> Dict[str
     return figures
 
 
-def threshold_figures(predictions: Predictions, names: Sequence[str]) -> Dict[str, str]:
+def threshold_figures(predictions: Predictions, names: Sequence[str]) -> dict[str, str]:
     """Draws precision, recall and F1 by the threshold as SVG: of all classes together and of the largest.
 
     Args:
@@ -126,7 +125,7 @@ def threshold_figures(predictions: Predictions, names: Sequence[str]) -> Dict[st
 
 
 def _draw_curves(
-    axis: Any, lines: Mapping[Tuple[str, str], Sequence[Tuple[float, float]]], best: Optional[Record]
+    axis: Any, lines: Mapping[tuple[str, str], Sequence[tuple[float, float]]], best: Record | None
 ) -> None:
     for (kind, name), points in lines.items():
         faint = {"linewidth": 0.8, "alpha": 0.5} if kind == "train" and len(lines) > 1 else {}
@@ -145,7 +144,7 @@ def _draw_thresholds(axis: Any, curve: PrecisionRecall) -> None:
     axis.set(xlim=(0, 1), ylim=(0, 1.02))
 
 
-def _svg(title: str, draw: Callable[[Any], None], xlabel: str, font: Optional[Any] = None) -> str:
+def _svg(title: str, draw: Callable[[Any], None], xlabel: str, font: Any | None = None) -> str:
     plot = pyplot()
     with plot.rc_context({"svg.fonttype": "none", "svg.hashsalt": title}):
         figure, axis = plot.subplots(figsize=(4.6, 2.8), layout="constrained")
@@ -255,7 +254,7 @@ class Lettering(NamedTuple):
     """
 
     font_file: Path
-    names: List[str]
+    names: list[str]
 
     def font(self, size: str) -> Any:
         """Matplotlib's properties of the font, at a size such as "small"."""
@@ -263,7 +262,7 @@ class Lettering(NamedTuple):
 
         return FontProperties(fname=str(self.font_file), size=size)
 
-    def labels(self) -> List[str]:
+    def labels(self) -> list[str]:
         """The names as matplotlib writes them."""
         return [label_text(name) for name in self.names]
 
@@ -308,7 +307,7 @@ def _system_fonts() -> Iterator[Path]:
     yield from (Path(name) for name in sorted(newer, key=lambda name: ("Regular" not in name, name)))
 
 
-def _characters(font_file: Path) -> Set[int]:
+def _characters(font_file: Path) -> set[int]:
     """Code points of a font; none where the font is damaged."""
     from matplotlib.ft2font import FT2Font
 
@@ -376,7 +375,7 @@ def draw_timeline(path: Path, edges_sec: Sequence[float], scores: np.ndarray, le
         _set_time_axis(strip, float(edges[-1]))
 
 
-def shown_classes(edges: np.ndarray, scores: np.ndarray) -> List[int]:
+def shown_classes(edges: np.ndarray, scores: np.ndarray) -> list[int]:
     """Numbers of the classes that have a curve; first the class that is the best for the longest time."""
     lengths = np.diff(edges)
     num_classes = scores.shape[1]
@@ -386,7 +385,7 @@ def shown_classes(edges: np.ndarray, scores: np.ndarray) -> List[int]:
     return order[:count].tolist()
 
 
-def _runs(values: np.ndarray) -> List[Tuple[int, int]]:
+def _runs(values: np.ndarray) -> list[tuple[int, int]]:
     """The runs [start, stop) of equal values."""
     changes = [0, *(np.flatnonzero(np.diff(values)) + 1).tolist(), len(values)]
     return list(zip(changes, changes[1:]))

@@ -1,13 +1,12 @@
 """Where reports and predictions are written: whole files, and never over an input."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
 from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Dict, Iterable, Iterator, List, Mapping, Sequence
+from typing import Any
 
 from paddlevideo_fast.errors import PaddleVideoFastError
 from paddlevideo_fast.io import files
@@ -53,7 +52,7 @@ def make_folders(paths: Iterable[Path]) -> None:
             raise PaddleVideoFastError(f"{folder}: no permission to write there")
 
 
-def targets(sources: Sequence[Path], root: Path, folder: Path, ending: str) -> List[Path]:
+def targets(sources: Sequence[Path], root: Path, folder: Path, ending: str) -> list[Path]:
     """The result file of each source. It lies below `folder` as the source lies below `root`.
 
     root/a/b.avi gives folder/a/b.mp4.
@@ -71,7 +70,7 @@ def targets(sources: Sequence[Path], root: Path, folder: Path, ending: str) -> L
     """
     places = [Path(os.path.relpath(bare_url(str(source)), root)) for source in sources]
     stems = Counter(place.with_suffix("") for place in places)
-    made_of: Dict[Path, Path] = {}
+    made_of: dict[Path, Path] = {}
     for source, place in zip(sources, places):
         stem = place.stem if stems[place.with_suffix("")] == 1 else place.name
         target = folder / place.parent / f"{stem}{ending}"

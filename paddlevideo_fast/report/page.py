@@ -1,12 +1,11 @@
 """The HTML report: one page with everything in it, which can be mailed and opens without a network."""
 
-from __future__ import annotations
-
 import base64
 import platform
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
-from typing import Any, Dict, Mapping, Optional, Sequence
+from typing import Any
 
 import cv2
 import numpy as np
@@ -183,7 +182,7 @@ class Page:
     facts: Mapping[str, str] = field(default_factory=dict)
     metrics: Mapping[str, float] = field(default_factory=dict)
     curves: Mapping[str, str] = field(default_factory=dict)
-    confusion_png: Optional[bytes] = None
+    confusion_png: bytes | None = None
     classes: Sequence[Mapping[str, Any]] = ()
     hardest: Sequence[Mapping[str, Any]] = ()
     examples: Sequence[Example] = ()
@@ -202,7 +201,7 @@ def render(page: Page) -> str:
     return environment.from_string(TEMPLATE).render(page=page, versions=versions())
 
 
-def versions() -> Dict[str, str]:
+def versions() -> dict[str, str]:
     """Versions of this package, Python, and the packages that compute and decode."""
     found = {"paddlevideo_fast": __version__, "Python": platform.python_version()}
     for name in _PACKAGES:

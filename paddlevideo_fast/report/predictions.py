@@ -1,11 +1,9 @@
 """What becomes of predictions: entries of a list, timelines and annotated videos."""
 
-from __future__ import annotations
-
 import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Union
 
 from tqdm import tqdm
 
@@ -42,8 +40,8 @@ class PredictionPictures:
         predictor: Predictor,
         sources: Sequence[Path],
         root: Path,
-        annotated: Optional[Path] = None,
-        timeline: Optional[Path] = None,
+        annotated: Path | None = None,
+        timeline: Path | None = None,
     ) -> None:
         self._predictor = predictor
         if not root.is_dir():
@@ -53,12 +51,12 @@ class PredictionPictures:
         make_folders([*videos, *timelines])
         paths = [shown_url(str(source)) for source in sources]
         self._sources = dict(zip(paths, map(str, sources)))
-        self._videos: Dict[str, Path] = dict(zip(paths, videos))
-        self._timelines: Dict[str, Path] = dict(zip(paths, timelines))
+        self._videos: dict[str, Path] = dict(zip(paths, videos))
+        self._timelines: dict[str, Path] = dict(zip(paths, timelines))
         num_classes = predictor.recipe.settings.num_classes
         self._letters = lettering(predictor.class_names or [str(number) for number in range(num_classes)])
 
-    def write(self, prediction: Union[Prediction, WindowedPrediction]) -> None:
+    def write(self, prediction: Prediction | WindowedPrediction) -> None:
         """Writes the pictures of one video.
 
         Raises:
@@ -77,7 +75,7 @@ class PredictionPictures:
                 captions = self._captions(prediction)
                 annotate(video, captions, self._letters.font_file, target, progress)
 
-    def _captions(self, prediction: Union[Prediction, WindowedPrediction]) -> List[Caption]:
+    def _captions(self, prediction: Prediction | WindowedPrediction) -> list[Caption]:
         if isinstance(prediction, Prediction):
             return [Caption(0, self._text(prediction))]
         return [Caption(first, self._text(part)) for first, part in zip(prediction.edges, prediction.parts)]
@@ -89,9 +87,9 @@ class PredictionPictures:
 
 
 def entries_of(
-    results: Iterable[Union[Prediction, WindowedPrediction, Unread]],
+    results: Iterable[Prediction | WindowedPrediction | Unread],
     top_k: int,
-    pictures: Optional[PredictionPictures],
+    pictures: PredictionPictures | None,
     show: Callable[[Entry], None],
     show_error: Callable[[PaddleVideoFastError], None],
 ) -> Iterator[Entry]:
@@ -122,7 +120,7 @@ def entries_of(
         yield entry
 
 
-def _timelines(sources: Sequence[Path], root: Path, path: Path) -> List[Path]:
+def _timelines(sources: Sequence[Path], root: Path, path: Path) -> list[Path]:
     if path.suffix.lower() != ".png":
         return targets(sources, root, path, ".png")
     if len(sources) != 1:

@@ -1,12 +1,11 @@
 """Reports of runs: the files of a test, and what VisualDL and `report.html` show of training."""
 
-from __future__ import annotations
-
 import contextlib
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -70,7 +69,7 @@ class Evaluated:
     naming: Naming
     dataset: ClipDataset
 
-    def examples(self) -> List[Example]:
+    def examples(self) -> list[Example]:
         """Clips of the videos with the worst predictions, and of the videos that the model is surest of."""
         predictions = self.predictions
         order = np.argsort(predictions.own_scores(), kind="stable")
@@ -91,7 +90,7 @@ class Evaluated:
         ]
 
 
-def sheets(dataset: ClipDataset, indices: List[int]) -> Dict[str, np.ndarray]:
+def sheets(dataset: ClipDataset, indices: list[int]) -> dict[str, np.ndarray]:
     """Contact sheets of the first clip of some videos, by file name; uint8 [H, W, 3].
 
     A video that does not decode has no sheet.
@@ -106,7 +105,7 @@ def sheets(dataset: ClipDataset, indices: List[int]) -> Dict[str, np.ndarray]:
     return found
 
 
-def network_pictures(trainer: Trainer, dataset: ClipDataset) -> Dict[str, np.ndarray]:
+def network_pictures(trainer: Trainer, dataset: ClipDataset) -> dict[str, np.ndarray]:
     """Sheets of the first clips of a data set, above what the network makes of them.
 
     Args:
@@ -143,7 +142,7 @@ def network_pictures(trainer: Trainer, dataset: ClipDataset) -> Dict[str, np.nda
     return shown
 
 
-def _sheets_of(examples: Sequence[Example]) -> Dict[str, np.ndarray]:
+def _sheets_of(examples: Sequence[Example]) -> dict[str, np.ndarray]:
     return {Path(example.path).name: example.sheet for example in examples}
 
 
@@ -196,7 +195,7 @@ def write_test(run: ReportedRun, weights: str, evaluated: Evaluated) -> None:
     logger.info("tables, pictures and report of the test: %s", folder)
 
 
-def _confusion_of(evaluated: Evaluated) -> Optional[bytes]:
+def _confusion_of(evaluated: Evaluated) -> bytes | None:
     """The confusion matrix as PNG; None where a video has several labels, or it cannot be drawn."""
     if not evaluated.predictions.has_several:
         with only_shown("the confusion matrix"):
@@ -204,7 +203,7 @@ def _confusion_of(evaluated: Evaluated) -> Optional[bytes]:
     return None
 
 
-def _examples_of(evaluated: Evaluated) -> List[Example]:
+def _examples_of(evaluated: Evaluated) -> list[Example]:
     """The example clips; none where they cannot be read."""
     with only_shown("the example clips"):
         return evaluated.examples()
@@ -216,8 +215,8 @@ def page_of(
     title: str,
     facts: Mapping[str, str],
     evaluated: Evaluated,
-    confusion_png: Optional[bytes],
-    examples: List[Example],
+    confusion_png: bytes | None,
+    examples: list[Example],
 ) -> Page:
     """Collects what `report.html` shows of an evaluation; curves that fail are left out."""
     predictions, naming = evaluated.predictions, evaluated.naming
@@ -276,8 +275,8 @@ class Reporting(Callback):
         trained: ClipDataset,
         evaluated: ClipDataset,
         naming: Naming,
-        metric: Optional[VideoMetric],
-        board: Optional[VisualDLSink],
+        metric: VideoMetric | None,
+        board: VisualDLSink | None,
     ) -> None:
         self.run = run
         self.trained = trained
@@ -288,7 +287,7 @@ class Reporting(Callback):
         self._first_epoch = 0
 
     @property
-    def _predictions(self) -> Optional[Predictions]:
+    def _predictions(self) -> Predictions | None:
         return self.metric.predictions if self.metric else None
 
     def fit_begin(self, trainer: Trainer) -> None:

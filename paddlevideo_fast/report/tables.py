@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import csv
 import json
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 
@@ -54,7 +55,7 @@ class Naming(NamedTuple):
         return len(self.classes) > 5
 
     @classmethod
-    def of(cls, class_names: Optional[str], num_classes: int, paths: Sequence[str]) -> Naming:
+    def of(cls, class_names: str | None, num_classes: int, paths: Sequence[str]) -> Naming:
         """Takes the names of the classes from a file, or their numbers where there is no file.
 
         Raises:
@@ -90,7 +91,7 @@ def write_tables(folder: Path, predictions: Predictions, naming: Naming) -> None
         )
 
 
-def prediction_rows(predictions: Predictions, naming: Naming) -> Iterator[Dict[str, Any]]:
+def prediction_rows(predictions: Predictions, naming: Naming) -> Iterator[dict[str, Any]]:
     """Path, label, number of views and best classes with their scores of each video.
 
     Where a video has any number of classes, `label` and `name` are lists, and `predicted` are the classes
@@ -98,7 +99,7 @@ def prediction_rows(predictions: Predictions, naming: Naming) -> Iterator[Dict[s
     """
     several = predictions.has_several
 
-    def scored(place: int, labels: Sequence[int]) -> List[Dict[str, Any]]:
+    def scored(place: int, labels: Sequence[int]) -> list[dict[str, Any]]:
         scores = predictions.scores[place]
         return [
             {"label": label, "name": naming.classes[label], "score": round(float(scores[label]), 6)}
@@ -119,7 +120,7 @@ def prediction_rows(predictions: Predictions, naming: Naming) -> Iterator[Dict[s
         }
 
 
-def class_rows(predictions: Predictions, naming: Naming) -> List[Dict[str, Any]]:
+def class_rows(predictions: Predictions, naming: Naming) -> list[dict[str, Any]]:
     """Results of each class; a cell is empty where the class has no videos."""
     several = predictions.has_several
     results: Sequence[Any] = label_results(predictions) if several else class_results(predictions)
@@ -137,11 +138,11 @@ def class_rows(predictions: Predictions, naming: Naming) -> List[Dict[str, Any]]
     ]
 
 
-def _name_of(naming: Naming, label: Optional[int]) -> str:
+def _name_of(naming: Naming, label: int | None) -> str:
     return "" if label is None else naming.classes[label]
 
 
-def threshold_rows(predictions: Predictions, naming: Naming) -> List[Dict[str, Any]]:
+def threshold_rows(predictions: Predictions, naming: Naming) -> list[dict[str, Any]]:
     """Precision, recall and F1 of each class with videos at thresholds from 0 to 1."""
     rows = []
     for label in np.flatnonzero(predictions.there.any(axis=0)).tolist():
@@ -155,10 +156,10 @@ def threshold_rows(predictions: Predictions, naming: Naming) -> List[Dict[str, A
     return rows
 
 
-def hardest_rows(predictions: Predictions, naming: Naming, count: int) -> List[Dict[str, Any]]:
+def hardest_rows(predictions: Predictions, naming: Naming, count: int) -> list[dict[str, Any]]:
     """The videos with the lowest `Predictions.own_scores`, the lowest first."""
     ranking, own = predictions.ranking(), predictions.own_scores()
-    rows: List[Dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     if predictions.has_several:
         for place in hardest(predictions, count):
             there, predicted = predictions.there[place], predictions.predicted[place]

@@ -9,17 +9,3 @@ from paddlevideo_fast.schedule.multigrid import (
     rate_multiplier,
 )
 from paddlevideo_fast.schedule.phases import Phase, ShortShape, plain_phases
-
-__all__ = [
-    "Baseline",
-    "Phase",
-    "RateStep",
-    "Schedule",
-    "ShortShape",
-    "cosine",
-    "linear_warmup",
-    "multigrid_schedule",
-    "piecewise",
-    "plain_phases",
-    "rate_multiplier",
-]

@@ -1,10 +1,8 @@
 """Learning rates as functions of the epoch, which may be a fraction: 2.5 is the middle of the third epoch."""
 
-from __future__ import annotations
-
 import bisect
 import math
-from typing import Sequence
+from collections.abc import Sequence
 
 
 def piecewise(epoch: float, boundaries: Sequence[float], values: Sequence[float]) -> float:

@@ -6,10 +6,11 @@ Rounding and fine-tuning follow PySlowFast.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from statistics import mean
-from typing import List, Literal, Sequence, Tuple
+from typing import Literal
 
 from paddlevideo_fast.errors import ScheduleError
 from paddlevideo_fast.schedule.phases import Phase, ShortShape
@@ -55,13 +56,13 @@ class Schedule:
         rate_steps: steps of the learning rate.
     """
 
-    phases: List[Phase]
-    rate_steps: List[RateStep]
+    phases: list[Phase]
+    rate_steps: list[RateStep]
 
 
 def multigrid_schedule(
     baseline: Baseline,
-    long_factors: Sequence[Tuple[float, float]],
+    long_factors: Sequence[tuple[float, float]],
     short_factors: Sequence[float],
     epoch_factor: float,
     lr_scaling: LrScaling = "linear",
@@ -104,7 +105,7 @@ def rate_multiplier(batch_multiplier: float, lr_scaling: LrScaling) -> float:
 
 def _cycles(
     baseline: Baseline,
-    long_factors: Sequence[Tuple[float, float]],
+    long_factors: Sequence[tuple[float, float]],
     short_factors: Sequence[float],
     epoch_factor: float,
 ) -> Schedule:
@@ -207,7 +208,7 @@ class _Shape:
         )
 
 
-def _long_cycle(baseline: Baseline, shapes: Sequence[_Shape]) -> List[Tuple[int, _Shape, float]]:
+def _long_cycle(baseline: Baseline, shapes: Sequence[_Shape]) -> list[tuple[int, _Shape, float]]:
     """Stage, shape and epochs of each phase, before the epoch factor."""
     steps = baseline.steps
     cycle = sum(shape.mean_batch for shape in shapes)

@@ -1,9 +1,6 @@
 """The phases of a run: spans of epochs with one batch size and one shape of clips."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import List, Optional, Tuple
 
 
 @dataclass(frozen=True)
@@ -43,10 +40,10 @@ class Phase:
     start_epoch: int
     end_epoch: int
     batch_multiplier: int = 1
-    num_frames: Optional[int] = None
-    crop_size: Optional[int] = None
-    sampling_rate: Optional[float] = None
-    short_cycle: Tuple[ShortShape, ...] = ()
+    num_frames: int | None = None
+    crop_size: int | None = None
+    sampling_rate: float | None = None
+    short_cycle: tuple[ShortShape, ...] = ()
     bn_splits: int = 1
     bn_sync_devices: int = 1
 
@@ -81,6 +78,6 @@ class Phase:
         return f"{self.num_frames} frames at rates up to {self.sampling_rate:g}, {crops}"
 
 
-def plain_phases(epochs: int, bn_sync_devices: int = 1) -> List[Phase]:
+def plain_phases(epochs: int, bn_sync_devices: int = 1) -> list[Phase]:
     """Training at one shape for `epochs` epochs (at least 1)."""
     return [Phase(0, epochs, bn_sync_devices=bn_sync_devices)]

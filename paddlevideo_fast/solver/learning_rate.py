@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import math
-from typing import Any, ClassVar, Dict, Sequence
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 from paddlevideo_fast.config.types import Count, NonNegative, Share
 from paddlevideo_fast.errors import ConfigError
@@ -35,7 +36,7 @@ class LearningRate:
         warmup_start_lr: at epoch 0 of this line.
     """
 
-    ignored_arguments: ClassVar[Dict[str, str]] = _IGNORED
+    ignored_arguments: ClassVar[dict[str, str]] = _IGNORED
     warmup_epochs: float = 0.0
     warmup_start_lr: float = 0.0
     end_argument: ClassVar[str] = ""  # names the epoch at which the curve ends

@@ -1,21 +1,11 @@
 """The optimizers that configs name, and how parameter groups reach Paddle."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import (
     Annotated,
     Any,
-    Callable,
     ClassVar,
-    Dict,
-    List,
-    Mapping,
-    Optional,
-    Sequence,
-    Tuple,
-    Type,
-    Union,
 )
 
 import paddle
@@ -47,7 +37,7 @@ class ParameterGroup:
         lr_multiplier: factor on the learning rate.
     """
 
-    names: Tuple[str, ...]
+    names: tuple[str, ...]
     decay: bool
     lr_multiplier: float
 
@@ -57,8 +47,8 @@ def group_parameters(
     lr_multipliers: Mapping[str, float],
     decay_one_dimensional: bool = False,
     no_decay: Callable[[str], bool] = lambda name: False,
-    stage_factors: Optional[Mapping[str, float]] = None,
-) -> List[ParameterGroup]:
+    stage_factors: Mapping[str, float] | None = None,
+) -> list[ParameterGroup]:
     """Puts each parameter into exactly one group.
 
     Args:
@@ -78,7 +68,7 @@ def group_parameters(
     for key in lr_multipliers:
         if not any(_covers(key, name) for name in shapes):
             raise KeyError(key)
-    members: Dict[Tuple[bool, float], List[str]] = {}
+    members: dict[tuple[bool, float], list[str]] = {}
     for name, shape in shapes.items():
         decay = (len(shape) > 1 or decay_one_dimensional) and not no_decay(name)
         factor = _factor_of(name, lr_multipliers) * _factor_of(name, stage_factors or {})
@@ -119,21 +109,21 @@ class OptimizerRecipe:
             many, of all processes and accumulated batches, takes k times the rate. None: the rate as it is.
     """
 
-    learning_rate: Union[NonNegative, LearningRate]
-    weight_decay: Optional[Union[NonNegative, Dict[str, Any]]] = None
-    grad_clip: Optional[Dict[str, Any]] = None
+    learning_rate: NonNegative | LearningRate
+    weight_decay: NonNegative | dict[str, Any] | None = None
+    grad_clip: dict[str, Any] | None = None
     decay_bn_bias: bool = False
-    no_weight_decay_name: Optional[str] = None
-    lr_multipliers: Optional[Dict[str, NonNegative]] = None
-    layer_decay: Optional[Annotated[float, Range(0.01, 1.0)]] = None
+    no_weight_decay_name: str | None = None
+    lr_multipliers: dict[str, NonNegative] | None = None
+    layer_decay: Annotated[float, Range(0.01, 1.0)] | None = None
     multi_precision: bool = False
-    base_batch_size: Optional[PositiveInt] = None
+    base_batch_size: PositiveInt | None = None
 
-    paddle_class: ClassVar[Type[paddle.optimizer.Optimizer]]
-    parts: ClassVar[Dict[str, Registry]] = {"learning_rate": LEARNING_RATES}
-    ignored_arguments: ClassVar[Dict[str, str]] = {}
+    paddle_class: ClassVar[type[paddle.optimizer.Optimizer]]
+    parts: ClassVar[dict[str, Registry]] = {"learning_rate": LEARNING_RATES}
+    ignored_arguments: ClassVar[dict[str, str]] = {}
 
-    def groups(self, model: nn.Layer) -> List[ParameterGroup]:
+    def groups(self, model: nn.Layer) -> list[ParameterGroup]:
         """The model's parameters in groups of one rule each; every parameter is in exactly one group.
 
         Raises:
@@ -174,7 +164,7 @@ class OptimizerRecipe:
             for prefix, words in declared
         )
 
-    def make(self, model: nn.Layer) -> Tuple[paddle.optimizer.Optimizer, LearningRate]:
+    def make(self, model: nn.Layer) -> tuple[paddle.optimizer.Optimizer, LearningRate]:
         """The optimizer of the model's parameters, and the curve of its learning rate, not yet scaled.
 
         Each parameter carries its own rule. Paddle's parameter groups would clip each group by the norm of
@@ -207,7 +197,7 @@ class OptimizerRecipe:
             return None
         return L1Decay(value) if kind == "L1" else L2Decay(value)
 
-    def _own_arguments(self, model: nn.Layer) -> Dict[str, Any]:
+    def _own_arguments(self, model: nn.Layer) -> dict[str, Any]:
         """What Paddle's optimizer takes beside the arguments that all optimizers have."""
         shared = {field.name for field in fields(OptimizerRecipe)}
         return {field.name: getattr(self, field.name) for field in fields(self) if field.name not in shared}
@@ -283,7 +273,7 @@ class AdamW(OptimizerRecipe):
     def _regularizer(self) -> Any:
         return None
 
-    def _own_arguments(self, model: nn.Layer) -> Dict[str, Any]:
+    def _own_arguments(self, model: nn.Layer) -> dict[str, Any]:
         kind, value = _decay(self.weight_decay)
         if kind == "L1":
             raise ConfigError(
@@ -315,12 +305,12 @@ class RMSProp(OptimizerRecipe):
     centered: bool = False
 
     paddle_class = paddle.optimizer.RMSProp
-    ignored_arguments: ClassVar[Dict[str, str]] = {"multi_precision": "Paddle's RMSProp has no such copies"}
+    ignored_arguments: ClassVar[dict[str, str]] = {"multi_precision": "Paddle's RMSProp has no such copies"}
 
 
 def build_optimizer(
     section: Mapping[str, Any], model: nn.Layer, **extra: Any
-) -> Tuple[paddle.optimizer.Optimizer, LearningRate]:
+) -> tuple[paddle.optimizer.Optimizer, LearningRate]:
     """Builds what OPTIMIZER describes.
 
     Args:
@@ -338,7 +328,7 @@ def build_optimizer(
     return build(OPTIMIZERS, section, **extra).make(model)
 
 
-def _trained(model: nn.Layer) -> Dict[str, Any]:
+def _trained(model: nn.Layer) -> dict[str, Any]:
     """Structured name to parameter, without the running statistics that Paddle counts among the parameters.
 
     Frozen parameters are included: the optimizer skips them as long as they are frozen.
@@ -350,7 +340,7 @@ def _trained(model: nn.Layer) -> Dict[str, Any]:
     }
 
 
-def _stage_factors(model: nn.Layer, layer_decay: float) -> Dict[str, float]:
+def _stage_factors(model: nn.Layer, layer_decay: float) -> dict[str, float]:
     """Name of a layer to the factor of its stage. The model's `stages` are as `modeling.stages` describes.
 
     Reference: Bao et al., "BEiT: BERT Pre-Training of Image Transformers", arXiv 2106.08254, appendix.
@@ -368,7 +358,7 @@ def _stage_factors(model: nn.Layer, layer_decay: float) -> Dict[str, float]:
     return factors
 
 
-def _decay(weight_decay: Optional[Union[float, Mapping[str, Any]]]) -> Tuple[str, float]:
+def _decay(weight_decay: float | Mapping[str, Any] | None) -> tuple[str, float]:
     """(L1 or L2, factor)."""
     if weight_decay is None:
         return "L2", 0.0
@@ -382,7 +372,7 @@ def _decay(weight_decay: Optional[Union[float, Mapping[str, Any]]]) -> Tuple[str
     return kind, _number("weight_decay", weight_decay["value"], "from 0")
 
 
-def _grad_clip(grad_clip: Optional[Mapping[str, Any]]) -> Any:
+def _grad_clip(grad_clip: Mapping[str, Any] | None) -> Any:
     if grad_clip is None:
         return None
     kind = _CLIPS.get(str(grad_clip.get("name", "")).lower())

@@ -8,8 +8,9 @@ import os
 import re
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Dict, Iterator, List, NamedTuple, Optional
+from typing import NamedTuple
 
 from test_tipc.tipc import commands
 from test_tipc.tipc.pipeline import OUTPUT
@@ -64,7 +65,7 @@ class Speed(NamedTuple):
     loss: float
 
 
-def run_benchmark(text: Text, params: Optional[str] = None) -> int:
+def run_benchmark(text: Text, params: str | None = None) -> int:
     """Times the cases of a text, or the one that `params` names, and returns the exit code.
 
     Raises:
@@ -96,7 +97,7 @@ def run_benchmark(text: Text, params: Optional[str] = None) -> int:
     return session.exit_code
 
 
-def cases(text: Text, params: Optional[str]) -> Iterator[Case]:
+def cases(text: Text, params: str | None) -> Iterator[Case]:
     """The cases of the text on one device, or the one case that `dynamic_bs8_fp32_DP_N1C1` names.
 
     Raises:
@@ -121,7 +122,7 @@ def cases(text: Text, params: Optional[str]) -> Iterator[Case]:
         )
 
 
-def read_speed(log: Path) -> Optional[Speed]:
+def read_speed(log: Path) -> Speed | None:
     """The speed of a training from its log, which has a line for each step; None where it has too few.
 
     Batches are equally large, so the speed is the harmonic mean of the steps' clips a second.
@@ -144,7 +145,7 @@ def _place(session: Session, case: Case) -> Place:
     return Place(tuple(map(str, range(case.num_devices))))
 
 
-def _words(text: Text, case: Case, folder: Path) -> List[str]:
+def _words(text: Text, case: Case, folder: Path) -> list[str]:
     """The training without validation, with a line in the log for each step."""
     words = [word for word in commands.script_words(text["trainer_1"]) if word != "--validate"]
     words = commands.train_words(text, "benchmark_train", words, folder)
@@ -157,7 +158,7 @@ def _words(text: Text, case: Case, folder: Path) -> List[str]:
     return [*words, "-o", "log_interval=1", "-o", "validate=false"]
 
 
-def _flags(text: Text) -> Dict[str, str]:
+def _flags(text: Text) -> dict[str, str]:
     """The variables of the line `flags`, `A=1;B=2`.
 
     Raises:
@@ -173,7 +174,7 @@ def _flags(text: Text) -> Dict[str, str]:
     return variables
 
 
-def _profile(session: Session, words: List[str], log: Path, variables: Dict[str, str]) -> None:
+def _profile(session: Session, words: list[str], log: Path, variables: dict[str, str]) -> None:
     """Runs once more under the profiler, which would slow down the timed run, unless PROFILING_TIMER_ONLY=no.
 
     Raises:
@@ -190,7 +191,7 @@ def _profile(session: Session, words: List[str], log: Path, variables: Dict[str,
 
 def _record(
     session: Session, case: Case, place: Place, speed: Speed, duration_sec: float
-) -> Dict[str, object]:
+) -> dict[str, object]:
     """The fields that TIPC's benchmarks read, and the device."""
     return {
         "model_branch": _git("rev-parse", "--abbrev-ref", "HEAD"),

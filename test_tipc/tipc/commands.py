@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import NamedTuple
 
 from test_tipc.tipc.text import NULL, Line, Text, TipcError
 
@@ -42,7 +43,7 @@ class Trainer(NamedTuple):
 
     name: str
     line: Line
-    words: List[str]
+    words: list[str]
     export: Line
 
 
@@ -56,11 +57,11 @@ class Prediction(NamedTuple):
     """
 
     name: str
-    words: List[str]
-    skipped: Optional[str] = None
+    words: list[str]
+    skipped: str | None = None
 
 
-def script_words(line: Line) -> List[str]:
+def script_words(line: Line) -> list[str]:
     """A line's command, whose first word is a script.
 
     PaddleVideo's `main.py` is `tools/main.py` here.
@@ -76,13 +77,13 @@ def script_words(line: Line) -> List[str]:
     return words
 
 
-def trainers(text: Text) -> List[Trainer]:
+def trainers(text: Text) -> list[Trainer]:
     """The trainers that the line `trainer` chooses.
 
     Raises:
         TipcError: the line names a trainer that the text does not have.
     """
-    known: Dict[str, Trainer] = {}
+    known: dict[str, Trainer] = {}
     for name, export in _EXPORTS.items():
         line = text[name]
         if line.given:
@@ -100,7 +101,7 @@ def trainers(text: Text) -> List[Trainer]:
     return [known[name] for name in line.choices]
 
 
-def amp_words(line: Line, choice: str) -> List[str]:
+def amp_words(line: Line, choice: str) -> list[str]:
     """The words that a precision adds to a training command.
 
     Raises:
@@ -111,14 +112,14 @@ def amp_words(line: Line, choice: str) -> List[str]:
     return AMP_WORDS if choice == "fp16" else []
 
 
-def use_gpu_words(text: Text, number: int) -> List[str]:
+def use_gpu_words(text: Text, number: int) -> list[str]:
     """The option that chooses the device of entry `number` of gpu_list, where the text has such an option."""
     line = text["train_use_gpu"]
     choices = line.choices
     return line.option(choices[min(number, len(choices) - 1)])
 
 
-def train_words(text: Text, mode: str, words: List[str], folder: Path) -> List[str]:
+def train_words(text: Text, mode: str, words: list[str], folder: Path) -> list[str]:
     """A training that writes to `folder`: small, except in whole_train modes."""
     result = [*words, *text["output_dir"].option(folder), *text["pretrained"].option()]
     if not mode.startswith("whole_train"):
@@ -129,7 +130,7 @@ def train_words(text: Text, mode: str, words: List[str], folder: Path) -> List[s
     return result
 
 
-def eval_words(text: Text, mode: str, weights: Path, folder: Path) -> List[str]:
+def eval_words(text: Text, mode: str, weights: Path, folder: Path) -> list[str]:
     """The evaluation command; None where the text has none. In lite_infer modes it reads the small data."""
     words = script_words(text["eval"])
     if words:
@@ -138,7 +139,7 @@ def eval_words(text: Text, mode: str, weights: Path, folder: Path) -> List[str]:
     return words
 
 
-def export_words(text: Text, export: Line, weights: Path, folder: Path) -> List[str]:
+def export_words(text: Text, export: Line, weights: Path, folder: Path) -> list[str]:
     """The export command; None where the text has none. The prediction looks for the program by this name."""
     words = script_words(export)
     if words:
@@ -166,7 +167,7 @@ def predictions(text: Text, folder: Path, num_gpus: int, prefix: str) -> Iterato
             raise TipcError(f"{line.place}: {line.key}: '{use_gpu}': expected True or False")
 
 
-def infer_models(text: Text) -> List[Tuple[Path, Optional[Line]]]:
+def infer_models(text: Text) -> list[tuple[Path, Line | None]]:
     """The weights of whole_infer and the export of each; without one the path is a folder with a program.
 
     Raises:
@@ -222,7 +223,7 @@ def _on_gpu(text: Text, folder: Path, prefix: str, use_gpu: str, num_gpus: int) 
             yield Prediction(f"{name}_batchsize_{batch}", _predict_words(text, folder, chosen))
 
 
-def _predict_words(text: Text, folder: Path, chosen: Dict[str, str]) -> List[str]:
+def _predict_words(text: Text, folder: Path, chosen: dict[str, str]) -> list[str]:
     words = script_words(text["inference"])
     for name, value in chosen.items():
         words += text[name].option(value)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Dict, Iterator, List, NamedTuple, Optional
+from typing import NamedTuple
 
 from test_tipc.tipc import commands
 from test_tipc.tipc.places import Place, places_of
@@ -27,11 +28,11 @@ class Branch(NamedTuple):
     name: str
     trainer: commands.Trainer
     place: Place
-    amp: List[str]
-    use_gpu: List[str]
+    amp: list[str]
+    use_gpu: list[str]
 
 
-def run_pipeline(text: Text, mode: str, gpu: Optional[str] = None) -> int:
+def run_pipeline(text: Text, mode: str, gpu: str | None = None) -> int:
     """Runs all stages of a mode and returns the exit code.
 
     Args:
@@ -70,7 +71,7 @@ def branches(text: Text) -> Iterator[Branch]:
                 yield Branch(name, trainer, place, amp, use_gpu)
 
 
-def train(session: Session, mode: str, branch: Branch) -> Optional[Path]:
+def train(session: Session, mode: str, branch: Branch) -> Path | None:
     """Trains and returns the weights; None where the training failed, or the weights are on another machine.
 
     Args:
@@ -147,7 +148,7 @@ def _use_weights(session: Session, mode: str, branch: Branch, weights: Path) -> 
         session.drop(f"prediction of {name}", "its export failed")
 
 
-def _infer_given_models(session: Session, gpu: Optional[str]) -> None:
+def _infer_given_models(session: Session, gpu: str | None) -> None:
     environment = {} if gpu is None else {"CUDA_VISIBLE_DEVICES": gpu}
     for number, (model, export) in enumerate(commands.infer_models(session.text)):
         name, folder = f"model_{number}", model
@@ -160,7 +161,7 @@ def _infer_given_models(session: Session, gpu: Optional[str]) -> None:
         _predict(session, folder, name, environment)
 
 
-def _predict(session: Session, folder: Path, name: str, environment: Dict[str, str]) -> None:
+def _predict(session: Session, folder: Path, name: str, environment: dict[str, str]) -> None:
     num_gpus = session.machine.num_gpus
     for prediction in commands.predictions(session.text, folder, num_gpus, f"python_infer_{name}"):
         if prediction.skipped:
@@ -169,7 +170,7 @@ def _predict(session: Session, folder: Path, name: str, environment: Dict[str, s
             session.run(prediction.words, session.folder / f"{prediction.name}.log", environment)
 
 
-def _checkpoints(text: Text, folder: Path) -> Dict[Path, int]:
+def _checkpoints(text: Text, folder: Path) -> dict[Path, int]:
     """When the weights that the text names, or else the weights of all epochs, were written."""
     line = text["train_model_name"]
     pattern = line.value if line.given else "*_epoch_*.pdparams"

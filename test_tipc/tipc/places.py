@@ -10,7 +10,6 @@ import os
 import re
 import socket
 from dataclasses import dataclass
-from typing import Dict, List, Optional, Tuple
 
 from test_tipc.tipc.text import Line, TipcError
 
@@ -28,8 +27,8 @@ class Place:
         node: place of this machine in `ips`.
     """
 
-    devices: Tuple[str, ...]
-    ips: Tuple[str, ...] = ()
+    devices: tuple[str, ...]
+    ips: tuple[str, ...] = ()
     node: int = 0
 
     @property
@@ -53,11 +52,11 @@ class Place:
         return len(self.devices) > 1 or bool(self.ips)
 
     @property
-    def environment(self) -> Dict[str, str]:
+    def environment(self) -> dict[str, str]:
         """Environment variables that choose the GPU of a command that no launcher starts."""
         return {"CUDA_VISIBLE_DEVICES": "" if self.on_cpu else self.devices[0]}
 
-    def obstacle(self, num_gpus: int) -> Optional[str]:
+    def obstacle(self, num_gpus: int) -> str | None:
         """Why this place cannot be used where Paddle finds so many GPUs; None where it can."""
         if self.on_cpu and self.launched and num_gpus:
             return "processes of one run on the CPU need Paddle's CPU build"
@@ -65,7 +64,7 @@ class Place:
             return None
         return f"it asks for GPU {self.name}, and Paddle finds {num_gpus or 'none'} here"
 
-    def launcher(self, log_dir: str) -> List[str]:
+    def launcher(self, log_dir: str) -> list[str]:
         """The words in front of a script that start its processes; none for one process."""
         if not self.launched:
             return []
@@ -78,7 +77,7 @@ class Place:
         return words
 
 
-def places_of(line: Line) -> List[Place]:
+def places_of(line: Line) -> list[Place]:
     """The entries of a text's gpu_list.
 
     Raises:
@@ -97,7 +96,7 @@ def places_of(line: Line) -> List[Place]:
     return places
 
 
-def _node(line: Line, ips: Tuple[str, ...]) -> int:
+def _node(line: Line, ips: tuple[str, ...]) -> int:
     """Place of this machine among the addresses: the first address that a socket can be bound to."""
     for number, ip in enumerate(ips):
         with socket.socket() as own:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Dict, Iterator, List, Optional, Tuple
 
 from paddlevideo_fast.cli import build_parser, quiet_import
 from paddlevideo_fast.config.load import load_config
@@ -15,7 +15,7 @@ from test_tipc.tipc.text import Line, Text, TipcError
 
 _DATA = Path("test_tipc/data")
 # folder -> arguments of data/make_motion_dataset.py that fill it; configs/quickstart reads the last two
-_GENERATED: Dict[Path, List[str]] = {
+_GENERATED: dict[Path, list[str]] = {
     _DATA / "motion": ["--train", "64", "--valid", "16"],
     Path("data/motion"): [],
     Path("data/motion_small"): ["--train", "3000"],
@@ -44,7 +44,7 @@ def prepare(text: Text, mode: str) -> int:
     return 0
 
 
-def _needed_files(text: Text, mode: str, lists_of: str) -> Iterator[Tuple[Path, Line]]:
+def _needed_files(text: Text, mode: str, lists_of: str) -> Iterator[tuple[Path, Line]]:
     """Files and the lines that need them. `lists_of` is the mode whose training and evaluation are run."""
     if lists_of != "whole_infer":
         for trainer in commands.trainers(text):
@@ -56,7 +56,7 @@ def _needed_files(text: Text, mode: str, lists_of: str) -> Iterator[Tuple[Path, 
         yield Path(text["input_file"].value), text["input_file"]
 
 
-def _lists(line: Line, words: List[str], splits: Tuple[str, ...]) -> Iterator[Tuple[Path, Line]]:
+def _lists(line: Line, words: list[str], splits: tuple[str, ...]) -> Iterator[tuple[Path, Line]]:
     """The annotation lists that a command of tools/main.py reads; its flags and its config are checked."""
     if not words or words[0] != _MAIN:
         return
@@ -79,7 +79,7 @@ def _generate(session: Session, path: Path, needed_by: Line) -> bool:
     Raises:
         TipcError: no data set that can be made has `path`, or the folder is there without it.
     """
-    folder: Optional[Path] = next((made for made in _GENERATED if made in (path, *path.parents)), None)
+    folder: Path | None = next((made for made in _GENERATED if made in (path, *path.parents)), None)
     if folder is None:
         raise TipcError(
             f"{needed_by.place}: {path}: no such file; put your data there, or change the text. "

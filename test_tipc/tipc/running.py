@@ -10,7 +10,7 @@ import shutil
 import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Dict, List, NamedTuple, Optional
+from typing import NamedTuple
 
 from test_tipc.tipc.text import Text, TipcError
 
@@ -56,7 +56,7 @@ class Session:
     python: str
     machine: Machine
     num_run: int = 0
-    failures: List[str] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
 
     @classmethod
     def open(cls, text: Text, folder: Path, log_name: str = "results_python.log") -> Session:
@@ -76,7 +76,7 @@ class Session:
         """1 where something failed, else 0."""
         return 1 if self.failures else 0
 
-    def run(self, words: List[str], log: Path, environment: Optional[Dict[str, str]] = None) -> bool:
+    def run(self, words: list[str], log: Path, environment: dict[str, str] | None = None) -> bool:
         """Runs an interpreter's command with its output in `log`; returns whether its exit code was 0."""
         variables = environment or {}
         command = [self.python, *words]
@@ -137,7 +137,7 @@ def _ask(python: str) -> Machine:
     return Machine(*json.loads(done.stdout.splitlines()[-1]))
 
 
-def _run(command: List[str], log: Path, environment: Dict[str, str]) -> int:
+def _run(command: list[str], log: Path, environment: dict[str, str]) -> int:
     """Runs a command and returns its exit code; the command ends with this process, whatever ends it."""
     with log.open("wb") as output:
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=environment)

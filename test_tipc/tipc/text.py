@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Dict, List, Mapping, Optional
 
 from paddlevideo_fast.errors import PaddleVideoFastError
 
@@ -18,7 +18,7 @@ NULL = "null"
 _OPTION = None  # in place of a fixed key: whatever stands there is the option
 
 # section -> name of each line, in order -> its fixed key
-_SECTIONS: Dict[str, Dict[str, Optional[str]]] = {
+_SECTIONS: dict[str, dict[str, str | None]] = {
     "train_params": {
         "model_name": "model_name",
         "python": "python",
@@ -105,11 +105,11 @@ class Line:
         return self.value not in ("", NULL)
 
     @property
-    def choices(self) -> List[str]:
+    def choices(self) -> list[str]:
         """The values between bars, `a|b`."""
         return [choice.strip() for choice in self.value.split("|")]
 
-    def option(self, value: Optional[object] = None) -> List[str]:
+    def option(self, value: object | None = None) -> list[str]:
         """The words of `key=value` on a command line; none where the key or the value is null.
 
         Args:
@@ -118,11 +118,11 @@ class Line:
         text = self.value if value is None else shlex.quote(str(value))
         return [] if NULL in (self.key, text) or not text else self.split(f"{self.key}={text}")
 
-    def words(self) -> List[str]:
+    def words(self) -> list[str]:
         """The value as the words of a command."""
         return self.split(self.value) if self.given else []
 
-    def split(self, text: str) -> List[str]:
+    def split(self, text: str) -> list[str]:
         """Words as a shell takes them.
 
         Raises:
@@ -173,8 +173,8 @@ def read_text(path: Path) -> Text:
         rows = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise TipcError(f"{path}: cannot be read: {error}") from None
-    sections: Dict[str, List[Line]] = {}
-    current: Optional[List[Line]] = None
+    sections: dict[str, list[Line]] = {}
+    current: list[Line] | None = None
     for number, row in enumerate(rows, 1):
         place = f"{path}:{number}"
         heading = re.fullmatch(r"=+(\w+)=+", row.strip())
@@ -191,13 +191,13 @@ def read_text(path: Path) -> Text:
     missing = [name for name in _REQUIRED if name not in sections]
     if missing:
         raise TipcError(f"{path}: has no section {', '.join(missing)}")
-    lines: Dict[str, Line] = {}
+    lines: dict[str, Line] = {}
     for section, found in sections.items():
         lines.update(_named(path, section, found))
     return Text(path, lines)
 
 
-def _named(path: Path, section: str, found: List[Line]) -> Dict[str, Line]:
+def _named(path: Path, section: str, found: list[Line]) -> dict[str, Line]:
     """The lines of a section by name.
 
     Raises:

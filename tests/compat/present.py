@@ -13,16 +13,17 @@ import os
 import re
 import runpy
 import sys
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, Sequence
+from typing import Any
 from unittest import mock
 
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 
-Flags = Dict[str, str]
-Keys = Dict[str, Dict[str, Any]]
+Flags = dict[str, str]
+Keys = dict[str, dict[str, Any]]
 
 
 def options_of(command: str) -> Flags:
@@ -34,7 +35,7 @@ def options_of(command: str) -> Flags:
     """
     module = command.startswith("-m ")
     script, *words = command.split()[1:] if module else command.split()
-    parsers: List[argparse.ArgumentParser] = []
+    parsers: list[argparse.ArgumentParser] = []
     code: Any = None
 
     def keep(parser: argparse.ArgumentParser, file: Any = None) -> None:
@@ -53,7 +54,7 @@ def options_of(command: str) -> Flags:
     assert code in (0, None), f"{command} --help ends with {code}"
     assert len(parsers) == 1, f"{command} --help printed {len(parsers)} helps"
     options: Flags = {}
-    positional: List[str] = []
+    positional: list[str] = []
     for action in parsers[0]._actions:
         if not action.option_strings:
             positional.append(_takes(action))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import textwrap
-from typing import Annotated, Any, ClassVar, Dict, List, Literal, Mapping, Optional, Sequence, Tuple, Union
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Literal
 
 import pytest
 
@@ -33,7 +34,7 @@ class ResNet:
             null for none.
     """
 
-    def __init__(self, depth: int, pretrained: Optional[str] = None) -> None:
+    def __init__(self, depth: int, pretrained: str | None = None) -> None:
         self.depth = depth
         self.pretrained = pretrained
 
@@ -46,13 +47,13 @@ class Wide:
 
 @BACKBONES.register()
 class Swin:
-    def __init__(self, window: Tuple[int, int, int] = (8, 7, 7)) -> None:
+    def __init__(self, window: tuple[int, int, int] = (8, 7, 7)) -> None:
         self.window = window
 
 
 @MODELS.register()
 class Recognizer2D:
-    parts: ClassVar[Dict[str, Registry]] = {"backbone": BACKBONES}
+    parts: ClassVar[dict[str, Registry]] = {"backbone": BACKBONES}
 
     def __init__(self, backbone: ResNet, aux: bool = False) -> None:
         self.backbone = backbone
@@ -61,9 +62,9 @@ class Recognizer2D:
 
 @MODELS.register()
 class Recognizer3D:
-    parts: ClassVar[Dict[str, Registry]] = {"backbone": BACKBONES}
+    parts: ClassVar[dict[str, Registry]] = {"backbone": BACKBONES}
 
-    def __init__(self, backbone: Optional[Any] = None, speed: float = 1.0) -> None:
+    def __init__(self, backbone: Any | None = None, speed: float = 1.0) -> None:
         self.backbone = backbone
         self.speed = speed
 
@@ -76,9 +77,9 @@ class VideoDataset:
 
 @TRANSFORMS.register()
 class Scale:
-    ignored_arguments: ClassVar[Dict[str, str]] = {"backend": "one resample does it all"}
+    ignored_arguments: ClassVar[dict[str, str]] = {"backend": "one resample does it all"}
 
-    def __init__(self, short_size: int, ratio: Union[float, Sequence[float]] = 1.0) -> None:
+    def __init__(self, short_size: int, ratio: float | Sequence[float] = 1.0) -> None:
         self.short_size = short_size
         self.ratio = ratio
 
@@ -91,22 +92,22 @@ class RandomFlip:
 
 @RATES.register()
 class PiecewiseDecay:
-    def __init__(self, boundaries: List[int], values: Sequence[float]) -> None:
+    def __init__(self, boundaries: list[int], values: Sequence[float]) -> None:
         self.boundaries = boundaries
         self.values = values
 
 
 @OPTIMIZERS.register()
 class Momentum:
-    parts: ClassVar[Dict[str, Registry]] = {"learning_rate": RATES}
-    injected: ClassVar[Tuple[str, ...]] = ("parameters",)
+    parts: ClassVar[dict[str, Registry]] = {"learning_rate": RATES}
+    injected: ClassVar[tuple[str, ...]] = ("parameters",)
 
     def __init__(
         self,
-        learning_rate: Union[float, PiecewiseDecay],
+        learning_rate: float | PiecewiseDecay,
         parameters: Any = None,
         momentum: float = 0.9,
-        weight_decay: Optional[Mapping[str, Any]] = None,
+        weight_decay: Mapping[str, Any] | None = None,
         order: Literal["first", "second"] = "first",
     ) -> None:
         self.learning_rate = learning_rate
@@ -116,7 +117,7 @@ class Momentum:
 
 @OPTIMIZERS.register()
 class Adam:
-    parts: ClassVar[Dict[str, Registry]] = {"learning_rate": RATES}
+    parts: ClassVar[dict[str, Registry]] = {"learning_rate": RATES}
 
     def __init__(self, learning_rate: PiecewiseDecay, beta: float = 0.9, weight_decay: Any = None) -> None:
         self.learning_rate = learning_rate
@@ -195,7 +196,7 @@ def write(tmp_path, monkeypatch):
 @pytest.fixture
 def logged(monkeypatch):
     """Level and text of all that the config check logs, as if the process had just started."""
-    seen: List[Tuple[int, str]] = []
+    seen: list[tuple[int, str]] = []
     monkeypatch.setattr(log, "_warned", set())
     checks = ("config.findings", "config.load", "config.yaml_source", "config.spec")
     for module in checks:
@@ -207,7 +208,7 @@ def logged(monkeypatch):
 class Messages:
     """The texts of one level, as a list that grows."""
 
-    def __init__(self, logged: List[Tuple[int, str]], level: int) -> None:
+    def __init__(self, logged: list[tuple[int, str]], level: int) -> None:
         self.logged, self.level = logged, level
 
     def __iter__(self):

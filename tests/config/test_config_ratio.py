@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import product
 from pathlib import Path
-from typing import Any, Dict
+from typing import Any
 
 import numpy as np
 import pytest
@@ -44,7 +44,7 @@ class Source:
         self.height = height
 
 
-def distortion_px(section: Dict[str, Any], width: int, height: int) -> float:
+def distortion_px(section: dict[str, Any], width: int, height: int) -> float:
     """How much wider or narrower than in its own ratio the whole source is shown, in pixels of the output."""
     pipeline = build_pipeline(section)
     request, rng = ClipRequest(0, 0), np.random.default_rng(0)

@@ -1,19 +1,11 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Mapping, Sequence
 from typing import (
     Annotated,
     Any,
-    Callable,
-    Dict,
-    List,
     Literal,
-    Mapping,
-    Optional,
-    Sequence,
-    Set,
-    Tuple,
-    Union,
 )
 
 import pytest
@@ -26,23 +18,23 @@ FITS = [
     (1e-4, float),
     (True, bool),
     ("a", str),
-    (None, Optional[int]),
-    (3, Optional[int]),
+    (None, int | None),
+    (3, int | None),
     ([1, 2.5], Sequence[float]),
-    ([], List[int]),
-    ([1, 2, 3], Tuple[int, int, int]),
-    ([1, 2, 3], Tuple[int, ...]),
-    ([1, 2], Union[int, Sequence[int]]),
-    (224, Union[int, Sequence[int]]),
+    ([], list[int]),
+    ([1, 2, 3], tuple[int, int, int]),
+    ([1, 2, 3], tuple[int, ...]),
+    ([1, 2], int | Sequence[int]),
+    (224, int | Sequence[int]),
     ("O1", Literal["O1", "O2"]),
-    ({"a": 1}, Dict[str, int]),
+    ({"a": 1}, dict[str, int]),
     ({"a": "x"}, Mapping[str, Any]),
     ({}, dict),
-    ([[1, 2], [3, 4]], Sequence[Tuple[int, int]]),
+    ([[1, 2], [3, 4]], Sequence[tuple[int, int]]),
     (object(), Any),
     (1, PositiveInt),
     (0.5, Annotated[float, Range(0, 1)]),
-    (None, Optional[PositiveInt]),
+    (None, PositiveInt | None),
 ]
 
 DOES_NOT = [
@@ -54,29 +46,29 @@ DOES_NOT = [
     (1, bool, (), "bool"),
     (1, str, (), "str"),
     (None, int, (), "int"),
-    ("x", Optional[int], (), "int or null"),
+    ("x", int | None, (), "int or null"),
     ("12", Sequence[int], (), "list of int"),
     ([1, "a"], Sequence[float], (1,), "float"),
-    ([1, 2], Tuple[int, int, int], (), "list of 3: int, int, int"),
-    ([1, 2, "x"], Tuple[int, int, int], (2,), "int"),
-    ([1, None], Union[int, Sequence[int]], (1,), "int"),
-    ("x", Union[int, Sequence[int]], (), "int or list of int"),
+    ([1, 2], tuple[int, int, int], (), "list of 3: int, int, int"),
+    ([1, 2, "x"], tuple[int, int, int], (2,), "int"),
+    ([1, None], int | Sequence[int], (1,), "int"),
+    ("x", int | Sequence[int], (), "int or list of int"),
     (1, Literal[True], (), "True"),
     ("O3", Literal["O1", "O2"], (), "'O1' or 'O2'"),
-    ({"a": {"b": "x"}}, Dict[str, Dict[str, int]], ("a", "b"), "int"),
+    ({"a": {"b": "x"}}, dict[str, dict[str, int]], ("a", "b"), "int"),
     ([], Mapping[str, int], (), "mapping"),
     (0, PositiveInt, (), "int, at least 1"),
     (1.5, Annotated[float, Range(0, 1)], (), "float, from 0 to 1"),
     (float("nan"), Annotated[float, Range(0, 1)], (), "float, from 0 to 1 (finite)"),
     (float("inf"), Annotated[float, Range(0)], (), "float, at least 0 (finite)"),
-    (float("-inf"), Optional[float], (), "float or null (finite)"),
+    (float("-inf"), float | None, (), "float or null (finite)"),
     ([1, 10**400], Sequence[float], (1,), "float (at most 4294967295)"),
     (10**26, PositiveInt, (), "int, at least 1 (at most 4294967295)"),
-    (-(2**32), Optional[int], (), "int or null (at most 4294967295)"),
+    (-(2**32), int | None, (), "int or null (at most 4294967295)"),
     ("a", Annotated[float, Range(0, 1)], (), "float, from 0 to 1"),
     (1, Annotated[float, Range(0, below=1)], (), "float, at least 0 and below 1"),
     (2**31, Annotated[int, Range(0, 2**31 - 1)], (), "int, from 0 to 2147483647"),
-    (-1, Optional[PositiveInt], (), "int, at least 1 or null"),
+    (-1, PositiveInt | None, (), "int, at least 1 or null"),
 ]
 
 
@@ -96,15 +88,15 @@ def test_each_bad_item_is_named():
 
 
 def test_describe():
-    assert describe(Optional[Sequence[Union[int, str]]]) == "list of int or str or null"
-    assert describe(Dict[str, int]) == "mapping"
+    assert describe(Sequence[int | str] | None) == "list of int or str or null"
+    assert describe(dict[str, int]) == "mapping"
     assert describe(Any) == "anything"
-    assert describe(Tuple[float, ...]) == "list of float"
+    assert describe(tuple[float, ...]) == "list of float"
 
 
 def test_arguments_come_from_the_constructor():
     class Base:
-        def __init__(self, depth: int, width: Optional[float] = None) -> None:
+        def __init__(self, depth: int, width: float | None = None) -> None:
             self.depth = depth
 
     class Child(Base):
@@ -123,7 +115,7 @@ def test_arguments_that_are_passed_on_belong_to_the_base_class():
             self.seed = seed
 
     class Base(Root):
-        def __init__(self, depth: int, width: Optional[float] = None) -> None:
+        def __init__(self, depth: int, width: float | None = None) -> None:
             super().__init__()
 
     class Child(Base):
@@ -146,7 +138,7 @@ def test_a_bar_means_what_optional_means():
     assert [found.path for found in mismatches([1, None, "x"], inside)] == [(2,)]
 
 
-@pytest.mark.parametrize("hint", [Callable[[int], int], Set[int], "int"])
+@pytest.mark.parametrize("hint", [Callable[[int], int], set[int], "int"])
 def test_an_annotation_that_is_not_known_is_an_error_of_the_program(hint):
     with pytest.raises(TypeError, match="does not know what fits the annotation"):
         list(mismatches(3, hint))

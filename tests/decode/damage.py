@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import io
 import resource
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import NamedTuple
 
 import av
 import numpy as np
@@ -52,7 +53,7 @@ def write_sources(folder: Path) -> None:
         write_corpus_clip(folder, name, num_frames=24)
 
 
-def damaged(folder: Path, seed: int) -> Tuple[str, bytes]:
+def damaged(folder: Path, seed: int) -> tuple[str, bytes]:
     """Name and bytes of a source with damage that is a function of `seed`."""
     rng = np.random.default_rng(seed)
     name = SOURCES[seed % len(SOURCES)]
@@ -107,7 +108,7 @@ def _swap_head(data: bytearray, rng: np.random.Generator, folder: Path) -> None:
     data[:length] = other[:length]
 
 
-def _range(data: bytearray, rng: np.random.Generator) -> Tuple[int, int]:
+def _range(data: bytearray, rng: np.random.Generator) -> tuple[int, int]:
     first = int(rng.integers(0, max(len(data) - 1, 1)))
     return first, min(first + int(rng.integers(1, 600)), len(data))
 
@@ -144,7 +145,7 @@ def verdict(folder: Path, seed: int, on_corrupt: str) -> Verdict:
     return Verdict(seed, fault or "frames", numbers.count(None), replaced)
 
 
-def _read_alone(reader: VideoReader, index: int) -> Optional[np.ndarray]:
+def _read_alone(reader: VideoReader, index: int) -> np.ndarray | None:
     """The frame, or None where it does not decode or was replaced."""
     replaced = reader.num_replaced
     try:
@@ -154,7 +155,7 @@ def _read_alone(reader: VideoReader, index: int) -> Optional[np.ndarray]:
     return frame if reader.num_replaced == replaced else None
 
 
-def _difference(alone: Dict[int, Optional[np.ndarray]], frames: np.ndarray) -> Optional[str]:
+def _difference(alone: dict[int, np.ndarray | None], frames: np.ndarray) -> str | None:
     """Which frame is another one when it is read alone."""
     for index, frame in alone.items():
         numbers = None if frame is None else read_number(frame), read_number(frames[index])
@@ -163,7 +164,7 @@ def _difference(alone: Dict[int, Optional[np.ndarray]], frames: np.ndarray) -> O
     return None
 
 
-def _fault(numbers: Sequence[Optional[int]], replaced: int) -> Optional[str]:
+def _fault(numbers: Sequence[int | None], replaced: int) -> str | None:
     """What is wrong with the order of frames, of which each was written once, with an ascending number."""
     clear = [number for number in numbers if number is not None]
     if len(clear) - len(set(clear)) > replaced:
@@ -171,13 +172,13 @@ def _fault(numbers: Sequence[Optional[int]], replaced: int) -> Optional[str]:
     return None if clear == sorted(clear) else f"out of order: {numbers}"
 
 
-def _libav_agrees(data: bytes, numbers: Sequence[Optional[int]], is_strict: bool) -> bool:
+def _libav_agrees(data: bytes, numbers: Sequence[int | None], is_strict: bool) -> bool:
     """Whether decoding in sequence, or then sorting by timestamps, gives the same fault without a complaint.
 
     Then the damage is one that nothing tells: a timestamp with other bits, or a picture that says to repeat
     the one before. Unless strict, pictures that do not decode are left out, and the fault may be another.
     """
-    shown: List[Tuple[int, Optional[int]]] = []
+    shown: list[tuple[int, int | None]] = []
     with av.open(io.BytesIO(data), **LENIENT) as container:
         container.streams.video[0].codec_context.thread_count = 1
         try:
@@ -202,7 +203,7 @@ def _libav_agrees(data: bytes, numbers: Sequence[Optional[int]], is_strict: bool
     return bool(_fault(decoded, 0) or _fault(by_time, 0))
 
 
-def verdicts_of(folder: Path, seeds: Sequence[int], on_corrupt: str) -> List[Verdict]:
+def verdicts_of(folder: Path, seeds: Sequence[int], on_corrupt: str) -> list[Verdict]:
     """Reads many damaged files, each within 10 seconds, in a process that is started anew where it dies."""
     results = map_isolated(partial(_bounded_verdict, folder, on_corrupt), seeds, limit_sec=10)
     return [

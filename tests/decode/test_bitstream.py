@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Dict, List
+from typing import Any
 
 import av
 import numpy as np
@@ -18,9 +18,9 @@ from tests.support.numbered_clips import read_number, write_clip
 
 NUM_FRAMES = 36
 X265 = {"x265-params": "log-level=error:bframes=2:b-adapt=0:open-gop=0"}
-VP9: Dict[str, Any] = {"codec": "libvpx-vp9", "options": {"lag-in-frames": "0"}}
-MJPEG: Dict[str, Any] = {"codec": "mjpeg", "pix_fmt": "yuvj420p"}
-WRITTEN: Dict[str, Dict[str, Any]] = {
+VP9: dict[str, Any] = {"codec": "libvpx-vp9", "options": {"lag-in-frames": "0"}}
+MJPEG: dict[str, Any] = {"codec": "mjpeg", "pix_fmt": "yuvj420p"}
+WRITTEN: dict[str, dict[str, Any]] = {
     "h264.mp4": {"bframes": 2},
     "h264.ts": {"bframes": 2},
     "hevc.mp4": {"codec": "libx265", "options": X265},
@@ -41,12 +41,12 @@ def clips(tmp_path_factory):
     return folder
 
 
-def packets_of(path: Path) -> List[Any]:
+def packets_of(path: Path) -> list[Any]:
     with av.open(str(path)) as container:
         return [packet for packet in container.demux(video=0) if packet.size]
 
 
-def wrong_frames(path: Path, on_corrupt: str = "raise") -> List[Any]:
+def wrong_frames(path: Path, on_corrupt: str = "raise") -> list[Any]:
     """Number of each frame that is wrong, without a word, and what was read in its place."""
     wrong = []
     try:

@@ -6,8 +6,9 @@ import multiprocessing
 import os
 import statistics
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, List, NamedTuple, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -25,15 +26,15 @@ class Source(NamedTuple):
     """A file and what identifies its frames: numbers drawn into them, or checksums."""
 
     path: str
-    identities: List[int]
+    identities: list[int]
     is_real: bool
 
 
 class Endurance(NamedTuple):
     """What many reads found: wrong frames, and the resident memory after each read, in bytes."""
 
-    wrong: List[str]
-    resident: List[int]
+    wrong: list[str]
+    resident: list[int]
 
 
 def identity(frame: np.ndarray, is_real: bool) -> Any:
@@ -41,7 +42,7 @@ def identity(frame: np.ndarray, is_real: bool) -> Any:
 
 
 @pytest.fixture(scope="module")
-def sources(tmp_path_factory, real_clips_dir) -> List[Source]:
+def sources(tmp_path_factory, real_clips_dir) -> list[Source]:
     folder = tmp_path_factory.mktemp("endurance")
     generated = [write_corpus_clip(folder, name, num_frames=24) for name in CORPUS if "turned" not in name]
     found = [Source(str(clip.path), clip.numbers, False) for clip in generated]

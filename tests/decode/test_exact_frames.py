@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 from pathlib import Path
-from typing import Any, List
+from typing import Any
 
 import av
 import numpy as np
@@ -17,13 +17,13 @@ from tests.support.exact_corpus import CORPUS, OPEN_GOP, write_corpus_clip
 CLIPS = [*((name, 34) for name in CORPUS), ("mpeg4.avi", 2)]  # name in the corpus, and frames
 
 
-def in_sequence(path: Path) -> List[np.ndarray]:
+def in_sequence(path: Path) -> list[np.ndarray]:
     to_rgb = RgbConverter()  # has tests of its own
     with av.open(str(path)) as container:
         return [to_rgb(frame).copy() for frame in container.decode(video=0)]
 
 
-def assert_exact(path: Path, expected: List[np.ndarray], draws: int) -> None:
+def assert_exact(path: Path, expected: list[np.ndarray], draws: int) -> None:
     rng = np.random.default_rng(len(expected))
     requests = [rng.integers(0, len(expected), 6) for _ in range(draws)]
     requests += [range(len(expected)), [len(expected) - 1], [0, 0], range(len(expected) - 1, -1, -7)]

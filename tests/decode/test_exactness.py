@@ -6,8 +6,9 @@ What is expected comes from how a file was written, not from a reader.
 from __future__ import annotations
 
 import multiprocessing
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Callable, Dict, Iterator, List, Sequence
+from typing import Any
 
 import av
 import numpy as np
@@ -31,7 +32,7 @@ _WAYS = (
 def corpus_clip(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Clip]:
     """Function that gives a file of the corpus, which it writes once."""
     folder = tmp_path_factory.mktemp("corpus")
-    written: Dict[str, Clip] = {}
+    written: dict[str, Clip] = {}
 
     def clip(name: str) -> Clip:
         if name not in written:
@@ -41,7 +42,7 @@ def corpus_clip(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Cli
     return clip
 
 
-def requests(num_frames: int, seed: int) -> List[List[int]]:
+def requests(num_frames: int, seed: int) -> list[list[int]]:
     """Frame numbers to ask for: all, reversed, random, sorted, spread, repeated and single ones."""
     rng = np.random.default_rng(seed)
     everything = list(range(num_frames))
@@ -54,7 +55,7 @@ def requests(num_frames: int, seed: int) -> List[List[int]]:
     return found
 
 
-def mistakes(reader: VideoReader, clip: Clip, seed: int = 0) -> List[str]:
+def mistakes(reader: VideoReader, clip: Clip, seed: int = 0) -> list[str]:
     """What `reader` gets wrong, in many reads."""
     if reader.num_frames != len(clip.numbers):
         return [f"{clip.path.name}: {reader.num_frames} frames, not {len(clip.numbers)}"]
@@ -67,11 +68,11 @@ def mistakes(reader: VideoReader, clip: Clip, seed: int = 0) -> List[str]:
     return found
 
 
-def numbers(frames: Sequence[np.ndarray], rotation: int) -> List[Any]:
+def numbers(frames: Sequence[np.ndarray], rotation: int) -> list[Any]:
     return [read_number(np.rot90(frame, rotation // 90)) for frame in frames]
 
 
-def mistakes_in_files(clips: Sequence[Clip]) -> List[str]:
+def mistakes_in_files(clips: Sequence[Clip]) -> list[str]:
     found = []
     for clip in clips:
         with open_video(clip.path) as reader:
@@ -171,7 +172,7 @@ def _av1_frames(packet):
 
 
 # what makes a file of the corpus what its name says: packets, first frame, codec context -> bool
-_MARKS: Dict[str, Callable[..., bool]] = {
+_MARKS: dict[str, Callable[..., bool]] = {
     "h264_open_gop.mp4": _open_groups,
     "h264_open_gop.ts": _open_groups,
     "hevc_open_gop.mkv": _open_groups,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import Any, List
+from typing import Any
 
 import av
 import pytest
@@ -32,7 +32,7 @@ def whole(tmp_path_factory):
     return folder
 
 
-def packets_of(path: Path) -> List[Any]:
+def packets_of(path: Path) -> list[Any]:
     with av.open(str(path)) as container:
         return [packet for packet in container.demux(video=0) if packet.size]
 
@@ -46,7 +46,7 @@ def zeroed(path: Path, first: int, stop: int, target: Path) -> Path:
     return target
 
 
-def numbers_of(reader: Any) -> List[Any]:
+def numbers_of(reader: Any) -> list[Any]:
     """The number of each frame; None for a frame that was replaced."""
     found = []
     for index in range(reader.num_frames):

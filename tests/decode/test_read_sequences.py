@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from itertools import islice
 from pathlib import Path
-from typing import Any, List
+from typing import Any
 
 import av
 import numpy as np
@@ -24,14 +24,14 @@ from tests.support.numbered_clips import read_number
 NUM_STEPS = 14
 
 
-def in_sequence(path: Path) -> List[np.ndarray]:
+def in_sequence(path: Path) -> list[np.ndarray]:
     """Plain decoding, from the first packet to the last."""
     to_rgb = RgbConverter()
     with av.open(str(path)) as container:
         return [to_rgb(frame).copy() for frame in container.decode(video=0)]
 
 
-def read_somehow(reader: Any, expected: List[np.ndarray], rng: np.random.Generator) -> None:
+def read_somehow(reader: Any, expected: list[np.ndarray], rng: np.random.Generator) -> None:
     """One step of a sequence: frames in any order, or a part of an iteration, or all of one."""
     if rng.random() < 0.15:
         count = int(rng.integers(1, len(expected) + 1))

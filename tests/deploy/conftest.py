@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Callable, Dict, NamedTuple, Tuple
+from typing import Any, NamedTuple
 
 import paddle
 import pytest
@@ -32,7 +33,7 @@ loss: {{
 }}
 """
 # The quick start's config that a network is in, and what it has otherwise.
-NETWORKS: Dict[str, Tuple[str, Tuple[str, ...]]] = {
+NETWORKS: dict[str, tuple[str, tuple[str, ...]]] = {
     "tsm": ("tsm", ()),
     "slowfast": ("slowfast", ()),
     "tsn": ("tsn", ()),
@@ -83,7 +84,7 @@ class Trained(NamedTuple):
     cfg: Config
     model: Any
     weights: Path
-    normalization: Tuple[Tuple[float, ...], Tuple[float, ...]]
+    normalization: tuple[tuple[float, ...], tuple[float, ...]]
 
 
 @pytest.fixture(scope="session")
@@ -116,7 +117,7 @@ def exported(
     trained: Callable[[str], Trained], tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[[str, ExportOptions], ExportedFiles]:
     """Function from a network and options to the files of its export, each made once."""
-    made: Dict[Tuple[str, ExportOptions], ExportedFiles] = {}
+    made: dict[tuple[str, ExportOptions], ExportedFiles] = {}
 
     def make(name: str, options: ExportOptions) -> ExportedFiles:
         if (name, options) not in made:

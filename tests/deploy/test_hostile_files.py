@@ -10,8 +10,9 @@ import subprocess
 import tarfile
 import tracemalloc
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Callable, Dict
+from typing import Any
 
 import numpy as np
 import pytest
@@ -97,7 +98,7 @@ def pairs_copied(times: int, num_keys: int = 5000) -> bytes:
     return pairs + b"ccollections\nOrderedDict\nh\x00\x85R" * times + b"l."
 
 
-HOSTILE_PICKLES: Dict[str, Callable[[], bytes]] = {
+HOSTILE_PICKLES: dict[str, Callable[[], bytes]] = {
     "os.system": lambda: calls(os.system, f"touch {TRACE}"),
     "os.system, protocol 0": lambda: calls(os.system, f"touch {TRACE}", protocol=0),
     "os.system, protocol 4": lambda: calls(os.system, f"touch {TRACE}", protocol=4),
@@ -152,7 +153,7 @@ HOSTILE_PICKLES: Dict[str, Callable[[], bytes]] = {
 }
 
 
-def zip_of(path: Path, members: Dict[str, bytes], compression: int = zipfile.ZIP_STORED) -> Path:
+def zip_of(path: Path, members: dict[str, bytes], compression: int = zipfile.ZIP_STORED) -> Path:
     with zipfile.ZipFile(path, "w", compression) as archive:
         for name, data in members.items():
             archive.writestr(name, data)
@@ -254,7 +255,7 @@ def written(path: Path, content: bytes) -> Path:
     return path
 
 
-HOSTILE_TORCH_FILES: Dict[str, Callable[[Path], Path]] = {
+HOSTILE_TORCH_FILES: dict[str, Callable[[Path], Path]] = {
     "os.system in a zip": lambda p: torch_zip(p, calls(os.system, f"touch {TRACE}")),
     "torch.load in a zip": lambda p: torch_zip(p, b"\x80\x02ctorch\nload\n" + text("x") + b"\x85R."),
     "a module": lambda p: torch_zip(p, b"\x80\x02ctorch.nn.modules.linear\nLinear\n)\x81."),

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Callable, Dict, Optional
+from typing import Any
 
 import paddlevideo_fast  # isort: skip  # noqa: F401  before Paddle 2.6
 import numpy as np
@@ -27,8 +28,8 @@ from paddlevideo_fast.modeling import build_model
 
 
 def metrics_of(
-    config: Path, distribution: Distribution, check_stop: Optional[Callable[[], None]] = None
-) -> Dict[str, Any]:
+    config: Path, distribution: Distribution, check_stop: Callable[[], None] | None = None
+) -> dict[str, Any]:
     """What an evaluation gives, with the scores of each video, and the files that each rank knows not to
     decode; or its error.
     """
@@ -64,7 +65,7 @@ class Share:
             yield Batch(batch, ids, ids, ids)
 
 
-def statistics_of(distribution: Distribution, max_batches: Optional[int]) -> Dict[str, Any]:
+def statistics_of(distribution: Distribution, max_batches: int | None) -> dict[str, Any]:
     """Population statistics of the batches."""
     model = paddle.nn.Sequential(paddle.nn.BatchNorm1D(3))
     share = Share(distribution.rank, distribution.world_size)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, Iterator, List
+from collections.abc import Iterator
+from typing import Any
 
 import paddlevideo_fast  # isort: skip  # noqa: F401  before Paddle 2.6
 import numpy as np
@@ -25,7 +26,7 @@ LABELS = np.random.default_rng(1).integers(0, 4, (2, 10, 3))
 class Loader:
     """The batches of one rank, or of both together."""
 
-    def __init__(self, ranks: List[int]) -> None:
+    def __init__(self, ranks: list[int]) -> None:
         self.ranks = ranks
 
     def __len__(self) -> int:
@@ -64,20 +65,20 @@ class Steps(Callback):
     """The parameters after each step."""
 
     def __init__(self) -> None:
-        self.found: List[np.ndarray] = []
+        self.found: list[np.ndarray] = []
 
     def step_end(self, trainer: Trainer) -> None:
         values = [value.numpy().reshape(-1) for value in trainer.model.state_dict().values()]
         self.found.append(np.concatenate(values))
 
 
-def train(distribution: Distribution, ranks: List[int]) -> dict:
+def train(distribution: Distribution, ranks: list[int]) -> dict:
     """Trains an epoch on the batches of these ranks."""
     paddle.set_default_dtype("float64")
     paddle.seed(7)
     model, loader, steps = Net(), Loader(ranks), Steps()
     optimizer = paddle.optimizer.Momentum(0.2, 0.9, model.parameters(), weight_decay=0.01)
-    bad: List[str] = []
+    bad: list[str] = []
     trainer = Trainer(
         model,
         optimizer,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Iterator, List, NamedTuple, Optional
+from typing import NamedTuple
 
 import pytest
 
@@ -19,19 +20,19 @@ class Reference(NamedTuple):
     """A file or folder that a page mentions, and a name in it such as `Trainer.fit`."""
 
     path: str
-    name: Optional[str]
+    name: str | None
 
 
-def references(page: Path) -> List[Reference]:
+def references(page: Path) -> list[Reference]:
     return [Reference(*found) for found in _SPAN.findall(page.read_text(encoding="utf-8"))]
 
 
-def located(path: str) -> Optional[Path]:
+def located(path: str) -> Path | None:
     """Where a mentioned path lies: in the package, else in the repository."""
     return next((base / path for base in (PACKAGE, ROOT) if (base / path).exists()), None)
 
 
-def defined(body: List[ast.stmt]) -> Iterator[tuple]:
+def defined(body: list[ast.stmt]) -> Iterator[tuple]:
     """The names that the statements of a module or class define, each with its node."""
     for node in body:
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)):

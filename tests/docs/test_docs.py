@@ -15,7 +15,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Dict, List, NamedTuple, Optional, Tuple
+from typing import NamedTuple
 
 import pytest
 
@@ -54,11 +54,11 @@ _BLOCK = re.compile(
 class Block(NamedTuple):
     lang: str
     code: str
-    mark: Optional[str]
+    mark: str | None
     text: str
 
 
-def blocks(page: Path) -> List[Block]:
+def blocks(page: Path) -> list[Block]:
     found = _BLOCK.finditer(page.read_text(encoding="utf-8"))
     return [Block(m["lang"], m["code"], m["mark"], m["text"] or "") for m in found]
 
@@ -67,18 +67,18 @@ def prose(page: Path) -> str:
     return _BLOCK.sub("", page.read_text(encoding="utf-8"))
 
 
-def commands(page: Path) -> List[List[str]]:
+def commands(page: Path) -> list[list[str]]:
     """The commands of the bash blocks, as words."""
     lines = [line for block in blocks(page) if block.lang == "bash" for line in block.code.splitlines()]
     return [as_python(shlex.split(line)) for line in lines if line.strip()]
 
 
-def as_python(words: List[str]) -> List[str]:
+def as_python(words: list[str]) -> list[str]:
     """The words of a command, of which `paddlevideo-fast` is a module: it need not be installed here."""
     return ["python", "-m", "paddlevideo_fast", *words[1:]] if words[0] == "paddlevideo-fast" else words
 
 
-def started(words: List[str]) -> List[str]:
+def started(words: list[str]) -> list[str]:
     """The command that a launcher starts in each process; without one, the command itself."""
     script = "tools/main.py"
     return ["python", *words[words.index(script) :]] if script in words else words
@@ -103,7 +103,7 @@ def test_twins_have_the_same_headings_and_blocks(one, other):
     assert blocks(one) == blocks(other)
 
 
-def anchors(page: Path) -> List[str]:
+def anchors(page: Path) -> list[str]:
     headings = re.findall(r"^#+ (.+)$", prose(page), re.M)
     return [re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings]
 
@@ -132,7 +132,7 @@ def test_paths_of_the_repository_exist(page):
     assert set(re.findall(r"`make ([\w-]+)", text)) <= set(known)
 
 
-def flags_of(words: List[str], seen: Dict[str, List[str]]) -> List[str]:
+def flags_of(words: list[str], seen: dict[str, list[str]]) -> list[str]:
     # each benchmark and each subcommand has options of its own
     if words[0] == "-m":
         subcommand = [word for word in words[2 : 4 if words[2:3] == ["data"] else 3] if word[0] != "-"]
@@ -145,7 +145,7 @@ def flags_of(words: List[str], seen: Dict[str, List[str]]) -> List[str]:
 
 
 def test_flags_of_the_commands_exist():
-    seen: Dict[str, List[str]] = {}
+    seen: dict[str, list[str]] = {}
     for page in PAGES:
         for words in map(started, commands(page)):
             is_command = words[1:3] == ["-m", "paddlevideo_fast"] and words[3:4] != ["launch"]
@@ -158,7 +158,7 @@ def test_flags_of_the_commands_exist():
     assert len(seen) >= 6
 
 
-def option(words: List[str], name: str) -> Optional[str]:
+def option(words: list[str], name: str) -> str | None:
     """The word behind an option of a command."""
     return words[words.index(name) + 1] if name in words else None
 
@@ -167,7 +167,7 @@ def test_configs_and_overrides_of_the_commands_are_accepted(working_copy):
     checked = 0
     made = {option(words, "--output") for page in PAGES for words in commands(page) if "init" in words}
     for page in PAGES:
-        recipes: Dict[Optional[str], Optional[str]] = {}  # of the folders that `init` fills, on this page
+        recipes: dict[str | None, str | None] = {}  # of the folders that `init` fills, on this page
         for words in map(started, commands(page)):
             if "init" in words:
                 recipes[option(words, "--output")] = option(words, "--recipe")
@@ -256,7 +256,7 @@ def _write_annotations(root: Path) -> None:
 def run_in(template):
     """Function that runs a command of a page: `run_in(folder, ["python", "tools/main.py", ...])`."""
 
-    def run(root: Path, words: List[str]) -> subprocess.CompletedProcess:
+    def run(root: Path, words: list[str]) -> subprocess.CompletedProcess:
         if words[1].endswith(".py"):
             return template.run([root / words[1], *words[2:]], cwd=root)
         if words[1:3] == ["-m", "paddlevideo_fast"]:
@@ -271,7 +271,7 @@ def run_in(template):
 @pytest.fixture(scope="session")
 def followed(working_copy, run_in):
     """The working copy after the marked commands of all pages, each run once: [(page, command, result)]."""
-    done: Dict[str, Tuple[str, subprocess.CompletedProcess]] = {}
+    done: dict[str, tuple[str, subprocess.CompletedProcess]] = {}
     for page in RUN_PAGES:
         for block in blocks(ROOT / page):
             if block.mark == "test":

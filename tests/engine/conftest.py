@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Iterator, List, Optional
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import paddle
@@ -55,7 +56,7 @@ def to_float(clips: np.ndarray) -> Any:
 @pytest.fixture
 def make_trainer() -> Callable[..., Trainer]:
     def make(
-        callbacks: Optional[List[Callback]] = None,
+        callbacks: list[Callback] | None = None,
         epochs: int = 2,
         batch_size: int = 4,
         dropout: float = 0.5,

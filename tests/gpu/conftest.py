@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any, List
+from typing import Any
 
 import pytest
 
 from paddlevideo_fast.doctor.device_check import no_gpu
 
-_OWN: List[str] = []
+_OWN: list[str] = []
 REHEARSAL = os.environ.get("GPU_SUITE_DEVICE") == "cpu"
 
 
-def pytest_collection_modifyitems(items: List[Any]) -> None:
+def pytest_collection_modifyitems(items: list[Any]) -> None:
     own = [item for item in items if Path(__file__).parent in item.path.parents]
     _OWN.extend(item.nodeid for item in own)
     for item in own:

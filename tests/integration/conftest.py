@@ -8,8 +8,9 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List
+from typing import Any
 
 import pytest
 
@@ -56,7 +57,7 @@ report: false
 
 
 @pytest.fixture(scope="session")
-def environment() -> Dict[str, str]:
+def environment() -> dict[str, str]:
     """The environment of a child that imports the package from this tree, on one thread."""
     return {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
 
@@ -93,10 +94,10 @@ def tiny_config(motion_data: Path, tmp_path: Path, tiny_text: str) -> Path:
 
 
 @pytest.fixture
-def main_command() -> Callable[..., List[str]]:
+def main_command() -> Callable[..., list[str]]:
     """`main_command(config, "-o", …)`: the argument list of tools/main.py."""
 
-    def command(config: Any, *arguments: str) -> List[str]:
+    def command(config: Any, *arguments: str) -> list[str]:
         return [sys.executable, str(ROOT / "tools" / "main.py"), "-c", str(config), *arguments]
 
     return command
@@ -104,7 +105,7 @@ def main_command() -> Callable[..., List[str]]:
 
 @pytest.fixture
 def run_main(
-    main_command: Callable[..., List[str]], environment: Dict[str, str], template: Fresh
+    main_command: Callable[..., list[str]], environment: dict[str, str], template: Fresh
 ) -> Callable[..., Any]:
     """Runs tools/main.py to its end; the result has returncode, stdout and stderr.
 
@@ -130,9 +131,9 @@ def run_main(
 
 
 @pytest.fixture
-def start(main_command: Callable[..., List[str]], template: Fresh) -> Iterator[Callable[..., Any]]:
+def start(main_command: Callable[..., list[str]], template: Fresh) -> Iterator[Callable[..., Any]]:
     """Starts tools/main.py in a process group of its own, which does not outlive the test."""
-    processes: List[Any] = []
+    processes: list[Any] = []
 
     def run(*arguments: Any) -> Any:
         processes.append(template.start(main_command(*arguments)[1:], ROOT))
@@ -146,11 +147,11 @@ def start(main_command: Callable[..., List[str]], template: Fresh) -> Iterator[C
 
 
 @pytest.fixture
-def records() -> Callable[[Path], List[Dict[str, Any]]]:
+def records() -> Callable[[Path], list[dict[str, Any]]]:
     """The lines of a run's metrics.jsonl without what differs between two equal runs: times."""
     times = ("batch_cost", "reader_cost", "ips", "eta_sec", "sec")
 
-    def read(folder: Path) -> List[Dict[str, Any]]:
+    def read(folder: Path) -> list[dict[str, Any]]:
         lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
         return [{name: value for name, value in line.items() if name not in times} for line in lines]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 from pathlib import Path
-from typing import Any, List
+from typing import Any
 
 import pytest
 
@@ -38,7 +38,7 @@ class Signed:
         self.printed += out.getvalue()
         assert found == code, out.getvalue()
 
-    def leaks(self) -> List[str]:
+    def leaks(self) -> list[str]:
         """Where the secret is: lines that were printed, and files and their names."""
         found = [line for line in self.printed.splitlines() if SECRET in line]
         for path in self.folder.rglob("*"):

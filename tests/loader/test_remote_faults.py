@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any, Dict
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ PIPELINE = {
     "transform": [{"CenterCrop": {"target_size": 32}}],
 }
 # what is told of a file whose every answer is so, while the store has others; None: it is read all the same
-FOR_GOOD: Dict[str, Any] = {
+FOR_GOOD: dict[str, Any] = {
     "timeout": "no answer within 0.3 s; tried 3 times",
     "close": "the connection fails (ServerDisconnectedError); tried 3 times",
     "reset": "the connection fails",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict
+from typing import Any
 
 import pytest
 
@@ -11,9 +11,9 @@ from paddlevideo_fast.modeling import build_model
 
 def model_section(
     backbone: str = "ResNetTSM", head: str = "TSMHead", num_classes: int = 3, **backbone_arguments: Any
-) -> Dict[str, Any]:
+) -> dict[str, Any]:
     """MODEL of a network with a stem of 8 channels and one block a stage."""
-    arguments: Dict[str, Any] = {"width": 8, "stage_blocks": [1, 1, 1, 1], **backbone_arguments}
+    arguments: dict[str, Any] = {"width": 8, "stage_blocks": [1, 1, 1, 1], **backbone_arguments}
     arguments.setdefault("layers" if backbone == "ResNetTweaksTSN" else "depth", 18)
     depth = arguments.get("depth", arguments.get("layers"))
     data_format = arguments.get("data_format", "NCHW")

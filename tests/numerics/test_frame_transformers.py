@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, Dict, List, Tuple
+from typing import Any
 
 import numpy as np
 import paddle
@@ -14,7 +14,7 @@ from paddlevideo_fast.deploy.convert import convert_state
 from paddlevideo_fast.modeling import MacCounter, build_model, count_parameters, load_weights
 from tests.numerics.test_numerics_parity import assert_close, clips_of, fill, logits_of, weight
 
-REFERENCES: Dict[str, Any] = json.loads(
+REFERENCES: dict[str, Any] = json.loads(
     (Path(__file__).parents[1] / "reference" / "paddlevideo_vision_transformers.json").read_text()
 )
 
@@ -25,7 +25,7 @@ def make(name: str, **backbone: Any) -> paddle.nn.Layer:
     return build_model({**section, "backbone": {**reference["backbone"], **backbone}})
 
 
-def weights_of(model: paddle.nn.Layer, shapes: Dict[str, List[int]]) -> Dict[str, np.ndarray]:
+def weights_of(model: paddle.nn.Layer, shapes: dict[str, list[int]]) -> dict[str, np.ndarray]:
     layers = {
         f"{name}.weight" for name, layer in model.named_sublayers() if isinstance(layer, paddle.nn.Linear)
     }
@@ -97,7 +97,7 @@ IN_BLOCKS = {
         "mlp.fc2": "ffn.fc2",
     },
 }
-AROUND: Dict[str, Tuple[str, Dict[str, str]]] = {
+AROUND: dict[str, tuple[str, dict[str, str]]] = {
     "timesformer": ("model.blocks", {"head.fc": "model.head", "backbone.": "model."}),
     "huggingface": (
         "timesformer.encoder.layer",
@@ -127,7 +127,7 @@ AROUND: Dict[str, Tuple[str, Dict[str, str]]] = {
 }
 
 
-def under_names_of(toolkit: str, state: Dict[str, np.ndarray]) -> Dict[str, np.ndarray]:
+def under_names_of(toolkit: str, state: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """PyTorch's arrays for tensors of ours: names of the toolkit, linear weights as [out, in]."""
     kind = toolkit.partition(",")[0]
     prefix, around = AROUND[kind]

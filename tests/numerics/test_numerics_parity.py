@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import math
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Dict, Optional, Sequence, Tuple
+from typing import Any
 
 import numpy as np
 import paddle
@@ -19,7 +20,7 @@ from tests.support.torch_writer import write_pickles, write_zip
 REFERENCE = Path(__file__).parent.parent / "reference"
 
 
-def load(name: str) -> Dict[str, Any]:
+def load(name: str) -> dict[str, Any]:
     return json.loads((REFERENCE / f"{name}.json").read_text())
 
 
@@ -27,7 +28,7 @@ def weight(
     name: str,
     shape: Sequence[int],
     is_paddle_linear: bool = False,
-    norm_weights: Tuple[float, float] = (0.3, 0.7),
+    norm_weights: tuple[float, float] = (0.3, 0.7),
 ) -> np.ndarray:
     """The value that the reference was computed with, a function of the name.
 
@@ -47,7 +48,7 @@ def weight(
     return value.astype("float32")
 
 
-def clips_of(reference: Dict[str, Any]) -> np.ndarray:
+def clips_of(reference: dict[str, Any]) -> np.ndarray:
     clips = np.random.default_rng(20261120).standard_normal(reference["input_shape"]).astype("float32")
     assert clips.sum(dtype="float64") == pytest.approx(reference["input_sum"])
     return clips
@@ -72,7 +73,7 @@ def tsm(data_format: str = "NCHW", **backbone: Any) -> paddle.nn.Layer:
     )  # fmt: skip
 
 
-def fill(model: paddle.nn.Layer, state: Dict[str, np.ndarray]) -> None:
+def fill(model: paddle.nn.Layer, state: dict[str, np.ndarray]) -> None:
     target = model.state_dict()
     assert set(target) == set(state)
     for name, tensor in target.items():
@@ -86,12 +87,12 @@ def logits_of(model: paddle.nn.Layer, clips: np.ndarray) -> np.ndarray:
         return model(paddle.to_tensor(clips)).numpy()
 
 
-def assert_close(logits: np.ndarray, reference: Dict[str, Any]) -> None:
+def assert_close(logits: np.ndarray, reference: dict[str, Any]) -> None:
     expected = np.array(reference["logits"]).reshape(logits.shape)
     assert np.abs(logits - expected).max() <= 1e-4 * np.abs(expected).max()
 
 
-def count(state: Dict[str, Sequence[int]]) -> int:
+def count(state: dict[str, Sequence[int]]) -> int:
     """Parameters without the statistics of batch norms."""
     statistics = ("_mean", "_variance", "running_var")
     return sum(math.prod(shape) for name, shape in state.items() if not name.endswith(statistics))
@@ -107,7 +108,7 @@ def test_tsm_gives_paddlevideos_logits(data_format):
     assert_close(logits_of(model, clips_of(reference)), reference)
 
 
-def convert_and_load(kind: str, reference: Dict[str, Any], model: paddle.nn.Layer, folder: Path) -> None:
+def convert_and_load(kind: str, reference: dict[str, Any], model: paddle.nn.Layer, folder: Path) -> None:
     """The reference's weights as a PyTorch file, through the converter into `model`."""
     state = {k: weight(k, s) for k, s in reference["state"].items()}
     write = write_pickles if kind == "mit-tsm" else write_zip
@@ -150,7 +151,7 @@ def test_tsn_has_paddlevideos_names_and_shapes():
     assert {name: list(value.shape) for name, value in tsn().state_dict().items()} == expected
 
 
-def network_3d(name: str, head: Optional[Dict[str, Any]] = None, **backbone: Any) -> paddle.nn.Layer:
+def network_3d(name: str, head: dict[str, Any] | None = None, **backbone: Any) -> paddle.nn.Layer:
     kind = {"ResNetSlowFast": "SlowFastHead", "X3D": "X3DHead"}.get(name, "I3DHead")
     return build_model(
         {
@@ -310,7 +311,7 @@ def light(name: str, **backbone: Any) -> paddle.nn.Layer:
     return build_model({"framework": "Recognizer2D", **section})
 
 
-def light_state(reference: Dict[str, Any]) -> Dict[str, np.ndarray]:
+def light_state(reference: dict[str, Any]) -> dict[str, np.ndarray]:
     """Without the sums of PP-LCNetV2's branches, for which a file has room and the network no use."""
     return {
         name: weight(name, shape, len(shape) == 2, reference["norm_weights"])
@@ -427,7 +428,7 @@ def videomae(**backbone: Any) -> paddle.nn.Layer:
     )
 
 
-def videomae_authors_names(state: Dict[str, np.ndarray], prefix: str = "") -> Dict[str, np.ndarray]:
+def videomae_authors_names(state: dict[str, np.ndarray], prefix: str = "") -> dict[str, np.ndarray]:
     """Weights with Hugging Face's names under those of the authors' repository."""
     theirs = {}
     for name, value in state.items():

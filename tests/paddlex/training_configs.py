@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict
+from typing import Any
 
 _NORMAL = {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}
 _PPTSM_HEAD = {"name": "ppTSMHead", "num_classes": 400, "in_channels": 2048, "drop_ratio": 0.5, "ls_eps": 0.1}
 
 # PaddleX's modules: network, and frames of a clip.
-MODELS: Dict[str, Any] = {
+MODELS: dict[str, Any] = {
     "PP-TSM-R50_8frames_uniform": (
         {
             "framework": "Recognizer2D",
@@ -37,8 +37,8 @@ MODELS: Dict[str, Any] = {
 
 
 def training_config(
-    algorithm: str, network: Dict[str, Any], num_frames: int, short_side: int = 256, crop: int = 224
-) -> Dict[str, Any]:
+    algorithm: str, network: dict[str, Any], num_frames: int, short_side: int = 256, crop: int = 224
+) -> dict[str, Any]:
     """The YAML of a module; PaddleX changes what its user chooses, such as data, classes and epochs.
 
     Args:
@@ -50,7 +50,7 @@ def training_config(
     """
     scale = {"Scale": {"short_size": short_side}}
 
-    def pipeline(valid: bool, *crops: Dict[str, Any]) -> Dict[str, Any]:
+    def pipeline(valid: bool, *crops: dict[str, Any]) -> dict[str, Any]:
         return {
             "decode": {"name": "VideoDecoder", "backend": "decord"},
             "sample": {"name": "Sampler", "num_seg": num_frames, "seg_len": 1, "valid_mode": valid},

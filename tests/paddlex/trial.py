@@ -20,8 +20,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional, Sequence
+from typing import Any
 
 import av
 import cv2
@@ -84,7 +85,7 @@ def write_video(path: Path, size: Sequence[int], label: int, seed: int) -> None:
             file.mux(packet)
 
 
-def make_data(folder: Path) -> List[Path]:
+def make_data(folder: Path) -> list[Path]:
     """A data set in PaddleX's form, 24 videos to train and 8 to validate; gives 12 others to predict."""
     for split, count in (("train", 24), ("val", 8)):
         lines = []
@@ -102,7 +103,7 @@ def make_data(folder: Path) -> List[Path]:
 
 
 @contextlib.contextmanager
-def installed(configs: Optional[Path]) -> Iterator[Path]:
+def installed(configs: Path | None) -> Iterator[Path]:
     """PaddleX with its YAML files and this checkout as its PaddleVideo; gives PaddleX's own folder."""
     import paddlex
 
@@ -149,7 +150,7 @@ def run(*words: Any, log: Path) -> str:
 
 def try_model(
     model: str, home: Path, work: Path, data: Path, unseen: Sequence[Path], epochs: int
-) -> Dict[str, Any]:
+) -> dict[str, Any]:
     """Goes through PaddleX's modes with one model; gives what was measured."""
     output, log = work / model, work / f"{model}.log"
     base = ["-c", _ENGINE, "-c", home / "configs/modules/video_classification" / f"{model}.yaml"]
@@ -242,7 +243,7 @@ def compare(model: str, folder: Path, unseen: Sequence[Path], work: Path, log: P
     return largest
 
 
-def main(argv: Optional[Sequence[str]] = None) -> None:
+def main(argv: Sequence[str] | None = None) -> None:
     """Runs the trial and prints what it measured."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Callable, Dict, List
+from typing import Any
 
 import pytest
 
@@ -33,12 +34,12 @@ def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
-def _files(folder: Path) -> Dict[str, bytes]:
+def _files(folder: Path) -> dict[str, bytes]:
     found = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     return {name: data for name, data in found.items() if name != "provenance.json"}
 
 
-def _objects(store: Store, url: str) -> Dict[str, bytes]:
+def _objects(store: Store, url: str) -> dict[str, bytes]:
     return {name: store.get(url + name) for name in store.names(url) if name != "provenance.json"}
 
 
@@ -95,7 +96,7 @@ def test_shares_of_several_machines_are_merged(
     source = s3_store.publish(videos)
     given = ["--list", f"{source}train.list", "--data_prefix", source, *options]
 
-    def words(name: str) -> List[str]:
+    def words(name: str) -> list[str]:
         folder = f"{s3_store.url}{name}/{tool.__name__}/"
         return [*given, "--output", folder + "clean.list" * (tool is check)]
 

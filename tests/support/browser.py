@@ -15,7 +15,7 @@ import signal
 import subprocess
 import time
 from pathlib import Path
-from typing import Any, Dict, List, Optional
+from typing import Any
 
 import pytest
 
@@ -48,12 +48,12 @@ class Browser:
     """
 
     def __init__(self, profile: Path, width_px: int = 1280, height_px: int = 1000, blocked: str = "") -> None:
-        self.problems: List[str] = []
+        self.problems: list[str] = []
         self.blocked = blocked
         self._number = 0
-        self._answers: Dict[int, Any] = {}
+        self._answers: dict[int, Any] = {}
         self._unread = b""
-        self._session: Optional[str] = None
+        self._session: str | None = None
         read_end, self._to_browser = os.pipe()
         self._from_browser, write_end = os.pipe()
 
@@ -91,7 +91,7 @@ class Browser:
         os.close(self._from_browser)
         self._log.close()
 
-    def ask(self, method: str, timeout_sec: float = 60, **parameters: Any) -> Dict[str, Any]:
+    def ask(self, method: str, timeout_sec: float = 60, **parameters: Any) -> dict[str, Any]:
         """A command of the DevTools protocol and its result."""
         self._number += 1
         message = {"id": self._number, "method": method, "params": parameters}
@@ -118,7 +118,7 @@ class Browser:
             else:
                 self._note(message["method"], message["params"])
 
-    def _note(self, event: str, details: Dict[str, Any]) -> None:
+    def _note(self, event: str, details: dict[str, Any]) -> None:
         if event == "Runtime.exceptionThrown":
             self.problems.append(json.dumps(details["exceptionDetails"])[:2000])
         elif event == "Runtime.consoleAPICalled" and details["type"] in ("error", "assert"):

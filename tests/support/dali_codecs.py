@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Callable, Dict
+from typing import Any
 
 
 def has_dali() -> bool:
@@ -12,7 +13,7 @@ def has_dali() -> bool:
     return importlib.util.find_spec("nvidia") is not None and bool(importlib.util.find_spec("nvidia.dali"))
 
 
-def encoder() -> Dict[str, Any]:
+def encoder() -> dict[str, Any]:
     """Arguments of `make_clip` for a codec that it decodes: H.264 before version 2, then VP9."""
     from paddlevideo_fast.loader.dali.graph import generation_of, import_dali
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
+from typing import Any, NamedTuple
 
 import av
 import numpy as np
@@ -23,7 +24,7 @@ _MJPEG = {"codec": "mjpeg", "pix_fmt": "yuvj420p"}
 _X265 = {"x265-params": "log-level=error:bframes=3:b-adapt=0:open-gop=0"}
 
 # file name -> arguments of `write_clip`
-_WRITTEN: Dict[str, Dict[str, Any]] = {
+_WRITTEN: dict[str, dict[str, Any]] = {
     "h264.mp4": {"bframes": 2},
     "h264_fast_start.mp4": {"bframes": 2, "container_options": _FAST_START},
     "h264_fragments.mp4": {"bframes": 2, "container_options": _FRAGMENTS},
@@ -59,7 +60,7 @@ _WRITTEN: Dict[str, Dict[str, Any]] = {
     "mjpeg.mov": _MJPEG,
     "mjpeg.mkv": _MJPEG,
 }
-SOURCES: Tuple[str, ...] = tuple(_WRITTEN)
+SOURCES: tuple[str, ...] = tuple(_WRITTEN)
 
 
 class Damage(NamedTuple):
@@ -86,7 +87,7 @@ def write_sources(folder: Path, names: Sequence[str] = SOURCES) -> None:
         write_clip(folder / name, **{"num_frames": NUM_FRAMES, "size": (160, 96), **_WRITTEN[name]})
 
 
-def damaged(folder: Path, seed: int, names: Sequence[str] = SOURCES) -> Tuple[Damage, bytes]:
+def damaged(folder: Path, seed: int, names: Sequence[str] = SOURCES) -> tuple[Damage, bytes]:
     """A damage that is a function of `seed`, and the bytes of the file that has it.
 
     Seeds take turns: each of the files `names` in `folder` gets one kind of damage, then the next kind.
@@ -110,13 +111,13 @@ def damaged(folder: Path, seed: int, names: Sequence[str] = SOURCES) -> Tuple[Da
     return Damage(name, kind, first, stop - first, aligned), spoilt
 
 
-def _range(path: Path, size: int, rng: np.random.Generator, aligned: str) -> Tuple[int, int]:
+def _range(path: Path, size: int, rng: np.random.Generator, aligned: str) -> tuple[int, int]:
     """A range of 64 bytes to 40 % of the file, short ones as likely as long ones."""
     length = int(np.exp(rng.uniform(np.log(64), np.log(0.4 * size))))
     first = int(rng.integers(0, size - length))
     if aligned == "bytes":
         return first, first + length
-    edges: List[int] = list(range(0, size, 512))
+    edges: list[int] = list(range(0, size, 512))
     if aligned == "packets":
         with av.open(str(path)) as container:
             edges = sorted({packet.pos for packet in container.demux(video=0) if packet.size and packet.pos})

@@ -7,8 +7,8 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Dict, Iterator, List, Optional
 
 REPO = Path(__file__).resolve().parents[2]
 
@@ -23,12 +23,12 @@ class DaskCluster:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._num_started = 0
-        self.workers: List[subprocess.Popen] = []
+        self.workers: list[subprocess.Popen] = []
         words = ["--host=127.0.0.1", "--port=0", "--no-dashboard", "--no-show"]
         self.scheduler = self._start("scheduler", words)
         self.address = self._said("scheduler-1", r"Scheduler at:\s+(tcp://\S+)")
 
-    def add_worker(self, environment: Optional[Dict[str, str]] = None, cwd: str = "/") -> subprocess.Popen:
+    def add_worker(self, environment: dict[str, str] | None = None, cwd: str = "/") -> subprocess.Popen:
         """Starts a worker of one thread and waits until the scheduler has it."""
         words = [self.address, "--nthreads=1", "--no-nanny", "--no-dashboard"]
         words.append(f"--local-directory={self._folder}")
@@ -42,9 +42,7 @@ class DaskCluster:
             process.kill()
             process.wait()
 
-    def _start(
-        self, kind: str, words: List[str], environment: Optional[Dict[str, str]] = None, cwd: str = "/"
-    ):
+    def _start(self, kind: str, words: list[str], environment: dict[str, str] | None = None, cwd: str = "/"):
         self._num_started += 1
         with open(self._folder / f"{kind}-{self._num_started}.log", "wb") as log:
             return subprocess.Popen(

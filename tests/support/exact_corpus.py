@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, NamedTuple
 
 import av
 
@@ -23,23 +24,23 @@ class Clip(NamedTuple):
     """
 
     path: Path
-    numbers: List[int]
+    numbers: list[int]
     rotation: int
 
 
 class Edit(NamedTuple):
     """An entry of an MP4's edit list: the frames that are shown, or for `first` None a pause before them."""
 
-    first: Optional[int]
+    first: int | None
     num_frames: int
 
 
-def lose_last(num_packets: int) -> Callable[[List[Any]], List[Any]]:
+def lose_last(num_packets: int) -> Callable[[list[Any]], list[Any]]:
     """For `write_clip`: the last packets are not written, as by a recorder that was stopped."""
     return lambda packets: packets[:-num_packets]
 
 
-def hide_vp8_frames(packets: List[Any]) -> List[Any]:
+def hide_vp8_frames(packets: list[Any]) -> list[Any]:
     """For `write_clip`: every sixth frame is decoded and not shown, as the reference frames of VP8.
 
     As the encoder does, it gives a hidden frame the time of the next.
@@ -54,12 +55,12 @@ def hide_vp8_frames(packets: List[Any]) -> List[Any]:
     return arranged
 
 
-def pack_b_frames(packets: List[Any]) -> List[Any]:
+def pack_b_frames(packets: list[Any]) -> list[Any]:
     """For `write_clip`: each B-frame shares the packet of the frame before, as DivX wrote MPEG-4 into AVI.
 
     A packet with an empty picture stands in the B-frame's place.
     """
-    arranged: List[Any] = []
+    arranged: list[Any] = []
     for packet in packets:
         data = bytes(packet)
         if not arranged:  # tells the decoder that B-frames are packed
@@ -112,12 +113,12 @@ _CLOCK_WRAPS = {"output_ts_offset": "95442.7"}  # the 33 bits of MPEG-TS end soo
 _FRAGMENTS = {"movflags": "frag_keyframe+empty_moov+default_base_moof"}
 
 
-def _pyramid(kind: str) -> Dict[str, str]:
+def _pyramid(kind: str) -> dict[str, str]:
     return {"x264-params": f"b-pyramid={kind}:bframes=7:b-adapt=0:scenecut=0:ref=4"}
 
 
 # file name -> arguments of `write_clip`
-_WRITTEN: Dict[str, Dict[str, Any]] = {
+_WRITTEN: dict[str, dict[str, Any]] = {
     "h264.mp4": {},
     "h264_gop_1.mp4": {"gop": 1},
     "h264_gop_250.mp4": {"gop": 250, "num_frames": 300, "bframes": 3},
@@ -190,7 +191,7 @@ _WRITTEN: Dict[str, Dict[str, Any]] = {
     "wmv2.wmv": {"codec": "wmv2"},
 }
 # what stands in the edit list of an H.264 clip of 60 frames with B-frames and key frames 12 apart
-_EDITED: Dict[str, Tuple[Edit, ...]] = {
+_EDITED: dict[str, tuple[Edit, ...]] = {
     "edit_list_start.mp4": (Edit(17, 43),),
     "edit_list_both_ends.mp4": (Edit(7, 31),),
     "edit_list_pause.mp4": (Edit(None, 10), Edit(0, 60)),
@@ -198,7 +199,7 @@ _EDITED: Dict[str, Tuple[Edit, ...]] = {
     "edit_list_part_again.mp4": (Edit(5, 10), Edit(5, 10)),
     "edit_list_backwards.mp4": (Edit(40, 10), Edit(3, 10)),
 }
-CORPUS: Tuple[str, ...] = (*_WRITTEN, *_EDITED)
+CORPUS: tuple[str, ...] = (*_WRITTEN, *_EDITED)
 
 
 def write_corpus_clip(folder: Path, name: str, num_frames: int = 60) -> Clip:

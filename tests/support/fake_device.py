@@ -16,7 +16,8 @@ import contextlib
 import queue
 import threading
 import time
-from typing import Any, Callable, Iterator, List
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import paddlevideo_fast  # isort: skip  # noqa: F401  before Paddle 2.6
 import paddle
@@ -37,7 +38,7 @@ class FakeDevice:
         self.on_pin: Callable[[Any], None] = lambda tensor: None
         self._work: queue.Queue = queue.Queue()
         self._changed = threading.Condition()
-        self._pinned: List[Any] = []
+        self._pinned: list[Any] = []
         threading.Thread(target=self._run, daemon=True).start()
 
     def launch(self, seconds: float) -> None:

@@ -17,8 +17,9 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any
 
 
 class Child:
@@ -27,17 +28,17 @@ class Child:
     def __init__(self, template: Template, pid: int, args: Sequence[str], outputs: Sequence[Path]) -> None:
         self.args = args
         self.pid = pid
-        self.returncode: Optional[int] = None
+        self.returncode: int | None = None
         self._template = template
         self._outputs = outputs
 
-    def poll(self) -> Optional[int]:
+    def poll(self) -> int | None:
         """The exit code, or None while the script runs; minus the number of the signal that ended it."""
         if self.returncode is None:
             self.returncode = self._template.exit_code(self.pid)
         return self.returncode
 
-    def wait(self, timeout: Optional[float] = None) -> int:
+    def wait(self, timeout: float | None = None) -> int:
         """The exit code, when the script has ended.
 
         Raises:
@@ -51,7 +52,7 @@ class Child:
         assert self.returncode is not None
         return self.returncode
 
-    def communicate(self, timeout: Optional[float] = None) -> Tuple[str, str]:
+    def communicate(self, timeout: float | None = None) -> tuple[str, str]:
         """What the script has printed, out and err, when it has ended."""
         self.wait(timeout)
         out, err = (path.read_text(errors="replace") for path in self._outputs)
@@ -73,7 +74,7 @@ class Fresh:
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._environment = dict(environment)
 
-    def start(self, words: Sequence[Any], cwd: Path, environment: Optional[Mapping[str, str]] = None) -> Any:
+    def start(self, words: Sequence[Any], cwd: Path, environment: Mapping[str, str] | None = None) -> Any:
         """Starts a script; the first word is its path."""
         return subprocess.Popen(
             [sys.executable, *map(str, words)],
@@ -90,7 +91,7 @@ class Fresh:
         self,
         words: Sequence[Any],
         cwd: Path,
-        environment: Optional[Mapping[str, str]] = None,
+        environment: Mapping[str, str] | None = None,
         timeout: float = 120,
     ) -> subprocess.CompletedProcess:
         """Runs a script to its end.
@@ -120,7 +121,7 @@ class Template(Fresh):
         self._folder = folder
         super().__init__(environment)
         self._num_started = 0
-        self._codes: Dict[int, int] = {}
+        self._codes: dict[int, int] = {}
         self._news = b""
         self._process = subprocess.Popen(
             [sys.executable, __file__],
@@ -140,9 +141,7 @@ class Template(Fresh):
         self._process.stdin.close()
         self._process.wait(120)  # it may still be importing Paddle
 
-    def start(
-        self, words: Sequence[Any], cwd: Path, environment: Optional[Mapping[str, str]] = None
-    ) -> Child:
+    def start(self, words: Sequence[Any], cwd: Path, environment: Mapping[str, str] | None = None) -> Child:
         """Starts a script; the first word is its path."""
         self._num_started += 1
         outputs = [self._folder / f"{self._num_started}.{name}" for name in ("out", "err")]
@@ -160,7 +159,7 @@ class Template(Fresh):
             self.wait_for_news(60)
         return Child(self, self._codes.pop(0), args, outputs)
 
-    def exit_code(self, pid: int) -> Optional[int]:
+    def exit_code(self, pid: int) -> int | None:
         """The exit code of a script, once; None while it runs."""
         self.wait_for_news(0)
         return self._codes.pop(pid, None)
@@ -176,7 +175,7 @@ class Template(Fresh):
         self._codes.update(tuple(map(int, line.split())) for line in lines)
 
 
-def _serve() -> List[str]:
+def _serve() -> list[str]:
     """Forks for each request. Returns in a child, with the child's command line."""
     news = os.dup(1)
     os.dup2(2, 1)
@@ -208,7 +207,7 @@ def _serve() -> List[str]:
     os._exit(0)
 
 
-def _become(request: Dict[str, Any]) -> List[str]:
+def _become(request: dict[str, Any]) -> list[str]:
     os.setsid()
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)

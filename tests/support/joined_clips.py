@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, NamedTuple
 
 import av
 
@@ -22,8 +23,8 @@ _NEW_EXTRADATA = 1  # AV_PKT_DATA_NEW_EXTRADATA
 class Part(NamedTuple):
     """Encoder options of one part, and its size."""
 
-    options: Dict[str, str]
-    size: Tuple[int, int] = (80, 48)
+    options: dict[str, str]
+    size: tuple[int, int] = (80, 48)
 
 
 class _Packet(NamedTuple):
@@ -36,28 +37,28 @@ class _Packet(NamedTuple):
     number: int
 
 
-Arrange = Callable[[List[List[_Packet]]], List[_Packet]]
+Arrange = Callable[[list[list[_Packet]]], list[_Packet]]
 
 
-def one_after_the_other(parts: List[List[_Packet]]) -> List[_Packet]:
+def one_after_the_other(parts: list[list[_Packet]]) -> list[_Packet]:
     """Each part begins where the one before ends."""
     return _in_order(parts, [sum(map(len, parts[:place])) for place in range(len(parts))])
 
 
-def overlapping(parts: List[List[_Packet]]) -> List[_Packet]:
+def overlapping(parts: list[list[_Packet]]) -> list[_Packet]:
     """Each part begins between the last two frames of the one before."""
     return _in_order(parts, [place * (len(parts[0]) - 1.5) for place in range(len(parts))])
 
 
-def in_turn(parts: List[List[_Packet]]) -> List[_Packet]:
+def in_turn(parts: list[list[_Packet]]) -> list[_Packet]:
     """The first group of pictures of each part, then the second of each: all say their parameters."""
     groups = [group for several in zip(*map(_groups, parts)) for group in several]
     starts = [sum(map(len, groups[:place])) for place in range(len(groups))]
     return _in_order(groups, [start - group[0].pts for start, group in zip(starts, groups)])
 
 
-def _groups(packets: List[_Packet]) -> List[List[_Packet]]:
-    found: List[List[_Packet]] = []
+def _groups(packets: list[_Packet]) -> list[list[_Packet]]:
+    found: list[list[_Packet]] = []
     for packet in packets:
         if packet.is_key:
             found.append([])
@@ -65,8 +66,8 @@ def _groups(packets: List[_Packet]) -> List[List[_Packet]]:
     return found
 
 
-def _in_order(pieces: Sequence[List[_Packet]], starts: Sequence[float]) -> List[_Packet]:
-    packets: List[_Packet] = []
+def _in_order(pieces: Sequence[list[_Packet]], starts: Sequence[float]) -> list[_Packet]:
+    packets: list[_Packet] = []
     for piece, start in zip(pieces, starts):
         for packet in piece:
             least = packets[-1].dts + 0.03 if packets else packet.dts  # decoding times must ascend
@@ -88,7 +89,7 @@ class Join(NamedTuple):
     """
 
     codec: str
-    parts: Tuple[Part, ...]
+    parts: tuple[Part, ...]
     bframes: int = 2
     arrange: Arrange = one_after_the_other
     says: str = "each"
@@ -115,7 +116,7 @@ _AV1 = tuple(
 )
 
 # file name -> how it is joined
-_JOINS: Dict[str, Join] = {
+_JOINS: dict[str, Join] = {
     "h264_joined.mp4": Join("libx264", _H264),
     "h264_joined.mkv": Join("libx264", _H264),
     "h264_joined.ts": Join("libx264", _H264),
@@ -149,12 +150,12 @@ if hasattr(av.Packet, "set_sidedata") and tuple(map(int, av.__version__.split(".
     _JOINS["h264_joined_header.flv"] = Join("libx264", _H264, says="header")
     _JOINS["hevc_joined_header.mp4"] = Join("libx265", _HEVC, says="header")
     _JOINS["hevc_joined_header_back.flv"] = Join("libx265", (*_HEVC, *_HEVC), says="header")
-JOINED: Tuple[str, ...] = tuple(_JOINS)
+JOINED: tuple[str, ...] = tuple(_JOINS)
 
 # Parts differ in matrix and range. Plain decoding gives the last frames of a part the colours of the
 # next, and a part that says no colours those of the part before.
 _SAYS = "colormatrix=bt709:"
-_COLOURED: Dict[str, Join] = {
+_COLOURED: dict[str, Join] = {
     "h264_joined_colours.mkv": Join("libx264", (_x264(""), _x264(f"{_SAYS}fullrange=on")) * 2),
     "h264_joined_colours.ts": Join("libx264", (_x264(f"{_SAYS}fullrange=on"), _x264("")) * 2),
     "hevc_joined_colours.mkv": Join(
@@ -162,16 +163,16 @@ _COLOURED: Dict[str, Join] = {
     ),
     "mpeg2_joined_colours.mkv": Join("mpeg2video", (Part({}), Part({"colorspace": "bt709"})) * 2),
 }
-COLOURED: Tuple[str, ...] = tuple(_COLOURED)
+COLOURED: tuple[str, ...] = tuple(_COLOURED)
 
 # from frame 24 on, of another size
-_RESIZED: Dict[str, Join] = {
+_RESIZED: dict[str, Join] = {
     "h264_resized.mkv": Join("libx264", (_H264[0], _x264("cqm=flat", size=(112, 64)))),
     "hevc_resized.mp4": Join("libx265", (_HEVC[0], _x265("open-gop=0", size=(112, 64)))),
     "vp9_resized.webm": Join("libvpx-vp9", (_VP9[0], Part(_VP9[0].options, (112, 64))), bframes=0),
     "mpeg4_resized.mkv": Join("mpeg4", (Part({}), Part({}, (112, 64)))),
 }
-RESIZED: Tuple[str, ...] = tuple(_RESIZED)
+RESIZED: tuple[str, ...] = tuple(_RESIZED)
 
 
 @usual_scheduling()
@@ -205,8 +206,8 @@ def write_joined_clip(folder: Path, name: str) -> Clip:
     return Clip(path, [packet.number for group in by_group for packet in group], 0)
 
 
-def _encode(encoder: Any, size: Tuple[int, int], first: int) -> List[_Packet]:
-    packets: List[Any] = []
+def _encode(encoder: Any, size: tuple[int, int], first: int) -> list[_Packet]:
+    packets: list[Any] = []
     for place in range(PART_FRAMES):
         frame = av.VideoFrame.from_ndarray(draw(first + place, *size), format="rgb24").reformat(
             format="yuv420p"
@@ -228,7 +229,7 @@ def _without_parameters(codec: str, packet: _Packet) -> _Packet:
     return packet._replace(data=b"".join(kept))
 
 
-def _written(packet: _Packet, stream: Any, header: Optional[bytes]) -> Any:
+def _written(packet: _Packet, stream: Any, header: bytes | None) -> Any:
     written = av.Packet(packet.data)
     written.time_base, written.is_keyframe, written.stream = Fraction(1, _FPS * 100), packet.is_key, stream
     written.pts, written.dts = round(packet.pts * 100), round(packet.dts * 100)

@@ -9,9 +9,10 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence, Union
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -23,7 +24,7 @@ def fleet_runs() -> bool:
     return paddle.__version__ >= "3" or metadata.version("protobuf") < "7"
 
 
-def free_ports(count: int) -> List[int]:
+def free_ports(count: int) -> list[int]:
     """Ports of the loopback address that nobody listens at."""
     sockets = [socket.socket() for _ in range(count)]
     try:
@@ -55,8 +56,8 @@ class Job:
         command: Sequence[Any],
         num_processes: int,
         folder: Path,
-        environment: Optional[Dict[str, str]] = None,
-        launcher: Optional[Sequence[Any]] = None,
+        environment: dict[str, str] | None = None,
+        launcher: Sequence[Any] | None = None,
         start: Sequence[Any] = ("-m", "paddle.distributed.launch"),
         threads: int = 1,
     ) -> None:
@@ -71,7 +72,7 @@ class Job:
             **(environment or {}),
         }
         ports = free_ports(num_processes)
-        self.processes: List[subprocess.Popen] = []
+        self.processes: list[subprocess.Popen] = []
         self.with_launcher = launcher is not None
         if launcher is not None:
             options = ["--nproc_per_node", num_processes, "--log_dir", self.folder / "log", *launcher]
@@ -87,7 +88,7 @@ class Job:
             }
             self._start([sys.executable, *command], {**base, **place})
 
-    def _start(self, command: Sequence[Any], environment: Dict[str, str]) -> None:
+    def _start(self, command: Sequence[Any], environment: dict[str, str]) -> None:
         with open(self.folder / f"output.{len(self.processes)}", "wb") as output:
             self.processes.append(
                 subprocess.Popen(
@@ -106,12 +107,12 @@ class Job:
     def __exit__(self, *exc_info: object) -> None:
         self.end()
 
-    def send(self, number: Union[int, signal.Signals]) -> None:
+    def send(self, number: int | signal.Signals) -> None:
         """Sends a signal to the processes that the job has started itself."""
         for process in self.processes:
             os.killpg(process.pid, number)
 
-    def wait(self, timeout_sec: float = 120) -> List[int]:
+    def wait(self, timeout_sec: float = 120) -> list[int]:
         """The exit codes of the processes, when all have ended.
 
         Raises:
@@ -126,13 +127,13 @@ class Job:
                 raise AssertionError(f"the job hangs after {timeout_sec} s\n{self.report()}") from None
         return [process.returncode for process in self.processes]
 
-    def succeed(self, timeout_sec: float = 120) -> List[str]:
+    def succeed(self, timeout_sec: float = 120) -> list[str]:
         """The outputs of the ranks, by rank, of a job that must end well."""
         codes = self.wait(timeout_sec)
         assert not any(codes), f"exit codes {codes}\n{self.report()}"
         return self.outputs()
 
-    def outputs(self) -> List[str]:
+    def outputs(self) -> list[str]:
         """What each rank has printed so far."""
         if self.with_launcher:
             paths = sorted((self.folder / "log").glob("workerlog.*"), key=lambda path: int(path.suffix[1:]))
@@ -167,7 +168,7 @@ def run_alone_and_in_pairs(script: str, folder: Path) -> None:
         two.succeed()
 
 
-def _descendants(pid: int) -> List[int]:
+def _descendants(pid: int) -> list[int]:
     found = []
     for children in Path(f"/proc/{pid}/task").glob("*/children"):
         for child in children.read_text().split():

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, Union
+from typing import Any
 
 import av
 import numpy as np
@@ -48,7 +49,7 @@ def draw(number: int, width: int, height: int) -> np.ndarray:
     return picture
 
 
-def read_number(picture: np.ndarray) -> Optional[int]:
+def read_number(picture: np.ndarray) -> int | None:
     """The number that `draw` wrote, or None where blocks are grey or contradict each other.
 
     Args:
@@ -68,7 +69,7 @@ def read_number(picture: np.ndarray) -> Optional[int]:
 
 
 @functools.cache
-def _blocks(width: int, height: int) -> Sequence[Tuple[slice, slice, int]]:
+def _blocks(width: int, height: int) -> Sequence[tuple[slice, slice, int]]:
     """Rows, columns and bit of each block."""
     places = [divmod(bit, _BITS) for bit in range(2 * _BITS)]
     return [
@@ -104,24 +105,24 @@ def usual_scheduling() -> Iterator[None]:
 
 @usual_scheduling()
 def write_clip(
-    path: Union[str, Path],
+    path: str | Path,
     num_frames: int = 24,
-    size: Tuple[int, int] = (80, 48),
+    size: tuple[int, int] = (80, 48),
     codec: str = "libx264",
     gop: int = 12,
     bframes: int = 0,
     fps: int = 25,
     pix_fmt: str = "yuv420p",
-    options: Optional[Dict[str, str]] = None,
-    container_options: Optional[Dict[str, str]] = None,
+    options: dict[str, str] | None = None,
+    container_options: dict[str, str] | None = None,
     rotation: int = 0,
     variable_rate: bool = False,
-    audio: Union[bool, float] = False,
-    matrix: Optional[str] = None,
+    audio: bool | float = False,
+    matrix: str | None = None,
     first_tick: int = 0,
     cover: bool = False,
-    arrange: Callable[[List[Any]], List[Any]] = list,
-) -> List[int]:
+    arrange: Callable[[list[Any]], list[Any]] = list,
+) -> list[int]:
     """Writes frames 0, 1, 2, … as drawn by `draw`.
 
     Args:
@@ -184,7 +185,7 @@ def write_clip(
     return [number for number, tick in enumerate(tick_of) if tick in ticks]
 
 
-def _add_cover(container: Any, size: Tuple[int, int]) -> Any:
+def _add_cover(container: Any, size: tuple[int, int]) -> Any:
     picture = container.add_stream("mjpeg", rate=1)
     picture.width, picture.height = size
     picture.pix_fmt = "yuvj420p"

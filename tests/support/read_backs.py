@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import traceback
-from typing import Any, Callable, Iterator, List
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import paddle
 
@@ -26,7 +27,7 @@ class ReadBacks:
     """
 
     def __init__(self) -> None:
-        self.steps: List[List[str]] = []
+        self.steps: list[list[str]] = []
         self.num_late = 0
         self.counts = False
 

@@ -53,9 +53,10 @@ import threading
 import time
 import urllib.parse
 import urllib.request
+from collections.abc import Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, NamedTuple
 
 FAULTS = (
     *("timeout", "close", "reset", "cut", "short", "understated", "long", "throttled", "error"),
@@ -97,7 +98,7 @@ class Store:
     def __init__(self, address: str, kind: str = "http") -> None:
         self.address, self.kind = address, kind
         self.url = f"{address}/" if kind == "http" else f"s3://{BUCKET}/"
-        self.environment: Dict[str, str] = {}
+        self.environment: dict[str, str] = {}
         if kind == "s3":
             self.environment = {
                 "AWS_ACCESS_KEY_ID": "made-up-key",
@@ -107,7 +108,7 @@ class Store:
                 "AWS_ENDPOINT_URL": address,
             }
 
-    def publish(self, folder: Union[str, Path]) -> str:
+    def publish(self, folder: str | Path) -> str:
         """Makes the files below a folder objects of the store; gives their prefix, which ends in a slash."""
         return self.url + self._ask(do="publish", folder=str(Path(folder).resolve()))
 
@@ -122,16 +123,16 @@ class Store:
             raise KeyError(url)
         return bytes.fromhex(answer)
 
-    def names(self, url: str = "") -> List[str]:
+    def names(self, url: str = "") -> list[str]:
         """The objects whose URLs begin with `url`, without that beginning, sorted."""
         prefix = self._name(url or self.url)
         return sorted(name[len(prefix) :] for name in self._ask(do="names") if name.startswith(prefix))
 
     def fault(
         self,
-        name: Union[str, Sequence[str]],
+        name: str | Sequence[str],
         path: str = "*",
-        times: Optional[int] = None,
+        times: int | None = None,
         after: int = 0,
         method: str = "*",
         every: int = 1,
@@ -173,7 +174,7 @@ class Store:
         self._ask(do="set", bytes_per_sec=value)
 
     @property
-    def requests(self) -> List[Dict[str, Any]]:
+    def requests(self) -> list[dict[str, Any]]:
         """The requests since `reset`: method, path, range, status, num_bytes (of the body), fault, at_sec."""
         return self._ask(do="state")["requests"]
 
@@ -235,7 +236,7 @@ def _process(kind: str) -> Iterator[Store]:
 
 class _Answer(NamedTuple):
     status: int
-    headers: Dict[str, str]
+    headers: dict[str, str]
     body: bytes
 
 
@@ -255,17 +256,17 @@ class _Folder:
         partial.write_bytes(content)
         os.replace(partial, path)
 
-    def get(self, name: str) -> Optional[bytes]:
+    def get(self, name: str) -> bytes | None:
         path = self.root / name
         return path.read_bytes() if path.is_file() else None
 
-    def names(self) -> List[str]:
+    def names(self) -> list[str]:
         found = []
         for folder, _, files in os.walk(self.root, followlinks=True):
             found += [os.path.relpath(os.path.join(folder, file), self.root) for file in files]
         return found
 
-    def answer(self, method: str, target: str, headers: Dict[str, str], body: bytes) -> _Answer:
+    def answer(self, method: str, target: str, headers: dict[str, str], body: bytes) -> _Answer:
         name = urllib.parse.unquote(_path_of(target)).lstrip("/")
         path = self.root / name
         if method not in ("GET", "HEAD"):
@@ -320,12 +321,12 @@ class _Upstream:
     def put(self, name: str, content: bytes) -> None:
         assert self.answer("PUT", self._target(name), _SIGNED, content).status == 200, name
 
-    def get(self, name: str) -> Optional[bytes]:
+    def get(self, name: str) -> bytes | None:
         answer = self.answer("GET", self._target(name), _SIGNED, b"")
         return answer.body if answer.status == 200 else None
 
-    def names(self) -> List[str]:
-        found: List[str] = []
+    def names(self) -> list[str]:
+        found: list[str] = []
         more = ""
         while True:
             query = "?list-type=2" + (f"&continuation-token={urllib.parse.quote(more)}" if more else "")
@@ -336,7 +337,7 @@ class _Upstream:
                 return found
             more = token[1]
 
-    def answer(self, method: str, target: str, headers: Dict[str, str], body: bytes) -> _Answer:
+    def answer(self, method: str, target: str, headers: dict[str, str], body: bytes) -> _Answer:
         own = self._own
         if not hasattr(own, "connection"):
             own.connection = http.client.HTTPConnection(*self.place, timeout=60)
@@ -370,8 +371,8 @@ class _State:
 
     def clear(self) -> None:
         self.delay_sec = self.bytes_per_sec = 0.0
-        self.faults: List[Dict[str, Any]] = []
-        self.requests: List[Dict[str, Any]] = []
+        self.faults: list[dict[str, Any]] = []
+        self.requests: list[dict[str, Any]] = []
         self.since = time.monotonic()
 
     def fault_of(self, method: str, path: str) -> str:
@@ -471,7 +472,7 @@ class _Handler(BaseHTTPRequestHandler):
             return b"".join(pieces)
         return self.rfile.read(int(self.headers.get("Content-Length") or 0))
 
-    def _answer(self, fault: str, headers: Dict[str, str], body: bytes) -> _Answer:
+    def _answer(self, fault: str, headers: dict[str, str], body: bytes) -> _Answer:
         if fault in _STATUS:
             more = {"Retry-After": "1"} if fault == "throttled" else {}
             return self._failed(_STATUS[fault], more)
@@ -504,7 +505,7 @@ class _Handler(BaseHTTPRequestHandler):
             _set_length(given, len(content))
         return _Answer(answer.status, given, content)
 
-    def _failed(self, status: int, headers: Dict[str, str]) -> _Answer:
+    def _failed(self, status: int, headers: dict[str, str]) -> _Answer:
         if self.state.kind == "s3" and self.command != "HEAD":
             code = _S3_CODES[status]
             content = (
@@ -557,7 +558,7 @@ class _Server(ThreadingHTTPServer):
             super().handle_error(request, client_address)
 
 
-def _plain(status: int, headers: Optional[Dict[str, str]] = None) -> _Answer:
+def _plain(status: int, headers: dict[str, str] | None = None) -> _Answer:
     return _Answer(status, {**(headers or {}), "Content-Length": "0"}, b"")
 
 
@@ -566,7 +567,7 @@ def _path_of(target: str) -> str:
     return re.sub(";[^/]*", "", target.partition("?")[0])
 
 
-def _range_of(text: str, size: int) -> Tuple[int, int]:
+def _range_of(text: str, size: int) -> tuple[int, int]:
     """The first byte and the end of what a Range header asks for, as `range` takes them."""
     found = re.fullmatch(r"bytes=(\d*)-(\d*)", text)
     if found is None or not any(found.groups()):
@@ -577,7 +578,7 @@ def _range_of(text: str, size: int) -> Tuple[int, int]:
     return int(first), min(size, int(last) + 1) if last else size
 
 
-def _set_length(headers: Dict[str, str], length: int) -> None:
+def _set_length(headers: dict[str, str], length: int) -> None:
     for name in list(headers):
         if name.lower() == "content-length":
             del headers[name]

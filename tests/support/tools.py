@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
-from typing import Dict
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
 # The scripts of a clone that start the same functions.
-SCRIPTS: Dict[str, str] = {
+SCRIPTS: dict[str, str] = {
     "train": "tools/main.py",
     "test": "tools/main.py --test",
     "launch": "tools/launch.py",

@@ -6,8 +6,9 @@ import io
 import pickle
 import struct
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Mapping, Union
+from typing import Any
 
 import numpy as np
 
@@ -48,7 +49,7 @@ def plain(value: Any, keys: Any, style: str) -> bytes:
     return pickle.dumps(value, protocol=2)[2:-1]
 
 
-def write_zip(path: Union[str, Path], content: Any, **members: bytes) -> Path:
+def write_zip(path: str | Path, content: Any, **members: bytes) -> Path:
     """`torch.save(content, path)`, of arrays for tensors; `members` are added, or replace what it writes."""
     keys: Any = {}
     files = {"data.pkl": b"\x80\x02" + plain(content, keys, "zip") + b".", "byteorder": b"little"}
@@ -60,7 +61,7 @@ def write_zip(path: Union[str, Path], content: Any, **members: bytes) -> Path:
     return Path(path)
 
 
-def write_pickles(path: Union[str, Path], content: Any) -> Path:
+def write_pickles(path: str | Path, content: Any) -> Path:
     """As `write_zip`, in the form from before 1.6."""
     keys: Any = {}
     file = io.BytesIO()

@@ -5,9 +5,10 @@ from __future__ import annotations
 import importlib.util
 import json
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Dict, Iterator, List
+from typing import Any
 
 import pytest
 
@@ -32,19 +33,19 @@ class Found:
         files: names of the stored files.
     """
 
-    steps: Dict[str, List[int]] = field(default_factory=dict)
+    steps: dict[str, list[int]] = field(default_factory=dict)
     settings: str = ""
     best: Any = None
-    files: List[str] = field(default_factory=list)
+    files: list[str] = field(default_factory=list)
 
 
-def runs_of(tracker: str, folder: Path, store: str) -> List[Found]:
+def runs_of(tracker: str, folder: Path, store: str) -> list[Found]:
     """The runs of a tracker: of an output folder, or of MLflow's store."""
     readers = {"tensorboard": _tensorboard, "wandb": _wandb}
     return readers[tracker](folder / tracker) if tracker in readers else _mlflow(store)
 
 
-def _tensorboard(folder: Path) -> List[Found]:
+def _tensorboard(folder: Path) -> list[Found]:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     events = EventAccumulator(str(folder), size_guidance={"scalars": 0, "tensors": 0})
@@ -55,7 +56,7 @@ def _tensorboard(folder: Path) -> List[Found]:
     return [Found(steps, config.tensor_proto.string_val[0].decode())]
 
 
-def _mlflow(store: str) -> List[Found]:
+def _mlflow(store: str) -> list[Found]:
     from mlflow import MlflowClient
 
     client = MlflowClient(tracking_uri=store)
@@ -74,7 +75,7 @@ def _mlflow(store: str) -> List[Found]:
     return found
 
 
-def _wandb(folder: Path) -> List[Found]:
+def _wandb(folder: Path) -> list[Found]:
     from wandb.proto.wandb_internal_pb2 import Record
 
     found = []

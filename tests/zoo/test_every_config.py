@@ -10,7 +10,7 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple
+from typing import Any, NamedTuple
 
 import cv2
 import pytest
@@ -39,14 +39,14 @@ class Files(NamedTuple):
     """
 
     root: Path
-    lists: Dict[str, Dict[bool, Path]]
+    lists: dict[str, dict[bool, Path]]
 
 
 @pytest.fixture(scope="session")
 def files(tmp_path_factory: pytest.TempPathFactory, make_clip: Any) -> Files:
     """Two classes of one clip each; training lists repeat them, for the large batches of multigrid."""
     root = tmp_path_factory.mktemp("zoo")
-    lines: Dict[bool, List[str]] = {False: [], True: []}
+    lines: dict[bool, list[str]] = {False: [], True: []}
     for label in (0, 1):
         make_clip(root / f"{label}.mp4", NUM_FRAMES, (WIDTH_PX, HEIGHT_PX))
         (root / f"{label}").mkdir()
@@ -55,7 +55,7 @@ def files(tmp_path_factory: pytest.TempPathFactory, make_clip: Any) -> Files:
             assert cv2.imwrite(str(root / f"{label}" / f"img_{number + 1:05}.jpg"), bgr)
         lines[False].append(f"{label}.mp4 {label}\n")
         lines[True].append(f"{label} {NUM_FRAMES} {label}\n")
-    lists: Dict[str, Dict[bool, Path]] = {"train": {}, "valid": {}}
+    lists: dict[str, dict[bool, Path]] = {"train": {}, "valid": {}}
     for part, repeats in (("train", 32), ("valid", 1)):
         for of_folders, text in lines.items():
             path = root / f"{part}_{'frames' if of_folders else 'videos'}.list"
@@ -98,14 +98,14 @@ def small(path: Path, files: Files, folder: Path) -> Any:
     return config
 
 
-def parts_of(section: Any) -> List[Any]:
+def parts_of(section: Any) -> list[Any]:
     """All mappings in a section, itself included."""
     values = section.values() if isinstance(section, dict) else section
     inside = [part for value in values if isinstance(value, (dict, list)) for part in parts_of(value)]
     return [section, *inside] if isinstance(section, dict) else inside
 
 
-def shrink(transforms: List[Dict[str, Any]], shrinkage: int) -> None:
+def shrink(transforms: list[dict[str, Any]], shrinkage: int) -> None:
     steps = [arguments for step in transforms for arguments in step.values() if arguments]
     sizes = [(step, name) for step in steps for name in SIZES if name in step]
     if max(step[name] for step, name in sizes) > SMALL_ENOUGH_PX:

@@ -3,9 +3,7 @@
 `base` says what a converter is; each other module holds the converters of one family of networks.
 """
 
-from __future__ import annotations
-
-from typing import Callable, Dict, Mapping, Tuple, Type
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -40,15 +38,13 @@ from paddlevideo_fast.deploy.converters.timesformer import (
 )
 from paddlevideo_fast.deploy.converters.videomae import HuggingFaceVideoMAEConverter, VideoMAEConverter
 
-__all__ = ["CONVERTERS", "NETWORK_CONVERTERS", "Converter", "Network", "Place", "converter_for"]
-
 
 def _mmaction2(state: Mapping[str, np.ndarray], network: Network) -> Converter:
     has_clips = any(value.ndim == 5 for value in state.values())
     return (MMAction2ClipConverter if has_clips else MMAction2FrameConverter)(state, network)
 
 
-CONVERTERS: Dict[str, Callable[[Mapping[str, np.ndarray], Network], Converter]] = {
+CONVERTERS: dict[str, Callable[[Mapping[str, np.ndarray], Network], Converter]] = {
     "mit-tsm": MitConverter,
     "mmaction2": _mmaction2,
     "pyslowfast": PySlowFastConverter,
@@ -63,7 +59,7 @@ CONVERTERS: Dict[str, Callable[[Mapping[str, np.ndarray], Network], Converter]] 
 }
 
 # Toolkit and our backbone to the converter, where it is not the one above.
-NETWORK_CONVERTERS: Dict[Tuple[str, str], Type[Converter]] = {
+NETWORK_CONVERTERS: dict[tuple[str, str], type[Converter]] = {
     ("huggingface", "VisionTransformer"): HuggingFaceTimeSformerConverter,
     ("mmaction2", "VisionTransformer"): MMAction2TimeSformerConverter,
     ("pyslowfast", "X3D"): PySlowFastX3DConverter,

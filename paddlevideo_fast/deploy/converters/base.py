@@ -1,10 +1,9 @@
 """What every converter of weights is: where a tensor of another toolkit goes, and what happens to it."""
 
-from __future__ import annotations
-
 import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Callable, ClassVar, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
+from typing import ClassVar
 
 import numpy as np
 from paddle import nn
@@ -27,7 +26,7 @@ class Step:
 
     label: str
     apply: Callable[[np.ndarray], np.ndarray]
-    num_axes: Optional[int] = None
+    num_axes: int | None = None
 
     def takes(self, value: np.ndarray, wanted: Sequence[int]) -> bool:
         """Whether it can change a value on its way to this shape: it may ask for any axis."""
@@ -43,7 +42,7 @@ class Place:
     """Where a tensor goes: our name, and the steps on the way."""
 
     name: str
-    steps: Tuple[Step, ...] = ()
+    steps: tuple[Step, ...] = ()
 
 
 class Network:
@@ -65,13 +64,13 @@ class Network:
     def __init__(self, model: nn.Layer) -> None:
         self.model = model
         self.backbone = type(model.backbone).__name__
-        self.shapes: Dict[str, Tuple[int, ...]] = {
+        self.shapes: dict[str, tuple[int, ...]] = {
             name: tuple(value.shape) for name, value in model.state_dict().items()
         }
-        self.linear_layers: FrozenSet[str] = frozenset(
+        self.linear_layers: frozenset[str] = frozenset(
             name for name, layer in model.named_sublayers() if isinstance(layer, nn.Linear)
         )
-        self.blocks: List[str] = list(getattr(model.backbone, "block_names", []))
+        self.blocks: list[str] = list(getattr(model.backbone, "block_names", []))
         self.classifier = next(
             (
                 name[: -len(".weight")]
@@ -82,9 +81,9 @@ class Network:
         )
         self.classifier = next(iter(model.classifiers), self.classifier)
         self.shift_ratio: float = getattr(model.backbone, "shift_ratio", 0.0)
-        self.slow_frames: Optional[str] = getattr(model.backbone, "slow_frames", None)
-        self.stem_strides: Optional[Tuple[int, int]] = getattr(model.backbone, "stem_strides", None)
-        self.pooling: Optional[str] = None
+        self.slow_frames: str | None = getattr(model.backbone, "slow_frames", None)
+        self.stem_strides: tuple[int, int] | None = getattr(model.backbone, "stem_strides", None)
+        self.pooling: str | None = None
         if hasattr(model.head, "window"):
             self.pooling = "global" if model.head.window is None else model.head.window_average
         self._depth: int = getattr(model.backbone, "depth", 50)
@@ -113,11 +112,11 @@ class Converter:
         self.state = state
         self.network = network
 
-    def place(self, name: str) -> Optional[Place]:
+    def place(self, name: str) -> Place | None:
         """Where the tensor `name` goes; None: the converter does not know the name."""
         raise NotImplementedError
 
-    def added(self) -> Dict[str, np.ndarray]:
+    def added(self) -> dict[str, np.ndarray]:
         """Tensors that our network needs and the other toolkit's network does without."""
         return {}
 
@@ -134,7 +133,7 @@ class Converter:
         return Place(f"{self.network.classifier}.{leaf}", (*steps, TRANSPOSED) if leaf == "weight" else ())
 
 
-Renames = Sequence[Tuple[str, str]]
+Renames = Sequence[tuple[str, str]]
 
 
 class RenamingConverter(Converter):
@@ -150,7 +149,7 @@ class RenamingConverter(Converter):
     """
 
     classifier: str
-    layers: ClassVar[Sequence[Tuple[str, str]]]
+    layers: ClassVar[Sequence[tuple[str, str]]]
     renames: Renames = ()
 
     def normalized(self, name: str) -> str:
@@ -163,7 +162,7 @@ class RenamingConverter(Converter):
         """What happens to the classifier's weight besides its transposition."""
         return ()
 
-    def place(self, name: str) -> Optional[Place]:
+    def place(self, name: str) -> Place | None:
         name = self.normalized(name)
         owner, _, leaf = name.rpartition(".")
         if owner == self.classifier:
@@ -175,7 +174,7 @@ class RenamingConverter(Converter):
         ours = self._renamed(name)
         return None if ours is None else Place(ours)
 
-    def _renamed(self, name: str) -> Optional[str]:
+    def _renamed(self, name: str) -> str | None:
         for pattern, ours in self.layers:
             found = re.fullmatch(pattern, name)
             if found:
@@ -184,14 +183,14 @@ class RenamingConverter(Converter):
         return None
 
 
-def with_joined_projections(state: Mapping[str, np.ndarray], pattern: str) -> Dict[str, np.ndarray]:
+def with_joined_projections(state: Mapping[str, np.ndarray], pattern: str) -> dict[str, np.ndarray]:
     """Tensors in which queries, keys and values are one; in `state` they are `….{query,key,value}.…`.
 
     Args:
         state: names of the other toolkit to arrays.
         pattern: of a whole name; its groups are what stands before the word, the word, and the leaf.
     """
-    joined: Dict[str, np.ndarray] = {}
+    joined: dict[str, np.ndarray] = {}
     for name, value in state.items():
         found = re.fullmatch(pattern, name)
         parts = [f"{found[1]}{part}.{found[3]}" for part in ("query", "key", "value")] if found else []

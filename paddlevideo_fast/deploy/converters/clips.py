@@ -6,10 +6,9 @@ elsewhere, the order is [slow, fast]. Two properties of MMAction2's networks hav
 has to set them: which frames are slow, and the strides in time.
 """
 
-from __future__ import annotations
-
 import re
-from typing import ClassVar, Mapping, Optional, Sequence, Tuple
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 import numpy as np
 
@@ -29,7 +28,7 @@ class ClipConverter(RenamingConverter):
     """
 
     slow_frames: ClassVar[str] = "spread"
-    stem_strides: ClassVar[Tuple[int, int]] = (1, 1)
+    stem_strides: ClassVar[tuple[int, int]] = (1, 1)
     pooling: ClassVar[str] = "probabilities"
     training_crop: ClassVar[str] = "224"
 
@@ -63,7 +62,7 @@ class PySlowFastConverter(ClipConverter):
     """PySlowFast's networks, from its own checkpoints or the Caffe2 ones in its model zoo."""
 
     classifier = "head.projection"
-    layers: ClassVar[Sequence[Tuple[str, str]]] = (
+    layers: ClassVar[Sequence[tuple[str, str]]] = (
         (r"(s1\.pathway[01]_stem)\.(conv|bn)", r"\1._\2"),
         (r"(s[1-4]_fuse)\.(conv_f2s|bn)", r"\1._\2"),
         (r"(s[2-5]\.pathway[01]_res\d+\.(?:branch1|branch2\.[abc])(?:_bn)?)", r"\1"),
@@ -73,7 +72,7 @@ class PySlowFastConverter(ClipConverter):
         return _from_caffe2(name) or name
 
 
-def _from_caffe2(name: str) -> Optional[str]:
+def _from_caffe2(name: str) -> str | None:
     """`t_res3_1_branch2b_bn_riv` is `s3.pathway1_res1.branch2.b_bn.running_var`; t_ is the fast pathway."""
     found = re.fullmatch(
         r"(?P<fast>t_)?(?:"
@@ -104,7 +103,7 @@ class PyTorchVideoConverter(ClipConverter):
 
     classifier = "s6.0.proj"
     pooling = "logits"
-    layers: ClassVar[Sequence[Tuple[str, str]]] = (
+    layers: ClassVar[Sequence[tuple[str, str]]] = (
         (r"s1\.([01])\.conv", r"s1.pathway\1_stem._conv"),
         (r"s1\.([01])\.norm", r"s1.pathway\1_stem._bn"),
         (r"(s\d)\.0\.multipathway_fusion\.conv_fast_to_slow", r"\1_fuse._conv_f2s"),

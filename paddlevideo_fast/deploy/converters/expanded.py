@@ -4,10 +4,9 @@ Two versions of X3D exist: PyTorchVideo's networks have no batch norm in the sho
 where the number of channels stays the same.
 """
 
-from __future__ import annotations
-
 import re
-from typing import ClassVar, Sequence
+from collections.abc import Sequence
+from typing import ClassVar
 
 from paddlevideo_fast.deploy.converters.base import RenamingConverter
 from paddlevideo_fast.deploy.converters.clips import ClipConverter, PySlowFastConverter, PyTorchVideoConverter

@@ -13,10 +13,9 @@ writes to the stream (output channels) and every layer that reads from it (input
 convolution of each block, the shortcut, the classifier. The network then computes the same function.
 """
 
-from __future__ import annotations
-
 import re
-from typing import ClassVar, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -28,7 +27,7 @@ _EPSILON = 1e-5
 class _Layer(NamedTuple):
     """A source name taken apart; stage None is the stem, layer 3 the shortcut."""
 
-    stage: Optional[int]
+    stage: int | None
     block: int
     layer: int
     kind: str
@@ -45,7 +44,7 @@ class FrameConverter(Converter):
         classifiers: names of the linear layer that gives the logits.
     """
 
-    classifiers: ClassVar[Tuple[str, ...]] = ()
+    classifiers: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, state: Mapping[str, np.ndarray], network: Network) -> None:
         super().__init__(state, network)
@@ -55,10 +54,10 @@ class FrameConverter(Converter):
             (layer.layer for layer in layers if layer and layer.layer < _SHORTCUT), default=0
         )
 
-    def _layer(self, name: str) -> Optional[_Layer]:
+    def _layer(self, name: str) -> _Layer | None:
         raise NotImplementedError
 
-    def place(self, name: str) -> Optional[Place]:
+    def place(self, name: str) -> Place | None:
         owner, _, leaf = name.rpartition(".")
         if owner in self.classifiers:
             return self.linear(leaf, *self._exchanges(1))
@@ -74,7 +73,7 @@ class FrameConverter(Converter):
             return ["the config's network shifts channels in time (TSM), the file's does not (TSN)"]
         return []
 
-    def added(self) -> Dict[str, np.ndarray]:
+    def added(self) -> dict[str, np.ndarray]:
         """Depths 18 and 34 have a 1x1 shortcut in their first block here, and an identity there."""
         places = {name: self.place(name) for name in self.state}
         names = {place.name for place in places.values() if place is not None}
@@ -103,16 +102,16 @@ class FrameConverter(Converter):
         part = "short" if layer.layer == _SHORTCUT else f"conv{layer.layer}"
         return f"backbone.{self.network.block_name(layer.stage, layer.block)}.{part}.{inner}"
 
-    def _steps(self, layer: _Layer) -> Tuple[Step, ...]:
+    def _steps(self, layer: _Layer) -> tuple[Step, ...]:
         """Exchanges in the channels that the layer writes to, or reads from, the residual stream."""
-        steps: List[Step] = []
+        steps: list[Step] = []
         if layer.stage is None or layer.layer in (self._last_layer, _SHORTCUT):
             steps += self._exchanges(0)
         if layer.stage is not None and layer.layer in (0, _SHORTCUT) and layer.kind == "conv":
             steps += self._exchanges(1)
         return tuple(steps)
 
-    def _exchanges(self, axis: int) -> List[Step]:
+    def _exchanges(self, axis: int) -> list[Step]:
         ratio = self.network.shift_ratio
         if not (ratio and self._is_shifted):
             return []
@@ -132,7 +131,7 @@ class TorchvisionConverter(FrameConverter):
     backbone_only = True
     classifiers = ("fc",)
 
-    def _layer(self, name: str) -> Optional[_Layer]:
+    def _layer(self, name: str) -> _Layer | None:
         return torchvision_layer(name)
 
     def differences(self) -> Sequence[str]:
@@ -144,11 +143,11 @@ class MitConverter(FrameConverter):
 
     classifiers = ("new_fc", "base_model.fc")
 
-    def _layer(self, name: str) -> Optional[_Layer]:
+    def _layer(self, name: str) -> _Layer | None:
         return torchvision_layer(name[len("base_model.") :]) if name.startswith("base_model.") else None
 
 
-def torchvision_layer(name: str) -> Optional[_Layer]:
+def torchvision_layer(name: str) -> _Layer | None:
     """`layer1.0.conv1.weight`; with a shift `layer1.0.conv1.net.weight`."""
     stem = re.fullmatch(r"(conv|bn)1\.(\w+)", name)
     if stem:
@@ -168,7 +167,7 @@ class MMAction2FrameConverter(FrameConverter):
 
     classifiers = ("cls_head.fc_cls",)
 
-    def _layer(self, name: str) -> Optional[_Layer]:
+    def _layer(self, name: str) -> _Layer | None:
         stem = re.fullmatch(r"backbone\.conv1\.(conv|bn)\.(\w+)", name)
         if stem:
             return _Layer(None, 0, 0, stem[1], stem[2])

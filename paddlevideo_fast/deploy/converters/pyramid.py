@@ -3,10 +3,8 @@
 The networks are the same, the names differ.
 """
 
-from __future__ import annotations
-
 import re
-from typing import Mapping
+from collections.abc import Mapping
 
 import numpy as np
 

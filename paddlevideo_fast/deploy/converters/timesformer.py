@@ -4,9 +4,7 @@ The networks are the same, the names differ; each converter turns them into the 
 TimeSformer, which are ours.
 """
 
-from __future__ import annotations
-
-from typing import Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 

@@ -4,9 +4,7 @@ A pre-trained file has an encoder and a decoder. A network that classifies takes
 says what is left out. The network of `Pretrain` takes both.
 """
 
-from __future__ import annotations
-
-from typing import Mapping, Optional
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -46,7 +44,7 @@ class VideoMAEConverter(RenamingConverter):
         # of a pre-trained file a network that classifies takes the encoder, and its classifier starts anew
         self.backbone_only = bool(network.classifier) and f"{self.classifier}.weight" not in names
 
-    def place(self, name: str) -> Optional[Place]:
+    def place(self, name: str) -> Place | None:
         place = super().place(name)
         if place is None or self.normalized(name) != "patch_embed.proj.weight":
             return place

@@ -1,10 +1,9 @@
 """When checkpoints are written, and how a run goes on from one."""
 
-from __future__ import annotations
-
 import os
 import re
-from typing import Any, Dict, List, Optional, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 import paddle
 
@@ -33,9 +32,9 @@ class Checkpointing(Callback):
         self,
         store: CheckpointStore,
         interval: int = 1,
-        every_steps: Optional[int] = None,
-        keep_last: Optional[int] = None,
-        class_names: Optional[Sequence[str]] = None,
+        every_steps: int | None = None,
+        keep_last: int | None = None,
+        class_names: Sequence[str] | None = None,
     ) -> None:
         self.store = store
         self.interval = interval
@@ -75,10 +74,10 @@ class Checkpointing(Callback):
     def close(self) -> None:
         self.store.close()
 
-    def state_dict(self) -> Dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         return {"steps_per_epoch": self._steps_per_epoch}
 
-    def set_state_dict(self, state: Dict[str, Any]) -> None:
+    def set_state_dict(self, state: dict[str, Any]) -> None:
         self._steps_per_epoch = state["steps_per_epoch"]
 
     def save(self, trainer: Trainer, tag: str) -> str:
@@ -90,7 +89,7 @@ class Checkpointing(Callback):
         trainer.last_checkpoint = prefix
         return prefix
 
-    def _write(self, trainer: Trainer, tag: str, optimizer: Dict[str, Any]) -> str:
+    def _write(self, trainer: Trainer, tag: str, optimizer: dict[str, Any]) -> str:
         snapshot = Snapshot(
             weights=trainer.model.state_dict(),
             optimizer=optimizer,
@@ -157,7 +156,7 @@ def restore(trainer: Trainer, checkpoint: Snapshot) -> None:
         callback.set_tensors({name: checkpoint.tensors[stored] for name, stored in wanted.items()})
 
 
-def run_identity(trainer: Trainer, epoch: int) -> Dict[str, Any]:
+def run_identity(trainer: Trainer, epoch: int) -> dict[str, Any]:
     """The values that must be equal for a run resumed in `epoch` to take the same steps."""
     return {
         "optimizer": type(trainer.optimizer).__name__,
@@ -204,7 +203,7 @@ def _restore_position_from_name(trainer: Trainer, prefix: str) -> None:
     )
 
 
-def _keyed(trainer: Trainer) -> Dict[str, Callback]:
+def _keyed(trainer: Trainer) -> dict[str, Callback]:
     """Callbacks by class name; a run has one of each."""
-    names: List[str] = [type(callback).__name__ for callback in trainer.callbacks]
+    names: list[str] = [type(callback).__name__ for callback in trainer.callbacks]
     return dict(zip(names, trainer.callbacks))

@@ -1,10 +1,9 @@
 """Validation between epochs, and the weights and batch-norm statistics that it sees."""
 
-from __future__ import annotations
-
 import contextlib
 import math
-from typing import Any, Collection, Dict, List, Mapping, Optional
+from collections.abc import Collection, Mapping
+from typing import Any
 
 import paddle
 
@@ -39,17 +38,17 @@ class Evaluation(Callback):
         evaluator: Evaluator,
         metric: Metric,
         interval: int = 1,
-        store: Optional[CheckpointStore] = None,
-        selection: Optional[SelectionSettings] = None,
+        store: CheckpointStore | None = None,
+        selection: SelectionSettings | None = None,
     ) -> None:
         self.evaluator = evaluator
         self.metric = metric
         self.interval = interval
         self.store = store
         self.selection = Selection(selection)
-        self._best_loss: Optional[float] = None  # of TrainerState.best, for ties
-        self._reference: Dict[str, float] = {}  # the newest improvement, as TrainerState.best
-        self._waiting: List[int] = []  # epochs of the validations since
+        self._best_loss: float | None = None  # of TrainerState.best, for ties
+        self._reference: dict[str, float] = {}  # the newest improvement, as TrainerState.best
+        self._waiting: list[int] = []  # epochs of the validations since
 
     def fit_begin(self, trainer: Trainer) -> None:
         self._stop_if_exhausted(trainer)  # the checkpoint may be the last one of a run that has stopped
@@ -67,14 +66,14 @@ class Evaluation(Callback):
             trainer.call("after_evaluation")
         self._stop_if_exhausted(trainer)
 
-    def state_dict(self) -> Dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         return {
             "reference": dict(self._reference),
             "waiting": list(self._waiting),
             "best_loss": self._best_loss,
         }
 
-    def set_state_dict(self, state: Dict[str, Any]) -> None:
+    def set_state_dict(self, state: dict[str, Any]) -> None:
         self._reference, self._waiting = dict(state["reference"]), list(state["waiting"])
         self._best_loss = state.get("best_loss")
 
@@ -150,7 +149,7 @@ class ExponentialMovingAverage(Callback):
             if not parameter.stop_gradient or name in later
         }
         self._average = self._flat()
-        self._trained: List[paddle.Tensor] = []
+        self._trained: list[paddle.Tensor] = []
         self._restored = False
 
     @paddle.no_grad()
@@ -158,7 +157,7 @@ class ExponentialMovingAverage(Callback):
         """All parameters in one tensor [M], so that a step costs a few calls and not a few for each."""
         return paddle.concat([parameter.flatten() for parameter in self._parameters.values()])
 
-    def _cut(self, flat: paddle.Tensor) -> List[paddle.Tensor]:
+    def _cut(self, flat: paddle.Tensor) -> list[paddle.Tensor]:
         """What `_flat` put together."""
         shapes = [parameter.shape for parameter in self._parameters.values()]
         parts = paddle.split(flat, [math.prod(shape) for shape in shapes])
@@ -194,11 +193,11 @@ class ExponentialMovingAverage(Callback):
         self._trained = []
 
     @paddle.no_grad()
-    def tensors(self) -> Dict[str, Any]:
+    def tensors(self) -> dict[str, Any]:
         return dict(zip(self._parameters, self._cut(self._average)))
 
     @paddle.no_grad()
-    def set_tensors(self, tensors: Dict[str, Any]) -> None:
+    def set_tensors(self, tensors: dict[str, Any]) -> None:
         parts = [paddle.to_tensor(tensors[name]).flatten() for name in self._parameters]
         self._average = paddle.concat(parts)
         self._restored = True

@@ -6,7 +6,7 @@ import contextlib
 import io
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Dict, Literal, Optional, Tuple, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import paddle
 from paddle import profiler
@@ -47,7 +47,7 @@ class ProfilerOptions:
         timer_only: no trace and no summary, only the mean time of a step.
     """
 
-    batch_range: Tuple[int, int] = (10, 20)
+    batch_range: tuple[int, int] = (10, 20)
     state: Literal["All", "CPU", "GPU"] = "All"
     sorted_key: Literal["total", "ave", "max", "min"] = "total"
     tracer_option: Literal["Default", "OpDetail", "AllOpDetail"] = "Default"
@@ -63,7 +63,7 @@ class ProfilerOptions:
             ConfigError: with all problems of the string.
         """
         names = [field.name for field in fields(cls)]
-        values: Dict[str, Any] = {}
+        values: dict[str, Any] = {}
         problems = []
         for item in filter(None, (part.strip() for part in text.split(";"))):
             key, equals, value = (part.strip() for part in item.partition("="))
@@ -109,7 +109,7 @@ class Profiling(Callback):
         self._options = options
         self._prefix = (options.profile_path or str(prefix)) + (f".rank{rank}" if rank else "")
         self._num_steps = 0
-        self._running: Optional[profiler.Profiler] = None
+        self._running: profiler.Profiler | None = None
 
     def step_begin(self, trainer: Trainer) -> None:
         if self._num_steps == self._options.batch_range[0]:

@@ -1,10 +1,9 @@
 """What a run shows of itself: records for the sinks, a bar on a terminal, the cost of a clip."""
 
-from __future__ import annotations
-
 import contextlib
 import time
-from typing import Any, Optional, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
@@ -32,7 +31,7 @@ class Recorder(Callback):
     """
 
     def __init__(
-        self, sinks: Sequence[Sink], interval: int = 10, one_process_ips: Optional[float] = None
+        self, sinks: Sequence[Sink], interval: int = 10, one_process_ips: float | None = None
     ) -> None:
         self.sinks = [guarded(sink) for sink in sinks]
         self.interval = interval
@@ -112,7 +111,7 @@ class ProgressBar(Callback):
     only_shows = True
 
     def __init__(self) -> None:
-        self._bar: Optional[Any] = None
+        self._bar: Any | None = None
         self._stack = contextlib.ExitStack()
 
     def fit_begin(self, trainer: Trainer) -> None:

@@ -1,8 +1,7 @@
 """Callbacks that follow the schedule: its log, the learning rate, and the batches of batch norms."""
 
-from __future__ import annotations
-
-from typing import Any, Dict, Mapping
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from paddle import nn
@@ -106,16 +105,16 @@ class BatchNormSplits(Callback):
     def before_checkpoint(self, trainer: Trainer) -> None:
         self._average(trainer.distribution)
 
-    def state_dict(self) -> Dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         return {"num_splits": self._num_splits}
 
-    def set_state_dict(self, state: Dict[str, Any]) -> None:
+    def set_state_dict(self, state: dict[str, Any]) -> None:
         self._resize(state["num_splits"])
 
-    def tensors(self) -> Dict[str, Any]:
+    def tensors(self) -> dict[str, Any]:
         return split_statistics(self._model)
 
-    def set_tensors(self, tensors: Dict[str, Any]) -> None:
+    def set_tensors(self, tensors: dict[str, Any]) -> None:
         set_split_statistics(self._model, tensors)
 
     def _resize(self, num_splits: int) -> None:
@@ -137,7 +136,7 @@ class BatchNormSplits(Callback):
         set_split_statistics(self._model, means)
 
 
-def _mean_over_ranks(tensors: Mapping[str, Any], distribution: Distribution) -> Dict[str, np.ndarray]:
+def _mean_over_ranks(tensors: Mapping[str, Any], distribution: Distribution) -> dict[str, np.ndarray]:
     """The mean of each tensor, from one message. Equal values stay as they are, to the last bit."""
     arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
     together = np.concatenate([array.astype(np.float64).reshape(-1) for array in arrays.values()])

@@ -1,8 +1,6 @@
 """What trackers get of a finished training."""
 
-from __future__ import annotations
-
-from typing import Sequence
+from collections.abc import Sequence
 
 from paddlevideo_fast.engine.checkpoint import CheckpointStore
 from paddlevideo_fast.engine.trackers import Results, Tracker

@@ -1,8 +1,7 @@
 """What is decided about a sample before DALI gets it: the same draws as the video loader's."""
 
-from __future__ import annotations
-
-from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -43,14 +42,14 @@ class Draft:
 
     def __init__(self, requests: Sequence[ClipRequest], attempts: Iterator[Attempt]) -> None:
         self.requests = requests
-        self.incidents: List[Incident] = []
-        self.attempt: Optional[Attempt] = None
-        self.plans: List[ClipPlan] = []
-        self.inputs: Dict[str, np.ndarray] = {}
+        self.incidents: list[Incident] = []
+        self.attempt: Attempt | None = None
+        self.plans: list[ClipPlan] = []
+        self.inputs: dict[str, np.ndarray] = {}
         self._attempts = attempts
 
     @property
-    def frame_size(self) -> Tuple[int, int]:
+    def frame_size(self) -> tuple[int, int]:
         """(height, width) of the frames that the plans were made for."""
         geometry = self.plans[0].geometry
         return geometry.source_height, geometry.source_width
@@ -62,11 +61,11 @@ class Draft:
         return Sample(None, target, request.index, request.view, num_crops=dataset.num_crops)
 
     @property
-    def clip_sizes(self) -> Set[Tuple[int, int, int]]:
+    def clip_sizes(self) -> set[tuple[int, int, int]]:
         """(frames, height, width) of the clips."""
         return {(len(plan.frames), plan.geometry.height, plan.geometry.width) for plan in self.plans}
 
-    def next(self) -> Optional[Attempt]:
+    def next(self) -> Attempt | None:
         """Goes on to the next record."""
         self.attempt = next(self._attempts, None)
         return self.attempt
@@ -97,7 +96,7 @@ class Drafter:
         self.device = device
         self._dali = import_dali()
         self._jitters = _jitters_of(dataset)
-        self._facts: Dict[Tuple[str, Optional[Span]], VideoFacts] = {}
+        self._facts: dict[tuple[str, Span | None], VideoFacts] = {}
         self.num_changes = sum(len(jitter.steps) for jitter in self._jitters)
 
     def draft(self, requests: Sequence[ClipRequest]) -> Draft:
@@ -161,7 +160,7 @@ class Drafter:
         return rows
 
 
-def _jitters_of(dataset: ClipDataset) -> List[ColorJitter]:
+def _jitters_of(dataset: ClipDataset) -> list[ColorJitter]:
     decode = dataset.decoder
     if isinstance(dataset, PackedFrameDataset) or not isinstance(decode, VideoDecoder):
         opens = dataset if isinstance(dataset, PackedFrameDataset) else decode
@@ -197,7 +196,7 @@ def _read(path: str) -> np.ndarray:
         raise VideoDecodeError(path, error.strerror or str(error)) from error
 
 
-def _plan_inputs(plans: Sequence[ClipPlan]) -> Dict[str, np.ndarray]:
+def _plan_inputs(plans: Sequence[ClipPlan]) -> dict[str, np.ndarray]:
     frames = np.concatenate([plan.frames for plan in plans]).astype(np.int32)
     geometry = plans[0].geometry
     inputs = {"frames": frames, "size": np.array([geometry.height, geometry.width], np.float32)}

@@ -1,10 +1,9 @@
 """The DALI pipeline: encoded videos and our decisions go in, clips come out; and what each DALI can do."""
 
-from __future__ import annotations
-
 import ctypes
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Dict, FrozenSet, List, Mapping, Optional, Tuple
+from typing import Any
 
 import numpy as np
 
@@ -24,12 +23,12 @@ class Generation:
         selects_frames: its decoder takes frame numbers. The others decode whole videos.
     """
 
-    since: Tuple[int, int]
-    cpu: FrozenSet[str]
-    gpu: FrozenSet[str]
+    since: tuple[int, int]
+    cpu: frozenset[str]
+    gpu: frozenset[str]
     selects_frames: bool
 
-    def codecs(self, device: str) -> FrozenSet[str]:
+    def codecs(self, device: str) -> frozenset[str]:
         """The codecs for "cpu" or "gpu"."""
         return self.cpu if device == "cpu" else self.gpu
 
@@ -72,7 +71,7 @@ def extra_for_cuda() -> str:
     return {"11": "dali110", "13": "dali130"}.get(major, "dali120")
 
 
-def version_of(dali: Any) -> Tuple[int, int]:
+def version_of(dali: Any) -> tuple[int, int]:
     """(major, minor) of an imported DALI."""
     major, minor = dali.__version__.split(".")[:2]
     return int(major), int(minor)
@@ -101,7 +100,7 @@ def require_codec(dali: Any, device: str, codec: str, path: str) -> None:
 
 
 def _who_decodes(codec: str) -> str:
-    found: Dict[str, list] = {device: [] for device in DEVICES}
+    found: dict[str, list] = {device: [] for device in DEVICES}
     for number, item in enumerate(GENERATIONS):
         last = number + 1 == len(GENERATIONS)
         name = f"{item.since[0]}.{item.since[1]}" + (" and newer" if last else "")
@@ -134,7 +133,7 @@ class GraphShape:
 
     batch_size: int
     num_threads: int
-    device_id: Optional[int]
+    device_id: int | None
     num_views: int
     num_changes: int
     num_clips: int = 1
@@ -165,7 +164,7 @@ class ClipGraph:
         self._dali = import_dali()
         self._pipeline = self._build()
 
-    def start(self, inputs: Mapping[str, List[np.ndarray]]) -> None:
+    def start(self, inputs: Mapping[str, list[np.ndarray]]) -> None:
         """Feeds one batch and begins with it.
 
         Raises:
@@ -175,7 +174,7 @@ class ClipGraph:
             self._pipeline.feed_input(name, arrays)
         self._pipeline.schedule_run()
 
-    def finish(self) -> Tuple[Any, np.ndarray]:
+    def finish(self) -> tuple[Any, np.ndarray]:
         """Waits for the batch.
 
         Returns:
@@ -260,7 +259,7 @@ class ClipGraph:
             clip = self._recolor(clip, [changes[place, column] for column in range(len(NO_CHANGE))])
         return clip
 
-    def _recolor(self, clip: Any, change: List[Any]) -> Any:
+    def _recolor(self, clip: Any, change: list[Any]) -> Any:
         fn, types = self._dali.fn, self._dali.types
         clip = fn.hsv(clip, hue=change[HUE_DEGREES], saturation=change[SATURATION], value=change[BRIGHTNESS])
         contrast = change[CONTRAST] if self.shape.device_id is None else change[CONTRAST].gpu()

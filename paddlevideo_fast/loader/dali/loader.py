@@ -1,11 +1,10 @@
 """Batches of clips from DALI: drafts run through it, and those that fail are found and replaced."""
 
-from __future__ import annotations
-
 from collections import deque
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Deque, Generator, Iterator, List, Literal, Optional, Sequence, Union
+from typing import Any, Literal
 
 import numpy as np
 
@@ -34,10 +33,10 @@ class BatchMaker:
         self._drafter = drafter
         self._shape = shape
         self._graph = ClipGraph(shape)
-        self._drafts: List[Draft] = []
-        self._error: Optional[RuntimeError] = None
+        self._drafts: list[Draft] = []
+        self._error: RuntimeError | None = None
 
-    def start(self, drafts: List[Draft]) -> None:
+    def start(self, drafts: list[Draft]) -> None:
         """Begins with a batch; returns at once.
 
         Raises:
@@ -49,7 +48,7 @@ class BatchMaker:
         except RuntimeError as error:
             self._error = error  # told by `finish`, as what fails later is
 
-    def finish(self) -> Optional[Batch]:
+    def finish(self) -> Batch | None:
         """Waits for the batch; None where none was begun.
 
         Raises:
@@ -75,7 +74,7 @@ class BatchMaker:
         self._graph.close()
         self._graph = ClipGraph(self._shape)
 
-    def _recover(self, drafts: List[Draft], error: RuntimeError) -> Any:
+    def _recover(self, drafts: list[Draft], error: RuntimeError) -> Any:
         self._renew()
         num_incidents = sum(len(draft.incidents) for draft in drafts)
         for draft in drafts:
@@ -139,7 +138,7 @@ class BatchMaker:
         return batch_of(samples, clips, [incident for draft in drafts for incident in draft.incidents])
 
 
-def _usable(drafts: Sequence[Draft]) -> List[Draft]:
+def _usable(drafts: Sequence[Draft]) -> list[Draft]:
     return [draft for draft in drafts if draft.attempt is not None]
 
 
@@ -154,7 +153,7 @@ class DaliOptions:
         device_id: the GPU; None: the CPU.
     """
 
-    device_id: Optional[int] = None
+    device_id: int | None = None
 
 
 class DaliLoader:
@@ -182,14 +181,14 @@ class DaliLoader:
         self,
         dataset: ClipDataset,
         batch_sampler: ClipBatchSampler,
-        num_threads: Union[int, Literal["auto"]] = 1,
+        num_threads: int | Literal["auto"] = 1,
         options: DaliOptions = DaliOptions(),
     ) -> None:
         self.dataset = dataset
         self.batch_sampler = batch_sampler
         wanted = num_cores() if num_threads == "auto" else num_threads
         self.num_threads = max(1, wanted)
-        self._running: Optional[Generator[Batch, None, None]] = None
+        self._running: Generator[Batch, None, None] | None = None
         self._drafter = Drafter(dataset, "cpu" if options.device_id is None else "gpu")
         pipeline = dataset.pipeline
         num_views = int(np.prod([step.num_views for step in pipeline.geometric]))
@@ -224,7 +223,7 @@ class DaliLoader:
 
 
 def _batches(
-    drafter: Drafter, shape: GraphShape, requested: Sequence[List[ClipRequest]]
+    drafter: Drafter, shape: GraphShape, requested: Sequence[list[ClipRequest]]
 ) -> Generator[Batch, None, None]:
     """See `DaliLoader.epoch`.
 
@@ -248,9 +247,9 @@ def _batches(
 
 
 def _drafted(
-    drafter: Drafter, requested: Sequence[List[ClipRequest]], num_clips: int, pool: ThreadPoolExecutor
-) -> Iterator[List[Draft]]:
-    waiting: Deque[List[Future[Draft]]] = deque()
+    drafter: Drafter, requested: Sequence[list[ClipRequest]], num_clips: int, pool: ThreadPoolExecutor
+) -> Iterator[list[Draft]]:
+    waiting: deque[list[Future[Draft]]] = deque()
     for requests in requested:
         waiting.append([pool.submit(drafter.draft, group) for group in _videos(requests, num_clips)])
         if len(waiting) > _BATCHES_AHEAD:
@@ -259,7 +258,7 @@ def _drafted(
         yield [future.result() for future in futures]
 
 
-def _videos(requests: List[ClipRequest], num_clips: int) -> List[List[ClipRequest]]:
+def _videos(requests: list[ClipRequest], num_clips: int) -> list[list[ClipRequest]]:
     """The requests of each video: a batch has first clip 0 of all of them, then clip 1, and so on."""
     num_videos = len(requests) // num_clips
     return [requests[video::num_videos] for video in range(num_videos)]

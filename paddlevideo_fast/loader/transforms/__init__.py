@@ -4,8 +4,6 @@ Geometric ones compose into one `ClipGeometry`; those that change pixels work on
 renders; the rest only describe what the device does.
 """
 
-from __future__ import annotations
-
 from paddlevideo_fast.loader.transforms.augment import RandAugment, RandomErasing
 from paddlevideo_fast.loader.transforms.color import (
     ColorJitter,
@@ -36,35 +34,3 @@ from paddlevideo_fast.loader.transforms.multi_view import (
     UniformCrop,
 )
 from paddlevideo_fast.loader.transforms.resample import Resample, View
-
-__all__ = [
-    "CenterCrop",
-    "ClipGeometry",
-    "ColorJitter",
-    "Descriptive",
-    "Geometric",
-    "GroupFullResSample",
-    "GroupResize",
-    "Image2Array",
-    "JitterScale",
-    "MultiCenterCrop",
-    "MultiCrop",
-    "MultiScaleCrop",
-    "Normalization",
-    "PackOutput",
-    "Pixelwise",
-    "RandAugment",
-    "RandomBrightness",
-    "RandomCrop",
-    "RandomErasing",
-    "RandomFlip",
-    "RandomGamma",
-    "RandomHue",
-    "RandomResizedCrop",
-    "RandomSaturation",
-    "Resample",
-    "Scale",
-    "TenCrop",
-    "UniformCrop",
-    "View",
-]

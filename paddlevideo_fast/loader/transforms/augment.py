@@ -4,10 +4,9 @@ A clip keeps one draw for all of its frames. The geometry of a clip comes first,
 config is, so both work on pictures of the final size.
 """
 
-from __future__ import annotations
-
 import math
-from typing import Annotated, Callable, Dict, List, Literal, Tuple
+from collections.abc import Callable
+from typing import Annotated, Literal
 
 import cv2
 import numpy as np
@@ -23,7 +22,7 @@ _ATTEMPTS = 10
 _SMOOTH = np.array([[1, 1, 1], [1, 5, 1], [1, 1, 1]], np.float32) / 13
 
 Level = Annotated[float, Range(0.0, _MAX_MAGNITUDE)]
-Fill = Tuple[int, ...]  # the colour of what a picture does not show, R, G, B
+Fill = tuple[int, ...]  # the colour of what a picture does not show, R, G, B
 
 
 @TRANSFORMS.register()
@@ -59,7 +58,7 @@ class RandomErasing(Pixelwise):
         self.areas = min_area, max_area
         self.min_aspect = min_aspect
 
-    def draw(self, height: int, width: int, rng: np.random.Generator) -> Tuple[int, int, int, int]:
+    def draw(self, height: int, width: int, rng: np.random.Generator) -> tuple[int, int, int, int]:
         """Top, left, height and width of the rectangle of one clip; the last two are 0 where it has none."""
         if rng.random() < self.p:
             limit = math.log(1 / self.min_aspect)
@@ -117,7 +116,7 @@ class RandAugment(Pixelwise):
         self.magnitude_std = magnitude_std
         self.p = p
 
-    def draw(self, rng: np.random.Generator) -> List[Tuple[str, float]]:
+    def draw(self, rng: np.random.Generator) -> list[tuple[str, float]]:
         """The operations of one clip in their order, each with its share of the full magnitude, -1 to 1."""
         names, steps = list(OPERATIONS), []
         for number in rng.integers(len(names), size=self.num_ops):
@@ -224,7 +223,7 @@ def _translate_y(clip: np.ndarray, share: float, fill: Fill) -> None:
     _warp(clip, [[1, 0, 0], [0, 1, 0.45 * share * clip.shape[1]]], fill)
 
 
-def _warp(clip: np.ndarray, to_source: List[List[float]], fill: Fill) -> None:
+def _warp(clip: np.ndarray, to_source: list[list[float]], fill: Fill) -> None:
     """Shows at each place what lies at `to_source` times (x, y, 1); pixel (0, 0) has its middle at (½, ½)."""
     matrix = np.array(to_source, np.float64)
     matrix[:, 2] += matrix[:, 0] / 2 + matrix[:, 1] / 2 - 0.5  # OpenCV's pixel (0, 0) has it at (0, 0)
@@ -240,7 +239,7 @@ def _warp(clip: np.ndarray, to_source: List[List[float]], fill: Fill) -> None:
 
 
 # Each takes a clip, a share of the full magnitude from -1 to 1, and a colour.
-OPERATIONS: Dict[str, Callable[[np.ndarray, float, Fill], None]] = {
+OPERATIONS: dict[str, Callable[[np.ndarray, float, Fill], None]] = {
     "AutoContrast": _auto_contrast,
     "Equalize": _equalize,
     "Invert": _invert,

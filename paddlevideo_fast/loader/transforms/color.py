@@ -3,9 +3,8 @@
 PaddleVideo draws anew for each frame; here a clip keeps one draw, so that the change does not flicker.
 """
 
-from __future__ import annotations
-
-from typing import ClassVar, Dict, List, Literal, Sequence, Tuple, Union
+from collections.abc import Sequence
+from typing import ClassVar, Literal
 
 import cv2
 import numpy as np
@@ -44,7 +43,7 @@ class Normalization(Descriptive):
         inplace: PaddleVideo's variant without the division by 255.
     """
 
-    ignored_arguments: ClassVar[Dict[str, str]] = {"tensor_shape": "the axis of the channels is known here"}
+    ignored_arguments: ClassVar[dict[str, str]] = {"tensor_shape": "the axis of the channels is known here"}
 
     def __init__(
         self,
@@ -57,8 +56,8 @@ class Normalization(Descriptive):
         if min(std) <= 0:
             raise LoaderError(f"Normalization: std {list(std)} must be above 0")
         unit = 255.0 if inplace else 1.0
-        self.mean: Tuple[float, ...] = tuple(value / unit for value in mean)
-        self.std: Tuple[float, ...] = tuple(value / unit for value in std)
+        self.mean: tuple[float, ...] = tuple(value / unit for value in mean)
+        self.std: tuple[float, ...] = tuple(value / unit for value in std)
 
 
 @TRANSFORMS.register()
@@ -74,10 +73,10 @@ class PackOutput(Descriptive):
         self.alpha = alpha
 
 
-Strength = Union[float, Sequence[float]]
+Strength = float | Sequence[float]
 
 
-def _range(name: str, strength: Strength, center: float, low: float, high: float) -> Tuple[float, float]:
+def _range(name: str, strength: Strength, center: float, low: float, high: float) -> tuple[float, float]:
     """The range a factor is drawn from: given as such, or `center` ± strength, cut to what makes sense."""
     if isinstance(strength, (int, float)):
         if strength < 0:
@@ -149,7 +148,7 @@ class ColorJitter(Pixelwise):
         p: how often.
     """
 
-    ignored_arguments: ClassVar[Dict[str, str]] = {
+    ignored_arguments: ClassVar[dict[str, str]] = {
         "mode": "it is the same in training and evaluation",
         "keys": "there is one clip",
     }
@@ -172,7 +171,7 @@ class ColorJitter(Pixelwise):
         ]
         self.steps = [(name, bounds) for name, bounds in ranges if bounds[0] != bounds[1]]
 
-    def draw(self, rng: np.random.Generator) -> List[Tuple[str, float]]:
+    def draw(self, rng: np.random.Generator) -> list[tuple[str, float]]:
         """The changes of one clip in their order, such as ("contrast", 1.2); none where it stays as it is."""
         if rng.random() >= self.p:
             return []
@@ -194,7 +193,7 @@ class RandomBrightness(ColorJitter):
         brightness: see `ColorJitter`.
     """
 
-    ignored_arguments: ClassVar[Dict[str, str]] = {}
+    ignored_arguments: ClassVar[dict[str, str]] = {}
 
     def __init__(self, p: Share = 0.1, brightness: Strength = 1) -> None:
         super().__init__(brightness=brightness, p=p)
@@ -209,7 +208,7 @@ class RandomSaturation(ColorJitter):
         saturation: see `ColorJitter`.
     """
 
-    ignored_arguments: ClassVar[Dict[str, str]] = {}
+    ignored_arguments: ClassVar[dict[str, str]] = {}
 
     def __init__(self, p: Share = 0.1, saturation: Strength = 2) -> None:
         super().__init__(saturation=saturation, p=p)
@@ -224,7 +223,7 @@ class RandomHue(ColorJitter):
         hue: see `ColorJitter`.
     """
 
-    ignored_arguments: ClassVar[Dict[str, str]] = {}
+    ignored_arguments: ClassVar[dict[str, str]] = {}
 
     def __init__(self, p: Share = 0.1, hue: Strength = 0.5) -> None:
         super().__init__(hue=hue, p=p)

@@ -1,9 +1,8 @@
 """Transforms that resize the frame, keep one part of it, or mirror it."""
 
-from __future__ import annotations
-
 import math
-from typing import ClassVar, Dict, List, Optional, Sequence, Tuple
+from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 
@@ -33,7 +32,7 @@ class Scale(Geometric):
         self,
         short_size: Size,
         fixed_ratio: bool = True,
-        keep_ratio: Optional[bool] = None,
+        keep_ratio: bool | None = None,
         do_round: bool = False,
     ) -> None:
         if fixed_ratio and keep_ratio:
@@ -69,7 +68,7 @@ class JitterScale(Geometric):
         max_size: largest.
     """
 
-    ignored_arguments: ClassVar[Dict[str, str]] = {
+    ignored_arguments: ClassVar[dict[str, str]] = {
         "short_cycle_factors": "the short cycle is part of each request",
         "default_min_size": "the short cycle is part of each request",
     }
@@ -96,7 +95,7 @@ class GroupResize(Geometric):
         width: in pixels.
     """
 
-    ignored_arguments: ClassVar[Dict[str, str]] = {
+    ignored_arguments: ClassVar[dict[str, str]] = {
         **BACKEND_IGNORED,
         "scale": "image pyramids are for depth estimation",
         "K": "camera intrinsics are for depth estimation",
@@ -174,7 +173,7 @@ class MultiScaleCrop(Geometric):
     def __init__(
         self,
         target_size: Size,
-        scales: Optional[Sequence[float]] = None,
+        scales: Sequence[float] | None = None,
         max_distort: Count = 1,
         fix_crop: bool = True,
         allow_duplication: bool = False,
@@ -210,7 +209,7 @@ class MultiScaleCrop(Geometric):
         geometry.crop(left, top, width, height)
         geometry.resize(target, target)
 
-    def _places(self, spare_x: int, spare_y: int) -> List[Tuple[int, int]]:
+    def _places(self, spare_x: int, spare_y: int) -> list[tuple[int, int]]:
         """Corners and centre in quarters of the spare room; PIL rounds them to whole pixels, so do we."""
         both = self.allow_duplication
         quarters = [(0, 0)]
@@ -259,7 +258,7 @@ class RandomResizedCrop(Geometric):
 
     def _rectangle(
         self, frame_width: int, frame_height: int, rng: np.random.Generator
-    ) -> Tuple[int, int, int, int]:
+    ) -> tuple[int, int, int, int]:
         low, high = (math.log(ratio) for ratio in self.aspect_ratio_range)
         for _ in range(self._ATTEMPTS):
             ratio = math.exp(rng.uniform(low, high))
@@ -285,11 +284,9 @@ class RandomFlip(Geometric):
         LoaderError: a class is in more than one pair.
     """
 
-    def __init__(
-        self, p: Share = 0.5, swapped_labels: Optional[Sequence[Tuple[Count, Count]]] = None
-    ) -> None:
+    def __init__(self, p: Share = 0.5, swapped_labels: Sequence[tuple[Count, Count]] | None = None) -> None:
         self.p = p
-        self.swapped_labels: Dict[int, int] = {}
+        self.swapped_labels: dict[int, int] = {}
         for first, second in swapped_labels or ():
             if first == second or {first, second} & set(self.swapped_labels):
                 raise LoaderError(

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import ClassVar, Dict, List, Sequence, Tuple
+from typing import ClassVar
 
 import numpy as np
 
 from paddlevideo_fast.errors import TransformError
 from paddlevideo_fast.loader.transforms.resample import Resample, ResampleMode, View
 
-IMAGENET: Tuple[Tuple[float, ...], Tuple[float, ...]] = (  # mean and std of its channels
+IMAGENET: tuple[tuple[float, ...], tuple[float, ...]] = (  # mean and std of its channels
     (0.485, 0.456, 0.406),
     (0.229, 0.224, 0.225),
 )
@@ -24,7 +25,7 @@ class Geometric:
         num_views: views it makes of each view.
     """
 
-    ignored_arguments: ClassVar[Dict[str, str]] = BACKEND_IGNORED
+    ignored_arguments: ClassVar[dict[str, str]] = BACKEND_IGNORED
     num_views = 1
 
     def apply(self, geometry: ClipGeometry, rng: np.random.Generator) -> None:
@@ -84,7 +85,7 @@ class ClipGeometry:
         source_width: int,
         source_height: int,
         size_factor: float = 1.0,
-        labels: Tuple[int, ...] = (0,),
+        labels: tuple[int, ...] = (0,),
         mode: ResampleMode = "antialias",
     ) -> None:
         self.source_width = source_width
@@ -112,7 +113,7 @@ class ClipGeometry:
         """
         self.split([(left, top, False)], width, height)
 
-    def split(self, places: Sequence[Tuple[int, int, bool]], width: int, height: int) -> None:
+    def split(self, places: Sequence[tuple[int, int, bool]], width: int, height: int) -> None:
         """Cuts several rectangles of one size out of the current frame; each becomes a view.
 
         Args:
@@ -169,7 +170,7 @@ class ClipGeometry:
         return Resample(self.views, self.width, self.height, *size, self.mode)
 
 
-def fit_short_side(width: int, height: int, short_size: int) -> List[int]:
+def fit_short_side(width: int, height: int, short_size: int) -> list[int]:
     """[width, height] with the shorter one `short_size` and the longer one in proportion, rounded down."""
     if width <= height:
         return [short_size, height * short_size // width]

@@ -1,9 +1,7 @@
 """Transforms that make several views of a frame."""
 
-from __future__ import annotations
-
 import math
-from typing import ClassVar, Dict, Tuple, Union
+from typing import ClassVar
 
 import numpy as np
 
@@ -13,10 +11,10 @@ from paddlevideo_fast.loader.transforms.crop import RandomCrop
 from paddlevideo_fast.loader.transforms.geometry import ClipGeometry, Geometric
 from paddlevideo_fast.registry import TRANSFORMS
 
-Sides = Union[Size, Tuple[Size, Size]]
+Sides = Size | tuple[Size, Size]
 
 
-def _pair(size: Sides, geometry: ClipGeometry) -> Tuple[int, int]:
+def _pair(size: Sides, geometry: ClipGeometry) -> tuple[int, int]:
     width, height = (size, size) if isinstance(size, int) else size
     return geometry.scaled(width), geometry.scaled(height)
 
@@ -129,7 +127,7 @@ class MultiCrop(RandomCrop):
     Reference: SlowFast, arXiv:1812.03982, section 4 (inference).
     """
 
-    ignored_arguments: ClassVar[Dict[str, str]] = {
+    ignored_arguments: ClassVar[dict[str, str]] = {
         "default_crop_size": "the short cycle is part of each request",
         "short_cycle_factors": "the short cycle is part of each request",
     }

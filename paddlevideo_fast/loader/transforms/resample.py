@@ -1,9 +1,8 @@
 """The one resample of a pipeline: planned before anything is decoded, run once for each frame and view."""
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import List, Literal, Optional, Sequence, Tuple
+from typing import Literal
 
 import cv2
 import numpy as np
@@ -49,7 +48,7 @@ class Resample:
         mode: ResampleMode = "antialias",
     ) -> None:
         self.width, self.height = width, height
-        self._steps: List[_Step] = []
+        self._steps: list[_Step] = []
         for view in views:
             shrink = shrink_factor(view.width / width, view.height / height) if mode == "antialias" else 1
             rows, columns = (
@@ -61,7 +60,7 @@ class Resample:
             )
             self._steps.append(_Step(rows, columns, view.flip, width, height))
 
-    def shape(self, num_frames: int) -> Tuple[int, int, int, int]:
+    def shape(self, num_frames: int) -> tuple[int, int, int, int]:
         """The shape of the clip that so many frames make."""
         return len(self._steps) * num_frames, self.height, self.width, 3
 
@@ -127,7 +126,7 @@ def _plan_axis(start: float, length: float, size: int, source_size: int, shrink:
     return _Axis(phase + low * shrink, phase + high * shrink, shrink, before + size + after, before)
 
 
-def _whole_axis(start: float, length: float, size: int, source_size: int) -> Optional[_Axis]:
+def _whole_axis(start: float, length: float, size: int, source_size: int) -> _Axis | None:
     """The whole frame resized, and the wanted pixels cut from it: the bits of PaddleVideo's Scale and crop.
 
     None where the wanted pixels lie between those of the resized frame, and where nothing is resized.
@@ -139,7 +138,7 @@ def _whole_axis(start: float, length: float, size: int, source_size: int) -> Opt
     return _Axis(0, source_size, 1, round(whole_size), round(offset))
 
 
-def _meet(edge: float, step: float, source_size: int) -> Tuple[int, int]:
+def _meet(edge: float, step: float, source_size: int) -> tuple[int, int]:
     """How far to extend the crop, in output pixels, so that its edge falls on an integer source pixel; and
     that pixel.
     """

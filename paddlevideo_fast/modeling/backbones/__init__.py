@@ -15,25 +15,3 @@ from paddlevideo_fast.modeling.backbones.timesformer import (
 )
 from paddlevideo_fast.modeling.backbones.videomae import VideoMAEViT
 from paddlevideo_fast.modeling.backbones.x3d import X3D
-
-__all__ = [
-    "MoViNet",
-    "MViT",
-    "PPTSM_MobileNetV2",
-    "PPTSM_MobileNetV3",
-    "PPTSM_v2",
-    "ResNet",
-    "ResNetI3D",
-    "ResNetR2Plus1D",
-    "ResNetSlow",
-    "ResNetSlowFast",
-    "ResNetTSM",
-    "ResNetTweaksTSM",
-    "ResNetTweaksTSN",
-    "TokenShiftVisionTransformer",
-    "SwinTransformer3D",
-    "VideoMAEViT",
-    "VisionTransformer",
-    "VisionTransformer_tweaks",
-    "X3D",
-]

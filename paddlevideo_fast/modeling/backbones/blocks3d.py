@@ -3,10 +3,9 @@
 Layers have PySlowFast's names: `s2.pathway0_res0.branch2.a`, `s2.pathway0_res0.branch1_bn`.
 """
 
-from __future__ import annotations
-
 import math
-from typing import Callable, ClassVar, Dict, List, Sequence, Tuple
+from collections.abc import Callable, Sequence
+from typing import ClassVar
 
 import paddle
 import paddle.nn.functional as F
@@ -15,7 +14,7 @@ from paddle import nn
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.modeling.layers import Conv3D, SubBatchNorm3D
 
-Kernel = Tuple[int, int, int]
+Kernel = tuple[int, int, int]
 
 
 def conv3d(
@@ -82,7 +81,7 @@ class Block(nn.Layer):
         norm_shortcut: bool = True,
     ) -> None:
         super().__init__()
-        self._shortcut: Tuple[str, ...] = ()
+        self._shortcut: tuple[str, ...] = ()
         if in_channels != out_channels or max(stride) > 1:
             self.branch1 = conv3d(in_channels, out_channels, (1, 1, 1), stride)
             self._shortcut = ("branch1",)
@@ -102,15 +101,15 @@ class Block(nn.Layer):
 class Stage(nn.Layer):
     """Layers that each pathway passes on its own, called `pathway0_res0` and so on."""
 
-    def __init__(self, pathways: Sequence[Sequence[Tuple[str, nn.Layer]]]) -> None:
+    def __init__(self, pathways: Sequence[Sequence[tuple[str, nn.Layer]]]) -> None:
         super().__init__()
-        self._names: List[List[str]] = []
+        self._names: list[list[str]] = []
         for number, layers in enumerate(pathways):
             self._names.append([f"pathway{number}_{name}" for name, _ in layers])
             for name, layer in layers:
                 self.add_sublayer(f"pathway{number}_{name}", layer)
 
-    def forward(self, tensors: Sequence[paddle.Tensor]) -> List[paddle.Tensor]:
+    def forward(self, tensors: Sequence[paddle.Tensor]) -> list[paddle.Tensor]:
         """For each pathway a tensor, to the outputs of its last layer."""
         results = []
         for names, x in zip(self._names, tensors):
@@ -134,24 +133,24 @@ class StagedNetwork(nn.Layer):
     def add_stages(self, stem: nn.Layer, stages: Sequence[Sequence[nn.Layer]]) -> None:
         """Adds the layers of a network of one pathway: its stem, and the blocks of each stage."""
         self.s1 = Stage([[("stem", stem)]])
-        self.stage_layers: Dict[str, List[str]] = {"stem": self.blocks_of(1)}
+        self.stage_layers: dict[str, list[str]] = {"stem": self.blocks_of(1)}
         for number, blocks in enumerate(stages, 2):
             named = [(f"res{index}", block) for index, block in enumerate(blocks)]
             self.add_sublayer(f"s{number}", Stage([named]))
             self.stage_layers[f"res{number}"] = self.blocks_of(number)
 
-    def blocks_of(self, number: int) -> List[str]:
+    def blocks_of(self, number: int) -> list[str]:
         """Names of the layers of the stage `s{number}`."""
         return [f"s{number}.{name}" for name, _ in getattr(self, f"s{number}").named_children()]
 
-    def forward(self, clips: paddle.Tensor) -> List[paddle.Tensor]:
+    def forward(self, clips: paddle.Tensor) -> list[paddle.Tensor]:
         """Clips, float [N, 3, T, H, W], to one feature map [N, out_channels, T', H', W']."""
         tensors = self._split(clips)
         for number in range(1, 6):
             tensors = getattr(self, f"s{number}")(tensors)
         return tensors
 
-    def _split(self, clips: paddle.Tensor) -> List[paddle.Tensor]:
+    def _split(self, clips: paddle.Tensor) -> list[paddle.Tensor]:
         """What each pathway takes of clips [N, 3, T, H, W].
 
         Raises:

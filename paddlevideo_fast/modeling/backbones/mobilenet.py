@@ -1,8 +1,7 @@
 """MobileNetV2 and MobileNetV3 with the temporal shift, and what all light networks share."""
 
-from __future__ import annotations
-
-from typing import Annotated, Any, ClassVar, List, Optional, Sequence, Tuple, Type
+from collections.abc import Sequence
+from typing import Annotated, Any, ClassVar
 
 import paddle
 import paddle.nn.functional as F
@@ -55,15 +54,15 @@ class FrameClassifier(nn.Layer):
         classifiers: name of the linear layer that gives the logits.
     """
 
-    classifiers: ClassVar[Tuple[str, ...]] = ("fc",)
+    classifiers: ClassVar[tuple[str, ...]] = ("fc",)
     data_format = "NCHW"
 
     def __init__(
         self,
-        pretrained: Optional[str] = None,
+        pretrained: str | None = None,
         num_seg: Size = 8,
         class_num: Size = 400,
-        shift_ratio: Optional[ShiftRatio] = None,
+        shift_ratio: ShiftRatio | None = None,
     ) -> None:
         super().__init__()
         self.pretrained = pretrained
@@ -72,7 +71,7 @@ class FrameClassifier(nn.Layer):
         self.shift_ratio = 1 / num_seg if shift_ratio is None else shift_ratio
         self.shift = TemporalShift(num_seg, self.shift_ratio)
 
-    def declare_stages(self, stem: List[str], stages: Sequence[List[str]], last: List[str]) -> None:
+    def declare_stages(self, stem: list[str], stages: Sequence[list[str]], last: list[str]) -> None:
         """Sets `stage_layers`; `last` are the layers between the last stage and the classifier."""
         numbered = {f"stage{number}": names for number, names in enumerate(stages, 1)}
         self.stage_layers = {"stem": stem, **numbered, "last": last, HEAD: list(self.classifiers)}
@@ -169,7 +168,7 @@ class InvertedResidual(nn.Layer):
     section 3.3.
     """
 
-    conv_bn: ClassVar[Type[ConvBN]] = ConvBN
+    conv_bn: ClassVar[type[ConvBN]] = ConvBN
     prefix: ClassVar[str] = "_"
 
     def __init__(
@@ -291,8 +290,8 @@ class PPTSM_MobileNetV3(WideClassifier):
         super().__init__(**shared)
         channels = self.channels(16)
         self.conv = ConvBNPlain(3, channels, 3, stride=2, act="hardswish")
-        blocks: List[nn.Layer] = []
-        stages: List[List[str]] = [[]]
+        blocks: list[nn.Layer] = []
+        stages: list[list[str]] = [[]]
         for kernel_size, inner, width, squeeze, act, stride in _V3_BLOCKS:
             if stride > 1:
                 stages.append([])

@@ -1,8 +1,7 @@
 """MoViNet: small networks for mobile devices, found by a search. Layers have PaddleVideo's names."""
 
-from __future__ import annotations
-
-from typing import ClassVar, Dict, List, Literal, NamedTuple, Optional, Sequence, Tuple
+from collections.abc import Sequence
+from typing import ClassVar, Literal, NamedTuple
 
 import paddle
 import paddle.nn.functional as F
@@ -30,7 +29,7 @@ class _Row(NamedTuple):
 
 
 # By stage, from the second one on: the paper's table of MoViNet-A0, with PaddleVideo's paddings.
-_BLOCKS: Dict[str, Sequence[Sequence[_Row]]] = {
+_BLOCKS: dict[str, Sequence[Sequence[_Row]]] = {
     "A0": (
         (_Row(8, 24, 1, 5, 2),),
         (_Row(32, 80, 3, 3, 2, padded=False), _Row(32, 80, 3, 3), _Row(32, 80, 3, 3)),
@@ -168,7 +167,7 @@ class BasicBneck(nn.Layer):
         )
         self.se = _Attention(style, row.expanded)
         self.project = ConvBlock3D(style, row.expanded, row.channels, act=False)
-        self.res: Optional[nn.Layer] = None
+        self.res: nn.Layer | None = None
         if row.stride > 1 or in_channels != row.channels:
             pooling = nn.AvgPool3D((1, 3, 3), stride, (0, 1, 1) if row.padded else 0)
             shortcut = ConvBlock3D(style, in_channels, row.channels, act=False)
@@ -206,7 +205,7 @@ class MoViNet(nn.Layer):
     """
 
     data_format = "NCDHW"
-    classifiers: ClassVar[Tuple[str, ...]] = ("classifier.3.conv_1.0",)
+    classifiers: ClassVar[tuple[str, ...]] = ("classifier.3.conv_1.0",)
 
     def __init__(
         self,
@@ -215,7 +214,7 @@ class MoViNet(nn.Layer):
         causal: bool = True,
         num_classes: Size = 400,
         conv_type: Literal["3d", "2plus1d"] = "3d",
-        pretrained: Optional[str] = None,
+        pretrained: str | None = None,
     ) -> None:
         super().__init__()
         self.pretrained = pretrained
@@ -223,8 +222,8 @@ class MoViNet(nn.Layer):
         style = _Style(causal, conv_type == "2plus1d")
         self.conv1 = ConvBlock3D(style, 3, _STEM_CHANNELS, (1, 3, 3), (1, 2, 2))
         channels = _STEM_CHANNELS
-        blocks: List[nn.Layer] = []
-        self.stage_layers: Dict[str, List[str]] = {"stem": ["conv1"]}
+        blocks: list[nn.Layer] = []
+        self.stage_layers: dict[str, list[str]] = {"stem": ["conv1"]}
         for number, rows in enumerate(_BLOCKS[model_type], 2):
             first = len(blocks)
             for row in rows:

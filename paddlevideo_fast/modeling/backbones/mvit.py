@@ -3,10 +3,9 @@
 Layers have names like PySlowFast's: `blocks.3.attn.pool_q`, `blocks.3.attn.rel_pos_h`, `blocks.3.proj`.
 """
 
-from __future__ import annotations
-
 import functools
-from typing import ClassVar, Dict, List, Optional, Sequence, Set, Tuple
+from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 import paddle
@@ -93,7 +92,7 @@ class PooledAttention(nn.Layer):
         self.proj = linear(channels, channels)
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, tokens: paddle.Tensor, grid: Box) -> Tuple[paddle.Tensor, Box]:
+    def forward(self, tokens: paddle.Tensor, grid: Box) -> tuple[paddle.Tensor, Box]:
         """Tokens [N, 1 + T*H*W, in_channels] and their grid to pooled ones, with `channels`, and theirs."""
         length = tokens.shape[1]
         qkv = self.qkv(tokens).reshape([0, length, 3, self._num_heads, -1]).transpose([2, 0, 3, 4, 1])
@@ -117,7 +116,7 @@ class PooledAttention(nn.Layer):
         joined = mixed.transpose([0, 2, 1, 3]).reshape([-1, length, channels])
         return self.dropout(self.proj(joined)), query_grid
 
-    def _pooled(self, name: str, heads: paddle.Tensor, grid: Box) -> Tuple[paddle.Tensor, Box]:
+    def _pooled(self, name: str, heads: paddle.Tensor, grid: Box) -> tuple[paddle.Tensor, Box]:
         """Heads [N, heads, D, 1 + T*H*W] to pooled ones [N, heads, 1 + T'*H'*W', D], and their grid."""
         flat = heads.flatten(0, 1)
         pool = getattr(self, f"pool_{name}")
@@ -184,7 +183,7 @@ class MViTBlock(nn.Layer):
         self.norm2 = _norm(channels)
         self.mlp = Mlp(channels, hidden, dropout=dropout)
 
-    def forward(self, tokens: paddle.Tensor, grid: Box) -> Tuple[paddle.Tensor, Box]:
+    def forward(self, tokens: paddle.Tensor, grid: Box) -> tuple[paddle.Tensor, Box]:
         """Tokens [N, 1 + T*H*W, in_channels] of a grid to [N, 1 + T'*H'*W', channels] and theirs."""
         normed = self.norm1(tokens)
         pooled, pooled_grid = self.attn(normed, grid)
@@ -239,14 +238,14 @@ class MViT(nn.Layer):
 
     def __init__(
         self,
-        pretrained: Optional[str] = None,
+        pretrained: str | None = None,
         num_frames: Size = 16,
         crop_size: Size = 224,
         embed_dim: Size = 96,
         depths: Sequence[Size] = (1, 2, 11, 2),
         num_heads: Size = 1,
         kv_stride: Size = 8,
-        patch_kernel: Tuple[Size, Size, Size] = (3, 7, 7),
+        patch_kernel: tuple[Size, Size, Size] = (3, 7, 7),
         mlp_ratio: NonNegative = 4.0,
         qkv_bias: bool = True,
         drop_rate: Share = 0.0,
@@ -259,7 +258,7 @@ class MViT(nn.Layer):
             )
         self.pretrained = pretrained
         self._clip = (num_frames, crop_size, crop_size)
-        self._told: Set[Box] = {self._clip}
+        self._told: set[Box] = {self._clip}
         self.patch_embed = PatchEmbed(embed_dim, (patch_kernel[0], patch_kernel[1], patch_kernel[2]))
         self.cls_token = self.create_parameter(
             [1, 1, embed_dim], default_initializer=nn.initializer.TruncatedNormal(std=0.02)
@@ -290,7 +289,7 @@ class MViT(nn.Layer):
         self.blocks = nn.LayerList(blocks)
         self.out_channels = channels
         self.norm = _norm(channels)
-        self.stage_layers: Dict[str, List[str]] = {"stem": ["patch_embed", "cls_token"]}
+        self.stage_layers: dict[str, list[str]] = {"stem": ["patch_embed", "cls_token"]}
         for index in range(len(blocks)):
             self.stage_layers[f"block{index + 1}"] = [f"blocks.{index}"]
         self.stage_layers["head"] = ["norm"]
@@ -313,9 +312,7 @@ class MViT(nn.Layer):
             text = "tables of positions, made for clips of %s, are interpolated for clips of %s (T×H×W)"
             logger.info(text, *("×".join(map(str, each)) for each in (self._clip, clip)))
 
-    def fitted_position_table(
-        self, name: str, value: np.ndarray, shape: Sequence[int]
-    ) -> Optional[np.ndarray]:
+    def fitted_position_table(self, name: str, value: np.ndarray, shape: Sequence[int]) -> np.ndarray | None:
         """A table of relative positions interpolated to this network's length; None for what is no table."""
         if "rel_pos_" not in name or value.ndim != 2 or value.shape[1] != shape[1]:
             return None

@@ -1,8 +1,6 @@
 """PP-TSMv2: PP-LCNetV2 with the temporal shift and an attention over frames."""
 
-from __future__ import annotations
-
-from typing import Any, ClassVar, Dict, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import paddle
 import paddle.nn.functional as F
@@ -90,7 +88,7 @@ class FrameAttention(nn.Layer):
         lr_multipliers: as a head's.
     """
 
-    lr_multipliers: ClassVar[Dict[str, float]] = {"fc.weight": 5.0, "fc.bias": 10.0}
+    lr_multipliers: ClassVar[dict[str, float]] = {"fc.weight": 5.0, "fc.bias": 10.0}
 
     def __init__(self, num_seg: int) -> None:
         super().__init__()
@@ -119,7 +117,7 @@ class PPTSM_v2(WideClassifier):
         Lin, Gan, Han, "TSM: Temporal Shift Module for Efficient Video Understanding", arXiv 1811.08383.
     """
 
-    ignored_arguments: ClassVar[Dict[str, str]] = {
+    ignored_arguments: ClassVar[dict[str, str]] = {
         "use_ssld": "`pretrained` names the file",
     }
 
@@ -146,7 +144,7 @@ class PPTSM_v2(WideClassifier):
         self.declare_stages(["stem.0", "stem.1"], blocks, last=["last_conv"])
 
     @property
-    def lr_multipliers(self) -> Dict[str, float]:
+    def lr_multipliers(self) -> dict[str, float]:
         """Structured parameter name to factor on the learning rate."""
         if self.global_attention is None:
             return {}

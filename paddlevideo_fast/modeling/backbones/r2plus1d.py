@@ -1,9 +1,7 @@
 """R(2+1)D: ResNets whose 3D convolutions are one in space and one in time."""
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from functools import partial
-from typing import List, Optional, Sequence
 
 import paddle
 import paddle.nn.functional as F
@@ -122,8 +120,8 @@ class ResNetR2Plus1D(StagedNetwork):
         self,
         depth: int = 18,
         width: Size = 64,
-        stage_blocks: Optional[Sequence[Size]] = None,
-        pretrained: Optional[str] = None,
+        stage_blocks: Sequence[Size] | None = None,
+        pretrained: str | None = None,
     ) -> None:
         super().__init__()
         if depth not in (18, 34, 50):
@@ -132,7 +130,7 @@ class ResNetR2Plus1D(StagedNetwork):
         self.depth = depth
         kernel, halved = (1, 7, 7), (1, 2, 2)
         if depth == 50:
-            strides: List[Kernel] = [(1, 2, 2), (1, 2, 2), (2, 2, 2), (2, 2, 2)]
+            strides: list[Kernel] = [(1, 2, 2), (1, 2, 2), (2, 2, 2), (2, 2, 2)]
             make, expansion = _bottleneck, 4
             stem = Stem(conv3d(3, width, kernel, halved), width)
         else:
@@ -140,7 +138,7 @@ class ResNetR2Plus1D(StagedNetwork):
             make, expansion = _basic, 1
             # the authors' stem has 45 inner channels, which do not follow from the rule of the blocks
             stem = Stem(Factorized(3, width * 45 // 64, width, (3, 7, 7), halved), width)
-        stages: List[List[nn.Layer]] = []
+        stages: list[list[nn.Layer]] = []
         channels = width
         for stage, num_blocks in enumerate(stage_blocks or STAGE_BLOCKS[depth]):
             out_channels = width * 2**stage * expansion

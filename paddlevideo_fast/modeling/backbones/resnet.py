@@ -1,9 +1,8 @@
 """2D ResNets: plain (TSN), with the temporal shift (TSM), and ResNet-vd (ppTSN, ppTSM)."""
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar, Dict, List, Literal, Optional, Sequence, Tuple, Type
+from typing import Annotated, Any, ClassVar, Literal
 
 import paddle
 from paddle import nn
@@ -30,7 +29,7 @@ class BlockStyle:
     """
 
     act: str = "relu"
-    num_seg: Optional[int] = None
+    num_seg: int | None = None
     shift_ratio: float = 0.125
     pooled_shortcut: bool = False
     data_format: str = "NCHW"
@@ -111,7 +110,7 @@ class BottleneckBlock(ResidualBlock):
         return self.conv2(self.conv1(self.conv0(x)))
 
 
-STAGE_BLOCKS: Dict[int, Sequence[int]] = {
+STAGE_BLOCKS: dict[int, Sequence[int]] = {
     18: (2, 2, 2, 2),
     34: (3, 4, 6, 3),
     50: (3, 4, 6, 3),
@@ -153,16 +152,16 @@ class FrameResNet(nn.Layer):
     in the 3x3 convolution.
     """
 
-    injected: ClassVar[Tuple[str, ...]] = ("style",)
+    injected: ClassVar[tuple[str, ...]] = ("style",)
 
     def __init__(
         self,
         style: BlockStyle,
         depth: int,
-        pretrained: Optional[str] = None,
+        pretrained: str | None = None,
         data_format: Literal["NCHW", "NHWC"] = "NCHW",
         width: Size = 64,
-        stage_blocks: Optional[Sequence[Size]] = None,
+        stage_blocks: Sequence[Size] | None = None,
         partial_bn: bool = False,
     ) -> None:
         super().__init__()
@@ -179,8 +178,8 @@ class FrameResNet(nn.Layer):
         self._add_stem(width, style)
         self.pool2D_max = nn.MaxPool2D(3, stride=2, padding=1, data_format=style.data_format)
         block = BottleneckBlock if depth >= 50 else BasicBlock
-        self.block_names: List[str] = []
-        self.stage_layers: Dict[str, List[str]] = {"stem": self.stem_names}
+        self.block_names: list[str] = []
+        self.stage_layers: dict[str, list[str]] = {"stem": self.stem_names}
         self._add_stages(block, width, stage_blocks or STAGE_BLOCKS[depth], style)
         self.out_channels = width * 8 * block.expansion
         if partial_bn:
@@ -191,7 +190,7 @@ class FrameResNet(nn.Layer):
         self.conv = ConvBN(3, width, 7, stride=2, act=style.act, data_format=style.data_format)
 
     def _add_stages(
-        self, block: Type[ResidualBlock], width: int, stage_blocks: Sequence[int], style: BlockStyle
+        self, block: type[ResidualBlock], width: int, stage_blocks: Sequence[int], style: BlockStyle
     ) -> None:
         in_channels = width
         for stage, num_blocks in enumerate(stage_blocks):
@@ -304,7 +303,7 @@ class ResNetTweaksTSN(TweakedResNet):
     """
 
     injected = ("style", "depth")
-    ignored_arguments: ClassVar[Dict[str, str]] = {
+    ignored_arguments: ClassVar[dict[str, str]] = {
         "lr_mult_list": "OPTIMIZER.lr_multipliers sets factors on the learning rate",
     }
 

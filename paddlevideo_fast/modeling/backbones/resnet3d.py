@@ -3,12 +3,11 @@
 Layers have PaddleVideo's and PySlowFast's names: `s1.pathway0_stem`, `s2.pathway0_res0.branch2.a`, `s2_fuse`.
 """
 
-from __future__ import annotations
-
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Dict, List, Literal, Optional, Sequence, Tuple
+from typing import Any, ClassVar, Literal
 
 import paddle
 import paddle.nn.functional as F
@@ -42,9 +41,9 @@ class Pathway:
     stem_frames: int
     stage_frames: Sequence[Sequence[int]]
     inflate: str = "3x1x1"
-    stem_strides: Tuple[int, int] = (1, 1)
+    stem_strides: tuple[int, int] = (1, 1)
 
-    def kernels(self, stage: int, index: int) -> Tuple[Kernel, Kernel]:
+    def kernels(self, stage: int, index: int) -> tuple[Kernel, Kernel]:
         """Kernels (T, H, W) of the first and the second convolution of block `index` in `stage`."""
         frames = self.stage_frames[stage][index % len(self.stage_frames[stage])]
         return ((frames, 1, 1), (1, 3, 3)) if self.inflate == "3x1x1" else ((1, 1, 1), (frames, 3, 3))
@@ -94,7 +93,7 @@ class FuseFastToSlow(nn.Layer):
         self._conv_f2s = conv3d(channels, out_channels, (fusion.kernel_frames, 1, 1), (fusion.alpha, 1, 1))
         self._bn = SubBatchNorm3D(out_channels) if fusion.normalize else None
 
-    def forward(self, tensors: Sequence[paddle.Tensor]) -> List[paddle.Tensor]:
+    def forward(self, tensors: Sequence[paddle.Tensor]) -> list[paddle.Tensor]:
         slow, fast = tensors
         lateral = self._conv_f2s(fast)
         if self._bn is not None:
@@ -124,17 +123,17 @@ class PathwayResNet(StagedNetwork):
         ConfigError: a depth that does not exist, or strides for fewer or more stages.
     """
 
-    injected: ClassVar[Tuple[str, ...]] = ("pathways", "fusion", "halve_frames")
+    injected: ClassVar[tuple[str, ...]] = ("pathways", "fusion", "halve_frames")
 
     def __init__(
         self,
         pathways: Sequence[Pathway],
-        fusion: Optional[Fusion] = None,
+        fusion: Fusion | None = None,
         halve_frames: bool = False,
         depth: int = 50,
-        stage_blocks: Optional[Sequence[Size]] = None,
+        stage_blocks: Sequence[Size] | None = None,
         spatial_strides: Sequence[Size] = (1, 2, 2, 2),
-        pretrained: Optional[str] = None,
+        pretrained: str | None = None,
     ) -> None:
         super().__init__()
         if depth not in (50, 101):
@@ -158,13 +157,13 @@ class PathwayResNet(StagedNetwork):
                 _residual_stage(pathways, channels, stage, num_blocks, spatial_strides[stage]),
             )
             channels = [pathway.width * 2**stage * _EXPANSION for pathway in pathways]
-        self.stage_layers: Dict[str, List[str]] = {"stem": self.blocks_of(1)}
+        self.stage_layers: dict[str, list[str]] = {"stem": self.blocks_of(1)}
         for stage in range(4):
             joined = [f"s{stage + 1}_fuse"] if fusion is not None else []
             self.stage_layers[f"res{stage + 2}"] = [*joined, *self.blocks_of(stage + 2)]
         self.out_channels = sum(channels)
 
-    def forward(self, clips: paddle.Tensor) -> List[paddle.Tensor]:
+    def forward(self, clips: paddle.Tensor) -> list[paddle.Tensor]:
         """Clips to features.
 
         Args:
@@ -186,7 +185,7 @@ class PathwayResNet(StagedNetwork):
         return tensors
 
 
-def _bottleneck(in_channels: int, channels: int, kernels: Tuple[Kernel, Kernel], stride: int) -> Branch:
+def _bottleneck(in_channels: int, channels: int, kernels: tuple[Kernel, Kernel], stride: int) -> Branch:
     """Three convolutions; the second one has the stride in space, the third one four times the channels."""
     first, second = kernels
     out_channels = channels * _EXPANSION
@@ -205,7 +204,7 @@ def _residual_stage(
 ) -> Stage:
     layers = []
     for pathway, channels_in in zip(pathways, in_channels):
-        blocks: List[Tuple[str, nn.Layer]] = []
+        blocks: list[tuple[str, nn.Layer]] = []
         channels = pathway.width * 2**stage
         for index in range(num_blocks):
             stride = first_stride if index == 0 else 1
@@ -242,7 +241,7 @@ class ResNetSlowFast(PathwayResNet):
     """
 
     cpu_runtime: ClassVar[str] = "onednn"  # of a program: the fastest one on a CPU; see deploy.program
-    ignored_arguments: ClassVar[Dict[str, str]] = {
+    ignored_arguments: ClassVar[dict[str, str]] = {
         "bn_norm_type": "the batch norms follow the schedule of the run",
         "bn_num_splits": "the batch norms follow the schedule of the run",
         "num_pathways": "SlowFast has two",
@@ -274,7 +273,7 @@ class ResNetSlowFast(PathwayResNet):
         self.alpha = alpha
         self.slow_frames = slow_frames
 
-    def _split(self, clips: paddle.Tensor) -> List[paddle.Tensor]:
+    def _split(self, clips: paddle.Tensor) -> list[paddle.Tensor]:
         num_frames = clips.shape[2]
         if num_frames % self.alpha:
             raise ConfigError(

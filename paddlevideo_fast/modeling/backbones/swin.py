@@ -3,10 +3,9 @@
 Layers have PaddleVideo's and the authors' names: `layers.0.blocks.1.attn.qkv`, `layers.0.downsample`.
 """
 
-from __future__ import annotations
-
 import math
-from typing import Any, ClassVar, Dict, List, Optional, Sequence, Tuple
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 import paddle
@@ -118,7 +117,7 @@ class PatchMerging(nn.Layer):
 class SwinStage(nn.Layer):
     """Blocks over tokens of one size, every other with shifted windows, and the merging of patches."""
 
-    def __init__(self, blocks: Sequence[SwinBlock], window: Box, downsample: Optional[PatchMerging]) -> None:
+    def __init__(self, blocks: Sequence[SwinBlock], window: Box, downsample: PatchMerging | None) -> None:
         super().__init__()
         self._window = window
         self.blocks = nn.LayerList(blocks)
@@ -168,22 +167,22 @@ class SwinTransformer3D(nn.Layer):
     cpu_runtime: ClassVar[str] = "paddle"
     takes_multigrid: ClassVar[bool] = False
     no_weight_decay: ClassVar[Sequence[str]] = (_TABLE,)
-    ignored_arguments: ClassVar[Dict[str, str]] = {
+    ignored_arguments: ClassVar[dict[str, str]] = {
         "use_checkpoint": "RUNTIME.recompute names the stages whose activations are computed once more",
     }
 
     def __init__(
         self,
-        pretrained: Optional[str] = None,
-        patch_size: Tuple[Size, Size, Size] = (4, 4, 4),
+        pretrained: str | None = None,
+        patch_size: tuple[Size, Size, Size] = (4, 4, 4),
         in_chans: Size = 3,
         embed_dim: Size = 96,
         depths: Sequence[Size] = (2, 2, 6, 2),
         num_heads: Sequence[Size] = (3, 6, 12, 24),
-        window_size: Tuple[Size, Size, Size] = (2, 7, 7),
+        window_size: tuple[Size, Size, Size] = (2, 7, 7),
         mlp_ratio: NonNegative = 4.0,
         qkv_bias: bool = True,
-        qk_scale: Optional[float] = None,
+        qk_scale: float | None = None,
         drop_rate: Share = 0.0,
         attn_drop_rate: Share = 0.0,
         drop_path_rate: Share = 0.2,
@@ -231,16 +230,14 @@ class SwinTransformer3D(nn.Layer):
             starts = ("patch_embed.", *(f"layers.{stage}." for stage in range(frozen_stages)))
             set_frozen(self, [name for name, _ in self.named_parameters() if name.startswith(starts)])
 
-    def forward(self, clips: paddle.Tensor) -> List[paddle.Tensor]:
+    def forward(self, clips: paddle.Tensor) -> list[paddle.Tensor]:
         """Clips, float [N, in_chans, T, H, W], to one feature map [N, out_channels, T', H', W']."""
         tokens = self.pos_drop(self.patch_embed(clips))
         for stage in self.layers:
             tokens = stage(tokens)
         return [self.norm(tokens).transpose([0, 4, 1, 2, 3])]
 
-    def fitted_position_table(
-        self, name: str, value: np.ndarray, shape: Sequence[int]
-    ) -> Optional[np.ndarray]:
+    def fitted_position_table(self, name: str, value: np.ndarray, shape: Sequence[int]) -> np.ndarray | None:
         """A table of biases of other windows, or of a 2D network, in the shape that this network has.
 
         Args:
@@ -285,9 +282,9 @@ def _check(embed_dim: int, depths: Sequence[int], num_heads: Sequence[int], froz
         raise ConfigError(problems)
 
 
-def _stage_layers(depths: Sequence[int]) -> Dict[str, List[str]]:
+def _stage_layers(depths: Sequence[int]) -> dict[str, list[str]]:
     """The merging of patches belongs to the block after it, the last LayerNorm to the head."""
-    names: Dict[str, List[str]] = {"stem": ["patch_embed"]}
+    names: dict[str, list[str]] = {"stem": ["patch_embed"]}
     for stage, depth in enumerate(depths):
         for index in range(depth):
             merging = [f"layers.{stage - 1}.downsample"] if stage and not index else []

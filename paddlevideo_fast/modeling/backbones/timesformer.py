@@ -3,10 +3,9 @@
 Layers have PaddleVideo's names, and timm's ViT uses the same: `blocks.0.attn.qkv`.
 """
 
-from __future__ import annotations
-
 import math
-from typing import Any, ClassVar, Dict, List, Literal, Optional, Sequence, Tuple
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import paddle
@@ -147,13 +146,13 @@ class FrameTransformer(nn.Layer):
 
     data_format = "NC"
     has_fixed_size: ClassVar[bool] = True  # of an exported program; see deploy.export
-    no_weight_decay: ClassVar[Tuple[str, ...]] = ("cls_token", "pos_embed", "time_embed")
-    injected: ClassVar[Tuple[str, ...]] = ("block",)
+    no_weight_decay: ClassVar[tuple[str, ...]] = ("cls_token", "pos_embed", "time_embed")
+    injected: ClassVar[tuple[str, ...]] = ("block",)
 
     def __init__(
         self,
         block: Any,
-        pretrained: Optional[str] = None,
+        pretrained: str | None = None,
         img_size: Size = 224,
         patch_size: Size = 16,
         in_channels: Size = 3,
@@ -162,7 +161,7 @@ class FrameTransformer(nn.Layer):
         num_heads: Size = 12,
         mlp_ratio: NonNegative = 4.0,
         qkv_bias: bool = False,
-        qk_scale: Optional[float] = None,
+        qk_scale: float | None = None,
         drop_rate: Share = 0.0,
         attn_drop_rate: Share = 0.0,
         drop_path_rate: Share = 0.1,
@@ -199,7 +198,7 @@ class FrameTransformer(nn.Layer):
             ]
         )
         self.norm = LayerNorm(embed_dim, epsilon=epsilon)
-        self.stage_layers: Dict[str, List[str]] = {
+        self.stage_layers: dict[str, list[str]] = {
             "stem": ["patch_embed", "cls_token", "pos_embed"],
             **{f"block{number + 1}": [f"blocks.{number}"] for number in range(depth)},
             HEAD: ["norm"],
@@ -222,9 +221,7 @@ class FrameTransformer(nn.Layer):
             positions = paddle.concat([first, rest]).unsqueeze(0)
         return self.pos_drop(x + positions)
 
-    def fitted_position_table(
-        self, name: str, value: np.ndarray, shape: Sequence[int]
-    ) -> Optional[np.ndarray]:
+    def fitted_position_table(self, name: str, value: np.ndarray, shape: Sequence[int]) -> np.ndarray | None:
         """A table of positions of a file, interpolated to this network's clips; None: it is no such table."""
         if value.ndim != 3 or value.shape[0] != 1 or value.shape[2] != shape[2]:
             return None
@@ -284,7 +281,7 @@ class VisionTransformer(FrameTransformer):
             [x[:, 0, :1], patches.reshape([-1, (length - 1) * num_frames, channels])], axis=1
         )
 
-    def stand_in(self, name: str) -> Optional[str]:
+    def stand_in(self, name: str) -> str | None:
         """The tensor whose value a tensor starts with where a file has none for it; None: there is none."""
         spatial = name.replace(".temporal_attn.", ".attn.").replace(".temporal_norm1.", ".norm1.")
         return None if spatial == name else spatial
@@ -294,7 +291,7 @@ class VisionTransformer(FrameTransformer):
 class VisionTransformer_tweaks(VisionTransformer):
     """PP-TimeSformer: TimeSformer, trained by another recipe."""
 
-    ignored_arguments: ClassVar[Dict[str, str]] = {
+    ignored_arguments: ClassVar[dict[str, str]] = {
         "wd_bias": "PaddleVideo takes it without effect; OPTIMIZER says what does not decay",
         "lr_mult_list": "PaddleVideo takes it without effect; FINETUNE has rates by stage",
     }

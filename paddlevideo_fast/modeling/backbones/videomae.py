@@ -1,8 +1,7 @@
 """The plain video ViT of VideoMAE: tubelets of pixels, fixed positions, encoder blocks."""
 
-from __future__ import annotations
-
-from typing import ClassVar, Dict, List, Optional, Sequence, Tuple
+from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 import paddle
@@ -21,7 +20,7 @@ class FixedPositions:
 
     def __init__(self, channels: int) -> None:
         self.channels = channels
-        self._tables: Dict[str, paddle.Tensor] = {}
+        self._tables: dict[str, paddle.Tensor] = {}
 
     def __call__(self, num_tokens: int) -> paddle.Tensor:
         """float32 [num_tokens, channels]; see `sin_cos`.
@@ -76,7 +75,7 @@ class TubeletEmbedding(nn.Layer):
         """Tubelets [N, L, P, 3] to tokens [N, L, channels]."""
         return self.proj(tubelets.flatten(2))
 
-    def grid(self, clips: paddle.Tensor) -> Tuple[int, int, int]:
+    def grid(self, clips: paddle.Tensor) -> tuple[int, int, int]:
         """How many tubelets clips [N, 3, T, H, W] have along time, height and width; -1 where that is free.
 
         Raises:
@@ -163,7 +162,7 @@ class VideoMAEViT(nn.Layer):
         patch_size: Size = 16,
         tubelet_size: Size = 2,
         drop_path_rate: Share = 0.0,
-        pretrained: Optional[str] = None,
+        pretrained: str | None = None,
     ) -> None:
         super().__init__()
         self.pretrained = pretrained
@@ -176,7 +175,7 @@ class VideoMAEViT(nn.Layer):
                 for rate in drop_path_rates(drop_path_rate, depth)
             ]
         )
-        self.stage_layers: Dict[str, List[str]] = {"stem": ["patch_embed"]}
+        self.stage_layers: dict[str, list[str]] = {"stem": ["patch_embed"]}
         self.stage_layers.update({f"block{index + 1}": [f"blocks.{index}"] for index in range(depth)})
 
     def forward(self, clips: paddle.Tensor) -> paddle.Tensor:
@@ -189,7 +188,7 @@ class VideoMAEViT(nn.Layer):
         """
         return self.encode(self.patch_embed.tubelets(clips))
 
-    def encode(self, tubelets: paddle.Tensor, positions: Optional[paddle.Tensor] = None) -> paddle.Tensor:
+    def encode(self, tubelets: paddle.Tensor, positions: paddle.Tensor | None = None) -> paddle.Tensor:
         """Tubelets [N, L, P, 3] to tokens [N, L, embed_dim].
 
         Args:

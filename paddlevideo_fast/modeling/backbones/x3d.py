@@ -1,10 +1,8 @@
 """X3D: a small network expanded in frames, pixels, width and depth, one at a time."""
 
-from __future__ import annotations
-
 import math
 from functools import partial
-from typing import Annotated, List, Literal, Optional
+from typing import Annotated, Literal
 
 import paddle
 import paddle.nn.functional as F
@@ -56,7 +54,7 @@ class X3DBranch(Branch):
             ],
             [inner_channels, inner_channels, out_channels],
         )
-        self.se: Optional[nn.Layer] = None
+        self.se: nn.Layer | None = None
         if squeezed_channels:
             self.se = SqueezeExcitation3D(inner_channels, F.sigmoid, squeezed_channels)
 
@@ -101,14 +99,14 @@ class X3D(StagedNetwork):
         dim_c1: Size = 12,
         se_ratio: Annotated[float, Range(0.0, 1.0)] = 0.0625,
         shortcut_norm: Literal["always", "widening"] = "always",
-        pretrained: Optional[str] = None,
+        pretrained: str | None = None,
     ) -> None:
         super().__init__()
         self.pretrained = pretrained
         self.shortcut_norm = shortcut_norm
         channels = make_divisible(dim_c1 * width_factor)
         stem = X3DStem(channels)
-        stages: List[List[nn.Layer]] = []
+        stages: list[list[nn.Layer]] = []
         width = dim_c1
         for stage, num_blocks in enumerate(_BLOCKS):
             width = width if stage == 0 else make_divisible(width * 2)
@@ -130,7 +128,7 @@ class X3D(StagedNetwork):
         self.stage_layers["conv5"] = ["conv_5", "conv_5_bn"]
         self.out_channels = inner
 
-    def forward(self, clips: paddle.Tensor) -> List[paddle.Tensor]:
+    def forward(self, clips: paddle.Tensor) -> list[paddle.Tensor]:
         """Clips, float [N, 3, T, H, W], to one feature map [N, out_channels, T, H/32, W/32]."""
         (x,) = StagedNetwork.forward(self, clips)  # Paddle 2 traces no super()
         return [F.relu(self.conv_5_bn(self.conv_5(x)))]

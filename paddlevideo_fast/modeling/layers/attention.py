@@ -1,9 +1,8 @@
 """What transformers are made of: attention, the two-layer perceptron, stochastic depth, encoder blocks."""
 
-from __future__ import annotations
-
 import math
-from typing import Any, Callable, List, Optional
+from collections.abc import Callable
+from typing import Any
 
 import paddle
 import paddle.nn.functional as F
@@ -13,7 +12,7 @@ from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.modeling.layers import cpu
 
 # Each is called with the multiply-adds of a product of two computed tensors, which no layer's weight shows.
-product_watchers: List[Callable[[int], None]] = []
+product_watchers: list[Callable[[int], None]] = []
 
 
 def note_product(num_macs: int) -> None:
@@ -26,10 +25,10 @@ def attend(
     query: paddle.Tensor,
     key: paddle.Tensor,
     value: paddle.Tensor,
-    bias: Optional[paddle.Tensor] = None,
+    bias: paddle.Tensor | None = None,
     dropout: float = 0.0,
-    scale: Optional[float] = None,
-    mask: Optional[paddle.Tensor] = None,
+    scale: float | None = None,
+    mask: paddle.Tensor | None = None,
 ) -> paddle.Tensor:
     """Attention, softmax(scale · query · keyᵀ + bias + mask) · value.
 
@@ -77,7 +76,7 @@ def fused_attend(
     key: paddle.Tensor,
     value: paddle.Tensor,
     dropout: float = 0.0,
-    scale: Optional[float] = None,
+    scale: float | None = None,
 ) -> paddle.Tensor:
     """`attend` without a bias, by Paddle's fused operator."""
     channels, wanted = query.shape[-1], value.shape[-1]
@@ -114,7 +113,7 @@ class SelfAttention(nn.Layer):
         num_heads: int,
         qkv_bias: bool = True,
         key_bias: bool = True,
-        scale: Optional[float] = None,
+        scale: float | None = None,
         attention_dropout: float = 0.0,
         dropout: float = 0.0,
     ) -> None:
@@ -133,7 +132,7 @@ class SelfAttention(nn.Layer):
         self.dropout = nn.Dropout(dropout)
 
     def forward(
-        self, x: paddle.Tensor, bias: Optional[paddle.Tensor] = None, mask: Optional[paddle.Tensor] = None
+        self, x: paddle.Tensor, bias: paddle.Tensor | None = None, mask: paddle.Tensor | None = None
     ) -> paddle.Tensor:
         """Tokens [N, L, channels] to the same shape; `bias` and `mask` as of `attend`."""
         length, channels = x.shape[1:]
@@ -163,7 +162,7 @@ class Mlp(nn.Layer):
         self,
         channels: int,
         hidden_channels: int,
-        out_channels: Optional[int] = None,
+        out_channels: int | None = None,
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
@@ -207,7 +206,7 @@ class DropPath(nn.Layer):
         return branch * kept / (1 - self.rate)
 
 
-def drop_path_rates(last: float, depth: int) -> List[float]:
+def drop_path_rates(last: float, depth: int) -> list[float]:
     """The rates of `depth` blocks: they rise in equal steps from 0 to `last`."""
     return [last * index / max(depth - 1, 1) for index in range(depth)]
 

@@ -1,9 +1,8 @@
 """Batch norm whose statistics come from parts of a batch, or from the batches of several processes."""
 
-from __future__ import annotations
-
 import contextlib
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import paddle
@@ -93,7 +92,7 @@ class _Normalized(PyLayer):
         return F.batch_norm(_wide(x), mean, variance, weight, bias, **ctx.options).astype(x.dtype)
 
     @staticmethod
-    def backward(ctx: Any, gradient: paddle.Tensor) -> Tuple[Any, ...]:
+    def backward(ctx: Any, gradient: paddle.Tensor) -> tuple[Any, ...]:
         x, weight, bias, mean, variance, count = ctx.saved_tensor()
         wide_x = _wide(x)
         with paddle.enable_grad():
@@ -111,7 +110,7 @@ class _Normalized(PyLayer):
         return (*wanted, None, None, None)
 
 
-def _leaves(*tensors: paddle.Tensor) -> List[paddle.Tensor]:
+def _leaves(*tensors: paddle.Tensor) -> list[paddle.Tensor]:
     """Copies of tensors that start a new graph."""
     detached = [tensor.detach() for tensor in tensors]
     for tensor in detached:
@@ -123,7 +122,7 @@ def _wide(x: paddle.Tensor) -> paddle.Tensor:
     return x if x.dtype in (paddle.float32, paddle.float64) else x.astype("float32")
 
 
-def _moments_of_group(x: Any, data_format: str, group: Any, counts: bool) -> Tuple[Any, Any, Any]:
+def _moments_of_group(x: Any, data_format: str, group: Any, counts: bool) -> tuple[Any, Any, Any]:
     """Number of values of a channel [1], their mean and their variance [C], in all processes of the group."""
     channel_axis = 1 if data_format[1] == "C" else x.ndim - 1
     axes = [axis for axis in range(x.ndim) if axis != channel_axis]
@@ -164,8 +163,8 @@ class SubBatchNorm(nn.Layer):
     Reference: Wu et al., "A Multigrid Method for Efficiently Training Video Models", arXiv 1912.00998.
     """
 
-    _splits: Tuple[Tuple[paddle.Tensor, paddle.Tensor], ...] = ()
-    _group: Optional[Any] = None
+    _splits: tuple[tuple[paddle.Tensor, paddle.Tensor], ...] = ()
+    _group: Any | None = None
     _counts = True
     _is_behind = False  # the splits have moved on since `_mean` and `_variance` were computed
     _follows = False  # `state_dict` computes them
@@ -205,7 +204,7 @@ class SubBatchNorm(nn.Layer):
             (self._mean.detach().clone(), self._variance.detach().clone()) for _ in range(count)
         )
 
-    def set_group(self, group: Optional[Any]) -> None:
+    def set_group(self, group: Any | None) -> None:
         """Lets the processes of `group` share the statistics of a training batch; None: no process does.
 
         Raises:
@@ -243,7 +242,7 @@ class SubBatchNorm(nn.Layer):
             use_global_stats=self._use_global_stats,
         )
 
-    def _affine(self) -> Tuple[paddle.Tensor, paddle.Tensor]:
+    def _affine(self) -> tuple[paddle.Tensor, paddle.Tensor]:
         """Weight and bias as the kernel takes them.
 
         Paddle's batch norm gives neither of them a gradient where one is frozen. A copy that takes a gradient
@@ -268,7 +267,7 @@ class SubBatchNorm(nn.Layer):
             counts=self._counts,
         )
 
-    def split_statistics(self) -> Tuple[paddle.Tensor, paddle.Tensor]:
+    def split_statistics(self) -> tuple[paddle.Tensor, paddle.Tensor]:
         """Running means and variances of the splits, each [num_splits, C]."""
         means, variances = zip(*self._splits)
         return paddle.stack(means), paddle.stack(variances)
@@ -305,7 +304,7 @@ class SubBatchNorm3D(SubBatchNorm, nn.BatchNorm3D):
     """Paddle's `BatchNorm3D` whose batch can be cut into splits; see `SubBatchNorm`."""
 
 
-def sub_batch_norms(model: nn.Layer) -> Iterator[Tuple[str, SubBatchNorm]]:
+def sub_batch_norms(model: nn.Layer) -> Iterator[tuple[str, SubBatchNorm]]:
     """The batch norms of a model, with their structured names."""
     for name, layer in model.named_sublayers():
         if isinstance(layer, SubBatchNorm):
@@ -325,7 +324,7 @@ def set_num_splits(model: nn.Layer, num_splits: int) -> None:
             layer.set_num_splits(num_splits)
 
 
-def set_sync_group(model: nn.Layer, group: Optional[Any]) -> None:
+def set_sync_group(model: nn.Layer, group: Any | None) -> None:
     """Lets the batch norms of a model share their statistics over the processes of a group; None: no longer.
 
     Parameters, their names and the weight file stay the same.
@@ -375,7 +374,7 @@ def restart_splits(model: nn.Layer) -> None:
         layer.set_num_splits(layer.num_splits)
 
 
-def split_statistics(model: nn.Layer) -> Dict[str, paddle.Tensor]:
+def split_statistics(model: nn.Layer) -> dict[str, paddle.Tensor]:
     """Running statistics [num_splits, C] of all splits of a model, by the names of `_mean` and `_variance`.
 
     A resumed training needs them to go on exactly; a weight file only has the statistics of all splits
@@ -429,7 +428,7 @@ def _with_gradient(parameter: paddle.Tensor) -> paddle.Tensor:
     return copy
 
 
-def _cut(x: paddle.Tensor, num_splits: int) -> List[paddle.Tensor]:
+def _cut(x: paddle.Tensor, num_splits: int) -> list[paddle.Tensor]:
     num_parts = min(num_splits, x.shape[0])
     size, longer = divmod(x.shape[0], num_parts)
     return paddle.split(x, [size + 1] * longer + [size] * (num_parts - longer))

@@ -1,8 +1,7 @@
 """Convolution with batch norm and activation, and channel attention in 2D and 3D."""
 
-from __future__ import annotations
-
-from typing import Callable, ClassVar, Optional, Tuple
+from collections.abc import Callable
+from typing import ClassVar
 
 import paddle
 import paddle.nn.functional as F
@@ -48,7 +47,7 @@ class ConvBN(nn.Layer):
         out_channels: int,
         kernel_size: int,
         stride: int = 1,
-        act: Optional[str] = None,
+        act: str | None = None,
         groups: int = 1,
         pool: bool = False,
         data_format: str = "NCHW",
@@ -100,13 +99,13 @@ class SqueezeExcitation(nn.Layer):
     Reference: Hu et al., "Squeeze-and-Excitation Networks", arXiv 1709.01507, section 3.
     """
 
-    names: ClassVar[Tuple[str, str]] = ("conv1", "conv2")
+    names: ClassVar[tuple[str, str]] = ("conv1", "conv2")
 
     def __init__(
         self,
         channels: int,
         gate: Activation,
-        inner_channels: Optional[int] = None,
+        inner_channels: int | None = None,
         act: Activation = F.relu,
         num_squeezed: int = 1,
     ) -> None:

@@ -8,10 +8,9 @@ convolutions stay Paddle's. Results and gradients agree with Paddle's to roundin
 `tools/benchmark.py cpu` compares them with Paddle's and PyTorch's; docs/adr/0042 has the reasons.
 """
 
-from __future__ import annotations
-
 import math
-from typing import Any, Iterator, Optional, Sequence, Tuple
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import paddle
@@ -73,7 +72,7 @@ def transpose(x: paddle.Tensor, order: Sequence[int]) -> paddle.Tensor:
 
 class _Transpose(PyLayer):
     @staticmethod
-    def forward(ctx: Any, x: paddle.Tensor, order: Tuple[int, ...]) -> paddle.Tensor:
+    def forward(ctx: Any, x: paddle.Tensor, order: tuple[int, ...]) -> paddle.Tensor:
         ctx.order = order
         return _transposed(x, order)
 
@@ -82,7 +81,7 @@ class _Transpose(PyLayer):
         return _transposed(gradient, tuple(np.argsort(ctx.order)))
 
 
-def _transposed(x: paddle.Tensor, order: Tuple[int, ...]) -> paddle.Tensor:
+def _transposed(x: paddle.Tensor, order: tuple[int, ...]) -> paddle.Tensor:
     array = as_array(x).transpose(order)
     out = _empty(array.shape)
     as_array(out)[...] = array
@@ -93,7 +92,7 @@ def _blocks(size: int, step: int) -> Iterator[slice]:
     return (slice(begin, min(begin + step, size)) for begin in range(0, size, step))
 
 
-def _wanted(ctx: Any, *gradients: paddle.Tensor) -> Tuple[Optional[paddle.Tensor], ...]:
+def _wanted(ctx: Any, *gradients: paddle.Tensor) -> tuple[paddle.Tensor | None, ...]:
     """The gradients, with None for inputs that want none; Paddle refuses a gradient there."""
     return tuple(one if is_wanted else None for one, is_wanted in zip(gradients, ctx.wanted))
 
@@ -157,7 +156,7 @@ class _AddBias(PyLayer):
         return x + bias
 
     @staticmethod
-    def backward(ctx: Any, gradient: paddle.Tensor) -> Tuple[Optional[paddle.Tensor], ...]:
+    def backward(ctx: Any, gradient: paddle.Tensor) -> tuple[paddle.Tensor | None, ...]:
         rows = gradient.reshape([-1, gradient.shape[-1]])
         return _wanted(
             ctx, gradient, paddle.matmul(paddle.ones([1, rows.shape[0]], "float32"), rows).reshape([-1])
@@ -189,7 +188,7 @@ class _LayerNorm(PyLayer):
         return F.layer_norm(x, [x.shape[-1]], weight, bias, epsilon)
 
     @staticmethod
-    def backward(ctx: Any, gradient: paddle.Tensor) -> Tuple[Optional[paddle.Tensor], ...]:
+    def backward(ctx: Any, gradient: paddle.Tensor) -> tuple[paddle.Tensor | None, ...]:
         x, weight = ctx.saved_tensor()
         channels = x.shape[-1]
         out = _empty(x.shape)
@@ -224,8 +223,8 @@ def attend(
     key: paddle.Tensor,
     value: paddle.Tensor,
     scale: float,
-    bias: Optional[paddle.Tensor],
-    mask: Optional[paddle.Tensor],
+    bias: paddle.Tensor | None,
+    mask: paddle.Tensor | None,
 ) -> paddle.Tensor:
     """`attention.attend` on a CPU, by blocks of scores; the gradient computes the scores again.
 
@@ -245,7 +244,7 @@ class _Attention(PyLayer):
         key: paddle.Tensor,
         value: paddle.Tensor,
         scale: float,
-        mask: Optional[np.ndarray],
+        mask: np.ndarray | None,
         *bias: paddle.Tensor,
     ) -> paddle.Tensor:
         ctx.wanted = [not one.stop_gradient for one in (query, key, value, *bias)]
@@ -268,7 +267,7 @@ class _Attention(PyLayer):
         return out
 
     @staticmethod
-    def backward(ctx: Any, gradient: paddle.Tensor) -> Tuple[Optional[paddle.Tensor], ...]:
+    def backward(ctx: Any, gradient: paddle.Tensor) -> tuple[paddle.Tensor | None, ...]:
         queries, keys, values, out, *bias = ctx.saved_tensor()
         scores, given = _Scores(queries, keys, ctx.num_heads, ctx.mask, bias), _of_heads(gradient)
         shared = np.einsum("hij,hij->hi", as_array(given), as_array(out).reshape(given.shape))[..., None]
@@ -315,7 +314,7 @@ class _Scores:
         queries: paddle.Tensor,
         keys: paddle.Tensor,
         num_heads: int,
-        mask: Optional[np.ndarray],
+        mask: np.ndarray | None,
         bias: Sequence[paddle.Tensor],
     ) -> None:
         self._queries, self._keys = queries, keys
@@ -323,7 +322,7 @@ class _Scores:
         self._mask = mask
         self._bias = as_array(bias[0]) if bias else None
 
-    def blocks(self) -> Iterator[Tuple[slice, slice]]:
+    def blocks(self) -> Iterator[tuple[slice, slice]]:
         """Heads, which all belong to one of the N, and rows."""
         length, num_keys = self._queries.shape[1], self._keys.shape[1]
         most = max(1, _BLOCK_OF_SCORES // (length * num_keys))
@@ -334,7 +333,7 @@ class _Scores:
             for rows in _blocks(length, max(1, _BLOCK_OF_SCORES // num_keys)):
                 yield heads, rows
 
-    def of(self, heads: slice, rows: slice) -> Tuple[paddle.Tensor, np.ndarray]:
+    def of(self, heads: slice, rows: slice) -> tuple[paddle.Tensor, np.ndarray]:
         """The scores of a block, [heads, rows, M], and their memory."""
         scores = paddle.matmul(self._queries[heads, rows], self._keys[heads], transpose_y=True)
         array = as_array(scores)
@@ -425,7 +424,7 @@ class _SumOverTime(PyLayer):
         return out
 
 
-def _pairs(shape: Sequence[int], padding: int) -> Iterator[Tuple[int, slice, slice]]:
+def _pairs(shape: Sequence[int], padding: int) -> Iterator[tuple[int, slice, slice]]:
     """For each kernel: its number, frames of the output, and the frames of `each` that are added to them."""
     num_frames, size = shape[1:3]
     for number in range(size):

@@ -4,11 +4,10 @@ Reference: Lin, Gan, Han, "TSM: Temporal Shift Module for Efficient Video Unders
 section 3.
 """
 
-from __future__ import annotations
-
 import contextlib
 import contextvars
-from typing import Any, Callable, Iterator, Tuple
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import paddle
@@ -106,7 +105,7 @@ def temporal_shift(
     return F.temporal_shift(frames, num_seg, shift_ratio, data_format=data_format)
 
 
-def _chosen_channels(frames: paddle.Tensor, num_seg: int, folds: Tuple[int, int]) -> paddle.Tensor:
+def _chosen_channels(frames: paddle.Tensor, num_seg: int, folds: tuple[int, int]) -> paddle.Tensor:
     """The shift of [N*T, C, H, W]: each channel is one of the clip's T*C channels, or a channel of zeros."""
     channels = frames.shape[1]
     clips = frames.reshape([-1, num_seg * channels, 0, 0])  # 0 keeps an axis; its size may not be known
@@ -121,7 +120,7 @@ class _BlockCopies(PyLayer):
 
     @staticmethod
     def forward(
-        ctx: Any, frames: paddle.Tensor, num_seg: int, folds: Tuple[int, int], channel_axis: int
+        ctx: Any, frames: paddle.Tensor, num_seg: int, folds: tuple[int, int], channel_axis: int
     ) -> paddle.Tensor:
         ctx.arguments = num_seg, folds, channel_axis
         return _copied(frames, 1, *ctx.arguments)
@@ -132,14 +131,14 @@ class _BlockCopies(PyLayer):
 
 
 def _copied(
-    frames: paddle.Tensor, direction: int, num_seg: int, folds: Tuple[int, int], channel_axis: int
+    frames: paddle.Tensor, direction: int, num_seg: int, folds: tuple[int, int], channel_axis: int
 ) -> paddle.Tensor:
     clips = frames.numpy().reshape((-1, num_seg, *frames.shape[1:]))
     moved = _moved(clips, direction, folds, channel_axis)
     return paddle.to_tensor(moved.reshape(frames.shape), place=frames.place)
 
 
-def _moved(clips: np.ndarray, direction: int, folds: Tuple[int, int], channel_axis: int) -> np.ndarray:
+def _moved(clips: np.ndarray, direction: int, folds: tuple[int, int], channel_axis: int) -> np.ndarray:
     """Moves the first fold of [N, T, ...] by `direction` frames and the second by as many the other way."""
     target = np.empty_like(clips)
     # views with time on axis 0 and channels on axis 1: the copies below read the same for both layouts

@@ -1,8 +1,6 @@
 """Tables of positions: resized for clips of other sizes, or computed."""
 
-from __future__ import annotations
-
-from typing import Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import paddle

@@ -3,10 +3,8 @@
 Reference: Liu et al., "Video Swin Transformer", arXiv 2106.13230, section 3.2.
 """
 
-from __future__ import annotations
-
 import functools
-from typing import Callable, Hashable, Iterable, Sequence, Tuple
+from collections.abc import Callable, Hashable, Iterable, Sequence
 
 import numpy as np
 import paddle
@@ -14,7 +12,7 @@ import paddle.nn.functional as F
 
 from paddlevideo_fast.modeling.layers import cpu
 
-Box = Tuple[int, int, int]  # along T, H, W
+Box = tuple[int, int, int]  # along T, H, W
 _APART = -100.0  # added to the scores of tokens that do not see each other
 
 
@@ -116,7 +114,7 @@ def constant(tensor_of: Callable[..., paddle.Tensor], *arguments: Hashable) -> p
 
 @functools.lru_cache(maxsize=64)
 def _kept(
-    tensor_of: Callable[..., paddle.Tensor], arguments: Tuple[Hashable, ...], device: str
+    tensor_of: Callable[..., paddle.Tensor], arguments: tuple[Hashable, ...], device: str
 ) -> paddle.Tensor:
     return tensor_of(*arguments)
 
