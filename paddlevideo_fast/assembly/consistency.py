@@ -18,8 +18,7 @@ from paddlevideo_fast.errors import SettingError
 from paddlevideo_fast.loader import ClipRequest, TransformError, build_pipeline
 from paddlevideo_fast.metrics import VideoMetric
 from paddlevideo_fast.modeling import activation_of, classes_of
-from paddlevideo_fast.modeling.recognizers import RecognizerTransformer
-from paddlevideo_fast.registry import BACKBONES, HEADS, METRICS, MIXES, RECOGNIZERS, SAMPLERS
+from paddlevideo_fast.registry import BACKBONES, HEADS, METRICS, MIXES, SAMPLERS
 from paddlevideo_fast.solver import LearningRate
 
 Problem = tuple[str, str]  # a key, and what is wrong with it
@@ -104,15 +103,14 @@ def check_features(spec: RunSpec) -> None:
 def check_changing_shapes(spec: RunSpec) -> None:
     """Checks that the network may train on clips whose size changes from step to step.
 
-    A transformer's windows and tables of positions belong to one size of clips. It takes others only where
-    its backbone declares `takes_multigrid = True`.
+    A transformer's windows and tables of positions belong to one size of clips.
 
     Raises:
         ConfigError: it may not.
     """
-    is_transformer = issubclass(RECOGNIZERS.get(spec.model["framework"]), RecognizerTransformer)
     for key, name, _ in _parts(spec, "backbone"):
-        if not getattr(BACKBONES.get(name), "takes_multigrid", not is_transformer):
+        backbone: Any = BACKBONES.get(name)
+        if not backbone.takes_multigrid:
             text = (
                 f"{name} is a transformer, whose tables of positions belong to one size of clips, and "
                 "multigrid changes the size from step to step; leave multigrid out, or train a convolutional "
@@ -128,7 +126,8 @@ def frames_problem(spec: RunSpec, num_frames: int) -> str:
     """
     for key, name, arguments in _parts(spec, "backbone"):
         alpha = arguments.get("alpha", 1)
-        least: int = getattr(BACKBONES.get(name), "least_frames", 1)
+        backbone: Any = BACKBONES.get(name)
+        least = backbone.least_frames
         if num_frames % alpha:
             return f"do not divide into {key}.alpha={alpha}"
         if num_frames < least:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -286,11 +287,11 @@ def test_a_mix_of_batches_of_one_clip_has_no_effect(logged):
     assert told.startswith("-o #1  MIX: has no effect on batches of one clip (DATASET.batch_size (-o #2))")
 
 
-def test_multigrid_is_not_for_transformers_unless_they_declare_it(monkeypatch):
+def test_multigrid_is_not_for_backbones_that_declare_one_size(monkeypatch):
     spec = spec_of(CONFIGS / "recognition" / "slowfast" / "slowfast_multigrid.yaml", "multigrid=true")
     assert len(plan_phases(spec).phases) > 1
-    spec.model["framework"] = "RecognizerTransformer"
+    monkeypatch.setattr(BACKBONES.get("ResNetSlowFast"), "takes_multigrid", False)
     with pytest.raises(ConfigError, match="MODEL.backbone.name: ResNetSlowFast is a .*leave multigrid out"):
         plan_phases(spec)
-    monkeypatch.setattr(BACKBONES.get("ResNetSlowFast"), "takes_multigrid", True, raising=False)
-    assert len(plan_phases(spec).phases) > 1
+    transformers = [name for name in BACKBONES.names() if re.search("Transformer|ViT", name)]
+    assert not any(BACKBONES.get(name).takes_multigrid for name in transformers)
