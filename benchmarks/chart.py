@@ -1,7 +1,5 @@
 """Draws the chart of the README from benchmarks/results: CPU time beside PaddleVideo and decord."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
