@@ -79,9 +79,9 @@ def run(clip: Sequence[str] | None, seed: int) -> dict[str, Any]:
             {
                 "clip": name,
                 "frames": len(each.numbers),
-                "readers": {reader: tallies[reader][place]._asdict() for reader in _READERS},
+                "readers": {reader: tallies[reader][number]._asdict() for reader in _READERS},
             }
-            for place, (name, each) in enumerate(zip(names, clips))
+            for number, (name, each) in enumerate(zip(names, clips))
         ],
     }
 

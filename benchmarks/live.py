@@ -48,8 +48,8 @@ class SlowPredictor:
 
     def predict_open(self, video: Any) -> Any:
         """The frames' mean."""
-        places = [place * video.num_frames // 8 for place in range(8)]
-        mean = video.read(places).mean()
+        indices = [number * video.num_frames // 8 for number in range(8)]
+        mean = video.read(indices).mean()
         time.sleep(self._predict_sec)
         return mean
 

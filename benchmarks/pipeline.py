@@ -38,13 +38,8 @@ _MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 _JPEG_QUALITY = 90
 _LIMIT_SEC = 300.0
 CLASSIC = "classic"
-SOURCES = {
-    CLASSIC: "raw video, the classic way",
-    "video": "raw video",
-    "prepared": "prepared video",
-    "jpeg": "JPEG files",
-    "packed": "packed frames",
-}
+# Raw videos the classic way and ours, prepared videos, JPEG files, and packed frames.
+SOURCES = (CLASSIC, "video", "prepared", "jpeg", "packed")
 
 
 class Recipe(NamedTuple):
@@ -187,11 +182,11 @@ def _files(
             files[clip]["packed"] = Path(packed)
     sizes: dict[str, int] = {}
     for kind in files[clips[0]]:
-        places = {of_clip[kind] for of_clip in files.values()}
+        paths = {of_clip[kind] for of_clip in files.values()}
         sizes[kind] = sum(
             file.stat().st_size
-            for place in places
-            for file in ([place] if place.is_file() else place.rglob("*"))
+            for path in paths
+            for file in ([path] if path.is_file() else path.rglob("*"))
             if file.is_file()
         )
     return files, sizes
@@ -258,15 +253,15 @@ def _ours(dataset: ClipDataset, number: int = 1) -> Call:
     (record,) = dataset.records
     requests = [ClipRequest(0, 0, view, number) for view in range(number)]
 
-    def read(rng: np.random.Generator, places: np.ndarray | None = None) -> list[np.ndarray]:
+    def read(rng: np.random.Generator, outs: np.ndarray | None = None) -> list[np.ndarray]:
         seeds = copy.deepcopy(rng).integers(2**32, size=number - 1)
         rngs = [rng, *map(np.random.default_rng, seeds)]
         with dataset.open(record) as reader:
-            made = dataset.pipeline(reader, record, requests, rngs, None if places is None else list(places))
+            made = dataset.pipeline(reader, record, requests, rngs, None if outs is None else list(outs))
             return [clip.pixels for clip in made]
 
-    places = np.stack(read(np.random.default_rng(0)))  # of a batch
-    return lambda rng: read(rng, places)
+    slots = np.stack(read(np.random.default_rng(0)))  # of a batch
+    return lambda rng: read(rng, slots)
 
 
 def _compare(calls: dict[str, Call], rounds: int, seed: int) -> dict[str, dict[str, Any]]:

@@ -248,8 +248,8 @@ def judge(trial: Trial, given: Given) -> str:
     if not given.announced:
         return REFUSED
     found = {RIGHT if given.announced == len(trial.numbers) else COUNT}
-    for place, (positions, frames) in enumerate(zip(trial.reads, given.reads)):
-        num_replaced = given.replaced[place] if given.replaced else 0
+    for turn, (positions, frames) in enumerate(zip(trial.reads, given.reads)):
+        num_replaced = given.replaced[turn] if given.replaced else 0
         if frames is None:
             found.add(REFUSED)
         elif num_replaced:

@@ -16,8 +16,8 @@ from paddlevideo_fast.cli import (
 from paddlevideo_fast.config.startup import prepare_process
 
 # Modules of benchmarks/ with `add_arguments(parser)` and `run(...)`, whose arguments are named like the
-# options; it returns what was measured as JSON values, or None. Each module is imported when it is asked for,
-# so none needs what another one needs.
+# options; it returns what was measured as JSON values. Each module is imported when it is asked for, so none
+# needs what another one needs.
 BENCHMARKS = {
     "cpu": "a training step, a prediction and operators on a CPU: here, in an earlier revision, in PyTorch",
     "dali": "training clips through NVIDIA DALI on a CPU, and through our own reader",
@@ -38,6 +38,7 @@ BENCHMARKS = {
     "train": "training steps of a config, on its clips or on made-up batches; several settings in turn",
     "trainer": "what the trainer costs over a bare Paddle loop",
 }
+WITHOUT_RESULT = ("on_gpu", "tables")  # they write files of their own
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -63,12 +64,13 @@ def _run(chosen: argparse.Namespace) -> None:
         prog=f"tools/benchmark.py {chosen.benchmark}", description=module.__doc__
     )
     module.add_arguments(command)
+    if chosen.benchmark in WITHOUT_RESULT:
+        module.run(**vars(command.parse_args(chosen.options)))
+        return
     add_output_arguments(command)
     options = vars(command.parse_args(chosen.options))
     output = options.pop("json"), options.pop("save")
-    result = module.run(**options)
-    if result is not None:
-        show(result, *output)
+    show(module.run(**options), *output)
 
 
 def _prepare(options: Sequence[str]) -> None:

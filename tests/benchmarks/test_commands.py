@@ -320,8 +320,7 @@ def test_dali(measure, make_clip, tmp_path):
     pytest.importorskip("nvidia.dali", reason="DALI is not installed: pip install -e '.[dali120]'")
     clip = make_clip(tmp_path / "clip.mp4", 20, size=(340, 256), codec="mpeg4")  # no DALI decodes it on a CPU
     result = measure("dali", clip, "--recipe", "tsm", "--rounds", 2, "--batch-size", 2)
-    _, cpu, gpu = result["rows"]
-    assert [row["side"] for row in result["rows"]] == ["ours", "DALI on CPU", "DALI on GPU"]
+    _, cpu = result["rows"]
+    assert [row["side"] for row in result["rows"]] == ["ours", "DALI on CPU"]
     assert 0 < cpu["difference"] < 4
-    assert gpu["ms"] is None
     assert cpu["codec"] in ("h264", "vp9")
