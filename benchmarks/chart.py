@@ -1,7 +1,5 @@
 """Draws the chart of the README from benchmarks/results: CPU time beside PaddleVideo and decord."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -50,8 +48,8 @@ def _draw_bars(
     """Draws groups of bars with their values, and a line at 1 for the baseline."""
     width = 0.8 / len(series)
     for number, (label, values) in enumerate(series.items()):
-        places = [place + (number - (len(series) - 1) / 2) * width for place in range(len(names))]
-        bars = axis.bar(places, values, 0.95 * width, label=label, color=colors[number])
+        positions = [position + (number - (len(series) - 1) / 2) * width for position in range(len(names))]
+        bars = axis.bar(positions, values, 0.95 * width, label=label, color=colors[number])
         axis.bar_label(bars, [f"{value:.1f}×" for value in values], padding=2, fontsize=10)
     axis.axhline(1, color="0.3", linestyle="--", linewidth=1, label=f"{baseline} = 1")
     axis.set_xticks(range(len(names)), names, fontsize=10)

@@ -4,8 +4,6 @@ decord with its default threads reads whole frames, PIL crops and resizes them o
 worker normalises to float32. Our samplers and transforms draw frames and geometry: both paths show the same.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -9,8 +9,6 @@ network "operators" {name: milliseconds forward and backward}. A runtime predict
 wrote into DIR, and prints "predict" and "peak_mb", or {"error": ...}.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import resource
@@ -280,68 +278,70 @@ _SHAPES: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
 def _ours_operators(times: int) -> dict[str, float]:
     import paddlevideo_fast  # noqa: F401, I001
     import paddle
+    from paddle import nn
     from paddlevideo_fast.modeling import layers
     from paddlevideo_fast.modeling.layers.attention import attend
 
-    def make(name: str, shape: tuple[int, ...], how: dict[str, Any]) -> Callable[[Any], Any]:
-        if name.startswith("GELU"):
-            return layers.gelu if hasattr(layers, "gelu") else paddle.nn.functional.gelu
-        if name.startswith("layer norm"):
-            return getattr(layers, "LayerNorm", paddle.nn.LayerNorm)(shape[-1])
-        if name.startswith("attention"):
-            return lambda x: attend(*[x.reshape([2, 1568, 6, 64]).transpose([0, 2, 1, 3])] * 3)
-        if name.startswith("linear"):
-            return getattr(layers, "Linear", paddle.nn.Linear)(shape[-1], 1536)
-        if name.startswith("batch norm"):
-            norm = layers.SubBatchNorm2D(shape[1])
-            return lambda x: paddle.nn.functional.relu(norm(x))
-        if name.startswith("max pool"):
-            return paddle.nn.MaxPool2D(3, 2, 1)
-        rank = len(how["kernel"])
-        kind = getattr(layers, f"Conv{rank}D", None) or getattr(paddle.nn, f"Conv{rank}D")
-        padding = 0 if how["kernel"] == how.get("stride") else [size // 2 for size in how["kernel"]]
-        return kind(
-            shape[1], how["out"], how["kernel"], how.get("stride", 1), padding,
-            groups=how.get("groups", 1), bias_attr=False,
-        )  # fmt: skip
+    def convolution(rank: int, *sizes: Any, groups: int) -> Any:
+        kind = getattr(layers, f"Conv{rank}D", None) or getattr(nn, f"Conv{rank}D")
+        return kind(*sizes, groups=groups, bias_attr=False)
 
-    return _operators(times, make, paddle.randn, lambda y, g: paddle.autograd.backward([y], [g]))
+    makers = {
+        "GELU": lambda channels: layers.gelu if hasattr(layers, "gelu") else nn.functional.gelu,
+        "layer": getattr(layers, "LayerNorm", nn.LayerNorm),
+        "attention,": lambda channels: (
+            lambda x: attend(*[x.reshape([2, 1568, 6, 64]).transpose([0, 2, 1, 3])] * 3)
+        ),
+        "linear": lambda channels: getattr(layers, "Linear", nn.Linear)(channels, 1536),
+        "batch": lambda channels: nn.Sequential(layers.SubBatchNorm2D(channels), nn.ReLU()),
+        "max": lambda channels: nn.MaxPool2D(3, 2, 1),
+    }
+    return _operators(
+        times, makers, convolution, paddle.randn, lambda y, g: paddle.autograd.backward([y], [g])
+    )
 
 
 def _torch_operators(times: int) -> dict[str, float]:
     import torch
     from torch import nn
 
-    def make(name: str, shape: tuple[int, ...], how: dict[str, Any]) -> Callable[[Any], Any]:
-        if name.startswith("GELU"):
-            return nn.functional.gelu
-        if name.startswith("layer norm"):
-            return nn.LayerNorm(shape[-1])
-        if name.startswith("attention"):
-            return lambda x: nn.functional.scaled_dot_product_attention(
+    def convolution(rank: int, *sizes: Any, groups: int) -> Any:
+        return (nn.Conv3d if rank == 3 else nn.Conv2d)(*sizes, groups=groups, bias=False)
+
+    makers = {
+        "GELU": lambda channels: nn.functional.gelu,
+        "layer": nn.LayerNorm,
+        "attention,": lambda channels: (
+            lambda x: nn.functional.scaled_dot_product_attention(
                 *[x.view(2, 1568, 6, 64).transpose(1, 2)] * 3
             )
-        if name.startswith("linear"):
-            return nn.Linear(shape[-1], 1536)
-        if name.startswith("batch norm"):
-            return nn.Sequential(nn.BatchNorm2d(shape[1]), nn.ReLU())
-        if name.startswith("max pool"):
-            return nn.MaxPool2d(3, 2, 1)
-        kind = nn.Conv3d if len(how["kernel"]) == 3 else nn.Conv2d
-        padding = 0 if how["kernel"] == how.get("stride") else [size // 2 for size in how["kernel"]]
-        return kind(
-            shape[1], how["out"], how["kernel"], how.get("stride", 1), padding,
-            groups=how.get("groups", 1), bias=False,
-        )  # fmt: skip
-
-    return _operators(times, make, torch.randn, lambda y, g: y.backward(g))
+        ),
+        "linear": lambda channels: nn.Linear(channels, 1536),
+        "batch": lambda channels: nn.Sequential(nn.BatchNorm2d(channels), nn.ReLU()),
+        "max": lambda channels: nn.MaxPool2d(3, 2, 1),
+    }
+    return _operators(times, makers, convolution, torch.randn, lambda y, g: y.backward(g))
 
 
-def _operators(times: int, make: Any, randn: Any, backward: Any) -> dict[str, float]:
-    """Milliseconds of CPU time of each operator, forward and backward, median."""
+def _operators(times: int, makers: Any, convolution: Any, randn: Any, backward: Any) -> dict[str, float]:
+    """Milliseconds of CPU time of each operator, forward and backward, median.
+
+    Args:
+        times: calls to time.
+        makers: first word of an operator's name -> a function of its number of channels that makes it.
+        convolution: makes all others.
+        randn: makes random inputs.
+        backward: computes the gradient of an output.
+    """
     result = {}
     for name, (shape, how) in _SHAPES.items():
-        operator = make(name, shape, how)
+        if how:
+            kernel, stride = how["kernel"], how.get("stride", 1)
+            padding = 0 if kernel == stride else tuple(size // 2 for size in kernel)
+            sizes = shape[1], how["out"], kernel, stride, padding
+            operator = convolution(len(kernel), *sizes, groups=how.get("groups", 1))
+        else:
+            operator = makers[name.split()[0]](shape[1 if len(shape) > 3 else -1])
         inputs = randn(shape)
         if hasattr(inputs, "stop_gradient"):
             inputs.stop_gradient = False

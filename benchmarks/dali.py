@@ -1,20 +1,18 @@
 """CPU time of training clips: NVIDIA DALI on a CPU against our own reader."""
 
-from __future__ import annotations
-
 import argparse
 import statistics
 import tempfile
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import av
 import cv2
 import numpy as np
 
-from benchmarks.measuring import add_output_arguments, in_turn, show
+from benchmarks.measuring import quartiles, time_in_turn, write_video
 from benchmarks.pipeline import RECIPES, Recipe
 from paddlevideo_fast.cli import count
 from paddlevideo_fast.decode import open_video
@@ -22,7 +20,7 @@ from paddlevideo_fast.loader import Pipeline, VideoDataset, build_loader
 from paddlevideo_fast.loader.dali import DaliOptions
 from paddlevideo_fast.loader.dali.graph import generation_of, import_dali
 
-OURS, CPU, GPU = "ours", "DALI on CPU", "DALI on GPU"
+OURS, CPU = "ours", "DALI on CPU"
 _ENCODERS = {
     "h264": ("libx264", {"crf": "20"}),
     "vp9": ("libvpx-vp9", {"crf": "24", "b": "0", "cpu-used": "5"}),
@@ -36,34 +34,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--batch-size", type=int, default=4, help="clips in a batch, all from one video")
     parser.add_argument("--rounds", type=count(1), default=9, help="batches to measure on each side")
     parser.add_argument("--seed", type=int, default=0, help="seed of frames and crops")
-    add_output_arguments(parser)
-
-
-def main(args: argparse.Namespace) -> None:
-    """Runs the benchmark and prints it."""
-    result = run(args.clips, args.recipe, args.batch_size, args.rounds, args.seed)
-    show(result, args, table)
 
 
 def run(
-    clips: Sequence[str],
-    recipes: Sequence[str] | None = None,
-    batch_size: int = 4,
-    rounds: int = 9,
-    seed: int = 0,
+    clips: Sequence[str], recipe: Sequence[str] | None, batch_size: int, rounds: int, seed: int
 ) -> dict[str, Any]:
     """Measures the CPU time of a clip, with one decoding thread on each side.
 
     Args:
         clips: video files.
-        recipes: names from `pipeline.RECIPES`; None: all.
+        recipe: names from `pipeline.RECIPES`; None: all.
         batch_size: clips in a batch.
         rounds: batches to measure on each side.
         seed: of frames and crops; both sides draw the same ones.
 
     Returns:
         "dali", its version; "rounds", "batch_size", "seed"; "rows": for each recipe, video and side "codec",
-        "ms" (the median; None: not measured), "spread" (its quartiles), "ratio", our time over this
+        "ms" (the median), "spread" (its quartiles), "ratio", our time over this
         one, and "difference", the mean difference of the pixels from ours.
 
     Raises:
@@ -76,34 +63,13 @@ def run(
     with tempfile.TemporaryDirectory() as folder:
         for number, clip in enumerate(clips):
             file, codec = _decodable(clip, codecs, Path(folder) / f"{number}.mkv")
-            for name in recipes or RECIPES:
+            for name in recipe or RECIPES:
                 measured = _compare(RECIPES[name], file, batch_size, rounds, seed)
                 rows += [
                     {"recipe": name, "clip": Path(clip).name, "codec": codec, "side": side, **row}
                     for side, row in measured.items()
                 ]
     return {"dali": dali.__version__, "rounds": rounds, "batch_size": batch_size, "seed": seed, "rows": rows}
-
-
-def table(result: dict[str, Any]) -> str:
-    """The result of `run` as text."""
-    lines = [
-        f"CPU time of a training clip, DALI {result['dali']}, medians of {result['rounds']} batches of "
-        f"{result['batch_size']}, seed {result['seed']}",
-        f"{'recipe':<10}{'video':<20}{'codec':<7}{'through':<13}{'ms':>8}  {'quartiles':<18}"
-        f"{'speed':>7}{'pixels':>8}",
-    ]
-    for row in result["rows"]:
-        line = f"{row['recipe']:<10}{row['clip']:<20}{row['codec']:<7}{row['side']:<13}"
-        if row["ms"] is None:
-            lines.append(f"{line}not measured")
-            continue
-        low, high = row["spread"]
-        quartiles = f"{low:.1f} to {high:.1f}"
-        lines.append(
-            f"{line}{row['ms']:>8.1f}  {quartiles:<18}{row['ratio']:>6.2f}x{row['difference']:>8.2f}"
-        )
-    return "\n".join(lines)
 
 
 def _decodable(clip: str, codecs: Any, path: Path) -> Any:
@@ -113,14 +79,7 @@ def _decodable(clip: str, codecs: Any, path: Path) -> Any:
             return clip, reader.codec
         codec = next(name for name in _ENCODERS if name in codecs)
         encoder, options = _ENCODERS[codec]
-        with av.open(str(path), "w") as container:
-            stream = container.add_stream(encoder, rate=round(reader.avg_fps) or 25, options=options)
-            stream.width, stream.height = reader.width // 2 * 2, reader.height // 2 * 2
-            stream.pix_fmt = "yuv420p"
-            for frame in reader:
-                picture = np.ascontiguousarray(frame[: stream.height, : stream.width])
-                container.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
-            container.mux(stream.encode())
+        write_video(path, reader, encoder, round(reader.avg_fps) or 25, options)
     return str(path), codec
 
 
@@ -129,23 +88,20 @@ def _compare(recipe: Recipe, file: str, batch_size: int, rounds: int, seed: int)
     loaders[CPU] = _loader(recipe, file, batch_size, seed, DaliOptions())
     first = {side: next(iter(loader.epoch(0))).clips for side, loader in loaders.items()}
     difference = float(np.abs(first[CPU].astype(np.int16) - first[OURS]).mean())
-    times: dict[str, list[float]] = {side: [] for side in loaders}
-    for turn, side in in_turn(loaders, rounds):
-        began = time.process_time()
-        for _ in loaders[side].epoch(turn + 1):
-            pass
-        times[side].append(1000 * (time.process_time() - began) / batch_size)
-    middle = {side: statistics.median(found) for side, found in times.items()}
+    sides = {side: partial(_read_epoch, loader) for side, loader in loaders.items()}
     rows: dict[str, dict[str, Any]] = {}
-    for side, found in times.items():
-        low, _, high = statistics.quantiles(found, n=4)
-        rows[side] = {
-            "ms": middle[side],
-            "spread": [low, high],
-            "ratio": middle[OURS] / middle[side],
-            "difference": difference if side == CPU else 0.0,
-        }
-    return {**rows, GPU: {"ms": None, "spread": None, "ratio": None, "difference": None}}
+    for side, seconds in time_in_turn(sides, rounds, clock=time.process_time).items():
+        milliseconds = [1000 * each / batch_size for each in seconds]
+        rows[side] = {"ms": statistics.median(milliseconds), "spread": quartiles(milliseconds)}
+    for side, row in rows.items():
+        row["ratio"] = rows[OURS]["ms"] / row["ms"]
+        row["difference"] = difference if side == CPU else 0.0
+    return rows
+
+
+def _read_epoch(loader: Any, turn: int) -> None:
+    for _ in loader.epoch(turn + 1):
+        pass
 
 
 def _loader(recipe: Recipe, file: str, batch_size: int, seed: int, dali: DaliOptions | None) -> Any:

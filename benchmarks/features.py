@@ -1,7 +1,5 @@
 """An epoch of a head on stored features, and through the network whose backbone is frozen."""
 
-from __future__ import annotations
-
 import argparse
 import io
 import logging
@@ -14,7 +12,7 @@ from typing import Any
 
 import paddle
 
-from benchmarks.measuring import add_output_arguments, in_turn, show, write_clips
+from benchmarks.measuring import ratios, time_in_turn, write_clips
 from paddlevideo_fast.assembly.build import TrainingSetup, training_setup
 from paddlevideo_fast.assembly.plan import plan_run
 from paddlevideo_fast.cli import count
@@ -62,15 +60,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds this benchmark's options."""
     parser.add_argument("--clips", type=count(8), default=16, help="clips of an epoch (default 16)")
     parser.add_argument("--rounds", type=count(1), default=5, help="epochs of each side (default 5)")
-    add_output_arguments(parser)
 
 
-def main(args: argparse.Namespace) -> None:
-    """Runs the benchmark and prints it."""
-    show(run(args.clips, args.rounds), args, table)
-
-
-def run(num_clips: int = 16, rounds: int = 5) -> dict[str, Any]:
+def run(clips: int, rounds: int) -> dict[str, Any]:
     """Times epochs of both sides in turn, for each network.
 
     The same trainer trains the same head with the same batches. Through the network, an epoch reads the
@@ -85,30 +77,16 @@ def run(num_clips: int = 16, rounds: int = 5) -> dict[str, Any]:
     result: dict[str, Any] = {
         "device": paddle.get_device(),
         "paddle": paddle.__version__,
-        "clips": num_clips,
+        "clips": clips,
         "rounds": rounds,
     }
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        clips = write_clips(folder, num_clips=4, num_frames=60)
-        lines = [f"{clips[number % len(clips)]} {number % 8}\n" for number in range(num_clips)]
+        files = write_clips(folder, num_clips=4, num_frames=60)
+        lines = [f"{files[number % len(files)]} {number % 8}\n" for number in range(clips)]
         (folder / "train.list").write_text("".join(lines))
         result["networks"] = {title: _network(folder, title, rounds) for title in NETWORKS}
     return result
-
-
-def table(result: dict[str, Any]) -> str:
-    """The result of `run` as text."""
-    lines = [
-        f"  {title:<26}{each['network_sec']:9.3f} s through the network {each['features_sec']:9.4f} s on "
-        f"features  ratio {each['ratio']:.0f}, features computed in {each['computed_sec']:.1f} s"
-        for title, each in result["networks"].items()
-    ]
-    head = (
-        f"an epoch of {result['clips']} clips, head only, on {result['device']}, Paddle {result['paddle']}, "
-        f"{result['rounds']} rounds"
-    )
-    return "\n".join([head, *lines])
 
 
 def _network(folder: Path, title: str, rounds: int) -> dict[str, float]:
@@ -126,27 +104,21 @@ def _network(folder: Path, title: str, rounds: int) -> dict[str, float]:
         "network": _epoch(load_config(str(config), [f"MODEL.backbone.pretrained={weights}"])),
         "features": _epoch(load_config(str(config), [f"features={features}", "FINETUNE="])),
     }
-    seconds: dict[str, list[float]] = {side: [] for side in sides}
-    for call in sides.values():
-        call()  # warms up
-    for _, side in in_turn(sides, rounds):
-        began = time.perf_counter()
-        sides[side]()
-        seconds[side].append(time.perf_counter() - began)
-    ratios = [network / ours for network, ours in zip(seconds["network"], seconds["features"])]
+    seconds = time_in_turn(sides, rounds, warmup=1)
+    gains = ratios(seconds["network"], seconds["features"])
     return {
         "network_sec": statistics.median(seconds["network"]),
         "features_sec": statistics.median(seconds["features"]),
         "computed_sec": computed_sec,
-        "ratio": statistics.median(ratios),
-        "least_ratio": min(ratios),
+        "ratio": statistics.median(gains),
+        "least_ratio": min(gains),
     }
 
 
-def _epoch(config: Any) -> Callable[[], None]:
+def _epoch(config: Any) -> Callable[[int], None]:
     parts: TrainingSetup = training_setup(plan_run(RunSpec.for_training(config)))
 
-    def epoch() -> None:
+    def epoch(turn: int) -> None:
         trainer = parts.trainer(parts.phase_loader(), [LearningRate(parts.curve)], plain_phases(1))
         trainer.fit()
         float(parts.model.head.fc.bias.sum())  # waits for the device

@@ -1,7 +1,5 @@
 """Calls in a process that may die or hang, as decoders do on some files."""
 
-from __future__ import annotations
-
 import multiprocessing
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar

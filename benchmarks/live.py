@@ -1,7 +1,5 @@
 """A simulated camera: delay of the predictions, memory, and frames that no window had."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import statistics
@@ -9,14 +7,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks.measuring import add_output_arguments, show
+from benchmarks.measuring import memory_mib
 from paddlevideo_fast.cli import count
 from paddlevideo_fast.decode.live import LiveSource
-from paddlevideo_fast.deploy.live import LivePrediction, predict_live
+from paddlevideo_fast.deploy.live import predict_live
 from paddlevideo_fast.deploy.prediction import Windowing
 
 FPS = 25
@@ -51,8 +48,8 @@ class SlowPredictor:
 
     def predict_open(self, video: Any) -> Any:
         """The frames' mean."""
-        places = [place * video.num_frames // 8 for place in range(8)]
-        mean = video.read(places).mean()
+        indices = [number * video.num_frames // 8 for number in range(8)]
+        mean = video.read(indices).mean()
         time.sleep(self._predict_sec)
         return mean
 
@@ -60,19 +57,13 @@ class SlowPredictor:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds this benchmark's options."""
     parser.add_argument("--minutes", type=count(1), default=10, help="of the stream (default 10)")
-    add_output_arguments(parser)
 
 
-def main(args: argparse.Namespace) -> None:
-    """Runs the benchmark and prints it."""
-    show(run(60 * args.minutes), args, table)
-
-
-def run(seconds: int, width: int = 320, height: int = 240) -> dict[str, Any]:
+def run(minutes: float, width: int = 320, height: int = 240) -> dict[str, Any]:
     """Predicts two streams at their own pace: by a fast network, and by one slower than the strides.
 
     Args:
-        seconds: length of the first stream; the second lasts a tenth of it.
+        minutes: length of the first stream; the second lasts a tenth of it.
         width: of the frames.
         height: of the frames.
 
@@ -82,26 +73,13 @@ def run(seconds: int, width: int = 320, height: int = 240) -> dict[str, Any]:
         prediction is done), "memory_mb" (of the process after the first tenth and at the end), and
         "num_frames", "num_dropped", "num_skipped".
     """
+    seconds = round(60 * minutes)
     return {
         "fps": FPS,
         "frame": [width, height],
         "fast": _trial(seconds, 0.05, width, height),
         "slow": _trial(max(seconds // 10, 6), 2.5, width, height),
     }
-
-
-def table(result: dict[str, Any]) -> str:
-    """The result of `run` as text."""
-    lines = [f"{'network':<9}{'windows':>8}{'delay s: median':>17}{'max':>7}{'memory MB':>16}{'dropped':>9}"]
-    for name in ("fast", "slow"):
-        row = result[name]
-        memory = " to ".join(f"{value:.0f}" for value in row["memory_mb"])
-        delay = "{:>17.3f}{:>7.3f}".format(*row["delay_sec"])
-        lines.append(
-            f"{name:<9}{row['num_windows']:>8}{delay}{memory:>16}{row['num_dropped']:>9} of "
-            f"{row['num_frames']} frames in {row['seconds']} s"
-        )
-    return "\n".join(lines)
 
 
 def _trial(seconds: int, predict_sec: float, width: int, height: int) -> dict[str, Any]:
@@ -111,10 +89,9 @@ def _trial(seconds: int, predict_sec: float, width: int, height: int) -> dict[st
         os.mkfifo(pipe)
         command = [sys.executable, "-c", _CAMERA, pipe, *map(str, (seconds, width, height))]
         with subprocess.Popen(command), LiveSource(pipe, 3.0, "drop") as source:
-            found = list(_watched(predict_live(predictor, source, Windowing(2.0, 1.0))))
+            windows = predict_live(predictor, source, Windowing(2.0, 1.0))
+            results, memory = zip(*((result, memory_mib("VmRSS")) for result in windows))
             num_frames = source.num_frames
-    results = [result for result, _ in found]
-    memory = [megabytes for _, megabytes in found]
     delays = [result.delay_sec for result in results]
     return {
         "seconds": seconds,
@@ -125,9 +102,3 @@ def _trial(seconds: int, predict_sec: float, width: int, height: int) -> dict[st
         "num_dropped": results[-1].num_dropped,
         "num_skipped": results[-1].num_skipped,
     }
-
-
-def _watched(results: Iterator[LivePrediction]) -> Iterator[list[Any]]:
-    pages = Path("/proc/self/statm")
-    for result in results:
-        yield [result, int(pages.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20]

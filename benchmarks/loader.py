@@ -1,7 +1,5 @@
 """Batches a second of our loader with uint8 against Paddle's loader with float32."""
 
-from __future__ import annotations
-
 import argparse
 import functools
 import itertools
@@ -10,14 +8,13 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import paddle
 
-from benchmarks.measuring import add_output_arguments, in_turn, show, write_clips
+from benchmarks.measuring import in_turn, medians, ratios, write_clips
 from paddlevideo_fast.cli import count
 from paddlevideo_fast.errors import BadSampleShareError
 from paddlevideo_fast.loader import (
@@ -47,28 +44,17 @@ WORKERS = (0, 1, 2, 4)
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds this benchmark's options."""
-    parser.add_argument("--clips", nargs="+", metavar="FILE", help="videos to read (default: generated ones)")
+    parser.add_argument(
+        "--clips", type=Path, nargs="+", metavar="FILE", help="videos to read (default: generated ones)"
+    )
     parser.add_argument("--workers", type=count(0), nargs="+", default=WORKERS, help="worker counts to try")
     parser.add_argument("--batch-size", type=count(1), default=8, help="clips of 8 x 224 x 224 (default 8)")
     parser.add_argument("--batches", type=count(2), default=12, help="batches in a round (default 12)")
     parser.add_argument("--rounds", type=count(1), default=5, help="rounds of each side (default 5)")
-    add_output_arguments(parser)
-
-
-def main(args: argparse.Namespace) -> None:
-    """Runs the benchmark and prints it."""
-    with tempfile.TemporaryDirectory() as folder:
-        clips = [Path(clip) for clip in args.clips or ()] or write_clips(Path(folder))
-        result = run(clips, args.workers, args.batch_size, args.batches, args.rounds)
-    show(result, args, table)
 
 
 def run(
-    clips: Sequence[Path],
-    workers: Sequence[int] = WORKERS,
-    batch_size: int = 8,
-    num_batches: int = 12,
-    rounds: int = 5,
+    clips: Sequence[Path] | None, workers: Sequence[int], batch_size: int, batches: int, rounds: int
 ) -> dict[str, Any]:
     """Reads epochs of the same clips with the same transforms on all sides in turn.
 
@@ -88,7 +74,8 @@ def run(
         BadSampleShareError: the first clip does not decode.
     """
     with tempfile.TemporaryDirectory() as folder:
-        dataset = _dataset(clips, num_batches * batch_size, Path(folder))
+        clips = clips or write_clips(Path(folder))
+        dataset = _dataset(clips, batches * batch_size, Path(folder))
         sample = dataset[ClipRequest(0, epoch=0)]
         if sample.clip is None:
             raise BadSampleShareError(f"{sample.incidents[0].path}: {sample.incidents[0].cause}")
@@ -102,28 +89,10 @@ def run(
         "paddle": paddle.__version__,
         "clips": [clip.name for clip in clips],
         "batch_size": batch_size,
-        "num_batches": num_batches,
+        "num_batches": batches,
         "rounds": rounds,
         "rows": rows,
     }
-
-
-def table(result: dict[str, Any]) -> str:
-    """The result of `run` as text."""
-    lines = [
-        f"loader, Paddle {result['paddle']}: {result['rounds']} rounds of {result['num_batches']} batches of "
-        f"{result['batch_size']} clips of 8 frames of 224 x 224, from {', '.join(result['clips'])}",
-        f"{'source':<8}{'workers':>7}  {'side':<14}{'batches/s':>10}{'spread':>22}{'ratio':>9}"
-        f"{'CPU ms':>9}{'ratio':>8}{'start ms':>10}{'again ms':>10}",
-    ]
-    for row in result["rows"]:
-        low, high = row["spread"]
-        lines.append(
-            f"{row['source']:<8}{row['workers']:>7}  {row['side']:<14}{row['batches_per_sec']:>10.2f}"
-            f"{f'{low:.2f} to {high:.2f}':>22}{row['ratio']:>8.2f}x{row['cpu_ms']:>9.1f}"
-            f"{row['cpu_ratio']:>7.2f}x{row['start_ms']:>10.1f}{row['again_ms']:>10.1f}"
-        )
-    return "\n".join(lines)
 
 
 def _dataset(clips: Sequence[Path], size: int, folder: Path) -> ClipDataset:
@@ -133,37 +102,27 @@ def _dataset(clips: Sequence[Path], size: int, folder: Path) -> ClipDataset:
     return build_dataset(section, PIPELINE, training=True, seed=0)
 
 
-@dataclass(frozen=True)
-class _Round:
-    batches_per_sec: float
-    cpu_ms: float
-    start_ms: float
-    again_ms: float
-
-
 def _compare(dataset: Any, batch_size: int, num_workers: int, rounds: int) -> list[dict[str, Any]]:
-    found: dict[str, list[_Round]] = {name: [] for name in SIDES}
+    found: dict[str, list[dict[str, float]]] = {name: [] for name in SIDES}
     for _, name in in_turn(SIDES, rounds):
         found[name].append(_time_epoch(SIDES[name](dataset, batch_size, num_workers), num_workers))
-    classic = found["float32"]
-    return [_row(name, mine, classic) for name, mine in found.items()]
+    rates, costs = (
+        {name: [each[key] for each in rounds_of] for name, rounds_of in found.items()}
+        for key in ("batches_per_sec", "cpu_ms")
+    )
+    return [
+        {
+            "side": name,
+            **medians(mine),
+            "spread": [min(rates[name]), max(rates[name])],
+            "ratio": statistics.median(ratios(rates[name], rates["float32"])),
+            "cpu_ratio": statistics.median(ratios(costs["float32"], costs[name])),
+        }
+        for name, mine in found.items()
+    ]
 
 
-def _row(name: str, mine: list[_Round], classic: list[_Round]) -> dict[str, Any]:
-    rates = [one.batches_per_sec for one in mine]
-    return {
-        "side": name,
-        "batches_per_sec": statistics.median(rates),
-        "spread": [min(rates), max(rates)],
-        "ratio": statistics.median(a.batches_per_sec / b.batches_per_sec for a, b in zip(mine, classic)),
-        "cpu_ms": statistics.median(one.cpu_ms for one in mine),
-        "cpu_ratio": statistics.median(b.cpu_ms / a.cpu_ms for a, b in zip(mine, classic)),
-        "start_ms": statistics.median(one.start_ms for one in mine),
-        "again_ms": statistics.median(one.again_ms for one in mine),
-    }
-
-
-def _time_epoch(side: Any, num_workers: int) -> _Round:
+def _time_epoch(side: Any, num_workers: int) -> dict[str, float]:
     cpu_began, began = _cpu_sec(), time.perf_counter()
     arrivals = [time.perf_counter() for _ in side.epoch()]
     again_began = time.perf_counter()
@@ -174,12 +133,12 @@ def _time_epoch(side: Any, num_workers: int) -> _Round:
         pass  # to its end: Paddle's workers are then counted among the ended ones
     side.close()
     all_working = min(max(num_workers, 1), len(arrivals) - 1)
-    return _Round(
-        batches_per_sec=(len(arrivals) - all_working) / (arrivals[-1] - arrivals[all_working - 1]),
-        cpu_ms=(_cpu_sec() - cpu_began) / (2 * len(arrivals)) * 1e3,
-        start_ms=(arrivals[0] - began) * 1e3,
-        again_ms=again_sec * 1e3,
-    )
+    return {
+        "batches_per_sec": (len(arrivals) - all_working) / (arrivals[-1] - arrivals[all_working - 1]),
+        "cpu_ms": (_cpu_sec() - cpu_began) / (2 * len(arrivals)) * 1e3,
+        "start_ms": (arrivals[0] - began) * 1e3,
+        "again_ms": again_sec * 1e3,
+    }
 
 
 def _cpu_sec() -> float:

@@ -1,14 +1,16 @@
-"""What the benchmarks share: sides measured in turn, clips to measure with, results printed and recorded."""
-
-from __future__ import annotations
+"""What the benchmarks share: sides measured in turn, child processes, clips, results shown and kept."""
 
 import argparse
 import datetime
 import json
+import os
 import platform
+import statistics
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from fractions import Fraction
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from typing import Any
 import av
 import numpy as np
 
+from paddlevideo_fast.errors import PaddleVideoFastError
 from paddlevideo_fast.machine import num_cores
 from paddlevideo_fast.report import save_json
 
@@ -40,6 +43,82 @@ def in_turn(sides: Iterable[str], rounds: int, warmup: int = 0) -> Iterator[tupl
             yield turn, name
 
 
+def time_in_turn(
+    sides: Mapping[str, Callable[[int], Any]],
+    rounds: int,
+    warmup: int = 0,
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict[str, list[float]]:
+    """Seconds that each side takes in each round; see `in_turn`. A side is called with the round's number."""
+    seconds: dict[str, list[float]] = {name: [] for name in sides}
+    for turn, name in in_turn(sides, rounds, warmup):
+        began = clock()
+        sides[name](turn)
+        if turn >= 0:
+            seconds[name].append(clock() - began)
+    return seconds
+
+
+def ratios(over: Sequence[float], under: Sequence[float]) -> list[float]:
+    """`over / under`, round by round."""
+    return [one / other for one, other in zip(over, under)]
+
+
+def quartiles(values: Sequence[float]) -> list[float]:
+    """The first and the third quartile."""
+    return [float(value) for value in np.quantile(values, (0.25, 0.75))]
+
+
+def medians(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The medians of results with the same keys, by key; of lists, element by element."""
+    return {
+        key: [statistics.median(each) for each in zip(*(result[key] for result in results))]
+        if isinstance(value, list)
+        else statistics.median(result[key] for result in results)
+        for key, value in results[0].items()
+    }
+
+
+def medians_in_turn(
+    sides: Mapping[str, Callable[[], Mapping[str, Any]]], rounds: int
+) -> dict[str, dict[str, Any]]:
+    """The medians of what each side returns, called in turn; a result that has "error" stays as it is."""
+    results: dict[str, list[Mapping[str, Any]]] = {name: [] for name in sides}
+    for _, name in in_turn(sides, rounds):
+        results[name].append(sides[name]())
+    return {name: dict(each[0]) if "error" in each[0] else medians(each) for name, each in results.items()}
+
+
+def json_of_process(words: Sequence[Any], **environment: str | None) -> Any:
+    """The last line that a process prints, which is JSON.
+
+    Args:
+        words: of the command.
+        environment: variables besides those of this process; None removes one.
+
+    Raises:
+        PaddleVideoFastError: the process fails; with what it wrote.
+    """
+    variables = {**os.environ, **environment}
+    done = subprocess.run(
+        [*map(str, words)],
+        env={name: value for name, value in variables.items() if value is not None},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise PaddleVideoFastError(f"a measuring process ended with code {done.returncode}:\n{done.stderr}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def memory_mib(field: str) -> float:
+    """Memory of this process, from /proc/self/status: VmRSS, or its peak, VmHWM."""
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    (line,) = (line for line in lines if line.startswith(f"{field}:"))
+    return int(line.split()[1]) / 1024
+
+
 def add_output_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options of `show`."""
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
@@ -48,20 +127,55 @@ def add_output_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def show(result: Mapping[str, Any], args: argparse.Namespace, table: Callable[[Any], str]) -> None:
+def show(result: Mapping[str, Any], as_json: bool, save: Path | None) -> None:
     """Prints a result as text or JSON, and saves it with its command and environment.
 
     Args:
         result: JSON values.
-        args: the command line, with the options of `add_output_arguments`.
-        table: gives the text.
+        as_json: print JSON.
+        save: a file; None: not saved.
 
     Raises:
-        PaddleVideoFastError: the file of --save cannot be written.
+        PaddleVideoFastError: the file cannot be written.
     """
-    print(json.dumps(result, indent=1) if args.json else table(result))
-    if args.save:
-        save_json(record_of(result), args.save)
+    print(json.dumps(result) if as_json else as_text(result))
+    if save:
+        save_json(record_of(result), save)
+
+
+def as_text(result: Mapping[str, Any], title: str = "") -> str:
+    """A result as text: first its single values, then its lists, and mappings, of rows as tables."""
+    rows = [{"": name, **row} for name, row in result.items() if isinstance(row, Mapping)]
+    if rows and not any(isinstance(value, Mapping) for row in rows for value in row.values()):
+        return _table(title, rows)
+    single, parts = [title] if title else [], []
+    for name, value in result.items():
+        heading = f"{title}, {name}" if title else name
+        if isinstance(value, Mapping):
+            parts.append(as_text(value, heading))
+        elif isinstance(value, list) and value and isinstance(value[0], Mapping):
+            parts.append(_table(heading, value))
+        else:
+            single.append(f"{name}: {_cell(value)}")
+    return "\n\n".join(["\n".join(single)] * (len(single) > bool(title)) + parts)
+
+
+def _table(title: str, rows: Sequence[Mapping[str, Any]]) -> str:
+    heads = list(dict.fromkeys(name for row in rows for name in row))
+    lines = [heads, *([_cell(row.get(name, "")) for name in heads] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*lines)]
+    texts = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in lines]
+    return "\n".join([title, *texts])
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "; ".join(f"{name}: {_cell(each)}" for name, each in value.items())
+    if isinstance(value, list):
+        return ", ".join(map(_cell, value))
+    if isinstance(value, float):
+        return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    return "-" if value is None else str(value)
 
 
 def load(name: str) -> Any:
@@ -71,22 +185,52 @@ def load(name: str) -> Any:
 
 def record_of(result: Mapping[str, Any]) -> dict[str, Any]:
     """A result with the command, the environment, the date and the revision of its measurement."""
-    versions = {}
-    for name in _PACKAGES:
-        try:
-            versions[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    machine = f"{num_cores()} cores, {platform.machine()}"
+    versions = {name: version_of(name) for name in _PACKAGES}
     git = ["git", "-C", str(ROOT), "describe", "--always", "--dirty"]
     revision = subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip()
     return {
         "command": " ".join(["python", *sys.argv]),
-        "environment": {"machine": machine, "python": platform.python_version(), **versions},
+        "environment": {
+            "machine": f"{num_cores()} cores, {platform.machine()}",
+            "python": platform.python_version(),
+            **{name: version for name, version in versions.items() if version},
+        },
         "date": datetime.date.today().isoformat(),
         "revision": revision or "unknown",
         "result": result,
     }
+
+
+def version_of(package: str) -> str | None:
+    """The version of an installed package; None: it is not installed."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def write_video(
+    path: Path,
+    frames: Iterable[np.ndarray],
+    codec: str = "libx264",
+    rate: float = 30,
+    options: Mapping[str, str] | None = None,
+    pix_fmt: str = "yuv420p",
+) -> Path:
+    """Encodes RGB frames; of an odd size the last row or column is left out. Returns the path."""
+    stream: Any = None
+    with av.open(str(path), "w") as container:
+        for frame in frames:
+            if stream is None:
+                stream = container.add_stream(
+                    codec, Fraction(rate).limit_denominator(1001), options=dict(options or {})
+                )
+                stream.height, stream.width = (size // 2 * 2 for size in frame.shape[:2])
+                stream.pix_fmt, stream.codec_context.gop_size = pix_fmt, 120
+            picture = np.ascontiguousarray(frame[: stream.height, : stream.width])
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
+        container.mux(stream.encode())
+    return path
 
 
 def write_clips(folder: Path, num_clips: int = 3, num_frames: int = 120) -> list[Path]:
@@ -97,16 +241,10 @@ def write_clips(folder: Path, num_clips: int = 3, num_frames: int = 120) -> list
         num_clips: number of files.
         num_frames: frames of each.
     """
-    paths = [folder / f"made_{number}.mp4" for number in range(num_clips)]
-    for number, path in enumerate(paths):
+    paths = []
+    for number in range(num_clips):
         rng = np.random.default_rng(number)
         texture = np.repeat(np.repeat(rng.integers(0, 256, (64, 85, 3), np.uint8), 4, 0), 4, 1)
-        with av.open(str(path), "w") as container:
-            stream = container.add_stream("libx264", rate=30)
-            stream.height, stream.width = texture.shape[:2]
-            stream.pix_fmt = "yuv420p"
-            for at in range(num_frames):
-                picture = np.roll(texture, (at, 2 * at), (0, 1))
-                container.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
-            container.mux(stream.encode())
+        frames = (np.roll(texture, (at, 2 * at), (0, 1)) for at in range(num_frames))
+        paths.append(write_video(folder / f"made_{number}.mp4", frames))
     return paths

@@ -4,13 +4,12 @@ It needs the data of the quick start (data/motion). What is measured already is 
 where it was stopped. Commit the files, and add a row to docs/en/benchmarks.md, by a pull request.
 """
 
-from __future__ import annotations
-
 import argparse
 import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import paddle
@@ -46,18 +45,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def main(args: argparse.Namespace) -> None:
+def run(only: Sequence[str] | None, output: Path) -> None:
     """Measures one after the other.
 
     Raises:
         PaddleVideoFastError: there is no GPU, or measurements failed.
     """
     if reason := no_gpu():
-        listed = ", ".join(args.only or MEASUREMENTS)
+        listed = ", ".join(only or MEASUREMENTS)
         raise PaddleVideoFastError(f"{reason}. With a GPU this would measure: {listed}")
-    failed = [name for name in args.only or MEASUREMENTS if not measure(name, args.output)]
+    failed = [name for name in only or MEASUREMENTS if not measure(name, output)]
     if failed:
-        raise PaddleVideoFastError(f"failed: {', '.join(failed)}; the others are in {args.output}")
+        raise PaddleVideoFastError(f"failed: {', '.join(failed)}; the others are in {output}")
 
 
 def measure(name: str, folder: Path) -> bool:

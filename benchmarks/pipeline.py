@@ -1,7 +1,5 @@
 """CPU time from a file to a training clip, for every form of the data, against the classic path."""
 
-from __future__ import annotations
-
 import argparse
 import copy
 import importlib.util
@@ -9,7 +7,6 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from operator import truediv
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +15,7 @@ import numpy as np
 
 from benchmarks.classic import classic_clip
 from benchmarks.isolated import map_isolated
-from benchmarks.measuring import add_output_arguments, in_turn, show
+from benchmarks.measuring import memory_mib, quartiles, ratios, time_in_turn
 from paddlevideo_fast.cli import count
 from paddlevideo_fast.decode import open_shards, open_video
 from paddlevideo_fast.errors import PaddleVideoFastError
@@ -41,13 +38,8 @@ _MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 _JPEG_QUALITY = 90
 _LIMIT_SEC = 300.0
 CLASSIC = "classic"
-SOURCES = {
-    CLASSIC: "raw video, the classic way",
-    "video": "raw video",
-    "prepared": "prepared video",
-    "jpeg": "JPEG files",
-    "packed": "packed frames",
-}
+# Raw videos the classic way and ours, prepared videos, JPEG files, and packed frames.
+SOURCES = (CLASSIC, "video", "prepared", "jpeg", "packed")
 
 
 class Recipe(NamedTuple):
@@ -90,22 +82,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--rounds", type=count(1), default=15, help="clips to measure of each kind from each file"
     )
     parser.add_argument("--seed", type=int, default=0, help="seed of frames and crops")
-    add_output_arguments(parser)
-
-
-def main(args: argparse.Namespace) -> None:
-    """Runs the benchmark and prints it."""
-    result = run(
-        args.clips, args.prepared, args.packed, args.recipe, args.rounds, args.seed, args.clips_per_video
-    )
-    show(result, args, table)
 
 
 def run(
     clips: Sequence[str],
     prepared: str | None = None,
     packed: str | None = None,
-    recipes: Sequence[str] | None = None,
+    recipe: Sequence[str] | None = None,
     rounds: int = 15,
     seed: int = 0,
     clips_per_video: Sequence[int] = (),
@@ -116,7 +99,7 @@ def run(
         clips: video files.
         prepared: folder of the prepared videos; None: not measured.
         packed: folder of their shards; None: not measured.
-        recipes: names from `RECIPES`; None: all.
+        recipe: names from `RECIPES`; None: all.
         rounds: clips to measure of each kind.
         seed: of frames and crops; all kinds draw the same ones.
         clips_per_video: how many clips are read from a raw video in one pass, each number a kind of its own.
@@ -138,7 +121,7 @@ def run(
     with tempfile.TemporaryDirectory() as folder:
         files, sizes = _files(clips, prepared, packed, Path(folder))
         rows, several = [], []
-        for name in recipes or RECIPES:
+        for name in recipe or RECIPES:
             measured = [
                 _compare(_calls(RECIPES[name], clip, files[clip], packed, clips_per_video), rounds, seed)
                 for clip in clips
@@ -161,11 +144,10 @@ def _several(recipe: str, clips: Sequence[str], measured: Sequence[dict[str, Any
     kinds = {"video": 1, **{kind: int(kind.split()[1]) for kind in measured[0] if kind not in SOURCES}}
     rows = []
     for kind, number in kinds.items() if len(kinds) > 1 else ():
-        gains = {}
+        gains: dict[str, dict[str, Any]] = {}
         for clip, of_clip in zip(clips, measured):
-            ratios = sorted(map(truediv, of_clip["video"]["each"], of_clip[kind]["each"]))
-            quartiles = [ratios[len(ratios) // 4], ratios[-1 - len(ratios) // 4]]
-            gains[Path(clip).name] = {"median": statistics.median(ratios), "spread": quartiles}
+            gained = [number * gain for gain in ratios(of_clip["video"]["each"], of_clip[kind]["each"])]
+            gains[Path(clip).name] = {"median": statistics.median(gained), "spread": quartiles(gained)}
         (mib,) = map_isolated(_peak_mib, [(recipe, tuple(clips), number)], _LIMIT_SEC)
         gain = statistics.geometric_mean(item["median"] for item in gains.values())
         rows.append({"recipe": recipe, "number": number, "gain": gain, "gains": gains, "mib": mib})
@@ -176,45 +158,13 @@ def _peak_mib(task: tuple[str, Sequence[str], int]) -> float:
     """Reads clips; the most memory that this process has had meanwhile, beyond what it had before."""
     recipe, clips, number = task
     cv2.setNumThreads(0)
-    before = _memory_mib("VmRSS")
+    before = memory_mib("VmRSS")
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the peak begins anew
     for clip in clips:
         read = _raw(RECIPES[recipe], clip, number)
         for seed in range(3):
             read(np.random.default_rng(seed))
-    return _memory_mib("VmHWM") - before
-
-
-def _memory_mib(name: str) -> float:
-    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-    (found,) = [line.split()[1] for line in lines if line.startswith(f"{name}:")]
-    return int(found) / 1024
-
-
-def table(result: dict[str, Any]) -> str:
-    """The result of `run` as text."""
-    names = list(result["rows"][0]["clips"])
-    head = f"{'recipe':<10}{'from':<28}{'bytes':>12}{'speed-up':>10}"
-    lines = [
-        f"CPU time of a training clip, medians of {result['rounds']} rounds, seed {result['seed']}; "
-        "ratios to the classic path, with their quartiles",
-        head + "".join(f"{name:>36}" for name in names),
-    ]
-    for row in result["rows"]:
-        line = f"{row['recipe']:<10}{SOURCES[row['kind']]:<28}{row['bytes']:>12,}{row['ratio']:>9.2f}x"
-        for name in names:
-            item = row["clips"][name]
-            low, high = item["spread"]
-            cell = f"{item['ms']:.2f} ms {item['ratio']:.2f}x ({low:.2f} to {high:.2f})"
-            line += f"{cell:>36}"
-        lines.append(line)
-    for row in result.get("several", ()):
-        each = ", ".join(f"{name} {item['median']:.2f}x" for name, item in row["gains"].items())
-        lines.append(
-            f"{row['recipe']:<10}{row['number']} clips from one pass: {row['gain']:.2f}x of one ({each}); "
-            f"{row['mib']:.1f} MiB"
-        )
-    return "\n".join(lines)
+    return memory_mib("VmHWM") - before
 
 
 def _files(
@@ -232,11 +182,11 @@ def _files(
             files[clip]["packed"] = Path(packed)
     sizes: dict[str, int] = {}
     for kind in files[clips[0]]:
-        places = {of_clip[kind] for of_clip in files.values()}
+        paths = {of_clip[kind] for of_clip in files.values()}
         sizes[kind] = sum(
             file.stat().st_size
-            for place in places
-            for file in ([place] if place.is_file() else place.rglob("*"))
+            for path in paths
+            for file in ([path] if path.is_file() else path.rglob("*"))
             if file.is_file()
         )
     return files, sizes
@@ -303,33 +253,32 @@ def _ours(dataset: ClipDataset, number: int = 1) -> Call:
     (record,) = dataset.records
     requests = [ClipRequest(0, 0, view, number) for view in range(number)]
 
-    def read(rng: np.random.Generator, places: np.ndarray | None = None) -> list[np.ndarray]:
+    def read(rng: np.random.Generator, outs: np.ndarray | None = None) -> list[np.ndarray]:
         seeds = copy.deepcopy(rng).integers(2**32, size=number - 1)
         rngs = [rng, *map(np.random.default_rng, seeds)]
         with dataset.open(record) as reader:
-            made = dataset.pipeline(reader, record, requests, rngs, None if places is None else list(places))
+            made = dataset.pipeline(reader, record, requests, rngs, None if outs is None else list(outs))
             return [clip.pixels for clip in made]
 
-    places = np.stack(read(np.random.default_rng(0)))  # of a batch
-    return lambda rng: read(rng, places)
+    slots = np.stack(read(np.random.default_rng(0)))  # of a batch
+    return lambda rng: read(rng, slots)
 
 
 def _compare(calls: dict[str, Call], rounds: int, seed: int) -> dict[str, dict[str, Any]]:
     for call in calls.values():
         call(np.random.default_rng(seed))  # warms up
-    seconds: dict[str, list[float]] = {kind: [] for kind in calls}
-    for turn, kind in in_turn(calls, rounds):
-        began = time.process_time()
-        calls[kind](np.random.default_rng((seed, turn)))
-        number = 1 if kind in SOURCES else int(kind.split()[1])
-        seconds[kind].append((time.process_time() - began) / number)
+    sides = {
+        kind: lambda turn, call=call: call(np.random.default_rng((seed, turn)))
+        for kind, call in calls.items()
+    }
+    seconds = time_in_turn(sides, rounds, clock=time.process_time)
     result = {}
     for kind, times in seconds.items():
-        ratios = sorted(classic / own for classic, own in zip(seconds[CLASSIC], times))
+        gains = ratios(seconds[CLASSIC], times)
         result[kind] = {
             "ms": statistics.median(times) * 1e3,
-            "ratio": statistics.median(ratios),
-            "spread": [ratios[len(ratios) // 4], ratios[-1 - len(ratios) // 4]],
+            "ratio": statistics.median(gains),
+            "spread": quartiles(gains),
             "each": times,
         }
     return result

@@ -1,12 +1,7 @@
 """CPU time and wrong frames of OpenCV, decord, PyAV in sequence and our reader, also on prepared videos."""
 
-from __future__ import annotations
-
 import argparse
-import importlib.metadata
 import importlib.util
-import os
-import platform
 import statistics
 import sys
 import tempfile
@@ -19,15 +14,15 @@ import av
 import cv2
 import numpy as np
 
-from benchmarks.measuring import add_output_arguments, show, write_clips
+from benchmarks.measuring import quartiles, ratios, version_of, write_clips, write_video
 from paddlevideo_fast.cli import count
 from paddlevideo_fast.decode import VIDEO_EXTENSIONS, open_video
 from paddlevideo_fast.errors import PaddleVideoFastError
+from tests.support.numbered_clips import usual_scheduling
 
 PREPARED = "ours, prepared"
 BASELINE = "decord"
 _ALONE = " (stream 1)"
-_GROUPS = {"as_is": "files", "one_stream": "streams"}
 # Levels of 255. Readers round colours differently, which moves all frames alike; neighbours of a still scene
 # are nearer to each other than this.
 _SAME = 0.5
@@ -96,38 +91,46 @@ READERS: dict[str, Read] = {
 }
 
 
+# How `--codecs` encodes the first video: codec, ending, options, format of the pixels.
+CODECS: dict[str, tuple[str, str, dict[str, str], str]] = {
+    "HEVC": ("libx265", "mp4", {"crf": "26", "x265-params": "log-level=error"}, "yuv420p"),
+    "VP9": ("libvpx-vp9", "webm", {"crf": "32", "b": "0", "deadline": "good", "cpu-used": "4"}, "yuv420p"),
+    "VP8": ("libvpx", "webm", {"b": "500000", "deadline": "realtime"}, "yuv420p"),
+    "AV1": ("libsvtav1", "mp4", {"crf": "32", "preset": "8", "svtav1-params": "keyint=120"}, "yuv420p"),
+    "MPEG-4": ("mpeg4", "avi", {"b": "900000", "bf": "2"}, "yuv420p"),
+    "MJPEG": ("mjpeg", "avi", {"q": "3"}, "yuvj420p"),
+}
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds this benchmark's options."""
-    parser.add_argument("--clips", help="folder of videos (default: three generated ones)")
-    parser.add_argument("--prepared", help="output folder of data/prepare_videos.py for the same videos")
+    parser.add_argument("--clips", type=Path, help="folder of videos (default: three generated ones)")
+    parser.add_argument(
+        "--prepared", type=Path, help="output folder of data/prepare_videos.py for the same videos"
+    )
+    parser.add_argument(
+        "--codecs", action="store_true", help="also read the first video encoded in other codecs"
+    )
     parser.add_argument(
         "--rounds", type=count(1), default=15, help="how often each reader reads each pattern"
     )
     parser.add_argument("--seed", type=int, default=0, help="seed of the frames")
-    add_output_arguments(parser)
-
-
-def main(args: argparse.Namespace) -> None:
-    """Runs the benchmark and prints it."""
-    with tempfile.TemporaryDirectory() as folder:
-        clips = _videos(Path(args.clips)) if args.clips else write_clips(Path(folder))
-        result = run(clips, args.prepared and Path(args.prepared), args.rounds, args.seed)
-    show(result, args, table)
 
 
 def run(
-    clips: Sequence[Path], prepared: Path | None = None, rounds: int = 15, seed: int = 0
+    clips: Path | None, prepared: Path | None = None, codecs: bool = False, rounds: int = 15, seed: int = 0
 ) -> dict[str, Any]:
     """Opens and reads videos with every reader in turn, on one thread each, and checks the frames.
 
     Args:
-        clips: video files.
+        clips: folder of videos; None: generated ones.
         prepared: folder of the prepared videos, named alike apart from the ending; None: not measured.
+        codecs: measure copies of the first video in `CODECS`, too.
         rounds: how often each reader reads each pattern.
         seed: of the frames; all readers read the same ones.
 
     Returns:
-        "machine", "versions", "rounds", "seed", "means" and "rows": one row a clip, pattern and reader, with
+        "versions", "rounds", "seed", "means" and "rows": one row a clip, pattern and reader, with
         "ms" (the median CPU time of a read with opening), "ratio" to decord (the median over the rounds; None
         without it) and its quartiles "spread", "wrong" (frames given that are not the one asked for) out of
         "frames", and "error", which says why a reader gives none. A clip with several video streams, of which
@@ -136,57 +139,31 @@ def run(
         "one_stream" over the copies and the clips that need none.
 
     Raises:
-        PaddleVideoFastError: a prepared video is missing.
+        PaddleVideoFastError: a prepared video is missing, or there are no videos.
     """
     with tempfile.TemporaryDirectory() as folder:
-        copies = {clip: copy for clip in clips if (copy := stream_alone(clip, Path(folder)))}
-        files = [file for clip in clips for file in (clip, copies.get(clip)) if file]
+        videos = _videos(clips) if clips else write_clips(Path(folder))
+        copies = {video: copy for video in videos if (copy := stream_alone(video, Path(folder)))}
+        files = [file for video in videos for file in (video, copies.get(video)) if file]
         rows = [row for file in files for row in _measure_clip(file, prepared, rounds, seed)]
+        for name in CODECS if codecs else ():
+            rows += _measure_clip(_encoded(videos[0], Path(folder), name), None, rounds, seed)
     packages = ("av", "decord", "decord2", "numpy", "opencv-python-headless", "opencv-python")
-    versions = {name: _version(name) for name in packages if _version(name)}
-    machine = f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
     groups = {
-        "as_is": {clip.name for clip in clips},
-        "one_stream": {copies.get(clip, clip).name for clip in clips},
+        "as_is": {video.name for video in videos},
+        "one_stream": {copies.get(video, video).name for video in videos},
     }
     means = {
         pattern: {group: _means(rows, pattern, names) for group, names in groups.items()}
         for pattern in PATTERNS
     }
     return {
-        "machine": machine,
-        "versions": versions,
+        "versions": {name: version for name in packages if (version := version_of(name))},
         "rounds": rounds,
         "seed": seed,
         "rows": rows,
         "means": means,
     }
-
-
-def table(result: dict[str, Any]) -> str:
-    """The result of `run` as text."""
-    versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
-    lines = [
-        f"CPU time of opening and reading, medians of {result['rounds']} rounds, seed {result['seed']}; "
-        "ratios to decord, with their quartiles",
-        f"{result['machine']}; {versions}",
-        f"{'clip':<26}{'pattern':<10}{'reader':<20}{'ms':>8}{'ratio':>8}{'spread':>14}{'wrong frames':>16}",
-    ]
-    for row in result["rows"]:
-        start = f"{row['clip']:<26}{row['pattern']:<10}{row['reader']:<20}"
-        if row["error"]:
-            lines.append(f"{start}  {row['error'][:60]}")
-            continue
-        spread = "{:.2f}-{:.2f}".format(*row["spread"]) if row["spread"] else "-"
-        ratio = "-" if row["ratio"] is None else f"{row['ratio']:.2f}"
-        wrong = f"{row['wrong']} of {row['frames']}"
-        lines.append(f"{start}{row['ms']:>8.1f}{ratio:>8}{spread:>14}{wrong:>16}")
-    for pattern, groups in result["means"].items():
-        for group, readers in groups.items():
-            for reader, mean in readers.items():
-                what = f"geometric mean, {_GROUPS[group]}"
-                lines.append(f"{what:<26}{pattern:<10}{reader:<20}{'':>8}{mean:>8.2f}")
-    return "\n".join(lines)
 
 
 def _measure_clip(clip: Path, prepared: Path | None, rounds: int, seed: int) -> list[dict[str, Any]]:
@@ -215,7 +192,7 @@ def _measure_clip(clip: Path, prepared: Path | None, rounds: int, seed: int) -> 
     return rows
 
 
-def _measure(side: dict[str, Any], read: Read, file: Path, indices: Sequence[int], check: Check) -> None:
+def _measure(side: dict[str, Any], read: Read, file: Path, indices: Sequence[int], check: "Check") -> None:
     if side["error"]:
         return
     began = time.process_time()
@@ -266,21 +243,29 @@ def _shrink(frames: np.ndarray) -> np.ndarray:
 
 def _costs(seconds: list[float], baseline: list[float]) -> dict[str, Any]:
     # round by round; none where one of them did not take part in all
-    ratios = [a / b for a, b in zip(seconds, baseline)] if len(seconds) == len(baseline) else []
+    shares = ratios(seconds, baseline) if len(seconds) == len(baseline) else []
     return {
         "ms": statistics.median(seconds) * 1e3 if seconds else None,
-        "ratio": statistics.median(ratios) if ratios else None,
-        "spread": [float(value) for value in np.quantile(ratios, (0.25, 0.75))] if ratios else None,
+        "ratio": statistics.median(shares) if shares else None,
+        "spread": quartiles(shares) if shares else None,
     }
 
 
 def _means(rows: Sequence[dict[str, Any]], pattern: str, names: set[str]) -> dict[str, float]:
     """Reader → geometric mean of its ratios over the clips `names`."""
-    ratios: dict[str, list[float]] = {}
+    found: dict[str, list[float]] = {}
     for row in rows:
         if row["pattern"] == pattern and row["clip"] in names and row["ratio"] is not None:
-            ratios.setdefault(row["reader"], []).append(row["ratio"])
-    return {reader: statistics.geometric_mean(values) for reader, values in ratios.items()}
+            found.setdefault(row["reader"], []).append(row["ratio"])
+    return {reader: statistics.geometric_mean(values) for reader, values in found.items()}
+
+
+@usual_scheduling()
+def _encoded(video: Path, folder: Path, name: str) -> Path:
+    codec, ending, options, pix_fmt = CODECS[name]
+    path = folder / f"{video.stem}, {name}.{ending}"
+    with open_video(video) as reader:
+        return write_video(path, reader, codec, round(reader.avg_fps), options, pix_fmt)
 
 
 def stream_alone(clip: Path, folder: Path) -> Path | None:
@@ -324,10 +309,3 @@ def _prepared_file(clip: Path, folder: Path) -> Path:
     if not found:
         raise PaddleVideoFastError(f"{folder}: has no prepared video of {clip.name}")
     return found[0]
-
-
-def _version(package: str) -> str | None:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None

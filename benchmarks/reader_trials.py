@@ -3,18 +3,18 @@
 The files are generated: their frames carry their numbers, which tell which frame a reader gave.
 """
 
-from __future__ import annotations
-
 import argparse
 import base64
 import functools
 import importlib
 import json
+import os
 import select
 import subprocess
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,9 +22,8 @@ import av
 import cv2
 import numpy as np
 
-from benchmarks.exactness import silence
 from benchmarks.isolated import Lost, map_isolated
-from benchmarks.measuring import ROOT, add_output_arguments, show
+from benchmarks.measuring import ROOT
 from paddlevideo_fast.cli import count
 from paddlevideo_fast.decode import OnCorrupt, open_video
 from paddlevideo_fast.decode.colour import RgbConverter
@@ -54,7 +53,8 @@ class Trial(NamedTuple):
         path: of the file.
         group: what the trial is counted with, such as the kind of the file.
         numbers: of the frames that the file shows, or showed before it was damaged.
-        reads: one after the other, from one reader; each a list of positions from 0 to 1 in the video.
+        reads: one after the other, from one reader; each a list of positions from 0 to 1 in the video, or of
+            frame numbers.
         about: what is particular about the file; JSON values.
         small: the frames in order, as `_shrink` gives them; None where only their numbers are known.
     """
@@ -62,7 +62,7 @@ class Trial(NamedTuple):
     path: Path
     group: str
     numbers: list[int]
-    reads: list[list[float]]
+    reads: Sequence[Sequence[float]]
     about: dict[str, Any]
     small: np.ndarray | None = None
 
@@ -162,23 +162,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PYTHON",
         help="also try torchcodec, which this Python has; it needs FFmpeg's libraries in LD_LIBRARY_PATH",
     )
-    add_output_arguments(parser)
 
 
-def main(args: argparse.Namespace) -> None:
-    """Runs the trials and prints their outcomes."""
-    result = run(args.part or list(PARTS), args.trials, args.seed, args.torchcodec)
-    show(result, args, table)
-
-
-def run(
-    parts: Sequence[str], num_trials: int, seed: int = 0, torchcodec: str | None = None
-) -> dict[str, Any]:
+def run(part: Sequence[str] | None, trials: int, seed: int, torchcodec: str | None) -> dict[str, Any]:
     """Gives the same files to all readers, and asks them for the same frames.
 
     Args:
-        parts: keys of `PARTS`.
-        num_trials: files of each part.
+        part: keys of `PARTS`; None: all.
+        trials: files of each part.
         seed: of the first file; the next ones have the next seeds.
         torchcodec: a Python that has torchcodec; None leaves torchcodec out.
 
@@ -189,44 +180,61 @@ def run(
     Raises:
         PaddleVideoFastError: torchcodec does not start.
     """
-    versions = {name: importlib.import_module(name).__version__ for name in ("av", "decord", "cv2")}
-    found = {}
-    for part in parts:
+    versions, found = reader_versions(), {}
+    for name in part or PARTS:
         with tempfile.TemporaryDirectory() as folder:
-            trials = PARTS[part](Path(folder), num_trials, seed)
-            outcomes = {reader: _outcomes(reader, trials) for reader in READERS}
+            made = PARTS[name](Path(folder), trials, seed)
+            outcomes = {reader: _outcomes(reader, made) for reader in TRIED}
             if torchcodec is not None:
-                versions["torchcodec"], outcomes["torchcodec"] = _torchcodec_outcomes(torchcodec, trials)
-        groups = sorted({trial.group for trial in trials})
-        found[part] = {
-            "num_trials": len(trials),
-            "readers": {reader: _counted(outcomes[reader]) for reader in outcomes},
+                versions["torchcodec"], outcomes["torchcodec"] = _torchcodec_outcomes(torchcodec, made)
+
+        found[name] = {
+            "num_trials": len(made),
+            "readers": _counted(outcomes, made),
             "groups": {
-                group: {
-                    reader: _counted(
-                        [o for o, trial in zip(outcomes[reader], trials) if trial.group == group]
-                    )
-                    for reader in outcomes
-                }
-                for group in groups
+                group: _counted(outcomes, made, group) for group in sorted({trial.group for trial in made})
             },
             "ours": [
                 {"outcome": outcome, **trial.about}
-                for outcome, trial in zip(outcomes["ours"], trials)
-                if outcome in (*WITHOUT_A_WORD, DIED) or (outcome != RIGHT and part == "whole")
+                for outcome, trial in zip(outcomes["ours"], made)
+                if outcome in (*WITHOUT_A_WORD, DIED) or (outcome != RIGHT and name == "whole")
             ],
         }
     return {"versions": versions, "seed": seed, "parts": found}
 
 
-def _counted(outcomes: Sequence[str]) -> dict[str, int]:
-    counter = Counter(outcomes)
-    return {outcome: counter[outcome] for outcome in OUTCOMES}
+def _counted(
+    outcomes: Mapping[str, Sequence[str]], trials: Sequence[Trial], group: str | None = None
+) -> dict[str, dict[str, int]]:
+    """How many trials of a group, or of all, had each outcome, by reader."""
+    found = {}
+    for reader, each in outcomes.items():
+        counter = Counter(o for o, trial in zip(each, trials) if group in (None, trial.group))
+        found[reader] = {outcome: counter[outcome] for outcome in OUTCOMES}
+    return found
+
+
+def reader_versions() -> dict[str, str]:
+    """The versions of the readers in this process."""
+    return {name: importlib.import_module(name).__version__ for name in ("av", "decord", "cv2")}
 
 
 def _outcomes(reader: str, trials: Sequence[Trial]) -> list[str]:
     results = map_isolated(functools.partial(outcome_of, reader), trials, _LIMIT_SEC)
     return [DIED if isinstance(result, Lost) else result for result in results]
+
+
+@contextmanager
+def silence() -> Iterator[None]:
+    """Hides file descriptor 2, to which decoders print from C."""
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
 
 
 def outcome_of(reader: str, trial: Trial) -> str:
@@ -240,8 +248,8 @@ def judge(trial: Trial, given: Given) -> str:
     if not given.announced:
         return REFUSED
     found = {RIGHT if given.announced == len(trial.numbers) else COUNT}
-    for place, (positions, frames) in enumerate(zip(trial.reads, given.reads)):
-        num_replaced = given.replaced[place] if given.replaced else 0
+    for turn, (positions, frames) in enumerate(zip(trial.reads, given.reads)):
+        num_replaced = given.replaced[turn] if given.replaced else 0
         if frames is None:
             found.add(REFUSED)
         elif num_replaced:
@@ -263,21 +271,37 @@ def _differs(frame: np.ndarray, small: np.ndarray) -> bool:
     return found.shape != small.shape or int(np.abs(found - small).max()) > _OTHER_PIXELS
 
 
+def _given(
+    trial: Trial,
+    announced: int,
+    read: Callable[[list[int]], Iterable[np.ndarray]],
+    error: type[Exception] = Exception,
+) -> Given:
+    """What a reader that announces so many frames gives; `error` says that it refuses a read."""
+    reads: list[Sequence[np.ndarray] | None] = []
+    for positions in trial.reads if announced > 0 else ():
+        try:
+            reads.append(list(read([at if isinstance(at, int) else int(at * announced) for at in positions])))
+        except error:
+            reads.append(None)
+    return Given(max(announced, 0), reads)
+
+
 def _ours(on_corrupt: OnCorrupt, trial: Trial, verify: bool = False) -> Given:
-    given: list[Sequence[np.ndarray] | None] = []
-    replaced = []
+    replaced = [0]
     try:
         with open_video(trial.path, on_corrupt=on_corrupt) as reader:
+
+            def read(indices: list[int]) -> Iterable[np.ndarray]:
+                try:
+                    return reader.read(indices)
+                finally:
+                    replaced.append(reader.num_replaced)
+
             if verify:
                 reader.verify()
-            for positions in trial.reads:
-                before = reader.num_replaced
-                try:
-                    given.append(list(reader.read(_indices(positions, reader.num_frames))))
-                except VideoDecodeError:
-                    given.append(None)
-                replaced.append(reader.num_replaced - before)
-            return Given(reader.num_frames, given, replaced)
+            given = _given(trial, reader.num_frames, read, VideoDecodeError)
+            return given._replace(replaced=np.diff(replaced).tolist())
     except VideoDecodeError:
         return Given(None, [])
 
@@ -285,35 +309,34 @@ def _ours(on_corrupt: OnCorrupt, trial: Trial, verify: bool = False) -> Given:
 def _decord(trial: Trial) -> Given:
     decord = importlib.import_module("decord")
     decord.logging.set_level(decord.logging.QUIET)
-    given: list[Sequence[np.ndarray] | None] = []
     try:
         reader = decord.VideoReader(str(trial.path), num_threads=1)
         announced = len(reader)
     except Exception:  # it has a type of its own
         return Given(None, [])
-    for positions in trial.reads:
-        try:
-            given.append(list(reader.get_batch(_indices(positions, announced)).asnumpy()))
-        except Exception:
-            given.append(None)
-    return Given(announced, given)
+    return _given(trial, announced, lambda indices: reader.get_batch(indices).asnumpy())
 
 
 def _opencv(trial: Trial) -> Given:
     capture = cv2.VideoCapture(str(trial.path), cv2.CAP_FFMPEG)
+
+    def read(index: int) -> np.ndarray:
+        capture.set(cv2.CAP_PROP_POS_FRAMES, index)
+        ok, picture = capture.read()
+        if not ok:
+            raise ValueError("no frame")
+        return picture[..., ::-1]
+
     announced = int(capture.get(cv2.CAP_PROP_FRAME_COUNT)) if capture.isOpened() else 0
-    given: list[Sequence[np.ndarray] | None] = []
-    for positions in trial.reads if announced > 0 else ():
-        frames = []
-        for index in _indices(positions, announced):
-            capture.set(cv2.CAP_PROP_POS_FRAMES, index)
-            frames.append(capture.read())
-        given.append([picture[..., ::-1] for _, picture in frames] if all(ok for ok, _ in frames) else None)
-    return Given(max(announced, 0), given)
+    return _given(trial, announced, lambda indices: map(read, indices))
 
 
-def _indices(positions: Sequence[float], announced: int) -> list[int]:
-    return [int(position * announced) for position in positions]
+def _opencv_in_sequence(trial: Trial) -> Given:
+    capture = cv2.VideoCapture(str(trial.path), cv2.CAP_FFMPEG)
+    frames = []
+    while (found := capture.read())[0]:
+        frames.append(found[1][..., ::-1])
+    return _given(trial, len(frames), lambda indices: [frames[index] for index in indices])
 
 
 READERS: dict[str, Callable[[Trial], Given]] = {
@@ -322,7 +345,9 @@ READERS: dict[str, Callable[[Trial], Given]] = {
     "ours, checked": functools.partial(_ours, "raise", verify=True),
     "decord": _decord,
     "OpenCV": _opencv,
+    "cv2 sequence": _opencv_in_sequence,
 }
+TRIED = ("ours", "ours, nearest", "ours, checked", "decord", "OpenCV")
 
 
 def _torchcodec_outcomes(python: str, trials: Sequence[Trial]) -> tuple[str, list[str]]:
@@ -366,20 +391,3 @@ def _pixels(answer: dict[str, Any]) -> Given:
         for read in answer["reads"]
     ]
     return Given(answer["announced"], reads)
-
-
-def table(result: dict[str, Any]) -> str:
-    """The result as text."""
-    lines = [", ".join(f"{name} {version}" for name, version in result["versions"].items())]
-    for part, found in result["parts"].items():
-        lines.append(f"\n{part}, {found['num_trials']} files from seed {result['seed']} on")
-        lines.append(f"{'':<16}" + "".join(f"{outcome:>24}" for outcome in OUTCOMES))
-        for reader, outcomes in found["readers"].items():
-            lines.append(f"{reader:<16}" + "".join(f"{outcomes[outcome]:>24}" for outcome in OUTCOMES))
-        lines.append("without a word, by kind of file")
-        for group, readers in found["groups"].items():
-            cells = [f"{reader} {sum(o[key] for key in WITHOUT_A_WORD)}" for reader, o in readers.items()]
-            lines.append(
-                f"{group:<16}{sum(next(iter(readers.values())).values()):>6} files: {', '.join(cells)}"
-            )
-    return "\n".join(lines)

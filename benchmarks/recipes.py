@@ -1,15 +1,12 @@
 """What a shipped recipe amounts to, beside what was published: the tables of docs/*/recipes.md.
 
-`published_recipes.yml` has for each network the config, the source, what was published, and the reason
-where the config differs. What the config amounts to is computed here. Networks without a published recipe
-are in a table of their own.
+`published_recipes.yml` has for each network the config, the source and what was published. What the config
+amounts to is computed here. Why it differs is written on the pages.
 """
-
-from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
@@ -37,19 +34,9 @@ NOT_KNOWN = "not known here"
 _NOT_AUGMENTATION = ("Scale", "CenterCrop")
 
 
-@cache
-def _entries() -> list[dict[str, Any]]:
-    return yaml.safe_load(PUBLISHED.read_text(encoding="utf-8"))
-
-
-def published() -> list[dict[str, Any]]:
-    """Network, config, source and rows, as the file has them."""
-    return [entry for entry in _entries() if "rows" in entry]
-
-
-def unpublished() -> list[dict[str, Any]]:
-    """Network, config and what it takes instead, where no published recipe is known."""
-    return [entry for entry in _entries() if "rows" not in entry]
+ENTRIES: list[dict[str, Any]] = yaml.safe_load(PUBLISHED.read_text(encoding="utf-8"))
+# The networks whose recipe is published, by the names of their tables.
+NAMES = {f"recipe_{entry['config'].rpartition('/')[2]}": entry for entry in ENTRIES if "rows" in entry}
 
 
 def _spec(config: str) -> RunSpec:
@@ -75,14 +62,6 @@ def effective(config: str) -> dict[str, str]:
         "augmentation": _augmentation(spec),
         "test": _test(spec),
     }
-
-
-@cache
-def num_biases(config: str) -> int:
-    """The numbers in the biases of a network's convolutions and linear layers."""
-    model = build_model(_spec(config).model, load_pretrained=False)
-    layers = [one for one in model.sublayers() if isinstance(one, (nn.Linear, nn.Conv2D, nn.Conv3D))]
-    return sum(math.prod(one.bias.shape) for one in layers if one.bias is not None)
 
 
 def _rate(spec: RunSpec, curve: LearningRate) -> str:
@@ -183,45 +162,23 @@ def _test(spec: RunSpec) -> str:
     return f"{views} × {crops} of {frames} frames, {' → '.join(sizes)} pixels{position}"
 
 
-def name_of(network: Mapping[str, Any]) -> str:
-    """What the pages call a network's table."""
-    return f"recipe_{network['config'].rpartition('/')[2]}"
-
-
-def table(network: Mapping[str, Any], word: Callable[..., str]) -> list[list[str]]:
-    """Rows of a network's table: the heading, then what, here, published, and why it differs."""
-    language = 1 if word("recipe") != "recipe" else 0
+def table(name: str, language: str) -> list[list[str]]:
+    """The cells of a network's table: "" for the page's word, here, published, "" for the page's note."""
 
     def translated(text: str) -> str:
-        for pattern, chinese in _IN_CHINESE if language else ():
+        for pattern, chinese in _IN_CHINESE if language == "zh-CN" else ():
             text = re.sub(pattern, chinese, text)
         return text
 
-    rows = [[word("recipe"), word("here"), word("published"), word("note")]]
-    for what, here in effective(network["config"]).items():
-        text = network["rows"][what]
-        note = network.get("notes", {}).get(what, {}).get(("en", "zh")[language], "")
-        if "{biases}" in note:
-            note = note.format(biases=f"{num_biases(network['config']):,}")
-        rows.append(
-            [word(what), translated(here), word("the same") if text == here else translated(text), note]
-        )
-    return rows
-
-
-def table_of_others(word: Callable[..., str]) -> list[list[str]]:
-    """Rows of the networks without a published recipe: the heading, then network, config and its recipe."""
-    language = "en" if word("recipe") == "recipe" else "zh"
-    rows = [[word("network"), word("config"), word("its recipe")]]
-    for entry in unpublished():
-        config = entry["config"]
-        link = f"[{config.rpartition('/')[2]}](../../configs/recognition/{config}.yaml)"
-        name = entry["network"] if language == "en" else entry["network"].replace(", ", "，")
-        rows.append([name, link, entry["instead"][language]])
-    return rows
+    published, here = NAMES[name]["rows"], effective(NAMES[name]["config"])
+    return [
+        ["", translated(text), translated("the same" if published[what] == text else published[what]), ""]
+        for what, text in here.items()
+    ]
 
 
 _IN_CHINESE = (
+    ("^the same$", "相同"),
     (NOT_KNOWN, "未查到"),
     (r", then a cosine", "，之后为余弦"),
     (r"(\d+) clips of (\d+) frames, short side (\d+)", r"\1 个片段，每个 \2 帧，短边 \3"),

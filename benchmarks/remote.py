@@ -1,7 +1,5 @@
 """Clips a second from packed shards in a store, with and without prefetch, and from a local disk."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import os
@@ -9,6 +7,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -16,7 +15,7 @@ from unittest import mock
 import cv2
 import numpy as np
 
-from benchmarks.measuring import add_output_arguments, in_turn, show
+from benchmarks.measuring import in_turn, medians, ratios
 from paddlevideo_fast.cli import count
 from paddlevideo_fast.decode import PackedReader
 from paddlevideo_fast.decode.packed_format import FRAME, PackSettings, ShardWriter
@@ -53,24 +52,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--videos", type=count(8), default=192, help="of 100 frames (default 192)")
     parser.add_argument("--block-kb", type=count(4), default=256, help="of the cache (default 256)")
     parser.add_argument("--rounds", type=count(1), default=5, help="rounds of each side (default 5)")
-    add_output_arguments(parser)
-
-
-def main(args: argparse.Namespace) -> None:
-    """Runs the benchmark and prints it."""
-    sizes = args.batch_size, args.videos, args.rounds, args.block_kb
-    show(run(args.kind, args.delay_ms / 1e3, args.step_ms / 1e3, args.workers, *sizes), args, table)
 
 
 def run(
-    kind: str = "http",
-    delay_sec: float = 0.02,
-    step_sec: float = 0.18,
-    workers: Sequence[int] = (0, 2),
-    batch_size: int = 8,
-    num_videos: int = 192,
-    rounds: int = 5,
-    block_kb: int = 256,
+    kind: str,
+    delay_ms: int,
+    step_ms: int,
+    workers: Sequence[int],
+    batch_size: int,
+    videos: int,
+    block_kb: int,
+    rounds: int,
 ) -> dict[str, Any]:
     """Reads an epoch of the same shards on all sides in turn, as fast as a simulated device takes batches.
 
@@ -88,40 +80,21 @@ def run(
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         store = stack.enter_context(http_store() if kind == "http" else s3_store())
         stack.enter_context(mock.patch.dict(os.environ, store.environment))
-        num_bytes = _write_set(folder / "set", num_videos)
+        num_bytes = _write_set(folder / "set", videos)
         url = store.publish(folder / "set")
-        trial = _Trial(store, folder, url, delay_sec, step_sec, batch_size, block_kb * 2**10)
+        trial = _Trial(store, folder, url, delay_ms / 1e3, step_ms / 1e3, batch_size, block_kb * 2**10)
         rows = [row for num_workers in workers for row in trial.rows(num_workers, rounds)]
     return {
         "kind": kind,
-        "delay_ms": delay_sec * 1e3,
-        "step_ms": step_sec * 1e3,
+        "delay_ms": delay_ms,
+        "step_ms": step_ms,
         "batch_size": batch_size,
-        "num_videos": num_videos,
+        "num_videos": videos,
         "rounds": rounds,
         "block_kb": block_kb,
         "mb": num_bytes / 1e6,
         "rows": rows,
     }
-
-
-def table(result: dict[str, Any]) -> str:
-    """The result of `run` as text."""
-    lines = [
-        f"{result['num_videos']} packed videos ({result['mb']:.0f} MB) in a store ({result['kind']}), "
-        f"{result['delay_ms']:.0f} ms a request; batches of {result['batch_size']} clips of 8 frames, "
-        f"{result['step_ms']:.0f} ms a step, blocks of {result['block_kb']} KiB, {result['rounds']} rounds",
-        f"{'workers':>8}  {'side':<14}{'clips/s':>9}{'spread':>16}{'ratio':>8}{'first s':>9}{'MB needed':>11}"
-        f"{'MB fetched':>12}{'requests':>10}",
-    ]
-    for row in result["rows"]:
-        spread = "{:.1f} to {:.1f}".format(*row["spread"])
-        lines.append(
-            f"{row['workers']:>8}  {row['side']:<14}{row['clips_per_sec']:>9.1f}{spread:>16}"
-            f"{row['ratio']:>7.2f}x{row['start_sec']:>9.2f}{row['mb_needed']:>11.1f}{row['mb_fetched']:>12.1f}"
-            f"{row['num_requests']:>10.0f}"
-        )
-    return "\n".join(lines)
 
 
 def _write_set(folder: Path, num_videos: int) -> int:
@@ -142,10 +115,11 @@ def _write_set(folder: Path, num_videos: int) -> int:
     return sum(path.stat().st_size for path in folder.iterdir())
 
 
+@dataclass
 class _Trial:
     """Times epochs of one set.
 
-    Args:
+    Attributes:
         store: has the set.
         folder: has the set in `set`, and gets the caches.
         url: of the set.
@@ -153,22 +127,17 @@ class _Trial:
         step_sec: in which the device takes a batch.
         batch_size: clips of a batch.
         block_bytes: of a block of the cache.
+        num_caches: so many are made.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        folder: Path,
-        url: str,
-        delay_sec: float,
-        step_sec: float,
-        batch_size: int,
-        block_bytes: int,
-    ) -> None:
-        self._block_bytes = block_bytes
-        self._store, self._folder, self._url, self._delay_sec = store, folder, url, delay_sec
-        self._step_sec, self._batch_size = step_sec, batch_size
-        self._num_caches = 0
+    store: Store
+    folder: Path
+    url: str
+    delay_sec: float
+    step_sec: float
+    batch_size: int
+    block_bytes: int
+    num_caches: int = 0
 
     def rows(self, num_workers: int, rounds: int) -> list[dict[str, Any]]:
         """A row for each side."""
@@ -180,23 +149,22 @@ class _Trial:
         rows = []
         for side in SIDES:
             rates = [each["clips_per_sec"] for each in found[side]]
-            row = {name: statistics.median(each[name] for each in found[side]) for name in found[side][0]}
-            ratios = [mine / local["clips_per_sec"] for mine, local in zip(rates, found[LOCAL])]
-            told = {"ratio": statistics.median(ratios), "spread": [min(rates), max(rates)]}
-            rows.append({"workers": num_workers, "side": side, **row, **told})
+            shares = ratios(rates, [each["clips_per_sec"] for each in found[LOCAL]])
+            compared = {"ratio": statistics.median(shares), "spread": [min(rates), max(rates)]}
+            rows.append({"workers": num_workers, "side": side, **medians(found[side]), **compared})
         return rows
 
     def _epoch(self, side: str, turn: int, num_workers: int) -> dict[str, float]:
         if side != AGAIN:
-            self._num_caches += 1
-        cache = self._folder / f"cache{self._num_caches}"
-        block_cache.use_cache(cache if side != LOCAL else None, _CACHE_GB, self._block_bytes)
-        self._store.reset()
-        self._store.delay_sec = self._delay_sec
-        path = str(self._folder / "set") if side == LOCAL else self._url
+            self.num_caches += 1
+        cache = self.folder / f"cache{self.num_caches}"
+        block_cache.use_cache(cache if side != LOCAL else None, _CACHE_GB, self.block_bytes)
+        self.store.reset()
+        self.store.delay_sec = self.delay_sec
+        path = str(self.folder / "set") if side == LOCAL else self.url
         section = {"format": "PackedFrameDataset", "file_path": path}
         dataset = build_dataset(section, PIPELINE, training=True, seed=turn)
-        sampler = ClipBatchSampler(len(dataset), self._batch_size, shuffle=True, drop_last=True, seed=turn)
+        sampler = ClipBatchSampler(len(dataset), self.batch_size, shuffle=True, drop_last=True, seed=turn)
         options = WorkerOptions() if side != ASKED else WorkerOptions(prefetch=0)
         epoch = int(side == AGAIN)
         times = []
@@ -204,19 +172,19 @@ class _Trial:
             began = time.perf_counter()
             for _ in loader.epoch(epoch):
                 times.append(time.perf_counter())
-                time.sleep(self._step_sec)
+                time.sleep(self.step_sec)
         first = min(4, len(times) - 2)
         return {
-            "clips_per_sec": (len(times) - 1 - first) * self._batch_size / (times[-1] - times[first]),
+            "clips_per_sec": (len(times) - 1 - first) * self.batch_size / (times[-1] - times[first]),
             "start_sec": times[0] - began,
             "mb_needed": self._bytes_needed(sampler.batches(epoch), turn) / 1e6,
-            "mb_fetched": self._store.num_bytes / 1e6,
-            "num_requests": self._store.num_requests,
+            "mb_fetched": self.store.num_bytes / 1e6,
+            "num_requests": self.store.num_requests,
         }
 
     def _bytes_needed(self, batches: Sequence[list[ClipRequest]], seed: int) -> int:
         """Of the frames that clips show, of their entries in the frame tables, and of the directories."""
-        section = {"format": "PackedFrameDataset", "file_path": str(self._folder / "set")}
+        section = {"format": "PackedFrameDataset", "file_path": str(self.folder / "set")}
         dataset = build_dataset(section, PIPELINE, training=True, seed=seed)
         assert isinstance(dataset, PackedFrameDataset)
         sizes = [shard.directory.frames_offset for shard in dataset.shards]

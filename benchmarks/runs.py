@@ -1,22 +1,109 @@
-"""Real runs for benchmarks that compare trainings, each in a process of its own; a complete run is kept."""
+"""Real trainings that differ in some settings: a metric, time and learning curves, over several seeds.
 
-from __future__ import annotations
+A run that is complete is kept and not repeated, so a benchmark that was stopped goes on where it was.
+"""
 
+import argparse
 import json
 import resource
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import paddle
+
 from benchmarks.measuring import ROOT
-from paddlevideo_fast.config import Config, load_config
-from paddlevideo_fast.errors import PaddleVideoFastError
+from paddlevideo_fast.cli import add_config_arguments, count, timed_progress
+from paddlevideo_fast.config import load_config
+from paddlevideo_fast.errors import ConfigError, PaddleVideoFastError
 from paddlevideo_fast.report import save_json
 
-_MAIN = ROOT / "tools" / "main.py"
+_COSTS = ("train_sec", "wall_sec", "cpu_sec")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds this benchmark's options."""
+    add_config_arguments(parser)
+    parser.add_argument(
+        "--row",
+        action="append",
+        nargs="+",
+        required=True,
+        metavar=("NAME", "CONFIG|KEY=VALUE"),
+        help="a row: its name, its config if it has another one than -c, and what it changes",
+    )
+    parser.add_argument("--metric", default="top1", help="value of a validation (default top1)")
+    parser.add_argument("--seeds", type=count(1), default=3, help="runs of each row (default 3)")
+    parser.add_argument("--output", type=Path, default=Path("output/runs"), help="folder of the runs")
+
+
+def run(
+    config: str,
+    override: Sequence[str],
+    imports: Sequence[str] | None,
+    row: Sequence[Sequence[str]],
+    metric: str,
+    seeds: int,
+    output: Path,
+) -> dict[str, Any]:
+    """Trains each row with each seed in turn.
+
+    Args:
+        config: the file of the training.
+        override: KEY=VALUE for all rows, as in `tools/main.py`; `imports` are among them.
+        imports: names of plug-ins.
+        row: the name of each row, which names its folders, and then its config or overrides.
+        metric: name of a value of the validation.
+        seeds: number of seeds, from 0.
+        output: the folder of the runs, each in a folder of its own.
+
+    Returns:
+        "config", "overrides", "metric", "device", "paddle" and "rows", by name: "overrides", "epochs" and
+        "steps" of a run; "values" of the metric after the last epoch, "train_sec" (epochs without what
+        follows them), "wall_sec" and "cpu_sec" (the whole process with its workers), lists over seeds; and
+        "curves", for each seed [train_sec, value] after each validation.
+
+    Raises:
+        ConfigError: two rows have one name.
+        PaddleVideoFastError: a run fails, or has no such metric, or its folder has a run of another config.
+    """
+    rows = {name: words for name, *words in row}
+    if len(rows) < len(row):
+        raise ConfigError(["--row: each row needs a name of its own"])
+    progress = timed_progress()
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in rows}
+    for seed in range(seeds):
+        for name, words in rows.items():
+            folder = output / f"{name.replace(', ', '_').replace(' ', '_')}_{seed}"
+            progress(f"seed {seed}, {name}")
+            own = [f"seed={seed}", f"output_dir={json.dumps(str(folder))}", "validate=true"]
+            files = [word for word in words if "=" not in word]
+            changes = [word for word in words if "=" in word]
+            result = finished_run(files[-1] if files else config, [*override, *changes, *own], folder)
+            if metric not in result["metrics"]:
+                known = ", ".join(key for key in result["metrics"] if key != "kind")
+                raise PaddleVideoFastError(f"--metric {metric}: the validation has {known}")
+            found[name].append(result)
+    return {
+        "config": config,
+        "overrides": list(override),
+        "metric": metric,
+        "device": paddle.get_device(),
+        "paddle": paddle.__version__,
+        "rows": {
+            name: {
+                "overrides": rows[name],
+                **{key: runs[0][key] for key in ("epochs", "steps")},
+                "values": [one["metrics"][metric] for one in runs],
+                **{key: [one[key] for one in runs] for key in _COSTS},
+                "curves": [[[sec, metrics[metric]] for sec, metrics in one["curve"]] for one in runs],
+            }
+            for name, runs in found.items()
+        },
+    }
 
 
 def finished_run(config: str, overrides: Sequence[str], folder: Path) -> dict[str, Any]:
@@ -28,44 +115,30 @@ def finished_run(config: str, overrides: Sequence[str], folder: Path) -> dict[st
         folder: of the run's output, named by an override as well.
 
     Returns:
-        "wall_sec" and "cpu_sec" of the whole process with its workers, "train_sec" (epochs without what
-        follows them), "epochs" that were validated, "steps", "curve" ([train_sec, metrics] of each
-        validation), and "metrics" of the last validation.
+        "wall_sec", "cpu_sec", "train_sec", "epochs" that were validated, "steps", "curve" ([train_sec,
+        metrics] of each validation), and "metrics" of the last validation.
 
     Raises:
         PaddleVideoFastError: the run fails, or the folder has a run of another config.
     """
-    return kept_result(folder, load_config(config, overrides), lambda: _run(config, overrides, folder))
-
-
-def kept_result(folder: Path, config: Config, run: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """The result of a run, which starts unless its folder has a result.
-
-    Args:
-        folder: of the run's output.
-        config: of the run.
-        run: trains, and returns JSON values.
-
-    Raises:
-        PaddleVideoFastError: the folder has a run of another config.
-    """
-    kept, resolved = folder / "result.json", json.loads(json.dumps(config))
+    kept, resolved = folder / "result.json", json.loads(json.dumps(load_config(config, overrides)))
     if kept.is_file():
         result: dict[str, Any] = json.loads(kept.read_text(encoding="utf-8"))
         if result.pop("config") != resolved:
             raise PaddleVideoFastError(f"{kept}: is of another config; remove it or choose another --output")
         return result
     folder.mkdir(parents=True, exist_ok=True)
-    result = run()
+    result = _run(config, overrides, folder)
     save_json({**result, "config": resolved}, kept)
     return result
 
 
 def _run(config: str, overrides: Sequence[str], folder: Path) -> dict[str, Any]:
     flags = [part for override in overrides for part in ("-o", override)]
+    command = [sys.executable, str(ROOT / "tools" / "main.py"), "-c", config, *flags]
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     with (folder / "console.log").open("wb") as log:
-        code = subprocess.call([sys.executable, str(_MAIN), "-c", config, *flags], stdout=log, stderr=log)
+        code = subprocess.call(command, stdout=log, stderr=log)
     wall_sec, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
     if code:
         raise PaddleVideoFastError(f"{folder}/console.log: the run ended with {code}; its last lines say why")

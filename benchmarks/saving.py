@@ -1,7 +1,5 @@
 """How long a checkpoint stops training, plain and in the background; and kills while it is written."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import signal
@@ -17,7 +15,7 @@ from typing import Any
 import numpy as np
 import paddle
 
-from benchmarks.measuring import ROOT, add_output_arguments, in_turn, show
+from benchmarks.measuring import ROOT, in_turn, ratios
 from benchmarks.saving_run import make_trainer
 from paddlevideo_fast.cli import count
 from paddlevideo_fast.engine import CheckpointStore, Snapshot, load_checkpoint
@@ -38,23 +36,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--killed-parameters", type=count(1), default=2_000_000, help="of the network of these runs"
     )
     parser.add_argument("--folder", type=Path, help="where to write (default: a temporary folder)")
-    add_output_arguments(parser)
 
 
-def main(args: argparse.Namespace) -> None:
-    """Runs the benchmark and prints it."""
-    with tempfile.TemporaryDirectory(dir=args.folder) as folder:
-        result = {
+def run(
+    parameters: int, rounds: int, kills: int, killed_parameters: int, folder: Path | None = None
+) -> dict[str, Any]:
+    """What `time_stops` and `kill_runs` return, the latter in "kills"."""
+    with tempfile.TemporaryDirectory(dir=folder) as place:
+        return {
             "paddle": paddle.__version__,
-            "parameters": args.parameters,
-            "rounds": args.rounds,
-            **stops(Path(folder) / "stops", args.parameters, args.rounds),
-            "kills": kills(Path(folder) / "kills", args.killed_parameters, args.kills),
+            "parameters": parameters,
+            "rounds": rounds,
+            **time_stops(Path(place) / "stops", parameters, rounds),
+            "kills": kill_runs(Path(place) / "kills", killed_parameters, kills),
         }
-    show(result, args, table)
 
 
-def stops(folder: Path, num_parameters: int, rounds: int) -> dict[str, Any]:
+def time_stops(folder: Path, num_parameters: int, rounds: int) -> dict[str, Any]:
     """Times both kinds of save in turn, of a network with Momentum.
 
     A background save is timed when the last one is on the disk, as it is in a run that trains for longer than
@@ -84,11 +82,10 @@ def stops(folder: Path, num_parameters: int, rounds: int) -> dict[str, Any]:
         seconds[name].append(stopped)
         if name == "background":
             written.append(time.perf_counter() - began)
-    pairs = zip(seconds["background"], seconds["plain"])
     return {
         "plain_sec": statistics.median(seconds["plain"]),
         "background_sec": statistics.median(seconds["background"]),
-        "ratio": statistics.median(background / plain for background, plain in pairs),
+        "ratio": statistics.median(ratios(seconds["background"], seconds["plain"])),
         "first_sec": firsts["background"],
         "written_sec": statistics.median(written),
     }
@@ -105,7 +102,7 @@ def start_run(*arguments: Any) -> Any:
     )
 
 
-def kills(
+def kill_runs(
     folder: Path, num_parameters: int, num_kills: int, start: Callable[..., Any] = start_run
 ) -> dict[str, Any]:
     """Kills runs that go on from each other's checkpoints, each at a random moment of a save.
@@ -158,20 +155,3 @@ def _wait_for_a_save(store: CheckpointStore, process: Any) -> None:
 
 def _half_written(folder: Path) -> list[Path]:
     return [path for path in folder.glob(".saving-*") if path.exists()]
-
-
-def table(result: dict[str, Any]) -> str:
-    """The result of `main` as text."""
-    killed = result["kills"]
-    return (
-        f"a checkpoint of {result['parameters'] / 1e6:.0f} M parameters and Momentum, Paddle "
-        f"{result['paddle']}, {result['rounds']} rounds\n"
-        f"  training stands still, plain       {result['plain_sec']:8.2f} s\n"
-        f"  training stands still, background  {result['background_sec']:8.2f} s\n"
-        f"  background / plain                 {result['ratio']:8.3f}\n"
-        f"  the first background save          {result['first_sec']:8.2f} s\n"
-        f"  until it is on the disk            {result['written_sec']:8.2f} s\n"
-        f"{killed['count']} kills, {killed['while_saving']} with files half written: "
-        f"{killed['whole']} of {killed['checkpoints']} checkpoints whole, the end "
-        f"{'equal to' if killed['exact'] else 'unlike'} a run that nobody killed"
-    )

@@ -3,8 +3,6 @@
 It saves in the background after every step and resumes from the newest checkpoint of the folder.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Clips a second of one process and of several on this machine, and where the lost time goes."""
 
-from __future__ import annotations
-
 import argparse
 import copy
 import json
@@ -17,7 +15,7 @@ from typing import Any
 
 import paddle
 
-from benchmarks.measuring import ROOT, add_output_arguments, in_turn, show
+from benchmarks.measuring import ROOT, in_turn, ratios
 from paddlevideo_fast.cli import count
 from paddlevideo_fast.doctor.timing import SyntheticLoader
 from paddlevideo_fast.engine import Distribution, FleetDistribution, Trainer
@@ -40,13 +38,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--steps", type=count(1), default=4, help="optimizer steps in a round")
     parser.add_argument("--rounds", type=count(1), default=9, help="rounds of each kind")
-    add_output_arguments(parser)
-
-
-def main(args: argparse.Namespace) -> None:
-    """Runs the benchmark and prints it."""
-    result = run(args.processes, args.batch_size, args.width, args.steps, args.rounds)
-    show(result, args, table)
 
 
 def run(processes: int, batch_size: int, width: int, steps: int, rounds: int) -> dict[str, Any]:
@@ -80,7 +71,7 @@ def run(processes: int, batch_size: int, width: int, steps: int, rounds: int) ->
             raise DistributionError(f"the processes ended with code {done.returncode}:\n{done.stdout}")
         seconds = json.loads(results.read_text())
     one, silent, together = (seconds[kind] for kind in ("one", "silent", "all"))
-    speedups = [processes * alone / full for alone, full in zip(one, together)]
+    speedups = [processes * ratio for ratio in ratios(one, together)]
     speedup = statistics.median(speedups)
     return {
         "device": paddle.get_device(),
@@ -102,22 +93,6 @@ def run(processes: int, batch_size: int, width: int, steps: int, rounds: int) ->
             (quiet - alone) / full for alone, quiet, full in zip(one, silent, together)
         ),
     }
-
-
-def table(result: dict[str, Any]) -> str:
-    """The result of `run` as text."""
-    num, rates, (low, high) = result["processes"], result["clips_per_sec"], result["speedup_spread"]
-    return (
-        f"TSM ResNet-18 with {result['parameters'] / 1e6:.1f} M parameters, {result['batch_size']} clips a "
-        f"process, one thread each, {result['device']}, Paddle {result['paddle']}, "
-        f"{result['rounds']} rounds of {result['steps']} steps\n"
-        f"  1 process    {rates['one']:8.2f} clips/s\n"
-        f"  {num} processes  {rates['all']:8.2f} clips/s\n"
-        f"  speed-up {result['speedup']:.2f} (rounds from {low:.2f} to {high:.2f}), "
-        f"efficiency {result['efficiency']:.1%}\n"
-        f"  of the time of {num} processes: communication {result['communication']:.1%}, "
-        f"sharing the machine and waiting for the slowest {result['machine']:.1%}"
-    )
 
 
 def train_rounds(batch_size: int, width: int, steps: int, rounds: int) -> dict[str, Any]:

@@ -1,18 +1,17 @@
 """The temporal shift, ours and Paddle's fused operator, against the one composed of pad, slice and concat."""
 
-from __future__ import annotations
-
 import argparse
 import statistics
 import time
 import tracemalloc
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import paddle
 import paddle.nn.functional as F
 
-from benchmarks.measuring import add_output_arguments, in_turn, show
+from benchmarks.measuring import time_in_turn
 from paddlevideo_fast.modeling.layers import temporal_shift
 
 
@@ -49,25 +48,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--shape", type=int, nargs=4, action="append", metavar=("NT", "C", "H", "W"))
     parser.add_argument("--num-seg", type=int, default=8, help="frames of a clip")
     parser.add_argument("--repeats", type=int, default=0, help="timed calls a side; 0: as many as take 3 s")
-    add_output_arguments(parser)
 
 
-def main(args: argparse.Namespace) -> None:
-    """Runs the benchmark and prints it."""
-    shapes = [tuple(shape) for shape in args.shape] if args.shape else SHAPES
-    result = run(shapes, num_seg=args.num_seg, repeats=args.repeats)
-    show(result, args, table)
-
-
-def run(
-    shapes: Sequence[Sequence[int]] = SHAPES, num_seg: int = 8, shift_ratio: float = 0.125, repeats: int = 0
-) -> dict[str, Any]:
+def run(shape: Sequence[Sequence[int]] | None, num_seg: int, repeats: int) -> dict[str, Any]:
     """Measures forward and forward with backward, of all sides in turn.
 
     Args:
-        shapes: of the input, [N*T, C, H, W]; N*T a multiple of `num_seg`.
+        shape: shapes of the input, [N*T, C, H, W]; N*T a multiple of `num_seg`. None: `SHAPES`.
         num_seg: T.
-        shift_ratio: share of the channels in each fold.
         repeats: timed calls a side; 0: as many as take about 3 seconds.
 
     Returns:
@@ -78,9 +66,9 @@ def run(
     """
     rows = [
         row
-        for shape in shapes
+        for size in shape or SHAPES
         for passes in ("forward", "forward+backward")
-        for row in _compare(tuple(shape), passes, num_seg, shift_ratio, repeats)
+        for row in _compare(tuple(size), passes, num_seg, repeats)
     ]
     return {
         "device": paddle.get_device(),
@@ -90,39 +78,24 @@ def run(
     }
 
 
-def table(result: dict[str, Any]) -> str:
-    """The result of `run` as text."""
-    lines = [
-        f"temporal shift on {result['device']}, Paddle {result['paddle']}, {result['num_seg']} frames a clip",
-        f"{'shape':<20}{'pass':<18}{'side':<10}{'ms':>10}{'speed-up':>10}{'MiB':>9}",
-    ]
-    for row in result["rows"]:
-        shape = "x".join(map(str, row["shape"]))
-        lines.append(
-            f"{shape:<20}{row['pass']:<18}{row['side']:<10}{row['ms']:>10.3f}{row['speedup']:>9.1f}x"
-            f"{_text(row['mib']):>9}"
-        )
-    return "\n".join(lines)
-
-
-def _compare(
-    shape: tuple[int, ...], passes: str, num_seg: int, shift_ratio: float, repeats: int
-) -> list[dict[str, Any]]:
+def _compare(shape: tuple[int, ...], passes: str, num_seg: int, repeats: int) -> list[dict[str, Any]]:
     frames = paddle.randn(shape)
     frames.stop_gradient = passes == "forward"
     gradient = paddle.randn(shape)
 
-    def call(side: Callable[..., paddle.Tensor]) -> None:
-        out = side(frames, num_seg, shift_ratio)
+    def call(side: Callable[..., paddle.Tensor], turn: int = 0) -> None:
+        out = side(frames, num_seg, 0.125)
         if not frames.stop_gradient:
             paddle.autograd.backward([out], [gradient])
             frames.clear_gradient()
+        if paddle.get_device() != "cpu":
+            paddle.device.synchronize()
 
-    seconds: dict[str, list[float]] = {name: [] for name in _SIDES}
-    memory = {name: _peak_mib(lambda side=side: call(side)) for name, side in _SIDES.items()}  # type: ignore[misc]
-    warm = max(_seconds(lambda: call(temporal_shift_composed)), 1e-5)
-    for _, name in in_turn(_SIDES, repeats or min(max(int(3 / warm), 5), 300)):
-        seconds[name].append(_seconds(lambda side=_SIDES[name]: call(side)))  # type: ignore[misc]
+    memory = {name: _peak_mib(partial(call, side)) for name, side in _SIDES.items()}
+    began = time.perf_counter()
+    call(temporal_shift_composed)
+    rounds = repeats or min(max(int(3 / (time.perf_counter() - began)), 5), 300)
+    seconds = time_in_turn({name: partial(call, side) for name, side in _SIDES.items()}, rounds)
     milliseconds = {name: statistics.median(values) * 1e3 for name, values in seconds.items()}
     return [
         {
@@ -137,23 +110,9 @@ def _compare(
     ]
 
 
-def _seconds(call: Callable[[], None]) -> float:
-    _wait()
-    began = time.perf_counter()
-    call()
-    _wait()
-    return time.perf_counter() - began
-
-
-def _wait() -> None:
-    if paddle.is_compiled_with_cuda() and paddle.get_device() != "cpu":
-        paddle.device.synchronize()
-
-
 def _peak_mib(call: Callable[[], None]) -> float | None:
     """Peak of memory above what was there before the call, which is made twice: the first warms up."""
     call()
-    _wait()
     core, kind = paddle.base.core, "host" if paddle.get_device() == "cpu" else "device"
     current, reset, peak = (
         getattr(core, f"{kind}_memory_stat_{name}_value", None) for name in ("current", "reset_peak", "peak")
@@ -164,11 +123,6 @@ def _peak_mib(call: Callable[[], None]) -> float | None:
     reset("Allocated", 0)
     tracemalloc.start()
     call()
-    _wait()
     numpy_peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     return (peak("Allocated", 0) - before + numpy_peak) / 2**20
-
-
-def _text(mib: float | None) -> str:
-    return "-" if mib is None else f"{mib:.1f}"

@@ -1,13 +1,10 @@
 """What the trainer costs over a bare Paddle loop on the same model and batches."""
 
-from __future__ import annotations
-
 import argparse
 import io
 import logging
 import statistics
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +12,7 @@ from typing import Any
 import numpy as np
 import paddle
 
-from benchmarks.measuring import add_output_arguments, in_turn, show
+from benchmarks.measuring import ratios, time_in_turn
 from paddlevideo_fast.cli import count
 from paddlevideo_fast.engine import Trainer
 from paddlevideo_fast.engine.callbacks import Callback, LearningRate, Recorder
@@ -39,16 +36,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--steps", type=count(1), default=10, help="optimizer steps in a round")
     parser.add_argument("--rounds", type=count(1), default=9, help="rounds of each side")
     parser.add_argument("--batch-size", type=count(1), default=8, help="clips of 8 x 56 x 56")
-    add_output_arguments(parser)
 
 
-def main(args: argparse.Namespace) -> None:
-    """Runs the benchmark and prints it."""
-    result = run(args.steps, args.rounds, args.batch_size)
-    show(result, args, table)
-
-
-def run(steps: int = 10, rounds: int = 9, batch_size: int = 8) -> dict[str, Any]:
+def run(steps: int, rounds: int, batch_size: int) -> dict[str, Any]:
     """Times rounds of both loops in turn.
 
     Both take uint8 batches through the same `Preprocess`, forward, loss, backward and optimizer step; ours
@@ -63,18 +53,10 @@ def run(steps: int = 10, rounds: int = 9, batch_size: int = 8) -> dict[str, Any]
     logger.handlers, logger.propagate = [logging.StreamHandler(io.StringIO())], False
     logger.setLevel(logging.INFO)
     batches = _batches(steps, batch_size)
-    bare = _bare_loop(batches)
     with tempfile.TemporaryDirectory() as folder:
-        ours = _trainer_loop(batches, Path(folder))
-        sides: dict[str, Callable[[], None]] = {"bare": bare, "trainer": ours}
-        seconds: dict[str, list[float]] = {name: [] for name in sides}
-        for call in sides.values():
-            call()  # warms up
-        for _, name in in_turn(sides, rounds):
-            began = time.perf_counter()
-            sides[name]()
-            seconds[name].append(time.perf_counter() - began)
-    ratios = [ours / bare for ours, bare in zip(seconds["trainer"], seconds["bare"])]
+        sides = {"bare": _bare_loop(batches), "trainer": _trainer_loop(batches, Path(folder))}
+        seconds = time_in_turn(sides, rounds, warmup=1)
+    costs = [ratio - 1 for ratio in ratios(seconds["trainer"], seconds["bare"])]
     return {
         "device": paddle.get_device(),
         "paddle": paddle.__version__,
@@ -82,21 +64,9 @@ def run(steps: int = 10, rounds: int = 9, batch_size: int = 8) -> dict[str, Any]
         "rounds": rounds,
         "bare_steps_per_sec": steps / statistics.median(seconds["bare"]),
         "trainer_steps_per_sec": steps / statistics.median(seconds["trainer"]),
-        "cost": statistics.median(ratios) - 1,
-        "cost_spread": [min(ratios) - 1, max(ratios) - 1],
+        "cost": statistics.median(costs),
+        "cost_spread": [min(costs), max(costs)],
     }
-
-
-def table(result: dict[str, Any]) -> str:
-    """The result of `run` as text."""
-    low, high = result["cost_spread"]
-    return (
-        f"trainer against a bare loop on {result['device']}, Paddle {result['paddle']}, "
-        f"{result['rounds']} rounds of {result['steps']} steps\n"
-        f"  bare loop  {result['bare_steps_per_sec']:8.3f} steps/s\n"
-        f"  trainer    {result['trainer_steps_per_sec']:8.3f} steps/s\n"
-        f"  cost of the trainer: {result['cost']:+.2%} (rounds from {low:+.2%} to {high:+.2%})"
-    )
 
 
 def _batches(steps: int, batch_size: int) -> list[Batch]:
@@ -112,11 +82,11 @@ def _batches(steps: int, batch_size: int) -> list[Batch]:
     ]
 
 
-def _bare_loop(batches: list[Batch]) -> Callable[[], None]:
+def _bare_loop(batches: list[Batch]) -> Callable[[int], None]:
     model, preprocess = build_model(MODEL), Preprocess(MEAN, STD)
     optimizer = paddle.optimizer.Momentum(0.01, 0.9, parameters=model.parameters(), weight_decay=1e-4)
 
-    def loop() -> None:
+    def loop(turn: int) -> None:
         model.train()
         for batch in batches:
             logits = model(preprocess(batch.clips))
@@ -129,12 +99,12 @@ def _bare_loop(batches: list[Batch]) -> Callable[[], None]:
     return loop
 
 
-def _trainer_loop(batches: list[Batch], folder: Path) -> Callable[[], None]:
+def _trainer_loop(batches: list[Batch], folder: Path) -> Callable[[int], None]:
     model = build_model(MODEL)
     optimizer, curve = build_optimizer(OPTIMIZER, model)
     loader = _FixedLoader(batches)
 
-    def loop() -> None:
+    def loop(turn: int) -> None:
         callbacks: list[Callback] = [
             LearningRate(curve),
             Recorder([ConsoleSink(), JsonLinesSink(folder / "metrics.jsonl")], interval=10),

@@ -15,40 +15,35 @@ from paddlevideo_fast.cli import (
 )
 from paddlevideo_fast.config.startup import prepare_process
 
-# Modules of benchmarks/ with `add_arguments(parser)` and `main(args)`. Each is imported when it is
-# asked for, so none needs what another one needs.
+# Modules of benchmarks/ with `add_arguments(parser)` and `run(...)`, whose arguments are named like the
+# options; it returns what was measured as JSON values. Each module is imported when it is asked for, so none
+# needs what another one needs.
 BENCHMARKS = {
     "cpu": "a training step, a prediction and operators on a CPU: here, in an earlier revision, in PyTorch",
     "dali": "training clips through NVIDIA DALI on a CPU, and through our own reader",
     "exactness": "wrong frames of our reader, decord and OpenCV on clips whose frames carry their number",
-    "live": "a simulated camera: delay of predictions, memory, dropped frames",
-    "finetuning": "a training step with frozen and with recomputed stages: time and memory",
-    "multigrid_training": "multigrid against plain training: top-1, time and curves of real runs",
     "features": "an epoch of a head on stored features, and through the network with a frozen backbone",
+    "live": "a simulated camera: delay of predictions, memory, dropped frames",
+    "loader": "batches a second: uint8 through our workers, and float32 through Paddle's",
     "on_gpu": "what the README claims for GPUs, all in turn, into files named after the device",
     "pipeline": "from a file to a training clip, against decord, PIL and float32",
-    "opening": "opening spans of an hour-long video, with an index on disk and without",
-    "imbalance": "accuracy of rare classes with class weights, samplers, focal loss and logit adjustment",
-    "loader": "batches a second: uint8 through our workers, and float32 through Paddle's",
-    "reading": "what reading costs by codec",
     "reader": "CPU time and wrong frames: OpenCV, decord, PyAV in sequence, ours, ours on prepared videos",
     "reader_trials": "joined and damaged files: wrong without a word, refused, right; ours and three others",
     "remote": "clips a second from packed shards in a store with 20 ms a request, with prefetch and without",
+    "runs": "real trainings that differ in some settings: a metric, time and learning curves",
     "saving": "how long a checkpoint stops training; kills while it is written",
     "scale": "training steps of one process and of several, and the share of time in communication",
     "shift": "the temporal shift, ours and Paddle's, against the one of pad, slice and concat",
-    "startup": "CPU time from the command of a training to its first step, by part",
-    "spans": "wrong frames of 500 spans on each of 22 kinds of videos, as they are and stored in every form",
     "tables": "no measurement: writes the tables of the documentation from benchmarks/results",
-    "train": "training steps of a config, on its clips or on made-up batches; numbers of threads and workers",
+    "train": "training steps of a config, on its clips or on made-up batches; several settings in turn",
     "trainer": "what the trainer costs over a bare Paddle loop",
-    "variants": "a metric of real runs that differ in some settings, over several seeds",
 }
+WITHOUT_RESULT = ("on_gpu", "tables")  # they write files of their own
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Parses the command line and runs one benchmark; 2: wrong input."""
-    listing = "\n".join(f"  {name:<19}{text}" for name, text in BENCHMARKS.items())
+    listing = "\n".join(f"  {name:<15}{text}" for name, text in BENCHMARKS.items())
     parser = argparse.ArgumentParser(
         prog="tools/benchmark.py",
         description=__doc__,
@@ -64,11 +59,18 @@ def _run(chosen: argparse.Namespace) -> None:
     _prepare(chosen.options)
     with quiet_import():
         module = importlib.import_module(f"benchmarks.{chosen.benchmark}")
+        from benchmarks.measuring import add_output_arguments, show
     command = argparse.ArgumentParser(
         prog=f"tools/benchmark.py {chosen.benchmark}", description=module.__doc__
     )
     module.add_arguments(command)
-    module.main(command.parse_args(chosen.options))
+    if chosen.benchmark in WITHOUT_RESULT:
+        module.run(**vars(command.parse_args(chosen.options)))
+        return
+    add_output_arguments(command)
+    options = vars(command.parse_args(chosen.options))
+    output = options.pop("json"), options.pop("save")
+    show(module.run(**options), *output)
 
 
 def _prepare(options: Sequence[str]) -> None:

@@ -1,7 +1,5 @@
 """A call in a process of its own that dies or hangs is lost alone."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

@@ -1,7 +1,5 @@
 """The sides of the loader's benchmark give the same pixels."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -35,7 +33,7 @@ def test_the_sides_give_the_same_clips(clips, tmp_path, num_workers):
 def test_a_clip_that_does_not_decode_is_named(tmp_path):
     (tmp_path / "empty.mp4").write_bytes(b"")
     with pytest.raises(BadSampleShareError, match=r"empty\.mp4: "):
-        loader.run([tmp_path / "empty.mp4"])
+        loader.run([tmp_path / "empty.mp4"], workers=[0], batch_size=1, batches=2, rounds=1)
 
 
 def test_the_made_clips_decode(clips):

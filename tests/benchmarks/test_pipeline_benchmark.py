@@ -1,7 +1,5 @@
 """Both paths of the pipeline's benchmark show the same pictures."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Trials of reading forth and back: what counts as right, and the cost of a tree against itself."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from benchmarks import reader_trials

@@ -1,17 +1,17 @@
 """The tables of the pages are what the result files say."""
 
-from __future__ import annotations
-
 import json
 import re
 
 import pytest
 
-from benchmarks import tables
+from benchmarks import recipes, tables
 from benchmarks.chart import draw_speed
 from benchmarks.measuring import RESULTS
+from paddlevideo_fast.errors import PaddleVideoFastError
 
 PAGES = tables.pages()
+KNOWN = {*tables.TABLES, *recipes.NAMES}
 
 
 @pytest.mark.parametrize(
@@ -37,12 +37,26 @@ def test_every_table_stands_in_both_languages():
             for page in PAGES
             if page.parent.name == language
             for name in re.findall(r"<!-- results: (\w+) -->", page.read_text(encoding="utf-8"))
-            if name in tables.TABLES
+            if name in KNOWN
         ]
         for language in ("en", "zh-CN")
     }
     assert shown["en"] == shown["zh-CN"]
-    assert set(shown["en"]) == set(tables.TABLES)
+    assert set(shown["en"]) == KNOWN
+
+
+def test_a_table_keeps_its_words_and_takes_its_numbers_from_the_results(tmp_path, monkeypatch):
+    monkeypatch.setitem(tables.TABLES, "saving", lambda: [["", "-1.5%"], ["", "2"]])
+    page = tmp_path / "page.md"
+    text = (
+        "<!-- results: saving -->\n\n| 检查点 | x |\n|---|---|\n| 直接 | 0 |\n| 后台 | 0 |\n\n<!-- end -->\n"
+    )
+    page.write_text(text, encoding="utf-8")
+    expected = text.replace("直接 | 0", "直接 | −1.5 %").replace("后台 | 0", "后台 | 2")
+    assert tables.updated(page) == expected
+    page.write_text(text.replace("| 后台 | 0 |\n", ""), encoding="utf-8")
+    with pytest.raises(PaddleVideoFastError, match="the table saving has other rows or columns"):
+        tables.updated(page)
 
 
 def test_every_result_names_its_environment():

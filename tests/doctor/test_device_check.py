@@ -74,7 +74,7 @@ def test_the_suite_for_gpus_says_what_it_would_run():
 
 def test_measurements_without_a_gpu_are_one_error(tmp_path):
     with pytest.raises(PaddleVideoFastError, match="would measure: shift, trainer, loader"):
-        on_gpu.main(on_gpu.argparse.Namespace(only=None, output=tmp_path))
+        on_gpu.run(only=None, output=tmp_path)
     assert on_gpu.result_file("shift", tmp_path).name.startswith("shift-cpu-paddle")
 
 
