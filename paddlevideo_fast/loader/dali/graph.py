@@ -147,7 +147,7 @@ class ClipGraph:
 
         encoded      uint8 [bytes]                  the file
         frames       int32 [K * T]                  frame numbers of K clips, in any order
-        places       int32 [K * T]                  with K > 1: where each frame of the clips is in `frames`
+        slots        int32 [K * T]                  with K > 1: where each frame of the clips is in `frames`
         size         float32 [2]                    height and width of the clips
         first<v>     float32 [2]                    y and x where view v begins in the frame, in pixels
         last<v>      float32 [2]                    where it ends; an x before its beginning mirrors it
@@ -222,11 +222,10 @@ class ClipGraph:
             frames = self._decode(self._input("encoded", "UINT8"), self._input("frames", "INT32"))
             several = shape.num_clips > 1
             if several:
-                places = self._input("places", "INT32")
-                frames = self._dali.fn.sequence_rearrange(frames, new_order=places)
-            size, changes = self._input("size", "FLOAT"), None
-            if shape.num_changes:
-                changes = self._input("changes", "FLOAT", ndim=2)
+                slots = self._input("slots", "INT32")
+                frames = self._dali.fn.sequence_rearrange(frames, new_order=slots)
+            size = self._input("size", "FLOAT")
+            changes = self._input("changes", "FLOAT", ndim=2) if shape.num_changes else None
             views = []
             for clip in range(shape.num_clips):
                 own = frames[clip * shape.num_frames : (clip + 1) * shape.num_frames] if several else frames
@@ -255,8 +254,8 @@ class ClipGraph:
     def _view(self, frames: Any, number: int, size: Any, changes: Any, first_change: int) -> Any:
         first, last = self._input(f"first{number}", "FLOAT"), self._input(f"last{number}", "FLOAT")
         clip = self._dali.fn.resize(frames, roi_start=first, roi_end=last, size=size)
-        for place in range(first_change, first_change + self.shape.num_changes):
-            clip = self._recolor(clip, [changes[place, column] for column in range(len(NO_CHANGE))])
+        for row in range(first_change, first_change + self.shape.num_changes):
+            clip = self._recolor(clip, [changes[row, column] for column in range(len(NO_CHANGE))])
         return clip
 
     def _recolor(self, clip: Any, change: list[Any]) -> Any:
