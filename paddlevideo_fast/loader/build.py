@@ -78,21 +78,19 @@ def build_dataset(
     """
     pipeline, decoder = build_pipeline(pipeline_section), build_decoder(pipeline_section)
     _tell_what_has_no_effect(pipeline, training)
-    given: dict[str, Any] = {"pipeline": pipeline, "decoder": decoder, "seed": seed, "training": training}
-    for name, value in (("num_classes", num_classes), ("class_names", class_names)):
-        if value is not None:
-            given[name] = value
     if index_cache is not None:
         _keep_indexes(decoder, dataset_section, index_cache)
-    return build(DATASETS, dataset_section, **given)
+    told = {"num_classes": num_classes, "class_names": class_names}
+    told = {name: value for name, value in told.items() if value is not None}
+    return build(
+        DATASETS, dataset_section, pipeline=pipeline, decoder=decoder, seed=seed, training=training, **told
+    )
 
 
 def _keep_indexes(decoder: Decoder, section: Mapping[str, Any], folder: str) -> None:
-    if (
-        isinstance(decoder, VideoDecoder)
-        and (decoder.backend in ("auto", "pyav") and decoder.on_corrupt == "raise")
-        and section.get("format") != PackedFrameDataset.__name__
-    ):
+    is_ours = isinstance(decoder, VideoDecoder) and decoder.backend in ("auto", "pyav")
+    is_packed = section.get("format") == PackedFrameDataset.__name__
+    if isinstance(decoder, VideoDecoder) and is_ours and decoder.on_corrupt == "raise" and not is_packed:
         decoder.cache = IndexCache(folder)
     else:
         needs = "video files, backend: pyav and on_corrupt: raise"

@@ -115,8 +115,9 @@ class ClipLoader:
             RuntimeError: any other error of a worker, with the worker's traceback.
         """
         batches = self.batch_sampler.batches(epoch, start_batch)
-        num_workers = self._num_workers(batches) if batches else 0
-        return self._workers(num_workers).run(batches) if num_workers else self._make(batches)
+        if self.num_workers == "auto" and batches:
+            self.num_workers = choose_num_workers(self.dataset, batches, self.options)
+        return self._workers().run(batches) if self.num_workers and batches else self._make(batches)
 
     def _make(self, batches: Sequence[list[ClipRequest]]) -> Iterator[Batch]:
         """Makes batches in this process."""
@@ -138,13 +139,8 @@ class ClipLoader:
                 helper.close()
         self._pool = self._fetcher = None
 
-    def _num_workers(self, batches: Sequence[list[ClipRequest]]) -> int:
-        if self.num_workers == "auto":
-            self.num_workers = choose_num_workers(self.dataset, batches, self.options)
-        return self.num_workers
-
-    def _workers(self, num_workers: int) -> WorkerPool:
-        of_use = min(num_workers, len(self))
+    def _workers(self) -> WorkerPool:
+        of_use = min(int(self.num_workers), len(self))
         if self._pool is None or not self._pool.alive or self._pool.num_workers < of_use:
             self.close()
             self._pool = WorkerPool(self.dataset, of_use, self.options)

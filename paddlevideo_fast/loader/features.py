@@ -15,8 +15,6 @@ Rows are written in this order. The index is written after the rows that it coun
 process which dies loses the rows since the last index and nothing else.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -68,7 +66,7 @@ class FeatureIndex:
         return bool(self.files)
 
     @classmethod
-    def read(cls, folder: Path) -> FeatureIndex | None:
+    def read(cls, folder: Path) -> "FeatureIndex | None":
         """The index of a folder; None where there is none.
 
         Raises:
@@ -255,9 +253,10 @@ class FeatureLoader:
     def _batch(self, requests: Sequence[ClipRequest]) -> Batch:
         found: list[tuple[int, int, int]] = []  # row, record, view
         incidents: list[Incident] = []
+        num_crops = self.dataset.num_crops
         for request in requests:
             for index in self.dataset.candidates(request):
-                row, num_crops = self._first_row(index, request), self.dataset.num_crops
+                row = self._first_row(index, request)
                 failure = self.stored.index.failed.get(row)
                 if failure is None:
                     view = 0 if self.dataset.training else request.view

@@ -1,12 +1,10 @@
 """Fetches what coming batches read from a store into the block cache, in threads of the reading process."""
 
-from __future__ import annotations
-
 import weakref
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from threading import Thread
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from paddlevideo_fast.errors import PaddleVideoFastError
 from paddlevideo_fast.loader.request import ClipRequest, together
@@ -16,11 +14,8 @@ logger = get_logger(__name__)
 
 NUM_THREADS = 16  # of all processes that make the batches of a loader
 
-if TYPE_CHECKING:
-    from typing import TypeAlias
-
 _Wanted = Callable[[], bool]
-_Queue: TypeAlias = "SimpleQueue[tuple[list[ClipRequest], _Wanted] | None]"
+_Queue = SimpleQueue[Any]  # of requests and whether they are wanted; None ends a thread
 
 
 @runtime_checkable
