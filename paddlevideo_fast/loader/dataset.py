@@ -20,12 +20,7 @@ from paddlevideo_fast.decode import (
 from paddlevideo_fast.errors import AnnotationError, LoaderError, VideoDecodeError
 from paddlevideo_fast.io.block_cache import has_cache
 from paddlevideo_fast.io.urls import bare_url, is_url
-from paddlevideo_fast.loader.annotations import (
-    VideoRecord,
-    read_frame_list,
-    read_video_list,
-    require_files,
-)
+from paddlevideo_fast.loader.annotations import VideoRecord, read_frame_list, read_video_list, require_files
 from paddlevideo_fast.loader.balance import Draws, RecordSampler, make_draws
 from paddlevideo_fast.loader.collate import Sample, Target
 from paddlevideo_fast.loader.incidents import Incident
