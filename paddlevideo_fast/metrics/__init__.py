@@ -19,4 +19,4 @@ from paddlevideo_fast.metrics.predictions import (
     mean_class_accuracy,
     precision_recall,
 )
-from paddlevideo_fast.metrics.videos import Metric, VideoMetric, VideoScores
+from paddlevideo_fast.metrics.videos import Metric, VideoMetric

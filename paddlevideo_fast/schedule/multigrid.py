@@ -145,11 +145,8 @@ def _finished(schedule: Schedule, full: _Shape, share: float) -> Schedule:
     start = end - max(round(end * share), 1)
     if start < 1:
         raise ScheduleError(f"finish {share:g} leaves no epoch of {end} for the cycles; lower it")
-    phases = [
-        replace(phase, end_epoch=min(phase.end_epoch, start))
-        for phase in schedule.phases
-        if phase.start_epoch < start
-    ]
+    cycles = [phase for phase in schedule.phases if phase.start_epoch < start]
+    phases = [replace(phase, end_epoch=min(phase.end_epoch, start)) for phase in cycles]
     before = [step for step in schedule.rate_steps if step.epoch < start]
     finishing = [step for step in schedule.rate_steps if step.epoch >= start]
     if not finishing or finishing[0].epoch > start:
@@ -173,22 +170,20 @@ class _Shape:
         self.baseline = baseline
         self.num_frames = round(baseline.num_frames * frame_factor)
         self.crop_size = round(baseline.crop_size * side_factor)
-        smallest = min([self.crop_size, *(round(baseline.crop_size * factor) for factor in short_factors)])
+        sides = [*(baseline.crop_size * factor for factor in short_factors), self.crop_size]
+        smallest = round(min(sides))
         if self.num_frames < 1 or smallest < 1:
             raise ScheduleError(
                 f"factors [{frame_factor}, {side_factor}] leave {self.num_frames} frames of {smallest} "
                 f"pixels of a clip of {baseline.num_frames} frames of {baseline.crop_size}"
             )
         volume = baseline.num_frames * baseline.crop_size**2
-        sides = [*(baseline.crop_size * factor for factor in short_factors), self.crop_size]
         batches = [round(volume / (self.num_frames * side**2)) for side in sides]
         self.batch = batches[-1]
         self.mean_batch = mean(batches)
         if self.batch < 1:
-            raise ScheduleError(
-                f"factors [{frame_factor}, {side_factor}] make clips larger than the baseline's: they must "
-                "not be above 1"
-            )
+            text = "make clips larger than the baseline's: they must not be above 1"
+            raise ScheduleError(f"factors [{frame_factor}, {side_factor}] {text}")
         self.short_cycle = tuple(
             ShortShape(max(round((self.crop_size / side) ** 2), 1), min(round(side), self.crop_size))
             for side in sides[:-1]
@@ -197,15 +192,8 @@ class _Shape:
     def phase(self, start: int, end: int) -> Phase:
         """Training at this shape."""
         base = self.baseline
-        return Phase(
-            start,
-            end,
-            batch_multiplier=self.batch,
-            num_frames=self.num_frames,
-            crop_size=self.crop_size,
-            sampling_rate=base.sampling_rate * base.num_frames / self.num_frames,
-            short_cycle=self.short_cycle,
-        )
+        rate = base.sampling_rate * base.num_frames / self.num_frames
+        return Phase(start, end, self.batch, self.num_frames, self.crop_size, rate, self.short_cycle)
 
 
 def _long_cycle(baseline: Baseline, shapes: Sequence[_Shape]) -> list[tuple[int, _Shape, float]]:
