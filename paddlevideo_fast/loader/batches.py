@@ -140,8 +140,7 @@ class ClipBatchSampler:
         if self.drop_last and not self._ends:
             raise LoaderError(
                 f"{self.num_samples} samples on {self.world_size} processes make no batch of "
-                f"{shapes[0].batch_size}: "
-                "lower batch_size in DATASET or add samples"
+                f"{shapes[0].batch_size}: lower batch_size in DATASET or add samples"
             )
 
     def reshaped(self, shapes: Sequence[BatchShape]) -> ClipBatchSampler:
@@ -198,13 +197,12 @@ class ClipBatchSampler:
         turn, part = divmod(epoch, self.clips_per_video)
         samples = self._samples(turn) if self._dealt is None else self._dealt[self.rank]
         order = (samples[:, None] * self.num_views + np.arange(self.num_views)).reshape(-1)
-        if self._dealt is not None:
-            if self.shuffle:
-                order = self._shuffled(order, generator(ORDER, self.seed, turn, self.rank))
-            return np.resize(self._part(order, part), self._num_places())
         if self.shuffle:
-            order = self._shuffled(order, generator(ORDER, self.seed, turn))
+            own = () if self._dealt is None else (self.rank,)
+            order = self._shuffled(order, generator(ORDER, self.seed, turn, *own))
         order = self._part(order, part)
+        if self._dealt is not None:
+            return np.resize(order, self._num_places())
         if self.pad:
             order = np.resize(order, -(-len(order) // self.world_size) * self.world_size)
         return order[np.arange(len(order)) // self._num_together % self.world_size == self.rank]

@@ -8,8 +8,8 @@ from typing import Literal
 from paddlevideo_fast.errors import LoaderError
 from paddlevideo_fast.loader.batches import ClipBatchSampler
 from paddlevideo_fast.loader.collate import Batch, ClipSource, make_batch
-from paddlevideo_fast.loader.fetching import Fetcher, as_remote, newly_coming
-from paddlevideo_fast.loader.request import ClipRequest, together
+from paddlevideo_fast.loader.fetching import Fetcher, newly_coming
+from paddlevideo_fast.loader.request import ClipRequest, group_by_video
 from paddlevideo_fast.loader.workers import WorkerOptions, WorkerPool
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.machine import num_cores
@@ -34,7 +34,9 @@ def choose_num_workers(
         batches: the requests of the epoch's batches.
         options: how the workers are run.
     """
-    videos = ([requests[place] for place in places] for requests in batches for places in together(requests))
+    videos = (
+        [requests[place] for place in places] for requests in batches for places in group_by_video(requests)
+    )
     requests = itertools.cycle(videos)
     most = num_cores()
     counts = [2**power for power in range(most.bit_length()) if 2**power < most] + [most]
@@ -122,9 +124,9 @@ class ClipLoader:
     def _make(self, batches: Sequence[list[ClipRequest]]) -> Iterator[Batch]:
         """Makes batches in this process."""
         self._num_epochs += 1
-        epoch, num_ahead, remote = self._num_epochs, self.options.prefetch, as_remote(self.dataset)
-        if num_ahead and remote and self._fetcher is None:
-            self._fetcher = Fetcher(remote)
+        epoch, num_ahead = self._num_epochs, self.options.prefetch
+        if num_ahead and self.dataset.is_remote and self._fetcher is None:
+            self._fetcher = Fetcher(self.dataset)
         for number, requests in enumerate(batches):
             if self._fetcher is not None:
                 coming = batches[newly_coming(number, num_ahead)]

@@ -224,8 +224,6 @@ class ClipDataset:
         background: dict[str, Any] | None = None,
         windows: dict[str, Any] | None = None,
     ) -> None:
-        if num_retries < 1:
-            raise LoaderError(f"num_retries is {num_retries}, expected 1 or more")
         self.file_path = file_path
         self.data_prefix = data_prefix
         self.suffix = suffix
@@ -277,9 +275,9 @@ class ClipDataset:
         return self.decoder.open(record)
 
     def _set_untrimmed(self, background: dict[str, Any] | None, windows: dict[str, Any] | None) -> None:
+        if (windows if self.training else background) is not None:
+            raise LoaderError("background is for DATASET.train, and windows are for DATASET.valid and .test")
         if background is not None:
-            if not self.training:
-                raise LoaderError("background is for DATASET.train; give windows in DATASET.valid and .test")
             drawn = settings_of(Background, "background", background)
             number = number_of(drawn.label, self.class_names, "background.label")
             self.records = with_background(self.records, drawn.share, number, self.file_path)
@@ -289,8 +287,6 @@ class ClipDataset:
                     "the background, or set MODEL.head.activation to sigmoid"
                 )
         if windows is not None:
-            if self.training:
-                raise LoaderError("windows are for DATASET.valid and .test; give background in DATASET.train")
             asked = settings_of(Windows, "windows", windows)
             number = number_of(asked.label, self.class_names, "windows.label")
             has_several = self.num_classes is not None

@@ -109,8 +109,7 @@ class FeatureWriter:
     def __init__(self, folder: Path, index: FeatureIndex) -> None:
         self.folder = folder
         self.index = index
-        self._arrays: dict[str, tuple[Any, int, tuple[int, ...]]] = {}  # file, its first byte, a row's shape
-        self._files = contextlib.ExitStack()
+        self._arrays: dict[str, np.ndarray] = {}  # mapped files, by name
         self._saved = time.monotonic()
 
     def add(
@@ -130,15 +129,14 @@ class FeatureWriter:
         """
         with _telling(self.folder):
             for name, values in ((_FEATURES, features), (_LABELS, labels)) if len(rows) else ():
-                file, offset, shape = self._array(name, values)
-                if values.shape[1:] != shape:
+                array = self._array(name, values)
+                shapes = list(array.shape[1:]), list(values.shape[1:])
+                if shapes[0] != shapes[1]:
                     raise FeatureError(
-                        f"{self.folder}: features of shapes {list(shape)} and {list(values.shape[1:])}: end "
-                        "the transforms with a crop to one size"
+                        f"{self.folder}: features of shapes {shapes[0]} and {shapes[1]}: end the transforms "
+                        "with a crop to one size"
                     )
-                for row, value in zip(rows.tolist(), values):
-                    file.seek(offset + row * value.nbytes)
-                    file.write(value.tobytes())
+                array[rows] = values
             self.index.failed.update(failed)
             self.index.num_done = stop
             if time.monotonic() - self._saved > _SAVE_SEC:
@@ -146,9 +144,8 @@ class FeatureWriter:
 
     def save(self) -> None:
         """Puts what is there on the disk."""
-        for file, _, _ in self._arrays.values():
-            file.flush()
-            os.fsync(file.fileno())
+        for array in self._arrays.values():
+            array.flush()  # type: ignore[attr-defined]  # of a memmap
         self.folder.mkdir(parents=True, exist_ok=True)
         self.index.write(self.folder)
         self._saved = time.monotonic()
@@ -161,7 +158,6 @@ class FeatureWriter:
         """
         with _telling(self.folder):
             self.save()
-            self._files.close()
             self._arrays = {}
             if self.index.num_done == self.index.num_rows and not self.index.is_complete:
                 if len(self.index.failed) == self.index.num_rows:
@@ -169,16 +165,16 @@ class FeatureWriter:
                 self.index.files = {name: fingerprint(self.folder / name) for name in (_FEATURES, _LABELS)}
                 self.save()
 
-    def _array(self, name: str, values: np.ndarray) -> tuple[Any, int, tuple[int, ...]]:
+    def _array(self, name: str, values: np.ndarray) -> np.ndarray:
         if name not in self._arrays:
             path = self.folder / name
-            if not path.exists():  # the header; the rows are a hole in the file until they come
+            if not path.exists():
                 with whole(path) as partial:
                     shape = (self.index.num_rows, *values.shape[1:])
                     np.lib.format.open_memmap(partial, "w+", values.dtype, shape)
-            there = np.load(path, mmap_mode="r")
-            file = self._files.enter_context(open(path, "r+b"))  # noqa: SIM115
-            self._arrays[name] = file, there.offset, there.shape[1:]
+                    with open(partial, "r+b") as file:  # a full disk is an error here, and later a SIGBUS
+                        os.posix_fallocate(file.fileno(), 0, os.path.getsize(partial))
+            self._arrays[name] = np.load(path, mmap_mode="r+")
         return self._arrays[name]
 
 

@@ -17,7 +17,6 @@ Lists with named fields: `.jsonl`, an object a line, and `.csv`, a table with a 
 
 import csv
 import json
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -180,9 +179,7 @@ def _json_entries(lines: Sequence[str], labelled: bool) -> Iterator[_Entry]:
 
 def _json_row(number: int, line: str, labelled: bool) -> Row:
     try:
-        fields = json.loads(
-            line, object_pairs_hook=_unique, parse_constant=_no_constant, parse_int=_short_integer
-        )
+        fields = json.loads(line, object_pairs_hook=_unique)
     except (ValueError, RecursionError) as error:
         cause = getattr(error, "msg", None) or str(error)
         raise AnnotationError(f"is no JSON object: {cause}") from None
@@ -200,16 +197,6 @@ def _unique(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
             raise ValueError(f"it has the key {shown(name)} twice")
         fields[name] = value
     return fields
-
-
-def _no_constant(text: str) -> None:
-    raise ValueError(f"{text} is no number")
-
-
-def _short_integer(text: str) -> int:
-    if len(text) > 2 * _MAX_DIGITS:
-        raise ValueError(f"it has a number of more than {2 * _MAX_DIGITS} digits")
-    return int(text)
 
 
 def _csv_entries(lines: Sequence[str], labelled: bool) -> Iterator[_Entry]:
@@ -306,7 +293,7 @@ def _label(label: Any) -> int | str:
 
 
 def _number(name: str, value: Any, least: float) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) <= 1e18:
         raise AnnotationError(f"{name} is {shown(value)}, expected a number")
     if value < least:
         raise AnnotationError(f"{name} is {value:g}, expected {least:g} or more")

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from paddlevideo_fast.errors import LoaderError
 from paddlevideo_fast.loader.collate import Batch, ClipSource
-from paddlevideo_fast.loader.fetching import as_remote, newly_coming
+from paddlevideo_fast.loader.fetching import newly_coming
 from paddlevideo_fast.loader.request import ClipRequest
 from paddlevideo_fast.loader.worker_process import (
     Answer,
@@ -119,7 +119,7 @@ class WorkerPool:
         """
         run = self._next_run()
         todo = deque(range(len(batches)))
-        num_ahead = self._prefetch if as_remote(self._dataset) else 0
+        num_ahead = self._prefetch if self._dataset.is_remote else 0
         try:
             for number in range(len(batches)):
                 for coming in range(len(batches))[newly_coming(number, num_ahead)] if num_ahead else ():

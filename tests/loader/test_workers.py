@@ -41,6 +41,8 @@ from paddlevideo_fast.loader.workers import NUM_AHEAD, NUM_LENT, WorkerPool
 class Clips:
     """Clips that show the index and epoch of their request; `label` says what a worker knows about itself."""
 
+    is_remote = False
+
     def __init__(self, size=24, label=os.getpid, act=lambda index: None):
         self.records = [VideoRecord(f"clip {number}.mp4", 0) for number in range(size)]
         self.label = label
@@ -474,6 +476,7 @@ from paddlevideo_fast.loader import ClipBatchSampler, ClipLoader, Sample, VideoR
 SLOW = 400
 
 class Fake:
+    is_remote = False
     records = [VideoRecord(f"{number}.mp4", 0) for number in range(400)]
     def __len__(self):
         return 400
@@ -493,6 +496,7 @@ class Fake:
 
     records = [VideoRecord(f"{number}.mp4", 0) for number in range(12)]
     on_record = None
+    is_remote = False
 
     def __init__(self, broken):
         self.broken = broken

@@ -153,14 +153,13 @@ def _jitters_of(dataset: ClipDataset) -> list[ColorJitter]:
             f"DALI resizes by its own filter, which averages pixels; PIPELINE's resample is "
             f"'{dataset.pipeline.resample}': set it to antialias, or leave --train_dali out"
         )
-    jitters = []
+    jitters = [step for step in dataset.pipeline.pixelwise if isinstance(step, ColorJitter)]
     for step in dataset.pipeline.pixelwise:
-        if not isinstance(step, ColorJitter):
+        if step not in jitters:
             raise LoaderError(
                 f"{type(step).__name__} cannot be done inside DALI (brightness, contrast, saturation and hue "
                 "can): leave it out, or train without --train_dali"
             )
-        jitters.append(step)
     return jitters
 
 
