@@ -15,8 +15,8 @@ from typing import Any
 import paddle
 
 from benchmarks.measuring import add_output_arguments, in_turn, show, write_clips
+from paddlevideo_fast.assembly.build import TrainingSetup, training_setup
 from paddlevideo_fast.assembly.features import compute_features
-from paddlevideo_fast.assembly.parts import TrainingParts, training_parts
 from paddlevideo_fast.assembly.plan import plan_run
 from paddlevideo_fast.cli import count
 from paddlevideo_fast.config import RunSpec, load_config
@@ -144,7 +144,7 @@ def _network(folder: Path, title: str, rounds: int) -> dict[str, float]:
 
 
 def _epoch(config: Any) -> Callable[[], None]:
-    parts: TrainingParts = training_parts(plan_run(RunSpec.for_training(config)))
+    parts: TrainingSetup = training_setup(plan_run(RunSpec.for_training(config)))
 
     def epoch() -> None:
         trainer = parts.trainer(parts.phase_loader(), [LearningRate(parts.curve)], plain_phases(1))

@@ -51,7 +51,7 @@ def timed(module, function):
 timed(dataset, "read_video_list")
 timed(dataset, "require_files")
 timed(data, "check_labels")
-parts = assembly.training_parts(plan)
+parts = assembly.training_setup(plan)
 mark("network and optimizer")
 data.data_identity(parts.spec, parts.split)
 mark("list")

@@ -18,14 +18,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 _NETWORK = (
-    "import paddle\nfrom paddle import nn\nfrom paddlevideo_fast.registry import BACKBONES\n"
+    "import paddle\nfrom paddle import nn\nfrom paddlevideo_fast.modeling import Backbone\n"
+    "from paddlevideo_fast.registry import BACKBONES\n"
     + '''
 
 @BACKBONES.register()
-class OneLayer(nn.Layer):
+class OneLayer(Backbone):
     """A convolution on each frame."""
 
-    data_format, num_seg, pretrained, out_channels = "NCHW", None, None, 8
+    data_format, out_channels = "NCHW", 8
 
     def __init__(self) -> None:
         super().__init__()

@@ -19,10 +19,10 @@ import paddle
 from paddle import nn
 
 from paddlevideo_fast.assembly.callbacks import make_evaluator, make_metric, statistics_evaluator
+from paddlevideo_fast.assembly.checks import check_evaluation
 from paddlevideo_fast.assembly.classes import checked_class_names
-from paddlevideo_fast.assembly.consistency import check_sections
 from paddlevideo_fast.assembly.data import make_split
-from paddlevideo_fast.assembly.environment import check_environment, make_precision
+from paddlevideo_fast.assembly.plan import make_precision
 from paddlevideo_fast.config import Config, RunSpec
 from paddlevideo_fast.engine import CheckpointStore, Distribution, population_statistics
 from paddlevideo_fast.engine.checkpoint import writing
@@ -128,8 +128,7 @@ def average(
     with cfg.placing():
         cfg.require("average", "DATASET.valid")
         spec = RunSpec.of(cfg)
-        check_environment(spec)
-        check_sections(spec, "valid")
+        check_evaluation(spec, "valid")
         paths = _candidates(spec, files, last)
         names = checked_class_names(spec, *map(str, paths))
         how = "greedy" if last is None else f"last{last}"
@@ -192,7 +191,7 @@ class _Judge:
         self._loaders: list[BatchLoader] = [valid.loader]
         self._evaluator = make_evaluator(spec, valid, precision, distribution)
         self._statistics = None
-        if spec.config.holds("DATASET.train"):
+        if spec.holds("DATASET.train"):
             train = make_split(spec, "train", self.model.layout, distribution)
             self._statistics = statistics_evaluator(spec, train, precision, distribution)
             self._loaders.append(self._statistics.loader)

@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from paddlevideo_fast.assembly.build import TrainingSetup
 from paddlevideo_fast.assembly.data import Split, make_loader
-from paddlevideo_fast.assembly.parts import TrainingParts
 from paddlevideo_fast.config import RunSpec, build, build_list
 from paddlevideo_fast.config.sections import NamedItem
 from paddlevideo_fast.config.settings import PreciseBNSettings
@@ -55,7 +55,7 @@ _COMPARED = ("MODEL", "OPTIMIZER", "MIX", "FINETUNE", "EMA", "MULTIGRID", "DISTR
 
 
 def callbacks_of(
-    parts: TrainingParts,
+    setup: TrainingSetup,
     store: CheckpointStore,
     valid: Split | None,
     further: Sequence[Callback] = (),
@@ -75,27 +75,27 @@ def callbacks_of(
     Raises:
         ConfigError: a callback or tracker is listed twice, or is none.
     """
-    spec, model, distribution = parts.spec, parts.model, parts.distribution
+    spec, model, distribution = setup.spec, setup.model, setup.distribution
     run, main = spec.run, distribution.is_main
     callbacks: list[Callback] = [
         PhaseLog(spec.clips_of_update(distribution.world_size)),
         Complexity(MacCounter(model)),
         BatchNormSplits(model),
-        LearningRate(parts.curve),
+        LearningRate(setup.curve),
     ]
-    freezing = parts.freezing
+    freezing = setup.freezing
     if freezing is not None:
         callbacks.append(Unfreezing(freezing))
     if spec.ema is not None:
         later = freezing.later if freezing else ()
         callbacks.append(ExponentialMovingAverage(model, spec.ema.decay, later))
     if spec.precise_bn is not None and spec.run.features is None:
-        evaluator = statistics_evaluator(spec, parts.split, parts.plan.precision, distribution)
+        evaluator = statistics_evaluator(spec, setup.split, setup.plan.precision, distribution)
         interval = spec.precise_bn.preciseBN_interval
         callbacks.append(PreciseBatchNorm(evaluator, interval, averaged=spec.ema is not None))
-    metric = parts.plan.metric
+    metric = setup.plan.metric
     if valid is not None and metric is not None:
-        evaluator = make_evaluator(spec, valid, parts.plan.precision, distribution)
+        evaluator = make_evaluator(spec, valid, setup.plan.precision, distribution)
         callbacks.append(Evaluation(evaluator, metric, run.val_interval, store, spec.selection))
     callbacks += _own_callbacks(spec)
     trackers, board = _trackers(spec, store.folder, metric) if main else ([], None)
@@ -107,7 +107,7 @@ def callbacks_of(
     if main:
         reported = reported_run(spec)
         if reported.with_page or board is not None:
-            trained = parts.split.dataset
+            trained = setup.split.dataset
             evaluated = valid.dataset if valid else trained
             naming = make_naming(spec, model.num_classes, evaluated)
             callbacks.append(Reporting(reported, trained, evaluated, naming, metric, board))
@@ -161,7 +161,7 @@ def _compared(spec: RunSpec) -> dict[str, Any]:
         "seed": spec.run.seed,
         "accumulate_steps": spec.run.accumulate_steps,
         "DATASET.batch_size": spec.data.batch_size,
-        **{name: spec.config.get(name) for name in _COMPARED},
+        **{name: value for name, value in spec.config.items() if name in _COMPARED},
     }
 
 

@@ -1,12 +1,21 @@
-"""How the classes of a run are called, and of the runs whose weights it starts from.
+"""The classes of a run: how they are called, and how many clips each has.
 
 A run leaves the names of its classes beside its weights. A later run on other classes takes over what the
 weights know of the classes that both have.
 """
 
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
 from paddlevideo_fast.config import RunSpec
 from paddlevideo_fast.loader import Classes, classes_of_config, classes_of_weights, compared
+from paddlevideo_fast.loader.balance import class_counts
+from paddlevideo_fast.loader.dataset import ClipDataset
+from paddlevideo_fast.loader.transforms import RandomFlip
 from paddlevideo_fast.modeling import ClassNames, classes_of
+from paddlevideo_fast.modeling.losses import tell_class_counts
 
 
 def class_names(spec: RunSpec) -> ClassNames:
@@ -43,3 +52,53 @@ def checked_class_names(spec: RunSpec, *weights: str) -> list[str] | None:
 
 def _names(classes: Classes | None) -> list[str] | None:
     return classes and classes.names
+
+
+def balance(model: Any, dataset: ClipDataset) -> str:
+    """Tells the losses of a network how many clips of each class an epoch of training has.
+
+    Args:
+        model: to be trained.
+        dataset: what it is trained on, with labels below the network's number of classes.
+
+    Returns:
+        A line for the user; see `summary`. A network without classes needs no labels.
+
+    Raises:
+        ConfigError: a loss cannot be trained with them, as for weights of another number of classes.
+    """
+    if not model.num_classes:
+        return "the training needs no labels, and reads none"
+    methods = tell_class_counts(model, clips_of_classes(dataset, model.num_classes).tolist())
+    if dataset.draws is not None:
+        methods = [f"sampler {dataset.sampler}", *methods]
+    return summary(class_counts(dataset.records, model.num_classes), methods)
+
+
+def clips_of_classes(dataset: ClipDataset, num_classes: int) -> np.ndarray:
+    """float64 [num_classes]: clips in an epoch, as the sampler draws them and flips change their labels."""
+    rates = None if dataset.draws is None else dataset.draws.rates
+    counts = class_counts(dataset.records, num_classes, rates)
+    for step in dataset.pipeline.geometric:
+        if isinstance(step, RandomFlip):
+            mirrored = [step.swapped_labels.get(label, label) for label in range(num_classes)]
+            counts = (1 - step.p) * counts + step.p * counts[mirrored]
+    return counts
+
+
+def summary(counts: np.ndarray, methods: Sequence[str]) -> str:
+    """One line on the records of each class and on what is done about their numbers."""
+    present = np.flatnonzero(counts)
+    if not len(present):
+        return "no record of the training list has a class"
+    most, fewest = int(np.argmax(counts)), int(present[np.argmin(counts[present])])
+    num_empty = len(counts) - len(present)
+    parts = [
+        f"{len(counts)} classes",
+        f"most records {counts[most]:.0f} (class {most})",
+        f"median {np.median(counts[present]):g}",
+        f"fewest {counts[fewest]:.0f} (class {fewest})",
+        f"ratio {counts[most] / counts[fewest]:.3g}",
+        *([f"{num_empty} without a record"] if num_empty else []),
+    ]
+    return f"training list: {', '.join(parts)}; balanced by: {', '.join(methods) or 'nothing'}"

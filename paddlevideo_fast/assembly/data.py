@@ -115,7 +115,7 @@ def _tell_what_storage_does(spec: RunSpec, name: SplitName, dataset: ClipDataset
         text = f"STORAGE.cache_dir has no effect on DATASET.{name}: none of its files lies at a URL"
         warn_once(get_logger(), text)
     for key in _OF_CACHE if spec.storage.cache_dir is None else ():
-        if key in (spec.config.get("STORAGE") or {}):
+        if spec.holds(f"STORAGE.{key}"):
             spec.warn(f"STORAGE.{key}", "has no effect without cache_dir")
 
 

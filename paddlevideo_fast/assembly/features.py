@@ -18,10 +18,10 @@ import numpy as np
 import paddle
 from tqdm import tqdm
 
-from paddlevideo_fast.assembly.consistency import check_sections
+from paddlevideo_fast.assembly.checks import check_evaluation
 from paddlevideo_fast.assembly.data import Split, data_identity, make_split
-from paddlevideo_fast.assembly.environment import check_environment, make_precision
 from paddlevideo_fast.assembly.feature_blocks import Block, Network, Rows
+from paddlevideo_fast.assembly.plan import make_precision
 from paddlevideo_fast.config import Config, RunSpec, load_config
 from paddlevideo_fast.config.settings import SplitName
 from paddlevideo_fast.config.types import leaves
@@ -119,9 +119,8 @@ def compute_features(
     with cfg.placing():
         cfg.require("features", "DATASET.train")
         spec = RunSpec.of(cfg)
-        check_environment(spec)
         names: list[SplitName] = [name for name in ("train", "valid") if cfg.holds(f"DATASET.{name}")]
-        check_sections(spec, *names)
+        check_evaluation(spec, *names)
         if spec.run.train_dali:
             raise SettingError("train_dali", "features are computed through our own loader; leave it out")
         precision = make_precision(spec)

@@ -4,18 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from paddlevideo_fast.assembly.consistency import (
-    check_changing_shapes,
-    check_features,
-    check_sections,
-    check_selection,
-    frames_problem,
-)
-from paddlevideo_fast.assembly.environment import check_environment, make_precision
+import paddle
+
+from paddlevideo_fast.assembly.checks import check_training
 from paddlevideo_fast.config import RunSpec, build
 from paddlevideo_fast.config.settings import MultigridSettings, SplitName
 from paddlevideo_fast.config.spec import placed
-from paddlevideo_fast.engine import Precision
+from paddlevideo_fast.engine import MixedPrecision, Precision, RoundedPrecision
 from paddlevideo_fast.errors import ScheduleError, SettingError
 from paddlevideo_fast.loader import BatchShape, DecodeSampler, TransformError, build_pipeline
 from paddlevideo_fast.metrics import VideoMetric
@@ -50,21 +45,39 @@ def plan_run(spec: RunSpec, world_size: int = 1) -> RunPlan:
     Raises:
         ConfigError: sections do not fit each other or this machine.
     """
-    check_environment(spec)
-    curve = configured_curve(spec)
-    schedule = plan_phases(spec, world_size, curve)
-    names: list[SplitName] = ["train", "valid"] if spec.run.validate else ["train"]
-    check_sections(spec, *names, curve=curve)
-    metric = build(METRICS, spec.metric or {}) if spec.run.validate else None
-    check_selection(spec, metric)
-    check_features(spec)
-    return RunPlan(spec, schedule.phases, schedule.curve or curve, metric, make_precision(spec))
-
-
-def configured_curve(spec: RunSpec) -> LearningRate:
-    """The learning rate of the section OPTIMIZER."""
     rate = (spec.optimizer or {})["learning_rate"]
-    return build(LEARNING_RATES, rate) if isinstance(rate, Mapping) else Constant(rate)
+    curve = build(LEARNING_RATES, rate) if isinstance(rate, Mapping) else Constant(rate)
+    schedule = plan_phases(spec, curve, world_size)
+    metric = build(METRICS, spec.metric or {}) if spec.run.validate else None
+    names: list[SplitName] = ["train", "valid"] if spec.run.validate else ["train"]
+    check_training(spec, names, schedule.phases, curve, metric)
+    return RunPlan(spec, schedule.phases, schedule.curve, metric, make_precision(spec))
+
+
+@placed
+def make_precision(spec: RunSpec) -> Precision:
+    """The precision that `amp` and its keys describe, on the device that is there.
+
+    Raises:
+        ConfigError: the device cannot compute in the format.
+    """
+    run = spec.run
+    if not run.amp:
+        return Precision()
+    device = paddle.device.get_device().partition(":")[0]
+    kind: type[MixedPrecision]
+    if device == "cpu":
+        kind, dtype = RoundedPrecision, run.amp_dtype or "bfloat16"
+        is_supported = dtype == "bfloat16"
+    else:
+        kind, dtype = MixedPrecision, run.amp_dtype or "float16"
+        check = paddle.amp.is_float16_supported if dtype == "float16" else paddle.amp.is_bfloat16_supported
+        is_supported = check()
+    if not is_supported:
+        other = "bfloat16" if dtype == "float16" else "float16"
+        text = f"this {device.upper()} cannot train in it; take --amp_dtype {other}, or leave --amp out"
+        raise SettingError(f"amp_dtype={dtype}", text)
+    return kind(run.amp_level, dtype)
 
 
 class PhasePlan(NamedTuple):
@@ -72,51 +85,32 @@ class PhasePlan(NamedTuple):
 
     Attributes:
         phases: one for ordinary training.
-        curve: the learning-rate schedule; None: the configured one.
+        curve: the learning-rate schedule.
     """
 
     phases: list[Phase]
-    curve: LearningRate | None = None
+    curve: LearningRate
 
 
-@placed
-def plan_phases(spec: RunSpec, world_size: int = 1, curve: LearningRate | None = None) -> PhasePlan:
+def plan_phases(spec: RunSpec, curve: LearningRate, world_size: int = 1) -> PhasePlan:
     """The phases of a run: those of multigrid training with `multigrid`, else one.
 
     Args:
         spec: of the run.
+        curve: the configured learning rate.
         world_size: processes.
-        curve: the configured one; None: it is built.
 
     Raises:
-        ConfigError: MULTIGRID is missing or does not fit the data, the learning rate, the network or the
-            processes.
+        SettingError: MULTIGRID is missing or does not fit the data, the learning rate or the processes.
     """
     sync_bn = spec.distributed.sync_bn
-    plain = PhasePlan(plain_phases(spec.run.epochs, bn_sync_devices=world_size if sync_bn else 1))
+    plain = PhasePlan(plain_phases(spec.run.epochs, bn_sync_devices=world_size if sync_bn else 1), curve)
     if not spec.run.multigrid:
         return plain
     grid = _checked_grid(spec)
     if not (grid.long_factors or grid.short_factors):
-        text = "has no effect: MULTIGRID turns on neither LONG_CYCLE nor SHORT_CYCLE"
-        spec.warn("multigrid", text)
         return plain
-    if grid.lr_scaling != "linear" and not grid.long_factors:
-        text = "has no effect without LONG_CYCLE: the short cycle never changes the learning rate"
-        spec.warn("MULTIGRID.lr_scaling", text)
-    if sync_bn:
-        raise SettingError(
-            "DISTRIBUTED.sync_bn",
-            "multigrid training shares statistics where MULTIGRID.bn_base_size asks for it; leave it out",
-        )
-    check_changing_shapes(spec)
-    spec.config.require("multigrid training", "OPTIMIZER")
-    plan = _multigrid(spec, grid, curve or configured_curve(spec))
-    for num_frames in {phase.num_frames for phase in plan.phases if phase.num_frames}:
-        problem = frames_problem(spec, num_frames)
-        if problem:
-            text = f"clips of {num_frames} frames {problem}"
-            raise SettingError("MULTIGRID.long_cycle_factors", text)
+    plan = _multigrid(spec, grid, curve)
     return PhasePlan([_with_batch_norm(spec, phase, grid, world_size) for phase in plan.phases], plan.curve)
 
 
@@ -169,11 +163,14 @@ def batch_shapes(phase: Phase, batch_size: int, num_batches: int = 1) -> list[Ba
 
 
 def _checked_grid(spec: RunSpec) -> MultigridSettings:
-    spec.config.require("multigrid training", "MULTIGRID")
+    grid = spec.multigrid
+    if grid is None:
+        raise SettingError("MULTIGRID", "multigrid training needs this section")
     if spec.run.train_dali:
         raise SettingError("train_dali", "multigrid training reads through our own loader; leave it out")
-    assert spec.multigrid is not None  # required above
-    grid = spec.multigrid
+    if spec.distributed.sync_bn and (grid.long_factors or grid.short_factors):
+        text = "multigrid training shares statistics where MULTIGRID.bn_base_size asks for it; leave it out"
+        raise SettingError("DISTRIBUTED.sync_bn", text)
     if grid.LONG_CYCLE and not grid.long_cycle_factors:
         raise SettingError("MULTIGRID.long_cycle_factors", "LONG_CYCLE needs at least one")
     if grid.SHORT_CYCLE and not grid.short_cycle_factors:
@@ -187,7 +184,7 @@ def _checked_grid(spec: RunSpec) -> MultigridSettings:
 
 def _multigrid(spec: RunSpec, grid: MultigridSettings, curve: LearningRate) -> PhasePlan:
     if not isinstance(curve, CustomWarmupPiecewiseDecay):
-        return PhasePlan(_schedule(spec, grid, _steps_without_stages(spec, grid)).phases)
+        return PhasePlan(_schedule(spec, grid, _steps_without_stages(grid)).phases, curve)
     if curve.max_epoch != spec.run.epochs:
         raise SettingError(
             "epochs",
@@ -198,7 +195,7 @@ def _multigrid(spec: RunSpec, grid: MultigridSettings, curve: LearningRate) -> P
     return PhasePlan(schedule.phases, curve.along(schedule.rate_steps, schedule.phases[-1].end_epoch))
 
 
-def _steps_without_stages(spec: RunSpec, grid: MultigridSettings) -> Sequence[float]:
+def _steps_without_stages(grid: MultigridSettings) -> Sequence[float]:
     """Any other learning rate is one stage; a short cycle alone runs through it for as many epochs."""
     name = CustomWarmupPiecewiseDecay.__name__
     if grid.long_factors:

@@ -1,12 +1,14 @@
 """A training run and a test, from their config to their end."""
 
 import contextlib
+import os
 import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import paddle
 
+from paddlevideo_fast.assembly.build import TrainingSetup, training_setup
 from paddlevideo_fast.assembly.callbacks import (
     callbacks_of,
     make_evaluator,
@@ -14,18 +16,11 @@ from paddlevideo_fast.assembly.callbacks import (
     make_naming,
     reported_run,
 )
+from paddlevideo_fast.assembly.checks import check_evaluation
 from paddlevideo_fast.assembly.classes import checked_class_names, class_names
-from paddlevideo_fast.assembly.consistency import check_sections
 from paddlevideo_fast.assembly.data import data_identity, make_split
-from paddlevideo_fast.assembly.environment import (
-    check_environment,
-    describe_environment,
-    make_distribution,
-    make_precision,
-)
 from paddlevideo_fast.assembly.features import check_backbone, with_features
-from paddlevideo_fast.assembly.parts import TrainingParts, training_parts
-from paddlevideo_fast.assembly.plan import RunPlan, plan_run
+from paddlevideo_fast.assembly.plan import RunPlan, make_precision, plan_run
 from paddlevideo_fast.config import Config, RunSpec
 from paddlevideo_fast.engine import (
     BackgroundStore,
@@ -37,12 +32,13 @@ from paddlevideo_fast.engine import (
 )
 from paddlevideo_fast.engine.callbacks import Callback, ProfilingFinished, restore
 from paddlevideo_fast.engine.checkpoint import writing
-from paddlevideo_fast.engine.distribution import launched_rank
+from paddlevideo_fast.engine.distribution import launched_rank, make_distribution
 from paddlevideo_fast.engine.output import checkpoint_to_resume, make_room
 from paddlevideo_fast.errors import BadSampleShareError, OutputError, PaddleVideoFastError, SettingError
 from paddlevideo_fast.io.locks import only_writer
 from paddlevideo_fast.loader import write_class_names
 from paddlevideo_fast.log import get_logger, log_file
+from paddlevideo_fast.machine import MKL_PATH, available_cores
 from paddlevideo_fast.modeling import (
     build_model,
     classes_of,
@@ -97,24 +93,24 @@ def _train(
     trained = [] if checkpoint is None else [f"{checkpoint.prefix}.pdparams"]
     names = distribution.gather_from(lambda: checked_class_names(spec, *trained))[0]
     load_pretrained = not (checkpoint or run.weights)
-    parts = training_parts(plan, store.folder, load_pretrained, distribution)
+    setup = training_setup(plan, store.folder, load_pretrained, distribution)
     if run.weights and checkpoint is None:
-        report = load_weights(parts.model, run.weights, strict=True, classes=class_names(spec))
+        report = load_weights(setup.model, run.weights, strict=True, classes=class_names(spec))
         logger.info(report.summary())
     valid = None
     if run.validate:
-        valid = make_split(spec, "valid", parts.model.layout, distribution, store.folder)
+        valid = make_split(spec, "valid", setup.model.layout, distribution, store.folder)
         if run.features is not None:
             valid = with_features(spec, "valid", valid)
-    trainer = parts.trainer(
-        parts.phase_loader(),
-        callbacks_of(parts, store, valid, callbacks, names),
-        data_identity=data_identity(spec, parts.split),
+    trainer = setup.trainer(
+        setup.phase_loader(),
+        callbacks_of(setup, store, valid, callbacks, names),
+        data_identity=data_identity(spec, setup.split),
     )
     if checkpoint is not None:
         restore(trainer, checkpoint)
     if run.features is not None:
-        check_backbone(parts.model, parts.split)
+        check_backbone(setup.model, setup.split)
     # Only now, when all of the above has worked on all ranks: a wrong config leaves the folder as it was, and
     # weights that are read from it stay in place until the last rank has them.
     distribution.barrier()
@@ -123,9 +119,9 @@ def _train(
         if names is not None:
             with writing(store.folder):
                 write_class_names(store.folder, names)
-    _describe(trainer, parts, checkpoint)
+    _describe(trainer, setup, checkpoint)
     with contextlib.ExitStack() as stack:
-        for used in (parts.split, valid):
+        for used in (setup.split, valid):
             if used is not None:
                 stack.callback(used.loader.close)
         stack.enter_context(trainer.interrupt)
@@ -155,8 +151,7 @@ def test(cfg: Config) -> dict[str, float]:
     with cfg.placing():
         cfg.require("--test", "DATASET.test")
         spec = RunSpec.of(cfg)
-        check_environment(spec)
-        check_sections(spec, "test")
+        check_evaluation(spec, "test")
         if not spec.run.weights:
             raise SettingError("weights", "--test needs a weight file; give it with -w FILE")
         distribution = make_distribution(spec.distributed)
@@ -216,16 +211,16 @@ def _open_output(
         )
 
 
-def _describe(trainer: Trainer, parts: TrainingParts, checkpoint: Snapshot | None) -> None:
-    run = parts.spec.run
+def _describe(trainer: Trainer, setup: TrainingSetup, checkpoint: Snapshot | None) -> None:
+    run = setup.spec.run
     if checkpoint is not None:
         done, step = trainer.state.epoch, trainer.state.step_in_epoch
         logger.info("resumed %s: epoch %d, step %d of it", checkpoint.prefix, done + 1, step)
         if done >= trainer.num_epochs:
             logger.info("nothing is left to train: %d of %d epochs are done", done, trainer.num_epochs)
-    if parts.spec.config.get("MULTIGRID") and not run.multigrid:
+    if setup.spec.multigrid and not run.multigrid:
         logger.info("MULTIGRID has no effect: add --multigrid to train in its schedule")
-    loader, num_clips = trainer.make_loader(trainer.phase_of(trainer.state.epoch)), len(parts.split.dataset)
+    loader, num_clips = trainer.make_loader(trainer.phase_of(trainer.state.epoch)), len(setup.split.dataset)
     num_batches = min(trainer.steps_in_epoch(loader) * trainer.accumulate_steps, len(loader))
     num_taken = num_clips * num_batches // max(len(loader), 1)
     logger.info(
@@ -242,15 +237,22 @@ def _describe(trainer: Trainer, parts: TrainingParts, checkpoint: Snapshot | Non
         run.seed,
         run.output_dir,
     )
-    dataset = parts.split.dataset
+    dataset = setup.split.dataset
     if num_taken < num_clips:
         logger.info("max_iters: an epoch takes %d of the %d clips", num_taken, num_clips)
     if dataset.clips_per_video > 1:
         share = -(-len(dataset) // dataset.clips_per_video)
         text = "an epoch reads %d of the %d videos and makes %d clips of each"
         logger.info(text, share, len(dataset), dataset.clips_per_video)
-    logger.info(parts.classes)
-    logger.info(describe_environment())
+    logger.info(setup.classes)
+    flags = [
+        f"{name}={value}"
+        for name, value in sorted(os.environ.items())
+        if name.startswith("FLAGS_") or name in ("NVIDIA_TF32_OVERRIDE", MKL_PATH)
+    ]
+    cores = ",".join(map(str, available_cores()))
+    threads = os.environ.get("OMP_NUM_THREADS", "1")
+    logger.info("%s CPU threads on cores %s; flags: %s", threads, cores, " ".join(flags) or "none")
 
 
 def _tell_end(spec: RunSpec, store: CheckpointStore) -> None:

@@ -13,7 +13,7 @@ from paddlevideo_fast.config.load import load_config
 from paddlevideo_fast.io.files import as_path
 from paddlevideo_fast.io.locks import only_writer
 
-# the keys of deploy.converters.CONVERTERS, known before Paddle is imported
+# the keys of deploy.convert.CONVERTERS, known before Paddle is imported
 KINDS = (
     *("mit-tsm", "mmaction2", "pyslowfast", "pytorchvideo", "torchvision"),
     *("huggingface", "videomae", "timesformer", "tokshift", "swin", "paddlevideo"),

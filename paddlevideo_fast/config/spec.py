@@ -136,6 +136,14 @@ class RunSpec:
             config.require("validate", "DATASET.valid")
         return spec
 
+    def holds(self, key: str) -> bool:
+        """Whether the config has something at a dotted key; null and an empty section are nothing."""
+        return self.config.holds(key)
+
+    def where(self, key: str) -> str:
+        """A key and where it was written, for a message."""
+        return f"{key} ({self.config.where(key)})"
+
     def warn(self, key: str, text: str) -> None:
         """Logs, once, what is doubtful about a key, and where it was written."""
         warn_once(_LOGGER, self.config.problem(key, text))

@@ -2,7 +2,7 @@
 
 import collections
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -10,15 +10,55 @@ import numpy as np
 import paddle
 from paddle import nn
 
-from paddlevideo_fast.deploy.converters import CONVERTERS, Converter, Network, Place, converter_for
 from paddlevideo_fast.deploy.source_files import read_source
 from paddlevideo_fast.errors import WeightError
 from paddlevideo_fast.io.files import as_path, whole
-from paddlevideo_fast.modeling.backbones.resnet import STAGE_BLOCKS
-from paddlevideo_fast.modeling.weights import COMPUTED, candidate_names, fitted
+from paddlevideo_fast.modeling.backbones.resnet import (
+    STAGE_BLOCKS,
+    MitConverter,
+    MMAction2FrameConverter,
+    TorchvisionConverter,
+)
+from paddlevideo_fast.modeling.backbones.resnet3d import (
+    MMAction2ClipConverter,
+    PySlowFastConverter,
+    PyTorchVideoConverter,
+)
+from paddlevideo_fast.modeling.backbones.swin import SwinConverter
+from paddlevideo_fast.modeling.backbones.timesformer import TimeSformerConverter, TokShiftConverter
+from paddlevideo_fast.modeling.backbones.videomae import HuggingFaceVideoMAEConverter, VideoMAEConverter
+from paddlevideo_fast.modeling.converters import (
+    Converter,
+    Network,
+    PaddleVideoConverter,
+    Target,
+    Weights,
+)
+from paddlevideo_fast.modeling.weights import COMPUTED, adapt_tensor, candidate_names
 from paddlevideo_fast.registry import did_you_mean
 
 _IGNORED = re.compile(r"(.+\.)?num_batches_tracked|lr|model_iter|.+_momentum")  # the last three: of Caffe2
+
+
+def _mmaction2(state: Weights, network: Network) -> Converter:
+    has_clips = any(value.ndim == 5 for value in state.values())
+    return (MMAction2ClipConverter if has_clips else MMAction2FrameConverter)(state, network)
+
+
+# Toolkit to its usual converter; a backbone may have another one, see `Backbone.converters`.
+CONVERTERS: dict[str, Callable[[Weights, Network], Converter]] = {
+    "mit-tsm": MitConverter,
+    "mmaction2": _mmaction2,
+    "pyslowfast": PySlowFastConverter,
+    "pytorchvideo": PyTorchVideoConverter,
+    "torchvision": TorchvisionConverter,
+    "huggingface": HuggingFaceVideoMAEConverter,
+    "videomae": VideoMAEConverter,
+    "timesformer": TimeSformerConverter,
+    "tokshift": TokShiftConverter,
+    "swin": SwinConverter,
+    "paddlevideo": PaddleVideoConverter,
+}
 
 
 @dataclass(frozen=True)
@@ -106,10 +146,10 @@ def convert(converter: Converter) -> Conversion:
     network, result = converter.network, Conversion()
     placed: dict[str, tuple[int, ...]] = {}  # names and shapes of ours that the file is meant for
     for source, value in converter.state.items():
-        place = None if _why_ignored(source) else converter.place(source)
-        if place is not None and (place.name.startswith("backbone.") or not converter.backbone_only):
-            placed[place.name] = value.shape
-        result.rows.append(_settled(source, place, value, converter, result.weights))
+        target = None if _why_ignored(source) else converter.target(source)
+        if target is not None and (target.name.startswith("backbone.") or not converter.backbone_only):
+            placed[target.name] = value.shape
+        result.rows.append(_row_of(source, target, value, converter, result.weights))
     for name, value in converter.added().items():
         if name in network.shapes and name not in result.weights:
             result.weights[name] = value
@@ -129,9 +169,9 @@ def _why_ignored(source: str) -> str:
     return "of training only" if _IGNORED.fullmatch(source) else ""
 
 
-def _settled(
+def _row_of(
     source: str,
-    place: Place | None,
+    target: Target | None,
     value: np.ndarray,
     converter: Converter,
     weights: dict[str, np.ndarray],
@@ -140,22 +180,21 @@ def _settled(
     network = converter.network
     if _why_ignored(source):
         return Row(source, "", value.shape, "ignored", _why_ignored(source))
-    if place is None:
+    if target is None:
         return Row(source, "", value.shape, "left over", "this converter knows no such name")
-    if converter.backbone_only and not place.name.startswith("backbone."):
+    if converter.backbone_only and not target.name.startswith("backbone."):
         return Row(source, "", value.shape, "ignored", converter.left_out)
-    name = next(
-        (name for name in candidate_names(place.name, network.blocks) if name in network.shapes), None
-    )
+    candidates = candidate_names(target.name, network.backbone.block_names)
+    name = next((name for name in candidates if name in network.shapes), None)
     if name is None or name in weights:
         reason = "has it already" if name else "has no such tensor"
-        return Row(source, "", value.shape, "left over", f"'{name or place.name}': the network {reason}")
+        return Row(source, "", value.shape, "left over", f"'{name or target.name}': the network {reason}")
     labels, wanted, array = [], network.shapes[name], value
-    for step in place.steps:
+    for step in target.steps:
         if step.takes(value, wanted):
             array = step.apply(array)
             labels.append(step.label)
-    array, change = fitted(network.model, name, array, wanted)
+    array, change = adapt_tensor(network.model, name, array, wanted)
     labels += [change] if change else []
     if array.shape != wanted:
         return Row(source, name, value.shape, "other shape", f"the network has {list(wanted)}")
@@ -180,7 +219,8 @@ def convert_state(kind: str, state: Mapping[str, np.ndarray], model: nn.Layer) -
         raise WeightError(
             "the config has several networks; give the config of the one that the weights are of"
         )
-    result = convert(converter_for(kind, state, Network(model)))
+    make = model.backbone.converters.get(kind, CONVERTERS[kind])
+    result = convert(make(state, Network(model)))
     if not result.weights:
         raise WeightError(
             f"nothing in it has the names of '{kind}' and fits the config's network; choose another --from "

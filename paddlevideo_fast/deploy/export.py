@@ -56,8 +56,9 @@ from paddlevideo_fast.loader import (
 )
 from paddlevideo_fast.loader.request import Middle
 from paddlevideo_fast.log import get_logger
-from paddlevideo_fast.modeling import Preprocess, build_model, load_weights
+from paddlevideo_fast.modeling import Backbone, Preprocess, build_model, load_weights
 from paddlevideo_fast.modeling.layers import inference_operators, portable_operators
+from paddlevideo_fast.modeling.weights import backbone_of
 
 TOLERANCE = 1e-4  # of the largest logit
 _HALF_TOLERANCE = 2e-2  # as before, of a program in 16 bits
@@ -171,10 +172,10 @@ def export_model(
     folder = Path(folder)
     with only_writer(folder, name, given_by="--output_path"), computing_on("cpu") as device:
         model = _trained(cfg, weights, options)
-        runtime: Any = getattr(getattr(model, "backbone", None), "cpu_runtime", "onnxruntime")
-        recipe = recipe._replace(settings=replace(recipe.settings, cpu_runtime=runtime))
-        _check_free_axes(model, shape)
-        recipe = _with_own_frames(model, recipe, made)
+        backbone, _ = backbone_of(model)
+        recipe = recipe._replace(settings=replace(recipe.settings, cpu_runtime=backbone.cpu_runtime))
+        _check_free_axes(backbone, shape)
+        recipe = _with_own_frames(backbone, recipe, made)
         try:
             with tempfile.TemporaryDirectory(prefix=".export.", dir=folder) as temporary:
                 files = _files(Path(temporary) / name, options)
@@ -326,21 +327,19 @@ def _check_shape(shape: Sequence[int], layout: str) -> None:
         raise ProgramError("input_shape: a 3D network's program is for one number of frames; give T a number")
 
 
-def _check_free_axes(model: nn.Layer, shape: Sequence[int]) -> None:
-    backbone = getattr(model, "backbone", None)
-    if FREE in shape and getattr(backbone, "has_fixed_size", False):
+def _check_free_axes(backbone: Backbone, shape: Sequence[int]) -> None:
+    if FREE in shape and backbone.has_fixed_size:
         raise ProgramError(
             f"input_shape: a program of {type(backbone).__name__} is for clips of one size; give T, H and W "
             "numbers (the number of clips is free)"
         )
 
 
-def _with_own_frames(model: nn.Layer, recipe: Recipe, made: Sequence[int]) -> Recipe:
+def _with_own_frames(backbone: Backbone, recipe: Recipe, made: Sequence[int]) -> Recipe:
     """The recipe with a number in place of a free T, where the network mixes the frames of a clip."""
     settings = recipe.settings
     num_frames, height, width = settings.input_shape
-    backbone = getattr(model, "backbone", None)
-    num_seg = None if getattr(backbone, "has_fixed_size", False) else getattr(backbone, "num_seg", None)
+    num_seg = None if backbone.has_fixed_size else backbone.num_seg
     if num_seg is None or num_frames in (num_seg, made[0]):
         return recipe
     if num_frames != FREE:

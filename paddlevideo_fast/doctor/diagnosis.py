@@ -21,7 +21,7 @@ from typing import Any
 
 import paddle
 
-from paddlevideo_fast.assembly import TrainingParts, plan_run, training_parts
+from paddlevideo_fast.assembly import TrainingSetup, plan_run, training_setup
 from paddlevideo_fast.config import Config, RunSpec
 from paddlevideo_fast.doctor.multigrid import PlanOptions, make_plan
 from paddlevideo_fast.doctor.reading import (
@@ -131,7 +131,7 @@ class Run:
         batch_size: clips of a batch.
     """
 
-    parts: TrainingParts
+    parts: TrainingSetup
     cost: StepCost
     reading: ReadingCost
     batch_size: int
@@ -158,7 +158,7 @@ def examine(cfg: Config, steps: int = 20, progress: Callable[[str], None] = prin
     """
     if cfg.get("train_dali"):
         raise cfg.error("train_dali", "the doctor times our own reader only; set -o train_dali=false")
-    parts = training_parts(plan_run(RunSpec.for_training(cfg)), load_pretrained=False)
+    parts = training_setup(plan_run(RunSpec.for_training(cfg)), load_pretrained=False)
     progress(parts.classes)
     loader = own_loader(parts)
     batch_size = loader.batch_sampler.batch_size

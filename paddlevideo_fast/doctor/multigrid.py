@@ -8,7 +8,7 @@ from typing import Any
 
 import paddle
 
-from paddlevideo_fast.assembly.plan import ClipShape, batch_shapes, configured_curve, plain_clip, plan_phases
+from paddlevideo_fast.assembly.plan import ClipShape, batch_shapes, plain_clip, plan_run
 from paddlevideo_fast.config import Config, RunSpec
 from paddlevideo_fast.config.types import arguments_of
 from paddlevideo_fast.doctor.shape_cost import ShapeCosts
@@ -72,13 +72,12 @@ def make_plan(
     """
     cfg.require("a multigrid plan", *_SECTIONS)
     spec = RunSpec.of(cfg)
-    run = plan_phases(spec)
-    curve = run.curve or configured_curve(spec)
+    run = plan_run(spec)
     (plain,) = plain_phases(spec.run.epochs)
     max_epoch = run.phases[-1].end_epoch
-    rates = [curve.at(epoch) for epoch in range(max_epoch)]
+    rates = [run.curve.at(epoch) for epoch in range(max_epoch)]
     num_clips = options.num_clips or _listed_clips(spec)
-    costs = costs or ShapeCosts(spec, options.num_steps)
+    costs = costs or ShapeCosts(run, options.num_steps)
     pricing = Pricing(spec, replace(options, num_clips=num_clips), costs, progress)
     pricing.measure([plain, *run.phases])
     described, plain_run = [pricing.describe(phase) for phase in run.phases], pricing.describe(plain)

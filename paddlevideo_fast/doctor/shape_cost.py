@@ -11,8 +11,7 @@ import numpy as np
 import paddle
 from paddle import nn
 
-from paddlevideo_fast.assembly import Split, TrainingParts, plan_run
-from paddlevideo_fast.config import RunSpec
+from paddlevideo_fast.assembly import RunPlan, Split, TrainingSetup
 from paddlevideo_fast.doctor.timing import SyntheticLoader, time_steps
 from paddlevideo_fast.loader import BadSamples, build_pipeline
 from paddlevideo_fast.modeling import (
@@ -51,19 +50,19 @@ class ShapeCosts:
     """Costs by shape; each is measured once.
 
     Args:
-        spec: of the run. Its network starts from random weights.
+        plan: of the run. Its network starts from random weights.
         num_steps: optimizer steps to time at each shape, after one for warm-up.
     """
 
-    def __init__(self, spec: RunSpec, num_steps: int) -> None:
+    def __init__(self, plan: RunPlan, num_steps: int) -> None:
         self._num_steps = num_steps
-        self._spec = spec
+        self._plan = plan
         self._clips: dict[tuple[int, int], ClipCost] = {}
         self._steps: dict[tuple[int, int, int, int], float] = {}
 
     @cached_property
-    def _parts(self) -> TrainingParts:
-        return _parts_without_data(self._spec)
+    def _parts(self) -> TrainingSetup:
+        return _parts_without_data(self._plan)
 
     @property
     def num_parameters(self) -> int:
@@ -148,8 +147,8 @@ def _watched(layers: Iterable[nn.Layer], note: Callable[[nn.Layer, Any, Any], No
             hook.remove()
 
 
-def _parts_without_data(spec: RunSpec) -> TrainingParts:
-    plan = plan_run(spec)
+def _parts_without_data(plan: RunPlan) -> TrainingSetup:
+    spec = plan.spec
     paddle.seed(spec.run.seed)
     model = build_model(spec.model, load_pretrained=False)
     take_network_layout(model)
@@ -159,4 +158,4 @@ def _parts_without_data(spec: RunSpec) -> TrainingParts:
     split = Split(
         unread, unread, Preprocess(*pipeline.normalization, model.layout), BadSamples(None, total=0)
     )
-    return TrainingParts(plan, model, optimizer, plan.curve, split)
+    return TrainingSetup(plan, model, optimizer, plan.curve, split)

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import paddle
 
-from paddlevideo_fast.assembly import TrainingParts, plan_run, training_parts
+from paddlevideo_fast.assembly import TrainingSetup, plan_run, training_setup
 from paddlevideo_fast.config import Config, RunSpec
 from paddlevideo_fast.engine import Precision, Trainer
 from paddlevideo_fast.engine.callbacks import Callback
@@ -190,7 +190,7 @@ def _labels(model: Any, batch_size: int, rng: np.random.Generator) -> np.ndarray
 
 
 def time_steps(
-    parts: TrainingParts,
+    parts: TrainingSetup,
     loader: BatchLoader,
     num_steps: int,
     num_warmup: int = 2,
@@ -236,7 +236,7 @@ def training_rate(cfg: Config, synthetic: bool = False, steps: int = 30, warmup:
     Raises:
         PaddleVideoFastError: as training does.
     """
-    parts = training_parts(plan_run(RunSpec.for_training(cfg)), load_pretrained=False)
+    parts = training_setup(plan_run(RunSpec.for_training(cfg)), load_pretrained=False)
     used: BatchLoader = parts.split.loader
     with contextlib.closing(parts.split.loader):
         if synthetic:
@@ -296,7 +296,7 @@ def _clip_shape(loader: ClipLoader) -> Sequence[int]:
 
 
 def time_training_stages(
-    parts: TrainingParts, loader: SyntheticLoader, num_steps: int, budget_sec: float = 10.0
+    parts: TrainingSetup, loader: SyntheticLoader, num_steps: int, budget_sec: float = 10.0
 ) -> dict[str, float]:
     """Seconds of a training step by stage (`STAGES`); on a GPU a stage ends when the device is done."""
     timer = _StepTimer(num_steps, 1, budget_sec)
@@ -318,7 +318,7 @@ def time_training_stages(
     return stages
 
 
-def own_loader(parts: TrainingParts) -> ClipLoader:
+def own_loader(parts: TrainingSetup) -> ClipLoader:
     """The loader of the training clips, if it is our own, which can be taken apart.
 
     Raises:
@@ -372,7 +372,7 @@ class _StepTimer(Callback):
         return StepTimes(self.done, self.num_clips, total_sec, self.wait_sec, cpu_sec, median_sec)
 
 
-def _trainer(parts: TrainingParts, loader: BatchLoader, timer: _StepTimer) -> Trainer:
+def _trainer(parts: TrainingSetup, loader: BatchLoader, timer: _StepTimer) -> Trainer:
     parts.optimizer.set_lr(0.0)
     trainer = parts.trainer(lambda phase: loader, [timer], plain_phases(_NO_END))
     trainer.max_iters = None

@@ -267,6 +267,15 @@ class FleetDistribution(Distribution):
         return Lifeline(self.rank, self.gather, orderly=(TrainingInterrupted,))
 
 
+def make_distribution(settings: DistributedSettings) -> Distribution:
+    """A distribution over the processes that a launcher has started; the plain one without a launcher.
+
+    Raises:
+        DistributionError: the settings do not fit the number of processes.
+    """
+    return Distribution() if launched_rank()[1] == 1 else FleetDistribution(settings)
+
+
 def launched_rank() -> tuple[int, int]:
     """(rank, world size) that a launcher has given this process; (0, 1) without one."""
     return int(os.environ.get("PADDLE_TRAINER_ID", "0")), int(os.environ.get("PADDLE_TRAINERS_NUM", "1"))

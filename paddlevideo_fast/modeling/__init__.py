@@ -1,6 +1,9 @@
 """Networks: layers, backbones, heads, losses, recognizers, their input and their weights."""
 
+from paddlevideo_fast.modeling.backbones import Backbone
 from paddlevideo_fast.modeling.complexity import MacCounter, count_parameters
+from paddlevideo_fast.modeling.distillation import RecognizerDistillation
+from paddlevideo_fast.modeling.heads import BaseHead
 from paddlevideo_fast.modeling.preprocess import Cutmix, MixedLabels, Mixup, Preprocess, VideoMix
 from paddlevideo_fast.modeling.pretraining import Pretrain, VideoMAEDecoder
 from paddlevideo_fast.modeling.recognizers import (

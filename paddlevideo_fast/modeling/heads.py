@@ -1,7 +1,7 @@
 """Heads: from the features of frames or clips to logits and the loss."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 import paddle
@@ -25,7 +25,32 @@ _USUAL_LOSS: dict[Activation, type[nn.Layer]] = {
 }
 
 
-class Head(nn.Layer):
+class BaseHead(nn.Layer):
+    """What the toolkit asks of a head, with defaults.
+
+    Attributes:
+        data_format: layout of the features that the head takes; None: it takes logits.
+        num_classes: length of the logits; None: the backbone decides; 0: the head gives none.
+        in_channels: channels of the features that the head takes; None: it takes logits.
+        lr_multipliers: structured parameter name in the head to factor on the learning rate.
+        classifiers: names of the linear layers that give the logits, where the head has one.
+        no_weight_decay: words in the names of parameters without weight decay.
+        activation: makes probabilities of the logits.
+        pooling: how clips larger than the training crops are pooled: "global", or what is averaged over
+            windows of that size, "probabilities" or "logits"; None: the head pools no clips.
+    """
+
+    data_format: str | None = None
+    num_classes: int | None = None
+    in_channels: int | None = None
+    lr_multipliers: Mapping[str, float] = {}
+    classifiers: Sequence[str] = ()
+    no_weight_decay: ClassVar[Sequence[str]] = ()
+    activation: Activation = "softmax"
+    pooling: str | None = None
+
+
+class Head(BaseHead):
     """The loss on logits.
 
     A head with a layer of its own works in two steps, so that training can start from stored features:
@@ -36,12 +61,6 @@ class Head(nn.Layer):
         ls_eps: label smoothing; in training only.
         activation: makes probabilities of logits, in evaluation, export and prediction. "softmax": a video
             has one class. "sigmoid": it has any number of classes, each with a probability of its own.
-
-    Attributes:
-        num_classes: length of the logits; None: the backbone decides.
-        in_channels: channels of the features that the head takes; None: it takes logits.
-        lr_multipliers: structured parameter name in the head to factor on the learning rate.
-        classifiers: names of the linear layers that give the logits, where the head has one.
 
     Raises:
         ConfigError: the loss is for the other activation.
@@ -56,10 +75,7 @@ class Head(nn.Layer):
         activation: Activation = "softmax",
     ) -> None:
         super().__init__()
-        self.num_classes: int | None = None
-        self.in_channels: int | None = None
         self.ls_eps = ls_eps
-        self.lr_multipliers: dict[str, float] = {}
         self.activation = activation
         self.loss_func = loss_cfg if loss_cfg is not None else _USUAL_LOSS[activation]()
         meant = getattr(self.loss_func, "activation", activation)  # a user's own loss need not say
@@ -298,7 +314,7 @@ class VideoMAEHead(TokenHead):
 class ppTimeSformerHead(TokenHead):
     """The head of PP-TimeSformer, whose bias has no weight decay."""
 
-    no_weight_decay: ClassVar[tuple[str, ...]] = ("bias",)
+    no_weight_decay = ("bias",)
 
 
 @HEADS.register()
@@ -338,6 +354,11 @@ class ClipHead(LinearHead):
         super().__init__(**shared)
         self.window = None if crop_size is None else max(crop_size // STRIDE, 1)
         self.window_average = window_average
+
+    @property
+    def pooling(self) -> str:  # type: ignore[override]
+        """See `BaseHead`."""
+        return "global" if self.window is None else self.window_average
 
     def forward(self, features: Sequence[paddle.Tensor]) -> paddle.Tensor:
         """Features [N, C, T, H, W] of each pathway to logits [N, num_classes]; any T, H and W.

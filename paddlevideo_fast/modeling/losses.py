@@ -1,6 +1,6 @@
 """Losses: of one class a video, of several classes, and of mutual distillation."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import (
     Annotated,
     Any,
@@ -17,7 +17,7 @@ from paddlevideo_fast.config.types import Activation, NonNegative, Range, Share
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.log import get_logger, warn_once
 from paddlevideo_fast.modeling.preprocess import MixedLabels
-from paddlevideo_fast.registry import DISTILLATION_LOSSES, LOSSES
+from paddlevideo_fast.registry import LOSSES
 
 _LOSS = "MODEL.head.loss_cfg"
 _WEIGHTS = f"{_LOSS}.class_weights"
@@ -411,87 +411,3 @@ class AsymmetricLoss(_LossOfEachClass):
         if self.gamma_neg:
             if_not = shifted.clip(min=_LEAST) ** self.gamma_neg * if_not
         return if_there, if_not
-
-
-LABELS = "GroundTruth"
-
-
-@DISTILLATION_LOSSES.register()
-class DistillationCELoss(nn.Layer):
-    """Mean cross entropy of a network and the labels.
-
-    Args:
-        model_name_pairs: the network's name and `GroundTruth`.
-        loss_weight: factor on the loss.
-
-    Attributes:
-        models: names of the networks whose logits the loss needs.
-
-    Raises:
-        ConfigError: the second name is not `GroundTruth`, or the first is.
-    """
-
-    def __init__(self, model_name_pairs: tuple[str, str], loss_weight: float = 1.0) -> None:
-        super().__init__()
-        name, target = model_name_pairs
-        if target != LABELS or name == LABELS:
-            raise ConfigError([f"model_name_pairs={list(model_name_pairs)}: expected [a model, {LABELS}]"])
-        self.models: list[str] = [name]
-        self._cross_entropy = CrossEntropyLoss(loss_weight)
-
-    def forward(self, logits: Mapping[str, paddle.Tensor], labels: Any) -> paddle.Tensor:
-        """Scalar float32.
-
-        Args:
-            logits: float [N, num_classes] of each network.
-            labels: int64 [N], or the labels that a mix gave.
-        """
-        return self._cross_entropy(logits[self.models[0]], labels)
-
-    def each(self, logits: Mapping[str, paddle.Tensor], labels: paddle.Tensor) -> paddle.Tensor:
-        """The loss of each clip alone, float32 [N]; see `forward`."""
-        return self._cross_entropy.each(logits[self.models[0]], labels)
-
-
-@DISTILLATION_LOSSES.register()
-class DistillationDMLLoss(nn.Layer):
-    """Mean of the two Kullback-Leibler divergences between two networks; both learn from it.
-
-    Args:
-        model_name_pairs: names of the two networks.
-        act: makes probabilities of logits; null: the networks give probabilities.
-        eps: keeps the logarithms finite.
-        loss_weight: factor on the loss.
-
-    Attributes:
-        models: names of the networks whose logits the loss needs.
-
-    Raises:
-        ConfigError: one of the names is `GroundTruth`.
-
-    Reference: Zhang et al., "Deep Mutual Learning", arXiv 1706.00384, section 3.2; here in
-    both directions at once, as PaddleVideo has it.
-    """
-
-    def __init__(
-        self,
-        model_name_pairs: tuple[str, str],
-        act: Literal["softmax", "sigmoid"] | None = "softmax",
-        eps: float = 1e-12,
-        loss_weight: float = 1.0,
-    ) -> None:
-        super().__init__()
-        if LABELS in model_name_pairs:
-            raise ConfigError([f"model_name_pairs={list(model_name_pairs)}: expected two models"])
-        self.models: list[str] = list(model_name_pairs)
-        self._act = getattr(F, act) if act else None
-        self._eps = eps
-        self._loss_weight = loss_weight
-
-    def forward(self, logits: Mapping[str, paddle.Tensor], labels: Any) -> paddle.Tensor:
-        """Scalar float32; see `DistillationCELoss` for the arguments."""
-        outputs = [logits[name].astype("float32") for name in self.models]
-        p, q = outputs if self._act is None else map(self._act, outputs)
-        # p log(p/q) + q log(q/p), summed over the classes
-        divergences = (p - q) * (paddle.log(p + self._eps) - paddle.log(q + self._eps))
-        return divergences.sum(axis=-1).mean() * (self._loss_weight / 2)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import paddle
@@ -11,7 +11,9 @@ from paddle import nn
 from paddlevideo_fast.config.types import NonNegative, Share, Size
 from paddlevideo_fast.device import upload
 from paddlevideo_fast.errors import ConfigError
-from paddlevideo_fast.modeling.backbones.videomae import FixedPositions
+from paddlevideo_fast.modeling.backbones import Backbone
+from paddlevideo_fast.modeling.backbones.videomae import FixedPositions, VideoMAEViT
+from paddlevideo_fast.modeling.heads import BaseHead
 from paddlevideo_fast.modeling.layers import EncoderBlock, LayerNorm, linear
 from paddlevideo_fast.modeling.recognizers import RecognizerTransformer, start_by_xavier
 from paddlevideo_fast.registry import HEADS, RECOGNIZERS
@@ -21,7 +23,7 @@ _EPSILON = 1e-6
 
 
 @HEADS.register()
-class VideoMAEDecoder(nn.Layer):
+class VideoMAEDecoder(BaseHead):
     """Restores the pixels of hidden tubelets from the tokens of visible ones; of use in pre-training only.
 
     VideoMAE gives it half of the encoder's channels and 4 blocks (ViT-S: 192 channels, 3 heads; ViT-B: 384,
@@ -37,9 +39,6 @@ class VideoMAEDecoder(nn.Layer):
         normalize_targets: restore pixels less the mean of their tubelet and colour, over the standard
             deviation; False: the pixels as `Normalization` gives them.
 
-    Attributes:
-        num_classes: 0: what it gives are no logits.
-
     Raises:
         ConfigError: the heads do not divide the channels.
 
@@ -47,10 +46,8 @@ class VideoMAEDecoder(nn.Layer):
     """
 
     data_format = "NLC"
-    num_classes: ClassVar[int] = 0
-    lr_multipliers: ClassVar[dict[str, float]] = {}
-    classifiers: ClassVar[tuple[str, ...]] = ()
-    no_weight_decay: ClassVar[tuple[str, ...]] = ("mask_token",)
+    num_classes = 0
+    no_weight_decay = ("mask_token",)
 
     def __init__(
         self,
@@ -159,8 +156,8 @@ class Pretrain(RecognizerTransformer):
 
     def __init__(
         self,
-        backbone: nn.Layer,
-        head: nn.Layer,
+        backbone: Backbone,
+        head: BaseHead,
         mask_ratio: Share = 0.9,
     ) -> None:
         super().__init__(backbone, head)
@@ -172,12 +169,12 @@ class Pretrain(RecognizerTransformer):
         self.mask_ratio = mask_ratio
         self._keys: Sequence[tuple[int, ...]] | None = None
 
-    def _misfits(self, backbone: nn.Layer, head: nn.Layer) -> list[str]:
+    def _misfits(self, backbone: Backbone, head: BaseHead) -> list[str]:
         if not isinstance(head, VideoMAEDecoder):
             name = type(head).__name__
             return [f"MODEL.head.name={name}: classifies, and pre-training restores; take VideoMAEDecoder"]
         problems = super()._misfits(backbone, head)
-        if not problems:
+        if not problems and isinstance(backbone, VideoMAEViT):
             own = (backbone.patch_embed.tubelet_size, backbone.patch_embed.patch_size)
             problems += [
                 f"MODEL.head.{key}={theirs}: the backbone has {ours}; give both the same"

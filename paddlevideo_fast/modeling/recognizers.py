@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -10,23 +10,21 @@ import paddle
 from paddle import nn
 
 from paddlevideo_fast.config import build
-from paddlevideo_fast.config.sections import Component, Group, ListOf, NamedListOf, Section
+from paddlevideo_fast.config.sections import Group
 from paddlevideo_fast.config.types import Activation, Size, arguments_of
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.log import get_logger
-from paddlevideo_fast.modeling.freezing import Freezable, set_frozen
-from paddlevideo_fast.modeling.heads import STRIDE, mean_logits
-from paddlevideo_fast.modeling.losses import loss_of_each
+from paddlevideo_fast.modeling.backbones.base import Backbone
+from paddlevideo_fast.modeling.freezing import Freezable
+from paddlevideo_fast.modeling.heads import STRIDE, BaseHead, mean_logits
 from paddlevideo_fast.modeling.preprocess import Layout, MixedLabels
-from paddlevideo_fast.modeling.stages import Stage, learned_parameters, stages_of
+from paddlevideo_fast.modeling.stages import Stage, stages_of
 from paddlevideo_fast.modeling.weights import ClassNames, WeightReport, load_weights
 from paddlevideo_fast.registry import (
     BACKBONES,
-    DISTILLATION_LOSSES,
     HEADS,
     RECOGNIZERS,
     Registry,
-    did_you_mean,
 )
 
 
@@ -56,7 +54,10 @@ class Recognizer(Freezable):
         "runtime_cfg": "it steers graph-mode details of another trainer",
     }
 
-    def __init__(self, backbone: nn.Layer, head: nn.Layer) -> None:
+    backbone: Any
+    head: Any
+
+    def __init__(self, backbone: Backbone, head: BaseHead) -> None:
         super().__init__()
         problems = self._misfits(backbone, head)
         if problems:
@@ -66,13 +67,17 @@ class Recognizer(Freezable):
         self.stages: dict[str, Stage] = stages_of(backbone)
         self.load_report: WeightReport | None = None
 
-    def _misfits(self, backbone: nn.Layer, head: nn.Layer) -> list[str]:
+    def _misfits(self, backbone: Backbone, head: BaseHead) -> list[str]:
+        for part, own, base in (("backbone", backbone, Backbone), ("head", head, BaseHead)):
+            if not isinstance(own, base):
+                text = f"is no subclass of paddlevideo_fast.modeling.{base.__name__}"
+                return [f"MODEL.{part}.name={type(own).__name__}: {text}"]
         if backbone.data_format not in self.data_formats:
             name = type(backbone).__name__
             other = "Recognizer3D" if backbone.data_format in Recognizer3D.data_formats else "Recognizer2D"
             return [f"MODEL.framework={type(self).__name__}: {name} is no network for it; use {other}"]
         problems = []
-        classifies = getattr(backbone, "num_classes", None) is not None
+        classifies = backbone.num_classes is not None
         if head.num_classes == 0 and self.has_classes:
             name = type(head).__name__
             problems.append(f"MODEL.head.name={name}: gives no logits; set MODEL.framework to Pretrain")
@@ -83,13 +88,12 @@ class Recognizer(Freezable):
                 f"MODEL.head.in_channels={head.in_channels}: set it to {backbone.out_channels}, "
                 "the channels that the backbone gives"
             )
-        stride = getattr(backbone, "spatial_stride", STRIDE)
-        if getattr(head, "window", None) is not None and stride != STRIDE:
+        if head.pooling not in (None, "global") and backbone.spatial_stride != STRIDE:
             problems.append(
                 f"MODEL.head.crop_size: windows need feature maps of stride {STRIDE}, and spatial_strides of "
-                f"the backbone give {stride}; leave crop_size out"
+                f"the backbone give {backbone.spatial_stride}; leave crop_size out"
             )
-        if not classifies and getattr(head, "data_format", None) not in (None, backbone.data_format):
+        if not classifies and head.data_format not in (None, backbone.data_format):
             problems.append(
                 f"MODEL.head.data_format={head.data_format}: the backbone has {backbone.data_format}; "
                 "give both the same"
@@ -99,12 +103,12 @@ class Recognizer(Freezable):
     @property
     def num_classes(self) -> int:
         """Length of the logits."""
-        return self.backbone.num_classes if self.head.num_classes is None else self.head.num_classes
+        return self.head.num_classes if self.backbone.num_classes is None else self.backbone.num_classes
 
     @property
     def activation(self) -> Activation:
         """What makes probabilities of the logits."""
-        return getattr(self.head, "activation", "softmax")
+        return self.head.activation
 
     @classmethod
     def classes_of(cls, section: Mapping[str, Any]) -> int:
@@ -128,7 +132,7 @@ class Recognizer(Freezable):
         return {
             f"{part}.{name}": factor
             for part in ("backbone", "head")
-            for name, factor in getattr(getattr(self, part), "lr_multipliers", {}).items()
+            for name, factor in getattr(self, part).lr_multipliers.items()
         }
 
     def loss(self, logits: paddle.Tensor, labels: paddle.Tensor | MixedLabels) -> paddle.Tensor:
@@ -142,11 +146,7 @@ class Recognizer(Freezable):
     @property
     def classifiers(self) -> list[str]:
         """Names of the linear layers that give the logits, as far as they are known."""
-        return [
-            f"{part}.{name}"
-            for part in ("backbone", "head")
-            for name in getattr(getattr(self, part), "classifiers", ())
-        ]
+        return [f"{part}.{name}" for part in ("backbone", "head") for name in getattr(self, part).classifiers]
 
     def load_pretrained(self, classes: ClassNames | None = None) -> list[WeightReport]:
         """Loads the file that the backbone's `pretrained` names, if any; returns reports of what was loaded.
@@ -281,8 +281,8 @@ class RecognizerTransformer(Recognizer3D):
 
     def __init__(
         self,
-        backbone: nn.Layer,
-        head: nn.Layer,
+        backbone: Backbone,
+        head: BaseHead,
         runtime_cfg: Mapping[str, Views] | None = None,
         first_weights: Literal["published", "xavier"] = "published",
     ) -> None:
@@ -290,7 +290,7 @@ class RecognizerTransformer(Recognizer3D):
         if first_weights == "xavier":
             start_by_xavier(backbone)
         views = (runtime_cfg or {}).get("test") or Views()
-        self._frames_of_view: int | None = views.num_seg or getattr(backbone, "num_seg", None)
+        self._frames_of_view: int | None = views.num_seg or backbone.num_seg
         self._average: Literal["logits", "probabilities"] = (
             "probabilities" if views.avg_type == "prob" else "logits"
         )
@@ -360,206 +360,6 @@ def start_by_xavier(network: nn.Layer) -> None:
             num_ends = sum(shape) if is_linear else math.prod(shape[1:]) + shape[0]
             limit = math.sqrt(6 / num_ends)
             layer.weight.set_value(paddle.uniform(shape, min=-limit, max=limit))
-
-
-STUDENT = "Student"
-_NETWORK = Group({"backbone": Component(BACKBONES), "head": Component(HEADS)}, required=("backbone", "head"))
-_LOSSES = ListOf(Component(DISTILLATION_LOSSES))
-
-
-@RECOGNIZERS.register()
-class RecognizerDistillation(Freezable):
-    """Networks over frames that learn from each other; the network called `Student` is the result.
-
-    In evaluation, export and prediction only the student runs and gives the logits. A checkpoint holds all
-    networks; the plain config of the student takes its weights from there.
-
-    Args:
-        models: the networks by name; one is called `Student`. The losses of their heads are not used.
-        loss: the losses in training (`Train`), whose sum is minimised, and in validation (`Val`), where the
-            student is the only network.
-        freeze_params_list: for each network, whether its parameters and statistics stay as they are; null:
-            all networks learn.
-
-    Attributes:
-        layout: layout of the clips that `forward` takes.
-        stages: of all networks, by names such as `Student.stem`; see `modeling.stages`.
-
-    Raises:
-        ConfigError: there is no student, a loss names an unknown network, a network is in no loss of the
-            training, or the parts of a network do not fit.
-
-    References:
-        Hinton et al., "Distilling the Knowledge in a Neural Network", arXiv 1503.02531.
-        Zhang et al., "Deep Mutual Learning", arXiv 1706.00384.
-    """
-
-    layout = "NTCHW"
-    activation: ClassVar[Activation] = "softmax"
-    parts: ClassVar[dict[str, Section]] = {
-        "models": NamedListOf(_NETWORK),
-        "loss": Group({"Train": _LOSSES, "Val": _LOSSES}, required=("Train", "Val")),
-    }
-    ignored_arguments: ClassVar[dict[str, str]] = Recognizer2D.ignored_arguments
-
-    def __init__(
-        self,
-        models: Sequence[tuple[str, Mapping[str, nn.Layer]]],
-        loss: Mapping[str, Sequence[nn.Layer]],
-        freeze_params_list: Sequence[bool] | None = None,
-    ) -> None:
-        super().__init__()
-        names = [name for name, _ in models]
-        frozen = list(freeze_params_list or [False] * len(names))
-        problems = _problems(names, loss, frozen, taken=dir(self))
-        if problems:
-            raise ConfigError(problems)
-        for name, network in zip(names, _networks(models)):
-            self.add_sublayer(name, network)
-        # the student's logits come first in what `forward` gives
-        self._names = [STUDENT, *(name for name in names if name != STUDENT)]
-        self._losses = {True: list(loss["Train"]), False: list(loss["Val"])}
-        self.stages: dict[str, Stage] = {
-            f"{name}.{stage}": Stage(tuple(f"{name}.{layer}" for layer in layers), num_later)
-            for name in names
-            for stage, (layers, num_later) in getattr(self, name).stages.items()
-        }
-        for name, is_frozen in zip(names, frozen):
-            if is_frozen:
-                network = getattr(self, name)
-                set_frozen(network, learned_parameters(network))
-        self.train()
-
-    @property
-    def num_classes(self) -> int:
-        """Length of the logits."""
-        return getattr(self, STUDENT).num_classes
-
-    @classmethod
-    def classes_of(cls, section: Mapping[str, Any]) -> int:
-        """`num_classes` of the network that a checked MODEL section describes, without building it."""
-        models = {name: parts for item in section["models"] for name, parts in item.items()}
-        if STUDENT not in models:
-            raise ConfigError([_no_student(models)])
-        return Recognizer2D.classes_of(models[STUDENT])
-
-    @property
-    def lr_multipliers(self) -> dict[str, float]:
-        """Structured parameter name to the factor on the learning rate that its part asks for."""
-        return {
-            f"{model}.{name}": factor
-            for model in self._names
-            for name, factor in getattr(self, model).lr_multipliers.items()
-        }
-
-    def forward(self, clips: paddle.Tensor) -> paddle.Tensor | tuple[paddle.Tensor, ...]:
-        """Clips, normalised float [N, T, 3, H, W], to logits.
-
-        Returns:
-            The student's logits, [N, num_classes]; in training the logits of all networks, student first.
-        """
-        if not self.training:
-            return getattr(self, STUDENT)(clips)
-        return tuple(getattr(self, name)(clips) for name in self._names)
-
-    def loss(
-        self,
-        outputs: paddle.Tensor | Sequence[paddle.Tensor],
-        labels: paddle.Tensor | MixedLabels,
-    ) -> paddle.Tensor:
-        """Scalar loss of what `forward` gave in the same mode and labels (int64 [N] or `MixedLabels`)."""
-        logits = dict(zip(self._names, outputs)) if self.training else {STUDENT: outputs}
-        return paddle.add_n([loss(logits, labels) for loss in self._losses[self.training]])
-
-    def loss_of_each(self, logits: paddle.Tensor, labels: paddle.Tensor) -> paddle.Tensor:
-        """The loss of each clip alone in evaluation, float32 [N], of the student's logits."""
-
-        def of_each(loss: Any) -> paddle.Tensor:
-            each = getattr(loss, "each", None)
-            return loss_of_each(
-                lambda logits, labels: loss({STUDENT: logits}, labels),
-                each and (lambda logits, labels: each({STUDENT: logits}, labels)),
-                logits,
-                labels,
-            )
-
-        return paddle.add_n([of_each(loss) for loss in self._losses[False]])
-
-    @property
-    def classifiers(self) -> list[str]:
-        """Names of the linear layers that give the logits."""
-        return [f"{model}.{name}" for model in self._names for name in getattr(self, model).classifiers]
-
-    def load_pretrained(self, classes: ClassNames | None = None) -> list[WeightReport]:
-        """Loads the files that the backbones' `pretrained` name; see `Recognizer.load_pretrained`."""
-        return [report for name in self._names for report in getattr(self, name).load_pretrained(classes)]
-
-
-def _networks(models: Sequence[tuple[str, Mapping[str, nn.Layer]]]) -> list[Recognizer2D]:
-    networks, problems = [], []
-    for index, (name, parts) in enumerate(models):
-        if parts["head"].ls_eps:
-            problems.append(
-                f"MODEL.models.{index}.{name}.head.ls_eps: the losses are in MODEL.loss; leave it out"
-            )
-        if getattr(parts["head"].loss_func, "method", ""):
-            problems.append(
-                f"MODEL.models.{index}.{name}.head.loss_cfg: the losses are in MODEL.loss; leave it out"
-            )
-        if parts["head"].activation != "softmax":
-            problems.append(
-                f"MODEL.models.{index}.{name}.head.activation: the losses of distillation compare softmax "
-                "scores, of one class a video; leave it out, or train the network alone with Recognizer2D"
-            )
-        try:
-            networks.append(Recognizer2D(**parts))
-        except ConfigError as error:
-            problems += [f"MODEL.models.{index}.{name}: {text}" for text in error.problems]
-    if not problems and len({network.num_classes for network in networks}) > 1:
-        counts = [f"{name} {network.num_classes}" for (name, _), network in zip(models, networks)]
-        problems.append(f"MODEL.models: have different numbers of classes: {', '.join(counts)}")
-    if problems:
-        raise ConfigError(problems)
-    return networks
-
-
-def _no_student(names: Iterable[str]) -> str:
-    return f"MODEL.models: none of {', '.join(names)} is called {STUDENT}, which is the network that is kept"
-
-
-def _problems(
-    names: Sequence[str],
-    loss: Mapping[str, Sequence[nn.Layer]],
-    frozen: Sequence[bool],
-    taken: Sequence[str],
-) -> list[str]:
-    problems = [
-        f"MODEL.models.{index}.{name}: a network cannot be called so; take another name"
-        for index, name in enumerate(names)
-        if not name.isidentifier() or name.startswith("_") or name in taken or name in names[:index]
-    ]
-    if STUDENT not in names:
-        problems.append(_no_student(names))
-    elif len(frozen) != len(names):
-        problems.append(f"MODEL.freeze_params_list: has {len(frozen)} items for {len(names)} models")
-    elif frozen[names.index(STUDENT)]:
-        problems.append(f"MODEL.freeze_params_list: freezes {STUDENT}, which is to learn")
-    for part, known in (("Train", names), ("Val", [STUDENT])):  # validation runs the student alone
-        if not loss[part]:
-            problems.append(f"MODEL.loss.{part}: is empty")
-        problems += [
-            f"MODEL.loss.{part}.{index}.model_name_pairs: there is no {name} in it{did_you_mean(name, known)}"
-            for index, item in enumerate(loss[part])
-            for name in item.models
-            if name not in known
-        ]
-    learning = {name for item in loss["Train"] for name in item.models}
-    problems += [
-        f"MODEL.loss.Train: has no loss of {name}; add one, or leave the network out"
-        for name in names
-        if loss["Train"] and name not in learning
-    ]
-    return problems
 
 
 logger = get_logger(__name__)

@@ -1,6 +1,6 @@
 """The stages of a network, from clip to logits: what a config names to freeze, slow down or recompute."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
@@ -8,6 +8,7 @@ import paddle
 from paddle import nn
 
 from paddlevideo_fast.errors import ConfigError
+from paddlevideo_fast.modeling.backbones.base import Backbone
 
 HEAD = "head"
 
@@ -24,16 +25,13 @@ class Stage(NamedTuple):
     num_later: int
 
 
-def stages_of(backbone: nn.Layer) -> dict[str, Stage]:
+def stages_of(backbone: Backbone) -> dict[str, Stage]:
     """The stages of a recognizer with this backbone: the backbone's, and the head, which comes last.
 
-    A backbone declares them in its attribute `stage_layers`: name of the stage to the names of its layers,
-    both in the order in which they compute. Layers that belong to the classifier are its stage `head`. A
-    backbone without this attribute is one stage, `backbone`.
+    A backbone declares them in its attribute `stage_layers`. Layers that belong to the classifier are its
+    stage `head`. A backbone that declares none is one stage, `backbone`.
     """
-    own: Mapping[str, Sequence[str]] = getattr(backbone, "stage_layers", None) or {
-        "backbone": [name for name, _ in backbone.named_children()]
-    }
+    own = backbone.stage_layers or {"backbone": [name for name, _ in backbone.named_children()]}
     layers = {name: [f"backbone.{layer}" for layer in names] for name, names in own.items()}
     layers[HEAD] = [*layers.pop(HEAD, ()), HEAD]
     last = len(layers) - 1

@@ -21,6 +21,7 @@ from paddlevideo_fast.errors import ObjectMissingError, StoreAwayError, WeightEr
 from paddlevideo_fast.io.files import fingerprint, whence
 from paddlevideo_fast.io.sync import fetched
 from paddlevideo_fast.io.urls import is_url
+from paddlevideo_fast.modeling.backbones.base import Backbone
 from paddlevideo_fast.modeling.pickles import PickleError, array_table, read_pickle, settle
 
 _MIN_SHARE = 0.9
@@ -173,10 +174,11 @@ def load_weights(
     """
     path = fetch_weights(source)
     target = model.state_dict()
-    block_names = _block_names(model)
+    backbone, _ = backbone_of(model)
+    block_names = backbone.block_names
     report = WeightReport(path)
     values: dict[str, np.ndarray] = {}
-    last_layers = tuple(f"{name}." for name in getattr(model, "classifiers", ()))
+    last_layers = tuple(f"{name}." for name in model.classifiers)
     for key, value in read_weights(path).items():
         if COMPUTED.fullmatch(key):
             continue
@@ -184,7 +186,7 @@ def load_weights(
         if not isinstance(value, np.ndarray) or not names:
             report.unexpected.append(key)
             continue
-        value, change = fitted(model, names[0], value, target[names[0]].shape)
+        value, change = adapt_tensor(model, names[0], value, target[names[0]].shape)
         if change == RESIZED:
             report.resized.append(names[0])
         if classes is not None and names[0].startswith(last_layers):
@@ -213,12 +215,11 @@ def _share(target: Mapping[str, Any], values: Mapping[str, np.ndarray]) -> float
 
 
 def _copied(model: nn.Layer, target: Mapping[str, Any], values: dict[str, np.ndarray]) -> list[str]:
-    """Gives tensors without a value the value that stands in for it, by the backbone's `stand_in(name)`."""
-    backbone = getattr(model, "backbone", model)
-    prefix = _BACKBONE if backbone is not model else ""
+    """Fills missing parameters from those that the backbone's `fallback_parameter` names."""
+    backbone, prefix = backbone_of(model)
     copied: list[str] = []
-    for name in target if hasattr(backbone, "stand_in") else ():
-        other = backbone.stand_in(name[len(prefix) :]) if name.startswith(prefix) else None
+    for name in target:
+        other = backbone.fallback_parameter(name[len(prefix) :]) if name.startswith(prefix) else None
         if other is not None and name not in values and prefix + other in values:
             values[name] = values[prefix + other]
             copied.append(name)
@@ -228,12 +229,23 @@ def _copied(model: nn.Layer, target: Mapping[str, Any], values: dict[str, np.nda
 RESIZED = "interpolated to the network's clips"
 
 
-def fitted(model: nn.Layer, name: str, value: np.ndarray, shape: Sequence[int]) -> tuple[np.ndarray, str]:
+def backbone_of(model: nn.Layer) -> tuple[Backbone, str]:
+    """The backbone of a recognizer, or a backbone itself, and what its names begin with in the model.
+
+    A distillation has several; what a `Backbone` is by default stands for them.
+    """
+    if isinstance(model, Backbone):
+        return model, ""
+    return getattr(model, "backbone", None) or Backbone(), _BACKBONE
+
+
+def adapt_tensor(
+    model: nn.Layer, name: str, value: np.ndarray, shape: Sequence[int]
+) -> tuple[np.ndarray, str]:
     """A tensor of a file in the shape that a network has for it, if it can be had, and what was done for it.
 
-    Kernels are inflated; kernels of one place become weights of linear layers. A backbone with a method
-    `fitted_position_table(name, value, shape)` fits its tables of positions; the method gives None for
-    tensors that are none.
+    Kernels are inflated; kernels of one place become weights of linear layers; the backbone's `adapt_table`
+    fits its tables of positions.
 
     Args:
         model: a recognizer or a backbone.
@@ -246,10 +258,8 @@ def fitted(model: nn.Layer, name: str, value: np.ndarray, shape: Sequence[int]) 
     three_dimensional = inflated(value, shape)
     if three_dimensional is not value:
         return three_dimensional, f"inflated to {shape[2]} frames"
-    backbone = getattr(model, "backbone", model)
-    if list(value.shape) != list(shape) and hasattr(backbone, "fitted_position_table"):
-        bare = name[len(_BACKBONE) :] if name.startswith(_BACKBONE) else name
-        table = backbone.fitted_position_table(bare, value, shape)
+    if list(value.shape) != list(shape):
+        table = backbone_of(model)[0].adapt_table(name.removeprefix(_BACKBONE), value, shape)
         if table is not None:
             return table, RESIZED
     return value, ""
@@ -341,11 +351,6 @@ def _check_fit(report: WeightReport, strict: bool) -> None:
         raise WeightError(f"{report.path}: does not fit this network; {advice}\n{report.summary()}")
 
 
-def _block_names(model: nn.Layer) -> list[str]:
-    backbone = getattr(model, "backbone", model)
-    return list(getattr(backbone, "block_names", []))
-
-
 def _numpy_dtype(tensor: paddle.Tensor) -> Any:
     return str(tensor.dtype).replace("paddle.", "").replace("bfloat16", "float32")
 
@@ -371,11 +376,11 @@ def candidate_names(key: str, block_names: Sequence[str]) -> list[str]:
         slow pathway of a 3D network; each with and without "backbone.". For the student of a distillation
         also the names in the student alone.
     """
-    key = _from_sequential(key[len("_layers.") :] if key.startswith("_layers.") else key)
+    key = _from_sequential(key.removeprefix("_layers."))
     names = []
     frames_name = _from_paddleclas(key, block_names)
     for name in (key, frames_name, _in_slow_pathway(frames_name)):
-        bare = name[len(_BACKBONE) :] if name.startswith(_BACKBONE) else name
+        bare = name.removeprefix(_BACKBONE)
         names += [name, bare, _BACKBONE + bare]
     if key.startswith(_STUDENT):
         names += candidate_names(key[len(_STUDENT) :], block_names)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
-from paddlevideo_fast.assembly.consistency import check_sections
-from paddlevideo_fast.assembly.plan import configured_curve, plan_phases, plan_run
+from paddlevideo_fast.assembly.checks import check_evaluation
+from paddlevideo_fast.assembly.plan import plan_run
 from paddlevideo_fast.config import RunSpec, load_config
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.registry import BACKBONES
@@ -28,7 +29,7 @@ def spec_of(path, *overrides):
 
 def problems_of(path, *overrides, splits=ALL):
     with pytest.raises(ConfigError) as caught:
-        check_sections(spec_of(path, *overrides), *splits)
+        check_evaluation(spec_of(path, *overrides), *splits)
     return [
         problem.replace(f"{CONFIGS}/", "").replace(f"{CONFIGS.parent}/", "")
         for problem in caught.value.problems
@@ -39,7 +40,7 @@ def problems_of(path, *overrides, splits=ALL):
 def test_no_config_of_ours_or_of_paddlevideo_raises_a_doubt(path, logged):
     spec = spec_of(path)
     logged.clear()
-    check_sections(spec, *ALL)
+    check_evaluation(spec, *ALL)
     assert logged == []
 
 
@@ -64,7 +65,7 @@ def test_a_default_of_the_network_counts(tmp_path):
     config = load_config(tmp_path / "mine.yaml", ["PIPELINE.train.sample.num_seg=16"])
     del config["MODEL"]["backbone"]["num_seg"]
     with pytest.raises(ConfigError, match=r"MODEL\.backbone\.num_seg .* is 8; give both the same"):
-        check_sections(RunSpec.of(config), "train")
+        check_evaluation(RunSpec.of(config), "train")
 
 
 def test_all_networks_of_a_distillation_are_looked_at():
@@ -79,7 +80,7 @@ def test_an_evaluation_may_look_at_several_clips(warnings):
     overrides = ["PIPELINE.valid.sample.num_seg=16", "PIPELINE.test.sample={name: Sampler, num_seg: 8, "
                  "seg_len: 1, dense_sample: true, valid_mode: true}"]  # fmt: skip
     spec = spec_of(TSM, *overrides)
-    check_sections(spec, *ALL)
+    check_evaluation(spec, *ALL)
     (warning,) = warnings
     assert warning.startswith(
         "-o #1  PIPELINE.valid.sample.num_seg: clips have 16 frames, and MODEL.backbone"
@@ -91,7 +92,7 @@ def test_an_evaluation_may_look_at_several_clips(warnings):
 
 @pytest.mark.parametrize("splits", [["train"], ["train", "valid"]])
 def test_what_a_run_does_not_read_does_not_stop_it(splits):
-    check_sections(spec_of(TSM, "PIPELINE.test.sample.num_seg=12"), *splits)
+    check_evaluation(spec_of(TSM, "PIPELINE.test.sample.num_seg=12"), *splits)
 
 
 def test_frames_that_a_3d_network_cannot_take():
@@ -109,7 +110,7 @@ def test_the_alpha_of_pack_output_and_of_the_network():
         f"-o #1  PIPELINE.train.transform.{index}.PackOutput.alpha=8: MODEL.backbone.alpha ("
     )
     assert problem.endswith(") is 4; give both the same")
-    check_sections(spec_of(SLOWFAST, *overrides, "MODEL.backbone.alpha=8"), *ALL)
+    check_evaluation(spec_of(SLOWFAST, *overrides, "MODEL.backbone.alpha=8"), *ALL)
 
 
 @pytest.mark.parametrize(
@@ -127,7 +128,7 @@ def test_the_alpha_of_pack_output_and_of_the_network():
     ],
 )
 def test_sizes_of_the_parts(overrides, expected, warnings):
-    check_sections(spec_of(TSM, *overrides), *ALL)
+    check_evaluation(spec_of(TSM, *overrides), *ALL)
     assert [warning.partition("  ")[2].partition("; is that")[0] for warning in warnings] == expected
 
 
@@ -143,14 +144,14 @@ def test_sizes_of_the_parts(overrides, expected, warnings):
 )
 def test_epochs_and_the_end_of_the_learning_rate(path, overrides, expected, warnings):
     spec = spec_of(path, *overrides)
-    check_sections(spec, "train", curve=configured_curve(spec))
+    plan_run(spec)
     if expected is None:
         assert warnings == []
         return
     (warning,) = warnings
     assert warning.startswith(f"-o #1  {overrides[0]}: OPTIMIZER.learning_rate (")
     assert warning.endswith(f") {expected}; is that meant?")
-    check_sections(spec, "train", curve=configured_curve(spec))
+    plan_run(spec)
     assert len(list(warnings)) == 1, "it is said once"
 
 
@@ -170,7 +171,7 @@ def test_problems_of_training_and_validation_are_told_together():
 def test_multigrid_without_a_cycle_is_told(warnings):
     path = CONFIGS / "quickstart" / "slowfast_motion_multigrid.yaml"
     spec = spec_of(path, "MULTIGRID={LONG_CYCLE: false}")
-    assert len(plan_phases(spec).phases) == 1
+    assert len(plan_run(spec).phases) == 1
     (warning,) = warnings
     assert warning.endswith(
         "  multigrid: has no effect: MULTIGRID turns on neither LONG_CYCLE nor SHORT_CYCLE"
@@ -179,9 +180,9 @@ def test_multigrid_without_a_cycle_is_told(warnings):
 
 def test_lr_scaling_without_the_long_cycle_is_told(warnings):
     path = CONFIGS / "quickstart" / "slowfast_motion_multigrid.yaml"
-    plan_phases(spec_of(path, "multigrid=true", "MULTIGRID.lr_scaling=none"))
+    plan_run(spec_of(path, "multigrid=true", "MULTIGRID.lr_scaling=none"))
     assert warnings == []
-    plan_phases(spec_of(path, "multigrid=true", "MULTIGRID.lr_scaling=none", "MULTIGRID.LONG_CYCLE=false"))
+    plan_run(spec_of(path, "multigrid=true", "MULTIGRID.lr_scaling=none", "MULTIGRID.LONG_CYCLE=false"))
     (warning,) = warnings
     assert "  MULTIGRID.lr_scaling: has no effect without LONG_CYCLE" in warning
 
@@ -190,7 +191,7 @@ def test_a_short_cycle_that_leaves_no_epoch(tmp_path):
     path = CONFIGS / "quickstart" / "slowfast_motion_multigrid.yaml"
     overrides = ["multigrid=true", "MULTIGRID.LONG_CYCLE=false", "MULTIGRID.SHORT_CYCLE=true"]
     with pytest.raises(ConfigError) as caught:
-        plan_phases(spec_of(path, *overrides, "MULTIGRID.epoch_factor=0.1"))
+        plan_run(spec_of(path, *overrides, "MULTIGRID.epoch_factor=0.1"))
     (problem,) = caught.value.problems
     place = str(path)
     assert problem.startswith(f"{place}:")
@@ -257,7 +258,7 @@ def test_several_clips_of_a_video_that_do_not_fit():
 def test_several_clips_of_a_video_that_may_be_a_slip(num_clips, override, expected, logged):
     spec = spec_of(TSM, f"DATASET.train.clips_per_video={num_clips}", override)
     logged.clear()
-    check_sections(spec, "train")
+    check_evaluation(spec, "train")
     told = [text for _, text in logged]
     assert len(told) == len(expected)
     assert all(text.startswith(start) for text, start in zip(told, expected))
@@ -275,22 +276,22 @@ def test_parts_that_train_later_beside_what_is_settled_at_the_first_step(overrid
     (problem,) = problems_of(TSM, "FINETUNE={freeze: [stem], unfreeze_at: 3}", override)
     assert problem.startswith("-o #1  FINETUNE.unfreeze_at: ")
     assert problem.endswith(message)
-    check_sections(spec_of(TSM, "FINETUNE={freeze: [stem]}", override), *ALL)
+    check_evaluation(spec_of(TSM, "FINETUNE={freeze: [stem]}", override), *ALL)
 
 
 def test_a_mix_of_batches_of_one_clip_has_no_effect(logged):
     spec = spec_of(TSM, "MIX={name: VideoMix}", "DATASET.batch_size=1")
     logged.clear()
-    check_sections(spec, "train")
+    check_evaluation(spec, "train")
     ((_, told),) = logged
     assert told.startswith("-o #1  MIX: has no effect on batches of one clip (DATASET.batch_size (-o #2))")
 
 
-def test_multigrid_is_not_for_transformers_unless_they_declare_it(monkeypatch):
+def test_multigrid_is_not_for_backbones_that_declare_one_size(monkeypatch):
     spec = spec_of(CONFIGS / "recognition" / "slowfast" / "slowfast_multigrid.yaml", "multigrid=true")
-    assert len(plan_phases(spec).phases) > 1
-    spec.model["framework"] = "RecognizerTransformer"
+    assert len(plan_run(spec).phases) > 1
+    monkeypatch.setattr(BACKBONES.get("ResNetSlowFast"), "takes_multigrid", False)
     with pytest.raises(ConfigError, match="MODEL.backbone.name: ResNetSlowFast is a .*leave multigrid out"):
-        plan_phases(spec)
-    monkeypatch.setattr(BACKBONES.get("ResNetSlowFast"), "takes_multigrid", True, raising=False)
-    assert len(plan_phases(spec).phases) > 1
+        plan_run(spec)
+    transformers = [name for name in BACKBONES.names() if re.search("Transformer|ViT", name)]
+    assert not any(BACKBONES.get(name).takes_multigrid for name in transformers)

@@ -7,7 +7,7 @@ import copy
 import pytest
 import yaml
 
-from paddlevideo_fast.assembly.consistency import check_sections
+from paddlevideo_fast.assembly.checks import check_evaluation
 from paddlevideo_fast.config import RunSpec, build, load_config
 from paddlevideo_fast.loader import DecodeSampler, build_decoder, build_pipeline
 from paddlevideo_fast.registry import LEARNING_RATES, MIXES, OPTIMIZERS
@@ -274,7 +274,7 @@ def test_a_config_with_paddlevideos_keys_loads_and_fits_together(name, tmp_path,
     spec = RunSpec.for_training(load_config(path))
     told = {".".join(line.split("  ")[1].split(":")[0].split(".")[-2:]) for line in warnings}
     assert told == WITHOUT_EFFECT[name.partition("_")[0]]
-    check_sections(spec, "train", "valid", "test")
+    check_evaluation(spec, "train", "valid", "test")
     rate = build(LEARNING_RATES, spec.optimizer["learning_rate"])
     assert rate.misfit(spec.run.epochs) == ""
     assert rate.at(0) > 0

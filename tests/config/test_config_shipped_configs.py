@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from paddlevideo_fast.assembly.parts import scaled
-from paddlevideo_fast.assembly.plan import plan_phases
+from paddlevideo_fast.assembly.build import scaled
+from paddlevideo_fast.assembly.plan import plan_run
 from paddlevideo_fast.config import RunSpec, build, load_config
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.loader import build_pipeline
@@ -146,7 +146,7 @@ def test_3d_networks_and_their_clips(name, backbone, frames, rate):
 
 
 def test_the_quick_multigrid_run_has_three_phases():
-    plan = plan_phases(RunSpec.of(load_config(QUICKSTART / "slowfast_motion_multigrid.yaml")))
+    plan = plan_run(RunSpec.of(load_config(QUICKSTART / "slowfast_motion_multigrid.yaml")))
     assert [
         (phase.end_epoch, phase.batch_multiplier, phase.num_frames, phase.crop_size, phase.bn_splits)
         for phase in plan.phases
@@ -156,7 +156,7 @@ def test_the_quick_multigrid_run_has_three_phases():
 
 @pytest.mark.parametrize(("name", "small", "full"), [("28", 28, 40), ("56", 40, 56)])
 def test_the_quick_multigrid_runs_of_the_long_cycle_end_with_plain_training(name, small, full):
-    plan = plan_phases(RunSpec.of(load_config(QUICKSTART / f"slowfast_motion_{name}_multigrid.yaml")))
+    plan = plan_run(RunSpec.of(load_config(QUICKSTART / f"slowfast_motion_{name}_multigrid.yaml")))
     assert [
         (phase.end_epoch, phase.batch_multiplier, phase.num_frames, phase.crop_size, phase.bn_splits)
         for phase in plan.phases

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from paddlevideo_fast.assembly.plan import plan_phases
+from paddlevideo_fast.assembly.plan import plan_run
 from paddlevideo_fast.config import RunSpec, load_config
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.schedule.phases import Phase
@@ -14,7 +14,7 @@ def plan(world_size, *overrides, config="slowfast_motion_multigrid", multigrid=T
     cfg = load_config(
         f"configs/quickstart/{config}.yaml", [f"multigrid={str(multigrid).lower()}", *overrides]
     )
-    return plan_phases(RunSpec.of(cfg), world_size).phases
+    return plan_run(RunSpec.of(cfg), world_size).phases
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 4, 8, 16])

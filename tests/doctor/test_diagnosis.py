@@ -8,7 +8,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from paddlevideo_fast import doctor
-from paddlevideo_fast.assembly import plan_run, training_parts
+from paddlevideo_fast.assembly import plan_run, training_setup
 from paddlevideo_fast.config import Config, RunSpec, load_config
 from paddlevideo_fast.doctor import diagnosis
 from paddlevideo_fast.doctor.diagnosis import Run, StepCost
@@ -191,7 +191,7 @@ def test_multigrid_is_named_for_a_3d_network(motion_dataset, monkeypatch, own_se
     )
     if not own_section:
         cfg = Config({key: value for key, value in cfg.items() if key != "MULTIGRID"})
-    parts = training_parts(plan_run(RunSpec.for_training(cfg)))
+    parts = training_setup(plan_run(RunSpec.for_training(cfg)))
     run = Run(parts, dataclasses.replace(COST, train_sec=1.0), READING, 2)
     told = []
     (found,) = [each for each in diagnosis.remedies(run, told.append) if each.name == "multigrid"]
@@ -212,7 +212,7 @@ def test_a_trial_that_fails_is_told(examined, config, monkeypatch):
         raise MemoryError("too much\nof a backtrace")
 
     monkeypatch.setattr(diagnosis, "time_steps", out_of_memory)
-    parts = training_parts(plan_run(RunSpec.for_training(load_config(str(config())))))
+    parts = training_setup(plan_run(RunSpec.for_training(load_config(str(config())))))
     run = Run(parts, dataclasses.replace(COST, train_sec=1.0), READING, 4)
     found = {each.name: each for each in diagnosis.remedies(run, print)}
     assert found["larger batch"].gain is None

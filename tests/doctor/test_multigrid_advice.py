@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from paddlevideo_fast.assembly import plan_run
 from paddlevideo_fast.config import Config, RunSpec, load_config
 from paddlevideo_fast.doctor.multigrid import PlanOptions, make_plan, report
 from paddlevideo_fast.doctor.shape_cost import ShapeCosts
@@ -22,7 +23,7 @@ class ByPixels(ShapeCosts):
     """The real network, with steps that take a nanosecond a value; `dear` says which sides take longer."""
 
     def __init__(self, cfg, dear=None, a_split=0.0):
-        super().__init__(RunSpec.of(cfg), num_steps=1)
+        super().__init__(plan_run(RunSpec.of(cfg)), num_steps=1)
         self.dear, self.a_split = dear or {}, a_split
 
     def step_sec(self, batch_size, num_frames, crop_size, bn_splits):

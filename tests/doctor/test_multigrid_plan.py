@@ -11,7 +11,7 @@ import paddle
 import pytest
 from paddle import nn
 
-from paddlevideo_fast.assembly import plan_run, training_parts
+from paddlevideo_fast.assembly import plan_run, training_setup
 from paddlevideo_fast.config import RunSpec, load_config
 from paddlevideo_fast.doctor.multigrid import PlanOptions, make_plan
 from paddlevideo_fast.doctor.shape_cost import output_sizes
@@ -116,7 +116,7 @@ def test_steps_and_clips_are_those_of_the_run(motion_dataset):
     cfg = load_config(str(CONFIG), [*overrides, f"DATASET.train.file_path={motion_dataset.train_list}"])
     ours = make_plan(cfg, PlanOptions(num_steps=0))
     assert ours["num_clips"] == 32
-    parts = training_parts(plan_run(RunSpec.for_training(cfg)))
+    parts = training_setup(plan_run(RunSpec.for_training(cfg)))
     make_loader = parts.phase_loader()
     for phase, planned in zip(parts.plan.phases, ours["phases"]):
         sampler = make_loader(phase).batch_sampler

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from paddlevideo_fast.assembly import plan_run, training_parts
+from paddlevideo_fast.assembly import plan_run, training_setup
 from paddlevideo_fast.config import RunSpec, load_config
 from paddlevideo_fast.doctor import reading
 from paddlevideo_fast.doctor.reading import other_forms, share_of_cost, time_reading, time_transport
@@ -18,7 +18,7 @@ def dataset(config):
 
     def make(**values):
         spec = RunSpec.for_training(load_config(str(config(**values))))
-        return training_parts(plan_run(spec)).split.dataset
+        return training_setup(plan_run(spec)).split.dataset
 
     return make
 

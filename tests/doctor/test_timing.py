@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from paddlevideo_fast.assembly import plan_run, training_parts
+from paddlevideo_fast.assembly import plan_run, training_setup
 from paddlevideo_fast.config import RunSpec, load_config
 from paddlevideo_fast.doctor import timing, training_rate
 from paddlevideo_fast.doctor.timing import (
@@ -46,7 +46,7 @@ def clock(monkeypatch):
 @pytest.fixture
 def parts(config):
     spec = RunSpec.for_training(load_config(str(config())))
-    return training_parts(plan_run(spec), load_pretrained=False)
+    return training_setup(plan_run(spec), load_pretrained=False)
 
 
 def test_a_stage_inside_another_counts_for_itself(clock):

@@ -7,7 +7,7 @@ import paddle
 import pytest
 from paddle import nn
 
-from paddlevideo_fast.assembly import plan_run, training_parts
+from paddlevideo_fast.assembly import plan_run, training_setup
 from paddlevideo_fast.config import RunSpec, load_config
 from paddlevideo_fast.loader import build_loader
 from paddlevideo_fast.modeling import load_weights
@@ -47,7 +47,7 @@ def test_a_checkpoint_holds_the_statistics_of_the_training_data(run_main, tiny_c
     weights = {name: value.numpy() for name, value in paddle.load(str(saved)).items()}
 
     cfg = load_config(tiny_config, options)
-    parts = training_parts(plan_run(RunSpec.for_training(cfg)))
+    parts = training_setup(plan_run(RunSpec.for_training(cfg)))
     load_weights(parts.model, str(saved), strict=True)
     loader = build_loader(
         parts.split.dataset, batch_size=7, num_workers=0, shuffle=True, drop_last=False, seed=1234

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from paddlevideo_fast.assembly.environment import make_precision
+from paddlevideo_fast.assembly.plan import make_precision
 from paddlevideo_fast.cli import main
 from paddlevideo_fast.config import RunSpec, load_config
 from paddlevideo_fast.engine import MixedPrecision, Precision, RoundedPrecision, load_checkpoint

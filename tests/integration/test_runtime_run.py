@@ -14,7 +14,8 @@ import numpy as np
 import paddle
 import pytest
 
-from paddlevideo_fast.assembly.environment import check_environment, with_static_graph
+from paddlevideo_fast.assembly.build import with_static_graph
+from paddlevideo_fast.assembly.checks import check_evaluation
 from paddlevideo_fast.cli import main
 from paddlevideo_fast.config import RunSpec, load_config, startup
 from paddlevideo_fast.config.settings import RuntimeSettings
@@ -212,7 +213,7 @@ def test_cores_that_are_not_there(tiny_config, capfd, cores):
 def test_an_option_for_gpus_is_refused_on_a_cpu(own_environment, tiny_config, tmp_path, name):
     cfg = load_config(str(tiny_config), section(**{name: FLAGS[name][0]}))
     with pytest.raises(ConfigError) as error:
-        check_environment(RunSpec.of(cfg))
+        check_evaluation(RunSpec.of(cfg))
     assert error.value.problems == [
         f"-o #1  RUNTIME.{name}: it is for GPUs, and Paddle computes on the CPU here; take it out"
     ]
@@ -225,7 +226,7 @@ def test_a_flag_that_paddle_has_not_got(own_environment, monkeypatch, tiny_confi
     overrides = section(fraction_of_gpu_memory_to_use=0.5, cudnn_exhaustive_search=True, tf32=False)
     cfg = load_config(str(tiny_config), overrides)
     with pytest.raises(ConfigError) as error:
-        check_environment(RunSpec.of(cfg))
+        check_evaluation(RunSpec.of(cfg))
     late = "Paddle reads it at its import, which came first; start through paddlevideo-fast train, or set"
     assert [problem.partition("  ")[2] for problem in error.value.problems] == [
         f"RUNTIME.fraction_of_gpu_memory_to_use: {late} FLAGS_fraction_of_gpu_memory_to_use in the "
@@ -237,7 +238,7 @@ def test_a_flag_that_paddle_has_not_got(own_environment, monkeypatch, tiny_confi
     ]
     startup.prepare_process(str(tiny_config), overrides)
     overrides = section(fraction_of_gpu_memory_to_use=0.5, tf32=False)
-    check_environment(RunSpec.of(load_config(str(tiny_config), overrides)))
+    check_evaluation(RunSpec.of(load_config(str(tiny_config), overrides)))
 
 
 def test_what_is_in_force_is_told_at_the_start(run_main, tiny_config):
@@ -276,7 +277,7 @@ def test_the_switches_of_a_static_graph_reach_paddle(tiny_config, monkeypatch):
     monkeypatch.setattr(paddle, "is_compiled_with_cinn", lambda: True)
     overrides = ["to_static=true", *section(build_strategy={"enable_addto": True}, cinn=True)]
     spec = RunSpec.of(load_config(str(tiny_config), overrides))
-    check_environment(spec)
+    check_evaluation(spec)
     model = object()
     assert with_static_graph(spec, model) is model
     for others in (["to_static=true"], []):
@@ -321,5 +322,5 @@ def test_the_switches_of_a_static_graph_reach_paddle(tiny_config, monkeypatch):
 )
 def test_what_a_static_graph_does_not_go_with(tiny_config, overrides, problem):
     with pytest.raises(ConfigError) as error:
-        check_environment(RunSpec.of(load_config(str(tiny_config), overrides)))
+        check_evaluation(RunSpec.of(load_config(str(tiny_config), overrides)))
     assert [found.partition("  ")[2] for found in error.value.problems] == [problem]

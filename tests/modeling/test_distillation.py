@@ -13,8 +13,12 @@ from paddlevideo_fast.config import build
 from paddlevideo_fast.engine import RoundedPrecision
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.modeling import MixedLabels, build_model, load_weights
-from paddlevideo_fast.modeling.losses import CrossEntropyLoss, DistillationCELoss, DistillationDMLLoss
-from paddlevideo_fast.modeling.recognizers import RecognizerDistillation
+from paddlevideo_fast.modeling.distillation import (
+    DistillationCELoss,
+    DistillationDMLLoss,
+    RecognizerDistillation,
+)
+from paddlevideo_fast.modeling.losses import CrossEntropyLoss
 from paddlevideo_fast.registry import RECOGNIZERS
 
 TEACHER = {

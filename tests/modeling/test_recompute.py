@@ -10,7 +10,7 @@ import pytest
 
 from paddlevideo_fast.engine import Precision, RoundedPrecision
 from paddlevideo_fast.errors import ConfigError
-from paddlevideo_fast.modeling import MacCounter, build_model
+from paddlevideo_fast.modeling import Backbone, MacCounter, build_model
 from paddlevideo_fast.modeling.freezing import Freezing
 from paddlevideo_fast.modeling.layers import set_num_splits, set_sync_group
 from paddlevideo_fast.modeling.recompute import recompute_stages
@@ -56,10 +56,10 @@ class DroppingBlock(paddle.nn.Layer):
         return x + paddle.tanh(self.dropout(self.fc(x)))
 
 
-class Dropping(paddle.nn.Layer):
+class Dropping(Backbone):
     """A backbone of two such blocks over frames [N*T, 3, 32, 32], with its own names of stages."""
 
-    data_format, num_seg, out_channels, pretrained = "NCHW", None, 8, None
+    data_format, out_channels = "NCHW", 8
     stage_layers = {"early": ["first"], "late": ["second"]}
 
     def __init__(self):

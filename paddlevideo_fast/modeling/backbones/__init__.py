@@ -1,5 +1,6 @@
 """Networks from frames or clips to features. Importing this package registers them."""
 
+from paddlevideo_fast.modeling.backbones.base import Backbone
 from paddlevideo_fast.modeling.backbones.mobilenet import PPTSM_MobileNetV2, PPTSM_MobileNetV3
 from paddlevideo_fast.modeling.backbones.movinet import MoViNet
 from paddlevideo_fast.modeling.backbones.mvit import MViT

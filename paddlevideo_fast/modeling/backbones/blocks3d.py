@@ -5,13 +5,13 @@ Layers have PySlowFast's names: `s2.pathway0_res0.branch2.a`, `s2.pathway0_res0.
 
 import math
 from collections.abc import Callable, Sequence
-from typing import ClassVar
 
 import paddle
 import paddle.nn.functional as F
 from paddle import nn
 
 from paddlevideo_fast.errors import ConfigError
+from paddlevideo_fast.modeling.backbones.base import Backbone
 from paddlevideo_fast.modeling.layers import Conv3D, SubBatchNorm3D
 
 Kernel = tuple[int, int, int]
@@ -119,16 +119,10 @@ class Stage(nn.Layer):
         return results
 
 
-class StagedNetwork(nn.Layer):
-    """A 3D network of a stem `s1` and four stages `s2` to `s5`, each a `Stage`.
-
-    Attributes:
-        least_frames: the fewest frames that a clip may have.
-        stage_layers: `stem`, `res2` to `res5`; see `modeling.stages`.
-    """
+class StagedNetwork(Backbone):
+    """A 3D network of a stem `s1` and four stages `s2` to `s5`, each a `Stage`."""
 
     data_format = "NCDHW"
-    least_frames: ClassVar[int] = 1
 
     def add_stages(self, stem: nn.Layer, stages: Sequence[Sequence[nn.Layer]]) -> None:
         """Adds the layers of a network of one pathway: its stem, and the blocks of each stage."""

@@ -8,6 +8,7 @@ import paddle.nn.functional as F
 from paddle import nn
 
 from paddlevideo_fast.config.types import Range, Share, Size
+from paddlevideo_fast.modeling.backbones.base import Backbone
 from paddlevideo_fast.modeling.backbones.resnet import ShiftRatio
 from paddlevideo_fast.modeling.layers import (
     ConvBN,
@@ -36,7 +37,7 @@ class TemporalShift(nn.Layer):
         return temporal_shift(frames, self._num_seg, self._shift_ratio)
 
 
-class FrameClassifier(nn.Layer):
+class FrameClassifier(Backbone):
     """A backbone whose outputs are the logits of frames, for `MoViNetHead`, which takes their mean.
 
     Args:
@@ -47,15 +48,12 @@ class FrameClassifier(nn.Layer):
             PaddleVideo trained these networks.
 
     Attributes:
-        num_classes: length of the logits.
-        out_channels: the same number.
         shift: the temporal shift, without parameters.
-        stage_layers: `stem`, `stage1` and so on, `last`, and the classifier as `head`; see `modeling.stages`.
-        classifiers: name of the linear layer that gives the logits.
     """
 
-    classifiers: ClassVar[tuple[str, ...]] = ("fc",)
+    classifiers = ("fc",)
     data_format = "NCHW"
+    num_seg: int
 
     def __init__(
         self,

@@ -1,13 +1,14 @@
 """MoViNet: small networks for mobile devices, found by a search. Layers have PaddleVideo's names."""
 
 from collections.abc import Sequence
-from typing import ClassVar, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import paddle
 import paddle.nn.functional as F
 from paddle import nn
 
 from paddlevideo_fast.config.types import Size
+from paddlevideo_fast.modeling.backbones.base import Backbone
 from paddlevideo_fast.modeling.backbones.blocks3d import Kernel
 from paddlevideo_fast.modeling.layers import SqueezeExcitation, SubBatchNorm3D, make_divisible
 from paddlevideo_fast.modeling.stages import HEAD
@@ -181,7 +182,7 @@ class BasicBneck(nn.Layer):
 
 
 @BACKBONES.register()
-class MoViNet(nn.Layer):
+class MoViNet(Backbone):
     """MoViNet-A0. It ends in its own classifier and takes `MoViNetHead`, in `MoViNetRecognizerFrame`.
 
     Args:
@@ -193,19 +194,12 @@ class MoViNet(nn.Layer):
             activations.
         pretrained: weights to start from.
 
-    Attributes:
-        num_classes: length of the logits.
-        out_channels: the same number.
-        stage_layers: `stem`, `stage2` to `stage6`, `last`, and the classifier as `head`; see
-            `modeling.stages`.
-        classifiers: name of the linear layer that gives the logits.
-
     Reference: Kondratyuk et al., "MoViNets: Mobile Video Networks for Efficient Video Recognition", arXiv
     2103.11511.
     """
 
     data_format = "NCDHW"
-    classifiers: ClassVar[tuple[str, ...]] = ("classifier.3.conv_1.0",)
+    classifiers = ("classifier.3.conv_1.0",)
 
     def __init__(
         self,

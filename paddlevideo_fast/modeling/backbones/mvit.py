@@ -5,7 +5,6 @@ Layers have names like PySlowFast's: `blocks.3.attn.pool_q`, `blocks.3.attn.rel_
 
 import functools
 from collections.abc import Sequence
-from typing import ClassVar
 
 import numpy as np
 import paddle
@@ -15,6 +14,8 @@ from paddle import nn
 from paddlevideo_fast.config.types import NonNegative, Share, Size
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.log import get_logger
+from paddlevideo_fast.modeling.backbones.base import Backbone
+from paddlevideo_fast.modeling.converters import Network, RenamingConverter, Weights
 from paddlevideo_fast.modeling.layers import (
     Conv3D,
     DropPath,
@@ -201,8 +202,41 @@ class MViTBlock(nn.Layer):
         return paddle.concat([tokens[:, :1], clip.flatten(2).transpose([0, 2, 1])], axis=1)
 
 
+class MViTConverter(RenamingConverter):
+    """PySlowFast's MViTv2."""
+
+    classifier = "head.projection"
+    layers = (
+        (r"(patch_embed\.proj|cls_token|norm)", r"\1"),
+        (r"(blocks\.\d+\.(?:norm[12]|proj|mlp\.fc[12]|attn\.\w+))", r"\1"),
+    )
+
+
+class TorchvisionMViTConverter(RenamingConverter):
+    """torchvision's MViTv2."""
+
+    classifier = "head.1"
+    layers = (
+        (r"conv_proj", r"patch_embed.proj"),
+        (r"pos_encoding\.class_token", r"cls_token"),
+        (r"norm", r"norm"),
+        (r"(blocks\.\d+\.norm[12])", r"\1"),
+        (r"(blocks\.\d+\.(?:attn\.)?proj)ect(?:\.0)?", r"\1"),
+        (r"(blocks\.\d+\.attn\.(?:qkv|rel_pos_[thw]))", r"\1"),
+        (r"(blocks\.\d+\.attn\.pool_[qkv])\.pool", r"\1"),
+        (r"(blocks\.\d+\.attn)\.pool_([qkv])\.norm_act\.0", r"\1.norm_\2"),
+        (r"(blocks\.\d+\.mlp)\.0", r"\1.fc1"),
+        (r"(blocks\.\d+\.mlp)\.3", r"\1.fc2"),
+    )
+
+    def __init__(self, state: Weights, network: Network) -> None:
+        token = "pos_encoding.class_token"
+        shaped = {token: state[token].reshape([1, 1, -1])} if token in state else {}
+        super().__init__({**state, **shaped}, network)
+
+
 @BACKBONES.register()
-class MViT(nn.Layer):
+class MViT(Backbone):
     """MViTv2 with a class token. It takes clips of any size; a traced program is for one size.
 
     The tables of relative positions are made for clips of `num_frames` and `crop_size`, and are interpolated
@@ -221,10 +255,6 @@ class MViT(nn.Layer):
         drop_rate: dropout after the perceptrons and the attention.
         drop_path_rate: stochastic depth of the last block; it rises from 0 in the first.
 
-    Attributes:
-        out_channels: channels of the feature.
-        stage_layers: `stem`, `block1` and so on; see `modeling.stages`.
-
     Raises:
         ConfigError: the heads do not divide the channels.
 
@@ -233,8 +263,9 @@ class MViT(nn.Layer):
     """
 
     data_format = "NC"
-    has_fixed_size: ClassVar[bool] = True
-    takes_multigrid: ClassVar[bool] = False
+    has_fixed_size = True
+    takes_multigrid = False
+    converters = {"pyslowfast": MViTConverter, "torchvision": TorchvisionMViTConverter}
 
     def __init__(
         self,
@@ -312,8 +343,8 @@ class MViT(nn.Layer):
             text = "tables of positions, made for clips of %s, are interpolated for clips of %s (T×H×W)"
             logger.info(text, *("×".join(map(str, each)) for each in (self._clip, clip)))
 
-    def fitted_position_table(self, name: str, value: np.ndarray, shape: Sequence[int]) -> np.ndarray | None:
-        """A table of relative positions interpolated to this network's length; None for what is no table."""
+    def adapt_table(self, name: str, value: np.ndarray, shape: Sequence[int]) -> np.ndarray | None:
+        """A table of relative positions, interpolated to this network's length."""
         if "rel_pos_" not in name or value.ndim != 2 or value.shape[1] != shape[1]:
             return None
         return resized(paddle.to_tensor(value), value.shape[:1], shape[:1]).numpy()

@@ -1,5 +1,6 @@
 """R(2+1)D: ResNets whose 3D convolutions are one in space and one in time."""
 
+import re
 from collections.abc import Sequence
 from functools import partial
 
@@ -11,6 +12,8 @@ from paddlevideo_fast.config.types import Size
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.modeling.backbones.blocks3d import Block, Branch, Kernel, StagedNetwork, conv3d
 from paddlevideo_fast.modeling.backbones.resnet import STAGE_BLOCKS
+from paddlevideo_fast.modeling.backbones.resnet3d import PyTorchVideoConverter
+from paddlevideo_fast.modeling.converters import RenamingConverter
 from paddlevideo_fast.modeling.layers import SubBatchNorm3D
 from paddlevideo_fast.registry import BACKBONES
 
@@ -92,6 +95,39 @@ def _bottleneck(in_channels: int, out_channels: int, stride: Kernel) -> Branch:
     )
 
 
+class PyTorchVideoR2Plus1DConverter(PyTorchVideoConverter):
+    """PyTorchVideo's R(2+1)D, of depth 50."""
+
+    layers = (
+        (r"(s\d)\.0\.res_blocks\.(\d+)\.branch2\.conv_b\.conv_(t|xy)", r"\1.pathway0_res\2.branch2.b.\3"),
+        (r"(s\d)\.0\.res_blocks\.(\d+)\.branch2\.conv_b\.norm", r"\1.pathway0_res\2.branch2.b.bn"),
+        *PyTorchVideoConverter.layers,
+    )
+
+
+class TorchvisionR2Plus1DConverter(RenamingConverter):
+    """torchvision's R(2+1)D, of depth 18, trained on videos: its classifier is converted, too."""
+
+    classifier = "fc"
+    layers = (
+        (r"stem\.(xy|bn|t)", r"s1.pathway0_stem._conv.\1"),
+        (r"stem\.4", r"s1.pathway0_stem._bn"),
+        (r"(s\d)\.(\d+)\.([ab])\.0\.(xy|bn|t)", r"\1.pathway0_res\2.branch2.\3.\4"),
+        (r"(s\d)\.(\d+)\.([ab])\.1", r"\1.pathway0_res\2.branch2.\3_bn"),
+        (r"(s\d)\.(\d+)\.downsample\.0", r"\1.pathway0_res\2.branch1"),
+        (r"(s\d)\.(\d+)\.downsample\.1", r"\1.pathway0_res\2.branch1_bn"),
+    )
+
+    def normalized(self, name: str) -> str:
+        """`layer1.0.conv2.0.3.weight` to `s2.0.b.0.t.weight`; `stem.0.weight` to `stem.xy.weight`."""
+        name = re.sub(r"^layer([1-4])", lambda found: f"s{int(found[1]) + 1}", name)
+        name = re.sub(r"\.conv([12])\.", lambda found: f".{'ab'[int(found[1]) - 1]}.", name)
+        parts = {"0": "xy", "1": "bn", "3": "t"}
+        return re.sub(
+            r"^(stem|.*\.[ab]\.0)\.([013])(?=\.)", lambda found: f"{found[1]}.{parts[found[2]]}", name
+        )
+
+
 @BACKBONES.register()
 class ResNetR2Plus1D(StagedNetwork):
     """R(2+1)D. It takes clips of any number of frames and any size.
@@ -105,16 +141,17 @@ class ResNetR2Plus1D(StagedNetwork):
         stage_blocks: blocks in each of the four stages; null: what the depth says.
         pretrained: weights to start from.
 
-    Attributes:
-        out_channels: channels of the feature map.
-        depth: the same as the argument.
-
     Raises:
         ConfigError: a depth that does not exist.
 
     Reference: Tran et al., "A Closer Look at Spatiotemporal Convolutions for Action Recognition", arXiv
     1711.11248, sections 3.4 and 3.5.
     """
+
+    converters = {
+        "pytorchvideo": PyTorchVideoR2Plus1DConverter,
+        "torchvision": TorchvisionR2Plus1DConverter,
+    }
 
     def __init__(
         self,

@@ -1,14 +1,21 @@
-"""2D ResNets: plain (TSN), with the temporal shift (TSM), and ResNet-vd (ppTSN, ppTSM)."""
+"""2D ResNets: plain (TSN), with the temporal shift (TSM), and ResNet-vd (ppTSN, ppTSM).
 
+At the end are the converters of other toolkits' weights for them.
+"""
+
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
+import numpy as np
 import paddle
 from paddle import nn
 
 from paddlevideo_fast.config.types import Range, Size
 from paddlevideo_fast.errors import ConfigError
+from paddlevideo_fast.modeling.backbones.base import Backbone
+from paddlevideo_fast.modeling.converters import LEAVES, Converter, Network, Renames, Step, Target, Weights
 from paddlevideo_fast.modeling.freezing import set_frozen
 from paddlevideo_fast.modeling.layers import ConvBN, activation, temporal_shift
 from paddlevideo_fast.registry import BACKBONES
@@ -32,7 +39,7 @@ class BlockStyle:
     num_seg: int | None = None
     shift_ratio: float = 0.125
     pooled_shortcut: bool = False
-    data_format: str = "NCHW"
+    data_format: Literal["NCHW", "NHWC"] = "NCHW"
 
 
 class ResidualBlock(nn.Layer):
@@ -126,7 +133,7 @@ def block_name(depth: int, stage: int, index: int) -> str:
     return f"res{stage + 2}{chr(ord('a') + index)}"
 
 
-class FrameResNet(nn.Layer):
+class FrameResNet(Backbone):
     """Stem, pooling and four stages of residual blocks; what the registered ResNets share.
 
     Args:
@@ -138,12 +145,6 @@ class FrameResNet(nn.Layer):
         width: channels of the stem; every stage scales with it.
         stage_blocks: blocks in each of the four stages; null: what the depth says.
         partial_bn: all batch norms but the first use and keep their running statistics, and are not trained.
-
-    Attributes:
-        out_channels: channels of the feature map.
-        num_seg: frames in a clip if the network mixes frames, else None.
-        shift_ratio: share of the channels in each fold of the temporal shift; 0.0 if there is none.
-        stage_layers: `stem`, `res2` to `res5`; see `modeling.stages`.
 
     Raises:
         ConfigError: a depth that does not exist.
@@ -174,7 +175,6 @@ class FrameResNet(nn.Layer):
         self.num_seg = style.num_seg
         self.shift_ratio = style.shift_ratio if style.num_seg is not None else 0.0
         self.data_format = style.data_format
-        self.input_format = "NCHW"
         self._add_stem(width, style)
         self.pool2D_max = nn.MaxPool2D(3, stride=2, padding=1, data_format=style.data_format)
         block = BottleneckBlock if depth >= 50 else BasicBlock
@@ -309,3 +309,160 @@ class ResNetTweaksTSN(TweakedResNet):
 
     def __init__(self, layers: int = 50, **shared: Any) -> None:
         super().__init__(BlockStyle(pooled_shortcut=True), depth=layers, **shared)
+
+
+_EPSILON = 1e-5
+_SHORTCUT = 3  # the number of a block's layer
+
+
+class _Layer(NamedTuple):
+    """A name of torchvision's taken apart; stage None is the stem, layer 3 the shortcut."""
+
+    stage: int | None
+    block: int
+    layer: int
+    kind: str
+    leaf: str
+
+
+def _layer(name: str) -> _Layer | None:
+    """`layer1.0.conv1.weight`; with a shift `layer1.0.conv1.net.weight`."""
+    stem = re.fullmatch(r"(conv|bn)1\.(?:net\.)?(\w+)", name)
+    if stem:
+        return _Layer(None, 0, 0, stem[1], stem[2])
+    inner = re.fullmatch(r"layer([1-4])\.(\d+)\.(conv|bn)([1-3])\.(?:net\.)?(\w+)", name)
+    if inner:
+        return _Layer(int(inner[1]) - 1, int(inner[2]), int(inner[4]) - 1, inner[3], inner[5])
+    shortcut = re.fullmatch(r"layer([1-4])\.(\d+)\.downsample\.([01])\.(\w+)", name)
+    if shortcut:
+        kind = ("conv", "bn")[int(shortcut[3])]
+        return _Layer(int(shortcut[1]) - 1, int(shortcut[2]), _SHORTCUT, kind, shortcut[4])
+    return None
+
+
+class TorchvisionConverter(Converter):
+    """torchvision's ResNets, trained on ImageNet: weights for a backbone, inflated where it is 3D.
+
+    The temporal shift of MIT and MMAction2, whose converters are below, is mirrored. With f = channels / 8,
+    their first fold of channels takes frame t+1 and the second t-1; `paddle.nn.functional.temporal_shift` has
+    it the other way round:
+
+        channel        0 ... f-1     f ... 2f-1     2f ...
+        theirs         x(t+1)        x(t-1)         x(t)
+        Paddle's       x(t-1)        x(t+1)         x(t)
+
+    So the converter exchanges the two folds in the weights. The shifted tensor is the residual stream, and
+    all of its readers must see the same order. Therefore the exchange covers every convolution and batch norm
+    that writes to the stream (output channels) and every layer that reads from it (input channels): the first
+    convolution of each block, the shortcut, the classifier. The network then computes the same function.
+
+    Attributes:
+        renames: what makes torchvision's names of the file's; see `RenamingConverter`.
+        classifiers: names of the linear layer that gives the logits, in the file.
+    """
+
+    backbone_only = True
+    renames: ClassVar[Renames] = ()
+    classifiers: ClassVar[tuple[str, ...]] = ("fc",)
+
+    def __init__(self, state: Weights, network: Network) -> None:
+        super().__init__(state, network)
+        self._is_shifted = any(".net." in name for name in state)
+        layers = [self._layer(name) for name in state]
+        self._last_layer = max(
+            (layer.layer for layer in layers if layer and layer.layer < _SHORTCUT), default=0
+        )
+
+    def _layer(self, name: str) -> _Layer | None:
+        for pattern, theirs in self.renames:
+            name = re.sub(pattern, theirs, name)
+        return _layer(name)
+
+    def target(self, name: str) -> Target | None:
+        owner, _, leaf = name.rpartition(".")
+        if owner in self.classifiers:
+            return self.linear(leaf, *self._exchanges(1))
+        layer = self._layer(name)
+        if layer is None or layer.leaf not in (LEAVES if layer.kind == "bn" else ("weight",)):
+            return None
+        return Target(self._our_name(layer), self._steps(layer))
+
+    def added(self) -> dict[str, np.ndarray]:
+        """Depths 18 and 34 have a 1x1 shortcut in their first block here, and an identity there."""
+        names = {target.name: name for name in self.state if (target := self.target(name)) is not None}
+        shortcut = _Layer(0, 0, _SHORTCUT, "conv", "weight")
+        first = self._our_name(_Layer(0, 0, 0, "conv", "weight"))
+        if first not in names or self._our_name(shortcut) in names:
+            return {}
+        channels = self.state[names[first]].shape[1]
+        ones, zeros = np.ones(channels, "float32"), np.zeros(channels, "float32")
+        norm = {
+            "weight": ones * np.float32(np.sqrt(1 + _EPSILON)),
+            "bias": zeros,
+            "running_mean": zeros,
+            "running_var": ones,
+        }
+        made = {self._our_name(shortcut): np.eye(channels, dtype="float32")[:, :, None, None]}
+        for leaf, value in norm.items():
+            made[self._our_name(shortcut._replace(kind="bn", leaf=leaf))] = value
+        return made
+
+    def _our_name(self, layer: _Layer) -> str:
+        inner = "_conv.weight" if layer.kind == "conv" else f"_batch_norm.{LEAVES[layer.leaf]}"
+        if layer.stage is None:
+            return f"backbone.conv.{inner}"
+        part = "short" if layer.layer == _SHORTCUT else f"conv{layer.layer}"
+        depth = vars(self.network.backbone).get("depth", 50)
+        name = block_name(depth if layer.block < 26 else 152, layer.stage, layer.block)
+        return f"backbone.{name}.{part}.{inner}"
+
+    def _steps(self, layer: _Layer) -> tuple[Step, ...]:
+        """Exchanges in the channels that the layer writes to, or reads from, the residual stream."""
+        steps: list[Step] = []
+        if layer.stage is None or layer.layer in (self._last_layer, _SHORTCUT):
+            steps += self._exchanges(0)
+        if layer.stage is not None and layer.layer in (0, _SHORTCUT) and layer.kind == "conv":
+            steps += self._exchanges(1)
+        return tuple(steps)
+
+    def _exchanges(self, axis: int) -> list[Step]:
+        ratio = self.network.backbone.shift_ratio
+        if not (ratio and self._is_shifted):
+            return []
+
+        def exchanged(value: np.ndarray) -> np.ndarray:
+            channels = value.shape[axis]
+            first, second = int(channels * ratio), int(channels * 2 * ratio)
+            order = [*range(first, second), *range(first), *range(second, channels)]
+            return np.take(value, order, axis=axis)
+
+        return [Step(f"folds of axis {axis} exchanged", exchanged)]
+
+
+class MitConverter(TorchvisionConverter):
+    """TSM (blockres) and TSN of MIT's temporal-shift-module."""
+
+    backbone_only = False
+    renames: ClassVar[Renames] = ((r"^base_model\.", ""),)
+    classifiers: ClassVar[tuple[str, ...]] = ("new_fc", "base_model.fc")
+
+    def differences(self) -> Sequence[str]:
+        has_shift = bool(self.network.backbone.shift_ratio)
+        if self._is_shifted and not has_shift:
+            return ["the file's network shifts channels in time (TSM), the config's does not"]
+        if has_shift and not self._is_shifted:
+            return ["the config's network shifts channels in time (TSM), the file's does not (TSN)"]
+        return []
+
+
+class MMAction2FrameConverter(MitConverter):
+    """TSM and TSN of MMAction2."""
+
+    renames = (
+        (r"^backbone\.", ""),
+        (r"\.downsample\.conv\.", ".downsample.0."),
+        (r"\.downsample\.bn\.", ".downsample.1."),
+        (r"\bconv([1-3])\.conv\.", r"conv\1."),
+        (r"\bconv([1-3])\.bn\.", r"bn\1."),
+    )
+    classifiers = ("cls_head.fc_cls",)

@@ -1,14 +1,17 @@
 """3D ResNets: SlowFast, Slow-only and I3D.
 
 Layers have PaddleVideo's and PySlowFast's names: `s1.pathway0_stem`, `s2.pathway0_res0.branch2.a`, `s2_fuse`.
+At the end are the converters of other toolkits' weights for them.
 """
 
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Literal
 
+import numpy as np
 import paddle
 import paddle.nn.functional as F
 from paddle import nn
@@ -17,6 +20,7 @@ from paddlevideo_fast.config.types import Size
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.modeling.backbones.blocks3d import Block, Branch, Kernel, Stage, StagedNetwork, conv3d
 from paddlevideo_fast.modeling.backbones.resnet import STAGE_BLOCKS
+from paddlevideo_fast.modeling.converters import Network, Renames, RenamingConverter, Step, Weights
 from paddlevideo_fast.modeling.layers import SubBatchNorm3D
 from paddlevideo_fast.registry import BACKBONES
 
@@ -113,11 +117,6 @@ class PathwayResNet(StagedNetwork):
         spatial_strides: strides in space of the four stages, after the stem's 4. [1, 2, 2, 1] keeps the last
             feature map of small clips, such as 28², larger than one value.
         pretrained: weights to start from: of this network, or of a 2D ResNet, which are inflated.
-
-    Attributes:
-        out_channels: channels of the feature maps, all pathways together.
-        spatial_stride: pixels of the clip for one value of the feature maps.
-        stage_layers: `stem`, `res2` to `res5`, each with the fusion before it; see `modeling.stages`.
 
     Raises:
         ConfigError: a depth that does not exist, or strides for fewer or more stages.
@@ -240,7 +239,7 @@ class ResNetSlowFast(PathwayResNet):
     Reference: Feichtenhofer et al., "SlowFast Networks for Video Recognition", arXiv 1812.03982, section 3.
     """
 
-    cpu_runtime: ClassVar[str] = "onednn"  # of a program: the fastest one on a CPU; see deploy.program
+    cpu_runtime = "onednn"
     ignored_arguments: ClassVar[dict[str, str]] = {
         "bn_norm_type": "the batch norms follow the schedule of the run",
         "bn_num_splits": "the batch norms follow the schedule of the run",
@@ -319,7 +318,7 @@ class ResNetI3D(PathwayResNet):
     inflations: Wang et al., "Non-local Neural Networks", arXiv 1711.07971, section 4.1.
     """
 
-    least_frames: ClassVar[int] = 2
+    least_frames = 2
 
     def __init__(
         self,
@@ -331,7 +330,122 @@ class ResNetI3D(PathwayResNet):
         **shared: Any,
     ) -> None:
         frames = _FAST_FRAMES if inflate_all else _EVERY_OTHER
-        stem_strides = (conv1_stride_t, pool1_stride_t)
-        pathway = Pathway(width_per_group, 5, frames, inflate, stem_strides)
+        pathway = Pathway(width_per_group, 5, frames, inflate, (conv1_stride_t, pool1_stride_t))
         super().__init__([pathway], halve_frames=True, **shared)
-        self.stem_strides = stem_strides
+        self.conv1_stride_t, self.pool1_stride_t = conv1_stride_t, pool1_stride_t
+
+
+_SETTINGS: Mapping[str, Any] = {"slow_frames": "spread", "conv1_stride_t": 1, "pool1_stride_t": 1}
+_CAFFE2_LEAVES = {"s": "weight", "b": "bias", "rm": "running_mean", "riv": "running_var"}
+_FAST_CLASSIFIED = "backbone.fast_path.layer4.0.conv3.conv.weight"
+
+
+class PySlowFastConverter(RenamingConverter):
+    """PySlowFast's networks, from its own checkpoints or the Caffe2 ones in its model zoo."""
+
+    classifier = "head.projection"
+    settings: ClassVar[Mapping[str, Any]] = _SETTINGS
+    pooling = "probabilities"
+    layers: ClassVar[Renames] = (
+        (r"(s1\.pathway[01]_stem)\.(conv|bn)", r"\1._\2"),
+        (r"(s[1-4]_fuse)\.(conv_f2s|bn)", r"\1._\2"),
+        (r"(s[2-5]\.pathway[01]_res\d+\.(?:branch1|branch2\.[abc])(?:_bn)?)", r"\1"),
+    )
+
+    def normalized(self, name: str) -> str:
+        return _from_caffe2(name) or name
+
+
+def _from_caffe2(name: str) -> str | None:
+    """`t_res3_1_branch2b_bn_riv` is `s3.pathway1_res1.branch2.b_bn.running_var`; t_ is the fast pathway."""
+    found = re.fullmatch(
+        r"(?P<fast>t_)?(?:"
+        r"(?P<stem>conv1|res_conv1)|"
+        r"res(?P<stage>[2-5])_(?P<block>\d+)_branch(?:1|2(?P<layer>[abc]))|"
+        r"(?:pool1|res(?P<fused>[2-4])_\d+_branch2c_bn)_subsample|"
+        r"(?P<linear>pred))"
+        r"(?P<bn>_bn)?_(?P<leaf>w|s|b|rm|riv)",
+        name,
+    )
+    if not found:
+        return None
+    leaf = "weight" if found["leaf"] == "w" else _CAFFE2_LEAVES[found["leaf"]]
+    pathway = 1 if found["fast"] else 0
+    if found["linear"]:
+        return f"head.projection.{leaf}"
+    if found["stem"]:
+        return f"s1.pathway{pathway}_stem.{'bn' if found['bn'] else 'conv'}.{leaf}"
+    if found["stage"]:
+        layer = f"branch2.{found['layer']}" if found["layer"] else "branch1"
+        block = f"s{found['stage']}.pathway{pathway}_res{found['block']}"
+        return f"{block}.{layer}{found['bn'] or ''}.{leaf}"
+    return f"s{found['fused'] or 1}_fuse.{'bn' if found['bn'] else 'conv_f2s'}.{leaf}"
+
+
+class PyTorchVideoConverter(RenamingConverter):
+    """PyTorchVideo's networks. They number all their parts; parts without weights leave gaps."""
+
+    classifier = "s6.0.proj"
+    settings: ClassVar[Mapping[str, Any]] = _SETTINGS
+    pooling = "logits"
+    layers: ClassVar[Renames] = (
+        (r"s1\.([01])\.conv", r"s1.pathway\1_stem._conv"),
+        (r"s1\.([01])\.norm", r"s1.pathway\1_stem._bn"),
+        (r"(s\d)\.0\.multipathway_fusion\.conv_fast_to_slow", r"\1_fuse._conv_f2s"),
+        (r"(s\d)\.0\.multipathway_fusion\.norm", r"\1_fuse._bn"),
+        (r"(s\d)\.([01])\.res_blocks\.(\d+)\.branch1_conv", r"\1.pathway\2_res\3.branch1"),
+        (r"(s\d)\.([01])\.res_blocks\.(\d+)\.branch1_norm", r"\1.pathway\2_res\3.branch1_bn"),
+        (r"(s\d)\.([01])\.res_blocks\.(\d+)\.branch2\.conv_([abc])", r"\1.pathway\2_res\3.branch2.\4"),
+        (r"(s\d)\.([01])\.res_blocks\.(\d+)\.branch2\.norm_([abc])", r"\1.pathway\2_res\3.branch2.\4_bn"),
+    )
+
+    def __init__(self, state: Weights, network: Network) -> None:
+        super().__init__(state, network)
+        numbers = {int(found[1]) for found in (re.match(r"blocks\.(\d+)\.", name) for name in state) if found}
+        self._stages = {str(number): stage for stage, number in enumerate(sorted(numbers), start=1)}
+
+    def normalized(self, name: str) -> str:
+        """`blocks.0.multipathway_blocks.1.conv.weight` to `s1.1.conv.weight`; a single pathway is 0."""
+        found = re.fullmatch(r"blocks\.(\d+)\.(?:multipathway_blocks\.([01])\.)?(.+)", name)
+        return f"s{self._stages[found[1]]}.{found[2] or 0}.{found[3]}" if found else name
+
+
+class MMAction2ClipConverter(RenamingConverter):
+    """SlowFast, Slow-only and I3D of MMAction2.
+
+    It joins the features of the pathways as [fast, slow] before the classifier; here, as elsewhere, the order
+    is [slow, fast].
+    """
+
+    classifier = "cls_head.fc_cls"
+    layers = (
+        (r"([01])\.conv1\.(conv|bn)", r"s1.pathway\1_stem._\2"),
+        (r"[01]\.(s\d)_lateral\.conv", r"\1_fuse._conv_f2s"),
+        (r"[01]\.(s\d)_lateral\.bn", r"\1_fuse._bn"),
+        (r"([01])\.(s\d)\.(\d+)\.downsample\.conv", r"\2.pathway\1_res\3.branch1"),
+        (r"([01])\.(s\d)\.(\d+)\.downsample\.bn", r"\2.pathway\1_res\3.branch1_bn"),
+        (r"([01])\.(s\d)\.(\d+)\.([abc])\.conv", r"\2.pathway\1_res\3.branch2.\4"),
+        (r"([01])\.(s\d)\.(\d+)\.([abc])\.bn", r"\2.pathway\1_res\3.branch2.\4_bn"),
+    )
+    settings: ClassVar[Mapping[str, Any]] = {
+        "slow_frames": "strided",
+        "conv1_stride_t": 2,
+        "pool1_stride_t": 2,
+    }
+    pooling = "global"
+
+    def normalized(self, name: str) -> str:
+        """`backbone.fast_path.layer1.0.conv2.bn.weight` to `1.s2.0.b.bn.weight`; a single pathway is 0."""
+        found = re.fullmatch(r"backbone\.(?:(slow|fast)_path\.)?(.+)", name)
+        if not found:
+            return name
+        layer = re.sub(r"^conv1(?=_lateral)", "s1", found[2])
+        layer = re.sub(r"^layer([1-4])", lambda stage: f"s{int(stage[1]) + 1}", layer)
+        layer = re.sub(r"(?<=\.)conv([1-3])(?=\.)", lambda number: "abc"[int(number[1]) - 1], layer)
+        return f"{int(found[1] == 'fast')}.{layer}"
+
+    def classifier_steps(self) -> Sequence[Step]:
+        if _FAST_CLASSIFIED not in self.state:
+            return ()
+        num_fast = self.state[_FAST_CLASSIFIED].shape[0]
+        return [Step("pathways exchanged", lambda value: np.roll(value, -num_fast, axis=1))]

@@ -4,6 +4,7 @@ Layers have PaddleVideo's and the authors' names: `layers.0.blocks.1.attn.qkv`, 
 """
 
 import math
+import re
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -14,6 +15,8 @@ from paddle import nn
 
 from paddlevideo_fast.config.types import NonNegative, Share, Size
 from paddlevideo_fast.errors import ConfigError
+from paddlevideo_fast.modeling.backbones.base import Backbone
+from paddlevideo_fast.modeling.converters import Network, RenamingConverter, Weights
 from paddlevideo_fast.modeling.freezing import set_frozen
 from paddlevideo_fast.modeling.layers import (
     DropPath,
@@ -130,8 +133,45 @@ class SwinStage(nn.Layer):
         return tokens if self.downsample is None else self.downsample(tokens)
 
 
+class SwinConverter(RenamingConverter):
+    """The authors' networks: Video Swin Transformer, in files of MMAction2's form, and the 2D one.
+
+    The 2D network's classifier is of another task, and is left out.
+    """
+
+    classifier = "cls_head.fc_cls"
+    layers = ((r"((?:patch_embed|layers|norm)(?:\..+)?)", r"\1"),)
+    renames = ((r"^backbone\.", ""),)
+
+    def __init__(self, state: Weights, network: Network) -> None:
+        super().__init__(state, network)
+        if "head.weight" in state:
+            self.backbone_only, self.classifier = True, "head"
+
+
+class TorchvisionSwinConverter(RenamingConverter):
+    """torchvision's Video Swin Transformer; it numbers blocks and mergings of patches in one list."""
+
+    classifier = "head"
+    layers = (
+        (r"(patch_embed\.(?:proj|norm)|norm)", r"\1"),
+        (r"(layers\.\d+\.downsample\.(?:norm|reduction))", r"\1"),
+        (r"(layers\.\d+\.blocks\.\d+\.(?:norm[12]|attn\.\w+))", r"\1"),
+        (r"(layers\.\d+\.blocks\.\d+\.mlp)\.0", r"\1.fc1"),
+        (r"(layers\.\d+\.blocks\.\d+\.mlp)\.3", r"\1.fc2"),
+    )
+
+    def normalized(self, name: str) -> str:
+        """`features.2.0.norm1` to `layers.1.blocks.0.norm1`, `features.3` to `layers.1.downsample`."""
+        found = re.fullmatch(r"features\.(\d+)\.(.+)", name)
+        if not found:
+            return name
+        stage, is_merging = divmod(int(found[1]), 2)
+        return f"layers.{stage}.{'downsample' if is_merging else 'blocks'}.{found[2]}"
+
+
 @BACKBONES.register()
-class SwinTransformer3D(nn.Layer):
+class SwinTransformer3D(Backbone):
     """Video Swin Transformer. It takes clips of any size; a traced program is for one size.
 
     Args:
@@ -152,10 +192,6 @@ class SwinTransformer3D(nn.Layer):
         patch_norm: a LayerNorm after the patches.
         frozen_stages: -1: all layers train; 0: the patches are frozen; n: so are the first n stages.
 
-    Attributes:
-        out_channels: channels of the feature map.
-        stage_layers: `stem`, `block1` and so on; see `modeling.stages`.
-
     Raises:
         ConfigError: the numbers of stages differ, or the heads do not divide the channels.
 
@@ -163,10 +199,11 @@ class SwinTransformer3D(nn.Layer):
     """
 
     data_format = "NCDHW"
-    has_fixed_size: ClassVar[bool] = True
-    cpu_runtime: ClassVar[str] = "paddle"
-    takes_multigrid: ClassVar[bool] = False
-    no_weight_decay: ClassVar[Sequence[str]] = (_TABLE,)
+    has_fixed_size = True
+    cpu_runtime = "paddle"
+    takes_multigrid = False
+    no_weight_decay = (_TABLE,)
+    converters = {"mmaction2": SwinConverter, "torchvision": TorchvisionSwinConverter}
     ignored_arguments: ClassVar[dict[str, str]] = {
         "use_checkpoint": "RUNTIME.recompute names the stages whose activations are computed once more",
     }
@@ -237,14 +274,11 @@ class SwinTransformer3D(nn.Layer):
             tokens = stage(tokens)
         return [self.norm(tokens).transpose([0, 4, 1, 2, 3])]
 
-    def fitted_position_table(self, name: str, value: np.ndarray, shape: Sequence[int]) -> np.ndarray | None:
-        """A table of biases of other windows, or of a 2D network, in the shape that this network has.
+    def adapt_table(self, name: str, value: np.ndarray, shape: Sequence[int]) -> np.ndarray | None:
+        """A table of biases, float [offsets, heads], of other windows or of a 2D network.
 
-        Args:
-            name: of a parameter; None is returned for one that is no table.
-            value: float [offsets, heads]. Windows with as many offsets in space as this network's differ from
-                them in time alone; other windows are taken for squares.
-            shape: of the network's table.
+        Windows with as many offsets in space as this network's differ from them in time alone; other windows
+        are taken for squares.
         """
         if not name.endswith(_TABLE) or value.ndim != 2 or value.shape[1] != shape[1]:
             return None

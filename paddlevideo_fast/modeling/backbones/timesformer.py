@@ -13,6 +13,8 @@ from paddle import nn
 
 from paddlevideo_fast.config.types import NonNegative, Share, Size
 from paddlevideo_fast.errors import ConfigError
+from paddlevideo_fast.modeling.backbones.base import Backbone
+from paddlevideo_fast.modeling.converters import Network, Renames, RenamingConverter, Weights
 from paddlevideo_fast.modeling.layers import (
     EncoderBlock,
     LayerNorm,
@@ -111,7 +113,7 @@ class ShiftedBlock(EncoderBlock):
         return paddle.concat([tokens, x[:, 1:]], axis=1)
 
 
-class FrameTransformer(nn.Layer):
+class FrameTransformer(Backbone):
     """What the vision transformers of this module share: patches, class token, tables of positions, blocks.
 
     Clips may have any size of at least a patch and any number of frames. For another size than `img_size`, or
@@ -135,18 +137,15 @@ class FrameTransformer(nn.Layer):
         epsilon: of the layer norms.
         num_seg: frames of a clip.
 
-    Attributes:
-        out_channels: channels of the feature.
-        stage_layers: `stem`, `block1` and so on; the last norm belongs to the head; see `modeling.stages`.
-        no_weight_decay: words in the names of parameters without weight decay.
-
     Raises:
         ConfigError: the heads do not divide the channels, or an image is smaller than a patch.
     """
 
     data_format = "NC"
-    has_fixed_size: ClassVar[bool] = True  # of an exported program; see deploy.export
-    no_weight_decay: ClassVar[tuple[str, ...]] = ("cls_token", "pos_embed", "time_embed")
+    num_seg: int
+    has_fixed_size = True
+    takes_multigrid = False
+    no_weight_decay = ("cls_token", "pos_embed", "time_embed")
     injected: ClassVar[tuple[str, ...]] = ("block",)
 
     def __init__(
@@ -221,8 +220,8 @@ class FrameTransformer(nn.Layer):
             positions = paddle.concat([first, rest]).unsqueeze(0)
         return self.pos_drop(x + positions)
 
-    def fitted_position_table(self, name: str, value: np.ndarray, shape: Sequence[int]) -> np.ndarray | None:
-        """A table of positions of a file, interpolated to this network's clips; None: it is no such table."""
+    def adapt_table(self, name: str, value: np.ndarray, shape: Sequence[int]) -> np.ndarray | None:
+        """A table of positions, interpolated to this network's clips."""
         if value.ndim != 3 or value.shape[0] != 1 or value.shape[2] != shape[2]:
             return None
         table = paddle.to_tensor(np.array(value[0], "float32"))
@@ -233,6 +232,100 @@ class FrameTransformer(nn.Layer):
             return None
         rest = resized(table[1:], (side, side), self._grid)
         return paddle.concat([table[:1], rest]).unsqueeze(0).numpy()
+
+
+class TimeSformerConverter(RenamingConverter):
+    """The authors' files (facebookresearch/TimeSformer)."""
+
+    classifier = "head"
+    layers = (
+        (r"(cls_token|pos_embed|time_embed|patch_embed\.proj|norm)", r"\1"),
+        (r"(blocks\.\d+\.(?:temporal_)?(?:norm1|attn\.qkv|attn\.proj))", r"\1"),
+        (r"(blocks\.\d+\.(?:temporal_fc|norm2|mlp\.fc[12]))", r"\1"),
+    )
+    renames: Renames = ((r"^(?:module\.)?model\.", ""),)
+
+
+class HuggingFaceTimeSformerConverter(TimeSformerConverter):
+    """TimesformerForVideoClassification of Hugging Face's transformers."""
+
+    renames = (
+        (r"^timesformer\.", ""),
+        (r"^embeddings\.(?=cls_token)", ""),
+        (r"^embeddings\.position_embeddings", "pos_embed"),
+        (r"^embeddings\.time_embeddings", "time_embed"),
+        (r"^embeddings\.patch_embeddings\.projection\.", "patch_embed.proj."),
+        (r"^encoder\.layer\.", "blocks."),
+        (r"^layernorm\.", "norm."),
+        (r"^classifier\.", "head."),
+        (r"\.temporal_layernorm\.", ".temporal_norm1."),
+        (r"\.layernorm_before\.", ".norm1."),
+        (r"\.layernorm_after\.", ".norm2."),
+        (r"\.temporal_dense\.", ".temporal_fc."),
+        (r"\.(temporal_)?attention\.attention\.qkv\.", r".\1attn.qkv."),
+        (r"\.(temporal_)?attention\.output\.dense\.", r".\1attn.proj."),
+        (r"\.intermediate\.dense\.", ".mlp.fc1."),
+        (r"\.output\.dense\.", ".mlp.fc2."),
+    )
+
+
+_MMACTION2: Renames = (
+    (r"^backbone\.", ""),
+    (r"^cls_head\.fc_cls\.", "head."),
+    (r"^patch_embed\.projection\.", "patch_embed.proj."),
+    (r"^transformer_layers\.layers\.", "blocks."),
+    (r"\.attn\.in_proj_(weight|bias)$", r".attn.qkv.\1"),
+    (r"\.attn\.out_proj\.", ".attn.proj."),
+    (r"\.ffns\.0\.norm\.|\.norms\.1\.", ".norm2."),
+    (r"\.norms\.0\.", ".norm1."),
+    (r"\.ffns\.0\.layers\.0\.0\.", ".mlp.fc1."),
+    (r"\.ffns\.0\.layers\.1\.", ".mlp.fc2."),
+)
+# Where blocks attend in time first; else the only attention, number 0, is the one in space.
+_MMACTION2_DIVIDED: Renames = (
+    (r"\.attentions\.0\.norm\.", ".temporal_norm1."),
+    (r"\.attentions\.0\.attn\.", ".temporal_attn."),
+    (r"\.attentions\.0\.temporal_fc\.", ".temporal_fc."),
+    (r"\.attentions\.1\.norm\.", ".norm1."),
+)
+
+
+class MMAction2TimeSformerConverter(TimeSformerConverter):
+    """TimeSformer of MMAction2."""
+
+    def __init__(self, state: Weights, network: Network) -> None:
+        super().__init__(state, network)
+        is_divided = any(".temporal_fc." in name for name in state)
+        self.renames = (
+            *_MMACTION2,
+            *(_MMACTION2_DIVIDED if is_divided else ()),
+            (r"\.attentions\.[01]\.attn\.", ".attn."),
+        )
+
+    def notes(self) -> Sequence[str]:
+        return [
+            "this toolkit normalises pictures with mean 0.5 and std 0.5; set both in the Normalization of "
+            "PIPELINE's parts"
+        ]
+
+
+class TokShiftConverter(TimeSformerConverter):
+    """TokShift of its authors (VideoNetworks/TokShift-Transformer), which has a layer for each projection."""
+
+    renames = (
+        (r"^(?:module\.)?(?:base_model\.)?", ""),
+        (r"^transformer\.embeddings\.(?=cls_token)", ""),
+        (r"^transformer\.embeddings\.position_embeddings", "pos_embed"),
+        (r"^transformer\.embeddings\.patch_embeddings\.", "patch_embed.proj."),
+        (r"^transformer\.encoder\.encoder_norm\.", "norm."),
+        (r"^transformer\.encoder\.layer\.", "blocks."),
+        (r"\.attention_norm\.", ".norm1."),
+        (r"\.ffn_norm\.", ".norm2."),
+        (r"\.ffn\.", ".mlp."),
+        (r"\.attn\.\{query,key,value\}\.", ".attn.qkv."),
+        (r"\.attn\.out\.", ".attn.proj."),
+    )
+    projections = r"(.+\.attn\.)(query|key|value)\.(weight|bias)"
 
 
 @BACKBONES.register()
@@ -249,6 +342,11 @@ class VisionTransformer(FrameTransformer):
     Reference: Bertasius et al., "Is Space-Time Attention All You Need for Video Understanding?", arXiv
     2102.05095.
     """
+
+    converters = {
+        "huggingface": HuggingFaceTimeSformerConverter,
+        "mmaction2": MMAction2TimeSformerConverter,
+    }
 
     def __init__(self, attention_type: AttentionType = "divided_space_time", **shared: Any) -> None:
         self.attention_type = attention_type
@@ -281,8 +379,8 @@ class VisionTransformer(FrameTransformer):
             [x[:, 0, :1], patches.reshape([-1, (length - 1) * num_frames, channels])], axis=1
         )
 
-    def stand_in(self, name: str) -> str | None:
-        """The tensor whose value a tensor starts with where a file has none for it; None: there is none."""
+    def fallback_parameter(self, name: str) -> str | None:
+        """Attention in time starts as the attention in space."""
         spatial = name.replace(".temporal_attn.", ".attn.").replace(".temporal_norm1.", ".norm1.")
         return None if spatial == name else spatial
 

@@ -1,7 +1,6 @@
 """The plain video ViT of VideoMAE: tubelets of pixels, fixed positions, encoder blocks."""
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 import numpy as np
 import paddle
@@ -9,6 +8,8 @@ from paddle import nn
 
 from paddlevideo_fast.config.types import NonNegative, Share, Size
 from paddlevideo_fast.errors import ConfigError
+from paddlevideo_fast.modeling.backbones.base import Backbone
+from paddlevideo_fast.modeling.converters import Network, Renames, RenamingConverter, Step, Target, Weights
 from paddlevideo_fast.modeling.layers import EncoderBlock, drop_path_rates, linear, sin_cos
 from paddlevideo_fast.registry import BACKBONES
 
@@ -119,7 +120,7 @@ class TubeletEmbedding(nn.Layer):
 
 
 @BACKBONES.register()
-class VideoMAEViT(nn.Layer):
+class VideoMAEViT(Backbone):
     """ViT over the tubelets of a clip, as in VideoMAE; clips may have any size and length.
 
     Its output are tokens: take `VideoMAEHead` to classify with it, and the framework `Pretrain` with
@@ -136,9 +137,6 @@ class VideoMAEViT(nn.Layer):
         drop_path_rate: of stochastic depth in the last block; the rates of the blocks rise from 0 to it.
         pretrained: weights to start from, a path or a URL; of pre-training, too, whose decoder is left out.
 
-    Attributes:
-        out_channels: channels of the tokens.
-
     Raises:
         ConfigError: the heads do not divide the channels.
 
@@ -149,9 +147,9 @@ class VideoMAEViT(nn.Layer):
     """
 
     data_format = "NLC"
-    least_frames: ClassVar[int] = 2
-    takes_multigrid: ClassVar[bool] = False
-    has_fixed_size: ClassVar[bool] = True  # of a program: its positions are constants
+    least_frames = 2
+    takes_multigrid = False
+    has_fixed_size = True  # its positions are constants of a program
 
     def __init__(
         self,
@@ -202,3 +200,67 @@ class VideoMAEViT(nn.Layer):
         for block in self.blocks:
             tokens = block(tokens)
         return tokens
+
+
+_NORM = "head.fc_norm"
+_BLOCK = r"(blocks\.\d+\.(?:norm[12]|attn\.(?:qkv|proj|q_bias|v_bias)|mlp\.fc[12]))"
+
+
+class VideoMAEConverter(RenamingConverter):
+    """The authors' files (MCG-NJU/VideoMAE), whose names in the encoder and the decoder are ours.
+
+    A pre-trained file has an encoder and a decoder. A network that classifies takes the encoder alone; the
+    report says what is left out. The network of `Pretrain` takes both.
+    """
+
+    classifier = "head"
+    layers = (
+        (r"patch_embed\.proj", r"patch_embed.proj"),
+        (_BLOCK, r"\1"),
+        (r"fc_norm", _NORM),
+        (r"norm", r"head.encoder_norm"),
+        (r"encoder_to_decoder", r"head.encoder_to_decoder"),
+        (r"mask_token", r"head.mask_token"),
+        (r"decoder\." + _BLOCK, r"head.\1"),
+        (r"decoder\.(norm|head)", r"head.\1"),
+    )
+    renames: Renames = ((r"^(?:module\.)?(?:encoder\.|backbone\.)?", ""),)  # `encoder.`: of pre-training
+    left_out = "only pre-training needs it"
+
+    def __init__(self, state: Weights, network: Network) -> None:
+        super().__init__(state, network)
+        names = {self.normalized(name) for name in state}
+        # of a pre-trained file a network that classifies takes the encoder, and its classifier starts anew
+        self.backbone_only = bool(network.classifier) and f"{self.classifier}.weight" not in names
+
+    def target(self, name: str) -> Target | None:
+        target = super().target(name)
+        if target is None or self.normalized(name) != "patch_embed.proj.weight":
+            return target
+        return Target(target.name, (Step("from a convolution to a linear layer", _linear, num_axes=5),))
+
+
+def _linear(kernel: np.ndarray) -> np.ndarray:
+    """A kernel [out, 3, t, h, w] as the weight [t * h * w * 3, out] of `TubeletEmbedding`."""
+    return np.moveaxis(kernel, 0, -1).transpose(1, 2, 3, 0, 4).reshape(-1, len(kernel))
+
+
+class HuggingFaceVideoMAEConverter(VideoMAEConverter):
+    """VideoMAEForVideoClassification and VideoMAEForPreTraining of Hugging Face's transformers."""
+
+    classifier = "classifier"
+    renames = (
+        (r"^(?:videomae\.)?embeddings\.patch_embeddings\.projection\.", "patch_embed.proj."),
+        (r"^(?:videomae\.)?layernorm\.", "norm."),
+        (r"^(?:(?:videomae\.)?encoder\.layer|(decoder\.)decoder_layers)\.", r"\1blocks."),
+        (r"(blocks\.\d+)\.attention\.attention\.", r"\1.attn."),
+        (r"(blocks\.\d+)\.attention\.output\.dense\.", r"\1.attn.proj."),
+        (r"(blocks\.\d+)\.intermediate\.dense\.", r"\1.mlp.fc1."),
+        (r"(blocks\.\d+)\.output\.dense\.", r"\1.mlp.fc2."),
+        (r"(blocks\.\d+)\.layernorm_before\.", r"\1.norm1."),
+        (r"(blocks\.\d+)\.layernorm_after\.", r"\1.norm2."),
+        (r"(blocks\.\d+\.attn)\.(?:\{query,key,value\})\.", r"\1.qkv."),
+        (r"(blocks\.\d+\.attn)\.query\.bias$", r"\1.q_bias"),  # transformers 5
+        (r"(blocks\.\d+\.attn)\.value\.bias$", r"\1.v_bias"),
+    )
+    projections = r"(.+\.attention\.attention\.)(query|key|value)\.(weight)"

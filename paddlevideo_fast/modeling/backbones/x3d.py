@@ -1,8 +1,13 @@
-"""X3D: a small network expanded in frames, pixels, width and depth, one at a time."""
+"""X3D: a small network expanded in frames, pixels, width and depth, one at a time.
+
+Two versions exist: PyTorchVideo's networks have no batch norm in the shortcut of the first stage, where the
+number of channels stays the same.
+"""
 
 import math
+from collections.abc import Mapping
 from functools import partial
-from typing import Annotated, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import paddle
 import paddle.nn.functional as F
@@ -10,6 +15,7 @@ from paddle import nn
 
 from paddlevideo_fast.config.types import Range, Size
 from paddlevideo_fast.modeling.backbones.blocks3d import Block, Branch, StagedNetwork, conv3d
+from paddlevideo_fast.modeling.backbones.resnet3d import PySlowFastConverter, PyTorchVideoConverter
 from paddlevideo_fast.modeling.layers import SqueezeExcitation3D, SubBatchNorm3D, make_divisible
 from paddlevideo_fast.registry import BACKBONES
 
@@ -65,6 +71,42 @@ class X3DBranch(Branch):
         return self.c_bn(self.c(F.swish(x)))
 
 
+_CROPS = "160 (XS, S), 224 (M) or 312 (L)"
+
+
+class PySlowFastX3DConverter(PySlowFastConverter):
+    """PySlowFast's X3D. Most of its names are ours."""
+
+    settings: ClassVar[Mapping[str, Any]] = {"shortcut_norm": "always"}
+    training_crop = _CROPS
+    layers = (
+        (r"(s1\.pathway0_stem\.(?:conv_xy|conv|bn))", r"\1"),
+        (r"(s[2-5]\.pathway0_res\d+\.branch2\.se\.fc[12])", r"\1"),
+        (r"head\.(conv_5(?:_bn)?)", r"\1"),
+        (r"head\.lin_5", r"head.lin_5"),
+        *PySlowFastConverter.layers,
+    )
+
+
+class PyTorchVideoX3DConverter(PyTorchVideoConverter):
+    """PyTorchVideo's X3D. Its stem calls the convolution in space `conv_t`, and the one in time `conv_xy`."""
+
+    settings: ClassVar[Mapping[str, Any]] = {"shortcut_norm": "widening"}
+    training_crop = _CROPS
+    layers = (
+        (r"s1\.0\.conv\.conv_t", r"s1.pathway0_stem.conv_xy"),
+        (r"s1\.0\.conv\.conv_xy", r"s1.pathway0_stem.conv"),
+        (r"s1\.0\.norm", r"s1.pathway0_stem.bn"),
+        (r"(s\d)\.0\.res_blocks\.(\d+)\.branch2\.norm_b\.0", r"\1.pathway0_res\2.branch2.b_bn"),
+        (r"(s\d)\.0\.res_blocks\.(\d+)\.branch2\.norm_b\.1\.block\.0", r"\1.pathway0_res\2.branch2.se.fc1"),
+        (r"(s\d)\.0\.res_blocks\.(\d+)\.branch2\.norm_b\.1\.block\.2", r"\1.pathway0_res\2.branch2.se.fc2"),
+        (r"s6\.0\.pool\.pre_conv", r"conv_5"),
+        (r"s6\.0\.pool\.pre_norm", r"conv_5_bn"),
+        (r"s6\.0\.pool\.post_conv", r"head.lin_5"),
+        *PyTorchVideoConverter.layers,
+    )
+
+
 @BACKBONES.register()
 class X3D(StagedNetwork):
     """X3D, up to the convolution before the pooling. It takes clips of any number of frames and any size.
@@ -83,13 +125,11 @@ class X3D(StagedNetwork):
             only where the number of channels changes (PyTorchVideo).
         pretrained: weights to start from.
 
-    Attributes:
-        out_channels: channels of the feature map.
-        stage_layers: `stem`, `res2` to `res5`, `conv5`; see `modeling.stages`.
-
     Reference: Feichtenhofer, "X3D: Expanding Architectures for Efficient Video Recognition", arXiv
     2004.04730, table 1 and section 3.
     """
+
+    converters = {"pyslowfast": PySlowFastX3DConverter, "pytorchvideo": PyTorchVideoX3DConverter}
 
     def __init__(
         self,

@@ -83,8 +83,8 @@ def temporal_shift(
         channels [fold, 2*fold)     from frame t+1 (zeros at the last frame)
         the others                  from frame t
 
-    MIT's and MMAction2's networks have the first two lines the other way round; `deploy.converters` exchanges
-    the folds in their weights.
+    MIT's and MMAction2's networks have the first two lines the other way round; their converters in
+    `modeling.backbones.resnet` exchange the folds in the weights.
 
     Args:
         frames: [N*T, C, H, W], or [N*T, H, W, C] where `data_format` is "NHWC"; the frames of a clip follow

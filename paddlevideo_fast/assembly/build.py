@@ -1,4 +1,4 @@
-"""Builds the parts of a training run, for the run itself and for the doctor, which measures them."""
+"""Builds what a training run is made of, for the run itself and for the doctor, which measures it."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -8,10 +8,8 @@ from typing import Any
 import paddle
 from paddle import nn
 
-from paddlevideo_fast.assembly.balance import balance
-from paddlevideo_fast.assembly.classes import class_names
+from paddlevideo_fast.assembly.classes import balance, class_names
 from paddlevideo_fast.assembly.data import Split, make_split
-from paddlevideo_fast.assembly.environment import with_static_graph
 from paddlevideo_fast.assembly.features import head_only, with_features
 from paddlevideo_fast.assembly.plan import RunPlan, batch_shapes
 from paddlevideo_fast.config import RunSpec, build
@@ -32,11 +30,11 @@ logger = get_logger(__name__)
 
 
 @dataclass
-class TrainingParts:
+class TrainingSetup:
     """What a training run is made of, before its first step.
 
     Attributes:
-        classes: a line on the records of each class; see `assembly.balance`.
+        classes: a line on the records of each class; see `assembly.classes`.
     """
 
     plan: RunPlan
@@ -102,12 +100,12 @@ class TrainingParts:
         )
 
 
-def training_parts(
+def training_setup(
     plan: RunPlan,
     folder: Path | None = None,
     load_pretrained: bool = True,
     distribution: Distribution | None = None,
-) -> TrainingParts:
+) -> TrainingSetup:
     """Builds model, optimizer and data of a run.
 
     Args:
@@ -139,7 +137,22 @@ def training_parts(
         split = with_features(spec, "train", split)
     model = with_static_graph(spec, model)
     curve = scaled(spec, curve, distribution.world_size)
-    return TrainingParts(plan, model, optimizer, curve, split, distribution, freezing, classes)
+    return TrainingSetup(plan, model, optimizer, curve, split, distribution, freezing, classes)
+
+
+def with_static_graph(spec: RunSpec, model: Any) -> Any:
+    """The same model, whose forward pass is a static graph where the config says `to_static`.
+
+    Paddle builds one graph for each shape of a batch, and one for training and one for evaluation.
+    """
+    if not spec.run.to_static:
+        return model
+    strategy = paddle.static.BuildStrategy()
+    for name, on in (spec.runtime.build_strategy or {}).items():
+        setattr(strategy, name, on)
+    backend = "CINN" if spec.runtime.cinn else None
+    # without `full_graph` Paddle cuts the graph at what it cannot trace, and fails on some of the networks
+    return paddle.jit.to_static(model, build_strategy=strategy, backend=backend, full_graph=True)
 
 
 def _frozen(spec: RunSpec, model: nn.Layer, num_epochs: int) -> Freezing | None:

@@ -1,17 +1,20 @@
-"""What every converter of weights is: where a tensor of another toolkit goes, and what happens to it."""
+"""What a converter of weights is: where a tensor of another toolkit goes, and what happens to it.
+
+The converters of a family of networks are in the file of the family, in `modeling/backbones/`.
+"""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from paddle import nn
 
-from paddlevideo_fast.modeling.backbones.resnet import block_name
-
 # PyTorch's names of what a layer holds to Paddle's.
 LEAVES = {"weight": "weight", "bias": "bias", "running_mean": "_mean", "running_var": "_variance"}
+Weights = Mapping[str, np.ndarray]
+Renames = Sequence[tuple[str, str]]
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,7 @@ TRANSPOSED = Step("transposed", np.transpose)  # PyTorch's linear layers hold [o
 
 
 @dataclass(frozen=True)
-class Place:
+class Target:
     """Where a tensor goes: our name, and the steps on the way."""
 
     name: str
@@ -46,51 +49,25 @@ class Place:
 
 
 class Network:
-    """What converters and the report need to know about the network that gets the weights.
+    """The network that gets the weights.
 
     Attributes:
-        model: the network.
-        backbone: name of its backbone's class.
+        model: a recognizer.
+        backbone, head: its parts.
         shapes: shapes of its parameters and buffers, by name.
         linear_layers: names of its linear layers.
-        blocks: names of the residual blocks of a 2D network, in order.
         classifier: name of the linear layer that gives the logits, such as "head.fc"; "": there is none.
-        shift_ratio: share of the channels in a fold of the temporal shift; 0: there is no shift.
-        slow_frames, stem_strides: as of `ResNetSlowFast` and `ResNetI3D`; None: it is neither.
-        pooling: how its head pools clips that are larger than 224²: "global", or what it averages over
-            windows, "probabilities" or "logits"; None: no head for 3D networks.
     """
 
     def __init__(self, model: nn.Layer) -> None:
-        self.model = model
-        self.backbone = type(model.backbone).__name__
+        self.model, self.backbone, self.head = model, model.backbone, model.head
         self.shapes: dict[str, tuple[int, ...]] = {
             name: tuple(value.shape) for name, value in model.state_dict().items()
         }
         self.linear_layers: frozenset[str] = frozenset(
             name for name, layer in model.named_sublayers() if isinstance(layer, nn.Linear)
         )
-        self.blocks: list[str] = list(getattr(model.backbone, "block_names", []))
-        self.classifier = next(
-            (
-                name[: -len(".weight")]
-                for name, shape in self.shapes.items()
-                if name.endswith(".weight") and len(shape) == 2 and shape[1] == model.num_classes
-            ),
-            "",
-        )
-        self.classifier = next(iter(model.classifiers), self.classifier)
-        self.shift_ratio: float = getattr(model.backbone, "shift_ratio", 0.0)
-        self.slow_frames: str | None = getattr(model.backbone, "slow_frames", None)
-        self.stem_strides: tuple[int, int] | None = getattr(model.backbone, "stem_strides", None)
-        self.pooling: str | None = None
-        if hasattr(model.head, "window"):
-            self.pooling = "global" if model.head.window is None else model.head.window_average
-        self._depth: int = getattr(model.backbone, "depth", 50)
-
-    def block_name(self, stage: int, index: int) -> str:
-        """Name of a block of a 2D network, also where this network is too shallow to have the block."""
-        return block_name(self._depth if index < 26 else 152, stage, index)
+        self.classifier: str = next(iter(model.classifiers), "")
 
 
 class Converter:
@@ -103,16 +80,23 @@ class Converter:
     Attributes:
         backbone_only: leave the rest out, because such files were trained for another task.
         left_out: what the rest is, for the report.
+        settings: arguments of the backbone that the toolkit's networks are built with, and no tensor shows.
+        pooling: how the toolkit's heads pool clips larger than the training crops; see `Head.pooling`. None:
+            as any head does.
+        training_crop: side in pixels of the crops that the toolkit trains on.
     """
 
     backbone_only: bool = False
     left_out: ClassVar[str] = "the classifier of another task"
+    settings: ClassVar[Mapping[str, Any]] = {}
+    pooling: ClassVar[str | None] = None
+    training_crop: ClassVar[str] = "224"
 
-    def __init__(self, state: Mapping[str, np.ndarray], network: Network) -> None:
+    def __init__(self, state: Weights, network: Network) -> None:
         self.state = state
         self.network = network
 
-    def place(self, name: str) -> Place | None:
+    def target(self, name: str) -> Target | None:
         """Where the tensor `name` goes; None: the converter does not know the name."""
         raise NotImplementedError
 
@@ -122,18 +106,28 @@ class Converter:
 
     def differences(self) -> Sequence[str]:
         """Differences between the networks that names and shapes do not show, a line each."""
-        return []
+        own = vars(self.network.backbone)
+        wrong = [(key, value) for key, value in self.settings.items() if own.get(key, value) != value]
+        texts = [f"MODEL.backbone.{key}={value}" for key, value in wrong]
+        return [f"this toolkit's network is built otherwise; set {' and '.join(texts)}"] if texts else []
 
     def notes(self) -> Sequence[str]:
         """What to set in a config so that it also tests as the other toolkit does, a line each."""
-        return []
+        if self.pooling in (None, self.network.head.pooling):
+            return []
+        if self.pooling == "global":
+            return [
+                "this toolkit takes one global mean of clips larger than the training crops; set "
+                "MODEL.head.crop_size=null"
+            ]
+        return [
+            f"this toolkit averages {self.pooling} over windows of clips larger than the training crops; set "
+            f"MODEL.head.crop_size={self.training_crop} and MODEL.head.window_average={self.pooling}"
+        ]
 
-    def linear(self, leaf: str, *steps: Step) -> Place:
+    def linear(self, leaf: str, *steps: Step) -> Target:
         """The place of the classifier's weight or bias; `steps` are for [out, in] weights."""
-        return Place(f"{self.network.classifier}.{leaf}", (*steps, TRANSPOSED) if leaf == "weight" else ())
-
-
-Renames = Sequence[tuple[str, str]]
+        return Target(f"{self.network.classifier}.{leaf}", (*steps, TRANSPOSED) if leaf == "weight" else ())
 
 
 class RenamingConverter(Converter):
@@ -146,11 +140,19 @@ class RenamingConverter(Converter):
             starts with "head.".
         renames: pairs of a pattern and what takes the place of what it matches, one after the other; they
             come before `layers`.
+        projections: pattern of the names of tensors of queries, keys and values that are one tensor here; its
+            groups are what stands before the word, the word, and the leaf. The joined tensor is called
+            `…{query,key,value}.…`. None: nothing is joined.
     """
 
     classifier: str
-    layers: ClassVar[Sequence[tuple[str, str]]]
+    layers: ClassVar[Renames]
     renames: Renames = ()
+    projections: ClassVar[str | None] = None
+
+    def __init__(self, state: Weights, network: Network) -> None:
+        joined = state if self.projections is None else _with_joined_projections(state, self.projections)
+        super().__init__(joined, network)
 
     def normalized(self, name: str) -> str:
         """The name of a tensor in the form that `classifier` and `layers` expect."""
@@ -162,7 +164,7 @@ class RenamingConverter(Converter):
         """What happens to the classifier's weight besides its transposition."""
         return ()
 
-    def place(self, name: str) -> Place | None:
+    def target(self, name: str) -> Target | None:
         name = self.normalized(name)
         owner, _, leaf = name.rpartition(".")
         if owner == self.classifier:
@@ -170,9 +172,9 @@ class RenamingConverter(Converter):
         ours = self._renamed(owner) if leaf in LEAVES else None
         if ours is not None:
             is_transposed = leaf == "weight" and ours in self.network.linear_layers
-            return Place(f"{ours}.{LEAVES[leaf]}", (TRANSPOSED,) if is_transposed else ())
+            return Target(f"{ours}.{LEAVES[leaf]}", (TRANSPOSED,) if is_transposed else ())
         ours = self._renamed(name)
-        return None if ours is None else Place(ours)
+        return None if ours is None else Target(ours)
 
     def _renamed(self, name: str) -> str | None:
         for pattern, ours in self.layers:
@@ -183,13 +185,7 @@ class RenamingConverter(Converter):
         return None
 
 
-def with_joined_projections(state: Mapping[str, np.ndarray], pattern: str) -> dict[str, np.ndarray]:
-    """Tensors in which queries, keys and values are one; in `state` they are `….{query,key,value}.…`.
-
-    Args:
-        state: names of the other toolkit to arrays.
-        pattern: of a whole name; its groups are what stands before the word, the word, and the leaf.
-    """
+def _with_joined_projections(state: Weights, pattern: str) -> dict[str, np.ndarray]:
     joined: dict[str, np.ndarray] = {}
     for name, value in state.items():
         found = re.fullmatch(pattern, name)
@@ -205,5 +201,5 @@ def with_joined_projections(state: Mapping[str, np.ndarray], pattern: str) -> di
 class PaddleVideoConverter(Converter):
     """PaddleVideo's names are ours."""
 
-    def place(self, name: str) -> Place:
-        return Place(name)
+    def target(self, name: str) -> Target:
+        return Target(name)

@@ -1,0 +1,403 @@
+"""Everything that is checked of a run before it begins, over its spec and what is built of it.
+
+An error is what is certainly wrong: a network that shifts 8 frames, and clips of 16. A warning is what has no
+effect, or what may be meant and is more often a slip: validation at 112 pixels, and a test at 224.
+"""
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from typing import Any, NamedTuple
+
+import numpy as np
+import paddle
+
+from paddlevideo_fast.config import RunSpec, build
+from paddlevideo_fast.config.settings import SplitName
+from paddlevideo_fast.config.types import arguments_of
+from paddlevideo_fast.engine.callbacks import ProfilerOptions
+from paddlevideo_fast.engine.selection import Selection
+from paddlevideo_fast.loader import ClipRequest, TransformError, build_pipeline
+from paddlevideo_fast.machine import gpu_number
+from paddlevideo_fast.metrics import VideoMetric
+from paddlevideo_fast.modeling import activation_of, classes_of
+from paddlevideo_fast.registry import BACKBONES, HEADS, METRICS, MIXES, SAMPLERS, did_you_mean
+from paddlevideo_fast.schedule import Phase
+from paddlevideo_fast.solver import LearningRate
+
+_USUAL_GROWTH = 1.5  # a test at 256 pixels after training at 224 is usual
+_IS_MEANT = "; is that meant?"
+
+
+class Problem(NamedTuple):
+    """What is wrong with a key, or may be.
+
+    Attributes:
+        key: dotted; behind it may stand `=` and the value.
+        text: what is wrong, and what to do.
+        is_error: it ends the run; else it is a warning.
+    """
+
+    key: str
+    text: str
+    is_error: bool = True
+
+
+Problems = Iterator[Problem]
+
+
+def check_training(
+    spec: RunSpec,
+    names: Sequence[SplitName],
+    phases: Sequence[Phase],
+    curve: LearningRate,
+    metric: VideoMetric | None,
+) -> None:
+    """Checks a training.
+
+    Args:
+        spec: of the run.
+        names: of the parts of the data that it reads.
+        phases: of the run.
+        curve: the configured learning rate.
+        metric: of the validation; None where the run does not validate.
+
+    Raises:
+        ConfigError: with all that cannot be meant.
+    """
+    _report(
+        spec,
+        chain(
+            _of_environment(spec),
+            _of_sections(spec, names, curve),
+            _of_selection(spec, metric),
+            _of_features(spec),
+            _of_multigrid(spec, phases),
+        ),
+    )
+
+
+def check_evaluation(spec: RunSpec, *names: SplitName) -> None:
+    """Checks a run that does not train, over these parts of the data; see `check_training`."""
+    _report(spec, chain(_of_environment(spec), _of_sections(spec, names)))
+
+
+def _report(spec: RunSpec, problems: Iterable[Problem]) -> None:
+    """Raises the errors together; else logs the warnings, each once."""
+    found = list(problems)
+    spec.refuse([(key, text) for key, text, is_error in found if is_error])
+    for key, text, _ in found:
+        spec.warn(key, text)
+
+
+# --- what this machine and this Paddle can do
+
+
+def _of_environment(spec: RunSpec) -> Problems:
+    """Options that cannot take effect here, and flags that Paddle does not know."""
+    if spec.run.profiler_options is not None:
+        ProfilerOptions.parse(spec.run.profiler_options)
+    on_cpu = gpu_number(paddle.get_device()) is None
+    known = paddle.base.core.globals().keys()
+    for variable in spec.runtime.environment():
+        name = variable[6:] if variable.startswith("FLAGS_") else "tf32"
+        if on_cpu and name in spec.runtime.gpu_only:
+            text = "it is for GPUs, and Paddle computes on the CPU here; take it out"
+            yield Problem(f"RUNTIME.{name}", text)
+        elif name != "tf32" and variable not in known:
+            yield Problem(f"RUNTIME.{name}", f"Paddle {paddle.__version__} has no {variable}; take it out")
+        elif variable not in os.environ:
+            text = "Paddle reads it at its import, which came first; start through paddlevideo-fast train, or"
+            yield Problem(f"RUNTIME.{name}", f"{text} set {variable} in the environment")
+    yield from _static_graph(spec)
+    # an explicit `amp: false` may stand beside the others; where there is none, `amp` was forgotten
+    for key in ("amp_level", "amp_dtype") if not spec.holds("amp") else ():
+        if spec.holds(key):
+            yield Problem(f"{key}={getattr(spec.run, key)}", "has no effect without amp; add --amp")
+
+
+def _static_graph(spec: RunSpec) -> Problems:
+    run, settings = spec.run, spec.runtime
+    if run.to_static and run.multigrid:
+        yield Problem("to_static", "multigrid changes the network while it trains; keep one of the two")
+    elif run.to_static and spec.precise_bn:
+        text = "PRECISEBN looks into the network, which is hidden then; keep one of the two"
+        yield Problem("to_static", text)
+    elif run.to_static and run.amp:
+        yield Problem("to_static", "amp changes the network while it runs; keep one of the two")
+    if run.to_static and settings.recompute:
+        yield Problem("RUNTIME.recompute", "it is for dynamic graphs; take to_static or it out")
+    for name in ("build_strategy", "cinn"):
+        if getattr(settings, name) and not run.to_static:
+            text = "it is for static graphs: add to_static: True, or take it out"
+            yield Problem(f"RUNTIME.{name}", text)
+    if settings.cinn and run.to_static and not paddle.is_compiled_with_cinn():
+        text = f"this Paddle {paddle.__version__} is built without CINN; take it out"
+        yield Problem("RUNTIME.cinn", text)
+    strategy = paddle.static.BuildStrategy()
+    switches = [name for name in dir(strategy) if isinstance(getattr(strategy, name), bool)]
+    for name in settings.build_strategy or {}:
+        if name not in switches:
+            text = f"Paddle's BuildStrategy has no such switch{did_you_mean(name, switches)}"
+            yield Problem(f"RUNTIME.build_strategy.{name}", text)
+
+
+# --- do the sections fit each other?
+
+
+def _of_sections(spec: RunSpec, names: Sequence[SplitName], curve: LearningRate | None = None) -> Problems:
+    """Compares what is done to the clips of `names` with the network, and the epochs with the rate."""
+    names = [name for name in names if name in spec.splits]
+    for name in names:
+        yield from _frames(spec, name)
+        yield from _pathways(spec, name)
+        yield from _clips_per_video(spec, name)
+    yield from _metric_of_other_labels(spec, names)
+    yield from _without_classes(spec)
+    yield from _sizes(spec, names)
+    if "train" in names:
+        yield from _unfreezing(spec)
+        yield from _same_clips(spec)
+        misfit = curve.misfit(spec.run.epochs) if curve else ""
+        if misfit:
+            text = f"{spec.where('OPTIMIZER.learning_rate')} {misfit}{_IS_MEANT}"
+            yield Problem(f"epochs={spec.run.epochs}", text, is_error=False)
+        if spec.mix and spec.data.batch_size == 1 and not spec.run.multigrid:
+            text = f"has no effect on batches of one clip ({spec.where('DATASET.batch_size')}){_IS_MEANT}"
+            yield Problem("MIX", text, is_error=False)
+
+
+def _frames(spec: RunSpec, name: SplitName) -> Problems:
+    """Clips whose frames the network cannot take, or takes as several clips."""
+    pipeline = spec.splits[name].pipeline
+    part = "decode_sampler" if pipeline.get("decode_sampler") else "sample"
+    named = [key for key in ("num_seg", "num_frames") if key in pipeline[part]]
+    key = ".".join(["PIPELINE", name, part, *named])
+    num_frames = build(SAMPLERS, pipeline[part]).num_frames
+    problem = _frames_problem(spec, num_frames)
+    if problem:
+        yield Problem(key, f"clips of {num_frames} frames {problem}")
+    for network, num_seg in _fixed_frames(spec):
+        text = f"clips have {num_frames} frames, and {spec.where(network)} is {num_seg}"
+        # an evaluation may look at several clips of num_seg frames, one after the other
+        if num_frames % num_seg or (name == "train" and num_frames != num_seg):
+            yield Problem(key, f"{text}; give both the same")
+        elif num_frames != num_seg:
+            text = f"{text}: {num_frames // num_seg} clips to the network{_IS_MEANT}"
+            yield Problem(key, text, is_error=False)
+    views = (spec.model.get("runtime_cfg") or {}).get("test") or {}
+    of_view = views.get("num_seg") if spec.model["framework"] == "RecognizerTransformer" else None
+    if name != "train" and of_view and num_frames % of_view:
+        key_of_view = spec.where("MODEL.runtime_cfg.test.num_seg")
+        text = f"clips have {num_frames} frames, no multiple of the {of_view} of {key_of_view}"
+        yield Problem(key, f"{text}; give both the same")
+
+
+def _frames_problem(spec: RunSpec, num_frames: int) -> str:
+    """Why the network cannot take clips of `num_frames` frames, to be read after these words; else empty.
+
+    SlowFast's slow pathway takes every alpha-th frame; I3D pools pairs of frames.
+    """
+    for key, name, arguments in _parts(spec, "backbone"):
+        backbone: Any = BACKBONES.get(name)
+        if num_frames % arguments.get("alpha", 1):
+            return f"do not divide into {key}.alpha={arguments['alpha']}"
+        if num_frames < backbone.least_frames:
+            return f"are too few for {name}, which needs {backbone.least_frames}"
+    return ""
+
+
+def _fixed_frames(spec: RunSpec) -> Iterator[tuple[str, int]]:
+    """Key and value of each `num_seg` that a network is built for, as those that mix frames are."""
+    for part in ("backbone", "head"):
+        for key, _, arguments in _parts(spec, part):
+            if arguments.get("num_seg"):
+                yield f"{key}.num_seg", arguments["num_seg"]
+
+
+def _parts(spec: RunSpec, part: str) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Key, name and arguments (with defaults) of the `part` of each network; a distillation has several."""
+    networks = [("MODEL", spec.model)]
+    for index, item in enumerate(spec.model.get("models") or ()):
+        networks += [(f"MODEL.models.{index}.{name}", parts) for name, parts in item.items()]
+    registry = {"backbone": BACKBONES, "head": HEADS}[part]
+    for key, network in networks:
+        section = network.get(part)
+        if section:
+            known = arguments_of(registry.get(section["name"])).values()
+            arguments = {item.name: section.get(item.name, item.default) for item in known}
+            yield f"{key}.{part}", section["name"], arguments
+
+
+def _pathways(spec: RunSpec, name: SplitName) -> Problems:
+    """A PackOutput that divides the frames between SlowFast's pathways in another way than the network."""
+    for index, item in enumerate(spec.splits[name].pipeline.get("transform") or ()):
+        alpha = (item.get("PackOutput") or {}).get("alpha")
+        for network, _, arguments in _parts(spec, "backbone"):
+            if alpha is not None and arguments.get("alpha", alpha) != alpha:
+                text = f"{spec.where(f'{network}.alpha')} is {arguments['alpha']}; give both the same"
+                yield Problem(f"PIPELINE.{name}.transform.{index}.PackOutput.alpha={alpha}", text)
+
+
+def _clips_per_video(spec: RunSpec, name: SplitName) -> Problems:
+    """Several clips of each video that do not divide a batch or the epochs."""
+    key, clips = f"DATASET.{name}.clips_per_video", spec.splits[name].dataset.get("clips_per_video", 1)
+    if name != "train":
+        if clips > 1:
+            text = "is for training; an evaluation sees several clips of a video with num_ensemble_views"
+            yield Problem(f"{key}={clips}", text)
+        return
+    if spec.data.batch_size % clips:
+        text = f"no multiple of {spec.where(key)}={clips}: a batch holds all clips of a video"
+        yield Problem(f"DATASET.batch_size={spec.data.batch_size}", text)
+    rest = spec.run.epochs % clips
+    if spec.run.epochs < clips:
+        text = f"{spec.where(key)} is {clips}: only as many epochs together read every video"
+        yield Problem(f"epochs={spec.run.epochs}", text)
+    elif rest and not spec.run.multigrid:
+        text = f"no multiple of {spec.where(key)}={clips}: the last {rest} read a part of the videos only"
+        yield Problem(f"epochs={spec.run.epochs}", f"{text}{_IS_MEANT}", is_error=False)
+
+
+def _same_clips(spec: RunSpec) -> Problems:
+    """Several clips of each video whose sampler draws nothing."""
+    clips = spec.splits["train"].dataset.get("clips_per_video", 1)
+    sampler = build_pipeline(spec.splits["train"].pipeline).sample
+    drawn = [
+        sampler.sample(1000, 25.0, ClipRequest(0, 0, view, clips), np.random.default_rng(view))
+        for view in range(min(clips, 2))
+    ]
+    if clips > 1 and (drawn[0] == drawn[1]).all():
+        text = f"{clips}, and the sampler draws nothing: all clips of a video have the same frames{_IS_MEANT}"
+        yield Problem("DATASET.train.clips_per_video", text, is_error=False)
+
+
+def _metric_of_other_labels(spec: RunSpec, names: Sequence[SplitName]) -> Problems:
+    """A metric of one class a video and a head of several, or the other way round."""
+    activation, name = activation_of(spec.model), (spec.metric or {}).get("name")
+    if name is None or set(names) <= {"train"}:
+        return
+    meant = getattr(METRICS.get(name), "activation", activation)
+    if meant and not classes_of(spec.model):
+        text = f"measures classes, and {spec.model['framework']} has none; take LossMetric"
+        yield Problem(f"METRIC.name={name}", text)
+    elif meant and meant != activation:
+        usual = {"softmax": "CenterCropMetric or MultiCropMetric", "sigmoid": "MeanAveragePrecision"}
+        text = f"is for heads with {meant}, and the head has {activation}; take {usual[activation]}"
+        yield Problem(f"METRIC.name={name}", text)
+
+
+def _without_classes(spec: RunSpec) -> Problems:
+    """Settings that have no meaning for a framework without classes."""
+    if classes_of(spec.model):
+        return
+    name = spec.model["framework"]
+    if spec.mix:
+        yield Problem("MIX", f"mixes labels, and {name} has none; take the section out")
+    if spec.run.to_static:
+        yield Problem("to_static", f"{name} draws masks outside the graph; take it out")
+    if spec.run.features is not None:
+        yield Problem("features", f"are for training a classifier, and {name} has none")
+    if spec.data.class_names is not None:
+        yield Problem("DATASET.class_names", f"has no effect: {name} has no classes", is_error=False)
+
+
+def _sizes(spec: RunSpec, names: Sequence[SplitName]) -> Problems:
+    """Evaluation at another size than the part before it: training, validation, test."""
+    pairs: tuple[tuple[SplitName, SplitName], ...] = (("train", "valid"), ("valid", "test"))
+    for before, after in pairs:
+        if before in names or after in names:
+            sizes = _crop_size(spec, before), _crop_size(spec, after)
+            if all(sizes) and not sizes[0] <= sizes[1] <= sizes[0] * _USUAL_GROWTH:
+                text = f"makes clips of {sizes[1]} pixels, and PIPELINE.{before} of {sizes[0]}{_IS_MEANT}"
+                yield Problem(f"PIPELINE.{after}.transform", text, is_error=False)
+
+
+def _crop_size(spec: RunSpec, name: SplitName) -> int:
+    """Side of the clips of a part, in pixels; 0 where there is no such part, or no transform sets a size."""
+    try:
+        return build_pipeline(spec.splits[name].pipeline).crop_size if name in spec.splits else 0
+    except TransformError:
+        return 0
+
+
+def _unfreezing(spec: RunSpec) -> Problems:
+    """What fixes the parameters that train at the first step, beside parts that begin to train later."""
+    key = "FINETUNE.unfreeze_at"
+    if spec.finetune is None or not spec.finetune.unfreeze_at:
+        return
+    if spec.run.to_static:
+        yield Problem(key, "a static graph keeps what is frozen; take to_static out")
+    if (spec.optimizer or {}).get("use_multi_tensor"):
+        text = "one operator for all parameters keeps those of the first step; take use_multi_tensor out"
+        yield Problem(key, text)
+    if spec.distributed.sharding_degree > 1:
+        text = "a sharded optimizer deals its parameters out before the first step; take sharding_degree out"
+        yield Problem(key, text)
+
+
+# --- what a training does beside its steps
+
+
+def _of_selection(spec: RunSpec, metric: VideoMetric | None) -> Problems:
+    """A selection among validations that the run does not make, or by a value that they do not give."""
+    if not spec.holds("SELECTION"):
+        return
+    if metric is None:
+        text = "compares validations, and this run has none: add --validate, or take the section out"
+        yield Problem("SELECTION", text)
+    elif metric.value_names:
+        Selection(spec.selection).check(metric.value_names)
+    if spec.selection.min_delta and spec.selection.patience is None:
+        text = "has no effect without SELECTION.patience"
+        yield Problem("SELECTION.min_delta", text, is_error=False)
+
+
+def _of_features(spec: RunSpec) -> Problems:
+    """What needs clips where training reads stored features."""
+    if spec.run.features is None:
+        return
+    if spec.run.multigrid:
+        text = "changes the shape of the clips, and features have one; leave one of the two out"
+        yield Problem("multigrid", text)
+    if spec.run.train_dali:
+        text = "reads videos, and training reads features; leave one of the two out"
+        yield Problem("train_dali", text)
+    if spec.finetune is not None and spec.finetune.unfreeze_at:
+        text = "the backbone does not run in a training on features; leave one of the two out"
+        yield Problem("FINETUNE.unfreeze_at", text)
+    if "layout" in getattr(MIXES.get((spec.mix or {"name": "Mixup"})["name"]), "injected", ()):
+        yield Problem("MIX", "cuts boxes out of frames, and training reads features; take Mixup")
+    told = {
+        "PRECISEBN": "has no effect: training on features runs no batch norm",
+        "FINETUNE": "has no effect: training on features trains the head and nothing else",
+        "MIX": "mixes features, not clips",
+    }
+    yield from (Problem(key, text, is_error=False) for key, text in told.items() if spec.holds(key))
+
+
+def _of_multigrid(spec: RunSpec, phases: Sequence[Phase]) -> Problems:
+    """Shapes of a multigrid schedule that the network cannot take."""
+    if not spec.run.multigrid or spec.multigrid is None:
+        return
+    if not any(phase.num_frames for phase in phases):
+        text = "has no effect: MULTIGRID turns on neither LONG_CYCLE nor SHORT_CYCLE"
+        yield Problem("multigrid", text, is_error=False)
+        return
+    if spec.multigrid.lr_scaling != "linear" and not spec.multigrid.long_factors:
+        text = "has no effect without LONG_CYCLE: the short cycle never changes the learning rate"
+        yield Problem("MULTIGRID.lr_scaling", text, is_error=False)
+    for key, name, _ in _parts(spec, "backbone"):
+        backbone: Any = BACKBONES.get(name)
+        if not backbone.takes_multigrid:
+            text = (
+                f"{name} is a transformer, whose tables of positions belong to one size of clips, and "
+                "multigrid changes the size from step to step; leave multigrid out, or train a convolutional "
+                "network"
+            )
+            yield Problem(f"{key}.name", text)
+    for num_frames in sorted({phase.num_frames for phase in phases if phase.num_frames}, reverse=True):
+        problem = _frames_problem(spec, num_frames)
+        if problem:
+            yield Problem("MULTIGRID.long_cycle_factors", f"clips of {num_frames} frames {problem}")
+            return

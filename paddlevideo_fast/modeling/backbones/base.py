@@ -1,0 +1,79 @@
+"""What the toolkit asks of a backbone, with defaults; a network's file says what differs."""
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, Literal
+
+import numpy as np
+from paddle import nn
+
+from paddlevideo_fast.modeling.converters import Converter
+
+DataFormat = Literal["NCHW", "NHWC", "NCDHW", "NLC", "NC"]
+
+
+class Backbone(nn.Layer):
+    """A network from frames or clips to features. A subclass sets what differs from the defaults.
+
+    Attributes:
+        data_format: what `forward` gives: feature maps of frames ("NCHW", "NHWC"), a list of feature maps of
+            clips ("NCDHW"), tokens of clips ("NLC"), or one feature for each clip ("NC").
+        input_format: layout of the frames that a network over frames takes.
+        pretrained: path or URL of weights to start from; None: random weights.
+        out_channels: channels of the features.
+        num_classes: length of the logits, where `forward` gives logits; None: it gives features.
+        classifiers: names of the linear layers that give the logits, where it does.
+        num_seg: frames of a clip that the network is built for; None: it takes any number.
+        shift_ratio: share of the channels in each fold of the temporal shift; 0: there is no shift.
+        spatial_stride: pixels of the clip for one value of the feature maps.
+        least_frames: the fewest frames that a clip may have.
+        takes_multigrid: clips may change their size from step to step.
+        has_fixed_size: an exported program is for clips of one size.
+        cpu_runtime: what runs an exported program fastest on a CPU; see `deploy.program`.
+        stage_layers: name of a stage to the names of its layers, both in the order in which they compute; see
+            `modeling.stages`.
+        block_names: names of the residual blocks of a 2D ResNet, in order.
+        lr_multipliers: structured name of a parameter to the factor on its learning rate.
+        no_weight_decay: words in the names of parameters without weight decay.
+        converters: name of another toolkit to the converter of its weights for this network, where it is not
+            the toolkit's usual one; see `deploy.convert`.
+    """
+
+    data_format: DataFormat
+    input_format: str = "NCHW"
+    pretrained: str | None = None
+    out_channels: int
+    num_classes: int | None = None
+    classifiers: ClassVar[Sequence[str]] = ()
+    num_seg: int | None = None
+    shift_ratio: float = 0.0
+    spatial_stride: int = 32
+    least_frames: ClassVar[int] = 1
+    takes_multigrid: ClassVar[bool] = True
+    has_fixed_size: ClassVar[bool] = False
+    cpu_runtime: ClassVar[Literal["onnxruntime", "paddle", "onednn"]] = "onnxruntime"
+    stage_layers: Mapping[str, Sequence[str]] = {}
+    block_names: Sequence[str] = ()
+    no_weight_decay: ClassVar[Sequence[str]] = ()
+    converters: ClassVar[Mapping[str, type[Converter]]] = {}
+
+    @property
+    def lr_multipliers(self) -> Mapping[str, float]:
+        """See the class."""
+        return {}
+
+    def fallback_parameter(self, name: str) -> str | None:
+        """The tensor of a file whose value the parameter `name` takes where the file has none for it."""
+        return None
+
+    def adapt_table(self, name: str, value: np.ndarray, shape: Sequence[int]) -> np.ndarray | None:
+        """A table of positions of a file in the shape that the parameter `name` has here.
+
+        Args:
+            name: of a parameter.
+            value: as the file has it.
+            shape: of the parameter.
+
+        Returns:
+            None: the parameter is no table of positions, or cannot be had from this value.
+        """
+        return None
