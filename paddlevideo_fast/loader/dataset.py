@@ -22,9 +22,9 @@ from paddlevideo_fast.io.block_cache import has_cache
 from paddlevideo_fast.io.urls import bare_url, is_url
 from paddlevideo_fast.loader.annotations import VideoRecord, read_frame_list, read_video_list, require_files
 from paddlevideo_fast.loader.balance import Draws, RecordSampler, make_draws
+from paddlevideo_fast.loader.batches import ShuffleWindow
 from paddlevideo_fast.loader.collate import Sample, Target
 from paddlevideo_fast.loader.incidents import Incident
-from paddlevideo_fast.loader.order import ShuffleWindow
 from paddlevideo_fast.loader.pipeline import Pipeline
 from paddlevideo_fast.loader.request import BETWEEN, CLIP, SUBSTITUTE, ClipRequest, Middle, generator
 from paddlevideo_fast.loader.sampling import AboveZero, DecodeSampler, FrameSampler

@@ -10,6 +10,7 @@ from paddlevideo_fast.config.types import Activation
 from paddlevideo_fast.device import LateReader
 from paddlevideo_fast.errors import PaddleVideoFastError
 from paddlevideo_fast.metrics.predictions import Predictions
+from paddlevideo_fast.registry import METRICS
 
 Numbers = Sequence[int] | np.ndarray
 State = tuple[Predictions, np.ndarray] | None
@@ -147,3 +148,24 @@ class VideoMetric:
     def _values(self, predictions: Predictions, facts: np.ndarray) -> dict[str, float]:
         """The values by name; unless SELECTION says otherwise, the first decides which epoch is best."""
         raise NotImplementedError
+
+
+@METRICS.register()
+class LossMetric(VideoMetric):
+    """Nothing but the loss, the mean over the clips, as pre-training needs it; any network has one.
+
+    The validation with the lowest loss is the best, unless SELECTION says otherwise.
+    """
+
+    activation = None
+    value_names = ("loss",)
+
+    def update(self, logits: paddle.Tensor, labels: paddle.Tensor, ids: Numbers, views: Numbers) -> None:
+        """Keeps nothing: an evaluation adds up the losses itself."""
+
+    def state(self) -> None:
+        """Nothing."""
+
+    def accumulate(self, states: Sequence[Any] | None = None) -> dict[str, float]:
+        """No values beside the evaluation's own loss."""
+        return {}
