@@ -34,7 +34,7 @@ from paddlevideo_fast.io.sync import Mirror, mirrored
 from paddlevideo_fast.io.urls import is_url
 from paddlevideo_fast.loader.dataset import ClipDataset
 from paddlevideo_fast.loader.features import FeatureIndex, FeatureLoader, FeatureWriter, StoredFeatures
-from paddlevideo_fast.loader.incidents import Incident
+from paddlevideo_fast.loader.incidents import DecodeFailure
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.modeling import build_model, load_weights
 from paddlevideo_fast.modeling.features import HeadOnly, PooledFeatures, backbone_digest, require_head
@@ -459,7 +459,7 @@ def _of_shares(writer: FeatureWriter, network: Network) -> Iterator[Rows]:
                 f"{file}: cannot be read: {error}; remove it, and run its share again"
             ) from error
         causes = {int(row): (path, cause) for row, path, cause in failed}
-        yield Rows(stop, rows, features, labels, causes, [Incident(*one) for one in incidents])
+        yield Rows(stop, rows, features, labels, causes, [DecodeFailure(*one) for one in incidents])
 
 
 def _share_file(writer: FeatureWriter, block: Block) -> Path:

@@ -15,7 +15,7 @@ from paddlevideo_fast.loader.class_names import (
 from paddlevideo_fast.loader.clip_loader import ClipLoader
 from paddlevideo_fast.loader.collate import Batch, ClipSource, Sample
 from paddlevideo_fast.loader.dataset import FrameDataset, PackedFrameDataset, SFVideoDataset, VideoDataset
-from paddlevideo_fast.loader.incidents import BadSamples, Incident
+from paddlevideo_fast.loader.incidents import BadSamples, DecodeFailure
 from paddlevideo_fast.loader.pipeline import Pipeline
 from paddlevideo_fast.loader.request import ClipRequest
 from paddlevideo_fast.loader.sampling import DecodeSampler, Sampler, UniformSampler

@@ -9,7 +9,7 @@ import numpy as np
 
 from paddlevideo_fast.errors import LoaderError
 from paddlevideo_fast.loader.annotations import VideoRecord
-from paddlevideo_fast.loader.incidents import Incident, failures_of
+from paddlevideo_fast.loader.incidents import DecodeFailure, failures_of
 from paddlevideo_fast.loader.request import ClipRequest, group_by_video
 
 Allocate = Callable[[tuple[int, ...]], np.ndarray]
@@ -34,7 +34,7 @@ class Sample:
     label: Target
     index: int
     view: int
-    incidents: tuple[Incident, ...] = ()
+    incidents: tuple[DecodeFailure, ...] = ()
     num_crops: int = 1
 
 
@@ -79,7 +79,7 @@ class Batch:
     labels: np.ndarray
     ids: np.ndarray
     views: np.ndarray
-    incidents: list[Incident] = field(default_factory=list)
+    incidents: list[DecodeFailure] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -122,7 +122,7 @@ def make_batch(
 
 def _make_batch(dataset: ClipSource, requests: Sequence[ClipRequest], allocate: Allocate) -> Batch:
     samples: dict[int, Sample] = {}
-    incidents: list[Incident] = []
+    incidents: list[DecodeFailure] = []
     clips: np.ndarray | None = None
     for slots in group_by_video(requests):
         outs = [None if clips is None else clips[slot] for slot in slots]
@@ -150,7 +150,7 @@ def _make_batch(dataset: ClipSource, requests: Sequence[ClipRequest], allocate: 
     return batch_of([samples[slot] for slot in kept], clips[: len(kept)], incidents)
 
 
-def batch_of(samples: Sequence[Sample], clips: Any, incidents: list[Incident]) -> Batch:
+def batch_of(samples: Sequence[Sample], clips: Any, incidents: list[DecodeFailure]) -> Batch:
     """The batch of samples whose clips lie in one array.
 
     Args:

@@ -24,7 +24,7 @@ from paddlevideo_fast.loader.annotations import VideoRecord, read_frame_list, re
 from paddlevideo_fast.loader.balance import Draws, RecordSampler, make_draws
 from paddlevideo_fast.loader.batches import ShuffleWindow
 from paddlevideo_fast.loader.collate import Sample, Target
-from paddlevideo_fast.loader.incidents import Incident
+from paddlevideo_fast.loader.incidents import DecodeFailure
 from paddlevideo_fast.loader.pipeline import Pipeline
 from paddlevideo_fast.loader.request import BETWEEN, CLIP, SUBSTITUTE, ClipRequest, Middle, generator
 from paddlevideo_fast.loader.sampling import AboveZero, DecodeSampler, FrameSampler
@@ -344,7 +344,7 @@ class ClipDataset:
                 written into it, and is this very array, unless it has another shape.
         """
         outs = outs or [None] * len(requests)
-        incidents: list[Incident] = []
+        incidents: list[DecodeFailure] = []
         clips: Sequence[tuple[np.ndarray | None, int, tuple[int, ...]]]
         for tried, rngs in self.attempts(requests):
             index, record = tried[0].index, self.records[tried[0].index]
@@ -357,14 +357,14 @@ class ClipDataset:
             except VideoDecodeError as error:
                 if len(requests) > 1 and not self.training:
                     return [self.load([request], [out])[0] for request, out in zip(requests, outs)]
-                incidents.append(Incident.failed(record.path, error))
+                incidents.append(DecodeFailure.failed(record.path, error))
         else:
             index = requests[0].index
             clips = [(None, 0, self.records[index].labels)] * len(requests)
         samples = []
         for request, (pixels, num_replaced, labels) in zip(requests, clips):
             if num_replaced:
-                incidents.append(Incident.replaced(record.path, num_replaced))
+                incidents.append(DecodeFailure.replaced(record.path, num_replaced))
             target = self.target(labels)
             samples.append(Sample(pixels, target, index, request.view, tuple(incidents), self.num_crops))
             incidents = []

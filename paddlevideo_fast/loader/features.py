@@ -31,7 +31,7 @@ from paddlevideo_fast.io.files import fingerprint, read_text, whole, write_text_
 from paddlevideo_fast.loader.batches import ClipBatchSampler
 from paddlevideo_fast.loader.collate import Batch
 from paddlevideo_fast.loader.dataset import ClipDataset
-from paddlevideo_fast.loader.incidents import Incident
+from paddlevideo_fast.loader.incidents import DecodeFailure
 from paddlevideo_fast.loader.request import ClipRequest
 
 _FORMAT = 1
@@ -248,7 +248,7 @@ class FeatureLoader:
 
     def _batch(self, requests: Sequence[ClipRequest]) -> Batch:
         found: list[tuple[int, int, int]] = []  # row, record, view
-        incidents: list[Incident] = []
+        incidents: list[DecodeFailure] = []
         num_crops = self.dataset.num_crops
         for request in requests:
             for index in self.dataset.candidates(request):
@@ -258,7 +258,7 @@ class FeatureLoader:
                     view = 0 if self.dataset.training else request.view
                     found += [(row + crop, index, view * num_crops + crop) for crop in range(num_crops)]
                     break
-                incidents.append(Incident(failure[0], "failed", failure[1]))
+                incidents.append(DecodeFailure(failure[0], "failed", failure[1]))
         rows, ids, views = np.array(found, np.int64).reshape(-1, 3).T
         features, labels = (np.asarray(array[rows]) for array in (self.stored.features, self.stored.labels))
         return Batch(features, labels, ids, views, incidents)

@@ -189,11 +189,11 @@ def test_requests_and_answers_may_be_larger_than_a_pipe_holds():
 import sys
 sys.path.insert(0, "tests/loader")
 from test_workers import Clips
-from paddlevideo_fast.loader import ClipRequest, Incident, Sample
+from paddlevideo_fast.loader import ClipRequest, DecodeFailure, Sample
 from paddlevideo_fast.loader.workers import WorkerPool
 class Unreadable(Clips):
     def load(self, requests, outs=None):
-        incident = Incident("clip.mp4", "failed", f"{requests[0].index} " + 50 * "x")
+        incident = DecodeFailure("clip.mp4", "failed", f"{requests[0].index} " + 50 * "x")
         return [Sample(None, 0, requests[0].index, 0, (incident,))]
 pool = WorkerPool(Unreadable(), 1)
 batches = [[ClipRequest(index, 0) for index in range(20_000)]] * 4

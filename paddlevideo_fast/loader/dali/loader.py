@@ -14,7 +14,7 @@ from paddlevideo_fast.loader.collate import Batch, Sample, batch_of
 from paddlevideo_fast.loader.dali.graph import ClipGraph, GraphShape, cause_of
 from paddlevideo_fast.loader.dali.planner import DaliPlanner, DaliSample
 from paddlevideo_fast.loader.dataset import ClipDataset
-from paddlevideo_fast.loader.incidents import Incident
+from paddlevideo_fast.loader.incidents import DecodeFailure
 from paddlevideo_fast.loader.request import ClipRequest
 from paddlevideo_fast.machine import num_cores
 
@@ -95,7 +95,7 @@ class BatchMaker:
             except RuntimeError as error:
                 self._renew()
                 path = self._planner.dataset.records[sample.requests[0].index].path
-                failed = Incident.failed(path, VideoDecodeError(path, f"DALI: {cause_of(error)}"))
+                failed = DecodeFailure.failed(path, VideoDecodeError(path, f"DALI: {cause_of(error)}"))
                 sample.incidents.append(failed)
                 self._planner.go_on(sample)
 

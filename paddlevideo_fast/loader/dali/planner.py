@@ -13,7 +13,7 @@ from paddlevideo_fast.loader.annotations import VideoRecord
 from paddlevideo_fast.loader.dali import graph
 from paddlevideo_fast.loader.dali.graph import import_dali, require_codec
 from paddlevideo_fast.loader.dataset import ClipDataset, PackedFrameDataset, VideoDecoder
-from paddlevideo_fast.loader.incidents import Incident
+from paddlevideo_fast.loader.incidents import DecodeFailure
 from paddlevideo_fast.loader.pipeline import ClipPlan
 from paddlevideo_fast.loader.request import ClipRequest
 from paddlevideo_fast.loader.transforms import ColorJitter
@@ -42,7 +42,7 @@ class DaliSample:
     """
 
     attempts: Iterator[tuple[list[ClipRequest], list[np.random.Generator]]]
-    incidents: list[Incident] = field(default_factory=list)
+    incidents: list[DecodeFailure] = field(default_factory=list)
     requests: list[ClipRequest] = field(default_factory=list)
     plans: list[ClipPlan] = field(default_factory=list)
     inputs: dict[str, np.ndarray] = field(default_factory=dict)
@@ -90,7 +90,7 @@ class DaliPlanner:
                 facts = self._facts_of(record)
                 encoded = _read(record.path)
             except VideoDecodeError as error:
-                sample.incidents.append(Incident.failed(record.path, error))
+                sample.incidents.append(DecodeFailure.failed(record.path, error))
                 continue
             plans = [
                 self.dataset.pipeline.plan(facts, record, request, rng)
