@@ -165,7 +165,7 @@ class _ClassNumbers:
 
     @cached_property
     def _numbers(self) -> dict[str, int]:
-        return {text: number for number, text in enumerate(class_names_of(self._file or ""))}
+        return {text: number for number, text in enumerate(read_class_names(self._file or ""))}
 
     def _of_name(self, line: int, name: str) -> int:
         where = f"{self._list}:{line}: label {shown(name)}"
@@ -263,7 +263,7 @@ def check_labels(
         raise AnnotationError(f"{file}: {text}")
 
 
-def read_class_names(file_path: str | Path, num_classes: int, key: str = "") -> list[str]:
+def read_class_names(file_path: str | Path, num_classes: int | None = None, key: str = "") -> list[str]:
     """Names of the classes from a text file: one a line, in the order of the labels.
 
     A byte-order mark, line ends of Windows, blank lines and spaces around a name are no part of the names.
@@ -271,28 +271,21 @@ def read_class_names(file_path: str | Path, num_classes: int, key: str = "") -> 
 
     Args:
         file_path: the file.
-        num_classes: how many names the file has to have.
+        num_classes: how many names the file has to have; None: any number.
         key: the config key that names the file, for messages.
 
     Raises:
         AnnotationError: the file cannot be read, or has another number of names.
     """
     where = f"{key} {file_path}".strip()
-    names = class_names_of(file_path, key)
-    if len(names) != num_classes:
-        raise AnnotationError(
-            f"{where}: has {len(names)} names, the model {num_classes} classes; write one name a line"
-        )
-    return names
-
-
-def class_names_of(file_path: str | Path, key: str = "") -> list[str]:
-    """All names of a file of class names; see `read_class_names`."""
     try:
         names = [line.strip() for line in read_names(file_path, _MAX_CLASS_NAMES) if line.strip()]
     except (OSError, ValueError) as error:
-        where = f"{key} {file_path}".strip()
         raise AnnotationError(f"{where}: cannot be read: {cause_of(error)}") from error
+    if num_classes not in (None, len(names)):
+        raise AnnotationError(
+            f"{where}: has {len(names)} names, the model {num_classes} classes; write one name a line"
+        )
     numbered = dict(name.partition(" ")[::2] for name in names)
     labels = [str(label) for label in range(len(names))]
     if set(numbered) == set(labels) and all(numbered.values()):

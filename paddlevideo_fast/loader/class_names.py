@@ -13,7 +13,7 @@ from paddlevideo_fast.errors import AnnotationError, ObjectMissingError, StoreAc
 from paddlevideo_fast.io.files import as_path, read_text, write_text_whole
 from paddlevideo_fast.io.sync import fetched
 from paddlevideo_fast.io.urls import is_url, shown_url
-from paddlevideo_fast.loader.annotations import class_names_of, read_class_names
+from paddlevideo_fast.loader.annotations import read_class_names
 from paddlevideo_fast.log import get_logger
 
 logger = get_logger(__name__)
@@ -91,8 +91,7 @@ def classes_of_weights(weights: str, num_classes: int | None = None) -> Classes 
     file = _local(beside)
     if file is None:
         return None
-    key = f"classes of {shown_url(weights)}:"
-    names = class_names_of(file, key) if num_classes is None else read_class_names(file, num_classes, key)
+    names = read_class_names(file, num_classes, f"classes of {shown_url(weights)}:")
     return Classes(names, shown_url(str(beside)))
 
 

@@ -20,7 +20,7 @@ from paddlevideo_fast.errors import (
     VideoDecodeError,
     shown,
 )
-from paddlevideo_fast.loader.annotations import VideoRecord, class_names_of
+from paddlevideo_fast.loader.annotations import VideoRecord, read_class_names
 from paddlevideo_fast.registry import did_you_mean
 
 Label = Count | str | None
@@ -156,7 +156,7 @@ def number_of(label: Label, class_names: str | None, key: str) -> int | None:
         return label
     if class_names is None:
         raise LoaderError(f"{key} is {shown(label)}: a name needs DATASET.class_names")
-    names = class_names_of(class_names, "DATASET.class_names")
+    names = read_class_names(class_names, key="DATASET.class_names")
     if label not in names:
         hint = did_you_mean(label, tuple(names))
         raise LoaderError(f"{key}: {shown(label)} is not among the names of {class_names}{hint}")

@@ -100,16 +100,15 @@ def require_codec(dali: Any, device: str, codec: str, path: str) -> None:
 
 
 def _who_decodes(codec: str) -> str:
-    found: dict[str, list] = {device: [] for device in DEVICES}
-    for number, item in enumerate(GENERATIONS):
-        last = number + 1 == len(GENERATIONS)
-        name = f"{item.since[0]}.{item.since[1]}" + (" and newer" if last else "")
-        for device, names in found.items():
-            if codec in item.codecs(device):
-                names.append(name)
-    return " and ".join(
-        f"DALI {', '.join(names)} on {DEVICES[device]}" for device, names in found.items() if names
-    )
+    found = []
+    for device, words in DEVICES.items():
+        able = [item.since for item in GENERATIONS if codec in item.codecs(device)]
+        versions = [f"{major}.{minor}" for major, minor in able]
+        if able and able[-1] == GENERATIONS[-1].since:
+            versions[-1] += " and newer"
+        if able:
+            found.append(f"DALI {', '.join(versions)} on {words}")
+    return " and ".join(found)
 
 
 # A change of colour is a row of four numbers; this one changes nothing.
