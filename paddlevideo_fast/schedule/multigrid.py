@@ -89,7 +89,11 @@ def multigrid_schedule(
     Raises:
         ScheduleError: the steps do not rise, or a shape has no frames or no pixels, or a phase no epoch.
     """
-    schedule = _cycles(baseline, long_factors, short_factors, epoch_factor)
+    if list(baseline.steps) != sorted(set(baseline.steps)) or list(baseline.steps[:1]) != [0]:
+        raise ScheduleError(f"steps {list(baseline.steps)} of the learning rate must start at 0 and rise")
+    shapes = [_Shape(baseline, *factors, short_factors) for factors in long_factors or [(1.0, 1.0)]]
+    cycles = _both_cycles if long_factors else _short_cycle_alone
+    schedule = cycles(baseline, shapes, epoch_factor)
     if finish:
         schedule = _finished(schedule, _Shape(baseline, 1.0, 1.0, ()), finish)
     rate_steps = [
@@ -103,23 +107,13 @@ def rate_multiplier(batch_multiplier: float, lr_scaling: LrScaling) -> float:
     return batch_multiplier ** _POWERS[lr_scaling]
 
 
-def _cycles(
-    baseline: Baseline,
-    long_factors: Sequence[tuple[float, float]],
-    short_factors: Sequence[float],
-    epoch_factor: float,
-) -> Schedule:
+def _both_cycles(baseline: Baseline, shapes: Sequence[_Shape], epoch_factor: float) -> Schedule:
     """The paper's schedule."""
-    if list(baseline.steps) != sorted(set(baseline.steps)) or list(baseline.steps[:1]) != [0]:
-        raise ScheduleError(f"steps {list(baseline.steps)} of the learning rate must start at 0 and rise")
-    if not long_factors:
-        return _short_cycle_alone(baseline, short_factors, epoch_factor)
     if len(baseline.steps) < 2 or baseline.steps[-1] >= baseline.epochs:
         raise ScheduleError(
             f"steps {list(baseline.steps)} of the learning rate: the long cycle needs a step after 0, and "
             f"the last one before the end at epoch {baseline.epochs}"
         )
-    shapes = [_Shape(baseline, *factors, short_factors) for factors in long_factors]
     spans = _long_cycle(baseline, shapes)
     scale = baseline.epochs * epoch_factor / sum(epochs for _, _, epochs in spans)
     ends = [round(end) for end in accumulate(epochs * scale for _, _, epochs in spans)]
@@ -211,12 +205,11 @@ def _long_cycle(baseline: Baseline, shapes: Sequence[_Shape]) -> list[tuple[int,
     return [*spans, (len(steps) - 1, shapes[-1], rest)]
 
 
-def _short_cycle_alone(baseline: Baseline, short_factors: Sequence[float], epoch_factor: float) -> Schedule:
+def _short_cycle_alone(baseline: Baseline, shapes: Sequence[_Shape], epoch_factor: float) -> Schedule:
     """One phase at the baseline's shape; its epochs are cut to whole ones."""
-    shape = _Shape(baseline, 1.0, 1.0, short_factors)
     epochs = int(baseline.epochs * epoch_factor)
     if not epochs:
         text = f"epoch_factor {epoch_factor:g} leaves none of the {baseline.epochs} epochs; raise it"
         raise ScheduleError(text)
     rate_steps = [RateStep(int(step * epoch_factor), stage, 1) for stage, step in enumerate(baseline.steps)]
-    return Schedule([shape.phase(0, epochs)], rate_steps)
+    return Schedule([shapes[0].phase(0, epochs)], rate_steps)
