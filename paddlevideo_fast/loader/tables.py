@@ -84,11 +84,13 @@ def list_rows(file_path: str, num_fields: int = 2, labelled: bool = True) -> Ite
     Raises:
         AnnotationError: the list is missing, or lines are malformed; it names the line of each.
     """
-    lines = _lines(file_path)
+    lines, read_line = _lines(file_path), partial(_plain_row, num_fields, labelled)
     if is_table(file_path):
-        entries = (_csv_entries if file_path.lower().endswith(".csv") else _json_entries)(lines, labelled)
-    else:
-        entries = _plain_entries(lines, num_fields, labelled)
+        read_line = partial(_json_row, labelled)
+    numbered = ((number, line) for number, line in enumerate(lines, start=1) if line.strip())
+    entries: Iterator[_Entry] = ((number, partial(read_line, number, line)) for number, line in numbered)
+    if file_path.lower().endswith(".csv"):
+        entries = _csv_entries(lines, labelled)
     problems: list[str] = []
     for line, read in entries:
         try:
@@ -140,13 +142,7 @@ def split_line(line: str, num_fields: int) -> list[str]:
     return line.strip().rsplit(None, num_fields - 1)
 
 
-def _plain_entries(lines: Sequence[str], num_fields: int, labelled: bool) -> Iterator[_Entry]:
-    for number, line in enumerate(lines, start=1):
-        if line.strip():
-            yield number, partial(_plain_row, number, line, num_fields, labelled)
-
-
-def _plain_row(number: int, line: str, num_fields: int, labelled: bool) -> Row:
+def _plain_row(num_fields: int, labelled: bool, number: int, line: str) -> Row:
     fields, expected = split_line(line, num_fields), EXPECTED[num_fields]
     if not labelled:
         numbers = fields[1:] if all(text.lstrip("-").isdecimal() for text in fields[1:]) else []
@@ -171,13 +167,7 @@ def _number_of(text: str) -> int | str:
 # --- .jsonl and .csv
 
 
-def _json_entries(lines: Sequence[str], labelled: bool) -> Iterator[_Entry]:
-    for number, line in enumerate(lines, start=1):
-        if line.strip():
-            yield number, partial(_json_row, number, line, labelled)
-
-
-def _json_row(number: int, line: str, labelled: bool) -> Row:
+def _json_row(labelled: bool, number: int, line: str) -> Row:
     try:
         fields = json.loads(line, object_pairs_hook=_unique)
     except (ValueError, RecursionError) as error:

@@ -8,12 +8,7 @@ import numpy as np
 
 from paddlevideo_fast.config.types import Count, Share, Size
 from paddlevideo_fast.errors import LoaderError, TransformError
-from paddlevideo_fast.loader.transforms.geometry import (
-    BACKEND_IGNORED,
-    ClipGeometry,
-    Geometric,
-    fit_short_side,
-)
+from paddlevideo_fast.loader.transforms.geometry import BACKEND_IGNORED, ClipGeometry, Geometric
 from paddlevideo_fast.registry import TRANSFORMS
 
 Sides = Size | tuple[Size, Size]
@@ -89,8 +84,8 @@ class JitterScale(Geometric):
     def apply(self, geometry: ClipGeometry, rng: np.random.Generator) -> None:
         """See `Geometric`."""
         size = geometry.scaled(rng.uniform(self.min_size, self.max_size))
-        if min(geometry.width, geometry.height) != size:
-            geometry.resize(*fit_short_side(geometry.width, geometry.height, size))
+        short_size = min(geometry.width, geometry.height)
+        geometry.resize(geometry.width * size // short_size, geometry.height * size // short_size)
 
 
 @TRANSFORMS.register()
