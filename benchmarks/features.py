@@ -16,11 +16,11 @@ import paddle
 
 from benchmarks.measuring import add_output_arguments, in_turn, show, write_clips
 from paddlevideo_fast.assembly.build import TrainingSetup, training_setup
-from paddlevideo_fast.assembly.features import compute_features
 from paddlevideo_fast.assembly.plan import plan_run
 from paddlevideo_fast.cli import count
 from paddlevideo_fast.config import RunSpec, load_config
 from paddlevideo_fast.engine.callbacks import LearningRate
+from paddlevideo_fast.features.compute import compute_features
 from paddlevideo_fast.modeling import build_model
 from paddlevideo_fast.schedule.phases import plain_phases
 

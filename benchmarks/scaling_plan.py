@@ -18,6 +18,7 @@ from benchmarks.scaling_published import (
     against_published,
     published_workloads,
 )
+from paddlevideo_fast.assembly.plan import plan_run
 from paddlevideo_fast.config import Config, RunSpec
 from paddlevideo_fast.doctor.shape_cost import ShapeCosts
 from paddlevideo_fast.errors import ConfigError
@@ -84,7 +85,7 @@ def _workload(cfg: Config, options: ScalingOptions) -> Workload:
     sampler: Any = pipeline.sample
     num_frames = sampler.num_frames
     batch_size = spec.data.batch_size
-    costs = ShapeCosts(spec, options.num_steps)
+    costs = ShapeCosts(plan_run(spec), options.num_steps)
     step_sec, source = options.step_sec, "given"
     if step_sec is None:
         step_sec = costs.step_sec(batch_size, num_frames, pipeline.crop_size, bn_splits=1)

@@ -1,74 +1,78 @@
-"""Features of a network's backbone: computed once for each clip of a config's data, then trained on."""
+"""Training on stored features, in place of clips; `paddlevideo_fast.features` computes them."""
 
-import itertools
 import json
 import os
-import uuid
-import zipfile
 import zlib
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from threading import Lock
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 import paddle
-from tqdm import tqdm
 
-from paddlevideo_fast.assembly.checks import check_evaluation
-from paddlevideo_fast.assembly.data import Split, data_identity, make_split
-from paddlevideo_fast.assembly.feature_blocks import Block, Network, Rows
+from paddlevideo_fast.assembly.data import Split, data_identity
 from paddlevideo_fast.assembly.plan import make_precision
-from paddlevideo_fast.config import Config, RunSpec, load_config
+from paddlevideo_fast.config import RunSpec
 from paddlevideo_fast.config.settings import SplitName
 from paddlevideo_fast.config.types import leaves
 from paddlevideo_fast.config.yaml_source import dotted
-from paddlevideo_fast.engine import Distribution
-from paddlevideo_fast.engine.checkpoint import writing
-from paddlevideo_fast.errors import FeatureError, SettingError
-from paddlevideo_fast.io.files import as_path, read_text, whole, write_text_whole
-from paddlevideo_fast.io.sync import Mirror, mirrored
+from paddlevideo_fast.errors import FeatureError
+from paddlevideo_fast.io.files import read_text
+from paddlevideo_fast.io.sync import Mirror
 from paddlevideo_fast.io.urls import is_url
 from paddlevideo_fast.loader.dataset import ClipDataset
-from paddlevideo_fast.loader.features import FeatureIndex, FeatureLoader, FeatureWriter, StoredFeatures
-from paddlevideo_fast.loader.incidents import DecodeFailure
-from paddlevideo_fast.log import get_logger
-from paddlevideo_fast.modeling import build_model, load_weights
-from paddlevideo_fast.modeling.features import HeadOnly, PooledFeatures, backbone_digest, require_head
-from paddlevideo_fast.preparation.executor import LOCAL, Engine, located
-from paddlevideo_fast.preparation.work import Work
+from paddlevideo_fast.loader.features import FeatureLoader, StoredFeatures
+from paddlevideo_fast.modeling import load_weights
+from paddlevideo_fast.modeling.features import HeadOnly, backbone_digest
 
-logger = get_logger(__name__)
-
-_BACKBONE = "backbone.pdparams"
+BACKBONE = "backbone.pdparams"
+FILE_STATES = "file_states.json"
+WEIGHTS = "the SHA-256 of the backbone"
+_FILES = "the state of the files"  # compared last: sorts behind "the list"
 _NUM_STAT_THREADS = 16
 _MAX_STATES_BYTES = 2**28
-_CONFIG = ".config.yaml"  # for the workers of a cluster
-_FILE_STATES = "file_states.json"
-_WEIGHTS = "the SHA-256 of the backbone"
-_FILES = "the state of the files"  # compared last: sorts behind "the list"
 # what decides only how often a record is drawn, or where its list lies; the records themselves are compared
 _NO_MATTER = ("file_path", "data_prefix", "num_retries", "sampler", "clips_per_video")
 _OF_POOLING = ("name", "data_format", "crop_size", "multigrid_short")
 
 
-class ComputedFeatures(NamedTuple):
-    """Features of one part of the data.
+def with_features(spec: RunSpec, name: SplitName, split: Split) -> Split:
+    """The same part of the data, whose loader reads the features that the key `features` names.
 
-    Attributes:
-        folder: where they are.
-        num_rows: features, over all views and copies.
-        num_failed: clips that do not decode.
-        shape: of a feature.
+    Raises:
+        FeatureError: they are missing, unfinished or altered, or were computed from something else.
     """
+    stored = StoredFeatures(_folder_of(spec) / name)
+    was, now = stored.index.recipe, recipe_of_features(spec, split, name)
+    require_same(stored.folder, split.dataset, was, {**now, WEIGHTS: was.get(WEIGHTS)})
+    loader = FeatureLoader(stored, split.loader.batch_sampler, split.dataset)
+    return replace(split, loader=loader, preprocess=paddle.to_tensor)
 
-    folder: Path
-    num_rows: int
-    num_failed: int
-    shape: tuple[int, ...]
+
+def head_only(spec: RunSpec, model: Any) -> HeadOnly:
+    """The head of a network, beside the backbone that has given the features.
+
+    Raises:
+        WeightError: the backbone's weights are not in the folder of the features.
+    """
+    load_weights(model.backbone, _folder_of(spec) / BACKBONE, strict=True)
+    return HeadOnly(model)
+
+
+def check_backbone(model: HeadOnly, split: Split) -> None:
+    """Checks that a network's backbone, with the weights that it has now, has given the features.
+
+    Raises:
+        FeatureError: it has other weights.
+    """
+    assert isinstance(split.loader, FeatureLoader)
+    stored = split.loader.stored
+    if backbone_digest(model) != stored.index.recipe.get(WEIGHTS):
+        raise FeatureError(
+            f"{stored.folder}: another backbone than the one of the loaded weights gave these features: "
+            "leave -w out, or compute the features of these weights"
+        )
 
 
 def _folder_of(spec: RunSpec) -> Path:
@@ -81,132 +85,10 @@ def _folder_of(spec: RunSpec) -> Path:
     return mirror.folder
 
 
-def compute_features(
-    cfg: Config,
-    output: Path,
-    num_copies: int = 1,
-    show_progress: bool = False,
-    work: Work | None = None,
-) -> list[ComputedFeatures]:
-    """Computes the features of DATASET.train and, where there is one, DATASET.valid.
-
-    Copy k of a training clip is the clip that epoch k of a training would see. What an earlier call with the
-    same arguments has computed is kept.
-
-    Args:
-        cfg: a checked config; `weights`, or `pretrained` of the backbone, says which weights.
-        output: the folder; it gets one folder for each part of the data.
-        num_copies: differently augmented copies of each training clip.
-        show_progress: draws a bar; for a terminal.
-        work: where it is done, and which share of it; None: all of it, by this process and the workers of
-            its loaders.
-
-    Returns:
-        What is computed; nothing where a share of it is done.
-
-    Raises:
-        PaddleVideoFastError: as its message says.
-    """
-    if is_url(os.fspath(output)):
-        if work and (work.share or work.merges or work.engine.scheduler != LOCAL):
-            raise FeatureError(
-                f"--output {output}: one machine computes features to a URL: leave out --shard, --merge and "
-                "--scheduler, or give a folder that all machines see"
-            )
-        with mirrored(output) as folder:
-            found = compute_features(cfg, folder, num_copies, show_progress, work)
-        return [part._replace(folder=as_path(output) / part.folder.name) for part in found]
-    with cfg.placing():
-        cfg.require("features", "DATASET.train")
-        spec = RunSpec.of(cfg)
-        names: list[SplitName] = [name for name in ("train", "valid") if cfg.holds(f"DATASET.{name}")]
-        check_evaluation(spec, *names)
-        if spec.run.train_dali:
-            raise SettingError("train_dali", "features are computed through our own loader; leave it out")
-        precision = make_precision(spec)
-        model = _with_weights(spec)
-        pooled = PooledFeatures(model)
-        pooled.eval()
-        work = work or Work(Engine())
-        folders = [output / name for name in names]
-        with work.writing(output, "features", folders=folders):
-            digest, parts = backbone_digest(model), []
-            for name in names:
-                split = make_split(spec, name, model.layout, Distribution(), output)
-                copies = num_copies if name == "train" else 1
-                index = _index(spec, split, name, output / name, copies, digest)
-                parts.append((name, split, FeatureWriter(output / name, index)))
-            _keep_backbone(model, output)
-            for name, split, writer in parts:
-                if not writer.index.is_complete:
-                    network = Network(spec, split, name, pooled, precision, writer.index.num_copies)
-                    _fill(writer, network, work, show_progress)
-            if not work.is_whole:
-                return []
-            return [_summary(StoredFeatures(output / name)) for name in names]
-
-
-def with_features(spec: RunSpec, name: SplitName, split: Split) -> Split:
-    """The same part of the data, whose loader reads the features that the key `features` names.
-
-    Raises:
-        FeatureError: they are missing, unfinished or altered, or were computed from something else.
-    """
-    stored = StoredFeatures(_folder_of(spec) / name)
-    was, now = stored.index.recipe, _recipe(spec, split, name)
-    _require_same(stored.folder, split.dataset, was, {**now, _WEIGHTS: was.get(_WEIGHTS)})
-    loader = FeatureLoader(stored, split.loader.batch_sampler, split.dataset)
-    return replace(split, loader=loader, preprocess=paddle.to_tensor)
-
-
-def head_only(spec: RunSpec, model: Any) -> HeadOnly:
-    """The head of a network, beside the backbone that has given the features.
-
-    Raises:
-        WeightError: the backbone's weights are not in the folder of the features.
-    """
-    load_weights(model.backbone, _folder_of(spec) / _BACKBONE, strict=True)
-    return HeadOnly(model)
-
-
-def check_backbone(model: HeadOnly, split: Split) -> None:
-    """Checks that a network's backbone, with the weights that it has now, has given the features.
-
-    Raises:
-        FeatureError: it has other weights.
-    """
-    assert isinstance(split.loader, FeatureLoader)
-    stored = split.loader.stored
-    if backbone_digest(model) != stored.index.recipe.get(_WEIGHTS):
-        raise FeatureError(
-            f"{stored.folder}: another backbone than the one of the loaded weights gave these features: "
-            "leave -w out, or compute the features of these weights"
-        )
-
-
-def _with_weights(spec: RunSpec) -> Any:
-    weights = spec.run.weights
-    model = build_model(spec.model, load_pretrained=not weights)
-    require_head(model)
-    if weights:
-        logger.info(load_weights(model.backbone, weights, strict=True).summary())
-    elif not model.backbone.pretrained:
-        text = "features of a network without training are of no use; give its weights with -w FILE"
-        raise SettingError("weights", text)
-    return model
-
-
-def _keep_backbone(model: Any, output: Path) -> None:
-    """Puts the weights beside the features: training with features begins from them."""
-    with writing(output / _BACKBONE), whole(output / _BACKBONE) as partial:
-        state = model.backbone.state_dict().items()
-        paddle.save({f"backbone.{name}": value for name, value in state}, str(partial))
-
-
-def _recipe(spec: RunSpec, split: Split, name: SplitName) -> dict[str, Any]:
+def recipe_of_features(spec: RunSpec, split: Split, name: SplitName) -> dict[str, Any]:
     """What decides the features of a part of the data, but for the weights; JSON values."""
     section, dataset = spec.splits[name], split.dataset
-    states = json.dumps(_file_states(dataset)).encode()
+    states = json.dumps(file_states(dataset)).encode()
     recipe = {
         "MODEL.framework": spec.model["framework"],
         "MODEL.backbone": _without(spec.model["backbone"], ("pretrained",)),
@@ -226,7 +108,7 @@ def _without(section: Any, names: tuple[str, ...]) -> dict[str, Any]:
     return {key: value for key, value in section.items() if key not in names}
 
 
-def _file_states(dataset: ClipDataset) -> dict[str, list[int] | None]:
+def file_states(dataset: ClipDataset) -> dict[str, list[int] | None]:
     """Path → size in bytes and time of the last change in ns; None where there is no such file.
 
     Stores are not asked: it would take a request for each file.
@@ -247,8 +129,8 @@ def _file_state(file: str) -> list[int] | None:
 def _changed_file(folder: Path, dataset: ClipDataset) -> tuple[str, str, str]:
     """The first file that changed since the features were computed, and its states then and now, as texts."""
     try:
-        before = json.loads(read_text(folder / _FILE_STATES, _MAX_STATES_BYTES))
-        for file, state in _file_states(dataset).items():
+        before = json.loads(read_text(folder / FILE_STATES, _MAX_STATES_BYTES))
+        for file, state in file_states(dataset).items():
             if before.get(file) != state:
                 return file, _shown_state(before.get(file)), _shown_state(state)
     except (OSError, ValueError, AttributeError):
@@ -263,9 +145,14 @@ def _shown_state(state: list[int] | None) -> str:
     return f"{size} bytes of {datetime.fromtimestamp(changed_ns / 1e9)}"
 
 
-def _require_same(
+def require_same(
     folder: Path, dataset: ClipDataset, stored: dict[str, Any], expected: dict[str, Any]
 ) -> None:
+    """Compares what features were computed from with what they would be computed from now.
+
+    Raises:
+        FeatureError: it differs; the message names what, before and after.
+    """
     was, now = ({dotted(path): value for path, value in leaves(each)} for each in (stored, expected))
     for key in sorted({*was, *now}):
         if was.get(key) != now.get(key):
@@ -277,206 +164,3 @@ def _require_same(
                 f"{folder}: these features are stale: {text}. Restore it, or compute features in another "
                 "folder"
             )
-
-
-def _index(
-    spec: RunSpec, split: Split, name: SplitName, folder: Path, num_copies: int, digest: str
-) -> FeatureIndex:
-    """The index of what an earlier call has computed from the same, or a new one."""
-    recipe = {**_recipe(spec, split, name), _WEIGHTS: digest}
-    dataset = split.dataset
-    views = 1 if name == "train" else dataset.num_views
-    num_rows = num_copies * len(dataset) * views * dataset.num_crops
-    found = FeatureIndex.read(folder)
-    if found is None:
-        folder.mkdir(parents=True, exist_ok=True)
-        write_text_whole(folder / _FILE_STATES, json.dumps(_file_states(dataset)))
-        return FeatureIndex(recipe, num_rows, num_copies)
-    was = {**found.recipe, "views": found.num_copies}
-    _require_same(folder, dataset, was, {**recipe, "views": num_copies})
-    return found
-
-
-def _fill(writer: FeatureWriter, network: Network, work: Work, show_progress: bool) -> None:
-    """Computes what is not there, or a share of it in files of their own, or puts such files together."""
-    index, bad = writer.index, network.split.bad_samples
-    if index.num_done:
-        logger.info("%s: %d of %d features are there", writer.folder, index.num_done, index.num_rows)
-    if not work.is_whole:
-        try:
-            _compute_share(writer, network, work)
-        finally:
-            network.close()
-        return
-    elsewhere = work.engine.scheduler != LOCAL
-    bar = tqdm(
-        total=index.num_rows,
-        initial=index.num_done,
-        desc=f"features of {network.name}",
-        unit="clip",
-        disable=not show_progress or elsewhere,
-    )
-    if work.merges:
-        source = _of_shares(writer, network)
-    elif elsewhere:
-        source = _from_workers(writer, network, work)
-    else:
-        blocks = network.rest(index.num_done)
-        source = itertools.chain.from_iterable(map(network.compute, blocks))
-    try:
-        for found in source:
-            bad.add(found.incidents)
-            writer.add(*found[:5])
-            bar.update(found.stop - bar.n)
-    finally:
-        bar.close()
-        network.close()
-        writer.close()
-    for file in _share_files(writer):
-        file.unlink()
-
-
-# --- by several machines
-
-
-_NUM_BATCHES = 8  # that a worker gets at a time, or that a file of a share has the features of
-_ONE_AT_A_TIME = Lock()  # a network computes for one thread of a worker
-_LAST: dict[Any, Network] = {}  # the network of a worker
-
-
-class _Task(NamedTuple):
-    """A block for a worker on another machine.
-
-    Attributes:
-        working: folder that relative paths of the config start from.
-        output: of the features.
-        name: of the part of the data.
-        num_copies: of each clip.
-        digest: of the backbone.
-        run: tells the runs of a client apart.
-        block: to compute.
-    """
-
-    working: str
-    output: str
-    name: SplitName
-    num_copies: int
-    digest: str
-    run: str
-    block: Block
-
-
-def _from_workers(writer: FeatureWriter, network: Network, work: Work) -> Iterator[Rows]:
-    """The rows that are missing, in their order, computed by the workers of a cluster."""
-    output = Path(located(writer.folder.parent))
-    network.config.save(output / _CONFIG)
-    run, digest = uuid.uuid4().hex, writer.index.recipe[_WEIGHTS]
-    tasks = [
-        _Task(os.getcwd(), str(output), network.name, network.num_copies, digest, run, block)
-        for block in network.rest(writer.index.num_done, _NUM_BATCHES)
-    ]
-    try:
-        for found in work.run(_compute_block, tasks, f"blocks of {network.name}", [os.getcwd()]):
-            yield from found
-    finally:
-        (output / _CONFIG).unlink(missing_ok=True)
-
-
-def _compute_block(task: _Task) -> list[Rows]:
-    """Computes a block with the network of this process, which is built for the first block of a run."""
-    with _ONE_AT_A_TIME:
-        before = os.getcwd()
-        os.chdir(task.working)
-        try:
-            key = task._replace(block=None)  # type: ignore[arg-type]
-            if key not in _LAST:
-                _LAST.clear()
-                _LAST[key] = _network_of(task)
-            return list(_LAST[key].compute(task.block))
-        finally:
-            os.chdir(before)
-
-
-def _network_of(task: _Task) -> Network:
-    output = Path(task.output)
-    spec = RunSpec.of(load_config(output / _CONFIG))
-    model = build_model(spec.model, load_pretrained=False)
-    load_weights(model.backbone, output / _BACKBONE, strict=True)
-    if backbone_digest(model) != task.digest:
-        raise FeatureError(f"{output / _BACKBONE}: is not the backbone of this run")
-    pooled = PooledFeatures(model)
-    pooled.eval()
-    split = make_split(spec, task.name, model.layout, Distribution())
-    return Network(spec, split, task.name, pooled, make_precision(spec), task.num_copies, num_workers=0)
-
-
-def _compute_share(writer: FeatureWriter, network: Network, work: Work) -> None:
-    """Computes this job's blocks; each gives a file that appears whole."""
-    blocks = network.rest(0, _NUM_BATCHES)
-    mine = [(block, _share_file(writer, block)) for block in work.mine(blocks)]
-    missing = [(block, file) for block, file in mine if not file.exists()]
-    for place, (block, file) in enumerate(missing, 1):
-        found = list(network.compute(block))
-        some = [one for one in found if len(one.rows)]
-        arrays: Any = {
-            name: np.concatenate([getattr(one, name) for one in some]) if some else np.empty(0)
-            for name in ("rows", "features", "labels")
-        }
-        failed = [[row, *why] for one in found for row, why in one.failed.items()]
-        text = json.dumps([found[-1].stop, failed, [incident for one in found for incident in one.incidents]])
-        with whole(file) as partial, open(partial, "wb") as opened:
-            np.savez(opened, text=np.frombuffer(text.encode(), np.uint8), **arrays)
-        logger.info("%s: block %d of %d of this share", writer.folder, place, len(missing))
-    share = work.share
-    assert share is not None
-    logger.info(
-        "%s: share %d/%d is done; when all are, run the same command with --merge in place of --shard",
-        writer.folder,
-        *share,
-    )
-
-
-def _of_shares(writer: FeatureWriter, network: Network) -> Iterator[Rows]:
-    """The rows that jobs have computed, in their order.
-
-    Raises:
-        FeatureError: some are missing, or a file is damaged.
-    """
-    files = [_share_file(writer, block) for block in network.rest(0, _NUM_BATCHES)]
-    missing = sum(not file.exists() for file in files)
-    if missing:
-        raise FeatureError(
-            f"--merge: {missing} of {len(files)} blocks of {writer.folder} are missing: wait for the end of "
-            "all --shard jobs, and start again what was stopped"
-        )
-    for file in files:
-        try:
-            with np.load(file, allow_pickle=False) as arrays:
-                stop, failed, incidents = json.loads(arrays["text"].tobytes())
-                rows, features, labels = (arrays[name] for name in ("rows", "features", "labels"))
-        except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
-            raise FeatureError(
-                f"{file}: cannot be read: {error}; remove it, and run its share again"
-            ) from error
-        causes = {int(row): (path, cause) for row, path, cause in failed}
-        yield Rows(stop, rows, features, labels, causes, [DecodeFailure(*one) for one in incidents])
-
-
-def _share_file(writer: FeatureWriter, block: Block) -> Path:
-    """Where a share stores a block; the name tells what it is computed from."""
-    return writer.folder / f"{_share_prefix(writer)}{block.copy}-{block.first:08d}.npz"
-
-
-def _share_files(writer: FeatureWriter) -> list[Path]:
-    return sorted(writer.folder.glob(f"{_share_prefix(writer)}*"))
-
-
-def _share_prefix(writer: FeatureWriter) -> str:
-    index = writer.index
-    made_from = json.dumps([index.recipe, index.num_rows, index.num_copies], sort_keys=True)
-    return f".share-{zlib.crc32(made_from.encode()):08x}-"
-
-
-def _summary(stored: StoredFeatures) -> ComputedFeatures:
-    index = stored.index
-    return ComputedFeatures(stored.folder, index.num_rows, len(index.failed), stored.features.shape[1:])

@@ -58,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(args: argparse.Namespace) -> int:
     overrides = [*args.override, *([f"weights={json.dumps(args.weights)}"] if args.weights else [])]
     cfg = load_for_run(args, overrides, logs=True)
-    from paddlevideo_fast.assembly.features import compute_features
+    from paddlevideo_fast.features.compute import compute_features
 
     work = Work.of(args)
     found = compute_features(cfg, args.output, args.views, show_progress=sys.stdout.isatty(), work=work)

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from paddlevideo_fast.assembly.features import compute_features
 from paddlevideo_fast.config import load_config
 from paddlevideo_fast.deploy.export import ExportOptions, export_model
+from paddlevideo_fast.features.compute import compute_features
 from paddlevideo_fast.io.files import as_path, is_live
 from paddlevideo_fast.modeling import load_weights
 from tests.deploy.conftest import ROOT

@@ -10,7 +10,7 @@ import numpy as np
 import paddle
 import pytest
 
-from paddlevideo_fast.assembly import averaging
+from paddlevideo_fast.assembly.averaging import average
 from paddlevideo_fast.assembly.data import make_split
 from paddlevideo_fast.cli.average import build_parser
 from paddlevideo_fast.cli.commands import main
@@ -90,6 +90,10 @@ def test_the_mean_of_the_last_checkpoints_is_numpys(made, capfd):
     assert {name: tested[name] for name in facts["after"]} == facts["after"]
 
 
+def read_tensors(model):
+    return {name: tensor.numpy() for name, tensor in model.state_dict().items()}
+
+
 def scores(weights):
     """A made-up validation that is good near a point between checkpoints 1 and 3."""
     weight = weights["head.fc.weight"].astype(np.float64)
@@ -102,12 +106,12 @@ def test_the_greedy_mean_is_that_of_a_loop_by_hand(made, monkeypatch, tmp_path, 
     every = [read_weights(path)["head.fc.weight"].astype(np.float64) for path in files]
     scores.target = sum(share * weight for share, weight in zip(shares, every))
 
-    def validate(self):
-        return {"top1": scores(self._weights()), "loss": 1.0, "num_samples": 8}
+    def validate(self, model, metric):
+        return {"top1": scores(read_tensors(model)), "loss": 1.0, "num_samples": 8}
 
-    monkeypatch.setattr(averaging._Judge, "_validate", validate)
+    monkeypatch.setattr(Evaluator, "run", validate)
     cfg = config_of(made, "PRECISEBN={num_iters_preciseBN: 1}")
-    done = averaging.average(cfg, None, files, tmp_path / "soup.pdparams")
+    done = average(cfg, None, files, tmp_path / "soup.pdparams")
     assert (tmp_path / "class_names.txt").read_text() == (made / "out/class_names.txt").read_text()
 
     alone = {path: scores(read_weights(path)) for path in files}
@@ -129,12 +133,12 @@ def test_of_equal_results_the_lower_loss_is_better(made, monkeypatch, tmp_path):
     heads = [read_weights(path)["head.fc.weight"].tobytes() for path in files]
     losses = dict(zip(heads, (0.9, 0.5)))
 
-    def validate(self):
-        loss = losses.get(self._weights()["head.fc.weight"].tobytes(), 0.6)
+    def validate(self, model, metric):
+        loss = losses.get(read_tensors(model)["head.fc.weight"].tobytes(), 0.6)
         return {"top1": 0.5, "loss": loss, "num_samples": 8}
 
-    monkeypatch.setattr(averaging._Judge, "_validate", validate)
-    done = averaging.average(config_of(made), None, files, tmp_path / "soup.pdparams")
+    monkeypatch.setattr(Evaluator, "run", validate)
+    done = average(config_of(made), None, files, tmp_path / "soup.pdparams")
     assert done.facts["averaged"] == [str(files[1])]
 
 
@@ -146,7 +150,7 @@ def test_batch_norms_that_are_equal_in_all_files_stay_as_they_are(made, tmp_path
         {name: paddle.to_tensor(value) for name, value in weights.items()}, str(tmp_path / "b.pdparams")
     )
     files = [*checkpoints(made, 3), tmp_path / "b.pdparams"]
-    done = averaging.average(config_of(made), 2, files, tmp_path / "mean.pdparams")
+    done = average(config_of(made), 2, files, tmp_path / "mean.pdparams")
     assert done.facts["batch_norm"] == "equal in all"
     found = read_weights(done.path)
     for name, value in plain_mean(files).items():
@@ -162,9 +166,7 @@ def test_the_mean_of_one_network_and_another_is_refused(made, tmp_path):
     with pytest.raises(
         WeightError, match=r"b.pdparams: is of another network .* head.fc.bias is \[7\] here and \[4\]"
     ):
-        averaging.average(
-            config_of(made), 2, [*checkpoints(made, 3), tmp_path / "b.pdparams"], tmp_path / "c"
-        )
+        average(config_of(made), 2, [*checkpoints(made, 3), tmp_path / "b.pdparams"], tmp_path / "c")
     assert not list(tmp_path.glob("c*"))
 
 
@@ -189,7 +191,7 @@ def test_the_mean_of_one_network_and_another_is_refused(made, tmp_path):
 )
 def test_what_cannot_be_averaged(made, tmp_path, overrides, last, error, problem):
     with pytest.raises(error) as caught:
-        averaging.average(config_of(made, *overrides), last, output=tmp_path / "mean.pdparams")
+        average(config_of(made, *overrides), last, output=tmp_path / "mean.pdparams")
     assert problem in str(caught.value)
 
 

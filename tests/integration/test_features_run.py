@@ -9,13 +9,14 @@ import numpy as np
 import paddle
 import pytest
 
-from paddlevideo_fast.assembly import features as assembly
 from paddlevideo_fast.assembly.data import make_split
+from paddlevideo_fast.assembly.features import with_features
 from paddlevideo_fast.cli.commands import main
 from paddlevideo_fast.config import RunSpec, load_config
 from paddlevideo_fast.engine import Distribution, load_checkpoint
 from paddlevideo_fast.errors import ConfigError, FeatureError
-from paddlevideo_fast.loader.features import FeatureWriter
+from paddlevideo_fast.features.compute import compute_features
+from paddlevideo_fast.loader.features import FeatureWriter, StoredFeatures
 from paddlevideo_fast.modeling import build_model, load_weights
 from paddlevideo_fast.modeling.features import HeadOnly
 from paddlevideo_fast.modeling.weights import read_weights
@@ -70,13 +71,13 @@ def compute(root, output, *overrides, views=1, config="tiny.yaml"):
         [] if any("weights" in text for text in overrides) else [f"weights={root / 'pretrained.pdparams'}"]
     )
     cfg = load_config(str(root / config), [*weights, *overrides])
-    return assembly.compute_features(cfg, root / output, views)
+    return compute_features(cfg, root / output, views)
 
 
 def assert_equal_logits(spec, name, model, epoch=0):
     """Compares each clip of an epoch, through the network and from the stored features."""
     split = make_split(spec, name, model.layout, Distribution())
-    stored = assembly.with_features(spec, name, split)
+    stored = with_features(spec, name, split)
     head, num_clips = HeadOnly(model), 0
     for network in (model, head):
         network.eval()
@@ -199,14 +200,14 @@ def test_a_killed_computation_goes_on_and_gives_the_same_files(made, monkeypatch
         with pytest.raises(
             FeatureError, match=rf"{killed_at * 4 if killed_at < 12 else 4} of \d+ features are there"
         ):
-            assembly.StoredFeatures(made / output / ("train" if killed_at < 12 else "valid"))
+            StoredFeatures(made / output / ("train" if killed_at < 12 else "valid"))
     compute(made, output, views=2)
     assert files_of(made / output) == files_of(made / "features")
 
 
 @pytest.mark.slow
 def test_a_cluster_and_shares_compute_the_same_files(made, monkeypatch, tmp_path, capfd):
-    monkeypatch.setattr(assembly, "_NUM_BATCHES", 2)
+    monkeypatch.setattr("paddlevideo_fast.features.compute._NUM_BATCHES", 2)
     words = ["features", "-c", str(made / "tiny.yaml"), "-w", str(made / "pretrained.pdparams"), "--views=2"]
     shared = [*words, "--output", str(made / "shared")]
     assert main([*shared, "--shard", "1/2"]) == 0
@@ -237,7 +238,7 @@ def test_videos_that_do_not_decode_are_incidents(made, motion_data, capfd):
     spec = RunSpec.of(load_config(str(made / "tiny.yaml"), [*overrides, f"features={made / 'with_broken'}"]))
     for name in ("train", "valid"):
         split = make_split(spec, name, "NTCHW", Distribution())
-        batches = list(assembly.with_features(spec, name, split).loader.epoch(0))
+        batches = list(with_features(spec, name, split).loader.epoch(0))
         assert {incident.path for batch in batches for incident in batch.incidents} == {
             str(made / "broken.mp4")
         }
@@ -268,7 +269,7 @@ def test_features_of_another_config_are_refused(made, motion_data, overrides, pr
     spec = RunSpec.of(load_config(str(made / "tiny.yaml"), [*overrides, f"features={made / 'features'}"]))
     split = make_split(spec, "train", "NTCHW", Distribution())
     with pytest.raises(FeatureError, match=problem):
-        assembly.with_features(spec, "train", split)
+        with_features(spec, "train", split)
     with pytest.raises(FeatureError, match=problem):
         compute(made, "features", *overrides, views=2)
 
@@ -289,13 +290,13 @@ def test_features_of_a_replaced_video_are_refused(made, motion_data, tmp_path):
     cfg = load_config(str(made / "tiny.yaml"), [*overrides, f"features={tmp_path / 'features'}"])
     split = make_split(RunSpec.of(cfg), "train", "NTCHW", Distribution())
     with pytest.raises(FeatureError, match=problem):
-        assembly.with_features(RunSpec.of(cfg), "train", split)
+        with_features(RunSpec.of(cfg), "train", split)
     with pytest.raises(FeatureError, match=problem):
         compute(made, tmp_path / "features", *overrides)
     video.unlink()
     (tmp_path / "features/train/file_states.json").unlink()
     with pytest.raises(FeatureError, match="stale: a file of the list was in another state when"):
-        assembly.with_features(RunSpec.of(cfg), "train", split)
+        with_features(RunSpec.of(cfg), "train", split)
 
 
 def test_features_of_other_weights_are_refused(made, tmp_path, capfd):
@@ -317,14 +318,14 @@ def test_altered_and_missing_features_are_refused(made, tmp_path):
         file.seek(200)
         file.write(b"x")
     with pytest.raises(FeatureError, match=r"features.npy: is altered; remove the folder"):
-        assembly.StoredFeatures(tmp_path / "valid")
+        StoredFeatures(tmp_path / "valid")
     (tmp_path / "valid/index.json").write_text('{"format": 1, "failed": {}}')
     with pytest.raises(FeatureError, match=r"index.json: it is no index of features"):
-        assembly.StoredFeatures(tmp_path / "valid")
+        StoredFeatures(tmp_path / "valid")
     with pytest.raises(
         FeatureError, match=r"there are no features; compute them with  paddlevideo-fast features"
     ):
-        assembly.StoredFeatures(tmp_path / "train")
+        StoredFeatures(tmp_path / "train")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,1 @@
+"""Features of a frozen backbone, for heads that train on them in minutes."""
