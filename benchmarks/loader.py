@@ -150,6 +150,8 @@ def _cpu_sec() -> float:
 class _Made:
     """A data set that returns one clip, decoded beforehand."""
 
+    is_remote = False
+
     def __init__(self, sample: Sample, size: int) -> None:
         self.sample = sample
         self.records = [VideoRecord("a clip that is made already", (0,))] * size

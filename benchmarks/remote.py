@@ -22,7 +22,7 @@ from paddlevideo_fast.decode.packed_format import FRAME, PackSettings, ShardWrit
 from paddlevideo_fast.io import block_cache
 from paddlevideo_fast.loader import ClipBatchSampler, ClipLoader, ClipRequest, WorkerOptions, build_dataset
 from paddlevideo_fast.loader.dataset import PackedFrameDataset
-from paddlevideo_fast.loader.request import together
+from paddlevideo_fast.loader.request import group_by_video
 from tests.support.stores import Store, http_store, s3_store
 
 PIPELINE: dict[str, Any] = {
@@ -196,6 +196,6 @@ class _Trial:
 
         with mock.patch.object(PackedReader, "fetch", note):
             for requests in batches:
-                for places in together(requests):
+                for places in group_by_video(requests):
                     dataset.fetch([requests[place] for place in places])
         return sum(sizes)

@@ -44,7 +44,7 @@ from paddlevideo_fast.engine import MixedPrecision, Precision
 from paddlevideo_fast.errors import PaddleVideoFastError, VideoDecodeError
 from paddlevideo_fast.loader import ClipRequest
 from paddlevideo_fast.loader.dataset import ClipDataset, VideoDecoder
-from paddlevideo_fast.loader.request import together
+from paddlevideo_fast.loader.request import group_by_video
 from paddlevideo_fast.machine import MKL_PATH, MKL_SWITCH, best_mkl_path, malloc_variables, num_cores
 from paddlevideo_fast.modeling.recognizers import Recognizer3D
 
@@ -168,7 +168,7 @@ def examine(cfg: Config, steps: int = 20, progress: Callable[[str], None] = prin
     assert loader.num_workers != "auto"  # the first epoch has measured it
     progress("reading alone, stage by stage")
     batches = loader.batch_sampler.batches(epoch=1)
-    videos = ([batch[place] for place in places] for batch in batches for places in together(batch))
+    videos = ([batch[place] for place in places] for batch in batches for places in group_by_video(batch))
     num_videos = -(-_MAX_CLIPS // parts.split.dataset.clips_per_video)
     timed = list(itertools.islice(videos, num_videos))
     _fetch(parts.split.dataset, timed)

@@ -121,6 +121,8 @@ def time_transport(clip_shape: Sequence[int], batch_size: int, num_batches: int 
 class _Ready:
     """A dataset whose clips are made already, each in its place in the batch."""
 
+    is_remote = False
+
     def __init__(self, clip_shape: Sequence[int], size: int) -> None:
         self.clip = np.zeros(tuple(clip_shape), np.uint8)
         self.records = [VideoRecord("made up", (0,))] * size

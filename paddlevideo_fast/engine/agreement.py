@@ -19,7 +19,7 @@ import paddle
 
 from paddlevideo_fast.device import LAG, LateReader
 from paddlevideo_fast.engine.distribution import Distribution
-from paddlevideo_fast.loader import Batch, Incident
+from paddlevideo_fast.loader import Batch, DecodeFailure
 
 Weight: TypeAlias = float | paddle.Tensor  # on the device as float64
 
@@ -33,7 +33,7 @@ class StepNews:
         signal_number: a signal that asks it to stop.
     """
 
-    incidents: list[Incident]
+    incidents: list[DecodeFailure]
     signal_number: int | None
 
     @classmethod
@@ -60,7 +60,9 @@ class Agreement:
         signal_number: a signal that asks the run to stop; the same on all ranks, at the same step.
     """
 
-    def __init__(self, distribution: Distribution, on_incidents: Callable[[list[Incident]], None]) -> None:
+    def __init__(
+        self, distribution: Distribution, on_incidents: Callable[[list[DecodeFailure]], None]
+    ) -> None:
         self._distribution = distribution
         self._on_incidents = on_incidents
         self._late = LateReader(self._read, LAG)

@@ -14,7 +14,7 @@ from paddlevideo_fast.engine.distribution import Distribution
 from paddlevideo_fast.engine.precision import Precision
 from paddlevideo_fast.engine.prefetch import device_inputs, to_device
 from paddlevideo_fast.engine.protocols import BatchLoader, Preprocess, VideoModel
-from paddlevideo_fast.loader import Batch, Incident
+from paddlevideo_fast.loader import Batch, DecodeFailure
 from paddlevideo_fast.metrics import Metric
 from paddlevideo_fast.modeling.losses import loss_of_each
 
@@ -42,7 +42,7 @@ class Evaluator:
         preprocess: Preprocess,
         precision: Precision | None = None,
         distribution: Distribution | None = None,
-        on_incidents: Callable[[list[Incident]], None] | None = None,
+        on_incidents: Callable[[list[DecodeFailure]], None] | None = None,
         max_batches: int | None = None,
         show_progress: bool = False,
     ) -> None:
@@ -107,7 +107,7 @@ class Evaluator:
         title: str,
         epoch: int = 0,
         check_stop: Callable[[], None] | None = None,
-    ) -> list[Incident]:
+    ) -> list[DecodeFailure]:
         """Calls `visit` with each batch that has clips and with what the model gives for it.
 
         Args:
@@ -140,8 +140,8 @@ class Evaluator:
         title: str,
         epoch: int,
         check_stop: Callable[[], None] | None,
-    ) -> list[Incident]:
-        incidents: list[Incident] = []
+    ) -> list[DecodeFailure]:
+        incidents: list[DecodeFailure] = []
         num_batches = self._num_batches()
         batches = itertools.islice(to_device(self.loader.epoch(epoch)), num_batches)
         for batch in tqdm(batches, title, num_batches, leave=False, disable=not self.show_progress):
@@ -162,7 +162,7 @@ class Evaluator:
         each, rest = divmod(self.max_batches, self.distribution.world_size)
         return min(len(self.loader), each + int(self.distribution.rank < rest))
 
-    def _hear_of_others(self, by_rank: list[list[Incident]]) -> None:
+    def _hear_of_others(self, by_rank: list[list[DecodeFailure]]) -> None:
         for rank, incidents in enumerate(by_rank):
             if incidents and rank != self.distribution.rank:
                 self.on_incidents(incidents)
@@ -173,7 +173,7 @@ def evaluate(
     loader: BatchLoader,
     preprocess: Preprocess,
     metric: Metric,
-    on_incidents: Callable[[list[Incident]], None] | None = None,
+    on_incidents: Callable[[list[DecodeFailure]], None] | None = None,
     max_iters: int | None = None,
     precision: Precision | None = None,
 ) -> dict[str, float]:

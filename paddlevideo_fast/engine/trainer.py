@@ -20,7 +20,7 @@ from paddlevideo_fast.engine.prefetch import device_inputs, to_device
 from paddlevideo_fast.engine.protocols import BatchLoader, Mix, Preprocess, VideoModel
 from paddlevideo_fast.engine.state import StepRecord, StepWindow, TrainerState
 from paddlevideo_fast.errors import BadSampleShareError, UnsavedError
-from paddlevideo_fast.loader import Batch, Incident
+from paddlevideo_fast.loader import Batch, DecodeFailure
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.metrics import count_hits
 from paddlevideo_fast.modeling.layers import without_clips
@@ -148,7 +148,7 @@ class Trainer:
         seed: int = 0,
         accumulate_steps: int = 1,
         max_iters: int | None = None,
-        on_incidents: Callable[[list[Incident]], None] | None = None,
+        on_incidents: Callable[[list[DecodeFailure]], None] | None = None,
         data_identity: Mapping[str, Any] | None = None,
     ) -> None:
         self.model = model
@@ -320,7 +320,7 @@ class Trainer:
             self.call("interrupted")
             raise TrainingInterrupted(self.agreement.signal_number)
 
-    def _count(self, incidents: list[Incident]) -> None:
+    def _count(self, incidents: list[DecodeFailure]) -> None:
         self.state.num_replaced += sum(incident.num_frames for incident in incidents)
         if self.on_incidents is not None:
             self.on_incidents(incidents)

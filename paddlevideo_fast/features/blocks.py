@@ -14,7 +14,7 @@ from paddlevideo_fast.engine.prefetch import to_device
 from paddlevideo_fast.io.urls import shown_url
 from paddlevideo_fast.loader.batches import ClipBatchSampler, EpochBatches
 from paddlevideo_fast.loader.clip_loader import ClipLoader
-from paddlevideo_fast.loader.incidents import Incident
+from paddlevideo_fast.loader.incidents import DecodeFailure
 from paddlevideo_fast.modeling.features import PooledFeatures
 
 
@@ -30,7 +30,7 @@ class Rows(NamedTuple):
     features: np.ndarray
     labels: np.ndarray
     failed: dict[int, tuple[str, str]]
-    incidents: list[Incident]
+    incidents: list[DecodeFailure]
 
 
 class Block(NamedTuple):

@@ -36,7 +36,7 @@ from paddlevideo_fast.io.files import as_path, whole, write_text_whole
 from paddlevideo_fast.io.sync import mirrored
 from paddlevideo_fast.io.urls import is_url
 from paddlevideo_fast.loader.features import FeatureIndex, FeatureWriter, StoredFeatures
-from paddlevideo_fast.loader.incidents import Incident
+from paddlevideo_fast.loader.incidents import DecodeFailure
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.modeling import build_model, load_weights
 from paddlevideo_fast.modeling.features import PooledFeatures, backbone_digest, require_head
@@ -328,7 +328,7 @@ def _of_shares(writer: FeatureWriter, network: Network) -> Iterator[Rows]:
                 f"{file}: cannot be read: {error}; remove it, and run its share again"
             ) from error
         causes = {int(row): (path, cause) for row, path, cause in failed}
-        yield Rows(stop, rows, features, labels, causes, [Incident(*one) for one in incidents])
+        yield Rows(stop, rows, features, labels, causes, [DecodeFailure(*one) for one in incidents])
 
 
 def _share_file(writer: FeatureWriter, block: Block) -> Path:

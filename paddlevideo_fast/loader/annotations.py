@@ -1,29 +1,21 @@
-"""Annotation lists: PaddleVideo's, and those with named fields (`tables`).
-
-    video list:  path label
-    frame list:  folder num_frames label
-
-Fields are separated by white space and read from the right, so paths may contain spaces. Blank lines are
-skipped. Lists whose names end in .jsonl or .csv have named fields.
-"""
+"""Annotation lists become records: paths below a folder, labels as numbers."""
 
 import os
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
-from paddlevideo_fast.config.zoo import maker_of_list
 from paddlevideo_fast.decode import Span
 from paddlevideo_fast.decode.frames import DEFAULT_SUFFIX, is_frame_format
 from paddlevideo_fast.errors import AnnotationError, cause_of, shown
 from paddlevideo_fast.io.files import read_names, whence
 from paddlevideo_fast.io.stores import exists
 from paddlevideo_fast.io.urls import is_url, join
-from paddlevideo_fast.loader.tables import Row, is_table, raise_all, read_rows
+from paddlevideo_fast.loader.tables import EXPECTED, Row, list_rows, split_line
 from paddlevideo_fast.registry import did_you_mean
 
 _MAX_CLASS_NAMES = 2**24  # bytes
-_MAX_DIGITS = 9
 _NUM_LOOKED_FOR = 3  # files in a store
 UNLISTABLE = "no list can hold a name with a line break, or with a blank at an end of the path; rename it"
 
@@ -89,12 +81,11 @@ def read_video_list(
     Raises:
         AnnotationError: the list is missing, empty or malformed.
     """
-    records = []
-    numbers = _ClassNumbers(file_path, class_names)
-    for row in list_rows(file_path, 2, "path label", labelled):
-        path = row.path if row.path.endswith(suffix) else row.path + suffix
-        records.append(_record(row, _join(data_prefix, path), numbers))
-    return _not_empty(records, file_path, "path label")
+    rows = (
+        row if row.path.endswith(suffix) else row._replace(path=row.path + suffix)
+        for row in list_rows(file_path, 2, labelled)
+    )
+    return _records(rows, file_path, data_prefix, class_names)
 
 
 def read_frame_list(
@@ -120,19 +111,46 @@ def read_frame_list(
         raise AnnotationError(
             f"suffix {shown(suffix)} names no frames by number; expected e.g. img_{{:05}}.jpg"
         )
-    records = []
+    rows = (_with_frames(row, file_path) for row in list_rows(file_path, 3, labelled))
+    return _records(rows, file_path, data_prefix, class_names, suffix)
+
+
+def _with_frames(row: Row, file_path: str) -> Row:
+    if row.num_frames is None:
+        raise AnnotationError(f"{file_path}:{row.line}: num_frames is missing: the images in the folder")
+    if row.span is not None and row.span.unit == "sec":
+        raise AnnotationError(
+            f"{file_path}:{row.line}: images have no times, so a span of seconds cannot be found in a "
+            "folder; give start_frame and end_frame"
+        )
+    return row
+
+
+def _records(
+    rows: Iterable[Row],
+    file_path: str,
+    data_prefix: str | None,
+    class_names: str | None,
+    frames_suffix: str | None = None,
+) -> list[VideoRecord]:
     numbers = _ClassNumbers(file_path, class_names)
-    for row in list_rows(file_path, 3, "folder num_frames label", labelled):
-        if row.num_frames is None:
-            raise AnnotationError(f"{file_path}:{row.line}: num_frames is missing: the images in the folder")
-        if row.span is not None and row.span.unit == "sec":
-            raise AnnotationError(
-                f"{file_path}:{row.line}: images have no times, so a span of seconds cannot be found in a "
-                "folder; give start_frame and end_frame"
-            )
-        record = _record(row, _join(data_prefix, row.path), numbers)
-        records.append(replace(record, num_frames=row.num_frames, frames_suffix=suffix))
-    return _not_empty(records, file_path, "folder num_frames label")
+    records = [
+        VideoRecord(
+            join(data_prefix, row.path) if data_prefix else row.path,
+            numbers.of(row),
+            row.num_frames if frames_suffix else None,
+            frames_suffix,
+            row.line,
+            span=row.span,
+            weight=row.weight,
+            group=row.group,
+        )
+        for row in rows
+    ]
+    if not records:
+        expected = EXPECTED[3 if frames_suffix else 2]
+        raise AnnotationError(f"{file_path}: the list is empty; expected lines of '{expected}'")
+    return records
 
 
 class _ClassNumbers:
@@ -140,13 +158,14 @@ class _ClassNumbers:
 
     def __init__(self, file_path: str, class_names: str | None) -> None:
         self._list, self._file = file_path, class_names
-        self._numbers: dict[str, int] | None = None
 
     def of(self, row: Row) -> tuple[int, ...]:
         """The labels of a row as numbers."""
-        if not any(isinstance(one, str) for one in row.labels):
-            return row.labels  # type: ignore[return-value]
         return tuple(self._of_name(row.line, one) if isinstance(one, str) else one for one in row.labels)
+
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        return {text: number for number, text in enumerate(read_class_names(self._file or ""))}
 
     def _of_name(self, line: int, name: str) -> int:
         where = f"{self._list}:{line}: label {shown(name)}"
@@ -155,20 +174,12 @@ class _ClassNumbers:
                 f"{where} is a name, and nothing says its number: give the file with the names of the "
                 "classes, as DATASET.class_names or --classes"
             )
-        if self._numbers is None:
-            self._numbers = {text: number for number, text in enumerate(class_names_of(self._file))}
         if name not in self._numbers:
             hint = did_you_mean(name, tuple(self._numbers))
             raise AnnotationError(
                 f"{where} is not among the {len(self._numbers)} names of {self._file}{hint}"
             )
         return self._numbers[name]
-
-
-def _record(row: Row, path: str, numbers: _ClassNumbers) -> VideoRecord:
-    return VideoRecord(
-        path, numbers.of(row), line=row.line, span=row.span, weight=row.weight, group=row.group
-    )
 
 
 def row_of(record: VideoRecord, path: str, span: Span | None, num_frames: int | None = None) -> Row:
@@ -180,7 +191,7 @@ def list_line(path: str, *numbers: int) -> str | None:
     """A line of a list; None where a reader of the line would find another path. See `UNLISTABLE`."""
     fields = [path, *map(str, numbers)]
     line = " ".join(fields)
-    is_read = "\n" not in path and not path.startswith("\ufeff") and _fields(line, len(fields)) == fields
+    is_read = "\n" not in path and not path.startswith("\ufeff") and split_line(line, len(fields)) == fields
     return line if is_read else None
 
 
@@ -252,7 +263,7 @@ def check_labels(
         raise AnnotationError(f"{file}: {text}")
 
 
-def read_class_names(file_path: str | Path, num_classes: int, key: str = "") -> list[str]:
+def read_class_names(file_path: str | Path, num_classes: int | None = None, key: str = "") -> list[str]:
     """Names of the classes from a text file: one a line, in the order of the labels.
 
     A byte-order mark, line ends of Windows, blank lines and spaces around a name are no part of the names.
@@ -260,111 +271,23 @@ def read_class_names(file_path: str | Path, num_classes: int, key: str = "") -> 
 
     Args:
         file_path: the file.
-        num_classes: how many names the file has to have.
+        num_classes: how many names the file has to have; None: any number.
         key: the config key that names the file, for messages.
 
     Raises:
         AnnotationError: the file cannot be read, or has another number of names.
     """
     where = f"{key} {file_path}".strip()
-    names = class_names_of(file_path, key)
-    if len(names) != num_classes:
-        raise AnnotationError(
-            f"{where}: has {len(names)} names, the model {num_classes} classes; write one name a line"
-        )
-    return names
-
-
-def class_names_of(file_path: str | Path, key: str = "") -> list[str]:
-    """All names of a file of class names; see `read_class_names`."""
     try:
         names = [line.strip() for line in read_names(file_path, _MAX_CLASS_NAMES) if line.strip()]
     except (OSError, ValueError) as error:
-        where = f"{key} {file_path}".strip()
         raise AnnotationError(f"{where}: cannot be read: {cause_of(error)}") from error
+    if num_classes not in (None, len(names)):
+        raise AnnotationError(
+            f"{where}: has {len(names)} names, the model {num_classes} classes; write one name a line"
+        )
     numbered = dict(name.partition(" ")[::2] for name in names)
     labels = [str(label) for label in range(len(names))]
     if set(numbered) == set(labels) and all(numbered.values()):
         return [numbered[label].strip() for label in labels]
     return names
-
-
-def list_rows(
-    file_path: str, num_fields: int = 2, expected: str = "path label", labelled: bool = True
-) -> Iterator[Row]:
-    """The entries of a list of any format, with paths and labels as they stand there.
-
-    Args:
-        file_path: the list.
-        num_fields: of a line that has no named fields.
-        expected: what they are.
-        labelled: False: a line without a label is an entry, too, and no entry has labels. What follows the
-            path is its label only where it is a number.
-
-    Raises:
-        AnnotationError: the list is missing, or lines are malformed; all of them are named.
-    """
-    lines = _lines(file_path)
-    if is_table(file_path):
-        yield from read_rows(file_path, lines, labelled)
-        return
-    problems: list[str] = []
-    for number, line in enumerate(lines, start=1):
-        if line.strip():
-            try:
-                yield _row(f"{file_path}:{number}", number, line, num_fields, expected, labelled)
-            except AnnotationError as error:
-                problems.append(str(error))
-    raise_all(problems)
-
-
-def _row(where: str, number: int, line: str, num_fields: int, expected: str, labelled: bool) -> Row:
-    """The entry of a line that has no named fields; see `list_rows`."""
-    fields = _fields(line, num_fields)
-    if not labelled:
-        numbers = fields[1:] if all(text.lstrip("-").isdecimal() for text in fields[1:]) else []
-        if len(numbers) < num_fields - 1:  # the label is missing
-            expected, fields = expected.replace(" label", " [label]"), [*_fields(line, num_fields - 1), "0"]
-    if len(fields) != num_fields:
-        raise AnnotationError(f"{where}: expected '{expected}', found {shown(line.strip())}")
-    count = _integer(fields[1], f"{where}: num_frames is", 1) if num_fields == 3 else None
-    label = _integer(fields[-1], f"{where}: label is", 0)
-    return Row(number, fields[0], (label,) if labelled else (), count)
-
-
-def _lines(file_path: str) -> list[str]:
-    try:
-        return read_names(file_path)
-    except FileNotFoundError:
-        maker = maker_of_list(file_path)
-        advice = f"type  {maker}  or check" if maker else "check"
-        text = f"there is no such list; {advice} file_path in DATASET{whence(file_path)}"
-        raise AnnotationError(f"{file_path}: {text}") from None
-    except (OSError, ValueError) as error:
-        raise AnnotationError(f"{file_path}: the list cannot be read: {cause_of(error)}") from None
-
-
-def _fields(line: str, count: int) -> list[str]:
-    return line.strip().rsplit(None, count - 1)
-
-
-def _integer(text: str, where: str, least: int) -> int:
-    if len(text) > _MAX_DIGITS:
-        raise AnnotationError(f"{where} {shown(text)}, expected an integer of at most {_MAX_DIGITS} digits")
-    try:
-        number = int(text)
-    except ValueError:
-        raise AnnotationError(f"{where} {shown(text)}, expected an integer") from None
-    if number < least:
-        raise AnnotationError(f"{where} {number}, expected {least} or more")
-    return number
-
-
-def _join(data_prefix: str | None, path: str) -> str:
-    return join(data_prefix, path) if data_prefix else path
-
-
-def _not_empty(records: list[VideoRecord], file_path: str, expected: str) -> list[VideoRecord]:
-    if not records:
-        raise AnnotationError(f"{file_path}: the list is empty; expected lines of '{expected}'")
-    return records

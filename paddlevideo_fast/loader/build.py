@@ -23,14 +23,7 @@ def build_pipeline(section: Mapping[str, Any]) -> Pipeline:
     Raises:
         LoaderError: `decode` or `sample` is missing.
     """
-    section = _whole_section(section)
-    sample, decoder = build(SAMPLERS, section["sample"]), build(DECODERS, section["decode"])
-    settings = settings_from(PipelineSettings, section)
-    return Pipeline(
-        decoder.sampler(sample) if isinstance(decoder, VideoDecoder) else sample,
-        build_list(TRANSFORMS, section.get("transform") or []),
-        settings.resample,
-    )
+    return _decoder_and_pipeline(section)[1]
 
 
 def build_decoder(section: Mapping[str, Any]) -> Decoder:
@@ -39,17 +32,20 @@ def build_decoder(section: Mapping[str, Any]) -> Decoder:
     Raises:
         LoaderError: `decode` or `sample` is missing.
     """
-    return build(DECODERS, _whole_section(section)["decode"])
+    return _decoder_and_pipeline(section)[0]
 
 
-def _whole_section(section: Mapping[str, Any]) -> Mapping[str, Any]:
+def _decoder_and_pipeline(section: Mapping[str, Any]) -> tuple[Decoder, Pipeline]:
     """`decode_sampler` alone stands for both `decode: {name: VideoDecoder}` and `sample`."""
     if section.get("decode_sampler"):
         section = {**section, "decode": {"name": "VideoDecoder"}, "sample": section["decode_sampler"]}
     for key in ("decode", "sample"):
         if not section.get(key):
             raise LoaderError(f"a pipeline needs '{key}'; it has {', '.join(section) or 'nothing'}")
-    return section
+    sample, decoder = build(SAMPLERS, section["sample"]), build(DECODERS, section["decode"])
+    sample = decoder.sampler(sample) if isinstance(decoder, VideoDecoder) else sample
+    transforms = build_list(TRANSFORMS, section.get("transform") or [])
+    return decoder, Pipeline(sample, transforms, settings_from(PipelineSettings, section).resample)
 
 
 def build_dataset(
@@ -76,23 +72,21 @@ def build_dataset(
     Raises:
         AnnotationError: the list is missing, empty or malformed.
     """
-    pipeline, decoder = build_pipeline(pipeline_section), build_decoder(pipeline_section)
+    decoder, pipeline = _decoder_and_pipeline(pipeline_section)
     _tell_what_has_no_effect(pipeline, training)
-    given: dict[str, Any] = {"pipeline": pipeline, "decoder": decoder, "seed": seed, "training": training}
-    for name, value in (("num_classes", num_classes), ("class_names", class_names)):
-        if value is not None:
-            given[name] = value
     if index_cache is not None:
         _keep_indexes(decoder, dataset_section, index_cache)
-    return build(DATASETS, dataset_section, **given)
+    told = {"num_classes": num_classes, "class_names": class_names}
+    told = {name: value for name, value in told.items() if value is not None}
+    return build(
+        DATASETS, dataset_section, pipeline=pipeline, decoder=decoder, seed=seed, training=training, **told
+    )
 
 
 def _keep_indexes(decoder: Decoder, section: Mapping[str, Any], folder: str) -> None:
-    if (
-        isinstance(decoder, VideoDecoder)
-        and (decoder.backend in ("auto", "pyav") and decoder.on_corrupt == "raise")
-        and section.get("format") != PackedFrameDataset.__name__
-    ):
+    is_ours = isinstance(decoder, VideoDecoder) and decoder.backend in ("auto", "pyav")
+    is_packed = section.get("format") == PackedFrameDataset.__name__
+    if isinstance(decoder, VideoDecoder) and is_ours and decoder.on_corrupt == "raise" and not is_packed:
         decoder.cache = IndexCache(folder)
     else:
         needs = "video files, backend: pyav and on_corrupt: raise"

@@ -13,7 +13,7 @@ from paddlevideo_fast.errors import AnnotationError, ObjectMissingError, StoreAc
 from paddlevideo_fast.io.files import as_path, read_text, write_text_whole
 from paddlevideo_fast.io.sync import fetched
 from paddlevideo_fast.io.urls import is_url, shown_url
-from paddlevideo_fast.loader.annotations import class_names_of, read_class_names
+from paddlevideo_fast.loader.annotations import read_class_names
 from paddlevideo_fast.log import get_logger
 
 logger = get_logger(__name__)
@@ -51,20 +51,18 @@ def classes_of_config(cfg: Config, num_classes: int) -> Classes | None:
     Raises:
         AnnotationError: see `read_class_names`.
     """
-    section: Mapping[str, Any] = cfg.get("DATASET") or {}
-    file = section.get("class_names")
     if not num_classes:
         return None
-    if file:
+    section: Mapping[str, Any] = cfg.get("DATASET") or {}
+    if file := section.get("class_names"):
         place = f"{cfg.where('DATASET.class_names')}  DATASET.class_names={file}"
         return Classes(read_class_names(file, num_classes, "DATASET.class_names"), place)
     for split in ("train", "valid", "test"):
         listed = (section.get(split) or {}).get("file_path")
-        if listed and not is_url(listed):
-            beside = Path(listed).parent / _BESIDE_LIST
+        beside = Path(listed or "").parent / _BESIDE_LIST
+        if listed and not is_url(listed) and beside.is_file():
             with contextlib.suppress(AnnotationError):
-                if beside.is_file():
-                    return Classes(read_class_names(beside, num_classes), str(beside))
+                return Classes(read_class_names(beside, num_classes), str(beside))
     return None
 
 
@@ -85,17 +83,15 @@ def classes_of_weights(weights: str, num_classes: int | None = None) -> Classes 
     """
     path = as_path(weights.partition("#")[0] if is_url(weights) else weights)
     checkpoint = _CHECKPOINT.fullmatch(path.name)
-    if checkpoint:
-        mark = path.with_name(f"{checkpoint[1]}.json")
-        names = _names_in_mark(mark)
-        if names and num_classes in (None, len(names)):
-            return Classes(names, shown_url(str(mark)))
+    mark = path.with_name(f"{checkpoint[1]}.json") if checkpoint else None
+    names = _names_in_mark(mark) if mark else None
+    if names and num_classes in (None, len(names)):
+        return Classes(names, shown_url(str(mark)))
     beside = path.with_name(NAMES_FILE)
     file = _local(beside)
     if file is None:
         return None
-    key = f"classes of {shown_url(weights)}:"
-    names = class_names_of(file, key) if num_classes is None else read_class_names(file, num_classes, key)
+    names = read_class_names(file, num_classes, f"classes of {shown_url(weights)}:")
     return Classes(names, shown_url(str(beside)))
 
 
@@ -139,12 +135,11 @@ def compared(classes: Classes | None, weights: str) -> Classes | None:
         PaddleVideoFastError: a store does not answer.
     """
     earlier = classes_of_weights(weights)
-    if classes is None or earlier is None:
-        if classes is not None:
-            logger.info("classes not compared: no %s beside %s", NAMES_FILE, shown_url(weights))
-        return classes or earlier
-    check_classes(classes, earlier)
-    return classes
+    if classes is not None and earlier is not None:
+        check_classes(classes, earlier)
+    elif classes is not None:
+        logger.info("classes not compared: no %s beside %s", NAMES_FILE, shown_url(weights))
+    return classes or earlier
 
 
 def check_classes(classes: Classes, earlier: Classes) -> None:

@@ -8,8 +8,8 @@ from typing import Literal
 from paddlevideo_fast.errors import LoaderError
 from paddlevideo_fast.loader.batches import ClipBatchSampler
 from paddlevideo_fast.loader.collate import Batch, ClipSource, make_batch
-from paddlevideo_fast.loader.fetching import Fetcher, as_remote, newly_coming
-from paddlevideo_fast.loader.request import ClipRequest, together
+from paddlevideo_fast.loader.fetching import Fetcher, newly_coming
+from paddlevideo_fast.loader.request import ClipRequest, group_by_video
 from paddlevideo_fast.loader.workers import WorkerOptions, WorkerPool
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.machine import num_cores
@@ -34,7 +34,9 @@ def choose_num_workers(
         batches: the requests of the epoch's batches.
         options: how the workers are run.
     """
-    videos = ([requests[place] for place in places] for requests in batches for places in together(requests))
+    videos = (
+        [requests[place] for place in places] for requests in batches for places in group_by_video(requests)
+    )
     requests = itertools.cycle(videos)
     most = num_cores()
     counts = [2**power for power in range(most.bit_length()) if 2**power < most] + [most]
@@ -115,15 +117,16 @@ class ClipLoader:
             RuntimeError: any other error of a worker, with the worker's traceback.
         """
         batches = self.batch_sampler.batches(epoch, start_batch)
-        num_workers = self._num_workers(batches) if batches else 0
-        return self._workers(num_workers).run(batches) if num_workers else self._make(batches)
+        if self.num_workers == "auto" and batches:
+            self.num_workers = choose_num_workers(self.dataset, batches, self.options)
+        return self._workers().run(batches) if self.num_workers and batches else self._make(batches)
 
     def _make(self, batches: Sequence[list[ClipRequest]]) -> Iterator[Batch]:
         """Makes batches in this process."""
         self._num_epochs += 1
-        epoch, num_ahead, remote = self._num_epochs, self.options.prefetch, as_remote(self.dataset)
-        if num_ahead and remote and self._fetcher is None:
-            self._fetcher = Fetcher(remote)
+        epoch, num_ahead = self._num_epochs, self.options.prefetch
+        if num_ahead and self.dataset.is_remote and self._fetcher is None:
+            self._fetcher = Fetcher(self.dataset)
         for number, requests in enumerate(batches):
             if self._fetcher is not None:
                 coming = batches[newly_coming(number, num_ahead)]
@@ -138,13 +141,8 @@ class ClipLoader:
                 helper.close()
         self._pool = self._fetcher = None
 
-    def _num_workers(self, batches: Sequence[list[ClipRequest]]) -> int:
-        if self.num_workers == "auto":
-            self.num_workers = choose_num_workers(self.dataset, batches, self.options)
-        return self.num_workers
-
-    def _workers(self, num_workers: int) -> WorkerPool:
-        of_use = min(num_workers, len(self))
+    def _workers(self) -> WorkerPool:
+        of_use = min(int(self.num_workers), len(self))
         if self._pool is None or not self._pool.alive or self._pool.num_workers < of_use:
             self.close()
             self._pool = WorkerPool(self.dataset, of_use, self.options)

@@ -2,16 +2,18 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
 
 from paddlevideo_fast.errors import LoaderError
 from paddlevideo_fast.loader.annotations import VideoRecord
-from paddlevideo_fast.loader.incidents import Incident, failures_of
-from paddlevideo_fast.loader.request import ClipRequest, together
+from paddlevideo_fast.loader.incidents import DecodeFailure, failures_of
+from paddlevideo_fast.loader.request import ClipRequest, group_by_video
 
 Allocate = Callable[[tuple[int, ...]], np.ndarray]
+_PRIVATE: Allocate = partial(np.empty, dtype=np.uint8)  # what nothing shares
 Target = int | np.ndarray
 
 
@@ -32,7 +34,7 @@ class Sample:
     label: Target
     index: int
     view: int
-    incidents: tuple[Incident, ...] = ()
+    incidents: tuple[DecodeFailure, ...] = ()
     num_crops: int = 1
 
 
@@ -45,6 +47,13 @@ class ClipSource(Protocol):
     @property
     def records(self) -> Sequence[VideoRecord]:
         """The records that requests name by their index."""
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether records are read from a store by parts, which `fetch` brings into the cache."""
+
+    def fetch(self, requests: Sequence[ClipRequest]) -> int:
+        """Brings what requests for one record read into the cache; the number of bytes that came."""
 
     def load(
         self, requests: Sequence[ClipRequest], outs: Sequence[np.ndarray | None] | None = None
@@ -70,7 +79,7 @@ class Batch:
     labels: np.ndarray
     ids: np.ndarray
     views: np.ndarray
-    incidents: list[Incident] = field(default_factory=list)
+    incidents: list[DecodeFailure] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -86,13 +95,10 @@ class Batch:
         return failures_of(self.incidents)
 
 
-def private_array(shape: tuple[int, ...]) -> np.ndarray:
-    """A uint8 array that nothing shares."""
-    return np.empty(shape, np.uint8)
-
-
 def make_batch(
-    dataset: ClipSource, requests: Sequence[ClipRequest], allocate: Allocate = private_array
+    dataset: ClipSource,
+    requests: Sequence[ClipRequest],
+    allocate: Allocate = _PRIVATE,
 ) -> Batch:
     """Makes the samples of a batch, one record after the other, in place.
 
@@ -116,30 +122,35 @@ def make_batch(
 
 def _make_batch(dataset: ClipSource, requests: Sequence[ClipRequest], allocate: Allocate) -> Batch:
     samples: dict[int, Sample] = {}
-    incidents: list[Incident] = []
+    incidents: list[DecodeFailure] = []
     clips: np.ndarray | None = None
-    for places in together(requests):
-        outs = [None if clips is None else clips[place] for place in places]
-        made = dataset.load([requests[place] for place in places], outs)
-        for place, out, sample in zip(places, outs, made):
+    for slots in group_by_video(requests):
+        outs = [None if clips is None else clips[slot] for slot in slots]
+        made = dataset.load([requests[slot] for slot in slots], outs)
+        for slot, out, sample in zip(slots, outs, made):
             incidents += sample.incidents
             if sample.clip is None:
                 continue
             if clips is None:  # the first clip says how large they are
                 clips = allocate((len(requests), *sample.clip.shape))
+            if sample.clip.shape != clips.shape[1:]:
+                raise LoaderError(
+                    f"clips of different shapes {sorted({sample.clip.shape, clips.shape[1:]})} in one batch: "
+                    "end the transforms with a crop to one size"
+                )
             if sample.clip is not out:
-                clips[place] = _checked(sample.clip, clips)
-            samples[place] = sample
+                clips[slot] = sample.clip
+            samples[slot] = sample
     if clips is None:
         return batch_of([], None, incidents)
     kept = sorted(samples)
-    for target, place in enumerate(kept):
-        if target != place:  # those before it have no clip
-            clips[target] = clips[place]
-    return batch_of([samples[place] for place in kept], clips[: len(kept)], incidents)
+    for target, slot in enumerate(kept):
+        if target != slot:  # those before it have no clip
+            clips[target] = clips[slot]
+    return batch_of([samples[slot] for slot in kept], clips[: len(kept)], incidents)
 
 
-def batch_of(samples: Sequence[Sample], clips: Any, incidents: list[Incident]) -> Batch:
+def batch_of(samples: Sequence[Sample], clips: Any, incidents: list[DecodeFailure]) -> Batch:
     """The batch of samples whose clips lie in one array.
 
     Args:
@@ -149,32 +160,16 @@ def batch_of(samples: Sequence[Sample], clips: Any, incidents: list[Incident]) -
         incidents: of the batch.
     """
     num_crops = samples[0].num_crops if samples else 1
+    if clips is None:
+        clips = np.empty((0, 0, 0, 0, 3), np.uint8)
+    num_clips, num_frames, *picture = clips.shape
+    targets = [sample.label for sample in samples]
+    kind = np.float32 if targets and isinstance(targets[0], np.ndarray) else np.int64
+    views = [sample.view * num_crops + crop for sample in samples for crop in range(num_crops)]
     return Batch(
-        clips=np.empty((0, 0, 0, 0, 3), np.uint8) if clips is None else _split(clips, num_crops),
-        labels=_labels(samples).repeat(num_crops, axis=0),
+        clips=clips.reshape(num_clips * num_crops, num_frames // num_crops, *picture),
+        labels=np.array(targets, kind).repeat(num_crops, axis=0),
         ids=np.array([sample.index for sample in samples], np.int64).repeat(num_crops),
-        views=np.array(
-            [sample.view * num_crops + crop for sample in samples for crop in range(num_crops)], np.int64
-        ),
+        views=np.array(views, np.int64),
         incidents=incidents,
     )
-
-
-def _labels(samples: Sequence[Sample]) -> np.ndarray:
-    targets = [sample.label for sample in samples]
-    return np.array(targets, np.float32 if targets and isinstance(targets[0], np.ndarray) else np.int64)
-
-
-def _checked(clip: np.ndarray, clips: np.ndarray) -> np.ndarray:
-    if clip.shape != clips.shape[1:]:
-        raise LoaderError(
-            f"clips of different shapes {sorted({clip.shape, clips.shape[1:]})} in one batch: end the "
-            "transforms with a crop to one size"
-        )
-    return clip
-
-
-def _split(clips: Any, num_crops: int) -> Any:
-    """Crops that lie one after the other in a clip [N, V * T, …] become clips of their own, [N * V, T, …]."""
-    num_clips, num_frames, *picture = clips.shape
-    return clips.reshape(num_clips * num_crops, num_frames // num_crops, *picture)

@@ -1,14 +1,9 @@
 """Annotation lists whose items are clips."""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import (
-    Any,
-    ClassVar,
-    Literal,
-    NamedTuple,
-    Protocol,
-)
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 
@@ -25,16 +20,11 @@ from paddlevideo_fast.decode import (
 from paddlevideo_fast.errors import AnnotationError, LoaderError, VideoDecodeError
 from paddlevideo_fast.io.block_cache import has_cache
 from paddlevideo_fast.io.urls import bare_url, is_url
-from paddlevideo_fast.loader.annotations import (
-    VideoRecord,
-    read_frame_list,
-    read_video_list,
-    require_files,
-)
+from paddlevideo_fast.loader.annotations import VideoRecord, read_frame_list, read_video_list, require_files
 from paddlevideo_fast.loader.balance import Draws, RecordSampler, make_draws
+from paddlevideo_fast.loader.batches import ShuffleWindow
 from paddlevideo_fast.loader.collate import Sample, Target
-from paddlevideo_fast.loader.incidents import Incident
-from paddlevideo_fast.loader.order import ShuffleWindow
+from paddlevideo_fast.loader.incidents import DecodeFailure
 from paddlevideo_fast.loader.pipeline import Pipeline
 from paddlevideo_fast.loader.request import BETWEEN, CLIP, SUBSTITUTE, ClipRequest, Middle, generator
 from paddlevideo_fast.loader.sampling import AboveZero, DecodeSampler, FrameSampler
@@ -132,25 +122,6 @@ class FrameDecoder:
         """
         suffix = record.frames_suffix or "img_{:05}.jpg"
         return open_frames(record.path, suffix=suffix, num_frames=record.num_frames)
-
-
-class Attempt(NamedTuple):
-    """A record that is tried for requests.
-
-    Attributes:
-        record: what is opened.
-        requests: the requests, with the number of this record.
-        rngs: for each request the only source of randomness for its clip.
-    """
-
-    record: VideoRecord
-    requests: list[ClipRequest]
-    rngs: list[np.random.Generator]
-
-    @property
-    def number(self) -> int:
-        """Of the record."""
-        return self.requests[0].index
 
 
 class ClipDataset:
@@ -253,8 +224,6 @@ class ClipDataset:
         background: dict[str, Any] | None = None,
         windows: dict[str, Any] | None = None,
     ) -> None:
-        if num_retries < 1:
-            raise LoaderError(f"num_retries is {num_retries}, expected 1 or more")
         self.file_path = file_path
         self.data_prefix = data_prefix
         self.suffix = suffix
@@ -306,9 +275,9 @@ class ClipDataset:
         return self.decoder.open(record)
 
     def _set_untrimmed(self, background: dict[str, Any] | None, windows: dict[str, Any] | None) -> None:
+        if (windows if self.training else background) is not None:
+            raise LoaderError("background is for DATASET.train, and windows are for DATASET.valid and .test")
         if background is not None:
-            if not self.training:
-                raise LoaderError("background is for DATASET.train; give windows in DATASET.valid and .test")
             drawn = settings_of(Background, "background", background)
             number = number_of(drawn.label, self.class_names, "background.label")
             self.records = with_background(self.records, drawn.share, number, self.file_path)
@@ -318,8 +287,6 @@ class ClipDataset:
                     "the background, or set MODEL.head.activation to sigmoid"
                 )
         if windows is not None:
-            if self.training:
-                raise LoaderError("windows are for DATASET.valid and .test; give background in DATASET.train")
             asked = settings_of(Windows, "windows", windows)
             number = number_of(asked.label, self.class_names, "windows.label")
             has_several = self.num_classes is not None
@@ -330,15 +297,16 @@ class ClipDataset:
             return None
         draws = make_draws(self.records, self.sampler, self.seed, self.file_path) if self.training else None
         if draws is None:
-            why = "an evaluation has each record once"
-        elif self.sampler == "weighted":
-            why = f"all records of {self.file_path} have the same weight"
-        else:
-            why = f"all classes of {self.file_path} have equally many records"
-        if draws is None or np.allclose(draws.rates, 1):
-            text = f"{type(self).__name__}: sampler: {self.sampler} has no effect: {why}"
-            warn_once(get_logger(__name__), text)
+            self._say_no_effect(f"sampler: {self.sampler}", "an evaluation has each record once")
+        elif np.allclose(draws.rates, 1):
+            equal = "records of {} have the same weight"
+            if self.sampler != "weighted":
+                equal = "classes of {} have equally many records"
+            self._say_no_effect(f"sampler: {self.sampler}", f"all {equal.format(self.file_path)}")
         return draws
+
+    def _say_no_effect(self, setting: str, why: str) -> None:
+        warn_once(get_logger(__name__), f"{type(self).__name__}: {setting} has no effect: {why}")
 
     def _set_views(self, num_ensemble_views: int, num_spatial_crops: int | None) -> None:
         self.num_views = num_ensemble_views
@@ -376,36 +344,37 @@ class ClipDataset:
                 written into it, and is this very array, unless it has another shape.
         """
         outs = outs or [None] * len(requests)
-        failures: list[Incident] = []
-        for attempt in self.attempts(requests):
+        incidents: list[DecodeFailure] = []
+        clips: Sequence[tuple[np.ndarray | None, int, tuple[int, ...]]]
+        for tried, rngs in self.attempts(requests):
+            index, record = tried[0].index, self.records[tried[0].index]
             if self.on_record is not None:
-                self.on_record(attempt.number)
-            path = attempt.record.path
+                self.on_record(index)
             try:
-                with self.open(attempt.record) as reader:
-                    part = self.part(reader, attempt.record, requests[0])
-                    clips = self.pipeline(part, *attempt, outs)
+                with self._opened(record, requests[0]) as part:
+                    clips = self.pipeline(part, record, tried, rngs, outs)
+                break
             except VideoDecodeError as error:
                 if len(requests) > 1 and not self.training:
                     return [self.load([request], [out])[0] for request, out in zip(requests, outs)]
-                failures.append(Incident.failed(path, error))
-                continue
-            samples = []
-            for request, clip in zip(requests, clips):
-                incidents, failures = failures, []
-                if clip.num_replaced:
-                    incidents.append(Incident.replaced(path, clip.num_replaced))
-                target = self.target(clip.labels)
-                made = clip.pixels, target, attempt.number, request.view, tuple(incidents), self.num_crops
-                samples.append(Sample(*made))
-            return samples
-        index = requests[0].index
-        target = self.target(self.records[index].labels)
-        told = [tuple(failures), *[()] * (len(requests) - 1)]
-        return [
-            Sample(None, target, index, request.view, incidents, self.num_crops)
-            for request, incidents in zip(requests, told)
-        ]
+                incidents.append(DecodeFailure.failed(record.path, error))
+        else:
+            index = requests[0].index
+            clips = [(None, 0, self.records[index].labels)] * len(requests)
+        samples = []
+        for request, (pixels, num_replaced, labels) in zip(requests, clips):
+            if num_replaced:
+                incidents.append(DecodeFailure.replaced(record.path, num_replaced))
+            target = self.target(labels)
+            samples.append(Sample(pixels, target, index, request.view, tuple(incidents), self.num_crops))
+            incidents = []
+        return samples
+
+    @contextmanager
+    def _opened(self, record: VideoRecord, request: ClipRequest) -> Iterator[VideoReader]:
+        """The frames that a record is about, as long as its file is open."""
+        with self.open(record) as reader:
+            yield self.part(reader, record, request)
 
     @property
     def files(self) -> list[str]:
@@ -427,12 +396,11 @@ class ClipDataset:
             VideoDecodeError: the record cannot be read.
             StoreAwayError: its store does not answer.
         """
-        attempt = next(self.attempts(requests))
-        with self.open(attempt.record) as reader:
-            part = self.part(reader, attempt.record, requests[0])
+        _, rngs = next(self.attempts(requests))
+        with self._opened(self.records[requests[0].index], requests[0]) as part:
             frames = [
                 self.pipeline.sample.sample(part.num_frames, part.avg_fps, request, rng)
-                for request, rng in zip(attempt.requests, attempt.rngs)
+                for request, rng in zip(requests, rngs)
             ]
             return part.fetch(np.unique(np.concatenate(frames)).tolist())
 
@@ -478,17 +446,16 @@ class ClipDataset:
             rng = generator(SUBSTITUTE, self.seed, *request.key, attempt)
             yield int(rng.integers(len(self.records)))
 
-    def attempts(self, requests: Sequence[ClipRequest]) -> Iterator[Attempt]:
-        """The records that are tried for requests, see `candidates`, with the randomness of their clips."""
+    def attempts(
+        self, requests: Sequence[ClipRequest]
+    ) -> Iterator[tuple[list[ClipRequest], list[np.random.Generator]]]:
+        """The requests for each record that is tried, see `candidates`, and each one's randomness."""
         for attempt, index in enumerate(self.candidates(requests[0])):
-            yield Attempt(
-                self.records[index],
-                [replace(request, index=index) for request in requests],
-                [self._rng(request, attempt) for request in requests],
-            )
-
-    def _rng(self, request: ClipRequest, attempt: int) -> np.random.Generator:
-        return generator(CLIP, self.seed, *request.key, attempt) if self.training else Middle()
+            rngs = [
+                generator(CLIP, self.seed, *request.key, attempt) if self.training else Middle()
+                for request in requests
+            ]
+            yield [replace(request, index=index) for request in requests], rngs
 
 
 @DATASETS.register()
@@ -578,19 +545,14 @@ class PackedFrameDataset(ClipDataset):
         super().__init__(file_path, **shared)
         if split_by == "shard":
             self.groups = [record.place[0] for record in self.records]
-        if shuffle_window is not None:
-            self._set_window(shuffle_window)
-
-    def _set_window(self, size: int) -> None:
-        if not self.training:
-            why = "an evaluation takes the videos in their order"
-        elif size >= len(self):
-            why = f"it mixes all {len(self)} videos anyway"
-        else:
-            self.window = ShuffleWindow([record.place for record in self.records], size)
+        if shuffle_window is None:
             return
-        text = f"{type(self).__name__}: shuffle_window: {size} has no effect: {why}"
-        warn_once(get_logger(__name__), text)
+        if self.training and shuffle_window < len(self):
+            self.window = ShuffleWindow([record.place for record in self.records], shuffle_window)
+        else:
+            all_mixed = f"it mixes all {len(self)} videos anyway"
+            why = all_mixed if self.training else "an evaluation takes the videos in their order"
+            self._say_no_effect(f"shuffle_window: {shuffle_window}", why)
 
     def read_records(self) -> list[VideoRecord]:
         if is_folder_of_shards(self.file_path):

@@ -15,8 +15,6 @@ Rows are written in this order. The index is written after the rows that it coun
 process which dies loses the rows since the last index and nothing else.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -33,7 +31,7 @@ from paddlevideo_fast.io.files import fingerprint, read_text, whole, write_text_
 from paddlevideo_fast.loader.batches import ClipBatchSampler
 from paddlevideo_fast.loader.collate import Batch
 from paddlevideo_fast.loader.dataset import ClipDataset
-from paddlevideo_fast.loader.incidents import Incident
+from paddlevideo_fast.loader.incidents import DecodeFailure
 from paddlevideo_fast.loader.request import ClipRequest
 
 _FORMAT = 1
@@ -68,7 +66,7 @@ class FeatureIndex:
         return bool(self.files)
 
     @classmethod
-    def read(cls, folder: Path) -> FeatureIndex | None:
+    def read(cls, folder: Path) -> "FeatureIndex | None":
         """The index of a folder; None where there is none.
 
         Raises:
@@ -111,8 +109,7 @@ class FeatureWriter:
     def __init__(self, folder: Path, index: FeatureIndex) -> None:
         self.folder = folder
         self.index = index
-        self._arrays: dict[str, tuple[Any, int, tuple[int, ...]]] = {}  # file, its first byte, a row's shape
-        self._files = contextlib.ExitStack()
+        self._arrays: dict[str, np.ndarray] = {}  # mapped files, by name
         self._saved = time.monotonic()
 
     def add(
@@ -132,15 +129,14 @@ class FeatureWriter:
         """
         with _telling(self.folder):
             for name, values in ((_FEATURES, features), (_LABELS, labels)) if len(rows) else ():
-                file, offset, shape = self._array(name, values)
-                if values.shape[1:] != shape:
+                array = self._array(name, values)
+                shapes = list(array.shape[1:]), list(values.shape[1:])
+                if shapes[0] != shapes[1]:
                     raise FeatureError(
-                        f"{self.folder}: features of shapes {list(shape)} and {list(values.shape[1:])}: end "
-                        "the transforms with a crop to one size"
+                        f"{self.folder}: features of shapes {shapes[0]} and {shapes[1]}: end the transforms "
+                        "with a crop to one size"
                     )
-                for row, value in zip(rows.tolist(), values):
-                    file.seek(offset + row * value.nbytes)
-                    file.write(value.tobytes())
+                array[rows] = values
             self.index.failed.update(failed)
             self.index.num_done = stop
             if time.monotonic() - self._saved > _SAVE_SEC:
@@ -148,9 +144,8 @@ class FeatureWriter:
 
     def save(self) -> None:
         """Puts what is there on the disk."""
-        for file, _, _ in self._arrays.values():
-            file.flush()
-            os.fsync(file.fileno())
+        for array in self._arrays.values():
+            array.flush()  # type: ignore[attr-defined]  # of a memmap
         self.folder.mkdir(parents=True, exist_ok=True)
         self.index.write(self.folder)
         self._saved = time.monotonic()
@@ -163,7 +158,6 @@ class FeatureWriter:
         """
         with _telling(self.folder):
             self.save()
-            self._files.close()
             self._arrays = {}
             if self.index.num_done == self.index.num_rows and not self.index.is_complete:
                 if len(self.index.failed) == self.index.num_rows:
@@ -171,16 +165,16 @@ class FeatureWriter:
                 self.index.files = {name: fingerprint(self.folder / name) for name in (_FEATURES, _LABELS)}
                 self.save()
 
-    def _array(self, name: str, values: np.ndarray) -> tuple[Any, int, tuple[int, ...]]:
+    def _array(self, name: str, values: np.ndarray) -> np.ndarray:
         if name not in self._arrays:
             path = self.folder / name
-            if not path.exists():  # the header; the rows are a hole in the file until they come
+            if not path.exists():
                 with whole(path) as partial:
                     shape = (self.index.num_rows, *values.shape[1:])
                     np.lib.format.open_memmap(partial, "w+", values.dtype, shape)
-            there = np.load(path, mmap_mode="r")
-            file = self._files.enter_context(open(path, "r+b"))  # noqa: SIM115
-            self._arrays[name] = file, there.offset, there.shape[1:]
+                    with open(partial, "r+b") as file:  # a full disk is an error here, and later a SIGBUS
+                        os.posix_fallocate(file.fileno(), 0, os.path.getsize(partial))
+            self._arrays[name] = np.load(path, mmap_mode="r+")
         return self._arrays[name]
 
 
@@ -254,16 +248,17 @@ class FeatureLoader:
 
     def _batch(self, requests: Sequence[ClipRequest]) -> Batch:
         found: list[tuple[int, int, int]] = []  # row, record, view
-        incidents: list[Incident] = []
+        incidents: list[DecodeFailure] = []
+        num_crops = self.dataset.num_crops
         for request in requests:
             for index in self.dataset.candidates(request):
-                row, num_crops = self._first_row(index, request), self.dataset.num_crops
+                row = self._first_row(index, request)
                 failure = self.stored.index.failed.get(row)
                 if failure is None:
                     view = 0 if self.dataset.training else request.view
                     found += [(row + crop, index, view * num_crops + crop) for crop in range(num_crops)]
                     break
-                incidents.append(Incident(failure[0], "failed", failure[1]))
+                incidents.append(DecodeFailure(failure[0], "failed", failure[1]))
         rows, ids, views = np.array(found, np.int64).reshape(-1, 3).T
         features, labels = (np.asarray(array[rows]) for array in (self.stored.features, self.stored.labels))
         return Batch(features, labels, ids, views, incidents)

@@ -1,38 +1,22 @@
 """Fetches what coming batches read from a store into the block cache, in threads of the reading process."""
 
-from __future__ import annotations
-
 import weakref
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from threading import Thread
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import Any
 
 from paddlevideo_fast.errors import PaddleVideoFastError
-from paddlevideo_fast.loader.request import ClipRequest, together
+from paddlevideo_fast.loader.collate import ClipSource
+from paddlevideo_fast.loader.request import ClipRequest, group_by_video
 from paddlevideo_fast.log import get_logger, warn_once
 
 logger = get_logger(__name__)
 
 NUM_THREADS = 16  # of all processes that make the batches of a loader
 
-if TYPE_CHECKING:
-    from typing import TypeAlias
-
 _Wanted = Callable[[], bool]
-_Queue: TypeAlias = "SimpleQueue[tuple[list[ClipRequest], _Wanted] | None]"
-
-
-@runtime_checkable
-class RemoteSource(Protocol):
-    """A data set whose files may lie in a store."""
-
-    @property
-    def is_remote(self) -> bool:
-        """Whether there is anything to fetch."""
-
-    def fetch(self, requests: Sequence[ClipRequest]) -> int:
-        """Brings what requests for one record read into the cache; the number of bytes that came."""
+_Queue = SimpleQueue[Any]  # of requests and whether they are wanted; None ends a thread
 
 
 class Fetcher:
@@ -47,7 +31,7 @@ class Fetcher:
         num_threads: videos that are fetched at the same time.
     """
 
-    def __init__(self, source: RemoteSource, num_threads: int = NUM_THREADS) -> None:
+    def __init__(self, source: ClipSource, num_threads: int = NUM_THREADS) -> None:
         self._queue: _Queue = SimpleQueue()
         for _ in range(num_threads):
             Thread(target=_serve, args=(source, self._queue), daemon=True).start()
@@ -61,13 +45,8 @@ class Fetcher:
             wanted: whether they are still of use; asked before each video.
         """
         for requests in batches:
-            for places in together(requests):
+            for places in group_by_video(requests):
                 self._queue.put(([requests[place] for place in places], wanted))
-
-
-def as_remote(source: object) -> RemoteSource | None:
-    """The data set itself if it has files to fetch, else None."""
-    return source if isinstance(source, RemoteSource) and source.is_remote else None
 
 
 def newly_coming(number: int, num_ahead: int) -> slice:
@@ -75,7 +54,7 @@ def newly_coming(number: int, num_ahead: int) -> slice:
     return slice(number + num_ahead if number else 0, number + num_ahead + 1)
 
 
-def _serve(source: RemoteSource, queue: _Queue) -> None:
+def _serve(source: ClipSource, queue: _Queue) -> None:
     while (asked := queue.get()) is not None:
         requests, wanted = asked
         if wanted():

@@ -15,7 +15,7 @@ _REPLACED = "replaced:"
 _MIN_FILES = 3  # one or two bad files stop no run, however small its list is
 
 
-class Incident(NamedTuple):
+class DecodeFailure(NamedTuple):
     """A file that did not decode. It travels with the batch that the file was read for.
 
     Attributes:
@@ -32,18 +32,18 @@ class Incident(NamedTuple):
     num_frames: int = 0
 
     @classmethod
-    def failed(cls, path: str, error: VideoDecodeError) -> Incident:
+    def failed(cls, path: str, error: VideoDecodeError) -> DecodeFailure:
         """A record that did not decode: a folder of frames is one, whichever of its images is damaged."""
         return cls(shown_url(path), "failed", error.cause_in(path))
 
     @classmethod
-    def replaced(cls, path: str, num_frames: int) -> Incident:
+    def replaced(cls, path: str, num_frames: int) -> DecodeFailure:
         """A clip in which `num_frames` frames were replaced."""
         cause = f"{num_frames} frames of a clip do not decode, others took their place"
         return cls(shown_url(path), "replaced", cause, num_frames)
 
 
-def failures_of(incidents: Iterable[Incident]) -> list[tuple[str, str]]:
+def failures_of(incidents: Iterable[DecodeFailure]) -> list[tuple[str, str]]:
     """(path, cause) of each incident in which a whole file failed."""
     return [(incident.path, incident.cause) for incident in incidents if incident.kind == "failed"]
 
@@ -76,7 +76,7 @@ class BadSamples:
         self._listed: set[tuple[str, bool]] = set()  # of the first _num_read bytes of the file
         self._num_read = 0
 
-    def add(self, incidents: Iterable[Incident]) -> None:
+    def add(self, incidents: Iterable[DecodeFailure]) -> None:
         """Takes the incidents of a batch.
 
         Raises:

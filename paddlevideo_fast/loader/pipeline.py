@@ -81,10 +81,7 @@ class Pipeline:
     """
 
     def __init__(
-        self,
-        sample: FrameSampler,
-        transforms: Sequence[Transform],
-        resample: ResampleMode = "antialias",
+        self, sample: FrameSampler, transforms: Sequence[Transform], resample: ResampleMode = "antialias"
     ) -> None:
         self.sample = sample
         self.resample = resample
@@ -127,23 +124,22 @@ class Pipeline:
         plans = [self.plan(reader, record, request, rng) for request, rng in zip(requests, rngs)]
         resamples = [plan.geometry.plan() for plan in plans]
         clips: list[np.ndarray] = []
-        shown: dict[int, dict[int, list[int]]] = {}  # frame → clip → places in the clip
+        shown: dict[int, dict[int, list[int]]] = {}  # frame → clip → slots in the clip
         for number, (plan, resample) in enumerate(zip(plans, resamples)):
-            out = outs[number] if outs is not None else None
-            clips.append(_place_for(len(plan.frames), resample, out, record.path))
-            for place, frame in enumerate(plan.frames.tolist()):
-                shown.setdefault(frame, {}).setdefault(number, []).append(place)
+            clips.append(_slot_for(len(plan.frames), resample, outs[number] if outs else None, record.path))
+            for slot, frame in enumerate(plan.frames.tolist()):
+                shown.setdefault(frame, {}).setdefault(number, []).append(slot)
         num_replaced, before = [0] * len(clips), reader.num_replaced
         for frame, picture in reader.frames(shown, (reader.width, reader.height)):
-            for number, places in shown[frame].items():
-                resamples[number].draw(picture, clips[number], places)
+            for number, slots in shown[frame].items():
+                resamples[number].draw(picture, clips[number], slots)
                 num_replaced[number] += reader.num_replaced > before
             before = reader.num_replaced
         for step in self.pixelwise:
             for pixels, rng in zip(clips, rngs):
                 step.apply(pixels, rng)
-        labels = [plan.geometry.labels for plan in plans]
-        return [Clip(*made) for made in zip(clips, num_replaced, labels)]
+        made = zip(clips, num_replaced, plans)
+        return [Clip(pixels, number, plan.geometry.labels) for pixels, number, plan in made]
 
     def plan(
         self, video: VideoSize, record: VideoRecord, request: ClipRequest, rng: np.random.Generator
@@ -160,11 +156,6 @@ class Pipeline:
             TransformError: a transform does not fit the frames.
         """
         frames = self.sample.sample(video.num_frames, video.avg_fps, request, rng)
-        return ClipPlan(frames, self._geometry(video, record, request, rng))
-
-    def _geometry(
-        self, video: VideoSize, record: VideoRecord, request: ClipRequest, rng: np.random.Generator
-    ) -> ClipGeometry:
         factor = request.crop_size / self.crop_size if request.crop_size else 1.0
         geometry = ClipGeometry(video.width, video.height, factor, record.labels, self.resample)
         for step in self.geometric:
@@ -172,7 +163,7 @@ class Pipeline:
                 step.apply(geometry, rng)
             except TransformError as error:
                 raise TransformError(f"{record.path}: {type(step).__name__}: {error}") from None
-        return geometry
+        return ClipPlan(frames, geometry)
 
     @property
     def crop_size(self) -> int:
@@ -188,7 +179,7 @@ class Pipeline:
         raise TransformError("a request with a crop size needs a transform with a target_size")
 
 
-def _place_for(num_frames: int, resample: Resample, out: np.ndarray | None, path: str) -> np.ndarray:
+def _slot_for(num_frames: int, resample: Resample, out: np.ndarray | None, path: str) -> np.ndarray:
     """The array for a clip: `out` where it fits."""
     shape = resample.shape(num_frames)
     if out is not None and out.shape == shape:

@@ -43,13 +43,16 @@ class ClipRequest:
         return (self.epoch, self.index, self.view, *([self.draw] if self.draw else []))
 
 
-def together(requests: Iterable[ClipRequest]) -> list[list[int]]:
-    """Places of the requests that one pass over a file serves: of one draw of one record, each view once."""
+def group_by_video(requests: Iterable[ClipRequest]) -> list[list[int]]:
+    """Groups positions of requests by video: one pass over a file serves a group.
+
+    A group has requests for one draw of one record, each view once.
+    """
     groups: dict[tuple[int, int, int], list[int]] = {}
     seen: Counter[ClipRequest] = Counter()
-    for place, request in enumerate(requests):
+    for position, request in enumerate(requests):
         seen[request] += 1
-        groups.setdefault((request.index, request.draw, seen[request]), []).append(place)
+        groups.setdefault((request.index, request.draw, seen[request]), []).append(position)
     return list(groups.values())
 
 
@@ -68,6 +71,10 @@ def generator(purpose: int, *key: int) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(np.random.SeedSequence((purpose, len(key), *key))))
 
 
+def _filled(value: Any, size: Any) -> Any:
+    return value if size is None else np.full(size, value)
+
+
 class Middle(np.random.Generator):
     """Draws the middle of what could be drawn: random crops become centre crops, and nothing flips.
 
@@ -80,18 +87,15 @@ class Middle(np.random.Generator):
     def integers(self, low: Any, high: Any = None, size: Any = None, *args: Any, **kwargs: Any) -> Any:
         """The middle of the range, the lower of two."""
         first, stop = (0, low) if high is None else (low, high)
-        middle = (first + stop - 1) // 2
-        return middle if size is None else np.full(size, middle)
+        return _filled((first + stop - 1) // 2, size)
 
     def uniform(self, low: Any = 0.0, high: Any = 1.0, size: Any = None) -> Any:
         """The middle of the range."""
-        middle = (low + high) / 2
-        return middle if size is None else np.full(size, middle)
+        return _filled((low + high) / 2, size)
 
     def random(self, size: Any = None, *args: Any, **kwargs: Any) -> Any:
         """The largest number below 1: what happens with a probability below 1 does not happen."""
-        largest = np.nextafter(1.0, 0.0)
-        return float(largest) if size is None else np.full(size, largest)
+        return _filled(float(np.nextafter(1.0, 0.0)), size)
 
     def permutation(self, x: Any, axis: int = 0) -> Any:
         """The order as it is."""

@@ -128,13 +128,8 @@ class Sampler:
         self.dense_sample = dense_sample
         self.linspace_sample = linspace_sample
         self.view_position: ViewPosition = view_position
-        ways = {
-            "frame_interval": frame_interval,
-            "linspace_sample": linspace_sample,
-            "select_left": select_left,
-            "dense_sample": dense_sample,
-        }
-        taken, *others = [name for name, value in ways.items() if value] or [""]
+        ways = ("frame_interval", "linspace_sample", "select_left", "dense_sample")
+        taken, *others = [way for way in ways if getattr(self, way)] or [""]
         if others:
             warn_once(get_logger(), f"Sampler: {' and '.join(others)} without effect: {taken} comes first")
         self._dense = taken == "dense_sample"
@@ -170,36 +165,32 @@ class Sampler:
         self, num_frames: int, num_seg: int, span: int, place: float, rng: np.random.Generator
     ) -> np.ndarray:
         room = num_frames - span + 1  # starts from which a segment fits
+        segments = np.arange(num_seg)
         if self.valid_mode:
             step = max(room, 0) / num_seg
-            return (np.arange(num_seg) * step + step * place).astype(np.int64)
-        step = room // num_seg
-        if step > 0:
-            return np.arange(num_seg) * step + rng.integers(step, size=num_seg)
+            return (segments * step + step * place).astype(np.int64)
+        if room >= num_seg:
+            step = room // num_seg
+            return segments * step + rng.integers(step, size=num_seg)
         if num_frames > max(num_seg, span):
             return np.sort(rng.integers(room, size=num_seg))
-        if step == 0:
-            return np.around(np.arange(num_seg) * (room / num_seg)).astype(np.int64)
-        return np.zeros(num_seg, np.int64)
+        return np.around(segments * (max(room, 0) / num_seg)).astype(np.int64)
 
     def _one_a_segment(
         self, num_frames: int, num_seg: int, place: float, rng: np.random.Generator
     ) -> np.ndarray:
-        if self.valid_mode:
-            if num_frames <= num_seg:
-                return np.zeros(num_seg, np.int64)
-            length = num_frames / num_seg
-            return (length * place + length * np.arange(num_seg)).astype(np.int64)
-        step = num_frames // num_seg
-        if step == 0:
+        step, segments = num_frames // num_seg, np.arange(num_seg)
+        if step == 0 or (self.valid_mode and num_frames == num_seg):
             return np.zeros(num_seg, np.int64)
-        return np.arange(num_seg) * step + rng.integers(step, size=num_seg)
+        if self.valid_mode:
+            length = num_frames / num_seg
+            return (length * place + length * segments).astype(np.int64)
+        return segments * step + rng.integers(step, size=num_seg)
 
     def _windows(self, num_frames: int, num_seg: int, rng: np.random.Generator) -> np.ndarray:
         last = max(0, num_frames - _DENSE_WINDOW)
-        if self.valid_mode:
-            starts = np.linspace(0, last, _DENSE_CLIPS).astype(np.int64)
-        else:
+        starts = np.linspace(0, last, _DENSE_CLIPS).astype(np.int64)
+        if not self.valid_mode:
             starts = np.array([rng.integers(last) if last else 0])
         stride = _DENSE_WINDOW // num_seg
         return (starts[:, None] + np.arange(num_seg) * stride).reshape(-1) % num_frames

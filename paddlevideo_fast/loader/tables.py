@@ -1,22 +1,31 @@
-"""Lists with named fields: `.jsonl`, an object a line, and `.csv`, a table with a header.
+"""The entries of annotation lists of all formats, as they stand there.
+
+Lines of fields, separated by white space and read from the right, so that paths may contain spaces:
+
+    video list:  path label
+    frame list:  folder num_frames label
+
+Lists with named fields: `.jsonl`, an object a line, and `.csv`, a table with a header:
 
     {"path": "a.mp4", "label": "walk", "start_sec": 12.5, "end_sec": 14}
 
     path,label,start_sec,end_sec
     a.mp4,walk,12.5,14
 
-`FIELDS` has all names. A field that is not there, or an empty cell, says nothing.
+`FIELDS` has all names. A field that is not there, or an empty cell, says nothing. Blank lines are skipped.
 """
 
 import csv
 import json
-import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from paddlevideo_fast.config.zoo import maker_of_list
 from paddlevideo_fast.decode import Span
-from paddlevideo_fast.errors import AnnotationError, shown
+from paddlevideo_fast.errors import AnnotationError, cause_of, shown
+from paddlevideo_fast.io.files import read_names, whence
 from paddlevideo_fast.registry import did_you_mean
 
 FIELDS = (
@@ -31,7 +40,9 @@ FIELDS = (
     "group",
 )
 TABLES = (".jsonl", ".csv")
-LARGEST = 10**9 - 1
+EXPECTED = {2: "path label", 3: "folder num_frames label"}  # of a line without names
+_MAX_DIGITS = 9
+_LARGEST = 10**_MAX_DIGITS - 1
 _BETWEEN_LABELS = ";"  # in a cell
 _NUM_PROBLEMS = 20  # of a list in one message
 
@@ -53,99 +64,120 @@ class Row(NamedTuple):
     group: str = ""
 
 
+_Entry = tuple[int, Callable[[], Row]]  # its line, and what reads it
+
+
 def is_table(file_path: str | Path) -> bool:
     """Whether a list has named fields, by the ending of its name."""
     return str(file_path).lower().endswith(TABLES)
 
 
-def read_rows(file_path: str, lines: Sequence[str], labelled: bool = True) -> Iterator[Row]:
-    """The rows of a list.
+def list_rows(file_path: str, num_fields: int = 2, labelled: bool = True) -> Iterator[Row]:
+    """The entries of a list of any format, with paths and labels as they stand there.
 
     Args:
-        file_path: its name, whose ending says the format.
-        lines: of the file.
-        labelled: False: entries need no label, and the rows have none.
+        file_path: the list; the ending of its name says the format.
+        num_fields: of a line that has no named fields; see `EXPECTED`.
+        labelled: False: entries need no label, and the rows have none. In a line without named fields, what
+            follows the path is its label only where it is a number.
 
     Raises:
-        AnnotationError: names file and line of all that is wrong.
+        AnnotationError: the list is missing, or lines are malformed; it names the line of each.
     """
-    objects = _csv_objects if file_path.lower().endswith(".csv") else _json_objects
+    lines, read_line = _lines(file_path), partial(_plain_row, num_fields, labelled)
+    if is_table(file_path):
+        read_line = partial(_json_row, labelled)
+    numbered = ((number, line) for number, line in enumerate(lines, start=1) if line.strip())
+    entries: Iterator[_Entry] = ((number, partial(read_line, number, line)) for number, line in numbered)
+    if file_path.lower().endswith(".csv"):
+        entries = _csv_entries(lines, labelled)
     problems: list[str] = []
-    for line, fields in objects(file_path, lines, ("path", "label") if labelled else ("path",), problems):
+    for line, read in entries:
         try:
-            yield _Fields(f"{file_path}:{line}", fields).row(line, labelled)
+            yield read()
         except AnnotationError as error:
-            problems.append(str(error))
-    raise_all(problems)
-
-
-def raise_all(problems: Sequence[str]) -> None:
-    """Raises an `AnnotationError` with the problems of a list, the first of them where they are many."""
+            problems.append(f"{file_path}:{line}: {error}")
     if problems:
         rest = len(problems) - _NUM_PROBLEMS
         more = [f"... and {rest} more lines"] if rest > 0 else []
         raise AnnotationError("\n  ".join([*problems[:_NUM_PROBLEMS], *more]))
 
 
+def _lines(file_path: str) -> list[str]:
+    try:
+        return read_names(file_path)
+    except FileNotFoundError:
+        maker = maker_of_list(file_path)
+        advice = f"type  {maker}  or check" if maker else "check"
+        text = f"there is no such list; {advice} file_path in DATASET{whence(file_path)}"
+        raise AnnotationError(f"{file_path}: {text}") from None
+    except (OSError, ValueError) as error:
+        raise AnnotationError(f"{file_path}: the list cannot be read: {cause_of(error)}") from None
+
+
 def json_line(row: Row) -> str:
     """A row as a line of a .jsonl list; fields that say nothing are left out."""
     labels = list(row.labels)
-    fields: dict[str, Any] = {"path": row.path, "label": labels[0] if len(labels) == 1 else labels}
-    if row.span is not None:
-        unit = "sec" if row.span.unit == "sec" else "frame"
-        if row.span.start:
-            fields[f"start_{unit}"] = row.span.start
-        if row.span.end is not None:
-            fields[f"end_{unit}"] = row.span.end
-    if row.num_frames is not None:
-        fields["num_frames"] = row.num_frames
-    if row.weight != 1.0:
-        fields["weight"] = row.weight
-    if row.group:
-        fields["group"] = row.group
-    return json.dumps(fields, ensure_ascii=not _is_unicode(row.path + row.group))
+    unit = "sec" if row.span is not None and row.span.unit == "sec" else "frame"
+    fields: dict[str, Any] = {
+        "path": row.path,
+        "label": labels[0] if len(labels) == 1 else labels,
+        f"start_{unit}": row.span.start or None if row.span else None,
+        f"end_{unit}": row.span.end if row.span else None,
+        "num_frames": row.num_frames,
+        "weight": None if row.weight == 1.0 else row.weight,
+        "group": row.group or None,
+    }
+    text = row.path + row.group
+    is_unicode = text == text.encode("utf-8", "ignore").decode()  # JSON keeps other bytes as escapes
+    said = {name: value for name, value in fields.items() if value is not None}
+    return json.dumps(said, ensure_ascii=not is_unicode)
 
 
-def _is_unicode(text: str) -> bool:
+# --- lines without names
+
+
+def split_line(line: str, num_fields: int) -> list[str]:
+    """The fields of a line; the first one may contain blanks."""
+    return line.strip().rsplit(None, num_fields - 1)
+
+
+def _plain_row(num_fields: int, labelled: bool, number: int, line: str) -> Row:
+    fields, expected = split_line(line, num_fields), EXPECTED[num_fields]
+    if not labelled:
+        numbers = fields[1:] if all(text.lstrip("-").isdecimal() for text in fields[1:]) else []
+        if len(numbers) < num_fields - 1:  # the label is missing
+            expected = expected.replace(" label", " [label]")
+            fields = [*split_line(line, num_fields - 1), "0"]
+    if len(fields) != num_fields:
+        raise AnnotationError(f"expected '{expected}', found {shown(line.strip())}")
+    count = _integer("num_frames", _number_of(fields[1]), 1) if num_fields == 3 else None
+    label = _integer("label", _number_of(fields[-1]), 0)
+    return Row(number, fields[0], (label,) if labelled else (), count)
+
+
+def _number_of(text: str) -> int | str:
+    """The integer that a text writes; what is none, or is very long, stays a text."""
     try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:  # a name of bytes that are not UTF-8: JSON keeps them as escapes
-        return False
-    return True
+        return int(text) if len(text) <= 2 * _MAX_DIGITS else text
+    except ValueError:
+        return text
 
 
-# --- from text to fields
+# --- .jsonl and .csv
 
 
-def _json_objects(
-    file_path: str, lines: Sequence[str], required: Sequence[str], problems: list[str]
-) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """Number and object of each line that is one; `problems` gets what is wrong with the others."""
-    for line, text in enumerate(lines, start=1):
-        if not text.strip():
-            continue
-        try:
-            fields = _json_object(f"{file_path}:{line}", text, required)
-        except AnnotationError as error:
-            problems.append(str(error))
-        else:
-            yield line, fields
-
-
-def _json_object(where: str, text: str, required: Sequence[str]) -> dict[str, Any]:
+def _json_row(labelled: bool, number: int, line: str) -> Row:
     try:
-        fields = json.loads(
-            text, object_pairs_hook=_unique, parse_constant=_no_constant, parse_int=_short_integer
-        )
+        fields = json.loads(line, object_pairs_hook=_unique)
     except (ValueError, RecursionError) as error:
         cause = getattr(error, "msg", None) or str(error)
-        raise AnnotationError(f"{where}: is no JSON object: {cause}") from None
+        raise AnnotationError(f"is no JSON object: {cause}") from None
     if not isinstance(fields, dict):
-        raise AnnotationError(
-            f'{where}: expected an object such as {{"path": "a.mp4", "label": 0}}, found {shown(fields)}'
-        )
-    _check_names(where, fields, "key", required)
-    return {name: value for name, value in fields.items() if value is not None}
+        found = shown(fields)
+        raise AnnotationError(f'expected an object such as {{"path": "a.mp4", "label": 0}}, found {found}')
+    _check_names(fields, "key", labelled)
+    return _row(number, {name: value for name, value in fields.items() if value is not None}, labelled)
 
 
 def _unique(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
@@ -157,152 +189,124 @@ def _unique(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     return fields
 
 
-def _no_constant(text: str) -> None:
-    raise ValueError(f"{text} is no number")
-
-
-def _short_integer(text: str) -> int:
-    if len(text) > 18:
-        raise ValueError("it has a number of more than 18 digits")
-    return int(text)
-
-
-def _csv_objects(
-    file_path: str, lines: Sequence[str], required: Sequence[str], problems: list[str]
-) -> Iterator[tuple[int, Mapping[str, Any]]]:
+def _csv_entries(lines: Sequence[str], labelled: bool) -> Iterator[_Entry]:
     rows = csv.reader((f"{line}\n" for line in lines), strict=True)
     names: list[str] = []
     while True:
         line = rows.line_num + 1
-        where = f"{file_path}:{line}"
         try:
-            cells = next(rows)
+            cells = [cell.strip() for cell in next(rows)]
+            if any(cells) and names:
+                yield line, partial(_csv_row, line, names, cells, labelled)
+            elif any(cells):
+                names = [cell.lower() for cell in cells]
+                _check_names(names, "column", labelled)
         except StopIteration:
             return
-        except csv.Error as error:
-            raise AnnotationError(f"{where}: is no row of a CSV file: {error}") from None
-        cells = [cell.strip() for cell in cells]
-        if not any(cells):
-            continue
-        if not names:
-            names = [cell.lower() for cell in cells]
-            _check_names(where, names, "column", required)
-            if len(set(names)) < len(names):
-                raise AnnotationError(f"{where}: has a column twice: {', '.join(names)}")
-            continue
-        if len(cells) != len(names):
-            problems.append(
-                f"{where}: has {len(cells)} cells, the header {len(names)} columns: put a text with commas "
-                'into "quotation marks"'
-            )
-            continue
-        yield line, {name: _from_cell(name, cell) for name, cell in zip(names, cells) if cell}
+        except (csv.Error, AnnotationError) as error:  # nothing after it can be read
+            text = f"is no row of a CSV file: {error}" if isinstance(error, csv.Error) else str(error)
+            yield line, partial(_fail, text)
+            return
+
+
+def _fail(text: str) -> Row:
+    raise AnnotationError(text)
+
+
+def _csv_row(line: int, names: Sequence[str], cells: Sequence[str], labelled: bool) -> Row:
+    if len(cells) != len(names):
+        raise AnnotationError(
+            f"has {len(cells)} cells, the header {len(names)} columns: put a text with commas into "
+            '"quotation marks"'
+        )
+    return _row(line, {name: _from_cell(name, cell) for name, cell in zip(names, cells) if cell}, labelled)
 
 
 def _from_cell(name: str, cell: str) -> Any:
     """The value that JSON would have; what is no number stays a text."""
     if name == "label":
         labels = [label.strip() for label in cell.split(_BETWEEN_LABELS)]
-        return [int(one) if one.isdecimal() and len(one) <= 18 else one for one in labels]
+        return [_number_of(one) if one.isdecimal() else one for one in labels]
     if name in ("path", "group"):
         return cell
     try:
-        return int(cell) if cell.lstrip("+-").isdecimal() and len(cell) <= 18 else float(cell)
+        return _number_of(cell) if cell.lstrip("+-").isdecimal() else float(cell)
     except ValueError:
         return cell
 
 
-def _check_names(where: str, names: Iterable[str], what: str, required: Sequence[str]) -> None:
+def _check_names(names: Iterable[str], what: str, labelled: bool) -> None:
+    names = list(names)
     for name in names:
         if name not in FIELDS:
-            raise AnnotationError(f"{where}: unknown {what} {shown(name)}{did_you_mean(name, FIELDS)}")
-    for name in required:
+            raise AnnotationError(f"unknown {what} {shown(name)}{did_you_mean(name, FIELDS)}")
+    for name in ("path", "label") if labelled else ("path",):
         if name not in names:
-            raise AnnotationError(f"{where}: the {what} '{name}' is missing")
+            raise AnnotationError(f"the {what} '{name}' is missing")
+    if len(set(names)) < len(names):
+        raise AnnotationError(f"has a {what} twice: {', '.join(names)}")
 
 
 # --- from fields to a row
 
 
-class _Fields:
-    """The fields of one entry, each checked when it is asked for."""
+def _row(line: int, fields: Mapping[str, Any], labelled: bool) -> Row:
+    weight = _number("weight", fields.get("weight", 1.0), 0)
+    num_frames = _integer("num_frames", fields["num_frames"], 1) if "num_frames" in fields else None
+    span = _span(fields)
+    last = (span.end or span.start + 1) if span and span.unit == "frames" else 0
+    if num_frames is not None and last > num_frames:
+        raise AnnotationError(f"the span {span} is not inside the video, which has {num_frames} frames")
+    labels: tuple[int | str, ...] = ()
+    if labelled:
+        value = fields.get("label")
+        labels = tuple(map(_label, value if isinstance(value, list) else [value]))
+    group = _text("group", fields["group"]) if "group" in fields else ""
+    return Row(line, _text("path", fields.get("path")), labels, num_frames, span, weight, group)
 
-    def __init__(self, where: str, fields: Mapping[str, Any]) -> None:
-        self._where = where
-        self._fields = fields
 
-    def row(self, line: int, labelled: bool) -> Row:
-        """All of them."""
-        weight = self._number("weight", 0)
-        num_frames = self._integer("num_frames", 1)
-        span = self._span()
-        if span and num_frames is not None and span.unit == "frames":
-            last = span.start + 1 if span.end is None else span.end
-            if last > num_frames:
-                raise self._error(f"the span {span} is not inside the video, which has {num_frames} frames")
-        return Row(
-            line,
-            self._text("path"),
-            self._labels() if labelled else (),
-            num_frames,
-            span,
-            1.0 if weight is None else weight,
-            self._text("group") if "group" in self._fields else "",
-        )
+def _text(name: str, text: Any) -> str:
+    if not isinstance(text, str) or not text or "\0" in text:
+        raise AnnotationError(f"{name} is {'missing' if text is None else shown(text)}, expected a text")
+    return text
 
-    def _error(self, text: str) -> AnnotationError:
-        return AnnotationError(f"{self._where}: {text}")
 
-    def _text(self, name: str) -> str:
-        text = self._fields.get(name)
-        if not isinstance(text, str) or not text or "\0" in text:
-            raise self._error(f"{name} is {'missing' if text is None else shown(text)}, expected a text")
-        return text
+def _label(label: Any) -> int | str:
+    if isinstance(label, str) and label.strip():
+        return label.strip()
+    if isinstance(label, int) and not isinstance(label, bool) and 0 <= label <= _LARGEST:
+        return label
+    raise AnnotationError(
+        f"label is {'missing' if label is None else shown(label)}, expected the number of a class from 0 on, "
+        "its name, or a list of them ([] in .jsonl: no class)"
+    )
 
-    def _labels(self) -> tuple[int | str, ...]:
-        value = self._fields.get("label")
-        return tuple(map(self._label, value if isinstance(value, list) else [value]))
 
-    def _label(self, label: Any) -> int | str:
-        if isinstance(label, str) and label.strip():
-            return label.strip()
-        if isinstance(label, int) and not isinstance(label, bool) and 0 <= label <= LARGEST:
-            return label
-        found = "missing" if label is None else shown(label)
-        raise self._error(
-            f"label is {found}, expected the number of a class from 0 on, its name, or a list of them "
-            "([] in .jsonl: no class)"
-        )
+def _number(name: str, value: Any, least: float) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) <= 1e18:
+        raise AnnotationError(f"{name} is {shown(value)}, expected a number")
+    if value < least:
+        raise AnnotationError(f"{name} is {value:g}, expected {least:g} or more")
+    return value
 
-    def _number(self, name: str, least: float) -> float | None:
-        value = self._fields.get(name)
-        if value is None:
-            return None
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-            raise self._error(f"{name} is {shown(value)}, expected a number")
-        if value < least:
-            raise self._error(f"{name} is {value:g}, expected {least:g} or more")
-        return value
 
-    def _integer(self, name: str, least: int) -> int | None:
-        value = self._number(name, least)
-        if value is None:
-            return None
-        if not isinstance(value, int) or value > LARGEST:
-            raise self._error(
-                f"{name} is {value!r}, expected an integer of at most {len(str(LARGEST))} digits"
-            )
-        return value
+def _integer(name: str, value: Any, least: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value > _LARGEST:
+        text = f"expected an integer of at most {_MAX_DIGITS} digits"
+        raise AnnotationError(f"{name} is {shown(value)}, {text}")
+    return int(_number(name, value, least))
 
-    def _span(self) -> Span | None:
-        sec = self._number("start_sec", 0), self._number("end_sec", 0)
-        frame = self._integer("start_frame", 0), self._integer("end_frame", 0)
-        if sec != (None, None) and frame != (None, None):
-            raise self._error("has a span in seconds and one in frames; keep one of them")
-        if sec == frame:  # nothing is given
-            return None
-        unit, (start, end) = ("sec", sec) if sec != (None, None) else ("frame", frame)
-        if end is not None and end <= (start or 0):
-            what = "is empty" if end == (start or 0) else "ends before it starts"
-            raise self._error(f"the span {what}: start_{unit} {start or 0:.10g}, end_{unit} {end:.10g}")
-        return Span(start or 0, end, "sec" if unit == "sec" else "frames")
+
+def _span(fields: Mapping[str, Any]) -> Span | None:
+    sec = {name: _number(name, fields[name], 0) for name in ("start_sec", "end_sec") if name in fields}
+    frame = {name: _integer(name, fields[name], 0) for name in ("start_frame", "end_frame") if name in fields}
+    if sec and frame:
+        raise AnnotationError("has a span in seconds and one in frames; keep one of them")
+    if not sec and not frame:
+        return None
+    unit, given = ("sec", sec) if sec else ("frame", frame)
+    start, end = given.get(f"start_{unit}", 0), given.get(f"end_{unit}")
+    if end is not None and end <= start:
+        what = "is empty" if end == start else "ends before it starts"
+        raise AnnotationError(f"the span {what}: start_{unit} {start:.10g}, end_{unit} {end:.10g}")
+    return Span(start, end, "sec" if sec else "frames")

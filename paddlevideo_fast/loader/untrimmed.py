@@ -4,15 +4,12 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import (
-    Any,
-    NamedTuple,
-    TypeVar,
-)
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from paddlevideo_fast.config.types import Count, arguments_of, mismatches
 from paddlevideo_fast.decode import Span, VideoReader
 from paddlevideo_fast.decode.reader import VideoPart
 from paddlevideo_fast.errors import (
@@ -23,11 +20,12 @@ from paddlevideo_fast.errors import (
     VideoDecodeError,
     shown,
 )
-from paddlevideo_fast.loader.annotations import VideoRecord, class_names_of
+from paddlevideo_fast.loader.annotations import VideoRecord, read_class_names
 from paddlevideo_fast.registry import did_you_mean
 
-Label = int | str | None
-_Key = TypeVar("_Key")
+Label = Count | str | None
+Frames = tuple[int, int]  # of a video, the first one and the one after the last
+_Settings = TypeVar("_Settings")
 
 
 class Window(NamedTuple):
@@ -107,7 +105,6 @@ class Background:
     label: Label = None
 
     def __post_init__(self) -> None:
-        _require_number("background.share", self.share)
         if not 0 < self.share < 1:
             raise LoaderError(f"background.share is {self.share:g}, expected a share above 0 and below 1")
 
@@ -128,18 +125,7 @@ class Windows:
     label: Label = None
 
     def __post_init__(self) -> None:
-        _require_number("windows.length_sec", self.length_sec)
-        if self.stride_sec is not None:
-            _require_number("windows.stride_sec", self.stride_sec)
         Windowing(self.length_sec, self.stride_sec)  # checks both
-
-
-def _require_number(name: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise LoaderError(f"{name} is {shown(value)}, expected a number")
-
-
-_Settings = TypeVar("_Settings")
 
 
 def settings_of(cls: type[_Settings], name: str, given: Mapping[str, Any]) -> _Settings:
@@ -148,12 +134,15 @@ def settings_of(cls: type[_Settings], name: str, given: Mapping[str, Any]) -> _S
     Raises:
         LoaderError: a key is unknown or missing, or has a wrong value.
     """
-    known = [field.name for field in fields(cls)]  # type: ignore[arg-type]
-    for key in given:
+    known = arguments_of(cls)  # type: ignore[arg-type]
+    for key, value in given.items():
         if key not in known:
             raise LoaderError(f"{name}: unknown key {shown(key)}{did_you_mean(str(key), tuple(known))}")
-    if known[0] not in given:
-        raise LoaderError(f"{name}: {known[0]} is missing")
+        for problem in mismatches(value, known[key].hint):
+            raise LoaderError(f"{name}.{key} is {shown(value)}, expected {problem.expected}")
+    for key, argument in known.items():
+        if argument.required and key not in given:
+            raise LoaderError(f"{name}: {key} is missing")
     return cls(**given)
 
 
@@ -164,12 +153,10 @@ def number_of(label: Label, class_names: str | None, key: str) -> int | None:
         LoaderError: there is no such class.
     """
     if not isinstance(label, str):
-        if isinstance(label, bool) or (label is not None and (not isinstance(label, int) or label < 0)):
-            raise LoaderError(f"{key} is {shown(label)}, expected the number or name of a class")
         return label
     if class_names is None:
         raise LoaderError(f"{key} is {shown(label)}: a name needs DATASET.class_names")
-    names = class_names_of(class_names, "DATASET.class_names")
+    names = read_class_names(class_names, key="DATASET.class_names")
     if label not in names:
         hint = did_you_mean(label, tuple(names))
         raise LoaderError(f"{key}: {shown(label)} is not among the names of {class_names}{hint}")
@@ -177,6 +164,13 @@ def number_of(label: Label, class_names: str | None, key: str) -> int | None:
 
 
 # --- training: between the spans
+
+
+def _by_file(records: Sequence[VideoRecord]) -> dict[Any, list[VideoRecord]]:
+    files: dict[Any, list[VideoRecord]] = {}
+    for record in records:
+        files.setdefault((record.path, record.place), []).append(record)
+    return files
 
 
 def with_background(
@@ -189,12 +183,9 @@ def with_background(
     Raises:
         LoaderError: no file has spans only.
     """
-    files: dict[Any, list[VideoRecord]] = {}
-    for record in records:
-        files.setdefault((record.path, record.place), []).append(record)
     avoided = {
         key: tuple(record.span for record in found if record.span and record.labels)
-        for key, found in files.items()
+        for key, found in _by_file(records).items()
         if all(record.span or not record.labels for record in found)
     }
     usable = [record for record in records if avoided.get((record.path, record.place))]
@@ -205,12 +196,14 @@ def with_background(
         )
     count = max(1, round(len(records) * share / (1 - share)))
     labels = () if label is None else (label,)
-    chosen = [usable[number * len(usable) // count] for number in range(count)]
-    added = [
-        replace(one, labels=labels, span=None, weight=1.0, avoid=avoided[one.path, one.place])
-        for one in chosen
+    chosen = (usable[number * len(usable) // count] for number in range(count))
+    return [
+        *records,
+        *(
+            replace(one, labels=labels, span=None, weight=1.0, avoid=avoided[one.path, one.place])
+            for one in chosen
+        ),
     ]
-    return [*records, *added]
 
 
 def between(video: VideoReader, avoid: Sequence[Span], rng: np.random.Generator) -> VideoPart:
@@ -228,16 +221,10 @@ def between(video: VideoReader, avoid: Sequence[Span], rng: np.random.Generator)
     if not gaps:
         raise VideoDecodeError(video.path, "has no frame between its spans, which background is drawn from")
     first, stop = taken[int(rng.integers(len(taken)))]
-    longest = max(stop - first for first, stop in gaps)
-    length = min(stop - first, longest)
-    starts = [gap[1] - gap[0] - length + 1 for gap in gaps]  # in each gap; 0 or less: no room
-    starts = [max(number, 0) for number in starts]
-    place = int(rng.integers(sum(starts)))
-    for (begin, _), number in zip(gaps, starts):
-        if place < number:
-            return VideoPart(video, begin + place, begin + place + length)
-        place -= number
-    raise AssertionError("the places of all gaps are counted")
+    length = min(stop - first, max(stop - first for first, stop in gaps))
+    starts = np.concatenate([np.arange(first, stop - length + 1) for first, stop in gaps])
+    begin = int(starts[rng.integers(len(starts))])
+    return VideoPart(video, begin, begin + length)
 
 
 # --- evaluation: windows
@@ -269,19 +256,16 @@ def windows_of(
         AnnotationError: a span is not inside its video; there is no window.
         ProgramError: a file says no frame rate, or a window is shorter than a frame.
     """
-    files: dict[Any, list[VideoRecord]] = {}
-    for record in records:
-        files.setdefault((record.path, record.place), []).append(record)
     windowing = Windowing(windows.length_sec, windows.stride_sec)
     found: list[VideoRecord] = []
-    for of_file in files.values():
+    for of_file in _by_file(records).values():
         try:
             video = open_file(of_file[0])
         except VideoDecodeError:
             found.append(replace(of_file[0], span=None))  # told when the evaluation reads it
             continue
         with video:
-            spans = _spans_of_classes([(record, _frames_of(video, record, file_path)) for record in of_file])
+            spans = _spans_of_classes(video, of_file, file_path)
             for window in windowing.cut(video.path, video.num_frames, video.avg_fps):
                 labels = _labels_of(window, spans, has_several)
                 if not labels and label is not None:
@@ -295,31 +279,28 @@ def windows_of(
     return found
 
 
-def _frames_of(video: VideoReader, record: VideoRecord, file_path: str) -> tuple[int, int]:
-    try:
-        return (0, video.num_frames) if record.span is None else video.frames_of(record.span)
-    except VideoDecodeError as error:
-        raise AnnotationError(f"{file_path}:{record.line}: {error}") from None
-
-
 def _spans_of_classes(
-    spans: Sequence[tuple[VideoRecord, tuple[int, int]]],
-) -> dict[int, list[tuple[int, int]]]:
-    """Frames [first, stop) of each class; spans that overlap are one, so that no frame counts twice."""
-    found: dict[int, list[tuple[int, int]]] = {}
-    for record, (first, stop) in sorted(spans, key=lambda one: one[1]):
-        for label in record.labels:
-            of_class = found.setdefault(label, [])
-            if of_class and first < of_class[-1][1]:
-                of_class[-1] = (of_class[-1][0], max(stop, of_class[-1][1]))
-            else:
-                of_class.append((first, stop))
+    video: VideoReader, records: Sequence[VideoRecord], file_path: str
+) -> dict[int, list[Frames]]:
+    """The spans of each class; spans that overlap are one, so that no frame counts twice."""
+    spans = []
+    for record in records:
+        try:
+            own = video.frames_of(record.span) if record.span else (0, video.num_frames)
+        except VideoDecodeError as error:
+            raise AnnotationError(f"{file_path}:{record.line}: {error}") from None
+        spans += [(own, label) for label in record.labels]
+    found: dict[int, list[Frames]] = {}
+    for (first, stop), label in sorted(spans):
+        of_class = found.setdefault(label, [])
+        if of_class and first < of_class[-1][1]:
+            first, before = of_class.pop()
+            stop = max(stop, before)
+        of_class.append((first, stop))
     return found
 
 
-def _labels_of(
-    window: Window, spans: Mapping[int, Sequence[tuple[int, int]]], has_several: bool
-) -> tuple[int, ...]:
+def _labels_of(window: Window, spans: Mapping[int, Sequence[Frames]], has_several: bool) -> tuple[int, ...]:
     """The classes that a window shows; `spans` are those of each class as `_spans_of_classes` gives them."""
     covered: Counter = Counter()
     shown_half = set()

@@ -99,20 +99,19 @@ class Board:
         """Number of the run that is under way; work for another one is not wanted any more."""
         return int(self._run[0])
 
+    def is_at(self, run: int) -> bool:
+        """Whether this run is under way."""
+        return self.run == run
+
     def next_run(self) -> int:
         """Ends the run under way and gives the number of the next."""
         self._run[0] += 1
         return self.run
 
-    def begin(self, worker: int, index: int) -> None:
-        """The worker has turned to a record."""
+    def begin(self, worker: int, index: int = _IDLE) -> None:
+        """The worker has turned to a record, or without `index` has come to the end of a batch."""
         self._since[worker] = time.monotonic()  # one clock for all processes
         self._index[worker] = index
-
-    def rest(self, worker: int) -> None:
-        """The worker has come to the end of a batch."""
-        self._since[worker] = time.monotonic()
-        self._index[worker] = _IDLE
 
     def at(self, worker: int) -> tuple[int | None, float]:
         """Index of the record that a worker is at, None between two batches; and for how many seconds."""
@@ -167,32 +166,19 @@ _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 @dataclass(frozen=True)
 class Task:
-    """A batch to be made.
+    """A batch to be made, or to be fetched from a store because it will be asked for.
 
     Attributes:
         run: the run that it is for.
-        number: its place in the run.
-        slot: the shared array to write to.
+        number: of the batch in the run.
         requests: the clips of the batch.
+        slot: the shared array to write to; None: fetch only.
     """
 
     run: int
     number: int
-    slot: int
     requests: list[ClipRequest]
-
-
-@dataclass(frozen=True)
-class Coming:
-    """A batch that will be asked for: what it reads from a store is fetched meanwhile.
-
-    Attributes:
-        run: the run that it is for.
-        requests: the clips of the batch.
-    """
-
-    run: int
-    requests: list[ClipRequest]
+    slot: int | None = None
 
 
 @dataclass(frozen=True)
@@ -238,7 +224,14 @@ def serve(
         parent: process that ends this one with its own end.
         cores: where to run; None for anywhere.
     """
-    become_child(parent)
+    # A terminal sends Ctrl-C, and a job scheduler SIGTERM, to all processes of a run: the parent finishes its
+    # step with the workers' help, saves, and then ends them.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    end_with(parent)
+    # What the parent has made is never collected here: a video reader of decord would wait for its threads,
+    # which a fork does not bring along.
+    gc.freeze()
     cv2.setNumThreads(0)  # the workers are the parallelism; the readers decode with one thread as well
     if cores is not None:
         os.sched_setaffinity(0, cores)
@@ -248,8 +241,8 @@ def serve(
     while True:
         task = tasks.get()
         dataset.on_record = partial(_begin, board, worker, task.run)
-        answer = _answer(dataset, buffers[task.slot], task)
-        board.rest(worker)
+        answer = _answer(dataset, buffers, task)
+        board.begin(worker)
         pipe.send(answer)
 
 
@@ -257,19 +250,15 @@ def _take_all(pipe: Connection, tasks: SimpleQueue[Task], dataset: Any, board: B
     fetcher: Fetcher | None = None
     try:
         while True:
-            message = pipe.recv()
-            if isinstance(message, Task):
-                tasks.put(message)
+            task = pipe.recv()
+            if task.slot is not None:
+                tasks.put(task)
                 continue
             if fetcher is None:
                 fetcher = Fetcher(dataset, max(NUM_THREADS // board.num_workers, 2))
-            fetcher.ask([message.requests], partial(_is_wanted, board, message.run))
+            fetcher.ask([task.requests], partial(board.is_at, task.run))
     except (EOFError, OSError):  # the parent has closed its end, or is gone
         os._exit(1)
-
-
-def _is_wanted(board: Board, run: int) -> bool:
-    return board.run == run
 
 
 def _begin(board: Board, worker: int, run: int, index: int) -> None:
@@ -278,10 +267,11 @@ def _begin(board: Board, worker: int, run: int, index: int) -> None:
     board.begin(worker, index)
 
 
-def _answer(dataset: ClipSource, buffer: SharedBuffer, task: Task) -> Answer:
+def _answer(dataset: ClipSource, buffers: Sequence[SharedBuffer], task: Task) -> Answer:
+    assert task.slot is not None
     answer = Answer(task.run, task.number, task.slot)
     try:
-        batch = make_batch(dataset, task.requests, buffer.array)
+        batch = make_batch(dataset, task.requests, buffers[task.slot].array)
     except _Unwanted:
         return answer
     except PaddleVideoFastError as error:
@@ -323,18 +313,6 @@ def _end(processes: list[Any], parent: int) -> None:
         process.kill()  # it holds nothing that needs an orderly end
     for process in processes:
         process.join(5)
-
-
-def become_child(parent: int) -> None:
-    """Leaves it to the parent when this process, forked from it, ends."""
-    # A terminal sends Ctrl-C, and a job scheduler SIGTERM, to all processes of a run: the parent finishes its
-    # step with the workers' help, saves, and then ends them.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    end_with(parent)
-    # What the parent has made is never collected here: a video reader of decord would wait for its threads,
-    # which a fork does not bring along.
-    gc.freeze()
 
 
 def end_with(parent: int) -> None:

@@ -15,12 +15,11 @@ from typing import Any, Literal
 
 from paddlevideo_fast.errors import LoaderError
 from paddlevideo_fast.loader.collate import Batch, ClipSource
-from paddlevideo_fast.loader.fetching import as_remote, newly_coming
+from paddlevideo_fast.loader.fetching import newly_coming
 from paddlevideo_fast.loader.request import ClipRequest
 from paddlevideo_fast.loader.worker_process import (
     Answer,
     Board,
-    Coming,
     SharedBuffer,
     Task,
     Watchdog,
@@ -31,9 +30,7 @@ from paddlevideo_fast.log import printable
 from paddlevideo_fast.machine import available_cores, process_state
 
 NUM_AHEAD = 2  # batches that a worker has been asked for: it goes on while the answer to one is on its way
-NUM_LENT = (
-    2  # batches that a consumer may hold without a copy: a loop has the last one when it asks for the next
-)
+NUM_LENT = 2  # batches that a consumer may hold without a copy: the last one while it asks for the next
 
 
 @dataclass(frozen=True)
@@ -122,11 +119,12 @@ class WorkerPool:
         """
         run = self._next_run()
         todo = deque(range(len(batches)))
-        num_ahead = self._prefetch if as_remote(self._dataset) else 0
+        num_ahead = self._prefetch if self._dataset.is_remote else 0
         try:
             for number in range(len(batches)):
-                if num_ahead:
-                    self._announce(run, batches, newly_coming(number, num_ahead))
+                for coming in range(len(batches))[newly_coming(number, num_ahead)] if num_ahead else ():
+                    # the worker that will probably make a batch fetches it
+                    self._send(coming % self.num_workers, Task(run, coming, batches[coming]))
                 if run != self._board.run:
                     raise LoaderError(
                         "this epoch was ended by another one of the same loader, or by its close()"
@@ -147,25 +145,24 @@ class WorkerPool:
         self._done.clear()
         return self._board.next_run()
 
-    def _announce(self, run: int, batches: Sequence[list[ClipRequest]], coming: slice) -> None:
-        """Has workers fetch what coming batches read; the one that will probably make a batch fetches it."""
-        for number in range(len(batches))[coming]:
-            with contextlib.suppress(ConnectionError):  # the worker has died: `_receive` reports it
-                self._pipes[number % self.num_workers].send(Coming(run, batches[number]))
+    def _send(self, worker: int, task: Task) -> None:
+        with contextlib.suppress(ConnectionError):  # the worker has died: `_receive` reports it
+            self._pipes[worker].send(task)
 
     def _ask(self, run: int, todo: deque[int], batches: Sequence[list[ClipRequest]]) -> None:
         """Gives out work to those who have the least, as far as there are places for it."""
         while todo and self._free:
-            first = todo[0] % self.num_workers  # of those who have equally little: see `_announce`
+            first = (
+                todo[0] % self.num_workers
+            )  # of those who have equally little, the one that has fetched it
             turns = [*range(first, self.num_workers), *range(first)]
             worker = min(turns, key=lambda worker: len(self._asked[worker]))
             if len(self._asked[worker]) >= NUM_AHEAD:
                 return
             number = todo.popleft()
-            task = Task(run, number, self._free.popleft(), batches[number])
+            task = Task(run, number, batches[number], self._free.popleft())
             self._asked[worker].append(task)
-            with contextlib.suppress(ConnectionError):  # the worker has died: `_receive` reports it
-                self._pipes[worker].send(task)
+            self._send(worker, task)
 
     def _receive(self, run: int) -> None:
         """Waits for an answer, and takes all that there are."""
@@ -184,9 +181,8 @@ class WorkerPool:
                 self._free.append(answer.slot)
 
     def _death_of(self, worker: int) -> LoaderError:
-        process = self._processes[worker]
-        process.join(1)
-        code = process.exitcode
+        self._processes[worker].join(1)
+        code = self._processes[worker].exitcode
         how = f"by {signal.Signals(-code).name}" if code is not None and code < 0 else f"with code {code}"
         what = self._describe(worker)
         self.close()
@@ -221,21 +217,17 @@ class WorkerPool:
 
     def _hand_over(self, answer: Answer) -> Batch:
         slot = answer.slot
-        if answer.error is not None:
-            self._free.append(slot)
-            raise answer.error
-        assert answer.batch is not None
-        if answer.shape is None:
-            self._free.append(slot)
-            return answer.batch
-        clips = self._buffers[slot].array(answer.shape)
-        if len(self._lent) >= NUM_LENT:
-            clips = clips.copy()
-            self._free.append(slot)
-        else:
+        clips = self._buffers[slot].array(answer.shape) if answer.shape else None
+        if clips is not None and len(self._lent) < NUM_LENT:
             self._lent.add(slot)
             weakref.finalize(clips.base, _take_back, slot, self._lent, self._free).atexit = False
-        return replace(answer.batch, clips=clips)
+        else:
+            clips = None if clips is None else clips.copy()
+            self._free.append(slot)
+        if answer.error is not None:
+            raise answer.error
+        assert answer.batch is not None
+        return answer.batch if clips is None else replace(answer.batch, clips=clips)
 
 
 def _take_back(slot: int, lent: set[int], free: deque[int]) -> None:

@@ -7,7 +7,6 @@ from paddlevideo_fast.metrics.average_precision import (
     average_precision,
     label_results,
 )
-from paddlevideo_fast.metrics.loss import LossMetric
 from paddlevideo_fast.metrics.predictions import (
     DECISION,
     ClassResult,
@@ -19,4 +18,4 @@ from paddlevideo_fast.metrics.predictions import (
     mean_class_accuracy,
     precision_recall,
 )
-from paddlevideo_fast.metrics.videos import Metric, VideoMetric, VideoScores
+from paddlevideo_fast.metrics.videos import LossMetric, Metric, VideoMetric

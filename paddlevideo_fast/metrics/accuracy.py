@@ -6,7 +6,6 @@ from typing import ClassVar
 import numpy as np
 import paddle
 
-from paddlevideo_fast.device import LateReader
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.metrics.predictions import Predictions, mean_class_accuracy
 from paddlevideo_fast.metrics.videos import Numbers, VideoMetric
@@ -53,12 +52,6 @@ class CenterCropMetric(TopKMetric):
         ConfigError: a k below 1.
     """
 
-    def reset(self) -> None:
-        """Forgets all videos."""
-        super().reset()
-        self._ranks: dict[int, int] = {}
-        self._late = LateReader(self._count)
-
     def update(self, logits: paddle.Tensor, labels: paddle.Tensor, ids: Numbers, views: Numbers) -> None:
         """Adds a batch; see `Metric.update`.
 
@@ -66,22 +59,15 @@ class CenterCropMetric(TopKMetric):
             ConfigError: there are several views of a sample.
         """
         if max(views) > 0:
-            raise ConfigError(
-                [
-                    "METRIC.name=CenterCropMetric: it takes one clip of a video, and the data has several; "
-                    "use MultiCropMetric"
-                ]
-            )
+            text = "it takes one clip of a video, and the data has several; use MultiCropMetric"
+            raise ConfigError([f"METRIC.name=CenterCropMetric: {text}"])
         super().update(logits, labels, ids, views)
-        self._late.add([rank_of_label(logits, labels)], np.array(ids))
 
-    def _count(self, values: Sequence[np.ndarray], ids: np.ndarray) -> None:
-        for video, rank in zip(ids.tolist(), values[0].tolist()):
-            self._ranks.setdefault(video, rank)
+    def _clip_facts(self, logits: paddle.Tensor, labels: paddle.Tensor) -> list[paddle.Tensor]:
+        return [rank_of_label(logits, labels)]
 
-    def _facts(self, predictions: Predictions) -> np.ndarray:
-        self._late.read_all()
-        return np.array([self._ranks[video] for video in predictions.ids.tolist()])
+    def _facts(self, sums: np.ndarray, labels: np.ndarray, *clip_facts: np.ndarray) -> np.ndarray:
+        return clip_facts[0]
 
 
 @METRICS.register()
@@ -108,9 +94,8 @@ class MultiCropMetric(TopKMetric):
         "num_classes": "the scores say it",
     }
 
-    def _facts(self, predictions: Predictions) -> np.ndarray:
-        sums = paddle.to_tensor(self._scores.sums().astype(np.float32))
-        return rank_of_label(sums, paddle.to_tensor(predictions.labels)).numpy()
+    def _facts(self, sums: np.ndarray, labels: np.ndarray, *clip_facts: np.ndarray) -> np.ndarray:
+        return rank_of_label(paddle.to_tensor(sums.astype(np.float32)), paddle.to_tensor(labels)).numpy()
 
 
 def count_hits(logits: paddle.Tensor, labels: paddle.Tensor) -> dict[str, tuple[int, int]]:

@@ -1,5 +1,6 @@
 """Average precision of videos that have any number of classes."""
 
+import math
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -55,7 +56,7 @@ def average_precision(there: np.ndarray, scores: np.ndarray) -> float:
         From 0 to 1; NaN where nothing is right.
     """
     if not there.any():
-        return float("nan")
+        return math.nan
     positives, counted, _ = _cumulated(there, scores)
     precision = positives / counted
     return float((np.diff(positives, prepend=0) * precision).sum() / positives[-1])
@@ -99,25 +100,17 @@ def label_results(predictions: Predictions) -> list[LabelResult]:
     """The result of each class, from `predictions` of videos that have any number of classes."""
     results = []
     for label, (there, scores) in enumerate(zip(predictions.there.T, predictions.scores.T)):
-        predicted = scores >= DECISION
+        predicted, num_videos = scores >= DECISION, int(there.sum())
         positives, counted, thresholds = _cumulated(there, scores)
-        f1 = 2 * positives / (counted + there.sum())
+        f1 = 2 * positives / (counted + num_videos)
         best = int(f1.argmax())
-        has_videos = bool(there.any())
-        results.append(
-            LabelResult(
-                label,
-                int(there.sum()),
-                average_precision(there, scores),
-                int(predicted.sum()),
-                _mean(there[predicted]),
-                _mean(predicted[there]),
-                float(thresholds[best]) if has_videos else float("nan"),
-                float(f1[best]) if has_videos else float("nan"),
-            )
-        )
+        best_point = (float(thresholds[best]), float(f1[best])) if num_videos else (math.nan, math.nan)
+        precision, recall = _mean(there[predicted]), _mean(predicted[there])
+        area = average_precision(there, scores)
+        row = (label, num_videos, area, int(predicted.sum()), precision, recall, *best_point)
+        results.append(LabelResult(*row))
     return results
 
 
 def _mean(values: np.ndarray) -> float:
-    return float(values.mean()) if len(values) else float("nan")
+    return float(values.mean()) if len(values) else math.nan

@@ -100,17 +100,9 @@ def class_results(predictions: Predictions) -> list[ClassResult]:
         num_videos, num_predicted, right = int(row.sum()), int(confusion[:, label].sum()), int(row[label])
         others = np.where(np.arange(len(row)) == label, 0, row)
         top5 = int(in_top5[predictions.labels == label].sum())
-        results.append(
-            ClassResult(
-                label,
-                num_videos,
-                num_predicted,
-                _share(right, num_videos),
-                _share(top5, num_videos),
-                _share(right, num_predicted),
-                int(others.argmax()) if others.any() else None,
-            )
-        )
+        shares = _share(right, num_videos), _share(top5, num_videos), _share(right, num_predicted)
+        confused_with = int(others.argmax()) if others.any() else None
+        results.append(ClassResult(label, num_videos, num_predicted, *shares, confused_with))
     return results
 
 

@@ -10,6 +10,7 @@ from paddlevideo_fast.config.types import Activation
 from paddlevideo_fast.device import LateReader
 from paddlevideo_fast.errors import PaddleVideoFastError
 from paddlevideo_fast.metrics.predictions import Predictions
+from paddlevideo_fast.registry import METRICS
 
 Numbers = Sequence[int] | np.ndarray
 State = tuple[Predictions, np.ndarray] | None
@@ -41,72 +42,15 @@ class Metric(Protocol):
         """
 
 
-class VideoScores:
-    """Adds up the scores of each video over its views; a view that comes again counts once.
-
-    One sum a video is kept, so memory does not grow with the number of views. Sums are float64. The scores of
-    a batch are read from the device while later batches are computed.
-
-    Args:
-        activation: makes scores of logits.
-    """
-
-    def __init__(self, activation: Activation = "softmax") -> None:
-        self._activation = activation
-        self._seen: set[tuple[int, int]] = set()
-        self._labels: dict[int, np.ndarray] = {}
-        self._sums: dict[int, np.ndarray] = {}
-        self._num_views: dict[int, int] = {}
-        self._late = LateReader(self._count)
-
-    def __len__(self) -> int:
-        self._late.read_all()
-        return len(self._sums)
-
-    def add(self, logits: paddle.Tensor, labels: paddle.Tensor, ids: Numbers, views: Numbers) -> None:
-        """Adds a batch; see `Metric.update`."""
-        self._late.add([_probabilities(logits, self._activation), labels], np.array(ids), np.array(views))
-
-    def _count(self, values: Sequence[np.ndarray], ids: np.ndarray, views: np.ndarray) -> None:
-        scores, labels = values
-        keys = zip(ids.tolist(), views.tolist())
-        for key, label, score in zip(keys, labels, scores.astype(np.float64)):
-            if key in self._seen:
-                continue
-            self._seen.add(key)
-            video = key[0]
-            self._labels.setdefault(video, label)
-            self._sums[video] = self._sums.get(video, 0.0) + score
-            self._num_views[video] = self._num_views.get(video, 0) + 1
-
-    def predictions(self) -> Predictions:
-        """The mean scores of the videos, in the order in which they came."""
-        sums = self.sums()
-        num_views = np.array(list(self._num_views.values()))
-        means = sums / num_views[:, None]
-        labels = np.array(list(self._labels.values()))
-        return Predictions(np.array(list(self._sums)), labels, means.astype(np.float32), num_views)
-
-    def sums(self) -> np.ndarray:
-        """float64 [N, num_classes], the sums of the videos' scores, in the order in which they came."""
-        self._late.read_all()
-        return np.stack(list(self._sums.values()))
-
-
-def _probabilities(logits: paddle.Tensor, activation: Activation) -> paddle.Tensor:
-    """float32 [N, num_classes], on the device."""
-    logits = logits.astype("float32")
-    if activation == "softmax":
-        return paddle.nn.functional.softmax(logits, axis=1)
-    return paddle.nn.functional.sigmoid(logits)
-
-
 class VideoMetric:
     """Computes values from the mean scores of videos, and keeps the scores as predictions.
 
-    All views of a video belong to one process; a video that other processes have, too, counts once. A
-    subclass says what the values are (`_values`), and what they need of a video besides its mean scores
-    (`_facts`).
+    All views of a video belong to one process; a video that other processes have, too, counts once, and so
+    does a view that comes again. One sum a video is kept, in float64, so memory does not grow with the number
+    of views. The scores of a batch are read from the device while later batches are computed.
+
+    A subclass says what the values are (`_values`), and what they need of a video besides its mean scores
+    (`_clip_facts`, `_facts`).
 
     Attributes:
         activation: of the heads that the metric is for; None: it looks at no scores.
@@ -129,18 +73,41 @@ class VideoMetric:
 
     def reset(self) -> None:
         """Forgets all videos."""
-        self._scores = VideoScores(self.activation or "softmax")
+        self._seen: set[tuple[int, int]] = set()
+        self._sums: dict[int, np.ndarray] = {}
+        self._num_views: dict[int, int] = {}
+        self._first: dict[int, list[np.ndarray]] = {}  # label and `_clip_facts` of a video's first clip
+        self._late = LateReader(self._count)
 
     def update(self, logits: paddle.Tensor, labels: paddle.Tensor, ids: Numbers, views: Numbers) -> None:
         """Adds a batch; see `Metric.update`."""
-        self._scores.add(logits, labels, ids, views)
+        functional = paddle.nn.functional
+        logits = logits.astype("float32")
+        scores = functional.sigmoid(logits) if self.activation == "sigmoid" else functional.softmax(logits, 1)
+        facts = self._clip_facts(logits, labels)
+        self._late.add([scores, labels, *facts], np.array(ids), np.array(views))
+
+    def _count(self, values: Sequence[np.ndarray], ids: np.ndarray, views: np.ndarray) -> None:
+        scores, *others = values
+        scores = scores.astype(np.float64)
+        for place, (video, view) in enumerate(zip(ids.tolist(), views.tolist())):
+            if (video, view) not in self._seen:
+                self._seen.add((video, view))
+                self._first.setdefault(video, [array[place] for array in others])
+                self._sums[video] = self._sums.get(video, 0.0) + scores[place]
+                self._num_views[video] = self._num_views.get(video, 0) + 1
 
     def state(self) -> State:
-        """Predictions and facts of this process's videos; None: there are no videos."""
-        if not len(self._scores):
+        """Predictions and facts of this process's videos, in the order in which they came; None: no video."""
+        self._late.read_all()
+        if not self._sums:
             return None
-        predictions = self._scores.predictions()
-        return predictions, self._facts(predictions)
+        sums, num_views = np.stack(list(self._sums.values())), np.array(list(self._num_views.values()))
+        labels, *facts = map(np.array, zip(*self._first.values()))
+        means = (sums / num_views[:, None]).astype(np.float32)
+        return Predictions(np.array(list(self._sums)), labels, means, num_views), self._facts(
+            sums, labels, *facts
+        )
 
     def accumulate(self, states: Sequence[State] | None = None) -> dict[str, float]:
         """The values over the videos of all processes.
@@ -164,10 +131,41 @@ class VideoMetric:
         self.predictions = Predictions(*(array[first] for array in together))
         return self._values(self.predictions, facts)
 
-    def _facts(self, predictions: Predictions) -> np.ndarray:
-        """[N, ...], what `_values` needs of each video of this process besides its prediction."""
-        return np.empty((len(predictions.ids), 0))
+    def _clip_facts(self, logits: paddle.Tensor, labels: paddle.Tensor) -> list[paddle.Tensor]:
+        """Tensors [N, ...] that `_facts` needs of the first clip of each video."""
+        return []
+
+    def _facts(self, sums: np.ndarray, labels: np.ndarray, *clip_facts: np.ndarray) -> np.ndarray:
+        """[N, ...], what `_values` needs of each video of this process besides its prediction.
+
+        Args:
+            sums: float64 [N, num_classes], of the scores of the views.
+            labels: see `Predictions`.
+            clip_facts: see `_clip_facts`.
+        """
+        return np.empty((len(sums), 0))
 
     def _values(self, predictions: Predictions, facts: np.ndarray) -> dict[str, float]:
         """The values by name; unless SELECTION says otherwise, the first decides which epoch is best."""
         raise NotImplementedError
+
+
+@METRICS.register()
+class LossMetric(VideoMetric):
+    """Nothing but the loss, the mean over the clips, as pre-training needs it; any network has one.
+
+    The validation with the lowest loss is the best, unless SELECTION says otherwise.
+    """
+
+    activation = None
+    value_names = ("loss",)
+
+    def update(self, logits: paddle.Tensor, labels: paddle.Tensor, ids: Numbers, views: Numbers) -> None:
+        """Keeps nothing: an evaluation adds up the losses itself."""
+
+    def state(self) -> None:
+        """Nothing."""
+
+    def accumulate(self, states: Sequence[Any] | None = None) -> dict[str, float]:
+        """No values beside the evaluation's own loss."""
+        return {}

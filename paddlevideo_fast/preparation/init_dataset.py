@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 from paddlevideo_fast.decode import VIDEO_EXTENSIONS, Span, VideoReader, open_video
 from paddlevideo_fast.errors import VideoDecodeError
-from paddlevideo_fast.loader.annotations import UNLISTABLE, list_line, list_rows
-from paddlevideo_fast.loader.tables import Row, is_table, json_line
+from paddlevideo_fast.loader.annotations import UNLISTABLE, list_line
+from paddlevideo_fast.loader.tables import Row, is_table, json_line, list_rows
 from paddlevideo_fast.log import printable
 from paddlevideo_fast.preparation.executor import Engine, run_all
 from paddlevideo_fast.preparation.run import ToolError, class_names

@@ -89,7 +89,11 @@ def multigrid_schedule(
     Raises:
         ScheduleError: the steps do not rise, or a shape has no frames or no pixels, or a phase no epoch.
     """
-    schedule = _cycles(baseline, long_factors, short_factors, epoch_factor)
+    if list(baseline.steps) != sorted(set(baseline.steps)) or list(baseline.steps[:1]) != [0]:
+        raise ScheduleError(f"steps {list(baseline.steps)} of the learning rate must start at 0 and rise")
+    shapes = [_Shape(baseline, *factors, short_factors) for factors in long_factors or [(1.0, 1.0)]]
+    cycles = _both_cycles if long_factors else _short_cycle_alone
+    schedule = cycles(baseline, shapes, epoch_factor)
     if finish:
         schedule = _finished(schedule, _Shape(baseline, 1.0, 1.0, ()), finish)
     rate_steps = [
@@ -103,23 +107,13 @@ def rate_multiplier(batch_multiplier: float, lr_scaling: LrScaling) -> float:
     return batch_multiplier ** _POWERS[lr_scaling]
 
 
-def _cycles(
-    baseline: Baseline,
-    long_factors: Sequence[tuple[float, float]],
-    short_factors: Sequence[float],
-    epoch_factor: float,
-) -> Schedule:
+def _both_cycles(baseline: Baseline, shapes: Sequence[_Shape], epoch_factor: float) -> Schedule:
     """The paper's schedule."""
-    if list(baseline.steps) != sorted(set(baseline.steps)) or list(baseline.steps[:1]) != [0]:
-        raise ScheduleError(f"steps {list(baseline.steps)} of the learning rate must start at 0 and rise")
-    if not long_factors:
-        return _short_cycle_alone(baseline, short_factors, epoch_factor)
     if len(baseline.steps) < 2 or baseline.steps[-1] >= baseline.epochs:
         raise ScheduleError(
             f"steps {list(baseline.steps)} of the learning rate: the long cycle needs a step after 0, and "
             f"the last one before the end at epoch {baseline.epochs}"
         )
-    shapes = [_Shape(baseline, *factors, short_factors) for factors in long_factors]
     spans = _long_cycle(baseline, shapes)
     scale = baseline.epochs * epoch_factor / sum(epochs for _, _, epochs in spans)
     ends = [round(end) for end in accumulate(epochs * scale for _, _, epochs in spans)]
@@ -145,11 +139,8 @@ def _finished(schedule: Schedule, full: _Shape, share: float) -> Schedule:
     start = end - max(round(end * share), 1)
     if start < 1:
         raise ScheduleError(f"finish {share:g} leaves no epoch of {end} for the cycles; lower it")
-    phases = [
-        replace(phase, end_epoch=min(phase.end_epoch, start))
-        for phase in schedule.phases
-        if phase.start_epoch < start
-    ]
+    cycles = [phase for phase in schedule.phases if phase.start_epoch < start]
+    phases = [replace(phase, end_epoch=min(phase.end_epoch, start)) for phase in cycles]
     before = [step for step in schedule.rate_steps if step.epoch < start]
     finishing = [step for step in schedule.rate_steps if step.epoch >= start]
     if not finishing or finishing[0].epoch > start:
@@ -173,22 +164,20 @@ class _Shape:
         self.baseline = baseline
         self.num_frames = round(baseline.num_frames * frame_factor)
         self.crop_size = round(baseline.crop_size * side_factor)
-        smallest = min([self.crop_size, *(round(baseline.crop_size * factor) for factor in short_factors)])
+        sides = [*(baseline.crop_size * factor for factor in short_factors), self.crop_size]
+        smallest = round(min(sides))
         if self.num_frames < 1 or smallest < 1:
             raise ScheduleError(
                 f"factors [{frame_factor}, {side_factor}] leave {self.num_frames} frames of {smallest} "
                 f"pixels of a clip of {baseline.num_frames} frames of {baseline.crop_size}"
             )
         volume = baseline.num_frames * baseline.crop_size**2
-        sides = [*(baseline.crop_size * factor for factor in short_factors), self.crop_size]
         batches = [round(volume / (self.num_frames * side**2)) for side in sides]
         self.batch = batches[-1]
         self.mean_batch = mean(batches)
         if self.batch < 1:
-            raise ScheduleError(
-                f"factors [{frame_factor}, {side_factor}] make clips larger than the baseline's: they must "
-                "not be above 1"
-            )
+            text = "make clips larger than the baseline's: they must not be above 1"
+            raise ScheduleError(f"factors [{frame_factor}, {side_factor}] {text}")
         self.short_cycle = tuple(
             ShortShape(max(round((self.crop_size / side) ** 2), 1), min(round(side), self.crop_size))
             for side in sides[:-1]
@@ -197,15 +186,8 @@ class _Shape:
     def phase(self, start: int, end: int) -> Phase:
         """Training at this shape."""
         base = self.baseline
-        return Phase(
-            start,
-            end,
-            batch_multiplier=self.batch,
-            num_frames=self.num_frames,
-            crop_size=self.crop_size,
-            sampling_rate=base.sampling_rate * base.num_frames / self.num_frames,
-            short_cycle=self.short_cycle,
-        )
+        rate = base.sampling_rate * base.num_frames / self.num_frames
+        return Phase(start, end, self.batch, self.num_frames, self.crop_size, rate, self.short_cycle)
 
 
 def _long_cycle(baseline: Baseline, shapes: Sequence[_Shape]) -> list[tuple[int, _Shape, float]]:
@@ -223,12 +205,11 @@ def _long_cycle(baseline: Baseline, shapes: Sequence[_Shape]) -> list[tuple[int,
     return [*spans, (len(steps) - 1, shapes[-1], rest)]
 
 
-def _short_cycle_alone(baseline: Baseline, short_factors: Sequence[float], epoch_factor: float) -> Schedule:
+def _short_cycle_alone(baseline: Baseline, shapes: Sequence[_Shape], epoch_factor: float) -> Schedule:
     """One phase at the baseline's shape; its epochs are cut to whole ones."""
-    shape = _Shape(baseline, 1.0, 1.0, short_factors)
     epochs = int(baseline.epochs * epoch_factor)
     if not epochs:
         text = f"epoch_factor {epoch_factor:g} leaves none of the {baseline.epochs} epochs; raise it"
         raise ScheduleError(text)
     rate_steps = [RateStep(int(step * epoch_factor), stage, 1) for stage, step in enumerate(baseline.steps)]
-    return Schedule([shape.phase(0, epochs)], rate_steps)
+    return Schedule([shapes[0].phase(0, epochs)], rate_steps)

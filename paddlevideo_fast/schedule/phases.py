@@ -59,11 +59,12 @@ class Phase:
         Args:
             clips_of_update: clips of an optimizer step without multigrid, over all processes.
         """
-        steps = (*self.short_cycle, ShortShape(1, self.crop_size or 0))
-        batches = [self.batch_multiplier * step.batch_multiplier * clips_of_update for step in steps]
-        shapes = [f"of {self.num_frames}×{step.crop_size}×{step.crop_size}" for step in steps]
-        first, *others = (f"{batch} {shape}" for batch, shape in zip(batches, shapes))
-        words = ", ".join([first.replace(" ", " clips ", 1), *others])
+        shapes = [
+            f"{self.batch_multiplier * step.batch_multiplier * clips_of_update} clips of "
+            f"{self.num_frames}×{step.crop_size}×{step.crop_size}"
+            for step in (*self.short_cycle, ShortShape(1, self.crop_size or 0))
+        ]
+        words = ", ".join([shapes[0], *(shape.replace(" clips", "") for shape in shapes[1:])])
         return f"{words}, at rates up to {self.sampling_rate:g}"
 
     @property

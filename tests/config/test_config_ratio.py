@@ -48,7 +48,7 @@ def distortion_px(section: dict[str, Any], width: int, height: int) -> float:
     """How much wider or narrower than in its own ratio the whole source is shown, in pixels of the output."""
     pipeline = build_pipeline(section)
     request, rng = ClipRequest(0, 0), np.random.default_rng(0)
-    geometry = pipeline._geometry(Source(width, height), VideoRecord("video.mp4", 0), request, rng)
+    geometry = pipeline.plan(Source(width, height), VideoRecord("video.mp4", 0), request, rng).geometry
     return max(
         abs(geometry.width / view.width - geometry.height / view.height) * max(width, height)
         for view in geometry.views

@@ -12,7 +12,7 @@ import paddle
 
 from paddlevideo_fast.engine import Distribution, FleetDistribution, Trainer
 from paddlevideo_fast.engine.callbacks import BatchNormSplits, Callback
-from paddlevideo_fast.loader import Batch, Incident
+from paddlevideo_fast.loader import Batch, DecodeFailure
 from paddlevideo_fast.modeling.layers import SubBatchNorm3D
 from paddlevideo_fast.schedule.phases import plain_phases
 
@@ -40,7 +40,7 @@ class Loader:
                 clips.append(CLIPS[rank, number, :size])
                 labels.append(LABELS[rank, number, :size])
                 if size == 0:
-                    incidents.append(Incident(f"{rank}-{number}.mp4", "failed", "lost"))
+                    incidents.append(DecodeFailure(f"{rank}-{number}.mp4", "failed", "lost"))
             together = np.concatenate(labels)
             yield Batch(np.concatenate(clips), together, together, together, incidents)
 

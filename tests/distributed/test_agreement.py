@@ -26,7 +26,7 @@ from paddlevideo_fast.engine import (
 )
 from paddlevideo_fast.engine.callbacks import Callback, Checkpointing, restore
 from paddlevideo_fast.errors import DistributionError, PaddleVideoFastError
-from paddlevideo_fast.loader import Batch, Incident
+from paddlevideo_fast.loader import Batch, DecodeFailure
 from paddlevideo_fast.loader.incidents import failures_of
 from paddlevideo_fast.schedule.phases import plain_phases
 
@@ -49,7 +49,7 @@ class Loader:
     def epoch(self, epoch, start_batch=0):
         for step in range(start_batch, 6):
             ids = ids_of(step, rank)
-            bad = [Incident("lost.mp4", "failed", "no such file")] if (rank, step) == (1, 3) else []
+            bad = [DecodeFailure("lost.mp4", "failed", "no such file")] if (rank, step) == (1, 3) else []
             yield Batch(CLIPS[ids], LABELS[ids], ids, np.zeros_like(ids), incidents=bad)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from paddlevideo_fast.engine import CheckpointStore, Distribution, Evaluator, evaluate
 from paddlevideo_fast.engine.callbacks import Evaluation
-from paddlevideo_fast.loader import Batch, Incident
+from paddlevideo_fast.loader import Batch, DecodeFailure
 from paddlevideo_fast.metrics import CenterCropMetric
 
 
@@ -24,7 +24,7 @@ class Loader:
         for index in range(10):
             ids = np.arange(2 * index, 2 * index + 2 * (index != 3))
             clips = rng.integers(0, 255, (len(ids), 2, 4, 4, 3), np.uint8)
-            incidents = [Incident(f"{index}.mp4", "failed", "cut short")] if index in (3, 5) else []
+            incidents = [DecodeFailure(f"{index}.mp4", "failed", "cut short")] if index in (3, 5) else []
             yield Batch(clips, ids % 3, ids, np.zeros_like(ids), incidents)
 
 
@@ -92,7 +92,7 @@ def test_each_rank_hears_of_all_incidents_once(make_trainer):
     class Second(Rank):
         def gather_from(self, work):
             own = work()
-            return [[Incident("other.mp4", "failed", "gone")], own] if own else [None, own]
+            return [[DecodeFailure("other.mp4", "failed", "gone")], own] if own else [None, own]
 
     trainer, heard = make_trainer(), []
     evaluator = Evaluator(Loader(), trainer.preprocess, distribution=Second(1, 2), on_incidents=heard.extend)

@@ -22,7 +22,7 @@ from paddlevideo_fast.engine.callbacks import (
     restore,
 )
 from paddlevideo_fast.errors import BadSampleShareError
-from paddlevideo_fast.loader import Batch, Incident
+from paddlevideo_fast.loader import Batch, DecodeFailure
 from paddlevideo_fast.modeling.layers import SubBatchNorm2D, SubBatchNorm3D, set_num_splits, split_statistics
 
 SIZES = [5, 5, 1, 3]
@@ -54,7 +54,7 @@ class Clips:
                 ids % 3,
                 ids,
                 np.zeros_like(ids),
-                [Incident("bad.mp4", "failed", "cut")] if not size else [],
+                [DecodeFailure("bad.mp4", "failed", "cut")] if not size else [],
             )
 
     def close(self):
@@ -136,7 +136,7 @@ def test_it_equals_brute_force_over_the_whole_set_and_changes_nothing(kind, num_
     before = {name: value.numpy() for name, value in {**net.state_dict(), **split_statistics(net)}.items()}
     found = population_statistics(Evaluator(Clips(), layout_of(kind), on_incidents=incidents.extend), net)
     check(found, by_hand(Clips(), net))
-    assert incidents == [Incident("bad.mp4", "failed", "cut")]
+    assert incidents == [DecodeFailure("bad.mp4", "failed", "cut")]
     assert net.training
     assert net.second.training
     after = {**net.state_dict(), **split_statistics(net)}

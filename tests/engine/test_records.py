@@ -15,7 +15,7 @@ from paddlevideo_fast.engine import Distribution, evaluate
 from paddlevideo_fast.engine.callbacks import Recorder
 from paddlevideo_fast.engine.sinks import ConsoleSink, JsonLinesSink, VisualDLSink
 from paddlevideo_fast.engine.state import StepRecord, StepWindow
-from paddlevideo_fast.loader import Incident
+from paddlevideo_fast.loader import DecodeFailure
 from paddlevideo_fast.metrics import CenterCropMetric
 from paddlevideo_fast.report.drawings import curve_figures
 
@@ -180,13 +180,13 @@ def test_evaluation_counts_what_does_not_decode(make_trainer):
 
         def epoch(self, epoch, start_batch=0):
             for number, batch in enumerate(loader.epoch(epoch)):
-                failed = Incident(f"bad{number}.mp4", "failed", "cut short")
-                batch.incidents = [failed, Incident.replaced("damaged.mp4", 2)]
+                failed = DecodeFailure(f"bad{number}.mp4", "failed", "cut short")
+                batch.incidents = [failed, DecodeFailure.replaced("damaged.mp4", 2)]
                 yield batch
                 batch.incidents = [failed]
                 yield batch  # another view
             none = batch.ids[:0]
-            worse = Incident("worse.mp4", "failed", "empty")
+            worse = DecodeFailure("worse.mp4", "failed", "empty")
             yield type(batch)(batch.clips[:0], batch.labels[:0], none, none, [worse])
 
     metrics = evaluate(
@@ -216,7 +216,11 @@ def test_replaced_frames_are_counted_and_shown_once_an_epoch(make_trainer, caplo
         def epoch(self, epoch, start_batch=0):
             for batch in loader.epoch(epoch, start_batch):
                 yield replace(
-                    batch, incidents=[Incident.replaced("a.mp4", 1 + epoch), Incident.replaced("b.mp4", 1)]
+                    batch,
+                    incidents=[
+                        DecodeFailure.replaced("a.mp4", 1 + epoch),
+                        DecodeFailure.replaced("b.mp4", 1),
+                    ],
                 )
 
     trainer.make_loader = lambda phase: Damaged()

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paddlevideo_fast.loader import BatchShape, ClipBatchSampler, ClipRequest, LoaderError
-from paddlevideo_fast.loader.request import ORDER, generator, together
+from paddlevideo_fast.loader.request import ORDER, generator, group_by_video
 
 sizes = st.tuples(st.integers(1, 60), st.integers(1, 9), st.integers(1, 5))
 
@@ -213,7 +213,7 @@ def test_what_one_pass_over_a_file_serves():
         ClipRequest(index, 0, view, draw=draw)
         for index, view, draw in [(4, 0, 0), (4, 0, 0), (7, 0, 0), (4, 1, 0), (4, 0, 1), (7, 1, 0), (4, 1, 0)]
     ]
-    assert together(requests) == [[0, 3], [1, 6], [2, 5], [4]]
+    assert group_by_video(requests) == [[0, 3], [1, 6], [2, 5], [4]]
     keys = {request.key for request in requests}
     assert len(keys) == len(set(requests)) == 5
 
@@ -229,5 +229,5 @@ def test_several_clips_of_a_sample_have_the_shape_of_their_batch(num_samples, cy
         shape = several[place % len(several)]
         assert len(batch) == shape.batch_size or place == len(batches) - 1
         assert {(one.num_frames, one.crop_size) for one in batch} == {(shape.num_frames, shape.crop_size)}
-        assert len(together(batch)) * num_clips >= len(batch)
-        assert all(len(places) <= num_clips for places in together(batch))
+        assert len(group_by_video(batch)) * num_clips >= len(batch)
+        assert all(len(places) <= num_clips for places in group_by_video(batch))

@@ -10,7 +10,7 @@ from paddlevideo_fast.decode import open_video
 from paddlevideo_fast.errors import LoaderError
 from paddlevideo_fast.loader import ClipRequest, VideoRecord
 from paddlevideo_fast.loader.build import build_pipeline
-from paddlevideo_fast.loader.dali.drafts import _jitters_of
+from paddlevideo_fast.loader.dali.planner import _jitters_of
 from paddlevideo_fast.loader.dataset import ClipDataset, VideoDecoder
 from paddlevideo_fast.loader.request import Middle
 

@@ -12,7 +12,7 @@ import pytest
 
 from paddlevideo_fast.loader import ClipRequest, LoaderError, TransformError, build_dataset, build_loader
 from paddlevideo_fast.loader.dali import DaliOptions
-from paddlevideo_fast.loader.dali.drafts import VideoFacts
+from paddlevideo_fast.loader.dali.planner import VideoFacts
 from paddlevideo_fast.modeling import Preprocess
 from tests.support.dali_codecs import clip_for_dali, encoder
 
@@ -117,9 +117,8 @@ def test_the_frames_are_the_ones_drawn(root, frame_number):
     dataset = dataset_of(root, transform=[])
     for batch in loader_of(dataset).epoch(2):
         for clip, index in zip(batch.clips, batch.ids):
-            (attempt, *_) = dataset.attempts([ClipRequest(int(index), 2)])
-            drawn = (attempt.requests[0], attempt.rngs[0])
-            expected = dataset.pipeline.sample.sample(20 + index, 25.0, *drawn)
+            ([request], [rng]), *_ = dataset.attempts([ClipRequest(int(index), 2)])
+            expected = dataset.pipeline.sample.sample(20 + index, 25.0, request, rng)
             assert [frame_number(frame) for frame in clip] == expected.tolist()
 
 
@@ -248,9 +247,9 @@ def test_a_damaged_file_is_replaced_in_training(root, damaged):
     assert "\n" not in failure[1]
     # the other samples are as they were, and the substitute is the one that every loader draws
     intact = list(loader_of(dataset_of(root)).epoch(1))
-    _, substitute, *_ = dataset.attempts([ClipRequest(2, 1)])
+    _, ([substitute], _), *_ = dataset.attempts([ClipRequest(2, 1)])
     for one, other in zip(batches, intact):
-        assert one.ids.tolist() == [substitute.number if i == 2 else i for i in other.ids.tolist()]
+        assert one.ids.tolist() == [substitute.index if i == 2 else i for i in other.ids.tolist()]
         kept = other.ids != 2
         np.testing.assert_array_equal(one.clips[kept], other.clips[kept])
     again = list(loader_of(dataset).epoch(1))
@@ -284,7 +283,7 @@ def test_nothing_decodes(root, damaged):
 def test_a_decoder_that_sees_another_video_is_noticed(root, facts, cause):
     dataset = dataset_of(root, {**SEGMENTS, "valid_mode": True}, training=False)
     loader = loader_of(dataset)
-    loader._drafter._facts[dataset.records[1].path, None] = facts
+    loader._planner._facts[dataset.records[1].path, None] = facts
     batch, _ = loader.epoch(0)
     assert batch.ids.tolist() == [0, 2, 3]
     ((path, text),) = batch.failures

@@ -5,11 +5,11 @@ import logging
 import pytest
 
 from paddlevideo_fast.errors import BadSampleShareError
-from paddlevideo_fast.loader import BadSamples, Incident, incidents
+from paddlevideo_fast.loader import BadSamples, DecodeFailure, incidents
 
 
 def failed(*causes):
-    return [Incident(path, "failed", cause) for path, cause in causes]
+    return [DecodeFailure(path, "failed", cause) for path, cause in causes]
 
 
 def test_each_file_is_named_once(tmp_path, caplog):
@@ -101,12 +101,18 @@ def test_files_with_replaced_frames_are_listed_apart(tmp_path, caplog):
     bad = BadSamples(path, total=4, max_share=0.0)
     with caplog.at_level(logging.WARNING, logger="paddlevideo_fast"):
         logging.getLogger("paddlevideo_fast").propagate = True
-        bad.add([Incident.replaced("a.mp4", 2), Incident.replaced("b.mp4", 1), Incident.replaced("c.mp4", 1)])
-        bad.add([*failed(("a.mp4", "damaged")), Incident.replaced("a.mp4", 5)])
+        bad.add(
+            [
+                DecodeFailure.replaced("a.mp4", 2),
+                DecodeFailure.replaced("b.mp4", 1),
+                DecodeFailure.replaced("c.mp4", 1),
+            ]
+        )
+        bad.add([*failed(("a.mp4", "damaged")), DecodeFailure.replaced("a.mp4", 5)])
     cause = "frames of a clip do not decode, others took their place"
     lines = [f"a.mp4\treplaced: 2 {cause}", f"b.mp4\treplaced: 1 {cause}", f"c.mp4\treplaced: 1 {cause}"]
     assert path.read_text().splitlines() == [*lines, "a.mp4\tdamaged"]
     assert caplog.text.count("is damaged: replaced") == 3
     assert (bad.num_failures, list(bad.causes), bad.replaced["a.mp4"]) == (1, ["a.mp4"], 2)
-    BadSamples(path, total=4).add([Incident.replaced("a.mp4", 1)])
+    BadSamples(path, total=4).add([DecodeFailure.replaced("a.mp4", 1)])
     assert len(path.read_text().splitlines()) == 4

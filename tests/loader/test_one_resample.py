@@ -51,8 +51,8 @@ def both_ways(path, steps, request, seed):
     assert num_replaced == 0
     rng = np.random.default_rng(seed)
     with open_video(path) as reader:
-        frames = reader.read(pipeline.sample.sample(reader.num_frames, reader.avg_fps, request, rng).tolist())
-        resample = pipeline._geometry(reader, record, request, rng).plan()
+        plan = pipeline.plan(reader, record, request, rng)
+        frames, resample = reader.read(plan.frames.tolist()), plan.geometry.plan()
     expected = np.empty(resample.shape(len(frames)), np.uint8)
     for place, frame in enumerate(frames):
         resample.draw(frame, expected, [place])

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from paddlevideo_fast.loader import BatchShape, ClipBatchSampler
 from paddlevideo_fast.loader.balance import Draws
-from paddlevideo_fast.loader.order import ShuffleWindow
+from paddlevideo_fast.loader.batches import ShuffleWindow
 from paddlevideo_fast.loader.request import ORDER, generator
 
 sizes = st.lists(st.integers(1, 9), min_size=1, max_size=12)

@@ -121,7 +121,7 @@ def test_frames_that_two_annotators_marked_count_once(root):
     ("training", "keys", "cause"),
     [
         (True, {"background": {"share": 1}}, "background.share is 1, expected a share above 0 and below 1"),
-        (True, {"background": {"share": "x"}}, "background.share is 'x', expected a number"),
+        (True, {"background": {"share": "x"}}, "background.share is 'x', expected float"),
         (True, {"background": {"part": 0.5}}, "background: unknown key 'part'; known: label, share"),
         (True, {"background": {"label": 0}}, "background: share is missing"),
         (True, {"background": {"share": 0.5}}, "background.label is missing: with a softmax"),

@@ -41,6 +41,8 @@ from paddlevideo_fast.loader.workers import NUM_AHEAD, NUM_LENT, WorkerPool
 class Clips:
     """Clips that show the index and epoch of their request; `label` says what a worker knows about itself."""
 
+    is_remote = False
+
     def __init__(self, size=24, label=os.getpid, act=lambda index: None):
         self.records = [VideoRecord(f"clip {number}.mp4", 0) for number in range(size)]
         self.label = label
@@ -187,11 +189,11 @@ def test_requests_and_answers_may_be_larger_than_a_pipe_holds():
 import sys
 sys.path.insert(0, "tests/loader")
 from test_workers import Clips
-from paddlevideo_fast.loader import ClipRequest, Incident, Sample
+from paddlevideo_fast.loader import ClipRequest, DecodeFailure, Sample
 from paddlevideo_fast.loader.workers import WorkerPool
 class Unreadable(Clips):
     def load(self, requests, outs=None):
-        incident = Incident("clip.mp4", "failed", f"{requests[0].index} " + 50 * "x")
+        incident = DecodeFailure("clip.mp4", "failed", f"{requests[0].index} " + 50 * "x")
         return [Sample(None, 0, requests[0].index, 0, (incident,))]
 pool = WorkerPool(Unreadable(), 1)
 batches = [[ClipRequest(index, 0) for index in range(20_000)]] * 4
@@ -474,6 +476,7 @@ from paddlevideo_fast.loader import ClipBatchSampler, ClipLoader, Sample, VideoR
 SLOW = 400
 
 class Fake:
+    is_remote = False
     records = [VideoRecord(f"{number}.mp4", 0) for number in range(400)]
     def __len__(self):
         return 400
@@ -493,6 +496,7 @@ class Fake:
 
     records = [VideoRecord(f"{number}.mp4", 0) for number in range(12)]
     on_record = None
+    is_remote = False
 
     def __init__(self, broken):
         self.broken = broken

@@ -100,16 +100,15 @@ def require_codec(dali: Any, device: str, codec: str, path: str) -> None:
 
 
 def _who_decodes(codec: str) -> str:
-    found: dict[str, list] = {device: [] for device in DEVICES}
-    for number, item in enumerate(GENERATIONS):
-        last = number + 1 == len(GENERATIONS)
-        name = f"{item.since[0]}.{item.since[1]}" + (" and newer" if last else "")
-        for device, names in found.items():
-            if codec in item.codecs(device):
-                names.append(name)
-    return " and ".join(
-        f"DALI {', '.join(names)} on {DEVICES[device]}" for device, names in found.items() if names
-    )
+    found = []
+    for device, words in DEVICES.items():
+        able = [item.since for item in GENERATIONS if codec in item.codecs(device)]
+        versions = [f"{major}.{minor}" for major, minor in able]
+        if able and able[-1] == GENERATIONS[-1].since:
+            versions[-1] += " and newer"
+        if able:
+            found.append(f"DALI {', '.join(versions)} on {words}")
+    return " and ".join(found)
 
 
 # A change of colour is a row of four numbers; this one changes nothing.
@@ -147,7 +146,7 @@ class ClipGraph:
 
         encoded      uint8 [bytes]                  the file
         frames       int32 [K * T]                  frame numbers of K clips, in any order
-        places       int32 [K * T]                  with K > 1: where each frame of the clips is in `frames`
+        slots        int32 [K * T]                  with K > 1: where each frame of the clips is in `frames`
         size         float32 [2]                    height and width of the clips
         first<v>     float32 [2]                    y and x where view v begins in the frame, in pixels
         last<v>      float32 [2]                    where it ends; an x before its beginning mirrors it
@@ -222,11 +221,10 @@ class ClipGraph:
             frames = self._decode(self._input("encoded", "UINT8"), self._input("frames", "INT32"))
             several = shape.num_clips > 1
             if several:
-                places = self._input("places", "INT32")
-                frames = self._dali.fn.sequence_rearrange(frames, new_order=places)
-            size, changes = self._input("size", "FLOAT"), None
-            if shape.num_changes:
-                changes = self._input("changes", "FLOAT", ndim=2)
+                slots = self._input("slots", "INT32")
+                frames = self._dali.fn.sequence_rearrange(frames, new_order=slots)
+            size = self._input("size", "FLOAT")
+            changes = self._input("changes", "FLOAT", ndim=2) if shape.num_changes else None
             views = []
             for clip in range(shape.num_clips):
                 own = frames[clip * shape.num_frames : (clip + 1) * shape.num_frames] if several else frames
@@ -255,8 +253,8 @@ class ClipGraph:
     def _view(self, frames: Any, number: int, size: Any, changes: Any, first_change: int) -> Any:
         first, last = self._input(f"first{number}", "FLOAT"), self._input(f"last{number}", "FLOAT")
         clip = self._dali.fn.resize(frames, roi_start=first, roi_end=last, size=size)
-        for place in range(first_change, first_change + self.shape.num_changes):
-            clip = self._recolor(clip, [changes[place, column] for column in range(len(NO_CHANGE))])
+        for row in range(first_change, first_change + self.shape.num_changes):
+            clip = self._recolor(clip, [changes[row, column] for column in range(len(NO_CHANGE))])
         return clip
 
     def _recolor(self, clip: Any, change: list[Any]) -> Any:

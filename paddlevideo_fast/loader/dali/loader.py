@@ -1,4 +1,4 @@
-"""Batches of clips from DALI: drafts run through it, and those that fail are found and replaced."""
+"""Batches of clips from DALI: planned samples run through it, and those that fail are found and replaced."""
 
 from collections import deque
 from collections.abc import Generator, Iterator, Sequence
@@ -10,10 +10,11 @@ import numpy as np
 
 from paddlevideo_fast.errors import LoaderError, VideoDecodeError
 from paddlevideo_fast.loader.batches import ClipBatchSampler
-from paddlevideo_fast.loader.collate import Batch, batch_of
-from paddlevideo_fast.loader.dali.drafts import Draft, Drafter
+from paddlevideo_fast.loader.collate import Batch, Sample, batch_of
 from paddlevideo_fast.loader.dali.graph import ClipGraph, GraphShape, cause_of
+from paddlevideo_fast.loader.dali.planner import DaliPlanner, DaliSample
 from paddlevideo_fast.loader.dataset import ClipDataset
+from paddlevideo_fast.loader.incidents import DecodeFailure
 from paddlevideo_fast.loader.request import ClipRequest
 from paddlevideo_fast.machine import num_cores
 
@@ -25,121 +26,126 @@ class BatchMaker:
     in new pipelines; each that fails moves on to its substitute, and the batch runs again.
 
     Args:
-        drafter: moves drafts on.
+        planner: moves samples on.
         shape: of the pipelines.
     """
 
-    def __init__(self, drafter: Drafter, shape: GraphShape) -> None:
-        self._drafter = drafter
+    def __init__(self, planner: DaliPlanner, shape: GraphShape) -> None:
+        self._planner = planner
         self._shape = shape
         self._graph = ClipGraph(shape)
-        self._drafts: list[Draft] = []
+        self._samples: list[DaliSample] = []
         self._error: RuntimeError | None = None
 
-    def start(self, drafts: list[Draft]) -> None:
+    def start(self, samples: list[DaliSample]) -> None:
         """Begins with a batch; returns at once.
 
         Raises:
             LoaderError: its clips have different shapes.
         """
-        self._drafts, self._error = drafts, None
+        self._samples, self._error = samples, None
         try:
-            self._feed(_usable(drafts))
+            self._feed(samples)
         except RuntimeError as error:
             self._error = error  # told by `finish`, as what fails later is
 
-    def finish(self) -> Batch | None:
-        """Waits for the batch; None where none was begun.
+    def finish(self) -> Iterator[Batch]:
+        """Waits for the batch; there is none where none was begun.
 
         Raises:
             LoaderError: DALI fails although each of the files decodes by itself.
         """
-        if not self._drafts:
-            return None
-        drafts, self._drafts = self._drafts, []
-        clips = None
+        if not self._samples:
+            return
+        samples, self._samples = self._samples, []
         try:
             if self._error is not None:
                 raise self._error
-            clips = self._collect(_usable(drafts))
+            clips = self._collect(samples)
         except RuntimeError as error:
-            clips = self._recover(drafts, error)
-        return self._batch(drafts, clips)
+            clips = self._recover(samples, error)
+        yield self._batch(samples, clips)
 
     def close(self) -> None:
         """Ends DALI's threads."""
         self._graph.close()
 
+    def _recover(self, samples: list[DaliSample], error: RuntimeError) -> Any:
+        """The clips of a batch that failed, once its samples were run one by one."""
+        self._renew()
+        num_failed = sum(len(sample.incidents) for sample in samples)
+        for sample in samples:
+            self._replace_failed(sample)
+        try:
+            if num_failed == sum(len(sample.incidents) for sample in samples):
+                raise error
+            self._feed(samples)
+            return self._collect(samples)
+        except RuntimeError as again:
+            text = f"DALI fails on a batch whose files decode one by one: {cause_of(again)}"
+            raise LoaderError(text) from again
+
+    def _replace_failed(self, sample: DaliSample) -> None:
+        """Moves a sample on until it decodes by itself, or no record is left."""
+        while sample.requests:
+            try:
+                self._feed([sample])
+                self._collect([sample])
+                return
+            except RuntimeError as error:
+                self._renew()
+                path = self._planner.dataset.records[sample.requests[0].index].path
+                failed = DecodeFailure.failed(path, VideoDecodeError(path, f"DALI: {cause_of(error)}"))
+                sample.incidents.append(failed)
+                self._planner.go_on(sample)
+
     def _renew(self) -> None:
         self._graph.close()
         self._graph = ClipGraph(self._shape)
 
-    def _recover(self, drafts: list[Draft], error: RuntimeError) -> Any:
-        self._renew()
-        num_incidents = sum(len(draft.incidents) for draft in drafts)
-        for draft in drafts:
-            self._settle(draft)
-        if num_incidents == sum(len(draft.incidents) for draft in drafts):
-            raise LoaderError(f"DALI fails on a batch whose files decode one by one: {cause_of(error)}")
-        try:
-            return self._run(_usable(drafts))
-        except RuntimeError as again:
-            raise LoaderError(
-                f"DALI fails on a batch whose files decode one by one: {cause_of(again)}"
-            ) from again
-
-    def _settle(self, draft: Draft) -> None:
-        """Moves a draft on until it decodes by itself, or no record is left."""
-        while draft.attempt is not None:
-            try:
-                self._run([draft])
-                return
-            except RuntimeError as error:
-                self._renew()
-                draft.fail(VideoDecodeError(draft.attempt.record.path, f"DALI: {cause_of(error)}"))
-                self._drafter.go_on(draft)
-
-    def _run(self, drafts: Sequence[Draft]) -> Any:
-        self._feed(drafts)
-        return self._collect(drafts)
-
-    def _feed(self, drafts: Sequence[Draft]) -> None:
-        if not drafts:
-            return
-        shapes = sorted(set().union(*(draft.clip_sizes for draft in drafts)))
+    def _feed(self, samples: Sequence[DaliSample]) -> None:
+        usable = _usable(samples)
+        plans = [(len(plan.frames), plan.geometry) for sample in usable for plan in sample.plans]
+        shapes = sorted({(num_frames, clip.height, clip.width) for num_frames, clip in plans})
         if len(shapes) > 1:
             raise LoaderError(
                 f"clips of different shapes {shapes} in one batch: end the transforms with a crop to one size"
             )
-        self._graph.start({name: [draft.inputs[name] for draft in drafts] for name in drafts[0].inputs})
+        if usable:
+            self._graph.start({name: [one.inputs[name] for one in usable] for name in usable[0].inputs})
 
-    def _collect(self, drafts: Sequence[Draft]) -> Any:
-        if not drafts:
+    def _collect(self, samples: Sequence[DaliSample]) -> Any:
+        usable = _usable(samples)
+        if not usable:
             return None
         clips, shapes = self._graph.finish()
-        for draft, (_, height, width, _) in zip(drafts, shapes):
-            if (height, width) != draft.frame_size:
+        for sample, (_, height, width, _) in zip(usable, shapes):
+            planned = sample.plans[0].geometry
+            if (height, width) != (planned.source_height, planned.source_width):
                 raise RuntimeError(
-                    f"its frames decode to {width}×{height}, not to the {draft.frame_size[1]}×"
-                    f"{draft.frame_size[0]} that its crop was chosen for"
+                    f"its frames decode to {width}×{height}, not to the {planned.source_width}×"
+                    f"{planned.source_height} that its crop was chosen for"
                 )
         return clips
 
-    def _batch(self, drafts: Sequence[Draft], clips: Any) -> Batch:
-        dataset, num_clips = self._drafter.dataset, self._shape.num_clips
-        usable = _usable(drafts)
-        samples = [draft.sample(clip, dataset) for clip in range(num_clips) for draft in usable]
+    def _batch(self, samples: Sequence[DaliSample], clips: Any) -> Batch:
+        dataset, num_clips, usable = self._planner.dataset, self._shape.num_clips, _usable(samples)
+        made = []  # as the requests are: first clip 0 of all videos
+        for clip in range(num_clips):
+            for sample in usable:
+                request, target = sample.requests[clip], dataset.target(sample.plans[clip].geometry.labels)
+                made.append(Sample(None, target, request.index, request.view, num_crops=dataset.num_crops))
         if clips is not None:  # views lie one after the other
             size = clips.shape[3:]
             clips = clips.reshape((len(usable), num_clips, -1, *size))
-            if num_clips > 1:  # as the requests are: first clip 0 of all videos
+            if num_clips > 1:
                 clips = clips.transpose((1, 0, *range(2, clips.ndim)))
-            clips = clips.reshape((len(samples), -1, *size))
-        return batch_of(samples, clips, [incident for draft in drafts for incident in draft.incidents])
+            clips = clips.reshape((len(made), -1, *size))
+        return batch_of(made, clips, [incident for sample in samples for incident in sample.incidents])
 
 
-def _usable(drafts: Sequence[Draft]) -> list[Draft]:
-    return [draft for draft in drafts if draft.attempt is not None]
+def _usable(samples: Sequence[DaliSample]) -> list[DaliSample]:
+    return [sample for sample in samples if sample.requests]
 
 
 _BATCHES_AHEAD = 2  # read from disk and planned while DALI works on another
@@ -186,10 +192,9 @@ class DaliLoader:
     ) -> None:
         self.dataset = dataset
         self.batch_sampler = batch_sampler
-        wanted = num_cores() if num_threads == "auto" else num_threads
-        self.num_threads = max(1, wanted)
+        self.num_threads = max(1, num_cores() if num_threads == "auto" else num_threads)
         self._running: Generator[Batch, None, None] | None = None
-        self._drafter = Drafter(dataset, "cpu" if options.device_id is None else "gpu")
+        self._planner = DaliPlanner(dataset, "cpu" if options.device_id is None else "gpu")
         pipeline = dataset.pipeline
         num_views = int(np.prod([step.num_views for step in pipeline.geometric]))
         self._shape = GraphShape(
@@ -197,7 +202,7 @@ class DaliLoader:
             num_threads=self.num_threads,
             device_id=options.device_id,
             num_views=num_views,
-            num_changes=self._drafter.num_changes,
+            num_changes=self._planner.num_changes,
             num_clips=dataset.clips_per_video,
             num_frames=pipeline.sample.num_frames,
         )
@@ -212,7 +217,7 @@ class DaliLoader:
             PaddleVideoFastError: an error that the user can fix, such as a codec unknown to this DALI.
         """
         self.close()
-        self._running = _batches(self._drafter, self._shape, self.batch_sampler.batches(epoch, start_batch))
+        self._running = _batches(self._planner, self._shape, self.batch_sampler.batches(epoch, start_batch))
         return self._running
 
     def close(self) -> None:
@@ -223,39 +228,30 @@ class DaliLoader:
 
 
 def _batches(
-    drafter: Drafter, shape: GraphShape, requested: Sequence[list[ClipRequest]]
+    planner: DaliPlanner, shape: GraphShape, requested: Sequence[list[ClipRequest]]
 ) -> Generator[Batch, None, None]:
     """See `DaliLoader.epoch`.
 
     It knows nothing of the loader: were the two a reference cycle, an epoch that is left early would end in
     the garbage collector, in any thread and at any time, and wait there for its own threads.
     """
-    maker = BatchMaker(drafter, shape)
+    maker = BatchMaker(planner, shape)
     pool = ThreadPoolExecutor(shape.num_threads, thread_name_prefix="dali-open")
+    waiting: deque[list[Future[DaliSample]]] = deque()
     try:
-        for drafts in _drafted(drafter, requested, shape.num_clips, pool):
-            batch = maker.finish()
-            maker.start(drafts)
-            if batch is not None:
-                yield batch
-        batch = maker.finish()
-        if batch is not None:
-            yield batch
+        for number in range(len(requested) + _BATCHES_AHEAD):
+            if number < len(requested):
+                videos = _videos(requested[number], shape.num_clips)
+                waiting.append([pool.submit(planner.plan, video) for video in videos])
+            if number >= _BATCHES_AHEAD:
+                samples = [future.result() for future in waiting.popleft()]
+                done = list(maker.finish())
+                maker.start(samples)
+                yield from done
+        yield from maker.finish()
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
         maker.close()
-
-
-def _drafted(
-    drafter: Drafter, requested: Sequence[list[ClipRequest]], num_clips: int, pool: ThreadPoolExecutor
-) -> Iterator[list[Draft]]:
-    waiting: deque[list[Future[Draft]]] = deque()
-    for requests in requested:
-        waiting.append([pool.submit(drafter.draft, group) for group in _videos(requests, num_clips)])
-        if len(waiting) > _BATCHES_AHEAD:
-            yield [future.result() for future in waiting.popleft()]
-    for futures in waiting:
-        yield [future.result() for future in futures]
 
 
 def _videos(requests: list[ClipRequest], num_clips: int) -> list[list[ClipRequest]]:

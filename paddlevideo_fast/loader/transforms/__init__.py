@@ -17,20 +17,18 @@ from paddlevideo_fast.loader.transforms.color import (
 )
 from paddlevideo_fast.loader.transforms.crop import (
     CenterCrop,
+    GroupFullResSample,
     GroupResize,
     JitterScale,
+    MultiCenterCrop,
+    MultiCrop,
     MultiScaleCrop,
     RandomCrop,
     RandomFlip,
     RandomResizedCrop,
     Scale,
-)
-from paddlevideo_fast.loader.transforms.geometry import ClipGeometry, Descriptive, Geometric, Pixelwise
-from paddlevideo_fast.loader.transforms.multi_view import (
-    GroupFullResSample,
-    MultiCenterCrop,
-    MultiCrop,
     TenCrop,
     UniformCrop,
 )
+from paddlevideo_fast.loader.transforms.geometry import ClipGeometry, Descriptive, Geometric, Pixelwise
 from paddlevideo_fast.loader.transforms.resample import Resample, View

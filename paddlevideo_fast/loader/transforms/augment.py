@@ -207,20 +207,17 @@ def _rotate(clip: np.ndarray, share: float, fill: Fill) -> None:
     _warp(clip, [[cosine, -sine, shift_x], [sine, cosine, shift_y]], fill)
 
 
-def _shear_x(clip: np.ndarray, share: float, fill: Fill) -> None:
-    _warp(clip, [[1, 0.3 * share, 0], [0, 1, 0]], fill)
+def _sheared(x: float, y: float) -> Callable[[np.ndarray, float, Fill], None]:
+    return lambda clip, share, fill: _warp(clip, [[1, x * share, 0], [y * share, 1, 0]], fill)
 
 
-def _shear_y(clip: np.ndarray, share: float, fill: Fill) -> None:
-    _warp(clip, [[1, 0, 0], [0.3 * share, 1, 0]], fill)
+def _moved(x: float, y: float) -> Callable[[np.ndarray, float, Fill], None]:
+    """Moves by shares of the sides."""
 
+    def move(clip: np.ndarray, share: float, fill: Fill) -> None:
+        _warp(clip, [[1, 0, x * share * clip.shape[2]], [0, 1, y * share * clip.shape[1]]], fill)
 
-def _translate_x(clip: np.ndarray, share: float, fill: Fill) -> None:
-    _warp(clip, [[1, 0, 0.45 * share * clip.shape[2]], [0, 1, 0]], fill)
-
-
-def _translate_y(clip: np.ndarray, share: float, fill: Fill) -> None:
-    _warp(clip, [[1, 0, 0], [0, 1, 0.45 * share * clip.shape[1]]], fill)
+    return move
 
 
 def _warp(clip: np.ndarray, to_source: list[list[float]], fill: Fill) -> None:
@@ -228,13 +225,9 @@ def _warp(clip: np.ndarray, to_source: list[list[float]], fill: Fill) -> None:
     matrix = np.array(to_source, np.float64)
     matrix[:, 2] += matrix[:, 0] / 2 + matrix[:, 1] / 2 - 0.5  # OpenCV's pixel (0, 0) has it at (0, 0)
     for frame in clip:
+        size, flags = frame.shape[1::-1], cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP
         frame[:] = cv2.warpAffine(
-            frame,
-            matrix,
-            (frame.shape[1], frame.shape[0]),
-            flags=cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP,
-            borderMode=cv2.BORDER_CONSTANT,
-            borderValue=fill,
+            frame, matrix, size, flags=flags, borderMode=cv2.BORDER_CONSTANT, borderValue=fill
         )
 
 
@@ -251,8 +244,8 @@ OPERATIONS: dict[str, Callable[[np.ndarray, float, Fill], None]] = {
     "Contrast": _enhance(adjust_contrast),
     "Brightness": _enhance(adjust_brightness),
     "Sharpness": _sharpness,
-    "ShearX": _shear_x,
-    "ShearY": _shear_y,
-    "TranslateX": _translate_x,
-    "TranslateY": _translate_y,
+    "ShearX": _sheared(0.3, 0),
+    "ShearY": _sheared(0, 0.3),
+    "TranslateX": _moved(0.45, 0),
+    "TranslateY": _moved(0, 0.45),
 }

@@ -3,6 +3,7 @@
 PaddleVideo draws anew for each frame; here a clip keeps one draw, so that the change does not flicker.
 """
 
+import math
 from collections.abc import Sequence
 from typing import ClassVar, Literal
 
@@ -27,10 +28,8 @@ class Image2Array(Descriptive):
 
     def __init__(self, transpose: bool = True, data_format: Literal["tchw", "cthw"] = "tchw") -> None:
         if not transpose or data_format != "tchw":
-            warn_once(
-                get_logger(),
-                "Image2Array: transpose and data_format have no effect: the network says how its axes lie",
-            )
+            text = "transpose and data_format have no effect: the network says how its axes lie"
+            warn_once(get_logger(), f"Image2Array: {text}")
 
 
 @TRANSFORMS.register()
@@ -45,12 +44,7 @@ class Normalization(Descriptive):
 
     ignored_arguments: ClassVar[dict[str, str]] = {"tensor_shape": "the axis of the channels is known here"}
 
-    def __init__(
-        self,
-        mean: Sequence[float],
-        std: Sequence[float],
-        inplace: bool = False,
-    ) -> None:
+    def __init__(self, mean: Sequence[float], std: Sequence[float], inplace: bool = False) -> None:
         if len(mean) != 3 or len(std) != 3:
             raise LoaderError(f"Normalization: mean {list(mean)} and std {list(std)} need 3 numbers each")
         if min(std) <= 0:
@@ -161,14 +155,10 @@ class ColorJitter(Pixelwise):
         hue: Strength = 0,
         p: Share = 0.5,
     ) -> None:
-        endless = float("inf")
         self.p = p
-        ranges = [
-            ("brightness", _range("brightness", brightness, 1, 0, endless)),
-            ("contrast", _range("contrast", contrast, 1, 0, endless)),
-            ("saturation", _range("saturation", saturation, 1, 0, endless)),
-            ("hue", _range("hue", hue, 0, -0.5, 0.5)),
-        ]
+        factors = {"brightness": brightness, "contrast": contrast, "saturation": saturation}
+        ranges = [(name, _range(name, factor, 1, 0, math.inf)) for name, factor in factors.items()]
+        ranges.append(("hue", _range("hue", hue, 0, -0.5, 0.5)))
         self.steps = [(name, bounds) for name, bounds in ranges if bounds[0] != bounds[1]]
 
     def draw(self, rng: np.random.Generator) -> list[tuple[str, float]]:
@@ -240,7 +230,7 @@ class RandomGamma(Pixelwise):
 
     def __init__(self, p: Share = 0.1, gamma: float = 0.2) -> None:
         self.p = p
-        self.bounds = _range("gamma", gamma, 1, 0, float("inf"))
+        self.bounds = _range("gamma", gamma, 1, 0, math.inf)
 
     def apply(self, clip: np.ndarray, rng: np.random.Generator) -> None:
         """See `Pixelwise`."""

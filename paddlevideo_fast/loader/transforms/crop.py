@@ -1,20 +1,22 @@
-"""Transforms that resize the frame, keep one part of it, or mirror it."""
+"""Transforms that resize the frame, keep one or several parts of it, or mirror it."""
 
 import math
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from paddlevideo_fast.config.types import Count, Share, Size
-from paddlevideo_fast.errors import LoaderError
-from paddlevideo_fast.loader.transforms.geometry import (
-    BACKEND_IGNORED,
-    ClipGeometry,
-    Geometric,
-    fit_short_side,
-)
+from paddlevideo_fast.errors import LoaderError, TransformError
+from paddlevideo_fast.loader.transforms.geometry import BACKEND_IGNORED, ClipGeometry, Geometric
 from paddlevideo_fast.registry import TRANSFORMS
+
+Sides = Size | tuple[Size, Size]
+
+# Where a crop lies, in quarters of the room that it leaves in the frame: (x, y).
+_MIDDLE = (2, 2)
+_FIVE = ((0, 0), (4, 0), (0, 4), (4, 4), _MIDDLE)
+_EIGHT_MORE = ((0, 2), (4, 2), (2, 4), (2, 0), (1, 1), (3, 1), (1, 3), (3, 3))
 
 
 @TRANSFORMS.register()
@@ -82,8 +84,8 @@ class JitterScale(Geometric):
     def apply(self, geometry: ClipGeometry, rng: np.random.Generator) -> None:
         """See `Geometric`."""
         size = geometry.scaled(rng.uniform(self.min_size, self.max_size))
-        if min(geometry.width, geometry.height) != size:
-            geometry.resize(*fit_short_side(geometry.width, geometry.height, size))
+        short_size = min(geometry.width, geometry.height)
+        geometry.resize(geometry.width * size // short_size, geometry.height * size // short_size)
 
 
 @TRANSFORMS.register()
@@ -111,6 +113,126 @@ class GroupResize(Geometric):
         geometry.resize(geometry.scaled(self.width), geometry.scaled(self.height))
 
 
+class _FixedCrop(Geometric):
+    """Crops of one size at fixed places.
+
+    Attributes:
+        target_size: side, or (width, height), in pixels.
+        places: of the crops, in quarters of the room.
+        flips: each place gives a view for each of them, a mirrored one for True.
+    """
+
+    places: Sequence[tuple[int, int]] = (_MIDDLE,)
+    flips: Sequence[bool] = (False,)
+
+    def __init__(self, target_size: Size) -> None:
+        self.target_size: Any = target_size
+        self.num_views = len(self.places) * len(self.flips)
+
+    def apply(self, geometry: ClipGeometry, rng: np.random.Generator) -> None:
+        """See `Geometric`."""
+        size = self.target_size
+        width, height = (geometry.scaled(side) for side in ((size, size) if isinstance(size, int) else size))
+        geometry.require(width, height)
+        room_x, room_y = geometry.width - width, geometry.height - height
+        places = self._places_in(geometry, width, height)
+        corners = [(self._offset(room_x, x), self._offset(room_y, y)) for x, y in places]
+        geometry.split([(*corner, flip) for corner in corners for flip in self.flips], width, height)
+
+    def _places_in(self, geometry: ClipGeometry, width: int, height: int) -> Sequence[tuple[int, int]]:
+        return self.places
+
+    def _offset(self, room: int, quarters: int) -> int:
+        """Where a crop begins, in pixels; PaddleVideo's transforms differ in how they round."""
+        return room * quarters // 4
+
+
+@TRANSFORMS.register()
+class CenterCrop(_FixedCrop):
+    """The square in the middle.
+
+    Args:
+        target_size: its side in pixels.
+        do_round: where the margin is odd, round half of it to even rather than down.
+    """
+
+    def __init__(self, target_size: Size, do_round: bool = True) -> None:
+        super().__init__(target_size)
+        self.do_round = do_round
+
+    def _offset(self, room: int, quarters: int) -> int:
+        return round(room / 2) if self.do_round else room // 2
+
+
+@TRANSFORMS.register()
+class TenCrop(_FixedCrop):
+    """The four corners and the centre, each also mirrored: 10 views.
+
+    Args:
+        target_size: side of the squares in pixels.
+    """
+
+    places, flips = _FIVE, (False, True)
+
+    def _offset(self, room: int, quarters: int) -> int:
+        return room // 4 * quarters
+
+
+@TRANSFORMS.register()
+class UniformCrop(_FixedCrop):
+    """Both ends and the middle of the longer side: 3 views.
+
+    Args:
+        target_size: side, or (width, height), in pixels; one of them must be the frame's, so scale first.
+    """
+
+    places = ((0, 0), (4, 4), _MIDDLE)  # there is room on one axis only
+
+    def __init__(self, target_size: Sides) -> None:
+        super().__init__(target_size)  # type: ignore[arg-type]
+
+    def _places_in(self, geometry: ClipGeometry, width: int, height: int) -> Sequence[tuple[int, int]]:
+        if geometry.width != width and geometry.height != height:
+            raise TransformError(
+                f"{width}×{height} fills neither side of a frame of {geometry.width}×{geometry.height}; "
+                f"put a Scale with short_size {min(width, height)} before it"
+            )
+        return self.places
+
+    def _offset(self, room: int, quarters: int) -> int:
+        return room // 2 * (quarters // 2)
+
+
+@TRANSFORMS.register()
+class GroupFullResSample(_FixedCrop):
+    """Left, right and centre at mid-height: 3 views, or 6 with their mirror images.
+
+    Args:
+        crop_size: side, or (width, height), in pixels.
+        flip: add the mirror image of each.
+    """
+
+    places = ((0, 2), (4, 2), _MIDDLE)
+
+    def __init__(self, crop_size: Sides, flip: bool = False) -> None:
+        self.flips = (False, True) if flip else (False,)
+        super().__init__(crop_size)  # type: ignore[arg-type]
+
+    def _offset(self, room: int, quarters: int) -> int:
+        return room // 4 * quarters
+
+
+@TRANSFORMS.register()
+class MultiCenterCrop(_FixedCrop):
+    """Centre, left and right at mid-height: 3 views.
+
+    Args:
+        target_size: side of the squares in pixels.
+    """
+
+    places = (_MIDDLE, (0, 2), (4, 2))
+
+
 @TRANSFORMS.register()
 class RandomCrop(Geometric):
     """A square at a random place.
@@ -126,33 +248,50 @@ class RandomCrop(Geometric):
         """See `Geometric`."""
         size = geometry.scaled(self.target_size)
         geometry.require(size, size)
-        left = int(rng.integers(geometry.width - size + 1))
-        top = int(rng.integers(geometry.height - size + 1))
-        geometry.crop(left, top, size, size)
+        geometry.crop(*_random_corner(geometry, size, size, rng), size, size)
 
 
 @TRANSFORMS.register()
-class CenterCrop(Geometric):
-    """The square in the middle.
+class MultiCrop(_FixedCrop):
+    """SlowFast's crop: a random square, or in test mode both ends and the middle of the longer side.
 
     Args:
-        target_size: its side in pixels.
-        do_round: where the margin is odd, round half of it to even rather than down.
+        target_size: side of the square in pixels.
+        test_mode: the three fixed places, as 3 views.
+
+    Reference: SlowFast, arXiv:1812.03982, section 4 (inference).
     """
 
-    def __init__(self, target_size: Size, do_round: bool = True) -> None:
-        self.target_size = target_size
-        self.do_round = do_round
+    ignored_arguments: ClassVar[dict[str, str]] = {
+        "default_crop_size": "the short cycle is part of each request",
+        "short_cycle_factors": "the short cycle is part of each request",
+    }
+
+    def __init__(self, target_size: Size, test_mode: bool = False) -> None:
+        super().__init__(target_size)
+        self.test_mode = test_mode
+        self.num_views = 3 if test_mode else 1
 
     def apply(self, geometry: ClipGeometry, rng: np.random.Generator) -> None:
         """See `Geometric`."""
-        size = geometry.scaled(self.target_size)
-        geometry.require(size, size)
-        spare_x, spare_y = geometry.width - size, geometry.height - size
-        if self.do_round:
-            geometry.crop(round(spare_x / 2), round(spare_y / 2), size, size)
+        if self.test_mode:
+            super().apply(geometry, rng)
         else:
-            geometry.crop(spare_x // 2, spare_y // 2, size, size)
+            RandomCrop(self.target_size).apply(geometry, rng)
+
+    def _places_in(self, geometry: ClipGeometry, width: int, height: int) -> Sequence[tuple[int, int]]:
+        is_tall = geometry.height > geometry.width
+        return [(2, end) if is_tall else (end, 2) for end in (0, 2, 4)]
+
+    def _offset(self, room: int, quarters: int) -> int:
+        return -(-room * quarters // 4)
+
+
+def _random_corner(
+    geometry: ClipGeometry, width: int, height: int, rng: np.random.Generator
+) -> tuple[int, int]:
+    left = int(rng.integers(geometry.width - width + 1))
+    return left, int(rng.integers(geometry.height - height + 1))
 
 
 @TRANSFORMS.register()
@@ -200,26 +339,21 @@ class MultiScaleCrop(Geometric):
         ]
         width, height = pairs[rng.integers(len(pairs))]
         geometry.require(width, height)
-        spare_x, spare_y = geometry.width - width, geometry.height - height
         if self.fix_crop:
-            places = self._places(spare_x, spare_y)
+            places = self._places(geometry.width - width, geometry.height - height)
             left, top = places[rng.integers(len(places))]
         else:
-            left, top = int(rng.integers(spare_x + 1)), int(rng.integers(spare_y + 1))
+            left, top = _random_corner(geometry, width, height, rng)
         geometry.crop(left, top, width, height)
         geometry.resize(target, target)
 
-    def _places(self, spare_x: int, spare_y: int) -> list[tuple[int, int]]:
-        """Corners and centre in quarters of the spare room; PIL rounds them to whole pixels, so do we."""
-        both = self.allow_duplication
-        quarters = [(0, 0)]
-        quarters += [(4, 0)] if both or spare_x else []
-        quarters += [(0, 4)] if both or spare_y else []
-        quarters += [(4, 4)] if both or (spare_x and spare_y) else []
-        quarters += [(2, 2)] if both or spare_x or spare_y else []
-        if self.more_fix_crop:
-            quarters += [(0, 2), (4, 2), (2, 4), (2, 0), (1, 1), (3, 1), (1, 3), (3, 3)]
-        return [(round(x * spare_x / 4), round(y * spare_y / 4)) for x, y in quarters]
+    def _places(self, room_x: int, room_y: int) -> list[tuple[int, int]]:
+        """The fixed places in pixels; PIL rounds them to whole ones, so do we."""
+        quarters = [*_FIVE, *(_EIGHT_MORE if self.more_fix_crop else ())]
+        if not self.allow_duplication:  # without room, the ends of an axis and its middle are one place
+            five = dict.fromkeys((x * (room_x > 0), y * (room_y > 0)) for x, y in _FIVE)
+            quarters[: len(_FIVE)] = five
+        return [(round(x * room_x / 4), round(y * room_y / 4)) for x, y in quarters]
 
 
 @TRANSFORMS.register()
@@ -252,23 +386,20 @@ class RandomResizedCrop(Geometric):
 
     def apply(self, geometry: ClipGeometry, rng: np.random.Generator) -> None:
         """See `Geometric`."""
-        geometry.crop(*self._rectangle(geometry.width, geometry.height, rng))
+        geometry.crop(*self._rectangle(geometry, rng))
         target = geometry.scaled(self.target_size)
         geometry.resize(target, target)
 
-    def _rectangle(
-        self, frame_width: int, frame_height: int, rng: np.random.Generator
-    ) -> tuple[int, int, int, int]:
+    def _rectangle(self, geometry: ClipGeometry, rng: np.random.Generator) -> tuple[int, int, int, int]:
         low, high = (math.log(ratio) for ratio in self.aspect_ratio_range)
         for _ in range(self._ATTEMPTS):
             ratio = math.exp(rng.uniform(low, high))
-            area = rng.uniform(self.area_range[0], self.area_range[1]) * frame_width * frame_height
+            area = rng.uniform(self.area_range[0], self.area_range[1]) * geometry.width * geometry.height
             width, height = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
-            if 0 < width <= frame_width and 0 < height <= frame_height:
-                left = int(rng.integers(frame_width - width + 1))
-                return left, int(rng.integers(frame_height - height + 1)), width, height
-        side = min(frame_width, frame_height)
-        return (frame_width - side) // 2, (frame_height - side) // 2, side, side
+            if 0 < width <= geometry.width and 0 < height <= geometry.height:
+                return *_random_corner(geometry, width, height, rng), width, height
+        side = min(geometry.width, geometry.height)
+        return (geometry.width - side) // 2, (geometry.height - side) // 2, side, side
 
 
 @TRANSFORMS.register()

@@ -168,10 +168,3 @@ class ClipGeometry:
         """What makes the clip out of decoded frames."""
         size = (self.source_width, self.source_height)
         return Resample(self.views, self.width, self.height, *size, self.mode)
-
-
-def fit_short_side(width: int, height: int, short_size: int) -> list[int]:
-    """[width, height] with the shorter one `short_size` and the longer one in proportion, rounded down."""
-    if width <= height:
-        return [short_size, height * short_size // width]
-    return [width * short_size // height, short_size]

@@ -1,6 +1,7 @@
 """What is decided about a sample before DALI gets it: the same draws as the video loader's."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -9,11 +10,10 @@ from paddlevideo_fast.decode import Span
 from paddlevideo_fast.decode.reader import VideoPart
 from paddlevideo_fast.errors import LoaderError, VideoDecodeError
 from paddlevideo_fast.loader.annotations import VideoRecord
-from paddlevideo_fast.loader.collate import Sample
 from paddlevideo_fast.loader.dali import graph
 from paddlevideo_fast.loader.dali.graph import import_dali, require_codec
-from paddlevideo_fast.loader.dataset import Attempt, ClipDataset, PackedFrameDataset, VideoDecoder
-from paddlevideo_fast.loader.incidents import Incident
+from paddlevideo_fast.loader.dataset import ClipDataset, PackedFrameDataset, VideoDecoder
+from paddlevideo_fast.loader.incidents import DecodeFailure
 from paddlevideo_fast.loader.pipeline import ClipPlan
 from paddlevideo_fast.loader.request import ClipRequest
 from paddlevideo_fast.loader.transforms import ColorJitter
@@ -29,55 +29,27 @@ class VideoFacts(NamedTuple):
     first: int = 0  # number in the file of the span's first frame
 
 
-class Draft:
-    """Clips of a video under way: the record that is tried now, and the incidents before it.
+@dataclass
+class DaliSample:
+    """Clips of a video under way: the record that is tried now, and the failures before it.
 
     Attributes:
-        requests: what the loader was asked for.
+        attempts: the records that are left, see `ClipDataset.attempts`.
         incidents: the records that did not decode.
-        attempt: the record that is tried; None: no one is left.
+        requests: of the clips, with the number of the record that is tried; empty: no record is left.
         plans: for each request frames and geometry of its clip.
         inputs: arrays for `ClipGraph`.
     """
 
-    def __init__(self, requests: Sequence[ClipRequest], attempts: Iterator[Attempt]) -> None:
-        self.requests = requests
-        self.incidents: list[Incident] = []
-        self.attempt: Attempt | None = None
-        self.plans: list[ClipPlan] = []
-        self.inputs: dict[str, np.ndarray] = {}
-        self._attempts = attempts
-
-    @property
-    def frame_size(self) -> tuple[int, int]:
-        """(height, width) of the frames that the plans were made for."""
-        geometry = self.plans[0].geometry
-        return geometry.source_height, geometry.source_width
-
-    def sample(self, clip: int, dataset: ClipDataset) -> Sample:
-        """The sample of a clip whose pixels lie elsewhere."""
-        assert self.attempt is not None
-        request, target = self.attempt.requests[clip], dataset.target(self.plans[clip].geometry.labels)
-        return Sample(None, target, request.index, request.view, num_crops=dataset.num_crops)
-
-    @property
-    def clip_sizes(self) -> set[tuple[int, int, int]]:
-        """(frames, height, width) of the clips."""
-        return {(len(plan.frames), plan.geometry.height, plan.geometry.width) for plan in self.plans}
-
-    def next(self) -> Attempt | None:
-        """Goes on to the next record."""
-        self.attempt = next(self._attempts, None)
-        return self.attempt
-
-    def fail(self, error: VideoDecodeError) -> None:
-        """Notes that the record does not decode."""
-        assert self.attempt is not None
-        self.incidents.append(Incident.failed(self.attempt.record.path, error))
+    attempts: Iterator[tuple[list[ClipRequest], list[np.random.Generator]]]
+    incidents: list[DecodeFailure] = field(default_factory=list)
+    requests: list[ClipRequest] = field(default_factory=list)
+    plans: list[ClipPlan] = field(default_factory=list)
+    inputs: dict[str, np.ndarray] = field(default_factory=dict)
 
 
-class Drafter:
-    """Makes drafts; several threads may use one.
+class DaliPlanner:
+    """Plans samples; several threads may use one.
 
     Args:
         dataset: videos, with a pipeline whose transforms DALI can do.
@@ -99,35 +71,38 @@ class Drafter:
         self._facts: dict[tuple[str, Span | None], VideoFacts] = {}
         self.num_changes = sum(len(jitter.steps) for jitter in self._jitters)
 
-    def draft(self, requests: Sequence[ClipRequest]) -> Draft:
-        """A draft of the first record for requests that opens."""
-        draft = Draft(requests, self.dataset.attempts(requests))
-        self.go_on(draft)
-        return draft
+    def plan(self, requests: Sequence[ClipRequest]) -> DaliSample:
+        """The sample of the first record for requests that opens."""
+        sample = DaliSample(self.dataset.attempts(requests))
+        self.go_on(sample)
+        return sample
 
-    def go_on(self, draft: Draft) -> None:
-        """Moves a draft to the next record that opens, or to the end.
+    def go_on(self, sample: DaliSample) -> None:
+        """Moves a sample to the next record that opens, or to the end.
 
         Raises:
             LoaderError: DALI does not know the codec on this device.
             TransformError: a transform does not fit the frames.
         """
-        while (attempt := draft.next()) is not None:
+        for requests, rngs in sample.attempts:
+            record = self.dataset.records[requests[0].index]
             try:
-                facts = self._facts_of(attempt.record)
-                encoded = _read(attempt.record.path)
+                facts = self._facts_of(record)
+                encoded = _read(record.path)
             except VideoDecodeError as error:
-                draft.fail(error)
+                sample.incidents.append(DecodeFailure.failed(record.path, error))
                 continue
             plans = [
-                self.dataset.pipeline.plan(facts, attempt.record, request, rng)
-                for request, rng in zip(attempt.requests, attempt.rngs)
+                self.dataset.pipeline.plan(facts, record, request, rng)
+                for request, rng in zip(requests, rngs)
             ]
-            draft.plans = [plan._replace(frames=plan.frames + facts.first) for plan in plans]
-            draft.inputs = {"encoded": encoded, **_plan_inputs(draft.plans)}
+            sample.requests = requests
+            sample.plans = [plan._replace(frames=plan.frames + facts.first) for plan in plans]
+            sample.inputs = {"encoded": encoded, **_plan_inputs(sample.plans)}
             if self.num_changes:
-                draft.inputs["changes"] = np.concatenate([self._changes(rng) for rng in attempt.rngs])
+                sample.inputs["changes"] = np.concatenate([self._changes(rng) for rng in rngs])
             return
+        sample.requests = []
 
     def _facts_of(self, record: VideoRecord) -> VideoFacts:
         """Size and length, from our reader's index; a file is opened for them once."""
@@ -178,14 +153,13 @@ def _jitters_of(dataset: ClipDataset) -> list[ColorJitter]:
             f"DALI resizes by its own filter, which averages pixels; PIPELINE's resample is "
             f"'{dataset.pipeline.resample}': set it to antialias, or leave --train_dali out"
         )
-    jitters = []
+    jitters = [step for step in dataset.pipeline.pixelwise if isinstance(step, ColorJitter)]
     for step in dataset.pipeline.pixelwise:
-        if not isinstance(step, ColorJitter):
+        if step not in jitters:
             raise LoaderError(
                 f"{type(step).__name__} cannot be done inside DALI (brightness, contrast, saturation and hue "
                 "can): leave it out, or train without --train_dali"
             )
-        jitters.append(step)
     return jitters
 
 
@@ -202,7 +176,7 @@ def _plan_inputs(plans: Sequence[ClipPlan]) -> dict[str, np.ndarray]:
     inputs = {"frames": frames, "size": np.array([geometry.height, geometry.width], np.float32)}
     if len(plans) > 1:  # in one pass from first to last; the graph puts them back
         order = np.argsort(frames, kind="stable")
-        inputs["frames"], inputs["places"] = frames[order], np.argsort(order).astype(np.int32)
+        inputs["frames"], inputs["slots"] = frames[order], np.argsort(order).astype(np.int32)
     for number, view in enumerate(view for plan in plans for view in plan.geometry.views):
         left, right = view.left, view.left + view.width
         if view.flip:  # DALI mirrors a region that ends before it begins
