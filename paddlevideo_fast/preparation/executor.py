@@ -17,7 +17,7 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import CancelledError, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from functools import partial
@@ -48,6 +48,7 @@ _MAX_CLUSTER_BYTES = 2**20
 Argument = TypeVar("Argument")
 Result = TypeVar("Result")
 _Done = tuple[list[Any], PaddleVideoFastError | None]  # results up to the first error of a user's; that error
+_Batches = Generator[tuple[int, _Done], None, None]  # number and results of each
 
 
 class Engine(NamedTuple):
@@ -125,14 +126,14 @@ def common_folder(paths: Sequence[str]) -> list[str]:
 
 def _completed(
     function: Callable, tasks: Sequence[Any], engine: Engine, site: Site
-) -> Iterator[tuple[int, Any]]:
+) -> Generator[tuple[int, Any], None, None]:
     """Place and result of each task, in the order in which they are done."""
     here = not tasks or (engine.scheduler == LOCAL and min(engine.workers, len(tasks)) <= 1)
     size = 1 if here else min(max(len(tasks) // _MIN_NUM_BATCHES, 1), _MAX_BATCH)
     firsts = range(0, len(tasks), size)
     batches = [tasks[first : first + size] for first in firsts]
     if here:
-        source = ((number, _do(function, batch)) for number, batch in enumerate(batches))
+        source: _Batches = ((number, _do(function, batch)) for number, batch in enumerate(batches))
     elif engine.scheduler == LOCAL:
         source = _in_processes(function, batches, engine.workers)
     else:
@@ -171,9 +172,7 @@ def _progress(results: Iterator[Result], total: int, what: str) -> Iterator[Resu
             print(f"{what}: {count}/{total}, {per_sec:.3g}/s, {left} left", flush=True)
 
 
-def _in_processes(
-    function: Callable, batches: Sequence[Sequence[Any]], workers: int
-) -> Iterator[tuple[int, _Done]]:
+def _in_processes(function: Callable, batches: Sequence[Sequence[Any]], workers: int) -> _Batches:
     """Number and results of each batch, done by processes of this machine."""
     pool = ProcessPoolExecutor(min(workers, len(batches)), initializer=_start_worker, initargs=(os.getpid(),))
     try:
@@ -195,9 +194,7 @@ def _start_worker(parent: int) -> None:
 # --- a Dask cluster
 
 
-def _on_cluster(
-    function: Callable, batches: Sequence[Sequence[Any]], scheduler: str, site: Site
-) -> Iterator[tuple[int, _Done]]:
+def _on_cluster(function: Callable, batches: Sequence[Sequence[Any]], scheduler: str, site: Site) -> _Batches:
     """Number and results of each batch, done by the workers of a cluster."""
     try:
         from distributed import Client, KilledWorker
@@ -368,7 +365,8 @@ def read_cluster_file(path: Path) -> _ClusterFile:
         if key not in _ClusterFile._fields:
             hint = did_you_mean(key, _ClusterFile._fields)
             raise wrong(key, f"{key}: unknown{hint}; known are {', '.join(_ClusterFile._fields)}")
-    given = _ClusterFile(*map(data.get, _ClusterFile._fields))
+    values: list[Any] = [data.get(key) for key in _ClusterFile._fields]
+    given = _ClusterFile(*values)
     if given.cluster not in _CLUSTERS:
         raise wrong("cluster", f"cluster is {given.cluster}; known are {', '.join(_CLUSTERS)}")
     if type(given.jobs) is not int or given.jobs < 1:

@@ -7,14 +7,14 @@ import json
 import os
 import random
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from paddlevideo_fast.decode import VIDEO_EXTENSIONS, Span, VideoReader, open_frames, open_video
+from paddlevideo_fast.decode import Span, VideoReader, open_frames, open_video
 from paddlevideo_fast.decode.frames import DEFAULT_SUFFIX
 from paddlevideo_fast.errors import EXIT_FAILURES, VideoDecodeError
-from paddlevideo_fast.io.files import as_path, read_names, walk
+from paddlevideo_fast.io.files import as_path, read_names
 from paddlevideo_fast.io.locks import only_writer
 from paddlevideo_fast.io.urls import is_url, secret_in, shown_url
 from paddlevideo_fast.loader.annotations import (
@@ -25,6 +25,7 @@ from paddlevideo_fast.loader.annotations import (
     read_video_list,
 )
 from paddlevideo_fast.log import printable
+from paddlevideo_fast.preparation.clips import Clip, find_clips
 from paddlevideo_fast.preparation.executor import located
 from paddlevideo_fast.preparation.flags import ToolParser
 from paddlevideo_fast.preparation.init_dataset import split
@@ -38,84 +39,6 @@ from paddlevideo_fast.preparation.run import (
     write_lines,
 )
 from paddlevideo_fast.preparation.work import Work
-
-
-class Clip(NamedTuple):
-    """A video, or a folder of frames, on the disk."""
-
-    path: Path
-    num_frames: int | None
-
-    @property
-    def name(self) -> str:
-        """Its name without the ending of a video, which folders of frames may have as well."""
-        is_video = self.path.suffix.lower() in VIDEO_EXTENSIONS
-        return self.path.stem if is_video else self.path.name
-
-
-def find_clips(
-    root: Path,
-    kind: str = "video",
-    max_depth: int | None = None,
-    prefix: str = "img_",
-    endings: Sequence[str] = VIDEO_EXTENSIONS,
-) -> list[Clip]:
-    """Finds the videos, or the folders of frames, below a folder, sorted by path.
-
-    Args:
-        root: the folder; hidden files and folders in it are passed over.
-        kind: "video", or "frames" for folders of frames.
-        max_depth: 1 looks at what lies in `root` itself, 2 also at what lies in its folders, and so on,
-            through links too; None looks everywhere, but not through links.
-        prefix: how the names of frames begin.
-        endings: endings of videos, in lower case.
-
-    Raises:
-        ToolError: there is no such folder.
-        OSError: a folder cannot be read.
-    """
-    if not root.is_dir():
-        raise ToolError(f"{root}: no such folder")
-    clips = []
-    deepest = max_depth if kind == "frames" or max_depth is None else max_depth - 1
-    for folder, subfolders, files in walk(root, onerror=_stop, followlinks=max_depth is not None):
-        path = as_path(folder)
-        depth = len(path.relative_to(root).parts)
-        subfolders[:] = [name for name in subfolders if not name.startswith(".")]
-        if depth == deepest:
-            subfolders.clear()
-        if kind == "video":
-            clips += [
-                Clip(path / name, None)
-                for name in files
-                if not name.startswith(".") and Path(name).suffix.lower() in endings
-            ]
-        elif depth:
-            num_frames = sum(name.startswith(prefix) for name in files)
-            if num_frames:
-                clips.append(Clip(path, num_frames))
-                subfolders.clear()
-            elif not subfolders:
-                print(f"warning: {path}: no frame '{prefix}*', left out", file=sys.stderr)
-    return sorted(clips)
-
-
-def _stop(error: OSError) -> None:
-    raise error
-
-
-def by_name(clips: Iterable[Clip], name: Callable[[Clip], str]) -> dict[str, Clip]:
-    """Name → clip.
-
-    Raises:
-        ToolError: two clips have the same name.
-    """
-    found: dict[str, Clip] = {}
-    for clip in clips:
-        other = found.setdefault(name(clip), clip)
-        if other is not clip:
-            raise ToolError(f"{other.path} and {clip.path} are both '{name(clip)}'; keep one of them")
-    return found
 
 
 def write_list(file: Path, clips: Iterable[tuple[Clip, int]], root: Path | None) -> list[tuple[str, str]]:
@@ -147,7 +70,7 @@ def write_list(file: Path, clips: Iterable[tuple[Clip, int]], root: Path | None)
 def build_parser() -> ToolParser:
     """The parser of `paddlevideo-fast data list`."""
     parser = ToolParser("data list", build.__doc__)
-    parser.add("--root", "ROOT", help="folder with a folder for each class")
+    parser.add("--root", positional="ROOT", help="folder with a folder for each class")
     parser.add("--kind", "--format", default="frames", help="what is listed (default frames)")
     parser.add("--rgb_prefix", default="img_", help="how frame files begin (default img_)")
     parser.add("--output", "--out_list_path", default=Path(), help="folder for the lists")
@@ -237,16 +160,6 @@ def _split(
 # --- what does not decode: `paddlevideo-fast data check`
 
 
-class _File(NamedTuple):
-    """A file to check, and the spans that a list has of it."""
-
-    path: str
-    num_frames: int | None  # of a folder of frames
-    suffix: str
-    backend: str
-    spans: Sequence[Span | None] = (None,)
-
-
 class _Checked(NamedTuple):
     """For each span of a file, why it cannot be read, or None; and the state that the file had."""
 
@@ -257,6 +170,62 @@ class _Checked(NamedTuple):
     def cause(self) -> str | None:
         """The first of the causes."""
         return next(filter(None, self.causes), None)
+
+
+class _File(NamedTuple):
+    """A file to check, and the spans that a list has of it."""
+
+    path: str
+    num_frames: int | None  # of a folder of frames
+    suffix: str
+    backend: str
+    spans: Sequence[Span | None] = (None,)
+
+    @property
+    def key(self) -> str:
+        """See `work.Task`; it is without what a URL may hold."""
+        return hashlib.blake2b(json.dumps(self).encode(), digest_size=16).hexdigest()
+
+    @property
+    def sources(self) -> Sequence[str]:
+        """See `work.Task`."""
+        return [self.path]
+
+    def state(self) -> list[int]:
+        """Size and time of the file or folder; it has changed where they differ."""
+        try:
+            status = os.stat(self.path)
+        except OSError:
+            return []
+        return [status.st_size, status.st_mtime_ns]
+
+    def do(self) -> _Checked:
+        """Decodes the file."""
+        state = self.state()
+        try:
+            if self.num_frames is None:
+                reader = open_video(self.path, self.backend)
+            else:
+                reader = open_frames(self.path, self.suffix, self.num_frames)
+            with reader:
+                reader.verify()
+                return _Checked([_fault_of(reader, span) for span in self.spans], state)
+        except VideoDecodeError as error:
+            return _Checked([error.cause_in(self.path)] * len(self.spans), state)
+
+    def restored(self, value: Any) -> _Checked | None:
+        """See `work.Task`; None where the file has changed."""
+        result = _Checked(*value)
+        return result if result.state == self.state() else None
+
+
+def _fault_of(reader: VideoReader, span: Span | None) -> str | None:
+    try:
+        if span is not None:
+            reader.frames_of(span)
+    except VideoDecodeError as error:
+        return error.cause
+    return None
 
 
 class _Entry(NamedTuple):
@@ -271,10 +240,10 @@ class _Entry(NamedTuple):
 def check_parser() -> ToolParser:
     """The parser of `paddlevideo-fast data check`."""
     parser = ToolParser("data check", check.__doc__)
-    parser.add("--list", "SOURCE", help="annotation list to check")
+    parser.add("--list", help="annotation list to check")
     parser.add("--root", help="folder to check with its sub-folders, in place of a list")
     parser.add("--data_prefix")
-    parser.add("--kind", "--format")
+    parser.add("--kind")
     parser.add("--suffix")
     parser.add("--backend")
     parser.add_work()
@@ -326,8 +295,7 @@ def check(argv: Sequence[str] | None = None) -> int:
     if not place and (args.shard or args.merge):
         raise ToolError("--output is missing: with --shard and --merge, the file for the list of intact ones")
     with job.writing(*place) if place else contextlib.nullcontext():
-        mine = job.mine(files)
-        found = job.results(_check, mine, "files", [file.path for file in mine], _key, _restored)
+        found = job.results(job.mine(files), "files")
         if found is None:
             return 0
         causes = [found[entry.file].causes[entry.place] for entry in entries]
@@ -408,50 +376,3 @@ def read_records(
     if kind == "frames":
         return read_frame_list(str(file), prefix, suffix or DEFAULT_SUFFIX, names)
     return read_video_list(str(file), prefix, suffix, names)
-
-
-def _key(file: _File) -> str:
-    """Tells a file from others without what its URL may hold."""
-    return hashlib.blake2b(json.dumps(file).encode(), digest_size=16).hexdigest()
-
-
-def _state(path: str) -> list[int]:
-    """Size and time of a file or folder; it has changed where they differ."""
-    try:
-        status = os.stat(path)
-    except OSError:
-        return []
-    return [status.st_size, status.st_mtime_ns]
-
-
-def _restored(file: _File, value: Any) -> _Checked | None:
-    """What a journal has kept of a result; None where the file has changed."""
-    result = _Checked(*value)
-    return result if result.state == _state(file.path) else None
-
-
-def _check(file: _File) -> _Checked:
-    state = _state(file.path)
-    return _Checked(_faults(file), state)
-
-
-def _faults(file: _File) -> list[str | None]:
-    """For each span of a file, why it cannot be read; None where it can."""
-    try:
-        if file.num_frames is None:
-            reader = open_video(file.path, file.backend)
-        else:
-            reader = open_frames(file.path, file.suffix, file.num_frames)
-        with reader:
-            reader.verify()
-            return [None if span is None else _fault_of(reader, span) for span in file.spans]
-    except VideoDecodeError as error:
-        return [error.cause_in(file.path)] * len(file.spans)
-
-
-def _fault_of(reader: VideoReader, span: Span) -> str | None:
-    try:
-        reader.frames_of(span)
-    except VideoDecodeError as error:
-        return error.cause
-    return None

@@ -12,8 +12,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from paddlevideo_fast.io.locks import only_writer
+from paddlevideo_fast.preparation.clips import Clip, by_name, find_clips
 from paddlevideo_fast.preparation.flags import ToolParser
-from paddlevideo_fast.preparation.lists import Clip, by_name, find_clips, write_list
+from paddlevideo_fast.preparation.lists import write_list
 from paddlevideo_fast.preparation.run import (
     Provenance,
     ToolError,
@@ -339,22 +340,14 @@ def _parser(name: str, description: str | None, splits: Sequence[int] = ()) -> T
     if splits:
         some = {"type": int, "nargs": "+", "choices": splits, "default": splits}
         parser.add("--split", help="which splits (default all)", **some)
-    hidden = {"type": Path, "help": argparse.SUPPRESS}
-    parser.add("--videos", **hidden)
-    parser.add("--frames", nargs="?", const=Path(data, "rawframes"), **hidden)
-    parser.say_older(**{"--videos": "--root", "--frames": "--kind frames, --root"})
     return parser
 
 
 def _parse(parser: ToolParser, name: str, argv: Sequence[str] | None) -> argparse.Namespace:
     """The command line of the set `name`, with the folder of its clips as `root`."""
     args = parser.parse(argv)
-    if args.frames is not None:
-        args.kind = "frames"
-    given = [path for path in (args.root, args.videos, args.frames) if path is not None]
-    if len(given) > 1:
-        raise ToolError("give one of --root, --videos and --frames")
-    args.root = given[0] if given else Path("data", name, "rawframes" if args.kind == "frames" else "videos")
+    if args.root is None:
+        args.root = Path("data", name, "rawframes" if args.kind == "frames" else "videos")
     return args
 
 

@@ -415,11 +415,11 @@ def test_two_machines_extract_the_same_video(make_clip, tmp_path):
     video = make_clip(tmp_path / "a.mp4", 12, size=(32, 32))
     out = tmp_path / "out"
     for overwrite in (False, True):
-        task = frames._Task(str(video), str(out), "pyav", 0, (0, 0), "jpg", 95, overwrite)
+        task = frames.Task(str(video), str(tmp_path), "out", "pyav", 0, (0, 0), "jpg", 95, overwrite)
         results = []
 
         def work(task=task, results=results):
-            results.extend(frames._extract(task) for _ in range(15))
+            results.extend(task.do() for _ in range(15))
 
         threads = [threading.Thread(target=work) for _ in range(3)]
         for thread in threads:
@@ -436,8 +436,8 @@ def test_a_folder_that_another_machine_moves_during_the_rename(is_lost, make_cli
     """A rename that looks its target up first fails with ENOENT if the target is moved in between."""
     video = make_clip(tmp_path / "a.mp4", 3, size=(32, 32))
     out = tmp_path / "out"
-    task = frames._Task(str(video), str(out), "pyav", 0, (0, 0), "jpg", 95, True)
-    assert frames._extract(task).cause == ""
+    task = frames.Task(str(video), str(tmp_path), "out", "pyav", 0, (0, 0), "jpg", 95, True)
+    assert task.do().cause == ""
     rename = os.replace
 
     def moved_by_another(source, target):
@@ -448,7 +448,7 @@ def test_a_folder_that_another_machine_moves_during_the_rename(is_lost, make_cli
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), source, None, target)
 
     monkeypatch.setattr(os, "replace", moved_by_another)
-    cause = frames._extract(task).cause
+    cause = task.do().cause
     assert cause == ("cannot be stored: No such file or directory" if is_lost else "")
     assert out.exists() != is_lost
     assert not list(tmp_path.glob(".saving-*"))
