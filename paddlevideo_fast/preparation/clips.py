@@ -1,6 +1,7 @@
 """Videos and folders of frames on a disk or in a store."""
 
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -29,6 +30,7 @@ def find_clips(
     max_depth: int | None = None,
     prefix: str = "img_",
     endings: Sequence[str] = VIDEO_EXTENSIONS,
+    others: Counter | None = None,
 ) -> list[Clip]:
     """Finds the videos, or the folders of frames, below a folder, sorted by path.
 
@@ -39,10 +41,10 @@ def find_clips(
             through links too; None looks everywhere, but not through links.
         prefix: how the names of frames begin.
         endings: endings of videos, in lower case.
+        others: counts the endings of files that are no videos.
 
     Raises:
-        ToolError: there is no such folder.
-        OSError: a folder cannot be read.
+        ToolError: there is no such folder, or a folder cannot be read.
     """
     if not root.is_dir():
         raise ToolError(f"{root}: no such folder")
@@ -55,11 +57,12 @@ def find_clips(
         if depth == deepest:
             subfolders.clear()
         if kind == "video":
-            clips += [
-                Clip(path / name, None)
-                for name in files
-                if not name.startswith(".") and Path(name).suffix.lower() in endings
-            ]
+            for name in files:
+                ending = Path(name).suffix.lower()
+                if not name.startswith(".") and ending in endings:
+                    clips.append(Clip(path / name, None))
+                elif not name.startswith(".") and others is not None:
+                    others[ending or "no ending"] += 1
         elif depth:
             num_frames = sum(name.startswith(prefix) for name in files)
             if num_frames:
@@ -71,7 +74,7 @@ def find_clips(
 
 
 def _stop(error: OSError) -> None:
-    raise error
+    raise ToolError(f"{error.filename}: cannot be read: {error.strerror}") from error
 
 
 def by_name(clips: Iterable[Clip], name: Callable[[Clip], str]) -> dict[str, Clip]:

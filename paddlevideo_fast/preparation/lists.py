@@ -100,7 +100,7 @@ def build(argv: Sequence[str] | None = None) -> int:
     classes = _clips_by_class(args.root, args.kind, args.rgb_prefix)
     left_out = [(str(args.root / name), UNLISTABLE) for name in classes if list_line(name) is None]
     classes = {name: clips for name, clips in classes.items() if list_line(name) is not None}
-    names = _read_classes(args.classes, classes) if args.classes else sorted(classes)
+    names = class_names(args.classes, classes) if args.classes else sorted(classes)
     lists = _split(classes, names, args.valid_share, args.seed)
     keys = ("kind", "rgb_prefix", "valid_share", "relative", "shuffle", "seed")
     made = Provenance(
@@ -134,15 +134,6 @@ def _clips_by_class(root: Path, kind: str, prefix: str) -> dict[str, list[Clip]]
         what = "videos" if kind == "video" else "folders of frames"
         raise ToolError(f"{root}: no {what} in the folders in it; check --kind")
     return found
-
-
-def _read_classes(file: Path, folders: Iterable[str]) -> list[str]:
-    """The class names of a file, which has all of the folders."""
-    names = class_names(file)
-    unknown = sorted(set(folders) - set(names))
-    if unknown:
-        raise ToolError(f"{file}: lacks the class folders {', '.join(unknown)}")
-    return names
 
 
 def _split(

@@ -125,16 +125,20 @@ def write_lines(path: Path, lines: Iterable[str]) -> None:
     write_text_whole(path, "".join(f"{line}\n" for line in lines))
 
 
-def class_names(file: Path) -> list[str]:
+def class_names(file: Path, needed: Iterable[str] = ()) -> list[str]:
     """The class names of a file, one a line.
 
     Raises:
-        ToolError: the file cannot be read.
+        ToolError: the file cannot be read, or lacks one of the names `needed`.
     """
     try:
-        return [line.strip() for line in read_names(file) if line.strip()]
+        names = [line.strip() for line in read_names(file) if line.strip()]
     except (OSError, ValueError) as error:
         raise ToolError(f"{file}: cannot be read: {cause_of(error)}") from error
+    unknown = sorted(set(needed) - set(names))
+    if unknown:
+        raise ToolError(f"{file}: lacks the class {unknown[0]!r}")
+    return names
 
 
 # --- provenance

@@ -61,7 +61,7 @@ def test_wrong_inputs(videos, run_script, tmp_path):
         ([videos], "no folders of frames in the folders in it"),
         ([videos / "Run", "--format=videos"], "no videos in the folders in it"),
         ([videos, "--format=videos", "--valid-share=1"], "--valid_share"),
-        ([videos, "--format=videos", "--classes", tmp_path / "names.txt"], "lacks the class folders Jump"),
+        ([videos, "--format=videos", "--classes", tmp_path / "names.txt"], "lacks the class 'Jump'"),
     ]
     for options, message in cases:
         done = run_script(BUILD, *options, "--output", tmp_path / "out", check=False)
