@@ -365,7 +365,8 @@ def warnings_of(
     classes = sorted(set(counts["train"]) | set(counts["valid"]))
     few = {name: counts["train"][name] + counts["valid"][name] for name in classes}
     few_named = [f"{printable(name)} ({count})" for name, count in few.items() if count < _FEW_CLIPS]
-    untested = [printable(name) for name in classes if not counts["valid"][name]]
+    is_split = any(counts["valid"].values())
+    untested = [printable(name) for name in classes if is_split and not counts["valid"][name]]
     little = [printable(name) for name in classes if 0 < counts["valid"][name] < _FEW_VALID]
     sizes = [counts["train"][name] for name in classes if counts["train"][name]] or [1]
     small, large = min(sizes), max(sizes)
@@ -373,10 +374,7 @@ def warnings_of(
     short = f"{num_short} of {num_probed} videos are shorter than a clip, {frames_of_clip} frames"
     warnings = [
         (few_named, f"classes with fewer than {_FEW_CLIPS} clips: {_some(few_named)}"),
-        (
-            any(counts["valid"].values()) and untested,
-            f"classes without a clip in validation: {_some(untested)}",
-        ),
+        (untested, f"classes without a clip in validation: {_some(untested)}"),
         (little, f"classes with fewer than {_FEW_VALID} clips in validation: {_some(little)}"),
         (large >= 10 * small, f"the largest class has {large} clips for training, the smallest {small}"),
         (2 * num_short >= num_probed > 0, f"{short}: frames repeat"),

@@ -2,7 +2,7 @@
 
 import contextlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -90,19 +90,18 @@ class Evaluated:
         ]
 
 
-def sheets(dataset: ClipDataset, indices: list[int]) -> dict[str, np.ndarray]:
-    """Contact sheets of the first clip of some videos, by file name; uint8 [H, W, 3].
-
-    A video that does not decode has no sheet.
-    """
-    found = {}
+def first_clips(dataset: ClipDataset, indices: Iterable[int]) -> Iterator[tuple[str, np.ndarray]]:
+    """File name and first clip, uint8 [T, H, W, 3], of each of some videos that decodes."""
+    num_views = dataset.pipeline.num_views
     for index in indices:
         clip = dataset[ClipRequest(index, epoch=0, num_views=dataset.num_views)].clip
         if clip is not None:
-            found[Path(shown_url(dataset.records[index].path)).name] = contact_sheet(
-                clip[: len(clip) // dataset.pipeline.num_views]
-            )
-    return found
+            yield Path(shown_url(dataset.records[index].path)).name, clip[: len(clip) // num_views]
+
+
+def sheets(dataset: ClipDataset, indices: Iterable[int]) -> dict[str, np.ndarray]:
+    """Contact sheets, uint8 [H, W, 3], of `first_clips`."""
+    return {name: contact_sheet(clip) for name, clip in first_clips(dataset, indices)}
 
 
 def network_pictures(trainer: Trainer, dataset: ClipDataset) -> dict[str, np.ndarray]:
@@ -124,17 +123,12 @@ def network_pictures(trainer: Trainer, dataset: ClipDataset) -> dict[str, np.nda
     was_training = model.training
     model.eval()
     try:
-        for index in range(min(_NUM_PICTURES, len(dataset))):
-            clip = dataset[ClipRequest(index, epoch=0, num_views=dataset.num_views)].clip
-            if clip is None:
-                continue
-            clip = clip[: len(clip) // dataset.pipeline.num_views]
+        for name, clip in first_clips(dataset, range(min(_NUM_PICTURES, len(dataset)))):
             made = model.pictures(trainer.preprocess(clip[None]))
             clips = [
                 (each.numpy().transpose(np.argsort(axes))[0] * std + mean) * 255 for each in made.values()
             ]
             rows = [contact_sheet(each.round().clip(0, 255).astype(np.uint8)) for each in clips]
-            name = Path(shown_url(dataset.records[index].path)).name
             shown[f"{name}: clip, {', '.join(made)}"] = np.concatenate([contact_sheet(clip), *rows])
     finally:
         if was_training:
@@ -293,7 +287,7 @@ class Reporting(Callback):
     def fit_begin(self, trainer: Trainer) -> None:
         self._first_epoch = trainer.state.epoch
         if self.board is not None:
-            indices = list(range(min(_NUM_TRAINING_CLIPS, len(self.trained))))
+            indices = range(min(_NUM_TRAINING_CLIPS, len(self.trained)))
             self.board.add_clips("train", trainer.state.step, sheets(self.trained, indices))
 
     def epoch_end(self, trainer: Trainer) -> None:
