@@ -156,6 +156,11 @@ class ToolParser(argparse.ArgumentParser):
             self._unflagged[positional] = names[0][2:]
             self.add_argument(positional, nargs="?", type=options["type"], help=f"the same as {names[0]}")
 
+    def share(self, *names: str) -> None:
+        """Adds flags as the shared vocabulary has them."""
+        for name in names:
+            self.add(name)
+
     def add_work(self, *aliases: str) -> None:
         """Adds the flags that `Work.of` reads; `aliases` are other names of --workers."""
         self.add("--workers", *aliases, default=None)

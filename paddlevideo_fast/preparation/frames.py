@@ -23,7 +23,7 @@ from paddlevideo_fast.preparation.clips import find_clips
 from paddlevideo_fast.preparation.executor import located
 from paddlevideo_fast.preparation.flags import ToolParser, number
 from paddlevideo_fast.preparation.run import Provenance, ToolError, disk_error, earlier_run
-from paddlevideo_fast.preparation.spans import Part, StoredList, is_listable, open_part
+from paddlevideo_fast.preparation.spans import Part, Stored, StoredList, is_listable, open_part
 from paddlevideo_fast.preparation.work import Work
 
 _TOOL = "extract_rawframes"
@@ -84,14 +84,6 @@ def encode_image(
     return data.tobytes()
 
 
-class _Result(NamedTuple):
-    """What came of a task; see `spans.Stored`."""
-
-    num_frames: int
-    cause: str = ""
-    inner: tuple[int, int] = (0, 0)
-
-
 class Task(NamedTuple):
     """A video or part to extract to the folder `name` below `output`.
 
@@ -131,7 +123,7 @@ class Task(NamedTuple):
         except VideoDecodeError:
             return 0
 
-    def do(self) -> _Result:
+    def do(self) -> Stored:
         """Extracts the video, unless its folder is complete."""
         folder = as_path(self.output) / self.name
         remote = isinstance(folder, UrlPath)
@@ -144,14 +136,14 @@ class Task(NamedTuple):
                     for place, frame in enumerate(part, 1):
                         (unfinished / self.suffix.format(place)).write_bytes(self._encoded(frame))
                     _put_in_place(unfinished, folder)
-                return _Result(part.num_frames, inner=inner)
+                return Stored(part.num_frames, inner=inner)
         except VideoDecodeError as error:
-            return _Result(0, error.cause)
+            return Stored(0, error.cause)
         except OSError as error:
             full = disk_error(folder, error)
             if full:
                 raise full from error
-            return _Result(0, f"cannot be stored: {error.strerror or error}")
+            return Stored(0, f"cannot be stored: {error.strerror or error}")
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)
 
@@ -161,12 +153,12 @@ class Task(NamedTuple):
         size = self.fixed_size if self.fixed_size[0] else size
         return encode_image(frame, size, self.video, f".{self.image_format}", self.quality)
 
-    def restored(self, value: Any) -> _Result | None:
+    def restored(self, value: Any) -> Stored | None:
         """See `work.Task`; None where the images are not there any more, or not wanted."""
         num_frames, cause, inner = value
         if not cause and (self.overwrite or self.count_images() != num_frames):
             return None
-        return _Result(num_frames, cause, tuple(inner))
+        return Stored(num_frames, cause, tuple(inner))
 
 
 def extract(argv: Sequence[str] | None = None) -> int:
@@ -228,8 +220,7 @@ def extract_parser() -> ToolParser:
     parser.add("--list", help="annotation list of the videos, in place of --root")
     parser.add("--data_prefix")
     parser.add("--suffix", help="with --list: ending to add to paths that lack it, such as .avi")
-    parser.add("--margin")
-    parser.add("--classes")
+    parser.share("--margin", "--classes")
     parser.add("--output", positional="OUT_DIR", help="folder for the frames")
     parser.add(
         "--level", type=int, choices=(1, 2), default=2, help="1: ROOT/video; 2: ROOT/class/video (default)"

@@ -101,23 +101,23 @@ def build(argv: Sequence[str] | None = None) -> int:
     left_out = [(str(args.root / name), UNLISTABLE) for name in classes if list_line(name) is None]
     classes = {name: clips for name, clips in classes.items() if list_line(name) is not None}
     names = class_names(args.classes, classes) if args.classes else sorted(classes)
-    lists = _split(classes, names, args.valid_share, args.seed)
+    entries = [(clip, label) for label, name in enumerate(names) for clip in classes.get(name, [])]
+    places = [(f"{names[label]}/{clip.path.name}", names[label]) for clip, label in entries]
+    sides = split(places, args.valid_share, args.seed)
     keys = ("kind", "rgb_prefix", "valid_share", "relative", "shuffle", "seed")
-    made = Provenance(
-        "build_file_list",
-        {key: getattr(args, key) for key in keys},
-        crc32_of(args.classes) if args.classes else {},
-        str(args.root),
-    )
+    options = {key: getattr(args, key) for key in keys}
+    read = crc32_of(args.classes) if args.classes else {}
+    made = Provenance("build_file_list", options, read, str(args.root))
     with only_writer(args.output), made.kept_in(args.output):
-        for file, entries in lists.items():
+        for side in sorted(set(sides)):
+            file, listed = args.output / f"{side}.list", [e for e, own in zip(entries, sides) if own == side]
             if args.shuffle:
-                random.Random(args.seed).shuffle(entries)
-            unlisted = write_list(args.output / file, entries, args.root if args.relative else None)
-            print(f"{args.output / file}: {len(entries) - len(unlisted)} lines")
+                random.Random(args.seed).shuffle(listed)
+            unlisted = write_list(file, listed, args.root if args.relative else None)
+            print(f"{file}: {len(listed) - len(unlisted)} lines")
             left_out += unlisted
         write_lines(args.output / "classes.txt", names)
-    return report_failures(left_out, len(left_out) + sum(map(len, lists.values())))
+    return report_failures(left_out, len(left_out) + len(entries))
 
 
 def _clips_by_class(root: Path, kind: str, prefix: str) -> dict[str, list[Clip]]:
@@ -134,18 +134,6 @@ def _clips_by_class(root: Path, kind: str, prefix: str) -> dict[str, list[Clip]]
         what = "videos" if kind == "video" else "folders of frames"
         raise ToolError(f"{root}: no {what} in the folders in it; check --kind")
     return found
-
-
-def _split(
-    classes: dict[str, list[Clip]], names: Sequence[str], valid_share: float, seed: int
-) -> dict[str, list[tuple[Clip, int]]]:
-    """Divides the clips of each class, see `split`: name of a list → its clips with their labels."""
-    entries = [(clip, label) for label, name in enumerate(names) for clip in classes.get(name, [])]
-    places = [(f"{names[label]}/{clip.path.name}", names[label]) for clip, label in entries]
-    lists: dict[str, list[tuple[Clip, int]]] = {"train.list": [], "valid.list": []}
-    for side, entry in zip(split(places, valid_share, seed), entries):
-        lists[f"{side}.list"].append(entry)
-    return {file: found for file, found in lists.items() if found}
 
 
 # --- what does not decode: `paddlevideo-fast data check`
@@ -170,7 +158,7 @@ class _File(NamedTuple):
     num_frames: int | None  # of a folder of frames
     suffix: str
     backend: str
-    spans: Sequence[Span | None] = (None,)
+    spans: Sequence[Span | None]
 
     @property
     def key(self) -> str:
@@ -219,29 +207,15 @@ def _fault_of(reader: VideoReader, span: Span | None) -> str | None:
     return None
 
 
-class _Entry(NamedTuple):
-    """An entry of a list: the text in it, and where; for a file of a folder, "" where no list can hold it."""
-
-    text: str
-    where: str
-    file: int  # among those to check
-    place: int  # of its span among those of the file
-
-
 def check_parser() -> ToolParser:
     """The parser of `paddlevideo-fast data check`."""
     parser = ToolParser("data check", check.__doc__)
     parser.add("--list", help="annotation list to check")
     parser.add("--root", help="folder to check with its sub-folders, in place of a list")
-    parser.add("--data_prefix")
-    parser.add("--kind")
-    parser.add("--suffix")
-    parser.add("--backend")
+    parser.share("--data_prefix", "--kind", "--suffix", "--backend", "--classes")
     parser.add_work()
-    parser.add("--classes")
-    parser.add(
-        "--against", type=as_path, metavar="FILE", help="a list that must share no file and no group with it"
-    )
+    other = "a list that must share no file and no group with it"
+    parser.add("--against", type=as_path, metavar="FILE", help=other)
     parser.add("--output", metavar="FILE", help="where to write the list of the intact ones")
     return parser
 
@@ -264,41 +238,56 @@ def check(argv: Sequence[str] | None = None) -> int:
     if source is None or (args.root and args.list):
         raise ToolError("give --list, an annotation list, or --root, a folder")
     shared: list[tuple[str, str]] = []
-    header: list[str] = []
     if source.is_dir():
-        clips = find_clips(source)
-        files = [_File(located(clip.path), None, "", args.backend) for clip in clips]
-        paths = [str(clip.path) for clip in clips]
-        entries = [_Entry(list_line(path) or "", path, number, 0) for number, path in enumerate(paths)]
+        paths = [str(clip.path) for clip in find_clips(source)]
+        records = [VideoRecord(path, (), line=number) for number, path in enumerate(paths)]
+        header, texts = [], {record.line: list_line(record.path) or "" for record in records}
     elif source.is_file():
         records = read_records(source, args.kind, args.data_prefix, args.suffix, args.classes)
-        files, entries = _files_and_entries(source, records, args.backend)
-        header = entry_texts(source)[0]
+        header, texts = entry_texts(source)
         if args.against:
             others = read_records(args.against, args.kind, args.data_prefix, args.suffix, args.classes)
             shared = _in_both(source, records, args.against, others)
     else:
         raise ToolError(f"{source}: no such file or folder")
-    if not entries:
+    if not records:
         raise ToolError(f"{source}: nothing to check in it")
+    spans: dict[tuple[str, int | None], list[Span | None]] = {}  # of each file
+    for record in records:
+        spans.setdefault((record.path, record.num_frames), []).append(record.span)
+    suffix = records[0].frames_suffix or ""
+    files = [
+        _File(located(path), num_frames, suffix, args.backend, of_file)
+        for (path, num_frames), of_file in spans.items()
+    ]
     job = Work.of(args)
     place = [args.output.parent, f"check {args.output.name}", args.output.name] if args.output else []
     if not place and (args.shard or args.merge):
         raise ToolError("--output is missing: with --shard and --merge, the file for the list of intact ones")
     with job.writing(*place) if place else contextlib.nullcontext():
-        found = job.results(job.mine(files), "files")
-        if found is None:
+        results = job.results(job.mine(files), "files")
+        if results is None:
             return 0
-        causes = [found[entry.file].causes[entry.place] for entry in entries]
-        if args.output:
-            causes = [cause or (None if entry.text else UNLISTABLE) for entry, cause in zip(entries, causes)]
-        bad = [(entry.where, cause) for entry, cause in zip(entries, causes) if cause]
+        causes = {
+            (file, span): cause
+            for (file, of_file), result in zip(spans.items(), results)
+            for span, cause in zip(of_file, result.causes)
+        }
+        bad, lines = [], []
+        for record in records:
+            cause = causes[(record.path, record.num_frames), record.span]
+            if args.output and not texts[record.line]:
+                cause = cause or UNLISTABLE
+            if cause:
+                where = f"{source}:{record.line}: {shown_url(record.path)}" if record.span else record.path
+                bad.append((where, cause))
+            else:
+                lines.append(texts[record.line])
         for where, cause in [*bad, *shared]:
             print(f"bad: {printable(where)}: {printable(cause)}")
-        intact = f"{len(entries) - len(bad)} of {len(entries)} are intact"
+        intact = f"{len(lines)} of {len(records)} are intact"
         print(intact, file=sys.stderr if bad else sys.stdout)
         if args.output:
-            lines = [entry.text for entry, cause in zip(entries, causes) if not cause]
             write_lines(args.output, [*header, *lines])
             if any(map(secret_in, filter(is_url, lines))):
                 text = "has the URLs as they were, with what may be a signature or key; keep it to yourself"
@@ -320,29 +309,6 @@ def entry_texts(file: Path) -> tuple[list[str], dict[int, str]]:
         texts[first + 1] = "\n".join(lines[first : rows.line_num])
     written = [number for number, text in texts.items() if text.strip(" ,\r\t")]
     return [texts[written[0]]], texts
-
-
-def _files_and_entries(
-    source: Path, records: Sequence[VideoRecord], backend: str
-) -> tuple[list[_File], list[_Entry]]:
-    """Each file of a list once, with its spans, and the entries of the list."""
-    texts = entry_texts(source)[1]
-    numbers: dict[tuple[str, int | None], int] = {}
-    found: list[tuple[VideoRecord, list[Span | None]]] = []
-    entries = []
-    for record in records:
-        number = numbers.setdefault((record.path, record.num_frames), len(found))
-        if number == len(found):
-            found.append((record, []))
-        spans = found[number][1]
-        where = f"{source}:{record.line}: {shown_url(record.path)}" if record.span else record.path
-        entries.append(_Entry(texts[record.line], where, number, len(spans)))
-        spans.append(record.span)
-    files = [
-        _File(located(record.path), record.num_frames, record.frames_suffix or "", backend, tuple(spans))
-        for record, spans in found
-    ]
-    return files, entries
 
 
 def _in_both(

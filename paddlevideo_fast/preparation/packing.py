@@ -40,7 +40,7 @@ from paddlevideo_fast.preparation.run import (
     report_failures,
     spread,
 )
-from paddlevideo_fast.preparation.spans import Part, StoredList, open_part, part_name
+from paddlevideo_fast.preparation.spans import Part, Stored, StoredList, open_part, part_name
 from paddlevideo_fast.preparation.work import Work
 
 _SAME_SEC = 1e-4
@@ -199,28 +199,18 @@ def pack(argv: Sequence[str] | None = None) -> int:
 def pack_parser() -> ToolParser:
     """The parser of `paddlevideo-fast data pack`."""
     parser = ToolParser("data pack", pack.__doc__)
-    parser.add("--list")
-    parser.add("--kind")
-    parser.add("--data_prefix")
-    parser.add("--suffix")
+    parser.share("--list", "--kind", "--data_prefix", "--suffix", "--margin", "--classes")
     parser.add("--output", help="folder of the shards, one for each list")
-    parser.add(
-        "--short_side",
-        type=number(0),
-        default=256,
-        help="longest short side of a stored frame in pixels (default 256); 0: as the source",
-    )
+    size = "longest short side of a stored frame in pixels (default 256); 0: as the source"
+    parser.add("--short_side", type=number(0), default=256, help=size)
     parser.add("--quality", default=90)
-    parser.add("--margin")
-    parser.add("--classes")
     parser.add("--shard_size", type=number(1), default=256, help="videos in a shard (default 256)")
     parser.add_work()
     parser.add("--overwrite", help="pack again what is there already")
     text = "write nothing: say what all would take, from this many (default 20)"
     parser.add("--estimate", const=20, help=text)
-    parser.add(
-        "--verify", type=as_path, metavar="FOLDER", help="write nothing: check every frame of these shards"
-    )
+    text = "write nothing: check every frame of these shards"
+    parser.add("--verify", type=as_path, metavar="FOLDER", help=text)
     return parser
 
 
@@ -275,15 +265,7 @@ def _label_of(record: VideoRecord, margin: int) -> int:
     return record.label if is_all else -1
 
 
-class _Stored(NamedTuple):
-    """A packed video; see `spans.Stored`."""
-
-    num_frames: int
-    inner: tuple[int, int]
-    cause: str = ""
-
-
-def _stored(args: argparse.Namespace, sources: Sequence[Source]) -> dict[str, _Stored]:
+def _stored(args: argparse.Namespace, sources: Sequence[Source]) -> dict[str, Stored]:
     """The videos of the shards, by name."""
     counts = {
         name: int(video["num_frames"])
@@ -297,7 +279,7 @@ def _stored(args: argparse.Namespace, sources: Sequence[Source]) -> dict[str, _S
             if args.margin and source.part:
                 with source.open() as reader:
                     _, inner = open_part(reader, source.part)
-            found[source.name] = _Stored(counts[source.name], inner)
+            found[source.name] = Stored(counts[source.name], "", inner)
     return found
 
 

@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from paddlevideo_fast.decode import Span, VideoReader
 from paddlevideo_fast.decode.reader import VideoPart
@@ -56,23 +56,18 @@ def open_part(reader: VideoReader, part: Part | None) -> tuple[VideoPart, tuple[
     return stored, (first - stored.first, stop - stored.first)
 
 
-class Stored(Protocol):
+class Stored(NamedTuple):
     """What came of storing a video, or a part of one.
 
     Attributes:
-        cause: why nothing is stored; "" where something is.
         num_frames: stored frames.
-        inner: the frames [first, stop) of the span among them.
+        cause: why nothing is stored; "" where something is.
+        inner: the frames [first, stop) of the span among the stored ones.
     """
 
-    @property
-    def cause(self) -> str: ...
-
-    @property
-    def num_frames(self) -> int: ...
-
-    @property
-    def inner(self) -> tuple[int, int]: ...
+    num_frames: int
+    cause: str = ""
+    inner: tuple[int, int] = (0, 0)
 
 
 class StoredList:

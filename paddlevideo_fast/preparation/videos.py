@@ -30,7 +30,7 @@ from paddlevideo_fast.preparation.run import (
     spread,
     write_lines,
 )
-from paddlevideo_fast.preparation.spans import Part, StoredList
+from paddlevideo_fast.preparation.spans import Part, Stored, StoredList
 from paddlevideo_fast.preparation.work import Work
 from paddlevideo_fast.registry import did_you_mean
 
@@ -39,7 +39,7 @@ _NUM_REPEATS = 3
 
 
 class _Result(NamedTuple):
-    """What came of a task; see `spans.Stored`. `entry` is of the manifest; None where `cause` says why."""
+    """What came of a task: an entry of the manifest, or `cause` says why there is none."""
 
     entry: dict[str, Any] | None
     cause: str = ""
@@ -51,14 +51,12 @@ class _Result(NamedTuple):
         return Prepared(*(self.entry[field] for field in Prepared._fields))
 
     @property
-    def num_frames(self) -> int:
-        """See `spans.Stored`."""
-        return self.prepared.num_frames
-
-    @property
-    def inner(self) -> tuple[int, int]:
-        """See `spans.Stored`."""
-        return self.prepared.inner_first, self.prepared.inner_stop
+    def stored(self) -> Stored:
+        """What the new list needs to know."""
+        if self.entry is None:
+            return Stored(0, self.cause)
+        done = self.prepared
+        return Stored(done.num_frames, "", (done.inner_first, done.inner_stop))
 
 
 class Task(NamedTuple):
@@ -179,8 +177,8 @@ def prepare_list(argv: Sequence[str] | None = None) -> int:
         results = job.results(mine, "videos", before)
         if results is None:
             return 0
-        stored = dict(zip(tasks, results))
-        good = {name: result for name, result in stored.items() if not result.cause}
+        stored = {name: result.stored for name, result in zip(tasks, results)}
+        good = {name: result for name, result in zip(tasks, results) if not result.cause}
         manifest.update((name, result.entry) for name, result in good.items())
         if manifest:
             write_lines(args.output / _MANIFEST, (json.dumps(manifest[name]) for name in sorted(manifest)))
@@ -194,14 +192,11 @@ def prepare_list(argv: Sequence[str] | None = None) -> int:
 def prepare_list_parser() -> ToolParser:
     """The parser of `paddlevideo-fast data prepare`."""
     parser = ToolParser("data prepare", prepare_list.__doc__)
-    parser.add("--list")
-    parser.add("--data_prefix")
+    parser.share("--list", "--data_prefix", "--margin", "--classes")
     parser.add("--suffix", help="ending to add to paths that lack it, such as .avi")
     parser.add("--output", help="folder for the prepared videos and the new list")
     parser.add("--preset", default="sparse", help=f"{', '.join(PRESETS)} (default sparse)")
     parser.add("--short_side", type=number(16, even=True), default=256, help="pixels, even (default 256)")
-    parser.add("--margin")
-    parser.add("--classes")
     parser.add_work()
     parser.add("--estimate", const=8, help="only try so many (default 8)")
     return parser
