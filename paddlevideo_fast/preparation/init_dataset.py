@@ -315,11 +315,9 @@ def probe(clips: Sequence[Found], workers: int, full: bool = False) -> dict[tupl
     Returns:
         What each path and span told.
     """
-    spans: dict[Path, list[Span | None]] = {}
+    spans: dict[Path, dict[Span | None, None]] = {}
     for clip in clips:
-        of_file = spans.setdefault(clip.path, [])
-        if clip.span not in of_file:
-            of_file.append(clip.span)
+        spans.setdefault(clip.path, {})[clip.span] = None
     tasks = [(path, tuple(of_file), full) for path, of_file in spans.items()]
     results = run_all(_probe, tasks, Engine(workers), "checked")
     return {

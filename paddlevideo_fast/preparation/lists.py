@@ -238,10 +238,11 @@ def check(argv: Sequence[str] | None = None) -> int:
     if source is None or (args.root and args.list):
         raise ToolError("give --list, an annotation list, or --root, a folder")
     shared: list[tuple[str, str]] = []
+    header: list[str] = []
     if source.is_dir():
         paths = [str(clip.path) for clip in find_clips(source)]
         records = [VideoRecord(path, (), line=number) for number, path in enumerate(paths)]
-        header, texts = [], {record.line: list_line(record.path) or "" for record in records}
+        texts = {record.line: list_line(record.path) or "" for record in records}
     elif source.is_file():
         records = read_records(source, args.kind, args.data_prefix, args.suffix, args.classes)
         header, texts = entry_texts(source)

@@ -8,6 +8,7 @@ import random
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
@@ -78,7 +79,7 @@ def k400(argv: Sequence[str] | None = None) -> int:
         paddlevideo-fast data k400 --root data/k400/videos --annotations data/k400/annotations
         paddlevideo-fast data k400 --kind frames
     """
-    args = _parse(k400_parser(), "k400", argv)
+    args = _parse(k400, argv)
     train = _one_of(args.annotations, "train.csv")
     val = _one_of(args.annotations, "val.csv", "validate.csv")
     rows = {train: _k400_rows(train, "train"), val: _k400_rows(val, "val")}
@@ -119,18 +120,16 @@ def _k400_rows(file: Path, split: str) -> list[_Row]:
                 raise ToolError(f"{where}: label or youtube_id is empty")
             if not row.get("split", split).strip().startswith(split):
                 raise ToolError(f"{where}: is of the split '{row['split']}', expected '{split}'")
-            clip = _k400_clip(youtube_id, row["time_start"], row["time_end"], where)
-            rows.append(_Row(where, clip, name))
+            given = row["time_start"], row["time_end"]
+            try:
+                times = [int(float(text)) for text in given]
+            except (ValueError, OverflowError):
+                text = "time_start or time_end is no number"
+                raise ToolError(f"{where}: {text}: {', '.join(given)}") from None
+            rows.append(_Row(where, "_".join([youtube_id, *(f"{sec:06d}" for sec in times)]), name))
     except csv.Error as error:
         raise ToolError(f"{file}:{reader.reader.line_num}: {error}") from error
     return rows
-
-
-def _k400_clip(youtube_id: str, start_sec: str, end_sec: str, where: str) -> str:
-    try:
-        return f"{youtube_id}_{int(float(start_sec)):06d}_{int(float(end_sec)):06d}"
-    except (ValueError, OverflowError):
-        raise ToolError(f"{where}: time_start or time_end is no number: {start_sec}, {end_sec}") from None
 
 
 def _k400_finder(clips: Sequence[Clip], root: Path) -> _Find:
@@ -170,7 +169,7 @@ def ucf101(argv: Sequence[str] | None = None) -> int:
         paddlevideo-fast data ucf101 --root data/ucf101/videos --annotations data/ucf101/annotations
         paddlevideo-fast data ucf101 --kind frames --split 1
     """
-    args = _parse(ucf101_parser(), "ucf101", argv)
+    args = _parse(ucf101, argv)
     index = args.annotations / "classInd.txt"
     names = _ucf101_classes(index)
     kind = "rawframes" if args.kind == "frames" else "videos"
@@ -249,7 +248,7 @@ def ssv2(argv: Sequence[str] | None = None) -> int:
         paddlevideo-fast data ssv2 --root data/ssv2/videos --annotations data/ssv2/annotations
         paddlevideo-fast data ssv2 --kind frames
     """
-    args = _parse(ssv2_parser(), "ssv2", argv)
+    args = _parse(ssv2, argv)
     index, train, val = (
         _one_of(args.annotations, f"something-something-v2-{name}.json", f"{name}.json")
         for name in ("labels", "train", "validation")
@@ -312,42 +311,32 @@ def ssv2_rows(file: Path) -> list[_Row]:
 # --- what the sets share
 
 
-def k400_parser() -> ToolParser:
-    """The parser of `paddlevideo-fast data k400`."""
-    return _parser("k400", k400.__doc__)
-
-
-def ucf101_parser() -> ToolParser:
-    """The parser of `paddlevideo-fast data ucf101`."""
-    return _parser("ucf101", ucf101.__doc__, splits=(1, 2, 3))
-
-
-def ssv2_parser() -> ToolParser:
-    """The parser of `paddlevideo-fast data ssv2`."""
-    return _parser("ssv2", ssv2.__doc__)
-
-
-def _parser(name: str, description: str | None, splits: Sequence[int] = ()) -> ToolParser:
-    """The parser of a set whose files lie in the folder data/NAME by default."""
-    data = f"data/{name}"
-    parser = ToolParser(f"data {name}", description)
+def _parser(tool: Callable[..., int]) -> ToolParser:
+    """The parser of the set that `tool` writes the lists of; its files lie in data/NAME by default."""
+    data = f"data/{tool.__name__}"
+    parser = ToolParser(f"data {tool.__name__}", tool.__doc__)
     parser.add("--root", help=f"folder of the clips (default {data}/videos, or {data}/rawframes for frames)")
     parser.add("--kind", help="video: list videos (default); frames: list folders of frames")
-    annotations = {"type": Path, "default": Path(data, "annotations"), "metavar": "FOLDER"}
-    parser.add("--annotations", help=f"folder of their files (default {data}/annotations)", **annotations)
+    text = f"folder of their files (default {data}/annotations)"
+    parser.add("--annotations", help=text, type=Path, default=Path(data, "annotations"), metavar="FOLDER")
     parser.add("--output", default=Path(data), help=f"folder for the lists (default {data})")
     parser.add("--shuffle")
-    if splits:
-        some = {"type": int, "nargs": "+", "choices": splits, "default": splits}
-        parser.add("--split", help="which splits (default all)", **some)
+    if tool is ucf101:
+        some = (1, 2, 3)
+        parser.add(
+            "--split", help="which splits (default all)", type=int, nargs="+", choices=some, default=some
+        )
     return parser
 
 
-def _parse(parser: ToolParser, name: str, argv: Sequence[str] | None) -> argparse.Namespace:
-    """The command line of the set `name`, with the folder of its clips as `root`."""
-    args = parser.parse(argv)
-    if args.root is None:
-        args.root = Path("data", name, "rawframes" if args.kind == "frames" else "videos")
+k400_parser, ucf101_parser, ssv2_parser = (partial(_parser, tool) for tool in (k400, ucf101, ssv2))
+
+
+def _parse(tool: Callable[..., int], argv: Sequence[str] | None) -> argparse.Namespace:
+    """The command line of a set."""
+    args = _parser(tool).parse(argv)
+    folder = "rawframes" if args.kind == "frames" else "videos"
+    args.root = args.root or Path("data", tool.__name__, folder)
     return args
 
 
@@ -399,12 +388,12 @@ def _label(files: dict[Path, list[_Row]], names: Sequence[str], names_file: Path
     for file, rows in files.items():
         if not rows:
             raise ToolError(f"{file}: lists no clip")
-        for row in rows:
-            if row.class_name not in numbers:
-                raise ToolError(f"{row.where}: class '{row.class_name}' is not in {names_file}")
-            first = seen.setdefault(row.clip, row.where)
-            if first != row.where:
-                raise ToolError(f"{row.where}: '{row.clip}' is listed at {first} already; keep one")
+        for where, clip, class_name in rows:
+            if class_name not in numbers:
+                raise ToolError(f"{where}: class '{class_name}' is not in {names_file}")
+            first = seen.setdefault(clip, where)
+            if first != where:
+                raise ToolError(f"{where}: '{clip}' is listed at {first} already; keep one")
     return [{row.clip: numbers[row.class_name] for row in rows} for rows in files.values()]
 
 
@@ -461,10 +450,9 @@ def _report_missing(file: Path, missing: Sequence[str], total: int, root: Path) 
         report.unlink(missing_ok=True)
         return
     write_lines(report, missing)
+    text = f"{len(missing)} of {total} clips are not in {root}, such as {missing[0]}; all are in {report}"
     if len(missing) == total:
         text = f"none of the {total} clips is in {root}; the list is not written"
-    else:
-        text = f"{len(missing)} of {total} clips are not in {root}, such as {missing[0]}; all are in {report}"
-        if len(missing) > _MANY_MISSING * total:
-            text += ". These are many: see whether all archives are unpacked"
+    elif len(missing) > _MANY_MISSING * total:
+        text += ". These are many: see whether all archives are unpacked"
     print(f"warning: {file}: {text}", file=sys.stderr)

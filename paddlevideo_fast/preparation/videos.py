@@ -296,13 +296,10 @@ def _prediction(good: Sequence[_Trial], tasks: Sequence[Task], output: Path, wor
 
 def _try(task: Task) -> _Trial:
     began_sec = time.process_time()
-    try:
-        prepared = prepare(task.source, task.target, task.settings, task.part)
-    except VideoDecodeError as error:
-        return _Trial(task.source, error.cause)
-    except (PrepareError, av.FFmpegError, ValueError) as error:
-        return _Trial(task.source, str(error))
-    cpu_sec = time.process_time() - began_sec
+    result = task.do()
+    if result.cause:
+        return _Trial(task.source, result.cause)
+    prepared, cpu_sec = result.prepared, time.process_time() - began_sec
     count = prepared.num_frames
     sparse = [(2 * place + 1) * count // 16 for place in range(8)]
     first = max(0, (count - 64) // 2)
