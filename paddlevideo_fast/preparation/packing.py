@@ -91,11 +91,6 @@ class Source(NamedTuple):
             return open_video(self.path)
         return open_frames(self.path, self.suffix or DEFAULT_SUFFIX, self.num_frames)
 
-    def asked(self) -> Sequence[Any]:
-        """What decides the bytes of the shard."""
-        fields = self._replace(path="")
-        return fields if self.part else fields[:-1]
-
 
 class Task(NamedTuple):
     """A shard to pack."""
@@ -289,7 +284,7 @@ def _make_tasks(args: argparse.Namespace, sources: Sequence[Source]) -> list[Tas
     tasks = []
     for shard, first in enumerate(firsts):
         part = list(sources[first : first + args.shard_size])
-        asked = [[source.asked() for source in part], VERSION, args.short_side, args.quality]
+        asked = [[source._replace(path="") for source in part], VERSION, args.short_side, args.quality]
         plan = hashlib.blake2b(json.dumps(asked).encode(), digest_size=16).digest()
         settings = PackSettings(shard, len(firsts), args.short_side, args.quality, plan)
         tasks.append(Task(located(args.output), settings, part))

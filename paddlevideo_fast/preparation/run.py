@@ -125,6 +125,13 @@ def write_lines(path: Path, lines: Iterable[str]) -> None:
     write_text_whole(path, "".join(f"{line}\n" for line in lines))
 
 
+def json_lines(file: Path) -> Iterator[Any]:
+    """What the lines of a .jsonl file say. Lines that a killed run has left unfinished are passed over."""
+    for line in file.read_text(encoding="utf-8").splitlines() if file.is_file() else ():
+        with contextlib.suppress(ValueError):
+            yield json.loads(line)
+
+
 def class_names(file: Path, needed: Iterable[str] = ()) -> list[str]:
     """The class names of a file, one a line.
 

@@ -26,6 +26,7 @@ from paddlevideo_fast.preparation.run import (
     crc32_of,
     disk_error,
     duration,
+    json_lines,
     report_failures,
     spread,
     write_lines,
@@ -167,7 +168,7 @@ def prepare_list(argv: Sequence[str] | None = None) -> int:
     named = f"{made.tool} {args.list.name}"
     folders = ((args.output / name).parent for name in tasks)
     with job.writing(args.output, named, folders=folders), made.kept_in(args.output, job.is_whole):
-        manifest = _read_manifest(args.output / _MANIFEST)
+        manifest = {entry["name"]: entry for entry in json_lines(args.output / _MANIFEST)}
         mine = job.mine([*tasks.values()])
         before = {
             task.name: found
@@ -212,23 +213,6 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     if "libx264" not in av.codecs_available:
         raise ToolError("this build of PyAV has no libx264; install PyAV from PyPI: pip install av")
     return args
-
-
-# --- what is done
-
-
-def _read_manifest(path: Path) -> dict[str, dict[str, Any]]:
-    """Output name → its last entry. What a killed run has left unfinished is passed over."""
-    if not path.is_file():
-        return {}
-    entries = {}
-    for line in path.read_text(encoding="utf-8").splitlines():
-        try:
-            entry = json.loads(line)
-            entries[entry["name"]] = entry
-        except (ValueError, TypeError, KeyError):
-            continue  # its video is prepared anew
-    return entries
 
 
 def _summary(done: Sequence[Prepared], output: Path, num_new: int) -> str:

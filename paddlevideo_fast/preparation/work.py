@@ -29,7 +29,7 @@ from paddlevideo_fast.io.locks import Lock, only_writer
 from paddlevideo_fast.io.stores import put
 from paddlevideo_fast.machine import num_cores
 from paddlevideo_fast.preparation.executor import LOCAL, Engine, Site, common_folder, run_all
-from paddlevideo_fast.preparation.run import ToolError, disk_error
+from paddlevideo_fast.preparation.run import ToolError, disk_error, json_lines
 
 _JOURNAL = ".journal-"
 
@@ -225,10 +225,8 @@ class Work:
         """Key of a task → what journals say of it. Unfinished lines are passed over."""
         known: dict[str, list[Any]] = {}
         for journal in self._all_journals():
-            for line in journal.read_text(encoding="utf-8").splitlines():
-                with contextlib.suppress(ValueError, TypeError):
-                    key, value = json.loads(line)
-                    known.setdefault(key, []).append(value)
+            for key, value in json_lines(journal):
+                known.setdefault(key, []).append(value)
         return known
 
     def _note(self, task: Task, outcome: Outcome) -> None:

@@ -246,13 +246,14 @@ def write_page(folder: Path, page: Page) -> None:
         partial.write_text(render(page), encoding="utf-8", errors="backslashreplace")
 
 
+@dataclass(eq=False)
 class Reporting(Callback):
     """Shows clips and predictions on VisualDL's board, and writes `report.html` when training ends.
 
     A start that ends no epoch, as the run was finished, leaves the report as it was. A board that fails is
     left out, and the page is still written.
 
-    Args:
+    Attributes:
         run: the run; its folder holds metrics.jsonl.
         trained: the training data set.
         evaluated: the validation data set, or the training data set where the run does not validate.
@@ -261,23 +262,17 @@ class Reporting(Callback):
         board: the run's VisualDL sink; None: there is none.
     """
 
+    run: ReportedRun
+    trained: ClipDataset
+    evaluated: ClipDataset
+    naming: Naming
+    metric: VideoMetric | None
+    board: Any
+
     only_shows = True
 
-    def __init__(
-        self,
-        run: ReportedRun,
-        trained: ClipDataset,
-        evaluated: ClipDataset,
-        naming: Naming,
-        metric: VideoMetric | None,
-        board: VisualDLSink | None,
-    ) -> None:
-        self.run = run
-        self.trained = trained
-        self.evaluated = evaluated
-        self.naming = naming
-        self.metric = metric
-        self.board = guarded(board) if board is not None else None
+    def __post_init__(self) -> None:
+        self.board = guarded(self.board) if self.board is not None else None
         self._first_epoch = 0
 
     @property
