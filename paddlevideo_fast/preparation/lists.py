@@ -161,7 +161,7 @@ class _File(NamedTuple):
     spans: Sequence[Span | None]
 
     @property
-    def key(self) -> str:
+    def name(self) -> str:
         """See `work.Task`; it is without what a URL may hold."""
         return hashlib.blake2b(json.dumps(self).encode(), digest_size=16).hexdigest()
 

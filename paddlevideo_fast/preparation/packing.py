@@ -100,7 +100,7 @@ class Task(NamedTuple):
     videos: list[Source]
 
     @property
-    def key(self) -> str:
+    def name(self) -> str:
         """See `work.Task`."""
         return str(self.settings.shard)
 
@@ -292,7 +292,7 @@ def _make_tasks(args: argparse.Namespace, sources: Sequence[Source]) -> list[Tas
 
 
 def _find_done(tasks: Sequence[Task], overwrite: bool, is_whole: bool) -> dict[str, _Packed]:
-    """What is packed already, by the key of its task.
+    """What is packed already, by the name of its task.
 
     Args:
         tasks: all shards, or a share of them.

@@ -7,7 +7,7 @@ import json
 import random
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
@@ -38,20 +38,6 @@ class _Row(NamedTuple):
 
 _Labels = dict[str, int]  # clip → number of its class
 _Find = Callable[[str], Clip | None]
-
-
-class _Set(NamedTuple):
-    """The annotations of a data set.
-
-    Attributes:
-        names: class names in the order of their labels.
-        lists: file name of a list → its clips with their labels.
-        files: the annotation files that were read.
-    """
-
-    names: Sequence[str]
-    lists: dict[str, _Labels]
-    files: Sequence[Path]
 
 
 # --- Kinetics-400
@@ -91,8 +77,7 @@ def k400(argv: Sequence[str] | None = None) -> int:
             "published weights number them in another way",
             file=sys.stderr,
         )
-    annotated = _Set(names, _train_and_val(labels, args.kind), (train, val))
-    return _write(args, "k400", annotated, relative=True, finder=_k400_finder)
+    return _write(args, names, _train_and_val(labels, args.kind), (train, val), finder=_k400_finder)
 
 
 def _k400_rows(file: Path, split: str) -> list[_Row]:
@@ -180,7 +165,7 @@ def ucf101(argv: Sequence[str] | None = None) -> int:
         labels = _label({file: _ucf101_rows(file, names) for file in parts}, names, index)
         lists.update(zip((f"ucf101_{part}_split_{split}_{kind}.txt" for part in ("train", "val")), labels))
         files += parts
-    return _write(args, "ucf101", _Set(names, lists, files), relative=False)
+    return _write(args, names, lists, files, relative=False)
 
 
 def _ucf101_lines(file: Path) -> Iterator[tuple[str, list[str]]]:
@@ -255,8 +240,7 @@ def ssv2(argv: Sequence[str] | None = None) -> int:
     )
     names = ssv2_classes(index)
     labels = _label({file: ssv2_rows(file) for file in (train, val)}, names, index)
-    annotated = _Set(names, _train_and_val(labels, args.kind), (index, train, val))
-    return _write(args, "ssv2", annotated, relative=True)
+    return _write(args, names, _train_and_val(labels, args.kind), (index, train, val))
 
 
 def read_json(file: Path) -> Any:
@@ -335,8 +319,8 @@ k400_parser, ucf101_parser, ssv2_parser = (partial(_parser, tool) for tool in (k
 def _parse(tool: Callable[..., int], argv: Sequence[str] | None) -> argparse.Namespace:
     """The command line of a set."""
     args = _parser(tool).parse(argv)
-    folder = "rawframes" if args.kind == "frames" else "videos"
-    args.root = args.root or Path("data", tool.__name__, folder)
+    args.tool = tool.__name__
+    args.root = args.root or Path("data", args.tool, "rawframes" if args.kind == "frames" else "videos")
     return args
 
 
@@ -399,17 +383,19 @@ def _label(files: dict[Path, list[_Row]], names: Sequence[str], names_file: Path
 
 def _write(
     args: argparse.Namespace,
-    tool: str,
-    annotated: _Set,
-    relative: bool,
+    names: Sequence[str],
+    lists: Mapping[str, _Labels],
+    files: Sequence[Path],
+    relative: bool = True,
     finder: Callable[[Sequence[Clip], Path], _Find] = _finder,
 ) -> int:
     """Writes the lists of what is there, the names of what is missing, and the class names.
 
     Args:
         args: see `_parse`.
-        tool: name of the set.
-        annotated: its annotations.
+        names: class names in the order of their labels.
+        lists: file name of a list → its clips with their labels.
+        files: the annotation files that were read.
         relative: write paths relative to the folder of the clips.
         finder: makes a function from names to clips, out of all clips on the disk and their folder.
 
@@ -418,18 +404,18 @@ def _write(
     """
     clips = find_clips(args.root, args.kind, _MAX_DEPTH)
     find = finder(clips, args.root)
-    found = {name: find(name) for labels in annotated.lists.values() for name in labels}
+    found = {name: find(name) for labels in lists.values() for name in labels}
     if not any(found.values()):
         expected = next(iter(found)) + ("/img_00001.jpg" if args.kind == "frames" else ".*")
         there = f"{len(clips)} others, such as {clips[0].path}" if clips else "nothing"
         raise ToolError(
             f"{args.root}: has none of the clips in {args.annotations}: expected {expected}, found {there}"
         )
-    options = {"kind": args.kind, "shuffle": args.shuffle, "lists": list(annotated.lists)}
-    made = Provenance(f"{tool}/build_lists", options, crc32_of(*annotated.files), str(args.root))
+    options = {"kind": args.kind, "shuffle": args.shuffle, "lists": list(lists)}
+    made = Provenance(f"{args.tool}/build_lists", options, crc32_of(*files), str(args.root))
     with only_writer(args.output), made.kept_in(args.output):
         left_out = []
-        for file, labels in annotated.lists.items():
+        for file, labels in lists.items():
             present = [(clip, number) for name, number in labels.items() if (clip := found[name])]
             if args.shuffle:
                 random.Random(0).shuffle(present)
@@ -439,8 +425,8 @@ def _write(
                 unlisted = write_list(args.output / file, present, args.root if relative else None)
                 print(f"{args.output / file}: {len(present) - len(unlisted)} of {len(labels)} clips")
                 left_out += unlisted
-        write_lines(args.output / "class_names.txt", annotated.names)
-        print(f"{args.output / 'class_names.txt'}: {len(annotated.names)} classes")
+        write_lines(args.output / "class_names.txt", names)
+        print(f"{args.output / 'class_names.txt'}: {len(names)} classes")
     return report_failures(left_out, len(found))
 
 

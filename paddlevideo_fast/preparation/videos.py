@@ -70,11 +70,6 @@ class Task(NamedTuple):
     part: Part | None = None
 
     @property
-    def key(self) -> str:
-        """See `work.Task`."""
-        return self.name
-
-    @property
     def sources(self) -> Sequence[str]:
         """See `work.Task`."""
         return [self.source]

@@ -55,8 +55,8 @@ class Task(Protocol):
     """What a tool does many of; it is pickled."""
 
     @property
-    def key(self) -> str:
-        """Its name among all tasks."""
+    def name(self) -> str:
+        """Tells it from all other tasks."""
 
     @property
     def sources(self) -> Sequence[str]:
@@ -166,7 +166,7 @@ class Work:
         Args:
             tasks: those of this job.
             what: their name.
-            done: key of a task → its outcome, where it is known.
+            done: name of a task → its outcome, where it is known.
 
         Returns:
             The outcomes of all in their order; None where this job has only done a share.
@@ -177,12 +177,12 @@ class Work:
         found = dict(done or {})
         known = self._known()
         for task in tasks:
-            values = [] if task.key in found else known.get(task.key, [])
+            values = [] if task.name in found else known.get(task.name, [])
             outcomes = [outcome for value in reversed(values) if (outcome := task.restored(value))]
             best = min(outcomes, key=lambda outcome: bool(outcome.cause), default=None)
             if best and (self.merges or not best.cause):
-                found[task.key] = best
-        missing = [task for task in tasks if task.key not in found]
+                found[task.name] = best
+        missing = [task for task in tasks if task.name not in found]
         if self.merges and missing:
             raise ToolError(
                 f"--merge: {len(missing)} {what} have no result yet: wait for the end of all --shard jobs, "
@@ -192,14 +192,14 @@ class Work:
             print(f"{what}: {len(tasks) - len(missing)} of {len(tasks)} are done already", flush=True)
         site = Site(self._lock, common_folder([file for task in missing for file in task.sources]))
         results = run_all(_do, missing, self.engine, what, site, self._note)
-        found.update(zip([task.key for task in missing], results))
+        found.update(zip([task.name for task in missing], results))
         if self.share is None:
-            return [found[task.key] for task in tasks]
+            return [found[task.name] for task in tasks]
         if self._remote is not None:  # for the merge, on whatever machine
             for journal in self._all_journals():
                 if not isinstance(journal, UrlPath):
                     put(journal, str(self._remote / journal.name))
-        failed = sum(bool(found[task.key].cause) for task in tasks)
+        failed = sum(bool(found[task.name].cause) for task in tasks)
         print(
             f"--shard {self.share.number}/{self.share.total}: {len(tasks)} {what} done, {failed} of them "
             "failed; when all shards are done, run the same command with --merge in place of --shard"
@@ -222,11 +222,11 @@ class Work:
         return found
 
     def _known(self) -> dict[str, list[Any]]:
-        """Key of a task → what journals say of it. Unfinished lines are passed over."""
+        """Name of a task → what journals say of it. Unfinished lines are passed over."""
         known: dict[str, list[Any]] = {}
         for journal in self._all_journals():
-            for key, value in json_lines(journal):
-                known.setdefault(key, []).append(value)
+            for name, value in json_lines(journal):
+                known.setdefault(name, []).append(value)
         return known
 
     def _note(self, task: Task, outcome: Outcome) -> None:
@@ -239,7 +239,7 @@ class Work:
             if self._journal is None:
                 self._journal = open(path, "a", encoding="utf-8")  # noqa: SIM115  # see `writing`
                 self._journal.write("\n" if self._journal.tell() else "")  # the last line may be unfinished
-            self._journal.write(json.dumps([task.key, outcome]) + "\n")
+            self._journal.write(json.dumps([task.name, outcome]) + "\n")
             self._journal.flush()
         except OSError as error:
             raise disk_error(path, error) or error from error
