@@ -3,8 +3,7 @@
 import contextlib
 import io
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,7 +11,7 @@ import numpy as np
 
 from paddlevideo_fast.errors import PaddleVideoFastError
 from paddlevideo_fast.log import get_logger, printable
-from paddlevideo_fast.metrics import PrecisionRecall, Predictions, precision_recall
+from paddlevideo_fast.metrics import Predictions, precision_recall
 from paddlevideo_fast.report.output import whole
 
 Record = Mapping[str, Any]
@@ -84,21 +83,33 @@ def curve_figures(records: Sequence[Record], with_top5: bool = True) -> dict[str
         Title → SVG element. The group of a line has the id `curve-<kind>-<number>`. A figure without points
         is left out.
     """
-    figures = {}
+    figures: dict[str, str] = {}
     validated = [record for record in records if record["kind"] == "valid"]
     best_epoch = validated[-1].get("best_epoch", 0) if validated else 0
     best = next((record for record in validated if record.get("epoch") == best_epoch), None)
     for title, curves in _CURVES.items():
-        if title == "Top-5" and not with_top5:
+        lines = {
+            (kind, name): [
+                (r["step"], r[name]) for r in records if r["kind"] == kind and r.get(name) is not None
+            ]
+            for kind, name in curves
+        }
+        lines = {curve: points for curve, points in lines.items() if points}
+        if not lines or (title == "Top-5" and not with_top5):
             continue
-        lines = {}
-        for kind, name in curves:
-            points = [(r["step"], r[name]) for r in records if r["kind"] == kind and r.get(name) is not None]
-            if points:
-                lines[kind, name] = points
-        if lines:
-            marked = best if any(kind == "valid" for kind, _ in lines) else None
-            figures[title] = _svg(title, partial(_draw_curves, lines=lines, best=marked), "step")
+        with _svg(figures, title, "step") as axis:
+            for (kind, name), points in lines.items():
+                style: dict[str, Any] = {
+                    "color": _KIND_COLORS[kind],
+                    "marker": "" if kind == "train" else ".",
+                }
+                if kind == "train" and len(lines) > 1:
+                    style.update(linewidth=0.8, alpha=0.5)
+                (line,) = axis.plot(*zip(*points), label=_NAMES[kind], **style)
+                line.set_gid(f"curve-{kind}-{name}")
+            if best is not None and any(kind == "valid" for kind, _ in lines):
+                label = f"best: epoch {best['epoch']}"
+                axis.axvline(best["step"], color="0.4", linestyle=":", label=label).set_gid("best-epoch")
     return figures
 
 
@@ -120,45 +131,30 @@ def threshold_figures(predictions: Predictions, names: Sequence[str]) -> dict[st
         if counts[label]:
             title = f"Thresholds, {label_text(letters.names[label])} ({counts[label]} videos)"
             curves[title] = precision_recall(there[:, label], scores[:, label])
-    return {
-        title: _svg(title, partial(_draw_thresholds, curve=curve), "threshold", letters.font("medium"))
-        for title, curve in curves.items()
-    }
+    figures: dict[str, str] = {}
+    for title, curve in curves.items():
+        with _svg(figures, title, "threshold", letters.font("medium")) as axis:
+            for name, values in (("precision", curve.precision), ("recall", curve.recall), ("F1", curve.f1)):
+                axis.plot(curve.thresholds, values, label=name)
+            axis.set(xlim=(0, 1), ylim=(0, 1.02))
+    return figures
 
 
-def _draw_curves(
-    axis: Any, lines: Mapping[tuple[str, str], Sequence[tuple[float, float]]], best: Record | None
-) -> None:
-    for (kind, name), points in lines.items():
-        faint = {"linewidth": 0.8, "alpha": 0.5} if kind == "train" and len(lines) > 1 else {}
-        marker = "" if kind == "train" else "."
-        color = _KIND_COLORS[kind]
-        (line,) = axis.plot(*zip(*points), marker=marker, color=color, label=_NAMES[kind], **faint)
-        line.set_gid(f"curve-{kind}-{name}")
-    if best is not None:
-        label = f"best: epoch {best['epoch']}"
-        axis.axvline(best["step"], color="0.4", linestyle=":", label=label).set_gid("best-epoch")
-
-
-def _draw_thresholds(axis: Any, curve: PrecisionRecall) -> None:
-    for name, values in (("precision", curve.precision), ("recall", curve.recall), ("F1", curve.f1)):
-        axis.plot(curve.thresholds, values, label=name)
-    axis.set(xlim=(0, 1), ylim=(0, 1.02))
-
-
-def _svg(title: str, draw: Callable[[Any], None], xlabel: str, font: Any | None = None) -> str:
+@contextlib.contextmanager
+def _svg(figures: dict[str, str], title: str, xlabel: str, font: Any = None) -> Iterator[Any]:
+    """Gives axes to draw on, and adds the figure as an SVG element to `figures` at the end of the block."""
     data, save = io.BytesIO(), {"format": "svg", "metadata": {"Date": None}}
     with (
         pyplot().rc_context({"svg.fonttype": "none", "svg.hashsalt": title}),
         picture(data, save=save, figsize=(4.6, 2.8)) as (_, axis),
     ):
-        draw(axis)
+        yield axis
         axis.set_title(title, fontproperties=font)
         axis.set_xlabel(xlabel)
         axis.grid(alpha=0.3)
         axis.legend(fontsize="small")
     text = data.getvalue().decode()
-    return text[text.index("<svg") :]
+    figures[title] = text[text.index("<svg") :]
 
 
 def confusion_picture(confusion: np.ndarray, names: Sequence[str]) -> bytes:
