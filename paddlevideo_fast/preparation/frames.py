@@ -22,7 +22,7 @@ from paddlevideo_fast.loader.annotations import VideoRecord
 from paddlevideo_fast.preparation.clips import find_clips
 from paddlevideo_fast.preparation.executor import located
 from paddlevideo_fast.preparation.flags import ToolParser, number
-from paddlevideo_fast.preparation.run import Provenance, ToolError, disk_error, earlier_run
+from paddlevideo_fast.preparation.run import Provenance, ToolError, earlier_run, stop_if_disk_fails
 from paddlevideo_fast.preparation.spans import Part, Stored, StoredList, is_listable, open_part
 from paddlevideo_fast.preparation.work import Work
 
@@ -135,9 +135,7 @@ class Task(NamedTuple):
         except VideoDecodeError as error:
             return Stored(0, error.cause)
         except OSError as error:
-            full = disk_error(folder, error)
-            if full:
-                raise full from error
+            stop_if_disk_fails(folder, error)
             return Stored(0, f"cannot be stored: {error.strerror or error}")
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)

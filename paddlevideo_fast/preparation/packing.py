@@ -36,9 +36,9 @@ from paddlevideo_fast.preparation.run import (
     Provenance,
     ToolError,
     crc32_of,
-    disk_error,
     report_failures,
     spread,
+    stop_if_disk_fails,
 )
 from paddlevideo_fast.preparation.spans import Part, Stored, StoredList, open_part, part_name
 from paddlevideo_fast.preparation.work import Work
@@ -129,7 +129,8 @@ class Task(NamedTuple):
                     except VideoDecodeError as error:
                         writer.add_failure(source.name, error.cause_in(source.path))
         except OSError as error:
-            raise disk_error(as_path(data_path(self.folder, settings.shard)), error) or error from error
+            stop_if_disk_fails(as_path(data_path(self.folder, settings.shard)), error)
+            raise
         return _Packed.of(PackedShard(self.folder, settings.shard))
 
     def restored(self, value: Any) -> None:

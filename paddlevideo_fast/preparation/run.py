@@ -109,15 +109,14 @@ def write_failures(file: Path, failures: Sequence[tuple[str, str]]) -> None:
         file.unlink(missing_ok=True)
 
 
-def disk_error(path: Path, error: Exception) -> ToolError | None:
-    """The error to raise where `error` means that `path` cannot be written; None for other errors."""
+def stop_if_disk_fails(path: Path, error: Exception) -> None:
+    """Raises `ToolError` where `error` means that `path` cannot be written, and other files neither."""
     number = getattr(error, "errno", None)
-    if number not in _DISK_ERRORS:
-        return None
-    return ToolError(
-        f"{path}: cannot be written: {os.strerror(number)}; what is finished is kept: put "
-        "this right and run the same command again"
-    )
+    if number in _DISK_ERRORS:
+        raise ToolError(
+            f"{path}: cannot be written: {os.strerror(number)}; what is finished is kept: put "
+            "this right and run the same command again"
+        ) from error
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> None:

@@ -24,11 +24,11 @@ from paddlevideo_fast.preparation.run import (
     Provenance,
     ToolError,
     crc32_of,
-    disk_error,
     duration,
     json_lines,
     report_failures,
     spread,
+    stop_if_disk_fails,
     write_lines,
 )
 from paddlevideo_fast.preparation.spans import Part, Stored, StoredList
@@ -101,9 +101,7 @@ class Task(NamedTuple):
         except PrepareError as error:
             return _Result(None, str(error))
         except (OSError, av.FFmpegError, ValueError) as error:
-            full = disk_error(self.target, error)
-            if full:
-                raise full from error
+            stop_if_disk_fails(self.target, error)
             return _Result(None, f"cannot be encoded: {error}")
 
     def restored(self, value: Any) -> _Result | None:
@@ -113,8 +111,8 @@ class Task(NamedTuple):
 
     def _is_done(self, entry: dict[str, Any]) -> bool:
         try:
-            state = {**entry, **self.source_state()}
-            return state == entry and self.target.stat().st_size == entry["bytes_after"]
+            is_same = {**entry, **self.source_state()} == entry
+            return is_same and self.target.stat().st_size == entry["bytes_after"]
         except (OSError, KeyError):
             return False
 

@@ -29,7 +29,7 @@ from paddlevideo_fast.io.locks import Lock, only_writer
 from paddlevideo_fast.io.stores import put
 from paddlevideo_fast.machine import num_cores
 from paddlevideo_fast.preparation.executor import LOCAL, Engine, Site, common_folder, run_all
-from paddlevideo_fast.preparation.run import ToolError, disk_error, json_lines
+from paddlevideo_fast.preparation.run import ToolError, json_lines, stop_if_disk_fails
 
 _JOURNAL = ".journal-"
 
@@ -242,7 +242,8 @@ class Work:
             self._journal.write(json.dumps([task.name, outcome]) + "\n")
             self._journal.flush()
         except OSError as error:
-            raise disk_error(path, error) or error from error
+            stop_if_disk_fails(path, error)
+            raise
 
 
 def _warn(flag: str, reason: str) -> None:

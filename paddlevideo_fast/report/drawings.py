@@ -88,24 +88,18 @@ def curve_figures(records: Sequence[Record], with_top5: bool = True) -> dict[str
     best_epoch = validated[-1].get("best_epoch", 0) if validated else 0
     best = next((record for record in validated if record.get("epoch") == best_epoch), None)
     for title, curves in _CURVES.items():
-        lines = {
-            (kind, name): [
-                (r["step"], r[name]) for r in records if r["kind"] == kind and r.get(name) is not None
-            ]
-            for kind, name in curves
-        }
-        lines = {curve: points for curve, points in lines.items() if points}
+        lines = {}
+        for kind, name in curves:
+            points = [(r["step"], r[name]) for r in records if r["kind"] == kind and r.get(name) is not None]
+            if points:
+                lines[kind, name] = points
         if not lines or (title == "Top-5" and not with_top5):
             continue
         with _svg(figures, title, "step") as axis:
             for (kind, name), points in lines.items():
-                style: dict[str, Any] = {
-                    "color": _KIND_COLORS[kind],
-                    "marker": "" if kind == "train" else ".",
-                }
-                if kind == "train" and len(lines) > 1:
-                    style.update(linewidth=0.8, alpha=0.5)
-                (line,) = axis.plot(*zip(*points), label=_NAMES[kind], **style)
+                faint = {"linewidth": 0.8, "alpha": 0.5} if kind == "train" and len(lines) > 1 else {}
+                marker, color = "" if kind == "train" else ".", _KIND_COLORS[kind]
+                (line,) = axis.plot(*zip(*points), marker=marker, color=color, label=_NAMES[kind], **faint)
                 line.set_gid(f"curve-{kind}-{name}")
             if best is not None and any(kind == "valid" for kind, _ in lines):
                 label = f"best: epoch {best['epoch']}"
