@@ -1,9 +1,9 @@
 """The flags of the data tools: one vocabulary. Each flag may be written with - in place of _."""
 
 import argparse
+import copy
 import inspect
 import re
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
@@ -124,6 +124,15 @@ def add_place(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(name, **_SHARED[name])
 
 
+class _Help(argparse.RawDescriptionHelpFormatter):
+    """Shows each flag with _ alone."""
+
+    def _format_action_invocation(self, action: argparse.Action) -> str:
+        shown = copy.copy(action)
+        shown.option_strings = [name for name in action.option_strings if "-" not in name[2:]]
+        return super()._format_action_invocation(shown)
+
+
 class ToolParser(argparse.ArgumentParser):
     """Parses the command line of a data tool; what is wrong with it is a `ToolError`.
 
@@ -136,7 +145,7 @@ class ToolParser(argparse.ArgumentParser):
         super().__init__(
             prog=f"paddlevideo-fast {name}",
             description=inspect.cleandoc(description or ""),
-            formatter_class=argparse.RawDescriptionHelpFormatter,
+            formatter_class=_Help,
             epilog=EXIT_CODES,
         )
         self._unflagged: dict[str, str] = {}  # their names → those of their flags
@@ -151,7 +160,8 @@ class ToolParser(argparse.ArgumentParser):
             options: as of `add_argument`.
         """
         options = {**_SHARED.get(names[0], {}), **options}
-        self.add_argument(*names, dest=names[0][2:], **options)
+        hyphened = [f"--{name[2:].replace('_', '-')}" for name in names if "_" in name]
+        self.add_argument(*names, *hyphened, dest=names[0][2:], **options)
         if positional:
             self._unflagged[positional] = names[0][2:]
             self.add_argument(positional, nargs="?", type=options["type"], help=f"the same as {names[0]}")
@@ -176,11 +186,7 @@ class ToolParser(argparse.ArgumentParser):
         Raises:
             ToolError: a flag is unknown, missing or has a wrong value.
         """
-        words = sys.argv[1:] if argv is None else argv
-        words = [
-            re.sub(r"^--[\w-]+", lambda flag: f"--{flag[0][2:].replace('-', '_')}", word) for word in words
-        ]
-        args = self.parse_intermixed_args(words)
+        args = self.parse_intermixed_args(argv)
         for positional, name in self._unflagged.items():
             if getattr(args, positional) is not None:
                 setattr(args, name, getattr(args, positional))
