@@ -114,11 +114,12 @@ class Source:
         kind = "yuvj420p" if frame.format.name.startswith("yuvj") else "yuv420p"
         picture = frame
         if (frame.width, frame.height, frame.format.name) != (width, height, kind):
-            options = self._colour_options(kind)
-            picture = _reformat(frame, width, height, kind, interpolation="AREA", **options)
+            options = {**self._colour_options(kind), **ONE_THREAD}
+            picture = VideoReformatter().reformat(frame, width, height, kind, interpolation="AREA", **options)
         if quarter_turns or frame.interlaced_frame:  # the copy is progressive, like what is encoded
             picture = _turn(picture, quarter_turns)
-        return _tag(picture, self.colour)
+        picture.colorspace, picture.color_range = self.colour["colorspace"], self.colour["color_range"]
+        return picture
 
     def _colour_options(self, kind: str) -> dict[str, Any]:
         """Options of the scaler that keep matrix and range, where 4:2:0 can have them."""
@@ -126,15 +127,6 @@ class Source:
             return _TO_BT601_LIMITED
         full = kind == "yuvj420p" or self.colour["color_range"] == _FULL
         return dict.fromkeys(("src_color_range", "dst_color_range"), _FULL if full else _LIMITED)
-
-
-def _reformat(frame: av.VideoFrame, *args: Any, **options: Any) -> av.VideoFrame:
-    return VideoReformatter().reformat(frame, *args, **options, **ONE_THREAD)
-
-
-def _tag(picture: av.VideoFrame, colour: dict[str, int]) -> av.VideoFrame:
-    picture.colorspace, picture.color_range = colour["colorspace"], colour["color_range"]
-    return picture
 
 
 def _turn(picture: av.VideoFrame, quarter_turns: int) -> av.VideoFrame:

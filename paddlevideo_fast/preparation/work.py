@@ -141,14 +141,16 @@ class Work:
             # the workers write to a folder, and this process a single file; nobody sees a lock of a store
             self._lock = None if file or self._remote is not None else lock
             there = [path for path in {*folders} if not isinstance(path, UrlPath)]
-            self._sweep(there)
+            for path in there:
+                sweep(path, alone=self.is_whole)
             try:
                 yield
             finally:
                 if self._journal:
                     self._journal.close()
             if self.is_whole:
-                self._sweep(there)
+                for path in there:
+                    sweep(path, alone=True)
                 for journal in self._all_journals():
                     journal.unlink(missing_ok=True)
 
@@ -205,11 +207,6 @@ class Work:
             "failed; when all shards are done, run the same command with --merge in place of --shard"
         )
         return None
-
-    def _sweep(self, folders: Iterable[Path]) -> None:
-        for folder in folders:
-            if folder.is_dir():
-                sweep(folder, alone=self.is_whole)
 
     def _all_journals(self) -> list[Any]:
         """Those of this machine, and those that shares have put into the store of the output."""
