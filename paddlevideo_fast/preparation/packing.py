@@ -285,7 +285,8 @@ def _make_tasks(args: argparse.Namespace, sources: Sequence[Source]) -> list[Tas
     tasks = []
     for shard, first in enumerate(firsts):
         part = list(sources[first : first + args.shard_size])
-        asked = [[source._replace(path="") for source in part], VERSION, args.short_side, args.quality]
+        videos = [source._replace(path="")[: None if source.part else -1] for source in part]
+        asked = [videos, VERSION, args.short_side, args.quality]
         plan = hashlib.blake2b(json.dumps(asked).encode(), digest_size=16).digest()
         settings = PackSettings(shard, len(firsts), args.short_side, args.quality, plan)
         tasks.append(Task(located(args.output), settings, part))
