@@ -23,7 +23,7 @@ from paddlevideo_fast.loader.dataset import ClipDataset, FrameDecoder, PackedFra
 from paddlevideo_fast.loader.transforms.resample import Resample
 from paddlevideo_fast.preparation import packing
 from paddlevideo_fast.preparation.encoding import Settings
-from paddlevideo_fast.preparation.videos import Task, work
+from paddlevideo_fast.preparation.videos import Task
 
 _BATCH = 8
 _NUM_CLIPS, _NUM_CANDIDATES, _NUM_READS = 3, 12, 24
@@ -294,7 +294,7 @@ def _prepared(few: ClipDataset, folder: Path) -> ClipDataset:
     settings = Settings(_preset(few), _SHORT_SIDE_PX)
     kept = []
     for number, record in enumerate(few.records):
-        if work(Task(record.path, str(folder), f"{number}.mp4", settings)).entry is not None:
+        if not Task(record.path, str(folder), f"{number}.mp4", settings).do().cause:
             kept.append(replace(record, path=str(folder / f"{number}.mp4")))
     return _with_records(few, kept)
 
@@ -306,5 +306,5 @@ def _packed(few: ClipDataset, folder: Path) -> ClipDataset:
         source = packing.Source(f"{number}", record.path, label, record.num_frames, record.frames_suffix)
         sources.append(source)
     settings = PackSettings(0, 1, _SHORT_SIDE_PX, _JPEG_QUALITY, bytes(16))
-    packing.pack_shard(packing.Task(str(folder), settings, sources))
+    packing.Task(str(folder), settings, sources).do()
     return PackedFrameDataset(str(folder), pipeline=few.pipeline, seed=few.seed, training=few.training)

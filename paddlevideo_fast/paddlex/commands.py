@@ -38,17 +38,12 @@ def export(argv: Sequence[str] | None = None) -> int:
         The exit code.
     """
     finder = argparse.ArgumentParser(add_help=False)
-    finder.add_argument("-c", "--config")
-    known, _ = finder.parse_known_args(argv)
-    if known.config is None or not is_paddlex_config(known.config):
+    finder.add_argument("-c", "--config", default="")
+    if not is_paddlex_config(finder.parse_known_args(argv)[0].config):
         return export_command.main(argv)
-    parser = argparse.ArgumentParser(
-        description="Exports a config of PaddleX as the folder that PaddleX runs."
-    )
+    parser = argparse.ArgumentParser(description="Exports a config of PaddleX as a folder that it runs.")
     parser.add_argument("-c", "--config", required=True, help="YAML file of PaddleX")
-    parser.add_argument(
-        "--override", action="append", default=[], metavar="KEY=VALUE", help="sets a key of it"
-    )
+    parser.add_argument("--override", action="append", default=[], help="sets a key of it, KEY=VALUE")
     parser.add_argument("-p", "--pretrained_params", help="weights (default: Global.pretrained_model)")
     parser.add_argument("-o", "--output_path", default="inference", help="folder (default inference)")
     return run_command(_export, parser.parse_args(argv))
@@ -91,9 +86,8 @@ def _export(args: argparse.Namespace) -> None:
     cfg, order = load_paddlex_config(args.config, args.override, "export")
     weights = args.pretrained_params or order.weights
     if weights is None:
-        raise ConfigError(
-            [f"{args.config}  Global.pretrained_model: names no weights; give them here or with -p"]
-        )
+        text = "Global.pretrained_model: names no weights; give them here or with -p"
+        raise ConfigError([f"{args.config}  {text}"])
     options = ExportOptions(class_names=order.labels, paddlex=PaddleXFolder(order.model_name, order.topk))
     for file in export_model(cfg, weights, args.output_path, options=options).all:
         print(file)

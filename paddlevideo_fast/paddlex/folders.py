@@ -15,7 +15,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -56,14 +56,15 @@ class PaddleXFolders(Callback):
         self._best: dict[str, Any] = {}
 
     def fit_begin(self, trainer: Trainer) -> None:
-        trainer.distribution.gather_from(
-            lambda: self._begin(trainer) if trainer.distribution.is_main else None
-        )
+        self._on_main(trainer, self._begin)
 
     def epoch_end(self, trainer: Trainer) -> None:
-        trainer.distribution.gather_from(
-            lambda: self._publish(trainer) if trainer.distribution.is_main else None
-        )
+        self._on_main(trainer, self._publish)
+
+    def _on_main(self, trainer: Trainer, work: Callable[[Trainer], None]) -> None:
+        """The main process works; the others wait, and end if it fails."""
+        is_main = trainer.distribution.is_main
+        trainer.distribution.gather_from(lambda: work(trainer) if is_main else None)
 
     def fit_end(self, trainer: Trainer) -> None:
         if trainer.distribution.is_main:
@@ -113,22 +114,12 @@ class PaddleXFolders(Callback):
         for ending in _ENDINGS:
             _link(Path(f"{prefix}{ending}"), folder / f"{name}{ending}")
         config = self.order.output / "config.yaml"
-        _link(config if config.is_file() else self.config, folder / "config.yaml", copy=True)
+        shutil.copyfile(config if config.is_file() else self.config, folder / "config.yaml")
         return folder
 
     def _export_all(self, folders: Sequence[Path]) -> None:
-        """Exports the weights of each folder; a folder with the same weights gets the same program."""
-        done: list[Path] = []
         for folder in folders:
-            target, weights = folder / "inference", folder / f"{folder.name}.pdparams"
-            same = [other for other in done if _same(other / f"{other.name}.pdparams", weights)]
-            if not same:
-                _run_export(self.config, weights, target, self.order)
-            elif (same[0] / "inference").is_dir():
-                target.mkdir(exist_ok=True)
-                for file in (same[0] / "inference").iterdir():
-                    _link(file, target / file.name)
-            done.append(folder)
+            _run_export(self.config, folder / f"{folder.name}.pdparams", folder / "inference", self.order)
 
     def _wait(self) -> None:
         """Waits for the export that is under way; what fails there is a warning, for training goes on."""
@@ -148,7 +139,7 @@ class PaddleXFolders(Callback):
         """Writes train_result.json, in which PaddleX looks for what a training has left."""
         newest = sorted(self._epochs(), key=_number, reverse=True)
         models: dict[str, dict[str, Any]] = {f"last_{place}": {} for place in range(1, NUM_KEPT + 1)}
-        models.update({f"last_{place}": self._listed(folder) for place, folder in enumerate(newest, 1)})
+        models.update((f"last_{place}", self._listed(folder)) for place, folder in enumerate(newest, 1))
         models["best"] = self._listed(self.order.output / _BEST)
         if models["best"]:
             models["best"]["score"] = next((v for k, v in self._best.items() if k != "epoch"), 0.0)
@@ -187,20 +178,14 @@ def _number(folder: Path) -> int:
     return int(folder.name.partition("_")[2])
 
 
-def _link(source: Path, target: Path, copy: bool = False) -> None:
+def _link(source: Path, target: Path) -> None:
     """Makes `target` the same file as `source`, or a copy; removes it where there is no `source`."""
-    if not source.is_file():
-        target.unlink(missing_ok=True)
-        return
-    partial = target.with_name(f".{target.name}.partial")
-    partial.unlink(missing_ok=True)
-    try:
-        if copy:
-            raise OSError
-        os.link(source, partial)
-    except OSError:  # a disk without hard links
-        shutil.copyfile(source, partial)
-    os.replace(partial, target)
+    target.unlink(missing_ok=True)
+    if source.is_file():
+        try:
+            os.link(source, target)
+        except OSError:  # a disk without hard links
+            shutil.copyfile(source, target)
 
 
 def _run_export(config: Path, weights: Path, folder: Path, order: Order) -> None:
@@ -209,12 +194,8 @@ def _run_export(config: Path, weights: Path, folder: Path, order: Order) -> None
     Raises:
         CalledProcessError: it failed.
     """
-    overrides = {"Global.pretrained_model": str(weights), "Global.device": "cpu"}
-    if order.model_name:
-        overrides["Global.pdx_model_name"] = order.model_name
-    words = [
-        word for key, value in overrides.items() for word in ("--override", f"{key}={json.dumps(value)}")
-    ]
+    settings = {"pretrained_model": str(weights), "device": "cpu", "pdx_model_name": order.model_name}
+    words = [f"--override=Global.{key}={json.dumps(value)}" for key, value in settings.items() if value]
     command = [sys.executable, "-m", __package__, "-c", str(config), "-o", str(folder), *words]
     kept = {key: value for key, value in os.environ.items() if not key.startswith("PADDLE_TRAINER")}
     root = str(Path(paddlevideo_fast.__file__).parent.parent)

@@ -32,12 +32,12 @@ _MEANINGS = {
     "use_dali": "train_dali",
     "eval_during_train": "validate",
 }
-_READ_ELSEWHERE = (
+_READ_ELSEWHERE = {
     *("checkpoints", "pretrained_model", "output_dir", "device", "uniform_output_enabled", "pdx_model_name"),
     *("save_inference_dir", "algorithm"),  # the command line says where to export to
     *("log_ranks", "print_mem_info"),  # for PaddleX's benchmarks
     *("inference_model_dir", "infer_videos", "use_gpu", "enable_mkldnn"),  # for its inference
-)
+}
 
 
 @dataclass(frozen=True)
@@ -100,12 +100,8 @@ def load_paddlex_config(path: str | Path, overrides: Sequence[str], task: Task) 
     output = Path(config["output_dir"]).parent
     weights, checkpoint = (_given(settings.get(key)) for key in ("pretrained_model", "checkpoints"))
     if task == "train" and checkpoint is not None:
-        _set(
-            config,
-            "resume",
-            _own_checkpoint(checkpoint, output, config["model_name"]),
-            ("Global", "checkpoints"),
-        )
+        own = _own_checkpoint(checkpoint, output, config["model_name"])
+        _set(config, "resume", own, ("Global", "checkpoints"))
     elif weights is not None and task != "export" and not config.get("weights"):  # -w goes before
         _set_weights(config, weights, task)
     post = infer.get("PostProcess")
@@ -128,8 +124,8 @@ def _translate(config: Config, settings: Mapping[str, Any]) -> None:
     """Puts what Global says under the keys that mean it here."""
     config.pop("INFERENCE", None)
     for key, value in settings.items():
-        if key not in _MEANINGS and key not in _READ_ELSEWHERE:
-            hint = did_you_mean(str(key), [*_MEANINGS, *_READ_ELSEWHERE])
+        if key not in {*_MEANINGS} | _READ_ELSEWHERE:
+            hint = did_you_mean(str(key), sorted({*_MEANINGS} | _READ_ELSEWHERE))
             warn_once(logger, config.problem(f"Global.{key}", f"unknown key{hint}; it has no effect"))
         elif key in _MEANINGS and value is not None:
             _set(config, _MEANINGS[key], value, ("Global", key))
@@ -202,9 +198,8 @@ def _num_classes(path: str) -> int | None:
     from paddlevideo_fast.modeling.weights import fetch_weights, read_weights
 
     last = re.compile(r"(?:(?:head|backbone|_layers)\.)*(?:fc|projection)\.bias")
-    sizes = {
-        value.shape[0] for name, value in read_weights(fetch_weights(path)).items() if last.fullmatch(name)
-    }
+    weights = read_weights(fetch_weights(path))
+    sizes = {value.shape[0] for name, value in weights.items() if last.fullmatch(name)}
     return sizes.pop() if len(sizes) == 1 else None
 
 

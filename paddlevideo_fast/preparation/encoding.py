@@ -20,7 +20,6 @@ import av
 import numpy as np
 from av.video.reformatter import VideoReformatter
 
-from paddlevideo_fast.decode import Span
 from paddlevideo_fast.decode.colour import ONE_THREAD
 from paddlevideo_fast.decode.container import open_container
 from paddlevideo_fast.decode.packets import Timing
@@ -29,6 +28,7 @@ from paddlevideo_fast.decode.source import VideoSource
 from paddlevideo_fast.errors import PaddleVideoFastError
 from paddlevideo_fast.io.files import as_path, whole
 from paddlevideo_fast.preparation.frames import stored_size
+from paddlevideo_fast.preparation.spans import Part, open_part
 
 _LIMITED, _FULL = 1, 2
 BT601_LIMITED = {"color_range": _LIMITED, "colorspace": 6}
@@ -40,18 +40,6 @@ _MIN_SIDE_PX = 16
 
 class PrepareError(PaddleVideoFastError):
     """A video that cannot be prepared, although it may decode."""
-
-
-class Part(NamedTuple):
-    """What to store of a video.
-
-    Attributes:
-        span: of the video.
-        margin: frames to store on both sides of it, where the video has them.
-    """
-
-    span: Span
-    margin: int
 
 
 class Source:
@@ -82,13 +70,8 @@ class Source:
                 "is a folder, not a video; paddlevideo-fast data pack  packs folders of frames"
             )
         self._reader = PyAVReader(path)
-        self.first, self.num_frames = 0, self._reader.num_frames
-        self.inner = 0, self.num_frames
-        if part is not None:
-            first, stop = self._reader.frames_of(part.span)
-            stored = self._reader.part(*part)
-            self.first, self.num_frames = stored.first, stored.num_frames
-            self.inner = first - self.first, stop - self.first
+        stored, self.inner = open_part(self._reader, part)
+        self.first, self.num_frames = stored.first, stored.num_frames
         self.share = self.num_frames / self._reader.num_frames
         self.size = stored_size(self._reader.width, self._reader.height, short_side_px, even=True)
         if min(self.size) < _MIN_SIDE_PX:
@@ -131,11 +114,12 @@ class Source:
         kind = "yuvj420p" if frame.format.name.startswith("yuvj") else "yuv420p"
         picture = frame
         if (frame.width, frame.height, frame.format.name) != (width, height, kind):
-            options = self._colour_options(kind)
-            picture = _reformat(frame, width, height, kind, interpolation="AREA", **options)
+            options = {**self._colour_options(kind), **ONE_THREAD}
+            picture = VideoReformatter().reformat(frame, width, height, kind, interpolation="AREA", **options)
         if quarter_turns or frame.interlaced_frame:  # the copy is progressive, like what is encoded
             picture = _turn(picture, quarter_turns)
-        return _tag(picture, self.colour)
+        picture.colorspace, picture.color_range = self.colour["colorspace"], self.colour["color_range"]
+        return picture
 
     def _colour_options(self, kind: str) -> dict[str, Any]:
         """Options of the scaler that keep matrix and range, where 4:2:0 can have them."""
@@ -143,15 +127,6 @@ class Source:
             return _TO_BT601_LIMITED
         full = kind == "yuvj420p" or self.colour["color_range"] == _FULL
         return dict.fromkeys(("src_color_range", "dst_color_range"), _FULL if full else _LIMITED)
-
-
-def _reformat(frame: av.VideoFrame, *args: Any, **options: Any) -> av.VideoFrame:
-    return VideoReformatter().reformat(frame, *args, **options, **ONE_THREAD)
-
-
-def _tag(picture: av.VideoFrame, colour: dict[str, int]) -> av.VideoFrame:
-    picture.colorspace, picture.color_range = colour["colorspace"], colour["color_range"]
-    return picture
 
 
 def _turn(picture: av.VideoFrame, quarter_turns: int) -> av.VideoFrame:

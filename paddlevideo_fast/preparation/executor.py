@@ -1,18 +1,15 @@
 """Where the tasks of a tool run: in processes of this machine, or on the workers of a Dask cluster.
 
-One loop feeds a `concurrent.futures.Executor`, whichever it is:
-
     --scheduler local             a ProcessPoolExecutor, or this process alone with --workers 1
     --scheduler tcp://HOST:PORT   a Dask cluster that runs
     --scheduler FILE.yaml         a Dask cluster whose workers are jobs of Slurm, see `read_cluster_file`
 
-Tasks travel in batches of about half a second, so that a million short tasks do not pay for a million
-messages. A batch whose worker is lost is done again elsewhere: a task may run twice, also at the same time.
-So tasks write each output under a name of its own and rename it, and the same task gives the same bytes.
+Many short tasks travel in batches, so that a million tasks do not pay for a million messages. A batch whose
+worker is lost is done again elsewhere: a task may run twice, also at the same time. So tasks write each
+output under a name of its own and rename it, and the same task gives the same bytes.
 """
 
 import contextlib
-import inspect
 import logging
 import os
 import signal
@@ -20,10 +17,10 @@ import socket
 import sys
 import time
 import traceback
-import uuid
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, CancelledError, Executor, Future, ProcessPoolExecutor, wait
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import CancelledError, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -42,15 +39,16 @@ from paddlevideo_fast.registry import did_you_mean
 
 LOCAL = "local"
 
-_BATCH_SEC = 0.5
-_LEAST_BATCH_SEC = 0.05  # towards the end
-_POLL_SEC = 1.0
+_MAX_BATCH = 32  # tasks
+_MIN_NUM_BATCHES = 5000  # as long as there are so many tasks
 _CONNECT_SEC = 20
 _PATIENCE_SEC = 10.0  # until a file that one machine has written must be seen by another
 _MAX_CLUSTER_BYTES = 2**20
 
 Argument = TypeVar("Argument")
 Result = TypeVar("Result")
+_Done = tuple[list[Any], PaddleVideoFastError | None]  # results up to the first error of a user's; that error
+_Batches = Generator[tuple[int, _Done], None, None]  # number and results of each
 
 
 class Engine(NamedTuple):
@@ -101,15 +99,16 @@ def run_all(
         ToolError: a process died, the scheduler is away, or a worker does not fit.
     """
     ready: dict[int, Result] = {}
-    place = 0
-    with _executor(engine, len(tasks), site) as pool:
-        for done, result in _progress(_completed(pool, function, tasks), len(tasks), what):
+    next_place = 0
+    completed = _completed(function, tasks, engine, site)
+    with contextlib.closing(completed):
+        for place, result in _progress(completed, len(tasks), what):
             if each:
-                each(tasks[done], result)
-            ready[done] = result
-            while place in ready:
-                yield ready.pop(place)
-                place += 1
+                each(tasks[place], result)
+            ready[place] = result
+            while next_place in ready:
+                yield ready.pop(next_place)
+                next_place += 1
 
 
 def located(path: Any) -> str:
@@ -125,70 +124,37 @@ def common_folder(paths: Sequence[str]) -> list[str]:
     return [common] if os.path.isdir(common) else []
 
 
-# --- one loop for all executors
-
-
-class _Pool:
-    """An executor, what its tasks are wrapped in, and what its errors mean; this one is a process pool."""
-
-    def __init__(self, executor: Executor, num_slots: int) -> None:
-        self.executor: Any = executor  # that of Dask takes more keywords than others
-        self.num_slots = num_slots
-
-    def submit(self, function: Callable, tasks: Sequence[Any]) -> Future:
-        return self.executor.submit(_serve, function, tasks)
-
-    def watch(self) -> None:
-        """Called about once a second while tasks run; raises `ToolError` where there is no use in waiting."""
-
-    def meaning(self, error: BaseException) -> BaseException:
-        """What to raise for the error of a batch."""
-        if isinstance(error, BrokenProcessPool):
-            return ToolError("a worker process died (out of memory?); try fewer --workers")
-        return error
-
-
-def _completed(pool: _Pool, function: Callable, tasks: Sequence[Any]) -> Iterator[tuple[int, Any]]:
+def _completed(
+    function: Callable, tasks: Sequence[Any], engine: Engine, site: Site
+) -> Generator[tuple[int, Any], None, None]:
     """Place and result of each task, in the order in which they are done."""
-    first, size, task_sec = 0, 1, 0.0
-    under_way: dict[Future, range] = {}
-    while first < len(tasks) or under_way:
-        while first < len(tasks) and len(under_way) < pool.num_slots:
-            batch = range(first, min(first + size, len(tasks)))
-            under_way[pool.submit(function, [tasks[place] for place in batch])] = batch
-            first = batch.stop
-        finished, _ = wait(under_way, timeout=_POLL_SEC, return_when=FIRST_COMPLETED)
-        for future in finished:
-            batch = under_way.pop(future)
-            try:
-                results, error, spent_sec = future.result()
-            except (Exception, CancelledError) as problem:
-                meaning = pool.meaning(problem)
-                raise meaning from (None if meaning is problem else problem)
-            yield from zip(batch, results)
+    here = not tasks or (engine.scheduler == LOCAL and min(engine.workers, len(tasks)) <= 1)
+    size = 1 if here else min(max(len(tasks) // _MIN_NUM_BATCHES, 1), _MAX_BATCH)
+    firsts = range(0, len(tasks), size)
+    batches = [tasks[first : first + size] for first in firsts]
+    if here:
+        source: _Batches = ((number, _do(function, batch)) for number, batch in enumerate(batches))
+    elif engine.scheduler == LOCAL:
+        source = _in_processes(function, batches, engine.workers)
+    else:
+        source = _on_cluster(function, batches, engine.scheduler, site)
+    with contextlib.closing(source):
+        for number, (results, error) in source:
+            yield from enumerate(results, firsts[number])
             if error:
                 raise error
-            task_sec = max(spent_sec / len(batch), 1e-6, task_sec / 2)
-            rest = (len(tasks) - first) // (2 * pool.num_slots)  # so that all end at about one time
-            least, most = (int(sec / task_sec) for sec in (_LEAST_BATCH_SEC, _BATCH_SEC))
-            size = max(1, min(most, 4 * len(batch), max(rest, least)))
-        pool.watch()
 
 
-def _serve(
-    function: Callable, tasks: Sequence[Any], check: Callable[[], None] = lambda: None
-) -> tuple[list[Any], PaddleVideoFastError | None, float]:
-    """Does a batch: the results up to the first error of a user's, that error, and the seconds."""
-    began_sec = time.monotonic()
-    results, problem = [], None
-    for task in tasks:
-        try:
+def _do(function: Callable, tasks: Sequence[Any], check: Callable[[], None] = lambda: None) -> _Done:
+    """Does a batch."""
+    results: list[Any] = []
+    try:
+        for task in tasks:
             check()
             results.append(function(task))
-        except PaddleVideoFastError as error:
-            problem = error
-            break
-    return results, problem, time.monotonic() - began_sec
+    except PaddleVideoFastError as error:
+        return results, error
+    return results, None
 
 
 def _progress(results: Iterator[Result], total: int, what: str) -> Iterator[Result]:
@@ -206,22 +172,17 @@ def _progress(results: Iterator[Result], total: int, what: str) -> Iterator[Resu
             print(f"{what}: {count}/{total}, {per_sec:.3g}/s, {left} left", flush=True)
 
 
-@contextlib.contextmanager
-def _executor(engine: Engine, num_tasks: int, site: Site) -> Iterator[_Pool]:
-    if not num_tasks:
-        yield _Pool(_InThisProcess(), 1)
-    elif engine.scheduler != LOCAL:
-        with _cluster(engine.scheduler) as (client, name):
-            yield _Cluster(client, name, site)
-    elif engine.workers <= 1 or num_tasks == 1:
-        yield _Pool(_InThisProcess(), 1)
-    else:
-        workers = min(engine.workers, num_tasks)
-        pool = ProcessPoolExecutor(workers, initializer=_start_worker, initargs=(os.getpid(),))
-        try:
-            yield _Pool(pool, 2 * workers)
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
+def _in_processes(function: Callable, batches: Sequence[Sequence[Any]], workers: int) -> _Batches:
+    """Number and results of each batch, done by processes of this machine."""
+    pool = ProcessPoolExecutor(min(workers, len(batches)), initializer=_start_worker, initargs=(os.getpid(),))
+    try:
+        numbers = {pool.submit(_do, function, batch): number for number, batch in enumerate(batches)}
+        for future in as_completed(numbers):
+            yield numbers.pop(future), future.result()
+    except BrokenProcessPool as error:
+        raise ToolError("a worker process died (out of memory?); try fewer --workers") from error
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
 
 
 def _start_worker(parent: int) -> None:
@@ -230,152 +191,17 @@ def _start_worker(parent: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent to answer
 
 
-class _InThisProcess(Executor):
-    """Calls a function when it is submitted."""
-
-    def submit(self, function: Callable, /, *args: Any, **kwargs: Any) -> Future:
-        future: Future = Future()
-        try:
-            future.set_result(function(*args, **kwargs))
-        except Exception as error:
-            future.set_exception(error)
-        return future
-
-
 # --- a Dask cluster
 
 
-def _versions() -> dict[str, str]:
-    """What decides the bytes of an output, beside the task."""
-    return {"paddlevideo_fast": paddlevideo_fast.__version__, "av": av.__version__, "cv2": cv2.__version__}
-
-
-class _Batch(NamedTuple):
-    """Tasks for a worker of a cluster.
-
-    Attributes:
-        function: for each task.
-        tasks: its arguments.
-        site: what the worker must see.
-        scheduler: name of the cluster, for errors.
-        versions: see `_versions`.
-    """
-
-    function: Callable
-    tasks: Sequence[Any]
-    site: Site
-    scheduler: str
-    versions: dict[str, str]
-
-    def do(self) -> tuple[list[Any], PaddleVideoFastError | None, float]:
-        """Does the tasks; see `_serve`."""
-        cv2.setNumThreads(0)
-        try:
-            self._check_worker()
-            return _serve(self.function, self.tasks, self._check_run)
-        except ToolError as error:
-            return [], error, 0.0
-        except Exception:  # as text: any exception need not survive the way, and its traceback does not
-            raise RuntimeError(f"error in a worker:\n{traceback.format_exc()}") from None
-
-    def _check_worker(self) -> None:
-        worker = f"the worker on {socket.gethostname()} (process {os.getpid()})"
-        differing = [
-            f"{name} {there}, and here it is {self.versions[name]}"
-            for name, there in _versions().items()
-            if there != self.versions[name]
-        ]
-        if differing:
-            raise ToolError(
-                f"--scheduler {self.scheduler}: {worker} has {'; '.join(differing)}: install the same "
-                "versions there, and run the same command again"
-            )
-        for folder in self.site.folders:
-            if not os.path.isdir(folder):
-                raise ToolError(
-                    f"{folder}: {worker} does not see this folder; put the data where all workers of "
-                    f"{self.scheduler} see it under the same path"
-                )
-        lock = self.site.lock
-        deadline = time.monotonic() + _PATIENCE_SEC
-        while lock and not lock.is_seen:
-            if time.monotonic() > deadline:
-                raise ToolError(
-                    f"{os.path.dirname(lock.path)}: {worker} does not see what this run writes there; give "
-                    f"an --output that all workers of {self.scheduler} share under the same path"
-                )
-            time.sleep(0.2)
-
-    def _check_run(self) -> None:
-        """A run that was killed, and whose worker was not, must not write into the output of the next one."""
-        lock = self.site.lock
-        if lock and not lock.is_seen:
-            raise ToolError(f"{os.path.dirname(lock.path)}: the run that this task was for has ended")
-
-
-class _Cluster(_Pool):
-    """The workers of a Dask cluster."""
-
-    def __init__(self, client: Any, name: str, site: Site) -> None:
-        super().__init__(client.get_executor(pure=False), 1)
-        self._client = client
-        self._name = name
-        self._site = site
-        self._num_workers = -1
-        self._looked_sec = -_POLL_SEC
-        self.watch()
-
-    def submit(self, function: Callable, tasks: Sequence[Any]) -> Future:
-        batch = _Batch(function, tasks, self._site, self._name, _versions())
-        key = f"paddlevideo_fast-{function.__name__.strip('_')}-{uuid.uuid4().hex}"  # the dashboard shows it
-        return self.executor.submit(_Batch.do, batch, key=key)
-
-    def watch(self) -> None:
-        if time.monotonic() - self._looked_sec < _POLL_SEC:
-            return
-        try:
-            threads = self._client.nthreads() if self._client.status == "running" else {}
-        except (OSError, ValueError, TimeoutError) as error:
-            raise self._away() from error
-        if self._client.status != "running":
-            raise self._away()
-        self._looked_sec = time.monotonic()
-        self.num_slots = 2 * max(1, sum(threads.values()))
-        if len(threads) != self._num_workers:
-            self._num_workers = len(threads)
-            waits = "" if threads else "; waiting for some"
-            print(f"workers of {self._name}: {len(threads)}{waits}", flush=True)
-
-    def _away(self) -> ToolError:
-        return ToolError(
-            f"--scheduler {self._name}: the scheduler is away; what is finished is kept: start it, and run "
-            "the same command again"
-        )
-
-    def meaning(self, error: BaseException) -> BaseException:
-        from distributed import CancelledError as Cancelled
-        from distributed import KilledWorker
-        from distributed.comm import CommClosedError
-
-        if isinstance(error, (CancelledError, Cancelled, CommClosedError)):
-            return self._away()
-        if isinstance(error, KilledWorker):
-            return ToolError(
-                f"--scheduler {self._name}: several workers, one after the other, died over the same tasks "
-                "(out of memory, or another version of paddlevideo_fast or Python?); see their logs. What is "
-                "finished is kept"
-            )
-        return error
-
-
-@contextlib.contextmanager
-def _cluster(scheduler: str) -> Iterator[tuple[Any, str]]:
-    """A client of the cluster, and what messages call the cluster."""
+def _on_cluster(function: Callable, batches: Sequence[Sequence[Any]], scheduler: str, site: Site) -> _Batches:
+    """Number and results of each batch, done by the workers of a cluster."""
     try:
-        from distributed import Client
+        from distributed import Client, KilledWorker
+        from distributed import as_completed as completed
+        from distributed.comm import CommClosedError
     except ImportError:
         raise MissingExtraError("distributed", "dask", f"--scheduler {scheduler}") from None
-
     with contextlib.ExitStack() as stack:
         stack.enter_context(_quiet())
         address: Any = scheduler
@@ -388,22 +214,101 @@ def _cluster(scheduler: str) -> Iterator[tuple[Any, str]]:
                 f"--scheduler {scheduler}: no Dask scheduler answers there ({error}); start one with  dask "
                 "scheduler"
             ) from error
-        stack.enter_context(client)
-        yield client, scheduler
+        stack.callback(_close, client)
+        num_workers = len(client.nthreads())
+        waits = "" if num_workers else "; waiting for some"
+        print(f"workers of {scheduler}: {num_workers}{waits}", flush=True)
+        on_worker = partial(_do_on_worker, function, site, scheduler, _versions())
+        name = f"paddlevideo_fast-{function.__name__.strip('_')}"  # the dashboard shows it
+        try:
+            futures = client.map(on_worker, batches, key=name, pure=False)
+            numbers = {future.key: number for number, future in enumerate(futures)}
+            for future in completed(futures, client.loop):
+                yield numbers[future.key], future.result()
+                future.release()  # here and not in its `__del__`, in which Python ignores Ctrl-C
+        except (CancelledError, CommClosedError) as error:
+            raise ToolError(
+                f"--scheduler {scheduler}: the scheduler is away; what is finished is kept: start it, and "
+                "run the same command again"
+            ) from error
+        except KilledWorker as error:
+            raise ToolError(
+                f"--scheduler {scheduler}: several workers, one after the other, died over the same tasks "
+                "(out of memory, or another version of paddlevideo_fast or Python?); see their logs. What is "
+                "finished is kept"
+            ) from error
+
+
+def _do_on_worker(
+    function: Callable, site: Site, scheduler: str, versions: dict[str, str], tasks: Sequence[Any]
+) -> _Done:
+    """Does a batch in a worker of a cluster, if it fits; `versions` are those of the client."""
+    cv2.setNumThreads(0)
+    worker = f"the worker on {socket.gethostname()} (process {os.getpid()})"
+    try:
+        _check_worker(worker, site, scheduler, versions)
+        return _do(function, tasks, partial(_check_run, site))
+    except ToolError as error:
+        return [], error
+    except Exception:  # as text: any exception need not survive the way, and its traceback does not
+        raise RuntimeError(f"error in a worker:\n{traceback.format_exc()}") from None
+
+
+def _check_worker(worker: str, site: Site, scheduler: str, versions: dict[str, str]) -> None:
+    differing = [
+        f"{name} {there}, and here it is {versions[name]}"
+        for name, there in _versions().items()
+        if there != versions[name]
+    ]
+    if differing:
+        raise ToolError(
+            f"--scheduler {scheduler}: {worker} has {'; '.join(differing)}: install the same versions there, "
+            "and run the same command again"
+        )
+    for folder in site.folders:
+        if not os.path.isdir(folder):
+            raise ToolError(
+                f"{folder}: {worker} does not see this folder; put the data where all workers of "
+                f"{scheduler} see it under the same path"
+            )
+    deadline = time.monotonic() + _PATIENCE_SEC
+    while site.lock and not site.lock.is_seen:
+        if time.monotonic() > deadline:
+            raise ToolError(
+                f"{os.path.dirname(site.lock.path)}: {worker} does not see what this run writes there; give "
+                f"an --output that all workers of {scheduler} share under the same path"
+            )
+        time.sleep(0.2)
+
+
+def _check_run(site: Site) -> None:
+    """A run that was killed, and whose worker was not, must not write into the output of the next one."""
+    if site.lock and not site.lock.is_seen:
+        raise ToolError(f"{os.path.dirname(site.lock.path)}: the run that this task was for has ended")
+
+
+def _versions() -> dict[str, str]:
+    """What decides the bytes of an output, beside the task."""
+    return {"paddlevideo_fast": paddlevideo_fast.__version__, "av": av.__version__, "cv2": cv2.__version__}
+
+
+def _close(client: Any) -> None:
+    """Ends the connection to a cluster, whose scheduler may be away."""
+    with contextlib.suppress(OSError, TimeoutError):
+        client.close()
 
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     """Reports of Dask and its loop of lost connections give way to our one sentence."""
     names = ("distributed", "distributed.client", "distributed.core", "tornado.application")
-    loggers = [logging.getLogger(name) for name in names]
-    before = [logger.level for logger in loggers]
-    for logger in loggers:
+    before = {logger: logger.level for logger in map(logging.getLogger, names)}
+    for logger in before:
         logger.setLevel(logging.CRITICAL)
     try:
         yield
     finally:
-        for logger, level in zip(loggers, before):
+        for logger, level in before.items():
             logger.setLevel(level)
 
 
@@ -417,19 +322,8 @@ _CLUSTERS = {
     "moab": "MoabCluster",
     "oar": "OARCluster",
     "htcondor": "HTCondorCluster",
-    "local": "local.LocalCluster",  # runs the job script on this machine: for trying a file
+    "local": "LocalCluster",  # runs the job script on this machine: for trying a file
 }
-_NOT_OURS = (
-    "self",
-    "scheduler",
-    "config_name",
-    "security",
-    "loop",
-    "asynchronous",
-    "job_cls",
-    "n_workers",
-    "host",
-)
 
 
 class _ClusterFile(NamedTuple):
@@ -463,54 +357,24 @@ def read_cluster_file(path: Path) -> _ClusterFile:
         hint = "give local, tcp://HOST:PORT, or a YAML file"
         raise ToolError(f"--scheduler {path}: cannot be read: {error.strerror or error}; {hint}") from error
 
-    def wrong(key: tuple[str, ...], text: str) -> ToolError:
-        return ToolError(f"{path}:{source.lines.get(key, 1)}: {text}")
+    def wrong(key: str, text: str) -> ToolError:
+        return ToolError(f"{path}:{source.lines.get((key,), 1)}: {text}")
 
     data = source.data if isinstance(source.data, dict) else {}
     for key in data:
         if key not in _ClusterFile._fields:
             hint = did_you_mean(key, _ClusterFile._fields)
-            raise wrong((key,), f"{key}: unknown{hint}; known are {', '.join(_ClusterFile._fields)}")
-    kind, jobs, arguments = data.get("cluster"), data.get("jobs"), data.get("arguments")
-    if kind not in _CLUSTERS:
-        raise wrong(("cluster",), f"cluster is {kind}; known are {', '.join(_CLUSTERS)}")
-    if type(jobs) is not int or jobs < 1:
-        raise wrong(("jobs",), f"jobs is {jobs}; must be a whole number from 1 on: how many to submit")
-    if not isinstance(arguments, dict):
-        raise wrong(
-            ("arguments",), f"arguments is {arguments}; must be a mapping, such as of cores and memory"
-        )
-    known = _arguments_of(_cluster_class(kind))
-    for key in arguments:
-        if key not in known:
-            hint = did_you_mean(key, known)
-            raise wrong(("arguments", key), f"arguments.{key}: {kind} has no such argument{hint}")
-    return _ClusterFile(kind, jobs, arguments)
-
-
-def _cluster_class(kind: str) -> Any:
-    try:
-        import dask_jobqueue
-        import dask_jobqueue.local
-    except ImportError:
-        raise MissingExtraError("dask-jobqueue", "dask", f"cluster: {kind}") from None
-    found: Any = dask_jobqueue
-    for name in _CLUSTERS[kind].split("."):
-        found = getattr(found, name)
-    return found
-
-
-def _arguments_of(cluster: Any) -> tuple[str, ...]:
-    """Names that a cluster class takes: its own, of its jobs, and of all jobs."""
-    classes = [*cluster.__mro__, *cluster.job_cls.__mro__]
-    functions = [
-        vars(cls)["__init__"]
-        for cls in classes
-        if cls.__module__.startswith("dask_jobqueue") and "__init__" in vars(cls)
-    ]
-    parameters = [one for function in functions for one in inspect.signature(function).parameters.values()]
-    names = (one.name for one in parameters if one.kind is not one.VAR_KEYWORD)
-    return tuple(dict.fromkeys(name for name in names if name not in _NOT_OURS))
+            raise wrong(key, f"{key}: unknown{hint}; known are {', '.join(_ClusterFile._fields)}")
+    values: list[Any] = [data.get(key) for key in _ClusterFile._fields]
+    given = _ClusterFile(*values)
+    if given.cluster not in _CLUSTERS:
+        raise wrong("cluster", f"cluster is {given.cluster}; known are {', '.join(_CLUSTERS)}")
+    if type(given.jobs) is not int or given.jobs < 1:
+        raise wrong("jobs", f"jobs is {given.jobs}; must be a whole number from 1 on: how many to submit")
+    if not isinstance(given.arguments, dict):
+        text = f"arguments is {given.arguments}; must be a mapping, such as of cores and memory"
+        raise wrong("arguments", text)
+    return given
 
 
 @contextlib.contextmanager
@@ -518,8 +382,14 @@ def _start_cluster(path: Path) -> Iterator[Any]:
     """Submits the jobs of a cluster file; at the end, their scheduler and the jobs end."""
     given = read_cluster_file(path)
     try:
-        cluster = _cluster_class(given.cluster)(**given.arguments)
-    except (TypeError, ValueError, OSError, RuntimeError) as error:
+        import dask_jobqueue
+        import dask_jobqueue.local
+    except ImportError:
+        raise MissingExtraError("dask-jobqueue", "dask", f"cluster: {given.cluster}") from None
+    module = dask_jobqueue.local if given.cluster == "local" else dask_jobqueue
+    try:
+        cluster = getattr(module, _CLUSTERS[given.cluster])(**given.arguments)
+    except (TypeError, ValueError, OSError, RuntimeError) as error:  # of an argument that it does not have
         raise ToolError(f"{path}: {given.cluster} does not start: {error}") from error
     try:
         cluster.scale(jobs=given.jobs)

@@ -1,26 +1,9 @@
-"""The flags of the data tools: one vocabulary, in which older names still work.
-
-    --list FILE           annotation list to read
-    --root FOLDER         folder that is searched for videos, or for folders of frames
-    --kind video|frames   what the list names, or the folder holds
-    --data_prefix FOLDER  folder that relative paths of the list start from
-    --suffix TEXT         ending of videos, or format of the names of frames
-    --output PATH         where the results go
-    --short_side PX       size of stored frames
-    --margin FRAMES       what is stored around the spans of a list
-    --classes FILE        class names in the order of their labels
-    --workers N           processes
-    --scheduler PLACE     this machine, or a Dask cluster
-    --shard I/N, --merge  one job's share of the work, and the end of it
-
-Every flag may be written with - in place of _.
-"""
+"""The flags of the data tools: one vocabulary. Each flag may be written with - in place of _."""
 
 import argparse
 import copy
 import inspect
 import re
-import textwrap
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
@@ -32,7 +15,12 @@ from paddlevideo_fast.preparation.executor import LOCAL
 from paddlevideo_fast.preparation.run import ToolError
 from paddlevideo_fast.preparation.work import Share
 
-_OLDER_KINDS = {"videos": "video", "rawframes": "frames"}
+_KINDS = {
+    "video": "video",
+    "frames": "frames",
+    "videos": "video",
+    "rawframes": "frames",
+}  # PaddleVideo's, too
 
 
 def number(least: int, most: int | None = None, even: bool = False) -> Callable[[str], int]:
@@ -65,16 +53,12 @@ def _share(text: str) -> Share:
     return Share(int(index), int(count))
 
 
-def _kind(text: str) -> str:
-    return _OLDER_KINDS.get(text, text)
-
-
 _SHARED: dict[str, dict[str, Any]] = {
     "--list": {"type": as_path, "metavar": "FILE", "help": "annotation list to read"},
     "--root": {"type": as_path, "metavar": "FOLDER"},
     "--kind": {
-        "type": _kind,
-        "choices": ("video", "frames", *_OLDER_KINDS),
+        "type": lambda text: _KINDS.get(text, text),
+        "choices": tuple(_KINDS),
         "metavar": "{video,frames}",
         "default": "video",
         "help": "video: lines `path label` (default); frames: lines `folder num_frames label`",
@@ -127,6 +111,7 @@ _SHARED: dict[str, dict[str, Any]] = {
         "metavar": "FILE",
         "help": "class names in the order of their labels, for a list that has names",
     },
+    "--estimate": {"type": number(1), "nargs": "?", "metavar": "VIDEOS"},
     "--overwrite": {"action": "store_true"},
     "--shuffle": {"action": "store_true", "help": "shuffle the lines, in the same way in each run"},
     "--seed": {"type": number(0), "default": 0},
@@ -140,12 +125,11 @@ def add_place(parser: argparse.ArgumentParser) -> None:
 
 
 class _Help(argparse.RawDescriptionHelpFormatter):
-    """Shows each flag by its first name alone."""
+    """Shows each flag with _ alone."""
 
     def _format_action_invocation(self, action: argparse.Action) -> str:
         shown = copy.copy(action)
-        if "--help" not in action.option_strings:
-            shown.option_strings = action.option_strings[:1]
+        shown.option_strings = [name for name in action.option_strings if "-" not in name[2:]]
         return super()._format_action_invocation(shown)
 
 
@@ -164,37 +148,33 @@ class ToolParser(argparse.ArgumentParser):
             formatter_class=_Help,
             epilog=EXIT_CODES,
         )
-        self._older: list[str] = []
-        self._places: dict[str, str] = {}  # older name of a place on the command line → attribute of the flag
+        self._unflagged: dict[str, str] = {}  # their names → those of their flags
 
-    def add(self, name: str, *older: str, **options: Any) -> None:
+    def add(self, *names: str, positional: Any = "", **options: Any) -> None:
         """Adds a flag.
 
         Args:
-            name: its name; a flag of the shared vocabulary needs no options.
-            older: other names that work; a name without -- is a place on the command line.
+            names: its name, and names that PaddleVideo's scripts have for it; a flag of the shared vocabulary
+                needs no options.
+            positional: the name of the argument without a flag that PaddleVideo's script has for it.
             options: as of `add_argument`.
         """
-        options = {**_SHARED.get(name, {}), **options}
-        names = [name, *(alias for alias in older if alias.startswith("--"))]
-        hyphened = [f"--{alias[2:].replace('_', '-')}" for alias in names if "_" in alias]
-        self.add_argument(*names, *hyphened, dest=name[2:], **options)
-        for place in set(older).difference(names):
-            self.add_argument(place, nargs="?", type=options["type"], help=argparse.SUPPRESS)
-            self._places[place] = name[2:]
-        self.say_older(**dict.fromkeys(older, name))
+        options = {**_SHARED.get(names[0], {}), **options}
+        hyphened = [f"--{name[2:].replace('_', '-')}" for name in names if "_" in name]
+        self.add_argument(*names, *hyphened, dest=names[0][2:], **options)
+        if positional:
+            self._unflagged[positional] = names[0][2:]
+            self.add_argument(positional, nargs="?", type=options["type"], help=f"the same as {names[0]}")
 
-    def add_work(self, *older: str) -> None:
-        """Adds the flags that `Work.of` reads; `older` are other names of --workers."""
-        self.add("--workers", *older, default=None)
+    def share(self, *names: str) -> None:
+        """Adds flags as the shared vocabulary has them."""
+        for name in names:
+            self.add(name)
+
+    def add_work(self, *aliases: str) -> None:
+        """Adds the flags that `Work.of` reads; `aliases` are other names of --workers."""
+        self.add("--workers", *aliases, default=None)
         add_place(self)
-
-    def say_older(self, **names: str) -> None:
-        """Lists older names in the help, each with what to write today."""
-        self._older += [f"{older} ({name})" for older, name in names.items()]
-        if self._older:
-            text = textwrap.fill(f"Older names that still work: {', '.join(self._older)}.", 100)
-            self.epilog = f"{EXIT_CODES}\n\n{text}"
 
     def parse(self, argv: Sequence[str] | None, **required: str) -> argparse.Namespace:
         """The command line.
@@ -207,9 +187,9 @@ class ToolParser(argparse.ArgumentParser):
             ToolError: a flag is unknown, missing or has a wrong value.
         """
         args = self.parse_intermixed_args(argv)
-        for place, name in self._places.items():
-            if getattr(args, place) is not None:
-                setattr(args, name, getattr(args, place))
+        for positional, name in self._unflagged.items():
+            if getattr(args, positional) is not None:
+                setattr(args, name, getattr(args, positional))
         self.require(args, **required)
         prefix = getattr(args, "data_prefix", None)
         if prefix and not isinstance(prefix, UrlPath) and not prefix.is_dir():

@@ -8,31 +8,22 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import cv2
 import numpy as np
 
-from paddlevideo_fast.decode import VIDEO_EXTENSIONS, Span, open_frames, open_video
+from paddlevideo_fast.decode import VIDEO_EXTENSIONS, open_frames, open_video
 from paddlevideo_fast.errors import VideoDecodeError
 from paddlevideo_fast.io.files import UrlPath, as_path, aside
 from paddlevideo_fast.io.stores import put
-from paddlevideo_fast.loader.annotations import UNLISTABLE, VideoRecord, list_line, read_video_list
-from paddlevideo_fast.log import printable
+from paddlevideo_fast.loader.annotations import VideoRecord
+from paddlevideo_fast.preparation.clips import find_clips
 from paddlevideo_fast.preparation.executor import located
 from paddlevideo_fast.preparation.flags import ToolParser, number
-from paddlevideo_fast.preparation.lists import find_clips
-from paddlevideo_fast.preparation.run import (
-    Provenance,
-    ToolError,
-    disk_error,
-    earlier_run,
-    report_failures,
-    write_lines,
-)
-from paddlevideo_fast.preparation.spans import is_listable, stored_line, stored_list, stored_names
+from paddlevideo_fast.preparation.run import Provenance, ToolError, earlier_run, stop_if_disk_fails
+from paddlevideo_fast.preparation.spans import Part, Stored, StoredList, is_listable, open_part
 from paddlevideo_fast.preparation.work import Work
 
 _TOOL = "extract_rawframes"
@@ -93,27 +84,74 @@ def encode_image(
     return data.tobytes()
 
 
-class _Task(NamedTuple):
-    """A video or part to extract; `fixed_size` is (0, 0) where the short side decides, or nothing does."""
+class Task(NamedTuple):
+    """A video or part to extract to the folder `name` below `output`.
+
+    `fixed_size` is (0, 0) where the short side decides, or nothing does.
+    """
 
     video: str
-    folder: str
+    output: str
+    name: str
     backend: str
     short_side: int
     fixed_size: tuple[int, int]
     image_format: str
     quality: int
     overwrite: bool
-    span: Span | None = None
-    margin: int = 0
+    part: Part | None = None
 
+    @property
+    def sources(self) -> Sequence[str]:
+        """See `work.Task`."""
+        return [self.video]
 
-class _Result(NamedTuple):
-    """What came of a task: `cause` says why there are no frames."""
+    @property
+    def suffix(self) -> str:
+        """Format of the names of the images."""
+        return f"img_{{:05}}.{self.image_format}"
 
-    num_frames: int
-    cause: str = ""
-    inner: tuple[int, int] = (0, 0)  # frames [first, stop) of the span
+    def count_images(self) -> int:
+        """How many images of the folder follow one another from number 1."""
+        try:
+            return open_frames(str(as_path(self.output) / self.name), self.suffix).num_frames
+        except VideoDecodeError:
+            return 0
+
+    def do(self) -> Stored:
+        """Extracts the video, unless its folder is complete."""
+        folder = as_path(self.output) / self.name
+        remote = isinstance(folder, UrlPath)
+        unfinished = Path(tempfile.mkdtemp(prefix="upload-")) if remote else aside(folder)
+        try:
+            with open_video(self.video, self.backend) as video:
+                part, inner = open_part(video, self.part)
+                if self.overwrite or self.count_images() != part.num_frames:
+                    unfinished.mkdir(parents=True, exist_ok=True)
+                    for place, frame in enumerate(part, 1):
+                        (unfinished / self.suffix.format(place)).write_bytes(self._encoded(frame))
+                    _put_in_place(unfinished, folder)
+                return Stored(part.num_frames, inner=inner)
+        except VideoDecodeError as error:
+            return Stored(0, error.cause)
+        except OSError as error:
+            stop_if_disk_fails(folder, error)
+            return Stored(0, f"cannot be stored: {error.strerror or error}")
+        finally:
+            shutil.rmtree(unfinished, ignore_errors=True)
+
+    def _encoded(self, frame: np.ndarray) -> bytes:
+        height, width = frame.shape[:2]
+        size = stored_size(width, height, self.short_side, enlarge=True)
+        size = self.fixed_size if self.fixed_size[0] else size
+        return encode_image(frame, size, self.video, f".{self.image_format}", self.quality)
+
+    def restored(self, value: Any) -> Stored | None:
+        """See `work.Task`; None where the images are not there any more, or not wanted."""
+        num_frames, cause, inner = value
+        if not cause and (self.overwrite or self.count_images() != num_frames):
+            return None
+        return Stored(num_frames, cause, tuple(inner))
 
 
 def extract(argv: Sequence[str] | None = None) -> int:
@@ -135,34 +173,21 @@ def extract(argv: Sequence[str] | None = None) -> int:
         paddlevideo-fast data extract --list train.jsonl --data_prefix videos --output rawframes
     """
     args = _parse(argv)
-    videos, records = _listed(args) if args.list else (_find_videos(args.root, args.level, args.ext), [])
-    source = args.list or Path("rawframes.list")
-    left_out = [(str(video), UNLISTABLE) for name, video in videos.items() if not is_listable(source, name)]
-    for video, cause in left_out:
-        print(f"left out: {printable(video)}: {cause}", file=sys.stderr)
-    videos = {name: video for name, video in videos.items() if is_listable(source, name)}
-    spans = {name: record.span for name, record in records}
-    tasks = [
-        _Task(
-            located(video),
-            located(args.output / name),
-            args.backend,
-            args.short_side,
-            (args.new_width, args.new_height),
-            args.out_format,
-            args.quality,
-            args.overwrite and not args.merge,
-            spans.get(name),
-            args.margin,
-        )
-        for name, video in videos.items()
-    ]
-    options = _options(args.short_side, args.new_width, args.new_height, args.out_format, args.quality)
+    listed = StoredList.read(args, "") if args.list else _found(args)
+    size = args.new_width, args.new_height
+    job, overwrite = Work.of(args), args.overwrite and not args.merge
+    settings = (args.backend, args.short_side, size, args.out_format, args.quality, overwrite)
+    output = located(args.output)
+    tasks = {
+        name: Task(located(record.path), output, name, *settings, Part.of(record, args.margin))
+        for name, record in listed.entries
+    }
+    options = {key: getattr(args, key) for key in ("short_side", "new_width", "new_height", "out_format")}
+    options["quality"] = args.quality if args.out_format == "jpg" else 0
     if args.margin:
         options["margin"] = args.margin
-    job, overwrite = Work.of(args), args.overwrite and not args.merge
     named = f"{_TOOL} {args.list.name if args.list else ''}"
-    with job.writing(args.output, named, folders=(as_path(task.folder).parent for task in tasks)):
+    with job.writing(args.output, named, folders=((args.output / name).parent for name in tasks)):
         earlier = earlier_run(args.output, _TOOL)
         before = earlier.options if earlier else options
         if before != options and not overwrite:
@@ -171,39 +196,25 @@ def extract(argv: Sequence[str] | None = None) -> int:
                 "give --overwrite to make all of them anew, or another --output"
             )
         with Provenance(_TOOL, options, folder=str(args.root)).kept_in(args.output, job.is_whole):
-            mine = job.mine(tasks)
-            results = job.results(
-                _extract,
-                mine,
-                "videos",
-                [task.video for task in mine],
-                lambda task: os.path.relpath(task.folder, located(args.output)),
-                _restored,
-            )
+            results = job.results(job.mine([*tasks.values()]), "videos")
             if results is None:
                 return 0
-            if args.list:
-                lines = _stored_lines(args.list, records, dict(zip(videos, results)))
-            else:
-                lines = _list_lines(list(videos), results, args.level)
-            write_lines(stored_list(source, args.output), lines)
-            failed = [(str(video), one.cause) for video, one in zip(videos.values(), results) if one.cause]
-            if not failed:
+            stored = dict(zip(tasks, results))
+            listed.write(stored, is_folder=True)
+            if not any(result.cause for result in results):
                 print(f"{args.output}: frames of {len(results)} videos")
-            failures = [*left_out, *failed]
-            return report_failures(failures, len(left_out) + len(tasks), args.output / "failures.txt")
+            return listed.report(stored, args.output / "failures.txt")
 
 
 def extract_parser() -> ToolParser:
     """The parser of `paddlevideo-fast data extract`."""
     parser = ToolParser("data extract", extract.__doc__)
-    parser.add("--root", "SRC_DIR", help="folder with the videos")
+    parser.add("--root", positional="SRC_DIR", help="folder with the videos")
     parser.add("--list", help="annotation list of the videos, in place of --root")
     parser.add("--data_prefix")
     parser.add("--suffix", help="with --list: ending to add to paths that lack it, such as .avi")
-    parser.add("--margin")
-    parser.add("--classes")
-    parser.add("--output", "OUT_DIR", help="folder for the frames")
+    parser.share("--margin", "--classes")
+    parser.add("--output", positional="OUT_DIR", help="folder for the frames")
     parser.add(
         "--level", type=int, choices=(1, 2), default=2, help="1: ROOT/video; 2: ROOT/class/video (default)"
     )
@@ -233,8 +244,6 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.require(args, output="the folder for the frames")
     if args.root and args.list:
         raise ToolError("give either --root, a folder with videos, or --list, an annotation list of them")
-    if args.list and os.path.realpath(args.list) == os.path.realpath(stored_list(args.list, args.output)):
-        raise ToolError(f"--output {args.output}: the new list would replace {args.list}; choose another")
     if args.ext in ("jpg", "png"):  # PaddleVideo's name of the format
         args.out_format, args.ext = args.ext, ""
     for name, reason in _NO_EFFECT.items():
@@ -249,89 +258,34 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     return args
 
 
-def _options(short: int, width: int, height: int, image_format: str, quality: int) -> dict[str, Any]:
-    """What decides the images, as provenance.json keeps it."""
-    size = {"short_side": short, "new_width": width, "new_height": height}
-    return {**size, "out_format": image_format, "quality": quality if image_format == "jpg" else 0}
-
-
 def _as_text(options: dict[str, Any]) -> str:
     return ", ".join(f"{key} {value}" for key, value in options.items())
 
 
-def _find_videos(root: Path, level: int, ext: str) -> dict[str, Path]:
-    """Folder name below --output → video.
+def _found(args: argparse.Namespace) -> StoredList:
+    """The videos of --root; a class is numbered by its folder's place in alphabetical order.
 
     Raises:
         ToolError: there is none, or two would go to one folder.
     """
-    endings = (f".{ext.lstrip('.').lower()}",) if ext else VIDEO_EXTENSIONS
+    endings = (f".{args.ext.lstrip('.').lower()}",) if args.ext else VIDEO_EXTENSIONS
     found: dict[str, Path] = {}
-    for video, _ in find_clips(root, max_depth=level, endings=endings):
-        place = video.relative_to(root)
-        if len(place.parts) != level:
-            continue
-        name = place.with_suffix("").as_posix()
-        if name in found:
-            raise ToolError(f"{found[name]} and {video} would both go to '{name}'; choose one with --ext")
-        found[name] = video
+    for video, _ in find_clips(args.root, max_depth=args.level, endings=endings):
+        place = video.relative_to(args.root)
+        if len(place.parts) == args.level:
+            name = place.with_suffix("").as_posix()
+            other = found.setdefault(name, video)
+            if other is not video:
+                raise ToolError(f"{other} and {video} would both go to '{name}'; choose one with --ext")
     if not found:
-        raise ToolError(f"{root}: no video ({', '.join(endings)}) at --level {level}")
-    return found
-
-
-def _listed(args: argparse.Namespace) -> tuple[dict[str, Path], list[tuple[str, VideoRecord]]]:
-    """Folder name below --output → video, and the records of the list with these names."""
-    prefix, classes = (str(path) if path else None for path in (args.data_prefix, args.classes))
-    records = read_video_list(str(args.list), prefix, args.suffix, classes)
-    names = stored_names(records, args.list, args.data_prefix, args.output, "")
-    return {name: as_path(one.path) for name, one in zip(names, records)}, list(zip(names, records))
-
-
-def _stored_lines(
-    source: Path, records: Sequence[tuple[str, VideoRecord]], results: dict[str, _Result]
-) -> list[str]:
-    lines = []
-    for name, record in records:
-        result = results.get(name)
-        if result and not result.cause:
-            line = stored_line(source, record, name, result.num_frames, result.inner, is_folder=True)
-            lines.append(line or "")
-    return lines
-
-
-def _extract(task: _Task) -> _Result:
-    """Extracts one video, unless its folder is complete."""
-    folder = as_path(task.folder)
-    suffix = f"img_{{:05}}.{task.image_format}"
-    encode = partial(encode_image, path=task.video, ending=f".{task.image_format}", quality=task.quality)
-    unfinished = Path(tempfile.mkdtemp(prefix="upload-")) if isinstance(folder, UrlPath) else aside(folder)
-    try:
-        with open_video(task.video, task.backend) as video:
-            reader, inner = video, (0, video.num_frames)
-            if task.span is not None:
-                first, stop = video.frames_of(task.span)
-                reader = part = video.part(task.span, task.margin)
-                inner = first - part.first, stop - part.first
-            if not task.overwrite and _count_images(task.folder, suffix) == reader.num_frames:
-                return _Result(reader.num_frames, inner=inner)
-            unfinished.mkdir(parents=True, exist_ok=True)
-            for place, frame in enumerate(reader, 1):
-                height, width = frame.shape[:2]
-                size = stored_size(width, height, task.short_side, enlarge=True)
-                data = encode(frame, task.fixed_size if task.fixed_size[0] else size)
-                (unfinished / suffix.format(place)).write_bytes(data)
-            _put_in_place(unfinished, folder)
-            return _Result(reader.num_frames, inner=inner)
-    except VideoDecodeError as error:
-        return _Result(0, error.cause)
-    except OSError as error:
-        full = disk_error(folder, error)
-        if full:
-            raise full from error
-        return _Result(0, f"cannot be stored: {error.strerror or error}")
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
+        raise ToolError(f"{args.root}: no video ({', '.join(endings)}) at --level {args.level}")
+    source = Path("rawframes.list")
+    classes = sorted({name.rpartition("/")[0] for name in found if is_listable(source, name)})
+    numbers = {name: (number,) for number, name in enumerate(classes)} if args.level == 2 else {}
+    records = [
+        VideoRecord(str(video), numbers.get(name.rpartition("/")[0], ())) for name, video in found.items()
+    ]
+    return StoredList(source, records, list(found), args.output)
 
 
 def _put_in_place(unfinished: Path, folder: Path) -> None:
@@ -354,31 +308,3 @@ def _put_in_place(unfinished: Path, folder: Path) -> None:
         with contextlib.suppress(FileNotFoundError):
             os.replace(folder, old)
         shutil.rmtree(old, ignore_errors=True)
-
-
-def _restored(task: _Task, value: Any) -> _Result | None:
-    """What a journal has kept of a result; None where the images are not there any more, or not wanted."""
-    num_frames, cause, inner = value
-    suffix = f"img_{{:05}}.{task.image_format}"
-    if not cause and (task.overwrite or _count_images(task.folder, suffix) != num_frames):
-        return None
-    return _Result(num_frames, cause, tuple(inner))
-
-
-def _count_images(folder: str, suffix: str) -> int:
-    """How many images of a folder follow one another from number 1."""
-    try:
-        return open_frames(folder, suffix).num_frames
-    except VideoDecodeError:
-        return 0
-
-
-def _list_lines(names: Sequence[str], results: Sequence[_Result], level: int) -> list[str]:
-    """Lines of the frame list for what was extracted; classes are numbered over all videos found."""
-    classes = sorted({name.rpartition("/")[0] for name in names})
-    lines = []
-    for name, result in zip(names, results):
-        if not result.cause:
-            labels = [classes.index(name.rpartition("/")[0])] if level == 2 else []
-            lines.append(list_line(name, result.num_frames, *labels) or "")
-    return lines

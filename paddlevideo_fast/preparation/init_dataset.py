@@ -5,7 +5,6 @@ classes keep their numbers. Clips of one group, such as pieces of one recording,
 """
 
 import hashlib
-import os
 import re
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,6 +17,7 @@ from paddlevideo_fast.errors import VideoDecodeError
 from paddlevideo_fast.loader.annotations import UNLISTABLE, list_line
 from paddlevideo_fast.loader.tables import Row, is_table, json_line, list_rows
 from paddlevideo_fast.log import printable
+from paddlevideo_fast.preparation.clips import find_clips
 from paddlevideo_fast.preparation.executor import Engine, run_all
 from paddlevideo_fast.preparation.run import ToolError, class_names
 
@@ -27,6 +27,7 @@ _PLAIN, _NAMED = ".list", ".jsonl"  # lists that are written
 _FEW_CLIPS = 5
 _FEW_VALID = 3
 _NUM_NAMED = 5
+_DEEPEST = 40  # folders in folders, so that a circle of links ends
 
 
 class Found(NamedTuple):
@@ -126,65 +127,49 @@ def find(source: Path, class_file: Path | None = None, data_prefix: Path | None 
 
 
 def _read_classes(file: Path, found: Source) -> list[str]:
-    names = class_names(file)
-    if all(name.isdigit() for name in found.classes):  # the numbers of a list
-        largest = max(map(int, found.classes))
-        if largest >= len(names):
-            raise ToolError(f"{file}: has {len(names)} names, but the list has the label {largest}")
-        found.clips = [clip._replace(label=names[int(clip.label)]) for clip in found.clips]
-        return names
-    unknown = sorted(set(found.classes) - set(names))
-    if unknown:
-        raise ToolError(f"{file}: lacks the class {unknown[0]!r}")
+    if not all(name.isdigit() for name in found.classes):
+        return class_names(file, found.classes)
+    names = class_names(file)  # of the numbers of a list
+    largest = max(map(int, found.classes))
+    if largest >= len(names):
+        raise ToolError(f"{file}: has {len(names)} names, but the list has the label {largest}")
+    found.clips = [clip._replace(label=names[int(clip.label)]) for clip in found.clips]
     return names
 
 
 def _in_folders(root: Path) -> Source:
     """`root/CLASS/.../video`, or `root/train/CLASS/.../video` beside `root/val/CLASS/.../video`."""
-    tops = sorted(path.name for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
+    tops = _folders_in(root)
     is_split = bool(tops) and all(name.lower() in SPLITS for name in tops)
-    clips: list[Found] = []
-    folders: set[str] = set()
     others: Counter = Counter()
-    nested = misplaced = 0
-    for folder, subfolders, files in os.walk(root, followlinks=True, onerror=_stop):
-        subfolders[:] = sorted(name for name in subfolders if not name.startswith("."))
-        parts = Path(folder).relative_to(root).parts
-        split = SPLITS[parts[0].lower()] if is_split and parts else None
-        inside = parts[1:] if is_split else parts
-        if inside:
-            folders.add(inside[0])
-        for name in sorted(files):
-            if name.startswith("."):
-                continue
-            if Path(name).suffix.lower() not in VIDEO_EXTENSIONS:
-                others[Path(name).suffix.lower() or "no ending"] += 1
-            elif not inside:
-                misplaced += 1
-            else:
-                nested += len(inside) > 1
-                clips.append(Found(Path(folder, name), inside[0], split))
+    clips: list[Found] = []
+    num_nested = num_outside = 0
+    videos = [clip.path for clip in find_clips(root, max_depth=_DEEPEST, others=others)]
+    for video in sorted(videos, key=lambda path: (path.parent, path.name)):
+        folders = list(video.relative_to(root).parts[:-1])
+        split = SPLITS[folders.pop(0).lower()] if is_split and folders else None
+        if folders:
+            num_nested += len(folders) > 1
+            clips.append(Found(video, folders[0], split))
+        else:
+            num_outside += 1
     classes = sorted({clip.label for clip in clips})
-    remarks = []
-    if is_split:
-        remarks.append(f"the folders {', '.join(tops)} are the split")
-    empty = sorted(folders - set(classes))
-    if empty:
-        remarks.append(f"folders without videos, which are no classes: {_some(empty)}")
-    if nested:
-        remarks.append(
-            f"videos deeper in a class folder, which belong to the class of the outer folder: {nested}"
-        )
-    if misplaced:
-        remarks.append(f"videos outside of class folders, left out: {misplaced}")
-    if others:
-        kinds = ", ".join(f"{count} {kind}" for kind, count in others.most_common(_NUM_NAMED))
-        remarks.append(f"files that are no videos, left out: {kinds}")
-    return Source(root, clips, classes, remarks)
+    there = {name for top in (tops if is_split else [""]) for name in _folders_in(root / top)}
+    kinds = ", ".join(f"{count} {kind}" for kind, count in others.most_common(_NUM_NAMED))
+    empty = sorted(there.difference(classes))
+    nested = "videos deeper in a class folder, which belong to the class of the outer folder"
+    remarks = [
+        (is_split, f"the folders {', '.join(tops)} are the split"),
+        (empty, f"folders without videos, which are no classes: {_some(empty)}"),
+        (num_nested, f"{nested}: {num_nested}"),
+        (num_outside, f"videos outside of class folders, left out: {num_outside}"),
+        (others, f"files that are no videos, left out: {kinds}"),
+    ]
+    return Source(root, clips, classes, [text for holds, text in remarks if holds])
 
 
-def _stop(error: OSError) -> None:
-    raise ToolError(f"{error.filename}: cannot be read: {error.strerror}")
+def _folders_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
 
 
 def _in_list(file: Path, root: Path) -> Source:
@@ -330,11 +315,9 @@ def probe(clips: Sequence[Found], workers: int, full: bool = False) -> dict[tupl
     Returns:
         What each path and span told.
     """
-    spans: dict[Path, list[Span | None]] = {}
+    spans: dict[Path, dict[Span | None, None]] = {}
     for clip in clips:
-        of_file = spans.setdefault(clip.path, [])
-        if clip.span not in of_file:
-            of_file.append(clip.span)
+        spans.setdefault(clip.path, {})[clip.span] = None
     tasks = [(path, tuple(of_file), full) for path, of_file in spans.items()]
     results = run_all(_probe, tasks, Engine(workers), "checked")
     return {
@@ -377,34 +360,26 @@ def warnings_of(
         frames_of_clip: frames of a video that a clip spans.
         doubles: files that are there twice.
     """
-    found = []
     classes = sorted(set(counts["train"]) | set(counts["valid"]))
-    few = [
-        f"{printable(name)} ({counts['train'][name] + counts['valid'][name]})"
-        for name in classes
-        if counts["train"][name] + counts["valid"][name] < _FEW_CLIPS
-    ]
-    if few:
-        found.append(f"classes with fewer than {_FEW_CLIPS} clips: {_some(few)}")
-    untested = [printable(name) for name in classes if not counts["valid"][name]]
-    if untested and any(counts["valid"].values()):
-        found.append(f"classes without a clip in validation: {_some(untested)}")
+    few = {name: counts["train"][name] + counts["valid"][name] for name in classes}
+    few_named = [f"{printable(name)} ({count})" for name, count in few.items() if count < _FEW_CLIPS]
+    is_split = any(counts["valid"].values())
+    untested = [printable(name) for name in classes if is_split and not counts["valid"][name]]
     little = [printable(name) for name in classes if 0 < counts["valid"][name] < _FEW_VALID]
-    if little:
-        found.append(f"classes with fewer than {_FEW_VALID} clips in validation: {_some(little)}")
-    sizes = [counts["train"][name] for name in classes if counts["train"][name]]
-    if sizes and max(sizes) >= 10 * min(sizes):
-        found.append(f"the largest class has {max(sizes)} clips for training, the smallest {min(sizes)}")
-    short = sum(one.num_frames < frames_of_clip for one in probes)
-    if 2 * short >= len(probes) > 0:
-        found.append(
-            f"{short} of {len(probes)} videos are shorter than a clip, {frames_of_clip} frames: frames repeat"
-        )
-    if doubles:
-        found.append(f"the lists overlap, these files are named twice: {_some(sorted(doubles))}")
-    if len(classes) < 2:
-        found.append("there is one class only: nothing can be learned")
-    return found
+    sizes = [counts["train"][name] for name in classes if counts["train"][name]] or [1]
+    small, large = min(sizes), max(sizes)
+    num_short, num_probed = sum(one.num_frames < frames_of_clip for one in probes), len(probes)
+    short = f"{num_short} of {num_probed} videos are shorter than a clip, {frames_of_clip} frames"
+    warnings = [
+        (few_named, f"classes with fewer than {_FEW_CLIPS} clips: {_some(few_named)}"),
+        (untested, f"classes without a clip in validation: {_some(untested)}"),
+        (little, f"classes with fewer than {_FEW_VALID} clips in validation: {_some(little)}"),
+        (large >= 10 * small, f"the largest class has {large} clips for training, the smallest {small}"),
+        (2 * num_short >= num_probed > 0, f"{short}: frames repeat"),
+        (doubles, f"the lists overlap, these files are named twice: {_some(sorted(doubles))}"),
+        (len(classes) < 2, "there is one class only: nothing can be learned"),
+    ]
+    return [text for holds, text in warnings if holds]
 
 
 def ending_of_lists(clips: Iterable[Found]) -> str:

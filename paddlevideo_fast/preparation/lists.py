@@ -7,14 +7,14 @@ import json
 import os
 import random
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from paddlevideo_fast.decode import VIDEO_EXTENSIONS, Span, VideoReader, open_frames, open_video
+from paddlevideo_fast.decode import Span, VideoReader, open_frames, open_video
 from paddlevideo_fast.decode.frames import DEFAULT_SUFFIX
 from paddlevideo_fast.errors import EXIT_FAILURES, VideoDecodeError
-from paddlevideo_fast.io.files import as_path, read_names, walk
+from paddlevideo_fast.io.files import as_path, read_names
 from paddlevideo_fast.io.locks import only_writer
 from paddlevideo_fast.io.urls import is_url, secret_in, shown_url
 from paddlevideo_fast.loader.annotations import (
@@ -25,6 +25,7 @@ from paddlevideo_fast.loader.annotations import (
     read_video_list,
 )
 from paddlevideo_fast.log import printable
+from paddlevideo_fast.preparation.clips import Clip, find_clips
 from paddlevideo_fast.preparation.executor import located
 from paddlevideo_fast.preparation.flags import ToolParser
 from paddlevideo_fast.preparation.init_dataset import split
@@ -38,84 +39,6 @@ from paddlevideo_fast.preparation.run import (
     write_lines,
 )
 from paddlevideo_fast.preparation.work import Work
-
-
-class Clip(NamedTuple):
-    """A video, or a folder of frames, on the disk."""
-
-    path: Path
-    num_frames: int | None
-
-    @property
-    def name(self) -> str:
-        """Its name without the ending of a video, which folders of frames may have as well."""
-        is_video = self.path.suffix.lower() in VIDEO_EXTENSIONS
-        return self.path.stem if is_video else self.path.name
-
-
-def find_clips(
-    root: Path,
-    kind: str = "video",
-    max_depth: int | None = None,
-    prefix: str = "img_",
-    endings: Sequence[str] = VIDEO_EXTENSIONS,
-) -> list[Clip]:
-    """Finds the videos, or the folders of frames, below a folder, sorted by path.
-
-    Args:
-        root: the folder; hidden files and folders in it are passed over.
-        kind: "video", or "frames" for folders of frames.
-        max_depth: 1 looks at what lies in `root` itself, 2 also at what lies in its folders, and so on,
-            through links too; None looks everywhere, but not through links.
-        prefix: how the names of frames begin.
-        endings: endings of videos, in lower case.
-
-    Raises:
-        ToolError: there is no such folder.
-        OSError: a folder cannot be read.
-    """
-    if not root.is_dir():
-        raise ToolError(f"{root}: no such folder")
-    clips = []
-    deepest = max_depth if kind == "frames" or max_depth is None else max_depth - 1
-    for folder, subfolders, files in walk(root, onerror=_stop, followlinks=max_depth is not None):
-        path = as_path(folder)
-        depth = len(path.relative_to(root).parts)
-        subfolders[:] = [name for name in subfolders if not name.startswith(".")]
-        if depth == deepest:
-            subfolders.clear()
-        if kind == "video":
-            clips += [
-                Clip(path / name, None)
-                for name in files
-                if not name.startswith(".") and Path(name).suffix.lower() in endings
-            ]
-        elif depth:
-            num_frames = sum(name.startswith(prefix) for name in files)
-            if num_frames:
-                clips.append(Clip(path, num_frames))
-                subfolders.clear()
-            elif not subfolders:
-                print(f"warning: {path}: no frame '{prefix}*', left out", file=sys.stderr)
-    return sorted(clips)
-
-
-def _stop(error: OSError) -> None:
-    raise error
-
-
-def by_name(clips: Iterable[Clip], name: Callable[[Clip], str]) -> dict[str, Clip]:
-    """Name → clip.
-
-    Raises:
-        ToolError: two clips have the same name.
-    """
-    found: dict[str, Clip] = {}
-    for clip in clips:
-        other = found.setdefault(name(clip), clip)
-        if other is not clip:
-            raise ToolError(f"{other.path} and {clip.path} are both '{name(clip)}'; keep one of them")
-    return found
 
 
 def write_list(file: Path, clips: Iterable[tuple[Clip, int]], root: Path | None) -> list[tuple[str, str]]:
@@ -147,7 +70,7 @@ def write_list(file: Path, clips: Iterable[tuple[Clip, int]], root: Path | None)
 def build_parser() -> ToolParser:
     """The parser of `paddlevideo-fast data list`."""
     parser = ToolParser("data list", build.__doc__)
-    parser.add("--root", "ROOT", help="folder with a folder for each class")
+    parser.add("--root", positional="ROOT", help="folder with a folder for each class")
     parser.add("--kind", "--format", default="frames", help="what is listed (default frames)")
     parser.add("--rgb_prefix", default="img_", help="how frame files begin (default img_)")
     parser.add("--output", "--out_list_path", default=Path(), help="folder for the lists")
@@ -177,24 +100,24 @@ def build(argv: Sequence[str] | None = None) -> int:
     classes = _clips_by_class(args.root, args.kind, args.rgb_prefix)
     left_out = [(str(args.root / name), UNLISTABLE) for name in classes if list_line(name) is None]
     classes = {name: clips for name, clips in classes.items() if list_line(name) is not None}
-    names = _read_classes(args.classes, classes) if args.classes else sorted(classes)
-    lists = _split(classes, names, args.valid_share, args.seed)
+    names = class_names(args.classes, classes) if args.classes else sorted(classes)
+    entries = [(clip, label) for label, name in enumerate(names) for clip in classes.get(name, [])]
+    places = [(f"{names[label]}/{clip.path.name}", names[label]) for clip, label in entries]
+    sides = split(places, args.valid_share, args.seed)
     keys = ("kind", "rgb_prefix", "valid_share", "relative", "shuffle", "seed")
-    made = Provenance(
-        "build_file_list",
-        {key: getattr(args, key) for key in keys},
-        crc32_of(args.classes) if args.classes else {},
-        str(args.root),
-    )
+    options = {key: getattr(args, key) for key in keys}
+    read = crc32_of(args.classes) if args.classes else {}
+    made = Provenance("build_file_list", options, read, str(args.root))
     with only_writer(args.output), made.kept_in(args.output):
-        for file, entries in lists.items():
+        for side in sorted(set(sides)):
+            file, listed = args.output / f"{side}.list", [e for e, own in zip(entries, sides) if own == side]
             if args.shuffle:
-                random.Random(args.seed).shuffle(entries)
-            unlisted = write_list(args.output / file, entries, args.root if args.relative else None)
-            print(f"{args.output / file}: {len(entries) - len(unlisted)} lines")
+                random.Random(args.seed).shuffle(listed)
+            unlisted = write_list(file, listed, args.root if args.relative else None)
+            print(f"{file}: {len(listed) - len(unlisted)} lines")
             left_out += unlisted
         write_lines(args.output / "classes.txt", names)
-    return report_failures(left_out, len(left_out) + sum(map(len, lists.values())))
+    return report_failures(left_out, len(left_out) + len(entries))
 
 
 def _clips_by_class(root: Path, kind: str, prefix: str) -> dict[str, list[Clip]]:
@@ -213,38 +136,7 @@ def _clips_by_class(root: Path, kind: str, prefix: str) -> dict[str, list[Clip]]
     return found
 
 
-def _read_classes(file: Path, folders: Iterable[str]) -> list[str]:
-    """The class names of a file, which has all of the folders."""
-    names = class_names(file)
-    unknown = sorted(set(folders) - set(names))
-    if unknown:
-        raise ToolError(f"{file}: lacks the class folders {', '.join(unknown)}")
-    return names
-
-
-def _split(
-    classes: dict[str, list[Clip]], names: Sequence[str], valid_share: float, seed: int
-) -> dict[str, list[tuple[Clip, int]]]:
-    """Divides the clips of each class, see `split`: name of a list → its clips with their labels."""
-    entries = [(clip, label) for label, name in enumerate(names) for clip in classes.get(name, [])]
-    places = [(f"{names[label]}/{clip.path.name}", names[label]) for clip, label in entries]
-    lists: dict[str, list[tuple[Clip, int]]] = {"train.list": [], "valid.list": []}
-    for side, entry in zip(split(places, valid_share, seed), entries):
-        lists[f"{side}.list"].append(entry)
-    return {file: found for file, found in lists.items() if found}
-
-
 # --- what does not decode: `paddlevideo-fast data check`
-
-
-class _File(NamedTuple):
-    """A file to check, and the spans that a list has of it."""
-
-    path: str
-    num_frames: int | None  # of a folder of frames
-    suffix: str
-    backend: str
-    spans: Sequence[Span | None] = (None,)
 
 
 class _Checked(NamedTuple):
@@ -259,29 +151,71 @@ class _Checked(NamedTuple):
         return next(filter(None, self.causes), None)
 
 
-class _Entry(NamedTuple):
-    """An entry of a list: the text in it, and where; for a file of a folder, "" where no list can hold it."""
+class _File(NamedTuple):
+    """A file to check, and the spans that a list has of it."""
 
-    text: str
-    where: str
-    file: int  # among those to check
-    place: int  # of its span among those of the file
+    path: str
+    num_frames: int | None  # of a folder of frames
+    suffix: str
+    backend: str
+    spans: Sequence[Span | None]
+
+    @property
+    def name(self) -> str:
+        """See `work.Task`; it is without what a URL may hold."""
+        return hashlib.blake2b(json.dumps(self).encode(), digest_size=16).hexdigest()
+
+    @property
+    def sources(self) -> Sequence[str]:
+        """See `work.Task`."""
+        return [self.path]
+
+    def state(self) -> list[int]:
+        """Size and time of the file or folder; it has changed where they differ."""
+        try:
+            status = os.stat(self.path)
+        except OSError:
+            return []
+        return [status.st_size, status.st_mtime_ns]
+
+    def do(self) -> _Checked:
+        """Decodes the file."""
+        state = self.state()
+        try:
+            if self.num_frames is None:
+                reader = open_video(self.path, self.backend)
+            else:
+                reader = open_frames(self.path, self.suffix, self.num_frames)
+            with reader:
+                reader.verify()
+                return _Checked([_fault_of(reader, span) for span in self.spans], state)
+        except VideoDecodeError as error:
+            return _Checked([error.cause_in(self.path)] * len(self.spans), state)
+
+    def restored(self, value: Any) -> _Checked | None:
+        """See `work.Task`; None where the file has changed."""
+        result = _Checked(*value)
+        return result if result.state == self.state() else None
+
+
+def _fault_of(reader: VideoReader, span: Span | None) -> str | None:
+    try:
+        if span is not None:
+            reader.frames_of(span)
+    except VideoDecodeError as error:
+        return error.cause
+    return None
 
 
 def check_parser() -> ToolParser:
     """The parser of `paddlevideo-fast data check`."""
     parser = ToolParser("data check", check.__doc__)
-    parser.add("--list", "SOURCE", help="annotation list to check")
+    parser.add("--list", help="annotation list to check")
     parser.add("--root", help="folder to check with its sub-folders, in place of a list")
-    parser.add("--data_prefix")
-    parser.add("--kind", "--format")
-    parser.add("--suffix")
-    parser.add("--backend")
+    parser.share("--data_prefix", "--kind", "--suffix", "--backend", "--classes")
     parser.add_work()
-    parser.add("--classes")
-    parser.add(
-        "--against", type=as_path, metavar="FILE", help="a list that must share no file and no group with it"
-    )
+    other = "a list that must share no file and no group with it"
+    parser.add("--against", type=as_path, metavar="FILE", help=other)
     parser.add("--output", metavar="FILE", help="where to write the list of the intact ones")
     return parser
 
@@ -306,40 +240,55 @@ def check(argv: Sequence[str] | None = None) -> int:
     shared: list[tuple[str, str]] = []
     header: list[str] = []
     if source.is_dir():
-        clips = find_clips(source)
-        files = [_File(located(clip.path), None, "", args.backend) for clip in clips]
-        paths = [str(clip.path) for clip in clips]
-        entries = [_Entry(list_line(path) or "", path, number, 0) for number, path in enumerate(paths)]
+        paths = [str(clip.path) for clip in find_clips(source)]
+        records = [VideoRecord(path, (), line=number) for number, path in enumerate(paths)]
+        texts = {record.line: list_line(record.path) or "" for record in records}
     elif source.is_file():
         records = read_records(source, args.kind, args.data_prefix, args.suffix, args.classes)
-        files, entries = _files_and_entries(source, records, args.backend)
-        header = entry_texts(source)[0]
+        header, texts = entry_texts(source)
         if args.against:
             others = read_records(args.against, args.kind, args.data_prefix, args.suffix, args.classes)
             shared = _in_both(source, records, args.against, others)
     else:
         raise ToolError(f"{source}: no such file or folder")
-    if not entries:
+    if not records:
         raise ToolError(f"{source}: nothing to check in it")
+    spans: dict[tuple[str, int | None], list[Span | None]] = {}  # of each file
+    for record in records:
+        spans.setdefault((record.path, record.num_frames), []).append(record.span)
+    suffix = records[0].frames_suffix or ""
+    files = [
+        _File(located(path), num_frames, suffix, args.backend, of_file)
+        for (path, num_frames), of_file in spans.items()
+    ]
     job = Work.of(args)
     place = [args.output.parent, f"check {args.output.name}", args.output.name] if args.output else []
     if not place and (args.shard or args.merge):
         raise ToolError("--output is missing: with --shard and --merge, the file for the list of intact ones")
     with job.writing(*place) if place else contextlib.nullcontext():
-        mine = job.mine(files)
-        found = job.results(_check, mine, "files", [file.path for file in mine], _key, _restored)
-        if found is None:
+        results = job.results(job.mine(files), "files")
+        if results is None:
             return 0
-        causes = [found[entry.file].causes[entry.place] for entry in entries]
-        if args.output:
-            causes = [cause or (None if entry.text else UNLISTABLE) for entry, cause in zip(entries, causes)]
-        bad = [(entry.where, cause) for entry, cause in zip(entries, causes) if cause]
+        causes = {
+            (file, span): cause
+            for (file, of_file), result in zip(spans.items(), results)
+            for span, cause in zip(of_file, result.causes)
+        }
+        bad, lines = [], []
+        for record in records:
+            cause = causes[(record.path, record.num_frames), record.span]
+            if args.output and not texts[record.line]:
+                cause = cause or UNLISTABLE
+            if cause:
+                where = f"{source}:{record.line}: {shown_url(record.path)}" if record.span else record.path
+                bad.append((where, cause))
+            else:
+                lines.append(texts[record.line])
         for where, cause in [*bad, *shared]:
             print(f"bad: {printable(where)}: {printable(cause)}")
-        intact = f"{len(entries) - len(bad)} of {len(entries)} are intact"
+        intact = f"{len(lines)} of {len(records)} are intact"
         print(intact, file=sys.stderr if bad else sys.stdout)
         if args.output:
-            lines = [entry.text for entry, cause in zip(entries, causes) if not cause]
             write_lines(args.output, [*header, *lines])
             if any(map(secret_in, filter(is_url, lines))):
                 text = "has the URLs as they were, with what may be a signature or key; keep it to yourself"
@@ -361,29 +310,6 @@ def entry_texts(file: Path) -> tuple[list[str], dict[int, str]]:
         texts[first + 1] = "\n".join(lines[first : rows.line_num])
     written = [number for number, text in texts.items() if text.strip(" ,\r\t")]
     return [texts[written[0]]], texts
-
-
-def _files_and_entries(
-    source: Path, records: Sequence[VideoRecord], backend: str
-) -> tuple[list[_File], list[_Entry]]:
-    """Each file of a list once, with its spans, and the entries of the list."""
-    texts = entry_texts(source)[1]
-    numbers: dict[tuple[str, int | None], int] = {}
-    found: list[tuple[VideoRecord, list[Span | None]]] = []
-    entries = []
-    for record in records:
-        number = numbers.setdefault((record.path, record.num_frames), len(found))
-        if number == len(found):
-            found.append((record, []))
-        spans = found[number][1]
-        where = f"{source}:{record.line}: {shown_url(record.path)}" if record.span else record.path
-        entries.append(_Entry(texts[record.line], where, number, len(spans)))
-        spans.append(record.span)
-    files = [
-        _File(located(record.path), record.num_frames, record.frames_suffix or "", backend, tuple(spans))
-        for record, spans in found
-    ]
-    return files, entries
 
 
 def _in_both(
@@ -408,50 +334,3 @@ def read_records(
     if kind == "frames":
         return read_frame_list(str(file), prefix, suffix or DEFAULT_SUFFIX, names)
     return read_video_list(str(file), prefix, suffix, names)
-
-
-def _key(file: _File) -> str:
-    """Tells a file from others without what its URL may hold."""
-    return hashlib.blake2b(json.dumps(file).encode(), digest_size=16).hexdigest()
-
-
-def _state(path: str) -> list[int]:
-    """Size and time of a file or folder; it has changed where they differ."""
-    try:
-        status = os.stat(path)
-    except OSError:
-        return []
-    return [status.st_size, status.st_mtime_ns]
-
-
-def _restored(file: _File, value: Any) -> _Checked | None:
-    """What a journal has kept of a result; None where the file has changed."""
-    result = _Checked(*value)
-    return result if result.state == _state(file.path) else None
-
-
-def _check(file: _File) -> _Checked:
-    state = _state(file.path)
-    return _Checked(_faults(file), state)
-
-
-def _faults(file: _File) -> list[str | None]:
-    """For each span of a file, why it cannot be read; None where it can."""
-    try:
-        if file.num_frames is None:
-            reader = open_video(file.path, file.backend)
-        else:
-            reader = open_frames(file.path, file.suffix, file.num_frames)
-        with reader:
-            reader.verify()
-            return [None if span is None else _fault_of(reader, span) for span in file.spans]
-    except VideoDecodeError as error:
-        return [error.cause_in(file.path)] * len(file.spans)
-
-
-def _fault_of(reader: VideoReader, span: Span) -> str | None:
-    try:
-        reader.frames_of(span)
-    except VideoDecodeError as error:
-        return error.cause
-    return None

@@ -18,7 +18,6 @@ With `--motions 2` two parts move at once, each in its own direction, and the cl
 import argparse
 import io
 import itertools
-import json
 from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
@@ -30,15 +29,11 @@ import numpy as np
 
 from paddlevideo_fast.io.files import sweep, whole
 from paddlevideo_fast.io.locks import LOCK, only_writer
+from paddlevideo_fast.loader.tables import Row, json_line
 from paddlevideo_fast.preparation.encoding import write_h264
 from paddlevideo_fast.preparation.executor import Engine, run_all
 from paddlevideo_fast.preparation.flags import ToolParser, number
-from paddlevideo_fast.preparation.run import (
-    Provenance,
-    ToolError,
-    earlier_run,
-    write_lines,
-)
+from paddlevideo_fast.preparation.run import Provenance, ToolError, earlier_run, write_lines
 
 # class → (part of the state, direction). y points down, so a rising angle turns to the right.
 CLASSES: dict[str, tuple[int, int]] = {
@@ -90,12 +85,8 @@ def render_clip(name: str, num_frames: int, size: int, rng: np.random.Generator)
         cos, sin = scale * np.cos(angle), scale * np.sin(angle)
         middle = (side - 1) / 2
         centre_x, centre_y = (0.5 + x) * size - 0.5, (0.5 + y) * size - 0.5
-        matrix = np.array(
-            [
-                [cos, -sin, centre_x - (cos - sin) * middle],
-                [sin, cos, centre_y - (sin + cos) * middle],
-            ]
-        )
+        shift = centre_x - (cos - sin) * middle, centre_y - (sin + cos) * middle
+        matrix = np.array([[cos, -sin, shift[0]], [sin, cos, shift[1]]])
         layer = cv2.warpAffine(sprite, matrix, (size, size), flags=cv2.INTER_LINEAR)
         picture = background * (1.0 - layer[..., 3:]) + layer[..., :3]
         np.clip(picture, 0, 255, out=picture)
@@ -185,8 +176,8 @@ def make(argv: Sequence[str] | None = None) -> int:
             for place in range(options[split]):
                 name = _clip_path(split, place)
                 labels = [classes.index(motion) for motion in shown[place % len(shown)].split("+")]
-                several = json.dumps({"path": name, "label": labels})
-                lines.append(f"{name} {labels[0]}" if args.motions == 1 else several)
+                row = Row(0, name, tuple(labels))
+                lines.append(f"{name} {labels[0]}" if args.motions == 1 else json_line(row))
             write_lines(output / list_name, lines)
         write_lines(output / "classes.txt", classes)
     print(f"{output}: {args.train} training and {args.valid} validation clips of {len(classes)} classes")
@@ -216,23 +207,13 @@ def make_parser() -> ToolParser:
     parser.add("--output", default=Path("data/motion"), help="folder to write to (default data/motion)")
     parser.add("--train", type=number(1), default=10000, help="number of training clips (default 10000)")
     parser.add("--valid", type=number(0), default=400, help="number of validation clips (default 400)")
-    parser.add(
-        "--size", type=number(16, even=True), default=64, help="width and height in pixels, even (default 64)"
-    )
+    text = "width and height in pixels, even (default 64)"
+    parser.add("--size", type=number(16, even=True), default=64, help=text)
     parser.add("--frames", type=number(2), default=24, help="frames a clip (default 24)")
-    parser.add(
-        "--classes",
-        type=str,
-        default=",".join(CLASSES),
-        help="class names joined by commas; their order is the order of the labels",
-    )
-    parser.add(
-        "--motions",
-        type=int,
-        choices=(1, 2),
-        default=1,
-        help="motions that a clip shows at once; with 2 it has two labels (default 1)",
-    )
+    text = "class names joined by commas; their order is the order of the labels"
+    parser.add("--classes", type=str, default=",".join(CLASSES), help=text)
+    text = "motions that a clip shows at once; with 2 it has two labels (default 1)"
+    parser.add("--motions", type=int, choices=(1, 2), default=1, help=text)
     parser.add("--seed", help="what all randomness comes from (default 0)")
     parser.add("--workers")
     return parser
@@ -266,9 +247,9 @@ def _is_complete(output: Path, options: dict[str, Any]) -> bool:
         if output.exists() and foreign:
             raise ToolError(f"{output} exists and is not a motion data set; choose another --output")
         return False
-    if found.options != options:
-        before = found.options
-        differing = sorted(key for key in {*before, *options} if before.get(key) != options.get(key))
+    before = found.options
+    differing = sorted(key for key in {*before, *options} if before.get(key) != options.get(key))
+    if differing:
         raise ToolError(
             f"{output} holds a data set made with another {', '.join(differing)} "
             f"({', '.join(f'{key}: {before.get(key)}' for key in differing)}); "

@@ -6,7 +6,6 @@ import json
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,7 +28,6 @@ from paddlevideo_fast.io.files import as_path
 from paddlevideo_fast.io.urls import bare_url
 from paddlevideo_fast.loader.annotations import VideoRecord
 from paddlevideo_fast.loader.tables import is_table
-from paddlevideo_fast.preparation.encoding import Part
 from paddlevideo_fast.preparation.executor import Engine, Site, located, run_all
 from paddlevideo_fast.preparation.flags import ToolParser, number
 from paddlevideo_fast.preparation.frames import encode_image, stored_size
@@ -38,15 +36,34 @@ from paddlevideo_fast.preparation.run import (
     Provenance,
     ToolError,
     crc32_of,
-    disk_error,
     report_failures,
     spread,
-    write_lines,
+    stop_if_disk_fails,
 )
-from paddlevideo_fast.preparation.spans import part_name, stored_line, stored_list
+from paddlevideo_fast.preparation.spans import Part, Stored, StoredList, open_part, part_name
 from paddlevideo_fast.preparation.work import Work
 
 _SAME_SEC = 1e-4
+
+
+class _Packed(NamedTuple):
+    """What a shard holds."""
+
+    num_videos: int
+    num_frames: int
+    num_bytes: int
+    failures: list[tuple[str, str]]
+
+    @property
+    def cause(self) -> str:
+        """How many videos are not in the shard."""
+        return f"{len(self.failures)} videos failed" if self.failures else ""
+
+    @classmethod
+    def of(cls, shard: PackedShard) -> "_Packed":
+        """What a complete shard holds."""
+        directory = shard.directory
+        return cls(len(shard), directory.num_frames, directory.data_size, directory.failures)
 
 
 class Source(NamedTuple):
@@ -68,27 +85,56 @@ class Source(NamedTuple):
     suffix: str | None
     part: Part | None = None
 
+    def open(self) -> VideoReader:
+        """A reader of the video or of the folder of frames; raises `VideoDecodeError`."""
+        if self.num_frames is None:
+            return open_video(self.path)
+        return open_frames(self.path, self.suffix or DEFAULT_SUFFIX, self.num_frames)
+
 
 class Task(NamedTuple):
     """A shard to pack."""
 
     folder: str
     settings: PackSettings
-    sources: list[Source]
-
-
-class _Packed(NamedTuple):
-    """What a shard holds."""
-
-    num_videos: int
-    num_frames: int
-    num_bytes: int
-    failures: list[tuple[str, str]]
+    videos: list[Source]
 
     @property
-    def cause(self) -> str:
-        """How many videos are not in the shard."""
-        return f"{len(self.failures)} videos failed" if self.failures else ""
+    def name(self) -> str:
+        """See `work.Task`."""
+        return str(self.settings.shard)
+
+    @property
+    def sources(self) -> Sequence[str]:
+        """See `work.Task`."""
+        return [video.path for video in self.videos]
+
+    def do(self) -> _Packed:
+        """Writes the shard.
+
+        Raises:
+            ToolError: the folder cannot be written to.
+        """
+        settings = self.settings
+        try:
+            with ShardWriter(self.folder, settings) as writer:
+                for source in self.videos:
+                    try:
+                        with source.open() as reader:
+                            part, _ = open_part(reader, source.part)
+                            size = stored_size(reader.width, reader.height, settings.short_side)
+                            images = _encoded(part, size, settings.quality)
+                            fps, times_usec = reader.avg_fps, _times_usec(part)
+                            writer.add(source.name, source.label, fps, size, images, times_usec)
+                    except VideoDecodeError as error:
+                        writer.add_failure(source.name, error.cause_in(source.path))
+        except OSError as error:
+            stop_if_disk_fails(as_path(data_path(self.folder, settings.shard)), error)
+            raise
+        return _Packed.of(PackedShard(self.folder, settings.shard))
+
+    def restored(self, value: Any) -> None:
+        """See `work.Task`: a shard that is done is there."""
 
 
 class _Trial(NamedTuple):
@@ -134,57 +180,33 @@ def pack(argv: Sequence[str] | None = None) -> int:
     made = Provenance("pack_frames", options, crc32_of(args.list), str(args.data_prefix or ""))
     tasks = job.mine(_make_tasks(args, sources))
     with job.writing(args.output, made.tool, folders=[args.output]):
-        done, missing = _split_done(tasks, args.overwrite and not job.merges, job.is_whole)
-        if done:
-            print(f"{len(done)} of {len(tasks)} shards are there already")
+        done = _find_done(tasks, args.overwrite and not job.merges, job.is_whole)
         with made.kept_in(args.output, job.is_whole):
-            files = [source.path for task in missing for source in task.sources]
-            number_of = attrgetter("settings.shard")
-            results = job.results(
-                pack_shard, missing, "shards", files, lambda task: str(number_of(task)), _restored
-            )
-            if results is None:
+            packed = job.results(tasks, "shards", done)
+            if packed is None:
                 return 0
-            found = {**done, **dict(zip(map(number_of, missing), results))}
-            packed = [found[shard] for shard in sorted(found)]
             if is_table(args.list):
-                lines = _lines(args, records, sources)
-                write_lines(stored_list(args.list, args.output), lines)
-                print(f"{stored_list(args.list, args.output)}: {len(lines)} lines")
+                listed = StoredList(args.list, records, [one.name for one in sources], args.output)
+                num_lines = listed.write(_stored(args, sources))
+                print(f"{listed.file}: {num_lines} lines")
             return _report(args.output, packed)
 
 
 def pack_parser() -> ToolParser:
     """The parser of `paddlevideo-fast data pack`."""
     parser = ToolParser("data pack", pack.__doc__)
-    parser.add("--list")
-    parser.add("--kind")
-    parser.add("--data_prefix")
-    parser.add("--suffix")
+    parser.share("--list", "--kind", "--data_prefix", "--suffix", "--margin", "--classes")
     parser.add("--output", help="folder of the shards, one for each list")
-    parser.add(
-        "--short_side",
-        type=number(0),
-        default=256,
-        help="longest short side of a stored frame in pixels (default 256); 0: as the source",
-    )
+    size = "longest short side of a stored frame in pixels (default 256); 0: as the source"
+    parser.add("--short_side", type=number(0), default=256, help=size)
     parser.add("--quality", default=90)
-    parser.add("--margin")
-    parser.add("--classes")
     parser.add("--shard_size", type=number(1), default=256, help="videos in a shard (default 256)")
     parser.add_work()
     parser.add("--overwrite", help="pack again what is there already")
-    parser.add(
-        "--estimate",
-        type=number(1),
-        nargs="?",
-        const=20,
-        metavar="VIDEOS",
-        help="write nothing: say what all would take, from this many (default 20)",
-    )
-    parser.add(
-        "--verify", type=as_path, metavar="FOLDER", help="write nothing: check every frame of these shards"
-    )
+    text = "write nothing: say what all would take, from this many (default 20)"
+    parser.add("--estimate", const=20, help=text)
+    text = "write nothing: check every frame of these shards"
+    parser.add("--verify", type=as_path, metavar="FOLDER", help=text)
     return parser
 
 
@@ -211,7 +233,7 @@ def _read_sources(args: argparse.Namespace) -> tuple[list[VideoRecord], list[Sou
     sources: list[Source] = []
     names_of_urls: dict[str, str] = {}
     for one, record in zip(names, records):
-        part = None if record.span is None else Part(record.span, args.margin)
+        part = Part.of(record, args.margin)
         name = bare_url(one.path)
         if names_of_urls.setdefault(name, one.path) != one.path:
             raise ToolError(
@@ -223,7 +245,13 @@ def _read_sources(args: argparse.Namespace) -> tuple[list[VideoRecord], list[Sou
         source = Source(name, located(record.path), label, record.num_frames, record.frames_suffix, part)
         sources.append(source)
     if is_table(args.list):
-        _check_names(args, records, sources)
+        seen: dict[str, Source] = {}
+        for record, source in zip(records, sources):
+            if seen.setdefault(source.name, source) is not source:
+                raise ToolError(
+                    f"{args.list}:{record.line}: {source.name} is in the list twice; give all its labels "
+                    "together"
+                )
     return records, sources
 
 
@@ -233,35 +261,22 @@ def _label_of(record: VideoRecord, margin: int) -> int:
     return record.label if is_all else -1
 
 
-def _check_names(args: argparse.Namespace, records: Sequence[VideoRecord], sources: Sequence[Source]) -> None:
-    seen: dict[str, Source] = {}
-    for record, source in zip(records, sources):
-        other = seen.setdefault(source.name, source)
-        if other is not source:
-            raise ToolError(
-                f"{args.list}:{record.line}: {source.name} is in the list twice; give all its labels together"
-            )
-
-
-def _lines(args: argparse.Namespace, records: Sequence[VideoRecord], sources: Sequence[Source]) -> list[str]:
-    """The lines of what was packed: the videos of the shards, in the order of the list."""
+def _stored(args: argparse.Namespace, sources: Sequence[Source]) -> dict[str, Stored]:
+    """The videos of the shards, by name."""
     counts = {
         name: int(video["num_frames"])
         for shard in open_shards(args.output)
         for name, video in zip(shard.directory.names, shard.directory.videos)
     }
-    lines = []
-    for record, source in zip(records, sources):
-        if source.name not in counts:
-            continue  # it is among the failures
-        num_frames = counts[source.name]
-        inner = 0, num_frames
-        if args.margin and source.part:
-            with _open(source) as reader:
-                first, stop = reader.frames_of(source.part.span)
-            inner = first - max(first - args.margin, 0), stop - max(first - args.margin, 0)
-        lines.append(stored_line(args.list, record, source.name, num_frames, inner) or "")
-    return lines
+    found = {}
+    for source in sources:
+        if source.name in counts:  # else it is among the failures
+            inner = 0, counts[source.name]
+            if args.margin and source.part:
+                with source.open() as reader:
+                    _, inner = open_part(reader, source.part)
+            found[source.name] = Stored(counts[source.name], "", inner)
+    return found
 
 
 def _make_tasks(args: argparse.Namespace, sources: Sequence[Source]) -> list[Task]:
@@ -270,28 +285,16 @@ def _make_tasks(args: argparse.Namespace, sources: Sequence[Source]) -> list[Tas
     tasks = []
     for shard, first in enumerate(firsts):
         part = list(sources[first : first + args.shard_size])
-        asked = [[_asked(source) for source in part], VERSION, args.short_side, args.quality]
+        videos = [source._replace(path="")[: None if source.part else -1] for source in part]
+        asked = [videos, VERSION, args.short_side, args.quality]
         plan = hashlib.blake2b(json.dumps(asked).encode(), digest_size=16).digest()
         settings = PackSettings(shard, len(firsts), args.short_side, args.quality, plan)
         tasks.append(Task(located(args.output), settings, part))
     return tasks
 
 
-def _asked(source: Source) -> Sequence[Any]:
-    """What a video is packed from; as earlier versions had it where all of it is packed."""
-    fields = source._replace(path="")
-    return fields if source.part else fields[:-1]
-
-
-def _restored(task: Task, value: Any) -> _Packed | None:
-    """Nothing: a shard that is done is there."""
-    return None
-
-
-def _split_done(
-    tasks: Sequence[Task], overwrite: bool, is_whole: bool
-) -> tuple[dict[int, _Packed], list[Task]]:
-    """What is packed already, and the shards that are still to do.
+def _find_done(tasks: Sequence[Task], overwrite: bool, is_whole: bool) -> dict[str, _Packed]:
+    """What is packed already, by the name of its task.
 
     Args:
         tasks: all shards, or a share of them.
@@ -302,16 +305,14 @@ def _split_done(
         ToolError: there are shards of something else, and `overwrite` is not set.
     """
     folder = tasks[0].folder
-    present = set(shard_numbers(folder))
-    if not is_whole:
-        present &= {task.settings.shard for task in tasks}
-    if overwrite:
-        for shard_number in present:  # the index first: a data file alone is no shard
+    settings = {task.settings.shard: task.settings for task in tasks}
+    present = [number for number in sorted(shard_numbers(folder)) if is_whole or number in settings]
+    done = {}
+    for shard_number in present:
+        if overwrite:  # the index first: a data file alone is no shard
             as_path(index_path(folder, shard_number)).unlink()
             as_path(data_path(folder, shard_number)).unlink(missing_ok=True)
-        return {}, list(tasks)
-    done, settings = {}, {task.settings.shard: task.settings for task in tasks}
-    for shard_number in sorted(present):
+            continue
         try:
             shard = PackedShard(folder, shard_number)
         except ShardError as error:
@@ -322,9 +323,8 @@ def _split_done(
                 f"{shard.path}: was packed from another list or with other options: give --overwrite to "
                 "pack all of this folder anew, or another --output"
             )
-        done[shard_number] = _contents(shard)
-        del settings[shard_number]
-    return done, [task for task in tasks if task.settings.shard in settings]
+        done[str(shard_number)] = _Packed.of(shard)
+    return done
 
 
 def _report(output: Path, packed: Sequence[_Packed]) -> int:
@@ -342,49 +342,7 @@ def _report(output: Path, packed: Sequence[_Packed]) -> int:
     return report_failures(failures, num_videos + len(failures), output / "failures.txt", hint)
 
 
-# --- one shard
-
-
-def pack_shard(task: Task) -> _Packed:
-    """Writes one shard.
-
-    Raises:
-        ToolError: the folder cannot be written to.
-    """
-    settings = task.settings
-    try:
-        with ShardWriter(task.folder, settings) as writer:
-            for source in task.sources:
-                try:
-                    with _open(source) as reader:
-                        part = _part(reader, source)
-                        size = stored_size(reader.width, reader.height, settings.short_side)
-                        images = _encoded(part, size, settings.quality)
-                        fps, times_usec = reader.avg_fps, _times_usec(part)
-                        writer.add(source.name, source.label, fps, size, images, times_usec)
-                except VideoDecodeError as error:
-                    writer.add_failure(source.name, error.cause_in(source.path))
-    except OSError as error:
-        raise disk_error(as_path(data_path(task.folder, settings.shard)), error) or error from error
-    return _contents(PackedShard(task.folder, settings.shard))
-
-
-def _contents(shard: PackedShard) -> _Packed:
-    """What a complete shard holds."""
-    directory = shard.directory
-    return _Packed(len(shard), directory.num_frames, directory.data_size, directory.failures)
-
-
-def _open(source: Source) -> VideoReader:
-    """A reader of a video or of a folder of frames; raises `VideoDecodeError`."""
-    if source.num_frames is None:
-        return open_video(source.path)
-    return open_frames(source.path, source.suffix or DEFAULT_SUFFIX, source.num_frames)
-
-
-def _part(reader: VideoReader, source: Source) -> VideoPart:
-    """What to store of an open video; raises `VideoDecodeError`."""
-    return VideoPart(reader, 0, reader.num_frames) if source.part is None else reader.part(*source.part)
+# --- one video
 
 
 def _times_usec(part: VideoPart) -> list[int] | None:
@@ -454,8 +412,8 @@ def _try(task: tuple[Source, int, int]) -> _Trial:
     source, short_side, quality = task
     began_sec = time.process_time()
     try:
-        with _open(source) as reader:
-            part = _part(reader, source)
+        with source.open() as reader:
+            part, _ = open_part(reader, source.part)
             size = stored_size(reader.width, reader.height, short_side)
             sizes = [len(image) for image in _encoded(part, size, quality)]
             files, share = [source.path], part.num_frames / reader.num_frames

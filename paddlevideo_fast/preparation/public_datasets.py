@@ -7,13 +7,15 @@ import json
 import random
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from paddlevideo_fast.io.locks import only_writer
+from paddlevideo_fast.preparation.clips import Clip, by_name, find_clips
 from paddlevideo_fast.preparation.flags import ToolParser
-from paddlevideo_fast.preparation.lists import Clip, by_name, find_clips, write_list
+from paddlevideo_fast.preparation.lists import write_list
 from paddlevideo_fast.preparation.run import (
     Provenance,
     ToolError,
@@ -36,20 +38,6 @@ class _Row(NamedTuple):
 
 _Labels = dict[str, int]  # clip → number of its class
 _Find = Callable[[str], Clip | None]
-
-
-class _Set(NamedTuple):
-    """The annotations of a data set.
-
-    Attributes:
-        names: class names in the order of their labels.
-        lists: file name of a list → its clips with their labels.
-        files: the annotation files that were read.
-    """
-
-    names: Sequence[str]
-    lists: dict[str, _Labels]
-    files: Sequence[Path]
 
 
 # --- Kinetics-400
@@ -77,7 +65,7 @@ def k400(argv: Sequence[str] | None = None) -> int:
         paddlevideo-fast data k400 --root data/k400/videos --annotations data/k400/annotations
         paddlevideo-fast data k400 --kind frames
     """
-    args = _parse(k400_parser(), "k400", argv)
+    args = _parse(k400, argv)
     train = _one_of(args.annotations, "train.csv")
     val = _one_of(args.annotations, "val.csv", "validate.csv")
     rows = {train: _k400_rows(train, "train"), val: _k400_rows(val, "val")}
@@ -89,8 +77,7 @@ def k400(argv: Sequence[str] | None = None) -> int:
             "published weights number them in another way",
             file=sys.stderr,
         )
-    annotated = _Set(names, _train_and_val(labels, args.kind), (train, val))
-    return _write(args, "k400", annotated, relative=True, finder=_k400_finder)
+    return _write(args, names, _train_and_val(labels, args.kind), (train, val), finder=_k400_finder)
 
 
 def _k400_rows(file: Path, split: str) -> list[_Row]:
@@ -118,18 +105,16 @@ def _k400_rows(file: Path, split: str) -> list[_Row]:
                 raise ToolError(f"{where}: label or youtube_id is empty")
             if not row.get("split", split).strip().startswith(split):
                 raise ToolError(f"{where}: is of the split '{row['split']}', expected '{split}'")
-            clip = _k400_clip(youtube_id, row["time_start"], row["time_end"], where)
-            rows.append(_Row(where, clip, name))
+            given = row["time_start"], row["time_end"]
+            try:
+                times = [int(float(text)) for text in given]
+            except (ValueError, OverflowError):
+                text = "time_start or time_end is no number"
+                raise ToolError(f"{where}: {text}: {', '.join(given)}") from None
+            rows.append(_Row(where, "_".join([youtube_id, *(f"{sec:06d}" for sec in times)]), name))
     except csv.Error as error:
         raise ToolError(f"{file}:{reader.reader.line_num}: {error}") from error
     return rows
-
-
-def _k400_clip(youtube_id: str, start_sec: str, end_sec: str, where: str) -> str:
-    try:
-        return f"{youtube_id}_{int(float(start_sec)):06d}_{int(float(end_sec)):06d}"
-    except (ValueError, OverflowError):
-        raise ToolError(f"{where}: time_start or time_end is no number: {start_sec}, {end_sec}") from None
 
 
 def _k400_finder(clips: Sequence[Clip], root: Path) -> _Find:
@@ -169,7 +154,7 @@ def ucf101(argv: Sequence[str] | None = None) -> int:
         paddlevideo-fast data ucf101 --root data/ucf101/videos --annotations data/ucf101/annotations
         paddlevideo-fast data ucf101 --kind frames --split 1
     """
-    args = _parse(ucf101_parser(), "ucf101", argv)
+    args = _parse(ucf101, argv)
     index = args.annotations / "classInd.txt"
     names = _ucf101_classes(index)
     kind = "rawframes" if args.kind == "frames" else "videos"
@@ -180,7 +165,7 @@ def ucf101(argv: Sequence[str] | None = None) -> int:
         labels = _label({file: _ucf101_rows(file, names) for file in parts}, names, index)
         lists.update(zip((f"ucf101_{part}_split_{split}_{kind}.txt" for part in ("train", "val")), labels))
         files += parts
-    return _write(args, "ucf101", _Set(names, lists, files), relative=False)
+    return _write(args, names, lists, files, relative=False)
 
 
 def _ucf101_lines(file: Path) -> Iterator[tuple[str, list[str]]]:
@@ -248,15 +233,14 @@ def ssv2(argv: Sequence[str] | None = None) -> int:
         paddlevideo-fast data ssv2 --root data/ssv2/videos --annotations data/ssv2/annotations
         paddlevideo-fast data ssv2 --kind frames
     """
-    args = _parse(ssv2_parser(), "ssv2", argv)
+    args = _parse(ssv2, argv)
     index, train, val = (
         _one_of(args.annotations, f"something-something-v2-{name}.json", f"{name}.json")
         for name in ("labels", "train", "validation")
     )
     names = ssv2_classes(index)
     labels = _label({file: ssv2_rows(file) for file in (train, val)}, names, index)
-    annotated = _Set(names, _train_and_val(labels, args.kind), (index, train, val))
-    return _write(args, "ssv2", annotated, relative=True)
+    return _write(args, names, _train_and_val(labels, args.kind), (index, train, val))
 
 
 def read_json(file: Path) -> Any:
@@ -311,50 +295,32 @@ def ssv2_rows(file: Path) -> list[_Row]:
 # --- what the sets share
 
 
-def k400_parser() -> ToolParser:
-    """The parser of `paddlevideo-fast data k400`."""
-    return _parser("k400", k400.__doc__)
-
-
-def ucf101_parser() -> ToolParser:
-    """The parser of `paddlevideo-fast data ucf101`."""
-    return _parser("ucf101", ucf101.__doc__, splits=(1, 2, 3))
-
-
-def ssv2_parser() -> ToolParser:
-    """The parser of `paddlevideo-fast data ssv2`."""
-    return _parser("ssv2", ssv2.__doc__)
-
-
-def _parser(name: str, description: str | None, splits: Sequence[int] = ()) -> ToolParser:
-    """The parser of a set whose files lie in the folder data/NAME by default."""
-    data = f"data/{name}"
-    parser = ToolParser(f"data {name}", description)
+def _parser(tool: Callable[..., int]) -> ToolParser:
+    """The parser of the set that `tool` writes the lists of; its files lie in data/NAME by default."""
+    data = f"data/{tool.__name__}"
+    parser = ToolParser(f"data {tool.__name__}", tool.__doc__)
     parser.add("--root", help=f"folder of the clips (default {data}/videos, or {data}/rawframes for frames)")
     parser.add("--kind", help="video: list videos (default); frames: list folders of frames")
-    annotations = {"type": Path, "default": Path(data, "annotations"), "metavar": "FOLDER"}
-    parser.add("--annotations", help=f"folder of their files (default {data}/annotations)", **annotations)
+    text = f"folder of their files (default {data}/annotations)"
+    parser.add("--annotations", help=text, type=Path, default=Path(data, "annotations"), metavar="FOLDER")
     parser.add("--output", default=Path(data), help=f"folder for the lists (default {data})")
     parser.add("--shuffle")
-    if splits:
-        some = {"type": int, "nargs": "+", "choices": splits, "default": splits}
-        parser.add("--split", help="which splits (default all)", **some)
-    hidden = {"type": Path, "help": argparse.SUPPRESS}
-    parser.add("--videos", **hidden)
-    parser.add("--frames", nargs="?", const=Path(data, "rawframes"), **hidden)
-    parser.say_older(**{"--videos": "--root", "--frames": "--kind frames, --root"})
+    if tool is ucf101:
+        some = (1, 2, 3)
+        parser.add(
+            "--split", help="which splits (default all)", type=int, nargs="+", choices=some, default=some
+        )
     return parser
 
 
-def _parse(parser: ToolParser, name: str, argv: Sequence[str] | None) -> argparse.Namespace:
-    """The command line of the set `name`, with the folder of its clips as `root`."""
-    args = parser.parse(argv)
-    if args.frames is not None:
-        args.kind = "frames"
-    given = [path for path in (args.root, args.videos, args.frames) if path is not None]
-    if len(given) > 1:
-        raise ToolError("give one of --root, --videos and --frames")
-    args.root = given[0] if given else Path("data", name, "rawframes" if args.kind == "frames" else "videos")
+k400_parser, ucf101_parser, ssv2_parser = (partial(_parser, tool) for tool in (k400, ucf101, ssv2))
+
+
+def _parse(tool: Callable[..., int], argv: Sequence[str] | None) -> argparse.Namespace:
+    """The command line of a set."""
+    args = _parser(tool).parse(argv)
+    args.tool = tool.__name__
+    args.root = args.root or Path("data", args.tool, "rawframes" if args.kind == "frames" else "videos")
     return args
 
 
@@ -406,28 +372,30 @@ def _label(files: dict[Path, list[_Row]], names: Sequence[str], names_file: Path
     for file, rows in files.items():
         if not rows:
             raise ToolError(f"{file}: lists no clip")
-        for row in rows:
-            if row.class_name not in numbers:
-                raise ToolError(f"{row.where}: class '{row.class_name}' is not in {names_file}")
-            first = seen.setdefault(row.clip, row.where)
-            if first != row.where:
-                raise ToolError(f"{row.where}: '{row.clip}' is listed at {first} already; keep one")
+        for where, clip, class_name in rows:
+            if class_name not in numbers:
+                raise ToolError(f"{where}: class '{class_name}' is not in {names_file}")
+            first = seen.setdefault(clip, where)
+            if first != where:
+                raise ToolError(f"{where}: '{clip}' is listed at {first} already; keep one")
     return [{row.clip: numbers[row.class_name] for row in rows} for rows in files.values()]
 
 
 def _write(
     args: argparse.Namespace,
-    tool: str,
-    annotated: _Set,
-    relative: bool,
+    names: Sequence[str],
+    lists: Mapping[str, _Labels],
+    files: Sequence[Path],
+    relative: bool = True,
     finder: Callable[[Sequence[Clip], Path], _Find] = _finder,
 ) -> int:
     """Writes the lists of what is there, the names of what is missing, and the class names.
 
     Args:
         args: see `_parse`.
-        tool: name of the set.
-        annotated: its annotations.
+        names: class names in the order of their labels.
+        lists: file name of a list → its clips with their labels.
+        files: the annotation files that were read.
         relative: write paths relative to the folder of the clips.
         finder: makes a function from names to clips, out of all clips on the disk and their folder.
 
@@ -436,18 +404,18 @@ def _write(
     """
     clips = find_clips(args.root, args.kind, _MAX_DEPTH)
     find = finder(clips, args.root)
-    found = {name: find(name) for labels in annotated.lists.values() for name in labels}
+    found = {name: find(name) for labels in lists.values() for name in labels}
     if not any(found.values()):
         expected = next(iter(found)) + ("/img_00001.jpg" if args.kind == "frames" else ".*")
         there = f"{len(clips)} others, such as {clips[0].path}" if clips else "nothing"
         raise ToolError(
             f"{args.root}: has none of the clips in {args.annotations}: expected {expected}, found {there}"
         )
-    options = {"kind": args.kind, "shuffle": args.shuffle, "lists": list(annotated.lists)}
-    made = Provenance(f"{tool}/build_lists", options, crc32_of(*annotated.files), str(args.root))
+    options = {"kind": args.kind, "shuffle": args.shuffle, "lists": list(lists)}
+    made = Provenance(f"{args.tool}/build_lists", options, crc32_of(*files), str(args.root))
     with only_writer(args.output), made.kept_in(args.output):
         left_out = []
-        for file, labels in annotated.lists.items():
+        for file, labels in lists.items():
             present = [(clip, number) for name, number in labels.items() if (clip := found[name])]
             if args.shuffle:
                 random.Random(0).shuffle(present)
@@ -457,8 +425,8 @@ def _write(
                 unlisted = write_list(args.output / file, present, args.root if relative else None)
                 print(f"{args.output / file}: {len(present) - len(unlisted)} of {len(labels)} clips")
                 left_out += unlisted
-        write_lines(args.output / "class_names.txt", annotated.names)
-        print(f"{args.output / 'class_names.txt'}: {len(annotated.names)} classes")
+        write_lines(args.output / "class_names.txt", names)
+        print(f"{args.output / 'class_names.txt'}: {len(names)} classes")
     return report_failures(left_out, len(found))
 
 
@@ -468,10 +436,9 @@ def _report_missing(file: Path, missing: Sequence[str], total: int, root: Path) 
         report.unlink(missing_ok=True)
         return
     write_lines(report, missing)
+    text = f"{len(missing)} of {total} clips are not in {root}, such as {missing[0]}; all are in {report}"
     if len(missing) == total:
         text = f"none of the {total} clips is in {root}; the list is not written"
-    else:
-        text = f"{len(missing)} of {total} clips are not in {root}, such as {missing[0]}; all are in {report}"
-        if len(missing) > _MANY_MISSING * total:
-            text += ". These are many: see whether all archives are unpacked"
+    elif len(missing) > _MANY_MISSING * total:
+        text += ". These are many: see whether all archives are unpacked"
     print(f"warning: {file}: {text}", file=sys.stderr)

@@ -109,15 +109,14 @@ def write_failures(file: Path, failures: Sequence[tuple[str, str]]) -> None:
         file.unlink(missing_ok=True)
 
 
-def disk_error(path: Path, error: Exception) -> ToolError | None:
-    """The error to raise where `error` means that `path` cannot be written; None for other errors."""
+def stop_if_disk_fails(path: Path, error: Exception) -> None:
+    """Raises `ToolError` where `error` means that `path` cannot be written, and other files neither."""
     number = getattr(error, "errno", None)
-    if number not in _DISK_ERRORS:
-        return None
-    return ToolError(
-        f"{path}: cannot be written: {os.strerror(number)}; what is finished is kept: put "
-        "this right and run the same command again"
-    )
+    if number in _DISK_ERRORS:
+        raise ToolError(
+            f"{path}: cannot be written: {os.strerror(number)}; what is finished is kept: put "
+            "this right and run the same command again"
+        ) from error
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> None:
@@ -125,16 +124,27 @@ def write_lines(path: Path, lines: Iterable[str]) -> None:
     write_text_whole(path, "".join(f"{line}\n" for line in lines))
 
 
-def class_names(file: Path) -> list[str]:
+def json_lines(file: Path) -> Iterator[Any]:
+    """What the lines of a .jsonl file say. Lines that a killed run has left unfinished are passed over."""
+    for line in file.read_text(encoding="utf-8").splitlines() if file.is_file() else ():
+        with contextlib.suppress(ValueError):
+            yield json.loads(line)
+
+
+def class_names(file: Path, needed: Iterable[str] = ()) -> list[str]:
     """The class names of a file, one a line.
 
     Raises:
-        ToolError: the file cannot be read.
+        ToolError: the file cannot be read, or lacks one of the names `needed`.
     """
     try:
-        return [line.strip() for line in read_names(file) if line.strip()]
+        names = [line.strip() for line in read_names(file) if line.strip()]
     except (OSError, ValueError) as error:
         raise ToolError(f"{file}: cannot be read: {cause_of(error)}") from error
+    unknown = sorted(set(needed) - set(names))
+    if unknown:
+        raise ToolError(f"{file}: lacks the class {unknown[0]!r}")
+    return names
 
 
 # --- provenance

@@ -1,18 +1,148 @@
-"""Parts of videos: how tools that store only the spans of a list name them, and the list of what they stored.
+"""What tools store of the videos of a list: all or spans, their names, and the list of what is stored.
 
 A list with named fields (.jsonl, .csv) gives a .jsonl list. The spans in it are frames of what was stored.
 """
 
+import argparse
 import os
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
-from paddlevideo_fast.decode import Span
+from paddlevideo_fast.decode import Span, VideoReader
+from paddlevideo_fast.decode.reader import VideoPart
 from paddlevideo_fast.io.files import UrlPath
 from paddlevideo_fast.io.urls import is_url
-from paddlevideo_fast.loader.annotations import VideoRecord, list_line, row_of
+from paddlevideo_fast.loader.annotations import (
+    UNLISTABLE,
+    VideoRecord,
+    list_line,
+    read_video_list,
+    row_of,
+)
 from paddlevideo_fast.loader.tables import is_table, json_line
-from paddlevideo_fast.preparation.run import ToolError
+from paddlevideo_fast.log import printable
+from paddlevideo_fast.preparation.run import ToolError, report_failures, write_lines
+
+
+class Part(NamedTuple):
+    """What to store of a video.
+
+    Attributes:
+        span: of the video.
+        margin: frames to store on both sides of it, where the video has them.
+    """
+
+    span: Span
+    margin: int
+
+    @classmethod
+    def of(cls, record: VideoRecord, margin: int) -> "Part | None":
+        """What to store of a record's video; None: all of it."""
+        return None if record.span is None else cls(record.span, margin)
+
+
+def open_part(reader: VideoReader, part: Part | None) -> tuple[VideoPart, tuple[int, int]]:
+    """What to store of an open video, and the frames [first, stop) of the span among what is stored.
+
+    Raises:
+        VideoDecodeError: the span is not inside the video.
+    """
+    if part is None:
+        return VideoPart(reader, 0, reader.num_frames), (0, reader.num_frames)
+    first, stop = reader.frames_of(part.span)
+    stored = reader.part(*part)
+    return stored, (first - stored.first, stop - stored.first)
+
+
+class Stored(NamedTuple):
+    """What came of storing a video, or a part of one.
+
+    Attributes:
+        num_frames: stored frames.
+        cause: why nothing is stored; "" where something is.
+        inner: the frames [first, stop) of the span among the stored ones.
+    """
+
+    num_frames: int
+    cause: str = ""
+    inner: tuple[int, int] = (0, 0)
+
+
+class StoredList:
+    """The list of what a tool stores of the videos of a list.
+
+    Args:
+        source: the list that was read.
+        records: of it.
+        names: of what is stored of each record.
+        output: folder of the new list.
+
+    Attributes:
+        file: the new list.
+        entries: name and record of those that it can hold.
+        left_out: path and cause of the others, which are reported at once.
+    """
+
+    def __init__(
+        self, source: Path, records: Sequence[VideoRecord], names: Sequence[str], output: Path
+    ) -> None:
+        self._source = source
+        self.file = stored_list(source, output)
+        self.entries: list[tuple[str, VideoRecord]] = []
+        self.left_out: list[tuple[str, str]] = []
+        for name, record in zip(names, records):
+            if is_listable(source, name):
+                self.entries.append((name, record))
+            else:
+                self.left_out.append((record.path, UNLISTABLE))
+                print(f"left out: {printable(record.path)}: {UNLISTABLE}", file=sys.stderr)
+
+    @classmethod
+    def read(cls, args: argparse.Namespace, ending: str) -> "StoredList":
+        """Reads --list of a tool whose results have names that end in `ending`; see `stored_names`.
+
+        Raises:
+            AnnotationError: the list is missing or malformed.
+            ToolError: the new list would replace it, or see `stored_names`.
+        """
+        if os.path.realpath(args.list) == os.path.realpath(stored_list(args.list, args.output)):
+            raise ToolError(
+                f"--output {args.output}: the new list would replace {args.list}; choose another folder"
+            )
+        prefix, classes = (str(path) if path else None for path in (args.data_prefix, args.classes))
+        records = read_video_list(str(args.list), prefix, args.suffix, classes)
+        names = stored_names(records, args.list, args.data_prefix, args.output, ending)
+        return cls(args.list, records, names, args.output)
+
+    def write(self, stored: Mapping[str, Stored], is_folder: bool = False) -> int:
+        """Writes the lines of what is stored, in the order of the list that was read; returns their number.
+
+        Args:
+            stored: name → what came of it; a name that is not there is left out.
+            is_folder: folders of frames are stored, which lists give the number of frames.
+        """
+        lines = [
+            self._line(record, name, stored[name], is_folder)
+            for name, record in self.entries
+            if name in stored and not stored[name].cause
+        ]
+        write_lines(self.file, lines)
+        return len(lines)
+
+    def _line(self, record: VideoRecord, name: str, stored: Stored, is_folder: bool) -> str:
+        count = [stored.num_frames] if is_folder else []
+        if not is_table(self._source):
+            return list_line(name, *count, *record.labels) or ""
+        span = None if stored.inner == (0, stored.num_frames) else Span(*stored.inner)
+        return json_line(row_of(record, name, span, *count))
+
+    def report(self, stored: Mapping[str, Stored], file: Path) -> int:
+        """Reports what failed, on stderr and in `file`, and returns the exit code."""
+        paths = {name: record.path for name, record in self.entries}
+        failed = [(paths[name], one.cause) for name, one in stored.items() if one.cause]
+        return report_failures([*self.left_out, *failed], len(self.left_out) + len(stored), file)
 
 
 def part_name(name: str, span: Span | None, ending: str | None = None) -> str:
@@ -95,30 +225,6 @@ def _below(path: str, data_prefix: Path | None, root: str) -> str:
 def stored_list(source: Path, output: Path) -> Path:
     """Where the list of what was stored goes, for the list `source`."""
     return output / (f"{source.stem}.jsonl" if is_table(source) else source.name)
-
-
-def stored_line(
-    source: Path,
-    record: VideoRecord,
-    name: str,
-    num_frames: int,
-    inner: tuple[int, int],
-    is_folder: bool = False,
-) -> str | None:
-    """A line of that list; None where no list can hold the name.
-
-    Args:
-        source: the list that was read.
-        record: of it.
-        name: of what was stored.
-        num_frames: stored frames.
-        inner: the frames [first, stop) of the record's span among them.
-        is_folder: it is a folder of frames, which lists give the number of frames.
-    """
-    if not is_table(source):
-        return list_line(name, *([num_frames] if is_folder else []), record.label)
-    span = None if inner == (0, num_frames) else Span(*inner)
-    return json_line(row_of(record, name, span, num_frames if is_folder else None))
 
 
 def is_listable(source: Path, name: str) -> bool:

@@ -4,7 +4,6 @@ import argparse
 import json
 import os
 import shutil
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -18,27 +17,47 @@ from paddlevideo_fast.decode import open_video
 from paddlevideo_fast.errors import VideoDecodeError
 from paddlevideo_fast.io.files import as_path
 from paddlevideo_fast.io.urls import bare_url
-from paddlevideo_fast.loader.annotations import UNLISTABLE, VideoRecord, read_video_list
-from paddlevideo_fast.log import printable
-from paddlevideo_fast.preparation.encoding import PRESETS, Part, Prepared, PrepareError, Settings, prepare
+from paddlevideo_fast.preparation.encoding import PRESETS, Prepared, PrepareError, Settings, prepare
 from paddlevideo_fast.preparation.executor import Engine, located, run_all
 from paddlevideo_fast.preparation.flags import ToolParser, number
 from paddlevideo_fast.preparation.run import (
     Provenance,
     ToolError,
     crc32_of,
-    disk_error,
     duration,
+    json_lines,
     report_failures,
     spread,
+    stop_if_disk_fails,
     write_lines,
 )
-from paddlevideo_fast.preparation.spans import is_listable, stored_line, stored_list, stored_names
+from paddlevideo_fast.preparation.spans import Part, Stored, StoredList
 from paddlevideo_fast.preparation.work import Work
 from paddlevideo_fast.registry import did_you_mean
 
 _MANIFEST = "prepared.jsonl"
 _NUM_REPEATS = 3
+
+
+class _Result(NamedTuple):
+    """What came of a task: an entry of the manifest, or `cause` says why there is none."""
+
+    entry: dict[str, Any] | None
+    cause: str = ""
+
+    @property
+    def prepared(self) -> Prepared:
+        """The numbers of the entry."""
+        assert self.entry is not None
+        return Prepared(*(self.entry[field] for field in Prepared._fields))
+
+    @property
+    def stored(self) -> Stored:
+        """What the new list needs to know."""
+        if self.entry is None:
+            return Stored(0, self.cause)
+        done = self.prepared
+        return Stored(done.num_frames, "", (done.inner_first, done.inner_stop))
 
 
 class Task(NamedTuple):
@@ -50,12 +69,52 @@ class Task(NamedTuple):
     settings: Settings
     part: Part | None = None
 
+    @property
+    def sources(self) -> Sequence[str]:
+        """See `work.Task`."""
+        return [self.source]
 
-class _Result(NamedTuple):
-    """What came of a task: an entry of the manifest, or `cause` says why there is no video."""
+    @property
+    def target(self) -> Any:
+        """The prepared video."""
+        return as_path(self.output) / self.name
 
-    entry: dict[str, Any] | None
-    cause: str = ""
+    def source_state(self) -> dict[str, Any]:
+        """What the prepared video depends on: its source as it is now, and the settings."""
+        source = as_path(self.source)
+        status = source.stat()
+        state = {"source": bare_url(str(source.absolute())), "bytes_before": status.st_size}
+        part = {} if self.part is None else {"span": list(self.part.span), "margin": self.part.margin}
+        return {**state, "mtime_ns": status.st_mtime_ns, **self.settings._asdict(), **part}
+
+    def do(self) -> _Result:
+        """Prepares the video.
+
+        Raises:
+            ToolError: the output folder cannot be written to.
+        """
+        try:
+            prepared = prepare(self.source, self.target, self.settings, self.part)
+            return _Result({"name": self.name, **self.source_state(), **prepared._asdict()})
+        except VideoDecodeError as error:
+            return _Result(None, error.cause)
+        except PrepareError as error:
+            return _Result(None, str(error))
+        except (OSError, av.FFmpegError, ValueError) as error:
+            stop_if_disk_fails(self.target, error)
+            return _Result(None, f"cannot be encoded: {error}")
+
+    def restored(self, value: Any) -> _Result | None:
+        """See `work.Task`; None where the video is not what it was, or its source."""
+        entry, cause = value
+        return _Result(entry, cause) if cause or self._is_done(entry) else None
+
+    def _is_done(self, entry: dict[str, Any]) -> bool:
+        try:
+            is_same = {**entry, **self.source_state()} == entry
+            return is_same and self.target.stat().st_size == entry["bytes_after"]
+        except (OSError, KeyError):
+            return False
 
 
 def prepare_list(argv: Sequence[str] | None = None) -> int:
@@ -87,93 +146,53 @@ def prepare_list(argv: Sequence[str] | None = None) -> int:
         paddlevideo-fast data prepare --list train.list --data_prefix videos --output prepared --preset sparse
     """
     args = _parse(argv)
-    classes = str(args.classes) if args.classes else None
-    records = read_video_list(str(args.list), str(args.data_prefix or ""), args.suffix, classes)
-    names = stored_names(records, args.list, args.data_prefix, args.output, ".mp4")
-    listable = [is_listable(args.list, name) for name in names]
-    left_out = [(one.path, UNLISTABLE) for fits, one in zip(listable, records) if not fits]
-    for video, cause in left_out:
-        print(f"left out: {printable(video)}: {cause}", file=sys.stderr)
-    settings = Settings(args.preset, args.short_side)
+    listed = StoredList.read(args, ".mp4")
+    settings, output = Settings(args.preset, args.short_side), located(args.output)
     tasks = {
-        name: Task(
-            located(record.path),
-            located(args.output),
-            name,
-            settings,
-            None if record.span is None else Part(record.span, args.margin),
-        )
-        for fits, name, record in zip(listable, names, records)
-        if fits
+        name: Task(located(record.path), output, name, settings, Part.of(record, args.margin))
+        for name, record in listed.entries
     }
     job = Work.of(args)
     if args.estimate:
         return _estimate([*tasks.values()], args, job.engine.workers)
-    listed = {name: record.path for name, record in zip(names, records)}
     keys = ("preset", "short_side", "suffix", *(["margin"] if args.margin else []))
     options = {key: getattr(args, key) for key in keys}
     made = Provenance("prepare_videos", options, crc32_of(args.list), str(args.data_prefix or ""))
     named = f"{made.tool} {args.list.name}"
-    folders = ((args.output / name).parent for name in names)
+    folders = ((args.output / name).parent for name in tasks)
     with job.writing(args.output, named, folders=folders), made.kept_in(args.output, job.is_whole):
-        manifest = _read_manifest(args.output / _MANIFEST)
-        done = {name: _done_before(task, manifest.get(name)) for name, task in tasks.items()}
-        missing = [task for task in job.mine([*tasks.values()]) if done[task.name] is None]
-        sources = [task.source for task in missing]
-        results = job.results(work, missing, "videos", sources, lambda task: task.name, _restored)
+        manifest = {entry["name"]: entry for entry in json_lines(args.output / _MANIFEST)}
+        mine = job.mine([*tasks.values()])
+        before = {
+            task.name: found
+            for task in mine
+            if task.name in manifest and (found := task.restored((manifest[task.name], "")))
+        }
+        results = job.results(mine, "videos", before)
         if results is None:
             return 0
-        failures = list(left_out)
-        for task, result in zip(missing, results):
-            if result.entry is not None:
-                done[task.name] = _numbers(result.entry)
-                manifest[task.name] = result.entry
-            else:
-                failures.append((listed[task.name], result.cause))
+        stored = {name: result.stored for name, result in zip(tasks, results)}
+        good = {name: result for name, result in zip(tasks, results) if not result.cause}
+        manifest.update((name, result.entry) for name, result in good.items())
         if manifest:
             write_lines(args.output / _MANIFEST, (json.dumps(manifest[name]) for name in sorted(manifest)))
-        write_lines(stored_list(args.list, args.output), _lines(args.list, records, names, done))
-        good = [prepared for prepared in done.values() if prepared]
+        listed.write(stored)
         if good:
-            print(_summary(good, args.output, len(missing) + len(left_out) - len(failures)))
-        return report_failures(
-            failures, len(tasks) + len(left_out), args.output / f"{args.list.stem}.failures.txt"
-        )
-
-
-def _lines(
-    source: Path, records: Sequence[VideoRecord], names: Sequence[str], done: dict[str, Prepared | None]
-) -> list[str]:
-    """The lines of what was prepared, in the order of the list."""
-    lines = []
-    for name, record in zip(names, records):
-        prepared = done.get(name)
-        if prepared:
-            inner = prepared.inner_first, prepared.inner_stop
-            lines.append(stored_line(source, record, name, prepared.num_frames, inner) or "")
-    return lines
+            done = [result.prepared for result in good.values()]
+            print(_summary(done, args.output, len(good.keys() - before.keys())))
+        return listed.report(stored, args.output / f"{args.list.stem}.failures.txt")
 
 
 def prepare_list_parser() -> ToolParser:
     """The parser of `paddlevideo-fast data prepare`."""
     parser = ToolParser("data prepare", prepare_list.__doc__)
-    parser.add("--list")
-    parser.add("--data_prefix")
+    parser.share("--list", "--data_prefix", "--margin", "--classes")
     parser.add("--suffix", help="ending to add to paths that lack it, such as .avi")
     parser.add("--output", help="folder for the prepared videos and the new list")
     parser.add("--preset", default="sparse", help=f"{', '.join(PRESETS)} (default sparse)")
     parser.add("--short_side", type=number(16, even=True), default=256, help="pixels, even (default 256)")
-    parser.add("--margin")
-    parser.add("--classes")
     parser.add_work()
-    parser.add(
-        "--estimate",
-        type=number(1),
-        nargs="?",
-        const=8,
-        metavar="VIDEOS",
-        help="only try so many (default 8)",
-    )
+    parser.add("--estimate", const=8, help="only try so many (default 8)")
     return parser
 
 
@@ -184,83 +203,9 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     if args.preset not in PRESETS:
         hint = did_you_mean(args.preset, tuple(PRESETS))
         raise ToolError(f"--preset {args.preset}: unknown{hint}; known are {', '.join(PRESETS)}")
-    if os.path.realpath(args.list) == os.path.realpath(stored_list(args.list, args.output)):
-        raise ToolError(
-            f"--output {args.output}: the new list would replace {args.list}; choose another folder"
-        )
     if "libx264" not in av.codecs_available:
         raise ToolError("this build of PyAV has no libx264; install PyAV from PyPI: pip install av")
     return args
-
-
-# --- what is done
-
-
-def _source_state(task: Task) -> dict[str, Any]:
-    """What a prepared video depends on: its source as it is now, and the settings."""
-    source = as_path(task.source)
-    status = source.stat()
-    state = {"source": bare_url(str(source.absolute())), "bytes_before": status.st_size}
-    part = {} if task.part is None else {"span": list(task.part.span), "margin": task.part.margin}
-    return {**state, "mtime_ns": status.st_mtime_ns, **task.settings._asdict(), **part}
-
-
-def _read_manifest(path: Path) -> dict[str, dict[str, Any]]:
-    """Output name → its last entry. What a killed run has left unfinished is passed over."""
-    if not path.is_file():
-        return {}
-    entries = {}
-    for line in path.read_text(encoding="utf-8").splitlines():
-        try:
-            entry = json.loads(line)
-            entries[entry["name"]] = entry
-        except (ValueError, TypeError, KeyError):
-            continue  # its video is prepared anew
-    return entries
-
-
-def _done_before(task: Task, entry: dict[str, Any] | None) -> Prepared | None:
-    """The numbers of an earlier run, where its video is there and still what this run would make."""
-    target = as_path(task.output) / task.name
-    try:
-        current = _source_state(task)
-        same = entry and all(key in entry and entry[key] == value for key, value in current.items())
-        if entry and same and target.stat().st_size == entry["bytes_after"]:
-            return _numbers(entry)
-    except (OSError, KeyError):
-        pass
-    return None
-
-
-def _numbers(entry: dict[str, Any]) -> Prepared:
-    return Prepared(*(entry[field] for field in Prepared._fields))
-
-
-def _restored(task: Task, value: Any) -> _Result | None:
-    """What a journal has kept of a result; None where the video is not what it was, or its source."""
-    entry, cause = value
-    return _Result(entry, cause) if cause or _done_before(task, entry) else None
-
-
-def work(task: Task) -> _Result:
-    """Prepares one video.
-
-    Raises:
-        ToolError: the output folder cannot be written to.
-    """
-    target = as_path(task.output) / task.name
-    try:
-        prepared = prepare(task.source, target, task.settings, task.part)
-        return _Result({"name": task.name, **_source_state(task), **prepared._asdict()})
-    except VideoDecodeError as error:
-        return _Result(None, error.cause)
-    except PrepareError as error:
-        return _Result(None, str(error))
-    except (OSError, av.FFmpegError, ValueError) as error:
-        full = disk_error(target, error)
-        if full:
-            raise full from error
-        return _Result(None, f"cannot be encoded: {error}")
 
 
 def _summary(done: Sequence[Prepared], output: Path, num_new: int) -> str:
@@ -328,20 +273,16 @@ def _prediction(good: Sequence[_Trial], tasks: Sequence[Task], output: Path, wor
 
 def _try(task: Task) -> _Trial:
     began_sec = time.process_time()
-    target = as_path(task.output) / task.name
-    try:
-        prepared = prepare(task.source, target, task.settings, task.part)
-    except VideoDecodeError as error:
-        return _Trial(task.source, error.cause)
-    except (PrepareError, av.FFmpegError, ValueError) as error:
-        return _Trial(task.source, str(error))
-    cpu_sec = time.process_time() - began_sec
+    result = task.do()
+    if result.cause:
+        return _Trial(task.source, result.cause)
+    prepared, cpu_sec = result.prepared, time.process_time() - began_sec
     count = prepared.num_frames
     sparse = [(2 * place + 1) * count // 16 for place in range(8)]
     first = max(0, (count - 64) // 2)
     dense = list(range(first, min(first + 64, count), 2))
     gains = [
-        _read_sec(task.source, frames, task.part) / _read_sec(str(target), frames)
+        _read_sec(task.source, frames, task.part) / _read_sec(str(task.target), frames)
         for frames in (sparse, dense)
     ]
     return _Trial(task.source, "", cpu_sec, prepared.bytes_before, prepared.bytes_after, *gains)

@@ -19,15 +19,9 @@ import contextlib
 import json
 import sys
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import (
-    IO,
-    Any,
-    NamedTuple,
-    Protocol,
-    TypeVar,
-)
+from typing import IO, Any, NamedTuple, Protocol, TypeVar
 
 from paddlevideo_fast.errors import ObjectMissingError
 from paddlevideo_fast.io.files import UrlPath, sweep, working_folder
@@ -35,9 +29,11 @@ from paddlevideo_fast.io.locks import Lock, only_writer
 from paddlevideo_fast.io.stores import put
 from paddlevideo_fast.machine import num_cores
 from paddlevideo_fast.preparation.executor import LOCAL, Engine, Site, common_folder, run_all
-from paddlevideo_fast.preparation.run import ToolError, disk_error
+from paddlevideo_fast.preparation.run import ToolError, json_lines, stop_if_disk_fails
 
 _JOURNAL = ".journal-"
+
+Item = TypeVar("Item")
 
 
 class Share(NamedTuple):
@@ -47,14 +43,34 @@ class Share(NamedTuple):
     total: int
 
 
-class _HasCause(Protocol):
+class Outcome(Protocol):
+    """What came of a task. JSON holds it, see `Task.restored`."""
+
     @property
     def cause(self) -> str | None:
         """Why the task failed; empty or None where it did not."""
 
 
-Task = TypeVar("Task")
-Outcome = TypeVar("Outcome", bound=_HasCause)
+class Task(Protocol):
+    """What a tool does many of; it is pickled."""
+
+    @property
+    def name(self) -> str:
+        """Tells it from all other tasks."""
+
+    @property
+    def sources(self) -> Sequence[str]:
+        """The files that it reads."""
+
+    def do(self) -> Outcome:
+        """Does it; see `run_all`."""
+
+    def restored(self, value: Any) -> Outcome | None:
+        """An outcome from what JSON has kept of it, or None where it is of no more use."""
+
+
+def _do(task: Task) -> Outcome:
+    return task.do()
 
 
 class Work:
@@ -73,6 +89,7 @@ class Work:
         self._lock: Lock | None = None
         self._remote: Any = None  # the output, if it is a URL
         self._journals: Path | None = None  # what the names of all of them begin with
+        self._journal: IO[str] | None = None  # this job's, from its first result on
 
     @classmethod
     def of(cls, args: argparse.Namespace) -> Work:
@@ -83,10 +100,11 @@ class Work:
         if trial and (args.shard or args.merge):
             raise ToolError(f"--{trial} writes nothing: leave out --shard and --merge")
         workers = getattr(args, "workers", None)  # the readers of features are those of the config
+        is_elsewhere = args.scheduler != LOCAL
         idle = "--merge does no work" if args.merge else ""
-        if args.scheduler != LOCAL and (idle or trial == "estimate"):
+        if is_elsewhere and (idle or trial == "estimate"):
             _warn("scheduler", idle or "--estimate tries its videos here")
-        if workers is not None and (idle or (args.scheduler != LOCAL and trial != "estimate")):
+        if workers is not None and (idle or (is_elsewhere and trial != "estimate")):
             _warn("workers", idle or f"the workers of {args.scheduler} do the work")
         workers = num_cores() if workers is None else workers
         return cls(Engine(workers, args.scheduler), args.shard, args.merge)
@@ -96,7 +114,7 @@ class Work:
         """Whether all results are known at the end."""
         return self.share is None
 
-    def mine(self, tasks: Sequence[Task]) -> list[Task]:
+    def mine(self, tasks: Sequence[Item]) -> list[Item]:
         """Those of all tasks that this job does."""
         return list(tasks if self.share is None else tasks[self.share.number :: self.share.total])
 
@@ -122,14 +140,18 @@ class Work:
         with only_writer(folder, file, share=share) as lock:
             # the workers write to a folder, and this process a single file; nobody sees a lock of a store
             self._lock = None if file or self._remote is not None else lock
-            there = set(folders)
-            self._sweep(there)
-            yield
+            there = [path for path in {*folders} if not isinstance(path, UrlPath)]
+            for path in there:
+                sweep(path, alone=self.is_whole)
+            try:
+                yield
+            finally:
+                if self._journal:
+                    self._journal.close()
             if self.is_whole:
-                self._sweep(there)
+                for path in there:
+                    sweep(path, alone=True)
                 for journal in self._all_journals():
-                    journal.unlink()
-                for journal in self._remote_journals():
                     journal.unlink(missing_ok=True)
 
     def run(
@@ -139,126 +161,86 @@ class Work:
         return run_all(function, tasks, self.engine, what, Site(self._lock, folders))
 
     def results(
-        self,
-        function: Callable[[Task], Outcome],
-        tasks: Sequence[Task],
-        what: str,
-        sources: Sequence[str],
-        key: Callable[[Task], str],
-        restored: Callable[[Task, Any], Outcome | None],
-    ) -> list[Outcome] | None:
-        """Does tasks whose result is not known, and returns the results of all in their order.
+        self, tasks: Sequence[Task], what: str, done: Mapping[str, Any] | None = None
+    ) -> list[Any] | None:
+        """Does tasks whose outcome is not known.
 
         Args:
-            function: does one; see `run_all`.
-            tasks: those of this job that are to be done.
+            tasks: those of this job.
             what: their name.
-            sources: the files that they read.
-            key: a name of a task among all.
-            restored: a result from what JSON has kept of it, or None where it is of no more use.
+            done: name of a task → its outcome, where it is known.
 
         Returns:
-            The results; None where this job has only done a share.
+            The outcomes of all in their order; None where this job has only done a share.
 
         Raises:
-            ToolError: with `merges`, results are missing; else see `run_all`.
+            ToolError: with `merges`, outcomes are missing; else see `run_all`.
         """
-        found: dict[int, Outcome] = {}
+        found = dict(done or {})
         known = self._known()
-        for place, task in enumerate(tasks):
-            for value in known.get(key(task), []):
-                result = restored(task, value)
-                if result is not None and (self.merges or not result.cause):
-                    found[place] = result
-                    if not result.cause:
-                        break
-        missing = [place for place in range(len(tasks)) if place not in found]
+        for task in tasks:
+            values = [] if task.name in found else known.get(task.name, [])
+            outcomes = [outcome for value in reversed(values) if (outcome := task.restored(value))]
+            best = min(outcomes, key=lambda outcome: bool(outcome.cause), default=None)
+            if best and (self.merges or not best.cause):
+                found[task.name] = best
+        missing = [task for task in tasks if task.name not in found]
         if self.merges and missing:
-            raise ToolError(self._unfinished(len(missing), what))
-        if found and not self.merges:
-            print(f"{what}: {len(found)} of {len(tasks)} are done already", flush=True)
-        with self._journal() as note:
-            results = run_all(
-                function,
-                [tasks[place] for place in missing],
-                self.engine,
-                what,
-                Site(self._lock, common_folder(sources)),
-                lambda task, result: note(key(task), result),
+            raise ToolError(
+                f"--merge: {len(missing)} {what} have no result yet: wait for the end of all --shard jobs, "
+                "and start again what was stopped; or leave --merge out, and this run does them"
             )
-            found.update(zip(missing, results))
+        if len(missing) < len(tasks) and not self.merges:
+            print(f"{what}: {len(tasks) - len(missing)} of {len(tasks)} are done already", flush=True)
+        site = Site(self._lock, common_folder([file for task in missing for file in task.sources]))
+        results = run_all(_do, missing, self.engine, what, site, self._note)
+        found.update(zip([task.name for task in missing], results))
         if self.share is None:
-            return [found[place] for place in range(len(tasks))]
+            return [found[task.name] for task in tasks]
         if self._remote is not None:  # for the merge, on whatever machine
             for journal in self._all_journals():
-                put(journal, str(self._remote / journal.name))
-        failed = sum(bool(result.cause) for result in found.values())
+                if not isinstance(journal, UrlPath):
+                    put(journal, str(self._remote / journal.name))
+        failed = sum(bool(found[task.name].cause) for task in tasks)
         print(
             f"--shard {self.share.number}/{self.share.total}: {len(tasks)} {what} done, {failed} of them "
             "failed; when all shards are done, run the same command with --merge in place of --shard"
         )
         return None
 
-    def _sweep(self, folders: Iterable[Path]) -> None:
-        for folder in folders:
-            if not isinstance(folder, UrlPath) and folder.is_dir():
-                sweep(folder, alone=self.is_whole)
-
-    def _unfinished(self, num_missing: int, what: str) -> str:
-        return (
-            f"--merge: {num_missing} {what} have no result yet: wait for the end of all --shard jobs, and "
-            "start again what was stopped; or leave --merge out, and this run does them"
-        )
-
-    def _all_journals(self) -> list[Path]:
+    def _all_journals(self) -> list[Any]:
+        """Those of this machine, and those that shares have put into the store of the output."""
         if self._journals is None:
             return []
-        return sorted(self._journals.parent.glob(f"{self._journals.name}*"))
-
-    def _remote_journals(self) -> list[Path]:
-        """Those that shares have put into the store of the output."""
-        if self._remote is None or self._journals is None:
-            return []
-        try:
-            return [*self._remote.glob(f"{self._journals.name}*")]
-        except ObjectMissingError:  # nothing has been written there
-            return []
+        found: list[Any] = sorted(self._journals.parent.glob(f"{self._journals.name}*"))
+        with contextlib.suppress(ObjectMissingError):  # nothing has been written there
+            if self._remote is not None:
+                found += self._remote.glob(f"{self._journals.name}*")
+        return found
 
     def _known(self) -> dict[str, list[Any]]:
-        """Key of a task → what journals say of it. Unfinished lines are passed over."""
+        """Name of a task → what journals say of it. Unfinished lines are passed over."""
         known: dict[str, list[Any]] = {}
-        for journal in (*self._all_journals(), *self._remote_journals()):
-            for line in journal.read_text(encoding="utf-8").splitlines():
-                try:
-                    key, value = json.loads(line)
-                    known.setdefault(key, []).append(value)
-                except (ValueError, TypeError):
-                    continue
+        for journal in self._all_journals():
+            for name, value in json_lines(journal):
+                known.setdefault(name, []).append(value)
         return known
 
-    @contextlib.contextmanager
-    def _journal(self) -> Iterator[Callable[[str, Any], None]]:
-        """A function that notes the result of a task under its key; without an output it does nothing."""
-        if self._journals is None or self.merges:
-            yield lambda key, result: None
+    def _note(self, task: Task, outcome: Outcome) -> None:
+        """Adds an outcome to this job's journal; without an output, there is none."""
+        if self._journals is None:
             return
         number, total = self.share or (0, 1)
         path = self._journals.with_name(f"{self._journals.name}{number}-of-{total}.jsonl")
-        with contextlib.ExitStack() as files:
-            opened: list[IO[str]] = []
-
-            def note(key: str, result: Any) -> None:
-                try:
-                    if not opened:
-                        file = files.enter_context(open(path, "a", encoding="utf-8"))
-                        opened.append(file)
-                        file.write("\n" if file.tell() else "")  # the last line may be unfinished
-                    opened[0].write(json.dumps([key, result]) + "\n")
-                    opened[0].flush()
-                except OSError as error:
-                    raise disk_error(path, error) or error from error
-
-            yield note
+        try:
+            if self._journal is None:
+                self._journal = open(path, "a", encoding="utf-8")  # noqa: SIM115  # see `writing`
+                self._journal.write("\n" if self._journal.tell() else "")  # the last line may be unfinished
+            self._journal.write(json.dumps([task.name, outcome]) + "\n")
+            self._journal.flush()
+        except OSError as error:
+            stop_if_disk_fails(path, error)
+            raise
 
 
 def _warn(flag: str, reason: str) -> None:

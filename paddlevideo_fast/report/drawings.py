@@ -3,8 +3,7 @@
 import contextlib
 import io
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,7 +11,7 @@ import numpy as np
 
 from paddlevideo_fast.errors import PaddleVideoFastError
 from paddlevideo_fast.log import get_logger, printable
-from paddlevideo_fast.metrics import PrecisionRecall, Predictions, precision_recall
+from paddlevideo_fast.metrics import Predictions, precision_recall
 from paddlevideo_fast.report.output import whole
 
 Record = Mapping[str, Any]
@@ -46,12 +45,13 @@ def pyplot() -> Any:
 
 
 @contextlib.contextmanager
-def picture(path: Path, *grid: int, **options: Any) -> Iterator[tuple[Any, Any]]:
-    """Gives a figure and its axes to draw on, and writes the figure to `path` at the end of the block.
+def picture(target: Any, *grid: int, save: Any = None, **options: Any) -> Iterator[tuple[Any, Any]]:
+    """Gives a figure and its axes to draw on, and writes the figure to `target` at the end of the block.
 
     Args:
-        path: the file; its ending chooses the format.
+        target: a path, whose ending chooses the format, or a buffer.
         grid: rows and columns of axes.
+        save: options of pyplot's `savefig`, for a buffer with the format.
         options: options of pyplot's `subplots`.
 
     Raises:
@@ -60,13 +60,14 @@ def picture(path: Path, *grid: int, **options: Any) -> Iterator[tuple[Any, Any]]
     plot = pyplot()
     figure, axes = plot.subplots(*grid, layout="constrained", **options)
     try:
-        ending = path.suffix[1:].lower()
+        if save is None:
+            save = {"dpi": 110, "format": target.suffix[1:].lower()}
         known = figure.canvas.get_supported_filetypes()
-        if ending not in known:
-            raise PaddleVideoFastError(f"{path}: the name of a picture ends in one of .{', .'.join(known)}")
+        if save["format"] not in known:
+            raise PaddleVideoFastError(f"{target}: the name of a picture ends in one of .{', .'.join(known)}")
         yield figure, axes
-        with whole(path) as partial:
-            figure.savefig(partial, dpi=110, format=ending)
+        with whole(target) if isinstance(target, Path) else contextlib.nullcontext(target) as file:
+            figure.savefig(file, **save)
     finally:
         plot.close(figure)
 
@@ -82,21 +83,27 @@ def curve_figures(records: Sequence[Record], with_top5: bool = True) -> dict[str
         Title → SVG element. The group of a line has the id `curve-<kind>-<number>`. A figure without points
         is left out.
     """
-    figures = {}
+    figures: dict[str, str] = {}
     validated = [record for record in records if record["kind"] == "valid"]
     best_epoch = validated[-1].get("best_epoch", 0) if validated else 0
     best = next((record for record in validated if record.get("epoch") == best_epoch), None)
     for title, curves in _CURVES.items():
-        if title == "Top-5" and not with_top5:
-            continue
         lines = {}
         for kind, name in curves:
             points = [(r["step"], r[name]) for r in records if r["kind"] == kind and r.get(name) is not None]
             if points:
                 lines[kind, name] = points
-        if lines:
-            marked = best if any(kind == "valid" for kind, _ in lines) else None
-            figures[title] = _svg(title, partial(_draw_curves, lines=lines, best=marked), "step")
+        if not lines or (title == "Top-5" and not with_top5):
+            continue
+        with _svg(figures, title, "step") as axis:
+            for (kind, name), points in lines.items():
+                faint = {"linewidth": 0.8, "alpha": 0.5} if kind == "train" and len(lines) > 1 else {}
+                marker, color = "" if kind == "train" else ".", _KIND_COLORS[kind]
+                (line,) = axis.plot(*zip(*points), marker=marker, color=color, label=_NAMES[kind], **faint)
+                line.set_gid(f"curve-{kind}-{name}")
+            if best is not None and any(kind == "valid" for kind, _ in lines):
+                label = f"best: epoch {best['epoch']}"
+                axis.axvline(best["step"], color="0.4", linestyle=":", label=label).set_gid("best-epoch")
     return figures
 
 
@@ -118,45 +125,30 @@ def threshold_figures(predictions: Predictions, names: Sequence[str]) -> dict[st
         if counts[label]:
             title = f"Thresholds, {label_text(letters.names[label])} ({counts[label]} videos)"
             curves[title] = precision_recall(there[:, label], scores[:, label])
-    return {
-        title: _svg(title, partial(_draw_thresholds, curve=curve), "threshold", letters.font("medium"))
-        for title, curve in curves.items()
-    }
+    figures: dict[str, str] = {}
+    for title, curve in curves.items():
+        with _svg(figures, title, "threshold", letters.font("medium")) as axis:
+            for name, values in (("precision", curve.precision), ("recall", curve.recall), ("F1", curve.f1)):
+                axis.plot(curve.thresholds, values, label=name)
+            axis.set(xlim=(0, 1), ylim=(0, 1.02))
+    return figures
 
 
-def _draw_curves(
-    axis: Any, lines: Mapping[tuple[str, str], Sequence[tuple[float, float]]], best: Record | None
-) -> None:
-    for (kind, name), points in lines.items():
-        faint = {"linewidth": 0.8, "alpha": 0.5} if kind == "train" and len(lines) > 1 else {}
-        marker = "" if kind == "train" else "."
-        color = _KIND_COLORS[kind]
-        (line,) = axis.plot(*zip(*points), marker=marker, color=color, label=_NAMES[kind], **faint)
-        line.set_gid(f"curve-{kind}-{name}")
-    if best is not None:
-        label = f"best: epoch {best['epoch']}"
-        axis.axvline(best["step"], color="0.4", linestyle=":", label=label).set_gid("best-epoch")
-
-
-def _draw_thresholds(axis: Any, curve: PrecisionRecall) -> None:
-    for name, values in (("precision", curve.precision), ("recall", curve.recall), ("F1", curve.f1)):
-        axis.plot(curve.thresholds, values, label=name)
-    axis.set(xlim=(0, 1), ylim=(0, 1.02))
-
-
-def _svg(title: str, draw: Callable[[Any], None], xlabel: str, font: Any | None = None) -> str:
-    plot = pyplot()
-    with plot.rc_context({"svg.fonttype": "none", "svg.hashsalt": title}):
-        figure, axis = plot.subplots(figsize=(4.6, 2.8), layout="constrained")
-        draw(axis)
+@contextlib.contextmanager
+def _svg(figures: dict[str, str], title: str, xlabel: str, font: Any = None) -> Iterator[Any]:
+    """Gives axes to draw on, and adds the figure as an SVG element to `figures` at the end of the block."""
+    data, save = io.BytesIO(), {"format": "svg", "metadata": {"Date": None}}
+    with (
+        pyplot().rc_context({"svg.fonttype": "none", "svg.hashsalt": title}),
+        picture(data, save=save, figsize=(4.6, 2.8)) as (_, axis),
+    ):
+        yield axis
         axis.set_title(title, fontproperties=font)
         axis.set_xlabel(xlabel)
         axis.grid(alpha=0.3)
         axis.legend(fontsize="small")
-        text = io.StringIO()
-        figure.savefig(text, format="svg", metadata={"Date": None})
-        plot.close(figure)
-    return text.getvalue()[text.getvalue().index("<svg") :]
+    text = data.getvalue().decode()
+    figures[title] = text[text.index("<svg") :]
 
 
 def confusion_picture(confusion: np.ndarray, names: Sequence[str]) -> bytes:
@@ -166,26 +158,23 @@ def confusion_picture(confusion: np.ndarray, names: Sequence[str]) -> bytes:
         confusion: int [C, C]; rows are the right classes.
         names: names of the classes; shown where there is room to read them.
     """
-    plot = pyplot()
     num_classes = len(names)
     shares = confusion / confusion.sum(axis=1, keepdims=True).clip(1)
     side = min(max(4.0, 0.32 * num_classes + 2), 12.0)
-    figure, axis = plot.subplots(figsize=(side, side), layout="constrained")
-    shown = axis.imshow(shares, cmap="Blues", vmin=0, vmax=1, interpolation="nearest")
-    axis.set(xlabel="predicted", ylabel="class")
-    if num_classes <= _LABELLED_CLASSES:
-        letters = lettering(names)
-        labels, font = letters.labels(), letters.font("medium")
-        axis.set_xticks(range(num_classes), labels, rotation=90, fontproperties=font)
-        axis.set_yticks(range(num_classes), labels, fontproperties=font)
-    if num_classes <= _COUNTED_CLASSES:
-        for (row, column), count in np.ndenumerate(confusion):
-            color = "white" if shares[row, column] > 0.5 else "black"
-            axis.text(column, row, str(count), ha="center", va="center", color=color, fontsize=8)
-    figure.colorbar(shown, shrink=0.7, label="share of the class")
-    data = io.BytesIO()
-    figure.savefig(data, format="png", dpi=100, bbox_inches="tight")
-    plot.close(figure)
+    data, save = io.BytesIO(), {"format": "png", "dpi": 100, "bbox_inches": "tight"}
+    with picture(data, save=save, figsize=(side, side)) as (figure, axis):
+        shown = axis.imshow(shares, cmap="Blues", vmin=0, vmax=1, interpolation="nearest")
+        axis.set(xlabel="predicted", ylabel="class")
+        if num_classes <= _LABELLED_CLASSES:
+            letters = lettering(names)
+            labels, font = letters.labels(), letters.font("medium")
+            axis.set_xticks(range(num_classes), labels, rotation=90, fontproperties=font)
+            axis.set_yticks(range(num_classes), labels, fontproperties=font)
+        if num_classes <= _COUNTED_CLASSES:
+            for (row, column), count in np.ndenumerate(confusion):
+                color = "white" if shares[row, column] > 0.5 else "black"
+                axis.text(column, row, str(count), ha="center", va="center", color=color, fontsize=8)
+        figure.colorbar(shown, shrink=0.7, label="share of the class")
     return data.getvalue()
 
 
@@ -214,7 +203,10 @@ def data_set_picture(
     height = min(max(3.0, 0.22 * len(classes) + 1.5), 12.0)
     columns = 1 + min(len(examples), _TILE_COLUMNS)
     rows = -(-len(examples) // _TILE_COLUMNS)
-    options = {"figsize": (5 + 1.7 * (columns - 1), max(height, 1.7 * rows)), "squeeze": False}
+    options: dict[str, Any] = {
+        "figsize": (5 + 1.7 * (columns - 1), max(height, 1.7 * rows)),
+        "squeeze": False,
+    }
     options["gridspec_kw"] = {"width_ratios": [3, *[1] * (columns - 1)]}
     with picture(path, max(rows, 1), columns, **options) as (figure, axes):
         grid = axes[0, 0].get_gridspec()
@@ -242,6 +234,7 @@ logger = get_logger(__name__)
 
 _TILE_COLUMNS = 4
 _LATIN = frozenset(range(ord("!"), ord("~") + 1))
+_PLAIN = {("normal", "normal"), ("normal", "400")}
 _PLACEHOLDERS = "LastResort"  # a font of boxes that stand for characters
 
 
@@ -277,13 +270,13 @@ def lettering(names: Sequence[str]) -> Lettering:
 
     names = [printable(name) for name in names]
     default = Path(font_manager.findfont("DejaVu Sans"))
-    needed = {ord(letter) for name in names for letter in name if not letter.isspace()} | _LATIN
+    needed = {ord(letter) for letter in "".join("".join(names).split())} | _LATIN
     for font_file in (default, *_system_fonts()):
         if needed <= _characters(font_file):
             return Lettering(font_file, list(names))
     known = _characters(default)
     drawn = [
-        name if all(letter.isspace() or ord(letter) in known for letter in name) else f"class {number}"
+        name if {ord(letter) for letter in "".join(name.split())} <= known else f"class {number}"
         for number, name in enumerate(names)
     ]
     logger.warning(
@@ -298,12 +291,10 @@ def _system_fonts() -> Iterator[Path]:
     """The fonts of matplotlib's list, upright and normal ones first, then those installed since."""
     from matplotlib import font_manager
 
-    entries = sorted(
-        font_manager.fontManager.ttflist,
-        key=lambda entry: (entry.style != "normal", str(entry.weight) not in ("400", "normal"), entry.fname),
-    )
-    yield from (Path(entry.fname) for entry in entries if _PLACEHOLDERS not in entry.fname)
-    newer = set(font_manager.findSystemFonts()).difference(entry.fname for entry in entries)
+    listed = [entry for entry in font_manager.fontManager.ttflist if _PLACEHOLDERS not in entry.fname]
+    plain = {entry.fname: (entry.style, str(entry.weight)) in _PLAIN for entry in listed}
+    yield from (Path(name) for name in sorted(plain, key=lambda name: (not plain[name], name)))
+    newer = set(font_manager.findSystemFonts()).difference(plain)
     yield from (Path(name) for name in sorted(newer, key=lambda name: ("Regular" not in name, name)))
 
 
@@ -350,8 +341,8 @@ def draw_timeline(path: Path, edges_sec: Sequence[float], scores: np.ndarray, le
     best = scores.argmax(axis=1)
     shown = shown_classes(edges, scores)
     colors = dict(zip(shown, _COLORS))
-    options = {"figsize": (10, 4), "sharex": True, "gridspec_kw": {"height_ratios": [6, 1]}}
-    with picture(path, 2, 1, **options) as (_, (curves, strip)):
+    heights = {"height_ratios": [6, 1]}
+    with picture(path, 2, 1, figsize=(10, 4), sharex=True, gridspec_kw=heights) as (_, (curves, strip)):
         for number in shown:
             curves.stairs(
                 scores[:, number],
@@ -405,11 +396,11 @@ def _set_time_axis(axes: Any, length_sec: float) -> None:
 
     step_sec = next((step for step in _STEPS_SEC if length_sec / step <= _NUM_TICKS), length_sec / _NUM_TICKS)
     axes.xaxis.set_major_locator(MultipleLocator(step_sec))
-    axes.set_xlabel("time (s)")
+    with_hours, unit = length_sec >= 3600, "s"
     if length_sec > _LONGEST_IN_SEC:
-        with_hours = length_sec >= 3600
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: clock(value, with_hours)))
-        axes.set_xlabel("time (h:min:s)" if with_hours else "time (min:s)")
+        unit = "h:min:s" if with_hours else "min:s"
+    axes.set_xlabel(f"time ({unit})")
 
 
 def clock(time_sec: float, with_hours: bool = False) -> str:

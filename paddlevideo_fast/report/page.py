@@ -83,6 +83,9 @@ pre { background: #f6f7f9; padding: 1rem; overflow: auto; }
 </tbody>
 </table></div>
 {% endmacro %}
+{% macro figure(text, sheet) %}
+<figure><img alt="{{ text }}" src="{{ sheet | jpeg }}"><figcaption>{{ caller() }}</figcaption></figure>
+{% endmacro %}
 {{ pairs(page.facts) }}
 {% if page.metrics %}
 <h2 id="metrics">Metrics</h2>
@@ -103,21 +106,16 @@ pre { background: #f6f7f9; padding: 1rem; overflow: auto; }
 {% if page.examples %}
 <h2 id="examples">Example clips</h2>
 {% for example in page.examples %}
-<figure>
-<img alt="frames of {{ example.path }}" src="{{ example.sheet | jpeg }}">
-<figcaption>{{ example.path }}: {{ example.label }}; predicted
+{% call figure("frames of " ~ example.path, example.sheet) %}
+{{ example.path }}: {{ example.label }}; predicted
 <span class="{{ "right" if example.predicted == example.label else "wrong" }}">{{ example.predicted }}</span>
-({{ "%.1f" | format(100 * example.score) }} %)</figcaption>
-</figure>
+({{ "%.1f" | format(100 * example.score) }} %){% endcall %}
 {% endfor %}
 {% endif %}
 {% if page.pictures %}
 <h2 id="pictures">What the network makes of clips</h2>
 {% for title, sheet in page.pictures.items() %}
-<figure>
-<img alt="{{ title }}" src="{{ sheet | jpeg }}">
-<figcaption>{{ title }}</figcaption>
-</figure>
+{% call figure(title, sheet) %}{{ title }}{% endcall %}
 {% endfor %}
 {% endif %}
 {% if page.hardest %}

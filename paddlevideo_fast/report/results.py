@@ -2,7 +2,7 @@
 
 import contextlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -90,19 +90,18 @@ class Evaluated:
         ]
 
 
-def sheets(dataset: ClipDataset, indices: list[int]) -> dict[str, np.ndarray]:
-    """Contact sheets of the first clip of some videos, by file name; uint8 [H, W, 3].
-
-    A video that does not decode has no sheet.
-    """
-    found = {}
+def first_clips(dataset: ClipDataset, indices: Iterable[int]) -> Iterator[tuple[str, np.ndarray]]:
+    """File name and first clip, uint8 [T, H, W, 3], of each of some videos that decodes."""
+    num_views = dataset.pipeline.num_views
     for index in indices:
         clip = dataset[ClipRequest(index, epoch=0, num_views=dataset.num_views)].clip
         if clip is not None:
-            found[Path(shown_url(dataset.records[index].path)).name] = contact_sheet(
-                clip[: len(clip) // dataset.pipeline.num_views]
-            )
-    return found
+            yield Path(shown_url(dataset.records[index].path)).name, clip[: len(clip) // num_views]
+
+
+def sheets(dataset: ClipDataset, indices: Iterable[int]) -> dict[str, np.ndarray]:
+    """Contact sheets, uint8 [H, W, 3], of `first_clips`."""
+    return {name: contact_sheet(clip) for name, clip in first_clips(dataset, indices)}
 
 
 def network_pictures(trainer: Trainer, dataset: ClipDataset) -> dict[str, np.ndarray]:
@@ -124,17 +123,12 @@ def network_pictures(trainer: Trainer, dataset: ClipDataset) -> dict[str, np.nda
     was_training = model.training
     model.eval()
     try:
-        for index in range(min(_NUM_PICTURES, len(dataset))):
-            clip = dataset[ClipRequest(index, epoch=0, num_views=dataset.num_views)].clip
-            if clip is None:
-                continue
-            clip = clip[: len(clip) // dataset.pipeline.num_views]
+        for name, clip in first_clips(dataset, range(min(_NUM_PICTURES, len(dataset)))):
             made = model.pictures(trainer.preprocess(clip[None]))
             clips = [
                 (each.numpy().transpose(np.argsort(axes))[0] * std + mean) * 255 for each in made.values()
             ]
             rows = [contact_sheet(each.round().clip(0, 255).astype(np.uint8)) for each in clips]
-            name = Path(shown_url(dataset.records[index].path)).name
             shown[f"{name}: clip, {', '.join(made)}"] = np.concatenate([contact_sheet(clip), *rows])
     finally:
         if was_training:
@@ -252,13 +246,14 @@ def write_page(folder: Path, page: Page) -> None:
         partial.write_text(render(page), encoding="utf-8", errors="backslashreplace")
 
 
+@dataclass(eq=False)
 class Reporting(Callback):
     """Shows clips and predictions on VisualDL's board, and writes `report.html` when training ends.
 
     A start that ends no epoch, as the run was finished, leaves the report as it was. A board that fails is
     left out, and the page is still written.
 
-    Args:
+    Attributes:
         run: the run; its folder holds metrics.jsonl.
         trained: the training data set.
         evaluated: the validation data set, or the training data set where the run does not validate.
@@ -267,23 +262,17 @@ class Reporting(Callback):
         board: the run's VisualDL sink; None: there is none.
     """
 
+    run: ReportedRun
+    trained: ClipDataset
+    evaluated: ClipDataset
+    naming: Naming
+    metric: VideoMetric | None
+    board: Any
+
     only_shows = True
 
-    def __init__(
-        self,
-        run: ReportedRun,
-        trained: ClipDataset,
-        evaluated: ClipDataset,
-        naming: Naming,
-        metric: VideoMetric | None,
-        board: VisualDLSink | None,
-    ) -> None:
-        self.run = run
-        self.trained = trained
-        self.evaluated = evaluated
-        self.naming = naming
-        self.metric = metric
-        self.board = guarded(board) if board is not None else None
+    def __post_init__(self) -> None:
+        self.board = guarded(self.board) if self.board is not None else None
         self._first_epoch = 0
 
     @property
@@ -293,7 +282,7 @@ class Reporting(Callback):
     def fit_begin(self, trainer: Trainer) -> None:
         self._first_epoch = trainer.state.epoch
         if self.board is not None:
-            indices = list(range(min(_NUM_TRAINING_CLIPS, len(self.trained))))
+            indices = range(min(_NUM_TRAINING_CLIPS, len(self.trained)))
             self.board.add_clips("train", trainer.state.step, sheets(self.trained, indices))
 
     def epoch_end(self, trainer: Trainer) -> None:

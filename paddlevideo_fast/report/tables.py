@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -77,18 +76,17 @@ def write_tables(folder: Path, predictions: Predictions, naming: Naming) -> None
     with whole(folder / "predictions.jsonl") as partial:
         lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in prediction_rows(predictions, naming))
         partial.write_bytes("".join(lines).encode("utf-8", _ANY_NAME))
-    _write_csv(folder / "per_class.csv", class_rows(predictions, naming))
-    _write_csv(folder / "worst.csv", hardest_rows(predictions, naming, NUM_HARDEST))
+    for name, rows in (
+        ("per_class", class_rows(predictions, naming)),
+        ("worst", hardest_rows(predictions, naming, NUM_HARDEST)),
+    ):
+        _write_csv(folder / f"{name}.csv", list(rows[0]), (row.values() for row in rows))
     if predictions.has_several:
-        _write_csv(folder / "thresholds.csv", threshold_rows(predictions, naming), _THRESHOLD_COLUMNS)
-        return
-    names = list(naming.classes)
-    with _csv_file(folder / "confusion.csv") as file:
-        writer = csv.writer(file)
-        writer.writerow(["label \\ predicted", *map(_cell, names)])
-        writer.writerows(
-            [_cell(name), *row] for name, row in zip(names, confusion_matrix(predictions).tolist())
-        )
+        _write_csv(folder / "thresholds.csv", _THRESHOLD_COLUMNS, threshold_rows(predictions, naming))
+    else:
+        counts = confusion_matrix(predictions).tolist()
+        rows_of_counts = ([name, *row] for name, row in zip(naming.classes, counts))
+        _write_csv(folder / "confusion.csv", ["label \\ predicted", *naming.classes], rows_of_counts)
 
 
 def prediction_rows(predictions: Predictions, naming: Naming) -> Iterator[dict[str, Any]]:
@@ -125,6 +123,7 @@ def class_rows(predictions: Predictions, naming: Naming) -> list[dict[str, Any]]
     several = predictions.has_several
     results: Sequence[Any] = label_results(predictions) if several else class_results(predictions)
     shares = _LABEL_SHARES if several else _CLASS_SHARES
+    names: dict[int | None, str] = dict(enumerate(naming.classes))
     return [
         {
             "label": result.label,
@@ -132,56 +131,39 @@ def class_rows(predictions: Predictions, naming: Naming) -> list[dict[str, Any]]
             "videos": result.num_videos,
             "predicted": result.num_predicted,
             **{column: _rounded(getattr(result, name)) for column, name in shares.items()},
-            **({} if several else {"confused_with": _name_of(naming, result.confused_with)}),
+            **({} if several else {"confused_with": names.get(result.confused_with, "")}),
         }
         for result in results
     ]
 
 
-def _name_of(naming: Naming, label: int | None) -> str:
-    return "" if label is None else naming.classes[label]
-
-
-def threshold_rows(predictions: Predictions, naming: Naming) -> list[dict[str, Any]]:
+def threshold_rows(predictions: Predictions, naming: Naming) -> Iterator[Sequence[Any]]:
     """Precision, recall and F1 of each class with videos at thresholds from 0 to 1."""
-    rows = []
     for label in np.flatnonzero(predictions.there.any(axis=0)).tolist():
         curve = precision_recall(predictions.there[:, label], predictions.scores[:, label])
-        for threshold, precision, recall, f1 in zip(
-            curve.thresholds, curve.precision, curve.recall, curve.f1
-        ):
-            shares = (_rounded(share) for share in (precision, recall, f1))
-            row = (label, naming.classes[label], round(float(threshold), 2), *shares)
-            rows.append(dict(zip(_THRESHOLD_COLUMNS, row)))
-    return rows
+        for threshold, *shares in zip(curve.thresholds, curve.precision, curve.recall, curve.f1):
+            yield label, naming.classes[label], round(float(threshold), 2), *map(_rounded, shares)
 
 
 def hardest_rows(predictions: Predictions, naming: Naming, count: int) -> list[dict[str, Any]]:
     """The videos with the lowest `Predictions.own_scores`, the lowest first."""
     ranking, own = predictions.ranking(), predictions.own_scores()
     rows: list[dict[str, Any]] = []
-    if predictions.has_several:
-        for place in hardest(predictions, count):
+    for place in hardest(predictions, count):
+        row: dict[str, Any] = {"path": naming.paths[predictions.ids[place]]}
+        score = round(float(own[place]), 6)
+        if predictions.has_several:
             there, predicted = predictions.there[place], predictions.predicted[place]
             classes = {"classes": there, "missed": there & ~predicted, "wrong": predicted & ~there}
-            path = naming.paths[predictions.ids[place]]
-            names = {name: joined(naming.classes, chosen) for name, chosen in classes.items()}
-            rows.append({"path": path, "score": round(float(own[place]), 6), **names})
-        return rows
-    for place in hardest(predictions, count):
-        label, best = int(predictions.labels[place]), int(ranking[place, 0])
-        rows.append(
-            {
-                "path": naming.paths[predictions.ids[place]],
-                "label": label,
-                "name": naming.classes[label],
-                "score": round(float(own[place]), 6),
-                "rank": 1 + int(np.flatnonzero(ranking[place] == label)[0]),
-                "predicted": best,
-                "predicted_name": naming.classes[best],
-                "predicted_score": round(float(predictions.scores[place, best]), 6),
-            }
-        )
+            row["score"] = score
+            row.update({name: joined(naming.classes, chosen) for name, chosen in classes.items()})
+        else:
+            label, best = int(predictions.labels[place]), int(ranking[place, 0])
+            row.update(label=label, name=naming.classes[label], score=score)
+            row["rank"] = 1 + int(np.flatnonzero(ranking[place] == label)[0])
+            row.update(predicted=best, predicted_name=naming.classes[best])
+            row["predicted_score"] = round(float(predictions.scores[place, best]), 6)
+        rows.append(row)
     return rows
 
 
@@ -194,18 +176,9 @@ def _rounded(share: float) -> Any:
     return "" if np.isnan(share) else round(share, 5)
 
 
-@contextlib.contextmanager
-def _csv_file(path: Path) -> Iterator[IO[str]]:
+def _write_csv(path: Path, columns: Sequence[str], rows: Iterable[Iterable[Any]]) -> None:
     with whole(path) as partial, partial.open("w", newline="", encoding="utf-8", errors=_ANY_NAME) as file:
-        yield file
-
-
-def _write_csv(path: Path, rows: Sequence[Mapping[str, Any]], columns: Sequence[str] = ()) -> None:
-    """Writes a table; `columns` are those of its rows, and needed where it may have no row."""
-    with _csv_file(path) as file:
-        writer = csv.DictWriter(file, columns or list(rows[0]))
-        writer.writeheader()
-        writer.writerows({key: _cell(value) for key, value in row.items()} for row in rows)
+        csv.writer(file).writerows([_cell(value) for value in row] for row in (columns, *rows))
 
 
 def _cell(value: Any) -> Any:

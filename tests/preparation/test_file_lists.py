@@ -61,7 +61,7 @@ def test_wrong_inputs(videos, run_script, tmp_path):
         ([videos], "no folders of frames in the folders in it"),
         ([videos / "Run", "--format=videos"], "no videos in the folders in it"),
         ([videos, "--format=videos", "--valid-share=1"], "--valid_share"),
-        ([videos, "--format=videos", "--classes", tmp_path / "names.txt"], "lacks the class folders Jump"),
+        ([videos, "--format=videos", "--classes", tmp_path / "names.txt"], "lacks the class 'Jump'"),
     ]
     for options, message in cases:
         done = run_script(BUILD, *options, "--output", tmp_path / "out", check=False)
@@ -84,7 +84,13 @@ def test_check_names_bad_videos(videos, broken_videos, run_script, tmp_path):
     bad += [f"{tmp_path}/hole.avi 1", f"{tmp_path}/bit.mkv 1"]
     (tmp_path / "all.list").write_text("\n".join([good[0], *bad, "", good[1]]) + "\n")
     done = run_script(
-        CHECK, tmp_path / "all.list", "--workers=2", "--output", tmp_path / "clean.list", check=False
+        CHECK,
+        "--list",
+        tmp_path / "all.list",
+        "--workers=2",
+        "--output",
+        tmp_path / "clean.list",
+        check=False,
     )
     assert done.returncode == 1
     assert (tmp_path / "clean.list").read_text().splitlines() == good
@@ -93,14 +99,14 @@ def test_check_names_bad_videos(videos, broken_videos, run_script, tmp_path):
     assert [f"{path} 1" for path, _ in failures] == bad
     assert [f"bad: {path}: {cause}" for path, cause in failures] == done.stdout.splitlines()[-5:]
     assert "2 of 7 are intact" in done.stderr
-    assert run_script(CHECK, tmp_path / "clean.list").returncode == 0
+    assert run_script(CHECK, "--list", tmp_path / "clean.list").returncode == 0
 
 
 def test_check_folder_and_frames(videos, rawframes_dataset, run_script, tmp_path):
-    assert "6 of 6 are intact" in run_script(CHECK, videos).stdout
+    assert "6 of 6 are intact" in run_script(CHECK, "--root", videos).stdout
     root = tmp_path / "frames"
     shutil.copytree(rawframes_dataset.root, root)
-    options = [root / "frames.list", "--format=rawframes", "--data-prefix", root]
+    options = ["--list", root / "frames.list", "--kind=frames", "--data-prefix", root]
     assert "6 of 6 are intact" in run_script(CHECK, *options).stdout
     (root / "class1/clip1/img_00004.jpg").unlink()
     done = run_script(CHECK, *options, check=False)
@@ -119,12 +125,14 @@ def test_check_wrong_inputs(videos, run_script, tmp_path):
         (tmp_path / "none.list", "no such file or folder"),
         (videos / "Run/v_Run_g01.avi", "the list cannot be read"),
     ]:
-        done = run_script(CHECK, source, check=False)
+        done = run_script(CHECK, "--list", source, check=False)
         assert done.returncode == 2
         assert message in done.stderr
         assert "Traceback" not in done.stderr
     (tmp_path / "good.list").write_text("clip.mp4 0\n")
-    done = run_script(CHECK, tmp_path / "good.list", "--data_prefix", tmp_path / "none", check=False)
+    done = run_script(
+        CHECK, "--list", tmp_path / "good.list", "--data_prefix", tmp_path / "none", check=False
+    )
     assert done.returncode == 2
     assert f"--data_prefix {tmp_path}/none: no such folder" in done.stderr
 

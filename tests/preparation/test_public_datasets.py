@@ -140,7 +140,7 @@ def test_k400_frames(here, scripts, capsys):
     put_frames("data/k400/rawframes/zumba/-aaaaaaaaa2_001234_001244.mp4", count=3)
     put_frames("data/k400/rawframes/zumba/bbbbbbbbbb0_000001_000011")
     Path("data/k400/rawframes/zumba/aaaaaaaaaa0_000010_000020").mkdir()
-    assert scripts["k400"](["--frames"]) == 0
+    assert scripts["k400"](["--kind=frames"]) == 0
     assert lines("data/k400/train_frames.list") == ["zumba/-aaaaaaaaa2_001234_001244.mp4 3 3"]
     assert lines("data/k400/val_frames.list") == ["zumba/bbbbbbbbbb0_000001_000011 2 3"]
     assert "aaaaaaaaaa0_000010_000020: no frame 'img_*', left out" in capsys.readouterr().err
@@ -153,7 +153,7 @@ def test_k400_frames(here, scripts, capsys):
 def test_k400_a_split_alone_and_what_a_later_run_leaves(here, scripts, clip, capsys):
     k400_annotations(Path("csv"))
     put(clip, "mp4/bbbbbbbbbb0_000001_000011.mp4")
-    options = ["--videos=mp4", "--annotations=csv", "--output=lists"]
+    options = ["--root=mp4", "--annotations=csv", "--output=lists"]
     assert scripts["k400"](options) == 0
     assert not Path("lists/train.list").exists()
     assert len(lines("lists/train_missing.txt")) == 4
@@ -218,7 +218,7 @@ def test_k400_wrong_folders(here, scripts, clip):
     put(clip, "data/k400/videos/four/folders/are too/deep.mp4")
     assert problem().endswith("found 1 others, such as data/k400/videos/one.mp4")
     put_frames("data/k400/rawframes/one")
-    assert "expected aaaaaaaaaa0_000010_000020/img_00001.jpg, found 1 others" in problem("--frames")
+    assert "expected aaaaaaaaaa0_000010_000020/img_00001.jpg, found 1 others" in problem("--kind=frames")
     put(clip, "data/k400/videos/a/zumba.mp4", "data/k400/videos/b/zumba.mp4")
     assert "a/zumba.mp4 and data/k400/videos/b/zumba.mp4 are both 'zumba'; keep one" in problem()
     shutil.copy("data/k400/annotations/validate.csv", "data/k400/annotations/val.csv")
@@ -272,7 +272,7 @@ def test_ucf101_frames_of_one_split(here, scripts):
         "HammerThrow/v_HammerThrow_g04_c01",
     ):
         put_frames(f"frames/{name}", count=4)
-    assert scripts["ucf101"](["--frames=frames", "--split", "2"]) == 0
+    assert scripts["ucf101"](["--kind=frames", "--root=frames", "--split", "2"]) == 0
     names = {path.name for path in Path("data/ucf101").glob("*.txt")}
     expected = [f"ucf101_{part}_split_2_rawframes.txt" for part in ("train", "val")]
     assert names == {"class_names.txt", *expected}
@@ -374,7 +374,7 @@ def test_ssv2_elsewhere_behind_links_and_shuffled(here, scripts, clip):
 def test_ssv2_frames(here, scripts):
     ssv2_annotations("")
     put_frames("data/ssv2/rawframes/101", "data/ssv2/rawframes/200", count=5)
-    assert scripts["ssv2"](["--frames"]) == 0
+    assert scripts["ssv2"](["--kind=frames"]) == 0
     assert lines("data/ssv2/train_frames.list") == ["101 5 1"]
     assert lines("data/ssv2/val_frames.list") == ["200 5 1"]
     cfg = load_config(CONFIGS / "tsm_ssv2_frames.yaml")

@@ -1,4 +1,4 @@
-"""Flags and their older names, exit codes, failures, provenance, and what frames are stored as."""
+"""Flags and PaddleVideo's names of them, exit codes, failures, provenance, and what frames are stored as."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def content(folder):
 # --- flags
 
 
-def test_older_names_mean_the_same(videos, tmp_path, capsys):
+def test_names_of_paddlevideo_mean_the_same(videos, tmp_path, capsys):
     pairs = [
         (
             build,
@@ -71,13 +71,13 @@ def test_older_names_mean_the_same(videos, tmp_path, capsys):
         (
             check,
             ["--list", tmp_path / "all.list", "--kind", "video", "--data_prefix", videos, "--output"],
-            [tmp_path / "all.list", "--format", "videos", "--data-prefix", videos, "--output"],
+            ["--list", tmp_path / "all.list", "--kind", "videos", "--data-prefix", videos, "--output"],
         ),
     ]
     for number, (tool, new, old) in enumerate(pairs):
         made = []
-        for age, given in (("new", new), ("old", old)):
-            out = tmp_path / f"{number} {age}"
+        for whose, given in (("ours", new), ("theirs", old)):
+            out = tmp_path / f"{number} {whose}"
             if tool is check:
                 out.mkdir()
             target = out / "clean.list" if tool is check else out
@@ -87,25 +87,8 @@ def test_older_names_mean_the_same(videos, tmp_path, capsys):
         assert made[0]
 
 
-def test_frames_as_an_older_name_of_a_kind(tmp_path, rawframes_dataset):
-    annotations = tmp_path / "annotations"
-    annotations.mkdir()
-    (annotations / "labels.json").write_text('{"run": "0"}')
-    for file, clip in (("train", "clip0"), ("validation", "clip1")):
-        (annotations / f"{file}.json").write_text(f'[{{"id": "{clip}", "template": "[run]"}}]')
-    root, made = rawframes_dataset.root, []
-    for name, given in (("new", ["--kind=frames", "--root", root]), ("old", ["--frames", root])):
-        output = tmp_path / name
-        assert ssv2(words(*given, "--annotations", annotations, "--output", output)) == 0
-        made.append(content(output))
-    assert made[0] == made[1]
-    assert made[0]["train_frames.list"] == b"class0/clip0 12 0\n"
-    with pytest.raises(ToolError, match="give one of --root, --videos and --frames"):
-        ssv2(words("--videos=a", "--frames=b", "--annotations", annotations))
-
-
 @pytest.mark.parametrize("tool", TOOLS)
-def test_help_has_exit_codes_and_older_names(tool, capsys):
+def test_help_has_exit_codes_and_names_of_paddlevideo(tool, capsys):
     with pytest.raises(SystemExit) as end:
         tool(["--help"])
     assert end.value.code == 0
@@ -113,7 +96,8 @@ def test_help_has_exit_codes_and_older_names(tool, capsys):
     assert "Exit code: 0, done; 1, some files failed" in text
     assert "Example:\n    paddlevideo-fast data " in text
     if tool is extract:
-        assert "--num_worker (--workers)" in " ".join(text.split())
+        assert "--num_worker WORKERS" in text
+        assert "SRC_DIR" in text
 
 
 @pytest.mark.parametrize(
