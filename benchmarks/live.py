@@ -15,8 +15,8 @@ from typing import Any
 
 from benchmarks.measuring import add_output_arguments, show
 from paddlevideo_fast.cli import count
-from paddlevideo_fast.decode.live import LiveSource
 from paddlevideo_fast.deploy.live import LivePrediction, predict_live
+from paddlevideo_fast.deploy.live_source import LiveSource
 from paddlevideo_fast.deploy.prediction import Windowing
 
 FPS = 25

@@ -8,7 +8,7 @@ from typing import Any, get_args
 import cv2
 import numpy as np
 
-from paddlevideo_fast.decode.frames import guess_suffix, open_frames
+from paddlevideo_fast.decode.image_folder import guess_suffix, open_frames
 from paddlevideo_fast.decode.index_cache import IndexCache
 from paddlevideo_fast.decode.pyav_reader import PyAVReader
 from paddlevideo_fast.decode.reader import OnCorrupt, VideoReader

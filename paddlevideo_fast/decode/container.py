@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import av
 from av.bitstream import BitStreamFilterContext
 
-from paddlevideo_fast.decode.holes import boxes, find_holes, num_lost_at_end
+from paddlevideo_fast.decode.gaps import boxes, find_gaps, num_lost_at_end
 from paddlevideo_fast.decode.packets import TWO_VOPS, vop_types
 from paddlevideo_fast.decode.source import VideoSource
 from paddlevideo_fast.errors import VideoDecodeError
@@ -196,10 +196,10 @@ def open_packets(source: VideoSource, allow_cut: bool = False) -> Demuxed:
             complaints = [text for _, speaker, text in log if speaker == name]
             announced = announced_bytes(source.head())
             cut, num_lost = "", 0
-            for hole in find_holes(source, stream, packets, listed, complaints, announced):
-                if not (allow_cut and hole.is_end):
-                    raise VideoDecodeError(source.name, f"damaged or cut off: {hole.cause}")
-                cut = cut or hole.cause
+            for gap in find_gaps(source, stream, packets, listed, complaints, announced):
+                if not (allow_cut and gap.is_end):
+                    raise VideoDecodeError(source.name, f"damaged or cut off: {gap.cause}")
+                cut = cut or gap.cause
             if cut:
                 num_lost = num_lost_at_end(stream, packets)
                 if num_lost > _MOST_FRAMES_A_PACKET * len(packets):

@@ -35,17 +35,17 @@ from typing import Any, NamedTuple
 import av
 import numpy as np
 
+from paddlevideo_fast.decode.codecs import num_length_bytes
 from paddlevideo_fast.decode.container import LENIENT, LIBAV_ERRORS, explain, may_be_rotated, open_container
-from paddlevideo_fast.decode.headers import NEW_HEADER, HeaderChanges
-from paddlevideo_fast.decode.holes import boxes, has_table
+from paddlevideo_fast.decode.gaps import boxes, has_table
 from paddlevideo_fast.decode.packets import (
     Clock,
     FrameIndex,
     Timing,
     index_packets,
-    num_length_bytes,
     timing_of,
 )
+from paddlevideo_fast.decode.parameter_sets import NEW_HEADER, ParameterSetChanges
 from paddlevideo_fast.decode.source import VideoSource
 from paddlevideo_fast.errors import ObjectError, VideoDecodeError, cause_of
 from paddlevideo_fast.io import stores
@@ -98,7 +98,7 @@ class StoredIndex(NamedTuple):
         hidden = [place for place, packet in enumerate(packets) if packet.is_discard]
         return cls(
             np.array(index.order, np.int32),
-            np.array(index.entries, np.int32),
+            np.array(index.access_points, np.int32),
             np.array(hidden, np.int32),
             np.array(pts, np.int64),
             np.array([packet.size for packet in packets], np.int32),
@@ -390,7 +390,7 @@ def index_by_ranges(source: VideoSource) -> StoredIndex | None:
             return None
         with ThreadPoolExecutor(_NUM_THREADS) as threads:
             heads = list(threads.map(lambda packet: _head(source, packet), keys))
-        if HeaderChanges(heads, stream.codec_context):
+        if ParameterSetChanges(heads, stream.codec_context):
             return None
         entries = [place for place, packet in enumerate(packets) if packet.is_keyframe]
         index = index_packets(packets, stream, entries)

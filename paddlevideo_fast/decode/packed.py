@@ -15,7 +15,7 @@ from typing import Protocol
 
 import numpy as np
 
-from paddlevideo_fast.decode.frames import decode_image, jpeg_size
+from paddlevideo_fast.decode.image_folder import decode_image, jpeg_size
 from paddlevideo_fast.decode.packed_format import (
     FRAME,
     Directory,
