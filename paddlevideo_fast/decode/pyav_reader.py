@@ -28,10 +28,10 @@ from paddlevideo_fast.decode.container import (
 from paddlevideo_fast.decode.gaps import begins_with_key, wrong_checksum
 from paddlevideo_fast.decode.index_cache import (
     IndexCache,
-    Pool,
     SeekingPackets,
     State,
     StoredIndex,
+    decoder_pool,
     index_by_ranges,
 )
 from paddlevideo_fast.decode.packets import (
@@ -46,8 +46,6 @@ from paddlevideo_fast.decode.parameter_sets import ParameterSetChanges
 from paddlevideo_fast.decode.reader import OnCorrupt, VideoReader
 from paddlevideo_fast.decode.source import Source, VideoSource
 from paddlevideo_fast.errors import VideoDecodeError
-
-_POOL = Pool()
 
 # Pictures that are decoded before another and shown after it, at most (H.264 and HEVC).
 _MOST_REORDERED = 16
@@ -380,14 +378,14 @@ class PyAVReader(VideoReader):
         self._is_strict = on_corrupt == "raise"
         self._to_rgb = RgbConverter()
         self._sound: list[int] | None = None  # the frames that decode, where some do not
-        self._place: Any = None  # in the pool
+        self._pool_key: Any = None  # in the pool
         state = opened.state() if cache is not None and self._is_strict else None
         if cache is not None and opened.key and state:
             name = opened.url or os.path.abspath(opened.key)
-            self._place = (str(cache.folder), name, state)
+            self._pool_key = (str(cache.folder), name, state)
         else:
             cache = None
-        pooled = _POOL.take(self._place) if self._place else None
+        pooled = decoder_pool.pop(self._pool_key) if self._pool_key else None
         self._decoder = pooled or PictureDecoder(opened, not self._is_strict, cache)
         self.num_frames, self.avg_fps = len(self._decoder.shown), self._decoder.avg_fps
         self._size = self._decoder.size
@@ -426,8 +424,8 @@ class PyAVReader(VideoReader):
         """See `VideoReader`."""
         is_first = not self._closed
         super().close()
-        if is_first and self._place and self._decoder.may_be_kept:
-            _POOL.give(self._place, self._decoder)
+        if is_first and self._pool_key and self._decoder.may_be_kept:
+            decoder_pool.put(self._pool_key, self._decoder)
         elif is_first:
             self._decoder.close()
 
