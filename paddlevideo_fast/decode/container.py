@@ -189,9 +189,7 @@ def open_packets(source: VideoSource, allow_cut: bool = False) -> Demuxed:
         container, stream = open_container(source, allow_cut)
         try:
             name = container.format.name
-            # PyAV 15 has no index
-            entries = getattr(stream, "index_entries", ()) if name == "avi" else ()
-            listed = [entry.pos for entry in entries]
+            listed = [entry.pos for entry in stream.index_entries] if name == "avi" else []
             packets = _demux(source, container, stream, allow_cut)
             complaints = [text for _, speaker, text in log if speaker == name]
             announced = announced_bytes(source.head())

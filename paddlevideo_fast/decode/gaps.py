@@ -80,9 +80,7 @@ def find_gaps(
         yield Gap("a packet is incomplete", is_end=is_last)
     name = stream.container.format.name
     if name == "avi":
-        cause = _differs_from_index(source, stream, packets, listed)
-        if cause:
-            yield Gap(cause, is_end=_is_cut_avi(source, packets, listed))
+        yield from _avi_gap(source, stream, packets, listed)
         return
     if has_table(stream):
         if len(packets) != stream.frames and (cause := _ends_early(stream, packets)):
@@ -122,11 +120,11 @@ def has_table(stream: Any) -> bool:
 
 def begins_with_key(stream: Any, first_packet: Any) -> bool:
     """Whether the file says that the video begins with a key frame: in its index, or beside the packet."""
-    entries: Any = getattr(stream, "index_entries", ())  # PyAV 15 has none
-    if not len(entries) or not entries[0].is_keyframe:
+    indexed = stream.index_entries
+    if not len(indexed) or not indexed[0].is_keyframe:
         return False
     name = stream.container.format.name
-    is_marked = name in _FROM_ZERO and entries[0].pos <= (first_packet.pos or 0)
+    is_marked = name in _FROM_ZERO and indexed[0].pos <= (first_packet.pos or 0)
     return name == "avi" or "mp4" in name or is_marked
 
 
@@ -151,26 +149,15 @@ def _missing_at_end(stream: Any, packets: Sequence[Any], end_sec: float) -> tupl
 
 # Segment's children: Cluster, Cues, Tags, SeekHead, Info, Tracks, Attachments, Chapters, Void, CRC-32.
 _CLUSTER = 0x1F43B675
-_MATROSKA = {
-    _CLUSTER,
-    0x1C53BB6B,
-    0x1254C367,
-    0x114D9B74,
-    0x1549A966,
-    0x1654AE6B,
-    0x1941A469,
-    0x1043A770,
-    0xEC,
-    0xBF,
-}
+_PART_IDS = "1F43B675 1C53BB6B 1254C367 114D9B74 1549A966 1654AE6B 1941A469 1043A770 EC BF"
+_MATROSKA = {int(part, 16) for part in _PART_IDS.split()}
 
 
 def _lost_clusters(source: VideoSource, announced: int) -> Iterator[Gap]:
     """Whether a Matroska file's Segment is more than a row of its parts; libav passes over unknown ones."""
     for part in _parts(source, announced):
         if part.kind not in _MATROSKA:
-            is_end = part.at >= source.check()
-            yield Gap(f"no part of Matroska begins at byte {part.at}", is_end)
+            yield Gap(f"no part of Matroska begins at byte {part.at}", part.at >= source.check())
 
 
 class _Part(NamedTuple):
@@ -228,50 +215,32 @@ def wrong_checksum(source: VideoSource, announced: int) -> str:
     return ""
 
 
-def _differs_from_index(
+def _avi_gap(
     source: VideoSource, stream: Any, packets: Sequence[Any], listed: Sequence[int]
-) -> str:
+) -> Iterator[Gap]:
     """Compares the chunks of an AVI with its index; without a whole one, with the number in its header.
 
     Without an index libav lists the first chunks itself.
     """
-    indexed, found = _chunks_of(listed), [packet.pos for packet in packets]
+    indexed = [position + _CHUNK_HEADER_BYTES for position in listed]
+    found = [packet.pos for packet in packets]
     if indexed == found:
-        return ""
-    lost = len(set(indexed) - set(found))
-    if lost:
-        return f"{lost} of the {len(indexed)} frames in its index are not where it says"
-    if len(indexed) == len(packets):
-        return ""
-    num_frames, last = stream.frames, packets[-1].dts
-    if num_frames and last is not None and last + 1 != num_frames:
-        return f"its header counts {num_frames} frames, and {last + 1} are there"
-    return _lost_chunks(source, packets)
-
-
-def _lost_chunks(source: VideoSource, packets: Sequence[Any]) -> str:
-    """Whether an AVI without a whole index is more than a row of chunks, up to the last frame."""
-    ahead = {packet.pos - _CHUNK_HEADER_BYTES for packet in packets}
-    at = first = min(ahead)
-    for at, kind in _chunks(source, first):
-        ahead.discard(at)
-        if not ahead:
-            return ""
-        if not kind.isalnum():
-            break
-    return f"no chunk of AVI begins at byte {at}"
-
-
-def _is_cut_avi(source: VideoSource, packets: Sequence[Any], listed: Sequence[int]) -> bool:
-    """Whether the chunks of an AVI are all there, one after the other, up to the end of the file."""
-    if len(_chunks_of(listed)) > len(packets):
-        return False
-    ahead = {packet.pos - _CHUNK_HEADER_BYTES for packet in packets}
+        return
+    ahead, at, kind, has_index = {pos - _CHUNK_HEADER_BYTES for pos in found}, 0, b"", False
     for at, kind in _chunks(source, min(ahead)):
         ahead.discard(at)
-        if not kind.isalnum() or kind == b"idx1":
-            return False
-    return not ahead
+        has_index |= kind == b"idx1"
+        if not kind.isalnum():
+            break
+    is_end = len(indexed) <= len(packets) and not ahead and kind.isalnum() and not has_index
+    num_frames, last, lost = stream.frames, packets[-1].dts, len(set(indexed) - set(found))
+    if lost:
+        yield Gap(f"{lost} of the {len(indexed)} frames in its index are not where it says", is_end)
+    elif len(indexed) != len(packets):
+        if num_frames and last is not None and last + 1 != num_frames:
+            yield Gap(f"its header counts {num_frames} frames, and {last + 1} are there", is_end)
+        elif ahead:
+            yield Gap(f"no chunk of AVI begins at byte {at}")
 
 
 def _chunks(source: VideoSource, at: int) -> Iterator[tuple[int, bytes]]:
@@ -288,11 +257,6 @@ def _chunks(source: VideoSource, at: int) -> Iterator[tuple[int, bytes]]:
         yield at, head[:4]
         length = int.from_bytes(head[4:8], "little")
         at += 12 if head[8:] in _AVI_LISTS else _CHUNK_HEADER_BYTES + length + length % 2
-
-
-def _chunks_of(listed: Sequence[int]) -> list[int]:
-    """Where the packets are to which libav's index of an AVI points."""
-    return [position + _CHUNK_HEADER_BYTES for position in listed]
 
 
 def _loose_boxes(source: VideoSource, stream: Any) -> Iterator[Gap]:
@@ -355,10 +319,8 @@ def _lost_starts(data: bytes, first: int, size: int, stream_id: int) -> Iterator
 
     Reference: ISO 13818-1, 2.4.3.
     """
-    high, low = (
-        0x40 | stream_id >> 8,
-        stream_id & 255,
-    )  # with "payload unit start", without error and priority
+    # with "payload unit start", without error and priority
+    high, low = 0x40 | stream_id >> 8, stream_id & 255
     heads, lows = data[first + 1 :: size], data[first + 2 :: size]
     at = heads.find(high)
     while at >= 0:
