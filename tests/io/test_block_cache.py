@@ -35,7 +35,7 @@ def _as_before(monkeypatch):
     monkeypatch.setattr(block_cache, "_memory", block_cache.MemoryBlocks())
     monkeypatch.setattr(stores, "_stores", {})
     monkeypatch.setattr(log, "_warned", set())
-    monkeypatch.setattr(stores, "_patience", stores.Patience(10.0, 3, 20.0, 0.02))
+    monkeypatch.setattr(stores, "_policy", stores.RetryPolicy(10.0, 3, 20.0, 0.02))
 
 
 @pytest.fixture
