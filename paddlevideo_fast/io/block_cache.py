@@ -33,7 +33,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import BinaryIO
 
 from paddlevideo_fast.io import stores
 from paddlevideo_fast.io.lru import LRUCache
@@ -59,21 +59,6 @@ _MEMORY_BLOCKS = 256
 _MOST_AHEAD = 16  # blocks
 
 Range = tuple[int, int]  # offset and size in bytes
-
-
-class Blocks(Protocol):
-    """Where the blocks of objects are kept."""
-
-    block_bytes: int
-
-    def get(self, file: RemoteFile, numbers: Sequence[int]) -> dict[int, memoryview]:
-        """These blocks of a file; those that are not here are fetched."""
-
-    def fetch(self, file: RemoteFile, numbers: Sequence[int]) -> int:
-        """Has these blocks here; the bytes that came."""
-
-    def forget(self, file: RemoteFile, number: int) -> None:
-        """Has this block here no more."""
 
 
 class RemoteFile(io.RawIOBase):
@@ -120,17 +105,14 @@ class RemoteFile(io.RawIOBase):
         """The bytes of each range, which must lie in the file. Missing neighbours come in one request."""
         blocks = _blocks_of(self)
         got: dict[int, memoryview] = {}
-        numbers = self._numbers(ranges, blocks.block_bytes)
-        for start in range(0, len(numbers), _BATCH_BLOCKS):
-            got.update(blocks.get(self, numbers[start : start + _BATCH_BLOCKS]))
+        for batch in _batches(self._numbers(ranges, blocks.block_bytes)):
+            got.update(blocks.get(self, batch))
         return [_cut(got, offset, size, blocks.block_bytes) for offset, size in ranges]
 
     def fetch(self, ranges: Sequence[Range]) -> int:
         """Has the blocks of these ranges in the cache, as far as its bound goes; the bytes that came."""
         blocks = _blocks_of(self)
-        numbers = self._numbers(ranges, blocks.block_bytes)
-        batches = (numbers[start : start + _BATCH_BLOCKS] for start in range(0, len(numbers), _BATCH_BLOCKS))
-        return sum(blocks.fetch(self, batch) for batch in batches)
+        return sum(blocks.fetch(self, batch) for batch in _batches(self._numbers(ranges, blocks.block_bytes)))
 
     def forget(self, ranges: Sequence[Range]) -> None:
         """Takes the blocks of these ranges out of the cache, because what they hold cannot be right."""
@@ -215,28 +197,71 @@ class MemoryBlocks:
     def __init__(self, block_bytes: int = _MEMORY_BLOCK_BYTES, num_kept: int = _MEMORY_BLOCKS) -> None:
         self.block_bytes = block_bytes
         self._kept: LRUCache[memoryview] = LRUCache(num_kept)
+        self.forked()
+
+    def forked(self) -> None:
+        """Forgets what threads were fetching: a forked process does not have them."""
+        self._locks = [threading.Lock() for _ in range(_NUM_LOCKS)]
 
     def get(self, file: RemoteFile, numbers: Sequence[int]) -> dict[int, memoryview]:
-        """See `Blocks`."""
-        keys = {number: (file.url, file.version, number) for number in numbers}
-        got = {number: view for number, key in keys.items() if (view := self._kept.get(key)) is not None}
-        for number, view in _fetched(file, [each for each in numbers if each not in got], self.block_bytes):
-            got[number] = view
-            self._kept.put(keys[number], view)
+        """These blocks of a file; those that are not here are fetched."""
+        got = {number: view for number in numbers if (view := self._find(file, number)) is not None}
+        if len(got) < len(numbers):
+            missing = [number for number in numbers if number not in got]
+            with self._fetching(file, missing):
+                for number in missing:  # another thread may have fetched it meanwhile
+                    view = self._find(file, number)
+                    if view is not None:
+                        got[number] = view
+                got.update(self._fetch(file, [number for number in missing if number not in got]))
         return got
 
     def fetch(self, file: RemoteFile, numbers: Sequence[int]) -> int:
-        """See `Blocks`."""
-        missing = [number for number in numbers if (file.url, file.version, number) not in self._kept]
-        return sum(map(len, self.get(file, missing).values()))
+        """Has these blocks here; the bytes that came."""
+        missing = [number for number in numbers if not self._touch(file, number)]
+        with self._fetching(file, missing):
+            missing = [number for number in missing if not self._touch(file, number)]
+            return sum(map(len, self._fetch(file, missing).values()))
 
     def forget(self, file: RemoteFile, number: int) -> None:
-        """See `Blocks`."""
-        self._kept.pop((file.url, file.version, number))
+        """Has this block here no more."""
+        self._kept.pop(self._digest(file, number))
+
+    @contextlib.contextmanager
+    def _fetching(self, file: RemoteFile, numbers: Sequence[int]) -> Iterator[None]:
+        """Keeps other threads of this process from fetching these blocks."""
+        with contextlib.ExitStack() as held:
+            # in this order no two threads wait for each other
+            for lock in sorted({int(self._digest(file, number)[:2], 16) for number in numbers}):
+                held.enter_context(self._locks[lock])
+            yield
+
+    def _fetch(self, file: RemoteFile, numbers: Sequence[int]) -> dict[int, memoryview]:
+        """Blocks from the store, which are kept from now on."""
+        got = {}
+        for number, data in _fetched(file, numbers, self.block_bytes):
+            got[number] = data
+            self._keep(self._digest(file, number), data)
+        return got
+
+    def _find(self, file: RemoteFile, number: int) -> memoryview | None:
+        """A block that is here."""
+        return self._kept.get(self._digest(file, number))
+
+    def _touch(self, file: RemoteFile, number: int) -> bool:
+        """Marks a block as used; whether it is here."""
+        return self._kept.get(self._digest(file, number)) is not None
+
+    def _keep(self, digest: str, data: memoryview) -> None:
+        self._kept.put(digest, data)
+
+    def _digest(self, file: RemoteFile, number: int) -> str:
+        what = f"{file.url}\0{file.version}\0{file.size}\0{self.block_bytes}\0{number}"
+        return hashlib.blake2b(what.encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
 
 
-class DiskBlocks:
-    """The cache on disk; see the module.
+class DiskBlocks(MemoryBlocks):
+    """The cache on disk; see the module. What does not get there stays in memory for a moment.
 
     Args:
         folder: it is made where it is missing.
@@ -245,93 +270,44 @@ class DiskBlocks:
     """
 
     def __init__(self, folder: str | Path, max_bytes: int, block_bytes: int = BLOCK_BYTES) -> None:
-        self.folder, self.max_bytes, self.block_bytes = str(folder), max_bytes, block_bytes
+        super().__init__(block_bytes, _UNKEPT_BLOCKS)
+        self.folder, self.max_bytes = str(folder), max_bytes
         self._maps: LRUCache[tuple[memoryview, float]] = LRUCache(_MAX_MAPS)
         self._checked: set[str] = set()
         self._full_until = float("-inf")
-        self._unkept = MemoryBlocks(block_bytes, _UNKEPT_BLOCKS)
-        self.forked()
         self._count(0)
 
-    def forked(self) -> None:
-        """Forgets what threads were fetching: a forked process does not have them."""
-        self._locks = [threading.Lock() for _ in range(_NUM_LOCKS)]
-
-    def get(self, file: RemoteFile, numbers: Sequence[int]) -> dict[int, memoryview]:
-        """See `Blocks`."""
-        got = self._open_all(file, numbers)
-        missing = [number for number in numbers if number not in got]
-        if missing:
-            with self._fetching(file, missing):
-                got.update(self._open_all(file, missing))  # what another thread has fetched meanwhile
-                got.update(self._fetch(file, [number for number in missing if number not in got]))
-        return got
-
-    def fetch(self, file: RemoteFile, numbers: Sequence[int]) -> int:
-        """See `Blocks`."""
-        missing = [number for number in numbers if not self._touch(file, number)]
-        with self._fetching(file, missing):
-            missing = [number for number in missing if not self._touch(file, number)]
-            return sum(map(len, self._fetch(file, missing).values()))
-
     def forget(self, file: RemoteFile, number: int) -> None:
-        """See `Blocks`."""
+        super().forget(file, number)
         digest = self._digest(file, number)
         self._maps.pop(digest)
         self._checked.discard(digest)
-        self._unkept.forget(file, number)
         with contextlib.suppress(OSError):
             os.unlink(self._path(digest))
 
-    @contextlib.contextmanager
-    def _fetching(self, file: RemoteFile, numbers: Sequence[int]) -> Iterator[None]:
-        """Keeps other threads of this process from fetching these blocks."""
-        locks = {int(self._digest(file, number)[:2], 16) for number in numbers}
-        with contextlib.ExitStack() as held:
-            for lock in sorted(locks):  # so that no two threads wait for each other
-                held.enter_context(self._locks[lock])
-            yield
-
-    def _fetch(self, file: RemoteFile, numbers: Sequence[int]) -> dict[int, memoryview]:
-        """Blocks from the store, which are kept from now on."""
-        if time.monotonic() < self._full_until:
-            return self._unkept.get(file, numbers)
-        got = {}
-        for number, data in _fetched(file, numbers, self.block_bytes):
-            got[number] = data
-            self._store(self._digest(file, number), data)
-        return got
-
     def _touch(self, file: RemoteFile, number: int) -> bool:
-        """Marks a block as used; whether it is here."""
         with contextlib.suppress(OSError):
             os.utime(self._path(self._digest(file, number)))
             return True
-        return False
+        return super()._touch(file, number)
 
-    def _open_all(self, file: RemoteFile, numbers: Sequence[int]) -> dict[int, memoryview]:
-        """Those of some blocks that are here."""
-        return {number: view for number in numbers if (view := self._open(file, number)) is not None}
-
-    def _open(self, file: RemoteFile, number: int) -> memoryview | None:
+    def _find(self, file: RemoteFile, number: int) -> memoryview | None:
         """A block that is here, through a map."""
         digest, size = self._digest(file, number), _size_of(file, number, self.block_bytes)
-        path = self._path(digest)
         kept = self._maps.get(digest)
         if kept is None:
             try:
-                with open(path, "rb", buffering=0) as opened:
-                    status = os.fstat(opened.fileno())
-                    stored = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
+                with open(self._path(digest), "rb", buffering=0) as opened:
+                    used_at = os.fstat(opened.fileno()).st_mtime
+                    mapped = memoryview(mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ))
             except (OSError, ValueError):  # ValueError: it is empty
-                return None
-            mapped = memoryview(stored)
+                return super()._find(file, number)
             if not self._is_right(mapped, digest, size):
                 warn_once(get_logger(), f"{self.folder}: holds altered blocks; they are fetched again")
                 with contextlib.suppress(OSError):
-                    os.unlink(path)
+                    os.unlink(self._path(digest))
                 return None
-            kept = mapped[:size], status.st_mtime
+            kept = mapped[:size], used_at
         view, used_at = kept
         now = time.time()
         if abs(now - used_at) > _TOUCH_SEC:
@@ -352,8 +328,10 @@ class DiskBlocks:
         self._checked.add(digest)
         return bool(named.hex() == digest)
 
-    def _store(self, digest: str, data: memoryview) -> None:
-        """Keeps a block on the disk."""
+    def _keep(self, digest: str, data: memoryview) -> None:
+        if time.monotonic() < self._full_until:
+            super()._keep(digest, data)
+            return
         path, named = self._path(digest), bytes.fromhex(digest)
         partial = f"{path}.{os.getpid()}.{threading.get_ident()}{_PART}"
         try:
@@ -366,6 +344,7 @@ class DiskBlocks:
             with contextlib.suppress(OSError):
                 os.unlink(partial)
             self._give_up(error)
+            super()._keep(digest, data)
         else:
             self._count(1)
 
@@ -418,10 +397,6 @@ class DiskBlocks:
         text = f"blocks of remote files are fetched and not kept: {error.strerror or error}"
         warn_once(get_logger(), f"{self.folder}: {text}; free its disk, or choose another STORAGE.cache_dir")
 
-    def _digest(self, file: RemoteFile, number: int) -> str:
-        what = f"{file.url}\0{file.version}\0{file.size}\0{self.block_bytes}\0{number}"
-        return hashlib.blake2b(what.encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
-
     def _path(self, digest: str) -> str:
         return f"{self.folder}/{digest[:2]}/{digest}"
 
@@ -453,6 +428,10 @@ def _fetched(file: RemoteFile, numbers: Sequence[int], block_bytes: int) -> Iter
             yield number, memoryview(data[place * block_bytes : (place + 1) * block_bytes])
 
 
+def _batches(numbers: list[int]) -> Iterator[list[int]]:
+    return (numbers[start : start + _BATCH_BLOCKS] for start in range(0, len(numbers), _BATCH_BLOCKS))
+
+
 def _cut(blocks: dict[int, memoryview], offset: int, size: int, block_bytes: int) -> memoryview:
     """A range of a file from its blocks; copied only where it lies in several."""
     if not size:
@@ -471,7 +450,7 @@ def _size_of(file: RemoteFile, number: int, block_bytes: int) -> int:
     return min(block_bytes, file.size - number * block_bytes)
 
 
-def _blocks_of(file: RemoteFile) -> Blocks:
+def _blocks_of(file: RemoteFile) -> MemoryBlocks:
     if _kept is None or file.version:
         return _memory if _kept is None else _kept
     text = "the store tells neither ETag nor date, so blocks are not kept on disk"
@@ -490,8 +469,9 @@ def _renew() -> None:
     """A forked process has no threads of its parent."""
     global _pool
     _pool = None
-    if _kept is not None:
-        _kept.forked()
+    for blocks in (_memory, _kept):
+        if blocks is not None:
+            blocks.forked()
 
 
 _pool: ThreadPoolExecutor | None = None
