@@ -200,7 +200,7 @@ def test_any_error_of_the_source_reaches_who_waits(pipe, monkeypatch):
         pytest.raises(VideoDecodeError, match="of libav"),
     ):
         source.wait_until(10.0)
-    monkeypatch.setattr(LiveSource, "_run", lambda self: 1 // 0)
+    monkeypatch.setattr(LiveSource, "_read_all", lambda self: 1 // 0)
     with pytest.raises(VideoDecodeError, match="ZeroDivisionError"), LiveSource("tcp://x", 1.0):
         pass
 
