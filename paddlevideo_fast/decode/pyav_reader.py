@@ -444,7 +444,8 @@ class PyAVReader(VideoReader):
         """
         self._require_open()
         expected, stop = first, self.num_frames if stop is None else stop
-        for skips in (True, False) if self._is_part(first, stop) else (False,):
+        is_part = (first, stop) != (0, self.num_frames)
+        for skips in (True, False) if is_part else (False,):
             for index, picture in self._search(range(expected, stop), skips):
                 if index != expected:
                     break
@@ -461,13 +462,11 @@ class PyAVReader(VideoReader):
         if cause:
             raise VideoDecodeError(self.path, f"damaged: {cause}")
 
-    def _is_part(self, first: int, stop: int) -> bool:
-        return (first, stop) != (0, self.num_frames)
-
     def _iterate(self, first: int, stop: int) -> Iterator[np.ndarray]:
         """See `VideoReader`; raises RuntimeError where frames were read from this reader meanwhile."""
         expected = first
-        for index, picture in self._search(range(first, stop), skips=self._is_part(first, stop)):
+        is_part = (first, stop) != (0, self.num_frames)
+        for index, picture in self._search(range(first, stop), skips=is_part):
             if index != expected:
                 break  # damage
             yield self._convert(index, picture)

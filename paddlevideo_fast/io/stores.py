@@ -198,7 +198,8 @@ class _Driver:
         """The result of a coroutine of an asynchronous driver, in time."""
         from fsspec.asyn import sync
 
-        return sync(self.fs.loop, coroutine, *args, timeout=_limit_sec(size), **keys)
+        limit_sec = _policy.timeout_sec + size / _SLOWEST_BYTES_PER_SEC
+        return sync(self.fs.loop, coroutine, *args, timeout=limit_sec, **keys)
 
     def stat(self, url: str) -> Stat:
         info = self.fs.info(url)
@@ -377,10 +378,6 @@ def _refused(url: str, how: str) -> StoreAccessError:
         f"{shown_url(url)}: the store {how}: check the credentials (for s3:// those of AWS: environment or "
         "~/.aws; else as the fsspec driver says) and what they allow"
     )
-
-
-def _limit_sec(size: int) -> float:
-    return _policy.timeout_sec + size / _SLOWEST_BYTES_PER_SEC
 
 
 def _diagnosed(url: str, error: Exception) -> Exception:
