@@ -219,6 +219,10 @@ def test_four_processes_killed_at_random(tmp_path, monkeypatch):
     try:
         for _ in range(4):
             start()
+        deadline = time.monotonic() + 60
+        while stored_bytes(folder) <= 4 * STORED:  # a busy machine starts them slowly
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
         for _ in range(20):
             until = time.monotonic() + rng.uniform(0.05, 0.25)
             while time.monotonic() < until:
