@@ -14,7 +14,7 @@ from paddlevideo_fast.config.spec import placed
 from paddlevideo_fast.engine import Distribution
 from paddlevideo_fast.errors import SettingError
 from paddlevideo_fast.io.block_cache import use_cache
-from paddlevideo_fast.io.stores import Patience, use_patience
+from paddlevideo_fast.io.stores import RetryPolicy, use_retry_policy
 from paddlevideo_fast.io.urls import bare_url, is_url
 from paddlevideo_fast.loader import (
     BadSamples,
@@ -99,7 +99,7 @@ def make_split(
 def use_storage(spec: RunSpec) -> None:
     """Has this process, and those that it forks, read files at URLs as STORAGE says."""
     settings = spec.storage
-    use_patience(Patience(timeout_sec=settings.timeout_sec, away_sec=settings.away_after_sec))
+    use_retry_policy(RetryPolicy(settings.timeout_sec, unreachable_sec=settings.away_after_sec))
     use_cache(settings.cache_dir, settings.cache_gb, settings.block_kb * 2**10)
 
 

@@ -304,8 +304,8 @@ def _predict_live(args: argparse.Namespace) -> int:
     """Prints the prediction of each window of a live input as it comes, until the input ends."""
     prepare_process(args.config, args.override)
     with quiet_import():
-        from paddlevideo_fast.decode.live import LiveSource
         from paddlevideo_fast.deploy.live import live_row, predict_live
+        from paddlevideo_fast.deploy.live_source import LiveSource
         from paddlevideo_fast.deploy.prediction import Windowing
     windowing = Windowing(args.window_sec, args.stride_sec)
     predictor = make_predictor(args)

@@ -6,11 +6,11 @@ and each frame says into which of them it goes. A frame that goes into none chan
 Reference: AV1 Bitstream & Decoding Process Specification, 5.5 (sequence header) and 5.9 (frame header).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-DECODERS = ("libdav1d", "av1")
+from paddlevideo_fast.decode.codecs import Bits, av1_content, av1_units
 
 _SEQUENCE, _DELIMITER, _HEADER, _TILES, _METADATA, _FRAME, _AGAIN, _PADDING = 1, 2, 3, 4, 5, 6, 7, 15
 _BESIDE = frozenset({_DELIMITER, _TILES, _METADATA, _AGAIN, _PADDING})
@@ -38,33 +38,7 @@ class _Sequence(NamedTuple):
     num_order_bits: int
 
 
-class Bits:
-    """Reads numbers of some bits, the highest first; behind the end all are 0."""
-
-    def __init__(self, data: bytes) -> None:
-        self._value, self._left = int.from_bytes(data, "big"), 8 * len(data)
-
-    def read(self, num_bits: int) -> int:
-        """The number in the next bits."""
-        self._left -= num_bits
-        return (self._value >> self._left if self._left >= 0 else 0) & ((1 << num_bits) - 1)
-
-
-def unit_starts(data: bytes) -> Iterator[tuple[int, int]]:
-    """Where each unit of a packet begins, twice: there are no start codes, and the length is inside."""
-    at, end = 0, len(data)
-    while at < end:
-        yield at, at
-        has_length, after, length, shift = data[at] & 2, at + 1 + (data[at] >> 2 & 1), 0, 0
-        while has_length and after < end:
-            length |= (data[after] & 127) << shift
-            shift, after = shift + 7, after + 1
-            if data[after - 1] < 128:
-                break
-        at = after + length if has_length else end
-
-
-def spare_test(header: bytes | None, first_packet: bytes = b"") -> Callable[[Any], bool] | None:
+def nonref_test(header: bytes | None, first_packet: bytes = b"") -> Callable[[Any], bool] | None:
     """A function that says whether a packet holds nothing but a non-reference frame.
 
     Args:
@@ -77,25 +51,15 @@ def spare_test(header: bytes | None, first_packet: bytes = b"") -> Callable[[Any
     """
     header = header or b""
     for units in (first_packet, header[_CONFIG_BYTES:] if header[:1] == _CONFIG_MARK else b""):
-        for start, _ in unit_starts(units):
+        for start, _ in av1_units(units):
             if _kind(units[start]) == _SEQUENCE:
-                sequence = _read_sequence(Bits(units[_content(units, start) :]))
-                return sequence and partial(_is_spare, sequence)
+                sequence = _read_sequence(Bits(units[av1_content(units, start)[0] :]))
+                return sequence and partial(_is_nonref_packet, sequence)
     return None
 
 
 def _kind(first_byte: int) -> int:
     return first_byte >> 3 & 15
-
-
-def _content(data: bytes, start: int) -> int:
-    """Where the content of the unit at `start` begins: behind its header, extension and length."""
-    has_length, at = data[start] & 2, start + 1 + (data[start] >> 2 & 1)
-    while has_length and at < len(data):
-        at += 1
-        if data[at - 1] < 128:
-            break
-    return at
 
 
 def _read_sequence(bits: Bits) -> _Sequence | None:
@@ -124,15 +88,15 @@ def _read_sequence(bits: Bits) -> _Sequence | None:
     return _Sequence(screen, integer, bits.read(3) + 1 if has_order else 0)
 
 
-def _is_spare(sequence: _Sequence, packet: Any) -> bool:
+def _is_nonref_packet(sequence: _Sequence, packet: Any) -> bool:
     data, found = bytes(packet), False
-    for start, _ in unit_starts(data):
+    for start, _ in av1_units(data):
         kind = _kind(data[start])
         if kind in (_FRAME, _HEADER):
             if found or data[start] & 4:  # a second frame, or layers
                 return False
             found = True
-            content = _content(data, start)
+            content, _ = av1_content(data, start)
             coded = data[content + _SLOT_BYTES : content + _SLOT_BYTES + _CODED_BYTES]
             if not any(coded) or not _goes_nowhere(sequence, Bits(data[content : content + _HEAD_BYTES])):
                 return False

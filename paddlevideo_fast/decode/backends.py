@@ -8,7 +8,7 @@ from typing import Any, get_args
 import cv2
 import numpy as np
 
-from paddlevideo_fast.decode.frames import guess_suffix, open_frames
+from paddlevideo_fast.decode.image_folder import guess_suffix, open_frames
 from paddlevideo_fast.decode.index_cache import IndexCache
 from paddlevideo_fast.decode.pyav_reader import PyAVReader
 from paddlevideo_fast.decode.reader import OnCorrupt, VideoReader
@@ -76,16 +76,6 @@ class Cv2Reader(VideoReader):
             capture.release()
 
 
-def _import_decord() -> Any:
-    try:
-        return importlib.import_module("decord")
-    except ImportError as error:
-        raise PaddleVideoFastError(
-            "backend 'decord' needs the package 'decord', which is not installed: type  pip install decord  "
-            "(it has wheels for x86-64 only), or choose backend 'pyav', which needs nothing more"
-        ) from error
-
-
 class DecordReader(VideoReader):
     """Reads frames with decord on one thread.
 
@@ -103,7 +93,13 @@ class DecordReader(VideoReader):
 
     def __init__(self, source: Source) -> None:
         self.path = path_of(source, "decord")
-        decord = _import_decord()
+        try:
+            decord: Any = importlib.import_module("decord")
+        except ImportError as error:
+            raise PaddleVideoFastError(
+                "backend 'decord' needs the package 'decord', which is not installed: type  pip install "
+                "decord  (it has wheels for x86-64 only), or choose backend 'pyav', which needs nothing more"
+            ) from error
         opened = VideoSource(source)
         opened.check()
         opened.release()

@@ -13,21 +13,12 @@ from typing import Any
 
 import av
 
-from paddlevideo_fast.decode import av1
+from paddlevideo_fast.decode.codecs import AV1, JPEG_START, SYNTAX, VP9, num_length_bytes, units_of
 from paddlevideo_fast.decode.container import LIBAV_ERRORS, explain
-from paddlevideo_fast.decode.packets import JPEG_START, PICTURES, first_bytes, num_length_bytes, starts_of
 
 # Three bytes of zero occur only in front of a start code, and at the end of a unit: ITU-T H.264, 7.4.1;
 # H.265, 7.4.2; ISO 13818-2, 5.2.3; ISO 14496-2, 5.2.2.
 _ZEROS = re.compile(rb"\0\0\0[^\0\1]")
-
-# What the first byte of a picture may be: in MPEG-2 also that of a header, in AV1 that of a frame header, a
-# tile group or a frame. Writers break the rule in other units: padding may be all zero.
-_PICTURES: dict[str, frozenset[int]] = {
-    **PICTURES,
-    **dict.fromkeys(("mpeg1video", "mpeg2video"), frozenset({*range(0xB0), 0xB3, 0xB8})),
-    **dict.fromkeys(av1.DECODERS, first_bytes({3, 4, 6}, 3, 15)),
-}
 
 # An arithmetic coder writes 512 bits of zero where a symbol of next to no information follows the other, all
 # of the likelier kind; the longest runs in VP9 and AV1 of flat, static and noisy pictures have 12 bytes.
@@ -42,7 +33,6 @@ _ZEROED = 16  # bytes; no codec begins a picture with as many zeros
 _JPEG_END = b"\xff\xd9"
 _JPEG_PADDING = 64
 
-_VP9 = ("vp9", "libvpx-vp9")
 _VP9_FIXED, _VP9_MARKER = 0xF0, 2  # the first byte has the marker and the profile
 
 
@@ -64,7 +54,7 @@ def misplaced(packets: Sequence[Any], codec_context: Any) -> list[int]:
                 for place, packet in enumerate(packets)
                 if packet.size < length or _LENGTH.unpack_from(packet)[0] + length != packet.size
             ]
-    elif name in _VP9:
+    elif name in VP9:
         begins = {memoryview(packet)[0] & _VP9_FIXED for packet in packets if packet.is_keyframe}
         is_sound = partial(_begins_as, frozenset(begin for begin in begins if begin >> 6 == _VP9_MARKER))
     elif name == "mjpeg" and (_is_jpeg(packets[0]) or _is_jpeg(packets[-1])):
@@ -110,29 +100,20 @@ def damage_test(codec_context: Any) -> Callable[[Any], bool] | None:
         Packet -> bool: a range of it was zeroed. Only some damage shows so.
     """
     name = codec_context.name
-    if name in _VP9:
+    if name in VP9:
         return _has_many_zeros
-    if name not in _PICTURES:
+    if name not in SYNTAX:
         return None
-    length, pictures, starts = num_length_bytes(codec_context), _PICTURES[name], starts_of(codec_context)
-    has_zeros: Callable[..., Any] = _has_many_zeros if name in av1.DECODERS else _ZEROS.search
+    length, coded, walk = num_length_bytes(codec_context), SYNTAX[name].coded, units_of(codec_context)
+    has_zeros: Callable[..., Any] = _has_many_zeros if name in AV1 else _ZEROS.search
 
     def is_damaged(packet: Any) -> bool:
         if not has_zeros(packet, length):
             return False
         data = bytes(packet)  # a length may have zeros, too
-        return any(
-            data[start] in pictures and has_zeros(data, start, stop)
-            for start, stop in _bounds(data, starts(data))
-        )
+        return any(data[start] in coded and has_zeros(data, start, stop) for start, stop in walk(data))
 
     return is_damaged
-
-
-def _bounds(data: bytes, starts: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The first byte of each unit, and where the unit ends."""
-    begins = [*starts, (len(data), len(data))]
-    return [(start, stop) for (_, start), (stop, _) in zip(begins, begins[1:])]
 
 
 def _has_many_zeros(data: Any, start: int = 0, stop: int | None = None) -> bool:
@@ -152,10 +133,10 @@ def refused_by_another(packets: Iterable[Any], codec_context: Any) -> str:
         packets: of the stream, from a key packet on.
         codec_context: of the stream.
     """
-    if codec_context.name != _VP9[0] or _VP9[1] not in av.codecs_available:
+    if codec_context.name != VP9[0] or VP9[1] not in av.codecs_available:
         return ""
     try:
-        other = av.CodecContext.create(_VP9[1], "r")
+        other = av.CodecContext.create(VP9[1], "r")
         other.thread_count = 1
         for packet in packets:
             other.decode(packet)

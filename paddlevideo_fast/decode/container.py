@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import av
 from av.bitstream import BitStreamFilterContext
 
-from paddlevideo_fast.decode.holes import boxes, find_holes, num_lost_at_end
+from paddlevideo_fast.decode.gaps import boxes, find_gaps, num_lost_at_end
 from paddlevideo_fast.decode.packets import TWO_VOPS, vop_types
 from paddlevideo_fast.decode.source import VideoSource
 from paddlevideo_fast.errors import VideoDecodeError
@@ -75,7 +75,10 @@ def open_container(source: VideoSource, allow_cut: bool = False) -> tuple[Any, A
         if announced is not None and present + _SLACK_BYTES < announced:
             cause = f"cut off: has {present} of the {announced} bytes its header announces"
             raise VideoDecodeError(source.name, cause)
-        container = av.open(_for_libav(source), options=_PROBE, **LENIENT)
+        opened = source.open()
+        if hasattr(opened, "read"):
+            opened = FileForLibav(opened, source.name)
+        container = av.open(opened, options=_PROBE, **LENIENT)
         return container, _video_stream(source, container)
     except BaseException as error:
         source.release()
@@ -119,12 +122,6 @@ class FileForLibav:
         except BaseException:
             self.has_failed = True
             raise
-
-
-def _for_libav(source: VideoSource) -> Any:
-    """What is opened, a path or a file object, so that libav's errors are its first one."""
-    opened = source.open()
-    return FileForLibav(opened, source.name) if hasattr(opened, "read") else opened
 
 
 def _video_stream(source: VideoSource, container: Any) -> Any:
@@ -189,25 +186,24 @@ def open_packets(source: VideoSource, allow_cut: bool = False) -> Demuxed:
         container, stream = open_container(source, allow_cut)
         try:
             name = container.format.name
-            # PyAV 15 has no index
-            entries = getattr(stream, "index_entries", ()) if name == "avi" else ()
-            listed = [entry.pos for entry in entries]
+            listed = [entry.pos for entry in stream.index_entries] if name == "avi" else []
             packets = _demux(source, container, stream, allow_cut)
             complaints = [text for _, speaker, text in log if speaker == name]
             announced = announced_bytes(source.head())
             cut, num_lost = "", 0
-            for hole in find_holes(source, stream, packets, listed, complaints, announced):
-                if not (allow_cut and hole.is_end):
-                    raise VideoDecodeError(source.name, f"damaged or cut off: {hole.cause}")
-                cut = cut or hole.cause
+            for gap in find_gaps(source, stream, packets, listed, complaints, announced):
+                if not (allow_cut and gap.is_end):
+                    raise VideoDecodeError(source.name, f"damaged or cut off: {gap.cause}")
+                cut = cut or gap.cause
             if cut:
                 num_lost = num_lost_at_end(stream, packets)
                 if num_lost > _MOST_FRAMES_A_PACKET * len(packets):
                     cause = f"{num_lost} frames would be lost behind {len(packets)} packets"
                     raise VideoDecodeError(source.name, f"damaged: {cut}; {cause}")
             vops = vop_types(packets) if stream.codec_context.name == "mpeg4" else []
-            if vops and vops[-1] == TWO_VOPS:
-                packets = _unpack(packets, stream)
+            if vops and vops[-1] == TWO_VOPS:  # old AVI writers put a B picture into the next one's packet
+                unpacker = BitStreamFilterContext("mpeg4_unpack_bframes", stream)
+                packets = [part for packet in [*packets, None] for part in unpacker.filter(packet)]
                 vops = vop_types(packets)
             return Demuxed(container, stream, packets, cut, num_lost, vops)
         except BaseException:
@@ -231,12 +227,6 @@ def _demux(source: VideoSource, container: Any, stream: Any, allow_cut: bool) ->
     return packets
 
 
-def _unpack(packets: list[Any], stream: Any) -> list[Any]:
-    """One picture a packet, where old AVI writers put a B picture into the packet of the next P picture."""
-    unpacker = BitStreamFilterContext("mpeg4_unpack_bframes", stream)
-    return [part for packet in [*packets, None] for part in unpacker.filter(packet)]
-
-
 # 16.16 and 2.30 fixed point, as an MP4 header writes the matrix of a picture that stays as it is.
 _UPRIGHT = bytes.fromhex("00010000 00000000 00000000 00000000 00010000 00000000 00000000 00000000 40000000")
 
@@ -256,14 +246,9 @@ def may_be_rotated(source: VideoSource, stream: Any, first_packet: Any) -> bool:
         return True
     format_name = stream.container.format.name
     if "mp4" in format_name:
-        header = _movie_header(source)
+        found = next(
+            ((at, size) for at, size, kind in boxes(source) if kind == b"moov" and size >= 8), (0, 0)
+        )
+        header = source.read_at(*found)
         return header.count(_UPRIGHT) < header.count(b"tkhd") + header.count(b"mvhd") or not header
     return "matroska" in format_name and _PROJECTION in source.read_at(0, _HEAD_BYTES)
-
-
-def _movie_header(source: VideoSource) -> bytes:
-    """The box 'moov' of an MP4 file; empty where it has none."""
-    for at, size, kind in boxes(source):
-        if kind == b"moov":
-            return source.read_at(at, size) if size >= 8 else b""
-    return b""

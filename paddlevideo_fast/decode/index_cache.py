@@ -22,11 +22,11 @@ from __future__ import annotations
 
 import hashlib
 import io
+import itertools
 import os
 import zipfile
 from bisect import bisect_right
-from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from pathlib import Path
@@ -35,24 +35,25 @@ from typing import Any, NamedTuple
 import av
 import numpy as np
 
+from paddlevideo_fast.decode.codecs import num_length_bytes
 from paddlevideo_fast.decode.container import LENIENT, LIBAV_ERRORS, explain, may_be_rotated, open_container
-from paddlevideo_fast.decode.headers import NEW_HEADER, HeaderChanges
-from paddlevideo_fast.decode.holes import boxes, has_table
+from paddlevideo_fast.decode.gaps import boxes, has_table
 from paddlevideo_fast.decode.packets import (
     Clock,
     FrameIndex,
     Timing,
     index_packets,
-    num_length_bytes,
     timing_of,
 )
+from paddlevideo_fast.decode.parameter_sets import NEW_HEADER, ParameterSetChanges
 from paddlevideo_fast.decode.source import VideoSource
 from paddlevideo_fast.errors import ObjectError, VideoDecodeError, cause_of
 from paddlevideo_fast.io import stores
 from paddlevideo_fast.io.files import whole
+from paddlevideo_fast.io.lru import LRUCache
 from paddlevideo_fast.log import get_logger, warn_once
 
-_VERSION = 1
+_VERSION = 2
 _CONTAINERS = ("mov", "matroska")
 _MIN_PACKETS = 1000  # a shorter video is read from end to end in milliseconds
 _MAX_POOLED = 4
@@ -70,18 +71,18 @@ class StoredIndex(NamedTuple):
     """What reading all packets of a video told.
 
     Attributes:
-        order: int32, places of the packets with a picture, in the order the pictures are shown.
-        entries: int32, places where decoding can begin.
-        hidden: int32, places of pictures that are not shown.
+        order: int32, numbers of the packets with a picture, in the order the pictures are shown.
+        access_points: int32, numbers of the packets where decoding can begin.
+        hidden: int32, numbers of the packets with pictures that are not shown.
         pts: int64 [num_packets].
         sizes: int32 [num_packets], bytes.
         ticks: int64 [num_frames], when frames are shown; empty where they have the average distance.
-        numbers: int64 [6]: the length of a tick and the frame rate as fractions, whether the frames may be
-            rotated, and the version of this format.
+        numbers: int64 [5]: the length of a tick and the frame rate as fractions, and whether the frames may
+            be rotated.
     """
 
     order: np.ndarray
-    entries: np.ndarray
+    access_points: np.ndarray
     hidden: np.ndarray
     pts: np.ndarray
     sizes: np.ndarray
@@ -90,20 +91,19 @@ class StoredIndex(NamedTuple):
 
     @classmethod
     def of(
-        cls, index: FrameIndex, timing: Timing, packets: list[Any], pts: Any, may_turn: bool
+        cls, index: FrameIndex, timing: Timing, packets: Sequence[Any], pts: Any, may_turn: bool
     ) -> StoredIndex:
         """The index of a video whose packets are all in memory."""
         is_regular = isinstance(timing.ticks, range)
         numbers = [part for value in (timing.tick_sec, timing.rate) for part in value.as_integer_ratio()]
-        hidden = [place for place, packet in enumerate(packets) if packet.is_discard]
         return cls(
             np.array(index.order, np.int32),
-            np.array(index.entries, np.int32),
-            np.array(hidden, np.int32),
+            np.array(index.access_points, np.int32),
+            np.array([number for number, packet in enumerate(packets) if packet.is_discard], np.int32),
             np.array(pts, np.int64),
             np.array([packet.size for packet in packets], np.int32),
             np.array([] if is_regular else timing.ticks, np.int64),
-            np.array([*numbers, may_turn, _VERSION], np.int64),
+            np.array([*numbers, may_turn], np.int64),
         )
 
     @property
@@ -113,8 +113,8 @@ class StoredIndex(NamedTuple):
 
     def frame_index(self) -> FrameIndex:
         """The index of the frames."""
-        order, entries, hidden = (part.tolist() for part in (self.order, self.entries, self.hidden))
-        return FrameIndex(order, entries, len(self.pts), hidden)
+        order, points, hidden = (part.tolist() for part in (self.order, self.access_points, self.hidden))
+        return FrameIndex(order, points, len(self.pts), hidden)
 
     def timing(self) -> Timing:
         """When the frames are shown."""
@@ -123,26 +123,9 @@ class StoredIndex(NamedTuple):
         ticks: Any = self.ticks.tolist() if len(self.ticks) else range(num_frames)
         return Timing(ticks, Fraction(tick, per_tick), Fraction(rate, per_rate))
 
-    def fits_itself(self) -> bool:
-        """Whether the parts belong together; those of a damaged file may not."""
-        count = len(self.pts)
-        return (
-            self.numbers.shape == (6,)
-            and self.numbers[5] == _VERSION
-            and bool((self.numbers[:4] > 0).all())
-            and all(part.ndim == 1 for part in self)
-            and len(self.sizes) == count
-            and len(self.order) > len(self.hidden)
-            and len(self.ticks) in (0, len(self.order) - len(self.hidden))
-            and all(((part >= 0) & (part < count)).all() for part in (self.order, self.entries, self.hidden))
-            and int(np.bincount(self.order).max()) == 1
-            and len(self.entries) > 0
-            and bool((np.diff(self.entries) > 0).all())
-        )
-
 
 class SeekingPackets:
-    """The packets of a container, read where they are asked for. Each has its place as timestamp.
+    """The packets of a container, read where they are asked for. Each has its number as timestamp.
 
     A forked process opens a container of its own: it shares the position in the file with its parent.
 
@@ -157,47 +140,45 @@ class SeekingPackets:
 
     def __init__(self, source: VideoSource, stored: StoredIndex) -> None:
         self._source = source
-        self._stored = stored
-        self._entries: list[int] = stored.entries.tolist()
+        self._access_points: list[int] = stored.access_points.tolist()
+        self._pts, self._sizes = stored.pts, stored.sizes
         self._open()
 
     def _open(self) -> None:
-        self._process = os.getpid()
+        self._num_forks = _num_forks
         self.container, self.stream = open_container(self._source, allow_cut=True)
         self._source.release()
-        self._next, self._packets = -1, iter(())
+        self._next = -1  # number of the first of `_packets`
+        self._packets: Iterator[Any] = iter(())
         self._last: tuple[int, Any] = (-1, None)
 
     def __len__(self) -> int:
-        return len(self._stored.pts)
+        return len(self._pts)
 
-    def __getitem__(self, place: int) -> Any:
-        if self._last[0] == place:
+    def __getitem__(self, packet_no: int) -> Any:
+        if self._last[0] == packet_no:
             return self._last[1]
         try:
-            if not 0 <= self._next <= place or bisect_right(self._entries, place) > bisect_right(
-                self._entries, self._next
-            ):
-                self._seek(place)
-            while True:
+            is_ahead = 0 <= self._next <= packet_no
+            if not is_ahead or self._group(packet_no) > self._group(self._next):
+                self._seek(packet_no)
+            packet = self._read()
+            while self._next <= packet_no:
                 packet = self._read()
-                if self._next > place:
-                    break
         except LIBAV_ERRORS as error:
             raise VideoDecodeError(self._source.name, f"damaged: {explain(error)}") from error
-        packet.pts = place
-        self._last = place, packet
+        packet.pts = packet_no
+        self._last = packet_no, packet
         return packet
 
     def close(self) -> None:
         """Frees the file."""
-        self._last = (-1, None)
-        self._packets = iter(())
+        self._last, self._packets = (-1, None), iter(())
         self.container.close()
 
     def opens_own(self) -> bool:
         """Opens the file again in a process that was forked; whether that was so."""
-        is_copy = self._process != os.getpid()
+        is_copy = self._num_forks != _num_forks
         if is_copy:
             self._open()
         return is_copy
@@ -205,53 +186,39 @@ class SeekingPackets:
     def lands_right(self) -> bool:
         """Whether seeks to all key frames arrive there or before, at packets that the index knows."""
         try:
-            for entry in self._entries:
-                self._seek(entry)
-                if self._read() is None or self._next - 1 > entry:
+            for point in self._access_points:
+                self._seek(point)
+                self._read()
+                if self._next - 1 > point:
                     return False
         except (*LIBAV_ERRORS, VideoDecodeError):
             return False
         return True
 
+    def _group(self, packet_no: int) -> int:
+        return bisect_right(self._access_points, packet_no) - 1
+
     def _read(self) -> Any:
         """The packet at `_next`, which moves on."""
         packet = next(self._packets, None)
-        if packet is None or self._key(packet) != self._key_at(self._next):
+        if not self._is(packet, self._next):
             raise VideoDecodeError(self._source.name, "has changed since its index was made; open it again")
         self._next += 1
         return packet
 
-    def _seek(self, place: int) -> None:
-        """Lets reading begin at the key packet before a place, or at an earlier one."""
-        group = bisect_right(self._entries, place) - 1
-        self.container.seek(int(self._stored.pts[self._entries[group]]), stream=self.stream)
+    def _seek(self, packet_no: int) -> None:
+        """Lets reading begin at the key packet before a packet, or at an earlier one."""
+        points = self._access_points[: self._group(packet_no) + 1]
+        self.container.seek(int(self._pts[points[-1]]), stream=self.stream)
         packets = (packet for packet in self.container.demux(self.stream) if packet.size)
         first = next(packets, None)
-        at = -1 if first is None else self._place_of(first, group)
-        if first is None or at < 0:
-            raise VideoDecodeError(self._source.name, "has changed since its index was made; open it again")
-        self._next, self._packets = at, _chain(first, packets)
+        self._next = next((point for point in reversed([0, *points]) if self._is(first, point)), len(self))
+        self._packets = itertools.chain([first], packets)
 
-    def _place_of(self, packet: Any, group: int) -> int:
-        """Where a packet that a seek gave stands: it begins the group, or an earlier one; -1 for no other."""
-        key = self._key(packet)
-        for entry in reversed(self._entries[: group + 1]):
-            if self._key_at(entry) == key:
-                return entry
-        return 0 if self._key_at(0) == key else -1
-
-    def _key(self, packet: Any) -> tuple[Any, int]:
-        return packet.pts, packet.size
-
-    def _key_at(self, place: int) -> tuple[Any, int]:
-        if place >= len(self):
-            return None, -1
-        return int(self._stored.pts[place]), int(self._stored.sizes[place])
-
-
-def _chain(first: Any, packets: Any) -> Any:
-    yield first
-    yield from packets
+    def _is(self, packet: Any, number: int) -> bool:
+        """Whether a packet is the one with a number, as far as the index says."""
+        is_there = packet is not None and number < len(self)
+        return is_there and (packet.pts, packet.size) == (self._pts[number], self._sizes[number])
 
 
 class IndexCache:
@@ -272,19 +239,15 @@ class IndexCache:
         """The index of a file in this state; None where there is none."""
         file = self._file(source)
         try:
-            with np.load(file, allow_pickle=False) as content:
-                if tuple(content["state"].tolist()) != state:
+            with np.load(file, allow_pickle=False) as content:  # the checksums of a zip file are checked
+                if content["state"].tolist() != [*state, _VERSION]:
                     return None
-                stored = StoredIndex(*(content[name] for name in StoredIndex._fields))
-            if stored.fits_itself():
-                return stored
-            cause = "its parts do not belong together"
+                return StoredIndex(*(content[name] for name in StoredIndex._fields))
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, EOFError, MemoryError, zipfile.BadZipFile) as error:
-            cause = cause_of(error)
-        warn_once(get_logger(), f"{file}: is damaged and is made anew: {cause}")
-        return None
+            warn_once(get_logger(), f"{file}: is damaged and is made anew: {cause_of(error)}")
+            return None
 
     def save(self, source: VideoSource, stored: StoredIndex, format_name: str, state: State) -> None:
         """Stores an index that was made from all packets, if seeks in the file give what it says.
@@ -309,7 +272,7 @@ class IndexCache:
         """Stores an index that is known to be right."""
         try:
             with whole(self._file(source), sync=False) as partial, open(partial, "wb") as file:
-                np.savez(file, state=np.array(state, np.int64), **stored._asdict())
+                np.savez(file, state=np.array([*state, _VERSION], np.int64), **stored._asdict())
         except OSError as error:
             cause = cause_of(error)
             warn_once(get_logger(), f"index_cache {self.folder}: indexes cannot be written: {cause}")
@@ -355,13 +318,10 @@ class _Hollow(io.RawIOBase):
         return self._at
 
     def readinto(self, buffer: Any) -> int:
-        stop = min(self._at + len(buffer), self._size)
-        number = next((last for first, last in self._hidden if first <= self._at < last), 0)
-        stop = min(
-            stop, number or min((first for first, _ in self._hidden if first > self._at), default=stop)
-        )
-        count = max(stop - self._at, 0)
-        buffer[:count] = bytes(count) if number else self._source.read_at(self._at, count)
+        bounds = [bound for bounds in self._hidden for bound in bounds]
+        number = bisect_right(bounds, self._at)  # between two ranges it is even
+        count = max(min(self._at + len(buffer), *bounds[number : number + 1], self._size) - self._at, 0)
+        buffer[:count] = bytes(count) if number % 2 else self._source.read_at(self._at, count)
         self._at += count
         return count
 
@@ -390,10 +350,10 @@ def index_by_ranges(source: VideoSource) -> StoredIndex | None:
             return None
         with ThreadPoolExecutor(_NUM_THREADS) as threads:
             heads = list(threads.map(lambda packet: _head(source, packet), keys))
-        if HeaderChanges(heads, stream.codec_context):
+        if ParameterSetChanges(heads, stream.codec_context):
             return None
-        entries = [place for place, packet in enumerate(packets) if packet.is_keyframe]
-        index = index_packets(packets, stream, entries)
+        points = [number for number, packet in enumerate(packets) if packet.is_keyframe]
+        index = index_packets(packets, stream, points)
         if index is None:
             return None
         first = next(packet for packet in container.demux(stream) if packet.size)
@@ -423,7 +383,7 @@ def _listed(
         for packet in container.demux(container.streams[stream]):
             if not packet.size:
                 continue
-            if packet.is_keyframe and hasattr(packet, "has_sidedata") and packet.has_sidedata(NEW_HEADER):
+            if packet.is_keyframe and packet.has_sidedata(NEW_HEADER):
                 return None
             found.append(_Packet(*(getattr(packet, name) for name in _Packet._fields)))
     return found
@@ -442,24 +402,16 @@ def _head(source: VideoSource, packet: _Packet) -> Any:
     return head
 
 
-class Pool:
-    """The decoders that this process used last, each waiting for the next opening of its file."""
+_num_forks = 0
+# The decoders that this process used last, each waiting for the next opening of its file.
+decoder_pool: LRUCache[Any] = LRUCache(_MAX_POOLED, lambda decoder: decoder.close())
 
-    def __init__(self) -> None:
-        self._waiting: OrderedDict[Any, Any] = OrderedDict()
-        # decoders of the process that this one was forked from share their position in the file
-        os.register_at_fork(after_in_child=self._waiting.clear)
 
-    def take(self, key: Any) -> Any:
-        """The decoder that waits under a key; None where none does."""
-        return self._waiting.pop(key, None)
+def _forked() -> None:
+    """Decoders of the process that this one was forked from share their position in the file."""
+    global _num_forks
+    _num_forks += 1
+    decoder_pool.clear()
 
-    def give(self, key: Any, decoder: Any) -> None:
-        """Lets a decoder wait, and closes one that has waited longer."""
-        waiting = [self._waiting.pop(key, None)]
-        self._waiting[key] = decoder
-        if len(self._waiting) > _MAX_POOLED:
-            waiting.append(self._waiting.popitem(last=False)[1])
-        for other in waiting:
-            if other is not None:
-                other.close()
+
+os.register_at_fork(after_in_child=_forked)

@@ -30,21 +30,12 @@ def check_opencv() -> None:
         problem, cause = f"OpenCV {version} is too old", None
     except Exception as error:  # a mixture of two packages may fail in any way
         problem, cause = f"OpenCV cannot be imported ({type(error).__name__}: {error})", error
-    raise InstallationError(f"{problem}; {_advice(_installed())}") from cause
+    raise InstallationError(f"{problem}; {_advice()}") from cause
 
 
-def _installed() -> list[str]:
-    """The packages of OpenCV in this environment, as `name version`."""
-    found = []
-    for package in _PACKAGES:
-        try:
-            found.append(f"{package} {metadata.version(package)}")
-        except metadata.PackageNotFoundError:
-            continue
-    return found
-
-
-def _advice(found: list[str]) -> str:
+def _advice() -> str:
+    versions = {package.metadata["Name"]: package.version for package in metadata.distributions()}
+    found = [f"{name} {versions[name]}" for name in _PACKAGES if name in versions]
     new = "pip install 'opencv-python-headless>=4.8'"
     pinned = next((one for one in found if one.startswith("opencv-contrib-python ")), None)
     if pinned and importlib.util.find_spec("paddlex"):

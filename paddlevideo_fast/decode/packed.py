@@ -7,15 +7,15 @@ import os
 import re
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import TypeAlias
 
 import numpy as np
 
-from paddlevideo_fast.decode.frames import decode_image, jpeg_size
+from paddlevideo_fast.decode.image_folder import decode_image, jpeg_size
 from paddlevideo_fast.decode.packed_format import (
     FRAME,
     Directory,
@@ -28,6 +28,7 @@ from paddlevideo_fast.decode.reader import VideoReader
 from paddlevideo_fast.errors import ObjectError, ObjectMissingError, ShardError, VideoDecodeError, cause_of
 from paddlevideo_fast.io.block_cache import RemoteFile
 from paddlevideo_fast.io.files import require_regular
+from paddlevideo_fast.io.lru import LRUCache
 from paddlevideo_fast.io.stores import exists, list_folder
 from paddlevideo_fast.io.urls import is_url
 
@@ -36,47 +37,12 @@ _MAX_MAPS = 256
 _NUM_OPENED = 16  # shards at a URL at a time: each waits for three answers
 
 
-class Maps:
-    """Memory maps of files, the ones used last; forked workers share their pages and nothing is copied.
-
-    A copy in a spawned process starts empty.
-    """
-
-    def __init__(self) -> None:
-        self.get: Callable[[str, int], mmap.mmap] = lru_cache(maxsize=_MAX_MAPS)(_map)
-
-    def __reduce__(self) -> tuple[type, tuple[()]]:
-        return Maps, ()
-
-
-def _map(path: str, size: int) -> mmap.mmap:
-    with open(path, "rb") as file:
-        mapped = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ)
-    if hasattr(mmap, "MADV_RANDOM"):
-        mapped.madvise(mmap.MADV_RANDOM)
-    return mapped
-
-
-class FileBytes(Protocol):
-    """The bytes of a file of a shard, here (`LocalBytes`) or at a URL (`RemoteFile`)."""
-
-    size: int
-
-    def available(self) -> int:
-        """How many bytes can be read now: a file here may be cut off while it is in use."""
-
-    def views(self, ranges: Sequence[tuple[int, int]]) -> list[memoryview]:
-        """The bytes of each range (offset, size)."""
-
-    def fetch(self, ranges: Sequence[tuple[int, int]]) -> int:
-        """Has these ranges in the cache of remote files; the number of bytes that came."""
-
-    def forget(self, ranges: Sequence[tuple[int, int]]) -> None:
-        """What these ranges hold is not right: it is read from its source when it is wanted again."""
+# Memory maps by path and size; forked workers share their pages and nothing is copied.
+MmapCache: TypeAlias = LRUCache[mmap.mmap]
 
 
 class LocalBytes:
-    """A file that is read through a memory map.
+    """A file that is read through a memory map, as `RemoteFile` is read from a store.
 
     Args:
         path: of the file.
@@ -86,18 +52,22 @@ class LocalBytes:
         OSError: it is not there.
     """
 
-    def __init__(self, path: str, maps: Maps) -> None:
+    def __init__(self, path: str, maps: MmapCache) -> None:
         self.size = os.path.getsize(path)
         self._path, self._maps = path, maps
 
     def available(self) -> int:
-        """See `FileBytes`; raises ShardError where the file cannot be read any more."""
+        """How many bytes can be read now: the file may be cut off while it is in use.
+
+        Raises:
+            ShardError: it cannot be read any more.
+        """
         mapped = self._map()
         # Touching mapped bytes that were cut off since would end the process, so look at the size first.
         return min(len(mapped), mapped.size())
 
     def views(self, ranges: Sequence[tuple[int, int]]) -> list[memoryview]:
-        """See `FileBytes`; the ranges must be available."""
+        """The bytes of each range (offset, size), which must be available."""
         mapped = self._map()
         for offset, size in ranges:
             _announce(mapped, offset, size)
@@ -112,10 +82,18 @@ class LocalBytes:
         """Does nothing: there is no other source."""
 
     def _map(self) -> mmap.mmap:
-        try:
-            return self._maps.get(self._path, self.size)
-        except (OSError, ValueError) as error:  # ValueError: shorter than when it was opened
-            raise ShardError(f"{self._path}: cannot be read any more: {error}") from error
+        key = self._path, self.size
+        mapped = self._maps.get(key)
+        if mapped is None:
+            try:
+                with open(self._path, "rb") as file:
+                    mapped = mmap.mmap(file.fileno(), self.size, access=mmap.ACCESS_READ)
+            except (OSError, ValueError) as error:  # ValueError: shorter than when it was opened
+                raise ShardError(f"{self._path}: cannot be read any more: {error}") from error
+            if hasattr(mmap, "MADV_RANDOM"):
+                mapped.madvise(mmap.MADV_RANDOM)
+            self._maps.put(key, mapped)
+        return mapped
 
 
 class PackedShard:
@@ -138,9 +116,9 @@ class PackedShard:
         ShardError: a file is missing, cut off, altered or of another version.
     """
 
-    def __init__(self, folder: str | Path, shard: int, maps: Maps | None = None) -> None:
+    def __init__(self, folder: str | Path, shard: int, maps: MmapCache | None = None) -> None:
         self.path = data_path(folder, shard)
-        self._maps = maps or Maps()
+        self._maps = LRUCache(_MAX_MAPS) if maps is None else maps
         self._index = index_path(folder, shard)
         self._table = self._bytes_of(self._index)
         self.directory = self._read_directory()
@@ -153,7 +131,7 @@ class PackedShard:
     def __len__(self) -> int:
         return len(self.directory.names)
 
-    def _bytes_of(self, path: str) -> FileBytes:
+    def _bytes_of(self, path: str) -> LocalBytes | RemoteFile:
         try:
             return RemoteFile(path) if is_url(path) else LocalBytes(path, self._maps)
         except OSError as error:
@@ -315,7 +293,7 @@ def open_shards(folder: str | Path) -> list[PackedShard]:
         StoreAwayError: the store does not answer.
         StoreAccessError: it refuses.
     """
-    maps = Maps()
+    maps: MmapCache = LRUCache(_MAX_MAPS)
     if is_url(folder):
         shards = [PackedShard(folder, 0, maps)]
         numbers = list(range(shards[0].directory.settings.num_shards))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import struct
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from functools import partial
 from itertools import accumulate
@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from paddlevideo_fast.decode import av1
+from paddlevideo_fast.decode.codecs import AV1, JPEG_START, START_CODE, VP9, Bits, num_length_bytes, units
 
 # H.264 unit types (ITU-T H.264, table 7-1).
 _SLICE, _SEI, _DELIMITER, _FILLER = 1, 6, 9, 12
@@ -23,20 +24,19 @@ _REFERENCES = frozenset(_SLICE | ref_idc << 5 for ref_idc in (1, 2, 3))  # slice
 _HEAD = struct.Struct(">IB")
 _LENGTH_BYTES = 4
 
-START_CODE = b"\x00\x00\x01"
-_VOP_START = b"\x00\x00\x01\xb6"  # MPEG-4 part 2: a picture
+_VOP_START = START_CODE + b"\xb6"  # MPEG-4 part 2: a picture
 _VOPS = re.compile(_VOP_START + b"(?=(.?))", re.DOTALL)
 B_VOP = 2
 
 
-def spare_test(
+def nonref_test(
     codec_context: Any, vops: Sequence[int] = (), first_packet: bytes = b""
 ) -> Callable[[Any], bool] | None:
     """A function that says whether a packet holds nothing but a non-reference frame.
 
     Args:
         codec_context: of the stream.
-        vops: of its packets, as `vop_types` gives them; the packets carry their place as timestamp.
+        vops: of its packets, as `vop_types` gives them; the packets carry their number as timestamp.
         first_packet: of a stream that keeps the parameters which this packet brings, in AV1.
 
     Returns:
@@ -44,32 +44,15 @@ def spare_test(
         that a decoder keeps, and in VP9 the next frame takes over the motion of any frame before it.
     """
     if codec_context.name == "h264":
-        return partial(_is_spare_h264, num_length_bytes(codec_context))
+        return partial(_is_nonref_h264, num_length_bytes(codec_context))
     if codec_context.name == "mpeg4":
         return lambda packet: vops[packet.pts] == B_VOP
-    if codec_context.name in av1.DECODERS:
-        return av1.spare_test(codec_context.extradata, first_packet)
+    if codec_context.name in AV1:
+        return av1.nonref_test(codec_context.extradata, first_packet)
     return (lambda packet: False) if codec_context.name in _IN_ORDER else None
 
 
-def num_length_bytes(codec_context: Any) -> int:
-    """Bytes of the length in front of each unit of H.264 or HEVC; 0 where start codes separate units."""
-    header, codec = codec_context.extradata or b"", codec_context.name
-    if codec == "h264" and len(header) > 6 and header[0] == 1:  # avcC
-        return (header[4] & 3) + 1
-    if codec == "hevc" and len(header) > 22 and header[:3] not in (START_CODE, b"\0\0\0"):  # hvcC
-        return (header[21] & 3) + 1
-    return 0
-
-
-def starts_of(codec_context: Any) -> Callable[[bytes], Iterator[tuple[int, int]]]:
-    """A function that finds the units of a packet: where each begins, and where its first byte is."""
-    if codec_context.name in av1.DECODERS:
-        return av1.unit_starts
-    return partial(unit_starts, length=num_length_bytes(codec_context))
-
-
-def _is_spare_h264(length: int, packet: Any) -> bool:
+def _is_nonref_h264(length: int, packet: Any) -> bool:
     """All slices have nal_ref_idc 0, and no parameter set, which outlives the picture, is beside them."""
     if packet.size > _HEAD.size and length == _LENGTH_BYTES:  # most packets hold one unit
         num_bytes, header = _HEAD.unpack_from(packet)
@@ -78,7 +61,7 @@ def _is_spare_h264(length: int, packet: Any) -> bool:
         if num_bytes + length == packet.size and header & 31 == _SLICE:
             return True
     data, found = bytes(packet), False
-    for _, start in unit_starts(data, length):
+    for start, _ in units(data, length):
         header = data[start]
         kind = header & 31
         if kind == _SLICE and not header & 0x60:
@@ -86,39 +69,6 @@ def _is_spare_h264(length: int, packet: Any) -> bool:
         elif kind not in (_SEI, _DELIMITER, _FILLER):
             return False
     return found
-
-
-def first_bytes(types: Iterable[int], shift: int, mask: int) -> frozenset[int]:
-    """The bytes that units of some types may begin with: `byte >> shift & mask` is the type."""
-    kinds = set(types)
-    return frozenset(byte for byte in range(256) if byte >> shift & mask in kinds)
-
-
-# What the byte behind the start code or length of a picture may be.
-PICTURES = {
-    "h264": first_bytes(range(1, 6), 0, 31),
-    "hevc": first_bytes(range(32), 1, 63),
-    "mpeg4": frozenset({0xB6}),
-}
-
-
-def unit_starts(data: bytes, length: int) -> Iterator[tuple[int, int]]:
-    """Where each unit of a packet begins: its length or start code, and its first byte.
-
-    Args:
-        data: of the packet.
-        length: as `num_length_bytes` gives it.
-    """
-    at, end = 0, len(data)
-    while length and at + length < end:
-        start = at + length
-        yield at, start
-        at = start + int.from_bytes(data[at:start], "big")
-    if not length:
-        at = data.find(START_CODE)
-        while 0 <= at < end - 3:
-            yield at, at + 3
-            at = data.find(START_CODE, at + 3)
 
 
 # In place of the type of a picture.
@@ -145,13 +95,10 @@ _MPEG4_EMPTY_BYTES = 19
 _LAYER = re.compile(rb"\0\0\x01[\x20-\x2f]")  # the header of a layer
 
 # A packet of these holds one frame, which VP8 may hide.
-_ONE_FRAME_A_PACKET = frozenset(
-    {"h264", "hevc", *av1.DECODERS, "vp8", "vp9", "libvpx-vp9", "mpeg4", "mjpeg", "prores"}
-)
+_ONE_FRAME_A_PACKET = frozenset({"h264", "hevc", *AV1, "vp8", *VP9, "mpeg4", "mjpeg", "prores"})
 _VP8_SHOWN = 16  # in the first byte; reference: RFC 6386, 9.1
 # Frames of these are shown in the order they are decoded in, whatever the container says.
 _IN_ORDER = frozenset({"mjpeg", "prores", "vp8"})
-JPEG_START = b"\xff\xd8"
 
 
 class Timing(NamedTuple):
@@ -216,28 +163,28 @@ def timing_of(clock: Clock, num_frames: int) -> Timing:
 
 
 class FrameIndex:
-    """Frame number -> place of its packet in decoding order, and where decoding can begin.
+    """Frame number -> number of its packet in decoding order, and where decoding can begin.
 
     Args:
-        order: places of the packets that hold a picture, in the order the pictures are shown.
-        entries: places of the key packets, ascending.
+        order: numbers of the packets that hold a picture, in the order the pictures are shown.
+        access_points: numbers of the packets at which a new decoder may begin, ascending.
         num_packets: of the stream.
-        hidden: places of pictures that are decoded but not shown (cut away by an edit list).
+        hidden: packets with pictures that are decoded but not shown (cut away by an edit list).
 
     Attributes:
         order: as given.
-        entries: as given, and the first packet.
-        shown: `shown[i]` is the place of frame i's packet.
+        access_points: as given, and the first packet.
+        shown: `shown[i]` is the number of frame i's packet.
     """
 
     def __init__(
-        self, order: Sequence[int], entries: Sequence[int], num_packets: int, hidden: Iterable[int] = ()
+        self, order: Sequence[int], access_points: Sequence[int], num_packets: int, hidden: Iterable[int] = ()
     ) -> None:
         self.order = order
         left_out = set(hidden)
-        self.shown = [place for place in order if place not in left_out]
-        self._rank = {place: rank for rank, place in enumerate(order)}
-        self.entries = list(entries) if entries and entries[0] == 0 else [0, *entries]
+        self.shown = [packet_no for packet_no in order if packet_no not in left_out]
+        self._rank = {packet_no: rank for rank, packet_no in enumerate(order)}
+        self.access_points = sorted({0, *access_points})
         self._ends = [*sorted(order)[1:], num_packets]
         self._num_packets = num_packets
 
@@ -246,67 +193,69 @@ class FrameIndex:
         """Each packet holds one picture."""
         return len(self._rank) == self._num_packets
 
-    def is_entry(self, place: int) -> bool:
-        """Whether decoding can begin with the packet at `place`."""
-        return place == self.entries[bisect_right(self.entries, place) - 1]
+    def is_access_point(self, packet_no: int) -> bool:
+        """Whether decoding can begin with this packet."""
+        return packet_no == self.access_points[self._group(packet_no)]
 
-    def is_closed(self, place: int) -> bool:
-        """Whether no picture that follows the key packet at `place` is shown before it."""
-        group = bisect_right(self.entries, place) - 1
-        stop = [*self.entries, self._num_packets][group + 1]
-        return not any(self._leads(other, group) for other in range(place, stop))
+    def is_closed(self, packet_no: int) -> bool:
+        """Whether no picture that follows the key packet `packet_no` is shown before it."""
+        group = self._group(packet_no)
+        stop = [*self.access_points, self._num_packets][group + 1]
+        return not any(self._leads(other, group) for other in range(packet_no, stop))
 
     def spans(self, wanted: Sequence[int]) -> list[tuple[int, int]]:
-        """The packet ranges [first, stop) that must pass the decoder for the places `wanted`.
+        """The packet ranges [first, stop) that must pass the decoder for the packets `wanted`.
 
-        Each begins at a key packet and ends after the last packet that is wanted. A frame shown before
-        the key frame of its group (open GOP) also refers to the group before, which is decoded too:
+        Each begins at a random access point and ends after the last packet that is wanted. A frame shown
+        before the key frame of its group (open GOP) also refers to the group before, which is decoded too:
 
             decoding order   I0 P4 B2 B1 B3 | I8 B6 B5 B7 P12 …
             wanted: B6                └─ from I0 on, because B6 is shown before I8
         """
-        spans = []
-        for place in wanted:
-            group = bisect_right(self.entries, place) - 1
-            if self._leads(place, group):
+        spans: list[tuple[int, int]] = []
+        for packet_no in sorted(wanted):
+            group = self._group(packet_no)
+            if self._leads(packet_no, group):
                 group = max(group - 1, 0)
-            spans.append((self.entries[group], self._end(place)))
-        merged: list[tuple[int, int]] = []
-        for first, stop in sorted(spans):
-            if merged and first < merged[-1][1]:
-                merged[-1] = (merged[-1][0], max(stop, merged[-1][1]))
-            else:
-                merged.append((first, stop))
-        return merged
+            first, stop = self.access_points[group], self._end(packet_no)
+            while spans and first < spans[-1][1]:
+                before = spans.pop()
+                first, stop = min(first, before[0]), max(stop, before[1])
+            spans.append((first, stop))
+        return spans
 
-    def spoilt(self, place: int, spare: bool) -> Iterable[int]:
-        """The places whose pictures cannot be trusted where the packet at `place` does not decode.
+    def undecodable(self, packet_no: int, is_nonref: bool = False) -> Iterable[int]:
+        """The packets whose pictures cannot be trusted where a packet does not decode.
 
         Args:
-            place: of the damaged packet.
-            spare: no other picture refers to it.
+            packet_no: the damaged packet.
+            is_nonref: no other picture refers to it.
         """
-        if spare:
-            return (place,)
-        group = bisect_right(self.entries, place) - 1
-        bounds = [*self.entries, self._num_packets, self._num_packets]
+        if is_nonref:
+            return (packet_no,)
+        group = self._group(packet_no)
+        bounds = [*self.access_points, self._num_packets, self._num_packets]
         after = range(bounds[group + 1], bounds[group + 2])
         leading = [other for other in after if self._leads(other, group + 1)]
-        return [*range(place, bounds[group + 1]), *leading]
+        return [*range(packet_no, bounds[group + 1]), *leading]
 
-    def _leads(self, place: int, group: int) -> bool:
+    def _group(self, packet_no: int) -> int:
+        """Which access point is the last one up to a packet."""
+        return bisect_right(self.access_points, packet_no) - 1
+
+    def _leads(self, packet_no: int, group: int) -> bool:
         """Whether a picture is shown before the key picture of its group; True where that cannot be known."""
-        entry = self._rank.get(self.entries[group])
-        return entry is None or self._rank.get(place, entry) < entry
+        rank = self._rank.get(self.access_points[group])
+        return rank is None or self._rank.get(packet_no, rank) < rank
 
-    def _end(self, place: int) -> int:
+    def _end(self, packet_no: int) -> int:
         """Behind the last packet of a picture: where the next picture begins."""
-        at = bisect_right(self._ends, place)
+        at = bisect_right(self._ends, packet_no)
         return self._ends[at] if at < len(self._ends) else self._num_packets
 
 
 def index_packets(
-    packets: Sequence[Any], stream: Any, entries: Sequence[int], vops: Sequence[int] = ()
+    packets: Sequence[Any], stream: Any, access_points: Sequence[int], vops: Sequence[int] = ()
 ) -> FrameIndex | None:
     """The index of a stream worked out without decoding, or None where only decoding tells.
 
@@ -318,7 +267,7 @@ def index_packets(
     Args:
         packets: of the stream, in decoding order.
         stream: that they are of.
-        entries: places of the packets where decoding can begin.
+        access_points: numbers of the packets at which a new decoder may begin.
         vops: of MPEG-4 packets, as `vop_types` gives them.
     """
     codec_context = stream.codec_context
@@ -329,27 +278,27 @@ def index_packets(
     if codec in _IN_ORDER:
         order = _in_order(packets, codec)
     elif codec != "mpeg4":
-        order = _order_by_time(packets, stream, entries)
+        order = _order_by_time(packets, stream)
     elif _all_coded(packets, (codec_context.extradata or b"") + bytes(packets[0])):
         order = _order_by_type(vops)
     else:
         return None
     if not order or order[0] != 0:
         return None
-    hidden = [place for place, packet in enumerate(packets) if packet.is_discard]
-    return FrameIndex(order, entries, len(packets), hidden) if len(hidden) < len(order) else None
+    hidden = [packet_no for packet_no, packet in enumerate(packets) if packet.is_discard]
+    return FrameIndex(order, access_points, len(packets), hidden) if len(hidden) < len(order) else None
 
 
 def _in_order(packets: Sequence[Any], codec: str) -> list[int] | None:
-    """The places of the packets that show a frame; None where some packet may hold none."""
-    places = range(len(packets))
+    """The numbers of the packets that show a frame; None where some packet may hold none."""
     if codec == "vp8":
-        return [place for place in places if memoryview(packets[place])[0] & _VP8_SHOWN]
+        shown = (memoryview(packet)[0] & _VP8_SHOWN for packet in packets)
+        return [packet_no for packet_no, is_shown in enumerate(shown) if is_shown]
     is_whole = codec != "mjpeg" or all(bytes(memoryview(packet)[:2]) == JPEG_START for packet in packets)
-    return list(places) if is_whole else None
+    return list(range(len(packets))) if is_whole else None
 
 
-def _order_by_time(packets: Sequence[Any], stream: Any, entries: Sequence[int]) -> list[int] | None:
+def _order_by_time(packets: Sequence[Any], stream: Any) -> list[int] | None:
     pts = [packet.pts for packet in packets]
     if None in pts or len(set(pts)) != len(pts):
         return None
@@ -359,8 +308,10 @@ def _order_by_time(packets: Sequence[Any], stream: Any, entries: Sequence[int]) 
         return None
     if is_ascending:
         return order
-    latest = list(accumulate(pts, max))
-    goes_back = any(place and latest[place - 1] > pts[place] for place in entries)  # joined files overlap
+    latest = [pts[0], *accumulate(pts, max)]  # of the packets before
+    goes_back = any(  # joined files overlap
+        packet.is_keyframe and before > packet.pts for packet, before in zip(packets, latest)
+    )
     return None if goes_back or stream.container.format.name == "avi" else order
 
 
@@ -368,14 +319,14 @@ def _order_by_type(vops: Sequence[int]) -> list[int] | None:
     """MPEG-4 shows a B picture at once, and any other when the next that is no B picture comes."""
     order: list[int] = []
     held: list[int] = []
-    for place, kind in enumerate(vops):
+    for packet_no, kind in enumerate(vops):
         if kind < 0 or (kind == B_VOP and not order):
             return None  # two pictures in one packet, or a B picture that lacks what it refers to
         if kind == B_VOP:
-            order.append(place)
+            order.append(packet_no)
         else:
             order += held
-            held = [place]
+            held = [packet_no]
     return order + held
 
 
@@ -385,11 +336,11 @@ def _all_coded(packets: Sequence[Any], header: bytes) -> bool:
     if not short:
         return True
     layer = _LAYER.search(header)
-    num_time_bits = _time_bits(av1.Bits(header[layer.end() :][:64])) if layer else 0
+    num_time_bits = _time_bits(Bits(header[layer.end() :][:64])) if layer else 0
     return num_time_bits > 0 and all(_is_coded(data, num_time_bits) for data in short)
 
 
-def _time_bits(bits: av1.Bits) -> int:
+def _time_bits(bits: Bits) -> int:
     """Bits of the time in each picture, from the header of a layer; 0: not a rectangular one.
 
     Reference: ISO 14496-2, 6.2.3.
@@ -411,7 +362,7 @@ def _time_bits(bits: av1.Bits) -> int:
 def _is_coded(data: bytes, num_time_bits: int) -> bool:
     """The bit vop_coded of the picture in a packet. Reference: ISO 14496-2, 6.2.5."""
     at = data.find(_VOP_START)
-    bits = av1.Bits(data[at + len(_VOP_START) :])
+    bits = Bits(data[at + len(_VOP_START) :])
     bits.read(2)
     while bits.read(1):  # whole seconds
         pass

@@ -12,36 +12,40 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from av import Packet
 
-from paddlevideo_fast.decode import av1
 from paddlevideo_fast.decode.bitstream import damage_test, misplaced, refused_by_another
+from paddlevideo_fast.decode.codecs import AV1, units_of
 from paddlevideo_fast.decode.colour import RgbConverter
 from paddlevideo_fast.decode.container import (
     LIBAV_ERRORS,
+    Demuxed,
     FileForLibav,
     explain,
     may_be_rotated,
     open_container,
     open_packets,
 )
-from paddlevideo_fast.decode.headers import HeaderChanges
-from paddlevideo_fast.decode.holes import begins_with_key, wrong_checksum
-from paddlevideo_fast.decode.index_cache import IndexCache, Pool, SeekingPackets, StoredIndex, index_by_ranges
+from paddlevideo_fast.decode.gaps import begins_with_key, wrong_checksum
+from paddlevideo_fast.decode.index_cache import (
+    IndexCache,
+    SeekingPackets,
+    State,
+    StoredIndex,
+    decoder_pool,
+    index_by_ranges,
+)
 from paddlevideo_fast.decode.packets import (
     Clock,
     FrameIndex,
     Timing,
     index_packets,
-    spare_test,
-    starts_of,
+    nonref_test,
     timing_of,
 )
+from paddlevideo_fast.decode.parameter_sets import ParameterSetChanges
 from paddlevideo_fast.decode.reader import OnCorrupt, VideoReader
 from paddlevideo_fast.decode.source import Source, VideoSource
 from paddlevideo_fast.errors import VideoDecodeError
-
-_POOL = Pool()
 
 # Pictures that are decoded before another and shown after it, at most (H.264 and HEVC).
 _MOST_REORDERED = 16
@@ -50,8 +54,8 @@ _MOST_REORDERED = 16
 class PictureDecoder:
     """Decodes ranges of the packets of a video.
 
-    Each packet carries its packet index (its place in decoding order) instead of its timestamp. The decoder
-    passes this label on to the picture.
+    Each packet carries its number in decoding order instead of its timestamp. The decoder passes this number
+    on to the picture.
 
     Args:
         source: where the video is read from.
@@ -59,7 +63,7 @@ class PictureDecoder:
         cache: of indexes, for files that are intact; None: all packets are read.
 
     Attributes:
-        shown: the labels of the frames, in the order they are shown; None for a frame that the file has lost.
+        shown: the packet of each frame, in the order they are shown; None for a frame that the file has lost.
         avg_fps: frames a second; 0.0 where nothing says.
         size: (width, height) of a frame as it is shown; None where only a decoded frame tells.
         stored_size: (width, height) of a frame before it is turned, as the file announces it.
@@ -73,19 +77,16 @@ class PictureDecoder:
 
     def __init__(self, source: VideoSource, allow_cut: bool, cache: IndexCache | None = None) -> None:
         self._source = source
-        self._num_runs = 0
-        self._is_counted = self._is_tainted = self._may_skip = False
-        self._is_spare: Callable[[Any], bool] | None = None
-        # H.264 also calls a picture corrupt that comes before a point of recovery
-        self._recovers = False
-        self._is_recovered = False
-        self._changes: HeaderChanges | None = None
-        self.times_sec: np.ndarray | None = None
-        self._turns: set[int] = set()
-        self._first_key = 0  # pictures before it are no damage: a recorded stream may begin anywhere
         self.damage = ""
-        self.shown: list[int | None] = []
-        self._orphans: set[int] = set()  # labels of pictures that refer to lost ones, or are no pictures
+        self.times_sec: np.ndarray | None = None
+        self._num_runs = 0
+        self._first_key = 0  # pictures before it are no damage: a recorded stream may begin anywhere
+        self._is_constant = True  # a flushed decoder equals a new one
+        self._is_counted = self._is_tainted = self._is_recovered = False
+        self._num_counted = 0
+        self._is_nonref_packet: Callable[[Any], bool] | None = None
+        self._reset_points: set[int] = set()
+        self._missing_reference: set[int] = set()  # pictures that refer to lost ones, or are no pictures
         state = source.state() if cache else None
         stored = cache.load(source, state) if cache and state else None
         if stored is None and source.url and not allow_cut:
@@ -94,70 +95,71 @@ class PictureDecoder:
                 cache.keep(source, stored, state)
         self._packets: list[Any] | SeekingPackets
         if stored is not None:
-            self._open_stored(source, stored)
+            self._packets = SeekingPackets(source, stored)
+            self._describe(self._packets.container, self._packets.stream)
+            self.timing = stored.timing()
+            self._use_index(stored.frame_index(), stored.may_turn)
             return
         source.hold()
-        self._container, stream, self._packets, cut, num_lost, vops = open_packets(source, allow_cut)
+        found = open_packets(source, allow_cut)
+        self._packets = found.packets
+        self._describe(found.container, found.stream)
         try:
-            self._codec = stream.codec_context
-            self.codec = self._codec.codec.canonical_name
-            self._recovers = self._codec.name == "h264"
-            self.stored_size = (self._codec.width, self._codec.height)
-            self.pixel_aspect = float(stream.sample_aspect_ratio or 1)
-            self._changes = changes = HeaderChanges(self._packets, self._codec)
-            if not changes.is_constant:
-                source.keep()  # decoders will be replaced, see `_reset`
-            self._is_damaged = damage_test(self._codec)
-            index = index_packets(self._packets, stream, changes.entries, vops)
-            self._clock = Clock.of(stream, self._packets)
-            self.avg_fps = float(self._clock.rate or 0.0)
-            format_name = stream.container.format.name
-            pts = [packet.pts for packet in self._packets] if state or cut else []
-            for place, packet in enumerate(self._packets):
-                packet.pts = place
-            self._index = self._learn_index(stream) if index is None else index
-            if not self._is_counted:
-                self._turns = set(filter(self._index.is_closed, changes.turns))
-            may_turn = may_be_rotated(source, stream, self._packets[0])
-            self.size = None if may_turn else self.stored_size
-            if not self._is_counted:
-                self.shown = [*self._index.shown]
-                self._may_skip = self._index.one_to_one
-                if self._may_skip and (changes.is_constant or self._codec.name not in av1.DECODERS):
-                    self._is_spare = spare_test(self._codec, vops, bytes(self._packets[0]))
-            for place in misplaced(self._packets, self._codec):
-                self._orphans.update(self._index.spoilt(place, spare=False))
-            if index is None and self.damage and allow_cut:
-                cause = f"damaged, and nothing tells the numbers of its frames: {self.damage}"
-                raise VideoDecodeError(self._source.name, cause)
-            if cut:
-                self._end_at_cut(cut, num_lost, pts)
-            if cache and state and index is not None and not (changes or vops or self._orphans):
-                found = StoredIndex.of(index, self.timing, self._packets, pts, may_turn)
-                cache.save(source, found, format_name, state)
+            self._index_packets(found, allow_cut, cache if state else None, state)
         except BaseException:
             self.close()
             raise
         finally:
             source.release()
 
-    def _open_stored(self, source: VideoSource, stored: StoredIndex) -> None:
-        """Takes from a stored index what reading all packets would tell."""
-        self._packets = packets = SeekingPackets(source, stored)
-        self._container, stream = packets.container, packets.stream
-        self._codec = stream.codec_context
+    def _describe(self, container: Any, stream: Any) -> None:
+        self._container, self._codec = container, stream.codec_context
         self.codec = self._codec.codec.canonical_name
-        self._recovers = self._codec.name == "h264"
-        self.timing = stored.timing()
         self.avg_fps = float(stream.average_rate or stream.guessed_rate or 0.0)
         self.stored_size = (self._codec.width, self._codec.height)
         self.pixel_aspect = float(stream.sample_aspect_ratio or 1)
-        self._index = stored.frame_index()
-        self.size = None if stored.may_turn else self.stored_size
-        self.shown = [*self._index.shown]
-        self._may_skip = self._index.one_to_one
-        self._is_spare = spare_test(self._codec) if self._may_skip else None
         self._is_damaged = damage_test(self._codec)
+
+    def _use_index(self, index: FrameIndex, may_turn: bool) -> None:
+        self._index = index
+        self.size = None if may_turn else self.stored_size
+        self.shown: list[int | None] = [*index.shown]
+        self._may_skip = index.one_to_one
+        self._is_nonref_packet = nonref_test(self._codec) if self._may_skip else None
+
+    def _index_packets(
+        self, found: Demuxed, allow_cut: bool, cache: IndexCache | None, state: State | None
+    ) -> None:
+        """Works out which packet holds which frame, and what of the file is damaged."""
+        stream, packets, codec = found.stream, found.packets, self._codec
+        changes = ParameterSetChanges(packets, codec)
+        self._is_constant = changes.is_constant
+        if not self._is_constant:
+            self._source.keep()  # decoders will be replaced, see `_reset`
+        access_points = changes.random_access_points
+        index = index_packets(packets, stream, access_points, found.vops)
+        self._clock = Clock.of(stream, packets)
+        pts = [packet.pts for packet in packets] if state or found.cut else []
+        for packet_no, packet in enumerate(packets):
+            packet.pts = packet_no
+        may_turn = may_be_rotated(self._source, stream, packets[0])
+        self._use_index(index or self._learn_index(stream, access_points), may_turn)
+        if self._is_counted:
+            self._may_skip, self.shown = False, [*range(self._num_counted)]
+        else:
+            self._reset_points = set(filter(self._index.is_closed, changes.reset_points))
+        if self._may_skip and (self._is_constant or codec.name not in AV1):
+            self._is_nonref_packet = nonref_test(codec, found.vops, bytes(packets[0]))
+        for packet_no in misplaced(packets, codec):
+            self._missing_reference.update(self._index.undecodable(packet_no))
+        if index is None and self.damage and allow_cut:
+            cause = f"damaged, and nothing tells the numbers of its frames: {self.damage}"
+            raise VideoDecodeError(self._source.name, cause)
+        if found.cut:
+            self._end_at_cut(found.cut, found.num_lost, pts)
+        if cache and state and index and not (changes or found.vops or self._missing_reference):
+            stored = StoredIndex.of(index, self.timing, packets, pts, may_turn)
+            cache.save(self._source, stored, stream.container.format.name, state)
 
     @property
     def may_be_kept(self) -> bool:
@@ -189,10 +191,10 @@ class PictureDecoder:
         is_reordered = self._codec.has_b_frames or len(times) < len(pts) or times != sorted(times)
         num_open = _MOST_REORDERED if is_reordered else 1  # the last packet may be incomplete
         first = max(len(self._packets) - num_open, 0)
-        self._orphans.update(range(first, len(self._packets)))
+        self._missing_reference.update(range(first, len(self._packets)))
         if self._is_counted:
             raise VideoDecodeError(self._source.name, f"damaged or cut off: {cut}")
-        kept = [None if label in self._orphans else label for label in self.shown]
+        kept = [None if packet_no in self._missing_reference else packet_no for packet_no in self.shown]
         self.shown = kept + [None] * num_lost
 
     def close(self) -> None:
@@ -202,38 +204,37 @@ class PictureDecoder:
         self._packets = []
         self._container.close()
 
-    def _learn_index(self, stream: Any) -> FrameIndex:
+    def _learn_index(self, stream: Any, access_points: list[int]) -> FrameIndex:
         """Learns the presentation order by decoding everything once, if the packets alone do not give it.
 
-        If labels do not give it either (two pictures in one packet), pictures are counted, and decoding
-        always starts at the first packet.
+        If packet numbers do not give it either (two pictures in one packet), pictures are counted, and
+        decoding always starts at the first packet.
         """
-        assert self._changes is not None
-        num_packets, entries = len(self._packets), self._changes.entries
-        self._first_key = entries[0] if entries and not begins_with_key(stream, self._packets[0]) else 0
-        self._index = FrameIndex(range(num_packets), entries, num_packets)
+        num_packets = len(self._packets)
+        if access_points and not begins_with_key(stream, self._packets[0]):
+            self._first_key = access_points[0]
+        self._index = FrameIndex(range(num_packets), access_points, num_packets)
         order = [picture.pts for picture in self.pictures()]
         if None in order or len(set(order)) < len(order):
-            self._is_counted = True
-            self.shown = list(range(len(order)))
+            self._is_counted, self._num_counted = True, len(order)
             return self._index
-        return FrameIndex(order, entries, num_packets)
+        return FrameIndex(order, access_points, num_packets)
 
     def pictures(self, wanted: set[int] | None = None) -> Iterator[Any]:
         """Decodes the wanted pictures and those they refer to.
 
         Args:
-            wanted: labels; packets that are not among them and that no other refers to are left out. None
-                decodes everything from the beginning.
+            wanted: packet numbers; packets that are not among them and that no other refers to are left out.
+                None decodes everything from the beginning.
 
         Yields:
-            Sound pictures in the order they are shown, with their label as `pts`; also such as nobody wanted.
-            What does not decode is missing, and with it what refers to it.
+            Sound pictures in the order they are shown, with their packet number as `pts`; also such as nobody
+            wanted. What does not decode is missing, and with it what refers to it.
         """
         self._num_runs += 1
         self._require_own()
-        spoilt = set(self._orphans)
-        if spoilt:
+        undecodable = set(self._missing_reference)
+        if undecodable:
             self.damage = self.damage or "packets begin or end in the middle of pictures"
         run, num_sound = self._num_runs, 0
         spans = [(0, len(self._packets))]
@@ -241,15 +242,15 @@ class PictureDecoder:
             spans = self._index.spans(sorted(wanted))
         self._is_tainted |= bool(self.damage)  # of this pass or of an earlier one: start from nothing
         for span in spans:
-            for picture in self._decode(self._needed(span, wanted), spoilt):
+            for picture in self._decode(self._needed(span, wanted), undecodable):
                 if picture.is_corrupt:
                     if picture.pts is None or picture.pts >= self._first_key:
                         self._note(ValueError("a picture lacks what it refers to"))
                     if picture.pts is not None and not self._is_recovering(picture.pts):
-                        spoilt.update(self._index.spoilt(picture.pts, spare=False))
+                        undecodable.update(self._index.undecodable(picture.pts))
                     continue
                 self._is_recovered = True
-                if picture.pts not in spoilt and not (picture.pts is None and spoilt):
+                if picture.pts not in undecodable and not (picture.pts is None and undecodable):
                     if self._is_counted:
                         picture.pts = num_sound
                     num_sound += 1
@@ -263,21 +264,22 @@ class PictureDecoder:
         if "matroska" in self._container.format.name:
             cause = wrong_checksum(self._source, self._source.check())
             self._source.release()
-        packets = (self._packets[place] for place in range(self._first_key, len(self._packets)))
+        packets = (self._packets[number] for number in range(self._first_key, len(self._packets)))
         return cause or refused_by_another(packets, self._codec)
 
-    def _is_recovering(self, place: int) -> bool:
+    def _is_recovering(self, packet_no: int) -> bool:
         """Whether a corrupt picture may be one before the point from which on a stream can be decoded.
 
-        No other picture is one that follows a sound one, or that refers to no other (H.264: type 5).
+        H.264 calls those pictures corrupt, too. No other picture is one that follows a sound one, or that
+        refers to no other (type 5).
         """
-        if not self._recovers or self._is_recovered:
+        if self._codec.name != "h264" or self._is_recovered:
             return False
-        data = bytes(self._packets[place])
-        return all(data[start] & 31 != 5 for _, start in starts_of(self._codec)(data))
+        data = bytes(self._packets[packet_no])
+        return all(data[start] & 31 != 5 for start, _ in units_of(self._codec)(data))
 
     def _needed(self, span: tuple[int, int], wanted: set[int] | None) -> Iterator[int]:
-        """Places of the packets to decode, without non-reference frames that nobody wants.
+        """Numbers of the packets to decode, without non-reference frames that nobody wants.
 
         Where a packet does not say so plainly (HEVC), it reaches libavcodec, which then leaves such a frame
         out by itself.
@@ -286,35 +288,31 @@ class PictureDecoder:
             yield from range(*span)
             return
         skipped = "DEFAULT"  # since `_reset`, or the packet before
-        for place in range(*span):
-            is_needed = place in wanted or self._packets[place].is_keyframe
-            if self._is_spare is None:
+        for packet_no in range(*span):
+            is_needed = packet_no in wanted or self._packets[packet_no].is_keyframe
+            if self._is_nonref_packet is None:
                 skip = "DEFAULT" if is_needed else "NONREF"
                 if skip != skipped:
                     self._codec.skip_frame = skipped = skip
-            elif not is_needed and self._is_spare(self._packets[place]):
+            elif not is_needed and self._is_nonref_packet(self._packets[packet_no]):
                 continue
-            yield place
+            yield packet_no
 
-    def _decode(self, places: Iterable[int], spoilt: set[int]) -> Iterator[Any]:
-        """All pictures of packets, decoded from a clean state; adds to `spoilt` what cannot be trusted."""
+    def _decode(self, packet_nos: Iterable[int], undecodable: set[int]) -> Iterator[Any]:
+        """All pictures of packets, decoded from a clean state; adds to `undecodable` what is not sound."""
         self._reset()
         is_first = True  # for the decoder as it is now
         is_broken = False  # the packet before was left out, or should have been
-        for place in places:
-            if place in spoilt:
+        for packet_no in packet_nos:
+            if packet_no in undecodable:
                 is_broken = True
                 continue
-            is_turn = place in self._turns and not is_first
-            if is_turn or (is_broken and self._index.is_entry(place)):
+            must_reset = packet_no in self._reset_points and not is_first
+            if must_reset or (is_broken and self._index.is_access_point(packet_no)):
                 yield from self._drain()
                 self._reset()
-                is_first = True
-            is_broken = False
-            packet = self._packets[place]
-            if is_first and self._changes:
-                packet = self._begin(place)
-            is_first = False
+            is_first = is_broken = False
+            packet = self._packets[packet_no]
             try:
                 if packet.is_corrupt:
                     raise ValueError("a packet is incomplete: the file is cut off, or damaged")
@@ -322,26 +320,15 @@ class PictureDecoder:
                     raise ValueError("a part of a packet is zero")
                 pictures = self._codec.decode(packet)
             except LIBAV_ERRORS as error:
-                if place < self._first_key:
+                if packet_no < self._first_key:
                     continue
                 self._note(error)
-                is_spare = self._is_spare is not None and self._is_spare(packet)
-                spoilt.update(self._index.spoilt(place, is_spare))
-                is_broken = not is_spare
+                is_nonref = self._is_nonref_packet is not None and self._is_nonref_packet(packet)
+                undecodable.update(self._index.undecodable(packet_no, is_nonref))
+                is_broken = not is_nonref
                 continue
             yield from pictures
         yield from self._drain()
-
-    def _begin(self, place: int) -> Any:
-        """The packet at `place`, for a new decoder: with what packets before it brought in front."""
-        assert self._changes is not None
-        self._is_tainted |= not self._changes.is_constant  # what packets bring stays in the decoder
-        packet, missing = self._packets[place], self._changes.missing_at(place)
-        if not missing:
-            return packet
-        completed = Packet(missing + bytes(packet))
-        completed.pts, completed.is_keyframe = packet.pts, packet.is_keyframe
-        return completed
 
     def _drain(self) -> Iterator[Any]:
         try:
@@ -356,14 +343,15 @@ class PictureDecoder:
     def _reset(self) -> None:
         """Puts the decoder into the state of a new one.
 
-        It is replaced after damage and where parameters change in the stream: a flush leaves some state.
+        It is replaced after damage and where parameter sets change in the stream: a flush leaves some state.
         """
         if self._is_tainted:
             if not self.is_from_cache:  # there packets are still read from it
                 self._container.close()
             self._container, stream = open_container(self._source, allow_cut=True)
             self._source.release()
-            self._codec, self._is_tainted = stream.codec_context, False
+            self._codec = stream.codec_context
+        self._is_tainted = not self._is_constant
         self._is_recovered = False
         self._codec.flush_buffers()
         self._codec.skip_frame = "DEFAULT"
@@ -390,14 +378,14 @@ class PyAVReader(VideoReader):
         self._is_strict = on_corrupt == "raise"
         self._to_rgb = RgbConverter()
         self._sound: list[int] | None = None  # the frames that decode, where some do not
-        self._place: Any = None  # in the pool
+        self._pool_key: Any = None  # in the pool
         state = opened.state() if cache is not None and self._is_strict else None
         if cache is not None and opened.key and state:
             name = opened.url or os.path.abspath(opened.key)
-            self._place = (str(cache.folder), name, state)
+            self._pool_key = (str(cache.folder), name, state)
         else:
             cache = None
-        pooled = _POOL.take(self._place) if self._place else None
+        pooled = decoder_pool.pop(self._pool_key) if self._pool_key else None
         self._decoder = pooled or PictureDecoder(opened, not self._is_strict, cache)
         self.num_frames, self.avg_fps = len(self._decoder.shown), self._decoder.avg_fps
         self._size = self._decoder.size
@@ -436,8 +424,8 @@ class PyAVReader(VideoReader):
         """See `VideoReader`."""
         is_first = not self._closed
         super().close()
-        if is_first and self._place and self._decoder.may_be_kept:
-            _POOL.give(self._place, self._decoder)
+        if is_first and self._pool_key and self._decoder.may_be_kept:
+            decoder_pool.put(self._pool_key, self._decoder)
         elif is_first:
             self._decoder.close()
 
@@ -456,7 +444,8 @@ class PyAVReader(VideoReader):
         """
         self._require_open()
         expected, stop = first, self.num_frames if stop is None else stop
-        for skips in (True, False) if self._is_part(first, stop) else (False,):
+        is_part = (first, stop) != (0, self.num_frames)
+        for skips in (True, False) if is_part else (False,):
             for index, picture in self._search(range(expected, stop), skips):
                 if index != expected:
                     break
@@ -473,13 +462,11 @@ class PyAVReader(VideoReader):
         if cause:
             raise VideoDecodeError(self.path, f"damaged: {cause}")
 
-    def _is_part(self, first: int, stop: int) -> bool:
-        return (first, stop) != (0, self.num_frames)
-
     def _iterate(self, first: int, stop: int) -> Iterator[np.ndarray]:
         """See `VideoReader`; raises RuntimeError where frames were read from this reader meanwhile."""
         expected = first
-        for index, picture in self._search(range(first, stop), skips=self._is_part(first, stop)):
+        is_part = (first, stop) != (0, self.num_frames)
+        for index, picture in self._search(range(first, stop), skips=is_part):
             if index != expected:
                 break  # damage
             yield self._convert(index, picture)
@@ -532,7 +519,7 @@ class PyAVReader(VideoReader):
             skips: decode no more than these need; else everything from the beginning up to the last of them.
         """
         shown = self._decoder.shown
-        numbers = {label: index for index in wanted if (label := shown[index]) is not None}
+        numbers = {packet_no: index for index in wanted if (packet_no := shown[index]) is not None}
         for picture in self._decoder.pictures(set(numbers) if skips else None):
             index = numbers.pop(picture.pts, None)
             if index is not None:

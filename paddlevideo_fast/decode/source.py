@@ -135,22 +135,18 @@ class VideoSource:
         """A part of the file; shorter at its end."""
         if offset + num_bytes <= len(self._head):
             return self._head[offset : offset + num_bytes]
-        if self.path is not None:
-            handle = self._open_headers(self.path).fileno()
-            data = os.pread(handle, num_bytes, offset)
-            while len(data) < num_bytes:  # at the end of the file, or more than one call gives
-                more = os.pread(handle, num_bytes - len(data), offset + len(data))
-                if not more:
-                    break
-                data += more
-            return data
         if self._held is not None:
             return self._held[offset : offset + num_bytes]
         if self.url is not None:
-            return self._read_remote(offset, num_bytes)
-        file = self.open()
-        file.seek(offset)
-        return bytes(file.read(num_bytes))
+            file = self._remote()
+            try:
+                (view,) = file.views([(offset, max(min(num_bytes, file.size - offset), 0))])
+            except ObjectError as error:
+                raise VideoDecodeError(self.name, error.cause) from None
+            return bytes(view)
+        opened = self._open_headers(self.path) if self.path is not None else self.open()
+        opened.seek(offset)
+        return bytes(opened.read(num_bytes))
 
     def head(self) -> bytes:
         """The first `HEAD_BYTES` of the file, which are read once."""
@@ -175,14 +171,6 @@ class VideoSource:
         self._stat = stores.Stat(file.size, file.version)
         return file
 
-    def _read_remote(self, offset: int, num_bytes: int) -> bytes:
-        file = self._remote()
-        try:
-            (view,) = file.views([(offset, max(min(num_bytes, file.size - offset), 0))])
-        except ObjectError as error:
-            raise VideoDecodeError(self.name, error.cause) from None
-        return bytes(view)
-
     def _check_path(self, path: str) -> int:
         try:
             status = os.stat(path)
@@ -200,7 +188,7 @@ class VideoSource:
     def _open_headers(self, path: str) -> BinaryIO:
         if self._headers is None:
             try:
-                self._headers = open(path, "rb", buffering=0)  # noqa: SIM115  # until `release`
+                self._headers = open(path, "rb")  # noqa: SIM115  # until `release`
             except PermissionError:
                 raise VideoDecodeError(path, "no permission to read it") from None
             except OSError as error:

@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from paddlevideo_fast.decode.live import LiveSource, LiveWindow
+from paddlevideo_fast.deploy.live_source import LiveSource, LiveWindow
 from paddlevideo_fast.deploy.prediction import Entry, Prediction, Unread, Windowing, entry_of
 from paddlevideo_fast.deploy.predictor import Predictor
 from paddlevideo_fast.errors import VideoDecodeError

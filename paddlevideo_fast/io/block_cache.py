@@ -4,11 +4,11 @@
 
 A block is the bytes `number * block_bytes` and on of one version of one object. The cache is a folder:
 
-    size                     bytes of the folder, as text; who holds a flock on it may count and evict
+    blocks                   a file of as many bytes as the folder has blocks; each new block adds one
     4f/4f12…                 a block: its bytes, then TRAILER; it is written aside and renamed
 
-- A process adds the bytes of a block to `size` before it writes the block. So a killed process leaves a
-  number that is too high, and the next count corrects it. Eviction counts the folder.
+- The process whose block fills the cache looks at the folder and evicts blocks, under a flock on `blocks`. So
+  the bound may overshoot by what is in flight: a block of each process that writes meanwhile.
 - Nothing wrong is served: a trailer holds a checksum of the bytes and of what they are, and each process
   checks it when it opens a block for the first time. Afterwards blocks are read through maps, which stay
   whole if the file goes.
@@ -30,24 +30,25 @@ import struct
 import threading
 import time
 import zlib
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Protocol
+from typing import BinaryIO
 
 from paddlevideo_fast.io import stores
+from paddlevideo_fast.io.lru import LRUCache
 from paddlevideo_fast.io.urls import shown_url
 from paddlevideo_fast.log import get_logger, warn_once
 
 BLOCK_BYTES = 2**18
 TRAILER = struct.Struct("<16sI")  # digest of what it is; crc32 of the bytes and of the digest
-_SIZE = "size"
+_BLOCKS = "blocks"
 _PART = ".part"
 _PART_SEC = 3600.0  # no block takes so long to write
 _MAX_MAPS = 256  # of a process
 _UNKEPT_BLOCKS = 16
 _MAX_CHECKED = 2**17
+_NUM_LOCKS = 256
 _TOUCH_SEC = 5.0  # a block in use is marked so that often
 _FULL_SEC = 60.0  # then a full disk is tried again
 _BATCH_BLOCKS = 32  # in memory at a time
@@ -58,21 +59,6 @@ _MEMORY_BLOCKS = 256
 _MOST_AHEAD = 16  # blocks
 
 Range = tuple[int, int]  # offset and size in bytes
-
-
-class Blocks(Protocol):
-    """Where the blocks of objects are kept."""
-
-    block_bytes: int
-
-    def get(self, file: RemoteFile, numbers: Sequence[int]) -> dict[int, memoryview]:
-        """These blocks of a file; those that are not here are fetched."""
-
-    def fetch(self, file: RemoteFile, numbers: Sequence[int]) -> int:
-        """Has these blocks here; the bytes that came."""
-
-    def forget(self, file: RemoteFile, number: int) -> None:
-        """Has this block here no more."""
 
 
 class RemoteFile(io.RawIOBase):
@@ -119,17 +105,14 @@ class RemoteFile(io.RawIOBase):
         """The bytes of each range, which must lie in the file. Missing neighbours come in one request."""
         blocks = _blocks_of(self)
         got: dict[int, memoryview] = {}
-        numbers = self._numbers(ranges, blocks.block_bytes)
-        for start in range(0, len(numbers), _BATCH_BLOCKS):
-            got.update(blocks.get(self, numbers[start : start + _BATCH_BLOCKS]))
+        for batch in _batches(self._numbers(ranges, blocks.block_bytes)):
+            got.update(blocks.get(self, batch))
         return [_cut(got, offset, size, blocks.block_bytes) for offset, size in ranges]
 
     def fetch(self, ranges: Sequence[Range]) -> int:
         """Has the blocks of these ranges in the cache, as far as its bound goes; the bytes that came."""
         blocks = _blocks_of(self)
-        numbers = self._numbers(ranges, blocks.block_bytes)
-        batches = (numbers[start : start + _BATCH_BLOCKS] for start in range(0, len(numbers), _BATCH_BLOCKS))
-        return sum(blocks.fetch(self, batch) for batch in batches)
+        return sum(blocks.fetch(self, batch) for batch in _batches(self._numbers(ranges, blocks.block_bytes)))
 
     def forget(self, ranges: Sequence[Range]) -> None:
         """Takes the blocks of these ranges out of the cache, because what they hold cannot be right."""
@@ -213,35 +196,72 @@ class MemoryBlocks:
 
     def __init__(self, block_bytes: int = _MEMORY_BLOCK_BYTES, num_kept: int = _MEMORY_BLOCKS) -> None:
         self.block_bytes = block_bytes
-        self._num_kept = num_kept
-        self._kept: OrderedDict[tuple[str, str, int], memoryview] = OrderedDict()
+        self._kept: LRUCache[memoryview] = LRUCache(num_kept)
+        self.forked()
+
+    def forked(self) -> None:
+        """Forgets what threads were fetching: a forked process does not have them."""
+        self._locks = [threading.Lock() for _ in range(_NUM_LOCKS)]
 
     def get(self, file: RemoteFile, numbers: Sequence[int]) -> dict[int, memoryview]:
-        """See `Blocks`."""
-        keys = {number: (file.url, file.version, number) for number in numbers}
-        got = {number: self._kept[key] for number, key in keys.items() if key in self._kept}
-        for number, view in _fetched(file, [each for each in numbers if each not in got], self.block_bytes):
-            got[number] = self._kept[keys[number]] = view
-        for number in numbers:
-            with contextlib.suppress(KeyError):  # another thread may have dropped it
-                self._kept.move_to_end(keys[number])
-        while len(self._kept) > self._num_kept:
-            with contextlib.suppress(KeyError):
-                self._kept.popitem(last=False)
+        """These blocks of a file; those that are not here are fetched."""
+        got = {number: view for number in numbers if (view := self._find(file, number)) is not None}
+        if len(got) < len(numbers):
+            missing = [number for number in numbers if number not in got]
+            with self._fetching(file, missing):
+                for number in missing:  # another thread may have fetched it meanwhile
+                    view = self._find(file, number)
+                    if view is not None:
+                        got[number] = view
+                got.update(self._fetch(file, [number for number in missing if number not in got]))
         return got
 
     def fetch(self, file: RemoteFile, numbers: Sequence[int]) -> int:
-        """See `Blocks`."""
-        missing = [number for number in numbers if (file.url, file.version, number) not in self._kept]
-        return sum(map(len, self.get(file, missing).values()))
+        """Has these blocks here; the bytes that came."""
+        missing = [number for number in numbers if not self._touch(file, number)]
+        with self._fetching(file, missing):
+            missing = [number for number in missing if not self._touch(file, number)]
+            return sum(map(len, self._fetch(file, missing).values()))
 
     def forget(self, file: RemoteFile, number: int) -> None:
-        """See `Blocks`."""
-        self._kept.pop((file.url, file.version, number), None)
+        """Has this block here no more."""
+        self._kept.pop(self._digest(file, number))
+
+    @contextlib.contextmanager
+    def _fetching(self, file: RemoteFile, numbers: Sequence[int]) -> Iterator[None]:
+        """Keeps other threads of this process from fetching these blocks."""
+        with contextlib.ExitStack() as held:
+            # in this order no two threads wait for each other
+            for lock in sorted({int(self._digest(file, number)[:2], 16) for number in numbers}):
+                held.enter_context(self._locks[lock])
+            yield
+
+    def _fetch(self, file: RemoteFile, numbers: Sequence[int]) -> dict[int, memoryview]:
+        """Blocks from the store, which are kept from now on."""
+        got = {}
+        for number, data in _fetched(file, numbers, self.block_bytes):
+            got[number] = data
+            self._keep(self._digest(file, number), data)
+        return got
+
+    def _find(self, file: RemoteFile, number: int) -> memoryview | None:
+        """A block that is here."""
+        return self._kept.get(self._digest(file, number))
+
+    def _touch(self, file: RemoteFile, number: int) -> bool:
+        """Marks a block as used; whether it is here."""
+        return self._kept.get(self._digest(file, number)) is not None
+
+    def _keep(self, digest: str, data: memoryview) -> None:
+        self._kept.put(digest, data)
+
+    def _digest(self, file: RemoteFile, number: int) -> str:
+        what = f"{file.url}\0{file.version}\0{file.size}\0{self.block_bytes}\0{number}"
+        return hashlib.blake2b(what.encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
 
 
-class DiskBlocks:
-    """The cache on disk; see the module.
+class DiskBlocks(MemoryBlocks):
+    """The cache on disk; see the module. What does not get there stays in memory for a moment.
 
     Args:
         folder: it is made where it is missing.
@@ -250,137 +270,67 @@ class DiskBlocks:
     """
 
     def __init__(self, folder: str | Path, max_bytes: int, block_bytes: int = BLOCK_BYTES) -> None:
-        self.folder, self.max_bytes, self.block_bytes = str(folder), max_bytes, block_bytes
-        self._maps: OrderedDict[str, tuple[memoryview, float]] = OrderedDict()
+        super().__init__(block_bytes, _UNKEPT_BLOCKS)
+        self.folder, self.max_bytes = str(folder), max_bytes
+        self._maps: LRUCache[tuple[memoryview, float]] = LRUCache(_MAX_MAPS)
         self._checked: set[str] = set()
         self._full_until = float("-inf")
-        self._unkept = MemoryBlocks(block_bytes, _UNKEPT_BLOCKS)
-        self.forked()
-        self._reserve(0)
-
-    def forked(self) -> None:
-        """Forgets what threads were fetching: a forked process does not have them."""
-        self._lock = threading.Lock()
-        self._coming: dict[str, Future[memoryview | None]] = {}
-
-    def get(self, file: RemoteFile, numbers: Sequence[int]) -> dict[int, memoryview]:
-        """See `Blocks`."""
-        got: dict[int, memoryview] = {}
-        for number in numbers:
-            view = self._open(file, number)
-            if view is not None:
-                got[number] = view
-        while missing := [number for number in numbers if number not in got]:
-            for found in self._fetched_once(file, missing):
-                got.update(found)
-        return got
-
-    def fetch(self, file: RemoteFile, numbers: Sequence[int]) -> int:
-        """See `Blocks`."""
-        missing = []
-        for number in numbers:
-            try:
-                os.utime(self._path(self._digest(file, number)))
-            except OSError:
-                missing.append(number)
-        mine, _ = self._fetched_once(file, missing)
-        return sum(map(len, mine.values()))
+        self._count(0)
 
     def forget(self, file: RemoteFile, number: int) -> None:
-        """See `Blocks`."""
+        super().forget(file, number)
         digest = self._digest(file, number)
-        self._maps.pop(digest, None)
+        self._maps.pop(digest)
         self._checked.discard(digest)
-        self._unkept.forget(file, number)
         with contextlib.suppress(OSError):
             os.unlink(self._path(digest))
 
-    def _fetched_once(
-        self, file: RemoteFile, numbers: Sequence[int]
-    ) -> tuple[dict[int, memoryview], dict[int, memoryview]]:
-        """Fetches blocks and keeps them, and waits for those that other threads fetch.
+    def _touch(self, file: RemoteFile, number: int) -> bool:
+        with contextlib.suppress(OSError):
+            os.utime(self._path(self._digest(file, number)))
+            return True
+        return super()._touch(file, number)
 
-        Returns:
-            What this thread has fetched, and what others have, as far as they could.
-        """
-        mine: dict[int, str] = {}
-        others: dict[int, Future[memoryview | None]] = {}
-        with self._lock:
-            for number in numbers:
-                digest = self._digest(file, number)
-                if digest in self._coming:
-                    others[number] = self._coming[digest]
-                else:
-                    self._coming[digest] = Future()
-                    mine[number] = digest
-        got: dict[int, memoryview] = {}
-        try:
-            if time.monotonic() < self._full_until:
-                got.update(self._unkept.get(file, list(mine)))
-            else:
-                for number, data in _fetched(file, list(mine), self.block_bytes):
-                    got[number] = data
-                    self._store(mine[number], data)
-        finally:
-            with self._lock:
-                for number, digest in mine.items():
-                    self._coming.pop(digest).set_result(got.get(number))
-        came = {number: future.result() for number, future in others.items()}
-        return got, {number: view for number, view in came.items() if view is not None}
-
-    def _open(self, file: RemoteFile, number: int) -> memoryview | None:
+    def _find(self, file: RemoteFile, number: int) -> memoryview | None:
         """A block that is here, through a map."""
         digest, size = self._digest(file, number), _size_of(file, number, self.block_bytes)
-        path = self._path(digest)
         kept = self._maps.get(digest)
-        if kept is not None:
-            self._keep(path, digest, *kept)
-            return kept[0]
-        try:
-            with open(path, "rb", buffering=0) as opened:
-                status = os.fstat(opened.fileno())
-                if status.st_size != size + TRAILER.size:
-                    raise ValueError
-                mapped = memoryview(mmap.mmap(opened.fileno(), status.st_size, access=mmap.ACCESS_READ))
-        except OSError:
-            return None
-        except ValueError:
-            self._drop(path)
-            return None
-        if digest not in self._checked:
-            named, crc32 = TRAILER.unpack(mapped[size:])
-            if named.hex() != digest or zlib.crc32(mapped[: size + len(named)]) != crc32:
-                self._drop(path)
+        if kept is None:
+            try:
+                with open(self._path(digest), "rb", buffering=0) as opened:
+                    used_at = os.fstat(opened.fileno()).st_mtime
+                    mapped = memoryview(mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ))
+            except (OSError, ValueError):  # ValueError: it is empty
+                return super()._find(file, number)
+            if not self._is_right(mapped, digest, size):
+                warn_once(get_logger(), f"{self.folder}: holds altered blocks; they are fetched again")
+                with contextlib.suppress(OSError):
+                    os.unlink(self._path(digest))
                 return None
-            if len(self._checked) > _MAX_CHECKED:
-                self._checked.clear()
-            self._checked.add(digest)
-        view = mapped[:size]
-        self._keep(path, digest, view, status.st_mtime)
-        return view
-
-    def _keep(self, path: str, digest: str, view: memoryview, used_at: float) -> None:
-        """Keeps a map that is in use, and marks its file as used, unless it was so moments ago."""
+            kept = mapped[:size], used_at
+        view, used_at = kept
         now = time.time()
         if abs(now - used_at) > _TOUCH_SEC:
             used_at = now
-            with contextlib.suppress(OSError):  # it may be gone; the map stays
-                os.utime(path)
-        self._maps[digest] = view, used_at
-        with contextlib.suppress(KeyError):
-            self._maps.move_to_end(digest)
-            while len(self._maps) > _MAX_MAPS:
-                self._maps.popitem(last=False)
+            self._touch(file, number)  # it may be gone; the map stays
+        self._maps.put(digest, (view, used_at))
+        return view
 
-    def _drop(self, path: str) -> None:
-        """Takes a block away that is not what it should be."""
-        warn_once(get_logger(), f"{self.folder}: holds altered blocks; they are fetched again")
-        with contextlib.suppress(OSError):
-            os.unlink(path)
+    def _is_right(self, mapped: memoryview, digest: str, size: int) -> bool:
+        """Whether the file of a block holds what it should; its checksum is compared once."""
+        if len(mapped) != size + TRAILER.size:
+            return False
+        named, crc32 = TRAILER.unpack(mapped[size:])
+        if digest not in self._checked and zlib.crc32(mapped[: size + len(named)]) != crc32:
+            return False
+        if len(self._checked) > _MAX_CHECKED:
+            self._checked.clear()
+        self._checked.add(digest)
+        return bool(named.hex() == digest)
 
-    def _store(self, digest: str, data: memoryview) -> None:
-        """Keeps a block on the disk, if there is room for it."""
-        if not self._reserve(len(data) + TRAILER.size):
+    def _keep(self, digest: str, data: memoryview) -> None:
+        if time.monotonic() < self._full_until:
+            super()._keep(digest, data)
             return
         path, named = self._path(digest), bytes.fromhex(digest)
         partial = f"{path}.{os.getpid()}.{threading.get_ident()}{_PART}"
@@ -394,32 +344,33 @@ class DiskBlocks:
             with contextlib.suppress(OSError):
                 os.unlink(partial)
             self._give_up(error)
+            super()._keep(digest, data)
+        else:
+            self._count(1)
 
-    def _reserve(self, num_bytes: int) -> bool:
-        """Adds bytes to the size of the folder, and evicts blocks if it gets too large; whether they fit."""
-        if time.monotonic() < self._full_until:
-            return False
+    def _count(self, num_new: int) -> None:
+        """Counts new blocks, and evicts where the folder may be full; at first, where nothing was counted."""
         try:
             os.makedirs(self.folder, exist_ok=True)
-            with open(os.path.join(self.folder, _SIZE), "a+b", buffering=0) as file:
-                fcntl.flock(file, fcntl.LOCK_EX)
-                file.seek(0)
-                text = file.read(32)
-                total = int(text) if text.isdigit() else self.max_bytes + 1  # not known: it is counted
-                if total + num_bytes > self.max_bytes:
-                    total = self._evict(num_bytes)
-                fits = total + num_bytes <= self.max_bytes
-                file.truncate(0)
-                file.write(b"%d" % (total + num_bytes * fits))
-                return fits
+            with open(os.path.join(self.folder, _BLOCKS), "ab", buffering=0) as file:
+                file.write(bytes(num_new))
+                if self._may_be_full(file):
+                    fcntl.flock(file, fcntl.LOCK_EX)
+                    if self._may_be_full(file):  # no other process has evicted meanwhile
+                        num_before = os.fstat(file.fileno()).st_size
+                        num_left = self._evict() // (self.block_bytes + TRAILER.size)
+                        file.truncate(num_left + os.fstat(file.fileno()).st_size - num_before)
         except OSError as error:
             self._give_up(error)
-            return False
 
-    def _evict(self, num_bytes: int) -> int:
-        """Counts the folder, and removes the blocks used least recently where `num_bytes` more do not fit.
+    def _may_be_full(self, counted: BinaryIO) -> bool:
+        num_blocks = os.fstat(counted.fileno()).st_size
+        return not num_blocks or num_blocks * (self.block_bytes + TRAILER.size) > self.max_bytes
 
-        A sixteenth of the cache goes at a time, because a count takes long. The size must be locked.
+    def _evict(self) -> int:
+        """Removes the blocks used least recently where they are too many; the bytes that stay.
+
+        A sixteenth of the cache goes at a time, because to look at all blocks takes long.
         """
         found: list[tuple[int, int, str]] = []
         oldest_part_ns = time.time_ns() - int(_PART_SEC * 1e9)
@@ -431,13 +382,13 @@ class DiskBlocks:
                 elif status.st_mtime_ns < oldest_part_ns:  # of a process that was killed
                     os.unlink(entry.path)
         total = sum(size for _, size, _ in found)
-        if total + num_bytes > self.max_bytes:
-            for _, size, path in sorted(found):
-                if total + num_bytes <= self.max_bytes - self.max_bytes // 16:
-                    break
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(path)
-                total -= size
+        is_full = total > self.max_bytes
+        for _, size, path in sorted(found) if is_full else ():
+            if total <= self.max_bytes - self.max_bytes // 16:
+                break
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+            total -= size
         return total
 
     def _give_up(self, error: OSError) -> None:
@@ -445,10 +396,6 @@ class DiskBlocks:
         self._full_until = time.monotonic() + _FULL_SEC
         text = f"blocks of remote files are fetched and not kept: {error.strerror or error}"
         warn_once(get_logger(), f"{self.folder}: {text}; free its disk, or choose another STORAGE.cache_dir")
-
-    def _digest(self, file: RemoteFile, number: int) -> str:
-        what = f"{file.url}\0{file.version}\0{file.size}\0{self.block_bytes}\0{number}"
-        return hashlib.blake2b(what.encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
 
     def _path(self, digest: str) -> str:
         return f"{self.folder}/{digest[:2]}/{digest}"
@@ -481,6 +428,10 @@ def _fetched(file: RemoteFile, numbers: Sequence[int], block_bytes: int) -> Iter
             yield number, memoryview(data[place * block_bytes : (place + 1) * block_bytes])
 
 
+def _batches(numbers: list[int]) -> Iterator[list[int]]:
+    return (numbers[start : start + _BATCH_BLOCKS] for start in range(0, len(numbers), _BATCH_BLOCKS))
+
+
 def _cut(blocks: dict[int, memoryview], offset: int, size: int, block_bytes: int) -> memoryview:
     """A range of a file from its blocks; copied only where it lies in several."""
     if not size:
@@ -499,7 +450,7 @@ def _size_of(file: RemoteFile, number: int, block_bytes: int) -> int:
     return min(block_bytes, file.size - number * block_bytes)
 
 
-def _blocks_of(file: RemoteFile) -> Blocks:
+def _blocks_of(file: RemoteFile) -> MemoryBlocks:
     if _kept is None or file.version:
         return _memory if _kept is None else _kept
     text = "the store tells neither ETag nor date, so blocks are not kept on disk"
@@ -518,8 +469,9 @@ def _renew() -> None:
     """A forked process has no threads of its parent."""
     global _pool
     _pool = None
-    if _kept is not None:
-        _kept.forked()
+    for blocks in (_memory, _kept):
+        if blocks is not None:
+            blocks.forked()
 
 
 _pool: ThreadPoolExecutor | None = None

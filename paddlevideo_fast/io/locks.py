@@ -5,8 +5,7 @@ A lock is a file beside what is written: `.lock` in a folder that is written as 
 forks. So a lock ends with its holder, whatever ended it, and the lock file that a killed process leaves stops
 nobody.
 
-Some file systems have no flock (Lustre without the mount option, some network drives). There, nothing is
-locked, and a warning says so.
+Some file systems have no flock (Lustre without the mount option, some network drives): no output goes there.
 
 Jobs on several machines may write disjoint shares of one output. Each job locks its own share, with the file
 `.lock-share-<work>-<number>`. The shares of one work do not exclude each other. They exclude whoever writes
@@ -34,7 +33,7 @@ from typing import Any, NamedTuple
 from paddlevideo_fast.errors import OutputError, OutputInUseError
 from paddlevideo_fast.io.files import as_path, working_folder
 from paddlevideo_fast.io.urls import masked
-from paddlevideo_fast.log import get_logger, printable, warn_once
+from paddlevideo_fast.log import printable
 from paddlevideo_fast.machine import process_state
 
 LOCK = ".lock"
@@ -183,7 +182,7 @@ def _lock(path: Path, place: Path, what: str, given_by: str) -> tuple[int, str]:
         except FileNotFoundError:
             continue
         holder = _read(handle)
-        is_held = bool(_is_held(handle))
+        is_held = _is_held(handle)
         if not is_held and _names(path, handle):
             key = _sign(handle)
             is_held, holder = _rival(path, place)
@@ -198,16 +197,15 @@ def _lock(path: Path, place: Path, what: str, given_by: str) -> tuple[int, str]:
         time.sleep(random.uniform(0.02, 0.08) if is_held else 0)
 
 
-def _is_held(handle: int) -> bool | None:
-    """Whether another process holds a lock file, else locks it; None: its file system has no locks."""
+def _is_held(handle: int) -> bool:
+    """Whether another process holds a lock file; else locks it."""
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
     except OSError as error:
-        text = f"outputs cannot be locked here ({error.strerror}): let no other run write to the same place"
-        warn_once(get_logger(), text)
-        return None
+        reason = f"its file system cannot lock files ({error.strerror}); choose another"
+        raise OSError(error.errno, reason) from error
     return False
 
 
@@ -222,7 +220,7 @@ def _rival(path: Path, place: Path) -> tuple[bool, _Holder | None]:
         except OSError:
             continue
         holder, is_held = _read(handle), _is_held(handle)
-        if is_held is False:  # a killed job has left it
+        if not is_held:  # a killed job has left it
             _remove(rival, handle)
         os.close(handle)
         if is_held:

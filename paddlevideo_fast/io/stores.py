@@ -24,12 +24,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import (
-    Any,
-    BinaryIO,
-    NamedTuple,
-    TypeVar,
-)
+from typing import Any, BinaryIO, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 from paddlevideo_fast.errors import (
@@ -67,19 +62,19 @@ _MAX_CONNECTIONS = 64
 
 
 @dataclass(frozen=True)
-class Patience:
+class RetryPolicy:
     """How long a store is waited for.
 
     Attributes:
         timeout_sec: for one answer.
         num_attempts: of a request, while the store answers others.
-        away_sec: without any answer, after which the store counts as away.
+        unreachable_sec: without any answer, after which the store counts as unreachable.
         first_pause_sec: before the second attempt; each further pause is twice as long.
     """
 
     timeout_sec: float = 30.0
     num_attempts: int = 8
-    away_sec: float = 300.0
+    unreachable_sec: float = 300.0
     first_pause_sec: float = 0.25
 
 
@@ -95,15 +90,15 @@ class Stat(NamedTuple):
     version: str
 
 
-def use_patience(patience: Patience) -> None:
+def use_retry_policy(policy: RetryPolicy) -> None:
     """How long this process, and those that it forks, wait for stores from now on."""
-    global _patience
-    _patience = patience
+    global _policy
+    _policy = policy
 
 
-def patience() -> Patience:
-    """What `use_patience` has set."""
-    return _patience
+def retry_policy() -> RetryPolicy:
+    """What `use_retry_policy` has set."""
+    return _policy
 
 
 def stat(url: str) -> Stat:
@@ -115,7 +110,7 @@ def stat(url: str) -> Stat:
         StoreAccessError: its store refuses.
         MissingExtraError: the driver is not installed.
     """
-    return _tried(url, lambda driver: driver.stat(url))
+    return _with_retries(url, lambda driver: driver.stat(url))
 
 
 def exists(url: str) -> bool:
@@ -139,7 +134,7 @@ def read_range(url: str, offset: int, size: int, version: str = "") -> bytes:
     Raises:
         ObjectError: also where the object has another version by now.
     """
-    return _tried(url, lambda driver: driver.read(url, offset, size, version)) if size else b""
+    return _with_retries(url, lambda driver: driver.read(url, offset, size, version)) if size else b""
 
 
 def read_all(url: str, max_bytes: int) -> bytes:
@@ -158,7 +153,7 @@ def list_folder(url: str) -> list[str]:
     key = urlsplit(url).path
     if key.startswith("//") or key.endswith("//"):
         raise ObjectError(url, "a folder with an empty name cannot be listed; name the files in a list")
-    return _tried(url, lambda driver: driver.names(url))
+    return _with_retries(url, lambda driver: driver.names(url))
 
 
 def put(local: str | Path, url: str) -> None:
@@ -170,16 +165,16 @@ def put(local: str | Path, url: str) -> None:
     """
     with open(os.fspath(local), "rb") as file:
         size = os.fstat(file.fileno()).st_size
-        _tried(url, lambda driver: driver.put(file, size, url))
+        _with_retries(url, lambda driver: driver.put(file, size, url))
 
 
 def remove(url: str) -> None:
     """Removes an object, if it is there."""
     with contextlib.suppress(ObjectMissingError):
-        _tried(url, lambda driver: driver.remove(url))
+        _with_retries(url, lambda driver: driver.remove(url))
 
 
-class _Unwell(Exception):
+class TransientError(Exception):
     """A request that failed and may succeed if it is tried again.
 
     Attributes:
@@ -203,7 +198,8 @@ class _Driver:
         """The result of a coroutine of an asynchronous driver, in time."""
         from fsspec.asyn import sync
 
-        return sync(self.fs.loop, coroutine, *args, timeout=_limit_sec(size), **keys)
+        limit_sec = _policy.timeout_sec + size / _SLOWEST_BYTES_PER_SEC
+        return sync(self.fs.loop, coroutine, *args, timeout=limit_sec, **keys)
 
     def stat(self, url: str) -> Stat:
         info = self.fs.info(url)
@@ -238,7 +234,7 @@ class _Driver:
             copy.flush()
             self.send(copy.name, url)
         if self.stat(url).size != size:
-            raise _Unwell("what was written has another size", alive=True)
+            raise TransientError("what was written has another size", alive=True)
 
     def send(self, path: str, url: str) -> None:
         self.fs.put_file(path, url)
@@ -263,7 +259,7 @@ class _S3Driver(_Driver):
                 if version and _version_of(found) != version:
                     raise _changed(url)
                 if int(found["ContentLength"]) != size:
-                    raise _Unwell("the answer has another length than was asked for", alive=True)
+                    raise TransientError("the answer has another length than was asked for", alive=True)
                 return await body.read()
             finally:
                 body.close()
@@ -312,7 +308,7 @@ class _HTTPDriver(_Driver):
             if wanted is None:
                 return b"", found
             if answer.status == 200 and (offset, size) != (0, total):
-                raise _Unwell("the server sends the whole file in place of a range", alive=True)
+                raise TransientError("the server sends the whole file in place of a range", alive=True)
             pieces, num_bytes = [], 0
             async for piece in answer.content.iter_chunked(2**18):
                 pieces.append(piece)
@@ -327,36 +323,35 @@ def _total_bytes(status: int, headers: Mapping[str, str], offset: int, size: int
     if status == 200:
         length = headers.get("Content-Length", "")
         if not length.isdigit():
-            raise _Unwell("the server does not tell its size", alive=True)
+            raise TransientError("the server does not tell its size", alive=True)
         return int(length)
     told = re.fullmatch(r"bytes (\d+)-(\d+)/(\d+)", headers.get("Content-Range", "").strip())
     if not told:
-        raise _Unwell(f"the server answers {status} without a usable Content-Range", alive=True)
+        raise TransientError(f"the server answers {status} without a usable Content-Range", alive=True)
     first, last, total = map(int, told.groups())
     if first != offset or last != min(offset + size, total) - 1:
-        raise _Unwell("the server sends another range than was asked for", alive=True)
+        raise TransientError("the server sends another range than was asked for", alive=True)
     return total
 
 
 def _check_status(url: str, status: int, headers: Mapping[str, str]) -> None:
     """Raises what a status stands for; 200 to 299 are well."""
-    if 200 <= status < 300:
-        return
+    if not 200 <= status < 300:
+        raise _error_of(url, status, headers)
+
+
+def _error_of(url: str, status: int, headers: Mapping[str, str]) -> Exception:
     if status in (401, 403, 407):
-        raise _refused(url, f"answers {status}")
+        return _refused(url, f"answers {status}")
     if status in (404, 410):
-        raise ObjectMissingError(shown_url(url), f"there is no such object: the store answers {status}")
+        return ObjectMissingError(shown_url(url), f"there is no such object: the store answers {status}")
     if status in (412, 416):
-        raise _changed(url)
+        return _changed(url)
     if status >= 500 or status in (408, 425, 429):
-        raise _Unwell(f"the store answers {status}", pause_sec=_asked_pause_sec(headers))
-    raise ObjectError(shown_url(url), f"the store answers {status}")
-
-
-def _asked_pause_sec(headers: Mapping[str, str]) -> float:
-    """Retry-After in seconds, where it is given so; at most a minute."""
-    asked = str(headers.get("Retry-After") or headers.get("retry-after") or "")
-    return min(float(asked), 60.0) if asked.isdigit() else 0.0
+        asked = str(headers.get("Retry-After") or headers.get("retry-after") or "")
+        pause_sec = min(float(asked), 60.0) if asked.isdigit() else 0.0
+        return TransientError(f"the store answers {status}", pause_sec=pause_sec)
+    return ObjectError(shown_url(url), f"the store answers {status}")
 
 
 def _version_of(told: Mapping[str, Any]) -> str:
@@ -370,7 +365,7 @@ def _version_of(told: Mapping[str, Any]) -> str:
 def _whole(data: bytes, size: int) -> bytes:
     if len(data) != size:
         what = "ends early" if len(data) < size else "is too long"
-        raise _Unwell(f"the answer {what}: it has {len(data)} of {size} bytes", alive=True)
+        raise TransientError(f"the answer {what}: it has {len(data)} of {size} bytes", alive=True)
     return data
 
 
@@ -385,47 +380,44 @@ def _refused(url: str, how: str) -> StoreAccessError:
     )
 
 
-def _limit_sec(size: int) -> float:
-    return _patience.timeout_sec + size / _SLOWEST_BYTES_PER_SEC
-
-
-def _diagnosed(url: str, error: Exception) -> _Unwell:
-    """What a driver's error means if trying again may help; raises where it does not.
+def _diagnosed(url: str, error: Exception) -> Exception:
+    """What a driver's error means: a `TransientError` if trying again may help.
 
     Texts of drivers are not repeated: they may hold signed URLs and keys.
     """
-    if isinstance(error, _Unwell):
+    if isinstance(error, (TransientError, ObjectError, StoreAccessError, MissingExtraError)):
         return error
-    if isinstance(error, (ObjectError, StoreAccessError, MissingExtraError)):
-        raise error
     if isinstance(error, (TypeError, AttributeError, NameError, KeyError)):
-        raise error  # of a program, not of a store
+        return error  # of a program, not of a store
     status = getattr(error, "status", getattr(error, "code", None))  # of aiohttp; of gcsfs
     if isinstance(status, int) and "HttpProcessingError" in _kinds(error.__cause__):  # aiohttp's own status
-        return _Unwell("the server sends what is no HTTP, or more than its Content-Length says", alive=True)
-    if isinstance(status, int) and 300 <= status < 600:
-        _check_status(url, status, getattr(error, "headers", None) or {})
+        text = "the server sends what is no HTTP, or more than its Content-Length says"
+        return TransientError(text, alive=True)
+    answers = [(status, getattr(error, "headers", None) or {})]
     cause: BaseException | None = error
     while cause is not None:
-        told = getattr(cause, "response", None)  # of botocore
-        if isinstance(told, dict) and "ResponseMetadata" in told:
-            about = told["ResponseMetadata"]
-            _check_status(url, int(about.get("HTTPStatusCode", 500)), about.get("HTTPHeaders", {}))
+        about = getattr(cause, "response", None)  # of botocore
+        if isinstance(about, dict) and "ResponseMetadata" in about:
+            about = about["ResponseMetadata"]
+            answers.append((int(about.get("HTTPStatusCode", 500)), about.get("HTTPHeaders", {})))
         cause = cause.__cause__
+    for status, headers in answers:
+        if isinstance(status, int) and 300 <= status < 600:
+            return _error_of(url, status, headers)
     name, kinds = type(error).__name__, _kinds(error)
     if kinds & _REFUSED:
-        raise _refused(url, f"cannot be used ({name})") from None
+        return _refused(url, f"cannot be used ({name})")
     if isinstance(error, PermissionError):
-        raise _refused(url, "refuses access") from None
+        return _refused(url, "refuses access")
     if isinstance(error, FileNotFoundError):
-        raise ObjectMissingError(shown_url(url), "there is no such object") from None
+        return ObjectMissingError(shown_url(url), "there is no such object")
     if isinstance(error, IsADirectoryError):
-        raise ObjectError(shown_url(url), "it is a folder") from None
+        return ObjectError(shown_url(url), "it is a folder")
     if isinstance(error, ValueError) or kinds & _SENSELESS:
-        raise ObjectError(shown_url(url), f"it cannot be asked for ({name})") from None
+        return ObjectError(shown_url(url), f"it cannot be asked for ({name})")
     if isinstance(error, TimeoutError) or kinds & {"TimeoutError", "FSTimeoutError"}:
-        return _Unwell(f"no answer within {_patience.timeout_sec:g} s")
-    return _Unwell(f"the connection fails ({name})")
+        return TransientError(f"no answer within {_policy.timeout_sec:g} s")
+    return TransientError(f"the connection fails ({name})")
 
 
 def _kinds(error: BaseException | None) -> set[str]:
@@ -485,7 +477,7 @@ class _Store:
         return self.alive_at >= since
 
 
-_patience = Patience()
+_policy = RetryPolicy()
 _stores: dict[str, _Store] = {}
 
 
@@ -544,7 +536,7 @@ def _open_driver(scheme: str, url: str) -> _Driver:
     return _Driver(kind(**options))
 
 
-def _tried(url: str, ask: Callable[[Any], T]) -> T:
+def _with_retries(url: str, ask: Callable[[Any], T]) -> T:
     """What `ask` gives with the driver of a URL, after as many attempts as it takes; see the module."""
     store = _store_of(url)
     began, num_attempts = None, 0
@@ -552,13 +544,11 @@ def _tried(url: str, ask: Callable[[Any], T]) -> T:
         try:
             answer = ask(store.driver(url))
         except Exception as error:
-            try:
-                failure = _diagnosed(url, error)
-            except _Unwell as told:
-                failure = told
-            except ObjectError:
+            failure = _diagnosed(url, error)
+            if isinstance(failure, ObjectError):
                 store.alive_at = time.monotonic()
-                raise
+            if not isinstance(failure, TransientError):
+                raise failure from None
         else:
             store.answered(url)
             return answer
@@ -567,13 +557,13 @@ def _tried(url: str, ask: Callable[[Any], T]) -> T:
         num_attempts += 1
         if failure.alive:
             store.alive_at = now
-        if num_attempts >= _patience.num_attempts and store.lives(began, url):
+        if num_attempts >= _policy.num_attempts and store.lives(began, url):
             raise ObjectError(shown_url(url), f"{failure.cause}; tried {num_attempts} times") from None
         silent_sec = time.monotonic() - max(began, store.alive_at)
-        if silent_sec >= _patience.away_sec:
+        if silent_sec >= _policy.unreachable_sec:
             raise StoreAwayError(
                 f"{store.name}: the store is away: no good answer for {silent_sec:.0f} s ({failure.cause}); "
                 "start again when it is back. With  resume: auto  a training goes on from its last checkpoint"
             ) from None
-        pause_sec = min(_patience.first_pause_sec * 2 ** min(num_attempts - 1, 16), _LONGEST_PAUSE_SEC)
+        pause_sec = min(_policy.first_pause_sec * 2 ** min(num_attempts - 1, 16), _LONGEST_PAUSE_SEC)
         time.sleep(max(failure.pause_sec, pause_sec * random.uniform(0.5, 1.0)))

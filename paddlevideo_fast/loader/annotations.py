@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 
 from paddlevideo_fast.decode import Span
-from paddlevideo_fast.decode.frames import DEFAULT_SUFFIX, is_frame_format
+from paddlevideo_fast.decode.image_folder import DEFAULT_SUFFIX, is_frame_format
 from paddlevideo_fast.errors import AnnotationError, cause_of, shown
 from paddlevideo_fast.io.files import read_names, whence
 from paddlevideo_fast.io.stores import exists

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-from paddlevideo_fast.decode.frames import DEFAULT_SUFFIX
+from paddlevideo_fast.decode.image_folder import DEFAULT_SUFFIX
 from paddlevideo_fast.errors import EXIT_CODES
 from paddlevideo_fast.io.files import UrlPath, as_path
 from paddlevideo_fast.machine import num_cores

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from paddlevideo_fast.decode import Span, VideoReader, open_frames, open_video
-from paddlevideo_fast.decode.frames import DEFAULT_SUFFIX
+from paddlevideo_fast.decode.image_folder import DEFAULT_SUFFIX
 from paddlevideo_fast.errors import EXIT_FAILURES, VideoDecodeError
 from paddlevideo_fast.io.files import as_path, read_names
 from paddlevideo_fast.io.locks import only_writer

@@ -19,7 +19,7 @@ from paddlevideo_fast.decode import (
     open_shards,
     open_video,
 )
-from paddlevideo_fast.decode.frames import DEFAULT_SUFFIX, decode_image, is_jpeg, read_image
+from paddlevideo_fast.decode.image_folder import DEFAULT_SUFFIX, decode_image, is_jpeg, read_image
 from paddlevideo_fast.decode.packed import shard_numbers
 from paddlevideo_fast.decode.packed_format import VERSION, PackSettings, ShardWriter, data_path, index_path
 from paddlevideo_fast.decode.reader import VideoPart

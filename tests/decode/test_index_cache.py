@@ -100,10 +100,8 @@ def test_a_damaged_index_is_told_once_and_made_anew(tmp_path, video, caplog):
 
 
 def index_cache_pool_empty():
-    from paddlevideo_fast.decode import pyav_reader
-
-    while pyav_reader._POOL._waiting:
-        pyav_reader._POOL._waiting.popitem()[1].close()
+    while index_cache.decoder_pool._values:
+        index_cache.decoder_pool._values.popitem()[1].close()
 
 
 def test_an_index_of_another_file_does_not_pass(tmp_path, video):

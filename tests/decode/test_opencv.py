@@ -10,7 +10,7 @@ import cv2
 import numpy as np
 import pytest
 
-from paddlevideo_fast.decode import frames
+from paddlevideo_fast.decode import image_folder
 from paddlevideo_fast.decode.opencv import check_opencv
 from paddlevideo_fast.errors import EXIT_USER_ERROR, InstallationError
 from tests.support.forking import Fresh
@@ -23,9 +23,9 @@ def test_images_without_imread_color_rgb(ending, monkeypatch):
     """OpenCV before 4.11 gives all pictures in BGR."""
     ramp = np.linspace(0, 255, 48 * 32 * 3).reshape(32, 48, 3).astype(np.uint8)
     data = cv2.imencode(ending, ramp)[1].tobytes()
-    expected = frames.decode_image(data, "x")
-    monkeypatch.setattr(frames, "_RGB", None)
-    np.testing.assert_array_equal(frames.decode_image(data, "x"), expected)
+    expected = image_folder.decode_image(data, "x")
+    monkeypatch.setattr(image_folder, "_RGB", None)
+    np.testing.assert_array_equal(image_folder.decode_image(data, "x"), expected)
 
 
 def _install(folder: Path, package: str, version: str) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from paddlevideo_fast.decode import Box, open_frames, open_shards
-from paddlevideo_fast.decode.frames import decode_image, jpeg_size
+from paddlevideo_fast.decode.image_folder import decode_image, jpeg_size
 from paddlevideo_fast.decode.packed import PackedShard
 from paddlevideo_fast.decode.packed_format import FRAME, HEADER, PackSettings, ShardWriter
 from paddlevideo_fast.errors import ShardError, VideoDecodeError
@@ -290,7 +290,7 @@ def test_a_folder_of_frames_decodes_no_frame_for_its_size(tmp_path, images, monk
         (tmp_path / f"img_{number:05}.jpg").write_bytes(file)
     decoded = []
     monkeypatch.setattr(
-        "paddlevideo_fast.decode.frames.decode_image",
+        "paddlevideo_fast.decode.image_folder.decode_image",
         lambda data, path: decoded.append(path) or decode_image(data, path),
     )
     with open_frames(tmp_path) as reader:

@@ -49,13 +49,13 @@ def test_spans(index, wanted, expected):
     ],
 )
 def test_damage_spreads_to_the_end_of_the_group_and_to_what_leads_the_next(index, place, spare, expected):
-    assert list(index.spoilt(place, spare)) == expected
+    assert list(index.undecodable(place, spare)) == expected
 
 
 def test_decoding_begins_with_key_packets():
-    assert [place for place in range(10) if OPEN.is_entry(place)] == [0, 5]
+    assert [place for place in range(10) if OPEN.is_access_point(place)] == [0, 5]
     late = FrameIndex([0, 1, 2], [1], 3)  # the first packet is none: decoding begins with it all the same
-    assert [place for place in range(3) if late.is_entry(place)] == [0, 1]
+    assert [place for place in range(3) if late.is_access_point(place)] == [0, 1]
     assert OPEN.one_to_one
     assert not FrameIndex([0, 2], [0], 3).one_to_one
     assert FrameIndex([0, 2, 1], [0], 3, hidden=[2]).shown == [0, 1]

@@ -15,7 +15,7 @@ import pytest
 
 from paddlevideo_fast.decode import check_video, open_video
 from paddlevideo_fast.decode.colour import RgbConverter
-from paddlevideo_fast.decode.headers import HeaderChanges
+from paddlevideo_fast.decode.parameter_sets import ParameterSetChanges
 from paddlevideo_fast.errors import VideoDecodeError
 from tests.support.exact_corpus import CORPUS, write_corpus_clip
 from tests.support.joined_clips import COLOURED, JOINED, PART_FRAMES, RESIZED, write_joined_clip
@@ -99,25 +99,28 @@ def test_frames_of_another_size_are_an_error(name, tmp_path):
     assert "the frame size changes" in check_video(path)
 
 
-def changes_of(path: Path) -> HeaderChanges:
+def changes_of(path: Path) -> ParameterSetChanges:
     with av.open(str(path)) as container:
         stream = container.streams.video[0]
-        return HeaderChanges(
+        return ParameterSetChanges(
             [packet for packet in container.demux(stream) if packet.size], stream.codec_context
         )
 
 
-def test_a_decoder_gets_what_packets_before_it_brought(tmp_path):
-    back = changes_of(write_joined_clip(tmp_path, "h264_joined_back.mkv").path)
-    assert back
-    assert not back.is_constant
-    assert [len(back.missing_at(place)) for place in (0, 23, 24)] == [0, 0, 0]
-    second = back.missing_at(25)
-    assert second[4] & 31 == 7  # a parameter set, behind its length
-    assert back.missing_at(36) == back.missing_at(48) == second  # the same again is said once
-    assert back.missing_at(49).startswith(second)
-    assert len(back.missing_at(49)) > len(second)
-    assert back.entries == list(range(0, 96, 12))
+@pytest.mark.parametrize(
+    ("name", "access_points", "reset_points"),
+    [
+        ("h264_joined_back.mkv", range(0, 96, 12), {24, 48, 72}),  # each key packet brings all
+        ("h264_joined_said_once.mp4", [0, 12, 24], {24}),  # a new decoder would not know it at 36
+        ("h264_joined_header.mp4", [0, 12, 24], {24}),
+    ],
+)
+def test_where_a_new_decoder_knows_everything(name, access_points, reset_points, tmp_path):
+    changes = changes_of(write_joined_clip(tmp_path, name).path)
+    assert changes
+    assert not changes.is_constant
+    assert changes.random_access_points == list(access_points)
+    assert changes.reset_points == reset_points
 
 
 @pytest.mark.parametrize("name", [name for name in CORPUS if name.startswith(("h264", "hevc", "mp", "av1"))])
@@ -127,7 +130,11 @@ def test_ordinary_files_keep_their_decoder(name, tmp_path):
     assert changes.is_constant
 
 
-def test_the_version_of_x264_goes_along_where_the_pixels_depend_on_it(tmp_path):
-    for name, has_it in (("h264_444.mp4", True), ("h264.mp4", False)):
-        changes = changes_of(write_corpus_clip(tmp_path, name, 26).path)
-        assert (b"x264 - core" in changes.missing_at(12)) == has_it
+def test_decoding_begins_where_the_version_of_an_old_x264_stands(tmp_path):
+    """The first packet alone says it, and in 4:4:4 the pixels depend on it."""
+    path = write_corpus_clip(tmp_path, "h264_444.mp4", 26).path
+    assert len(changes_of(path).random_access_points) > 1
+    data = path.read_bytes()
+    at = data.index(b"x264 - core ") + len(b"x264 - core ")
+    path.write_bytes(data[:at] + b"142" + data[at + 3 :])
+    assert changes_of(path).random_access_points == [0]

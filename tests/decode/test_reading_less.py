@@ -17,9 +17,7 @@ from tests.support.numbered_clips import draw, read_number
 @pytest.mark.parametrize("name", ["mjpeg.avi", "mjpeg.mov", "prores.mov", "vp8.webm", "vp8_hidden.webm"])
 def test_nothing_is_decoded_for_the_index(name, tmp_path, monkeypatch):
     clip = write_corpus_clip(tmp_path, name)
-    monkeypatch.setattr(
-        PictureDecoder, "_learn_index", lambda self, stream: pytest.fail("decodes everything")
-    )
+    monkeypatch.setattr(PictureDecoder, "_learn_index", lambda self, *_: pytest.fail("decodes everything"))
     wanted = [len(clip.numbers) - 1, 3, 0]
     with open_video(clip.path) as reader:
         assert reader.num_frames == len(clip.numbers)
@@ -59,7 +57,7 @@ def test_non_reference_frames_of_av1_do_not_reach_the_decoder(av1_clip):
 
 def test_zeroed_headers_of_av1_do_not_pass_for_non_reference_frames(av1_clip):
     decoder = PictureDecoder(VideoSource(str(av1_clip)), allow_cut=False)
-    is_spare, packets = decoder._is_spare, list(decoder._packets)
+    is_spare, packets = decoder._is_nonref_packet, list(decoder._packets)
     spare = [is_spare(packet) for packet in packets]
     assert 0 < sum(spare) < len(spare)
     for first in range(12):
@@ -71,10 +69,10 @@ def test_zeroed_headers_of_av1_do_not_pass_for_non_reference_frames(av1_clip):
 
 
 def test_an_unknown_header_of_av1_says_nothing():
-    assert av1.spare_test(None) is None
-    assert av1.spare_test(b"\x81\x00\x0c\x00") is None
+    assert av1.nonref_test(None) is None
+    assert av1.nonref_test(b"\x81\x00\x0c\x00") is None
     # a sequence header of a still picture: profile 0, still_picture, reduced_still_picture_header
-    assert av1.spare_test(b"\x81\x00\x0c\x00\x0a\x03\x18\x00\x00") is None
+    assert av1.nonref_test(b"\x81\x00\x0c\x00\x0a\x03\x18\x00\x00") is None
 
 
 def write_still(path, bframes="2", arrange=list):

@@ -10,8 +10,7 @@ import av
 import numpy as np
 import pytest
 
-from paddlevideo_fast.decode import IndexCache, index_cache, open_frames, open_video, pyav_reader
-from paddlevideo_fast.decode.index_cache import Pool
+from paddlevideo_fast.decode import IndexCache, index_cache, open_frames, open_video
 from paddlevideo_fast.errors import VideoDecodeError
 from paddlevideo_fast.io import block_cache
 from tests.support.exact_corpus import write_corpus_clip
@@ -85,7 +84,7 @@ def test_an_index_is_kept_for_a_version(
     url = http_store.publish(clips) + "first.mp4"
     _equal(url, clips / "first.mp4", [30], cache)
     assert len(list((tmp_path / "indexes").iterdir())) == 1
-    monkeypatch.setattr(pyav_reader, "_POOL", Pool())  # nothing of it is open any more
+    index_cache.decoder_pool.clear()  # nothing of it is open any more
     http_store.reset()
     with open_video(url, cache=cache) as again:
         assert again._decoder.is_from_cache  # type: ignore[attr-defined]

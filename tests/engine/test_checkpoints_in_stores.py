@@ -21,7 +21,7 @@ from paddlevideo_fast.io.sync import Mirror
 def on_machine(s3_store, tmp_path, monkeypatch):
     """Function that gives the prepared store of a run on a machine, by the machine's name."""
     monkeypatch.setattr(stores, "_stores", {})
-    monkeypatch.setattr(stores, "_patience", stores.Patience(2.0, 3, 2.0, 0.01))
+    monkeypatch.setattr(stores, "_policy", stores.RetryPolicy(2.0, 3, 2.0, 0.01))
 
     def prepared(name, run="first"):
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / name))

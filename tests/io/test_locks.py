@@ -16,7 +16,6 @@ import time
 
 import pytest
 
-from paddlevideo_fast import log
 from paddlevideo_fast.errors import OutputError, OutputInUseError
 from paddlevideo_fast.io import locks
 from paddlevideo_fast.io.locks import LOCK, only_writer
@@ -113,20 +112,16 @@ def test_a_child_that_lives_on_holds_the_lock(start, tmp_path):
         pass
 
 
-def test_without_flock_a_warning_says_so(start, tmp_path, monkeypatch, caplog):
+def test_without_flock_nothing_is_written(tmp_path, monkeypatch):
     """As on Lustre by default."""
 
     def flock(handle, operation):
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
 
-    start(tmp_path, "")
-    monkeypatch.setattr(log, "_warned", set())
     monkeypatch.setattr(fcntl, "flock", flock)
-    with only_writer(tmp_path) as lock, only_writer(tmp_path, share=("work", 1)):
-        assert lock.is_seen
-    assert [record.message for record in caplog.records] == [
-        "outputs cannot be locked here (Function not implemented): let no other run write to the same place"
-    ]
+    cause = r"its file system cannot lock files \(Function not implemented\); choose another"
+    with pytest.raises(OutputError, match=cause), only_writer(tmp_path):
+        pass
 
 
 def test_of_many_that_start_together_one_writes_at_a_time(tmp_path, monkeypatch):

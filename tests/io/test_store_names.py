@@ -21,13 +21,13 @@ from paddlevideo_fast.io.files import as_path
 from paddlevideo_fast.io.urls import is_url, join, shown_url
 
 CONTENT = bytes(range(256)) * 40
-SHORT = stores.Patience(timeout_sec=2.0, num_attempts=3, away_sec=1.0, first_pause_sec=0.02)
+SHORT = stores.RetryPolicy(timeout_sec=2.0, num_attempts=3, unreachable_sec=1.0, first_pause_sec=0.02)
 
 
 @pytest.fixture(autouse=True)
 def _short_patience(monkeypatch):
     monkeypatch.setattr(stores, "_stores", {})
-    monkeypatch.setattr(stores, "_patience", SHORT)
+    monkeypatch.setattr(stores, "_policy", SHORT)
 
 
 _ON_S3 = ("cut", "short", "understated", "error", "unranged")  # moto is slow

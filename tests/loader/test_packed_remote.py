@@ -27,7 +27,7 @@ def _as_before(monkeypatch, tmp_path):
     monkeypatch.setattr(block_cache, "_kept", block_cache.DiskBlocks(tmp_path / "cache", 2**24, 2**14))
     monkeypatch.setattr(block_cache, "_memory", block_cache.MemoryBlocks())
     monkeypatch.setattr(stores, "_stores", {})
-    monkeypatch.setattr(stores, "_patience", stores.Patience(10.0, 3, 3.0, 0.02))
+    monkeypatch.setattr(stores, "_policy", stores.RetryPolicy(10.0, 3, 3.0, 0.02))
 
 
 @pytest.fixture(scope="module")

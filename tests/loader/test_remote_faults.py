@@ -47,7 +47,7 @@ def _as_before(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(block_cache, "_kept", None)
     monkeypatch.setattr(block_cache, "_memory", block_cache.MemoryBlocks())
     monkeypatch.setattr(stores, "_stores", {})
-    monkeypatch.setattr(stores, "_patience", stores.Patience(0.3, 3, 3.0, 0.01))
+    monkeypatch.setattr(stores, "_policy", stores.RetryPolicy(0.3, 3, 3.0, 0.01))
 
 
 @pytest.fixture(scope="module")

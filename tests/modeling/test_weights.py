@@ -205,7 +205,7 @@ def published(http_store, make_model, tmp_path, monkeypatch):
     """Two networks, and the URLs of their weights, which have one name in two folders."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(stores, "_stores", {})
-    monkeypatch.setattr(stores, "_patience", stores.Patience(2.0, 3, 1.0, 0.01))
+    monkeypatch.setattr(stores, "_policy", stores.RetryPolicy(2.0, 3, 1.0, 0.01))
     models, root = [make_model(), randomised(make_model())], tmp_path / "published"
     for number, model in enumerate(models):
         (root / str(number)).mkdir(parents=True)

@@ -107,7 +107,9 @@ class FrameFolderReader(VideoReader):
 
     avg_fps = 0.0
 
-    def __init__(self, folder: str, suffix: str = DEFAULT_SUFFIX, num_frames: int | None = None) -> None:
+    def __init__(
+        self, folder: str | Path, suffix: str = DEFAULT_SUFFIX, num_frames: int | None = None
+    ) -> None:
         self.path = str(folder)
         self.suffix = suffix
         self._is_remote = is_url(self.path)
@@ -173,11 +175,7 @@ def _names_in(folder: str) -> list[str]:
         raise VideoDecodeError(folder, f"cannot be listed: {error.strerror or error}") from error
 
 
-def open_frames(
-    folder: str | Path, suffix: str = DEFAULT_SUFFIX, num_frames: int | None = None
-) -> FrameFolderReader:
-    """Opens a folder of frames; see `FrameFolderReader` for arguments and errors."""
-    return FrameFolderReader(str(folder), suffix, num_frames)
+open_frames = FrameFolderReader
 
 
 def is_frame_format(suffix: str) -> bool:

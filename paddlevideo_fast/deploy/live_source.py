@@ -7,16 +7,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import (
-    Any,
-    Literal,
-    NamedTuple,
-)
+from typing import Any, Literal, NamedTuple
 
 import av
 import numpy as np
 
 from paddlevideo_fast.decode.colour import RgbConverter
+from paddlevideo_fast.decode.container import LIBAV_ERRORS
 from paddlevideo_fast.decode.reader import VideoReader
 from paddlevideo_fast.errors import VideoDecodeError
 from paddlevideo_fast.io.files import PIPE, is_pipe
@@ -26,7 +23,6 @@ from paddlevideo_fast.log import get_logger, printable
 WhenSlow = Literal["drop", "wait"]
 
 _STDIN = 0
-_ENDED = "the stream has ended"
 _NUM_LOOKED_AT = 8  # bytes
 _MP4_BOXES = (b"ftyp", b"moov", b"mdat", b"free", b"wide", b"skip")
 _JUMP_SEC = 10.0  # times that go back, or on by more, are those of a stream that began anew
@@ -123,6 +119,7 @@ class LiveSource:
         self._changed = threading.Condition()
         self._is_open = self._stopped = self._has_ended = False
         self._error: VideoDecodeError | None = None
+        self._num_failures = 0  # in a row
         self._begin_sec = self._newest_sec = 0.0
         self._needed_sec = self._used_sec = 0.0
         self._first_pts_sec: float | None = None  # of what has come since the newest beginning
@@ -134,7 +131,7 @@ class LiveSource:
         Raises:
             VideoDecodeError: it cannot be opened, or has no video.
         """
-        threading.Thread(target=self._run_to_end, name="live source", daemon=True).start()
+        threading.Thread(target=self._run, name="live source", daemon=True).start()
         self._wait_for(lambda: self._is_open)
         return self
 
@@ -214,64 +211,57 @@ class LiveSource:
             f"{self.num_restarts} new beginnings"
         )
 
-    def _run_to_end(self) -> None:
-        """As `_run`; whoever waits for frames hears of any error."""
-        try:
-            self._run()
-        except Exception as error:
-            self._end(VideoDecodeError(self.name, f"{type(error).__name__}: {error}"))
-
     def _run(self) -> None:
+        """Reads to the end; whoever waits for frames hears of any error."""
+        ended_by = None
         try:
-            container = self._open()
+            self._read_all()
         except VideoDecodeError as error:
-            self._end(error)
-            return
+            ended_by = error
+        except Exception as error:
+            ended_by = VideoDecodeError(self.name, f"{type(error).__name__}: {error}")
+        with self._changed:
+            self._has_ended, self._error = True, ended_by
+            self._changed.notify_all()
+
+    def _read_all(self) -> None:
+        container = self._open()
         with self._changed:
             self._is_open = True
             self._changed.notify_all()
-        num_failures, cause = 0, ""
-        while not self._stopped:
-            before = self.num_frames
+        while True:
+            before, cause = self.num_frames, ""
             try:
                 with container:
                     for picture in self._pictures(container):
                         self._put(picture)
                         if self._stopped:
                             return
-                cause = _ENDED
-            except (av.error.FFmpegError, OSError, ValueError, IndexError) as error:
-                cause = getattr(error, "strerror", None) or str(error)
-            num_failures = 0 if self.num_frames > before else num_failures + 1
-            reopened, cause, num_failures = self._reopen(num_failures, cause)
-            if reopened is None:
-                break
-            container = reopened
-        if not self._ends:
-            self._end(VideoDecodeError(self.name, f"{cause}, also after {num_failures} reconnections"))
-        else:
-            self._end(None if cause == _ENDED else VideoDecodeError(self.name, cause))
+            except LIBAV_ERRORS as error:
+                cause = _cause(error)
+            if self._ends and not cause:
+                return
+            if self._ends:
+                raise VideoDecodeError(self.name, cause)
+            self._num_failures = 0 if self.num_frames > before else self._num_failures + 1
+            container = self._reopen(cause or "the stream has ended")
 
-    def _end(self, error: VideoDecodeError | None) -> None:
-        with self._changed:
-            self._has_ended, self._error = True, error
-            self._changed.notify_all()
-
-    def _reopen(self, num_failures: int, cause: str) -> tuple[Any | None, str, int]:
-        """Opens the source again, with pauses; None: it is not to be opened again, or cannot be."""
-        while num_failures < self.num_reconnects and not self._stopped:
-            pause_sec = min(2.0**num_failures, _LONGEST_PAUSE_SEC)
+    def _reopen(self, cause: str) -> Any:
+        """Opens the source again, with pauses."""
+        while self._num_failures < self.num_reconnects and not self._stopped:
+            pause_sec = min(2.0**self._num_failures, _LONGEST_PAUSE_SEC)
             get_logger().warning("%s: %s; connecting again in %g s", self.name, cause, pause_sec)
             with self._changed:
                 self._changed.wait_for(lambda: self._stopped, pause_sec)
             try:
                 container = self._open()
             except VideoDecodeError as error:
-                cause, num_failures = error.cause, num_failures + 1
-                continue
-            self._first_pts_sec = None
-            return container, cause, num_failures
-        return None, cause, num_failures
+                cause = error.cause
+                self._num_failures += 1
+            else:
+                self._first_pts_sec = None
+                return container
+        raise VideoDecodeError(self.name, f"{cause}, also after {self._num_failures} reconnections")
 
     def _open(self) -> Any:
         stdin = _StandardInput() if self.address == PIPE else None
@@ -279,8 +269,8 @@ class LiveSource:
         timeout = None if self._ends else (30.0, max(2 * self.stall_sec, 10.0))
         try:
             container = av.open(source, format=self._format, options=self._options, timeout=timeout)
-        except (av.error.FFmpegError, OSError, ValueError, IndexError) as error:
-            cause = getattr(error, "strerror", None) or str(error)
+        except LIBAV_ERRORS as error:
+            cause = _cause(error)
             raise VideoDecodeError(self.name, stdin.why_not(cause) if stdin else cause) from error
         if not container.streams.video:
             container.close()
@@ -356,6 +346,10 @@ class _StandardInput:
                 "send MPEG-TS or Matroska"
             )
         return f"is no video that libav knows: {cause}"
+
+
+def _cause(error: BaseException) -> str:
+    return getattr(error, "strerror", None) or str(error)
 
 
 def _usual_options(address: str) -> dict[str, str]:

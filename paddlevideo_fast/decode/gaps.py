@@ -1,7 +1,7 @@
-"""Holes: packets that a file has lost, doubled or moved.
+"""Gaps: packets that a file has lost, doubled or moved.
 
-libav reads on behind a hole as if nothing was missing, and the frames behind it would get other numbers. What
-shows a hole is one of these, from the cheapest on:
+libav reads on behind a gap as if nothing was missing, and the frames behind it would get other numbers. What
+shows a gap is one of these, from the cheapest on:
 
 - the demuxer complains: it met bytes that are no part of the format, and looked for the next that are
 - a packet is marked as incomplete (MPEG-TS counts its packets)
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from statistics import median
 from typing import Any, NamedTuple
 
-from paddlevideo_fast.decode.packets import START_CODE
+from paddlevideo_fast.decode.codecs import START_CODE
 from paddlevideo_fast.decode.source import VideoSource
 
 # libav's index of an AVI points at the header of a chunk, its packet at the content.
@@ -41,7 +41,7 @@ _GAP = 1.5
 _BIG_JUMP = 3
 
 
-class Hole(NamedTuple):
+class Gap(NamedTuple):
     """Packets of a file are missing, or are where they do not belong.
 
     Attributes:
@@ -53,15 +53,15 @@ class Hole(NamedTuple):
     is_end: bool = False
 
 
-def find_holes(
+def find_gaps(
     source: VideoSource,
     stream: Any,
     packets: Sequence[Any],
     listed: Sequence[int],
     complaints: Sequence[str],
     announced: int | None,
-) -> Iterator[Hole]:
-    """The signs of holes in a file; none where it has none.
+) -> Iterator[Gap]:
+    """The signs of gaps in a file; none where it has none.
 
     Args:
         source: the file.
@@ -72,39 +72,37 @@ def find_holes(
         announced: the length of the file in bytes, as its header says; None where nothing says.
     """
     if not source.head()[:16].strip(b"\0"):
-        yield Hole("no video begins at byte 0")
+        yield Gap("no video begins at byte 0")
     for text in complaints:
-        yield Hole(" ".join(text.split()), is_end=any(end in text for end in _ENDS_EARLY))
+        yield Gap(" ".join(text.split()), is_end=any(end in text for end in _ENDS_EARLY))
     if any(packet.is_corrupt for packet in packets):
         is_last = not any(packet.is_corrupt for packet in packets[:-1])
-        yield Hole("a packet is incomplete", is_end=is_last)
+        yield Gap("a packet is incomplete", is_end=is_last)
     name = stream.container.format.name
     if name == "avi":
-        cause = _differs_from_index(source, stream, packets, listed)
-        if cause:
-            yield Hole(cause, is_end=_is_cut_avi(source, packets, listed))
+        yield from _avi_gap(source, stream, packets, listed)
         return
     if has_table(stream):
         if len(packets) != stream.frames and (cause := _ends_early(stream, packets)):
-            yield Hole(cause, is_end=True)
+            yield Gap(cause, is_end=True)
         return
     last = packets[-1].pos
     if announced and last is not None:
         if last >= announced:
-            yield Hole(f"has frames behind the {announced} bytes its header announces")
+            yield Gap(f"has frames behind the {announced} bytes its header announces")
         is_row = True
-        for hole in _lost_clusters(source, announced):
+        for gap in _lost_clusters(source, announced):
             is_row = False
-            yield hole
+            yield gap
         if cause := _ends_early(stream, packets):
-            yield Hole(cause, is_end=True)
+            yield Gap(cause, is_end=True)
         if is_row:
             return  # the sizes of all parts prove that none is missing
     elif name in _CHECKS:
         yield from _CHECKS[name](source, stream)
     for cause in (_time_goes_back(packets), _time_jumps(packets)):
         if cause:
-            yield Hole(cause)
+            yield Gap(cause)
 
 
 def num_lost_at_end(stream: Any, packets: Sequence[Any]) -> int:
@@ -122,11 +120,11 @@ def has_table(stream: Any) -> bool:
 
 def begins_with_key(stream: Any, first_packet: Any) -> bool:
     """Whether the file says that the video begins with a key frame: in its index, or beside the packet."""
-    entries: Any = getattr(stream, "index_entries", ())  # PyAV 15 has none
-    if not len(entries) or not entries[0].is_keyframe:
+    indexed = stream.index_entries
+    if not len(indexed) or not indexed[0].is_keyframe:
         return False
     name = stream.container.format.name
-    is_marked = name in _FROM_ZERO and entries[0].pos <= (first_packet.pos or 0)
+    is_marked = name in _FROM_ZERO and indexed[0].pos <= (first_packet.pos or 0)
     return name == "avi" or "mp4" in name or is_marked
 
 
@@ -151,26 +149,15 @@ def _missing_at_end(stream: Any, packets: Sequence[Any], end_sec: float) -> tupl
 
 # Segment's children: Cluster, Cues, Tags, SeekHead, Info, Tracks, Attachments, Chapters, Void, CRC-32.
 _CLUSTER = 0x1F43B675
-_MATROSKA = {
-    _CLUSTER,
-    0x1C53BB6B,
-    0x1254C367,
-    0x114D9B74,
-    0x1549A966,
-    0x1654AE6B,
-    0x1941A469,
-    0x1043A770,
-    0xEC,
-    0xBF,
-}
+_PART_IDS = "1F43B675 1C53BB6B 1254C367 114D9B74 1549A966 1654AE6B 1941A469 1043A770 EC BF"
+_MATROSKA = {int(part, 16) for part in _PART_IDS.split()}
 
 
-def _lost_clusters(source: VideoSource, announced: int) -> Iterator[Hole]:
+def _lost_clusters(source: VideoSource, announced: int) -> Iterator[Gap]:
     """Whether a Matroska file's Segment is more than a row of its parts; libav passes over unknown ones."""
     for part in _parts(source, announced):
         if part.kind not in _MATROSKA:
-            is_end = part.at >= source.check()
-            yield Hole(f"no part of Matroska begins at byte {part.at}", is_end)
+            yield Gap(f"no part of Matroska begins at byte {part.at}", part.at >= source.check())
 
 
 class _Part(NamedTuple):
@@ -228,50 +215,32 @@ def wrong_checksum(source: VideoSource, announced: int) -> str:
     return ""
 
 
-def _differs_from_index(
+def _avi_gap(
     source: VideoSource, stream: Any, packets: Sequence[Any], listed: Sequence[int]
-) -> str:
+) -> Iterator[Gap]:
     """Compares the chunks of an AVI with its index; without a whole one, with the number in its header.
 
     Without an index libav lists the first chunks itself.
     """
-    indexed, found = _chunks_of(listed), [packet.pos for packet in packets]
+    indexed = [position + _CHUNK_HEADER_BYTES for position in listed]
+    found = [packet.pos for packet in packets]
     if indexed == found:
-        return ""
-    lost = len(set(indexed) - set(found))
-    if lost:
-        return f"{lost} of the {len(indexed)} frames in its index are not where it says"
-    if len(indexed) == len(packets):
-        return ""
-    num_frames, last = stream.frames, packets[-1].dts
-    if num_frames and last is not None and last + 1 != num_frames:
-        return f"its header counts {num_frames} frames, and {last + 1} are there"
-    return _lost_chunks(source, packets)
-
-
-def _lost_chunks(source: VideoSource, packets: Sequence[Any]) -> str:
-    """Whether an AVI without a whole index is more than a row of chunks, up to the last frame."""
-    ahead = {packet.pos - _CHUNK_HEADER_BYTES for packet in packets}
-    at = first = min(ahead)
-    for at, kind in _chunks(source, first):
-        ahead.discard(at)
-        if not ahead:
-            return ""
-        if not kind.isalnum():
-            break
-    return f"no chunk of AVI begins at byte {at}"
-
-
-def _is_cut_avi(source: VideoSource, packets: Sequence[Any], listed: Sequence[int]) -> bool:
-    """Whether the chunks of an AVI are all there, one after the other, up to the end of the file."""
-    if len(_chunks_of(listed)) > len(packets):
-        return False
-    ahead = {packet.pos - _CHUNK_HEADER_BYTES for packet in packets}
+        return
+    ahead, at, kind, has_index = {pos - _CHUNK_HEADER_BYTES for pos in found}, 0, b"", False
     for at, kind in _chunks(source, min(ahead)):
         ahead.discard(at)
-        if not kind.isalnum() or kind == b"idx1":
-            return False
-    return not ahead
+        has_index |= kind == b"idx1"
+        if not kind.isalnum():
+            break
+    is_end = len(indexed) <= len(packets) and not ahead and kind.isalnum() and not has_index
+    num_frames, last, lost = stream.frames, packets[-1].dts, len(set(indexed) - set(found))
+    if lost:
+        yield Gap(f"{lost} of the {len(indexed)} frames in its index are not where it says", is_end)
+    elif len(indexed) != len(packets):
+        if num_frames and last is not None and last + 1 != num_frames:
+            yield Gap(f"its header counts {num_frames} frames, and {last + 1} are there", is_end)
+        elif ahead:
+            yield Gap(f"no chunk of AVI begins at byte {at}")
 
 
 def _chunks(source: VideoSource, at: int) -> Iterator[tuple[int, bytes]]:
@@ -290,24 +259,19 @@ def _chunks(source: VideoSource, at: int) -> Iterator[tuple[int, bytes]]:
         at += 12 if head[8:] in _AVI_LISTS else _CHUNK_HEADER_BYTES + length + length % 2
 
 
-def _chunks_of(listed: Sequence[int]) -> list[int]:
-    """Where the packets are to which libav's index of an AVI points."""
-    return [position + _CHUNK_HEADER_BYTES for position in listed]
-
-
-def _loose_boxes(source: VideoSource, stream: Any) -> Iterator[Hole]:
+def _loose_boxes(source: VideoSource, stream: Any) -> Iterator[Gap]:
     """Whether a fragmented MP4 is more than a row of boxes, or its fragments are not in order."""
     last = -1
     size_of_file = source.check()
     for at, size, kind in boxes(source):
         if size < 8 or not kind.isalnum():
-            yield Hole(f"no box of MP4 begins at byte {at}")
+            yield Gap(f"no box of MP4 begins at byte {at}")
         elif at + size > size_of_file:
-            yield Hole(f"ends within the box of MP4 at byte {at}", is_end=True)
+            yield Gap(f"ends within the box of MP4 at byte {at}", is_end=True)
         if kind == b"moof":
             number = int.from_bytes(source.read_at(at + 20, 4), "big")
             if number <= last:
-                yield Hole(f"fragment {number} comes after fragment {last}")
+                yield Gap(f"fragment {number} comes after fragment {last}")
             last = number
 
 
@@ -330,7 +294,7 @@ def boxes(source: VideoSource) -> Iterator[tuple[int, int, bytes]]:
         at += size
 
 
-def _lost_sync(source: VideoSource, stream: Any) -> Iterator[Hole]:
+def _lost_sync(source: VideoSource, stream: Any) -> Iterator[Gap]:
     """Whether MPEG-TS is more than a row of packets, or ends within one, or a frame has no beginning.
 
     Some formats have 4 bytes in front of each packet, others 16 behind it.
@@ -341,24 +305,22 @@ def _lost_sync(source: VideoSource, stream: Any) -> Iterator[Hole]:
         if not marks[:_SURE].strip(_TS_MARK):
             wrong = len(marks) - len(marks.lstrip(_TS_MARK))
             if wrong < len(marks):
-                yield Hole(f"no packet of MPEG-TS begins at byte {first + wrong * size}")
+                yield Gap(f"no packet of MPEG-TS begins at byte {first + wrong * size}")
                 return
             if first + (len(marks) - 1) * size + _TS_PACKET_BYTES > len(data):
-                yield Hole("ends within a packet of MPEG-TS", is_end=True)
+                yield Gap("ends within a packet of MPEG-TS", is_end=True)
             yield from _lost_starts(data, first, size, stream.id)
             return
-    yield Hole("no packets of MPEG-TS are at its beginning")
+    yield Gap("no packets of MPEG-TS are at its beginning")
 
 
-def _lost_starts(data: bytes, first: int, size: int, stream_id: int) -> Iterator[Hole]:
+def _lost_starts(data: bytes, first: int, size: int, stream_id: int) -> Iterator[Gap]:
     """Whether a packet of MPEG-TS should begin a frame, and does not; libav then leaves the frame out.
 
     Reference: ISO 13818-1, 2.4.3.
     """
-    high, low = (
-        0x40 | stream_id >> 8,
-        stream_id & 255,
-    )  # with "payload unit start", without error and priority
+    # with "payload unit start", without error and priority
+    high, low = 0x40 | stream_id >> 8, stream_id & 255
     heads, lows = data[first + 1 :: size], data[first + 2 :: size]
     at = heads.find(high)
     while at >= 0:
@@ -369,12 +331,12 @@ def _lost_starts(data: bytes, first: int, size: int, stream_id: int) -> Iterator
         start = packet + 4 + (1 + data[packet + 4] if flags & _TS_ADAPTATION else 0)
         is_frame = lows[at] == low and flags & _TS_PAYLOAD and start + 3 <= packet + _TS_PACKET_BYTES
         if is_frame and data[start : start + 3] != START_CODE:
-            yield Hole(f"no frame begins in the packet of MPEG-TS at byte {packet}")
+            yield Gap(f"no frame begins in the packet of MPEG-TS at byte {packet}")
             return
         at = heads.find(high, at + 1)
 
 
-def _lost_packs(source: VideoSource, stream: Any) -> Iterator[Hole]:
+def _lost_packs(source: VideoSource, stream: Any) -> Iterator[Gap]:
     """Whether an MPEG program stream is more than a row of packs and packets, or ends within a pack.
 
     Reference: ISO 13818-1, 2.5.3; ISO 11172-1, 2.4.3.
@@ -384,7 +346,7 @@ def _lost_packs(source: VideoSource, stream: Any) -> Iterator[Hole]:
         if data[at : at + 3] != b"\0\0\1" or at + 6 > len(data):
             is_end = data[at : at + 4] == b"\0\0\1\xb9" or not data[at:].strip(b"\0")
             if not is_end or not at:
-                yield Hole(f"no pack of MPEG begins at byte {at}")
+                yield Gap(f"no pack of MPEG begins at byte {at}")
             return
         kind = data[at + 3]
         if kind == 0xBA:
@@ -394,10 +356,10 @@ def _lost_packs(source: VideoSource, stream: Any) -> Iterator[Hole]:
         else:
             at += 6 + int.from_bytes(data[at + 4 : at + 6], "big")
     if at > len(data) or kind == 0xBA:
-        yield Hole("ends within a pack", is_end=True)
+        yield Gap("ends within a pack", is_end=True)
 
 
-_CHECKS: dict[str, Callable[[VideoSource, Any], Iterator[Hole]]] = {
+_CHECKS: dict[str, Callable[[VideoSource, Any], Iterator[Gap]]] = {
     "mpegts": _lost_sync,
     "mpeg": _lost_packs,
     "mov,mp4,m4a,3gp,3g2,mj2": _loose_boxes,
