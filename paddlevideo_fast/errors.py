@@ -142,9 +142,9 @@ class ObjectError(PaddleVideoFastError, OSError):
     """
 
     def __init__(self, url: str, cause: str) -> None:
-        super().__init__(f"{url}: {cause}")
-        self.cause = self.strerror = masked(cause)
         self.filename = shown_url(url)
+        super().__init__(f"{self.filename}: {cause}")
+        self.cause = self.strerror = masked(cause)
 
     def __reduce__(self):
         return type(self), (self.filename, self.cause)

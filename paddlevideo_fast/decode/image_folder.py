@@ -13,7 +13,7 @@ import numpy as np
 from paddlevideo_fast.decode.reader import VideoReader
 from paddlevideo_fast.errors import ObjectError, VideoDecodeError
 from paddlevideo_fast.io import stores
-from paddlevideo_fast.io.urls import is_url, join, shown_url
+from paddlevideo_fast.io.urls import is_url, join
 
 _JPEG_START, _JPEG_END, _JPEG_SCAN = b"\xff\xd8", b"\xff\xd9", b"\xff\xda"
 _FRAME_MARKERS = set(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # these three are tables
@@ -158,7 +158,7 @@ def read_image(file: str) -> bytes:
             return image.read()
     except OSError as error:
         cause = f"cannot be read: {error.strerror or error}"
-        raise VideoDecodeError(shown_url(file), cause) from error
+        raise VideoDecodeError(file, cause) from error
 
 
 def _names_in(folder: str) -> list[str]:
@@ -170,7 +170,7 @@ def _names_in(folder: str) -> list[str]:
     try:
         return stores.list_folder(folder) if is_url(folder) else os.listdir(folder)
     except ObjectError as error:
-        raise VideoDecodeError(shown_url(folder), error.cause) from None
+        raise VideoDecodeError(folder, error.cause) from None
     except OSError as error:
         raise VideoDecodeError(folder, f"cannot be listed: {error.strerror or error}") from error
 

@@ -13,7 +13,6 @@ A process that was forked opens its own connections, because it lacks the thread
 """
 
 import contextlib
-import errno
 import logging
 import os
 import random
@@ -141,7 +140,7 @@ def read_all(url: str, max_bytes: int) -> bytes:
     """The content of an object of at most `max_bytes`; all of it of one version."""
     size, version = stat(url)
     if size > max_bytes:
-        raise OSError(errno.EFBIG, f"it is larger than {max_bytes:,} bytes", shown_url(url))
+        raise ObjectError(url, f"it is larger than {max_bytes:,} bytes")
     pieces = range(0, size, _PIECE_BYTES)
     return b"".join(read_range(url, at, min(_PIECE_BYTES, size - at), version) for at in pieces)
 
@@ -149,7 +148,7 @@ def read_all(url: str, max_bytes: int) -> bytes:
 def list_folder(url: str) -> list[str]:
     """Names of what lies in a folder, ascending; folders end in a slash. HTTP has no folders."""
     if url.startswith("http"):
-        raise ObjectError(shown_url(url), "a web server does not list folders; name the files in a list")
+        raise ObjectError(url, "a web server does not list folders; name the files in a list")
     key = urlsplit(url).path
     if key.startswith("//") or key.endswith("//"):
         raise ObjectError(url, "a folder with an empty name cannot be listed; name the files in a list")
@@ -204,7 +203,7 @@ class _Driver:
     def stat(self, url: str) -> Stat:
         info = self.fs.info(url)
         if info["type"] == "directory":
-            raise IsADirectoryError(errno.EISDIR, "it is a folder", shown_url(url))
+            raise ObjectError(url, "it is a folder")
         return Stat(int(info["size"]), _version_of(info))
 
     def read(self, url: str, offset: int, size: int, version: str) -> bytes:
@@ -302,7 +301,7 @@ class _HTTPDriver(_Driver):
                 return b"", Stat(0, _version_of(headers))
             _check_status(url, answer.status, headers)
             if headers.get("Content-Encoding", "identity") != "identity":
-                raise ObjectError(shown_url(url), "the server compresses it, so ranges cannot be read")
+                raise ObjectError(url, "the server compresses it, so ranges cannot be read")
             total = _total_bytes(answer.status, headers, offset, size)
             found = Stat(total, _version_of(headers))
             if wanted is None:
@@ -344,14 +343,14 @@ def _error_of(url: str, status: int, headers: Mapping[str, str]) -> Exception:
     if status in (401, 403, 407):
         return _refused(url, f"answers {status}")
     if status in (404, 410):
-        return ObjectMissingError(shown_url(url), f"there is no such object: the store answers {status}")
+        return ObjectMissingError(url, f"there is no such object: the store answers {status}")
     if status in (412, 416):
         return _changed(url)
     if status >= 500 or status in (408, 425, 429):
         asked = str(headers.get("Retry-After") or headers.get("retry-after") or "")
         pause_sec = min(float(asked), 60.0) if asked.isdigit() else 0.0
         return TransientError(f"the store answers {status}", pause_sec=pause_sec)
-    return ObjectError(shown_url(url), f"the store answers {status}")
+    return ObjectError(url, f"the store answers {status}")
 
 
 def _version_of(told: Mapping[str, Any]) -> str:
@@ -370,7 +369,7 @@ def _whole(data: bytes, size: int) -> bytes:
 
 
 def _changed(url: str) -> ObjectError:
-    return ObjectError(shown_url(url), "was changed while it was in use; start again with what is there now")
+    return ObjectError(url, "was changed while it was in use; start again with what is there now")
 
 
 def _refused(url: str, how: str) -> StoreAccessError:
@@ -410,11 +409,11 @@ def _diagnosed(url: str, error: Exception) -> Exception:
     if isinstance(error, PermissionError):
         return _refused(url, "refuses access")
     if isinstance(error, FileNotFoundError):
-        return ObjectMissingError(shown_url(url), "there is no such object")
+        return ObjectMissingError(url, "there is no such object")
     if isinstance(error, IsADirectoryError):
-        return ObjectError(shown_url(url), "it is a folder")
+        return ObjectError(url, "it is a folder")
     if isinstance(error, ValueError) or kinds & _SENSELESS:
-        return ObjectError(shown_url(url), f"it cannot be asked for ({name})")
+        return ObjectError(url, f"it cannot be asked for ({name})")
     if isinstance(error, TimeoutError) or kinds & {"TimeoutError", "FSTimeoutError"}:
         return TransientError(f"no answer within {_policy.timeout_sec:g} s")
     return TransientError(f"the connection fails ({name})")
@@ -491,19 +490,19 @@ os.register_at_fork(after_in_child=_renew)
 
 def _store_of(url: str) -> _Store:
     scheme = scheme_of(url)
-    assert scheme, shown_url(url)
     place = urlsplit(url).netloc.rpartition("@")[2]
     return _stores.setdefault(f"{scheme}://{place}", _Store(scheme, f"{scheme}://{place}"))
 
 
 def _open_driver(scheme: str, url: str) -> _Driver:
+    name = shown_url(url)
     try:
         import fsspec
     except ImportError:
-        raise MissingExtraError("fsspec", "remote", f"reading {shown_url(url)}") from None
+        raise MissingExtraError("fsspec", "remote", f"reading {name}") from None
     if secret_in(url) == "a user name or password":
         raise StoreAccessError(
-            f"{shown_url(url)}: a URL with a user name and password is not taken, because configs, logs and "
+            f"{name}: a URL with a user name and password is not taken, because configs, logs and "
             "checkpoints would repeat it; give them as the fsspec driver reads them: environment, ~/.aws, or "
             "FSSPEC_* variables"
         )
@@ -512,11 +511,11 @@ def _open_driver(scheme: str, url: str) -> _Driver:
         kind = fsspec.get_filesystem_class(scheme)
     except ImportError as error:
         if scheme in _EXTRA:
-            raise MissingExtraError(_EXTRA[scheme], "remote", f"reading {shown_url(url)}") from None
+            raise MissingExtraError(_EXTRA[scheme], "remote", f"reading {name}") from None
         told = str(error).partition("\n")[0]
-        raise StoreAccessError(f"{shown_url(url)}: its driver is not installed: {told}") from None
+        raise StoreAccessError(f"{name}: its driver is not installed: {told}") from None
     except ValueError:
-        raise StoreAccessError(f"{shown_url(url)}: fsspec has no driver for {scheme}://") from None
+        raise StoreAccessError(f"{name}: fsspec has no driver for {scheme}://") from None
     given = fsspec.config.conf.get(scheme, {})
     if _EXTRA.get(scheme) == "s3fs":
         for library in ("botocore", "aiobotocore"):  # they tell where credentials were found
@@ -558,7 +557,7 @@ def _with_retries(url: str, ask: Callable[[Any], T]) -> T:
         if failure.alive:
             store.alive_at = now
         if num_attempts >= _policy.num_attempts and store.lives(began, url):
-            raise ObjectError(shown_url(url), f"{failure.cause}; tried {num_attempts} times") from None
+            raise ObjectError(url, f"{failure.cause}; tried {num_attempts} times") from None
         silent_sec = time.monotonic() - max(began, store.alive_at)
         if silent_sec >= _policy.unreachable_sec:
             raise StoreAwayError(
