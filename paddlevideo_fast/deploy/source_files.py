@@ -215,7 +215,6 @@ class _Content:
         if not isinstance(identity, tuple) or len(identity) not in (5, 6):
             raise PickleError("refers to data outside of it in an unknown way")
         kind, storage_type, key, _, num_elements, *view = identity
-        storage_type = getattr(storage_type, "call", None)
         if kind != "storage" or not isinstance(storage_type, _StorageType) or any(view):
             raise PickleError("refers to data outside of it in an unknown way")
         if not isinstance(key, str) or not isinstance(num_elements, int):

@@ -1,20 +1,20 @@
 """Reads pickles of arrays without running anything that is in them.
 
-A pickle is a program for a small stack machine. The machine here has only the instructions that weight files
-need. It looks a global up in a table of its caller, never imports anything, and calls nothing but the
-functions of that table. Time and memory grow with the size of the file: a length is checked against the rest
-of the file before memory is taken, and the number of instructions is limited.
+A pickle is a program for a small stack machine. Here that is Python's own, in Python (`pickle._Unpickler`),
+with only the instructions that weight files need. A global is looked up in a table of the caller, nothing is
+ever imported, and nothing is called but the functions of that table. Time and memory grow with the size of
+the file: reads stop at its end, and the number of instructions is limited.
 """
 
+import functools
 import io
 import math
 import mmap
-import pickletools
+import pickle
 import re
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import IO, Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -24,23 +24,19 @@ _MAX_ARGUMENTS = 16
 _MAX_BITS = 256  # a generator's state in a checkpoint has 128
 
 Stream = io.BytesIO | mmap.mmap
+Table = Mapping[tuple[str, str], Callable[..., Any]]
 
-_LITERALS = {
+_ALLOWED = (
+    *("PROTO", "FRAME", "STOP", "MARK", "POP", "POP_MARK", "NONE", "NEWTRUE", "NEWFALSE"),
     *("INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT"),
     *("STRING", "BINSTRING", "SHORT_BINSTRING", "BINBYTES", "SHORT_BINBYTES", "BINBYTES8"),
     *("UNICODE", "SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8"),
-}
-_CONSTANTS: dict[str, Callable[[], Any]] = {
-    "NONE": lambda: None,
-    "NEWTRUE": lambda: True,
-    "NEWFALSE": lambda: False,
-    "EMPTY_TUPLE": tuple,
-    "EMPTY_LIST": list,
-    "EMPTY_DICT": dict,
-}
-_TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
-_STORES = {"PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"}
-_FETCHES = {"GET", "BINGET", "LONG_BINGET"}
+    *("EMPTY_TUPLE", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3", "EMPTY_LIST", "LIST", "APPEND", "APPENDS"),
+    *("EMPTY_DICT", "DICT", "SETITEM", "SETITEMS", "GET", "BINGET", "LONG_BINGET"),
+    *("PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE", "GLOBAL", "STACK_GLOBAL", "REDUCE", "BUILD", "BINPERSID"),
+)
+# where an instruction that makes items of a dict finds their keys on the stack
+_KEYS = {b"s": slice(-2, -1), b"u": slice(None, None, 2), b"d": slice(None, None, 2)}
 
 
 class PickleError(ValueError):
@@ -62,17 +58,7 @@ class Buildable:
         raise NotImplementedError
 
 
-@dataclass(frozen=True)
-class _Global:
-    name: str
-    call: Callable[..., Any]
-
-
-def read_pickle(
-    stream: Stream,
-    table: Mapping[tuple[str, str], Callable[..., Any]],
-    load_persistent: Callable[[Any], Any] | None = None,
-) -> Any:
+def read_pickle(stream: Stream, table: Table, load_persistent: Callable[[Any], Any] | None = None) -> Any:
     """Reads one pickle and leaves the stream behind its end.
 
     Args:
@@ -88,11 +74,80 @@ def read_pickle(
         PickleError: the pickle is damaged, or asks for something that no weight file needs.
     """
     try:
-        return _Machine(table, load_persistent).run(stream)
+        return _Unpickler(stream, table, load_persistent).load()
     except PickleError:
         raise
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, struct.error) as exc:
+    except (
+        *(pickle.UnpicklingError, EOFError, struct.error),
+        *(ArithmeticError, AttributeError, LookupError, TypeError, ValueError),
+    ) as exc:
         raise PickleError(f"cannot be followed: {exc or type(exc).__name__}") from exc
+
+
+_PythonUnpickler: Any = vars(pickle)["_Unpickler"]  # type stubs lack it
+
+
+class _Unpickler(_PythonUnpickler):
+    def __init__(self, stream: Stream, table: Table, load_persistent: Callable[[Any], Any] | None) -> None:
+        super().__init__(stream, encoding="latin1")
+        self._table = table
+        if load_persistent is not None:
+            self.persistent_load = load_persistent
+        self.num_instructions = 0
+        self._num_items = 0
+
+    def find_class(self, module: str, name: str) -> Callable[..., Any]:
+        if (module, name) not in self._table:
+            raise PickleError(f"refers to '{module}.{name}', which no file of weights needs")
+        return self._table[module, name]
+
+    def load_reduce(self) -> None:
+        arguments, function = self.stack.pop(), self.stack.pop()
+        if not isinstance(arguments, tuple) or len(arguments) > _MAX_ARGUMENTS:
+            raise PickleError("calls a function with something that are no arguments, or with too many")
+        # a call costs an instruction, whatever the size of the containers that it goes through
+        self._num_items += sum(len(value) for value in arguments if isinstance(value, (dict, list, tuple)))
+        if self._num_items > _MAX_INSTRUCTIONS:
+            raise PickleError("copies a container over and over")
+        self.append(function(*arguments))
+
+    def load_build(self) -> None:
+        state, target = self.stack.pop(), self.stack[-1]
+        if isinstance(target, Buildable):
+            target.build(state)
+        elif not isinstance(target, dict):  # the attributes of an OrderedDict, such as PyTorch's _metadata
+            raise PickleError(f"sets attributes of a {type(target).__name__}, which no file of weights needs")
+
+
+_LOADS: dict[bytes, Callable[[_Unpickler], None]] = {
+    **{(code := getattr(pickle, name)): _PythonUnpickler.dispatch[code[0]] for name in _ALLOWED},
+    pickle.REDUCE: _Unpickler.load_reduce,
+    pickle.BUILD: _Unpickler.load_build,
+}
+
+
+def _step(code: bytes, unpickler: _Unpickler) -> None:
+    """One instruction, with what is to be checked of each."""
+    if code not in _LOADS:
+        raise PickleError(f"has the instruction {code!r}, which no file of weights needs")
+    unpickler.num_instructions += 1
+    if unpickler.num_instructions > _MAX_INSTRUCTIONS:
+        raise PickleError(f"has more than {_MAX_INSTRUCTIONS:,} instructions; no file of weights does")
+    _check_keys(unpickler.stack[_KEYS[code]] if code in _KEYS else ())
+    _LOADS[code](unpickler)
+    top = unpickler.stack[-1] if unpickler.stack else None
+    if isinstance(top, int) and top.bit_length() > _MAX_BITS:
+        raise PickleError(f"has a number of {top.bit_length():,} bits")
+
+
+_Unpickler.dispatch = {code: functools.partial(_step, bytes([code])) for code in range(256)}
+
+
+def _check_keys(keys: Iterable[Any]) -> None:
+    """Refuses keys but numbers, text and None: hashing a deeply nested tuple would overflow the stack."""
+    for key in keys:
+        if not isinstance(key, (str, bytes, int, float, type(None))):
+            raise PickleError(f"has a dict with a {type(key).__name__} as a key")
 
 
 def settle(content: Any) -> Any:
@@ -103,175 +158,25 @@ def settle(content: Any) -> Any:
     Raises:
         PickleError: the content is nested too deeply, or contains itself.
     """
-    return _Settling().settle(content)
+    settled: dict[int, Any] = {}  # by identity, so that shared containers cost their time once
 
+    def copied(value: Any, depth: int) -> Any:
+        if isinstance(value, Buildable):
+            return value.value()
+        if isinstance(value, dict):
+            return {key: settled_at(item, depth) for key, item in value.items()}
+        return type(value)(settled_at(item, depth) for item in value)
 
-class _Machine:
-    def __init__(
-        self,
-        table: Mapping[tuple[str, str], Callable[..., Any]],
-        load_persistent: Callable[[Any], Any] | None,
-    ) -> None:
-        self._table = table
-        self._load_persistent = load_persistent
-        self._stack: list[Any] = []
-        self._marks: list[int] = []
-        self._memo: dict[int, Any] = {}
-        self._num_items = 0
-
-    def run(self, stream: Stream) -> Any:
-        for count, (opcode, argument, _) in enumerate(pickletools.genops(cast(IO[bytes], stream))):
-            if count >= _MAX_INSTRUCTIONS:
-                raise PickleError(
-                    f"has more than {_MAX_INSTRUCTIONS:,} instructions; no file of weights does"
-                )
-            if opcode.name == "STOP":
-                return self._stack.pop()
-            self._step(opcode.name, argument)
-        raise PickleError("has no end")
-
-    def _step(self, name: str, argument: Any) -> None:
-        stack = self._stack
-        if name in _LITERALS:
-            if isinstance(argument, int) and argument.bit_length() > _MAX_BITS:
-                raise PickleError(f"has a number of {argument.bit_length():,} bits")
-            stack.append(argument)
-        elif name in _CONSTANTS:
-            stack.append(_CONSTANTS[name]())
-        elif name in _STORES:
-            self._memo[len(self._memo) if name == "MEMOIZE" else argument] = stack[-1]
-        elif name in _FETCHES:
-            stack.append(self._memo[argument])
-        elif name in _TUPLES:
-            count = _TUPLES[name]
-            stack[-count:] = [tuple(stack[-count:])]
-        elif name in _METHODS:
-            _METHODS[name](self)
-        elif name == "GLOBAL":
-            stack.append(self._global(*argument.split(" ", 1)))
-        elif name not in ("PROTO", "FRAME"):
-            raise PickleError(f"has the instruction {name}, which no file of weights needs")
-
-    def _global(self, module: str, name: str) -> _Global:
-        if not (isinstance(module, str) and isinstance(name, str)):
-            raise PickleError("refers to something that has no name")
-        if (module, name) not in self._table:
-            raise PickleError(f"refers to '{module}.{name}', which no file of weights needs")
-        return _Global(f"{module}.{name}", self._table[module, name])
-
-    def _since_mark(self) -> list[Any]:
-        start = self._marks.pop()
-        values = self._stack[start:]
-        del self._stack[start:]
-        return values
-
-    def _mark(self) -> None:
-        self._marks.append(len(self._stack))
-
-    def _stack_global(self) -> None:
-        name, module = self._stack.pop(), self._stack.pop()
-        self._stack.append(self._global(module, name))
-
-    def _reduce(self) -> None:
-        arguments, function = self._stack.pop(), self._stack.pop()
-        if not isinstance(function, _Global) or not isinstance(arguments, tuple):
-            raise PickleError("calls something that is no function")
-        if len(arguments) > _MAX_ARGUMENTS:
-            raise PickleError(f"calls '{function.name}' with {len(arguments):,} arguments")
-        # a call costs an instruction, whatever the size of the containers that it goes through
-        self._num_items += sum(len(value) for value in arguments if isinstance(value, (dict, list, tuple)))
-        if self._num_items > _MAX_INSTRUCTIONS:
-            raise PickleError("copies a container over and over")
-        self._stack.append(function.call(*arguments))
-
-    def _build(self) -> None:
-        state, target = self._stack.pop(), self._stack[-1]
-        if isinstance(target, Buildable):
-            target.build(state)
-        elif not isinstance(target, dict):  # the attributes of an OrderedDict, such as PyTorch's _metadata
-            raise PickleError(f"sets attributes of a {type(target).__name__}, which no file of weights needs")
-
-    def _persistent(self) -> None:
-        if self._load_persistent is None:
-            raise PickleError("refers to data outside of it")
-        self._stack.append(self._load_persistent(self._stack.pop()))
-
-    def _append(self) -> None:
-        self._extend([self._stack.pop()])
-
-    def _extend(self, values: list[Any]) -> None:
-        if not isinstance(self._stack[-1], list):
-            raise PickleError("appends to something that is no list")
-        self._stack[-1].extend(values)
-
-    def _set_item(self) -> None:
-        value, key = self._stack.pop(), self._stack.pop()
-        self._set_items([key, value])
-
-    def _set_items(self, flat: list[Any]) -> None:
-        if not isinstance(self._stack[-1], dict):
-            raise PickleError("sets items of something that is no dict")
-        self._stack[-1].update(dict_of(zip(flat[::2], flat[1::2])))
-
-    def _dict(self) -> None:
-        flat = self._since_mark()
-        self._stack.append({})
-        self._set_items(flat)
-
-
-def dict_of(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
-    """A dict whose keys are numbers, text or None. Hashing a deeply nested tuple would overflow the stack.
-
-    Raises:
-        PickleError: a key of another kind.
-    """
-    result = {}
-    for key, value in pairs:
-        if not isinstance(key, (str, bytes, int, float, type(None))):
-            raise PickleError(f"has a dict with a {type(key).__name__} as a key")
-        result[key] = value
-    return result
-
-
-class _Settling:
-    """Replaces every `Buildable` by its value."""
-
-    def __init__(self) -> None:
-        self._settled: dict[int, Any] = {}  # by identity, so that shared containers cost their time once
-
-    def settle(self, value: Any, depth: int = 0) -> Any:
+    def settled_at(value: Any, depth: int) -> Any:
         if not isinstance(value, (Buildable, dict, list, tuple)):
             return value
         if depth > _MAX_DEPTH:
             raise PickleError(f"is nested more than {_MAX_DEPTH} levels deep, or contains itself")
-        if id(value) not in self._settled:
-            self._settled[id(value)] = self._content(value, depth + 1)
-        return self._settled[id(value)]
+        if id(value) not in settled:
+            settled[id(value)] = copied(value, depth + 1)
+        return settled[id(value)]
 
-    def _content(self, value: Any, depth: int) -> Any:
-        if isinstance(value, Buildable):
-            return value.value()
-        if isinstance(value, dict):
-            return {key: self.settle(item, depth) for key, item in value.items()}
-        return type(value)(self.settle(item, depth) for item in value)
-
-
-_METHODS: dict[str, Callable[[_Machine], Any]] = {
-    "MARK": _Machine._mark,
-    "POP": lambda machine: machine._stack.pop(),
-    "POP_MARK": _Machine._since_mark,
-    "TUPLE": lambda machine: machine._stack.append(tuple(machine._since_mark())),
-    "LIST": lambda machine: machine._stack.append(machine._since_mark()),
-    "DICT": _Machine._dict,
-    "APPEND": _Machine._append,
-    "APPENDS": lambda machine: machine._extend(machine._since_mark()),
-    "SETITEM": _Machine._set_item,
-    "SETITEMS": lambda machine: machine._set_items(machine._since_mark()),
-    "STACK_GLOBAL": _Machine._stack_global,
-    "REDUCE": _Machine._reduce,
-    "BUILD": _Machine._build,
-    "BINPERSID": _Machine._persistent,
-}
+    return settled_at(content, 0)
 
 
 _MAX_AXES = 32  # of NumPy 1
@@ -338,22 +243,8 @@ class _Dtype(Buildable):
         return self.dtype
 
 
-class _Encoder:
-    """Encodes text as Latin-1, each text once."""
-
-    def __init__(self) -> None:
-        self._encoded: dict[int, tuple[str, bytes]] = {}  # by identity; the text stays alive
-
-    def __call__(self, text: Any, encoding: Any = "latin1") -> bytes:
-        if not isinstance(text, str) or encoding != "latin1":
-            raise PickleError("has an array of objects, not of numbers")
-        if id(text) not in self._encoded:
-            self._encoded[id(text)] = text, text.encode("latin1")
-        return self._encoded[id(text)][1]
-
-
 class _Array(Buildable):
-    def __init__(self, encode: _Encoder) -> None:
+    def __init__(self, encode: Callable[[Any], bytes]) -> None:
         self._encode = encode
         self.array = np.zeros(0)
 
@@ -380,7 +271,9 @@ def tuple_of(items: Any = ()) -> Any:
 
 
 def _ordered_dict(pairs: Any = ()) -> dict[Any, Any]:
-    return dict_of(pairs.items() if isinstance(pairs, dict) else pairs)
+    pairs = list(pairs.items() if isinstance(pairs, dict) else pairs)
+    _check_keys(key for key, _ in pairs)
+    return dict(pairs)
 
 
 def _name_only(*_: Any) -> None:
@@ -389,7 +282,12 @@ def _name_only(*_: Any) -> None:
 
 def array_table() -> dict[tuple[str, str], Callable[..., Any]]:
     """A table for one `read_pickle`: arrays, under the names of NumPy 1 and later, and their containers."""
-    encode = _Encoder()
+    encode_once = functools.cache(lambda text: text.encode("latin1"))
+
+    def encode(text: Any, encoding: Any = "latin1") -> bytes:
+        if not isinstance(text, str) or encoding != "latin1":
+            raise PickleError("has an array of objects, not of numbers")
+        return encode_once(text)
 
     def array(*_: Any) -> _Array:  # of a made-up shape and type: build() brings the real ones
         return _Array(encode)

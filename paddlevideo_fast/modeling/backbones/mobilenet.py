@@ -22,19 +22,7 @@ from paddlevideo_fast.modeling.stages import HEAD
 from paddlevideo_fast.registry import BACKBONES
 
 Scale = Annotated[float, Range(0.1, 16.0)]
-
-
-class TemporalShift(nn.Layer):
-    """The temporal shift as a layer without parameters; see `layers.temporal_shift`."""
-
-    def __init__(self, num_seg: int, shift_ratio: float) -> None:
-        super().__init__()
-        self._num_seg = num_seg
-        self._shift_ratio = shift_ratio
-
-    def forward(self, frames: paddle.Tensor) -> paddle.Tensor:
-        """[N*T, C, H, W] to the same."""
-        return temporal_shift(frames, self._num_seg, self._shift_ratio)
+Shift = tuple[int, float]
 
 
 class FrameClassifier(Backbone):
@@ -48,7 +36,7 @@ class FrameClassifier(Backbone):
             PaddleVideo trained these networks.
 
     Attributes:
-        shift: the temporal shift, without parameters.
+        shift: frames of a clip, and the share of the channels in each fold of the temporal shift.
     """
 
     classifiers = ("fc",)
@@ -67,7 +55,7 @@ class FrameClassifier(Backbone):
         self.num_seg = num_seg
         self.num_classes = self.out_channels = class_num
         self.shift_ratio = 1 / num_seg if shift_ratio is None else shift_ratio
-        self.shift = TemporalShift(num_seg, self.shift_ratio)
+        self.shift: Shift = (num_seg, self.shift_ratio)
 
     def declare_stages(self, stem: list[str], stages: Sequence[list[str]], last: list[str]) -> None:
         """Sets `stage_layers`; `last` are the layers between the last stage and the classifier."""
@@ -159,7 +147,7 @@ class InvertedResidual(nn.Layer):
         kernel_size: kernel size of the depthwise convolution.
         stride: stride of the depthwise convolution.
         act: name of a function in `paddle.nn.functional`.
-        shift: the temporal shift.
+        shift: of the temporal shift; see `FrameClassifier`.
         squeeze: channel attention behind the depthwise convolution.
 
     Reference: Sandler et al., "MobileNetV2: Inverted Residuals and Linear Bottlenecks", arXiv 1801.04381,
@@ -177,7 +165,7 @@ class InvertedResidual(nn.Layer):
         kernel_size: int,
         stride: int,
         act: str,
-        shift: TemporalShift,
+        shift: Shift,
         squeeze: bool = False,
     ) -> None:
         super().__init__()
@@ -197,7 +185,7 @@ class InvertedResidual(nn.Layer):
 
     def forward(self, x: paddle.Tensor) -> paddle.Tensor:
         """[N*T, C, H, W] to the same with `out_channels` and the stride."""
-        y = x if self._shift is None else self._shift(x)
+        y = x if self._shift is None else temporal_shift(x, *self._shift)
         for name in self._names:
             y = getattr(self, name)(y)
         return y if self._shift is None else x + y
@@ -208,7 +196,7 @@ class _Stage(nn.Layer):
 
     def __init__(
         self, name: str, in_channels: int, expansion: int, channels: int, num_blocks: int, stride: int,
-        shift: TemporalShift,
+        shift: Shift,
     ) -> None:  # fmt: skip
         super().__init__()
         self._names = ["_first_block", *(f"{name}_{number}" for number in range(2, num_blocks + 1))]

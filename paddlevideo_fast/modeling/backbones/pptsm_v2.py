@@ -7,7 +7,7 @@ import paddle.nn.functional as F
 from paddle import nn
 
 from paddlevideo_fast.modeling.backbones.mobilenet import WideClassifier
-from paddlevideo_fast.modeling.layers import ConvBNPlain, SqueezeExcitation
+from paddlevideo_fast.modeling.layers import ConvBNPlain, SqueezeExcitation, temporal_shift
 from paddlevideo_fast.registry import BACKBONES
 
 
@@ -158,6 +158,6 @@ class PPTSM_v2(WideClassifier):
             if index == _SHIFTED_STAGE:
                 if self.global_attention is not None:
                     x = self.global_attention(x)
-                x = self.shift(x)
+                x = temporal_shift(x, *self.shift)
             x = stage(x)
         return self.classify(x)
