@@ -253,7 +253,7 @@ def _export(
                 f"allowed {_HALF_TOLERANCE if is_half else TOLERANCE:.0e}); nothing was written"
             )
     if device != "cpu":
-        program = open_program(files.program, options=ProgramOptions(use_gpu=True))
+        program = open_program(files.program, options=ProgramOptions(providers=("cuda",)))
         logger.info(
             "on %s the program's logits differ by %.1e from those on the CPU, relative to the largest; "
             "TF32 and other kernels do that",
