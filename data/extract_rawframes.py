@@ -5,8 +5,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # runs from a clone, installed or not
 
-from paddlevideo_fast.preparation.frames import extract
-from paddlevideo_fast.preparation.run import run_main
+from paddlevideo_fast.cli.data import main
 
 if __name__ == "__main__":
-    sys.exit(run_main(extract))
+    sys.exit(main(["extract", *sys.argv[1:]]))

@@ -5,8 +5,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # runs from a clone, installed or not
 
-from paddlevideo_fast.preparation.run import run_main
-from paddlevideo_fast.preparation.videos import prepare_list
+from paddlevideo_fast.cli.data import main
 
 if __name__ == "__main__":
-    sys.exit(run_main(prepare_list))
+    sys.exit(main(["prepare", *sys.argv[1:]]))

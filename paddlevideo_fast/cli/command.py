@@ -13,7 +13,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from paddlevideo_fast.config.load import load_config
 from paddlevideo_fast.config.startup import prepare_process
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from paddlevideo_fast.config import Config
 
 PROGRAM = "paddlevideo-fast"
+Args = TypeVar("Args")
 
 
 def say(text: str) -> None:
@@ -49,15 +50,13 @@ def command_parser(name: str, description: str | None, **options: Any) -> argpar
 
 
 def run_command(
-    work: Callable[[argparse.Namespace], int | None],
-    args: argparse.Namespace,
-    tell: Callable[[str], None] | None = None,
+    work: Callable[[Args], int | None], args: Args, tell: Callable[[str], None] | None = None
 ) -> int:
     """Runs a command and returns its exit code.
 
     Args:
         work: does the command's work; it may return an exit code.
-        args: the parsed command line, which `work` gets.
+        args: the command line, parsed or as words, which `work` gets.
         tell: called with the message of wrong input, by a command that has set up the log. None: the log and
             the message go to stderr, and stdout has results alone.
 

@@ -4,17 +4,22 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from paddlevideo_fast.cli.command import PROGRAM
+from paddlevideo_fast.cli.command import PROGRAM, run_command
 from paddlevideo_fast.cli.commands import Command, GroupParser
+from paddlevideo_fast.errors import PaddleVideoFastError
 
 
 class Tool(Command):
     """A tool of `preparation`; its parser is the function `NAME_parser` beside the function `NAME`."""
 
     def start(self, words: Sequence[str]) -> int:
-        from paddlevideo_fast.preparation.run import run_main
+        return run_command(self._run, words)
 
-        return run_main(self.load(self.main), words)
+    def _run(self, words: Sequence[str]) -> int:
+        try:
+            return self.load(self.main)(words)
+        except OSError as error:  # of a file that the user has named
+            raise PaddleVideoFastError(str(error)) from error
 
     def make_parser(self) -> argparse.ArgumentParser:
         return self.load(f"{self.main}_parser")()

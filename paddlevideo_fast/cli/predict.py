@@ -158,14 +158,13 @@ def parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
     args = parser.parse_args(argv)
     if args.device and args.use_gpu is not None:
         parser.error("--device: says the same as --use_gpu; leave one of the two out")
-    if args.device:
-        args.use_gpu = args.device == "gpu"
-    if args.provider and (args.use_gpu is not None or args.use_tensorrt):
+    device = args.device or {None: None, True: "gpu", False: "cpu"}[args.use_gpu]
+    if args.provider and (device or args.use_tensorrt):
         parser.error("--provider: says where the program runs; leave out --device, --use_gpu, --use_tensorrt")
-    if args.use_tensorrt:
-        if args.use_gpu is False:
-            parser.error("--use_tensorrt: runs on a GPU, and --use_gpu or --device says CPU")
-        args.use_gpu, args.provider = None, ["tensorrt"]
+    if args.use_tensorrt and device == "cpu":
+        parser.error("--use_tensorrt: runs on a GPU, and --use_gpu or --device says CPU")
+    if device or args.use_tensorrt:
+        args.provider = ["tensorrt" if args.use_tensorrt else "cuda" if device == "gpu" else "cpu"]
     for name in ("stride_sec", "timeline"):
         if getattr(args, name) is not None and args.window_sec is None:
             parser.error(f"--{name}: needs --window_sec")
@@ -208,7 +207,6 @@ def make_predictor(args: argparse.Namespace) -> Any:
 
     options = ProgramOptions(
         providers=args.provider,
-        use_gpu=args.use_gpu,
         gpu_mem_mb=args.gpu_mem,
         precision=args.precision,
         cpu_threads=args.cpu_threads,

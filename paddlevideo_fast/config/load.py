@@ -23,6 +23,7 @@ def load_config(
     overrides: Sequence[str] = (),
     check: bool = True,
     translate: Callable[[Config], None] | None = None,
+    root: Group = ROOT,
 ) -> Config:
     """Reads a config with everything it inherits, applies the overrides and checks the result.
 
@@ -33,29 +34,20 @@ def load_config(
         overrides: `KEY.PATH=VALUE` texts, see `apply_overrides`.
         check: False leaves the content unchecked, and imports nothing.
         translate: changes the config before it is checked; for configs of another shape.
+        root: the schema.
 
     Raises:
         ConfigError: with all problems, each with file and line or the number of its override.
     """
-    return load_with_schema(path, overrides, ROOT if check else None, translate)
-
-
-def load_with_schema(
-    path: str | Path,
-    overrides: Sequence[str],
-    root: Group | None,
-    translate: Callable[[Config], None] | None = None,
-) -> Config:
-    """See `load_config`; `root` is the schema, None to leave the content unchecked and import nothing."""
     config = read_with_bases(str(path))
-    problems = apply_overrides(config, overrides, (root or ROOT).members)
+    problems = apply_overrides(config, overrides, root.members)
     _refuse_secrets(config)
     if translate is not None:
         translate(config)
     config.imports += take_imports(config)
     if config.imports:
         config[IMPORTS] = list(dict.fromkeys(one.name for one in config.imports))
-    if root is not None:
+    if check:
         import_plugins(config, problems)
         check_config(config, root, problems)
         _expand_dali_data(config)

@@ -462,3 +462,18 @@ class DaliData:
                 {"Normalization": {"mean": list(self.mean), "std": list(self.std)}},
             ],
         }
+
+
+# Sections of settings: key to the field of `RunSpec`, the dataclass, and whether the section is None, not its
+# defaults, where the config leaves it out.
+SECTIONS: dict[str, tuple[str, type, bool]] = {
+    "FINETUNE": ("finetune", FinetuneSettings, True),
+    "EMA": ("ema", EmaSettings, True),
+    "SELECTION": ("selection", SelectionSettings, False),
+    "GRADIENT_ACCUMULATION": ("accumulation", GradientAccumulation, True),
+    "PRECISEBN": ("precise_bn", PreciseBNSettings, True),
+    "MULTIGRID": ("multigrid", MultigridSettings, True),
+    "DISTRIBUTED": ("distributed", DistributedSettings, False),
+    "RUNTIME": ("runtime", RuntimeSettings, False),
+    "STORAGE": ("storage", StorageSettings, False),
+}

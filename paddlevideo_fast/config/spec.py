@@ -96,11 +96,10 @@ class RunSpec:
     @classmethod
     def of(cls, config: Config) -> RunSpec:
         """Parses a checked config."""
-
-        def optional(kind: type, name: str) -> Any:
-            section = config.get(name)
-            return None if section is None else settings_from(kind, section)
-
+        sections: dict[str, Any] = {
+            field: None if is_optional and config.get(key) is None else settings_from(kind, config.get(key))
+            for key, (field, kind, is_optional) in settings.SECTIONS.items()
+        }
         return cls(
             config=config,
             run=settings_from(settings.RunSettings, config),
@@ -112,15 +111,7 @@ class RunSpec:
             mix=config.get("MIX"),
             callbacks=config.get("CALLBACKS") or (),
             trackers=_trackers(config),
-            finetune=optional(settings.FinetuneSettings, "FINETUNE"),
-            ema=optional(settings.EmaSettings, "EMA"),
-            selection=settings_from(settings.SelectionSettings, config.get("SELECTION")),
-            precise_bn=optional(settings.PreciseBNSettings, "PRECISEBN"),
-            accumulation=optional(settings.GradientAccumulation, "GRADIENT_ACCUMULATION"),
-            multigrid=optional(settings.MultigridSettings, "MULTIGRID"),
-            distributed=settings_from(settings.DistributedSettings, config.get("DISTRIBUTED")),
-            runtime=settings_from(settings.RuntimeSettings, config.get("RUNTIME")),
-            storage=settings_from(settings.StorageSettings, config.get("STORAGE")),
+            **sections,
         )
 
     @classmethod

@@ -45,7 +45,6 @@ from paddlevideo_fast.errors import MissingExtraError, ProgramError
 from paddlevideo_fast.io.files import as_path
 from paddlevideo_fast.io.locks import only_writer
 from paddlevideo_fast.io.sync import staged
-from paddlevideo_fast.io.urls import is_url
 from paddlevideo_fast.loader import (
     Classes,
     ClipRequest,
@@ -145,11 +144,6 @@ def export_model(
         PaddleVideoFastError: as its message says; `folder` is then as it was.
     """
     options = options or ExportOptions()
-    if is_url(os.fspath(folder)):
-        with staged(folder) as local:
-            files = export_model(cfg, weights, local, name, options)
-        there: list[Any] = [one and as_path(folder) / one.name for one in files]
-        return ExportedFiles(*there)
     require_unicode(folder)
     recipe = recipe_of(cfg, options.split, options.input_dtype)
     names = _class_names(cfg, os.fspath(weights), recipe.settings.num_classes, options.class_names)
@@ -169,8 +163,12 @@ def export_model(
     _check_shape(shape, recipe.settings.layout)
     shape_3d = (shape[0], shape[1], shape[2])
     recipe = recipe._replace(settings=replace(recipe.settings, input_shape=shape_3d))
-    folder = Path(folder)
-    with only_writer(folder, name, given_by="--output_path"), computing_on("cpu") as device:
+    given = as_path(folder)
+    with (
+        staged(folder) as folder,
+        only_writer(folder, name, given_by="--output_path"),
+        computing_on("cpu") as device,
+    ):
         model = _trained(cfg, weights, options)
         backbone, _ = backbone_of(model)
         recipe = recipe._replace(settings=replace(recipe.settings, cpu_runtime=backbone.cpu_runtime))
@@ -186,7 +184,7 @@ def export_model(
                 (folder / f"{name}{ending}").unlink(missing_ok=True)  # of an earlier export; they would win
         except OSError as error:
             raise ProgramError(f"{folder}: cannot be written: {error}") from error
-    return _files(folder / name, options)
+    return _files(given / name, options)
 
 
 def _class_names(cfg: Config, weights: str, num_classes: int, file: str | Path | None) -> list[str] | None:
@@ -253,7 +251,7 @@ def _export(
                 f"allowed {_HALF_TOLERANCE if is_half else TOLERANCE:.0e}); nothing was written"
             )
     if device != "cpu":
-        program = open_program(files.program, options=ProgramOptions(use_gpu=True))
+        program = open_program(files.program, options=ProgramOptions(providers=("cuda",)))
         logger.info(
             "on %s the program's logits differ by %.1e from those on the CPU, relative to the largest; "
             "TF32 and other kernels do that",
@@ -366,7 +364,7 @@ def _files(prefix: Path, options: ExportOptions) -> ExportedFiles:
     endings = [PADDLE_SUFFIXES[0], PARAMS_SUFFIX, ".yml" if options.paddlex else ".yaml"]
     if options.onnx_opset is not None:
         endings.append(ONNX_SUFFIX)
-    return ExportedFiles(*(Path(f"{prefix}{ending}") for ending in endings))
+    return ExportedFiles(*(prefix.parent / f"{prefix.name}{ending}" for ending in endings))
 
 
 _TIMEOUT_SEC = 900  # a ResNet-101 takes seconds

@@ -30,10 +30,8 @@ class ProgramOptions:
     """How a program is run.
 
     Args:
-        providers: what runs the program: the first that loads; a warning names each that does not. Empty: as
-            `use_gpu` says.
-        use_gpu: run on a GPU by CUDA; None: for a Paddle program where Paddle computes by default, for an
-            .onnx program on a CPU.
+        providers: what runs the program: the first that loads; a warning names each that does not. Empty:
+            where Paddle computes by default, for a Paddle program; on a CPU, for an .onnx program.
         gpu_mem_mb: memory to take on the GPU at the start.
         precision: "fp16" computes in 16 bits; on a GPU only. By CUDA, an .onnx program needs an export in 16
             bits for it.
@@ -44,7 +42,6 @@ class ProgramOptions:
     """
 
     providers: Sequence[Provider] = ()
-    use_gpu: bool | None = None
     gpu_mem_mb: int = 8000
     precision: Literal["fp32", "fp16"] = "fp32"
     cpu_threads: int | None = None
@@ -421,15 +418,8 @@ def _fastest(
 
 
 def _providers(options: ProgramOptions, is_onnx: bool) -> Sequence[Provider]:
-    if options.providers:
-        if options.use_gpu is not None:
-            raise ProgramError(
-                f"use_gpu: the providers {', '.join(options.providers)} say where the program runs; leave "
-                "one of the two out"
-            )
-        return options.providers
-    by_default = not is_onnx and paddle.get_device().startswith("gpu")
-    return ("cuda",) if (by_default if options.use_gpu is None else options.use_gpu) else ("cpu",)
+    by_default: Provider = "cuda" if not is_onnx and paddle.get_device().startswith("gpu") else "cpu"
+    return options.providers or (by_default,)
 
 
 def require_unicode(path: str | Path) -> None:

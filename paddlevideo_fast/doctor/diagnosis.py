@@ -17,6 +17,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 import paddle
@@ -25,7 +26,9 @@ from paddlevideo_fast.assembly import TrainingSetup, plan_run, training_setup
 from paddlevideo_fast.config import Config, RunSpec
 from paddlevideo_fast.doctor.multigrid import PlanOptions, make_plan
 from paddlevideo_fast.doctor.reading import (
+    Form,
     ReadingCost,
+    TrialError,
     other_forms,
     share_of_cost,
     time_reading,
@@ -36,12 +39,11 @@ from paddlevideo_fast.doctor.timing import (
     StepTimes,
     SyntheticLoader,
     own_loader,
-    step_sec_with,
     time_steps,
     time_training_stages,
 )
 from paddlevideo_fast.engine import MixedPrecision, Precision
-from paddlevideo_fast.errors import PaddleVideoFastError, VideoDecodeError
+from paddlevideo_fast.errors import VideoDecodeError
 from paddlevideo_fast.loader import ClipRequest
 from paddlevideo_fast.loader.dataset import ClipDataset, VideoDecoder
 from paddlevideo_fast.loader.request import group_by_video
@@ -89,6 +91,15 @@ class StepCost:
     def gain(self, **changes: Any) -> float:
         """How many times faster a step becomes when fields change."""
         return self.step_sec / max(replace(self, **changes).step_sec, 1e-9)
+
+    def scaled(self, train: float, read: float) -> float:
+        """The gain where training takes `train` times as long, and reading `read` times."""
+        return self.gain(
+            train_sec=train * self.train_sec,
+            train_cpu_sec=train * self.train_cpu_sec,
+            read_sec=read * self.read_sec,
+            transport_sec=read * self.transport_sec,
+        )
 
     def best_num_workers(self) -> int:
         """The fewest workers, up to the number of cores, within 3 % of the fastest step."""
@@ -191,7 +202,14 @@ def examine(cfg: Config, steps: int = 20, progress: Callable[[str], None] = prin
     found = sorted(remedies(run, progress), key=lambda remedy: -(remedy.gain or 0.0))
     sent_sec = cost.transport_sec if cost.num_workers else 0.0
     result: dict[str, Any] = {
-        **_circumstances(cfg, run),
+        "config": cfg.path,
+        "device": paddle.get_device(),
+        "paddle": paddle.__version__,
+        "num_cores": cost.num_cores,
+        "num_threads": int(os.environ.get("OMP_NUM_THREADS", 1)),
+        "num_workers": cost.num_workers,
+        "batch_size": batch_size,
+        "clip_shape": list(reading.clip_shape),
         "real": _steps(real),
         "synthetic": {**_steps(synthetic), "cpu_sec": cost.train_cpu_sec},
         "stages_sec": {
@@ -212,20 +230,6 @@ def _fetch(dataset: ClipDataset, videos: Sequence[list[ClipRequest]]) -> None:
     for requests in videos if dataset.is_remote else ():
         with contextlib.suppress(VideoDecodeError):  # the reader tells
             dataset.fetch(requests)
-
-
-def _circumstances(cfg: Config, run: Run) -> dict[str, Any]:
-    """What was measured, and on which machine."""
-    return {
-        "config": cfg.path,
-        "device": paddle.get_device(),
-        "paddle": paddle.__version__,
-        "num_cores": run.cost.num_cores,
-        "num_threads": int(os.environ.get("OMP_NUM_THREADS", 1)),
-        "num_workers": run.cost.num_workers,
-        "batch_size": run.batch_size,
-        "clip_shape": list(run.reading.clip_shape),
-    }
 
 
 def _times(factor: float, stages: Mapping[str, float]) -> dict[str, float]:
@@ -285,16 +289,24 @@ def remedies(run: Run, progress: Callable[[str], None]) -> Iterator[Remedy]:
         yield from _faster_training(run, progress)
 
 
+def _tried(name: str, how: str, measure: Callable[[], float]) -> Remedy:
+    """A change with the gain that `measure` returns; the gain is unknown where it fails."""
+    try:
+        return Remedy(name, measure(), "measured", how)
+    except Exception as error:  # whatever the clips, the device, its memory or the network has against it
+        cause = (str(error).strip() or repr(error)).splitlines()[0]
+        return Remedy(name, None, f"unknown: {cause}", how)
+
+
 def _cheaper_forms(run: Run, source_sec: float, progress: Callable[[str], None]) -> Iterator[Remedy]:
     for form in other_forms(run.dataset, run.batch_size):
         progress(f"trying {form.name} on a few of the clips")
-        try:
-            share = share_of_cost(run.dataset, form)
-        except PaddleVideoFastError as error:
-            yield Remedy(form.name, None, f"unknown: {error}", form.how)
-            continue
-        gain = run.cost.gain(read_sec=run.cost.read_sec - (1 - share) * source_sec)
-        yield Remedy(form.name, gain, "measured", form.how)
+
+        def gain(form: Form = form) -> float:
+            saved_sec = (1 - share_of_cost(run.dataset, form)) * source_sec
+            return run.cost.gain(read_sec=run.cost.read_sec - saved_sec)
+
+        yield _tried(form.name, form.how, gain)
     if paddle.get_device() != "cpu" and isinstance(run.dataset.decoder, VideoDecoder):
         yield Remedy("DALI", None, "unknown: decoding on the GPU was not tried", "--train_dali")
 
@@ -311,87 +323,65 @@ def _faster_training(run: Run, progress: Callable[[str], None]) -> Iterator[Reme
     if paddle.get_device() != "cpu" and not run.parts.spec.run.amp:  # a CPU has no kernels for it
         mixed = MixedPrecision("O1", "bfloat16")
         trials.insert(0, ("mixed precision", 1, shape, mixed, "--amp --amp_dtype bfloat16"))
-    plain = SyntheticLoader(run.batch_size, shape, run.parts.model)
     for name, factor, size, precision, how in trials:
         progress(f"trying {name}")
-        loader = SyntheticLoader(factor * run.batch_size, size, run.parts.model)
-        try:
-            # each beside the plain step, so that other programs on the machine slow both
-            base = time_steps(run.parts, plain, _TRIAL_STEPS, 1, _TRIAL_SEC / 2)
-            times = time_steps(run.parts, loader, _TRIAL_STEPS, 1, _TRIAL_SEC, precision)
-        except Exception as error:  # whatever the device, its memory or the network has against it
-            first_line = (str(error).strip() or repr(error)).splitlines()[0]
-            yield Remedy(name, None, f"unknown: it fails here: {first_line}", how)
-            continue
-        changed = replace(
-            run.cost,
-            train_sec=run.cost.train_sec * times.step_sec / base.step_sec,
-            train_cpu_sec=run.cost.train_cpu_sec * times.step_sec / base.step_sec,
-            read_sec=factor * run.cost.read_sec,
-            transport_sec=factor * run.cost.transport_sec,
-        )
-        yield Remedy(name, factor * run.cost.step_sec / changed.step_sec, "measured", how)
+        yield _tried(name, how, partial(_gain_of_training, run, factor, size, precision))
     if paddle.get_device() == "cpu":
-        yield from _other_variables(run, progress)
+        yield from _other_variables()
     if isinstance(run.parts.model, Recognizer3D) and not run.parts.spec.run.multigrid:
-        yield from _multigrid(run, progress)
+        progress("trying the shapes of multigrid")
+        yield _multigrid(run)
     yield Remedy(
         "smaller network", None, "unknown: it depends on the network", "less depth or width in MODEL.backbone"
     )
 
 
-def _multigrid(run: Run, progress: Callable[[str], None]) -> Iterator[Remedy]:
+def _gain_of_training(run: Run, factor: int, size: Sequence[int], precision: Precision | None) -> float:
+    """The gain of steps on `factor` times as many made-up clips of another size or in another precision."""
+    plain = SyntheticLoader(run.batch_size, run.reading.clip_shape, run.parts.model)
+    loader = SyntheticLoader(factor * run.batch_size, size, run.parts.model)
+    # beside the plain step, so that other programs on the machine slow both
+    base = time_steps(run.parts, plain, _TRIAL_STEPS, 1, _TRIAL_SEC / 2)
+    times = time_steps(run.parts, loader, _TRIAL_STEPS, 1, _TRIAL_SEC, precision)
+    return factor * run.cost.scaled(times.step_sec / base.step_sec, factor)
+
+
+def _multigrid(run: Run) -> Remedy:
     """The schedule of the MULTIGRID section; without one, the short cycle alone, which needs nothing else."""
-    cfg, cost = run.parts.spec.config, run.cost
+    cfg = run.parts.spec.config
     section, how = cfg.get("MULTIGRID"), "--multigrid"
     if not section:
         section = {"SHORT_CYCLE": True}
         how += f" -o MULTIGRID='{json.dumps(section)}'"
-    how += "; may cost accuracy, see docs/en/multigrid.md"
-    progress("trying the shapes of multigrid")
-    options = PlanOptions(num_clips=len(run.dataset), num_steps=1, limit_sec=_PLAN_SEC, judge=False)
-    try:
+    options = PlanOptions(num_clips=len(run.dataset), num_steps=1, limit_sec=_PLAN_SEC)
+
+    def gain() -> float:
         plan = make_plan(Config({**cfg, "multigrid": True, "MULTIGRID": section}), options)
-    except PaddleVideoFastError as error:
-        yield Remedy("multigrid", None, f"unknown: {error}", how)
-        return
-    if plan["speed_up"] is None:
-        reason = f"unknown: timing its shapes takes more than {_PLAN_SEC:g} s; paddlevideo-fast plan does it"
-        yield Remedy("multigrid", None, reason, how)
-        return
-    clips = plan["multigrid"]["clips"] / plan["plain"]["clips"]
-    changed = {
-        **{name: getattr(cost, name) / plan["speed_up"] for name in ("train_sec", "train_cpu_sec")},
-        **{name: getattr(cost, name) * clips for name in ("read_sec", "transport_sec")},
-    }
-    yield Remedy("multigrid", cost.gain(**changed), "measured", how)
+        if plan["speed_up"] is None:
+            raise TrialError(
+                f"timing its shapes takes more than {_PLAN_SEC:g} s; paddlevideo-fast plan does it"
+            )
+        return run.cost.scaled(1 / plan["speed_up"], plan["multigrid"]["clips"] / plan["plain"]["clips"])
+
+    return _tried("multigrid", f"{how}; may cost accuracy, see docs/en/multigrid.md", gain)
 
 
-def _other_variables(run: Run, progress: Callable[[str], None]) -> Iterator[Remedy]:
-    """The toolkit's own choices for MKL and for memory, where the environment has others."""
+def _other_variables() -> Iterator[Remedy]:
+    """The toolkit's own choices for MKL and for memory, where the environment has others.
+
+    Libraries read them when they are loaded, so this process cannot time them.
+    """
+    basis = "unknown: it takes effect in a process that starts with it"
     listed = best_mkl_path()
     path = listed or best_mkl_path(is_listed=False)
-    trials: list[tuple[str, dict[str, str | None], str]] = []
     if path not in (None, os.environ.get(MKL_PATH)):
         how = (
             f"unset {MKL_PATH} and {MKL_SWITCH}; the toolkit then sets {MKL_PATH}={path}"
             if listed
             else f"export {MKL_PATH}={path}: MKL computes so, though /proc/cpuinfo lacks the instructions"
         )
-        trials.append(("fast MKL", {MKL_PATH: path, MKL_SWITCH: None}, how))
+        yield Remedy("fast MKL", None, basis, how)
     given = malloc_variables()
     if given:
         how = f"unset {', '.join(given)}; the toolkit then keeps freed memory"
-        trials.append(("kept memory", dict.fromkeys(given), how))
-    for name, variables, how in trials:
-        progress(f"trying {name}")
-        try:
-            base_sec, train_sec = (
-                step_sec_with(run.parts.spec.config, _TRIAL_STEPS, changed) for changed in ({}, variables)
-            )
-        except PaddleVideoFastError as error:
-            yield Remedy(name, None, f"unknown: {error}", how)
-            continue
-        cost, share = run.cost, train_sec / base_sec
-        gain = cost.gain(train_sec=cost.train_sec * share, train_cpu_sec=cost.train_cpu_sec * share)
-        yield Remedy(name, gain, "measured", how)
+        yield Remedy("kept memory", None, basis, how)

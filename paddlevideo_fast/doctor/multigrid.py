@@ -8,7 +8,7 @@ from typing import Any
 
 import paddle
 
-from paddlevideo_fast.assembly.plan import ClipShape, batch_shapes, plain_clip, plan_run
+from paddlevideo_fast.assembly.plan import ClipShape, RunPlan, batch_shapes, plain_clip, plan_run
 from paddlevideo_fast.config import Config, RunSpec
 from paddlevideo_fast.config.types import arguments_of
 from paddlevideo_fast.doctor.shape_cost import ShapeCosts
@@ -36,21 +36,16 @@ class PlanOptions:
         frame_size: (width, height) of the videos.
         num_steps: optimizer steps to time at each shape; 0: none.
         limit_sec: no step is timed where timing all shapes would take longer.
-        judge: tell what speaks against the schedule; that times dear shapes once more, without their splits.
     """
 
     num_clips: int | None = None
     frame_size: tuple[int, int] = FRAME_SIZE
     num_steps: int = 3
     limit_sec: float = 120.0
-    judge: bool = True
 
 
 def make_plan(
-    cfg: Config,
-    options: PlanOptions,
-    progress: Callable[[str], None] = lambda text: None,
-    costs: ShapeCosts | None = None,
+    cfg: Config, options: PlanOptions, progress: Callable[[str], None] = lambda text: None
 ) -> dict[str, Any]:
     """Plans the run of a config with `multigrid` on, for one process.
 
@@ -58,7 +53,6 @@ def make_plan(
         cfg: a checked config.
         options: what to assume and measure.
         progress: called with a line about each measurement that starts.
-        costs: of this network, as far as they are known; None: nothing is known yet.
 
     Returns:
         The values of multigrid_plan.json, which docs/en/multigrid.md describes. "pays": whether the run is
@@ -75,31 +69,28 @@ def make_plan(
     run = plan_run(spec)
     (plain,) = plain_phases(spec.run.epochs)
     max_epoch = run.phases[-1].end_epoch
-    rates = [run.curve.at(epoch) for epoch in range(max_epoch)]
-    num_clips = options.num_clips or _listed_clips(spec)
-    costs = costs or ShapeCosts(run, options.num_steps)
-    pricing = Pricing(spec, replace(options, num_clips=num_clips), costs, progress)
+    options = replace(options, num_clips=options.num_clips or _listed_clips(spec))
+    pricing = Pricing(run, options, progress)
     pricing.measure([plain, *run.phases])
     described, plain_run = [pricing.describe(phase) for phase in run.phases], pricing.describe(plain)
     multigrid_run = {key: sum(phase[key] for phase in described) for key in _SUMS if key in plain_run}
-    speed_up = None
-    if "train_sec" in plain_run:
-        speed_up = plain_run["train_sec"] / multigrid_run["train_sec"]
+    is_timed = "train_sec" in plain_run
+    speed_up = plain_run["train_sec"] / multigrid_run["train_sec"] if is_timed else None
     plan = {
         "config": cfg.path,
         "device": paddle.get_device(),
         "paddle": paddle.__version__,
-        "num_clips": num_clips,
+        "num_clips": options.num_clips,
         "frame_size": list(options.frame_size),
         "max_epoch": max_epoch,
-        "lr_at_epoch": rates,
+        "lr_at_epoch": [run.curve.at(epoch) for epoch in range(max_epoch)],
         "phases": described,
         "plain": plain_run,
         "multigrid": multigrid_run,
         "speed_up": speed_up,
     }
-    reasons = list(_reasons(cfg, plan, costs)) if options.judge else []
-    return {**plan, "pays": None if speed_up is None else _pays(plan), "reasons": reasons}
+    pays = None if speed_up is None else min(speed_up, _gain_a_clip(plan)) >= _PAYS
+    return {**plan, "pays": pays, "reasons": list(_reasons(cfg, plan))}
 
 
 def _listed_clips(spec: RunSpec) -> int | None:
@@ -114,15 +105,13 @@ class Pricing:
     """Describes phases and their costs as JSON values.
 
     Args:
-        spec: of the run that the phases are of.
+        run: whose phases they are.
         options: what to assume and measure; of no list whose clips are not counted.
-        costs: of the network, which grow with what is measured.
         progress: called with a line about each measurement that starts.
     """
 
-    def __init__(
-        self, spec: RunSpec, options: PlanOptions, costs: ShapeCosts, progress: Callable[[str], None]
-    ) -> None:
+    def __init__(self, run: RunPlan, options: PlanOptions, progress: Callable[[str], None]) -> None:
+        spec = run.spec
         self._options = options
         self._progress = progress
         self._batch_size = spec.data.batch_size
@@ -130,7 +119,7 @@ class Pricing:
         self._accumulation = spec.accumulate_steps()
         self._clip = plain_clip(spec)
         self._lr_scaling = spec.multigrid.lr_scaling if spec.multigrid else "none"
-        self._costs = costs
+        self._costs = ShapeCosts(run, options.num_steps)
         self._timed = False
 
     def measure(self, phases: Sequence[Phase]) -> None:
@@ -238,20 +227,22 @@ class Pricing:
         return sums
 
 
-def _reasons(cfg: Config, plan: Mapping[str, Any], costs: ShapeCosts) -> Iterator[str]:
-    """What speaks against the shapes and rates of a plan."""
-    yield from _fewer_clips(plan)
-    yield from _dear_shapes(plan, costs)
-    yield from _maps_of_one(cfg, plan)
-    yield from _grown_rate(cfg, plan)
-
-
-def _pays(plan: Mapping[str, Any]) -> bool:
-    return min(plan["speed_up"], _gain_a_clip(plan)) >= _PAYS
-
-
 def _gain_a_clip(plan: Mapping[str, Any]) -> float:
     return float(plan["speed_up"] * plan["multigrid"]["clips"] / plan["plain"]["clips"])
+
+
+def _reasons(cfg: Config, plan: Mapping[str, Any]) -> Iterator[str]:
+    """What speaks against the shapes and rates of a plan."""
+    (plain,) = plan["plain"]["shapes"]
+    # by batch size, frames and side; of one shape, the phase with the most splits stays
+    keys = ("num_frames", "crop_size", "batch_size")
+    splits = sorted(plan["phases"], key=lambda phase: phase["bn_splits"])
+    found = {tuple(map(shape.get, keys)): shape for phase in splits for shape in phase["shapes"]}
+    shapes = [found[key] for key in sorted(found)]
+    yield from _fewer_clips(plan)
+    yield from _dear_shapes(plain, shapes)
+    yield from _maps_of_one(cfg, plain, shapes)
+    yield from _grown_rate(cfg, plan)
 
 
 def _fewer_clips(plan: Mapping[str, Any]) -> Iterator[str]:
@@ -260,51 +251,23 @@ def _fewer_clips(plan: Mapping[str, Any]) -> Iterator[str]:
         yield f"the gain comes from fewer clips: plain training with {share:.2f} of its epochs gains as much"
 
 
-def _shapes(plan: Mapping[str, Any]) -> list[tuple[int, Mapping[str, Any]]]:
-    """Number of splits and values of each shape of a plan, the smallest first."""
-    found = {
-        (shape["num_frames"], shape["crop_size"], shape["batch_size"], phase["bn_splits"]): shape
-        for phase in plan["phases"]
-        for shape in phase["shapes"]
-    }
-    return [(key[3], found[key]) for key in sorted(found)]
+def _dear_shapes(plain: Mapping[str, Any], shapes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Shapes that cost more than their share of the pixels."""
+    for shape in shapes if "step_sec" in plain else ():
+        cost = _sec_a_pixel(shape) / _sec_a_pixel(plain)
+        if cost > _DEAR:
+            clips = f"{shape['batch_size']} clips of {shape['num_frames']}×{shape['crop_size']}²"
+            yield f"{clips} cost {cost:.2f} of the plain step's time a pixel"
 
 
-def _cost(plan: Mapping[str, Any], shape: Mapping[str, Any], step_sec: float) -> float:
-    """The time a pixel of a step at this shape, relative to the plain run's."""
-    (plain,) = plan["plain"]["shapes"]
-    return step_sec / plain["step_sec"] * _num_pixels(plain) / _num_pixels(shape)
+def _sec_a_pixel(shape: Mapping[str, Any]) -> float:
+    return float(shape["step_sec"] / (shape["batch_size"] * shape["num_frames"] * shape["crop_size"] ** 2))
 
 
-def _num_pixels(shape: Mapping[str, Any]) -> int:
-    return int(shape["batch_size"] * shape["num_frames"] * shape["crop_size"] ** 2)
-
-
-def _dear_shapes(plan: Mapping[str, Any], costs: ShapeCosts) -> Iterator[str]:
-    """Shapes that cost more than their share of the pixels, and which part of it the splits take."""
-    if "step_sec" not in plan["plain"]["shapes"][0]:
-        return
-    dear = {  # of one shape, the phase with the most splits stays
-        (shape["batch_size"], shape["num_frames"], shape["crop_size"]): (shape, splits)
-        for splits, shape in _shapes(plan)
-        if _cost(plan, shape, shape["step_sec"]) > _DEAR
-    }
-    for (batch_size, num_frames, crop_size), (shape, splits) in dear.items():
-        cost = _cost(plan, shape, shape["step_sec"])
-        text = f"{batch_size} clips of {num_frames}×{crop_size}² cost {cost:.2f}"
-        if splits > 1:
-            alone = _cost(plan, shape, costs.step_sec(batch_size, num_frames, crop_size, 1))
-            text += f" ({alone:.2f} without the {splits} splits of batch norm)"
-        yield f"{text} of the plain step's time a pixel"
-
-
-def _maps_of_one(cfg: Config, plan: Mapping[str, Any]) -> Iterator[str]:
+def _maps_of_one(cfg: Config, plain: Mapping[str, Any], shapes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Crops at which kernels meet a feature map of one value, where they do not in plain training."""
-    (plain,) = plan["plain"]["shapes"]
-    if plain["smallest_map"] < 2:
-        return
-    crops = sorted({shape["crop_size"] for _, shape in _shapes(plan) if shape["smallest_map"] == 1})
-    if crops:
+    crops = sorted({shape["crop_size"] for shape in shapes if shape["smallest_map"] == 1})
+    if crops and plain["smallest_map"] >= 2:
         sides = " and ".join(map(str, crops))
         has_strides = "spatial_strides" in arguments_of(BACKBONES.get(cfg["MODEL"]["backbone"]["name"]))
         remedy = "; see MODEL.backbone.spatial_strides" if has_strides else ""
@@ -315,7 +278,7 @@ def _maps_of_one(cfg: Config, plan: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _grown_rate(cfg: Config, plan: Mapping[str, Any]) -> Iterator[str]:
-    name = (cfg.get("OPTIMIZER") or {}).get("name")
+    name = cfg["OPTIMIZER"].get("name")
     highest = max(phase["lr_multiplier"] for phase in plan["phases"])
     if name in _ADAPTIVE and highest > 1:
         yield (

@@ -1,8 +1,9 @@
 """Costs of a clip and of a training step at one shape, for a config's network. No data is read."""
 
 import contextlib
+import math
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -18,7 +19,6 @@ from paddlevideo_fast.modeling import (
     MacCounter,
     Preprocess,
     build_model,
-    count_parameters,
     take_network_layout,
 )
 from paddlevideo_fast.modeling.layers import set_num_splits
@@ -64,11 +64,6 @@ class ShapeCosts:
     def _parts(self) -> TrainingSetup:
         return _parts_without_data(self._plan)
 
-    @property
-    def num_parameters(self) -> int:
-        """The number of trained parameters."""
-        return count_parameters(self._parts.model)
-
     def of_clip(self, num_frames: int, crop_size: int) -> ClipCost:
         """The cost of a clip, from a forward pass of one."""
         key = num_frames, crop_size
@@ -77,16 +72,11 @@ class ShapeCosts:
             clip = np.zeros((1, num_frames, crop_size, crop_size, 3), np.uint8)
             model.eval()
             began = time.perf_counter()
-            with contextlib.ExitStack() as watching:
-                counter = watching.enter_context(MacCounter(model))
-                sizes, maps = (
-                    watching.enter_context(output_sizes(model)),
-                    watching.enter_context(map_sides(model)),
-                )
-                watching.enter_context(paddle.no_grad())
+            with MacCounter(model) as counter, output_shapes(model) as outputs, paddle.no_grad():
                 model(self._parts.split.preprocess(clip)).numpy()  # waits for the device
             forward_sec = time.perf_counter() - began
-            activation_bytes = sum(sizes) * _FLOAT_BYTES
+            activation_bytes = sum(math.prod(shape) for _, shape in outputs) * _FLOAT_BYTES
+            maps = [_map_side(*each) for each in outputs if _sees_neighbours(each[0])]
             self._clips[key] = ClipCost(counter.macs, activation_bytes, forward_sec, min(maps, default=0))
         return self._clips[key]
 
@@ -109,42 +99,30 @@ class ShapeCosts:
 
 
 @contextlib.contextmanager
-def output_sizes(model: nn.Layer) -> Iterator[list[int]]:
-    """Collects the output sizes of the layers without sublayers while the model runs."""
-    sizes: list[int] = []
+def output_shapes(model: nn.Layer) -> Iterator[list[tuple[nn.Layer, list[int]]]]:
+    """Collects the layers without sublayers, with the shapes of their outputs, while the model runs."""
+    found: list[tuple[nn.Layer, list[int]]] = []
 
     def note(layer: nn.Layer, inputs: Any, output: Any) -> None:
-        sizes.append(output.size)
+        found.append((layer, output.shape))
 
-    with _watched((layer for layer in model.sublayers() if not list(layer.children())), note):
-        yield sizes
-
-
-@contextlib.contextmanager
-def map_sides(model: nn.Layer) -> Iterator[list[int]]:
-    """Collects the sides of the feature maps that kernels larger than 1 make while the model runs."""
-    sides: list[int] = []
-
-    def note(layer: nn.Layer, inputs: Any, output: Any) -> None:
-        frame = output.shape[-2:] if layer._data_format.endswith("HW") else output.shape[-3:-1]
-        sides.append(min(side for side, kernel in zip(frame, layer.weight.shape[-2:]) if kernel > 1))
-
-    with _watched((layer for layer in model.sublayers() if _sees_neighbours(layer)), note):
-        yield sides
+    inner = [layer for layer in model.sublayers() if not list(layer.children())]
+    hooks = [layer.register_forward_post_hook(note) for layer in inner]
+    try:
+        yield found
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 def _sees_neighbours(layer: nn.Layer) -> bool:
     return isinstance(layer, (nn.Conv2D, nn.Conv3D)) and max(layer.weight.shape[-2:]) > 1
 
 
-@contextlib.contextmanager
-def _watched(layers: Iterable[nn.Layer], note: Callable[[nn.Layer, Any, Any], None]) -> Iterator[None]:
-    hooks = [layer.register_forward_post_hook(note) for layer in layers]
-    try:
-        yield
-    finally:
-        for hook in hooks:
-            hook.remove()
+def _map_side(layer: nn.Layer, shape: Sequence[int]) -> int:
+    """The shorter side of a feature map, of those along which its kernel is larger than 1."""
+    frame = shape[-2:] if layer._data_format.endswith("HW") else shape[-3:-1]
+    return min(side for side, kernel in zip(frame, layer.weight.shape[-2:]) if kernel > 1)
 
 
 def _parts_without_data(plan: RunPlan) -> TrainingSetup:

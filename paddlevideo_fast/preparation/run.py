@@ -1,7 +1,4 @@
-"""What the data tools share: exit codes, failures, and provenance.
-
-The exit codes are those of every command, see `errors`.
-"""
+"""What the data tools share: failures, and provenance."""
 
 import contextlib
 import errno
@@ -9,22 +6,16 @@ import json
 import os
 import sys
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import paddlevideo_fast
-from paddlevideo_fast.errors import (
-    EXIT_FAILURES,
-    EXIT_INTERRUPTED,
-    EXIT_USER_ERROR,
-    PaddleVideoFastError,
-    cause_of,
-)
+from paddlevideo_fast.errors import EXIT_FAILURES, PaddleVideoFastError, cause_of
 from paddlevideo_fast.io.files import read_names, write_text_whole
 from paddlevideo_fast.io.urls import bare_url
-from paddlevideo_fast.log import printable, setup_logging, tolerate_names
+from paddlevideo_fast.log import printable
 
 PROVENANCE = "provenance.json"
 
@@ -36,25 +27,6 @@ Argument = TypeVar("Argument")
 
 class ToolError(PaddleVideoFastError):
     """Something that the user of a data tool can put right."""
-
-
-def run_main(main: Callable[[Sequence[str] | None], int], argv: Sequence[str] | None = None) -> int:
-    """Runs a tool and returns its exit code; a user's error becomes one line on stderr.
-
-    Args:
-        main: the tool.
-        argv: its command line; None: that of this process.
-    """
-    tolerate_names()
-    setup_logging(stream=sys.stderr)
-    try:
-        return main(argv)
-    except (PaddleVideoFastError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return EXIT_USER_ERROR
-    except KeyboardInterrupt:
-        print("interrupted; run the same command again to go on", file=sys.stderr)
-        return EXIT_INTERRUPTED
 
 
 # --- times and samples

@@ -88,7 +88,7 @@ def test_texts_name_commands_that_exist():
         (["data"], 2, "commands:\n  list"),
         (["data", "--help"], 0, "data COMMAND --help has the options of one"),
         (["data", "apck", "--list", "x"], 2, "data: there is no command 'apck'; did you mean 'pack'?"),
-        (["data", "check"], 2, "error: give --list, an annotation list, or --root, a folder"),
+        (["data", "check"], 2, "ToolError: give --list, an annotation list, or --root, a folder"),
         (["train"], 2, "train: error: the following arguments are required: -c/--config"),
         (["train", "-c", "tsm_motoin"], 2, "did you mean tsm_motion, tsn_motion"),
         (["-c", "tsm_motoin", "--test"], 2, "did you mean tsm_motion, tsn_motion"),

@@ -3,13 +3,12 @@ from __future__ import annotations
 import pytest
 
 from paddlevideo_fast.config import build, build_list, load_config
-from paddlevideo_fast.config.load import load_with_schema
 from paddlevideo_fast.config.sections import tag_of
 from paddlevideo_fast.errors import ConfigError
 
 
 def test_parts_are_built_first(write, root):
-    config = load_with_schema(write("a.yaml"), (), root)
+    config = load_config(write("a.yaml"), (), root=root)
     model = build(root.members["MODEL"].registry, config["MODEL"])
     assert type(model).__name__ == "Recognizer2D"
     assert (type(model.backbone).__name__, model.backbone.depth) == ("ResNet", 50)

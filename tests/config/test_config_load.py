@@ -7,7 +7,6 @@ import pickle
 import pytest
 
 from paddlevideo_fast.config import Config, load_config
-from paddlevideo_fast.config.load import load_with_schema
 from paddlevideo_fast.errors import ConfigError
 
 
@@ -19,7 +18,7 @@ def problems_of(path, *overrides, **options):
 
 @pytest.mark.smoke
 def test_values_and_origins_of_one_file(write, root):
-    config = load_with_schema(write("a.yaml"), (), root)
+    config = load_config(write("a.yaml"), (), root=root)
     assert config["OPTIMIZER"]["learning_rate"]["values"] == [0.02, 2e-3, 0.0002]
     assert config["PIPELINE"]["train"]["transform"] == [{"Scale": {"short_size": 256}}, {"RandomFlip": None}]
     assert config.path == "a.yaml"
@@ -30,7 +29,7 @@ def test_values_and_origins_of_one_file(write, root):
 
 
 def test_copies_keep_the_origins(write, root):
-    config = load_with_schema(write("a.yaml"), (), root)
+    config = load_config(write("a.yaml"), (), root=root)
     for twin in (copy.deepcopy(config), pickle.loads(pickle.dumps(config))):
         assert isinstance(twin, Config)
         assert twin == config
@@ -71,7 +70,7 @@ def test_a_new_name_keeps_what_both_components_share(write, root, told):
         OPTIMIZER:
             name: Adam
         """
-    config = load_with_schema(write("top.yaml", text), (), root)
+    config = load_config(write("top.yaml", text), (), root=root)
     assert config["MODEL"] == {"framework": "Recognizer3D", "backbone": {"name": "Swin"}}
     assert set(config["OPTIMIZER"]) == {"name", "learning_rate", "weight_decay"}
     assert config.origins["OPTIMIZER", "learning_rate", "values"] == "base.yaml:23"
@@ -84,8 +83,8 @@ def test_a_new_name_keeps_what_both_components_share(write, root, told):
 def test_an_override_of_a_name_does_what_a_file_does(write, root, told):
     write("base.yaml")
     write("top.yaml", "_BASE_: base.yaml\nOPTIMIZER: {name: Adam, beta: 0.5}\n")
-    by_file = load_with_schema("top.yaml", (), root)
-    by_override = load_with_schema("base.yaml", ["OPTIMIZER.name=Adam", "OPTIMIZER.beta=0.5"], root)
+    by_file = load_config("top.yaml", (), root=root)
+    by_override = load_config("base.yaml", ["OPTIMIZER.name=Adam", "OPTIMIZER.beta=0.5"], root=root)
     assert by_file == by_override
     assert [line.partition(": ")[2] for line in told] == [
         "left out what was written for Momentum: momentum"
@@ -96,7 +95,7 @@ def test_an_override_of_a_name_does_what_a_file_does(write, root, told):
 def test_what_is_written_for_the_new_name_is_checked(write, root, order):
     overrides = ["OPTIMIZER.momentum=0.5", "OPTIMIZER.name=Adam"][::order]
     with pytest.raises(ConfigError) as caught:
-        load_with_schema(write("a.yaml"), overrides, root)
+        load_config(write("a.yaml"), overrides, root=root)
     number = 1 if order == 1 else 2
     assert caught.value.problems == [
         f"-o #{number}  OPTIMIZER.momentum: unknown key for Adam; known: beta, learning_rate, weight_decay"
@@ -107,14 +106,14 @@ def test_a_shared_argument_that_does_not_fit_goes(write, root):
     """It has one name and another meaning."""
     write("base.yaml")
     overrides = ["MODEL.backbone.name=Wide"]
-    assert load_with_schema("base.yaml", overrides, root)["MODEL"]["backbone"] == {"name": "Wide"}
+    assert load_config("base.yaml", overrides, root=root)["MODEL"]["backbone"] == {"name": "Wide"}
 
 
 def test_names_that_change_twice(write, root, told):
     write("base.yaml")
     write("middle.yaml", "_BASE_: base.yaml\nOPTIMIZER: {name: Adam, beta: 0.5}\n")
     write("top.yaml", "_BASE_: middle.yaml\nOPTIMIZER: {name: Momentum}\n")
-    optimizer = load_with_schema("top.yaml", (), root)["OPTIMIZER"]
+    optimizer = load_config("top.yaml", (), root=root)["OPTIMIZER"]
     assert "beta" not in optimizer
     assert optimizer["momentum"] == 0.9, "it was written for a Momentum"
     assert told == ["top.yaml:2  OPTIMIZER.name=Momentum: left out what was written for Adam: beta"]
@@ -122,15 +121,17 @@ def test_names_that_change_twice(write, root, told):
 
 def test_the_same_name_keeps_arguments(write, root):
     write("base.yaml")
-    config = load_with_schema(
-        write("top.yaml", "_BASE_: base.yaml\nMODEL: {backbone: {name: ResNet, pretrained: w}}"), (), root
+    config = load_config(
+        write("top.yaml", "_BASE_: base.yaml\nMODEL: {backbone: {name: ResNet, pretrained: w}}"),
+        (),
+        root=root,
     )
     assert config["MODEL"]["backbone"] == {"name": "ResNet", "depth": 50, "pretrained": "w"}
 
 
 def test_null_turns_a_section_off(write, good, root, warnings):
     write("base.yaml", good + "PRECISEBN: {interval: 3}\n")
-    config = load_with_schema(write("top.yaml", "_BASE_: base.yaml\nPRECISEBN:\n"), (), root)
+    config = load_config(write("top.yaml", "_BASE_: base.yaml\nPRECISEBN:\n"), (), root=root)
     assert config["PRECISEBN"] is None
     assert warnings == []
 
@@ -169,9 +170,9 @@ def test_saved_config_gives_the_same_run(write, root, tmp_path):
     write("base.yaml")
     write("top.yaml", "_BASE_: base.yaml\nmodel_name: '1e-4'\nseed: 7\n")
     overrides = ["OPTIMIZER.weight_decay.value=5e-05", "MODEL.backbone.pretrained='2020-01-01'"]
-    config = load_with_schema("top.yaml", overrides, root=root)
+    config = load_config("top.yaml", overrides, root=root)
     config.save(tmp_path / "saved.yaml")
-    again = load_with_schema("saved.yaml", (), root)
+    again = load_config("saved.yaml", (), root=root)
     assert again == config
     assert again["model_name"] == "1e-4"
     assert again["OPTIMIZER"]["weight_decay"]["value"] == 5e-05
@@ -180,7 +181,7 @@ def test_saved_config_gives_the_same_run(write, root, tmp_path):
 
 
 def test_a_problem_that_a_component_raises_gets_its_place(write, root):
-    config = load_with_schema(write("a.yaml"), ["MODEL.backbone.depth=18"], root)
+    config = load_config(write("a.yaml"), ["MODEL.backbone.depth=18"], root=root)
     raised = [
         "MODEL.backbone.depth=18: too few: 5",
         "OPTIMIZER.weight_decay.name=L1: not for it",

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from paddlevideo_fast.config import Config
 from paddlevideo_fast.config.layers import apply_overrides, merge
-from paddlevideo_fast.config.load import load_with_schema
+from paddlevideo_fast.config.load import load_config
 from paddlevideo_fast.config.yaml_source import dump
 from paddlevideo_fast.errors import ConfigError
 
@@ -89,7 +89,7 @@ def test_what_cannot_be_applied(text, problem):
 
 def test_overrides_and_content_are_reported_together(write, root):
     with pytest.raises(ConfigError) as caught:
-        load_with_schema(write("a.yaml"), ["nonsense", "MODEL.backbone.depth=fifty", "epochs=0"], root=root)
+        load_config(write("a.yaml"), ["nonsense", "MODEL.backbone.depth=fifty", "epochs=0"], root=root)
     assert caught.value.problems == [
         "-o #1  'nonsense': expected KEY=VALUE, for example OPTIMIZER.learning_rate.values.0=0.1",
         "-o #3  epochs=0: expected int, at least 1",
@@ -121,7 +121,7 @@ def test_transforms_are_reached_by_name(write, root):
         "PIPELINE.train.transform.0.Scale.short_size=64",
         "PIPELINE.train.transform.1.RandomFlip.prob=0",
     ]
-    config = load_with_schema(write("a.yaml"), overrides, root=root)
+    config = load_config(write("a.yaml"), overrides, root=root)
     assert config["PIPELINE"]["train"]["transform"] == [
         {"Scale": {"short_size": 64}},
         {"RandomFlip": {"prob": 0}},

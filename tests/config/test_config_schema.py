@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from paddlevideo_fast.config import Config, check_config
-from paddlevideo_fast.config.load import load_with_schema
+from paddlevideo_fast.config.load import load_config
 from paddlevideo_fast.errors import ConfigError
 
 BAD = """\
@@ -42,7 +42,7 @@ log_level: info
 
 def problems_of(path, *overrides, root):
     with pytest.raises(ConfigError) as caught:
-        load_with_schema(path, overrides, root=root)
+        load_config(path, overrides, root=root)
     return caught.value
 
 
@@ -111,13 +111,13 @@ def test_single_problems(write, root, override, problem):
 
 
 def test_parts_may_be_null_where_the_constructor_says_so(write, root):
-    config = load_with_schema(write("a.yaml"), ["MODEL={framework: Recognizer3D, backbone: null}"], root=root)
+    config = load_config(write("a.yaml"), ["MODEL={framework: Recognizer3D, backbone: null}"], root=root)
     assert config["MODEL"]["backbone"] is None
 
 
 def test_a_part_may_be_a_plain_value_where_the_constructor_says_so(write, root):
     name = write("a.yaml")
-    config = load_with_schema(name, ["OPTIMIZER.learning_rate=0.1"], root=root)
+    config = load_config(name, ["OPTIMIZER.learning_rate=0.1"], root=root)
     assert config["OPTIMIZER"]["learning_rate"] == 0.1
     error = problems_of(name, "OPTIMIZER.learning_rate=fast", root=root)
     assert error.problems == [
@@ -129,7 +129,7 @@ def test_ignored_arguments_warn_once_and_go(write, root, warnings):
     overrides = ["PIPELINE.train.transform.0.Scale.backend=cv2", "use_xpu=false", "PRECISEBN={interval: 1}"]
     name = write("a.yaml")
     for _ in range(2):
-        config = load_with_schema(name, overrides, root=root)
+        config = load_config(name, overrides, root=root)
         assert config["PIPELINE"]["train"]["transform"][0] == {"Scale": {"short_size": 256}}
         assert "use_xpu" not in config
         assert "PRECISEBN" not in config
@@ -142,7 +142,7 @@ def test_ignored_arguments_warn_once_and_go(write, root, warnings):
 
 def test_the_same_ignored_argument_is_one_warning(write, root, warnings):
     scale = "{Scale: {short_size: 1, backend: cv2}}"
-    load_with_schema(write("a.yaml"), [f"PIPELINE.train.transform=[{scale}, {scale}, {scale}]"], root=root)
+    load_config(write("a.yaml"), [f"PIPELINE.train.transform=[{scale}, {scale}, {scale}]"], root=root)
     assert warnings == [
         "-o #1  PIPELINE.train.transform.0.Scale.backend: has no effect (and in 2 more places): "
         "one resample does it all"

@@ -165,7 +165,7 @@ def test_wrong_programs_are_one_error(trained, tmp_path):
         open_program(files.program, files.params).run(np.zeros((1, 8, 5, 56, 56), "float32"))
     if not paddle.is_compiled_with_cuda():
         for options, told in (
-            (ProgramOptions(use_gpu=True), "cuda: this Paddle is built for CPUs"),
+            (ProgramOptions(providers=("cuda",)), "cuda: this Paddle is built for CPUs"),
             (ProgramOptions(providers=("tensorrt",)), "tensorrt: this Paddle is built for CPUs"),
             (ProgramOptions(precision="fp16"), "needs a GPU"),
         ):

@@ -178,10 +178,9 @@ def test_threads_and_optimization_are_onnxruntimes(exported, trained):
     ("options", "told"),
     [
         (ProgramOptions(providers=("tensorrt",)), "tensorrt: onnxruntime .* install onnxruntime-gpu"),
-        (ProgramOptions(use_gpu=True), "cuda: onnxruntime .* is built without CUDAExecutionProvider"),
+        (ProgramOptions(providers=("cuda",)), "cuda: onnxruntime .* is built without CUDAExecutionProvider"),
         (ProgramOptions(precision="fp16"), "precision fp16: cpu runs .* export it with --fp16"),
         (ProgramOptions(use_mkldnn=True), "enable_mkldnn: its operators are Paddle"),
-        (ProgramOptions(providers=("cpu",), use_gpu=True), "use_gpu: the providers cpu say where"),
     ],
 )
 def test_a_provider_that_is_not_there_is_one_sentence(exported, monkeypatch, options, told):
@@ -197,7 +196,7 @@ def test_a_provider_whose_libraries_do_not_load_is_told(exported, trained, monke
     monkeypatch.setattr("onnxruntime.get_available_providers", lambda: there)
     path = exported("tsm", FLOAT32).onnx
     with pytest.raises(ProgramError, match="cuda: onnxruntime .* cannot load CUDAExecutionProvider"):
-        open_program(path, options=ProgramOptions(use_gpu=True))
+        open_program(path, options=ProgramOptions(providers=("cuda",)))
     with caplog.at_level("WARNING"):
         program = open_program(path, options=ProgramOptions(providers=("tensorrt", "cuda", "cpu")))
     assert [text.partition(":")[0] for text in caplog.messages] == ["tensorrt", "cuda"]
@@ -260,7 +259,7 @@ def test_the_files_of_two_exports_are_not_mixed(exported, trained, tmp_path, mon
     model = tmp_path / exported("tsm", UINT8).onnx.name
     assert isinstance(Predictor(model).program, OnnxProgram)
     assert isinstance(Predictor(model.with_suffix("")).program, OnnxProgram)  # the faster one
-    for options in (ProgramOptions(providers=["cpu"]), ProgramOptions(use_gpu=False)):
+    for options in (ProgramOptions(providers=["cpu"]),):
         assert isinstance(Predictor(model.with_suffix(""), options=options).program, OnnxProgram)
     with_onednn = Predictor(model.with_suffix(""), options=ProgramOptions(use_mkldnn=True)).program
     assert isinstance(with_onednn, PaddleProgram)

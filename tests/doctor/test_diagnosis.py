@@ -78,11 +78,6 @@ def examined(config, monkeypatch):
         training.update(forward=0.4 * train_sec, backward=0.6 * train_sec)
         monkeypatch.setattr(diagnosis, "time_training_stages", lambda *args: training)
         monkeypatch.setattr(diagnosis, "share_of_cost", share_of_cost)
-        monkeypatch.setattr(
-            diagnosis,
-            "step_sec_with",
-            lambda cfg, steps, variables: train_sec / (1 + len(variables)),
-        )
         monkeypatch.setenv("OMP_NUM_THREADS", "1")
         monkeypatch.setattr(diagnosis, "num_cores", lambda: 2)
         told = []
@@ -143,10 +138,8 @@ def test_variables_that_cost_time_on_a_cpu_are_named(examined, monkeypatch):
     monkeypatch.setenv("MKL_DEBUG_CPU_TYPE", "4")
     monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "100000")
     _, gains = examined(train_sec=1.0, decode_sec=0.004)
-    assert gains["fast MKL"]["basis"] == gains["kept memory"]["basis"] == "measured"
-    assert gains["fast MKL"]["gain"] == pytest.approx(1.02 / (1 / 3 + 0.02), rel=0.05)
+    assert gains["fast MKL"]["gain"] is gains["kept memory"]["gain"] is None
     assert "unset MKL_DEBUG_CPU_TYPE and PADDLEVIDEO_FAST_MKL" in gains["fast MKL"]["how"]
-    assert gains["kept memory"]["gain"] == pytest.approx(1.02 / (1 / 2 + 0.02), rel=0.05)
     assert "unset MALLOC_TRIM_THRESHOLD_;" in gains["kept memory"]["how"]
     monkeypatch.setenv("MKL_DEBUG_CPU_TYPE", "7")
     monkeypatch.delenv("MALLOC_TRIM_THRESHOLD_")
@@ -158,8 +151,6 @@ def test_a_path_of_mkl_that_the_kernel_does_not_list_is_named(examined, monkeypa
     monkeypatch.setattr(diagnosis, "best_mkl_path", lambda is_listed=True: None if is_listed else "5")
     monkeypatch.delenv("MKL_DEBUG_CPU_TYPE", raising=False)
     _, gains = examined(train_sec=1.0, decode_sec=0.004)
-    assert gains["fast MKL"]["basis"] == "measured"
-    assert gains["fast MKL"]["gain"] > 1
     assert (
         "export MKL_DEBUG_CPU_TYPE=5: MKL computes so, though /proc/cpuinfo lacks" in gains["fast MKL"]["how"]
     )
@@ -216,7 +207,7 @@ def test_a_trial_that_fails_is_told(examined, config, monkeypatch):
     run = Run(parts, dataclasses.replace(COST, train_sec=1.0), READING, 4)
     found = {each.name: each for each in diagnosis.remedies(run, print)}
     assert found["larger batch"].gain is None
-    assert found["larger batch"].basis == "unknown: it fails here: too much"
+    assert found["larger batch"].basis == "unknown: too much"
     assert not found["larger batch"].helps
 
 

@@ -390,6 +390,6 @@ def test_wrong_inputs(options, message, videos, run_script, tmp_path):
     done = run_script(SCRIPT, *words, check=False)
     assert done.returncode == 2
     assert message in done.stderr
-    assert done.stderr.startswith("error: ")
+    assert "Error: " in done.stderr
     assert done.stderr.count("\n") == 1
     assert not (tmp_path / "out").exists()

@@ -75,7 +75,7 @@ def test_a_second_run_into_one_folder_names_the_first_and_ends(every_command, tm
             said = run.communicate()[1]
             assert run.returncode == 2, (name, said)
             assert re.fullmatch(
-                rf"error: --output {re.escape(str(out))}: process {first.pid} on "
+                rf"OutputInUseError: --output {re.escape(str(out))}: process {first.pid} on "
                 rf"{re.escape(socket.gethostname())} \(-c {re.escape(str(out))}\) writes to it since "
                 r"[-\d]+ [:\d]+; wait for its end, or choose another --output\n",
                 said,

@@ -427,6 +427,6 @@ def test_as_a_command(name, run_script, tmp_path):
     script = f"data/{name}/build_lists.py"
     done = run_script(script, "--annotations", tmp_path, check=False)
     assert done.returncode == 2
-    assert done.stderr.startswith(f"error: {tmp_path}")
+    assert done.stderr.startswith(f"ToolError: {tmp_path}")
     assert "Traceback" not in done.stderr
     assert "Example:" in run_script(script, "--help").stdout

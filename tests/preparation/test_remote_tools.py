@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from paddlevideo_fast.cli import data, run_command
 from paddlevideo_fast.preparation.frames import extract
 from paddlevideo_fast.preparation.lists import build, check
 from paddlevideo_fast.preparation.packing import pack
-from paddlevideo_fast.preparation.run import run_main
 from paddlevideo_fast.preparation.videos import prepare_list
 from tests.support.stores import Store
 
@@ -44,7 +44,7 @@ def _objects(store: Store, url: str) -> dict[str, bytes]:
 
 
 def _run(tool: Callable[..., int], *words: Any) -> int:
-    return run_main(tool, [*map(str, words), "--workers", "1"])
+    return run_command(tool, [*map(str, words), "--workers", "1"])
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_shares_of_several_machines_are_merged(
 
     def on_machine(name: str, *more: str) -> int:
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / name))
-        return run_main(tool, [*words("shares"), *more])
+        return run_command(tool, [*words("shares"), *more])
 
     assert _run(tool, *words("all")) == 1
     assert on_machine("first", "--shard", "0/2", "--workers", "1") == 0
@@ -126,7 +126,7 @@ def test_check_and_list(s3_store: Store, videos: Path, tmp_path: Path, capsys: A
     local = tmp_path / "lists"
     for place, root in ((local, videos), (f"{s3_store.url}lists", source)):
         words = ["--root", root, "--kind", "video", "--output", place, "--relative", "--valid_share", "0"]
-        assert run_main(build, [*map(str, words)]) == 0
+        assert run_command(build, [*map(str, words)]) == 0
     assert _objects(s3_store, f"{s3_store.url}lists/") == _files(local)
 
 
@@ -137,11 +137,11 @@ def test_wrong_outputs_are_told_in_one_sentence(
     words = ["--list", videos / "train.list", "--data_prefix", videos]
     for output, told in (
         (f"{http_store.url}out", "a web server does not list folders"),
-        ("s3://no-such-bucket/out", "error: "),
+        ("s3://no-such-bucket/out", "PaddleVideoFastError: "),
         ("s4://bucket/out", "fsspec has no driver for s4://"),
         ("s3://user:secret-word@bucket/out", "user name and password"),
     ):
-        assert _run(pack, *words, "--output", output) == 2
+        assert data.main(["pack", *map(str, words), "--workers", "1", "--output", output]) == 2
         error = capsys.readouterr().err
         assert told in error
         assert "secret-word" not in error

@@ -11,7 +11,6 @@ import pytest
 
 from paddlevideo_fast.decode import VIDEO_EXTENSIONS
 from paddlevideo_fast.deploy.predictor import find_videos
-from paddlevideo_fast.errors import PaddleVideoFastError
 from paddlevideo_fast.preparation.frames import encode_image, extract, stored_size
 from paddlevideo_fast.preparation.lists import build, check, find_clips
 from paddlevideo_fast.preparation.motion import make
@@ -23,7 +22,6 @@ from paddlevideo_fast.preparation.run import (
     crc32_of,
     read_provenance,
     report_failures,
-    run_main,
     spread,
 )
 from paddlevideo_fast.preparation.videos import prepare_list
@@ -118,30 +116,7 @@ def test_a_wrong_command_line_is_one_message(tool, given, message):
     assert str(caught.value).startswith(message)
 
 
-# --- exit codes and failures
-
-
-def raising(error):
-    def main(argv):
-        raise error
-
-    return main
-
-
-@pytest.mark.parametrize(
-    ("main", "code", "said"),
-    [
-        (lambda argv: 0, 0, ""),
-        (lambda argv: 1, 1, ""),
-        (raising(ToolError("x is wrong")), 2, "error: x is wrong\n"),
-        (raising(PaddleVideoFastError("y is wrong")), 2, "error: y is wrong\n"),
-        (raising(FileNotFoundError(2, "No such file", "z")), 2, "error: [Errno 2] No such file: 'z'\n"),
-        (raising(KeyboardInterrupt()), 130, "interrupted; run the same command again to go on\n"),
-    ],
-)
-def test_exit_codes(main, code, said, capsys):
-    assert run_main(main) == code
-    assert capsys.readouterr().err == said
+# --- failures
 
 
 def test_failures_are_listed_and_an_old_list_goes(tmp_path, capsys):

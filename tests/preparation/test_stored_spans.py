@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from paddlevideo_fast.cli import run_command
 from paddlevideo_fast.decode import Span
 from paddlevideo_fast.loader.dataset import FrameDataset, PackedFrameDataset, VideoDataset
 from paddlevideo_fast.loader.pipeline import Pipeline
@@ -11,7 +12,6 @@ from paddlevideo_fast.loader.sampling import Sampler
 from paddlevideo_fast.preparation.frames import extract
 from paddlevideo_fast.preparation.lists import check
 from paddlevideo_fast.preparation.packing import pack
-from paddlevideo_fast.preparation.run import run_main
 from paddlevideo_fast.preparation.spans import part_name
 from paddlevideo_fast.preparation.videos import prepare_list
 from tests.support.exact_corpus import write_corpus_clip
@@ -110,7 +110,7 @@ def test_check_names_spans_and_what_is_in_both_lists(source, tmp_path, capfd):
     assert f"one.csv:3: {root}/videos/h264_open_gop.ts: {cause}" in told
     assert "gone.mp4: no such file" in told
     assert (tmp_path / "good.csv").read_text() == text + "\n".join([rows[0], rows[3]]) + "\n"
-    assert run_main(check, [*words, "--against", str(tmp_path / "two.csv")]) == 1
+    assert run_command(check, [*words, "--against", str(tmp_path / "two.csv")]) == 1
     told = capfd.readouterr().out
     assert f"one.csv:3: its group b is in {tmp_path}/two.csv:2, too" in told
     assert f"its file {root}/videos/mjpeg.avi is in" in told
