@@ -39,6 +39,7 @@ from paddlevideo_fast.doctor.timing import (
     StepTimes,
     SyntheticLoader,
     own_loader,
+    step_sec_with,
     time_steps,
     time_training_stages,
 )
@@ -327,7 +328,7 @@ def _faster_training(run: Run, progress: Callable[[str], None]) -> Iterator[Reme
         progress(f"trying {name}")
         yield _tried(name, how, partial(_gain_of_training, run, factor, size, precision))
     if paddle.get_device() == "cpu":
-        yield from _other_variables()
+        yield from _other_variables(run, progress)
     if isinstance(run.parts.model, Recognizer3D) and not run.parts.spec.run.multigrid:
         progress("trying the shapes of multigrid")
         yield _multigrid(run)
@@ -366,22 +367,28 @@ def _multigrid(run: Run) -> Remedy:
     return _tried("multigrid", f"{how}; may cost accuracy, see docs/en/multigrid.md", gain)
 
 
-def _other_variables() -> Iterator[Remedy]:
-    """The toolkit's own choices for MKL and for memory, where the environment has others.
-
-    Libraries read them when they are loaded, so this process cannot time them.
-    """
-    basis = "unknown: it takes effect in a process that starts with it"
+def _other_variables(run: Run, progress: Callable[[str], None]) -> Iterator[Remedy]:
+    """The toolkit's own choices for MKL and for memory, where the environment has others."""
     listed = best_mkl_path()
     path = listed or best_mkl_path(is_listed=False)
+    trials: list[tuple[str, dict[str, str | None], str]] = []
     if path not in (None, os.environ.get(MKL_PATH)):
         how = (
             f"unset {MKL_PATH} and {MKL_SWITCH}; the toolkit then sets {MKL_PATH}={path}"
             if listed
             else f"export {MKL_PATH}={path}: MKL computes so, though /proc/cpuinfo lacks the instructions"
         )
-        yield Remedy("fast MKL", None, basis, how)
+        trials.append(("fast MKL", {MKL_PATH: path, MKL_SWITCH: None}, how))
     given = malloc_variables()
     if given:
         how = f"unset {', '.join(given)}; the toolkit then keeps freed memory"
-        yield Remedy("kept memory", None, basis, how)
+        trials.append(("kept memory", dict.fromkeys(given), how))
+    for name, variables, how in trials:
+        progress(f"trying {name}")
+
+        def gain(variables: dict[str, str | None] = variables) -> float:
+            cfg = run.parts.spec.config
+            base_sec, train_sec = (step_sec_with(cfg, _TRIAL_STEPS, changed) for changed in ({}, variables))
+            return run.cost.scaled(train_sec / base_sec, 1.0)
+
+        yield _tried(name, how, gain)

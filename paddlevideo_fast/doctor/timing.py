@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import statistics
+import subprocess
+import sys
+import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,6 +29,15 @@ from paddlevideo_fast.schedule import plain_phases
 
 STAGES = ("normalise", "mix", "forward", "backward", "optimizer", "other")
 _NO_END = 1_000_000
+_RATE_OF_A_PROCESS = """
+import sys
+from paddlevideo_fast.config.startup import prepare_process
+prepare_process(sys.argv[1])
+from paddlevideo_fast.config import load_config
+from paddlevideo_fast.doctor import training_rate
+rate = training_rate(load_config(sys.argv[1]), synthetic=True, steps=int(sys.argv[2]), warmup=1)
+print(rate["step_sec"])
+"""
 
 
 class Stopwatch:
@@ -241,6 +255,35 @@ def training_rate(cfg: Config, synthetic: bool = False, steps: int = 30, warmup:
         "step_sec": times.step_sec,
         "wait_share": times.wait_share,
     }
+
+
+def step_sec_with(cfg: Config, steps: int, variables: Mapping[str, str | None]) -> float:
+    """Seconds of a training step on made-up batches, in a process of its own.
+
+    Libraries read variables when they are loaded.
+
+    Args:
+        cfg: a checked config.
+        steps: optimizer steps to time.
+        variables: that differ in the process's environment; None: not set there.
+
+    Raises:
+        PaddleVideoFastError: as training does.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "config.yaml"
+        cfg.save(path)
+        words = [sys.executable, "-c", _RATE_OF_A_PROCESS, str(path), str(steps)]
+        changed = {**os.environ, **variables}
+        environment = {name: value for name, value in changed.items() if value is not None}
+        environment["PYTHONPATH"] = os.pathsep.join(
+            filter(None, sys.path)
+        )  # of a clone that is not installed
+        done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        last_line = (done.stderr.strip() or f"exit code {done.returncode}").splitlines()[-1]
+        raise PaddleVideoFastError(f"training in a process of its own fails: {last_line}")
+    return float(done.stdout.splitlines()[-1])
 
 
 def _clip_shape(loader: ClipLoader) -> Sequence[int]:

@@ -78,6 +78,9 @@ def examined(config, monkeypatch):
         training.update(forward=0.4 * train_sec, backward=0.6 * train_sec)
         monkeypatch.setattr(diagnosis, "time_training_stages", lambda *args: training)
         monkeypatch.setattr(diagnosis, "share_of_cost", share_of_cost)
+        monkeypatch.setattr(
+            diagnosis, "step_sec_with", lambda cfg, steps, variables: train_sec / (1 + len(variables))
+        )
         monkeypatch.setenv("OMP_NUM_THREADS", "1")
         monkeypatch.setattr(diagnosis, "num_cores", lambda: 2)
         told = []
@@ -138,7 +141,9 @@ def test_variables_that_cost_time_on_a_cpu_are_named(examined, monkeypatch):
     monkeypatch.setenv("MKL_DEBUG_CPU_TYPE", "4")
     monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "100000")
     _, gains = examined(train_sec=1.0, decode_sec=0.004)
-    assert gains["fast MKL"]["gain"] is gains["kept memory"]["gain"] is None
+    assert gains["fast MKL"]["basis"] == gains["kept memory"]["basis"] == "measured"
+    assert gains["fast MKL"]["gain"] == pytest.approx(1.02 / (1 / 3 + 0.02), rel=0.05)
+    assert gains["kept memory"]["gain"] == pytest.approx(1.02 / (1 / 2 + 0.02), rel=0.05)
     assert "unset MKL_DEBUG_CPU_TYPE and PADDLEVIDEO_FAST_MKL" in gains["fast MKL"]["how"]
     assert "unset MALLOC_TRIM_THRESHOLD_;" in gains["kept memory"]["how"]
     monkeypatch.setenv("MKL_DEBUG_CPU_TYPE", "7")
@@ -151,6 +156,8 @@ def test_a_path_of_mkl_that_the_kernel_does_not_list_is_named(examined, monkeypa
     monkeypatch.setattr(diagnosis, "best_mkl_path", lambda is_listed=True: None if is_listed else "5")
     monkeypatch.delenv("MKL_DEBUG_CPU_TYPE", raising=False)
     _, gains = examined(train_sec=1.0, decode_sec=0.004)
+    assert gains["fast MKL"]["basis"] == "measured"
+    assert gains["fast MKL"]["gain"] > 1
     assert (
         "export MKL_DEBUG_CPU_TYPE=5: MKL computes so, though /proc/cpuinfo lacks" in gains["fast MKL"]["how"]
     )

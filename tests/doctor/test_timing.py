@@ -15,6 +15,7 @@ from paddlevideo_fast.doctor.timing import (
     Stopwatch,
     SyntheticLoader,
     own_loader,
+    step_sec_with,
     time_steps,
     time_training_stages,
 )
@@ -128,6 +129,25 @@ def test_another_loader_is_refused(parts):
     with pytest.raises(PaddleVideoFastError, match="train_dali=false"):
         own_loader(replace(parts, split=replace(parts.split, loader=made_up)))
     assert own_loader(parts) is parts.split.loader
+
+
+@pytest.mark.slow
+def test_a_step_is_timed_in_a_process_of_its_own(config):
+    assert step_sec_with(load_config(str(config())), 2, {}) > 0
+    broken = load_config(str(config()))
+    broken["DATASET"]["train"]["file_path"] = "nowhere.list"
+    with pytest.raises(PaddleVideoFastError, match=r"of its own fails: .*nowhere\.list"):
+        step_sec_with(broken, 2, {})
+
+
+def test_variables_of_the_process_that_is_timed(config, monkeypatch):
+    names = ("OMP_NUM_THREADS", "GIVEN", "TAKEN")
+    for name in names:
+        monkeypatch.setenv(name, "7")
+    monkeypatch.setattr(
+        timing, "_RATE_OF_A_PROCESS", f"import os; print(*(os.environ.get(n, 0) for n in {names}), sep='')"
+    )
+    assert step_sec_with(load_config(str(config())), 2, {"GIVEN": "5", "TAKEN": None}) == 750
 
 
 def test_no_clip_that_decodes_is_an_error(config, tmp_path):
