@@ -75,8 +75,8 @@ def run_command(
     except PaddleVideoFastError as error:
         tell(f"{type(error).__name__}: {error}")
         return EXIT_USER_ERROR
-    except KeyboardInterrupt:
-        tell("interrupted")
+    except KeyboardInterrupt as error:
+        tell("; ".join(["interrupted", *map(str, error.args)]))
         return EXIT_INTERRUPTED
     except BrokenPipeError:  # as of `paddlevideo-fast predict ... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at the end of Python

@@ -20,6 +20,8 @@ class Tool(Command):
             return self.load(self.main)(words)
         except OSError as error:  # of a file that the user has named
             raise PaddleVideoFastError(str(error)) from error
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt("run the same command again to go on") from None
 
     def make_parser(self) -> argparse.ArgumentParser:
         return self.load(f"{self.main}_parser")()
