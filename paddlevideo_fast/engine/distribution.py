@@ -12,10 +12,7 @@ import os
 import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import (
-    Any,
-    TypeVar,
-)
+from typing import Any, TypeVar
 
 import numpy as np
 import paddle

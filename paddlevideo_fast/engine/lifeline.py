@@ -167,13 +167,6 @@ class Lifeline:
         os._exit(end.exit_code)
 
 
-@dataclass(frozen=True)
-class _Member:
-    line: socket.socket
-    rank: int
-    host: str
-
-
 class _Hub:
     """A thread of rank 0 that learns how each rank ends, and then tells all ranks once.
 
@@ -185,7 +178,7 @@ class _Hub:
         host = os.environ["PADDLE_CURRENT_ENDPOINT"].rpartition(":")[0]
         self._server = socket.create_server(("", 0), backlog=4096)
         self.address = host, self._server.getsockname()[1], secrets.token_hex(16)
-        self._members: dict[int, _Member] = {}
+        self._members: dict[int, tuple[socket.socket, EarlyEnd]] = {}  # and how it ended if it hangs up
 
     def start(self, world_size: int) -> None:
         """Starts to wait for all ranks; each takes a file descriptor, and 1,024 is a common limit."""
@@ -213,14 +206,14 @@ class _Hub:
         failures: list[EarlyEnd] = []
         with selectors.DefaultSelector() as selector:
             for member in self._members.values():
-                selector.register(member.line, selectors.EVENT_READ, member)
+                selector.register(member[0], selectors.EVENT_READ, member)
             while selector.get_map() and all(end.error for end in failures):
                 ready = selector.select(_SETTLE_SEC if failures else None)
                 if not ready:
                     break
                 for key, _ in ready:
                     selector.unregister(key.fileobj)
-                    end = _end_of(key.data)
+                    end = _end_of(*key.data)
                     if end is not None:
                         failures.append(end)
         # A death first: the failures of other ranks may only be its consequence.
@@ -229,7 +222,7 @@ class _Hub:
     def _tell(self, message: Any) -> None:
         for rank in sorted(self._members, reverse=True):  # rank 0 last: its process may end with it
             with contextlib.suppress(OSError):
-                _send(self._members[rank].line, message)
+                _send(self._members[rank][0], message)
 
     def _admit(self) -> None:
         line, _ = self._server.accept()
@@ -243,15 +236,15 @@ class _Hub:
             return
         _keep_alive(line)
         line.settimeout(None)
-        self._members[hello["rank"]] = _Member(line=line, **hello)
+        self._members[hello["rank"]] = line, EarlyEnd(**hello)
 
 
-def _end_of(member: _Member) -> EarlyEnd | None:
+def _end_of(line: socket.socket, death: EarlyEnd) -> EarlyEnd | None:
     """How a member ended; None where its work is done."""
     try:
-        word = _receive(member.line)
+        word = _receive(line)
     except OSError:
-        return EarlyEnd(member.rank, member.host)
+        return death
     return word and EarlyEnd(**word)
 
 
