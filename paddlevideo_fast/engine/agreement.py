@@ -25,7 +25,7 @@ Weight: TypeAlias = float | paddle.Tensor  # on the device as float64
 
 
 @dataclass
-class StepNews:
+class StepMessage:
     """What a rank has to tell the other ranks about a step.
 
     Attributes:
@@ -37,7 +37,7 @@ class StepNews:
     signal_number: int | None
 
     @classmethod
-    def of(cls, batches: Sequence[Batch], signal_number: int | None) -> StepNews:
+    def of(cls, batches: Sequence[Batch], signal_number: int | None) -> StepMessage:
         """The news of the batches of a step."""
         return cls([incident for batch in batches for incident in batch.incidents], signal_number)
 
@@ -80,9 +80,9 @@ class Agreement:
         elif signal_number is not None:
             self.signal_number = signal_number  # the step is not taken, so its files are not met yet
         else:
-            self._hear([StepNews.of(batches, None)])
+            self._hear([StepMessage.of(batches, None)])
 
-    def announce(self, batches: Sequence[Batch], signal_number: int | None) -> list[tuple[Batch, Weight]]:
+    def post(self, batches: Sequence[Batch], signal_number: int | None) -> list[tuple[Batch, Weight]]:
         """Tells the other ranks of a step, and returns the batches that it takes.
 
         All ranks must take the same number of batches, as they exchange gradients after the last. So a rank
@@ -101,7 +101,7 @@ class Agreement:
         world_size = self._distribution.world_size
         if world_size == 1:
             return [(batch, size / sum(sizes)) for batch, size in zip(batches, sizes) if size]
-        news = StepNews.of(batches, signal_number)
+        news = StepMessage.of(batches, signal_number)
         own = [paddle.full([1], number, "float64") for number in (*sizes, news.is_news)]
         message = self._distribution.sum_on_device(paddle.concat(own))
         self._late.add([message], news)
@@ -119,11 +119,11 @@ class Agreement:
         """Hears of all steps so far; waits for the device. All ranks must call it at the same step."""
         self._late.read_all()
 
-    def _read(self, values: Sequence[np.ndarray], own: StepNews) -> None:
+    def _read(self, values: Sequence[np.ndarray], own: StepMessage) -> None:
         if values[0][-1]:
             self._hear(self._distribution.gather(own))
 
-    def _hear(self, told: Sequence[StepNews]) -> None:
+    def _hear(self, told: Sequence[StepMessage]) -> None:
         for news in told:
             if self.signal_number is None:
                 self.signal_number = news.signal_number

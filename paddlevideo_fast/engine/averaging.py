@@ -42,28 +42,20 @@ class Mean:
         self._sums: dict[str, np.ndarray] = {}
         self._differs: dict[str, bool] = {}
 
-    def add(self, path: Path, weights: Weights) -> None:
-        """Adds the weights of a file.
+    def plus(self, path: Path, weights: Weights) -> Mean:
+        """A mean of one file more; this one stays as it is.
 
         Raises:
             WeightError: they are of another network than the weights before them.
         """
+        other = Mean()
+        other.paths, other._first = [*self.paths, path], self._first or weights
         if self.paths:
             _require_same_network(self.paths[0], self._first, path, weights)
-        else:
-            self._first = weights
         for name, value in weights.items():
-            self._sums[name] = self._sums.get(name, 0.0) + value.astype(np.float64)
-            equal = np.array_equal(value, self._first[name])
-            self._differs[name] = self._differs.get(name, False) or not equal
-        self.paths.append(path)
-
-    def with_more(self, path: Path, weights: Weights) -> Mean:
-        """A mean of one file more; this one stays as it is."""
-        other = Mean()
-        other.paths, other._first = list(self.paths), self._first
-        other._sums, other._differs = dict(self._sums), dict(self._differs)
-        other.add(path, weights)
+            other._sums[name] = self._sums.get(name, 0.0) + value.astype(np.float64)
+            equal = np.array_equal(value, other._first[name])
+            other._differs[name] = self._differs.get(name, False) or not equal
         return other
 
     def weights(self) -> dict[str, np.ndarray]:
@@ -110,7 +102,7 @@ class Averager:
         mean, found = Mean(), []
         for path in paths:
             weights = self._read(path)
-            mean.add(path, weights)
+            mean = mean.plus(path, weights)
             found.append(self._validated(path, weights))
         return self._facts("last", paths, found, mean, self._validate_mean(mean))
 
@@ -118,11 +110,11 @@ class Averager:
         """Puts the greedy soup of the files into the model; returns what the report says."""
         found = [self._validated(path, self._read(path)) for path in paths]
         order = self._from_best(found)
-        mean, metrics = Mean(), found[order[0]]
-        mean.add(paths[order[0]], self._read(paths[order[0]]))
+        metrics = found[order[0]]
+        mean = Mean().plus(paths[order[0]], self._read(paths[order[0]]))
         kept: Weights = mean.weights()
         for place in order[1:]:
-            trial = mean.with_more(paths[place], self._read(paths[place]))
+            trial = mean.plus(paths[place], self._read(paths[place]))
             tried = self._validate_mean(trial)
             is_kept = not self._is_better(metrics, tried)
             what = "kept" if is_kept else "left out"

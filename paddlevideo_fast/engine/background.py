@@ -4,7 +4,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from paddlevideo_fast.engine.checkpoint import Buffers, CheckpointStore, Copied
+from paddlevideo_fast.engine.checkpoint import Buffers, CheckpointStore, Snapshot
 from paddlevideo_fast.errors import PaddleVideoFastError, UnsavedError
 from paddlevideo_fast.log import get_logger
 
@@ -31,9 +31,10 @@ class BackgroundStore(CheckpointStore):
         self._last: dict[str, Future] = {}  # of each kind
         self._buffers: dict[str, Buffers] = {}
 
-    def _put(self, kind: str, copied: Copied, write: Callable[[Any], None]) -> None:
+    def _put(self, kind: str, snapshot: Snapshot, write: Callable[[Snapshot], None]) -> None:
         self._wait_for(kind)
-        self._last[kind] = self._thread.submit(write, copied(self._buffers.setdefault(kind, {})))
+        copied = snapshot.on_host(self._buffers.setdefault(kind, {}))
+        self._last[kind] = self._thread.submit(write, copied)
         self._coming.append(self._last[kind])
 
     def remove_all_but(self, num_kept: int) -> None:

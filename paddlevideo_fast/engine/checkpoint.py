@@ -18,7 +18,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import ctypes
-import functools
 import json
 import os
 import pickle
@@ -47,7 +46,6 @@ logger = get_logger(__name__)
 
 Payload = dict[str, Any]  # arrays by name
 Buffers = dict[Any, Any]  # arrays in host memory by name, dtype and shape, or several such mappings
-Copied = Callable[[Buffers | None], Any]
 
 _FORMAT = 1
 _NAMES = "StructuredToParameterName@@"  # of Paddle's files: the name of each tensor
@@ -180,12 +178,12 @@ class CheckpointStore:
             UnsavedError: a file cannot be written (disk full, say); earlier checkpoints are whole. The
                 checkpoint is then beside the folder or in a temporary folder, where there is room for it.
         """
-        self._put("checkpoint", snapshot.on_host, functools.partial(self._save, tag))
+        self._put("checkpoint", snapshot, lambda copied: self._save(tag, copied))
         return str(self.prefix(tag))
 
-    def _put(self, kind: str, copied: Copied, write: Callable[[Any], None]) -> None:
-        """Writes what `copied` brings to the host, which may use buffers of earlier saves of this kind."""
-        write(copied(None))
+    def _put(self, kind: str, snapshot: Snapshot, write: Callable[[Snapshot], None]) -> None:
+        """Writes a copy in host memory, which may use buffers of earlier saves of this kind."""
+        write(snapshot.on_host())
 
     def _save(self, tag: str, snapshot: Snapshot) -> None:
         prefix = self.prefix(tag)
@@ -218,12 +216,12 @@ class CheckpointStore:
 
     def save_weights(self, tag: str, weights: Mapping[str, Any]) -> None:
         """Writes the weights alone, which is all that testing and export need of the best epoch."""
-        self._put(tag, functools.partial(on_host, weights), functools.partial(self._save_weights, tag))
+        self._put(tag, Snapshot(dict(weights)), lambda copied: self._save_weights(tag, copied))
 
-    def _save_weights(self, tag: str, weights: Payload) -> None:
+    def _save_weights(self, tag: str, snapshot: Snapshot) -> None:
         path = _with_ending(self.prefix(tag), ".pdparams")
         with writing(path), whole(path) as partial:
-            _dump(weights, partial)
+            _dump(snapshot.weights, partial)
         self.upload()
 
     def check(self) -> None:
@@ -283,7 +281,7 @@ class ReadOnlyStore(CheckpointStore):
     def upload(self) -> None:
         """Rank 0 does it."""
 
-    def _put(self, kind: str, copied: Copied, write: Callable[[Any], None]) -> None:
+    def _put(self, kind: str, snapshot: Snapshot, write: Callable[[Snapshot], None]) -> None:
         """Rank 0 does it."""
 
     def remove_all_but(self, num_kept: int) -> None:

@@ -12,10 +12,7 @@ import os
 import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import (
-    Any,
-    TypeVar,
-)
+from typing import Any, TypeVar
 
 import numpy as np
 import paddle
@@ -27,7 +24,7 @@ from paddle.regularizer import WeightDecayRegularizer
 
 from paddlevideo_fast.config.settings import DistributedSettings
 from paddlevideo_fast.engine.interrupt import TrainingInterrupted
-from paddlevideo_fast.engine.lifeline import Lifeline
+from paddlevideo_fast.engine.lifeline import FailureDetector
 from paddlevideo_fast.errors import DistributionError, PaddleVideoFastError
 from paddlevideo_fast.machine import gpu_number
 
@@ -36,7 +33,7 @@ Value = TypeVar("Value")
 _NUM_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
-class Neighbours:
+class RankGroup:
     """A group of consecutive ranks that all_reduce tensors among themselves.
 
     On GPUs the group is a process group of `paddle.distributed`. Groups of gloo that form at the same time
@@ -138,7 +135,7 @@ class Distribution:
         """Whether all ranks raise this error here, so that what follows may wait for other ranks."""
         return True
 
-    def neighbours(self, num_ranks: int) -> Neighbours | None:
+    def neighbours(self, num_ranks: int) -> RankGroup | None:
         """The group of `num_ranks` consecutive ranks that this rank belongs to; all ranks must call it.
 
         Args:
@@ -153,7 +150,7 @@ class Distribution:
         """Waits for all ranks."""
 
     def lifeline(self) -> AbstractContextManager[Any]:
-        """Context in which all ranks end when one of them fails or dies; see `Lifeline`."""
+        """Context in which all ranks end when one of them fails or dies; see `FailureDetector`."""
         return contextlib.nullcontext()
 
 
@@ -181,7 +178,7 @@ class FleetDistribution(Distribution):
             _start_sharding(self.settings.sharding_degree, self.world_size)
         else:
             dist.init_parallel_env()
-        self._neighbours: dict[int, Neighbours | None] = {1: None}
+        self._neighbours: dict[int, RankGroup | None] = {1: None}
         self._shared_error: Exception | None = None
         self._frozen_at_start: list[bool] = []
 
@@ -255,16 +252,16 @@ class FleetDistribution(Distribution):
     def is_shared(self, error: Exception) -> bool:
         return error is self._shared_error
 
-    def neighbours(self, num_ranks: int) -> Neighbours | None:
+    def neighbours(self, num_ranks: int) -> RankGroup | None:
         if num_ranks not in self._neighbours:
-            self._neighbours[num_ranks] = Neighbours(self.rank, self.world_size, num_ranks)
+            self._neighbours[num_ranks] = RankGroup(self.rank, self.world_size, num_ranks)
         return self._neighbours[num_ranks]
 
     def barrier(self) -> None:
         dist.barrier()
 
     def lifeline(self) -> AbstractContextManager[Any]:
-        return Lifeline(self.rank, self.gather, orderly=(TrainingInterrupted,))
+        return FailureDetector(self.rank, self.gather, orderly=(TrainingInterrupted,))
 
 
 def make_distribution(settings: DistributedSettings) -> Distribution:

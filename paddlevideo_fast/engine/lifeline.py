@@ -41,7 +41,7 @@ _KEEPALIVE = {"SO_KEEPALIVE": 1, "TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KE
 
 
 @dataclass(frozen=True)
-class EarlyEnd:
+class RankFailure:
     """How a rank ended before its work was done.
 
     Attributes:
@@ -61,7 +61,7 @@ class EarlyEnd:
         return f"rank {self.rank} on {self.host} {how}"
 
 
-class Lifeline:
+class FailureDetector:
     """Context manager around the work of a rank. All ranks enter and leave it together.
 
     An exception that leaves the block on one rank ends the processes of all other ranks with its exit code.
@@ -87,8 +87,8 @@ class Lifeline:
         self._line: socket.socket | None = None
         self._thread: threading.Thread | None = None
 
-    def __enter__(self) -> Lifeline:
-        hub = _Hub() if self.rank == 0 else None
+    def __enter__(self) -> FailureDetector:
+        hub = _FailureServer() if self.rank == 0 else None
         hellos = self._gather((hub and hub.address, self._host))
         if hub is not None:
             hub.start(len(hellos))
@@ -121,7 +121,9 @@ class Lifeline:
             return None, f"{host}:{port} cannot be reached from {self._host}: {exc}"
         return line, None
 
-    def _go_on_without(self, hub: _Hub | None, line: socket.socket | None, causes: list[str]) -> None:
+    def _go_on_without(
+        self, hub: _FailureServer | None, line: socket.socket | None, causes: list[str]
+    ) -> None:
         """Trains without the line, on all ranks alike."""
         if line is not None:
             line.close()
@@ -136,13 +138,13 @@ class Lifeline:
     def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
         if self._line is None or self._thread is None:
             return
-        end: EarlyEnd | None = None
+        end: RankFailure | None = None
         if error is not None and not isinstance(error, self._orderly):
             # The launcher sends SIGTERM when it sees others end; its exit code would hide this rank's.
             if threading.current_thread() is threading.main_thread():  # no other thread may set it
                 signal.signal(signal.SIGTERM, signal.SIG_IGN)
             self._error = f"{type(error).__name__}: {error}"
-            end = EarlyEnd(self.rank, self._host, self._error, exit_code(error))
+            end = RankFailure(self.rank, self._host, self._error, exit_code(error))
         with contextlib.suppress(OSError):  # the hub is gone; the thread sees that, too
             _send(self._line, end and asdict(end))
         self._thread.join(None if end is None else _VERDICT_SEC)
@@ -154,9 +156,9 @@ class Lifeline:
             word = _receive(line)
             if word is None:
                 return
-            end = EarlyEnd(**word)
+            end = RankFailure(**word)
         except OSError:
-            end = EarlyEnd(0, hub_host)
+            end = RankFailure(0, hub_host)
         if end.rank == self.rank:
             return
         logger.error("%s; this rank ends with it", end)
@@ -167,14 +169,7 @@ class Lifeline:
         os._exit(end.exit_code)
 
 
-@dataclass(frozen=True)
-class _Member:
-    line: socket.socket
-    rank: int
-    host: str
-
-
-class _Hub:
+class _FailureServer:
     """A thread of rank 0 that learns how each rank ends, and then tells all ranks once.
 
     Attributes:
@@ -185,7 +180,7 @@ class _Hub:
         host = os.environ["PADDLE_CURRENT_ENDPOINT"].rpartition(":")[0]
         self._server = socket.create_server(("", 0), backlog=4096)
         self.address = host, self._server.getsockname()[1], secrets.token_hex(16)
-        self._members: dict[int, _Member] = {}
+        self._members: dict[int, tuple[socket.socket, RankFailure]] = {}  # and how it ended if it hangs up
 
     def start(self, world_size: int) -> None:
         """Starts to wait for all ranks; each takes a file descriptor, and 1,024 is a common limit."""
@@ -208,19 +203,19 @@ class _Hub:
         with contextlib.suppress(OSError):
             self._server.shutdown(socket.SHUT_RDWR)  # wakes the thread
 
-    def _watch(self) -> EarlyEnd | None:
+    def _watch(self) -> RankFailure | None:
         """Waits until all have done their work, or one has failed."""
-        failures: list[EarlyEnd] = []
+        failures: list[RankFailure] = []
         with selectors.DefaultSelector() as selector:
             for member in self._members.values():
-                selector.register(member.line, selectors.EVENT_READ, member)
+                selector.register(member[0], selectors.EVENT_READ, member)
             while selector.get_map() and all(end.error for end in failures):
                 ready = selector.select(_SETTLE_SEC if failures else None)
                 if not ready:
                     break
                 for key, _ in ready:
                     selector.unregister(key.fileobj)
-                    end = _end_of(key.data)
+                    end = _end_of(*key.data)
                     if end is not None:
                         failures.append(end)
         # A death first: the failures of other ranks may only be its consequence.
@@ -229,7 +224,7 @@ class _Hub:
     def _tell(self, message: Any) -> None:
         for rank in sorted(self._members, reverse=True):  # rank 0 last: its process may end with it
             with contextlib.suppress(OSError):
-                _send(self._members[rank].line, message)
+                _send(self._members[rank][0], message)
 
     def _admit(self) -> None:
         line, _ = self._server.accept()
@@ -243,16 +238,16 @@ class _Hub:
             return
         _keep_alive(line)
         line.settimeout(None)
-        self._members[hello["rank"]] = _Member(line=line, **hello)
+        self._members[hello["rank"]] = line, RankFailure(**hello)
 
 
-def _end_of(member: _Member) -> EarlyEnd | None:
+def _end_of(line: socket.socket, death: RankFailure) -> RankFailure | None:
     """How a member ended; None where its work is done."""
     try:
-        word = _receive(member.line)
+        word = _receive(line)
     except OSError:
-        return EarlyEnd(member.rank, member.host)
-    return word and EarlyEnd(**word)
+        return death
+    return word and RankFailure(**word)
 
 
 def _send(line: socket.socket, message: Any) -> None:

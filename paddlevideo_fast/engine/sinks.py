@@ -71,14 +71,11 @@ class JsonLinesSink(Sink):
     def open(self, step: int, epoch: int) -> None:
         """Keeps the lines of the first `step` steps and of the first `epoch` epochs."""
         with writing(self.path):
-            self._open(step, epoch)
-
-    def _open(self, step: int, epoch: int) -> None:
-        if self.path.exists():
-            lines = self.path.read_text(encoding="utf-8").splitlines(keepends=True)
-            kept = "".join(line for line in lines if _is_until(line, step, epoch))
-            write_text_whole(self.path, kept)
-        self._file = FileIO(self.path, "a+")
+            if self.path.exists():
+                lines = self.path.read_text(encoding="utf-8").splitlines(keepends=True)
+                kept = "".join(line for line in lines if _is_until(line, step, epoch))
+                write_text_whole(self.path, kept)
+            self._file = FileIO(self.path, "a+")
 
     def write(self, record: Record) -> None:
         """Appends one line, and before it the lines that wait."""

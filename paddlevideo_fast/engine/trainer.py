@@ -355,7 +355,7 @@ class Trainer:
         """
         paddle.seed(step_seed(self.seed, self.state.step, self.distribution.rank))
         self.num_own_clips = sum(len(batch) for batch in batches)
-        taken = self.agreement.announce(batches, self.interrupt.requested)
+        taken = self.agreement.post(batches, self.interrupt.requested)
         if not taken:
             return  # nothing decoded, substitutes included
         losses, logits_list = [], []

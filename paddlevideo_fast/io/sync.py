@@ -160,17 +160,16 @@ class Mirror:
         """
         with contextlib.suppress(stores.ObjectMissingError):
             self.there = set(stores.list_folder(self.url))
-        files = [name for name in self.there if not name.endswith(("/", *skip))]
-        wanted = [name for name in files if not names or name in names]
-        self._bring(wanted)
+        files = (name for name in self.there if not name.endswith(("/", *skip)))
+        self._bring([name for name in files if not names or name in names])
 
     def fetch_all(self) -> None:
         """Fetches all files, also those in folders; see `fetch`."""
         with contextlib.suppress(stores.ObjectMissingError):
-            names = []
-            for folder, _, files in walk(as_path(self.url)):
-                names += [join(folder, file)[len(self.url) + 1 :] for file in files]
-            self._bring(names)
+            found = walk(as_path(self.url))
+            self._bring(
+                [join(folder, file)[len(self.url) + 1 :] for folder, _, files in found for file in files]
+            )
 
     def fetch_named(self, names: Sequence[str]) -> None:
         """Fetches those of these files that are there. A web server, too, can be asked so."""

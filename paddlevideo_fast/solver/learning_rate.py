@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 from paddlevideo_fast.config.types import Count, NonNegative, Share
 from paddlevideo_fast.errors import ConfigError
@@ -22,6 +23,7 @@ _IGNORED = {
 }
 
 
+@dataclass(eq=False)
 class LearningRate:
     """A learning rate as a function of the epoch; the base of the registered ones, which define `_curve`.
 
@@ -36,19 +38,17 @@ class LearningRate:
         warmup_start_lr: at epoch 0 of this line.
     """
 
-    ignored_arguments: ClassVar[dict[str, str]] = _IGNORED
-    warmup_epochs: float = 0.0
-    warmup_start_lr: float = 0.0
-    end_argument: ClassVar[str] = ""  # names the epoch at which the curve ends
+    iter_step: bool = field(default=False, kw_only=True)
+    warmup_steps: Count = field(default=0, kw_only=True)
+    warmup_factor: Share = field(default=0.0, kw_only=True)
 
-    def __init__(
-        self, iter_step: bool = False, *, warmup_steps: Count = 0, warmup_factor: Share = 0.0
-    ) -> None:
-        if warmup_factor and not warmup_steps:
+    ignored_arguments: ClassVar[dict[str, str]] = _IGNORED
+    end_argument: ClassVar[str] = ""  # names the epoch at which the curve ends
+    warmup_epochs = warmup_start_lr = 0.0  # a required field of this name is field(): not the value here
+
+    def __post_init__(self) -> None:
+        if self.warmup_factor and not self.warmup_steps:
             warn_once(get_logger(), f"{_KEY}.warmup_factor has no effect without warmup_steps")
-        self.iter_step = iter_step
-        self.warmup_steps = warmup_steps
-        self.warmup_factor = warmup_factor
         self._factor = 1.0
 
     def times(self, factor: float) -> LearningRate:
@@ -82,19 +82,19 @@ class LearningRate:
     def _curve(self, epoch: float) -> float:
         raise NotImplementedError
 
-    def _warm_up(self, epochs: float, start_lr: float, num_epochs: float, name: str) -> None:
-        """Sets a warm-up by epochs in a curve of `num_epochs`, which the argument `name` gave.
+    def _check_warm_up(self) -> None:
+        """Checks a warm-up by epochs.
 
         Raises:
             ConfigError: the warm-up is longer than the curve, or there is a warm-up by steps as well.
         """
-        _check_warmup(epochs, num_epochs, name)
-        if epochs and self.warmup_steps:
+        _check_warmup(self.warmup_epochs, getattr(self, self.end_argument), self.end_argument)
+        if self.warmup_epochs and self.warmup_steps:
             raise ConfigError([f"{_KEY}: has warmup_epochs and warmup_steps; give one of the two"])
-        self.warmup_epochs, self.warmup_start_lr = epochs, start_lr
 
 
 @LEARNING_RATES.register()
+@dataclass(eq=False)
 class Constant(LearningRate):
     """One learning rate for the whole run; what a plain number in the config means.
 
@@ -104,11 +104,8 @@ class Constant(LearningRate):
         warmup_factor: see `LearningRate`.
     """
 
-    def __init__(
-        self, learning_rate: NonNegative, *, warmup_steps: Count = 0, warmup_factor: Share = 0.0
-    ) -> None:
-        super().__init__(warmup_steps=warmup_steps, warmup_factor=warmup_factor)
-        self.learning_rate = float(learning_rate)
+    iter_step: bool = field(default=False, init=False)
+    learning_rate: NonNegative
 
     def _curve(self, epoch: float) -> float:
         return self.learning_rate
@@ -120,6 +117,9 @@ class _Steps(LearningRate):
     Raises:
         ConfigError: the boundaries do not rise.
     """
+
+    boundaries: Sequence[float]
+    values: Sequence[float]
 
     def _set(self, boundaries: Sequence[float], values: Sequence[float]) -> None:
         _check_rising(self.end_argument, boundaries)
@@ -136,6 +136,7 @@ class _Steps(LearningRate):
 
 
 @LEARNING_RATES.register()
+@dataclass(eq=False)
 class PiecewiseDecay(_Steps):
     """Steps: `values[i]` before epoch `boundaries[i]`, the last value after them.
 
@@ -150,25 +151,23 @@ class PiecewiseDecay(_Steps):
 
     end_argument = "boundaries"
 
-    def __init__(
-        self,
-        boundaries: Sequence[NonNegative],
-        values: Sequence[NonNegative],
-        iter_step: bool = False,
-        **shared: Any,
-    ) -> None:
-        super().__init__(iter_step, **shared)
-        if len(values) != len(boundaries) + 1:
+    boundaries: Sequence[NonNegative]
+    values: Sequence[NonNegative]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if len(self.values) != len(self.boundaries) + 1:
             raise ConfigError(
                 [
-                    f"{_KEY}: {len(boundaries)} boundaries need {len(boundaries) + 1} values, "
-                    f"there are {len(values)}"
+                    f"{_KEY}: {len(self.boundaries)} boundaries need {len(self.boundaries) + 1} values, "
+                    f"there are {len(self.values)}"
                 ]
             )
-        self._set(boundaries, values)
+        self._set(self.boundaries, self.values)
 
 
 @LEARNING_RATES.register()
+@dataclass(eq=False)
 class MultiStepDecay(_Steps):
     """Steps: the rate is multiplied by `gamma` at each of the epochs in `milestones`.
 
@@ -184,19 +183,18 @@ class MultiStepDecay(_Steps):
 
     end_argument = "milestones"
 
-    def __init__(
-        self,
-        learning_rate: NonNegative,
-        milestones: Sequence[NonNegative],
-        gamma: NonNegative = 0.1,
-        iter_step: bool = False,
-        **shared: Any,
-    ) -> None:
-        super().__init__(iter_step, **shared)
-        self._set(milestones, [learning_rate * gamma**power for power in range(len(milestones) + 1)])
+    learning_rate: NonNegative
+    milestones: Sequence[NonNegative]
+    gamma: NonNegative = 0.1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        rates = [self.learning_rate * self.gamma**power for power in range(len(self.milestones) + 1)]
+        self._set(self.milestones, rates)
 
 
 @LEARNING_RATES.register()
+@dataclass(eq=False)
 class CosineAnnealingDecay(LearningRate):
     """Half a cosine from `learning_rate` to `eta_min` at epoch `T_max`, where it stays; optional linear
     warm-up.
@@ -214,27 +212,21 @@ class CosineAnnealingDecay(LearningRate):
 
     end_argument = "T_max"
 
-    def __init__(
-        self,
-        learning_rate: NonNegative,
-        T_max: float,
-        eta_min: NonNegative = 0.0,
-        warmup_epochs: NonNegative = 0.0,
-        warmup_start_lr: NonNegative = 0.0,
-        iter_step: bool = False,
-        cosine_after_warmup: bool = False,
-        **shared: Any,
-    ) -> None:
-        super().__init__(iter_step, **shared)
-        self._warm_up(warmup_epochs, warmup_start_lr, T_max, "T_max")
-        if cosine_after_warmup and not 0 < warmup_epochs < T_max:
+    learning_rate: NonNegative
+    T_max: float
+    eta_min: NonNegative = 0.0
+    warmup_epochs: NonNegative = 0.0
+    warmup_start_lr: NonNegative = 0.0
+    cosine_after_warmup: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check_warm_up()
+        if self.cosine_after_warmup and not 0 < self.warmup_epochs < self.T_max:
             raise ConfigError(
-                [f"{_KEY}.cosine_after_warmup: needs warmup_epochs between 0 and T_max={T_max:g}"]
+                [f"{_KEY}.cosine_after_warmup: needs warmup_epochs between 0 and T_max={self.T_max:g}"]
             )
-        self.first_epoch = warmup_epochs if cosine_after_warmup else 0.0
-        self.learning_rate = learning_rate
-        self.T_max = T_max
-        self.eta_min = eta_min
+        self.first_epoch = self.warmup_epochs if self.cosine_after_warmup else 0.0
 
     def _curve(self, epoch: float) -> float:
         epoch, num_epochs = min(epoch, self.T_max) - self.first_epoch, self.T_max - self.first_epoch
@@ -242,6 +234,7 @@ class CosineAnnealingDecay(LearningRate):
 
 
 @LEARNING_RATES.register()
+@dataclass(eq=False)
 class CustomWarmupCosineDecay(LearningRate):
     """PaddleVideo's name for a cosine to 0 at `max_epoch` with linear warm-up.
 
@@ -255,25 +248,22 @@ class CustomWarmupCosineDecay(LearningRate):
 
     end_argument = "max_epoch"
 
-    def __init__(
-        self,
-        warmup_start_lr: NonNegative,
-        warmup_epochs: NonNegative,
-        cosine_base_lr: NonNegative,
-        max_epoch: float,
-        iter_step: bool = True,
-        **shared: Any,
-    ) -> None:
-        super().__init__(iter_step, **shared)
-        self._warm_up(warmup_epochs, warmup_start_lr, max_epoch, "max_epoch")
-        self.cosine_base_lr = cosine_base_lr
-        self.max_epoch = max_epoch
+    warmup_start_lr: NonNegative = field()
+    warmup_epochs: NonNegative = field()
+    cosine_base_lr: NonNegative
+    max_epoch: float
+    iter_step: bool = field(default=True, kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check_warm_up()
 
     def _curve(self, epoch: float) -> float:
         return cosine(min(epoch, self.max_epoch), self.cosine_base_lr, self.max_epoch)
 
 
 @LEARNING_RATES.register()
+@dataclass(eq=False)
 class CustomWarmupCosineStepDecay(LearningRate):
     """A cosine that changes at whole epochs, and a warm-up that multiplies it and follows each step.
 
@@ -290,22 +280,18 @@ class CustomWarmupCosineStepDecay(LearningRate):
 
     end_argument = "max_epoch"
 
-    def __init__(
-        self,
-        warmup_iters: NonNegative,
-        warmup_ratio: Share = 0.1,
-        min_lr: NonNegative = 0.0,
-        base_lr: NonNegative = 3e-5,
-        max_epoch: float = 30,
-        iter_step: bool = True,
-    ) -> None:
-        super().__init__(iter_step)
-        _check_warmup(warmup_iters, max_epoch, "max_epoch", "warmup_iters")
-        self.warmup_iters = warmup_iters
-        self.warmup_ratio = warmup_ratio
-        self.min_lr = min_lr
-        self.base_lr = base_lr
-        self.max_epoch = max_epoch
+    warmup_iters: NonNegative
+    warmup_ratio: Share = 0.1
+    min_lr: NonNegative = 0.0
+    base_lr: NonNegative = 3e-5
+    max_epoch: float = 30
+    iter_step: bool = field(default=True, kw_only=True)
+    warmup_steps: Count = field(default=0, init=False)
+    warmup_factor: Share = field(default=0.0, init=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_warmup(self.warmup_iters, self.max_epoch, "max_epoch", "warmup_iters")
 
     def _curve(self, epoch: float) -> float:
         whole = min(math.floor(epoch), self.max_epoch)
@@ -316,6 +302,7 @@ class CustomWarmupCosineStepDecay(LearningRate):
 
 
 @LEARNING_RATES.register()
+@dataclass(eq=False)
 class CustomWarmupPiecewiseDecay(LearningRate):
     """Steps with linear warm-up: `step_base_lr * lrs[i]` from epoch `steps[i]` on, followed in each step.
 
@@ -335,30 +322,23 @@ class CustomWarmupPiecewiseDecay(LearningRate):
 
     end_argument = "max_epoch"
 
-    def __init__(
-        self,
-        warmup_start_lr: NonNegative,
-        warmup_epochs: NonNegative,
-        step_base_lr: NonNegative,
-        lrs: Sequence[NonNegative],
-        gamma: float,
-        steps: Sequence[float],
-        max_epoch: float,
-        iter_step: bool = True,
-        **shared: Any,
-    ) -> None:
-        super().__init__(iter_step, **shared)
-        _check_rising("steps", steps)
-        if not steps or steps[0] != 0 or len(lrs) < len(steps):
+    warmup_start_lr: NonNegative = field()
+    warmup_epochs: NonNegative = field()
+    step_base_lr: NonNegative
+    lrs: Sequence[NonNegative]
+    gamma: float
+    steps: Sequence[float]
+    max_epoch: float
+    iter_step: bool = field(default=True, kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_rising("steps", self.steps)
+        if not self.steps or self.steps[0] != 0 or len(self.lrs) < len(self.steps):
             raise ConfigError(
-                [f"{_KEY}: steps={list(steps)} must start with 0 and have a factor each in lrs"]
+                [f"{_KEY}: steps={list(self.steps)} must start with 0 and have a factor each in lrs"]
             )
-        self._warm_up(warmup_epochs, warmup_start_lr, max_epoch, "max_epoch")
-        self.step_base_lr = step_base_lr
-        self.lrs = [float(factor) for factor in lrs]
-        self.gamma = gamma
-        self.steps = list(steps)
-        self.max_epoch = max_epoch
+        self._check_warm_up()
 
     def along(self, rate_steps: Sequence[RateStep], max_epoch: float) -> CustomWarmupPiecewiseDecay:
         """The same rates and warm-up, with the steps of a multigrid schedule that runs to `max_epoch`.
@@ -366,17 +346,11 @@ class CustomWarmupPiecewiseDecay(LearningRate):
         Raises:
             ConfigError: the warm-up is longer than the schedule.
         """
-        return CustomWarmupPiecewiseDecay(
-            self.warmup_start_lr,
-            self.warmup_epochs,
-            self.step_base_lr,
+        return replace(
+            self,
             lrs=[self.lrs[step.stage] * step.multiplier for step in rate_steps],
-            gamma=self.gamma,
             steps=[step.epoch for step in rate_steps],
             max_epoch=max_epoch,
-            iter_step=self.iter_step,
-            warmup_steps=self.warmup_steps,
-            warmup_factor=self.warmup_factor,
         )
 
     def _curve(self, epoch: float) -> float:

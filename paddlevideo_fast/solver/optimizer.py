@@ -2,11 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import (
-    Annotated,
-    Any,
-    ClassVar,
-)
+from typing import Annotated, Any, ClassVar
 
 import paddle
 from paddle import nn
@@ -183,11 +179,6 @@ class OptimizerRecipe:
             learning_rate=curve.at(0),
             parameters=list(parameters.values()),
             grad_clip=_grad_clip(self.grad_clip),
-            **(
-                {}
-                if "multi_precision" in self.ignored_arguments
-                else {"multi_precision": self.multi_precision}
-            ),
         )
         return optimizer, curve
 
@@ -199,8 +190,9 @@ class OptimizerRecipe:
 
     def _own_arguments(self, model: nn.Layer) -> dict[str, Any]:
         """What Paddle's optimizer takes beside the arguments that all optimizers have."""
-        shared = {field.name for field in fields(OptimizerRecipe)}
-        return {field.name: getattr(self, field.name) for field in fields(self) if field.name not in shared}
+        shared = {field.name for field in fields(OptimizerRecipe)} - {"multi_precision"}
+        hidden = shared.union(self.ignored_arguments)
+        return {field.name: getattr(self, field.name) for field in fields(self) if field.name not in hidden}
 
 
 @OPTIMIZERS.register()

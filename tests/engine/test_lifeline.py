@@ -18,7 +18,7 @@ from pathlib import Path
 
 import paddlevideo_fast
 from paddlevideo_fast.engine import lifeline
-from paddlevideo_fast.engine.lifeline import Lifeline
+from paddlevideo_fast.engine.lifeline import FailureDetector
 from paddlevideo_fast.errors import CheckpointError, exit_code
 from paddlevideo_fast.log import setup_logging
 
@@ -100,7 +100,7 @@ def end(rank):
     if case == "killed_while_others_see_it":
         lifeline._SETTLE_SEC = 8  # however busy the machine is; the death ends the wait
     try:
-        with Lifeline(rank, lambda value: gather(rank, value), (Stopped,)):
+        with FailureDetector(rank, lambda value: gather(rank, value), (Stopped,)):
             work(rank)
     except Exception as exc:
         print("raised", type(exc).__name__, flush=True)
