@@ -14,13 +14,13 @@ from paddlevideo_fast.cli import export as export_command
 from paddlevideo_fast.cli import main
 from paddlevideo_fast.cli import plot as plot_command
 from paddlevideo_fast.cli import predict as predict_command
+from paddlevideo_fast.cli.command import run_command
 from paddlevideo_fast.config.load import load_config
 from paddlevideo_fast.loader.annotations import read_class_names, read_frame_list, read_video_list
 from paddlevideo_fast.log import printable
 from paddlevideo_fast.preparation.frames import extract
 from paddlevideo_fast.preparation.lists import build, check
 from paddlevideo_fast.preparation.packing import pack
-from paddlevideo_fast.preparation.run import run_main
 from paddlevideo_fast.preparation.videos import prepare_list
 
 # stems of videos, in the folder of a class; all end in .mp4
@@ -63,7 +63,7 @@ def test_the_data_tools(videos, tmp_path, capfd):
     assert len(files) == len(NAMES) - 1
     lists = tmp_path / "lists"
     options = ["--root", str(videos), "--kind", "video", "--valid_share", "0", "--relative"]
-    assert run_main(build, [*options, "--output", str(lists)]) == 1
+    assert run_command(build, [*options, "--output", str(lists)]) == 1
     told = capfd.readouterr().err
     assert told.count("failed: ") == 3
     assert "new\\nline.mp4: no list can hold a name with a line break" in told
@@ -75,24 +75,26 @@ def test_the_data_tools(videos, tmp_path, capfd):
     assert all(names[record.label] == os.path.dirname(record.path) for record in records)
 
     where = ["--list", str(train), "--data_prefix", str(videos), "--workers", "1"]
-    assert run_main(check, [*where, "--output", str(tmp_path / "clean.list")]) == 0
+    assert run_command(check, [*where, "--output", str(tmp_path / "clean.list")]) == 0
     assert (tmp_path / "clean.list").read_bytes() == train.read_bytes()
-    assert run_main(check, ["--root", str(videos), "--workers", "1", "--output", str(tmp_path / "all")]) == 1
+    assert (
+        run_command(check, ["--root", str(videos), "--workers", "1", "--output", str(tmp_path / "all")]) == 1
+    )
     assert (tmp_path / "all.failures.txt").read_text().count("no list can hold") == 2
     assert len((tmp_path / "all").read_bytes().split(b"\n")) == len(files) + 2
 
     prepared = tmp_path / "prepared"
-    assert run_main(prepare_list, [*where, "--output", str(prepared)]) == 0
+    assert run_command(prepare_list, [*where, "--output", str(prepared)]) == 0
     assert paths_below(prepared) == files
     assert (prepared / "train.list").read_bytes() == train.read_bytes()
 
     packed = ["--output", str(tmp_path / "packed"), "--shard_size", "9"]
-    assert run_main(pack, [*where, *packed]) == 0
-    assert run_main(pack, ["--verify", str(tmp_path / "packed"), "--workers", "1"]) == 0
+    assert run_command(pack, [*where, *packed]) == 0
+    assert run_command(pack, ["--verify", str(tmp_path / "packed"), "--workers", "1"]) == 0
 
     capfd.readouterr()
     frames = tmp_path / "frames"
-    assert run_main(extract, ["--root", str(videos), "--output", str(frames), "--workers", "1"]) == 1
+    assert run_command(extract, ["--root", str(videos), "--output", str(frames), "--workers", "1"]) == 1
     told = capfd.readouterr().err
     assert told.count("left out: ") == told.count("failed: ")
     # a folder of frames is named as its video without the ending
@@ -112,7 +114,7 @@ def test_the_data_tools(videos, tmp_path, capfd):
         "--output",
         str(tmp_path / "f"),
     ]
-    assert run_main(build, options) == 0
+    assert run_command(build, options) == 0
     assert len(read_frame_list(str(tmp_path / "f" / "train.list"))) == len(records)
 
 
@@ -121,7 +123,7 @@ def trained(videos, tmp_path_factory, tiny_text):
     """The folder of a training and a test on all names."""
     folder = tmp_path_factory.mktemp("run")
     options = ["--root", str(videos), "--kind", "video", "--valid_share", "0.5", "--relative"]
-    assert run_main(build, [*options, "--output", str(folder)]) == 1
+    assert run_command(build, [*options, "--output", str(folder)]) == 1
     text = tiny_text.format(data=folder, output="nowhere").replace(
         f"data_prefix: {folder}", f"data_prefix: {videos}"
     )
