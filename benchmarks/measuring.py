@@ -94,7 +94,7 @@ def json_of_process(words: Sequence[Any], **environment: str | None) -> Any:
 
     Args:
         words: of the command.
-        environment: variables besides those of this process; None removes one.
+        environment: variables that the process gets in addition to ours; None takes one away.
 
     Raises:
         PaddleVideoFastError: the process fails; with what it wrote.

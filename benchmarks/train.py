@@ -56,8 +56,8 @@ def run(
         rounds: processes of each side.
 
     Returns:
-        What `training_rate` returns, and "memory_mib", the peak of the process. Of several sides "config" and
-        "rows", with medians, and "ratio", the clips a second over those of the first side.
+        What `training_rate` returns, and "memory_mib", the peak of the process. With `side`: "config", and
+        "rows", a row for each side, with medians and "ratio": its clips a second over those of the first.
 
     Raises:
         PaddleVideoFastError: training fails.

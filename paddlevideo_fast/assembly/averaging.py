@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 import paddle
 
-from paddlevideo_fast.assembly.callbacks import make_evaluator, make_metric, statistics_evaluator
+from paddlevideo_fast.assembly.callbacks import make_evaluator, statistics_evaluator
 from paddlevideo_fast.assembly.checks import check_evaluation
 from paddlevideo_fast.assembly.classes import checked_class_names
 from paddlevideo_fast.assembly.data import make_split
-from paddlevideo_fast.assembly.plan import make_precision
+from paddlevideo_fast.assembly.plan import make_metric, make_precision
 from paddlevideo_fast.config import Config, RunSpec
 from paddlevideo_fast.engine import CheckpointStore, Distribution
 from paddlevideo_fast.engine.averaging import Averager, Metrics

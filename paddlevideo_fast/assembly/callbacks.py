@@ -9,7 +9,7 @@ from typing import Any
 
 from paddlevideo_fast.assembly.build import TrainingSetup
 from paddlevideo_fast.assembly.data import Split, make_loader
-from paddlevideo_fast.config import RunSpec, build, build_list
+from paddlevideo_fast.config import RunSpec, build_list
 from paddlevideo_fast.config.sections import NamedItem
 from paddlevideo_fast.config.settings import PreciseBNSettings
 from paddlevideo_fast.config.spec import VISUALDL, names_of
@@ -47,7 +47,7 @@ from paddlevideo_fast.loader import classes_of_config
 from paddlevideo_fast.loader.dataset import ClipDataset
 from paddlevideo_fast.metrics import VideoMetric
 from paddlevideo_fast.modeling import MacCounter
-from paddlevideo_fast.registry import CALLBACKS, METRICS, TRACKERS, Registry
+from paddlevideo_fast.registry import CALLBACKS, TRACKERS, Registry
 from paddlevideo_fast.report import Naming, ReportedRun
 from paddlevideo_fast.report.results import Reporting
 
@@ -196,11 +196,6 @@ def make_evaluator(
         max_batches=spec.run.max_iters if max_batches is None else max_batches,
         show_progress=_is_on_terminal(distribution),
     )
-
-
-def make_metric(spec: RunSpec) -> VideoMetric:
-    """The configured metric."""
-    return build(METRICS, spec.metric or {})
 
 
 def make_naming(spec: RunSpec, num_classes: int, dataset: ClipDataset) -> Naming:

@@ -48,10 +48,15 @@ def plan_run(spec: RunSpec, world_size: int = 1) -> RunPlan:
     rate = (spec.optimizer or {})["learning_rate"]
     curve = build(LEARNING_RATES, rate) if isinstance(rate, Mapping) else Constant(rate)
     schedule = plan_phases(spec, curve, world_size)
-    metric = build(METRICS, spec.metric or {}) if spec.run.validate else None
+    metric = make_metric(spec) if spec.run.validate else None
     names: list[SplitName] = ["train", "valid"] if spec.run.validate else ["train"]
     check_training(spec, names, schedule.phases, curve, metric)
     return RunPlan(spec, schedule.phases, schedule.curve, metric, make_precision(spec))
+
+
+def make_metric(spec: RunSpec) -> VideoMetric:
+    """The configured metric."""
+    return build(METRICS, spec.metric or {})
 
 
 @placed

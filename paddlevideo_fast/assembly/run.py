@@ -12,7 +12,6 @@ from paddlevideo_fast.assembly.build import TrainingSetup, training_setup
 from paddlevideo_fast.assembly.callbacks import (
     callbacks_of,
     make_evaluator,
-    make_metric,
     make_naming,
     reported_run,
 )
@@ -20,7 +19,7 @@ from paddlevideo_fast.assembly.checks import check_evaluation
 from paddlevideo_fast.assembly.classes import checked_class_names, class_names
 from paddlevideo_fast.assembly.data import data_identity, make_split
 from paddlevideo_fast.assembly.features import check_backbone, with_features
-from paddlevideo_fast.assembly.plan import RunPlan, make_precision, plan_run
+from paddlevideo_fast.assembly.plan import RunPlan, make_metric, make_precision, plan_run
 from paddlevideo_fast.config import Config, RunSpec
 from paddlevideo_fast.engine import (
     BackgroundStore,

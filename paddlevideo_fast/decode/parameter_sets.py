@@ -38,7 +38,7 @@ class ParameterSetChanges:
     Attributes:
         random_access_points: the key packets at which a new decoder has all parameter sets that sequential
             decoding has there: from the header, or from the packet.
-        reset_points: those of them that bring other parameter sets than held before.
+        reset_points: the random access points whose packet brings other parameter sets than before.
         is_constant: a decoder that has met the first packet, and is flushed, equals a new one anywhere.
     """
 

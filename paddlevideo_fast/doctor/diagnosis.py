@@ -44,7 +44,7 @@ from paddlevideo_fast.doctor.timing import (
     time_training_stages,
 )
 from paddlevideo_fast.engine import MixedPrecision, Precision
-from paddlevideo_fast.errors import VideoDecodeError
+from paddlevideo_fast.errors import PaddleVideoFastError, VideoDecodeError
 from paddlevideo_fast.loader import ClipRequest
 from paddlevideo_fast.loader.dataset import ClipDataset, VideoDecoder
 from paddlevideo_fast.loader.request import group_by_video
@@ -290,11 +290,13 @@ def remedies(run: Run, progress: Callable[[str], None]) -> Iterator[Remedy]:
         yield from _faster_training(run, progress)
 
 
-def _tried(name: str, how: str, measure: Callable[[], float]) -> Remedy:
-    """A change with the gain that `measure` returns; the gain is unknown where it fails."""
+def _tried(
+    name: str, how: str, measure: Callable[[], float], errors: type[Exception] = PaddleVideoFastError
+) -> Remedy:
+    """A change with the gain that `measure` returns; the gain is unknown where one of `errors` stops it."""
     try:
         return Remedy(name, measure(), "measured", how)
-    except Exception as error:  # whatever the clips, the device, its memory or the network has against it
+    except errors as error:
         cause = (str(error).strip() or repr(error)).splitlines()[0]
         return Remedy(name, None, f"unknown: {cause}", how)
 
@@ -326,7 +328,8 @@ def _faster_training(run: Run, progress: Callable[[str], None]) -> Iterator[Reme
         trials.insert(0, ("mixed precision", 1, shape, mixed, "--amp --amp_dtype bfloat16"))
     for name, factor, size, precision, how in trials:
         progress(f"trying {name}")
-        yield _tried(name, how, partial(_gain_of_training, run, factor, size, precision))
+        gain = partial(_gain_of_training, run, factor, size, precision)
+        yield _tried(name, how, gain, Exception)  # whatever the device or its memory has against it
     if paddle.get_device() == "cpu":
         yield from _other_variables(run, progress)
     if isinstance(run.parts.model, Recognizer3D) and not run.parts.spec.run.multigrid:

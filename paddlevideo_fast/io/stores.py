@@ -95,11 +95,6 @@ def use_retry_policy(policy: RetryPolicy) -> None:
     _policy = policy
 
 
-def retry_policy() -> RetryPolicy:
-    """What `use_retry_policy` has set."""
-    return _policy
-
-
 def stat(url: str) -> Stat:
     """Size and version of an object.
 

@@ -242,7 +242,7 @@ def _on_cluster(function: Callable, batches: Sequence[Sequence[Any]], scheduler:
 def _do_on_worker(
     function: Callable, site: Site, scheduler: str, versions: dict[str, str], tasks: Sequence[Any]
 ) -> _Done:
-    """Does a batch in a worker of a cluster, if it fits; `versions` are those of the client."""
+    """Does a batch in a worker of a cluster, if its versions of libraries are the client's `versions`."""
     cv2.setNumThreads(0)
     worker = f"the worker on {socket.gethostname()} (process {os.getpid()})"
     try:

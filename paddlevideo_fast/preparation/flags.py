@@ -148,7 +148,7 @@ class ToolParser(argparse.ArgumentParser):
             formatter_class=_Help,
             epilog=EXIT_CODES,
         )
-        self._unflagged: dict[str, str] = {}  # their names → those of their flags
+        self._unflagged: dict[str, str] = {}  # name of a positional argument → name of its flag
 
     def add(self, *names: str, positional: Any = "", **options: Any) -> None:
         """Adds a flag.

@@ -115,7 +115,7 @@ class Work:
         return self.share is None
 
     def mine(self, tasks: Sequence[Item]) -> list[Item]:
-        """Those of all tasks that this job does."""
+        """The tasks that this job does."""
         return list(tasks if self.share is None else tasks[self.share.number :: self.share.total])
 
     @contextlib.contextmanager
@@ -166,7 +166,7 @@ class Work:
         """Does tasks whose outcome is not known.
 
         Args:
-            tasks: those of this job.
+            tasks: of this job.
             what: their name.
             done: name of a task → its outcome, where it is known.
 
@@ -209,7 +209,7 @@ class Work:
         return None
 
     def _all_journals(self) -> list[Any]:
-        """Those of this machine, and those that shares have put into the store of the output."""
+        """The journals on this machine, and the journals that jobs have put into the store of the output."""
         if self._journals is None:
             return []
         found: list[Any] = sorted(self._journals.parent.glob(f"{self._journals.name}*"))

@@ -33,7 +33,7 @@ def test_the_section_is_what_the_process_does(motion_dataset, tmp_path, caplog):
     split_of(motion_dataset, *settings, "STORAGE.timeout_sec=3")
     kept = block_cache._kept
     assert (kept.folder, kept.max_bytes) == (f"{tmp_path}/cache", 5 * 10**8)
-    assert (stores.retry_policy().timeout_sec, stores.retry_policy().unreachable_sec) == (3.0, 7.0)
+    assert (stores._policy.timeout_sec, stores._policy.unreachable_sec) == (3.0, 7.0)
     assert "STORAGE.cache_dir has no effect on DATASET.train: none of its files lies at a URL" in caplog.text
     split_of(motion_dataset, "STORAGE.cache_gb=0.5")
     assert block_cache._kept is None

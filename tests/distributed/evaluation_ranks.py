@@ -12,8 +12,9 @@ import paddlevideo_fast  # isort: skip  # noqa: F401  before Paddle 2.6
 import numpy as np
 import paddle
 
-from paddlevideo_fast.assembly.callbacks import make_evaluator, make_metric
+from paddlevideo_fast.assembly.callbacks import make_evaluator
 from paddlevideo_fast.assembly.data import make_split
+from paddlevideo_fast.assembly.plan import make_metric
 from paddlevideo_fast.config import RunSpec, load_config
 from paddlevideo_fast.engine import (
     Distribution,
