@@ -4,6 +4,8 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+# The Python of test-wheel.
+WHEEL_PYTHON ?= $(PYTHON)
 PADDLE26_VENV ?= .venv-paddle26
 PADDLE_GPU_VENV ?= .venv-paddle-gpu
 PADDLEX_VENV ?= .venv-paddlex
@@ -12,7 +14,7 @@ TEST_EXTRAS ?= cpu,dev
 # Begins a command that installs into the environment of folder $(1).
 install = $(if $(UV),$(UV) pip install -q --python $(1)/bin/python,$(1)/bin/python -m pip install -q)
 
-.PHONY: help setup setup-test quickstart lint test test-slow test-all test-paddle26 test-paddle-gpu test-gpu test-trackers test-paddlex test-store compare bench docs site dist
+.PHONY: help setup setup-test quickstart lint test test-slow test-all test-paddle26 test-paddle-gpu test-gpu test-trackers test-paddlex test-store compare mutate bench docs site dist
 .PHONY: test-wheel clean
 
 help:
@@ -27,6 +29,7 @@ help:
 	@echo "make test-paddlex   PaddleX itself on this toolkit, in $(PADDLEX_VENV); takes ten minutes"
 	@echo "make test-store     fifty trainings with output in S3, killed and with faults; takes six minutes"
 	@echo "make compare REV=x  losses, parameters and metrics of this tree and of revision x, bit for bit"
+	@echo "make mutate         80 random changes of single lines: how many do the tests notice? takes half an hour"
 	@echo "make test-wheel     dist, then its commands in a new environment and an empty folder"
 	@echo "make dist           a wheel and an sdist in dist/, checked for PyPI"
 	@echo "make lint | bench | docs | clean"
@@ -59,7 +62,7 @@ lint: setup-test
 	$(BIN)/lint-imports
 
 test: lint
-	$(BIN)/python -m pytest -n 2 -m "not slow"
+	$(BIN)/python -m pytest -n 2 -m "not slow" --max-cpu-sec=10
 
 # The slow tests are whole runs and long trials. MARKED chooses some of them.
 test-slow: setup-test
@@ -102,6 +105,9 @@ test-store: setup-test
 compare: setup-test
 	$(BIN)/python tests/compare_revisions.py $(REV)
 
+mutate: setup-test
+	$(BIN)/python tests/mutate.py
+
 bench: setup-test
 	for name in exactness reader loader shift trainer; do $(BIN)/python tools/benchmark.py $$name || exit 1; done
 
@@ -119,7 +125,7 @@ site: | $(BIN)/python
 # The commands of the wheel in a new environment and an empty folder.
 test-wheel: dist
 	rm -rf build/wheel-venv
-	$(PYTHON) -m venv build/wheel-venv
+	$(WHEEL_PYTHON) -m venv build/wheel-venv
 	$(call install,build/wheel-venv) "$$(echo dist/*.whl)[cpu]"
 	$(BIN)/python tests/wheel_trial.py build/wheel-venv/bin/paddlevideo-fast
 

@@ -21,6 +21,12 @@ from paddlevideo_fast import registry
 from tests.support import stores
 from tests.support.forking import Fresh, Template
 from tests.support.numbered_clips import draw, read_number, write_clip
+from tests.support.tiers import (  # noqa: F401  hooks
+    pytest_addoption,
+    pytest_collection_modifyitems,
+    pytest_configure,
+    pytest_runtest_call,
+)
 
 REPO = Path(__file__).resolve().parent.parent
 

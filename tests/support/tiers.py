@@ -1,0 +1,93 @@
+"""The tiers of the suite: what a test touches, and that one without `slow` is quick.
+
+`tests/conftest.py` takes the hooks from here. Markers of what a test touches come from the fixtures that it
+uses and from what its file imports, so that nobody has to write them and none is wrong.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+# Marker -> beginnings of modules that a file imports, and fixtures.
+_TOUCHES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "video": (
+        ("av", "paddlevideo_fast.decode", "tests.support.numbered_clips", "tests.support.exact_corpus"),
+        ("make_clip", "motion_dataset", "broken_videos", "real_clips_dir"),
+    ),
+    "network": (("paddle", "paddlevideo_fast.modeling"), ()),
+    "process": (
+        ("subprocess", "multiprocessing", "tests.support.launching", "tests.support.dask_cluster"),
+        ("template", "run_script"),
+    ),
+    "store": (("tests.support.stores",), ("http_store", "s3_store")),
+    "browser": (("tests.support.browser",), ()),
+}
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Adds the flag that bounds the CPU time of a test."""
+    text = "fail a test without `slow` that takes more CPU time than this, its processes included"
+    parser.addoption("--max-cpu-sec", type=float, default=None, help=text)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Declares the markers of `_TOUCHES`."""
+    for name, (modules, _) in _TOUCHES.items():
+        config.addinivalue_line("markers", f"{name}: set by itself where a test uses {', '.join(modules)}")
+
+
+def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
+    """Marks each test with what it touches."""
+    of_files: dict[ModuleType, set[str]] = {}
+    for item in items:
+        if not isinstance(item, pytest.Function):
+            continue
+        if item.module not in of_files:
+            of_files[item.module] = _imported(item.module)
+        for name, (modules, fixtures) in _TOUCHES.items():
+            begins = tuple(f"{module}." for module in modules)
+            imports = any(f"{one}.".startswith(begins) for one in of_files[item.module])
+            if imports or set(fixtures) & set(item.fixturenames):
+                item.add_marker(name)
+
+
+def _imported(module: ModuleType) -> set[str]:
+    """Returns the names of the modules that a file has imported, or has imported something of."""
+    return {
+        value.__name__ if isinstance(value, ModuleType) else str(getattr(value, "__module__", ""))
+        for value in vars(module).values()
+    }
+
+
+def _cpu_sec() -> float:
+    """Returns the CPU time that this process and its children have taken so far."""
+    ticks = 0
+    for task in Path("/proc/self/task").iterdir():
+        for pid in (task / "children").read_text().split():
+            try:
+                # user, system and those of its ended children, behind the name in parentheses
+                fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue  # it has ended meanwhile
+            ticks += sum(map(int, fields[11:15]))
+    return sum(os.times()[:4]) + ticks / _TICKS
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """Fails a test that has no marker `slow` and takes more CPU time than `--max-cpu-sec` allows."""
+    limit = item.config.getoption("--max-cpu-sec")
+    if limit is None or item.get_closest_marker("slow"):
+        return (yield)
+    before = _cpu_sec()
+    result = yield
+    used = _cpu_sec() - before
+    if used > limit:
+        pytest.fail(f"took {used:.1f} s of CPU time, more than {limit:g}: make it cheaper or mark it slow")
+    return result
