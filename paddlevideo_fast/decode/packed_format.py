@@ -43,7 +43,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from paddlevideo_fast.io.files import all_whole
+from paddlevideo_fast.io.files import atomic_write_all
 
 MAGIC = b"PVFPACKD"
 VERSION = 1
@@ -284,7 +284,7 @@ class ShardWriter:
         self._num_bytes = 0
 
     def __enter__(self) -> ShardWriter:
-        self._both = all_whole(self._data, self._index)  # a data file without an index is no shard
+        self._both = atomic_write_all(self._data, self._index)  # a data file without an index is no shard
         data, self._partial_index = self._both.__enter__()
         self._file = open(data, "wb")  # until the block ends
         return self

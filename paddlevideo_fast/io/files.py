@@ -207,20 +207,20 @@ def walk(folder: Path | UrlPath, onerror: Any = None, followlinks: bool = False)
 
 
 @contextlib.contextmanager
-def whole(path: str | Path, sync: bool = True) -> Iterator[Path]:
+def atomic_write(path: str | Path, sync: bool = True) -> Iterator[Path]:
     """Gives a temporary path to write to; the file takes its place when the block ends without an error.
 
     The folder is made where it is missing. After an error nothing is left but what was there before.
     Without `sync`, a power failure may lose or empty the file. That is for thousands of files that can be
     made again, because waiting for the disk takes milliseconds a file.
     """
-    with all_whole(path, sync=sync) as (partial,):
+    with atomic_write_all(path, sync=sync) as (partial,):
         yield partial
 
 
 @contextlib.contextmanager
-def all_whole(*paths: str | Path, sync: bool = True) -> Iterator[list[Path]]:
-    """Like `whole` for files that belong together; the last one is the mark that the others are complete.
+def atomic_write_all(*paths: str | Path, sync: bool = True) -> Iterator[list[Path]]:
+    """`atomic_write` for files that belong together; the last one is the mark that the others are complete.
 
     An earlier mark is removed before the first file takes its place, and the new mark takes its place last.
     So a set with a mark is complete, whenever the process dies.
@@ -230,7 +230,7 @@ def all_whole(*paths: str | Path, sync: bool = True) -> Iterator[list[Path]]:
             yield files
         return
     targets = [Path(path) for path in paths]
-    partials = [aside(path) for path in targets]
+    partials = [temp_path(path) for path in targets]
     try:
         for path in targets:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -251,7 +251,7 @@ def all_whole(*paths: str | Path, sync: bool = True) -> Iterator[list[Path]]:
 
 @contextlib.contextmanager
 def _uploaded(urls: list[str]) -> Iterator[list[Path]]:
-    """`all_whole` for URLs: temporary files that become objects when the block ends without an error."""
+    """`atomic_write_all` for URLs: temporary files that become objects if the block ends without an error."""
     with tempfile.TemporaryDirectory(prefix="upload-") as folder:
         partials = [Path(folder, UrlPath(url).name) for url in urls]
         yield partials
@@ -261,7 +261,7 @@ def _uploaded(urls: list[str]) -> Iterator[list[Path]]:
             stores.put(partial, url)
 
 
-def aside(path: Path) -> Path:
+def temp_path(path: Path) -> Path:
     """A temporary path beside `path` that nobody else has; a long name gives way to its digest."""
     prefix, name = f"{_PREFIX}{os.getpid()}.{_machine()}.{uuid.uuid4().hex[:8]}-", path.name
     if len(os.fsencode(prefix + name)) > _LONGEST_BYTES:
@@ -275,9 +275,9 @@ def _machine() -> str:
     return f"{zlib.crc32(os.fsencode(socket.gethostname())):08x}"
 
 
-def write_text_whole(path: str | Path, text: str) -> None:
+def atomic_write_text(path: str | Path, text: str) -> None:
     """Writes a text file as UTF-8. Names of files keep their bytes, also those that are not UTF-8."""
-    with whole(path) as partial:
+    with atomic_write(path) as partial:
         partial.write_bytes(text.encode("utf-8", errors="surrogateescape"))
 
 

@@ -26,7 +26,7 @@ from paddlevideo_fast.decode.packets import Timing
 from paddlevideo_fast.decode.pyav_reader import PyAVReader
 from paddlevideo_fast.decode.source import VideoSource
 from paddlevideo_fast.errors import PaddleVideoFastError
-from paddlevideo_fast.io.files import as_path, whole
+from paddlevideo_fast.io.files import as_path, atomic_write
 from paddlevideo_fast.preparation.frames import stored_size
 from paddlevideo_fast.preparation.spans import Part, open_part
 
@@ -261,7 +261,7 @@ def prepare(path: str, target: Path, settings: Settings, part: Part | None = Non
         PrepareError: the result has not the frames of the source, or shows them at other times.
         av.FFmpegError: writing or encoding fails.
     """
-    with whole(target) as partial, Source(path, settings.short_side_px, part) as source:
+    with atomic_write(target) as partial, Source(path, settings.short_side_px, part) as source:
         preset = PRESETS[settings.preset]
         codec = {"gop_size": preset.gop, "max_b_frames": preset.bframes, **source.colour}
         x264 = {**_X264, "crf": str(preset.crf)}

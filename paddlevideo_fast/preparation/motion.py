@@ -27,7 +27,7 @@ import av
 import cv2
 import numpy as np
 
-from paddlevideo_fast.io.files import sweep, whole
+from paddlevideo_fast.io.files import atomic_write, sweep
 from paddlevideo_fast.io.locks import LOCK, only_writer
 from paddlevideo_fast.loader.tables import Row, json_line
 from paddlevideo_fast.preparation.encoding import write_h264
@@ -269,5 +269,5 @@ def _write_clip(task: _Task) -> None:
     """Renders and writes one clip; the key (seed, split, place) decides everything that is random."""
     path, name, num_frames, size, key = task
     clip = render_clip(name, num_frames, size, np.random.default_rng(list(key)))
-    with whole(path, sync=False) as partial:
+    with atomic_write(path, sync=False) as partial:
         partial.write_bytes(encode_h264(clip))

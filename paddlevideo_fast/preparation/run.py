@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import paddlevideo_fast
 from paddlevideo_fast.errors import EXIT_FAILURES, PaddleVideoFastError, cause_of
-from paddlevideo_fast.io.files import read_names, write_text_whole
+from paddlevideo_fast.io.files import atomic_write_text, read_names
 from paddlevideo_fast.io.urls import bare_url
 from paddlevideo_fast.log import printable
 
@@ -93,7 +93,7 @@ def stop_if_disk_fails(path: Path, error: Exception) -> None:
 
 def write_lines(path: Path, lines: Iterable[str]) -> None:
     """Writes a text file with one entry a line, completely or not at all."""
-    write_text_whole(path, "".join(f"{line}\n" for line in lines))
+    atomic_write_text(path, "".join(f"{line}\n" for line in lines))
 
 
 def json_lines(file: Path) -> Iterator[Any]:
@@ -162,7 +162,7 @@ class Provenance:
         others = [one for one in read_provenance(output) if (one.tool, set(one.lists)) != self._key()]
         mine = replace(self, folder=bare_url(self.folder))
         runs = [asdict(one) for one in [*others, mine]]
-        write_text_whole(output / PROVENANCE, json.dumps({"runs": runs}, indent=1) + "\n")
+        atomic_write_text(output / PROVENANCE, json.dumps({"runs": runs}, indent=1) + "\n")
 
     def _key(self) -> tuple[str, set]:
         return self.tool, set(self.lists)
