@@ -14,7 +14,7 @@ import pytest
 from paddlevideo_fast.decode import check_video, open_video
 from paddlevideo_fast.decode.bitstream import damage_test
 from paddlevideo_fast.errors import VideoDecodeError
-from tests.support.numbered_clips import read_number, write_clip
+from tests.support.numbered_clips import packets_of, read_number, write_clip
 
 NUM_FRAMES = 36
 X265 = {"x265-params": "log-level=error:bframes=2:b-adapt=0:open-gop=0"}
@@ -39,11 +39,6 @@ def clips(tmp_path_factory):
     for name, options in WRITTEN.items():
         write_clip(folder / name, NUM_FRAMES, size=(160, 96), **options)
     return folder
-
-
-def packets_of(path: Path) -> list[Any]:
-    with av.open(str(path)) as container:
-        return [packet for packet in container.demux(video=0) if packet.size]
 
 
 def wrong_frames(path: Path, on_corrupt: str = "raise") -> list[Any]:

@@ -6,7 +6,6 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import av
 import pytest
 
 from benchmarks.measuring import load
@@ -14,7 +13,7 @@ from benchmarks.reader_trials import READERS, REFUSED, REPLACED, RIGHT, WITHOUT_
 from paddlevideo_fast.decode import check_video, open_video
 from paddlevideo_fast.errors import VideoDecodeError
 from tests.support.damaged_clips import NUM_FRAMES, damaged, write_sources
-from tests.support.numbered_clips import read_number, write_clip
+from tests.support.numbered_clips import packets_of, read_number, write_clip
 
 # Files in which libav reads on behind a hole, and that are written fast.
 NAMES = (
@@ -30,11 +29,6 @@ def whole(tmp_path_factory):
     folder = tmp_path_factory.mktemp("whole")
     write_sources(folder, NAMES)
     return folder
-
-
-def packets_of(path: Path) -> list[Any]:
-    with av.open(str(path)) as container:
-        return [packet for packet in container.demux(video=0) if packet.size]
 
 
 def zeroed(path: Path, first: int, stop: int, target: Path) -> Path:

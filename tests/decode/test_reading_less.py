@@ -1,4 +1,4 @@
-"""What decoding leaves out; `test_exactness` and `test_exact_frames` say that the frames stay the same."""
+"""What decoding leaves out; `test_exact_frames` says that the frames stay the same."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 
 from paddlevideo_fast.decode import av1, open_video
-from paddlevideo_fast.decode.colour import RgbConverter
 from paddlevideo_fast.decode.pyav_reader import PictureDecoder, VideoSource
 from paddlevideo_fast.errors import VideoDecodeError
-from tests.support.exact_corpus import write_corpus_clip
-from tests.support.numbered_clips import draw, read_number
+from tests.support.exact_corpus import in_sequence, write_corpus_clip
+from tests.support.numbered_clips import draw, packets_of, read_number
 
 
 @pytest.mark.parametrize("name", ["mjpeg.avi", "mjpeg.mov", "prores.mov", "vp8.webm", "vp8_hidden.webm"])
@@ -102,11 +101,8 @@ def drop_a_picture(packets):
 @pytest.mark.parametrize(("bframes", "arrange"), [("2", list), ("0", drop_a_picture)])
 def test_short_packets_of_mpeg4_are_looked_into(bframes, arrange, tmp_path, monkeypatch):
     path = write_still(tmp_path / "clip.avi", bframes, arrange)
-    with av.open(str(path)) as container:
-        assert min(packet.size for packet in container.demux(video=0) if packet.size) < 20
-    to_rgb = RgbConverter()
-    with av.open(str(path)) as container:
-        expected = [to_rgb(frame).copy() for frame in container.decode(video=0)]
+    assert min(packet.size for packet in packets_of(path)) < 20
+    expected = in_sequence(path)
     if arrange is list:
         monkeypatch.delattr(PictureDecoder, "_learn_index")
     with open_video(path) as reader:

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import av
+import numpy as np
 
+from paddlevideo_fast.decode.colour import RgbConverter
 from tests.support.numbered_clips import write_clip
 
 _START_CODE = b"\x00\x00\x01"
@@ -26,6 +28,13 @@ class Clip(NamedTuple):
     path: Path
     numbers: list[int]
     rotation: int
+
+
+def in_sequence(path: Path) -> list[np.ndarray]:
+    """All frames by plain decoding, from the first packet to the last; the conversion has its own tests."""
+    to_rgb = RgbConverter()
+    with av.open(str(path)) as container:
+        return [to_rgb(frame).copy() for frame in container.decode(video=0)]
 
 
 class Edit(NamedTuple):
