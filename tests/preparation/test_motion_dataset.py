@@ -108,33 +108,6 @@ def test_killed_run_is_continued(run_script, tmp_path):
     assert read_provenance(output)[0].complete
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--classes=left,sideways"], "unknown sideways; known: left"),
-        (["--classes=left"], "two or more"),
-        (["--classes=left,right", "--motions=2"], "left, right cannot be seen at once"),
-        (["--size=33"], "must be an even number"),
-        (["--frames=1"], "must be 2 or more"),
-        (["--train=0"], "must be 1 or more"),
-    ],
-)
-def test_wrong_arguments(options, message, run_script, tmp_path):
-    done = run_script(SCRIPT, "--output", tmp_path / "set", *options, check=False)
-    assert done.returncode == 2
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr
-    assert not (tmp_path / "set").exists()
-
-
-def test_foreign_folder_is_left_alone(run_script, tmp_path):
-    (tmp_path / "thesis.txt").write_text("important")
-    done = run_script(SCRIPT, "--output", tmp_path, check=False)
-    assert done.returncode == 2
-    assert "is not a motion data set" in done.stderr
-    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
-
-
 def test_states_at_a_random_time_do_not_depend_on_the_class():
     """Each part of the state has the same distribution for all classes (two-sample Kolmogorov–Smirnov)."""
     rng = np.random.default_rng(7)

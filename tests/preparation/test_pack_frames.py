@@ -230,28 +230,3 @@ def test_estimate(kind, run_script, tmp_path, request):
     num_bytes, num_frames = shard.directory.data_size, shard.directory.num_frames
     assert f"{num_bytes / 1e6:.1f} MB, {num_bytes / num_frames / 1000:.1f} kB a frame" in done.stdout
     assert f"from {len(shard)} of {len(shard)} videos" in done.stdout
-
-
-WRONG = {
-    "no list": (["--output=x"], "--list is missing"),
-    "no output": (["--list=x"], "--output is missing"),
-    "quality": (["--list=x", "--output=x", "--quality=0"], "--quality: 0; must be 1 to 100"),
-    "short side": (["--list=x", "--output=x", "--short_side=-1"], "--short_side: -1; must be 0 or more"),
-    "shard size": (["--list=x", "--output=x", "--shard_size=0"], "--shard_size: 0; must be 1 or more"),
-    "workers": (["--list=x", "--output=x", "--workers=-1"], "--workers: -1; must be 0 or more"),
-    "data prefix": (
-        ["--list=x", "--output=x", "--data_prefix=nowhere"],
-        "--data_prefix nowhere: no such folder",
-    ),
-    "list": (["--list=no.list", "--output=x"], "no.list: there is no such list"),
-    "verify": (["--verify=nowhere"], "nowhere: no folder of packed frames"),
-    "verify other files": (["--verify=."], "--verify .: has no packed frames"),
-}
-
-
-@pytest.mark.parametrize(("arguments", "message"), WRONG.values(), ids=WRONG)
-def test_wrong_arguments(arguments, message, run_script):
-    done = run_script(SCRIPT, *arguments, check=False)
-    assert done.returncode == 2
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr
