@@ -324,7 +324,7 @@ def test_ssv2_frames(here):
         (k400, "train.csv", HEADER.replace("label,", ""), "@:1: lacks the columns label"),
         (k400, "train.csv", HEADER + "\nzumba,a,1,2\n", "@:3: expected the columns label,youtube_id"),
         (k400, "train.csv", HEADER + "a, b,a,1,2,train\n", "@:2: expected the columns label,youtube_id"),
-        (k400, "train.csv", HEADER + "zumba,a,one,2,train\n", "@:2: time_start or time_end is no number: one"),
+        (k400, "train.csv", HEADER + "zumba,a,one,2,train\n", "@:2: time_start or time_end is no number: o"),
         (k400, "train.csv", HEADER + "zumba,a,inf,2,train\n", "@:2: time_start or time_end is no number"),
         (k400, "train.csv", HEADER + ",a,1,2,train\n", "@:2: label or youtube_id is empty"),
         (k400, "train.csv", HEADER + "zumba,a,1,2,test\n", "@:2: is of the split 'test', exp"),
