@@ -5,7 +5,7 @@
 A block is the bytes `number * block_bytes` and on of one version of one object. The cache is a folder:
 
     blocks                   a file of as many bytes as the folder has blocks; each new block adds one
-    4f/4f12…                 a block: its bytes, then TRAILER; see `files.atomic_write`
+    4f/4f12…                 a block: its bytes, then TRAILER; it is written aside and renamed
 
 - The process whose block fills the cache looks at the folder and evicts blocks, under a flock on `blocks`. So
   the bound may overshoot by what is in flight: a block of each process that writes meanwhile.
@@ -36,7 +36,6 @@ from pathlib import Path
 from typing import BinaryIO
 
 from paddlevideo_fast.io import stores
-from paddlevideo_fast.io.files import TEMP_PREFIX, atomic_write
 from paddlevideo_fast.io.lru import LRUCache
 from paddlevideo_fast.io.urls import shown_url
 from paddlevideo_fast.log import get_logger, warn_once
@@ -44,6 +43,7 @@ from paddlevideo_fast.log import get_logger, warn_once
 BLOCK_BYTES = 2**18
 TRAILER = struct.Struct("<16sI")  # digest of what it is; crc32 of the bytes and of the digest
 _BLOCKS = "blocks"
+_PART = ".part"
 _PART_SEC = 3600.0  # no block takes so long to write
 _MAX_MAPS = 256  # of a process
 _UNKEPT_BLOCKS = 16
@@ -332,12 +332,17 @@ class DiskBlocks(MemoryBlocks):
         if time.monotonic() < self._full_until:
             super()._keep(digest, data)
             return
-        named = bytes.fromhex(digest)
+        path, named = self._path(digest), bytes.fromhex(digest)
+        partial = f"{path}.{os.getpid()}.{threading.get_ident()}{_PART}"
         try:
-            with atomic_write(self._path(digest), sync=False) as partial, open(partial, "wb") as file:
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(partial, "wb") as file:
                 file.write(data)
                 file.write(TRAILER.pack(named, zlib.crc32(named, zlib.crc32(data))))
+            os.replace(partial, path)
         except OSError as error:
+            with contextlib.suppress(OSError):
+                os.unlink(partial)
             self._give_up(error)
             super()._keep(digest, data)
         else:
@@ -372,7 +377,7 @@ class DiskBlocks(MemoryBlocks):
         for entry in _entries(self.folder):
             with contextlib.suppress(FileNotFoundError):
                 status = entry.stat()
-                if not entry.name.startswith(TEMP_PREFIX):
+                if not entry.name.endswith(_PART):
                     found.append((status.st_mtime_ns, status.st_size, entry.path))
                 elif status.st_mtime_ns < oldest_part_ns:  # of a process that was killed
                     os.unlink(entry.path)

@@ -34,7 +34,7 @@ from typing import Any
 from paddlevideo_fast.io import stores
 from paddlevideo_fast.io.urls import bare_url, is_url, join, shown_url
 
-TEMP_PREFIX = ".saving-"  # of temporary names
+_PREFIX = ".saving-"
 _LONGEST_BYTES = 143  # of a name on an encrypted file system; others take 255
 _LONGEST_ENDING_BYTES = 16
 _MOST_BYTES = 2**30  # of an object that is read as a whole
@@ -258,7 +258,7 @@ def _uploaded(urls: list[UrlPath]) -> Iterator[list[Path]]:
 
 def temp_path(path: Path) -> Path:
     """A temporary path beside `path` that nobody else has; a long name gives way to its digest."""
-    prefix, name = f"{TEMP_PREFIX}{os.getpid()}.{_machine()}.{uuid.uuid4().hex[:8]}-", path.name
+    prefix, name = f"{_PREFIX}{os.getpid()}.{_machine()}.{uuid.uuid4().hex[:8]}-", path.name
     if len(os.fsencode(prefix + name)) > _LONGEST_BYTES:
         ending = path.suffix if len(os.fsencode(path.suffix)) <= _LONGEST_ENDING_BYTES else ""
         name = hashlib.blake2b(os.fsencode(name), digest_size=16).hexdigest() + ending
@@ -354,8 +354,8 @@ def sweep(folder: Path, alone: bool = False) -> None:
         folder: the folder.
         alone: no other process writes to it, so that nothing needs to be kept.
     """
-    for stale in () if isinstance(folder, UrlPath) else folder.glob(f"{TEMP_PREFIX}*"):
-        if alone or not _is_another_process(stale.name[len(TEMP_PREFIX) :].partition("-")[0]):
+    for stale in () if isinstance(folder, UrlPath) else folder.glob(f"{_PREFIX}*"):
+        if alone or not _is_another_process(stale.name[len(_PREFIX) :].partition("-")[0]):
             if stale.is_dir():
                 shutil.rmtree(stale)
             else:

@@ -239,7 +239,7 @@ def test_four_processes_killed_at_random(tmp_path, monkeypatch):
     block_cache._kept = cache
     assert RemoteFile(url).read() == CONTENT
     assert cache._evict() == stored_bytes(folder) <= bound
-    assert not list(folder.glob("*/.saving-*"))
+    assert not list(folder.glob("*/*.part"))
 
 
 def test_a_full_disk_is_told_once_and_reading_goes_on(url, use, http_store, monkeypatch, caplog):
