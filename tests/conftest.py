@@ -18,7 +18,7 @@ import pytest
 from hypothesis import settings
 
 from paddlevideo_fast import registry
-from tests.support import stores
+from tests.support import numbered_clips, stores
 from tests.support.forking import Fresh, Template
 from tests.support.numbered_clips import draw, read_number, write_clip
 from tests.support.tiers import (  # noqa: F401  hooks
@@ -122,6 +122,13 @@ class RawFrames(NamedTuple):
     root: Path
     list_file: Path
     num_frames: int
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _kept_clips(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Each kind of clip is encoded once in a run, whatever test and whatever process asks for it."""
+    base = tmp_path_factory.getbasetemp()
+    numbered_clips.kept_clips = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "clips"
 
 
 def _make_clip(path: Any, *args: Any, **kwargs: Any) -> Path:

@@ -20,7 +20,7 @@ from paddlevideo_fast.engine.averaging import Averager, Metrics
 from paddlevideo_fast.engine.checkpoint import writing
 from paddlevideo_fast.engine.selection import Selection
 from paddlevideo_fast.errors import BadSampleShareError, CheckpointError
-from paddlevideo_fast.io.files import all_whole, as_path
+from paddlevideo_fast.io.files import as_path, atomic_write_all
 from paddlevideo_fast.io.locks import only_writer
 from paddlevideo_fast.loader import Classes, check_classes, classes_of_weights, write_class_names
 from paddlevideo_fast.modeling import build_model, take_network_layout
@@ -71,7 +71,7 @@ def average(
         with only_writer(output.parent, output.name), contextlib.ExitStack() as stack:
             averager = _averager(spec, stack)
             facts = averager.last(paths) if last is not None else averager.greedy(paths)
-            with writing(output), all_whole(output, report) as partials:
+            with writing(output), atomic_write_all(output, report) as partials:
                 paddle.save(averager.model.state_dict(), str(partials[0]))
                 partials[1].write_text(json.dumps(facts, indent=1), encoding="utf-8")
                 if names is not None:

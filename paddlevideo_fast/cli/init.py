@@ -30,7 +30,7 @@ from paddlevideo_fast.config.load import load_config
 from paddlevideo_fast.config.zoo import source_of_weights
 from paddlevideo_fast.decode import Span, open_video
 from paddlevideo_fast.errors import EXIT_FAILURES
-from paddlevideo_fast.io.files import write_text_whole
+from paddlevideo_fast.io.files import atomic_write_text
 from paddlevideo_fast.io.locks import only_writer
 from paddlevideo_fast.log import printable
 from paddlevideo_fast.machine import num_cores
@@ -143,7 +143,7 @@ def _run(args: argparse.Namespace) -> int:
         else:
             text, changes = config_text(recipe, source, args.output, counts, ending)
             remarks += changes
-            write_text_whole(config, text)
+            atomic_write_text(config, text)
             load_config(str(config))  # what was written is right, whatever the recipe
         _draw(args.output / "data_set.png", source, clips, counts)
     _tell(source, clips, counts, probes, remarks)
@@ -161,7 +161,7 @@ def _kept(config: Path, num_classes: int) -> list[str]:
     text = config.read_text(encoding="utf-8")
     place = _place_of_num_classes(text)
     if place is not None and int(text[place]) < num_classes:
-        write_text_whole(config, f"{text[: place.start]}{num_classes}{text[place.stop :]}")
+        atomic_write_text(config, f"{text[: place.start]}{num_classes}{text[place.stop :]}")
         remarks.append(
             f"MODEL.head.num_classes is now {num_classes}, not {text[place]}: start a new training"
         )

@@ -9,7 +9,7 @@ from typing import Any
 from paddlevideo_fast.config.types import KeyPath
 from paddlevideo_fast.config.yaml_source import dotted, dump
 from paddlevideo_fast.errors import ConfigError, SettingError
-from paddlevideo_fast.io.files import write_text_whole
+from paddlevideo_fast.io.files import atomic_write_text
 from paddlevideo_fast.plugins import Import
 
 
@@ -124,7 +124,7 @@ class Config(dict):
 
         The file appears whole or not at all.
         """
-        write_text_whole(path, dump(dict(self)))
+        atomic_write_text(path, dump(dict(self)))
 
 
 def _path_of(key: str) -> KeyPath:

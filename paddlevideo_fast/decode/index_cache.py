@@ -49,7 +49,7 @@ from paddlevideo_fast.decode.parameter_sets import NEW_HEADER, ParameterSetChang
 from paddlevideo_fast.decode.source import VideoSource
 from paddlevideo_fast.errors import ObjectError, VideoDecodeError, cause_of
 from paddlevideo_fast.io import stores
-from paddlevideo_fast.io.files import whole
+from paddlevideo_fast.io.files import atomic_write
 from paddlevideo_fast.io.lru import LRUCache
 from paddlevideo_fast.log import get_logger, warn_once
 
@@ -271,7 +271,7 @@ class IndexCache:
     def keep(self, source: VideoSource, stored: StoredIndex, state: State) -> None:
         """Stores an index that is known to be right."""
         try:
-            with whole(self._file(source), sync=False) as partial, open(partial, "wb") as file:
+            with atomic_write(self._file(source), sync=False) as partial, open(partial, "wb") as file:
                 np.savez(file, state=np.array([*state, _VERSION], np.int64), **stored._asdict())
         except OSError as error:
             cause = cause_of(error)

@@ -12,7 +12,7 @@ from paddle import nn
 
 from paddlevideo_fast.deploy.source_files import read_source
 from paddlevideo_fast.errors import WeightError
-from paddlevideo_fast.io.files import as_path, whole
+from paddlevideo_fast.io.files import as_path, atomic_write
 from paddlevideo_fast.modeling.backbones.resnet import (
     STAGE_BLOCKS,
     MitConverter,
@@ -268,7 +268,7 @@ def convert_file(
 
 def _write(weights: Mapping[str, np.ndarray], target: Path) -> None:
     try:
-        with whole(target) as partial:
+        with atomic_write(target) as partial:
             paddle.save(dict(weights), str(partial))
     except OSError as exc:
         raise WeightError(f"{target}: cannot be written: {exc.strerror or exc}") from exc

@@ -16,7 +16,7 @@ from paddlevideo_fast.config import Config
 from paddlevideo_fast.config.types import Activation
 from paddlevideo_fast.config.yaml_source import dump
 from paddlevideo_fast.errors import ProgramError
-from paddlevideo_fast.io.files import write_text_whole
+from paddlevideo_fast.io.files import atomic_write_text
 from paddlevideo_fast.loader import Sampler
 from paddlevideo_fast.loader.dataset import ClipDataset
 from paddlevideo_fast.loader.pipeline import IMAGENET
@@ -79,7 +79,7 @@ def save_paddlex_form(
     }
     if folder.model_name is not None:
         content = {"Global": {"model_name": folder.model_name}, **content}
-    write_text_whole(path, dump(content))
+    atomic_write_text(path, dump(content))
 
 
 def check_paddlex_form(dataset: ClipDataset, layout: str, input_dtype: str, activation: Activation) -> None:

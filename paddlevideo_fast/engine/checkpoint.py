@@ -9,8 +9,8 @@ A checkpoint called P is
                   size and SHA-256 of the files above
 
 Every file is written aside, synced and renamed. The JSON comes last: it is the mark that the others are
-complete (`files.all_whole`). When a checkpoint is overwritten, its old mark is removed first. So a process
-that dies at any moment leaves either a checkpoint that loads or no checkpoint of that name.
+complete (`files.atomic_write_all`). When a checkpoint is overwritten, its old mark is removed first. So a
+process that dies at any moment leaves either a checkpoint that loads or no checkpoint of that name.
 """
 
 from __future__ import annotations
@@ -36,7 +36,14 @@ from paddle.base.layer_helper import LayerHelper
 
 from paddlevideo_fast.device import HostCopy
 from paddlevideo_fast.errors import CheckpointError, UnsavedError, WeightError
-from paddlevideo_fast.io.files import all_whole, fingerprint, read_text, sweep, whole, working_folder
+from paddlevideo_fast.io.files import (
+    atomic_write,
+    atomic_write_all,
+    fingerprint,
+    read_text,
+    sweep,
+    working_folder,
+)
 from paddlevideo_fast.io.sync import Mirror
 from paddlevideo_fast.io.urls import is_url, join
 from paddlevideo_fast.log import get_logger
@@ -220,7 +227,7 @@ class CheckpointStore:
 
     def _save_weights(self, tag: str, snapshot: Snapshot) -> None:
         path = _with_ending(self.prefix(tag), ".pdparams")
-        with writing(path), whole(path) as partial:
+        with writing(path), atomic_write(path) as partial:
             _dump(snapshot.weights, partial)
         self.upload()
 
@@ -437,7 +444,7 @@ def _dump(payload: Payload, path: Path) -> None:
 def _write(prefix: Path, snapshot: Snapshot) -> None:
     values = (snapshot.weights, snapshot.optimizer, snapshot.tensors)
     payloads = {ending: one for ending, one in zip(_ENDINGS, values) if one or ending != ".pdstates"}
-    with all_whole(*(_with_ending(prefix, ending) for ending in (*payloads, ".json"))) as partials:
+    with atomic_write_all(*(_with_ending(prefix, ending) for ending in (*payloads, ".json"))) as partials:
         files = {}
         for (ending, payload), partial in zip(payloads.items(), partials):
             _dump(payload, partial)

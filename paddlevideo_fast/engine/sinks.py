@@ -17,7 +17,7 @@ import numpy as np
 
 from paddlevideo_fast.engine.checkpoint import writing
 from paddlevideo_fast.errors import PaddleVideoFastError
-from paddlevideo_fast.io.files import sweep, whole, write_text_whole
+from paddlevideo_fast.io.files import atomic_write, atomic_write_text, sweep
 from paddlevideo_fast.log import get_logger, printable
 from paddlevideo_fast.metrics import Predictions, precision_recall
 
@@ -74,7 +74,7 @@ class JsonLinesSink(Sink):
             if self.path.exists():
                 lines = self.path.read_text(encoding="utf-8").splitlines(keepends=True)
                 kept = "".join(line for line in lines if _is_until(line, step, epoch))
-                write_text_whole(self.path, kept)
+                atomic_write_text(self.path, kept)
             self._file = FileIO(self.path, "a+")
 
     def write(self, record: Record) -> None:
@@ -240,7 +240,7 @@ def _keep_events(folder: Path, step: int, epoch: int) -> str:
     # a process that died between the two steps below has left events in two files
     events = dict.fromkeys(event for file in files for event in _events_in(file.read_bytes()))
     kept = _kept_events(list(events), step, epoch)
-    with whole(files[-1]) as partial:
+    with atomic_write(files[-1]) as partial:
         partial.write_bytes(b"".join(_LENGTH.pack(len(event)) + event for event in kept))
     for file in files[:-1]:
         file.unlink()

@@ -21,7 +21,7 @@ from typing import Any, ClassVar, Literal
 from paddlevideo_fast.config.yaml_source import dump
 from paddlevideo_fast.engine.sinks import Record, Sink, VisualDLSink, scalars_of
 from paddlevideo_fast.errors import MissingExtraError
-from paddlevideo_fast.io.files import write_text_whole
+from paddlevideo_fast.io.files import atomic_write_text
 from paddlevideo_fast.registry import TRACKERS
 
 _KINDS = ("train", "train_epoch", "valid")
@@ -60,7 +60,7 @@ class TrackedRun:
     def remember(self, tracker: str, run_id: str) -> None:
         """Keeps the name of this run in a tracker, so that a resumed run goes on with it."""
         ids = {**self._ids(), tracker: run_id}
-        write_text_whole(self.folder / _IDS, json.dumps(ids, indent=1) + "\n")
+        atomic_write_text(self.folder / _IDS, json.dumps(ids, indent=1) + "\n")
 
     def _ids(self) -> dict[str, str]:
         try:

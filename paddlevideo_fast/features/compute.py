@@ -32,7 +32,7 @@ from paddlevideo_fast.engine import Distribution
 from paddlevideo_fast.engine.checkpoint import writing
 from paddlevideo_fast.errors import FeatureError, SettingError
 from paddlevideo_fast.features.blocks import Block, Network, Rows
-from paddlevideo_fast.io.files import as_path, whole, write_text_whole
+from paddlevideo_fast.io.files import as_path, atomic_write, atomic_write_text
 from paddlevideo_fast.io.sync import mirrored
 from paddlevideo_fast.io.urls import is_url
 from paddlevideo_fast.loader.features import FeatureIndex, FeatureWriter, StoredFeatures
@@ -143,7 +143,7 @@ def _with_weights(spec: RunSpec) -> Any:
 
 def _keep_backbone(model: Any, output: Path) -> None:
     """Puts the weights beside the features: training with features begins from them."""
-    with writing(output / BACKBONE), whole(output / BACKBONE) as partial:
+    with writing(output / BACKBONE), atomic_write(output / BACKBONE) as partial:
         state = model.backbone.state_dict().items()
         paddle.save({f"backbone.{name}": value for name, value in state}, str(partial))
 
@@ -159,7 +159,7 @@ def _index(
     found = FeatureIndex.read(folder)
     if found is None:
         folder.mkdir(parents=True, exist_ok=True)
-        write_text_whole(folder / FILE_STATES, json.dumps(file_states(dataset)))
+        atomic_write_text(folder / FILE_STATES, json.dumps(file_states(dataset)))
         return FeatureIndex(recipe, num_rows, num_copies)
     was = {**found.recipe, "views": found.num_copies}
     require_same(folder, dataset, was, {**recipe, "views": num_copies})
@@ -293,7 +293,7 @@ def _compute_share(writer: FeatureWriter, network: Network, work: Work) -> None:
         }
         failed = [[row, *why] for one in found for row, why in one.failed.items()]
         text = json.dumps([found[-1].stop, failed, [incident for one in found for incident in one.incidents]])
-        with whole(file) as partial, open(partial, "wb") as opened:
+        with atomic_write(file) as partial, open(partial, "wb") as opened:
             np.savez(opened, text=np.frombuffer(text.encode(), np.uint8), **arrays)
         logger.info("%s: block %d of %d of this share", writer.folder, place, len(missing))
     share = work.share

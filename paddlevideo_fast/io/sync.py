@@ -20,12 +20,12 @@ from paddlevideo_fast.errors import StoreAccessError, StoreAwayError
 from paddlevideo_fast.io import stores
 from paddlevideo_fast.io.files import (
     as_path,
+    atomic_write,
+    atomic_write_text,
     cache_folder,
     read_text,
     walk,
-    whole,
     working_folder,
-    write_text_whole,
 )
 from paddlevideo_fast.io.urls import is_url, join
 from paddlevideo_fast.log import get_logger
@@ -60,7 +60,7 @@ def fetched(path: str | Path) -> str:
 
 
 def _download(url: str, found: stores.Stat, target: Path) -> None:
-    with whole(target) as partial, open(partial, "wb") as file:
+    with atomic_write(target) as partial, open(partial, "wb") as file:
         for at in range(0, found.size, _PIECE_BYTES):
             file.write(stores.read_range(url, at, min(_PIECE_BYTES, found.size - at), found.version))
 
@@ -250,7 +250,7 @@ class Mirror:
 
     def _note(self) -> None:
         """Keeps what is the same in the folder and in the store, for the next run."""
-        write_text_whole(self.folder / _STATES, json.dumps(self._same))
+        atomic_write_text(self.folder / _STATES, json.dumps(self._same))
 
 
 def _look(path: Path) -> tuple[int, int]:

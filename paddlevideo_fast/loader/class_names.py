@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from paddlevideo_fast.config import Config
 from paddlevideo_fast.errors import AnnotationError, ObjectMissingError, StoreAccessError, cause_of
-from paddlevideo_fast.io.files import as_path, read_text, write_text_whole
+from paddlevideo_fast.io.files import as_path, atomic_write_text, read_text
 from paddlevideo_fast.io.sync import fetched
 from paddlevideo_fast.io.urls import is_url, shown_url
 from paddlevideo_fast.loader.annotations import read_class_names
@@ -165,4 +165,4 @@ def check_classes(classes: Classes, earlier: Classes) -> None:
 
 def write_class_names(folder: Path, names: Sequence[str]) -> None:
     """Writes the names beside the weights of a folder."""
-    write_text_whole(folder / NAMES_FILE, "".join(f"{name}\n" for name in names))
+    atomic_write_text(folder / NAMES_FILE, "".join(f"{name}\n" for name in names))

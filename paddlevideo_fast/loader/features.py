@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from paddlevideo_fast.errors import FeatureError
-from paddlevideo_fast.io.files import fingerprint, read_text, whole, write_text_whole
+from paddlevideo_fast.io.files import atomic_write, atomic_write_text, fingerprint, read_text
 from paddlevideo_fast.loader.batches import ClipBatchSampler
 from paddlevideo_fast.loader.collate import Batch
 from paddlevideo_fast.loader.dataset import ClipDataset
@@ -92,7 +92,7 @@ class FeatureIndex:
     def write(self, folder: Path) -> None:
         """Writes it, whole or not at all."""
         values = {"format": _FORMAT, **asdict(self)}
-        write_text_whole(folder / _INDEX, json.dumps(values, indent=1))
+        atomic_write_text(folder / _INDEX, json.dumps(values, indent=1))
 
 
 class FeatureWriter:
@@ -169,7 +169,7 @@ class FeatureWriter:
         if name not in self._arrays:
             path = self.folder / name
             if not path.exists():
-                with whole(path) as partial:
+                with atomic_write(path) as partial:
                     shape = (self.index.num_rows, *values.shape[1:])
                     np.lib.format.open_memmap(partial, "w+", values.dtype, shape)
                     with open(partial, "r+b") as file:  # a full disk is an error here, and later a SIGBUS

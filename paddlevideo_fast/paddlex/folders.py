@@ -23,7 +23,7 @@ from typing import Any
 import paddlevideo_fast
 from paddlevideo_fast.engine.output import move_aside
 from paddlevideo_fast.engine.trainer import Callback, Trainer
-from paddlevideo_fast.io.files import write_text_whole
+from paddlevideo_fast.io.files import atomic_write_text
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.paddlex.translate import NUM_KEPT, RUN_FOLDER, Order
 
@@ -152,7 +152,7 @@ class PaddleXFolders(Callback):
             "models": models,
             "done_flag": done,
         }
-        write_text_whole(
+        atomic_write_text(
             self.order.output / "train_result.json", json.dumps(result, indent=1, ensure_ascii=False)
         )
 

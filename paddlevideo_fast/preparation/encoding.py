@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import av
 import numpy as np
@@ -26,7 +26,7 @@ from paddlevideo_fast.decode.packets import Timing
 from paddlevideo_fast.decode.pyav_reader import PyAVReader
 from paddlevideo_fast.decode.source import VideoSource
 from paddlevideo_fast.errors import PaddleVideoFastError
-from paddlevideo_fast.io.files import as_path, whole
+from paddlevideo_fast.io.files import as_path, atomic_write
 from paddlevideo_fast.preparation.frames import stored_size
 from paddlevideo_fast.preparation.spans import Part, open_part
 
@@ -205,7 +205,7 @@ _MOST_SHIFT_SEC = 0.001  # an MP4 file counts time in units of its own
 
 
 def write_h264(
-    target: Path | IO[bytes],
+    target: Path,
     pictures: Iterable[av.VideoFrame],
     rate: Fraction,
     x264: dict[str, str],
@@ -230,8 +230,9 @@ def write_h264(
     pictures = iter(pictures)
     first = next(pictures)
     # libav takes "a:b.mp4" for an address, an absolute path never
-    file = str(target.absolute()) if isinstance(target, Path) else target
-    with av.open(file, "w", format="mp4", options=muxer or {"movflags": "faststart"}) as output:
+    with av.open(
+        str(target.absolute()), "w", format="mp4", options=muxer or {"movflags": "faststart"}
+    ) as output:
         stream: Any = output.add_stream("libx264", rate=rate, options=x264)
         stream.width, stream.height = first.width, first.height
         stream.pix_fmt = "yuv420p" if first.format.is_rgb else first.format.name
@@ -261,7 +262,7 @@ def prepare(path: str, target: Path, settings: Settings, part: Part | None = Non
         PrepareError: the result has not the frames of the source, or shows them at other times.
         av.FFmpegError: writing or encoding fails.
     """
-    with whole(target) as partial, Source(path, settings.short_side_px, part) as source:
+    with atomic_write(target) as partial, Source(path, settings.short_side_px, part) as source:
         preset = PRESETS[settings.preset]
         codec = {"gop_size": preset.gop, "max_b_frames": preset.bframes, **source.colour}
         x264 = {**_X264, "crf": str(preset.crf)}

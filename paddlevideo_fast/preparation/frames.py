@@ -16,7 +16,7 @@ import numpy as np
 
 from paddlevideo_fast.decode import VIDEO_EXTENSIONS, open_frames, open_video
 from paddlevideo_fast.errors import VideoDecodeError
-from paddlevideo_fast.io.files import UrlPath, as_path, aside
+from paddlevideo_fast.io.files import UrlPath, as_path, temp_path
 from paddlevideo_fast.io.stores import put
 from paddlevideo_fast.loader.annotations import VideoRecord
 from paddlevideo_fast.preparation.clips import find_clips
@@ -122,7 +122,7 @@ class Task(NamedTuple):
         """Extracts the video, unless its folder is complete."""
         folder = as_path(self.output) / self.name
         remote = isinstance(folder, UrlPath)
-        unfinished = Path(tempfile.mkdtemp(prefix="upload-")) if remote else aside(folder)
+        unfinished = Path(tempfile.mkdtemp(prefix="upload-")) if remote else temp_path(folder)
         try:
             with open_video(self.video, self.backend) as video:
                 part, inner = open_part(video, self.part)
@@ -304,7 +304,7 @@ def _put_in_place(unfinished: Path, folder: Path) -> None:
         except OSError as error:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT) or not unfinished.exists():
                 raise
-        old = aside(folder)
+        old = temp_path(folder)
         with contextlib.suppress(FileNotFoundError):
             os.replace(folder, old)
         shutil.rmtree(old, ignore_errors=True)

@@ -15,7 +15,7 @@ from paddlevideo_fast.decode import VideoReader
 from paddlevideo_fast.decode.container import explain
 from paddlevideo_fast.errors import PaddleVideoFastError
 from paddlevideo_fast.preparation.encoding import write_h264
-from paddlevideo_fast.report.output import whole
+from paddlevideo_fast.report.output import atomic_write
 
 _LINES_A_SIDE = 14  # of text, in the short side of a frame
 _LEAST_HEIGHT_PX = 9
@@ -114,7 +114,7 @@ def annotate(
             painter.draw(picture, captions[bisect_right(firsts, number) - 1].text)
             yield av.VideoFrame.from_ndarray(picture, "rgb24")
 
-    with whole(path) as partial:
+    with atomic_write(path) as partial:
         try:
             write_h264(partial, pictures(), rate, _X264)
         except av.FFmpegError as error:

@@ -12,7 +12,7 @@ import numpy as np
 from paddlevideo_fast.errors import PaddleVideoFastError
 from paddlevideo_fast.log import get_logger, printable
 from paddlevideo_fast.metrics import Predictions, precision_recall
-from paddlevideo_fast.report.output import whole
+from paddlevideo_fast.report.output import atomic_write
 
 Record = Mapping[str, Any]
 
@@ -66,7 +66,7 @@ def picture(target: Any, *grid: int, save: Any = None, **options: Any) -> Iterat
         if save["format"] not in known:
             raise PaddleVideoFastError(f"{target}: the name of a picture ends in one of .{', .'.join(known)}")
         yield figure, axes
-        with whole(target) if isinstance(target, Path) else contextlib.nullcontext(target) as file:
+        with atomic_write(target) if isinstance(target, Path) else contextlib.nullcontext(target) as file:
             figure.savefig(file, **save)
     finally:
         plot.close(figure)

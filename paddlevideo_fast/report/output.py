@@ -14,14 +14,14 @@ from paddlevideo_fast.io.urls import bare_url
 
 
 @contextlib.contextmanager
-def whole(path: Path) -> Iterator[Path]:
-    """`files.whole`, with an error that names the file.
+def atomic_write(path: Path) -> Iterator[Path]:
+    """`files.atomic_write`, with an error that names the file.
 
     Raises:
         PaddleVideoFastError: the file cannot be written.
     """
     try:
-        with files.whole(path) as partial:
+        with files.atomic_write(path) as partial:
             yield partial
     except OSError as error:
         raise PaddleVideoFastError(f"{path}: cannot be written: {error.strerror or error}") from error
@@ -33,7 +33,7 @@ def save_json(result: Mapping[str, Any], path: Path) -> None:
     Raises:
         PaddleVideoFastError: the file cannot be written.
     """
-    with whole(path) as partial:
+    with atomic_write(path) as partial:
         partial.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 
 

@@ -21,7 +21,7 @@ from paddlevideo_fast.loader.dataset import ClipDataset
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.metrics import Predictions, VideoMetric, confusion_matrix
 from paddlevideo_fast.report.drawings import confusion_picture, curve_figures, threshold_figures
-from paddlevideo_fast.report.output import save_json, whole
+from paddlevideo_fast.report.output import atomic_write, save_json
 from paddlevideo_fast.report.page import Example, Page, contact_sheet, render
 from paddlevideo_fast.report.tables import Naming, class_rows, hardest_rows, joined, write_tables
 
@@ -174,7 +174,7 @@ def write_test(run: ReportedRun, weights: str, evaluated: Evaluated) -> None:
     facts = {"weights": weights, "data": str(evaluated.dataset.file_path)}
     png = _confusion_of(evaluated)
     if png:
-        with only_shown("confusion.png"), whole(folder / "confusion.png") as partial:
+        with only_shown("confusion.png"), atomic_write(folder / "confusion.png") as partial:
             partial.write_bytes(png)
     examples = _examples_of(evaluated) if run.with_board or run.with_page else []
     if run.with_board:
@@ -242,7 +242,7 @@ def write_page(folder: Path, page: Page) -> None:
     Raises:
         PaddleVideoFastError: the file cannot be written.
     """
-    with whole(folder / "report.html") as partial:
+    with atomic_write(folder / "report.html") as partial:
         partial.write_text(render(page), encoding="utf-8", errors="backslashreplace")
 
 

@@ -19,7 +19,7 @@ from paddlevideo_fast.metrics import (
     label_results,
     precision_recall,
 )
-from paddlevideo_fast.report.output import whole
+from paddlevideo_fast.report.output import atomic_write
 
 NUM_TOP = 5
 _ANY_NAME = "backslashreplace"  # for bytes that are not UTF-8: in JSON, the escape reads back as the name
@@ -73,7 +73,7 @@ def write_tables(folder: Path, predictions: Predictions, naming: Naming) -> None
     Raises:
         PaddleVideoFastError: a file cannot be written.
     """
-    with whole(folder / "predictions.jsonl") as partial:
+    with atomic_write(folder / "predictions.jsonl") as partial:
         lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in prediction_rows(predictions, naming))
         partial.write_bytes("".join(lines).encode("utf-8", _ANY_NAME))
     for name, rows in (
@@ -177,7 +177,10 @@ def _rounded(share: float) -> Any:
 
 
 def _write_csv(path: Path, columns: Sequence[str], rows: Iterable[Iterable[Any]]) -> None:
-    with whole(path) as partial, partial.open("w", newline="", encoding="utf-8", errors=_ANY_NAME) as file:
+    with (
+        atomic_write(path) as partial,
+        partial.open("w", newline="", encoding="utf-8", errors=_ANY_NAME) as file,
+    ):
         csv.writer(file).writerows([_cell(value) for value in row] for row in (columns, *rows))
 
 

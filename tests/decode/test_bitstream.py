@@ -7,14 +7,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import av
 import numpy as np
 import pytest
 
 from paddlevideo_fast.decode import check_video, open_video
 from paddlevideo_fast.decode.bitstream import damage_test
 from paddlevideo_fast.errors import VideoDecodeError
-from tests.support.numbered_clips import read_number, write_clip
+from tests.support.exact_corpus import with_data
+from tests.support.numbered_clips import packets_of, read_number, write_clip
 
 NUM_FRAMES = 36
 X265 = {"x265-params": "log-level=error:bframes=2:b-adapt=0:open-gop=0"}
@@ -39,11 +39,6 @@ def clips(tmp_path_factory):
     for name, options in WRITTEN.items():
         write_clip(folder / name, NUM_FRAMES, size=(160, 96), **options)
     return folder
-
-
-def packets_of(path: Path) -> list[Any]:
-    with av.open(str(path)) as container:
-        return [packet for packet in container.demux(video=0) if packet.size]
 
 
 def wrong_frames(path: Path, on_corrupt: str = "raise") -> list[Any]:
@@ -199,18 +194,11 @@ def test_motion_jpeg_with_padding_and_without_ends(clips, tmp_path):
     ):
 
         def arrange(packets, change=change):
-            return [_copy(packet, change(bytes(packet))) for packet in packets]
+            return [with_data(packet, change(bytes(packet))) for packet in packets]
 
         numbers = write_clip(tmp_path / "clip.mov", 12, **MJPEG, arrange=arrange)
         with open_video(tmp_path / "clip.mov") as reader:
             assert [read_number(frame) for frame in reader] == numbers
-
-
-def _copy(packet: Any, data: bytes) -> Any:
-    copy = av.Packet(data)
-    for name in ("pts", "dts", "time_base", "stream", "is_keyframe"):
-        setattr(copy, name, getattr(packet, name))
-    return copy
 
 
 def test_a_transport_stream_that_is_no_row_of_packets(clips, tmp_path):

@@ -94,18 +94,6 @@ def test_a_damaged_frame_nobody_refers_to_harms_no_other(make_clip, frame_number
         assert reader.num_replaced == 1
 
 
-def test_a_cut_file_gives_what_is_there(make_clip, frame_number, tmp_path):
-    for name in ("clip.mkv", "clip.avi", "clip.mp4"):
-        options = {"movflags": "faststart"} if name.endswith("mp4") else {}
-        path = make_clip(tmp_path / name, 60, container_options=options)
-        data = path.read_bytes()
-        path.write_bytes(data[: len(data) * 2 // 3])
-        with open_video(path, on_corrupt="nearest") as reader:
-            numbers = [frame_number(frame) for frame in reader.read(range(reader.num_frames))]
-        assert numbers[:19] == list(range(19))
-        assert len(set(numbers)) + reader.num_replaced == reader.num_frames, name
-
-
 def test_nothing_left(make_clip, tmp_path):
     path = make_clip(tmp_path / "clip.mp4", 10, gop=10)
     spoil(path, 0)

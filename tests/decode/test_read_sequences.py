@@ -14,21 +14,13 @@ import numpy as np
 import pytest
 
 from paddlevideo_fast.decode import check_video, open_video
-from paddlevideo_fast.decode.colour import RgbConverter
 from paddlevideo_fast.decode.parameter_sets import ParameterSetChanges
 from paddlevideo_fast.errors import VideoDecodeError
-from tests.support.exact_corpus import CORPUS, write_corpus_clip
+from tests.support.exact_corpus import CORPUS, in_sequence, write_corpus_clip
 from tests.support.joined_clips import COLOURED, JOINED, PART_FRAMES, RESIZED, write_joined_clip
 from tests.support.numbered_clips import read_number
 
 NUM_STEPS = 14
-
-
-def in_sequence(path: Path) -> list[np.ndarray]:
-    """Plain decoding, from the first packet to the last."""
-    to_rgb = RgbConverter()
-    with av.open(str(path)) as container:
-        return [to_rgb(frame).copy() for frame in container.decode(video=0)]
 
 
 def read_somehow(reader: Any, expected: list[np.ndarray], rng: np.random.Generator) -> None:

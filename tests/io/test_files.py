@@ -7,13 +7,13 @@ import sys
 import pytest
 
 from paddlevideo_fast.errors import AnnotationError
-from paddlevideo_fast.io.files import all_whole, sweep, whence, whole
+from paddlevideo_fast.io.files import atomic_write, atomic_write_all, sweep, whence
 from paddlevideo_fast.loader.annotations import read_video_list
 
 
 def test_a_file_takes_its_place_when_the_block_ends(tmp_path):
     path = tmp_path / "folder" / "list.txt"
-    with whole(path) as partial:
+    with atomic_write(path) as partial:
         partial.write_text("new")
         assert not path.exists()
         assert partial.parent == path.parent
@@ -27,7 +27,7 @@ def test_an_error_leaves_the_earlier_file(tmp_path, error):
     path.write_text("earlier")
 
     def write():
-        with whole(path) as partial:
+        with atomic_write(path) as partial:
             partial.write_text("half")
             raise error
 
@@ -49,7 +49,7 @@ def test_files_that_belong_together_have_a_mark(tmp_path, monkeypatch):
         replace(source, target)
 
     monkeypatch.setattr(os, "replace", watched)
-    with all_whole(data, mark) as (new_data, new_mark):
+    with atomic_write_all(data, mark) as (new_data, new_mark):
         new_data.write_text("new")
         new_mark.write_text("new")
         assert mark.read_text() == "earlier"
@@ -66,7 +66,7 @@ def test_a_full_disk_is_noticed_before_the_earlier_files_go(tmp_path, monkeypatc
         raise OSError(28, "No space left on device")
 
     def write():
-        with all_whole(data, mark) as partials:
+        with atomic_write_all(data, mark) as partials:
             for partial in partials:
                 partial.write_text("new")
 

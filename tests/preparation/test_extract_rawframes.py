@@ -104,23 +104,6 @@ def test_png_is_exact_and_ext_selects_videos(videos, run_script, tmp_path):
         assert np.array_equal(video.read(range(10)), frames)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--task", "flow"], "optical flow is not supported"),
-        (["--new_width", 9], "give both"),
-        (["--quality", 0], "must be 1 to 100"),
-        (["--ext", "webm"], "no video"),
-        (["--level", 1], "no video"),
-    ],
-)
-def test_wrong_arguments(options, message, videos, run_script, tmp_path):
-    done = run_script(SCRIPT, videos, tmp_path / "out", *options, check=False)
-    assert done.returncode == 2
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr
-
-
 def test_options_without_effect_say_so(videos, run_script, tmp_path):
     done = run_script(SCRIPT, videos, tmp_path / "out", "--use_opencv", "--num_gpu", 2)
     assert "warning: --use_opencv has no effect" in done.stderr

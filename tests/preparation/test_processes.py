@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -14,10 +13,17 @@ from pathlib import Path
 
 import pytest
 
-from paddlevideo_fast.io.locks import LOCK
+from paddlevideo_fast.errors import OutputInUseError
+from paddlevideo_fast.io import locks
+from paddlevideo_fast.io.locks import only_writer
+from paddlevideo_fast.preparation.frames import extract
+from paddlevideo_fast.preparation.lists import build
+from paddlevideo_fast.preparation.motion import make
+from paddlevideo_fast.preparation.packing import pack
+from paddlevideo_fast.preparation.public_datasets import ssv2
+from paddlevideo_fast.preparation.videos import prepare_list
 
 REPO = Path(__file__).resolve().parents[2]
-SCRIPTS = ["prepare_videos", "pack_frames"]
 
 
 @pytest.fixture
@@ -31,85 +37,32 @@ def command(make_clip, tmp_path):
     return lambda script, *options: [sys.executable, str(REPO / f"data/{script}.py"), *paths, *options]
 
 
-HOLDER = """
-import sys, time
-from paddlevideo_fast.io.locks import only_writer
-with only_writer(sys.argv[1]):
-    print("locked", flush=True)
-    time.sleep(600)
-"""
-
-
-@pytest.fixture
-def every_command(command, rawframes_dataset, tmp_path):
-    """The words that run each tool that writes a folder, with `tmp_path/out` for the results."""
-    annotations = tmp_path / "annotations"
-    annotations.mkdir()
-    (annotations / "labels.json").write_text('{"run": "0"}')
+def test_a_run_into_a_folder_that_another_writes_to_names_it(
+    command, rawframes_dataset, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(locks, "_PATIENCE_SEC", 0.0)
+    (tmp_path / "labels.json").write_text('{"run": "0"}')
     for file, clip in (("train", "0"), ("validation", "1")):
-        (annotations / f"{file}.json").write_text(f'[{{"id": "{clip}", "template": "[run]"}}]')
-    output = f"--output={tmp_path / 'out'}"
-    words = {
-        "extract_rawframes": [f"--root={tmp_path / 'videos'}", "--level=1"],
-        "make_motion_dataset": ["--train=2", "--valid=0", "--size=16"],
-        "build_file_list": [f"--root={rawframes_dataset.root}"],
-        "ssv2/build_lists": [f"--root={tmp_path / 'videos'}", f"--annotations={annotations}"],
-    }
-    every = {
-        name: [sys.executable, str(REPO / f"data/{name}.py"), *more, output] for name, more in words.items()
-    }
-    return {**every, **{name: command(name) for name in SCRIPTS}}
-
-
-@pytest.mark.slow
-def test_a_second_run_into_one_folder_names_the_first_and_ends(every_command, tmp_path):
+        (tmp_path / f"{file}.json").write_text(f'[{{"id": "{clip}", "template": "[run]"}}]')
     out = tmp_path / "out"
-    first = subprocess.Popen([sys.executable, "-c", HOLDER, str(out)], stdout=subprocess.PIPE, text=True)
-    try:
-        assert first.stdout.readline() == "locked\n"
-        runs = {
-            name: subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-            for name, words in every_command.items()
-        }
-        for name, run in runs.items():
-            said = run.communicate()[1]
-            assert run.returncode == 2, (name, said)
-            assert re.fullmatch(
-                rf"OutputInUseError: --output {re.escape(str(out))}: process {first.pid} on "
-                rf"{re.escape(socket.gethostname())} \(-c {re.escape(str(out))}\) writes to it since "
-                r"[-\d]+ [:\d]+; wait for its end, or choose another --output\n",
-                said,
-            ), (name, said)
-        assert [path.name for path in out.iterdir()] == [LOCK]
-    finally:
-        first.kill()
-        first.wait()
-        first.stdout.close()
-    # whatever ended it, the lock is gone
-    for name, words in every_command.items():
-        done = subprocess.run(words, capture_output=True, text=True)
-        assert done.returncode == 0, (name, done.stderr)
-        assert not (out / LOCK).exists()
-        for path in out.iterdir():
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
-
-
-def test_a_run_that_works_is_not_disturbed(command, tmp_path):
-    first = subprocess.Popen(
-        command("prepare_videos", "--workers=2"), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
-    try:
-        assert wait_for((tmp_path / "out" / LOCK).exists)
-        second = subprocess.run(command("prepare_videos"), capture_output=True, text=True)
-    finally:
-        said = first.communicate()[0]
-    if second.returncode == 0:  # the first was done before the second gave up: it found everything there
-        assert "4 videos, 0 of them new" in second.stdout
-    else:
-        assert second.returncode == 2
-        assert f"process {first.pid} on" in second.stderr
-    assert first.returncode == 0
-    assert "4 videos, 4 of them new" in said
+    tools = {
+        prepare_list: command("prepare_videos")[2:],
+        pack: command("pack_frames")[2:],
+        extract: [f"--root={tmp_path / 'videos'}", "--level=1", f"--output={out}"],
+        make: ["--train=2", "--valid=0", "--size=16", f"--output={out}"],
+        build: [f"--root={rawframes_dataset.root}", f"--output={out}"],
+        ssv2: [f"--root={tmp_path / 'videos'}", f"--annotations={tmp_path}", f"--output={out}"],
+    }
+    told = f"^--output {re.escape(str(out))}: process {os.getpid()} on .* writes to it since"
+    with only_writer(out):
+        for tool, words in tools.items():
+            with pytest.raises(OutputInUseError, match=told):
+                tool(words)
+            assert os.listdir(out) == [locks.LOCK]
+    for tool, words in tools.items():
+        assert tool(words) == 0
+        assert not (out / locks.LOCK).exists()
+        shutil.rmtree(out)
 
 
 def children_of(pid):
@@ -131,10 +84,9 @@ def wait_for(condition):
     return condition()
 
 
-@pytest.mark.parametrize(("script", "options"), zip(SCRIPTS, ([], ["--shard_size=1"])))
-def test_workers_end_with_a_killed_run(script, options, command):
+def test_workers_end_with_a_killed_run(command):
     run = subprocess.Popen(
-        command(script, "--workers=2", *options),
+        command("prepare_videos", "--workers=2"),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
@@ -153,7 +105,7 @@ def test_workers_end_with_a_killed_run(script, options, command):
         run.wait()
 
 
-@pytest.mark.parametrize("script", SCRIPTS)
+@pytest.mark.parametrize("script", ["prepare_videos", "pack_frames"])
 def test_a_full_disk_stops_the_run(script, command, tmp_path):
     limited = ["bash", "-c", 'ulimit -f 4; exec "$@"', "limited"]  # files of 4 KiB
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import av
 import numpy as np
 
 from tests.support.exact_corpus import OPEN_GOP
-from tests.support.numbered_clips import write_clip
+from tests.support.numbered_clips import packets_of, write_clip
 
 DAMAGES = ("zeroed", "cut", "doubled", "swapped")
 NUM_FRAMES = 120
@@ -119,8 +118,7 @@ def _range(path: Path, size: int, rng: np.random.Generator, aligned: str) -> tup
         return first, first + length
     edges: list[int] = list(range(0, size, 512))
     if aligned == "packets":
-        with av.open(str(path)) as container:
-            edges = sorted({packet.pos for packet in container.demux(video=0) if packet.size and packet.pos})
+        edges = sorted({packet.pos for packet in packets_of(path) if packet.pos})
     edges = sorted({0, *edges, size})
     begin = int(np.searchsorted(edges, first, side="right")) - 1
     end = max(int(np.searchsorted(edges, first + length)), begin + 1)

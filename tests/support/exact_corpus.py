@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import av
+import numpy as np
 
+from paddlevideo_fast.decode.colour import RgbConverter
 from tests.support.numbered_clips import write_clip
 
 _START_CODE = b"\x00\x00\x01"
@@ -26,6 +28,13 @@ class Clip(NamedTuple):
     path: Path
     numbers: list[int]
     rotation: int
+
+
+def in_sequence(path: Path) -> list[np.ndarray]:
+    """All frames by plain decoding, from the first packet to the last; the conversion has its own tests."""
+    to_rgb = RgbConverter()
+    with av.open(str(path)) as container:
+        return [to_rgb(frame).copy() for frame in container.decode(video=0)]
 
 
 class Edit(NamedTuple):
@@ -50,7 +59,7 @@ def hide_vp8_frames(packets: list[Any]) -> list[Any]:
         data = bytearray(bytes(packets[place]))
         if data[0] & 1:  # no key frame
             data[0] &= ~(1 << 4)
-            hidden = arranged[place] = _with_data(packets[place], bytes(data))
+            hidden = arranged[place] = with_data(packets[place], bytes(data))
             hidden.pts = hidden.dts = packets[place + 1].pts
     return arranged
 
@@ -66,13 +75,14 @@ def pack_b_frames(packets: list[Any]) -> list[Any]:
         if not arranged:  # tells the decoder that B-frames are packed
             data = data.replace(_VOP, _START_CODE + b"\xb2DivX503b1393p" + _VOP, 1)
         if data[data.index(_VOP) + 4] >> 6 == 2:
-            arranged[-1] = _with_data(arranged[-1], bytes(arranged[-1]) + data)
+            arranged[-1] = with_data(arranged[-1], bytes(arranged[-1]) + data)
             data = _VOP + b"\x51\x02\x7f"
-        arranged.append(_with_data(packet, data))
+        arranged.append(with_data(packet, data))
     return arranged
 
 
-def _with_data(packet: Any, data: bytes) -> Any:
+def with_data(packet: Any, data: bytes) -> Any:
+    """A packet with the times of another."""
     copy = av.Packet(data)
     copy.pts, copy.dts, copy.time_base = packet.pts, packet.dts, packet.time_base
     copy.stream, copy.is_keyframe = packet.stream, packet.is_keyframe

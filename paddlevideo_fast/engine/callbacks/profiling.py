@@ -14,7 +14,7 @@ from paddle import profiler
 from paddlevideo_fast.engine.checkpoint import writing
 from paddlevideo_fast.engine.trainer import Callback, Trainer
 from paddlevideo_fast.errors import ConfigError
-from paddlevideo_fast.io.files import whole
+from paddlevideo_fast.io.files import atomic_write
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.machine import gpu_number
 from paddlevideo_fast.registry import did_you_mean
@@ -162,7 +162,7 @@ class Profiling(Callback):
 
     def _keep_trace(self, running: profiler.Profiler) -> None:
         trace = Path(f"{self._prefix}.json")
-        with writing(trace), whole(trace) as partial:
+        with writing(trace), atomic_write(trace) as partial:
             running.export(str(partial), "json")
 
     def _order(self) -> Any:
