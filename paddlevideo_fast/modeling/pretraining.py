@@ -6,15 +6,14 @@ from typing import Any
 
 import numpy as np
 import paddle
-from paddle import nn
 
 from paddlevideo_fast.config.types import NonNegative, Share, Size
 from paddlevideo_fast.device import upload
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.modeling.backbones import Backbone
-from paddlevideo_fast.modeling.backbones.videomae import FixedPositions, VideoMAEViT
+from paddlevideo_fast.modeling.backbones.videomae import FixedPositions, VideoMAEViT, encoder
 from paddlevideo_fast.modeling.heads import BaseHead
-from paddlevideo_fast.modeling.layers import EncoderBlock, LayerNorm, linear
+from paddlevideo_fast.modeling.layers import LayerNorm, linear, table
 from paddlevideo_fast.modeling.recognizers import RecognizerTransformer, start_by_xavier
 from paddlevideo_fast.registry import HEADS, RECOGNIZERS
 
@@ -69,15 +68,8 @@ class VideoMAEDecoder(BaseHead):
         self.positions = FixedPositions(embed_dim)
         self.encoder_norm = LayerNorm(in_channels, epsilon=_EPSILON)
         self.encoder_to_decoder = linear(in_channels, embed_dim, bias=False)
-        self.mask_token = self.create_parameter(
-            [1, 1, embed_dim], default_initializer=nn.initializer.TruncatedNormal(std=0.02)
-        )
-        self.blocks = nn.LayerList(
-            [
-                EncoderBlock(embed_dim, num_heads, int(embed_dim * mlp_ratio), key_bias=False)
-                for _ in range(depth)
-            ]
-        )
+        self.mask_token = table(self, 1, 1, embed_dim)
+        self.blocks = encoder(embed_dim, num_heads, mlp_ratio, [0.0] * depth)
         self.norm = LayerNorm(embed_dim, epsilon=_EPSILON)
         self.head = linear(embed_dim, 3 * tubelet_size * patch_size**2)
 
@@ -92,10 +84,10 @@ class VideoMAEDecoder(BaseHead):
         Returns:
             [N, M, 3 P]: the P pixels of each hidden tubelet by time, row and column, three colours each.
         """
-        table = self.positions(visible.shape[1] + hidden.shape[1])
+        positions = self.positions(visible.shape[1] + hidden.shape[1])
         tokens = self.encoder_to_decoder(self.encoder_norm(tokens))
-        tokens = tokens + _rows_of_table(table, visible).astype(tokens.dtype)
-        masks = (self.mask_token + _rows_of_table(table, hidden)).astype(tokens.dtype)
+        tokens = tokens + _rows_of_table(positions, visible).astype(tokens.dtype)
+        masks = (self.mask_token + _rows_of_table(positions, hidden)).astype(tokens.dtype)
         tokens = paddle.concat([tokens, masks], axis=1)
         for block in self.blocks:
             tokens = block(tokens)

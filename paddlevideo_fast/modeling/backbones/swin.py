@@ -3,6 +3,7 @@
 Layers have PaddleVideo's and the authors' names: `layers.0.blocks.1.attn.qkv`, `layers.0.downsample`.
 """
 
+import functools
 import math
 import re
 from collections.abc import Sequence
@@ -19,13 +20,13 @@ from paddlevideo_fast.modeling.backbones.base import Backbone
 from paddlevideo_fast.modeling.converters import Network, RenamingConverter, Weights
 from paddlevideo_fast.modeling.freezing import set_frozen
 from paddlevideo_fast.modeling.layers import (
-    DropPath,
+    EncoderBlock,
     LayerNorm,
-    Mlp,
     SelfAttention,
     drop_path_rates,
     linear,
     resized,
+    table,
 )
 from paddlevideo_fast.modeling.layers.windows import Box, Windows, relative_positions
 from paddlevideo_fast.registry import BACKBONES
@@ -60,10 +61,7 @@ class WindowAttention(SelfAttention):
     def __init__(self, window: Box, channels: int, num_heads: int, **shared: Any) -> None:
         super().__init__(channels, num_heads, **shared)
         self._window = window
-        self.relative_position_bias_table = self.create_parameter(
-            [math.prod(2 * side - 1 for side in window), num_heads],
-            default_initializer=nn.initializer.TruncatedNormal(std=0.02),
-        )
+        self.relative_position_bias_table = table(self, math.prod(2 * side - 1 for side in window), num_heads)
 
     def bias(self, num_tokens: int) -> paddle.Tensor:
         """The biases of all pairs of tokens of a window, [heads, tokens, tokens]."""
@@ -72,27 +70,19 @@ class WindowAttention(SelfAttention):
         return bias.reshape([num_tokens, num_tokens, self.num_heads]).transpose([2, 0, 1])
 
 
-class SwinBlock(nn.Layer):
-    """Attention in windows and a perceptron, each a residual branch that a LayerNorm begins."""
+class SwinBlock(EncoderBlock):
+    """An encoder block over the windows of a grid of tokens.
 
-    def __init__(
-        self,
-        attention: WindowAttention,
-        channels: int,
-        hidden: int,
-        shifted: bool,
-        dropout: float,
-        drop_path: float,
-    ) -> None:
-        super().__init__()
+    Args:
+        shifted: the windows are shifted.
+        shared: see `EncoderBlock`.
+    """
+
+    def __init__(self, channels: int, *, shifted: bool, **shared: Any) -> None:
+        super().__init__(channels, **shared)
         self._shifted = shifted
-        self.norm1 = LayerNorm(channels)
-        self.attn = attention
-        self.drop_path = DropPath(drop_path)
-        self.norm2 = LayerNorm(channels)
-        self.mlp = Mlp(channels, hidden, dropout=dropout)
 
-    def forward(self, tokens: paddle.Tensor, windows: Windows) -> paddle.Tensor:
+    def forward(self, tokens: paddle.Tensor, windows: Windows) -> paddle.Tensor:  # type: ignore[override]
         """Tokens [N, T, H, W, C] to the same shape."""
         inside = windows.split(self.norm1(tokens), self._shifted)
         mask = windows.mask() if self._shifted and any(windows.shift) else None
@@ -238,22 +228,25 @@ class SwinTransformer3D(Backbone):
         stages = []
         for stage, (depth, heads) in enumerate(zip(depths, num_heads)):
             channels = embed_dim * 2**stage
+            attention = functools.partial(
+                WindowAttention,
+                self._window,
+                channels,
+                heads,
+                qkv_bias=qkv_bias,
+                scale=qk_scale,
+                attention_dropout=attn_drop_rate,
+                dropout=drop_rate,
+            )
             blocks = [
                 SwinBlock(
-                    WindowAttention(
-                        self._window,
-                        channels,
-                        heads,
-                        qkv_bias=qkv_bias,
-                        scale=qk_scale,
-                        attention_dropout=attn_drop_rate,
-                        dropout=drop_rate,
-                    ),
                     channels,
-                    int(channels * mlp_ratio),
-                    shifted=index % 2 == 1,
-                    dropout=drop_rate,
+                    attention=attention,
+                    hidden_channels=int(channels * mlp_ratio),
                     drop_path=next(rates),
+                    dropout=drop_rate,
+                    epsilon=1e-5,
+                    shifted=index % 2 == 1,
                 )
                 for index in range(depth)
             ]

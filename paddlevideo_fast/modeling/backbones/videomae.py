@@ -1,6 +1,7 @@
 """The plain video ViT of VideoMAE: tubelets of pixels, fixed positions, encoder blocks."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import paddle
@@ -10,7 +11,7 @@ from paddlevideo_fast.config.types import NonNegative, Share, Size
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.modeling.backbones.base import Backbone
 from paddlevideo_fast.modeling.converters import Network, Renames, RenamingConverter, Step, Target, Weights
-from paddlevideo_fast.modeling.layers import EncoderBlock, drop_path_rates, linear, sin_cos
+from paddlevideo_fast.modeling.layers import EncoderBlock, SelfAttention, drop_path_rates, linear, sin_cos
 from paddlevideo_fast.registry import BACKBONES
 
 _FINE = 64  # positions in the smaller of the two tables of a program
@@ -119,6 +120,13 @@ class TubeletEmbedding(nn.Layer):
         return pictures.transpose([0, 1, 3, 2, 4]).reshape(list(shape))
 
 
+def encoder(channels: int, num_heads: int, mlp_ratio: float, drop_paths: Sequence[float]) -> nn.LayerList:
+    """The blocks of VideoMAE's encoder and decoder, one for each rate of stochastic depth."""
+    attention = partial(SelfAttention, channels, num_heads, key_bias=False)
+    hidden = int(channels * mlp_ratio)
+    return nn.LayerList([EncoderBlock(channels, attention, hidden, rate) for rate in drop_paths])
+
+
 @BACKBONES.register()
 class VideoMAEViT(Backbone):
     """ViT over the tubelets of a clip, as in VideoMAE; clips may have any size and length.
@@ -167,12 +175,7 @@ class VideoMAEViT(Backbone):
         self.out_channels = embed_dim
         self.patch_embed = TubeletEmbedding(embed_dim, patch_size, tubelet_size)
         self.positions = FixedPositions(embed_dim)
-        self.blocks = nn.LayerList(
-            [
-                EncoderBlock(embed_dim, num_heads, int(embed_dim * mlp_ratio), drop_path=rate, key_bias=False)
-                for rate in drop_path_rates(drop_path_rate, depth)
-            ]
-        )
+        self.blocks = encoder(embed_dim, num_heads, mlp_ratio, drop_path_rates(drop_path_rate, depth))
         self.stage_layers: dict[str, list[str]] = {"stem": ["patch_embed"]}
         self.stage_layers.update({f"block{index + 1}": [f"blocks.{index}"] for index in range(depth)})
 

@@ -10,6 +10,7 @@ from paddlevideo_fast.modeling.layers.attention import (
     linear,
     note_product,
     product_watchers,
+    table,
 )
 from paddlevideo_fast.modeling.layers.batch_norm import (
     BATCH_NORMS,
