@@ -9,7 +9,7 @@ import pytest
 from paddlevideo_fast.deploy.convert import convert_state
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.modeling import build_model
-from paddlevideo_fast.modeling.backbones.videomae import FixedPositions
+from paddlevideo_fast.modeling.layers.positions import fixed_positions, table_in_program
 from paddlevideo_fast.modeling.pretraining import tube_mask
 
 TINY = {"name": "VideoMAEViT", "embed_dim": 24, "depth": 2, "num_heads": 3, "patch_size": 8}
@@ -352,6 +352,5 @@ def test_fine_tuning_takes_the_encoder_of_a_checkpoint_by_name(tmp_path):
 def test_the_positions_of_a_program_are_the_table():
     """Exported programs compute them from smaller tables."""
     for num_tokens, channels in ((5, 6), (64, 8), (1568, 96)):
-        positions = FixedPositions(channels)
-        found = positions._in_program(num_tokens).numpy()
-        np.testing.assert_allclose(found, positions(num_tokens).numpy(), rtol=0, atol=5e-7)
+        found, wanted = (make(num_tokens, channels) for make in (table_in_program, fixed_positions))
+        np.testing.assert_allclose(found.numpy(), wanted.numpy(), rtol=0, atol=5e-7)

@@ -5,7 +5,7 @@ Layers have PySlowFast's names: `s2.pathway0_res0.branch2.a`, `s2.pathway0_res0.
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import paddle
 import paddle.nn.functional as F
@@ -120,12 +120,6 @@ class Block(nn.Layer):
         return F.relu(short + self.branch2(x))
 
 
-class MakeBlock(Protocol):
-    """Makes a block from numbers of its pathway, stage and place in the stage, its channels and stride."""
-
-    def __call__(self, pathway: int, stage: int, index: int, in_channels: int, stride: Kernel) -> Block: ...
-
-
 class Stage(nn.Layer):
     """Layers that each pathway passes on its own, called `pathway0_res0` and so on."""
 
@@ -157,7 +151,7 @@ class StagedNetwork(Backbone):
         stems: Sequence[tuple[nn.Layer, int]],
         stage_blocks: Sequence[int],
         strides: Sequence[Kernel],
-        make_block: MakeBlock,
+        make_block: Callable[[int, int, int, int, Kernel], Block],
         fuse: Callable[[int], Any] | None = None,
     ) -> None:
         """Adds all layers.
@@ -166,7 +160,8 @@ class StagedNetwork(Backbone):
             stems: the stem of each pathway, and its channels.
             stage_blocks: number of blocks of each stage.
             strides: of each stage, which its first block has.
-            make_block: makes each block.
+            make_block: makes a block of the numbers of its pathway, its stage and its place in the stage, and
+                its input's channels and stride.
             fuse: makes the layer before a stage that joins the channels of the second pathway to the first;
                 None: there is none.
         """

@@ -18,16 +18,16 @@ from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.modeling.backbones.base import Backbone
 from paddlevideo_fast.modeling.converters import Network, RenamingConverter, Weights
 from paddlevideo_fast.modeling.layers import (
-    Conv3D,
     EncoderBlock,
     LayerNorm,
     attend,
+    constant,
     drop_path_rates,
     linear,
     resized,
     table,
 )
-from paddlevideo_fast.modeling.layers.windows import Box, box, constant
+from paddlevideo_fast.modeling.layers.windows import Box, PatchEmbed, box
 from paddlevideo_fast.registry import BACKBONES
 
 logger = get_logger(__name__)
@@ -35,18 +35,6 @@ logger = get_logger(__name__)
 _PATCH = (2, 4, 4)  # strides of the patches
 _AXES = ("t", "h", "w")
 _norm = functools.partial(LayerNorm, epsilon=1e-6)
-
-
-class PatchEmbed(nn.Layer):
-    """Clips [N, C, T, H, W] to tokens [N, T', H', W', channels] of patches that overlap."""
-
-    def __init__(self, channels: int, kernel: Box) -> None:
-        super().__init__()
-        padding = [side // 2 for side in kernel]
-        self.proj = Conv3D(3, channels, kernel, stride=_PATCH, padding=padding)
-
-    def forward(self, clips: paddle.Tensor) -> paddle.Tensor:
-        return self.proj(clips).transpose([0, 2, 3, 4, 1])
 
 
 class PooledAttention(nn.Layer):
@@ -275,7 +263,7 @@ class MViT(Backbone):
         self.pretrained = pretrained
         self._clip = (num_frames, crop_size, crop_size)
         self._told: set[Box] = {self._clip}
-        self.patch_embed = PatchEmbed(embed_dim, (patch_kernel[0], patch_kernel[1], patch_kernel[2]))
+        self.patch_embed = PatchEmbed(3, embed_dim, box(patch_kernel), _PATCH)
         self.cls_token = table(self, 1, 1, embed_dim)
         grid = box(max(side // step, 1) for side, step in zip(self._clip, _PATCH))
         rates = iter(drop_path_rates(drop_path_rate, sum(depths)))

@@ -165,7 +165,8 @@ class FrameResNet(Backbone):
         self._add_stages(block, width, stage_blocks or STAGE_BLOCKS[depth], style)
         self.out_channels = width * 8 * block.expansion
         if partial_bn:
-            self.set_partial_bn(True)
+            norms = [name for name, layer in self.named_sublayers() if isinstance(layer, nn.BatchNorm2D)]
+            set_frozen(self, [f"{norm}.{kind}" for norm in norms[1:] for kind in ("weight", "bias")])
 
     def _add_stem(self, width: int, style: BlockStyle) -> None:
         channels, stride = 3, 2
@@ -193,17 +194,6 @@ class FrameResNet(Backbone):
 
     def _block_name(self, stage: int, index: int) -> str:
         return block_name(self.depth, stage, index)
-
-    def set_partial_bn(self, on: bool) -> None:
-        """Freezes all batch norms but the first, or frees them again.
-
-        A later `train()` or `eval()` does not change that, also inside `paddle.DataParallel`.
-
-        Reference: Wang et al., "Temporal Segment Networks", arXiv 1608.00859, section 3.3.
-        """
-        norms = [name for name, layer in self.named_sublayers() if isinstance(layer, nn.BatchNorm2D)]
-        frozen = [f"{norm}.{kind}" for norm in norms[1:] for kind in ("weight", "bias")]
-        set_frozen(self, frozen if on else ())
 
     def forward(self, frames: paddle.Tensor) -> paddle.Tensor:
         """Frames to features.

@@ -28,31 +28,10 @@ from paddlevideo_fast.modeling.layers import (
     resized,
     table,
 )
-from paddlevideo_fast.modeling.layers.windows import Box, Windows, relative_positions
+from paddlevideo_fast.modeling.layers.windows import Box, PatchEmbed, Windows, box, relative_positions
 from paddlevideo_fast.registry import BACKBONES
 
 _TABLE = "relative_position_bias_table"
-
-
-class PatchEmbed3D(nn.Layer):
-    """Clips [N, C, T, H, W] to tokens [N, T', H', W', channels], one for each patch, by a convolution.
-
-    Zeros fill the last patch of an axis.
-    """
-
-    def __init__(self, in_channels: int, channels: int, patch: Box, norm: bool) -> None:
-        super().__init__()
-        self._patch = patch
-        self.proj = nn.Conv3D(in_channels, channels, patch, stride=patch)
-        self.norm = LayerNorm(channels) if norm else None
-
-    def forward(self, clips: paddle.Tensor) -> paddle.Tensor:
-        missing = [-side % part for side, part in zip(clips.shape[2:], self._patch)]
-        if any(missing):
-            t, h, w = missing
-            clips = F.pad(clips, [0, w, 0, h, 0, t], data_format="NCDHW")
-        tokens = self.proj(clips).transpose([0, 2, 3, 4, 1])
-        return tokens if self.norm is None else self.norm(tokens)
 
 
 class WindowAttention(SelfAttention):
@@ -219,10 +198,8 @@ class SwinTransformer3D(Backbone):
         super().__init__()
         _check(embed_dim, depths, num_heads, frozen_stages)
         self.pretrained = pretrained
-        self._window: Box = (window_size[0], window_size[1], window_size[2])
-        self.patch_embed = PatchEmbed3D(
-            in_chans, embed_dim, (patch_size[0], patch_size[1], patch_size[2]), patch_norm
-        )
+        self._window = box(window_size)
+        self.patch_embed = PatchEmbed(in_chans, embed_dim, box(patch_size), norm=patch_norm)
         self.pos_drop = nn.Dropout(drop_rate)
         rates = iter(drop_path_rates(drop_path_rate, sum(depths)))
         stages = []

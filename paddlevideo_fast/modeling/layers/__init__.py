@@ -35,8 +35,9 @@ from paddlevideo_fast.modeling.layers.conv_bn import (
 from paddlevideo_fast.modeling.layers.cpu import Conv3D, LayerNorm, Linear, gelu
 from paddlevideo_fast.modeling.layers.operators import (
     activation,
+    constant,
     inference_operators,
     portable_operators,
     temporal_shift,
 )
-from paddlevideo_fast.modeling.layers.positions import resized, sin_cos
+from paddlevideo_fast.modeling.layers.positions import fixed_positions, resized

@@ -44,7 +44,7 @@ class _Normalized(PyLayer):
         x, weight, bias, mean, variance, count = ctx.saved_tensor()
         wide_x = _wide(x)
         with paddle.enable_grad():
-            leaves = _leaves(wide_x, weight, bias)
+            leaves = [_leaf(each) for each in (wide_x, weight, bias)]
             output = F.batch_norm(leaves[0], mean, variance, *leaves[1:], **ctx.options)
         direct, of_weight, of_bias = paddle.grad(output, leaves, _wide(gradient))
         sums = ctx.group.all_sum(paddle.concat([of_weight, of_bias]).astype("float64"))
@@ -58,11 +58,10 @@ class _Normalized(PyLayer):
         return (*wanted, None, None, None)
 
 
-def _leaves(*tensors: paddle.Tensor) -> list[paddle.Tensor]:
-    """Copies of tensors that start a new graph."""
-    detached = [tensor.detach() for tensor in tensors]
-    for tensor in detached:
-        tensor.stop_gradient = False
+def _leaf(x: paddle.Tensor) -> paddle.Tensor:
+    """A tensor of the same values that starts a new graph."""
+    detached = x.detach()
+    detached.stop_gradient = False
     return detached
 
 
@@ -200,7 +199,7 @@ class SubBatchNorm(nn.Layer):
         """
         weight, bias = self.weight, self.bias
         if self.training and weight.stop_gradient != bias.stop_gradient:
-            return _with_gradient(weight), _with_gradient(bias)
+            return (_leaf(weight), bias) if weight.stop_gradient else (weight, _leaf(bias))
         return weight, bias
 
     def _synchronized(self, x: paddle.Tensor) -> paddle.Tensor:
@@ -379,15 +378,6 @@ def kept_statistics(layer: nn.Layer) -> Iterator[None]:
         with paddle.no_grad():
             for tensor, value in zip(held, values):
                 paddle.assign(value, tensor)
-
-
-def _with_gradient(parameter: paddle.Tensor) -> paddle.Tensor:
-    """A tensor of the same values that takes a gradient."""
-    if not parameter.stop_gradient:
-        return parameter
-    copy = parameter.detach()
-    copy.stop_gradient = False
-    return copy
 
 
 def _cut(x: paddle.Tensor, num_splits: int) -> list[paddle.Tensor]:

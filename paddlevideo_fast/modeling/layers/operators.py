@@ -6,7 +6,8 @@ section 3.
 
 import contextlib
 import contextvars
-from collections.abc import Callable, Iterator
+import functools
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
 import numpy as np
@@ -53,6 +54,25 @@ def _set(variable: contextvars.ContextVar) -> Iterator[None]:
 def is_portable() -> bool:
     """Whether the network is being traced for a portable program."""
     return _PORTABLE.get()
+
+
+def constant(tensor_of: Callable[..., paddle.Tensor], *arguments: Hashable) -> paddle.Tensor:
+    """The tensor that a pure function computes of some arguments, on the current device.
+
+    It is computed once and kept for later calls. A traced program computes it each time, from the arrays that
+    the function gives to Paddle. The file of the program holds each number of an array in tens of bytes, so
+    the arrays must be small.
+    """
+    if not paddle.in_dynamic_mode():
+        return tensor_of(*arguments)
+    return _kept(tensor_of, arguments, paddle.get_device())
+
+
+@functools.lru_cache(maxsize=64)
+def _kept(
+    tensor_of: Callable[..., paddle.Tensor], arguments: tuple[Hashable, ...], device: str
+) -> paddle.Tensor:
+    return tensor_of(*arguments)
 
 
 def activation(name: str) -> Callable[[paddle.Tensor], paddle.Tensor]:
