@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-
 import numpy as np
 import paddle
 import pytest
@@ -14,34 +12,9 @@ from paddlevideo_fast.modeling import Backbone, MacCounter, build_model
 from paddlevideo_fast.modeling.freezing import Freezing
 from paddlevideo_fast.modeling.layers import set_num_splits, set_sync_group
 from paddlevideo_fast.modeling.recompute import recompute_stages
+from tests.modeling.networks import clips_for, distillation_of, section_of
 
-TSM = {
-    "framework": "Recognizer2D",
-    "backbone": {"name": "ResNetTSM", "depth": 18, "num_seg": 2, "width": 4, "stage_blocks": [2, 1, 1, 1]},
-    "head": {"name": "TSMHead", "num_classes": 3, "in_channels": 32, "drop_ratio": 0.5},
-}
-SLOWFAST = {
-    "framework": "Recognizer3D",
-    "backbone": {
-        "name": "ResNetSlowFast", "alpha": 2, "beta": 4, "width_per_group": 4, "stage_blocks": [1, 1, 1, 1],
-    },
-    "head": {"name": "SlowFastHead", "num_classes": 3, "width_per_group": 4, "beta": 4},
-}  # fmt: skip
-PPTSM_V2 = {
-    "framework": "Recognizer2D",
-    "backbone": {"name": "PPTSM_v2", "num_seg": 2, "class_num": 3, "scale": 0.125, "use_temporal_att": True},
-    "head": {"name": "MoViNetHead"},
-}
-
-
-TIMESFORMER = {
-    "framework": "RecognizerTransformer",
-    "backbone": {
-        "name": "VisionTransformer", "img_size": 32, "embed_dim": 8, "depth": 2, "num_heads": 2, "num_seg": 4,
-        "drop_rate": 0.1, "attn_drop_rate": 0.1, "drop_path_rate": 0.5,
-    },
-    "head": {"name": "TimeSformerHead", "num_classes": 3, "in_channels": 8},
-}  # fmt: skip
+TSM = section_of(stage_blocks=[2, 1, 1, 1])
 
 
 class DroppingBlock(paddle.nn.Layer):
@@ -85,14 +58,11 @@ def trained(model, precision=None, num_steps=2):
     """Losses, gradients and state after steps of plain gradient descent."""
     precision = precision or Precision()
     model.train()
-    rng = np.random.default_rng(1)
-    shape = [3, 2, 3, 32, 32] if model.layout == "NTCHW" else [3, 3, 4, 32, 32]
     optimizer = paddle.optimizer.SGD(0.01, model.parameters())
     found = {}
     for step in range(num_steps):
         paddle.seed(step)
-        clips = paddle.to_tensor(rng.standard_normal(shape).astype("float32"))
-        loss = model.loss(precision.forward(model, clips), paddle.to_tensor([0, 1, 2]))
+        loss = model.loss(precision.forward(model, clips_for(model, 3, step)), paddle.to_tensor([0, 1, 2]))
         precision.backward(loss)
         found[f"loss {step}"] = loss.numpy()
         for name, parameter in model.named_parameters():
@@ -120,9 +90,12 @@ class Alone:
 
 CASES = {
     "tsm": (TSM, {}),
-    "slowfast": (SLOWFAST, {}),
-    "pptsm_v2": (PPTSM_V2, {}),
-    "timesformer": (TIMESFORMER, {}),
+    "slowfast": (section_of("slowfast"), {}),
+    "pptsm_v2": (section_of("pptsm_v2"), {}),
+    "timesformer": (
+        section_of("timesformer", drop_rate=0.1, attn_drop_rate=0.1, drop_path_rate=0.5),
+        {},
+    ),
     "dropout": (Dropping, {}),
     "splits": (TSM, {"splits": 3}),
     "shared statistics": (TSM, {"group": Alone()}),
@@ -186,17 +159,7 @@ def test_what_runs_twice():
 
 
 def test_all_networks_of_a_distillation():
-    network = {"backbone": TSM["backbone"], "head": TSM["head"]}
-    ours = {"name": "DistillationCELoss", "model_name_pairs": ["Student", "GroundTruth"]}
-    section = {
-        "framework": "RecognizerDistillation",
-        "models": [{"Teacher": copy.deepcopy(network)}, {"Student": copy.deepcopy(network)}],
-        "loss": {
-            "Train": [ours, {"name": "DistillationDMLLoss", "model_name_pairs": ["Student", "Teacher"]}],
-            "Val": [ours],
-        },
-        "freeze_params_list": [True, False],
-    }
+    section = distillation_of(TSM)
     expected = trained(make(section))
     model = make(section)
     recompute_stages(model)

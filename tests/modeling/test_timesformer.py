@@ -10,6 +10,7 @@ from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.modeling import build_model, load_weights
 from paddlevideo_fast.modeling.features import PooledFeatures
 from paddlevideo_fast.modeling.stages import parameters_in
+from tests.modeling.networks import normal
 
 TINY = {"img_size": 32, "embed_dim": 16, "depth": 2, "num_heads": 2, "num_seg": 4}
 NETWORKS = {
@@ -35,8 +36,7 @@ def make(kind="divided", runtime_cfg=None, **backbone):
 
 
 def clips(num=2, frames=4, height=32, width=32):
-    value = np.random.default_rng(0).standard_normal((num, 3, frames, height, width))
-    return paddle.to_tensor(value.astype("float32"))
+    return normal(num, 3, frames, height, width)
 
 
 def randomize(model):

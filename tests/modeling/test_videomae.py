@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import paddle
 import pytest
@@ -11,28 +13,16 @@ from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.modeling import build_model
 from paddlevideo_fast.modeling.layers.positions import fixed_positions, table_in_program
 from paddlevideo_fast.modeling.pretraining import tube_mask
+from tests.modeling.networks import NETWORKS, make, normal
 
-TINY = {"name": "VideoMAEViT", "embed_dim": 24, "depth": 2, "num_heads": 3, "patch_size": 8}
-
-
-def classifier(num_classes=3, **backbone):
-    return build_model(
-        {
-            "framework": "Recognizer3D",
-            "backbone": {**TINY, **backbone},
-            "head": {"name": "VideoMAEHead", "num_classes": num_classes, "in_channels": 24},
-        }
-    )
-
-
-def clips_of(*shape):
-    return paddle.to_tensor(np.random.default_rng(0).standard_normal(shape).astype("float32"))
+TINY = NETWORKS["videomae"][1]
+classifier = partial(make, "videomae")
 
 
 @pytest.mark.smoke
 def test_tubelets_are_squares_of_pixels_over_a_few_frames():
     embedding = classifier().backbone.patch_embed
-    clips = clips_of(2, 3, 4, 16, 24)
+    clips = normal(2, 3, 4, 16, 24)
     tubelets = embedding.tubelets(clips).numpy()
     assert tubelets.shape == (2, 2 * 2 * 3, 2 * 8 * 8, 3)
     token = 1 * 6 + 1 * 3 + 2  # the second pair of frames, second row, third column
@@ -44,26 +34,20 @@ def test_clips_of_any_size_and_length_and_what_does_not_divide():
     model = classifier()
     model.eval()
     for shape in ((1, 3, 2, 8, 8), (2, 3, 6, 16, 40)):
-        assert model(clips_of(*shape)).shape == [shape[0], 3]
+        assert model(normal(*shape)).shape == [shape[0], 3]
     with pytest.raises(ConfigError, match=r"tubelet_size=2: does not divide the 3 frames"):
-        model(clips_of(1, 3, 3, 8, 8))
+        model(normal(1, 3, 3, 8, 8))
     with pytest.raises(ConfigError, match=r"patch_size=8: does not divide the 12 pixels in height"):
-        model(clips_of(1, 3, 2, 12, 8))
+        model(normal(1, 3, 2, 12, 8))
 
 
 @pytest.mark.smoke
 def test_the_order_of_the_tokens_reaches_the_logits_through_the_positions():
     model = classifier()
     model.eval()
-    clips = clips_of(1, 3, 4, 16, 16)
+    clips = normal(1, 3, 4, 16, 16)
     mirrored = paddle.flip(clips, axis=[2])
     assert not np.allclose(model(clips).numpy(), model(mirrored).numpy(), atol=1e-4)
-
-
-def test_the_stages_are_the_blocks():
-    model = classifier(depth=3)
-    assert list(model.stages) == ["stem", "block1", "block2", "block3", "head"]
-    assert [stage.num_later for stage in model.stages.values()] == [4, 3, 2, 1, 0]
 
 
 def authors_pretraining_state(channels=24, inner=8, depth=2, patch=8):
@@ -137,7 +121,7 @@ def test_a_pretrained_encoder_converts_for_fine_tuning_and_its_decoder_is_left_o
     # the linear layer computes what the convolution does
     model = classifier()
     model.set_state_dict(result.weights)
-    clips = clips_of(1, 3, 2, 8, 16)
+    clips = normal(1, 3, 2, 8, 16)
     kernel = [value for value in state.values() if value.ndim == 5][0]
     bias = [value for name, value in state.items() if name.endswith(("proj.bias", "projection.bias"))][0]
     expected = paddle.nn.functional.conv3d(
@@ -263,14 +247,14 @@ def test_the_encoder_computes_no_hidden_tokens():
     model = pretraining()
     lengths = []
     hook = model.backbone.blocks[0].register_forward_pre_hook(lambda _, x: lengths.append(x[0].shape[1]))
-    model(clips_of(1, 3, 4, 32, 32))
+    model(normal(1, 3, 4, 32, 32))
     hook.remove()
     assert lengths == [2 * 4]  # of 2 * 16
 
 
 def test_masks_follow_the_keys_in_training_and_are_one_in_evaluation():
     model = pretraining()
-    clips = paddle.concat([clips_of(1, 3, 2, 32, 32)] * 3)
+    clips = paddle.concat([normal(1, 3, 2, 32, 32)] * 3)
 
     def losses(*keys):
         if keys:
@@ -296,7 +280,7 @@ def test_masks_follow_the_keys_in_training_and_are_one_in_evaluation():
 def test_pictures_show_what_is_visible_and_what_is_restored(normalize_targets):
     model = pretraining(normalize_targets=normalize_targets)
     model.eval()
-    clips = clips_of(1, 3, 4, 32, 32)
+    clips = normal(1, 3, 4, 32, 32)
     made = {title: clip.numpy() for title, clip in model.pictures(clips).items()}
     assert list(made) == ["visible", "reconstruction"]
     hidden = (made["visible"] == 0).all(axis=1)
@@ -352,5 +336,5 @@ def test_fine_tuning_takes_the_encoder_of_a_checkpoint_by_name(tmp_path):
 def test_the_positions_of_a_program_are_the_table():
     """Exported programs compute them from smaller tables."""
     for num_tokens, channels in ((5, 6), (64, 8), (1568, 96)):
-        found, wanted = (make(num_tokens, channels) for make in (table_in_program, fixed_positions))
+        found, wanted = (table(num_tokens, channels) for table in (table_in_program, fixed_positions))
         np.testing.assert_allclose(found.numpy(), wanted.numpy(), rtol=0, atol=5e-7)
