@@ -9,6 +9,7 @@ import pytest
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.modeling import Preprocess, build_model, take_network_layout
 from paddlevideo_fast.modeling.recognizers import Recognizer2D
+from tests.modeling.conftest import model_section
 from tests.modeling.networks import normal
 
 PAIRS = [
@@ -113,14 +114,6 @@ def test_two_models_live_in_one_process(make_model):
     assert len(set(names)) == len(names)
 
 
-def test_views_are_averaged(make_model):
-    model = make_model(num_seg=4)
-    model.eval()
-    two_views = clips(2, 8)
-    apart = [model(two_views[:, start : start + 4]).numpy() for start in (0, 4)]
-    np.testing.assert_allclose(model(two_views).numpy(), np.mean(apart, axis=0), rtol=1e-4, atol=1e-6)
-
-
 def test_a_clip_of_other_length_is_refused(make_model):
     with pytest.raises(ConfigError, match=r"num_seg=8.*5 frames"):
         make_model()(clips(1, 5))
@@ -164,11 +157,11 @@ def light_section(backbone, **arguments):
 
 
 @pytest.mark.smoke
-@pytest.mark.parametrize("backbone", LIGHT)
-def test_light_networks_train_and_average_views(backbone):
+@pytest.mark.parametrize("wanted", [model_section(num_seg=4), *map(light_section, LIGHT)])
+def test_networks_train_and_average_views(wanted):
     paddle.seed(0)
-    model = build_model(light_section(backbone))
-    assert model.num_classes == type(model).classes_of(light_section(backbone)) == 3
+    model = build_model(wanted)
+    assert model.num_classes == type(model).classes_of(wanted) == 3
     loss = model.loss(model(clips(2, 4)), paddle.to_tensor([0, 2]))
     loss.backward()
     trained = [value for value in model.parameters() if not value.stop_gradient]

@@ -8,7 +8,7 @@ import pytest
 
 from paddlevideo_fast.engine import Precision, RoundedPrecision
 from paddlevideo_fast.errors import ConfigError
-from paddlevideo_fast.modeling import Backbone, MacCounter, build_model
+from paddlevideo_fast.modeling import MacCounter, build_model
 from paddlevideo_fast.modeling.freezing import Freezing
 from paddlevideo_fast.modeling.layers import set_num_splits, set_sync_group
 from paddlevideo_fast.modeling.recompute import recompute_stages
@@ -17,41 +17,9 @@ from tests.modeling.networks import clips_for, distillation_of, section_of
 TSM = section_of(stage_blocks=[2, 1, 1, 1])
 
 
-class DroppingBlock(paddle.nn.Layer):
-    """A block with dropout inside, as transformers have."""
-
-    def __init__(self):
-        super().__init__()
-        self.fc = paddle.nn.Linear(8, 8)
-        self.dropout = paddle.nn.Dropout(0.5)
-
-    def forward(self, x):
-        return x + paddle.tanh(self.dropout(self.fc(x)))
-
-
-class Dropping(Backbone):
-    """A backbone of two such blocks over frames [N*T, 3, 32, 32], with its own names of stages."""
-
-    data_format, out_channels = "NCHW", 8
-    stage_layers = {"early": ["first"], "late": ["second"]}
-
-    def __init__(self):
-        super().__init__()
-        self.first, self.second = DroppingBlock(), DroppingBlock()
-
-    def forward(self, frames):
-        x = frames.reshape([frames.shape[0], -1, 8]).mean(1)
-        return self.second(self.first(x)).unsqueeze(-1).unsqueeze(-1)
-
-
 def make(section):
     paddle.seed(7)
-    if section is not Dropping:
-        return build_model(section)
-    from paddlevideo_fast.modeling.heads import TSMHead
-    from paddlevideo_fast.modeling.recognizers import Recognizer2D
-
-    return Recognizer2D(Dropping(), TSMHead(num_classes=3, in_channels=8))
+    return build_model(section)
 
 
 def trained(model, precision=None, num_steps=2):
@@ -96,7 +64,6 @@ CASES = {
         section_of("timesformer", drop_rate=0.1, attn_drop_rate=0.1, drop_path_rate=0.5),
         {},
     ),
-    "dropout": (Dropping, {}),
     "splits": (TSM, {"splits": 3}),
     "shared statistics": (TSM, {"group": Alone()}),
     "bfloat16 O1": (TSM, {"precision": "O1"}),

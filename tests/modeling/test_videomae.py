@@ -50,34 +50,21 @@ def test_the_order_of_the_tokens_reaches_the_logits_through_the_positions():
     assert not np.allclose(model(clips).numpy(), model(mirrored).numpy(), atol=1e-4)
 
 
-def authors_pretraining_state(channels=24, inner=8, depth=2, patch=8):
+def authors_pretraining_state():
     """Names and arrays of a pre-training checkpoint of the authors' repository."""
-    shapes = {
-        "encoder.patch_embed.proj.weight": (channels, 3, 2, patch, patch),
-        "encoder.patch_embed.proj.bias": (channels,),
-        "encoder.norm.weight": (channels,),
-        "encoder.norm.bias": (channels,),
-        "encoder_to_decoder.weight": (inner, channels),
-        "mask_token": (1, 1, inner),
-        "decoder.norm.weight": (inner,),
-        "decoder.norm.bias": (inner,),
-        "decoder.head.weight": (3 * 2 * patch * patch, inner),
-        "decoder.head.bias": (3 * 2 * patch * patch,),
+    parts = {
+        "backbone.": "encoder.",
+        "head.encoder_norm.": "encoder.norm.",
+        "head.encoder_to_decoder.": "encoder_to_decoder.",
+        "head.mask_token": "mask_token",
+        "head.": "decoder.",
     }
-    for part, width, blocks in (("encoder", channels, depth), ("decoder", inner, 1)):
-        for block in range(blocks):
-            at = f"{part}.blocks.{block}"
-            for norm in ("norm1", "norm2"):
-                shapes[f"{at}.{norm}.weight"] = shapes[f"{at}.{norm}.bias"] = (width,)
-            shapes[f"{at}.attn.q_bias"] = shapes[f"{at}.attn.v_bias"] = (width,)
-            for layer, out, taken in (
-                ("attn.proj", width, width),
-                ("mlp.fc1", 4 * width, width),
-                ("mlp.fc2", width, 4 * width),
-            ):
-                shapes[f"{at}.{layer}.weight"] = (out, taken)
-                shapes[f"{at}.{layer}.bias"] = (out,)
-            shapes[f"{at}.attn.qkv.weight"] = (3 * width, width)
+    shapes = {}
+    for name, value in pretraining().state_dict().items():
+        ours = next(part for part in parts if name.startswith(part))
+        shape = value.shape[::-1] if len(value.shape) == 2 else value.shape
+        shapes[parts[ours] + name[len(ours) :]] = shape
+    shapes["encoder.patch_embed.proj.weight"] = (24, 3, 2, 8, 8)
     rng = np.random.default_rng(1)
     return {name: rng.standard_normal(shape).astype("float32") for name, shape in shapes.items()}
 
@@ -115,7 +102,7 @@ def test_a_pretrained_encoder_converts_for_fine_tuning_and_its_decoder_is_left_o
     result = convert_state(kind, state, classifier())
     assert result.is_whole
     left_out = {row.source for row in result.rows if row.outcome == "ignored"}
-    assert {"mask_token", "decoder.head.weight", "encoder_to_decoder.weight"} < left_out
+    assert {"mask_token", "decoder.norm.bias", "decoder.head.weight", "encoder_to_decoder.weight"} < left_out
     assert all(row.detail == "only pre-training needs it" for row in result.rows if row.outcome == "ignored")
     assert all(name.startswith("backbone.") for name in result.weights)
     # the linear layer computes what the convolution does
