@@ -32,11 +32,15 @@ def cross_entropy(name, target="GroundTruth", **arguments):
     return {"name": "DistillationCELoss", "model_name_pairs": [name, target], **arguments}
 
 
+def mutual(*names):
+    return {"name": "DistillationDMLLoss", "model_name_pairs": list(names)}
+
+
 LOSSES = {
     "Train": [
         cross_entropy("Student"),
         cross_entropy("Teacher", loss_weight=0.5),
-        {"name": "DistillationDMLLoss", "model_name_pairs": ["Student", "Teacher"]},
+        mutual("Student", "Teacher"),
     ],
     "Val": [cross_entropy("Student")],
 }
@@ -218,6 +222,7 @@ def loss_of(part, *losses):
         (loss_of("Train", cross_entropy("Student")), "Train: has no loss of Teacher"),
         (loss_of("Train", cross_entropy("Teacher")), "Train: has no loss of Student"),
         (loss_of("Train", cross_entropy("Student", "Teacher")), r"expected \[a model, GroundTruth\]"),
+        (loss_of("Train", mutual("Student", "GroundTruth")), "expected two models"),
         (models(teacher_head={"ls_eps": 0.1}), r"models.0.Teacher.head.ls_eps: the losses are in MODEL.loss"),
         (
             models(teacher_head={"loss_cfg": {"name": "FocalLoss"}}),
@@ -238,8 +243,3 @@ def loss_of(part, *losses):
 def test_what_does_not_fit_is_told(changes, problem):
     with pytest.raises(ConfigError, match=problem):
         build(RECOGNIZERS, changed(**changes))
-
-
-def test_mutual_learning_is_between_networks():
-    with pytest.raises(ConfigError, match="expected two models"):
-        DistillationDMLLoss(["Student", "GroundTruth"])

@@ -1,6 +1,5 @@
 """Batch norm over parts of the batch: Paddle's on each part, and one layer to everything else."""
 
-import contextlib
 import copy
 from types import SimpleNamespace
 
@@ -31,19 +30,8 @@ LAYERS = {
 PARTS = [(8, 1, [8]), (8, 4, [2, 2, 2, 2]), (4, 4, [1, 1, 1, 1]), (7, 3, [3, 2, 2]), (2, 3, [1, 1])]
 
 
-@contextlib.contextmanager
-def default_dtype(name):
-    before = paddle.get_default_dtype()
-    paddle.set_default_dtype(name)
-    try:
-        yield
-    finally:
-        paddle.set_default_dtype(before)
-
-
 def make_layer(cls, data_format, dtype="float32"):
-    with default_dtype(dtype):
-        layer = cls(CHANNELS, momentum=MOMENTUM, epsilon=EPSILON, data_format=data_format)
+    layer = cls(CHANNELS, momentum=MOMENTUM, epsilon=EPSILON, data_format=data_format).to(dtype=dtype)
     rng = np.random.default_rng(1)
     for tensor in (layer.weight, layer.bias, layer._mean, layer._variance):
         tensor.set_value(rng.uniform(0.5, 2, CHANNELS).astype(dtype))
