@@ -8,7 +8,6 @@ from paddlevideo_fast.modeling.layers.attention import (
     attend,
     drop_path_rates,
     linear,
-    note_product,
     product_watchers,
     table,
 )
@@ -36,8 +35,7 @@ from paddlevideo_fast.modeling.layers.cpu import Conv3D, LayerNorm, Linear, gelu
 from paddlevideo_fast.modeling.layers.operators import (
     activation,
     constant,
-    inference_operators,
-    portable_operators,
+    operators_for,
     temporal_shift,
 )
 from paddlevideo_fast.modeling.layers.positions import fixed_positions, resized

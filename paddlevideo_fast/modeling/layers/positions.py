@@ -35,18 +35,12 @@ def resized(table: paddle.Tensor, sizes: Sequence[int], new_sizes: Sequence[int]
     return grid.flatten(2).transpose([0, 2, 1])[0]
 
 
-def sin_cos(length: int, channels: int) -> np.ndarray:
-    """Positions as sines (even channels) and cosines (odd ones), float32 [length, channels].
+def fixed_positions(num_tokens: int, channels: int) -> paddle.Tensor:
+    """Positions as sines (even channels) and cosines (odd ones), float32 [num_tokens, channels].
+
+    A device gets each table once.
 
     Reference: Vaswani et al., "Attention Is All You Need", arXiv 1706.03762, section 3.5.
-    """
-    numbers = np.arange(channels)
-    angles = np.arange(length)[:, None] / 10000 ** (2 * (numbers // 2) / channels)
-    return np.where(numbers % 2, np.cos(angles), np.sin(angles)).astype("float32")
-
-
-def fixed_positions(num_tokens: int, channels: int) -> paddle.Tensor:
-    """`sin_cos` as a tensor, float32 [num_tokens, channels]; a device gets each table once.
 
     Raises:
         ConfigError: a program is exported with free sides, so that the number of tokens is not known.
@@ -59,7 +53,9 @@ def fixed_positions(num_tokens: int, channels: int) -> paddle.Tensor:
 
 
 def _table(num_tokens: int, channels: int) -> paddle.Tensor:
-    return paddle.to_tensor(sin_cos(num_tokens, channels))
+    numbers = np.arange(channels)
+    angles = np.arange(num_tokens)[:, None] / 10000 ** (2 * (numbers // 2) / channels)
+    return paddle.to_tensor(np.where(numbers % 2, np.cos(angles), np.sin(angles)).astype("float32"))
 
 
 def table_in_program(num_tokens: int, channels: int) -> paddle.Tensor:
