@@ -56,7 +56,7 @@ from paddlevideo_fast.loader import (
 from paddlevideo_fast.loader.request import Middle
 from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.modeling import Backbone, Preprocess, build_model, load_weights
-from paddlevideo_fast.modeling.layers import inference_operators, portable_operators
+from paddlevideo_fast.modeling.layers import operators_for
 from paddlevideo_fast.modeling.weights import backbone_of
 
 TOLERANCE = 1e-4  # of the largest logit
@@ -219,11 +219,11 @@ def _export(
     shape = settings.input_shape
     preprocess = Preprocess(*recipe.dataset().pipeline.normalization, settings.layout)
     inside = preprocess if settings.input_dtype == "uint8" else None
-    with inference_operators():
+    with operators_for("inference"):
         _write(_Exported(model, inside), files.program, shape, settings)
     if files.onnx is not None and options.onnx_opset is not None:
         portable = files.program.parent / "portable" / files.program.name
-        with portable_operators():
+        with operators_for("onnx"):
             _write(_Exported(model, inside), portable, shape, settings)
         write_onnx(portable, files.onnx, options.onnx_opset)
         if options.onnx_fp16:

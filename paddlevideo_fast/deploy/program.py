@@ -191,7 +191,7 @@ def _config(model_file: Path, params_file: Path, options: ProgramOptions, provid
     if options.use_mkldnn:
         config.enable_mkldnn()
         # Paddle 3.3.1 crashes in this pass on a convolution with a leaky ReLU: in ppTSM's programs that
-        # PaddleVideo wrote (ours: see `inference_operators`). Paddle 2 has no such pass.
+        # PaddleVideo wrote (ours: see `operators_for`). Paddle 2 has no such pass.
         config.delete_pass("conv_activation_onednn_fuse_pass")
     elif hasattr(config, "disable_mkldnn"):  # Paddle 3 turns it on by itself
         config.disable_mkldnn()

@@ -15,7 +15,7 @@ from paddlevideo_fast.engine.precision import Precision
 from paddlevideo_fast.engine.prefetch import device_inputs, to_device
 from paddlevideo_fast.engine.protocols import BatchLoader, Preprocess, VideoModel
 from paddlevideo_fast.loader import Batch, DecodeFailure
-from paddlevideo_fast.metrics import Metric
+from paddlevideo_fast.metrics import VideoMetric
 from paddlevideo_fast.modeling.losses import loss_of_each
 
 
@@ -55,7 +55,7 @@ class Evaluator:
         self.show_progress = show_progress
 
     def run(
-        self, model: VideoModel, metric: Metric, check_stop: Callable[[], None] | None = None
+        self, model: VideoModel, metric: VideoMetric, check_stop: Callable[[], None] | None = None
     ) -> dict[str, float]:
         """Evaluates a model.
 
@@ -172,7 +172,7 @@ def evaluate(
     model: VideoModel,
     loader: BatchLoader,
     preprocess: Preprocess,
-    metric: Metric,
+    metric: VideoMetric,
     on_incidents: Callable[[list[DecodeFailure]], None] | None = None,
     max_iters: int | None = None,
     precision: Precision | None = None,

@@ -18,4 +18,4 @@ from paddlevideo_fast.metrics.predictions import (
     mean_class_accuracy,
     precision_recall,
 )
-from paddlevideo_fast.metrics.videos import LossMetric, Metric, VideoMetric
+from paddlevideo_fast.metrics.videos import LossMetric, VideoMetric

@@ -53,7 +53,7 @@ class CenterCropMetric(TopKMetric):
     """
 
     def update(self, logits: paddle.Tensor, labels: paddle.Tensor, ids: Numbers, views: Numbers) -> None:
-        """Adds a batch; see `Metric.update`.
+        """Adds a batch; see `VideoMetric.update`.
 
         Raises:
             ConfigError: there are several views of a sample.
@@ -103,7 +103,7 @@ def count_hits(logits: paddle.Tensor, labels: paddle.Tensor) -> dict[str, tuple[
 
     Args:
         logits: float [N, num_classes].
-        labels: as `Metric.update` takes them.
+        labels: as `VideoMetric.update` takes them.
 
     Returns:
         "top1" and "top5" by the same rule as in an evaluation; "hit1" where a video has any number of

@@ -1,7 +1,7 @@
 """Mean scores of videos over their views, and metrics that are computed from them."""
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 import paddle
@@ -13,37 +13,12 @@ from paddlevideo_fast.metrics.predictions import Predictions
 from paddlevideo_fast.registry import METRICS
 
 Numbers = Sequence[int] | np.ndarray
-State = tuple[Predictions, np.ndarray] | None
-
-
-class Metric(Protocol):
-    """What an evaluation asks of a metric. Each process has its own samples until `accumulate`."""
-
-    def reset(self) -> None:
-        """Forgets all samples."""
-
-    def update(self, logits: paddle.Tensor, labels: paddle.Tensor, ids: Numbers, views: Numbers) -> None:
-        """Adds a batch.
-
-        Args:
-            logits: float [N, num_classes].
-            labels: int64 [N]; float32 [N, num_classes] where a video has any number of classes.
-            ids: [N], the number of each sample.
-            views: [N], which view of the sample it is.
-        """
-
-    def state(self) -> Any:
-        """What this process knows of the samples since `reset`; it pickles."""
-
-    def accumulate(self, states: Sequence[Any] | None = None) -> dict[str, float]:
-        """The values over the samples of all processes, from the state of each; None: of this one alone.
-
-        The first value decides which epoch is best.
-        """
 
 
 class VideoMetric:
-    """Computes values from the mean scores of videos, and keeps the scores as predictions.
+    """What an evaluation asks of a metric; computes values from the mean scores of videos, which it keeps.
+
+    Each process has its own samples until `accumulate`.
 
     All views of a video belong to one process; a video that other processes have, too, counts once, and so
     does a view that comes again. One sum a video is kept, in float64, so memory does not grow with the number
@@ -80,7 +55,14 @@ class VideoMetric:
         self._late = LateReader(self._count)
 
     def update(self, logits: paddle.Tensor, labels: paddle.Tensor, ids: Numbers, views: Numbers) -> None:
-        """Adds a batch; see `Metric.update`."""
+        """Adds a batch.
+
+        Args:
+            logits: float [N, num_classes].
+            labels: int64 [N]; float32 [N, num_classes] where a video has any number of classes.
+            ids: [N], the number of each sample.
+            views: [N], which view of the sample it is.
+        """
         functional = paddle.nn.functional
         logits = logits.astype("float32")
         scores = functional.sigmoid(logits) if self.activation == "sigmoid" else functional.softmax(logits, 1)
@@ -97,7 +79,7 @@ class VideoMetric:
                 self._sums[video] = self._sums.get(video, 0.0) + scores[place]
                 self._num_views[video] = self._num_views.get(video, 0) + 1
 
-    def state(self) -> State:
+    def state(self) -> Any:
         """Predictions and facts of this process's videos, in the order in which they came; None: no video."""
         self._late.read_all()
         if not self._sums:
@@ -109,7 +91,7 @@ class VideoMetric:
             sums, labels, *facts
         )
 
-    def accumulate(self, states: Sequence[State] | None = None) -> dict[str, float]:
+    def accumulate(self, states: Sequence[Any] | None = None) -> dict[str, float]:
         """The values over the videos of all processes.
 
         Args:

@@ -52,12 +52,13 @@ class MacCounter:
             raise self._error
         return self._macs
 
-    def start(self) -> None:
-        """Starts counting."""
+    def start(self) -> MacCounter:
+        """Starts counting; returns the counter."""
         for layer in self._model.sublayers():
             if isinstance(layer, (*_CONVOLUTIONS, nn.Linear)):
                 self._hooks.append(layer.register_forward_post_hook(self._count))
         product_watchers.append(self._count_product)
+        return self
 
     def stop(self) -> None:
         """Stops counting and removes its hooks from the model."""
@@ -67,9 +68,7 @@ class MacCounter:
         if self._count_product in product_watchers:
             product_watchers.remove(self._count_product)
 
-    def __enter__(self) -> MacCounter:
-        self.start()
-        return self
+    __enter__ = start
 
     def __exit__(self, *exc_info: object) -> None:
         self.stop()

@@ -238,18 +238,15 @@ class RecognizerDistillation(Freezable):
 def _networks(models: Sequence[tuple[str, Mapping[str, nn.Layer]]]) -> list[Recognizer2D]:
     networks, problems = [], []
     for index, (name, parts) in enumerate(models):
-        if parts["head"].ls_eps:
+        head, at = parts["head"], f"MODEL.models.{index}.{name}.head"
+        given = {"ls_eps": head.ls_eps, "loss_cfg": getattr(head.loss_func, "method", "")}
+        problems += [
+            f"{at}.{key}: the losses are in MODEL.loss; leave it out" for key, value in given.items() if value
+        ]
+        if head.activation != "softmax":
             problems.append(
-                f"MODEL.models.{index}.{name}.head.ls_eps: the losses are in MODEL.loss; leave it out"
-            )
-        if getattr(parts["head"].loss_func, "method", ""):
-            problems.append(
-                f"MODEL.models.{index}.{name}.head.loss_cfg: the losses are in MODEL.loss; leave it out"
-            )
-        if parts["head"].activation != "softmax":
-            problems.append(
-                f"MODEL.models.{index}.{name}.head.activation: the losses of distillation compare softmax "
-                "scores, of one class a video; leave it out, or train the network alone with Recognizer2D"
+                f"{at}.activation: the losses of distillation compare softmax scores, of one class a video; "
+                "leave it out, or train the network alone with Recognizer2D"
             )
         try:
             networks.append(Recognizer2D(**parts))

@@ -5,7 +5,7 @@ and the section FINETUNE use it.
 """
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from paddle import nn
 
@@ -42,8 +42,9 @@ class Freezable(nn.Layer):
     def train(self) -> None:
         """Switches to training mode all layers but those whose parameters are all frozen."""
         super().train()
-        for layer in _frozen_layers(self):
-            layer.eval()
+        for layer in self.sublayers():
+            if _is_frozen(layer):
+                layer.eval()
 
 
 class Freezing:
@@ -108,7 +109,3 @@ def _is_frozen(layer: nn.Layer) -> bool:
     """Whether a layer has parameters, and all of them are frozen."""
     parameters = learned_parameters(layer).values()
     return bool(parameters) and all(parameter.stop_gradient for parameter in parameters)
-
-
-def _frozen_layers(model: nn.Layer) -> Iterator[nn.Layer]:
-    return (layer for layer in model.sublayers() if _is_frozen(layer))

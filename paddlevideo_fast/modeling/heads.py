@@ -141,8 +141,20 @@ class LinearHead(Head):
         self.add_sublayer(self.linear_name, linear)
         self.classifiers = (self.linear_name,)
 
+    def forward(self, features: Any, *num_frames: int) -> paddle.Tensor:
+        """Features, and T of frames, as `pool` takes them, to logits [N, num_classes]."""
+        return self.classify(self.pool(features, *num_frames))
+
+    def pool(self, features: Any, *num_frames: int) -> paddle.Tensor:
+        """What the dropout and the linear layer take; here the features [N, in_channels] themselves."""
+        return features
+
+    def classify(self, pooled: paddle.Tensor) -> paddle.Tensor:
+        """What `pool` gave to logits [N, num_classes]."""
+        return self.linear(self.dropout(pooled))
+
     def linear(self, features: paddle.Tensor) -> paddle.Tensor:
-        """Features [N, in_channels] to logits [N, num_classes]."""
+        """Features [..., in_channels] to logits [..., num_classes]."""
         return getattr(self, self.linear_name)(features)
 
 
@@ -167,20 +179,16 @@ class FrameHead(LinearHead):
         if fclr5:
             self.lr_multipliers = dict(_FC_LR_MULTIPLIERS)
 
-    def forward(self, features: paddle.Tensor, num_frames: int) -> paddle.Tensor:
-        """Features of frames to logits of clips.
+    def pool(self, features: paddle.Tensor, num_frames: int) -> paddle.Tensor:  # type: ignore[override]
+        """Features of frames to the feature of each clip.
 
         Args:
             features: float [N*T, C, H, W], or [N*T, H, W, C] where `data_format` is "NHWC".
             num_frames: T, over all views; the mean over them is the mean of the frames' logits.
 
         Returns:
-            [N, num_classes].
+            The mean [N, C]; [N, T, C] if dropout comes before it.
         """
-        return self.classify(self.pool(features, num_frames))
-
-    def pool(self, features: paddle.Tensor, num_frames: int) -> paddle.Tensor:
-        """Features, as `forward` takes them, to [N, T, C]; to the mean [N, C] if dropout comes after it."""
         pooled = features.mean(axis=[2, 3] if self.data_format == "NCHW" else [1, 2])
         pooled = pooled.reshape([-1, num_frames, self.in_channels])
         return pooled if self.drop_before_mean else pooled.mean(axis=1)
@@ -258,18 +266,6 @@ class TokenHead(LinearHead):
     ) -> None:
         super().__init__(drop_ratio=drop_ratio, std=std * init_scale, **shared)
 
-    def forward(self, features: paddle.Tensor) -> paddle.Tensor:
-        """Features, as `pool` takes them, to logits [N, num_classes]."""
-        return self.classify(self.pool(features))
-
-    def pool(self, features: paddle.Tensor) -> paddle.Tensor:
-        """The features [N, in_channels] themselves: the backbone has pooled them."""
-        return features
-
-    def classify(self, pooled: paddle.Tensor) -> paddle.Tensor:
-        """What `pool` gave to logits [N, num_classes]."""
-        return self.linear(self.dropout(pooled))
-
 
 @HEADS.register()
 class TransformerHead(TokenHead):
@@ -301,13 +297,13 @@ class VideoMAEHead(TokenHead):
         super().__init__(**shared)
         self.fc_norm = LayerNorm(self.in_channels, epsilon=norm_eps)
 
-    def pool(self, features: paddle.Tensor) -> paddle.Tensor:
+    def pool(self, features: paddle.Tensor) -> paddle.Tensor:  # type: ignore[override]
         """Tokens [N, L, in_channels] to their mean [N, in_channels]."""
         return features.mean(axis=1)
 
     def classify(self, pooled: paddle.Tensor) -> paddle.Tensor:
         """What `pool` gave to logits [N, num_classes]."""
-        return TokenHead.classify(self, self.fc_norm(pooled))
+        return LinearHead.classify(self, self.fc_norm(pooled))
 
 
 @HEADS.register()
@@ -360,15 +356,8 @@ class ClipHead(LinearHead):
         """See `BaseHead`."""
         return "global" if self.window is None else self.window_average
 
-    def forward(self, features: Sequence[paddle.Tensor]) -> paddle.Tensor:
-        """Features [N, C, T, H, W] of each pathway to logits [N, num_classes]; any T, H and W.
-
-        Where probabilities are averaged over windows, the logits are those that give the means.
-        """
-        return self.classify(self.pool(features))
-
-    def pool(self, features: Sequence[paddle.Tensor]) -> paddle.Tensor:
-        """Features, as `forward` takes them, to their mean [N, C], or to the means of windows [N, W, C]."""
+    def pool(self, features: Sequence[paddle.Tensor]) -> paddle.Tensor:  # type: ignore[override]
+        """Features [N, C, T, H, W] of each pathway to their mean [N, C], or means of windows [N, W, C]."""
         if self.window is None or max(features[0].shape[3:]) in range(1, self.window + 1):
             return paddle.concat([x.mean(axis=[2, 3, 4]) for x in features], axis=1)
         pooled = paddle.concat([_window_means(x, self.window) for x in features], axis=1)

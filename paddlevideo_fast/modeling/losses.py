@@ -1,12 +1,7 @@
 """Losses: of one class a video, of several classes, and of mutual distillation."""
 
 from collections.abc import Callable, Sequence
-from typing import (
-    Annotated,
-    Any,
-    ClassVar,
-    Literal,
-)
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import paddle

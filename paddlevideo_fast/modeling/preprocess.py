@@ -12,6 +12,7 @@ from paddle import nn
 from paddlevideo_fast.config.types import Share
 from paddlevideo_fast.device import upload
 from paddlevideo_fast.errors import ConfigError
+from paddlevideo_fast.modeling.layers import constant
 from paddlevideo_fast.registry import MIXES
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
@@ -42,9 +43,8 @@ class Preprocess(nn.Layer):
         super().__init__()
         self.layout = layout
         self._order = tuple("NTHWC".index(axis) for axis in layout)
-        self._on_device: dict[str, tuple[paddle.Tensor, paddle.Tensor]] = {}
-        self._scale = [1 / (255 * s) for s in std]
-        self._shift = [-m / s for m, s in zip(mean, std)]
+        self._scale = tuple(1 / (255 * s) for s in std)
+        self._shift = tuple(-m / s for m, s in zip(mean, std))
         # All 256 values that a channel can take: normalising is a look-up.
         values = np.arange(256, dtype="float64")[:, None]
         self._table = (values * self._scale + self._shift).astype("float32").T.copy()
@@ -73,20 +73,13 @@ class Preprocess(nn.Layer):
 
     def in_paddle(self, clips: paddle.Tensor) -> paddle.Tensor:
         """Like `forward`, on the tensor's device; export traces this function."""
-        scale, shift = self._constants()
+        scale, shift = constant(_tensors, self._scale, self._shift)  # each copy makes the host wait
         clips = clips.astype("float32") * scale + shift
         return clips if self.layout == "NTHWC" else clips.transpose(list(self._order))
 
-    def _constants(self) -> tuple[paddle.Tensor, paddle.Tensor]:
-        """Scale and shift of each channel, copied to a device once: each copy makes the host wait for it."""
-        if not paddle.in_dynamic_mode():
-            return tuple(paddle.to_tensor(each, dtype="float32") for each in (self._scale, self._shift))
-        device = paddle.get_device()
-        if device not in self._on_device:
-            self._on_device[device] = tuple(
-                paddle.to_tensor(each, dtype="float32") for each in (self._scale, self._shift)
-            )
-        return self._on_device[device]
+
+def _tensors(*rows: tuple[float, ...]) -> tuple[paddle.Tensor, ...]:
+    return tuple(paddle.to_tensor(row, dtype="float32") for row in rows)
 
 
 @dataclass(frozen=True)

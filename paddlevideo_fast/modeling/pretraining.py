@@ -6,15 +6,15 @@ from typing import Any
 
 import numpy as np
 import paddle
-from paddle import nn
+import paddle.nn.functional as F
 
 from paddlevideo_fast.config.types import NonNegative, Share, Size
 from paddlevideo_fast.device import upload
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.modeling.backbones import Backbone
-from paddlevideo_fast.modeling.backbones.videomae import FixedPositions, VideoMAEViT
+from paddlevideo_fast.modeling.backbones.videomae import VideoMAEViT, encoder
 from paddlevideo_fast.modeling.heads import BaseHead
-from paddlevideo_fast.modeling.layers import EncoderBlock, LayerNorm, linear
+from paddlevideo_fast.modeling.layers import LayerNorm, fixed_positions, linear, table
 from paddlevideo_fast.modeling.recognizers import RecognizerTransformer, start_by_xavier
 from paddlevideo_fast.registry import HEADS, RECOGNIZERS
 
@@ -66,18 +66,11 @@ class VideoMAEDecoder(BaseHead):
         self.in_channels = in_channels
         self.tubelet = (tubelet_size, patch_size)
         self.normalize_targets = normalize_targets
-        self.positions = FixedPositions(embed_dim)
+        self.embed_dim = embed_dim
         self.encoder_norm = LayerNorm(in_channels, epsilon=_EPSILON)
         self.encoder_to_decoder = linear(in_channels, embed_dim, bias=False)
-        self.mask_token = self.create_parameter(
-            [1, 1, embed_dim], default_initializer=nn.initializer.TruncatedNormal(std=0.02)
-        )
-        self.blocks = nn.LayerList(
-            [
-                EncoderBlock(embed_dim, num_heads, int(embed_dim * mlp_ratio), key_bias=False)
-                for _ in range(depth)
-            ]
-        )
+        self.mask_token = table(self, 1, 1, embed_dim)
+        self.blocks = encoder(embed_dim, num_heads, mlp_ratio, [0.0] * depth)
         self.norm = LayerNorm(embed_dim, epsilon=_EPSILON)
         self.head = linear(embed_dim, 3 * tubelet_size * patch_size**2)
 
@@ -92,10 +85,10 @@ class VideoMAEDecoder(BaseHead):
         Returns:
             [N, M, 3 P]: the P pixels of each hidden tubelet by time, row and column, three colours each.
         """
-        table = self.positions(visible.shape[1] + hidden.shape[1])
+        positions = fixed_positions(visible.shape[1] + hidden.shape[1], self.embed_dim)
         tokens = self.encoder_to_decoder(self.encoder_norm(tokens))
-        tokens = tokens + _rows_of_table(table, visible).astype(tokens.dtype)
-        masks = (self.mask_token + _rows_of_table(table, hidden)).astype(tokens.dtype)
+        tokens = tokens + F.embedding(visible, positions).astype(tokens.dtype)
+        masks = (self.mask_token + F.embedding(hidden, positions)).astype(tokens.dtype)
         tokens = paddle.concat([tokens, masks], axis=1)
         for block in self.blocks:
             tokens = block(tokens)
@@ -209,8 +202,8 @@ class Pretrain(RecognizerTransformer):
         return errors.square().mean(axis=[1, 2])
 
     def _encoded(self, tubelets: paddle.Tensor, visible: paddle.Tensor) -> paddle.Tensor:
-        positions = _rows_of_table(self.backbone.positions(tubelets.shape[1]), visible)
-        return self.backbone.encode(_rows(tubelets, visible), positions)
+        positions = fixed_positions(tubelets.shape[1], self.backbone.out_channels)
+        return self.backbone.encode(_rows(tubelets, visible), F.embedding(visible, positions))
 
     def _masks(
         self, clips: paddle.Tensor, keys: Sequence[tuple[int, ...]] | None
@@ -296,8 +289,3 @@ def _rows(tokens: paddle.Tensor, places: paddle.Tensor) -> paddle.Tensor:
     first = paddle.arange(num_clips, dtype="int64").unsqueeze(1) * length
     taken = paddle.gather(tokens.flatten(0, 1), (places + first).flatten())
     return taken.reshape([num_clips, places.shape[1], *tokens.shape[2:]])
-
-
-def _rows_of_table(table: paddle.Tensor, places: paddle.Tensor) -> paddle.Tensor:
-    """The rows of a table [L, C] at places, int64 [N, K]: [N, K, C]."""
-    return paddle.gather(table, places.flatten()).reshape([*places.shape, table.shape[1]])

@@ -20,12 +20,7 @@ from paddlevideo_fast.modeling.heads import STRIDE, BaseHead, mean_logits
 from paddlevideo_fast.modeling.preprocess import Layout, MixedLabels
 from paddlevideo_fast.modeling.stages import Stage, stages_of
 from paddlevideo_fast.modeling.weights import ClassNames, WeightReport, load_weights
-from paddlevideo_fast.registry import (
-    BACKBONES,
-    HEADS,
-    RECOGNIZERS,
-    Registry,
-)
+from paddlevideo_fast.registry import BACKBONES, HEADS, RECOGNIZERS, Registry
 
 
 class Recognizer(Freezable):
@@ -210,10 +205,6 @@ class Recognizer2D(Recognizer):
                 ]
             )
         return self.backbone(clips.flatten(0, 1)), num_frames
-
-    def set_partial_bn(self, on: bool = True) -> None:
-        """Freezes all batch norms of the backbone but the first, or frees them again."""
-        self.backbone.set_partial_bn(on)
 
 
 @RECOGNIZERS.register()

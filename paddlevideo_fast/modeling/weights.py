@@ -7,10 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import (
-    Any,
-    NamedTuple,
-)
+from typing import Any, NamedTuple
 
 import numpy as np
 import paddle
@@ -149,7 +146,6 @@ class WeightReport:
 def load_weights(
     model: nn.Layer,
     source: str | Path,
-    prefix: str = "",
     strict: bool = False,
     classes: ClassNames | None = None,
 ) -> WeightReport:
@@ -162,7 +158,6 @@ def load_weights(
     Args:
         model: a recognizer or a backbone.
         source: path or URL of a .pdparams file.
-        prefix: text put before the file's names.
         strict: every parameter of the network must be in the file with the right shape.
         classes: lets the file have other classes than the network, and says how both are called. The last
             layer takes over each class that both have by name; the network's other classes keep their first
@@ -182,7 +177,7 @@ def load_weights(
     for key, value in read_weights(path).items():
         if COMPUTED.fullmatch(key):
             continue
-        names = [name for name in candidate_names(prefix + key, block_names) if name in target]
+        names = [name for name in candidate_names(key, block_names) if name in target]
         if not isinstance(value, np.ndarray) or not names:
             report.unexpected.append(key)
             continue

@@ -10,7 +10,6 @@ import numpy as np
 import paddle
 import pytest
 
-from paddlevideo_fast.errors import PaddleVideoFastError
 from paddlevideo_fast.metrics import (
     MeanAveragePrecision,
     Predictions,
@@ -18,7 +17,6 @@ from paddlevideo_fast.metrics import (
     count_hits,
     hardest,
     label_results,
-    precision_recall,
 )
 
 _FIGURES = Path(__file__).parents[1] / "reference" / "average_precision.json"
@@ -108,30 +106,6 @@ def test_probabilities_of_the_views_are_averaged(views):
     assert next(iter(values)) == "mAP"  # it decides which epoch is best
 
 
-@pytest.mark.smoke
-@pytest.mark.parametrize("num_ranks", [3, 40])
-def test_any_number_of_processes_gives_the_same_to_the_bit(views, num_ranks):
-    expected = seen_by(*views, range(40)).accumulate()
-    ranks = [seen_by(*views, range(rank, 40, num_ranks), batch_size=5) for rank in range(num_ranks)]
-    ranks.append(seen_by(*views, []))  # a rank without videos
-    ranks.append(seen_by(*views, [3, 17]))  # and one whose videos others have, too
-    states = [rank.state() for rank in ranks]
-    for rank in ranks[-3:]:
-        assert rank.accumulate(states) == expected
-        assert rank.predictions.ids.tolist() == list(range(40))
-
-
-def test_a_view_that_comes_again_counts_once_and_reset_forgets(views):
-    logits, labels = views
-    metric = seen_by(logits, labels, [0, 1])
-    once = metric.accumulate()
-    metric.update(paddle.to_tensor(logits[[0], [2]]), paddle.to_tensor(labels[[0]]), [0], [2])
-    assert metric.accumulate() == once
-    metric.reset()
-    with pytest.raises(PaddleVideoFastError, match="no sample"):
-        metric.accumulate()
-
-
 def test_a_nan_is_never_right():
     there = np.array([True, False, True])
     assert average_precision(there, np.array([np.nan, 0.5, 0.9])) == pytest.approx((1 + 2 / 3) / 2)
@@ -160,21 +134,6 @@ def test_counts_and_the_best_threshold_of_each_class(views):
 
         assert result.best_f1 == pytest.approx(max(f1_at(score) for score in scores))
         assert f1_at(np.float32(result.best_threshold)) == pytest.approx(result.best_f1)
-
-
-def test_threshold_curves_count_at_each_threshold(views):
-    metric = seen_by(*views, range(40))
-    metric.accumulate()
-    there, scores = metric.predictions.labels[:, 0] > 0, metric.predictions.scores[:, 0]
-    curve = precision_recall(there, scores)
-    for place in (0, 30, 50, 99):
-        above = np.floor(scores * 100) >= place
-        assert curve.thresholds[place] == pytest.approx(place / 100)
-        precision, recall = there[above].mean() if above.any() else 0.0, above[there].mean()
-        assert curve.precision[place] == pytest.approx(precision)
-        assert curve.recall[place] == pytest.approx(recall)
-        both = precision + recall
-        assert curve.f1[place] == pytest.approx(2 * precision * recall / both if both else 0.0)
 
 
 def test_the_hardest_have_scores_far_from_their_classes():

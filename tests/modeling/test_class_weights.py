@@ -54,6 +54,7 @@ def of(loss, labels=LABELS, eps=0.0, counts=COUNTS):
 
 
 WEIGHTED = [
+    ({}, [1, 1, 1, 1]),
     ({"class_weights": "balanced"}, scaled(1 / COUNTS)),
     ({"class_weights": "effective"}, effective(0.999)),
     ({"class_weights": "effective", "beta": 0.9}, effective(0.9)),

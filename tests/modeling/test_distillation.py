@@ -20,35 +20,43 @@ from paddlevideo_fast.modeling.distillation import (
 )
 from paddlevideo_fast.modeling.losses import CrossEntropyLoss
 from paddlevideo_fast.registry import RECOGNIZERS
+from tests.modeling.networks import normal, section_of
 
-TEACHER = {
-    "backbone": {
-        "name": "ResNetTweaksTSM", "depth": 18, "num_seg": 4, "width": 4, "stage_blocks": [1, 1, 1, 1],
-    },
-    "head": {"name": "ppTSMHead", "num_classes": 3, "in_channels": 32},
-}  # fmt: skip
-STUDENT = {
-    "backbone": {
-        "name": "PPTSM_v2", "num_seg": 4, "scale": 0.125, "class_num": 3, "use_temporal_att": True,
-    },
-    "head": {"name": "MoViNetHead"},
-}  # fmt: skip
-SECTION = {
-    "framework": "RecognizerDistillation",
-    "models": [{"Teacher": TEACHER}, {"Student": STUDENT}],
-    "loss": {
-        "Train": [
-            {"name": "DistillationCELoss", "model_name_pairs": ["Student", "GroundTruth"]},
-            {
-                "name": "DistillationCELoss",
-                "model_name_pairs": ["Teacher", "GroundTruth"],
-                "loss_weight": 0.5,
-            },
-            {"name": "DistillationDMLLoss", "model_name_pairs": ["Student", "Teacher"]},
-        ],
-        "Val": [{"name": "DistillationCELoss", "model_name_pairs": ["Student", "GroundTruth"]}],
-    },
+TEACHER, STUDENT = (
+    {part: section_of(name, num_seg=4)[part] for part in ("backbone", "head")}
+    for name in ("pptsm", "pptsm_v2")
+)
+
+
+def cross_entropy(name, target="GroundTruth", **arguments):
+    return {"name": "DistillationCELoss", "model_name_pairs": [name, target], **arguments}
+
+
+def mutual(*names):
+    return {"name": "DistillationDMLLoss", "model_name_pairs": list(names)}
+
+
+LOSSES = {
+    "Train": [
+        cross_entropy("Student"),
+        cross_entropy("Teacher", loss_weight=0.5),
+        mutual("Student", "Teacher"),
+    ],
+    "Val": [cross_entropy("Student")],
 }
+
+
+def models(teacher="Teacher", student="Student", teacher_head=(), student_head=(), **student_backbone):
+    """The two networks under these names, with changes of their parts."""
+    first = {**TEACHER, "head": {**TEACHER["head"], **dict(teacher_head)}}
+    second = {
+        "backbone": {**STUDENT["backbone"], **student_backbone},
+        "head": {**STUDENT["head"], **dict(student_head)},
+    }
+    return {"models": [{teacher: first}, {student: second}]}
+
+
+SECTION = {"framework": "RecognizerDistillation", **models(), "loss": LOSSES}
 LABELS = paddle.to_tensor([0, 2])
 
 
@@ -58,8 +66,7 @@ def changed(**changes):
 
 @pytest.fixture
 def clips():
-    value = np.random.default_rng(0).standard_normal((2, 4, 3, 32, 32))
-    return paddle.to_tensor(value.astype("float32"))
+    return normal(2, 4, 3, 32, 32)
 
 
 def logits(seed, scale=1.0):
@@ -195,66 +202,44 @@ def test_both_networks_load_what_they_name(tmp_path):
             np.testing.assert_array_equal(value.numpy(), expected[key].numpy())
 
 
-def loss_of(part, *pairs):
-    losses = [{"name": "DistillationCELoss", "model_name_pairs": list(pair)} for pair in pairs]
-    return {"loss": {**SECTION["loss"], part: losses}}
+def loss_of(part, *losses):
+    return {"loss": {**LOSSES, part: list(losses)}}
 
 
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
-        ({"models": [{"Teacher": TEACHER}, {"Pupil": STUDENT}]}, "none of Teacher, Pupil is called Student"),
-        ({"models": [{"Student": TEACHER}, {"Student": STUDENT}]}, r"models.1.Student: a network cannot"),
-        ({"models": [{"loss": TEACHER}, {"Student": STUDENT}]}, r"models.0.loss: a network cannot"),
-        ({"models": [{"training": TEACHER}, {"Student": STUDENT}]}, r"models.0.training: a network cannot"),
-        ({"models": [{"_names": TEACHER}, {"Student": STUDENT}]}, r"models.0._names: a network cannot"),
+        (models(student="Pupil"), "none of Teacher, Pupil is called Student"),
+        (models("Student"), r"models.1.Student: a network cannot"),
+        (models("loss"), r"models.0.loss: a network cannot"),
+        (models("training"), r"models.0.training: a network cannot"),
+        (models("_names"), r"models.0._names: a network cannot"),
         ({"freeze_params_list": [True]}, "has 1 items for 2 models"),
         ({"freeze_params_list": [False, True]}, "freezes Student"),
-        (loss_of("Train", ["Techer", "GroundTruth"]), r"Train.0.*no Techer in it; did you mean 'Teacher'"),
-        (loss_of("Val", ["Teacher", "GroundTruth"]), r"Val.0.*no Teacher in it"),
+        (loss_of("Train", cross_entropy("Techer")), r"Train.0.*no Techer in it; did you mean 'Teacher'"),
+        (loss_of("Val", cross_entropy("Teacher")), r"Val.0.*no Teacher in it"),
         (loss_of("Train"), "Train: is empty"),
-        (loss_of("Train", ["Student", "GroundTruth"]), "Train: has no loss of Teacher"),
-        (loss_of("Train", ["Teacher", "GroundTruth"]), "Train: has no loss of Student"),
+        (loss_of("Train", cross_entropy("Student")), "Train: has no loss of Teacher"),
+        (loss_of("Train", cross_entropy("Teacher")), "Train: has no loss of Student"),
+        (loss_of("Train", cross_entropy("Student", "Teacher")), r"expected \[a model, GroundTruth\]"),
+        (loss_of("Train", mutual("Student", "GroundTruth")), "expected two models"),
+        (models(teacher_head={"ls_eps": 0.1}), r"models.0.Teacher.head.ls_eps: the losses are in MODEL.loss"),
         (
-            {
-                "models": [
-                    {"Teacher": {**TEACHER, "head": {**TEACHER["head"], "ls_eps": 0.1}}},
-                    {"Student": STUDENT},
-                ]
-            },
-            r"models.0.Teacher.head.ls_eps: the losses are in MODEL.loss",
+            models(teacher_head={"loss_cfg": {"name": "FocalLoss"}}),
+            r"models.0.Teacher.head.loss_cfg: the losses are in MODEL.loss",
         ),
         (
-            {
-                "models": [
-                    {"Teacher": TEACHER},
-                    {"Student": {**STUDENT, "head": {**STUDENT["head"], "activation": "sigmoid"}}},
-                ]
-            },
+            models(student_head={"activation": "sigmoid"}),
             r"models.1.Student.head.activation: the losses of distillation compare softmax scores",
         ),
-        (loss_of("Train", ["Student", "Teacher"]), r"expected \[a model, GroundTruth\]"),
         (
-            {"models": [{"Teacher": TEACHER}, {"Student": {**STUDENT, "head": TEACHER["head"]}}]},
+            models(student_head=TEACHER["head"]),
             r"models.1.Student: MODEL.head.name=ppTSMHead: PPTSM_v2 gives logits",
         ),
-        (
-            {
-                "models": [
-                    {"Teacher": TEACHER},
-                    {"Student": {**STUDENT, "backbone": {**STUDENT["backbone"], "class_num": 4}}},
-                ]
-            },
-            "different numbers of classes: Teacher 3, Student 4",
-        ),
-        ({"loss": {**SECTION["loss"], "Test": []}}, "Test: unknown key"),
+        (models(class_num=4), "different numbers of classes: Teacher 3, Student 4"),
+        ({"loss": {**LOSSES, "Test": []}}, "Test: unknown key"),
     ],
 )
 def test_what_does_not_fit_is_told(changes, problem):
     with pytest.raises(ConfigError, match=problem):
         build(RECOGNIZERS, changed(**changes))
-
-
-def test_mutual_learning_is_between_networks():
-    with pytest.raises(ConfigError, match="expected two models"):
-        DistillationDMLLoss(["Student", "GroundTruth"])

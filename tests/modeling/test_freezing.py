@@ -11,73 +11,7 @@ from paddlevideo_fast.modeling import build_model
 from paddlevideo_fast.modeling.freezing import Freezing, frozen_parameters, set_frozen
 from paddlevideo_fast.modeling.layers.batch_norm import set_num_splits
 from paddlevideo_fast.modeling.stages import learned_parameters, parameters_in
-
-TSM = {"name": "ResNetTSM", "depth": 18, "num_seg": 2, "width": 4, "stage_blocks": [1, 1, 1, 1]}
-HEAD = {"name": "TSMHead", "num_classes": 3, "in_channels": 32}
-LIGHT = {"num_seg": 2, "class_num": 3}
-NETWORKS = {
-    "tsm": ("Recognizer2D", TSM, HEAD),
-    "pptsm": (
-        "Recognizer2D",
-        {**TSM, "name": "ResNetTweaksTSM", "depth": 50},
-        {**HEAD, "name": "ppTSMHead", "in_channels": 128},
-    ),
-    "pptsm_v2": (
-        "Recognizer2D",
-        {"name": "PPTSM_v2", "scale": 0.125, "use_temporal_att": True, **LIGHT},
-        {"name": "MoViNetHead"},
-    ),
-    "mobilenet_v2": (
-        "Recognizer2D",
-        {"name": "PPTSM_MobileNetV2", "scale": 0.125, **LIGHT},
-        {"name": "MoViNetHead"},
-    ),
-    "mobilenet_v3": (
-        "Recognizer2D",
-        {"name": "PPTSM_MobileNetV3", "scale": 0.125, **LIGHT},
-        {"name": "MoViNetHead"},
-    ),
-    "slowfast": (
-        "Recognizer3D",
-        {"name": "ResNetSlowFast", "alpha": 2, "beta": 4, "width_per_group": 4, "stage_blocks": [1, 1, 1, 1]},
-        {"name": "SlowFastHead", "num_classes": 3, "width_per_group": 4, "beta": 4},
-    ),
-    "r2plus1d": (
-        "Recognizer3D",
-        {"name": "ResNetR2Plus1D", "width": 8, "stage_blocks": [1, 1, 1, 1]},
-        {"name": "I3DHead", "num_classes": 3, "in_channels": 64},
-    ),
-    "x3d": (
-        "Recognizer3D",
-        {"name": "X3D", "dim_c1": 4, "depth_factor": 0.2},
-        {"name": "X3DHead", "num_classes": 3, "in_channels": 144},
-    ),
-    "movinet": (
-        "MoViNetRecognizerFrame",
-        {"name": "MoViNet", "num_classes": 3, "hidden_dim": 16},
-        {"name": "MoViNetHead"},
-    ),
-    "timesformer": (
-        "RecognizerTransformer",
-        {"name": "VisionTransformer", "img_size": 32, "embed_dim": 8, "depth": 2, "num_heads": 2},
-        {"name": "TimeSformerHead", "num_classes": 3, "in_channels": 8},
-    ),
-    "i3d": (
-        "Recognizer3D",
-        {"name": "ResNetI3D", "width_per_group": 4, "stage_blocks": [1, 1, 1, 1]},
-        {"name": "I3DHead", "num_classes": 3, "in_channels": 128},
-    ),
-}
-
-
-def make(name="tsm", **backbone):
-    framework, own, head = NETWORKS[name]
-    return build_model({"framework": framework, "backbone": {**own, **backbone}, "head": head})
-
-
-def clips_for(model):
-    shape = [2, 2, 3, 32, 32] if model.layout == "NTCHW" else [2, 3, 4, 32, 32]
-    return paddle.to_tensor(np.random.default_rng(1).standard_normal(shape).astype("float32"))
+from tests.modeling.networks import NETWORKS, clips_for, distillation_of, make, section_of
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -164,30 +98,15 @@ def test_parts_train_at_their_epochs_and_what_was_frozen_before_stays():
     assert freezing.later == (stages["res2"] | stages["res3"]) - before
 
 
-@pytest.mark.parametrize(
-    ("parts", "unfreeze_at", "message"),
-    [
-        (["stem"], {"res2": 3}, "FINETUNE.unfreeze_at.res2: FINETUNE.freeze has no res2"),
-        (["backbone", "head"], 3, "FINETUNE.freeze: freezes all parameters; leave some out"),
-    ],
-)
-def test_what_cannot_be_meant_is_told(parts, unfreeze_at, message):
-    with pytest.raises(ConfigError, match=message):
-        Freezing(make(), parts, unfreeze_at)
+def test_what_cannot_be_meant_is_told():
+    with pytest.raises(ConfigError, match="FINETUNE.unfreeze_at.res2: FINETUNE.freeze has no res2"):
+        Freezing(make(), ["stem"], {"res2": 3})
+    with pytest.raises(ConfigError, match="FINETUNE.freeze: freezes all parameters; leave some out"):
+        Freezing(make(), ["backbone", "head"], 3)
 
 
 def test_a_distillation_has_the_stages_of_its_networks():
-    network = {"backbone": TSM, "head": HEAD}
-    cross_entropy = {"name": "DistillationCELoss", "model_name_pairs": ["Student", "GroundTruth"]}
-    mutual = {"name": "DistillationDMLLoss", "model_name_pairs": ["Student", "Teacher"]}
-    model = build_model(
-        {
-            "framework": "RecognizerDistillation",
-            "models": [{"Teacher": network}, {"Student": network}],
-            "loss": {"Train": [cross_entropy, mutual], "Val": [cross_entropy]},
-            "freeze_params_list": [True, False],
-        }
-    )
+    model = build_model(distillation_of(section_of()))
     freezing = Freezing(model, ["Student.stem"], 1)
     teacher = set(parameters_in(model, "Teacher", "key"))
     assert frozen_parameters(model) == teacher | set(parameters_in(model, "Student.stem", "key"))
@@ -198,8 +117,7 @@ def test_a_distillation_has_the_stages_of_its_networks():
     assert model.Student.training
 
 
-@pytest.mark.parametrize("static", [False, True])
-@pytest.mark.parametrize("num_splits", [1, 2])
+@pytest.mark.parametrize(("num_splits", "static"), [(1, False), (1, True), (2, False)])
 @pytest.mark.parametrize("half", ["weight", "bias"])
 def test_one_half_of_a_batch_norm(half, num_splits, static):
     """Paddle's batch norm alone would give the other half no gradient either."""
@@ -211,7 +129,7 @@ def test_one_half_of_a_batch_norm(half, num_splits, static):
         set_num_splits(model, num_splits)
         if parts:
             Freezing(model, parts)
-        program = paddle.jit.to_static(model, full_graph=True) if static and num_splits == 1 else model
+        program = paddle.jit.to_static(model, full_graph=True) if static else model
         program.train()
         program.loss(program(clips_for(model)), paddle.to_tensor([0, 2])).backward()
         gradients.append({name: value.grad for name, value in learned_parameters(model).items()})

@@ -18,6 +18,7 @@ def test_numpy_and_paddle_give_the_formula(layout):
     axes = (0, 1, 4, 2, 3) if layout == "NTCHW" else (0, 4, 1, 2, 3)
     expected = ((CLIPS.astype("float64") / 255 - MEAN) / STD).transpose(axes)
     preprocess = Preprocess(MEAN, STD, layout)
+    assert not preprocess.state_dict()
     for result in (
         preprocess(CLIPS).numpy(),
         preprocess(paddle.to_tensor(CLIPS)).numpy(),
@@ -26,7 +27,3 @@ def test_numpy_and_paddle_give_the_formula(layout):
     ):
         assert result.dtype == np.float32
         np.testing.assert_allclose(result, expected, rtol=0, atol=1e-6)
-
-
-def test_it_has_no_weights():
-    assert not Preprocess().state_dict()

@@ -12,8 +12,9 @@ from paddle import nn
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.modeling import build_model, load_weights
 from paddlevideo_fast.modeling.freezing import frozen_parameters
-from paddlevideo_fast.modeling.layers import cpu, windows
+from paddlevideo_fast.modeling.layers import cpu, operators, windows
 from paddlevideo_fast.modeling.recompute import recompute_stages
+from tests.modeling.networks import normal
 
 SWIN = {
     "name": "SwinTransformer3D",
@@ -45,10 +46,6 @@ def mvit(**change):
     return build_model({"framework": "RecognizerTransformer", "backbone": {**MVIT, **change}, "head": head})
 
 
-def clips(*shape):
-    return paddle.to_tensor(np.random.default_rng(0).standard_normal(shape).astype("float32"))
-
-
 @pytest.mark.smoke
 @pytest.mark.parametrize("make", [swin, mvit])
 def test_every_parameter_learns_from_clips_of_any_size(make):
@@ -56,7 +53,7 @@ def test_every_parameter_learns_from_clips_of_any_size(make):
     model = make()
     for shape in ((2, 3, 4, 32, 32), (1, 3, 5, 30, 41)):
         model.clear_gradients()
-        model.loss(model(clips(*shape)), paddle.to_tensor([0, 2][: shape[0]])).backward()
+        model.loss(model(normal(*shape)), paddle.to_tensor([0, 2][: shape[0]])).backward()
         without = [
             name for name, value in model.named_parameters() if value.grad is None or not value.grad.any()
         ]
@@ -110,10 +107,10 @@ def test_the_file_of_a_program_does_not_hold_a_mask_number_by_number(tmp_path):
 def test_what_follows_from_shapes_is_computed_once():
     model = swin()
     model.eval()
-    model(clips(1, 3, 4, 32, 32))
-    before = windows._kept.cache_info()
-    model(clips(2, 3, 4, 32, 32))
-    after = windows._kept.cache_info()
+    model(normal(1, 3, 4, 32, 32))
+    before = operators._kept.cache_info()
+    model(normal(2, 3, 4, 32, 32))
+    after = operators._kept.cache_info()
     assert after.misses == before.misses
     assert after.hits > before.hits
 
@@ -169,13 +166,13 @@ def test_mvit_interpolates_its_tables_for_other_clips_and_says_so(tmp_path, capl
     for model in (small, large):
         model.eval()
     with caplog.at_level(logging.INFO, logger="paddlevideo_fast"):
-        of_large = small(clips(1, 3, 4, 64, 64))
-        small(clips(1, 3, 4, 64, 64))
+        of_large = small(normal(1, 3, 4, 64, 64))
+        small(normal(1, 3, 4, 64, 64))
     told = [record.getMessage() for record in caplog.records if "interpolated" in record.getMessage()]
     assert told == [
         "tables of positions, made for clips of 4×32×32, are interpolated for clips of 4×64×64 (T×H×W)"
     ]
-    np.testing.assert_allclose(of_large.numpy(), large(clips(1, 3, 4, 64, 64)).numpy(), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(of_large.numpy(), large(normal(1, 3, 4, 64, 64)).numpy(), rtol=1e-4, atol=1e-5)
 
 
 def test_mvit_starts_with_the_published_weights_and_biases():
@@ -216,7 +213,7 @@ def gradients_of(make, again=False):
     model = make(drop_path_rate=0.5, drop_rate=0.1)
     if again:
         recompute_stages(model)
-    loss = model.loss(model(clips(2, 3, 4, 32, 32)), paddle.to_tensor([0, 2]))
+    loss = model.loss(model(normal(2, 3, 4, 32, 32)), paddle.to_tensor([0, 2]))
     loss.backward()
     return float(loss), {name: value.grad for name, value in model.named_parameters()}
 

@@ -2,97 +2,35 @@
 
 from __future__ import annotations
 
-import copy
-
 import numpy as np
 import paddle
 import pytest
 
 from paddlevideo_fast.engine import Precision, RoundedPrecision
 from paddlevideo_fast.errors import ConfigError
-from paddlevideo_fast.modeling import Backbone, MacCounter, build_model
+from paddlevideo_fast.modeling import MacCounter, build_model
 from paddlevideo_fast.modeling.freezing import Freezing
 from paddlevideo_fast.modeling.layers import set_num_splits, set_sync_group
 from paddlevideo_fast.modeling.recompute import recompute_stages
+from tests.modeling.networks import clips_for, distillation_of, section_of
 
-TSM = {
-    "framework": "Recognizer2D",
-    "backbone": {"name": "ResNetTSM", "depth": 18, "num_seg": 2, "width": 4, "stage_blocks": [2, 1, 1, 1]},
-    "head": {"name": "TSMHead", "num_classes": 3, "in_channels": 32, "drop_ratio": 0.5},
-}
-SLOWFAST = {
-    "framework": "Recognizer3D",
-    "backbone": {
-        "name": "ResNetSlowFast", "alpha": 2, "beta": 4, "width_per_group": 4, "stage_blocks": [1, 1, 1, 1],
-    },
-    "head": {"name": "SlowFastHead", "num_classes": 3, "width_per_group": 4, "beta": 4},
-}  # fmt: skip
-PPTSM_V2 = {
-    "framework": "Recognizer2D",
-    "backbone": {"name": "PPTSM_v2", "num_seg": 2, "class_num": 3, "scale": 0.125, "use_temporal_att": True},
-    "head": {"name": "MoViNetHead"},
-}
-
-
-TIMESFORMER = {
-    "framework": "RecognizerTransformer",
-    "backbone": {
-        "name": "VisionTransformer", "img_size": 32, "embed_dim": 8, "depth": 2, "num_heads": 2, "num_seg": 4,
-        "drop_rate": 0.1, "attn_drop_rate": 0.1, "drop_path_rate": 0.5,
-    },
-    "head": {"name": "TimeSformerHead", "num_classes": 3, "in_channels": 8},
-}  # fmt: skip
-
-
-class DroppingBlock(paddle.nn.Layer):
-    """A block with dropout inside, as transformers have."""
-
-    def __init__(self):
-        super().__init__()
-        self.fc = paddle.nn.Linear(8, 8)
-        self.dropout = paddle.nn.Dropout(0.5)
-
-    def forward(self, x):
-        return x + paddle.tanh(self.dropout(self.fc(x)))
-
-
-class Dropping(Backbone):
-    """A backbone of two such blocks over frames [N*T, 3, 32, 32], with its own names of stages."""
-
-    data_format, out_channels = "NCHW", 8
-    stage_layers = {"early": ["first"], "late": ["second"]}
-
-    def __init__(self):
-        super().__init__()
-        self.first, self.second = DroppingBlock(), DroppingBlock()
-
-    def forward(self, frames):
-        x = frames.reshape([frames.shape[0], -1, 8]).mean(1)
-        return self.second(self.first(x)).unsqueeze(-1).unsqueeze(-1)
+TSM = section_of(stage_blocks=[2, 1, 1, 1])
 
 
 def make(section):
     paddle.seed(7)
-    if section is not Dropping:
-        return build_model(section)
-    from paddlevideo_fast.modeling.heads import TSMHead
-    from paddlevideo_fast.modeling.recognizers import Recognizer2D
-
-    return Recognizer2D(Dropping(), TSMHead(num_classes=3, in_channels=8))
+    return build_model(section)
 
 
 def trained(model, precision=None, num_steps=2):
     """Losses, gradients and state after steps of plain gradient descent."""
     precision = precision or Precision()
     model.train()
-    rng = np.random.default_rng(1)
-    shape = [3, 2, 3, 32, 32] if model.layout == "NTCHW" else [3, 3, 4, 32, 32]
     optimizer = paddle.optimizer.SGD(0.01, model.parameters())
     found = {}
     for step in range(num_steps):
         paddle.seed(step)
-        clips = paddle.to_tensor(rng.standard_normal(shape).astype("float32"))
-        loss = model.loss(precision.forward(model, clips), paddle.to_tensor([0, 1, 2]))
+        loss = model.loss(precision.forward(model, clips_for(model, 3, step)), paddle.to_tensor([0, 1, 2]))
         precision.backward(loss)
         found[f"loss {step}"] = loss.numpy()
         for name, parameter in model.named_parameters():
@@ -120,10 +58,12 @@ class Alone:
 
 CASES = {
     "tsm": (TSM, {}),
-    "slowfast": (SLOWFAST, {}),
-    "pptsm_v2": (PPTSM_V2, {}),
-    "timesformer": (TIMESFORMER, {}),
-    "dropout": (Dropping, {}),
+    "slowfast": (section_of("slowfast"), {}),
+    "pptsm_v2": (section_of("pptsm_v2"), {}),
+    "timesformer": (
+        section_of("timesformer", drop_rate=0.1, attn_drop_rate=0.1, drop_path_rate=0.5),
+        {},
+    ),
     "splits": (TSM, {"splits": 3}),
     "shared statistics": (TSM, {"group": Alone()}),
     "bfloat16 O1": (TSM, {"precision": "O1"}),
@@ -186,17 +126,7 @@ def test_what_runs_twice():
 
 
 def test_all_networks_of_a_distillation():
-    network = {"backbone": TSM["backbone"], "head": TSM["head"]}
-    ours = {"name": "DistillationCELoss", "model_name_pairs": ["Student", "GroundTruth"]}
-    section = {
-        "framework": "RecognizerDistillation",
-        "models": [{"Teacher": copy.deepcopy(network)}, {"Student": copy.deepcopy(network)}],
-        "loss": {
-            "Train": [ours, {"name": "DistillationDMLLoss", "model_name_pairs": ["Student", "Teacher"]}],
-            "Val": [ours],
-        },
-        "freeze_params_list": [True, False],
-    }
+    section = distillation_of(TSM)
     expected = trained(make(section))
     model = make(section)
     recompute_stages(model)

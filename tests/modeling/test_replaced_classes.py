@@ -7,19 +7,15 @@ import paddle
 import pytest
 
 from paddlevideo_fast.errors import WeightError
-from paddlevideo_fast.modeling import ClassNames, build_model, load_weights
+from paddlevideo_fast.modeling import ClassNames, load_weights
+from tests.modeling import networks
 
 STORED = ["run", "jump", "swim", "climb"]
 
 
 def make(num_classes, name="tsm", seed=1):
     paddle.seed(seed)
-    backbone = {"name": "ResNetTSM", "depth": 18, "num_seg": 2, "width": 4, "stage_blocks": [1, 1, 1, 1]}
-    head = {"name": "TSMHead", "num_classes": num_classes, "in_channels": 32}
-    if name == "mobilenet":
-        backbone = {"name": "PPTSM_MobileNetV2", "num_seg": 2, "scale": 0.125, "class_num": num_classes}
-        head = {"name": "MoViNetHead"}
-    return build_model({"framework": "Recognizer2D", "backbone": backbone, "head": head})
+    return networks.make(name, num_classes)
 
 
 def names(own, stored=STORED):
@@ -31,7 +27,7 @@ def last_layer(model):
     return {kind: getattr(dict(model.named_sublayers())[name], kind).numpy() for kind in ("weight", "bias")}
 
 
-@pytest.fixture(scope="module", params=["tsm", "mobilenet"])
+@pytest.fixture(scope="module", params=["tsm", "mobilenet_v2"])
 def stored(request, tmp_path_factory):
     model = make(4, request.param, seed=2)
     (name,) = model.classifiers

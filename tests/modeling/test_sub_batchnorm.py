@@ -1,6 +1,5 @@
 """Batch norm over parts of the batch: Paddle's on each part, and one layer to everything else."""
 
-import contextlib
 import copy
 from types import SimpleNamespace
 
@@ -9,7 +8,7 @@ import paddle
 import pytest
 from paddle import nn
 
-from paddlevideo_fast.modeling import build_model, count_parameters
+from paddlevideo_fast.modeling import count_parameters
 from paddlevideo_fast.modeling.layers import (
     SubBatchNorm2D,
     SubBatchNorm3D,
@@ -19,6 +18,7 @@ from paddlevideo_fast.modeling.layers import (
     set_split_statistics,
     split_statistics,
 )
+from tests.modeling.networks import make
 
 MOMENTUM, EPSILON, CHANNELS = 0.75, 2.0**-10, 3  # exact in float32, which Paddle keeps them in
 LAYERS = {
@@ -30,19 +30,8 @@ LAYERS = {
 PARTS = [(8, 1, [8]), (8, 4, [2, 2, 2, 2]), (4, 4, [1, 1, 1, 1]), (7, 3, [3, 2, 2]), (2, 3, [1, 1])]
 
 
-@contextlib.contextmanager
-def default_dtype(name):
-    before = paddle.get_default_dtype()
-    paddle.set_default_dtype(name)
-    try:
-        yield
-    finally:
-        paddle.set_default_dtype(before)
-
-
 def make_layer(cls, data_format, dtype="float32"):
-    with default_dtype(dtype):
-        layer = cls(CHANNELS, momentum=MOMENTUM, epsilon=EPSILON, data_format=data_format)
+    layer = cls(CHANNELS, momentum=MOMENTUM, epsilon=EPSILON, data_format=data_format).to(dtype=dtype)
     rng = np.random.default_rng(1)
     for tensor in (layer.weight, layer.bias, layer._mean, layer._variance):
         tensor.set_value(rng.uniform(0.5, 2, CHANNELS).astype(dtype))
@@ -231,42 +220,11 @@ def test_a_pass_that_leaves_no_trace_leaves_precise_statistics_alone():
     np.testing.assert_array_equal(net.state_dict()["0._mean"].numpy(), precise.numpy())
 
 
-def slowfast():
-    return build_model(
-        {
-            "framework": "Recognizer3D",
-            "backbone": {
-                "name": "ResNetSlowFast",
-                "alpha": 4,
-                "beta": 4,
-                "fusion_kernel_sz": 5,
-                "width_per_group": 8,
-                "stage_blocks": [1, 1, 1, 1],
-            },
-            "head": {"name": "SlowFastHead", "num_classes": 3, "width_per_group": 8, "beta": 4},
-        }
-    )
-
-
-BACKBONES_3D = {
-    "slowfast": slowfast,
-    "x3d": lambda: of_one_pathway({"name": "X3D", "dim_c1": 4, "depth_factor": 0.2}, "X3DHead", 144),
-    "r2plus1d": lambda: of_one_pathway(
-        {"name": "ResNetR2Plus1D", "width": 8, "stage_blocks": [1, 1, 1, 1]}, "I3DHead", 64
-    ),
-}
-
-
-def of_one_pathway(backbone, head, channels):
-    head = {"name": head, "num_classes": 3, "in_channels": channels}
-    return build_model({"framework": "Recognizer3D", "backbone": backbone, "head": head})
-
-
-@pytest.fixture(params=[*BACKBONES_3D, "tsm", "tsm_nhwc"])
+@pytest.fixture(params=["slowfast", "x3d", "r2plus1d", "tsm", "tsm_nhwc"])
 def network(request, make_model):
     """A network's builder and the shape of its clips without the batch."""
-    if request.param in BACKBONES_3D:
-        return BACKBONES_3D[request.param], (3, 8, 32, 32)
+    if not request.param.startswith("tsm"):
+        return lambda: make(request.param), (3, 8, 32, 32)
     layout = "NHWC" if request.param == "tsm_nhwc" else "NCHW"
     return lambda: make_model(data_format=layout), (8, 3, 32, 32)
 

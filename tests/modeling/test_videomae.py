@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import paddle
 import pytest
@@ -9,30 +11,18 @@ import pytest
 from paddlevideo_fast.deploy.convert import convert_state
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.modeling import build_model
-from paddlevideo_fast.modeling.backbones.videomae import FixedPositions
+from paddlevideo_fast.modeling.layers.positions import fixed_positions, table_in_program
 from paddlevideo_fast.modeling.pretraining import tube_mask
+from tests.modeling.networks import NETWORKS, make, normal
 
-TINY = {"name": "VideoMAEViT", "embed_dim": 24, "depth": 2, "num_heads": 3, "patch_size": 8}
-
-
-def classifier(num_classes=3, **backbone):
-    return build_model(
-        {
-            "framework": "Recognizer3D",
-            "backbone": {**TINY, **backbone},
-            "head": {"name": "VideoMAEHead", "num_classes": num_classes, "in_channels": 24},
-        }
-    )
-
-
-def clips_of(*shape):
-    return paddle.to_tensor(np.random.default_rng(0).standard_normal(shape).astype("float32"))
+TINY = NETWORKS["videomae"][1]
+classifier = partial(make, "videomae")
 
 
 @pytest.mark.smoke
 def test_tubelets_are_squares_of_pixels_over_a_few_frames():
     embedding = classifier().backbone.patch_embed
-    clips = clips_of(2, 3, 4, 16, 24)
+    clips = normal(2, 3, 4, 16, 24)
     tubelets = embedding.tubelets(clips).numpy()
     assert tubelets.shape == (2, 2 * 2 * 3, 2 * 8 * 8, 3)
     token = 1 * 6 + 1 * 3 + 2  # the second pair of frames, second row, third column
@@ -44,56 +34,37 @@ def test_clips_of_any_size_and_length_and_what_does_not_divide():
     model = classifier()
     model.eval()
     for shape in ((1, 3, 2, 8, 8), (2, 3, 6, 16, 40)):
-        assert model(clips_of(*shape)).shape == [shape[0], 3]
+        assert model(normal(*shape)).shape == [shape[0], 3]
     with pytest.raises(ConfigError, match=r"tubelet_size=2: does not divide the 3 frames"):
-        model(clips_of(1, 3, 3, 8, 8))
+        model(normal(1, 3, 3, 8, 8))
     with pytest.raises(ConfigError, match=r"patch_size=8: does not divide the 12 pixels in height"):
-        model(clips_of(1, 3, 2, 12, 8))
+        model(normal(1, 3, 2, 12, 8))
 
 
 @pytest.mark.smoke
 def test_the_order_of_the_tokens_reaches_the_logits_through_the_positions():
     model = classifier()
     model.eval()
-    clips = clips_of(1, 3, 4, 16, 16)
+    clips = normal(1, 3, 4, 16, 16)
     mirrored = paddle.flip(clips, axis=[2])
     assert not np.allclose(model(clips).numpy(), model(mirrored).numpy(), atol=1e-4)
 
 
-def test_the_stages_are_the_blocks():
-    model = classifier(depth=3)
-    assert list(model.stages) == ["stem", "block1", "block2", "block3", "head"]
-    assert [stage.num_later for stage in model.stages.values()] == [4, 3, 2, 1, 0]
-
-
-def authors_pretraining_state(channels=24, inner=8, depth=2, patch=8):
+def authors_pretraining_state():
     """Names and arrays of a pre-training checkpoint of the authors' repository."""
-    shapes = {
-        "encoder.patch_embed.proj.weight": (channels, 3, 2, patch, patch),
-        "encoder.patch_embed.proj.bias": (channels,),
-        "encoder.norm.weight": (channels,),
-        "encoder.norm.bias": (channels,),
-        "encoder_to_decoder.weight": (inner, channels),
-        "mask_token": (1, 1, inner),
-        "decoder.norm.weight": (inner,),
-        "decoder.norm.bias": (inner,),
-        "decoder.head.weight": (3 * 2 * patch * patch, inner),
-        "decoder.head.bias": (3 * 2 * patch * patch,),
+    parts = {
+        "backbone.": "encoder.",
+        "head.encoder_norm.": "encoder.norm.",
+        "head.encoder_to_decoder.": "encoder_to_decoder.",
+        "head.mask_token": "mask_token",
+        "head.": "decoder.",
     }
-    for part, width, blocks in (("encoder", channels, depth), ("decoder", inner, 1)):
-        for block in range(blocks):
-            at = f"{part}.blocks.{block}"
-            for norm in ("norm1", "norm2"):
-                shapes[f"{at}.{norm}.weight"] = shapes[f"{at}.{norm}.bias"] = (width,)
-            shapes[f"{at}.attn.q_bias"] = shapes[f"{at}.attn.v_bias"] = (width,)
-            for layer, out, taken in (
-                ("attn.proj", width, width),
-                ("mlp.fc1", 4 * width, width),
-                ("mlp.fc2", width, 4 * width),
-            ):
-                shapes[f"{at}.{layer}.weight"] = (out, taken)
-                shapes[f"{at}.{layer}.bias"] = (out,)
-            shapes[f"{at}.attn.qkv.weight"] = (3 * width, width)
+    shapes = {}
+    for name, value in pretraining().state_dict().items():
+        ours = next(part for part in parts if name.startswith(part))
+        shape = value.shape[::-1] if len(value.shape) == 2 else value.shape
+        shapes[parts[ours] + name[len(ours) :]] = shape
+    shapes["encoder.patch_embed.proj.weight"] = (24, 3, 2, 8, 8)
     rng = np.random.default_rng(1)
     return {name: rng.standard_normal(shape).astype("float32") for name, shape in shapes.items()}
 
@@ -131,13 +102,13 @@ def test_a_pretrained_encoder_converts_for_fine_tuning_and_its_decoder_is_left_o
     result = convert_state(kind, state, classifier())
     assert result.is_whole
     left_out = {row.source for row in result.rows if row.outcome == "ignored"}
-    assert {"mask_token", "decoder.head.weight", "encoder_to_decoder.weight"} < left_out
+    assert {"mask_token", "decoder.norm.bias", "decoder.head.weight", "encoder_to_decoder.weight"} < left_out
     assert all(row.detail == "only pre-training needs it" for row in result.rows if row.outcome == "ignored")
     assert all(name.startswith("backbone.") for name in result.weights)
     # the linear layer computes what the convolution does
     model = classifier()
     model.set_state_dict(result.weights)
-    clips = clips_of(1, 3, 2, 8, 16)
+    clips = normal(1, 3, 2, 8, 16)
     kernel = [value for value in state.values() if value.ndim == 5][0]
     bias = [value for name, value in state.items() if name.endswith(("proj.bias", "projection.bias"))][0]
     expected = paddle.nn.functional.conv3d(
@@ -263,14 +234,14 @@ def test_the_encoder_computes_no_hidden_tokens():
     model = pretraining()
     lengths = []
     hook = model.backbone.blocks[0].register_forward_pre_hook(lambda _, x: lengths.append(x[0].shape[1]))
-    model(clips_of(1, 3, 4, 32, 32))
+    model(normal(1, 3, 4, 32, 32))
     hook.remove()
     assert lengths == [2 * 4]  # of 2 * 16
 
 
 def test_masks_follow_the_keys_in_training_and_are_one_in_evaluation():
     model = pretraining()
-    clips = paddle.concat([clips_of(1, 3, 2, 32, 32)] * 3)
+    clips = paddle.concat([normal(1, 3, 2, 32, 32)] * 3)
 
     def losses(*keys):
         if keys:
@@ -296,7 +267,7 @@ def test_masks_follow_the_keys_in_training_and_are_one_in_evaluation():
 def test_pictures_show_what_is_visible_and_what_is_restored(normalize_targets):
     model = pretraining(normalize_targets=normalize_targets)
     model.eval()
-    clips = clips_of(1, 3, 4, 32, 32)
+    clips = normal(1, 3, 4, 32, 32)
     made = {title: clip.numpy() for title, clip in model.pictures(clips).items()}
     assert list(made) == ["visible", "reconstruction"]
     hidden = (made["visible"] == 0).all(axis=1)
@@ -352,6 +323,5 @@ def test_fine_tuning_takes_the_encoder_of_a_checkpoint_by_name(tmp_path):
 def test_the_positions_of_a_program_are_the_table():
     """Exported programs compute them from smaller tables."""
     for num_tokens, channels in ((5, 6), (64, 8), (1568, 96)):
-        positions = FixedPositions(channels)
-        found = positions._in_program(num_tokens).numpy()
-        np.testing.assert_allclose(found, positions(num_tokens).numpy(), rtol=0, atol=5e-7)
+        found, wanted = (table(num_tokens, channels) for table in (table_in_program, fixed_positions))
+        np.testing.assert_allclose(found.numpy(), wanted.numpy(), rtol=0, atol=5e-7)

@@ -12,7 +12,7 @@ import pytest
 
 from paddlevideo_fast.deploy.convert import convert_state
 from paddlevideo_fast.modeling import MacCounter, build_model, count_parameters, load_weights
-from tests.numerics.test_numerics_parity import assert_close, clips_of, fill, logits_of, weight
+from tests.numerics.test_numerics_parity import assert_close, clips_of, logits_of, network, paddle_weights
 
 REFERENCES: dict[str, Any] = json.loads(
     (Path(__file__).parents[1] / "reference" / "paddlevideo_vision_transformers.json").read_text()
@@ -21,37 +21,23 @@ REFERENCES: dict[str, Any] = json.loads(
 
 def make(name: str, **backbone: Any) -> paddle.nn.Layer:
     reference = REFERENCES[name]
-    section = {"framework": "RecognizerTransformer", "head": reference["head"]}
-    return build_model({**section, "backbone": {**reference["backbone"], **backbone}})
-
-
-def weights_of(model: paddle.nn.Layer, shapes: dict[str, list[int]]) -> dict[str, np.ndarray]:
-    layers = {
-        f"{name}.weight" for name, layer in model.named_sublayers() if isinstance(layer, paddle.nn.Linear)
-    }
-    return {name: weight(name, shape, name in layers) for name, shape in shapes.items()}
+    own = {**reference["backbone"], **backbone}
+    return build_model({"framework": "RecognizerTransformer", "backbone": own, "head": reference["head"]})
 
 
 @pytest.mark.smoke
 @pytest.mark.parametrize("name", REFERENCES)
-def test_they_give_paddlevideos_logits(name):
+def test_they_give_paddlevideos_logits_with_its_files_as_they_are(name, tmp_path):
     reference, model = REFERENCES[name], make(name)
-    fill(model, weights_of(model, reference["state"]))
+    state = paddle_weights(model, reference["state"])
+    paddle.save(state, str(tmp_path / "theirs.pdparams"))
+    assert not load_weights(model, tmp_path / "theirs.pdparams", strict=True).unexpected
+    assert count_parameters(model) == sum(value.size for value in state.values())
     clips = clips_of(reference)
     assert_close(logits_of(model, clips), reference)
     if reference["backbone"]["attention_type"] != "space_only" or name == "tokshift":
         with pytest.raises(AssertionError):  # the order of the frames makes a difference
             assert_close(logits_of(model, np.ascontiguousarray(clips[:, :, ::-1])), reference)
-
-
-@pytest.mark.parametrize("name", REFERENCES)
-def test_paddlevideos_files_load_whole(name, tmp_path):
-    reference, model = REFERENCES[name], make(name)
-    state = weights_of(model, reference["state"])
-    paddle.save(state, str(tmp_path / "theirs.pdparams"))
-    report = load_weights(model, tmp_path / "theirs.pdparams", strict=True)
-    assert not report.unexpected
-    assert count_parameters(model) == sum(value.size for value in state.values())
 
 
 # (our name, theirs); a block's names follow `backbone.blocks.N.` and the toolkit's prefix of a block
@@ -167,7 +153,7 @@ def under_names_of(toolkit: str, state: dict[str, np.ndarray]) -> dict[str, np.n
 )
 def test_the_names_of_every_toolkit_lead_to_ours(toolkit, name):
     model = make(name)
-    state = weights_of(model, REFERENCES[name]["state"])
+    state = paddle_weights(model, REFERENCES[name]["state"])
     theirs = under_names_of(toolkit, state)
     result = convert_state(toolkit.partition(",")[0], theirs, model)
     assert result.is_whole, result.problems()
@@ -178,13 +164,9 @@ def test_the_names_of_every_toolkit_lead_to_ours(toolkit, name):
 
 def test_timesformer_costs_what_the_paper_says():
     """0.59 TFLOPs for three crops of 8 frames of 224 pixels, in base size."""
-    model = build_model(
-        {
-            "framework": "RecognizerTransformer",
-            "backbone": {"name": "VisionTransformer", "depth": 1, "qkv_bias": True},
-            "head": {"name": "TimeSformerHead", "num_classes": 400, "in_channels": 768},
-        }
-    )
+    backbone = {"name": "VisionTransformer", "depth": 1, "qkv_bias": True}
+    head = {"num_classes": 400, "in_channels": 768}
+    model = network("RecognizerTransformer", backbone, "TimeSformerHead", **head)
     model.eval()
     with paddle.no_grad(), MacCounter(model) as whole, MacCounter(model.backbone.blocks[0]) as block:
         model(paddle.zeros([1, 3, 8, 224, 224]))

@@ -145,11 +145,3 @@ def test_what_it_tests_with_fits_its_network(path, files):
         num_frames, height, width, channels = sample.clip.shape
         assert (height, channels) == (width, 3)
         assert all(num_frames % (sample.num_crops * num_seg) == 0 for num_seg in segments)
-
-
-def test_all_networks_have_all_data_sets():
-    """Six networks, three data sets each."""
-    found = {path.stem for path in CONFIGS}
-    for network in ("tsn", "tsm", "pptsm", "slowfast", "slow", "i3d"):
-        for data in ("ucf101", "ssv2"):
-            assert f"{network}_{data}_videos" in found

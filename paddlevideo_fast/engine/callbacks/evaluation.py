@@ -15,7 +15,7 @@ from paddlevideo_fast.engine.protocols import VideoModel
 from paddlevideo_fast.engine.selection import Selection
 from paddlevideo_fast.engine.trainer import Callback, Trainer
 from paddlevideo_fast.log import get_logger
-from paddlevideo_fast.metrics import Metric
+from paddlevideo_fast.metrics import VideoMetric
 from paddlevideo_fast.modeling.layers import restart_splits
 
 logger = get_logger(__name__)
@@ -36,7 +36,7 @@ class Evaluation(Callback):
     def __init__(
         self,
         evaluator: Evaluator,
-        metric: Metric,
+        metric: VideoMetric,
         interval: int = 1,
         store: CheckpointStore | None = None,
         selection: SelectionSettings | None = None,

@@ -53,13 +53,9 @@ class Backbone(nn.Layer):
     cpu_runtime: ClassVar[Literal["onnxruntime", "paddle", "onednn"]] = "onnxruntime"
     stage_layers: Mapping[str, Sequence[str]] = {}
     block_names: Sequence[str] = ()
+    lr_multipliers: Mapping[str, float] = {}
     no_weight_decay: ClassVar[Sequence[str]] = ()
     converters: ClassVar[Mapping[str, type[Converter]]] = {}
-
-    @property
-    def lr_multipliers(self) -> Mapping[str, float]:
-        """See the class."""
-        return {}
 
     def fallback_parameter(self, name: str) -> str | None:
         """The tensor of a file whose value the parameter `name` takes where the file has none for it."""

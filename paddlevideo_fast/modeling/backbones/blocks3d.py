@@ -5,6 +5,7 @@ Layers have PySlowFast's names: `s2.pathway0_res0.branch2.a`, `s2.pathway0_res0.
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import paddle
 import paddle.nn.functional as F
@@ -34,6 +35,27 @@ def conv3d(
     )
 
 
+class Stem(nn.Layer):
+    """A convolution, batch norm and ReLU: [N, 3, T, H, W] to [N, channels, T', H/2, W/2].
+
+    Args:
+        convolution: without bias; it has the stride in space.
+        pool_stride: stride in time of a pooling that halves the sides once more; None: there is none.
+    """
+
+    def __init__(self, convolution: Any, pool_stride: int | None = None) -> None:
+        super().__init__()
+        self._conv = convolution
+        self._bn = SubBatchNorm3D(convolution._out_channels)
+        self._pool_stride = pool_stride
+
+    def forward(self, x: paddle.Tensor) -> paddle.Tensor:
+        x = F.relu(self._bn(self._conv(x)))
+        if self._pool_stride is None:
+            return x
+        return F.max_pool3d(x, kernel_size=(1, 3, 3), stride=(self._pool_stride, 2, 2), padding=(0, 1, 1))
+
+
 class Branch(nn.Layer):
     """The convolutions `a`, `b` and so on of a residual block, each with a batch norm, and ReLU between them.
 
@@ -41,17 +63,16 @@ class Branch(nn.Layer):
 
     Args:
         convolutions: two or three layers without bias.
-        channels: output channels of each.
     """
 
-    def __init__(self, convolutions: Sequence[nn.Layer], channels: Sequence[int]) -> None:
+    def __init__(self, *convolutions: Any) -> None:
         super().__init__()
         self._names = "abc"[: len(convolutions)]
-        for name, convolution, width in zip(self._names, convolutions, channels):
+        for name, convolution in zip(self._names, convolutions):
             is_last = name == self._names[-1]
             zero = paddle.ParamAttr(initializer=nn.initializer.Constant(0.0)) if is_last else None
             self.add_sublayer(name, convolution)
-            self.add_sublayer(f"{name}_bn", SubBatchNorm3D(width, weight_attr=zero))
+            self.add_sublayer(f"{name}_bn", SubBatchNorm3D(convolution._out_channels, weight_attr=zero))
 
     def forward(self, x: paddle.Tensor) -> paddle.Tensor:
         """[N, C, T, H, W] to the same with the channels of the last convolution and the strides of all."""
@@ -68,7 +89,7 @@ class Block(nn.Layer):
     Args:
         in_channels, out_channels: channels.
         stride: of the shortcut and of the branch, in time and space.
-        make_branch: makes the layers beside the shortcut.
+        make_branch: makes the layers beside the shortcut of these three.
         norm_shortcut: a batch norm after the shortcut's convolution, where it has one.
     """
 
@@ -77,10 +98,11 @@ class Block(nn.Layer):
         in_channels: int,
         out_channels: int,
         stride: Kernel,
-        make_branch: Callable[[], nn.Layer],
+        make_branch: Callable[[int, int, Kernel], nn.Layer],
         norm_shortcut: bool = True,
     ) -> None:
         super().__init__()
+        self.out_channels = out_channels
         self._shortcut: tuple[str, ...] = ()
         if in_channels != out_channels or max(stride) > 1:
             self.branch1 = conv3d(in_channels, out_channels, (1, 1, 1), stride)
@@ -88,7 +110,7 @@ class Block(nn.Layer):
             if norm_shortcut:
                 self.branch1_bn = SubBatchNorm3D(out_channels)
                 self._shortcut = ("branch1", "branch1_bn")
-        self.branch2 = make_branch()
+        self.branch2 = make_branch(in_channels, out_channels, stride)
 
     def forward(self, x: paddle.Tensor) -> paddle.Tensor:
         """[N, C, T, H, W] to the same with `out_channels` and the stride."""
@@ -124,24 +146,60 @@ class StagedNetwork(Backbone):
 
     data_format = "NCDHW"
 
-    def add_stages(self, stem: nn.Layer, stages: Sequence[Sequence[nn.Layer]]) -> None:
-        """Adds the layers of a network of one pathway: its stem, and the blocks of each stage."""
-        self.s1 = Stage([[("stem", stem)]])
-        self.stage_layers: dict[str, list[str]] = {"stem": self.blocks_of(1)}
-        for number, blocks in enumerate(stages, 2):
-            named = [(f"res{index}", block) for index, block in enumerate(blocks)]
-            self.add_sublayer(f"s{number}", Stage([named]))
-            self.stage_layers[f"res{number}"] = self.blocks_of(number)
+    def add_stages(
+        self,
+        stems: Sequence[tuple[nn.Layer, int]],
+        stage_blocks: Sequence[int],
+        strides: Sequence[Kernel],
+        make_block: Callable[[int, int, int, int, Kernel], Block],
+        fuse: Callable[[int], Any] | None = None,
+    ) -> None:
+        """Adds all layers.
 
-    def blocks_of(self, number: int) -> list[str]:
-        """Names of the layers of the stage `s{number}`."""
-        return [f"s{number}.{name}" for name, _ in getattr(self, f"s{number}").named_children()]
+        Args:
+            stems: the stem of each pathway, and its channels.
+            stage_blocks: number of blocks of each stage.
+            strides: of each stage, which its first block has.
+            make_block: makes a block of the numbers of its pathway, its stage and its place in the stage, and
+                its input's channels and stride.
+            fuse: makes the layer before a stage that joins the channels of the second pathway to the first;
+                None: there is none.
+        """
+        self.s1 = Stage([[("stem", stem)] for stem, _ in stems])
+        channels = [width for _, width in stems]
+        self._order = ["s1"]
+        self.stage_layers: dict[str, list[str]] = {"stem": self._layers_of("s1")}
+        for stage, num_blocks in enumerate(stage_blocks):
+            joined, name = [], f"s{stage + 2}"
+            if fuse is not None:
+                layer = fuse(channels[1])
+                joined = [f"s{stage + 1}_fuse"]
+                self.add_sublayer(joined[0], layer)
+                channels[0] += layer.out_channels
+            pathways: list[list[tuple[str, nn.Layer]]] = [[] for _ in channels]
+            for pathway, blocks in enumerate(pathways):
+                for index in range(num_blocks):
+                    stride = (1, 1, 1) if index else strides[stage]
+                    block = make_block(pathway, stage, index, channels[pathway], stride)
+                    blocks.append((f"res{index}", block))
+                    channels[pathway] = block.out_channels
+            self.add_sublayer(name, Stage(pathways))
+            self._order += [*joined, name]
+            self.stage_layers[f"res{stage + 2}"] = [*joined, *self._layers_of(name)]
+        self.out_channels = sum(channels)
+
+    def _layers_of(self, stage: str) -> list[str]:
+        return [f"{stage}.{name}" for name, _ in getattr(self, stage).named_children()]
 
     def forward(self, clips: paddle.Tensor) -> list[paddle.Tensor]:
-        """Clips, float [N, 3, T, H, W], to one feature map [N, out_channels, T', H', W']."""
+        """Clips, float [N, 3, T, H, W], to a feature map of each pathway, [N, channels, T', H', W'].
+
+        Raises:
+            ConfigError: the clip's frames are too few, or do not divide into the pathways.
+        """
         tensors = self._split(clips)
-        for number in range(1, 6):
-            tensors = getattr(self, f"s{number}")(tensors)
+        for name in self._order:
+            tensors = getattr(self, name)(tensors)
         return tensors
 
     def _split(self, clips: paddle.Tensor) -> list[paddle.Tensor]:

@@ -191,25 +191,17 @@ class InvertedResidual(nn.Layer):
         return y if self._shift is None else x + y
 
 
-class _Stage(nn.Layer):
+def _stage(
+    name: str, in_channels: int, expansion: int, channels: int, num_blocks: int, stride: int, shift: Shift
+) -> nn.Sequential:
     """Blocks of MobileNetV2 under PaddleVideo's names: `_first_block`, `conv3_2`, ..."""
-
-    def __init__(
-        self, name: str, in_channels: int, expansion: int, channels: int, num_blocks: int, stride: int,
-        shift: Shift,
-    ) -> None:  # fmt: skip
-        super().__init__()
-        self._names = ["_first_block", *(f"{name}_{number}" for number in range(2, num_blocks + 1))]
-        for block_name in self._names:
-            inner = round(in_channels * expansion)
-            block = InvertedResidual(in_channels, inner, channels, 3, stride, "relu6", shift)
-            self.add_sublayer(block_name, block)
-            in_channels, stride = channels, 1
-
-    def forward(self, x: paddle.Tensor) -> paddle.Tensor:
-        for name in self._names:
-            x = getattr(self, name)(x)
-        return x
+    blocks = []
+    for number in range(1, num_blocks + 1):
+        inner = round(in_channels * expansion)
+        block = InvertedResidual(in_channels, inner, channels, 3, stride, "relu6", shift)
+        blocks.append((f"{name}_{number}" if number > 1 else "_first_block", block))
+        in_channels, stride = channels, 1
+    return nn.Sequential(*blocks)
 
 
 @BACKBONES.register()
@@ -234,7 +226,7 @@ class PPTSM_MobileNetV2(FrameClassifier):
         self._stage_names = []
         for number, (expansion, width, num_blocks, stride) in enumerate(_V2_STAGES, 2):
             name, out_channels = f"conv{number}", int(width * scale)
-            stage = _Stage(name, channels, expansion, out_channels, num_blocks, stride, self.shift)
+            stage = _stage(name, channels, expansion, out_channels, num_blocks, stride, self.shift)
             self.add_sublayer(name, stage)
             self._stage_names.append(name)
             channels = out_channels

@@ -10,7 +10,7 @@ from paddle import nn
 from paddlevideo_fast.config.types import Size
 from paddlevideo_fast.modeling.backbones.base import Backbone
 from paddlevideo_fast.modeling.backbones.blocks3d import Kernel
-from paddlevideo_fast.modeling.layers import SqueezeExcitation, SubBatchNorm3D, make_divisible
+from paddlevideo_fast.modeling.layers import SqueezeExcitation3D, SubBatchNorm3D, make_divisible
 from paddlevideo_fast.modeling.stages import HEAD
 from paddlevideo_fast.registry import BACKBONES
 
@@ -125,13 +125,11 @@ class _Only(nn.Layer):
         return self.conv_1(x)
 
 
-class _Attention(SqueezeExcitation):
+class _Attention(SqueezeExcitation3D):
     """Channel attention over the clip; causal: over the frame, and over the frames up to it.
 
     Reference: Kondratyuk et al., arXiv 2103.11511, section 3.2, "Causal SE".
     """
-
-    names = ("fc1", "fc2")
 
     def __init__(self, style: _Style, channels: int) -> None:
         num_squeezed = 2 if style.causal else 1
@@ -140,8 +138,7 @@ class _Attention(SqueezeExcitation):
         self._causal = style.causal
 
     def pointwise(self, in_channels: int, out_channels: int) -> nn.Layer:
-        init = paddle.ParamAttr(initializer=nn.initializer.KaimingNormal())
-        return _Only(nn.Conv3D(in_channels, out_channels, 1, weight_attr=init))
+        return _Only(super().pointwise(in_channels, out_channels))
 
     def squeezed(self, x: paddle.Tensor) -> paddle.Tensor:
         if not self._causal:

@@ -5,6 +5,7 @@ Layers have names like PySlowFast's: `blocks.3.attn.pool_q`, `blocks.3.attn.rel_
 
 import functools
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import paddle
@@ -17,16 +18,16 @@ from paddlevideo_fast.log import get_logger
 from paddlevideo_fast.modeling.backbones.base import Backbone
 from paddlevideo_fast.modeling.converters import Network, RenamingConverter, Weights
 from paddlevideo_fast.modeling.layers import (
-    Conv3D,
-    DropPath,
+    EncoderBlock,
     LayerNorm,
-    Mlp,
     attend,
+    constant,
     drop_path_rates,
     linear,
     resized,
+    table,
 )
-from paddlevideo_fast.modeling.layers.windows import Box, box, constant
+from paddlevideo_fast.modeling.layers.windows import Box, PatchEmbed, box
 from paddlevideo_fast.registry import BACKBONES
 
 logger = get_logger(__name__)
@@ -34,18 +35,6 @@ logger = get_logger(__name__)
 _PATCH = (2, 4, 4)  # strides of the patches
 _AXES = ("t", "h", "w")
 _norm = functools.partial(LayerNorm, epsilon=1e-6)
-
-
-class PatchEmbed(nn.Layer):
-    """Clips [N, C, T, H, W] to tokens [N, T', H', W', channels] of patches that overlap."""
-
-    def __init__(self, channels: int, kernel: Box) -> None:
-        super().__init__()
-        padding = [side // 2 for side in kernel]
-        self.proj = Conv3D(3, channels, kernel, stride=_PATCH, padding=padding)
-
-    def forward(self, clips: paddle.Tensor) -> paddle.Tensor:
-        return self.proj(clips).transpose([0, 2, 3, 4, 1])
 
 
 class PooledAttention(nn.Layer):
@@ -85,11 +74,8 @@ class PooledAttention(nn.Layer):
             self.add_sublayer(f"pool_{name}", pool)
             self.add_sublayer(f"norm_{name}", _norm(head_channels))
         for axis, side, step, kv_step in zip(_AXES, grid, stride, kv_stride):
-            table = self.create_parameter(
-                [2 * max(side // step, side // kv_step) - 1, head_channels],
-                default_initializer=nn.initializer.TruncatedNormal(std=0.02),
-            )
-            self.add_parameter(f"rel_pos_{axis}", table)
+            length = 2 * max(side // step, side // kv_step) - 1
+            self.add_parameter(f"rel_pos_{axis}", table(self, length, head_channels))
         self.proj = linear(channels, channels)
         self.dropout = nn.Dropout(dropout)
 
@@ -156,35 +142,22 @@ class PooledAttention(nn.Layer):
 
     def _rows(self, axis: str, side: int, key_side: int) -> paddle.Tensor:
         """The rows of a table for all pairs of queries and keys along an axis, [queries, keys, D]."""
-        table = getattr(self, f"rel_pos_{axis}")
-        table = resized(table, table.shape[:1], [2 * max(side, key_side) - 1])
-        rows = paddle.index_select(table, constant(_distances, side, key_side))
+        own = getattr(self, f"rel_pos_{axis}")
+        own = resized(own, own.shape[:1], [2 * max(side, key_side) - 1])
+        rows = paddle.index_select(own, constant(_distances, side, key_side))
         return rows.reshape([side, key_side, -1])
 
 
-class MViTBlock(nn.Layer):
+class MViTBlock(EncoderBlock):
     """Pooled attention and a perceptron. Channels grow, and the residual is pooled, where the queries are."""
 
-    def __init__(
-        self,
-        attention: PooledAttention,
-        in_channels: int,
-        channels: int,
-        hidden: int,
-        dropout: float,
-        drop_path: float,
-        stride: Box,
-    ) -> None:
-        super().__init__()
+    def __init__(self, channels: int, stride: Box, **shared: Any) -> None:
+        super().__init__(channels, **shared)
         self._stride = stride
-        self.norm1 = _norm(in_channels)
-        self.attn = attention
-        self.proj = linear(in_channels, channels) if in_channels != channels else None
-        self.drop_path = DropPath(drop_path)
-        self.norm2 = _norm(channels)
-        self.mlp = Mlp(channels, hidden, dropout=dropout)
 
-    def forward(self, tokens: paddle.Tensor, grid: Box) -> tuple[paddle.Tensor, Box]:
+    def forward(  # type: ignore[override]
+        self, tokens: paddle.Tensor, grid: Box
+    ) -> tuple[paddle.Tensor, Box]:
         """Tokens [N, 1 + T*H*W, in_channels] of a grid to [N, 1 + T'*H'*W', channels] and theirs."""
         normed = self.norm1(tokens)
         pooled, pooled_grid = self.attn(normed, grid)
@@ -290,10 +263,8 @@ class MViT(Backbone):
         self.pretrained = pretrained
         self._clip = (num_frames, crop_size, crop_size)
         self._told: set[Box] = {self._clip}
-        self.patch_embed = PatchEmbed(embed_dim, (patch_kernel[0], patch_kernel[1], patch_kernel[2]))
-        self.cls_token = self.create_parameter(
-            [1, 1, embed_dim], default_initializer=nn.initializer.TruncatedNormal(std=0.02)
-        )
+        self.patch_embed = PatchEmbed(3, embed_dim, box(patch_kernel), _PATCH)
+        self.cls_token = table(self, 1, 1, embed_dim)
         grid = box(max(side // step, 1) for side, step in zip(self._clip, _PATCH))
         rates = iter(drop_path_rates(drop_path_rate, sum(depths)))
         channels, blocks = embed_dim, []
@@ -302,7 +273,8 @@ class MViT(Backbone):
                 step = 2 if stage and not index else 1
                 in_channels, channels = channels, embed_dim * 2**stage
                 stride, kv_stride = (1, step, step), max(kv_stride // step, 1)
-                attention = PooledAttention(
+                attention = functools.partial(
+                    PooledAttention,
                     in_channels,
                     channels,
                     num_heads * 2**stage,
@@ -312,10 +284,16 @@ class MViT(Backbone):
                     (1, kv_stride, kv_stride),
                     grid,
                 )
-                hidden = int(channels * mlp_ratio)
-                blocks.append(
-                    MViTBlock(attention, in_channels, channels, hidden, drop_rate, next(rates), stride)
+                block = MViTBlock(
+                    channels,
+                    stride,
+                    attention=attention,
+                    hidden_channels=int(channels * mlp_ratio),
+                    drop_path=next(rates),
+                    dropout=drop_rate,
+                    in_channels=in_channels,
                 )
+                blocks.append(block)
                 grid = box(max(side // each, 1) for side, each in zip(grid, stride))
         self.blocks = nn.LayerList(blocks)
         self.out_channels = channels

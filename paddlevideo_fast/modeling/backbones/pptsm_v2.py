@@ -84,11 +84,7 @@ class FrameAttention(nn.Layer):
     Args:
         num_seg: frames of a clip.
 
-    Attributes:
-        lr_multipliers: as a head's.
     """
-
-    lr_multipliers: ClassVar[dict[str, float]] = {"fc.weight": 5.0, "fc.bias": 10.0}
 
     def __init__(self, num_seg: int) -> None:
         super().__init__()
@@ -140,16 +136,9 @@ class PPTSM_v2(WideClassifier):
         self.global_attention = FrameAttention(self.num_seg) if use_temporal_att else None
         blocks = [[f"stages.{at}.{name}" for name, _ in self.stages[at].named_children()] for at in range(4)]
         if use_temporal_att:
+            self.lr_multipliers = {"global_attention.fc.weight": 5.0, "global_attention.fc.bias": 10.0}
             blocks[_SHIFTED_STAGE].insert(0, "global_attention")
         self.declare_stages(["stem.0", "stem.1"], blocks, last=["last_conv"])
-
-    @property
-    def lr_multipliers(self) -> dict[str, float]:
-        """Structured parameter name to factor on the learning rate."""
-        if self.global_attention is None:
-            return {}
-        factors = self.global_attention.lr_multipliers
-        return {f"global_attention.{name}": factor for name, factor in factors.items()}
 
     def forward(self, frames: paddle.Tensor) -> paddle.Tensor:
         """Frames [N*T, 3, H, W] to their logits [N*T, class_num]."""

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Sequence
-from functools import partial
 
 import paddle
 import paddle.nn.functional as F
@@ -10,7 +9,7 @@ from paddle import nn
 
 from paddlevideo_fast.config.types import Size
 from paddlevideo_fast.errors import ConfigError
-from paddlevideo_fast.modeling.backbones.blocks3d import Block, Branch, Kernel, StagedNetwork, conv3d
+from paddlevideo_fast.modeling.backbones.blocks3d import Block, Branch, Kernel, StagedNetwork, Stem, conv3d
 from paddlevideo_fast.modeling.backbones.resnet import STAGE_BLOCKS
 from paddlevideo_fast.modeling.backbones.resnet3d import PyTorchVideoConverter
 from paddlevideo_fast.modeling.converters import RenamingConverter
@@ -47,23 +46,12 @@ class Factorized(nn.Layer):
         for name, sizes in zip(self._names, zip(channels, channels[1:])):
             self.add_sublayer(name, conv3d(*sizes, *parts[name]))
         self.bn = SubBatchNorm3D(inner_channels)
+        self._out_channels = out_channels
 
     def forward(self, x: paddle.Tensor) -> paddle.Tensor:
         """[N, C, T, H, W] to the same with `out_channels` and the stride."""
         first, second = (getattr(self, name) for name in self._names)
         return second(F.relu(self.bn(first(x))))
-
-
-class Stem(nn.Layer):
-    """A convolution and its batch norm, ReLU: [N, 3, T, H, W] to [N, width, T, H/2, W/2]."""
-
-    def __init__(self, convolution: nn.Layer, width: int) -> None:
-        super().__init__()
-        self._conv = convolution
-        self._bn = SubBatchNorm3D(width)
-
-    def forward(self, x: paddle.Tensor) -> paddle.Tensor:
-        return F.relu(self._bn(self._conv(x)))
 
 
 def _inner_channels(in_channels: int, out_channels: int) -> int:
@@ -75,23 +63,17 @@ def _basic(in_channels: int, out_channels: int, stride: Kernel) -> Branch:
     # The paper counts each convolution's own channels; torchvision's networks count the block's for both.
     inner = _inner_channels(in_channels, out_channels)
     return Branch(
-        [
-            Factorized(in_channels, inner, out_channels, (3, 3, 3), stride),
-            Factorized(out_channels, inner, out_channels, (3, 3, 3), (1, 1, 1)),
-        ],
-        [out_channels, out_channels],
+        Factorized(in_channels, inner, out_channels, (3, 3, 3), stride),
+        Factorized(out_channels, inner, out_channels, (3, 3, 3), (1, 1, 1)),
     )
 
 
 def _bottleneck(in_channels: int, out_channels: int, stride: Kernel) -> Branch:
     channels = out_channels // 4
     return Branch(
-        [
-            conv3d(in_channels, channels, (1, 1, 1)),
-            Factorized(channels, channels, channels, (3, 3, 3), stride, time_first=True),
-            conv3d(channels, out_channels, (1, 1, 1)),
-        ],
-        [channels, channels, out_channels],
+        conv3d(in_channels, channels, (1, 1, 1)),
+        Factorized(channels, channels, channels, (3, 3, 3), stride, time_first=True),
+        conv3d(channels, out_channels, (1, 1, 1)),
     )
 
 
@@ -165,25 +147,18 @@ class ResNetR2Plus1D(StagedNetwork):
             raise ConfigError([f"MODEL.backbone.depth={depth}: R(2+1)D has depth 18, 34 or 50"])
         self.pretrained = pretrained
         self.depth = depth
-        kernel, halved = (1, 7, 7), (1, 2, 2)
+        halved = (1, 2, 2)
         if depth == 50:
             strides: list[Kernel] = [(1, 2, 2), (1, 2, 2), (2, 2, 2), (2, 2, 2)]
             make, expansion = _bottleneck, 4
-            stem = Stem(conv3d(3, width, kernel, halved), width)
+            stem = Stem(conv3d(3, width, (1, 7, 7), halved))
         else:
             strides = [(1, 1, 1), (2, 2, 2), (2, 2, 2), (2, 2, 2)]
             make, expansion = _basic, 1
             # the authors' stem has 45 inner channels, which do not follow from the rule of the blocks
-            stem = Stem(Factorized(3, width * 45 // 64, width, (3, 7, 7), halved), width)
-        stages: list[list[nn.Layer]] = []
-        channels = width
-        for stage, num_blocks in enumerate(stage_blocks or STAGE_BLOCKS[depth]):
-            out_channels = width * 2**stage * expansion
-            stages.append([])
-            for index in range(num_blocks):
-                stride = strides[stage] if index == 0 else (1, 1, 1)
-                branch = partial(make, channels, out_channels, stride)
-                stages[-1].append(Block(channels, out_channels, stride, branch))
-                channels = out_channels
-        self.add_stages(stem, stages)
-        self.out_channels = channels
+            stem = Stem(Factorized(3, width * 45 // 64, width, (3, 7, 7), halved))
+
+        def block(pathway: int, stage: int, index: int, in_channels: int, stride: Kernel) -> Block:
+            return Block(in_channels, width * 2**stage * expansion, stride, make)
+
+        self.add_stages([(stem, width)], stage_blocks or STAGE_BLOCKS[depth], strides, block)

@@ -45,6 +45,8 @@ class BlockStyle:
 class ResidualBlock(nn.Layer):
     """Shift, a chain of convolutions, and the sum with a shortcut that sees no shift ("residual shift").
 
+    Here the chain is two 3x3 convolutions (ResNet-18 and -34).
+
     Args:
         in_channels: channels of the input.
         channels: channels of the inner convolutions; the output has `channels * expansion`.
@@ -53,6 +55,7 @@ class ResidualBlock(nn.Layer):
         style: see `BlockStyle`.
     """
 
+    kernels: ClassVar[tuple[int, ...]] = (3, 3)
     expansion: ClassVar[int] = 1
 
     def __init__(
@@ -61,60 +64,38 @@ class ResidualBlock(nn.Layer):
         super().__init__()
         self._style = style
         self._act = activation(style.act)
-        self._add_convolutions(in_channels, channels, stride)
+        out_channels, data_format = channels * self.expansion, style.data_format
+        widths = [in_channels, *[channels] * (len(self.kernels) - 1), out_channels]
+        self._names = [f"conv{number}" for number in range(len(self.kernels))]
+        for number, (name, kernel) in enumerate(zip(self._names, self.kernels)):
+            step = stride if number == self.kernels.index(3) else 1
+            act = None if name == self._names[-1] else style.act
+            convolution = ConvBN(
+                widths[number], widths[number + 1], kernel, step, act, data_format=data_format
+            )
+            self.add_sublayer(name, convolution)
         self.short = None
         if project:
             pool = style.pooled_shortcut and stride == 2
-            self.short = ConvBN(
-                in_channels,
-                channels * self.expansion,
-                kernel_size=1,
-                stride=1 if pool else stride,
-                pool=pool,
-                data_format=style.data_format,
-            )
-
-    def _add_convolutions(self, in_channels: int, channels: int, stride: int) -> None:
-        raise NotImplementedError
-
-    def _convolve(self, x: paddle.Tensor) -> paddle.Tensor:
-        raise NotImplementedError
+            stride = 1 if pool else stride
+            self.short = ConvBN(in_channels, out_channels, 1, stride, pool=pool, data_format=data_format)
 
     def forward(self, x: paddle.Tensor) -> paddle.Tensor:
         """[N*T, C, H, W] (or [N*T, H, W, C]) to the same with the block's channels and stride."""
-        style = self._style
-        shifted = x
+        style, y = self._style, x
         if style.num_seg is not None:
-            shifted = temporal_shift(x, style.num_seg, style.shift_ratio, style.data_format)
+            y = temporal_shift(x, style.num_seg, style.shift_ratio, style.data_format)
         short = x if self.short is None else self.short(x)
-        return self._act(short + self._convolve(shifted))
-
-
-class BasicBlock(ResidualBlock):
-    """Two 3x3 convolutions (ResNet-18 and -34)."""
-
-    def _add_convolutions(self, in_channels: int, channels: int, stride: int) -> None:
-        act, data_format = self._style.act, self._style.data_format
-        self.conv0 = ConvBN(in_channels, channels, 3, stride, act, data_format=data_format)
-        self.conv1 = ConvBN(channels, channels, 3, data_format=data_format)
-
-    def _convolve(self, x: paddle.Tensor) -> paddle.Tensor:
-        return self.conv1(self.conv0(x))
+        for name in self._names:
+            y = getattr(self, name)(y)
+        return self._act(short + y)
 
 
 class BottleneckBlock(ResidualBlock):
     """1x1, 3x3 and 1x1 convolutions (ResNet-50 and deeper)."""
 
+    kernels = (1, 3, 1)
     expansion = 4
-
-    def _add_convolutions(self, in_channels: int, channels: int, stride: int) -> None:
-        act, data_format = self._style.act, self._style.data_format
-        self.conv0 = ConvBN(in_channels, channels, 1, 1, act, data_format=data_format)
-        self.conv1 = ConvBN(channels, channels, 3, stride, act, data_format=data_format)
-        self.conv2 = ConvBN(channels, channels * self.expansion, 1, data_format=data_format)
-
-    def _convolve(self, x: paddle.Tensor) -> paddle.Tensor:
-        return self.conv2(self.conv1(self.conv0(x)))
 
 
 STAGE_BLOCKS: dict[int, Sequence[int]] = {
@@ -154,6 +135,7 @@ class FrameResNet(Backbone):
     """
 
     injected: ClassVar[tuple[str, ...]] = ("style",)
+    stem: ClassVar[dict[str, tuple[int, int]]] = {"conv": (7, 1)}  # sides of kernels, and parts of the width
 
     def __init__(
         self,
@@ -177,17 +159,24 @@ class FrameResNet(Backbone):
         self.data_format = style.data_format
         self._add_stem(width, style)
         self.pool2D_max = nn.MaxPool2D(3, stride=2, padding=1, data_format=style.data_format)
-        block = BottleneckBlock if depth >= 50 else BasicBlock
+        block = BottleneckBlock if depth >= 50 else ResidualBlock
         self.block_names: list[str] = []
-        self.stage_layers: dict[str, list[str]] = {"stem": self.stem_names}
+        self.stage_layers: dict[str, list[str]] = {"stem": [*self.stem]}
         self._add_stages(block, width, stage_blocks or STAGE_BLOCKS[depth], style)
         self.out_channels = width * 8 * block.expansion
         if partial_bn:
-            self.set_partial_bn(True)
+            norms = [name for name, layer in self.named_sublayers() if isinstance(layer, nn.BatchNorm2D)]
+            set_frozen(self, [f"{norm}.{kind}" for norm in norms[1:] for kind in ("weight", "bias")])
 
     def _add_stem(self, width: int, style: BlockStyle) -> None:
-        self.stem_names = ["conv"]
-        self.conv = ConvBN(3, width, 7, stride=2, act=style.act, data_format=style.data_format)
+        channels, stride = 3, 2
+        for name, (side, parts) in self.stem.items():
+            out_channels = width // parts
+            convolution = ConvBN(
+                channels, out_channels, side, stride, style.act, data_format=style.data_format
+            )
+            self.add_sublayer(name, convolution)
+            channels, stride = out_channels, 1
 
     def _add_stages(
         self, block: type[ResidualBlock], width: int, stage_blocks: Sequence[int], style: BlockStyle
@@ -206,17 +195,6 @@ class FrameResNet(Backbone):
     def _block_name(self, stage: int, index: int) -> str:
         return block_name(self.depth, stage, index)
 
-    def set_partial_bn(self, on: bool) -> None:
-        """Freezes all batch norms but the first, or frees them again.
-
-        A later `train()` or `eval()` does not change that, also inside `paddle.DataParallel`.
-
-        Reference: Wang et al., "Temporal Segment Networks", arXiv 1608.00859, section 3.3.
-        """
-        norms = [name for name, layer in self.named_sublayers() if isinstance(layer, nn.BatchNorm2D)]
-        frozen = [f"{norm}.{kind}" for norm in norms[1:] for kind in ("weight", "bias")]
-        set_frozen(self, frozen if on else ())
-
     def forward(self, frames: paddle.Tensor) -> paddle.Tensor:
         """Frames to features.
 
@@ -227,7 +205,7 @@ class FrameResNet(Backbone):
             [N*T, out_channels, H/32, W/32], or [N*T, H/32, W/32, out_channels] where `data_format` is "NHWC".
         """
         x = frames if self.data_format == self.input_format else frames.transpose([0, 2, 3, 1])
-        for name in self.stem_names:
+        for name in self.stem:
             x = getattr(self, name)(x)
         x = self.pool2D_max(x)
         for name in self.block_names:
@@ -270,12 +248,7 @@ class TweakedResNet(FrameResNet):
     arXiv 1812.01187, section 4.
     """
 
-    def _add_stem(self, width: int, style: BlockStyle) -> None:
-        self.stem_names = ["conv1_1", "conv1_2", "conv1_3"]
-        half, data_format = width // 2, style.data_format
-        self.conv1_1 = ConvBN(3, half, 3, stride=2, act=style.act, data_format=data_format)
-        self.conv1_2 = ConvBN(half, half, 3, act=style.act, data_format=data_format)
-        self.conv1_3 = ConvBN(half, width, 3, act=style.act, data_format=data_format)
+    stem = {"conv1_1": (3, 2), "conv1_2": (3, 2), "conv1_3": (3, 1)}
 
     def _block_name(self, stage: int, index: int) -> str:
         return f"bb_{stage}_{index}"

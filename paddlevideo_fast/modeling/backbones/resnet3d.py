@@ -6,7 +6,7 @@ At the end are the converters of other toolkits' weights for them.
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Literal
@@ -18,7 +18,7 @@ from paddle import nn
 
 from paddlevideo_fast.config.types import Size
 from paddlevideo_fast.errors import ConfigError
-from paddlevideo_fast.modeling.backbones.blocks3d import Block, Branch, Kernel, Stage, StagedNetwork, conv3d
+from paddlevideo_fast.modeling.backbones.blocks3d import Block, Branch, Kernel, StagedNetwork, Stem, conv3d
 from paddlevideo_fast.modeling.backbones.resnet import STAGE_BLOCKS
 from paddlevideo_fast.modeling.converters import Network, Renames, RenamingConverter, Step, Weights
 from paddlevideo_fast.modeling.layers import SubBatchNorm3D
@@ -52,50 +52,28 @@ class Pathway:
         frames = self.stage_frames[stage][index % len(self.stage_frames[stage])]
         return ((frames, 1, 1), (1, 3, 3)) if self.inflate == "3x1x1" else ((1, 1, 1), (frames, 3, 3))
 
+    def stem(self) -> Stem:
+        """A new stem: [N, 3, T, H, W] to [N, width, T', H/4, W/4]."""
+        conv_stride, pool_stride = self.stem_strides
+        return Stem(conv3d(3, self.width, (self.stem_frames, 7, 7), (conv_stride, 2, 2)), pool_stride)
 
-@dataclass(frozen=True)
-class Fusion:
-    """How the fast pathway's features join the slow pathway.
 
-    Attributes:
+class FuseFastToSlow(nn.Layer):
+    """Joins the fast pathway's features, strided in time, to the slow pathway's channels.
+
+    Args:
+        channels: of the fast pathway.
         alpha: fast frames for one slow frame; the stride in time.
         kernel_frames: frames that the convolution spans.
         ratio: channels that the convolution gives for each fast channel.
         normalize: batch norm and ReLU after it.
     """
 
-    alpha: int
-    kernel_frames: int
-    ratio: int = 2
-    normalize: bool = True
-
-
-class Stem(nn.Layer):
-    """Convolution, batch norm, ReLU and pooling in space: [N, 3, T, H, W] to [N, width, T', H/4, W/4].
-
-    T' is T, unless the pathway's stem has strides in time.
-    """
-
-    def __init__(self, pathway: Pathway) -> None:
+    def __init__(self, channels: int, alpha: int, kernel_frames: int, ratio: int, normalize: bool) -> None:
         super().__init__()
-        conv_stride, self._pool_stride = pathway.stem_strides
-        self._conv = conv3d(3, pathway.width, (pathway.stem_frames, 7, 7), (conv_stride, 2, 2))
-        self._bn = SubBatchNorm3D(pathway.width)
-
-    def forward(self, x: paddle.Tensor) -> paddle.Tensor:
-        x = F.relu(self._bn(self._conv(x)))
-        strides = (self._pool_stride, 2, 2)
-        return F.max_pool3d(x, kernel_size=(1, 3, 3), stride=strides, padding=(0, 1, 1))
-
-
-class FuseFastToSlow(nn.Layer):
-    """Joins the fast pathway's features, strided in time, to the slow pathway's channels."""
-
-    def __init__(self, channels: int, fusion: Fusion) -> None:
-        super().__init__()
-        out_channels = channels * fusion.ratio
-        self._conv_f2s = conv3d(channels, out_channels, (fusion.kernel_frames, 1, 1), (fusion.alpha, 1, 1))
-        self._bn = SubBatchNorm3D(out_channels) if fusion.normalize else None
+        self.out_channels = channels * ratio
+        self._conv_f2s = conv3d(channels, self.out_channels, (kernel_frames, 1, 1), (alpha, 1, 1))
+        self._bn = SubBatchNorm3D(self.out_channels) if normalize else None
 
     def forward(self, tensors: Sequence[paddle.Tensor]) -> list[paddle.Tensor]:
         slow, fast = tensors
@@ -110,8 +88,7 @@ class PathwayResNet(StagedNetwork):
 
     Args:
         pathways: the slow one first.
-        fusion: after the stem and all stages but the last; None for one pathway.
-        halve_frames: pool pairs of frames after the first stage (I3D).
+        fuse: makes the fusions after the stem and all stages but the last; None for one pathway.
         depth: 50 or 101.
         stage_blocks: blocks in each of the four stages; null: what the depth says.
         spatial_strides: strides in space of the four stages, after the stem's 4. [1, 2, 2, 1] keeps the last
@@ -122,13 +99,12 @@ class PathwayResNet(StagedNetwork):
         ConfigError: a depth that does not exist, or strides for fewer or more stages.
     """
 
-    injected: ClassVar[tuple[str, ...]] = ("pathways", "fusion", "halve_frames")
+    injected: ClassVar[tuple[str, ...]] = ("pathways", "fuse")
 
     def __init__(
         self,
         pathways: Sequence[Pathway],
-        fusion: Fusion | None = None,
-        halve_frames: bool = False,
+        fuse: Callable[[int], FuseFastToSlow] | None = None,
         depth: int = 50,
         stage_blocks: Sequence[Size] | None = None,
         spatial_strides: Sequence[Size] = (1, 2, 2, 2),
@@ -142,77 +118,34 @@ class PathwayResNet(StagedNetwork):
             raise ConfigError([f"MODEL.backbone.spatial_strides={list(spatial_strides)}: {text}"])
         self.spatial_stride = _STEM_STRIDE * math.prod(spatial_strides)
         self.pretrained = pretrained
-        self._fusion = fusion
-        self._halve_frames = halve_frames
-        self.s1 = Stage([[("stem", Stem(pathway))] for pathway in pathways])
-        channels = [pathway.width for pathway in pathways]
-        for stage, num_blocks in enumerate(stage_blocks or STAGE_BLOCKS[depth]):
-            if fusion is not None:
-                slow, fast = channels
-                self.add_sublayer(f"s{stage + 1}_fuse", FuseFastToSlow(fast, fusion))
-                channels = [slow + fast * fusion.ratio, fast]
-            self.add_sublayer(
-                f"s{stage + 2}",
-                _residual_stage(pathways, channels, stage, num_blocks, spatial_strides[stage]),
-            )
-            channels = [pathway.width * 2**stage * _EXPANSION for pathway in pathways]
-        self.stage_layers: dict[str, list[str]] = {"stem": self.blocks_of(1)}
-        for stage in range(4):
-            joined = [f"s{stage + 1}_fuse"] if fusion is not None else []
-            self.stage_layers[f"res{stage + 2}"] = [*joined, *self.blocks_of(stage + 2)]
-        self.out_channels = sum(channels)
 
-    def forward(self, clips: paddle.Tensor) -> list[paddle.Tensor]:
-        """Clips to features.
+        def block(pathway: int, stage: int, index: int, in_channels: int, stride: Kernel) -> Block:
+            own = pathways[pathway]
+            branch = partial(_bottleneck, kernels=own.kernels(stage, index))
+            return Block(in_channels, own.width * 2**stage * _EXPANSION, stride, branch)
 
-        Args:
-            clips: float [N, 3, T, H, W].
-
-        Returns:
-            For each pathway [N, channels, T', H/32, W/32]; in place of 32, `spatial_stride`.
-
-        Raises:
-            ConfigError: the clip's frames are too few, or do not divide into the pathways.
-        """
-        tensors = self.s1(self._split(clips))
-        for stage in range(4):
-            if self._fusion is not None:
-                tensors = getattr(self, f"s{stage + 1}_fuse")(tensors)
-            tensors = getattr(self, f"s{stage + 2}")(tensors)
-            if stage == 0 and self._halve_frames:
-                tensors = [F.max_pool3d(x, kernel_size=(2, 1, 1), stride=(2, 1, 1)) for x in tensors]
-        return tensors
+        strides = [(1, side, side) for side in spatial_strides]
+        stems = [(own.stem(), own.width) for own in pathways]
+        self.add_stages(stems, stage_blocks or STAGE_BLOCKS[depth], strides, block, fuse)
 
 
-def _bottleneck(in_channels: int, channels: int, kernels: tuple[Kernel, Kernel], stride: int) -> Branch:
-    """Three convolutions; the second one has the stride in space, the third one four times the channels."""
-    first, second = kernels
-    out_channels = channels * _EXPANSION
+def _bottleneck(
+    in_channels: int, out_channels: int, stride: Kernel, kernels: tuple[Kernel, Kernel]
+) -> Branch:
+    """Three convolutions; the second one has the stride, the third one four times the channels."""
+    channels = out_channels // _EXPANSION
     return Branch(
-        [
-            conv3d(in_channels, channels, first),
-            conv3d(channels, channels, second, (1, stride, stride)),
-            conv3d(channels, out_channels, (1, 1, 1)),
-        ],
-        [channels, channels, out_channels],
+        conv3d(in_channels, channels, kernels[0]),
+        conv3d(channels, channels, kernels[1], stride),
+        conv3d(channels, out_channels, (1, 1, 1)),
     )
 
 
-def _residual_stage(
-    pathways: Sequence[Pathway], in_channels: Sequence[int], stage: int, num_blocks: int, first_stride: int
-) -> Stage:
-    layers = []
-    for pathway, channels_in in zip(pathways, in_channels):
-        blocks: list[tuple[str, nn.Layer]] = []
-        channels = pathway.width * 2**stage
-        for index in range(num_blocks):
-            stride = first_stride if index == 0 else 1
-            branch = partial(_bottleneck, channels_in, channels, pathway.kernels(stage, index), stride)
-            block = Block(channels_in, channels * _EXPANSION, (1, stride, stride), branch)
-            blocks.append((f"res{index}", block))
-            channels_in = channels * _EXPANSION
-        layers.append(blocks)
-    return Stage(layers)
+class HalveFrames(nn.Layer):
+    """Pools pairs of frames of each pathway."""
+
+    def forward(self, tensors: Sequence[paddle.Tensor]) -> list[paddle.Tensor]:
+        return [F.max_pool3d(x, kernel_size=(2, 1, 1), stride=(2, 1, 1)) for x in tensors]
 
 
 _SLOW_FRAMES = ((1,), (1,), (3,), (3,))
@@ -261,14 +194,18 @@ class ResNetSlowFast(PathwayResNet):
             raise ConfigError(
                 [f"MODEL.backbone.beta={beta}: does not divide width_per_group={width_per_group}"]
             )
-        super().__init__(
-            [
-                Pathway(width_per_group, 1, _SLOW_FRAMES),
-                Pathway(width_per_group // beta, 5, _FAST_FRAMES),
-            ],
-            Fusion(alpha, fusion_kernel_sz, fusion_conv_channel_ratio, fuse_bn_relu),
-            **shared,
+        pathways = [
+            Pathway(width_per_group, 1, _SLOW_FRAMES),
+            Pathway(width_per_group // beta, 5, _FAST_FRAMES),
+        ]
+        fuse = partial(
+            FuseFastToSlow,
+            alpha=alpha,
+            kernel_frames=fusion_kernel_sz,
+            ratio=fusion_conv_channel_ratio,
+            normalize=fuse_bn_relu,
         )
+        super().__init__(pathways, fuse, **shared)
         self.alpha = alpha
         self.slow_frames = slow_frames
 
@@ -331,7 +268,9 @@ class ResNetI3D(PathwayResNet):
     ) -> None:
         frames = _FAST_FRAMES if inflate_all else _EVERY_OTHER
         pathway = Pathway(width_per_group, 5, frames, inflate, (conv1_stride_t, pool1_stride_t))
-        super().__init__([pathway], halve_frames=True, **shared)
+        super().__init__([pathway], **shared)
+        self.s2_pool = HalveFrames()
+        self._order.insert(2, "s2_pool")
         self.conv1_stride_t, self.pool1_stride_t = conv1_stride_t, pool1_stride_t
 
 

@@ -3,6 +3,7 @@
 Layers have PaddleVideo's and the authors' names: `layers.0.blocks.1.attn.qkv`, `layers.0.downsample`.
 """
 
+import functools
 import math
 import re
 from collections.abc import Sequence
@@ -19,39 +20,18 @@ from paddlevideo_fast.modeling.backbones.base import Backbone
 from paddlevideo_fast.modeling.converters import Network, RenamingConverter, Weights
 from paddlevideo_fast.modeling.freezing import set_frozen
 from paddlevideo_fast.modeling.layers import (
-    DropPath,
+    EncoderBlock,
     LayerNorm,
-    Mlp,
     SelfAttention,
     drop_path_rates,
     linear,
     resized,
+    table,
 )
-from paddlevideo_fast.modeling.layers.windows import Box, Windows, relative_positions
+from paddlevideo_fast.modeling.layers.windows import Box, PatchEmbed, Windows, box, relative_positions
 from paddlevideo_fast.registry import BACKBONES
 
 _TABLE = "relative_position_bias_table"
-
-
-class PatchEmbed3D(nn.Layer):
-    """Clips [N, C, T, H, W] to tokens [N, T', H', W', channels], one for each patch, by a convolution.
-
-    Zeros fill the last patch of an axis.
-    """
-
-    def __init__(self, in_channels: int, channels: int, patch: Box, norm: bool) -> None:
-        super().__init__()
-        self._patch = patch
-        self.proj = nn.Conv3D(in_channels, channels, patch, stride=patch)
-        self.norm = LayerNorm(channels) if norm else None
-
-    def forward(self, clips: paddle.Tensor) -> paddle.Tensor:
-        missing = [-side % part for side, part in zip(clips.shape[2:], self._patch)]
-        if any(missing):
-            t, h, w = missing
-            clips = F.pad(clips, [0, w, 0, h, 0, t], data_format="NCDHW")
-        tokens = self.proj(clips).transpose([0, 2, 3, 4, 1])
-        return tokens if self.norm is None else self.norm(tokens)
 
 
 class WindowAttention(SelfAttention):
@@ -60,10 +40,7 @@ class WindowAttention(SelfAttention):
     def __init__(self, window: Box, channels: int, num_heads: int, **shared: Any) -> None:
         super().__init__(channels, num_heads, **shared)
         self._window = window
-        self.relative_position_bias_table = self.create_parameter(
-            [math.prod(2 * side - 1 for side in window), num_heads],
-            default_initializer=nn.initializer.TruncatedNormal(std=0.02),
-        )
+        self.relative_position_bias_table = table(self, math.prod(2 * side - 1 for side in window), num_heads)
 
     def bias(self, num_tokens: int) -> paddle.Tensor:
         """The biases of all pairs of tokens of a window, [heads, tokens, tokens]."""
@@ -72,27 +49,19 @@ class WindowAttention(SelfAttention):
         return bias.reshape([num_tokens, num_tokens, self.num_heads]).transpose([2, 0, 1])
 
 
-class SwinBlock(nn.Layer):
-    """Attention in windows and a perceptron, each a residual branch that a LayerNorm begins."""
+class SwinBlock(EncoderBlock):
+    """An encoder block over the windows of a grid of tokens.
 
-    def __init__(
-        self,
-        attention: WindowAttention,
-        channels: int,
-        hidden: int,
-        shifted: bool,
-        dropout: float,
-        drop_path: float,
-    ) -> None:
-        super().__init__()
+    Args:
+        shifted: the windows are shifted.
+        shared: see `EncoderBlock`.
+    """
+
+    def __init__(self, channels: int, *, shifted: bool, **shared: Any) -> None:
+        super().__init__(channels, **shared)
         self._shifted = shifted
-        self.norm1 = LayerNorm(channels)
-        self.attn = attention
-        self.drop_path = DropPath(drop_path)
-        self.norm2 = LayerNorm(channels)
-        self.mlp = Mlp(channels, hidden, dropout=dropout)
 
-    def forward(self, tokens: paddle.Tensor, windows: Windows) -> paddle.Tensor:
+    def forward(self, tokens: paddle.Tensor, windows: Windows) -> paddle.Tensor:  # type: ignore[override]
         """Tokens [N, T, H, W, C] to the same shape."""
         inside = windows.split(self.norm1(tokens), self._shifted)
         mask = windows.mask() if self._shifted and any(windows.shift) else None
@@ -229,31 +198,32 @@ class SwinTransformer3D(Backbone):
         super().__init__()
         _check(embed_dim, depths, num_heads, frozen_stages)
         self.pretrained = pretrained
-        self._window: Box = (window_size[0], window_size[1], window_size[2])
-        self.patch_embed = PatchEmbed3D(
-            in_chans, embed_dim, (patch_size[0], patch_size[1], patch_size[2]), patch_norm
-        )
+        self._window = box(window_size)
+        self.patch_embed = PatchEmbed(in_chans, embed_dim, box(patch_size), norm=patch_norm)
         self.pos_drop = nn.Dropout(drop_rate)
         rates = iter(drop_path_rates(drop_path_rate, sum(depths)))
         stages = []
         for stage, (depth, heads) in enumerate(zip(depths, num_heads)):
             channels = embed_dim * 2**stage
+            attention = functools.partial(
+                WindowAttention,
+                self._window,
+                channels,
+                heads,
+                qkv_bias=qkv_bias,
+                scale=qk_scale,
+                attention_dropout=attn_drop_rate,
+                dropout=drop_rate,
+            )
             blocks = [
                 SwinBlock(
-                    WindowAttention(
-                        self._window,
-                        channels,
-                        heads,
-                        qkv_bias=qkv_bias,
-                        scale=qk_scale,
-                        attention_dropout=attn_drop_rate,
-                        dropout=drop_rate,
-                    ),
                     channels,
-                    int(channels * mlp_ratio),
-                    shifted=index % 2 == 1,
-                    dropout=drop_rate,
+                    attention=attention,
+                    hidden_channels=int(channels * mlp_ratio),
                     drop_path=next(rates),
+                    dropout=drop_rate,
+                    epsilon=1e-5,
+                    shifted=index % 2 == 1,
                 )
                 for index in range(depth)
             ]

@@ -4,7 +4,8 @@ Layers have PaddleVideo's names, and timm's ViT uses the same: `blocks.0.attn.qk
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -22,6 +23,7 @@ from paddlevideo_fast.modeling.layers import (
     drop_path_rates,
     linear,
     resized,
+    table,
 )
 from paddlevideo_fast.modeling.stages import HEAD
 from paddlevideo_fast.registry import BACKBONES
@@ -51,12 +53,11 @@ class DividedBlock(EncoderBlock):
     """
 
     def __init__(
-        self, channels: int, num_heads: int, *, epsilon: float, dropout: float, **shared: Any
+        self, channels: int, attention: Callable[[], nn.Layer], hidden: int, *, epsilon: float, **shared: Any
     ) -> None:
-        super().__init__(channels, num_heads, epsilon=epsilon, dropout=dropout, **shared)
-        attention = {name: shared[name] for name in ("qkv_bias", "scale", "attention_dropout")}
+        super().__init__(channels, attention, hidden, epsilon=epsilon, **shared)
         self.temporal_norm1 = LayerNorm(channels, epsilon=epsilon)
-        self.temporal_attn = SelfAttention(channels, num_heads, dropout=dropout, **attention)
+        self.temporal_attn = attention()
         self.temporal_fc = linear(channels, channels)
         self.temporal_fc.weight.set_value(paddle.zeros([channels, channels]))
 
@@ -177,22 +178,22 @@ class FrameTransformer(Backbone):
         self.out_channels = embed_dim
         self._grid = (side, side)
         self.patch_embed = PatchEmbed(in_channels, embed_dim, patch_size)
-        self.cls_token = self._table(1, std=0.02)
-        self.pos_embed = self._table(1 + side * side, std=0.02)
+        self.cls_token = table(self, 1, 1, embed_dim)
+        self.pos_embed = table(self, 1, 1 + side * side, embed_dim)
         self.pos_drop = nn.Dropout(drop_rate)
+        attention = partial(
+            SelfAttention,
+            embed_dim,
+            num_heads,
+            qkv_bias=qkv_bias,
+            scale=qk_scale,
+            attention_dropout=attn_drop_rate,
+            dropout=drop_rate,
+        )
+        hidden = int(embed_dim * mlp_ratio)
         self.blocks = nn.LayerList(
             [
-                block(
-                    embed_dim,
-                    num_heads,
-                    hidden_channels=int(embed_dim * mlp_ratio),
-                    drop_path=rate,
-                    dropout=drop_rate,
-                    epsilon=epsilon,
-                    qkv_bias=qkv_bias,
-                    scale=qk_scale,
-                    attention_dropout=attn_drop_rate,
-                )
+                block(embed_dim, attention, hidden, drop_path=rate, dropout=drop_rate, epsilon=epsilon)
                 for rate in drop_path_rates(drop_path_rate, depth)
             ]
         )
@@ -202,11 +203,6 @@ class FrameTransformer(Backbone):
             **{f"block{number + 1}": [f"blocks.{number}"] for number in range(depth)},
             HEAD: ["norm"],
         }
-
-    def _table(self, length: int, std: float) -> paddle.Tensor:
-        initializer = nn.initializer.TruncatedNormal(std=std) if std else nn.initializer.Constant(0.0)
-        shape = [1, length, self.out_channels]
-        return self.create_parameter(shape, default_initializer=initializer)
 
     def tokens(self, clips: paddle.Tensor) -> paddle.Tensor:
         """Clips [N, 3, T, H, W] to class tokens and patches with their positions, [N*T, 1 + P, channels]."""
@@ -224,14 +220,14 @@ class FrameTransformer(Backbone):
         """A table of positions, interpolated to this network's clips."""
         if value.ndim != 3 or value.shape[0] != 1 or value.shape[2] != shape[2]:
             return None
-        table = paddle.to_tensor(np.array(value[0], "float32"))
+        given = paddle.to_tensor(np.array(value[0], "float32"))
         if name == "time_embed":
-            return resized(table, [len(table)], [shape[1]]).unsqueeze(0).numpy()
-        side = math.isqrt(max(len(table) - 1, 0))
-        if name != "pos_embed" or not side or side * side != len(table) - 1:
+            return resized(given, [len(given)], [shape[1]]).unsqueeze(0).numpy()
+        side = math.isqrt(max(len(given) - 1, 0))
+        if name != "pos_embed" or not side or side * side != len(given) - 1:
             return None
-        rest = resized(table[1:], (side, side), self._grid)
-        return paddle.concat([table[:1], rest]).unsqueeze(0).numpy()
+        rest = resized(given[1:], (side, side), self._grid)
+        return paddle.concat([given[:1], rest]).unsqueeze(0).numpy()
 
 
 class TimeSformerConverter(RenamingConverter):
@@ -352,7 +348,8 @@ class VisionTransformer(FrameTransformer):
         self.attention_type = attention_type
         super().__init__(DividedBlock if attention_type == "divided_space_time" else EncoderBlock, **shared)
         if attention_type != "space_only":
-            self.time_embed = self._table(self.num_seg, std=0.0)
+            shape = [1, self.num_seg, self.out_channels]
+            self.time_embed = self.create_parameter(shape, is_bias=True)  # of zeros
             self.stage_layers["stem"].append("time_embed")
             self.time_drop = nn.Dropout(shared.get("drop_rate", 0.0))
 

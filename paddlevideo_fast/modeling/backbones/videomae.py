@@ -1,6 +1,7 @@
 """The plain video ViT of VideoMAE: tubelets of pixels, fixed positions, encoder blocks."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import paddle
@@ -10,53 +11,14 @@ from paddlevideo_fast.config.types import NonNegative, Share, Size
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.modeling.backbones.base import Backbone
 from paddlevideo_fast.modeling.converters import Network, Renames, RenamingConverter, Step, Target, Weights
-from paddlevideo_fast.modeling.layers import EncoderBlock, drop_path_rates, linear, sin_cos
+from paddlevideo_fast.modeling.layers import (
+    EncoderBlock,
+    SelfAttention,
+    drop_path_rates,
+    fixed_positions,
+    linear,
+)
 from paddlevideo_fast.registry import BACKBONES
-
-_FINE = 64  # positions in the smaller of the two tables of a program
-
-
-class FixedPositions:
-    """Tables of sines and cosines for any number of tokens; a device gets each of them once."""
-
-    def __init__(self, channels: int) -> None:
-        self.channels = channels
-        self._tables: dict[str, paddle.Tensor] = {}
-
-    def __call__(self, num_tokens: int) -> paddle.Tensor:
-        """float32 [num_tokens, channels]; see `sin_cos`.
-
-        Raises:
-            ConfigError: a program is exported with free sides, so that the number of tokens is not known.
-        """
-        if num_tokens < 1:
-            raise ConfigError(
-                ["MODEL.backbone.name=VideoMAEViT: a program of it is for one size; give H and W as numbers"]
-            )
-        if not paddle.in_dynamic_mode():
-            return self._in_program(num_tokens)
-        key = f"{num_tokens} {paddle.get_device()}"
-        if key not in self._tables:
-            self._tables[key] = paddle.to_tensor(sin_cos(num_tokens, self.channels))
-        return self._tables[key]
-
-    def _in_program(self, num_tokens: int) -> paddle.Tensor:
-        """The same from small tables: a program holds its constants as text, and a whole one has megabytes.
-
-        With position = coarse + fine, sin(x + y) = sin x cos y + cos x sin y, and likewise for the cosine.
-        """
-        channels = np.arange(self.channels)
-        rates = 10000.0 ** -(2 * (channels // 2) / self.channels)
-        fine, coarse = (
-            np.arange(_FINE)[:, None] * rates,
-            np.arange(0, num_tokens, _FINE)[:, None, None] * rates,
-        )
-        odd = channels % 2 == 1
-        beside_sine = np.where(odd, -np.sin(fine), np.cos(fine))
-        beside_cosine = np.where(odd, np.cos(fine), np.sin(fine))
-        parts = (np.sin(coarse), beside_sine, np.cos(coarse), beside_cosine)
-        sine, by_sine, cosine, by_cosine = (paddle.to_tensor(part.astype("float32")) for part in parts)
-        return (sine * by_sine + cosine * by_cosine).flatten(0, 1)[:num_tokens]
 
 
 class TubeletEmbedding(nn.Layer):
@@ -119,6 +81,13 @@ class TubeletEmbedding(nn.Layer):
         return pictures.transpose([0, 1, 3, 2, 4]).reshape(list(shape))
 
 
+def encoder(channels: int, num_heads: int, mlp_ratio: float, drop_paths: Sequence[float]) -> nn.LayerList:
+    """The blocks of VideoMAE's encoder and decoder, one for each rate of stochastic depth."""
+    attention = partial(SelfAttention, channels, num_heads, key_bias=False)
+    hidden = int(channels * mlp_ratio)
+    return nn.LayerList([EncoderBlock(channels, attention, hidden, rate) for rate in drop_paths])
+
+
 @BACKBONES.register()
 class VideoMAEViT(Backbone):
     """ViT over the tubelets of a clip, as in VideoMAE; clips may have any size and length.
@@ -166,13 +135,7 @@ class VideoMAEViT(Backbone):
         self.pretrained = pretrained
         self.out_channels = embed_dim
         self.patch_embed = TubeletEmbedding(embed_dim, patch_size, tubelet_size)
-        self.positions = FixedPositions(embed_dim)
-        self.blocks = nn.LayerList(
-            [
-                EncoderBlock(embed_dim, num_heads, int(embed_dim * mlp_ratio), drop_path=rate, key_bias=False)
-                for rate in drop_path_rates(drop_path_rate, depth)
-            ]
-        )
+        self.blocks = encoder(embed_dim, num_heads, mlp_ratio, drop_path_rates(drop_path_rate, depth))
         self.stage_layers: dict[str, list[str]] = {"stem": ["patch_embed"]}
         self.stage_layers.update({f"block{index + 1}": [f"blocks.{index}"] for index in range(depth)})
 
@@ -195,7 +158,7 @@ class VideoMAEViT(Backbone):
         """
         tokens = self.patch_embed(tubelets)
         if positions is None:
-            positions = self.positions(tubelets.shape[1])
+            positions = fixed_positions(tubelets.shape[1], self.out_channels)
         tokens = tokens + positions.astype(tokens.dtype)
         for block in self.blocks:
             tokens = block(tokens)

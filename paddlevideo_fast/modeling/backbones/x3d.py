@@ -14,7 +14,7 @@ import paddle.nn.functional as F
 from paddle import nn
 
 from paddlevideo_fast.config.types import Range, Size
-from paddlevideo_fast.modeling.backbones.blocks3d import Block, Branch, StagedNetwork, conv3d
+from paddlevideo_fast.modeling.backbones.blocks3d import Block, Branch, Kernel, StagedNetwork, conv3d
 from paddlevideo_fast.modeling.backbones.resnet3d import PySlowFastConverter, PyTorchVideoConverter
 from paddlevideo_fast.modeling.layers import SqueezeExcitation3D, SubBatchNorm3D, make_divisible
 from paddlevideo_fast.registry import BACKBONES
@@ -44,21 +44,18 @@ class X3DBranch(Branch):
     """1×1×1 to more channels, a depthwise 3×3×3 convolution, swish, 1×1×1 back.
 
     Args:
-        in_channels, inner_channels, out_channels: channels.
-        stride: stride in space of the depthwise convolution.
+        in_channels, out_channels, inner_channels: channels.
+        stride: stride of the depthwise convolution.
         squeezed_channels: inner channels of the channel attention before the swish; 0: there is none.
     """
 
     def __init__(
-        self, in_channels: int, inner_channels: int, out_channels: int, stride: int, squeezed_channels: int
+        self, in_channels: int, out_channels: int, stride: Kernel, inner_channels: int, squeezed_channels: int
     ) -> None:
         super().__init__(
-            [
-                conv3d(in_channels, inner_channels, (1, 1, 1)),
-                conv3d(inner_channels, inner_channels, (3, 3, 3), (1, stride, stride), inner_channels),
-                conv3d(inner_channels, out_channels, (1, 1, 1)),
-            ],
-            [inner_channels, inner_channels, out_channels],
+            conv3d(in_channels, inner_channels, (1, 1, 1)),
+            conv3d(inner_channels, inner_channels, (3, 3, 3), stride, inner_channels),
+            conv3d(inner_channels, out_channels, (1, 1, 1)),
         )
         self.se: nn.Layer | None = None
         if squeezed_channels:
@@ -144,25 +141,22 @@ class X3D(StagedNetwork):
         super().__init__()
         self.pretrained = pretrained
         self.shortcut_norm = shortcut_norm
-        channels = make_divisible(dim_c1 * width_factor)
-        stem = X3DStem(channels)
-        stages: list[list[nn.Layer]] = []
-        width = dim_c1
-        for stage, num_blocks in enumerate(_BLOCKS):
-            width = width if stage == 0 else make_divisible(width * 2)
-            out_channels = make_divisible(width * width_factor)
+        widths = [dim_c1]
+        for _ in _BLOCKS[1:]:
+            widths.append(make_divisible(widths[-1] * 2))
+        widths = [make_divisible(width * width_factor) for width in widths]
+
+        def block(pathway: int, stage: int, index: int, in_channels: int, stride: Kernel) -> Block:
+            out_channels = widths[stage]
             inner = int(out_channels * bottleneck_factor)
-            squeezed = make_divisible(inner * se_ratio) if se_ratio else 0
-            stages.append([])
-            for index in range(math.ceil(num_blocks * depth_factor)):
-                stride = 2 if index == 0 else 1
-                branch = partial(
-                    X3DBranch, channels, inner, out_channels, stride, 0 if index % 2 else squeezed
-                )
-                has_norm = shortcut_norm == "always" or channels != out_channels
-                stages[-1].append(Block(channels, out_channels, (1, stride, stride), branch, has_norm))
-                channels = out_channels
-        self.add_stages(stem, stages)
+            squeezed = make_divisible(inner * se_ratio) if se_ratio and index % 2 == 0 else 0
+            branch = partial(X3DBranch, inner_channels=inner, squeezed_channels=squeezed)
+            has_norm = shortcut_norm == "always" or in_channels != out_channels
+            return Block(in_channels, out_channels, stride, branch, has_norm)
+
+        num_blocks = [math.ceil(number * depth_factor) for number in _BLOCKS]
+        self.add_stages([(X3DStem(widths[0]), widths[0])], num_blocks, [(1, 2, 2)] * 4, block)
+        channels, inner = widths[-1], int(widths[-1] * bottleneck_factor)
         self.conv_5 = conv3d(channels, inner, (1, 1, 1))
         self.conv_5_bn = SubBatchNorm3D(inner)
         self.stage_layers["conv5"] = ["conv_5", "conv_5_bn"]

@@ -8,8 +8,8 @@ from paddlevideo_fast.modeling.layers.attention import (
     attend,
     drop_path_rates,
     linear,
-    note_product,
     product_watchers,
+    table,
 )
 from paddlevideo_fast.modeling.layers.batch_norm import (
     BATCH_NORMS,
@@ -34,8 +34,8 @@ from paddlevideo_fast.modeling.layers.conv_bn import (
 from paddlevideo_fast.modeling.layers.cpu import Conv3D, LayerNorm, Linear, gelu
 from paddlevideo_fast.modeling.layers.operators import (
     activation,
-    inference_operators,
-    portable_operators,
+    constant,
+    operators_for,
     temporal_shift,
 )
-from paddlevideo_fast.modeling.layers.positions import resized, sin_cos
+from paddlevideo_fast.modeling.layers.positions import fixed_positions, resized

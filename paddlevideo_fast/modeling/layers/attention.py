@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import paddle
 import paddle.nn.functional as F
@@ -154,35 +153,33 @@ class Mlp(nn.Layer):
     Args:
         channels: of input and output.
         hidden_channels: between the layers.
-        out_channels: of the output; None: `channels`.
         dropout: after each of the layers.
     """
 
-    def __init__(
-        self,
-        channels: int,
-        hidden_channels: int,
-        out_channels: int | None = None,
-        dropout: float = 0.0,
-    ) -> None:
+    def __init__(self, channels: int, hidden_channels: int, dropout: float = 0.0) -> None:
         super().__init__()
         self.fc1 = linear(channels, hidden_channels)
-        self.fc2 = linear(hidden_channels, out_channels or channels)
+        self.fc2 = linear(hidden_channels, channels)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: paddle.Tensor) -> paddle.Tensor:
-        """[..., channels] to the same, or to [..., out_channels]."""
+        """[..., channels] to the same."""
         return self.dropout(self.fc2(self.dropout(cpu.gelu(self.fc1(x)))))
 
 
-def linear(in_channels: int, out_channels: int, bias: bool = True, std: float = 0.02) -> nn.Linear:
+def linear(in_channels: int, out_channels: int, bias: bool = True) -> nn.Linear:
     """A linear layer as transformers start it: truncated normal weights, a bias of zeros."""
     return cpu.Linear(
         in_channels,
         out_channels,
-        weight_attr=paddle.ParamAttr(initializer=nn.initializer.TruncatedNormal(std=std)),
+        weight_attr=paddle.ParamAttr(initializer=nn.initializer.TruncatedNormal(std=0.02)),
         bias_attr=paddle.ParamAttr(initializer=nn.initializer.Constant(0.0)) if bias else False,
     )
+
+
+def table(owner: nn.Layer, *shape: int) -> paddle.Tensor:
+    """A new parameter of a layer, such as a table of positions; truncated normal, as its linear layers."""
+    return owner.create_parameter(list(shape), default_initializer=nn.initializer.TruncatedNormal(std=0.02))
 
 
 class DropPath(nn.Layer):
@@ -218,12 +215,13 @@ class EncoderBlock(nn.Layer):
 
     Args:
         channels: of the tokens.
-        num_heads: of the attention.
+        attention: makes the attention.
         hidden_channels: of the perceptron.
         drop_path: rate of stochastic depth.
-        dropout: after each linear layer but the one for queries, keys and values.
+        dropout: in the perceptron.
         epsilon: of the layer norms.
-        attention: further arguments of `SelfAttention`.
+        in_channels: of the tokens before the block; None: `channels`. Where they differ, the sublayer `proj`
+            is there for a subclass's shortcut.
 
     Reference: Dosovitskiy et al., "An Image Is Worth 16x16 Words", arXiv 2010.11929, section 3.1.
     """
@@ -231,16 +229,18 @@ class EncoderBlock(nn.Layer):
     def __init__(
         self,
         channels: int,
-        num_heads: int,
+        attention: Callable[[], nn.Layer],
         hidden_channels: int,
         drop_path: float = 0.0,
         dropout: float = 0.0,
         epsilon: float = 1e-6,
-        **attention: Any,
+        in_channels: int | None = None,
     ) -> None:
         super().__init__()
-        self.norm1 = cpu.LayerNorm(channels, epsilon=epsilon)
-        self.attn = SelfAttention(channels, num_heads, dropout=dropout, **attention)
+        in_channels = in_channels or channels
+        self.norm1 = cpu.LayerNorm(in_channels, epsilon=epsilon)
+        self.attn = attention()
+        self.proj = linear(in_channels, channels) if in_channels != channels else None
         self.drop_path = DropPath(drop_path)
         self.norm2 = cpu.LayerNorm(channels, epsilon=epsilon)
         self.mlp = Mlp(channels, hidden_channels, dropout=dropout)

@@ -13,55 +13,6 @@ from paddle.autograd import PyLayer
 BATCH_NORMS = (nn.BatchNorm1D, nn.BatchNorm2D, nn.BatchNorm3D)
 
 
-def sync_batch_norm(
-    x: paddle.Tensor,
-    running_mean: paddle.Tensor,
-    running_variance: paddle.Tensor,
-    weight: paddle.Tensor,
-    bias: paddle.Tensor,
-    momentum: float,
-    epsilon: float,
-    data_format: str,
-    group: Any,
-    counts: bool = True,
-) -> paddle.Tensor:
-    """Batch norm in training over the batches of all processes of a group, whose sizes may differ.
-
-    It runs on any device: Paddle's batch norm with given statistics, one message of 2C + 1 numbers forward
-    and one message of 2C numbers backward. Paddle's `sync_batch_norm` is not used: it has no CPU kernel and
-    no groups, and gives processes with fewer clips the same weight. The gradient belongs to the sum of the
-    processes' losses, as data-parallel training expects. All processes of the group must call it, and
-    back-propagate through it.
-
-    Args:
-        x: [N, C, ...] or [N, ..., C], as `data_format` says; N is at least 1. 16-bit values are computed in
-            float32.
-        running_mean: [C]; updated in place.
-        running_variance: [C]; updated in place, with the variance of the population.
-        weight: [C].
-        bias: [C].
-        momentum: share of the running statistics that is kept.
-        epsilon: number added to the variance.
-        data_format: as in Paddle's batch norm, such as "NCHW".
-        group: its `all_sum(tensor)` gives the sum of a tensor [M] over the processes of the group.
-        counts: whether `x` is part of the statistics; else this process only takes part in the messages.
-
-    Returns:
-        A tensor of the same shape and dtype as `x`.
-
-    Reference: Ioffe and Szegedy, "Batch Normalization", arXiv 1502.03167, section 3.
-    """
-    with paddle.amp.auto_cast(enable=False):
-        with paddle.no_grad():
-            count, mean, variance = _moments_of_group(_wide(x.detach()), data_format, group, counts)
-            for running, new in ((running_mean, mean), (running_variance, variance)):
-                updated = running * momentum + new * (1 - momentum)
-                # only a group to which this process adds nothing may have no values at all
-                paddle.assign(updated if counts else paddle.where(count > 0, updated, running), running)
-            count = count.clip(min=1.0)
-        return _Normalized.apply(x, weight, bias, mean, variance, count, epsilon, data_format, group, counts)
-
-
 class _Normalized(PyLayer):
     """Normalises by statistics that depend on `x`. With n values of a channel in the group,
 
@@ -79,16 +30,13 @@ class _Normalized(PyLayer):
         mean: paddle.Tensor,
         variance: paddle.Tensor,
         count: paddle.Tensor,
-        epsilon: float,
-        data_format: str,
-        group: Any,
-        counts: bool,
+        norm: Any,
     ) -> paddle.Tensor:
         ctx.save_for_backward(x, weight, bias, mean, variance, count)
-        ctx.group, ctx.counts = group, counts
+        ctx.group, ctx.counts = norm._group, norm._counts
         # known here alone: what `saved_tensor` gives may be copies, as with RUNTIME.recompute
         ctx.has_gradient = [not each.stop_gradient for each in (x, weight, bias)]
-        ctx.options = {"epsilon": epsilon, "data_format": data_format}
+        ctx.options = {"epsilon": norm._epsilon, "data_format": norm._data_format}
         return F.batch_norm(_wide(x), mean, variance, weight, bias, **ctx.options).astype(x.dtype)
 
     @staticmethod
@@ -96,7 +44,7 @@ class _Normalized(PyLayer):
         x, weight, bias, mean, variance, count = ctx.saved_tensor()
         wide_x = _wide(x)
         with paddle.enable_grad():
-            leaves = _leaves(wide_x, weight, bias)
+            leaves = [_leaf(each) for each in (wide_x, weight, bias)]
             output = F.batch_norm(leaves[0], mean, variance, *leaves[1:], **ctx.options)
         direct, of_weight, of_bias = paddle.grad(output, leaves, _wide(gradient))
         sums = ctx.group.all_sum(paddle.concat([of_weight, of_bias]).astype("float64"))
@@ -110,11 +58,10 @@ class _Normalized(PyLayer):
         return (*wanted, None, None, None)
 
 
-def _leaves(*tensors: paddle.Tensor) -> list[paddle.Tensor]:
-    """Copies of tensors that start a new graph."""
-    detached = [tensor.detach() for tensor in tensors]
-    for tensor in detached:
-        tensor.stop_gradient = False
+def _leaf(x: paddle.Tensor) -> paddle.Tensor:
+    """A tensor of the same values that starts a new graph."""
+    detached = x.detach()
+    detached.stop_gradient = False
     return detached
 
 
@@ -156,7 +103,7 @@ class SubBatchNorm(nn.Layer):
     Where n does not divide the batch, the first parts are longer by one sample. Where the batch is smaller
     than n, each sample is a part and the last splits keep their statistics.
 
-    With one split, several processes may share the statistics of their batches; see `sync_batch_norm`.
+    With one split, several processes may share the statistics of their batches; see `set_group`.
     With one split and one process, and where the running statistics normalise in training too, this is
     Paddle's layer.
 
@@ -207,6 +154,8 @@ class SubBatchNorm(nn.Layer):
     def set_group(self, group: Any | None) -> None:
         """Lets the processes of `group` share the statistics of a training batch; None: no process does.
 
+        Its `all_sum(tensor)` gives the sum of a tensor [M] over the processes.
+
         Raises:
             ValueError: there are several splits.
         """
@@ -250,22 +199,34 @@ class SubBatchNorm(nn.Layer):
         """
         weight, bias = self.weight, self.bias
         if self.training and weight.stop_gradient != bias.stop_gradient:
-            return _with_gradient(weight), _with_gradient(bias)
+            return (_leaf(weight), bias) if weight.stop_gradient else (weight, _leaf(bias))
         return weight, bias
 
     def _synchronized(self, x: paddle.Tensor) -> paddle.Tensor:
-        return sync_batch_norm(
-            x,
-            self._mean,
-            self._variance,
-            self.weight,
-            self.bias,
-            momentum=self._momentum,
-            epsilon=self._epsilon,
-            data_format=self._data_format,
-            group=self._group,
-            counts=self._counts,
-        )
+        """Batch norm in training over the batches of all processes of the group, whose sizes may differ.
+
+        It runs on any device: Paddle's batch norm with given statistics, one message of 2C + 1 numbers
+        forward and one message of 2C numbers backward. Paddle's `sync_batch_norm` is not used: it has no CPU
+        kernel and no groups, and gives processes with fewer clips the same weight. The gradient belongs to
+        the sum of the processes' losses, as data-parallel training expects. All processes of the group must
+        call it, and back-propagate through it.
+
+        A process whose `x` does not count (see `without_clips`) only takes part in the messages. 16-bit
+        values are computed in float32. The running variance is that of the population.
+
+        Reference: Ioffe and Szegedy, "Batch Normalization", arXiv 1502.03167, section 3.
+        """
+        with paddle.amp.auto_cast(enable=False):
+            with paddle.no_grad():
+                given = _wide(x.detach())
+                count, mean, variance = _moments_of_group(given, self._data_format, self._group, self._counts)
+                for running, new in ((self._mean, mean), (self._variance, variance)):
+                    updated = running * self._momentum + new * (1 - self._momentum)
+                    # only a group to which this process adds nothing may have no values at all
+                    kept = updated if self._counts else paddle.where(count > 0, updated, running)
+                    paddle.assign(kept, running)
+                count = count.clip(min=1.0)
+            return _Normalized.apply(x, self.weight, self.bias, mean, variance, count, self)
 
     def split_statistics(self) -> tuple[paddle.Tensor, paddle.Tensor]:
         """Running means and variances of the splits, each [num_splits, C]."""
@@ -331,7 +292,7 @@ def set_sync_group(model: nn.Layer, group: Any | None) -> None:
 
     Args:
         model: the same on each process of the group.
-        group: see `sync_batch_norm`.
+        group: see `SubBatchNorm.set_group`.
 
     Raises:
         ValueError: the batch norms have several splits.
@@ -417,15 +378,6 @@ def kept_statistics(layer: nn.Layer) -> Iterator[None]:
         with paddle.no_grad():
             for tensor, value in zip(held, values):
                 paddle.assign(value, tensor)
-
-
-def _with_gradient(parameter: paddle.Tensor) -> paddle.Tensor:
-    """A tensor of the same values that takes a gradient."""
-    if not parameter.stop_gradient:
-        return parameter
-    copy = parameter.detach()
-    copy.stop_gradient = False
-    return copy
 
 
 def _cut(x: paddle.Tensor, num_splits: int) -> list[paddle.Tensor]:

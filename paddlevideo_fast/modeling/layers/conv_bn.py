@@ -100,6 +100,7 @@ class SqueezeExcitation(nn.Layer):
     """
 
     names: ClassVar[tuple[str, str]] = ("conv1", "conv2")
+    convolution: ClassVar[type[nn.Layer]] = nn.Conv2D
 
     def __init__(
         self,
@@ -116,8 +117,9 @@ class SqueezeExcitation(nn.Layer):
         self._gate, self._act = gate, act
 
     def pointwise(self, in_channels: int, out_channels: int) -> nn.Layer:
-        """A 1×1 convolution with bias."""
-        return nn.Conv2D(in_channels, out_channels, 1, weight_attr=_he())
+        """A convolution with bias of a kernel of 1."""
+        init = paddle.ParamAttr(initializer=nn.initializer.KaimingNormal())
+        return self.convolution(in_channels, out_channels, 1, weight_attr=init)
 
     def squeezed(self, x: paddle.Tensor) -> paddle.Tensor:
         """The mean of each channel over all its places, the axes kept."""
@@ -133,11 +135,4 @@ class SqueezeExcitation3D(SqueezeExcitation):
     """Channel attention over clips: means over time and space. The names are PySlowFast's."""
 
     names = ("fc1", "fc2")
-
-    def pointwise(self, in_channels: int, out_channels: int) -> nn.Layer:
-        """A 1×1×1 convolution with bias."""
-        return nn.Conv3D(in_channels, out_channels, 1, weight_attr=_he())
-
-
-def _he() -> paddle.ParamAttr:
-    return paddle.ParamAttr(initializer=nn.initializer.KaimingNormal())
+    convolution = nn.Conv3D

@@ -6,53 +6,53 @@ section 3.
 
 import contextlib
 import contextvars
-from collections.abc import Callable, Iterator
-from typing import Any
+import functools
+from collections.abc import Callable, Hashable, Iterator
+from typing import Any, Literal
 
 import numpy as np
 import paddle
 import paddle.nn.functional as F
 from paddle.autograd import PyLayer
 
-_PORTABLE = contextvars.ContextVar("portable", default=False)
-_FOR_INFERENCE = contextvars.ContextVar("for Paddle Inference", default=False)
+_RUNTIME = contextvars.ContextVar("runtime of the program that is traced", default="")
 _LEAKY_SLOPE = 0.01
 
 
 @contextlib.contextmanager
-def portable_operators() -> Iterator[None]:
-    """Networks that are traced inside the block use only operators that ONNX has too.
+def operators_for(runtime: Literal["onnx", "inference"]) -> Iterator[None]:
+    """Networks that are traced inside the block use only operators that this runtime has, too.
 
-    Paddle's own operators are faster, so only programs on their way to ONNX do without them.
+    "onnx": those that ONNX has. Paddle's own are faster, so only programs on their way to ONNX do without.
+
+    "inference": those that Paddle Inference runs on oneDNN. Where a leaky ReLU follows a convolution,
+    oneDNN's passes of Paddle 3 fuse the two and crash (`conv_activation_onednn_fuse_pass`). A scale by 1
+    between them keeps them apart; it costs about 2 % of the network's time there.
     """
-    with _set(_PORTABLE):
-        yield
-
-
-@contextlib.contextmanager
-def inference_operators() -> Iterator[None]:
-    """Networks that are traced inside the block use only operators that Paddle Inference runs on oneDNN, too.
-
-    Where a leaky ReLU follows a convolution, oneDNN's passes of Paddle 3 fuse the two and crash
-    (`conv_activation_onednn_fuse_pass`). A scale by 1 between them keeps them apart; it costs about 2 % of
-    the network's time there.
-    """
-    with _set(_FOR_INFERENCE):
-        yield
-
-
-@contextlib.contextmanager
-def _set(variable: contextvars.ContextVar) -> Iterator[None]:
-    token = variable.set(True)
+    token = _RUNTIME.set(runtime)
     try:
         yield
     finally:
-        variable.reset(token)
+        _RUNTIME.reset(token)
 
 
-def is_portable() -> bool:
-    """Whether the network is being traced for a portable program."""
-    return _PORTABLE.get()
+def constant(tensor_of: Callable[..., paddle.Tensor], *arguments: Hashable) -> paddle.Tensor:
+    """The tensor that a pure function computes of some arguments, on the current device.
+
+    It is computed once and kept for later calls. A traced program computes it each time, from the arrays that
+    the function gives to Paddle. The file of the program holds each number of an array in tens of bytes, so
+    the arrays must be small.
+    """
+    if not paddle.in_dynamic_mode():
+        return tensor_of(*arguments)
+    return _kept(tensor_of, arguments, paddle.get_device())
+
+
+@functools.lru_cache(maxsize=64)
+def _kept(
+    tensor_of: Callable[..., paddle.Tensor], arguments: tuple[Hashable, ...], device: str
+) -> paddle.Tensor:
+    return tensor_of(*arguments)
 
 
 def activation(name: str) -> Callable[[paddle.Tensor], paddle.Tensor]:
@@ -61,9 +61,9 @@ def activation(name: str) -> Callable[[paddle.Tensor], paddle.Tensor]:
 
 
 def _leaky_relu(x: paddle.Tensor) -> paddle.Tensor:
-    if is_portable():  # paddle2onnx 2.1 writes a plain ReLU
+    if _RUNTIME.get() == "onnx":  # paddle2onnx 2.1 writes a plain ReLU
         return paddle.maximum(x, _LEAKY_SLOPE * x)
-    if _FOR_INFERENCE.get():
+    if _RUNTIME.get() == "inference":
         x = paddle.scale(x)
     return F.leaky_relu(x, _LEAKY_SLOPE)
 
@@ -98,7 +98,7 @@ def temporal_shift(
     """
     channels = frames.shape[1 if data_format == "NCHW" else -1]
     folds = int(channels * shift_ratio), int(channels * 2 * shift_ratio)
-    if is_portable() and data_format == "NCHW":
+    if _RUNTIME.get() == "onnx" and data_format == "NCHW":
         return _chosen_channels(frames, num_seg, folds)
     if paddle.in_dynamic_mode() and frames.place.is_cpu_place():
         return _BlockCopies.apply(frames, num_seg, folds, 2 if data_format == "NCHW" else -1)

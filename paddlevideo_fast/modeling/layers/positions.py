@@ -6,6 +6,11 @@ import numpy as np
 import paddle
 import paddle.nn.functional as F
 
+from paddlevideo_fast.errors import ConfigError
+from paddlevideo_fast.modeling.layers.operators import constant
+
+_FINE = 64  # positions in the smaller of the two tables of a program
+
 
 def resized(table: paddle.Tensor, sizes: Sequence[int], new_sizes: Sequence[int]) -> paddle.Tensor:
     """A table of positions for a grid of another size; the same tensor where the sizes are equal.
@@ -30,11 +35,41 @@ def resized(table: paddle.Tensor, sizes: Sequence[int], new_sizes: Sequence[int]
     return grid.flatten(2).transpose([0, 2, 1])[0]
 
 
-def sin_cos(length: int, channels: int) -> np.ndarray:
-    """Positions as sines (even channels) and cosines (odd ones), float32 [length, channels].
+def fixed_positions(num_tokens: int, channels: int) -> paddle.Tensor:
+    """Positions as sines (even channels) and cosines (odd ones), float32 [num_tokens, channels].
+
+    A device gets each table once.
 
     Reference: Vaswani et al., "Attention Is All You Need", arXiv 1706.03762, section 3.5.
+
+    Raises:
+        ConfigError: a program is exported with free sides, so that the number of tokens is not known.
+    """
+    if num_tokens < 1:
+        raise ConfigError(
+            ["MODEL.backbone.name=VideoMAEViT: a program of it is for one size; give H and W as numbers"]
+        )
+    return constant(_table if paddle.in_dynamic_mode() else table_in_program, num_tokens, channels)
+
+
+def _table(num_tokens: int, channels: int) -> paddle.Tensor:
+    numbers = np.arange(channels)
+    angles = np.arange(num_tokens)[:, None] / 10000 ** (2 * (numbers // 2) / channels)
+    return paddle.to_tensor(np.where(numbers % 2, np.cos(angles), np.sin(angles)).astype("float32"))
+
+
+def table_in_program(num_tokens: int, channels: int) -> paddle.Tensor:
+    """The same from small tables: a program holds its constants as text, and a whole one has megabytes.
+
+    With position = coarse + fine, sin(x + y) = sin x cos y + cos x sin y, and likewise for the cosine.
     """
     numbers = np.arange(channels)
-    angles = np.arange(length)[:, None] / 10000 ** (2 * (numbers // 2) / channels)
-    return np.where(numbers % 2, np.cos(angles), np.sin(angles)).astype("float32")
+    rates = 10000.0 ** -(2 * (numbers // 2) / channels)
+    fine = np.arange(_FINE)[:, None] * rates
+    coarse = np.arange(0, num_tokens, _FINE)[:, None, None] * rates
+    odd = numbers % 2 == 1
+    beside_sine = np.where(odd, -np.sin(fine), np.cos(fine))
+    beside_cosine = np.where(odd, np.cos(fine), np.sin(fine))
+    parts = (np.sin(coarse), beside_sine, np.cos(coarse), beside_cosine)
+    sine, by_sine, cosine, by_cosine = (paddle.to_tensor(part.astype("float32")) for part in parts)
+    return (sine * by_sine + cosine * by_cosine).flatten(0, 1)[:num_tokens]

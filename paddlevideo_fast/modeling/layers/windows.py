@@ -3,14 +3,15 @@
 Reference: Liu et al., "Video Swin Transformer", arXiv 2106.13230, section 3.2.
 """
 
-import functools
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import paddle
 import paddle.nn.functional as F
+from paddle import nn
 
 from paddlevideo_fast.modeling.layers import cpu
+from paddlevideo_fast.modeling.layers.operators import constant
 
 Box = tuple[int, int, int]  # along T, H, W
 _APART = -100.0  # added to the scores of tokens that do not see each other
@@ -20,6 +21,33 @@ def box(sides: Iterable[int]) -> Box:
     """Three numbers as a tuple, (T, H, W)."""
     t, h, w = sides
     return t, h, w
+
+
+class PatchEmbed(nn.Layer):
+    """Clips [N, C, T, H, W] to tokens [N, T', H', W', channels], one for each patch, by a convolution.
+
+    Args:
+        in_channels, channels: before and after.
+        patch: frames, rows and columns of a patch.
+        stride: from patch to patch; None: they do not overlap, and zeros fill the last one of an axis.
+        norm: a LayerNorm ends it.
+    """
+
+    def __init__(
+        self, in_channels: int, channels: int, patch: Box, stride: Box | None = None, norm: bool = False
+    ) -> None:
+        super().__init__()
+        self._filled = patch if stride is None else (1, 1, 1)
+        padding = 0 if stride is None else [side // 2 for side in patch]
+        self.proj = nn.Conv3D(in_channels, channels, patch, stride=stride or patch, padding=padding)
+        self.norm = cpu.LayerNorm(channels) if norm else None
+
+    def forward(self, clips: paddle.Tensor) -> paddle.Tensor:
+        t, h, w = (-side % part for side, part in zip(clips.shape[2:], self._filled))
+        if t or h or w:
+            clips = F.pad(clips, [0, w, 0, h, 0, t], data_format="NCDHW")
+        tokens = self.proj(clips).transpose([0, 2, 3, 4, 1])
+        return tokens if self.norm is None else self.norm(tokens)
 
 
 class Windows:
@@ -98,25 +126,6 @@ def relative_positions(window: Box, num_tokens: int) -> paddle.Tensor:
             whole window, as in the original and in torchvision, whatever their own offsets are.
     """
     return constant(_relative_positions, tuple(window), num_tokens)
-
-
-def constant(tensor_of: Callable[..., paddle.Tensor], *arguments: Hashable) -> paddle.Tensor:
-    """The tensor that a pure function computes of some arguments, on the current device.
-
-    It is computed once and kept for later calls. A traced program computes it each time, from the arrays that
-    the function gives to Paddle. The file of the program holds each number of an array in tens of bytes, so
-    the arrays must be small.
-    """
-    if not paddle.in_dynamic_mode():
-        return tensor_of(*arguments)
-    return _kept(tensor_of, arguments, paddle.get_device())
-
-
-@functools.lru_cache(maxsize=64)
-def _kept(
-    tensor_of: Callable[..., paddle.Tensor], arguments: tuple[Hashable, ...], device: str
-) -> paddle.Tensor:
-    return tensor_of(*arguments)
 
 
 def _mask(grid: Box, size: Box, shift: Box) -> paddle.Tensor:
