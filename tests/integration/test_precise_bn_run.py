@@ -11,6 +11,7 @@ from paddlevideo_fast.assembly import plan_run, training_setup
 from paddlevideo_fast.config import RunSpec, load_config
 from paddlevideo_fast.loader import build_loader
 from paddlevideo_fast.modeling import load_weights
+from tests.support.launching import overriding
 
 
 def inputs_of_batch_norms(model, batches):
@@ -40,8 +41,7 @@ def inputs_of_batch_norms(model, batches):
 def test_a_checkpoint_holds_the_statistics_of_the_training_data(run_main, tiny_config, tmp_path, workers):
     options = ["DATASET.batch_size=7", f"DATASET.num_workers={workers}", "epochs=1"]
     options.append("PRECISEBN={preciseBN_interval: 2}")
-    arguments = [word for option in options for word in ("-o", option)]
-    done = run_main(tiny_config, *arguments)
+    done = run_main(tiny_config, *overriding(*options))
     assert done.returncode == 0, done.stderr
     saved = tmp_path / "out" / "tiny_epoch_00001.pdparams"
     weights = {name: value.numpy() for name, value in paddle.load(str(saved)).items()}
@@ -63,14 +63,7 @@ def test_a_checkpoint_holds_the_statistics_of_the_training_data(run_main, tiny_c
         np.testing.assert_allclose(weights[f"{name}._variance"], values.var(0), rtol=1e-4, err_msg=name)
 
 
-def test_a_resumed_run_is_the_same(run_main, tiny_config, tmp_path, records):
-    more = ("-o", "PRECISEBN={preciseBN_interval: 1, num_iters_preciseBN: 2}", "-o", "EMA={decay: 0.9}")
-    whole, resumed = tmp_path / "whole", tmp_path / "resumed"
-    assert run_main(tiny_config, *more, "-o", f"output_dir={whole}").returncode == 0
-    start = ("-o", f"output_dir={resumed}", "-o", f"resume={whole}/tiny_epoch_00001")
-    done = run_main(tiny_config, *more, *start)
-    assert done.returncode == 0, done.stderr
-    ends = [paddle.load(str(folder / "tiny_epoch_00002.pdparams")) for folder in (whole, resumed)]
-    for name, value in ends[0].items():
-        np.testing.assert_array_equal(value.numpy(), ends[1][name].numpy(), err_msg=name)
-    assert records(whole)[-1] == records(resumed)[-1]
+def test_a_resumed_run_is_the_same(run_main, tiny_config, tmp_path, assert_resumes):
+    more = overriding("PRECISEBN={preciseBN_interval: 1, num_iters_preciseBN: 2}", "EMA={decay: 0.9}")
+    assert run_main(tiny_config, *more).returncode == 0
+    assert_resumes(tmp_path / "out", "tiny_epoch_00001", tiny_config, *more)

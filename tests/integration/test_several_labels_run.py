@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import re
-import signal
 
 import numpy as np
 import pytest
 
-from paddlevideo_fast.engine import load_checkpoint
-from tests.support.launching import ROOT
+from tests.support.launching import MAIN, ROOT, overriding
 
 SEVERAL = {
     "METRIC: {{name: CenterCropMetric}}": "METRIC: {{name: MeanAveragePrecision}}\nMIX: {{name: VideoMix}}",
@@ -47,7 +44,7 @@ def whole(text, two_motions, template, tmp_path_factory):
     """A run of two epochs that nothing interrupts: its config, and what it printed."""
     folder = tmp_path_factory.mktemp("whole")
     (folder / "several.yaml").write_text(text.format(data=two_motions, output=folder / "out"))
-    done = template.run([ROOT / "tools/main.py", "-c", folder / "several.yaml"], ROOT)
+    done = template.run([MAIN, "-c", folder / "several.yaml", "-o", "save_every_steps=4"], ROOT)
     assert done.returncode == 0, done.stdout + done.stderr
     return folder / "several.yaml", done.stdout
 
@@ -93,26 +90,9 @@ def test_a_test_writes_the_precision_of_each_class(whole, run_main, records):
 
 
 @pytest.mark.slow
-def test_a_run_that_a_signal_stops_inside_an_epoch_goes_on_exactly(
-    whole, text, two_motions, tmp_path, start, wait_for_step, run_main, records
-):
-    config = tmp_path / "several.yaml"
-    config.write_text(text.format(data=two_motions, output=tmp_path / "out"))
-    process = start(config)
-    wait_for_step(tmp_path / "out", 3, process)
-    os.killpg(process.pid, signal.SIGTERM)
-    process.wait()
-    done = run_main(config, "-o", "resume=auto")
-    assert done.returncode == 0, done.stdout
-    assert re.search(r"epoch 1, step [1-9]\d* of it", done.stdout)
-    first, second = (
-        load_checkpoint(str(folder / "out" / "tiny_epoch_00002")) for folder in (whole[0].parent, tmp_path)
-    )
-    for part in ("weights", "optimizer", "tensors"):
-        left, right = getattr(first, part), getattr(second, part)
-        for name in left:
-            np.testing.assert_array_equal(left[name], right[name], err_msg=name)
-    assert records(tmp_path / "out") == records(whole[0].parent / "out")
+def test_a_run_goes_on_exactly_inside_an_epoch(whole, assert_resumes):
+    told = assert_resumes(whole[0].parent / "out", "tiny_step_00000004", whole[0], "-o", "save_every_steps=4")
+    assert re.search(r"epoch 1, step 4 of it", told)
 
 
 @pytest.mark.parametrize(
@@ -138,8 +118,7 @@ def test_a_run_that_a_signal_stops_inside_an_epoch_goes_on_exactly(
     ],
 )
 def test_wrong_inputs_are_told_in_one_message(whole, run_main, tmp_path, overrides, message):
-    words = [word for override in overrides for word in ("-o", override)]
-    done = run_main(whole[0], "-o", f"output_dir={tmp_path / 'out'}", *words)
+    done = run_main(whole[0], *overriding(f"output_dir={tmp_path / 'out'}", *overrides))
     assert done.returncode == 2
     assert message in done.stdout + done.stderr
     assert "Traceback" not in done.stdout + done.stderr

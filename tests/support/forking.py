@@ -141,10 +141,16 @@ class Template(Fresh):
         self._process.stdin.close()
         self._process.wait(120)  # it may still be importing Paddle
 
-    def start(self, words: Sequence[Any], cwd: Path, environment: Mapping[str, str] | None = None) -> Child:
-        """Starts a script; the first word is its path."""
+    def start(
+        self,
+        words: Sequence[Any],
+        cwd: Path,
+        environment: Mapping[str, str] | None = None,
+        outputs: Sequence[Path] = (),
+    ) -> Child:
+        """Starts a script; the first word is its path. `outputs`: for its stdout and its stderr."""
         self._num_started += 1
-        outputs = [self._folder / f"{self._num_started}.{name}" for name in ("out", "err")]
+        outputs = outputs or [self._folder / f"{self._num_started}.{name}" for name in ("out", "err")]
         args = [str(word) for word in words]
         request = {
             "argv": args,
@@ -212,7 +218,7 @@ def _become(request: dict[str, Any]) -> list[str]:
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     for number, path in enumerate(request["outputs"], 1):
-        output = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+        output = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         os.dup2(output, number)
         os.close(output)
     os.close(nothing)
