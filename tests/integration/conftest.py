@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from paddlevideo_fast.cli import main
 from paddlevideo_fast.engine import CheckpointStore, load_checkpoint
 from tests.support.forking import Fresh
 from tests.support.launching import MAIN, ROOT, Job, overriding
@@ -91,6 +92,29 @@ def tiny_config(motion_data: Path, tmp_path: Path, tiny_text: str) -> Path:
     path = tmp_path / "tiny.yaml"
     path.write_text(tiny_text.format(data=motion_data, output=tmp_path / "out"))
     return path
+
+
+@pytest.fixture(scope="session")
+def finished_run(motion_data: Path, tiny_text: str, template: Fresh, tmp_path_factory: Any) -> Path:
+    """The output of a run of the tiny config over one epoch; not to be changed."""
+    root = tmp_path_factory.mktemp("finished")
+    (root / "tiny.yaml").write_text(tiny_text.format(data=motion_data, output=root / "out"))
+    words = [MAIN, "-c", root / "tiny.yaml", *overriding("epochs=1", "save_every_steps=4")]
+    done = template.run(words, ROOT)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return root / "out"
+
+
+@pytest.fixture
+def after_run(finished_run: Path, tmp_path: Path) -> Path:
+    """The output folder of `tiny_config`, with a copy of `finished_run` in it."""
+    return shutil.copytree(finished_run, tmp_path / "out")
+
+
+@pytest.fixture
+def run(tiny_config: Path) -> Callable[..., int]:
+    """`run("-o", …)`: the exit code of the command line on the tiny config, in this process."""
+    return lambda *arguments: main(["-c", str(tiny_config), *map(str, arguments)])
 
 
 @pytest.fixture

@@ -41,6 +41,7 @@ def test_a_run_from_a_checkpoint_of_other_classes(tiny_config, run_main, tmp_pat
         runs[name] = run_main(tiny_config, *arguments, *overriding(output, *further))
         assert runs[name].returncode == 0, runs[name].stderr
     told = runs["whole"].stdout + runs["whole"].stderr
+    assert "weights from " in told
     assert "kept 3 of 5 classes by name; 2 start anew" in told
     assert "frozen: stem, res2, 0.00 M of 0.02 M parameters, until epoch 1 ends" in told
     assert "learning rate: stem frozen, res2 frozen, res3 0.125, res4 0.25, res5 0.5, head 5 to 10" in told

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
+import paddle
 import pytest
 
 from paddlevideo_fast.cli import main
-from paddlevideo_fast.loader import DecodeSampler
+from paddlevideo_fast.config import load_config
+from paddlevideo_fast.loader import ClipRequest, DecodeSampler, build_dataset
+from paddlevideo_fast.modeling import Preprocess, build_model, load_weights
 from paddlevideo_fast.modeling.recognizers import Recognizer3D
 from tests.support.launching import overriding
 
@@ -153,11 +157,58 @@ def test_the_shapes_of_all_phases(
         assert line in told
 
 
-def test_the_plain_run_of_the_same_file(config, monkeypatch, capfd):
+VIEWS = """
+_BASE_: {base}
+DATASET:
+  test:
+    {{format: "SFVideoDataset", data_prefix: {data}, file_path: "{data}/valid.list", test_mode: True,
+     num_ensemble_views: 10, num_spatial_crops: 3}}
+  test_batch_size: 3
+PIPELINE:
+  test:
+    decode_sampler: {{name: "DecodeSampler", num_frames: 8, sampling_rate: 1, test_mode: True}}
+    transform:
+      - JitterScale: {{min_size: 32, max_size: 32}}
+      - MultiCrop: {{target_size: 28, test_mode: True}}
+      - Image2Array: {{transpose: False}}
+      - Normalization: {{mean: [0.45, 0.45, 0.45], std: [0.225, 0.225, 0.225], tensor_shape: [1, 1, 1, 3]}}
+      - PackOutput: {{alpha: 2}}
+"""
+
+
+@pytest.mark.smoke
+def test_the_plain_run_of_the_same_file_and_its_test_in_30_views(
+    config, motion_data, tmp_path, monkeypatch, capfd
+):
     watch = Watch(monkeypatch)
-    assert main(["-c", str(config), "-o", "epochs=1"]) == 0
+    views = tmp_path / "views.yaml"
+    views.write_text(VIEWS.format(base=config, data=motion_data))
+    assert main(["-c", str(views), "-o", "epochs=1"]) == 0
     assert watch.steps == FULL_LONG
     assert "MULTIGRID has no effect: add --multigrid" in capfd.readouterr().out
+    weights = str(tmp_path / "out" / "tiny_best.pdparams")
+    assert main(["-c", str(views), "--test", "-w", weights]) == 0
+    shown = dict(re.findall(r"(\w+): ([\d.]+)", capfd.readouterr().out.splitlines()[-1]))
+    assert shown["num_samples"] == "8"
+    assert float(shown["top1"]) == pytest.approx(top1_by_hand(load_config(views), weights), abs=1e-4)
+
+
+def top1_by_hand(cfg, weights):
+    """Of the mean softmax over the 30 views, video by video."""
+    model = build_model(cfg["MODEL"], load_pretrained=False)
+    load_weights(model, weights, strict=True)
+    model.eval()
+    dataset = build_dataset(cfg["DATASET"]["test"], cfg["PIPELINE"]["test"], training=False, seed=0)
+    preprocess = Preprocess([0.45] * 3, [0.225] * 3, model.layout)
+    right = []
+    for index, record in enumerate(dataset.records):
+        requests = [ClipRequest(index, 0, view, 10) for view in range(10)]
+        clips = np.concatenate([dataset[request].clip.reshape(3, 8, 28, 28, 3) for request in requests])
+        assert len(clips) == 30
+        with paddle.no_grad():
+            scores = paddle.nn.functional.softmax(model(preprocess(clips))).numpy().mean(0)
+        right.append(scores.argmax() == record.label)
+    return np.mean(right)
 
 
 @pytest.mark.whole

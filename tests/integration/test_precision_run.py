@@ -6,16 +6,9 @@ import numpy as np
 import pytest
 
 from paddlevideo_fast.assembly.plan import make_precision
-from paddlevideo_fast.cli import main
 from paddlevideo_fast.config import RunSpec, load_config
 from paddlevideo_fast.engine import MixedPrecision, Precision, RoundedPrecision, load_checkpoint
 from paddlevideo_fast.errors import ConfigError
-
-
-@pytest.fixture
-def run(tiny_config):
-    """Runs the command line in this process; returns the exit code."""
-    return lambda *arguments: main(["-c", str(tiny_config), *arguments])
 
 
 def training_losses(folder):
