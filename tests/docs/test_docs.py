@@ -40,9 +40,9 @@ RUN_PAGES += ["docs/en/ucf101.md", "docs/en/k400.md", "docs/en/ssv2.md"]
 RUN_PAGES += ["docs/en/packed_frames.md", "docs/en/prepared_videos.md", "docs/en/custom_dataset.md"]
 RUN_PAGES += ["docs/en/imbalance.md"]
 RUN_PAGES += ["docs/en/performance.md", "docs/en/runtime.md", "docs/en/precision.md"]
-RUN_PAGES += ["docs/en/multigrid.md", "docs/en/distributed.md"]
+RUN_PAGES += ["docs/en/multigrid.md"]
 RUN_PAGES += ["docs/en/weights.md", "docs/en/evaluation.md", "docs/en/fine_tuning.md", "docs/en/inference.md"]
-RUN_PAGES += ["docs/en/command_line.md", "docs/en/extending.md", "docs/en/reading_videos.md"]
+RUN_PAGES += ["docs/en/command_line.md", "docs/en/extending.md"]
 RUN_PAGES += ["docs/en/several_labels.md", "docs/en/augmentation.md", "docs/en/videomae.md"]
 SETS = ("k400", "ucf101", "ssv2")
 

@@ -1,7 +1,6 @@
 """Runs that are killed, stopped or interrupted, and go on."""
 
 import os
-import random
 import shutil
 import signal
 import subprocess
@@ -9,7 +8,6 @@ import sys
 
 import pytest
 
-from paddlevideo_fast.engine import load_checkpoint
 from tests.support.launching import MAIN, ROOT, overriding
 
 
@@ -166,23 +164,3 @@ def test_sigkill_at_twenty_random_moments_of_saving(tmp_path, environment):
     )
     assert done.returncode == 0, done.stderr
     assert int(done.stdout.split()[-1]) >= 30
-
-
-@pytest.mark.slow
-def test_sigkill_at_random_moments_of_a_run(tiny_config, tmp_path, run_main, start, assert_same_run):
-    """Killed six times, saving after every step, and still the same run at its end."""
-    common = ["-o", "save_every_steps=1"]
-    draw = random.Random(3)
-    for _ in range(6):
-        process = start(tiny_config, *common, "-o", "resume=auto")
-        try:
-            process.wait(timeout=draw.uniform(0.3, 2.0))
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-        for marker in (tmp_path / "out").glob("[!.]*.json"):
-            load_checkpoint(str(marker))
-    last = run_main(tiny_config, *common, "-o", "resume=auto")
-    assert last.returncode == 0, last.stdout
-    assert run_main(tiny_config, "-o", f"output_dir={tmp_path}/whole").returncode == 0
-    assert_same_run(tmp_path / "whole", tmp_path / "out")
