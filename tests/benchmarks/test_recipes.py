@@ -5,7 +5,7 @@ from fnmatch import fnmatch
 
 import pytest
 
-from benchmarks import recipes
+from benchmarks import recipes, tables
 from benchmarks.measuring import ROOT
 
 PAGES = {lang: (ROOT / "docs" / lang / "recipes.md").read_text(encoding="utf-8") for lang in ("en", "zh-CN")}
@@ -13,7 +13,7 @@ PAGES = {lang: (ROOT / "docs" / lang / "recipes.md").read_text(encoding="utf-8")
 
 @pytest.mark.parametrize("lang", PAGES)
 def test_what_differs_from_what_was_published_has_a_note(lang):
-    """`test_tables.py` compares the cells of these tables with the configs and with what was published."""
+    """The next test compares the other cells of these tables with the configs and with what was published."""
     for name, network in recipes.NAMES.items():
         table = PAGES[lang].partition(f"<!-- results: {name} -->\n\n")[2].partition("\n<!-- end -->")[0]
         rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines()[2:]]
@@ -23,7 +23,11 @@ def test_what_differs_from_what_was_published_has_a_note(lang):
 
 
 @pytest.mark.slow
-def test_every_shipped_recipe_is_on_the_page_or_is_paddlevideos():
+def test_every_shipped_recipe_is_on_the_pages_or_is_paddlevideos():
+    for page in tables.pages():
+        if page.name == "recipes.md":
+            text = page.read_text(encoding="utf-8")
+            assert tables.updated(page) == text, "run: python tools/benchmark.py tables"
     named = [entry["config"] for entry in recipes.ENTRIES]
     assert len(named) == len(set(named))
     folder = ROOT / "configs" / "recognition"

@@ -7,7 +7,7 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +115,25 @@ def after_run(finished_run: Path, tmp_path: Path) -> Path:
 def run(tiny_config: Path) -> Callable[..., int]:
     """`run("-o", …)`: the exit code of the command line on the tiny config, in this process."""
     return lambda *arguments: main(["-c", str(tiny_config), *map(str, arguments)])
+
+
+@pytest.fixture
+def assert_refused(tmp_path: Path, capfd: Any) -> Callable[..., str]:
+    """`assert_refused(config, message, "key=value", …)`: exit code 2, nothing is written; gives the text."""
+
+    def check(config: Any, message: str, *overrides: str, flags: Sequence[str] = ()) -> str:
+        try:
+            code = main(["-c", str(config), *flags, *overriding(*overrides)])
+        except SystemExit as ended:
+            code = ended.code
+        printed = "".join(capfd.readouterr())
+        assert code == 2, printed
+        assert message in printed
+        assert "Traceback" not in printed
+        assert not (tmp_path / "out" / "config.yaml").exists()
+        return printed
+
+    return check
 
 
 @pytest.fixture

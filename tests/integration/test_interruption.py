@@ -3,8 +3,6 @@
 import os
 import shutil
 import signal
-import subprocess
-import sys
 
 import pytest
 
@@ -118,49 +116,3 @@ def test_resume_auto_starts_anew_where_there_is_nothing(tiny_config, run_main):
     done = run_main(tiny_config, "-o", "resume=auto", "--max_iters", "1")
     assert done.returncode == 0
     assert "holds no checkpoint yet" in done.stdout
-
-
-SAVE_FOR_EVER = """
-import sys, os, random, signal, time
-from paddlevideo_fast.engine import CheckpointStore, Snapshot, load_checkpoint
-import paddle
-folder, kills = sys.argv[1], int(sys.argv[2])
-draw = random.Random(7)
-CheckpointStore(folder, "m").prepare()
-whole = 0
-for kill in range(kills):
-    child = os.fork()
-    if child == 0:
-        store = CheckpointStore(folder, "m")
-        for turn in range(100000):
-            step = 1 + turn % 3  # the same names again and again
-            weights = {"w": paddle.full([256, 256], float(turn))}
-            optimizer = {"w.velocity_0": paddle.full([256, 256], float(turn))}
-            state = {"trainer": {"step": step, "epoch": step}, "turn": turn}
-            state.update(run={}, precision={}, callbacks={})
-            store.save(f"epoch_{step:05d}", Snapshot(weights, optimizer, {}, state))
-    time.sleep(draw.uniform(0.02, 0.4))
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    for *_, prefix in CheckpointStore(folder, "m").complete():
-        loaded = load_checkpoint(prefix)
-        turn = loaded.state["turn"]
-        assert (loaded.weights["w"] == turn).all() and (loaded.optimizer["w.velocity_0"] == turn).all()
-        whole += 1
-print("whole", whole)
-"""
-
-
-@pytest.mark.whole
-@pytest.mark.slow
-def test_sigkill_at_twenty_random_moments_of_saving(tmp_path, environment):
-    done = subprocess.run(
-        [sys.executable, "-c", SAVE_FOR_EVER, str(tmp_path), "20"],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert int(done.stdout.split()[-1]) >= 30

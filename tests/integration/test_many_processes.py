@@ -12,25 +12,6 @@ from test_multigrid_run import CONFIG as MULTIGRID
 from paddlevideo_fast.engine import load_checkpoint
 from tests.support.launching import MAIN, ROOT, free_ports
 
-FAILING = """
-import sys
-from paddlevideo_fast import cli
-from paddlevideo_fast.engine import Trainer
-
-train_step = Trainer.train_step
-
-
-def failing(self, batches):
-    if self.distribution.rank == 1 and self.state.step == 2:
-        raise ZeroDivisionError("the third step of rank 1")
-    train_step(self, batches)
-
-
-Trainer.train_step = failing
-sys.exit(cli.main())
-"""
-
-
 KILLED = """
 import os
 import signal
@@ -65,19 +46,6 @@ def train_list(motion_data, tmp_path):
         return f"DATASET.train.file_path={path}"
 
     return write
-
-
-@pytest.mark.slow
-def test_what_a_rank_fails_of_is_said_on_the_console(job, tiny_config, tmp_path):
-    script = tmp_path / "failing.py"
-    script.write_text(FAILING)
-    failing = job("failing", [script, "-c", tiny_config], launcher=[])
-    assert failing.wait(120) == [1], failing.report()
-    console = (tmp_path / "failing" / "output.0").read_text()
-    assert re.search(r"ERROR: rank 1 on \S+ failed: ZeroDivisionError: the third step of rank 1;", console)
-    logs = failing.outputs()
-    assert "Traceback" not in logs[0]
-    assert "Traceback" in logs[1]
 
 
 @pytest.mark.whole

@@ -314,10 +314,8 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("overrides", "words"), WRONG)
-def test_wrong_settings_are_one_error_before_any_data_is_read(config, tmp_path, capfd, overrides, words):
-    overrides = [*overrides, f"DATASET.train.file_path={tmp_path}/is_not_there.list"]
-    assert main(["-c", str(config), "--multigrid", *overriding(*overrides)]) == 2
-    shown = capfd.readouterr().out
-    assert re.search(r"ConfigError: \d problems?\n", shown)
-    assert words in shown.splitlines()[-1]
-    assert not (tmp_path / "out").exists()
+def test_wrong_settings_are_one_error_before_any_data_is_read(
+    config, tmp_path, assert_refused, overrides, words
+):
+    absent = f"DATASET.train.file_path={tmp_path}/is_not_there.list"
+    assert_refused(config, words, *overrides, absent, flags=["--multigrid"])

@@ -98,10 +98,6 @@ def test_components_from_a_file_train_in_workers_and_are_resumed(tiny_config, tm
         ("imports=[./no.py]", "no.py cannot be imported: there is no file"),
     ],
 )
-def test_what_does_not_fit_is_told(tiny_config, tmp_path, run_main, parts, option, problem):
-    imports = [] if option.startswith("imports") else ["--import", str(parts)]
-    done = run_main(tiny_config, "-o", option, *imports)
-    assert done.returncode == 2
-    assert problem in done.stdout
-    assert "Traceback" not in done.stdout + done.stderr
-    assert not (tmp_path / "out" / "config.yaml").exists()
+def test_what_does_not_fit_is_told(tiny_config, assert_refused, parts, option, problem):
+    flags = [] if option.startswith("imports") else ["--import", str(parts)]
+    assert_refused(tiny_config, problem, option, flags=flags)

@@ -57,15 +57,8 @@ def test_bfloat16_runs_beside_float32(run, tmp_path, capfd):
         ),
     ],
 )
-def test_wrong_flags_are_told_before_anything_is_written(run, tmp_path, capfd, flags, message):
-    try:
-        code = run(*flags)
-    except SystemExit as left:
-        code = left.code
-    shown = capfd.readouterr()
-    assert code == 2
-    assert message in shown.out + shown.err
-    assert not (tmp_path / "out").exists()
+def test_wrong_flags_are_told_before_anything_is_written(tiny_config, assert_refused, flags, message):
+    assert_refused(tiny_config, message, flags=flags)
 
 
 def test_the_default_format_follows_the_device(tiny_config, monkeypatch):

@@ -96,9 +96,8 @@ def test_fine_tuning_starts_from_the_checkpoint(root, motion_data, tiny_text, ca
         ("to_static=true", "Pretrain draws masks outside the graph"),
     ],
 )
-def test_what_does_not_fit_is_told(root, override, message, capfd):
-    assert main(["train", "-c", str(root / "pretrained.yaml"), "-o", override]) == 2
-    assert message in "".join(capfd.readouterr())
+def test_what_does_not_fit_is_told(root, override, message, assert_refused):
+    assert_refused(root / "pretrained.yaml", message, override)
 
 
 def test_a_pretrained_network_is_no_program(root):

@@ -103,7 +103,15 @@ LISTS = {
     "negative_label": (r"train\.list:1.*-1", "a.mp4 -1\n"),
     "label_out_of_range": (r"train\.list:2.*7.*num_classes", "{root}/a.mp4 0\n{root}/b.mp4 7\n"),
 }
+# name: message, what each video of the training list holds
+VIDEOS = {
+    "zero_byte_video": (r"broken\.mp4.*empty|0 bytes", b""),
+    "missing_video": (r"broken\.mp4.*no such file", None),
+    "text_named_mp4": (r"broken\.mp4: ", b"this is a text file\n" * 40),
+    "random_bytes_named_mp4": (r"broken\.mp4: ", np.random.default_rng(0).bytes(4096)),
+}
 CASES = {
+    **{name: (lambda c, held=held: c.video(held), message) for name, (message, held) in VIDEOS.items()},
     **{
         name: (lambda c, given=given: c.set(*given), message) for name, (message, *given) in OVERRIDES.items()
     },
@@ -184,16 +192,6 @@ def bases_in_a_circle(c):
 # --- files that do not decode; here all of them, which is past any share
 
 
-@case(r"broken\.mp4.*empty|0 bytes")
-def zero_byte_video(c):
-    c.video(b"")
-
-
-@case(r"broken\.mp4.*no such file")
-def missing_video(c):
-    c.video(None)
-
-
 @case(r"broken\.mp4: ")
 def truncated_video(c):
     c.video(c.clip()[:900])
@@ -204,16 +202,6 @@ def picture_named_mp4(c):
     import cv2
 
     c.video(cv2.imencode(".jpg", np.full((48, 48, 3), 99, np.uint8))[1].tobytes())
-
-
-@case(r"broken\.mp4: ")
-def text_named_mp4(c):
-    c.video(b"this is a text file\n" * 40)
-
-
-@case(r"broken\.mp4: ")
-def random_bytes_named_mp4(c):
-    c.video(np.random.default_rng(0).bytes(4096))
 
 
 @case(r"max_bad_share")
