@@ -1,7 +1,5 @@
 """The command line on a GPU: every option of RUNTIME, resume, multigrid, export, two processes."""
 
-from __future__ import annotations
-
 import os
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Means of checkpoints, against numpy."""
 
-from __future__ import annotations
-
 import itertools
 import json
 

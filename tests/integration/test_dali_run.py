@@ -1,7 +1,5 @@
 """A whole run through DALI, from PaddleVideo's short form of its data."""
 
-from __future__ import annotations
-
 import sys
 
 import numpy as np

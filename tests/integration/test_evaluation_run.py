@@ -1,7 +1,5 @@
 """--test and the reports, through the command line on real encoded clips, and in a browser."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re

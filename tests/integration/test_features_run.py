@@ -1,7 +1,5 @@
 """A head that trains on stored features, and the features themselves, against the whole network."""
 
-from __future__ import annotations
-
 import json
 import shutil
 

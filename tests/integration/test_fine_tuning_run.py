@@ -1,7 +1,5 @@
 """A run of the command line that starts from other classes, freezes, frees, and recomputes."""
 
-from __future__ import annotations
-
 import shutil
 
 import numpy as np

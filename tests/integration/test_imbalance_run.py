@@ -1,7 +1,5 @@
 """Runs on a list whose classes have different numbers of records."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """`paddlevideo-fast launch`: what it starts again and what it does not."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Runs of several processes that fail, die, start again and end; on one machine and on two."""
 
-from __future__ import annotations
-
 import re
 import signal
 

@@ -1,7 +1,5 @@
 """Multigrid runs of the real command line: SlowFast from PaddleVideo's sections on real encoded clips."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Between two log lines the host reads nothing back, so that on a GPU it need not wait for a step."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Two runs into one output: the second names the first, ends with exit code 2 and spoils nothing."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -1,7 +1,5 @@
 """Runs with components of a user: a transform, a callback and a sink from a file that --import names."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """PRECISEBN in a run of the command line on real clips: the statistics of the weights that are saved."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from paddlevideo_fast.assembly import plan_run, training_setup

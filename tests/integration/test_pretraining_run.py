@@ -1,7 +1,5 @@
 """Pre-training on a list without labels, in the trainer of all runs, and fine-tuning from its checkpoint."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Training on packed shards in a store is training on the same shards on a disk, bit for bit."""
 
-from __future__ import annotations
-
 import shutil
 import signal
 

@@ -1,7 +1,5 @@
 """Early stopping of a real run, on two processes."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

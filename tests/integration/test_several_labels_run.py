@@ -1,7 +1,5 @@
 """Training, test, resume and wrong inputs of videos that show two motions at once."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re

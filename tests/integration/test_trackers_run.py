@@ -1,7 +1,5 @@
 """A run that was killed and resumed, as each tracker's own reader shows it."""
 
-from __future__ import annotations
-
 import json
 import signal
 

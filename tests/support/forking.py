@@ -74,18 +74,25 @@ class Fresh:
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._environment = dict(environment)
 
-    def start(self, words: Sequence[Any], cwd: Path, environment: Mapping[str, str] | None = None) -> Any:
-        """Starts a script; the first word is its path."""
-        return subprocess.Popen(
-            [sys.executable, *map(str, words)],
-            cwd=cwd,
-            env=dict(self._environment if environment is None else environment),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
+    def start(
+        self,
+        words: Sequence[Any],
+        cwd: Path,
+        environment: Mapping[str, str] | None = None,
+        output: Path | None = None,
+    ) -> Any:
+        """Starts a script; the first word is its path. `output`: a file for what it prints."""
+        with contextlib.nullcontext(subprocess.PIPE) if output is None else output.open("ab") as printed:
+            return subprocess.Popen(
+                [sys.executable, *map(str, words)],
+                cwd=cwd,
+                env=dict(self._environment if environment is None else environment),
+                stdin=subprocess.DEVNULL,
+                stdout=printed,
+                stderr=subprocess.STDOUT if output else subprocess.PIPE,
+                text=True,
+                start_new_session=True,
+            )
 
     def run(
         self,
@@ -146,11 +153,10 @@ class Template(Fresh):
         words: Sequence[Any],
         cwd: Path,
         environment: Mapping[str, str] | None = None,
-        outputs: Sequence[Path] = (),
+        output: Path | None = None,
     ) -> Child:
-        """Starts a script; the first word is its path. `outputs`: for its stdout and its stderr."""
         self._num_started += 1
-        outputs = outputs or [self._folder / f"{self._num_started}.{name}" for name in ("out", "err")]
+        outputs = [output or self._folder / f"{self._num_started}.{name}" for name in ("out", "err")]
         args = [str(word) for word in words]
         request = {
             "argv": args,

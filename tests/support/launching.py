@@ -7,14 +7,13 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from tests.support.forking import Fresh, Template
+from tests.support.forking import Fresh
 
 ROOT = Path(__file__).resolve().parents[2]
 MAIN = ROOT / "tools" / "main.py"
@@ -83,9 +82,11 @@ class Job:
         }
         self.processes: list[Any] = []
         self.with_launcher = launcher is not None
+        fresh = Fresh(base)
         if launcher is not None:
             options = ["--nproc_per_node", num_processes, "--log_dir", self.folder / "log", *launcher]
-            self._start([sys.executable, *start, *options, *command], base)
+            words = [*start, *options, *command]
+            self.processes = [fresh.start(words, self.folder, output=self.folder / "output.0")]
             return
         addresses = [f"127.0.0.1:{port}" for port in free_ports(num_processes)]
         for rank in range(num_processes):
@@ -95,25 +96,8 @@ class Job:
                 "PADDLE_TRAINER_ENDPOINTS": ",".join(addresses),
                 "PADDLE_CURRENT_ENDPOINT": addresses[rank],
             }
-            if isinstance(template, Template):
-                output = self.folder / f"output.{rank}"
-                environment = {**base, **place}
-                self.processes.append(template.start(command, self.folder, environment, (output, output)))
-            else:
-                self._start([sys.executable, *command], {**base, **place})
-
-    def _start(self, command: Sequence[Any], environment: dict[str, str]) -> None:
-        with open(self.folder / f"output.{len(self.processes)}", "wb") as output:
-            self.processes.append(
-                subprocess.Popen(
-                    [str(part) for part in command],
-                    env=environment,
-                    cwd=self.folder,
-                    stdout=output,
-                    stderr=subprocess.STDOUT,
-                    start_new_session=True,
-                )
-            )
+            output, environment = self.folder / f"output.{rank}", {**base, **place}
+            self.processes.append((template or fresh).start(command, self.folder, environment, output))
 
     def __enter__(self) -> Job:
         return self
