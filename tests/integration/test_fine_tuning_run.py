@@ -30,8 +30,7 @@ def names(tmp_path_factory):
 
 def test_a_run_from_a_checkpoint_of_other_classes(tiny_config, run_main, tmp_path, names):
     old, new = (f"DATASET.class_names={names / file}" for file in ("old.txt", "new.txt"))
-    first = run_main(tiny_config, *overriding("epochs=1", "max_iters=1", "validate=false", old))
-    assert first.returncode == 0, first.stderr
+    run_main(tiny_config, *overriding("epochs=1", "max_iters=1", "validate=false", old))
     weights = tmp_path / "out" / "tiny_epoch_00001.pdparams"
     assert (tmp_path / "out" / "class_names.txt").read_text() == (names / "old.txt").read_text()
     arguments = [*overriding(*OPTIONS, new), "-w", str(weights)]
@@ -39,7 +38,6 @@ def test_a_run_from_a_checkpoint_of_other_classes(tiny_config, run_main, tmp_pat
     for name, further in {"whole": [], "cut": ["epochs=1"]}.items():
         output = f"output_dir={tmp_path / name}"
         runs[name] = run_main(tiny_config, *arguments, *overriding(output, *further))
-        assert runs[name].returncode == 0, runs[name].stderr
     told = runs["whole"].stdout + runs["whole"].stderr
     assert "weights from " in told
     assert "kept 3 of 5 classes by name; 2 start anew" in told
@@ -48,10 +46,7 @@ def test_a_run_from_a_checkpoint_of_other_classes(tiny_config, run_main, tmp_pat
     assert "epoch 2: 12 more parameter tensors train from here on" in told
     warning = "FINETUNE.unfreeze_at: the run ends after 1 epochs, so some parts never train"
     assert warning in runs["cut"].stdout + runs["cut"].stderr
-    resumed = run_main(
-        tiny_config, *overriding(*OPTIONS, new, f"output_dir={tmp_path / 'cut'}", "resume=auto")
-    )
-    assert resumed.returncode == 0, resumed.stderr
+    run_main(tiny_config, *overriding(*OPTIONS, new, f"output_dir={tmp_path / 'cut'}", "resume=auto"))
     start, frozen = (read_weights(path) for path in (weights, tmp_path / "cut" / "tiny_epoch_00001.pdparams"))
     for key in ("backbone.conv._conv.weight", "backbone.res2a.conv0._batch_norm._variance"):
         np.testing.assert_array_equal(frozen[key], start[key])

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from tests.support.launching import MAIN, ROOT, overriding
+from tests.support.launching import overriding
 
 
 @pytest.fixture(scope="module")
@@ -23,12 +23,11 @@ def long_epochs(motion_data, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def whole_run(motion_data, tiny_text, long_epochs, template, tmp_path_factory):
+def whole_run(motion_data, tiny_text, long_epochs, run_main, tmp_path_factory):
     """The folder of a run of such epochs that nothing interrupts, without workers."""
     folder = tmp_path_factory.mktemp("whole")
     (folder / "tiny.yaml").write_text(tiny_text.format(data=motion_data, output=folder / "out"))
-    done = template.run([MAIN, "-c", folder / "tiny.yaml", *long_epochs], ROOT)
-    assert done.returncode == 0, done.stdout
+    run_main(folder / "tiny.yaml", *long_epochs)
     return folder / "out"
 
 
@@ -57,7 +56,6 @@ def test_killed_in_the_second_epoch_and_resumed_is_the_same_run(
     assert not (tmp_path / "out" / "tiny_epoch_00002.json").exists()
 
     resumed = run_main(tiny_config, *common, "-o", "resume=auto")
-    assert resumed.returncode == 0, resumed.stdout
     assert "tiny_epoch_00001: epoch 2, step 0 of it" in resumed.stdout
     assert_same_run(whole_run, tmp_path / "out")
 
@@ -87,7 +85,6 @@ def test_a_signal_saves_inside_the_epoch(
     assert "Traceback" not in stdout + stderr
 
     resumed = run_main(tiny_config, *common, "-o", "resume=auto")
-    assert resumed.returncode == 0, resumed.stdout
     assert "tiny_step_" in resumed.stdout
     assert_same_run(whole_run, tmp_path / "out")
 
@@ -105,14 +102,12 @@ def test_a_second_signal_leaves_at_once(tiny_config, tmp_path, start, wait_for_s
 
 
 def test_resume_epoch_is_paddlevideos_key(tiny_config, tmp_path, run_main, assert_same_run):
-    assert run_main(tiny_config).returncode == 0
+    run_main(tiny_config)
     shutil.copytree(tmp_path / "out", tmp_path / "whole")
-    resumed = run_main(tiny_config, "-o", "resume_epoch=1")
-    assert resumed.returncode == 0, resumed.stdout
+    run_main(tiny_config, "-o", "resume_epoch=1")
     assert_same_run(tmp_path / "whole", tmp_path / "out")
 
 
 def test_resume_auto_starts_anew_where_there_is_nothing(tiny_config, run_main):
     done = run_main(tiny_config, "-o", "resume=auto", "--max_iters", "1")
-    assert done.returncode == 0
     assert "holds no checkpoint yet" in done.stdout

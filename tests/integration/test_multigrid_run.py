@@ -232,8 +232,7 @@ def test_going_on_in_a_short_cycle_of_the_second_phase(
     config, tmp_path, run_main, assert_resumes, workers, extra, step, step_in_epoch
 ):
     common = overriding("multigrid=true", f"DATASET.num_workers={workers}", "save_every_steps=1", *extra)
-    done = run_main(config, *common)
-    assert done.returncode == 0, done.stdout
+    run_main(config, *common)
     told = assert_resumes(tmp_path / "out", f"tiny_step_{step:08d}", config, *common)
     assert f"tiny_step_{step:08d}: epoch 3, step {step_in_epoch} of it" in told
 

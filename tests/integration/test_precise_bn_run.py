@@ -17,8 +17,7 @@ def test_a_checkpoint_holds_the_statistics_of_the_training_data(run_main, tiny_c
         "epochs=1",
         "PRECISEBN={preciseBN_interval: 2}",
     ]
-    done = run_main(tiny_config, *overriding(*options))
-    assert done.returncode == 0, done.stderr
+    run_main(tiny_config, *overriding(*options))
     saved = tmp_path / "out" / "tiny_epoch_00001.pdparams"
     weights = read_weights(saved)
 

@@ -22,7 +22,6 @@ from tests.support.launching import MAIN, overriding
 @pytest.mark.smoke
 def test_train_validate_and_test(tiny_config, tmp_path, run_main, records):
     done = run_main(tiny_config, "-o", "RUNTIME.allocator_strategy=naive_best_fit", fresh=True)
-    assert done.returncode == 0, done.stdout + done.stderr
     cores = ",".join(map(str, available_cores()))
     assert f"1 CPU threads on cores {cores}; flags: FLAGS_allocator_strategy=naive_best_fit" in done.stdout
     if not paddle.is_compiled_with_cuda():  # without a device such a build warns that it finds no cuDNN
@@ -40,14 +39,12 @@ def test_train_validate_and_test(tiny_config, tmp_path, run_main, records):
     assert {"config.yaml", "train.log", "vdl"} <= names
 
     tested = run_main(tiny_config, "--test", "-w", str(out / "tiny_best.pdparams"))
-    assert tested.returncode == 0, tested.stdout
     best = max(record["top1"] for record in records(out) if record["kind"] == "valid")
     assert f"top1: {best:.5f}" in tested.stdout
 
 
 def test_the_saved_config_is_the_same_run(finished_run, tmp_path, run_main, records):
-    again = run_main(finished_run / "config.yaml", "-o", f"output_dir={tmp_path}/again")
-    assert again.returncode == 0, again.stdout
+    run_main(finished_run / "config.yaml", "-o", f"output_dir={tmp_path}/again")
     assert records(tmp_path / "again") == records(finished_run)
     assert load_config(tmp_path / "again" / "config.yaml")["epochs"] == 1
 
@@ -59,14 +56,14 @@ def test_seeds_decide(tiny_config, tmp_path, finished_run, run_main):
     one = weights(finished_run)
     for seed, workers in (1234, 2), (2, 0):
         options = overriding(f"output_dir={tmp_path}/{seed}", "epochs=1", f"DATASET.num_workers={workers}")
-        assert run_main(tiny_config, *options, "--seed", seed).returncode == 0
+        run_main(tiny_config, *options, "--seed", seed)
         other = weights(tmp_path / str(seed))
         assert all(np.array_equal(one[name], other[name]) for name in one) == (seed == 1234)
 
 
 def test_a_second_run_moves_the_first_aside(tiny_config, after_run, run_main):
     before = (after_run / "tiny_epoch_00001.pdparams").read_bytes()
-    assert run_main(tiny_config, "--max_iters", "1").returncode == 0
+    run_main(tiny_config, "--max_iters", "1")
     assert (after_run / "earlier-1" / "tiny_epoch_00001.pdparams").read_bytes() == before
     assert load_checkpoint(str(after_run / "tiny_epoch_00002")).state["trainer"]["step"] == 2
 
@@ -113,8 +110,7 @@ def test_real_clips_with_bad_files_among_them(tiny_config, tmp_path, real_clips_
             f"PIPELINE.{split}.transform=[{{Scale: {{short_size: 40}}}}, {{{crop}: {{target_size: 32}}}}]",
         ]
     arguments = overriding(*settings)
-    done = run_main(tiny_config, *arguments, "-o", "DATASET.max_bad_share=0.5", timeout=300)
-    assert done.returncode == 0, done.stdout
+    run_main(tiny_config, *arguments, "-o", "DATASET.max_bad_share=0.5")
     listed = (tmp_path / "out" / "bad_samples.txt").read_text()
     assert str(tmp_path / "text.mp4") in listed
     assert str(tmp_path / "cut.mp4") in listed
@@ -122,7 +118,6 @@ def test_real_clips_with_bad_files_among_them(tiny_config, tmp_path, real_clips_
     assert all(record["num_failed"] >= 2 for record in valid)
     assert all(record["num_failed"] + record["num_samples"] == len(files) for record in valid)
 
-    strict = run_main(tiny_config, *arguments, "-o", "DATASET.max_bad_share=0.01", timeout=300)
-    assert strict.returncode == 2
+    strict = run_main(tiny_config, *arguments, "-o", "DATASET.max_bad_share=0.01", code=2)
     assert "max_bad_share" in strict.stdout
     assert "Traceback" not in strict.stdout + strict.stderr
