@@ -31,62 +31,37 @@ def whole_run(motion_data, tiny_text, long_epochs, run_main, tmp_path_factory):
     return folder / "out"
 
 
-@pytest.mark.whole
-@pytest.mark.slow
-@pytest.mark.smoke
-@pytest.mark.parametrize("workers", [0, 2])
-def test_killed_in_the_second_epoch_and_resumed_is_the_same_run(
-    tiny_config,
-    tmp_path,
-    run_main,
-    start,
-    workers,
-    assert_same_run,
-    wait_for_step,
-    wait_for_checkpoint,
-    long_epochs,
-    whole_run,
-):
-    common = [*long_epochs, "-o", f"DATASET.num_workers={workers}"]
-    process = start(tiny_config, *common)
-    wait_for_step(tmp_path / "out", 62, process)
-    wait_for_checkpoint(tmp_path / "out" / "tiny_epoch_00001", process)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    assert not (tmp_path / "out" / "tiny_epoch_00002.json").exists()
-
-    resumed = run_main(tiny_config, *common, "-o", "resume=auto")
-    assert "tiny_epoch_00001: epoch 2, step 0 of it" in resumed.stdout
-    assert_same_run(whole_run, tmp_path / "out")
+WHOLE = [pytest.mark.whole, pytest.mark.slow, pytest.mark.smoke]
 
 
 @pytest.mark.parametrize(
-    ("number", "workers"), [(signal.SIGTERM, 0), (signal.SIGTERM, 2), (signal.SIGINT, 2)]
+    ("number", "workers"),
+    [
+        *(pytest.param(signal.SIGKILL, workers, marks=WHOLE) for workers in (0, 2)),
+        *((signal.SIGTERM, 0), (signal.SIGTERM, 2), (signal.SIGINT, 2)),
+    ],
 )
-def test_a_signal_saves_inside_the_epoch(
-    tiny_config,
-    tmp_path,
-    run_main,
-    start,
-    number,
-    workers,
-    assert_same_run,
-    wait_for_step,
-    long_epochs,
-    whole_run,
-):
+def test_a_stopped_run_goes_on_as_the_same_run(
+    tiny_config, long_epochs, whole_run, tmp_path, start, run_main, number, workers, wait_for_step,
+    wait_for_checkpoint, assert_same_run
+):  # fmt: skip
+    """SIGKILL in the second epoch, whose first steps come again; other signals save inside the first."""
+    is_killed, out = number == signal.SIGKILL, tmp_path / "out"
     common = [*long_epochs, "-o", f"DATASET.num_workers={workers}"]
     process = start(tiny_config, *common)
-    wait_for_step(tmp_path / "out", 7, process)
+    wait_for_step(out, 62 if is_killed else 7, process)
+    if is_killed:
+        wait_for_checkpoint(out / "tiny_epoch_00001", process)
     os.killpg(process.pid, number)
     stdout, stderr = process.communicate(timeout=60)
-    assert process.returncode == 128 + number, stdout + stderr
-    assert "go on with -o resume=auto" in stdout
-    assert "Traceback" not in stdout + stderr
+    assert process.returncode == (-number if is_killed else 128 + number), stdout + stderr
+    assert is_killed or "go on with -o resume=auto" in stdout
+    assert is_killed or "Traceback" not in stdout + stderr
+    assert not (out / "tiny_epoch_00002.json").exists()
 
     resumed = run_main(tiny_config, *common, "-o", "resume=auto")
-    assert "tiny_step_" in resumed.stdout
-    assert_same_run(whole_run, tmp_path / "out")
+    assert ("tiny_epoch_00001: epoch 2, step 0 of it" if is_killed else "tiny_step_") in resumed.stdout
+    assert_same_run(whole_run, out)
 
 
 def test_a_second_signal_leaves_at_once(tiny_config, tmp_path, start, wait_for_step):
