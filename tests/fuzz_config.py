@@ -14,18 +14,19 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
+import itertools
 import logging
 import os
 import random
 import resource
-import select
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,6 +36,7 @@ import numpy as np
 if __name__ == "__main__":  # of the checkout, wherever the package may be installed
     sys.path[0] = str(Path(__file__).parents[1])
 
+from benchmarks.isolated import Lost, map_isolated
 from paddlevideo_fast import log
 from paddlevideo_fast.assembly.plan import plan_run
 from paddlevideo_fast.config import RunSpec, load_config
@@ -260,19 +262,8 @@ def odd_file(rng: random.Random, folder: Path) -> Path:
     (folder / "loop").symlink_to(folder / "loop")
     with open(folder / "sparse", "wb") as file:
         file.truncate(2**40)
-    odd = [
-        "/dev/zero",
-        "/dev/null",
-        "/dev/stdin",
-        "/proc/self/mem",
-        "/",
-        "pipe",
-        "loop",
-        "sparse",
-        "a\0b",
-        "a" * 999,
-    ]
-    return folder / rng.choice(odd)
+    special = ["/dev/zero", "/dev/null", "/dev/stdin", "/proc/self/mem", "/"]
+    return folder / rng.choice([*special, "pipe", "loop", "sparse", "a\0b", "a" * 999])
 
 
 def override(rng: random.Random) -> str:
@@ -359,40 +350,36 @@ def try_case(
     return "loads", None
 
 
-def serve(first: int, count: int) -> None:
-    """Tries seeds; prints a line for each, and the findings."""
+@functools.cache
+def prepare() -> None:
+    """Imports everything, before memory is limited, and keeps the log quiet."""
     logging.disable(logging.CRITICAL)
-    load_config(GOOD)  # imports everything, before memory is limited
-    for seed in range(first, first + count):
-        outcome, finding = try_case(seed)
-        if finding is not None:
-            print(f"FOUND {seed} {finding.cause}\n{finding.details}", file=sys.stderr, flush=True)
-        print(seed, outcome.replace(" ", "-"), flush=True)
+    load_config(GOOD)
+
+
+def outcome_of(seed: int) -> str:
+    """How the case of a seed ends; prints what was found."""
+    prepare()
+    outcome, finding = try_case(seed)
+    if finding is not None:
+        print(f"FOUND {seed} {finding.cause}\n{finding.details}", file=sys.stderr, flush=True)
+    return outcome
 
 
 def run(minutes: float, first: int) -> int:
     """Tries seeds from `first` on in processes of their own; returns the number of findings."""
-    counts: dict = {}
-    end, seed, num_found = time.monotonic() + 60 * minutes, first, 0
-    while time.monotonic() < end:
-        command = [sys.executable, __file__, "--serve", str(seed), str(CASES_OF_A_PROCESS)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, bufsize=0) as process:
-            assert process.stdout is not None
-            while time.monotonic() < end:
-                ready, _, _ = select.select([process.stdout], [], [], 120)
-                line = process.stdout.readline() if ready else b""
-                if not line:
-                    break
-                outcome = line.split()[1].decode()
-                counts[outcome] = counts.get(outcome, 0) + 1
-                seed = int(line.split()[0]) + 1
-            unfinished = time.monotonic() < end and process.poll() not in (None, 0)
-            stuck = process.poll() is None and time.monotonic() < end and not ready
-            process.kill()
-        if unfinished or stuck:
-            print(f"FOUND {seed} {'hangs' if stuck else f'process ends with {process.returncode}'}")
-            counts["process ends"] = counts.get("process ends", 0) + 1
-            seed += 1
+    counts: Counter = Counter()
+    end_sec = time.monotonic() + 60 * minutes
+    chunks = (
+        range(start, start + CASES_OF_A_PROCESS) for start in itertools.count(first, CASES_OF_A_PROCESS)
+    )
+    outcomes = itertools.chain.from_iterable(map_isolated(outcome_of, chunk, 120) for chunk in chunks)
+    for seed, outcome in zip(itertools.count(first), outcomes):
+        if isinstance(outcome, Lost):
+            print(f"FOUND {seed} {outcome.cause}")
+        counts[outcome.cause if isinstance(outcome, Lost) else outcome] += 1
+        if time.monotonic() > end_sec:
+            break
     good = {"loads", *(cls.__name__ for cls in _all_errors(PaddleVideoFastError))}
     num_found = sum(count for outcome, count in counts.items() if outcome not in good)
     print(f"{sum(counts.values())} cases, {num_found} findings: {dict(sorted(counts.items()))}")
@@ -409,14 +396,9 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=10.0, help="how long to look")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--seed", type=int, help="try this case only, and show its traceback")
-    parser.add_argument("--serve", type=int, nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.serve:
-        serve(*options.serve)
-        return 0
     if options.seed is not None:
-        logging.disable(logging.CRITICAL)
-        load_config(GOOD)
+        prepare()
         began = time.process_time()
         outcome, finding = try_case(options.seed)
         print(outcome, f"{time.process_time() - began:.2f} s", *(finding or ()), sep="\n")

@@ -2,8 +2,7 @@
 
 `make test-store`. A run that is killed goes on on an empty machine: in another folder, with an empty cache.
 Each run must end with exit code 0, with all its files in the store and the weights of a run on a local
-disk, bit for bit. A run counts as killed if it was running then, and as one with faults if it met some. Some
-more runs meet a store that refuses access, and data at an HTTP server that fails all the time.
+disk, bit for bit. A run counts as killed if it was running then, and as one with faults if it met some.
 """
 
 from __future__ import annotations
@@ -18,17 +17,15 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
-from urllib.parse import urlsplit
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from tests.integration.conftest import TINY  # noqa: E402
-from tests.support.stores import Store, http_store, s3_store  # noqa: E402
+from tests.support.stores import Store, s3_store  # noqa: E402
 
 WEIGHTS = "tiny_epoch_00002.pdparams"
 _FILES = {
@@ -38,18 +35,6 @@ _FILES = {
 _FAULTS = ("error", "throttled", "close", "reset", "cut", "understated")
 _EVERY = 3  # of so many requests one goes wrong
 _NUM_STEPS = 12
-_PACKED = {
-    "DATASET.train.format": "PackedFrameDataset",
-    "DATASET.train.data_prefix": "null",
-    "save_every_steps": 1,
-}
-
-
-class Kind(NamedTuple):
-    """How often a kind of run is made, and what disturbs it."""
-
-    name: str
-    number: int
 
 
 class Trial:
@@ -58,31 +43,20 @@ class Trial:
     Args:
         folder: for everything; the data set is in `data`.
         store: S3.
-        http: serves the packed data set.
 
     Attributes:
         told: what happened, in words → how often.
     """
 
-    def __init__(self, folder: Path, store: Store, http: Store) -> None:
-        self.folder, self.store, self.http = folder, store, http
+    def __init__(self, folder: Path, store: Store) -> None:
+        self.folder, self.store = folder, store
         self.random = random.Random(1)
         self.told: Counter = Counter()
         options = ("--train=24", "--valid=8", "--size=32", "--frames=8", "--classes=left,right,up,down")
         self._tool("data/make_motion_dataset.py", "--output", folder / "data", "--workers=1", *options)
-        options = ("--kind=video", "--workers=1", "--shard_size=6", f"--data_prefix={folder / 'data'}")
-        listed = folder / "data" / "train.list"
-        self._tool("data/pack_frames.py", "--list", listed, "--output", folder / "packed", *options)
         (folder / "tiny.yaml").write_text(TINY.format(data=folder / "data", output=folder / "local"))
         assert self.train("reference", []).wait() == 0, self.log("reference")
         self.expected = (folder / "local" / WEIGHTS).read_bytes()
-        packed = {
-            **_PACKED,
-            "DATASET.train.file_path": folder / "packed",
-            "output_dir": folder / "packed-local",
-        }
-        assert self.train("packed", _options(packed)).wait() == 0, self.log("packed")
-        self.expected_packed = (folder / "packed-local" / WEIGHTS).read_bytes()
 
     def _tool(self, script: str, *arguments: object) -> None:
         words = [sys.executable, str(ROOT / script), *map(str, arguments)]
@@ -134,16 +108,12 @@ class Trial:
     def undisturbed(self, name: str) -> list[str]:
         return self.problems(name, self.train(name, self._to_store(name)).wait())
 
-    def faults_of(self, store: Store, path: str) -> int:
-        """How many requests for such objects went wrong so far."""
-        return sum(bool(one["fault"]) for one in store.requests if path in one["path"])
-
     def faulty(self, name: str) -> list[str]:
         """Every third request for the run's objects fails, in one way after the other, and is sent again."""
         faults = self.random.sample(_FAULTS, len(_FAULTS))
         self.store.fault(faults, f"*runs/{name}/*", every=_EVERY, after=self.random.randrange(_EVERY))
         found = self.undisturbed(name)
-        num_faults = self.faults_of(self.store, f"runs/{name}/")
+        num_faults = sum(bool(one["fault"]) for one in self.store.requests if f"runs/{name}/" in one["path"])
         self.told["requests that went wrong"] += num_faults
         return found if num_faults else [*found, "met no fault"]
 
@@ -157,76 +127,17 @@ class Trial:
             while process.poll() is None and "tiny_epoch_00001.json" not in self.store.names(url):
                 time.sleep(0.02)
             time.sleep(self.random.uniform(0, 0.8))
-            if self._kill(process):
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+            was_running = process.wait() == -signal.SIGKILL
+            self.told["killed while they ran" if was_running else "had ended before, tried again"] += 1
+            if was_running:
                 code = self.train(f"{run}-second", [*options, "-o", "resume=auto"]).wait()
                 return self.problems(run, code)
         return ["each run had ended before it was killed"]
 
-    def _kill(self, process: subprocess.Popen) -> bool:
-        """Kills a run; whether it was running."""
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-        was_running = process.wait() == -signal.SIGKILL
-        self.told["killed while they ran" if was_running else "had ended before, tried again"] += 1
-        return was_running
-
-    def denied(self, name: str) -> list[str]:
-        """The store takes nothing: the run ends with one sentence that names it."""
-        self.store.fault("denied", f"*runs/{name}/*", method="PUT")
-        code = self.train(name, self._to_store(name)).wait()
-        text = self.log(name)
-        return (
-            [] if code == 2 and "403" in text and "Traceback" not in text else [f"exit code {code}: {text}"]
-        )
-
-    def remote_data(self, name: str) -> list[str]:
-        """Packed frames at an HTTP server of which every third request fails; killed and resumed once.
-
-        Each of the three runs has a cache of its own, which begins empty.
-        """
-        url = self.http.publish(self.folder / "packed")
-        self.http.fault(_FAULTS, f"{_path_of(url)}*", every=_EVERY)
-        whole, output = self.folder / "outputs" / f"{name}-whole", self.folder / "outputs" / name
-
-        def start(part: str, place: Path, *more: str) -> subprocess.Popen:
-            machine = f"{name}-{part}"
-            options = self._on_remote_data(machine, url)
-            return self.train(machine, [*options, "-o", f"output_dir={place}", *more])
-
-        faults, codes = [0], [start("whole", whole).wait()]
-        faults.append(self.faults_of(self.http, _path_of(url)))
-        process, metrics = start("first", output), output / "metrics.jsonl"
-        while process.poll() is None and not (metrics.exists() and metrics.read_text().count("\n") > 4):
-            time.sleep(0.02)
-        if not self._kill(process):
-            return ["had ended before it was killed"]
-        faults.append(self.faults_of(self.http, _path_of(url)))
-        codes.append(start("second", output, "-o", "resume=auto").wait())
-        faults.append(self.faults_of(self.http, _path_of(url)))
-        self.told["requests that went wrong"] += faults[-1]
-        if any(codes):
-            return [f"exit codes {codes}"]
-        found = [] if sorted(set(faults)) == faults else [f"a run met no fault: {faults}"]
-        same = (whole / WEIGHTS).read_bytes() == (output / WEIGHTS).read_bytes() == self.expected_packed
-        return found if same else [*found, "other weights"]
-
-    def _on_remote_data(self, machine: str, url: str) -> list[str]:
-        cache = self.folder / "machines" / machine / "cache"
-        return _options(
-            {**_PACKED, "DATASET.train.file_path": url, "STORAGE": f"{{cache_dir: {cache}, block_kb: 4}}"}
-        )
-
     def _to_store(self, name: str) -> list[str]:
         return ["-o", f"output_dir={self.store.url}runs/{name}"]
-
-
-def _options(settings: Mapping[str, object]) -> list[str]:
-    return [word for key, value in settings.items() for word in ("-o", f"{key}={value}")]
-
-
-def _path_of(url: str) -> str:
-    """The path of an object as the server's log has it."""
-    return urlsplit(url).path.lstrip("/")
 
 
 def main() -> None:
@@ -238,24 +149,18 @@ def main() -> None:
     parser.add_argument("--at-once", type=int, default=2)
     args = parser.parse_args()
     disturbed = args.runs // 5
-    kinds = [
-        Kind("undisturbed", args.runs - 2 * disturbed),
-        Kind("killed", disturbed),
-        Kind("faulty", disturbed),
-        Kind("denied", 2),
-        Kind("remote_data", 2),
-    ]
+    kinds = {"undisturbed": args.runs - 2 * disturbed, "killed": disturbed, "faulty": disturbed}
     failures = 0
-    with tempfile.TemporaryDirectory() as folder, s3_store() as store, http_store() as http:
-        trial = Trial(Path(folder), store, http)
+    with tempfile.TemporaryDirectory() as folder, s3_store() as store:
+        trial = Trial(Path(folder), store)
         with ThreadPoolExecutor(args.at_once) as threads:
-            for kind in kinds:
-                names = [f"{kind.name}{number}" for number in range(kind.number)]
-                problems = dict(zip(names, threads.map(getattr(trial, kind.name), names)))
+            for kind, number in kinds.items():
+                names = [f"{kind}{n}" for n in range(number)]
+                problems = dict(zip(names, threads.map(getattr(trial, kind), names)))
                 wrong = {name: found for name, found in problems.items() if found}
                 failures += len(wrong)
-                told = "".join(f"; {number} {what}" for what, number in trial.told.items())
-                print(f"{kind.name}: {kind.number - len(wrong)} of {kind.number} right{told}", flush=True)
+                told = "".join(f"; {times} {what}" for what, times in trial.told.items())
+                print(f"{kind}: {number - len(wrong)} of {number} right{told}", flush=True)
                 trial.told.clear()
                 for name, found in wrong.items():
                     print(f"  {name}: {'; '.join(found)}", flush=True)

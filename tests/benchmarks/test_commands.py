@@ -165,6 +165,7 @@ def test_train(config, measure, flags, batches):
     assert result["memory_mib"] > 0 < result["steps_per_sec"]
 
 
+@pytest.mark.slow
 def test_settings_are_compared(config, measure, command, capfd):
     options = ["train", "-c", config(), "--steps", 1, "--warmup", 1, "--rounds", 1]
     result = measure(*options, "--side", "num_threads=1", "--side", "num_threads=2", "val_interval=2")
@@ -186,6 +187,7 @@ def test_runtimes_of_exported_networks(measure):
     assert result["x3d_s"]["1"]["network"]["predict"][0] > 0
 
 
+@pytest.mark.slow
 def test_cpu(measure):
     result = measure("cpu", "--networks", "x3d_s", "--threads", 1, "--rounds", 1, "--before", cpu.ROOT)
     measured = result["networks"]["x3d_s"]["1"]
@@ -193,19 +195,21 @@ def test_cpu(measure):
     assert all(len(sides["step"]) == len(sides["predict"]) == 2 for sides in measured.values())
 
 
-def test_a_process_of_cpu_that_fails_is_an_error(monkeypatch, tmp_path):
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        ("raise SystemExit('no room')", "code 1:\nno room"),
+        (
+            """print('{"step": [1, 1], "toolkit": "/elsewhere/paddlevideo_fast/__init__.py"}')""",
+            "is no checkout of paddlevideo_fast; /elsewhere",
+        ),
+    ],
+)
+def test_a_process_of_cpu_that_measures_nothing_is_an_error(monkeypatch, tmp_path, script, message):
     child = tmp_path / "child.py"
-    child.write_text("raise SystemExit('no room')")
+    child.write_text(script)
     monkeypatch.setattr(cpu, "_CHILD", child)
-    with pytest.raises(PaddleVideoFastError, match="code 1:\nno room"):
-        cpu.run(["x3d_s"], [1], rounds=1)
-
-
-def test_a_folder_without_the_toolkit_is_an_error(monkeypatch, tmp_path):
-    child = tmp_path / "child.py"
-    child.write_text('print("""{"step": [1, 1], "toolkit": "/elsewhere/paddlevideo_fast/__init__.py"}""")')
-    monkeypatch.setattr(cpu, "_CHILD", child)
-    with pytest.raises(PaddleVideoFastError, match="is no checkout of paddlevideo_fast; /elsewhere"):
+    with pytest.raises(PaddleVideoFastError, match=message):
         cpu.run(["x3d_s"], [1], rounds=1, before=tmp_path)
 
 

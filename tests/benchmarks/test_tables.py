@@ -14,17 +14,9 @@ PAGES = tables.pages()
 KNOWN = {*tables.TABLES, *recipes.NAMES}
 
 
+# test_recipes.py has the pages of the recipes: it builds each network
 @pytest.mark.parametrize(
-    "page",
-    [
-        pytest.param(
-            page,
-            id=f"{page.parent.name}/{page.name}",
-            # those of the recipes build each network
-            marks=[pytest.mark.slow] if page.name == "recipes.md" else [],
-        )
-        for page in PAGES
-    ],
+    "page", [page for page in PAGES if page.name != "recipes.md"], ids=lambda page: page.parent.name
 )
 def test_the_pages_show_the_results(page):
     assert tables.updated(page) == page.read_text(encoding="utf-8"), "run: python tools/benchmark.py tables"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -43,9 +44,14 @@ def defined(body: list[ast.stmt]) -> Iterator[tuple]:
             yield node.target.id, node
 
 
+@functools.cache
+def statements(file: Path) -> list[ast.stmt]:
+    return ast.parse(file.read_text(encoding="utf-8")).body
+
+
 def has_name(file: Path, dotted: str) -> bool:
     """Whether a module defines a name, or a class in it a method or an attribute."""
-    body = ast.parse(file.read_text(encoding="utf-8")).body
+    body = statements(file)
     for part in dotted.split("."):
         node = dict(defined(body)).get(part)
         if node is None:
@@ -54,9 +60,13 @@ def has_name(file: Path, dotted: str) -> bool:
     return True
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.parent.name)
-def test_files_and_names_exist(page):
-    found = references(page)
+def test_both_languages_mention_the_same():
+    english, chinese = map(references, PAGES)
+    assert sorted(map(str, english)) == sorted(map(str, chinese))
+
+
+def test_files_and_names_exist():
+    found = references(PAGES[0])
     missing = []
     for path, name in found:
         file = located(path)
@@ -66,17 +76,11 @@ def test_files_and_names_exist(page):
     assert len(found) > 80
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.parent.name)
-def test_the_map_is_complete(page):
-    parts = {entry.path for entry in references(page)}
+def test_the_map_is_complete():
+    parts = {entry.path for entry in references(PAGES[0])}
     folders = {f"{path.parent.name}/" for path in PACKAGE.glob("*/__init__.py")}
     modules = {path.name for path in PACKAGE.glob("*.py")} - {"__init__.py"}
     assert folders | modules <= parts
-
-
-def test_both_languages_mention_the_same():
-    english, chinese = map(references, PAGES)
-    assert sorted(map(str, english)) == sorted(map(str, chinese))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.parent.name)
@@ -84,10 +88,3 @@ def test_registries_exist(page):
     named = set(re.findall(r"`@(\w+)\.register\(\)`", page.read_text(encoding="utf-8")))
     assert len(named) > 6
     assert all(has_name(PACKAGE / "registry.py", name) for name in named)
-
-
-def test_a_wrong_name_is_noticed():
-    assert has_name(PACKAGE / "engine/trainer.py", "Trainer.fit")
-    assert not has_name(PACKAGE / "engine/trainer.py", "Trainer.fits")
-    assert not has_name(PACKAGE / "engine/trainer.py", "fit")
-    assert located("engine/trainers.py") is None

@@ -1,7 +1,5 @@
 """The site of `make site` and the files for GitHub: they follow the pages and commands of the repository."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import re

@@ -67,7 +67,7 @@ def test_the_suite_for_gpus_says_what_it_would_run():
     )
     assert done.returncode == 0, done.stdout
     assert "the GPU suite was not run" in done.stdout
-    assert "test_every_option_of_runtime_trains[tf32]" in done.stdout
+    assert "test_all_options_of_runtime_train" in done.stdout
     assert " passed" not in done.stdout
     assert " failed" not in done.stdout
 

@@ -1,7 +1,5 @@
 """DALI decodes on the GPU (`mixed`): the frames are those of the reader."""
 
-from __future__ import annotations
-
 import numpy as np
 import paddle
 import pytest

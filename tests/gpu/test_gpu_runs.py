@@ -1,17 +1,15 @@
 """The command line on a GPU: every option of RUNTIME, resume, multigrid, export, two processes."""
 
-from __future__ import annotations
-
 import os
-import subprocess
-import sys
 
 import numpy as np
 import paddle
 import pytest
 
 from tests.gpu.conftest import REHEARSAL
-from tests.integration.conftest import ROOT, TINY
+from tests.integration.conftest import TINY
+from tests.support.forking import Fresh
+from tests.support.launching import MAIN, ROOT, overriding
 
 RUNTIME = {
     "allocator_strategy": "auto_growth",
@@ -38,31 +36,16 @@ FEATURES = {
 
 @pytest.fixture(scope="module")
 def train(motion_dataset, tmp_path_factory):
-    """Trains the tiny network; gives the folder of the output."""
+    """Trains the tiny network, or goes on in a folder; gives the folder of the output."""
 
-    def run(*words, name="run", processes=1, environment=()):
-        folder = tmp_path_factory.mktemp(name)
+    def run(*words, folder=None, processes=1, environment=()):
+        folder = folder or tmp_path_factory.mktemp("run")
         config = folder / "tiny.yaml"
         config.write_text(TINY.format(data=motion_dataset.root, output=folder / "out"))
-        launch = (
-            ["-m", "paddle.distributed.launch", "--nproc_per_node", str(processes)] if processes > 1 else []
-        )
-        command = [
-            sys.executable,
-            *launch,
-            ROOT / "tools/main.py",
-            "-c",
-            config,
-            "-o",
-            "MODEL.head.num_classes=8",
-        ]
-        done = subprocess.run(
-            [*map(str, command), *words],
-            env={**os.environ, "PYTHONPATH": str(ROOT), **dict(environment)},
-            capture_output=True,
-            text=True,
-            timeout=600,
-        )
+        launch = ["-m", "paddle.distributed.launch", "--nproc_per_node", processes] if processes > 1 else []
+        command = [*launch, MAIN, "-c", config, "-o", "MODEL.head.num_classes=8", *words]
+        variables = {**os.environ, "PYTHONPATH": str(ROOT), **dict(environment)}
+        done = Fresh(variables).run(command, ROOT, timeout=600)
         assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
         return folder / "out"
 
@@ -74,11 +57,14 @@ def parameters(folder):
     return {name: np.asarray(value, np.float64) for name, value in state.items()}
 
 
-@pytest.mark.parametrize("option", RUNTIME)
-def test_every_option_of_runtime_trains(train, option):
-    if REHEARSAL and option not in ("allocator_strategy", "recompute", "cpu_affinity"):
-        pytest.skip("an option of GPUs")
-    train("-o", f"RUNTIME.{option}={RUNTIME[option]}", "-o", "epochs=1", "--max_iters", "2")
+def test_all_options_of_runtime_train(train):
+    on_cpu = ("allocator_strategy", "recompute", "cpu_affinity")
+    options = {name: value for name, value in RUNTIME.items() if not REHEARSAL or name in on_cpu}
+    train(
+        *overriding(
+            *(f"RUNTIME.{name}={value}" for name, value in options.items()), "epochs=1", "max_iters=2"
+        )
+    )
 
 
 @pytest.mark.parametrize("feature", FEATURES)
@@ -106,14 +92,7 @@ def test_a_resumed_run_takes_the_same_steps(train, whole_run):
     again = train("--max_iters", "3", environment=DETERMINISTIC)
     (again / "tiny_epoch_00002.pdparams").unlink()
     (again / "tiny_epoch_00002.json").unlink()
-    resumed = [sys.executable, ROOT / "tools/main.py", "-c", again / "config.yaml", "-o", "resume=auto"]
-    done = subprocess.run(
-        [*map(str, resumed), "--max_iters", "3"],
-        env={**os.environ, "PYTHONPATH": str(ROOT), **DETERMINISTIC},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    train("--max_iters", "3", "-o", "resume=auto", folder=again.parent, environment=DETERMINISTIC)
     close(parameters(again), parameters(whole_run), 1e-5)
 
 

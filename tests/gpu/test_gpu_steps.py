@@ -1,7 +1,5 @@
 """Steps on a GPU: numbers, read-backs, averages and memory."""
 
-from __future__ import annotations
-
 import numpy as np
 import paddle
 import paddle.nn.functional as F

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from paddlevideo_fast.cli import main
+from paddlevideo_fast.engine import CheckpointStore, load_checkpoint
 from tests.support.forking import Fresh
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.support.launching import MAIN, ROOT, Job, overriding
 
 TINY = """
 MODEL:
@@ -93,57 +94,95 @@ def tiny_config(motion_data: Path, tmp_path: Path, tiny_text: str) -> Path:
     return path
 
 
-@pytest.fixture
-def main_command() -> Callable[..., list[str]]:
-    """`main_command(config, "-o", …)`: the argument list of tools/main.py."""
-
-    def command(config: Any, *arguments: str) -> list[str]:
-        return [sys.executable, str(ROOT / "tools" / "main.py"), "-c", str(config), *arguments]
-
-    return command
-
-
-@pytest.fixture
-def run_main(
-    main_command: Callable[..., list[str]], environment: dict[str, str], template: Fresh
-) -> Callable[..., Any]:
-    """Runs tools/main.py to its end; the result has returncode, stdout and stderr.
+@pytest.fixture(scope="session")
+def run_main(environment: dict[str, str], template: Fresh) -> Callable[..., Any]:
+    """Runs tools/main.py to its end, which must be with `code`; the result has stdout and stderr.
 
     The process is forked from `template`. With `fresh=True`, Python starts anew, for what is settled before
-    Paddle is imported. So it does with options of `subprocess.run`.
+    Paddle is imported.
     """
 
-    def run(config: Any, *arguments: str, timeout: float = 120, fresh: bool = False, **options: Any) -> Any:
-        if not fresh and not options:
-            return template.run(main_command(config, *arguments)[1:], ROOT, timeout=timeout)
-        return subprocess.run(
-            main_command(config, *arguments),
-            env=environment,
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-            check=False,
-            **options,
-        )
+    def run(config: Any, *arguments: Any, code: int = 0, fresh: bool = False) -> Any:
+        done = (Fresh(environment) if fresh else template).run([MAIN, "-c", config, *arguments], ROOT)
+        assert done.returncode == code, done.stdout + done.stderr
+        return done
 
     return run
 
 
+@pytest.fixture(scope="session")
+def finished_run(motion_data: Path, tiny_text: str, run_main: Any, tmp_path_factory: Any) -> Path:
+    """The output of a run of the tiny config over one epoch; not to be changed."""
+    root = tmp_path_factory.mktemp("finished")
+    (root / "tiny.yaml").write_text(tiny_text.format(data=motion_data, output=root / "out"))
+    run_main(root / "tiny.yaml", *overriding("epochs=1", "save_every_steps=4"))
+    return root / "out"
+
+
 @pytest.fixture
-def start(main_command: Callable[..., list[str]], template: Fresh) -> Iterator[Callable[..., Any]]:
+def after_run(finished_run: Path, tmp_path: Path) -> Path:
+    """The output folder of `tiny_config`, with a copy of `finished_run` in it."""
+    return shutil.copytree(finished_run, tmp_path / "out")
+
+
+@pytest.fixture
+def run(tiny_config: Path) -> Callable[..., int]:
+    """`run("-o", …)`: the exit code of the command line on the tiny config, in this process."""
+    return lambda *arguments: main(["-c", str(tiny_config), *map(str, arguments)])
+
+
+@pytest.fixture
+def assert_refused(tmp_path: Path, capfd: Any) -> Callable[..., str]:
+    """`assert_refused(config, message, "key=value", …)`: exit code 2, nothing is written; gives the text."""
+
+    def check(config: Any, message: str, *overrides: str, flags: Sequence[str] = ()) -> str:
+        try:
+            code = main(["-c", str(config), *flags, *overriding(*overrides)])
+        except SystemExit as ended:
+            code = ended.code
+        printed = "".join(capfd.readouterr())
+        assert code == 2, printed
+        assert message in printed
+        assert "Traceback" not in printed
+        assert not (tmp_path / "out" / "config.yaml").exists()
+        return printed
+
+    return check
+
+
+@pytest.fixture
+def start(template: Fresh) -> Iterator[Callable[..., Any]]:
     """Starts tools/main.py in a process group of its own, which does not outlive the test."""
     processes: list[Any] = []
 
-    def run(*arguments: Any) -> Any:
-        processes.append(template.start(main_command(*arguments)[1:], ROOT))
+    def run(config: Any, *arguments: Any) -> Any:
+        processes.append(template.start([MAIN, "-c", config, *arguments], ROOT))
         return processes[-1]
 
     yield run
     for process in processes:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+        kill(process)
+
+
+def kill(process: Any) -> None:
+    """Kills a process and all of its group."""
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+@pytest.fixture
+def job(tmp_path: Path, template: Fresh) -> Iterator[Callable[..., Job]]:
+    """`job(name, command, num_processes, …)`: a `Job` with its outputs in a folder of that name."""
+    jobs = []
+
+    def start(name: str, command: Any, num_processes: int = 2, **options: Any) -> Job:
+        jobs.append(Job(command, num_processes, tmp_path / name, template=template, **options))
+        return jobs[-1]
+
+    yield start
+    for one in jobs:
+        one.end()
 
 
 @pytest.fixture
@@ -156,6 +195,49 @@ def records() -> Callable[[Path], list[dict[str, Any]]]:
         return [{name: value for name, value in line.items() if name not in times} for line in lines]
 
     return read
+
+
+@pytest.fixture
+def assert_same_run(records: Callable[[Path], Any]) -> Callable[..., None]:
+    """`assert_same_run(one, other)`: parameters, optimizer, position, best and metrics, bit for bit."""
+
+    def check(one: Path, other: Path, last: str = "tiny_epoch_00002") -> None:
+        left, right = (load_checkpoint(str(folder / last)) for folder in (one, other))
+        assert left.weights
+        assert left.optimizer
+        for part in ("weights", "optimizer", "tensors"):
+            first, second = getattr(left, part), getattr(right, part)
+            assert first.keys() == second.keys()
+            for name in first:
+                np.testing.assert_array_equal(first[name], second[name], err_msg=name)
+        assert left.state["trainer"] == right.state["trainer"]
+        assert records(one) == records(other)
+
+    return check
+
+
+@pytest.fixture
+def assert_resumes(run_main: Any, assert_same_run: Any, tmp_path: Path) -> Callable[..., str]:
+    """`assert_resumes(whole, checkpoint, config, …)`: from that checkpoint, a run goes on as the same run.
+
+    It does so in a copy, which has lost the later checkpoints, but not the records of later steps: as after
+    SIGKILL. Gives what the resumed run prints.
+    """
+
+    def check(whole: Path, checkpoint: str, config: Any, *arguments: Any) -> str:
+        folder = shutil.copytree(whole, tmp_path / "resumed")
+        prefixes = [
+            Path(prefix) for *_, prefix in CheckpointStore(folder, checkpoint.split("_")[0]).complete()
+        ]
+        later = prefixes[prefixes.index(folder / checkpoint) + 1 :]
+        for path in [path for prefix in later for path in folder.glob(f"{prefix.name}.*")]:
+            path.unlink()
+        done = run_main(config, *arguments, *overriding(f"output_dir={folder}", "resume=auto"))
+        assert f"{checkpoint}: epoch" in done.stdout, done.stdout
+        assert_same_run(whole, folder, later[-1].name)
+        return done.stdout
+
+    return check
 
 
 def _wait_until(holds: Callable[[], bool], what: str, process: Any) -> None:

@@ -1,10 +1,7 @@
 """Means of checkpoints, against numpy."""
 
-from __future__ import annotations
-
 import itertools
 import json
-from pathlib import Path
 
 import numpy as np
 import paddle
@@ -49,7 +46,6 @@ def plain_mean(files):
 
 def save(weights, path):
     paddle.save({name: paddle.to_tensor(value) for name, value in weights.items()}, str(path))
-    return path
 
 
 def is_statistic(name):
@@ -67,10 +63,7 @@ def test_the_mean_of_the_last_checkpoints_is_numpys(made, capfd):
             np.testing.assert_array_equal(found[name], value, err_msg=name)
     facts = json.loads((made / "out/tiny_average_last2_report.json").read_text())
     assert facts["averaged"] == [str(path) for path in checkpoints(made, 2, 3)]
-    assert [Path(each["weights"]).name for each in facts["before"]] == [
-        "tiny_epoch_00002.pdparams",
-        "tiny_epoch_00003.pdparams",
-    ]
+    assert [each["weights"] for each in facts["before"]] == facts["averaged"]
     assert facts["batch_norm"] == "measured"
 
     # statistics of the mean's own batches, and the validation of what was written
@@ -146,9 +139,7 @@ def test_batch_norms_that_are_equal_in_all_files_stay_as_they_are(made, tmp_path
     weights = {name: np.array(value) for name, value in read_weights(checkpoints(made, 3)[0]).items()}
     weights["head.fc.weight"] *= 3
     weights["head.fc.bias"] += np.float32(0.1)
-    paddle.save(
-        {name: paddle.to_tensor(value) for name, value in weights.items()}, str(tmp_path / "b.pdparams")
-    )
+    save(weights, tmp_path / "b.pdparams")
     files = [*checkpoints(made, 3), tmp_path / "b.pdparams"]
     done = average(config_of(made), 2, files, tmp_path / "mean.pdparams")
     assert done.facts["batch_norm"] == "equal in all"
@@ -160,9 +151,7 @@ def test_batch_norms_that_are_equal_in_all_files_stay_as_they_are(made, tmp_path
 def test_the_mean_of_one_network_and_another_is_refused(made, tmp_path):
     weights = {name: np.array(value) for name, value in read_weights(checkpoints(made, 3)[0]).items()}
     weights["head.fc.bias"] = np.zeros(7, np.float32)
-    paddle.save(
-        {name: paddle.to_tensor(value) for name, value in weights.items()}, str(tmp_path / "b.pdparams")
-    )
+    save(weights, tmp_path / "b.pdparams")
     with pytest.raises(
         WeightError, match=r"b.pdparams: is of another network .* head.fc.bias is \[7\] here and \[4\]"
     ):
@@ -173,18 +162,8 @@ def test_the_mean_of_one_network_and_another_is_refused(made, tmp_path):
 @pytest.mark.parametrize(
     ("overrides", "last", "error", "problem"),
     [
-        (
-            [],
-            4,
-            CheckpointError,
-            "has 3 checkpoints of epochs, and 4 are wanted: keep more with",
-        ),
-        (
-            ["output_dir=nowhere"],
-            None,
-            CheckpointError,
-            "'nowhere' has 0 checkpoints of epochs, and 2 are",
-        ),
+        ([], 4, CheckpointError, "has 3 checkpoints of epochs, and 4 are wanted: keep more with"),
+        (["output_dir=nowhere"], None, CheckpointError, "'nowhere' has 0 checkpoints of epochs, and 2 are"),
         (["DATASET.valid="], 2, ConfigError, "DATASET.valid: average needs this section"),
         (["SELECTION={metric: mAP}"], 2, ConfigError, "SELECTION.metric=mAP: validation gives no such value"),
     ],

@@ -1,7 +1,5 @@
 """All that only shows is broken at once: a training and a test still end with their results."""
 
-from __future__ import annotations
-
 import pytest
 
 from paddlevideo_fast.cli import main

@@ -1,7 +1,5 @@
 """A distillation from the sections of PaddleVideo's YAML: trained, resumed, tested, exported."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import yaml

@@ -1,18 +1,10 @@
 """--test and the reports, through the command line on real encoded clips, and in a browser."""
 
-from __future__ import annotations
-
 import csv
 import json
-import os
 import re
 import shlex
 import shutil
-import signal
-import socket
-import subprocess
-import sys
-import time
 from types import SimpleNamespace
 
 import av
@@ -30,15 +22,15 @@ from paddlevideo_fast.report import results
 from paddlevideo_fast.report.results import ReportedRun, Reporting
 from paddlevideo_fast.report.tables import Naming
 from tests.support.browser import Browser
+from tests.support.launching import overriding
 
-ANALYTICS = "*hm.baidu.com*"  # VisualDL's page asks for it, and does without it
 CLASSES = ["left", "right", "up", "down"]
 
 
 def run(config, *overrides, test=None):
     """The exit code of tools/main.py."""
-    arguments = ["-c", str(config), *(part for override in overrides for part in ("-o", override))]
-    return cli.main([*arguments, *(["--test", "-w", str(test)] if test else [])])
+    flags = ["--test", "-w", str(test)] if test else []
+    return cli.main(["-c", str(config), *overriding(*overrides), *flags])
 
 
 @pytest.fixture(scope="module")
@@ -134,13 +126,9 @@ def test_the_end_of_a_training_names_its_results_and_the_next_command(trained):
     assert report.endswith(f"report: {out / 'report.html'}")
     assert best.endswith(f"best weights: {out / 'tiny_best.pdparams'}")
     words = shlex.split(following.partition("next: ")[2])
-    assert words[words.index("-c") :] == [
-        "-c",
-        str(out / "config.yaml"),
-        "-w",
-        str(out / "tiny_best.pdparams"),
-    ]
-    assert cli.main(["--test", *words[words.index("-c") :], "-o", f"output_dir={out.parent / 'next'}"]) == 0
+    given = ["-c", str(out / "config.yaml"), "-w", str(out / "tiny_best.pdparams")]
+    assert words[words.index("-c") :] == given
+    assert cli.main(["--test", *given, "-o", f"output_dir={out.parent / 'next'}"]) == 0
 
 
 def test_resume_of_a_finished_run_leaves_its_report(trained, motion_data, tmp_path):
@@ -237,11 +225,7 @@ def test_an_earlier_test_is_moved_aside(trained, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("one\ntwo\n", "has 2 names, the model 4 classes"),
-        (None, "cannot be read"),
-    ],
+    ("text", "words"), [("one\ntwo\n", "has 2 names, the model 4 classes"), (None, "cannot be read")]
 )
 def test_wrong_class_names_are_found_at_the_start(trained, tmp_path, capfd, text, words):
     out, config = trained
@@ -311,11 +295,7 @@ def test_views_and_crops_against_brute_force(trained, videos, tmp_path, kind):
         f"num_ensemble_views: {num_views}, num_spatial_crops: {num_crops}}}"
     )
     transform = f"PIPELINE.test.transform=[{{{transforms[0]}}}, Image2Array: ]"
-    options = (
-        f"output_dir={tmp_path}",
-        "METRIC={name: MultiCropMetric}",
-        "use_visualdl=false",
-    )
+    options = (f"output_dir={tmp_path}", "METRIC={name: MultiCropMetric}", "use_visualdl=false")
     assert run(config, dataset, transform, *options, test=weights) == 0
     rows = [json.loads(line) for line in (tmp_path / "test/predictions.jsonl").read_text().splitlines()]
 
@@ -354,66 +334,4 @@ def test_the_reports_in_a_browser(trained, tmp_path):
             assert pictures == [True] * 9
             box = browser.value("document.documentElement.scrollWidth <= window.innerWidth")
             assert box, "the page is wider than the window"
-        assert browser.problems == []
-
-
-@pytest.fixture
-def visualdl(trained):
-    """The address of VisualDL's server on the run."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [sys.executable, "-m", "visualdl.server.app", "--logdir", str(trained[0] / "vdl")]
-    server = subprocess.Popen(
-        [*command, "--host", "127.0.0.1", "--port", str(port)],
-        start_new_session=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    try:
-        deadline = time.monotonic() + 90
-        while not is_listening(port):
-            if server.poll() is not None or time.monotonic() > deadline:
-                os.killpg(server.pid, signal.SIGKILL)
-                pytest.fail(f"VisualDL did not start:\n{server.communicate()[0][-2000:]}")
-            time.sleep(0.2)
-        yield f"http://127.0.0.1:{port}/app"
-    finally:
-        if server.poll() is None:
-            os.killpg(server.pid, signal.SIGKILL)
-        server.wait()
-
-
-def is_listening(port):
-    with socket.socket() as client:
-        return client.connect_ex(("127.0.0.1", port)) == 0
-
-
-# pixels of a chart that are neither white nor grey: its curves and their points
-COLOURED = """
-[...document.querySelectorAll('canvas')].filter(canvas => {
-    if (!canvas.width || !canvas.height) return false;
-    const data = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
-    let count = 0;
-    for (let i = 0; i < data.length; i += 4) {
-        const high = Math.max(data[i], data[i + 1], data[i + 2]);
-        if (data[i + 3] > 50 && high - Math.min(data[i], data[i + 1], data[i + 2]) > 60) count++;
-    }
-    return count > 50;
-}).length
-"""
-
-
-@pytest.mark.slow
-def test_visualdl_in_a_browser(visualdl, tmp_path):
-    with Browser(tmp_path / "profile", blocked=ANALYTICS) as browser:
-        browser.open(f"{visualdl}/scalar")
-        browser.wait_for(f"{COLOURED} >= 3")
-        browser.open(f"{visualdl}/pr-curve")
-        browser.wait_for(f"{COLOURED} >= 3")
-        browser.open(f"{visualdl}/image")
-        browser.wait_for("[...document.images].filter(i => i.complete && i.naturalWidth > 200).length >= 4")
-        browser.open(f"{visualdl}/hyper-parameter")
-        browser.wait_for("document.body.innerText.includes('MODEL.backbone.depth')")
         assert browser.problems == []

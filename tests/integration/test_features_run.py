@@ -1,7 +1,5 @@
 """A head that trains on stored features, and the features themselves, against the whole network."""
 
-from __future__ import annotations
-
 import json
 import shutil
 
@@ -13,7 +11,7 @@ from paddlevideo_fast.assembly.data import make_split
 from paddlevideo_fast.assembly.features import with_features
 from paddlevideo_fast.cli.commands import main
 from paddlevideo_fast.config import RunSpec, load_config
-from paddlevideo_fast.engine import Distribution, load_checkpoint
+from paddlevideo_fast.engine import Distribution
 from paddlevideo_fast.errors import ConfigError, FeatureError
 from paddlevideo_fast.features.compute import compute_features
 from paddlevideo_fast.loader.features import FeatureWriter, StoredFeatures
@@ -21,6 +19,7 @@ from paddlevideo_fast.modeling import build_model, load_weights
 from paddlevideo_fast.modeling.features import HeadOnly
 from paddlevideo_fast.modeling.weights import read_weights
 from tests.support.dask_cluster import dask_cluster
+from tests.support.launching import overriding
 
 SLOWFAST = """
 _BASE_: {base}
@@ -53,24 +52,14 @@ def made(motion_data, tiny_text, tmp_path_factory):
     config.write_text(tiny_text.format(data=motion_data, output=root / "out"))
     assert main(["-c", str(config), "-o", "epochs=1"]) == 0
     shutil.move(root / "out" / "tiny_best.pdparams", root / "pretrained.pdparams")
-    arguments = [
-        "-c",
-        str(config),
-        "-w",
-        str(root / "pretrained.pdparams"),
-        "--output",
-        str(root / "features"),
-    ]
-    assert main(["features", *arguments, "--views", "2"]) == 0
+    words = ["features", "-c", str(config), "-w", str(root / "pretrained.pdparams"), "--views=2"]
+    assert main([*words, "--output", str(root / "features")]) == 0
     assert main(["train", "-c", str(config), "-o", f"features={root / 'features'}"]) == 0
     return root
 
 
 def compute(root, output, *overrides, views=1, config="tiny.yaml"):
-    weights = (
-        [] if any("weights" in text for text in overrides) else [f"weights={root / 'pretrained.pdparams'}"]
-    )
-    cfg = load_config(str(root / config), [*weights, *overrides])
+    cfg = load_config(str(root / config), [f"weights={root / 'pretrained.pdparams'}", *overrides])
     return compute_features(cfg, root / output, views)
 
 
@@ -127,8 +116,7 @@ def test_a_head_learns_on_features_what_it_learns_through_the_frozen_network(mad
         "FINETUNE={freeze: [backbone]}",
         f"output_dir={tmp_path}",
     ]
-    options = [word for text in overrides for word in ("-o", text)]
-    assert main(["train", "-c", str(made / "tiny.yaml"), *options]) == 0
+    assert main(["train", "-c", str(made / "tiny.yaml"), *overriding(*overrides)]) == 0
     kept = ("epoch", "step", "loss", "top1")  # dropout draws the same, and each epoch has its own clips
     one, other = (
         [
@@ -146,7 +134,7 @@ def test_a_head_learns_on_features_what_it_learns_through_the_frozen_network(mad
 
 def test_a_test_of_the_whole_network_gives_the_validation_on_features(made, tmp_path):
     weights, config = made / "out/tiny_epoch_00002.pdparams", made / "out/config.yaml"
-    options = ["-o", f"output_dir={tmp_path}", "-o", "report=false"]
+    options = overriding(f"output_dir={tmp_path}", "report=false")
     assert main(["test", "-c", str(config), "-w", str(weights), *options]) == 0
     found = json.loads((tmp_path / "test/metrics.json").read_text())
     *_, valid = (json.loads(line) for line in (made / "out/metrics.jsonl").read_text().splitlines())
@@ -156,21 +144,9 @@ def test_a_test_of_the_whole_network_gives_the_validation_on_features(made, tmp_
         assert found[name] == valid[name]
 
 
-def test_a_training_on_features_resumes_exactly(made, tmp_path):
-    options = [
-        "-c",
-        str(made / "tiny.yaml"),
-        "-o",
-        f"output_dir={tmp_path}",
-        "-o",
-        f"features={made / 'features'}",
-    ]
-    assert main(["train", *options]) == 0
-    assert main(["train", *options, "-o", "resume_epoch=1"]) == 0
-    one, other = (load_checkpoint(f"{folder}/tiny_epoch_00002") for folder in (made / "out", tmp_path))
-    assert one.state["trainer"] == other.state["trainer"]
-    for name, value in one.weights.items():
-        np.testing.assert_array_equal(value, other.weights[name], err_msg=name)
+def test_a_training_on_features_resumes_exactly(made, assert_resumes):
+    features = f"features={made / 'features'}"
+    assert_resumes(made / "out", "tiny_epoch_00001", made / "tiny.yaml", "-o", features)
 
 
 def files_of(folder):
@@ -230,8 +206,7 @@ def test_videos_that_do_not_decode_are_incidents(made, motion_data, capfd):
     (made / "broken.list").write_text("\n".join(lines))
     split = {"format": "VideoDataset", "file_path": str(made / "broken.list")}
     overrides = [f"DATASET.{name}={json.dumps(split)}" for name in ("train", "valid")]
-    options = [word for text in overrides for word in ("-o", text)]
-    words = ["-c", str(made / "tiny.yaml"), "-w", str(made / "pretrained.pdparams"), *options]
+    words = ["-c", str(made / "tiny.yaml"), "-w", str(made / "pretrained.pdparams"), *overriding(*overrides)]
     assert main(["features", *words, "--output", str(made / "with_broken")]) == 1
     assert "train: 9 features of [4, 32], 1 failed" in capfd.readouterr().out
     assert "broken.mp4" in (made / "with_broken/bad_samples.txt").read_text()
@@ -244,9 +219,7 @@ def test_videos_that_do_not_decode_are_incidents(made, motion_data, capfd):
         }
         ids = [number for batch in batches for number in batch.ids.tolist()]
         assert 8 not in ids
-        assert (
-            len(ids) == 8
-        )  # in training another one takes its place, and the last, smaller batch is dropped
+        assert len(ids) == 8  # in training another takes its place, and the last, smaller batch is dropped
 
 
 @pytest.mark.parametrize(
@@ -256,10 +229,7 @@ def test_videos_that_do_not_decode_are_incidents(made, motion_data, capfd):
             ["PIPELINE.train.transform.0.RandomCrop.target_size=24"],
             r"stale: PIPELINE.train.transform.0.RandomCrop.target_size was 28 when they .* and is 24 now",
         ),
-        (
-            ["MODEL.backbone.shift_ratio=0.25"],
-            r"stale: MODEL.backbone.shift_ratio was None .* and is 0.25 now",
-        ),
+        (["MODEL.backbone.shift_ratio=0.25"], r"stale: MODEL.backbone.shift_ratio was None .* is 0.25 now"),
         (["seed=7"], r"stale: seed was 1234 when they were computed, and is 7 now"),
         (["DATASET.train.file_path={data}/valid.list"], r"stale: the list was \d+ when"),
     ],
@@ -307,7 +277,7 @@ def test_features_of_other_weights_are_refused(made, tmp_path, capfd):
     )
     with pytest.raises(FeatureError, match="stale: the SHA-256 of the backbone was"):
         compute(made, "features", f"weights={tmp_path / 'other.pdparams'}", views=2)
-    options = ["-o", f"features={made / 'features'}", "-o", f"output_dir={tmp_path / 'out'}"]
+    options = overriding(f"features={made / 'features'}", f"output_dir={tmp_path / 'out'}")
     assert main(["-c", str(made / "tiny.yaml"), *options, "-w", str(tmp_path / "other.pdparams")]) == 2
     assert "another backbone than the one of the loaded weights gave these features" in capfd.readouterr().out
 
@@ -331,7 +301,7 @@ def test_altered_and_missing_features_are_refused(made, tmp_path):
 @pytest.mark.parametrize(
     ("overrides", "problem"),
     [
-        (["weights="], "features of a network without training are of no use; give its weights with -w FILE"),
+        ([], "features of a network without training are of no use; give its weights with -w FILE"),
         (["train_dali=true"], "train_dali: features are computed through our own loader; leave it out"),
         (
             [
@@ -344,12 +314,12 @@ def test_altered_and_missing_features_are_refused(made, tmp_path):
 )
 def test_what_gives_no_features(made, tmp_path, overrides, problem):
     with pytest.raises(ConfigError) as caught:
-        compute(made, tmp_path / "none", "weights=", *overrides[: overrides != ["weights="]])
+        compute(made, tmp_path / "none", "weights=", *overrides)
     assert problem in str(caught.value)
 
 
 def test_what_needs_clips_is_refused_in_training(made, capfd):
-    words = ["-c", str(made / "tiny.yaml"), "-o", f"features={made / 'features'}", "--multigrid"]
-    options = ["-o", "MULTIGRID={SHORT_CYCLE: true}", "-o", "OPTIMIZER.learning_rate=0.1"]
-    assert main([*words, *options]) == 2
+    short = "MULTIGRID={SHORT_CYCLE: true}", "OPTIMIZER.learning_rate=0.1"
+    options = overriding(f"features={made / 'features'}", *short)
+    assert main(["-c", str(made / "tiny.yaml"), "--multigrid", *options]) == 2
     assert "multigrid" in capfd.readouterr().out

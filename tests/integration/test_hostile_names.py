@@ -1,7 +1,5 @@
 """Names are data: every command takes any name that Linux takes, or names what it leaves out and goes on."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os
@@ -22,6 +20,7 @@ from paddlevideo_fast.preparation.frames import extract
 from paddlevideo_fast.preparation.lists import build, check
 from paddlevideo_fast.preparation.packing import pack
 from paddlevideo_fast.preparation.videos import prepare_list
+from tests.support.launching import overriding
 
 # stems of videos, in the folder of a class; all end in .mp4
 NAMES = [
@@ -77,9 +76,8 @@ def test_the_data_tools(videos, tmp_path, capfd):
     where = ["--list", str(train), "--data_prefix", str(videos), "--workers", "1"]
     assert run_command(check, [*where, "--output", str(tmp_path / "clean.list")]) == 0
     assert (tmp_path / "clean.list").read_bytes() == train.read_bytes()
-    assert (
-        run_command(check, ["--root", str(videos), "--workers", "1", "--output", str(tmp_path / "all")]) == 1
-    )
+    options = ["--root", str(videos), "--workers", "1"]
+    assert run_command(check, [*options, "--output", str(tmp_path / "all")]) == 1
     assert (tmp_path / "all.failures.txt").read_text().count("no list can hold") == 2
     assert len((tmp_path / "all").read_bytes().split(b"\n")) == len(files) + 2
 
@@ -100,21 +98,11 @@ def test_the_data_tools(videos, tmp_path, capfd):
     # a folder of frames is named as its video without the ending
     folders = {path[: -len(".mp4")] for path in files}
     records = read_frame_list(str(frames / "rawframes.list"), str(frames))
-    assert {os.path.relpath(record.path, frames) for record in records} == {
-        one for one in folders if one[-1] != " "
-    }
+    listed = {os.path.relpath(record.path, frames) for record in records}
+    assert listed == {one for one in folders if one[-1] != " "}
     assert {record.num_frames for record in records} == {4}
-    options = [
-        "--root",
-        str(frames),
-        "--kind",
-        "frames",
-        "--valid_share",
-        "0",
-        "--output",
-        str(tmp_path / "f"),
-    ]
-    assert run_command(build, options) == 0
+    options = ["--root", str(frames), "--kind", "frames", "--valid_share", "0"]
+    assert run_command(build, [*options, "--output", str(tmp_path / "f")]) == 0
     assert len(read_frame_list(str(tmp_path / "f" / "train.list"))) == len(records)
 
 
@@ -124,16 +112,18 @@ def trained(videos, tmp_path_factory, tiny_text):
     folder = tmp_path_factory.mktemp("run")
     options = ["--root", str(videos), "--kind", "video", "--valid_share", "0.5", "--relative"]
     assert run_command(build, [*options, "--output", str(folder)]) == 1
-    text = tiny_text.format(data=folder, output="nowhere").replace(
-        f"data_prefix: {folder}", f"data_prefix: {videos}"
-    )
+    text = tiny_text.format(data=folder, output="nowhere")
+    for old, new in {
+        f"data_prefix: {folder}": f"data_prefix: {videos}",
+        "num_classes: 4": f"num_classes: {len(CLASSES)}",
+        "report: false": "",
+    }.items():
+        text = text.replace(old, new)
     config = Path(os.fsdecode(os.fsencode(folder) + b"/\xff.yaml"))
-    config.write_text(
-        text.replace("num_classes: 4", f"num_classes: {len(CLASSES)}").replace("report: false", "")
-    )
+    config.write_text(text)
     out = Path(os.fsdecode(os.fsencode(folder) + b"/o\xff:%d$ut#"))
-    overrides = [f"DATASET.class_names={folder}/classes.txt", "epochs=1", f"output_dir={out}"]
-    command = ["-c", str(config), *(word for text in overrides for word in ("-o", text))]
+    overrides = f"DATASET.class_names={folder}/classes.txt", "epochs=1", f"output_dir={out}"
+    command = ["-c", str(config), *overriding(*overrides)]
     assert main(command) == 0
     assert main([*command, "--test", "-w", f"{out}/tiny_best.pdparams"]) == 0
     assert load_config(str(out / "config.yaml"))["output_dir"] == str(out)

@@ -1,12 +1,11 @@
 """Runs on a list whose classes have different numbers of records."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
 from paddlevideo_fast.cli import main
 from paddlevideo_fast.engine import load_checkpoint
+from tests.support.launching import overriding
 
 
 @pytest.fixture
@@ -19,9 +18,7 @@ def run(tiny_config, tmp_path, motion_data):
     (tmp_path / "tail.list").write_text("\n".join(kept) + "\n")
     text = tiny_config.read_text().replace(f"{motion_data}/train.list", str(tmp_path / "tail.list"))
     tiny_config.write_text(text)
-    return lambda *overrides: main(
-        ["-c", str(tiny_config), *(part for one in overrides for part in ("-o", one))]
-    )
+    return lambda *overrides: main(["-c", str(tiny_config), *overriding(*overrides)])
 
 
 METHODS = (
@@ -65,23 +62,13 @@ LOSS = "MODEL.head.loss_cfg"
     ("override", "message"),
     [
         (f"{LOSS}={{name: CrossEntropyLoss, class_weights: [1, 2]}}", "has 2 weights for 4 classes"),
-        (
-            f"{LOSS}={{name: CrossEntropyLoss, class_weights: balancd}}",
-            "expected 'balanced' or 'effective' or",
-        ),
-        (
-            f"{LOSS}={{name: CrossEntropyLoss, class_weights: [1, -2, 1, 1]}}",
-            "class_weights.1=-2: expected float",
-        ),
+        (f"{LOSS}={{name: CrossEntropyLoss, class_weights: balancd}}", "expected 'balanced' or 'effective'"),
+        (f"{LOSS}={{name: CrossEntropyLoss, class_weights: [1, -2, 1, 1]}}", "class_weights.1=-2: expected"),
         (f"{LOSS}={{name: CrossEntropyLoss, beta: 1.0}}", "beta=1.0: expected float, at least 0 and below 1"),
         (f"{LOSS}={{name: FocalLoss, alpha: 0.25}}", "alpha: the factors on the classes are class_weights"),
         (f"{LOSS}={{name: FocalLoss, gamma: -1}}", "gamma=-1: expected float, at least 0"),
         ("DATASET.train.sampler=balance", "sampler='balance': expected 'shuffle' or 'balanced'"),
     ],
 )
-def test_wrong_inputs(run, capfd, override, message):
-    assert run(override) == 2
-    told = capfd.readouterr().out
-    assert message in told
-    assert "-o #1  " in told
-    assert "Traceback" not in told
+def test_wrong_inputs(tiny_config, assert_refused, override, message):
+    assert "-o #1  " in assert_refused(tiny_config, message, override)

@@ -1,7 +1,5 @@
 """Runs of several processes that fail, die, start again and end; on one machine and on two."""
 
-from __future__ import annotations
-
 import re
 import signal
 
@@ -10,28 +8,7 @@ import pytest
 from test_multigrid_run import CONFIG as MULTIGRID
 
 from paddlevideo_fast.engine import load_checkpoint
-from tests.support.launching import ROOT, Job, free_ports
-
-MAIN = ROOT / "tools" / "main.py"
-
-FAILING = """
-import sys
-from paddlevideo_fast import cli
-from paddlevideo_fast.engine import Trainer
-
-train_step = Trainer.train_step
-
-
-def failing(self, batches):
-    if self.distribution.rank == 1 and self.state.step == 2:
-        raise ZeroDivisionError("the third step of rank 1")
-    train_step(self, batches)
-
-
-Trainer.train_step = failing
-sys.exit(cli.main())
-"""
-
+from tests.support.launching import MAIN, ROOT, free_ports
 
 KILLED = """
 import os
@@ -69,37 +46,10 @@ def train_list(motion_data, tmp_path):
     return write
 
 
-@pytest.fixture
-def job(tmp_path):
-    """`job(name, command, ...)`: a `Job` with its outputs in a folder of that name."""
-    jobs = []
-
-    def start(name, command, num_processes=2, **options):
-        jobs.append(Job(command, num_processes, tmp_path / name, **options))
-        return jobs[-1]
-
-    yield start
-    for one in jobs:
-        one.end()
-
-
-@pytest.mark.slow
-def test_what_a_rank_fails_of_is_said_on_the_console(job, tiny_config, tmp_path):
-    script = tmp_path / "failing.py"
-    script.write_text(FAILING)
-    failing = job("failing", [script, "-c", tiny_config], launcher=[])
-    assert failing.wait(120) == [1], failing.report()
-    console = (tmp_path / "failing" / "output.0").read_text()
-    assert re.search(r"ERROR: rank 1 on \S+ failed: ZeroDivisionError: the third step of rank 1;", console)
-    logs = failing.outputs()
-    assert "Traceback" not in logs[0]
-    assert "Traceback" in logs[1]
-
-
 @pytest.mark.whole
 @pytest.mark.slow
 def test_a_killed_rank_has_the_run_start_again_and_end_as_if_nothing_had_been(
-    job, tiny_config, train_list, tmp_path
+    job, tiny_config, train_list, tmp_path, assert_same_run
 ):
     options = ["-c", tiny_config, "-o", train_list(6), "-o", "save_every_steps=4"]
     whole = job("whole", [MAIN, *options, "-o", f"output_dir={tmp_path}/whole/out"])
@@ -119,12 +69,7 @@ def test_a_killed_rank_has_the_run_start_again_and_end_as_if_nothing_had_been(
     assert "UserWarning: No ccache found" not in console  # what Paddle's import writes tells a user nothing
     assert re.search(r"resumed \S+tiny_step_00000020: epoch 2, step 2 of it", console)
 
-    one, other = (
-        load_checkpoint(str(out / "tiny_epoch_00002")) for out in (tmp_path / "whole/out", tmp_path / "out")
-    )
-    assert one.weights.keys() == other.weights.keys()
-    for name in one.weights:
-        np.testing.assert_array_equal(one.weights[name], other.weights[name], err_msg=name)
+    assert_same_run(tmp_path / "whole/out", tmp_path / "out")
 
 
 @pytest.mark.slow

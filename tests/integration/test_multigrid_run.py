@@ -1,18 +1,17 @@
 """Multigrid runs of the real command line: SlowFast from PaddleVideo's sections on real encoded clips."""
 
-from __future__ import annotations
-
-import os
 import re
-import signal
 
 import numpy as np
+import paddle
 import pytest
 
 from paddlevideo_fast.cli import main
-from paddlevideo_fast.engine import load_checkpoint
-from paddlevideo_fast.loader import DecodeSampler
+from paddlevideo_fast.config import load_config
+from paddlevideo_fast.loader import ClipRequest, DecodeSampler, build_dataset
+from paddlevideo_fast.modeling import Preprocess, build_model, load_weights
 from paddlevideo_fast.modeling.recognizers import Recognizer3D
+from tests.support.launching import overriding
 
 # PaddleVideo's slowfast_multigrid.yaml with smaller numbers: 8 frames of 28 pixels, a narrow network
 CONFIG = """
@@ -88,7 +87,7 @@ def config(motion_data, tmp_path):
 
 
 def cycles(long, short):
-    return ["--multigrid", "-o", f"MULTIGRID.LONG_CYCLE={long}", "-o", f"MULTIGRID.SHORT_CYCLE={short}"]
+    return ["--multigrid", *overriding(f"MULTIGRID.LONG_CYCLE={long}", f"MULTIGRID.SHORT_CYCLE={short}")]
 
 
 class Watch:
@@ -123,63 +122,91 @@ FULL_LONG = [(2, 8, 28)] * 12
 
 @pytest.mark.slow
 @pytest.mark.smoke
-@pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize(
-    ("long", "short", "factor", "epochs"),
+    ("long", "short", "factor", "workers", "epochs"),
     [
-        (True, True, 1, [SMALL_BOTH, SMALL_BOTH, FULL_BOTH, FULL_BOTH]),
-        (True, False, 1.5, [SMALL_LONG] * 4 + [FULL_LONG] * 2),
-        (False, True, 1.25, [FULL_BOTH] * 5),
-        (False, False, 1.5, [FULL_LONG] * 4),
+        (True, True, 1, 0, [SMALL_BOTH, SMALL_BOTH, FULL_BOTH, FULL_BOTH]),
+        (True, False, 1.5, 2, [SMALL_LONG] * 4 + [FULL_LONG] * 2),
+        (False, True, 1.25, 0, [FULL_BOTH] * 5),
+        (False, False, 1.5, 0, [FULL_LONG] * 4),
     ],
     ids=["both", "long", "short", "neither"],
 )
-def test_the_shapes_of_all_phases(config, monkeypatch, long, short, factor, epochs, workers):
+def test_the_shapes_of_all_phases(
+    config, tmp_path, monkeypatch, capfd, records, long, short, factor, workers, epochs
+):
     watch = Watch(monkeypatch)
-    overrides = ["-o", f"MULTIGRID.epoch_factor={factor}", "-o", f"DATASET.num_workers={workers}"]
+    overrides = overriding(f"MULTIGRID.epoch_factor={factor}", f"DATASET.num_workers={workers}")
     assert main(["-c", str(config), *cycles(long, short), *overrides]) == 0
     assert watch.steps == [shape for epoch in epochs for shape in epoch]
     assert watch.evaluations == [(4, 8, 28)] * 2 * len(epochs)  # the full shape, in every phase
     assert workers or set(watch.spans) == {8 / 30}  # seconds, the longest that a clip may last
-
-
-def test_the_plain_run_of_the_same_file(config, monkeypatch, capfd):
-    watch = Watch(monkeypatch)
-    assert main(["-c", str(config), "-o", "epochs=1"]) == 0
-    assert watch.steps == FULL_LONG
-    assert "MULTIGRID has no effect: add --multigrid" in capfd.readouterr().out
-
-
-@pytest.mark.slow
-def test_the_learning_rate_follows_the_shapes(config, tmp_path, run_main, records):
-    done = run_main(config, *cycles(True, True))
-    assert done.returncode == 0, done.stdout + done.stderr
+    if not (long and short):
+        return
     rates = {line["step"]: line["lr"] for line in records(tmp_path / "out") if line["kind"] == "train"}
     # to 4 × 0.01 in an epoch of two steps; the fine-tuning is one epoch, which has no first half
-    assert rates == pytest.approx(
-        {1: 0.001, 2: 0.0205, 3: 0.04, 4: 0.04, **dict.fromkeys((5, 6, 7, 8), 0.01)}
-        | dict.fromkeys((9, 10, 11, 12), 0.001)
-    )
+    expected = {1: 0.001, 2: 0.0205, 3: 0.04, 4: 0.04, **dict.fromkeys((5, 6, 7, 8), 0.01)}
+    assert rates == pytest.approx(expected | dict.fromkeys((9, 10, 11, 12), 0.001))
+    told = capfd.readouterr().out
     for line in (
         "epochs 1 to 2, 2 steps each: 16 clips of 4×14×14, 8 of 4×20×20, 8 of 4×20×20, at rates up to 2",
         "epochs 3 to 3, 4 steps each: 8 clips of 8×14×14, 4 of 8×20×20, 2 of 8×28×28, at rates up to 1",
     ):
-        assert line in done.stdout
+        assert line in told
 
 
-def assert_same_run(records, one, other):
-    """Parameters, statistics of splits, optimizer state, position, best and every metric, bit for bit."""
-    left = load_checkpoint(str(one / "tiny_epoch_00004"))
-    right = load_checkpoint(str(other / "tiny_epoch_00004"))
-    for part in ("weights", "optimizer", "tensors"):
-        first, second = getattr(left, part), getattr(right, part)
-        assert first.keys() == second.keys()
-        for name in first:
-            np.testing.assert_array_equal(first[name], second[name], err_msg=name)
-    assert left.weights
-    assert left.optimizer
-    assert left.state["trainer"] == right.state["trainer"]
-    assert records(one) == records(other)
+VIEWS = """
+_BASE_: {base}
+DATASET:
+  test:
+    {{format: "SFVideoDataset", data_prefix: {data}, file_path: "{data}/valid.list", test_mode: True,
+     num_ensemble_views: 10, num_spatial_crops: 3}}
+  test_batch_size: 3
+PIPELINE:
+  test:
+    decode_sampler: {{name: "DecodeSampler", num_frames: 8, sampling_rate: 1, test_mode: True}}
+    transform:
+      - JitterScale: {{min_size: 32, max_size: 32}}
+      - MultiCrop: {{target_size: 28, test_mode: True}}
+      - Image2Array: {{transpose: False}}
+      - Normalization: {{mean: [0.45, 0.45, 0.45], std: [0.225, 0.225, 0.225], tensor_shape: [1, 1, 1, 3]}}
+      - PackOutput: {{alpha: 2}}
+"""
+
+
+@pytest.mark.smoke
+def test_the_plain_run_of_the_same_file_and_its_test_in_30_views(
+    config, motion_data, tmp_path, monkeypatch, capfd
+):
+    watch = Watch(monkeypatch)
+    views = tmp_path / "views.yaml"
+    views.write_text(VIEWS.format(base=config, data=motion_data))
+    assert main(["-c", str(views), "-o", "epochs=1"]) == 0
+    assert watch.steps == FULL_LONG
+    assert "MULTIGRID has no effect: add --multigrid" in capfd.readouterr().out
+    weights = str(tmp_path / "out" / "tiny_best.pdparams")
+    assert main(["-c", str(views), "--test", "-w", weights]) == 0
+    shown = dict(re.findall(r"(\w+): ([\d.]+)", capfd.readouterr().out.splitlines()[-1]))
+    assert shown["num_samples"] == "8"
+    assert float(shown["top1"]) == pytest.approx(top1_by_hand(load_config(views), weights), abs=1e-4)
+
+
+def top1_by_hand(cfg, weights):
+    """Of the mean softmax over the 30 views, video by video."""
+    model = build_model(cfg["MODEL"], load_pretrained=False)
+    load_weights(model, weights, strict=True)
+    model.eval()
+    dataset = build_dataset(cfg["DATASET"]["test"], cfg["PIPELINE"]["test"], training=False, seed=0)
+    preprocess = Preprocess([0.45] * 3, [0.225] * 3, model.layout)
+    right = []
+    for index, record in enumerate(dataset.records):
+        requests = [ClipRequest(index, 0, view, 10) for view in range(10)]
+        clips = np.concatenate([dataset[request].clip.reshape(3, 8, 28, 28, 3) for request in requests])
+        assert len(clips) == 30
+        with paddle.no_grad():
+            scores = paddle.nn.functional.softmax(model(preprocess(clips))).numpy().mean(0)
+        right.append(scores.argmax() == record.label)
+    return np.mean(right)
 
 
 @pytest.mark.whole
@@ -189,37 +216,31 @@ def assert_same_run(records, one, other):
     ("workers", "extra", "step", "step_in_epoch"),
     [
         (2, [], 6, 2),
-        (0, ["EMA={decay: 0.9}", "accumulate_steps=2", "amp=true", "amp_level=O2"], 3, 1),
+        (
+            0,
+            [
+                *("EMA={decay: 0.9}", "accumulate_steps=2", "amp=true", "amp_level=O2"),
+                "PRECISEBN={preciseBN_interval: 1}",
+            ],
+            3,
+            1,
+        ),
     ],
-    ids=["plain", "average, accumulation and bfloat16"],
+    ids=["plain", "average, accumulation, precise batch norm and bfloat16"],
 )
-def test_killed_in_a_short_cycle_of_the_second_phase(
-    config, tmp_path, run_main, start, workers, records, wait_for_checkpoint, extra, step, step_in_epoch
+def test_going_on_in_a_short_cycle_of_the_second_phase(
+    config, tmp_path, run_main, assert_resumes, workers, extra, step, step_in_epoch
 ):
-    common = ["--multigrid", "-o", f"DATASET.num_workers={workers}", "-o", "save_every_steps=1"]
-    common += [part for item in extra for part in ("-o", item)]
-    whole = run_main(config, *common, "-o", f"output_dir={tmp_path}/whole")
-    assert whole.returncode == 0, whole.stdout
-
-    process = start(config, *common)
-    wait_for_checkpoint(tmp_path / "out" / f"tiny_step_{step:08d}", process)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    for prefix in [*(f"step_{later:08d}" for later in range(step + 1, 20)), "epoch_00003", "epoch_00004"]:
-        for path in (tmp_path / "out").glob(f"tiny_{prefix}.*"):
-            path.unlink()
-
-    resumed = run_main(config, *common, "-o", "resume=auto")
-    assert resumed.returncode == 0, resumed.stdout + resumed.stderr
-    assert f"tiny_step_{step:08d}: epoch 3, step {step_in_epoch} of it" in resumed.stdout
-    assert_same_run(records, tmp_path / "whole", tmp_path / "out")
+    common = overriding("multigrid=true", f"DATASET.num_workers={workers}", "save_every_steps=1", *extra)
+    run_main(config, *common)
+    told = assert_resumes(tmp_path / "out", f"tiny_step_{step:08d}", config, *common)
+    assert f"tiny_step_{step:08d}: epoch 3, step {step_in_epoch} of it" in told
 
 
 def test_resuming_inside_an_epoch_in_another_schedule_is_refused(config, tmp_path, capfd):
-    assert (
-        main(["-c", str(config), *cycles(False, True), "-o", "save_every_steps=1", "--max_iters", "2"]) == 0
-    )
-    resume = ["-o", f"resume={tmp_path}/out/tiny_step_00000001", "--max_iters", "2"]
+    shorter = ["--max_iters", "2", "-o", "save_every_steps=1"]
+    assert main(["-c", str(config), *cycles(False, True), *shorter]) == 0
+    resume = [*shorter, "-o", f"resume={tmp_path}/out/tiny_step_00000001"]
     capfd.readouterr()
     assert main(["-c", str(config), *cycles(True, True), *resume]) == 2
     error = capfd.readouterr().out
@@ -290,11 +311,8 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("overrides", "words"), WRONG)
-def test_wrong_settings_are_one_error_before_any_data_is_read(config, tmp_path, capfd, overrides, words):
-    overrides = [*overrides, f"DATASET.train.file_path={tmp_path}/is_not_there.list"]
-    arguments = [part for override in overrides for part in ("-o", override)]
-    assert main(["-c", str(config), "--multigrid", *arguments]) == 2
-    shown = capfd.readouterr().out
-    assert re.search(r"ConfigError: \d problems?\n", shown)
-    assert words in shown.splitlines()[-1]
-    assert not (tmp_path / "out").exists()
+def test_wrong_settings_are_one_error_before_any_data_is_read(
+    config, tmp_path, assert_refused, overrides, words
+):
+    absent = f"DATASET.train.file_path={tmp_path}/is_not_there.list"
+    assert_refused(config, words, *overrides, absent, flags=["--multigrid"])

@@ -1,12 +1,10 @@
 """Between two log lines the host reads nothing back, so that on a GPU it need not wait for a step."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
 
-from tests.support.launching import ROOT, Job
+from tests.support.launching import overriding
 
 SCRIPT = """
 import json
@@ -32,14 +30,10 @@ OPTIONS = [
 @pytest.mark.whole
 @pytest.mark.slow
 @pytest.mark.parametrize("num_processes", [1, 2])
-def test_a_step_between_log_lines_reads_nothing(tiny_config, tmp_path, num_processes):
+def test_a_step_between_log_lines_reads_nothing(tiny_config, tmp_path, job, num_processes):
     script, report = tmp_path / "run.py", tmp_path / "report"
     script.write_text(SCRIPT)
-    options = [word for option in OPTIONS for word in ("-o", option)]
-    environment = {"PYTHONPATH": str(ROOT)}
-    command = [script, "-c", tiny_config, *options, report]
-    with Job(command, num_processes, tmp_path / "job", environment) as job:
-        job.succeed()
+    job("job", [script, "-c", tiny_config, *overriding(*OPTIONS), report], num_processes).succeed()
     for rank in range(num_processes):
         found = json.loads((tmp_path / f"report.{rank}").read_text())
         num_steps = 2 * (24 // (4 * num_processes))

@@ -1,7 +1,5 @@
 """Two runs into one output: the second names the first, ends with exit code 2 and spoils nothing."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal
@@ -54,9 +52,8 @@ def test_two_trainings_into_one_folder(tiny_config, tmp_path, start, wait_for_st
     first = start(tiny_config, "-o", "DATASET.num_workers=1")
     wait_for_step(tmp_path / "out", 1, first)
     os.killpg(first.pid, signal.SIGSTOP)  # it must not come to its end before the second one tries
-    second = run_main(tiny_config, "-o", "resume=auto")
+    second = run_main(tiny_config, "-o", "resume=auto", code=2)
     os.killpg(first.pid, signal.SIGCONT)
-    assert second.returncode == 2
     assert f"process {first.pid} on" in second.stdout
     assert "and is stopped; wait for its end, or choose another output_dir" in second.stdout
     stdout, stderr = first.communicate(timeout=60)

@@ -1,9 +1,6 @@
 """Pre-training on a list without labels, in the trainer of all runs, and fine-tuning from its checkpoint."""
 
-from __future__ import annotations
-
 import json
-import shutil
 
 import numpy as np
 import pytest
@@ -13,6 +10,7 @@ from paddlevideo_fast.config import load_config
 from paddlevideo_fast.deploy.recipe import recipe_of
 from paddlevideo_fast.engine import load_checkpoint
 from paddlevideo_fast.errors import ConfigError
+from tests.support.launching import overriding
 
 NETWORK = {"name": "VideoMAEViT", "embed_dim": 16, "depth": 1, "num_heads": 2, "patch_size": 7}
 DECODER = {
@@ -67,19 +65,8 @@ def test_the_report_shows_reconstructions(root):
     assert "Confusion" not in page
 
 
-def test_a_resumed_run_is_the_same_run(root, records):
-    folder = root / "again"
-    folder.mkdir()
-    for path in (root / "pretrained").glob("tiny_epoch_00001.*"):
-        shutil.copy(path, folder / path.name)
-    arguments = ["-o", f"output_dir={folder}", "-o", "resume=auto", "-o", "report=false"]
-    assert main(["train", "-c", str(root / "pretrained.yaml"), *arguments]) == 0
-    whole, again = (load_checkpoint(str(each / "tiny_epoch_00002")) for each in (root / "pretrained", folder))
-    for part in ("weights", "optimizer"):
-        for name, value in getattr(whole, part).items():
-            np.testing.assert_array_equal(value, getattr(again, part)[name], err_msg=name)
-    newest = [line for line in records(root / "pretrained") if line["epoch"] == 2]
-    assert [line for line in records(folder) if line["epoch"] == 2] == newest
+def test_a_resumed_run_is_the_same_run(root, assert_resumes):
+    assert_resumes(root / "pretrained", "tiny_epoch_00001", root / "pretrained.yaml")
 
 
 def test_fine_tuning_starts_from_the_checkpoint(root, motion_data, tiny_text, caplog):
@@ -89,7 +76,7 @@ def test_fine_tuning_starts_from_the_checkpoint(root, motion_data, tiny_text, ca
         "head": {"name": "VideoMAEHead", "num_classes": 4, "in_channels": 16},
     }
     config = write_config(root, motion_data, tiny_text, "tuned", MODEL=model)
-    options = ["-o", "epochs=1", "-o", "max_iters=1", "-o", "OPTIMIZER.learning_rate=0.0"]
+    options = overriding("epochs=1", "max_iters=1", "OPTIMIZER.learning_rate=0.0")
     assert main(["train", "-c", str(config), *options]) == 0
     encoder = load_checkpoint(str(root / "pretrained/tiny_epoch_00002")).weights
     tuned = load_checkpoint(str(root / "tuned/tiny_epoch_00001")).weights
@@ -107,9 +94,8 @@ def test_fine_tuning_starts_from_the_checkpoint(root, motion_data, tiny_text, ca
         ("to_static=true", "Pretrain draws masks outside the graph"),
     ],
 )
-def test_what_does_not_fit_is_told(root, override, message, capfd):
-    assert main(["train", "-c", str(root / "pretrained.yaml"), "-o", override]) == 2
-    assert message in "".join(capfd.readouterr())
+def test_what_does_not_fit_is_told(root, override, message, assert_refused):
+    assert_refused(root / "pretrained.yaml", message, override)
 
 
 def test_a_pretrained_network_is_no_program(root):

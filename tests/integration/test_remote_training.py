@@ -1,16 +1,11 @@
 """Training on packed shards in a store is training on the same shards on a disk, bit for bit."""
 
-from __future__ import annotations
-
-import os
 import shutil
 import signal
 
-import numpy as np
 import pytest
 
-from paddlevideo_fast.engine import load_checkpoint
-from tests.support.launching import ROOT, fleet_runs, free_ports
+from tests.support.launching import MAIN, fleet_runs, overriding
 
 FAULTS = ("reset", "cut", "short", "long", "throttled", "error", "close", "flipped", "unranged")
 
@@ -25,67 +20,27 @@ def packed_motion(motion_data, tmp_path_factory, run_script):
 
 
 @pytest.fixture
-def train(tiny_text, motion_data, tmp_path, template, environment, http_store, s3_store):
-    """`train(name, data, …)`: starts a run whose output is in tmp_path / name; gives its ranks."""
+def train(tiny_text, motion_data, tmp_path, job, http_store, s3_store):
+    """`train(name, data, …)`: starts a run whose output is in tmp_path / name, as a `Job`."""
 
     def start(name, data, *, num_ranks=1, workers=0, options=()):
         config = tmp_path / f"{name}.yaml"
         config.write_text(tiny_text.format(data=motion_data, output=tmp_path / name))
-        settings = {
-            "DATASET.train.format": "PackedFrameDataset",
-            "DATASET.train.file_path": data,
-            "DATASET.train.data_prefix": "null",
-            "DATASET.train.shuffle_window": 9,
-            "DATASET.batch_size": 4 // num_ranks,
-            "DATASET.num_workers": workers,
-            "STORAGE": f"{{cache_dir: {tmp_path / 'cache'}, block_kb: 4}}",
-            "save_every_steps": 1,
-            "validate": False,
-            "use_visualdl": False,
-        }
-        words = [ROOT / "tools/main.py", "-c", config]
-        for key, value in settings.items():
-            words += ["-o", f"{key}={value}"]
-        ports = free_ports(num_ranks)
-        addresses = [f"127.0.0.1:{port}" for port in ports]
-        ranks = []
-        for rank in range(num_ranks):
-            place = {} if num_ranks == 1 else {
-                "PADDLE_TRAINER_ID": str(rank),
-                "PADDLE_TRAINERS_NUM": str(num_ranks),
-                "PADDLE_TRAINER_ENDPOINTS": ",".join(addresses),
-                "PADDLE_CURRENT_ENDPOINT": addresses[rank],
-            }  # fmt: skip
-            own = {"XDG_CACHE_HOME": str(tmp_path / "cache-home")}
-            variables = {**environment, **s3_store.environment, **own, **place}
-            ranks.append(template.start([*words, *options], tmp_path, variables))
-        return ranks
+        settings = overriding(
+            "DATASET.train.format=PackedFrameDataset",
+            f"DATASET.train.file_path={data}",
+            "DATASET.train.data_prefix=null",
+            "DATASET.train.shuffle_window=9",
+            f"DATASET.batch_size={4 // num_ranks}",
+            f"DATASET.num_workers={workers}",
+            f"STORAGE={{cache_dir: {tmp_path / 'cache'}, block_kb: 4}}",
+            *("save_every_steps=1", "validate=false", "use_visualdl=false"),
+            *options,
+        )
+        environment = {**s3_store.environment, "XDG_CACHE_HOME": str(tmp_path / "cache-home")}
+        return job(f"{name}-job", [MAIN, "-c", config, *settings], num_ranks, environment=environment)
 
     return start
-
-
-def finish(ranks):
-    outputs = [rank.communicate(timeout=120) for rank in ranks]
-    assert not any(rank.wait() for rank in ranks), outputs
-    return outputs[0][0]
-
-
-@pytest.fixture
-def assert_same_run(records, tmp_path):
-    """Parameters, optimizer state, position and every metric of two runs, bit for bit."""
-
-    def check(one, other):
-        left, right = (load_checkpoint(str(tmp_path / name / "tiny_epoch_00002")) for name in (one, other))
-        for part in ("weights", "optimizer", "tensors"):
-            first, second = getattr(left, part), getattr(right, part)
-            assert first.keys() == second.keys()
-            for name in first:
-                np.testing.assert_array_equal(first[name], second[name], err_msg=name)
-        assert left.weights
-        assert left.state["trainer"] == right.state["trainer"]
-        assert records(tmp_path / one) == records(tmp_path / other)
-
-    return check
 
 
 def reads(store):
@@ -97,14 +52,14 @@ def reads(store):
 @pytest.mark.slow
 def test_one_process(packed_motion, train, assert_same_run, tmp_path, http_store, s3_store, wait_for_step):
     """HTTP without workers and with faults; S3 with two workers, killed in the second epoch and resumed."""
-    finish(train("local", packed_motion))
+    train("local", packed_motion).succeed()
 
     url = http_store.publish(packed_motion)
     http_store.delay_sec = 0.02
     for number, fault in enumerate(FAULTS):
         http_store.fault(fault, "*.data", times=1, after=number)  # every other request
-    finish(train("http", url))
-    assert_same_run("local", "http")
+    train("http", url).succeed()
+    assert_same_run(tmp_path / "local", tmp_path / "http")
     assert {request["fault"] for request in reads(http_store)} >= set(FAULTS)
     # the second epoch is in the cache: two epochs read little more than the set, faults and openings included
     total = sum(path.stat().st_size for path in packed_motion.iterdir())
@@ -115,15 +70,15 @@ def test_one_process(packed_motion, train, assert_same_run, tmp_path, http_store
     s3_store.delay_sec = 0.02
     s3_store.fault("error", "*.data", times=3, after=2)
     s3_store.fault("reset", "*.data", times=2, after=8)
-    (process,) = train("s3", url, workers=2)
-    wait_for_step(tmp_path / "s3", 8, process)  # an epoch has six steps
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+    killed = train("s3", url, workers=2)
+    wait_for_step(tmp_path / "s3", 8, killed.processes[0])  # an epoch has six steps
+    killed.send(signal.SIGKILL)
+    killed.wait()
     assert {request["fault"] for request in reads(s3_store)} >= {"error", "reset"}
     s3_store.reset()
-    told = finish(train("s3", url, workers=2, options=["-o", "resume=auto"]))
+    told = train("s3", url, workers=2, options=["resume=auto"]).succeed()[0]
     assert "epoch 2, step " in told
-    assert_same_run("local", "s3")
+    assert_same_run(tmp_path / "local", tmp_path / "s3")
     # what was read before the kill has stayed: the rest of the second epoch needs only the directories
     assert not [
         request
@@ -137,9 +92,9 @@ def test_data_that_are_refused_end_the_run(packed_motion, train, http_store, fau
     """At once, in its middle, with one sentence."""
     url = http_store.publish(packed_motion)
     http_store.fault(fault, "*.data", after=2)
-    (process,) = train("refused", url, workers=workers)
-    told = "".join(process.communicate(timeout=120))
-    assert process.wait() == 2, told
+    refused = train("refused", url, workers=workers)
+    assert refused.wait() == [2], refused.report()
+    (told,) = refused.outputs()
     assert told.count(f"the store answers {status}: check the credentials") == 1
     assert "Traceback" not in told
     assert 0 < sum(request["fault"] == fault for request in reads(http_store)) < 8  # nothing is tried again
@@ -149,11 +104,11 @@ def test_data_that_are_refused_end_the_run(packed_motion, train, http_store, fau
 @pytest.mark.skipif(not fleet_runs(), reason="fleet needs an older protobuf")
 def test_two_processes(packed_motion, train, assert_same_run, tmp_path, s3_store):
     """S3 with two workers a process, which share the cache of the machine."""
-    finish(train("local", packed_motion, num_ranks=2))
+    train("local", packed_motion, num_ranks=2).succeed()
     url = s3_store.publish(packed_motion)
     s3_store.delay_sec = 0.02
-    finish(train("s3", url, num_ranks=2, workers=2))
-    assert_same_run("local", "s3")
+    train("s3", url, num_ranks=2, workers=2).succeed()
+    assert_same_run(tmp_path / "local", tmp_path / "s3")
     ranges = [(request["path"], request["range"]) for request in reads(s3_store) if request["num_bytes"] > 1]
     assert len(set(ranges)) > 4
     total = sum(path.stat().st_size for path in packed_motion.glob("*.data"))
@@ -165,17 +120,16 @@ def test_two_processes(packed_motion, train, assert_same_run, tmp_path, s3_store
 @pytest.mark.slow
 def test_output_in_a_store(packed_motion, train, tmp_path, s3_store):
     """Weights that a user deletes to free the disk stay in the store, also when the next run is refused."""
-    options = ["-o", f"output_dir={s3_store.url}runs/first"]
-    finish(train("first", packed_motion, options=options))
+    options = [f"output_dir={s3_store.url}runs/first"]
+    train("first", packed_motion, options=options).succeed()
     stored = s3_store.names(f"{s3_store.url}runs/first/")
     assert {"tiny_epoch_00001.json", "tiny_epoch_00002.pdparams", "metrics.jsonl"} <= set(stored)
     weights = list((tmp_path / "cache-home").rglob("*.pd*"))
     assert weights
     for path in weights:
         path.unlink()
-    (refused,) = train("first", packed_motion, options=options)
-    told = refused.communicate(timeout=120)
-    assert refused.wait() == 2, told
+    refused = train("first", packed_motion, options=options)
+    assert refused.wait() == [2], refused.report()
     assert s3_store.names(f"{s3_store.url}runs/first/") == stored
-    finish(train("first", packed_motion, options=[*options, "-o", "resume=auto"]))
+    train("first", packed_motion, options=[*options, "resume=auto"]).succeed()
     assert s3_store.names(f"{s3_store.url}runs/first/") == stored

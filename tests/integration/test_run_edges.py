@@ -3,24 +3,17 @@
 import json
 import os
 import signal
-import time
 
-import numpy as np
 import pytest
 
 from paddlevideo_fast import assembly
-from paddlevideo_fast.cli import main, train
+from paddlevideo_fast.cli import train
 from paddlevideo_fast.cli.commands import main as commands_main
 from paddlevideo_fast.config import load_config
 from paddlevideo_fast.deploy.recipe import read_recipe
-from paddlevideo_fast.engine import CheckpointStore, load_checkpoint
+from paddlevideo_fast.engine import CheckpointStore, Evaluator, load_checkpoint
 from paddlevideo_fast.log import setup_logging
-
-
-@pytest.fixture
-def run(tiny_config):
-    """Runs the command line in this process; returns the exit code."""
-    return lambda *arguments: main(["-c", str(tiny_config), *arguments])
+from tests.support.launching import overriding
 
 
 @pytest.fixture
@@ -33,8 +26,7 @@ def position(prefix):
     return state["epoch"], state["step"]
 
 
-def test_a_test_beside_a_training_touches_no_file_of_it(run, out):
-    assert run("-o", "epochs=1") == 0
+def test_a_test_beside_a_training_touches_no_file_of_it(run, out, after_run):
     mine = out / f".saving-{os.getppid()}-tiny_step_00000001.pdparams"  # as of a training that is saving now
     mine.write_bytes(b"half")
     before = {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()}
@@ -129,27 +121,22 @@ def test_a_failed_validation_keeps_the_epoch(run, out, capfd):
     assert [line["kind"] for line in lines] == [*["train"] * 6, "train_epoch", "valid"]
 
 
-def test_a_signal_during_validation_saves_at_once(
-    tiny_config, out, tmp_path, motion_data, start, run_main, wait_for_step
-):
-    long_list = tmp_path / "long.list"
-    long_list.write_text((motion_data / "valid.list").read_text() * 2000)
-    process = start(tiny_config, "-o", f"DATASET.valid.file_path={long_list}", "-o", "save_interval=9")
-    wait_for_step(out, 6, process)
-    time.sleep(0.3)
-    process.send_signal(signal.SIGTERM)
-    stdout, stderr = process.communicate(timeout=60)
+def test_a_signal_during_validation_saves_at_once(run, out, tmp_path, monkeypatch, capfd, assert_same_run):
+    evaluate = Evaluator.run
+
+    def signalled(*arguments, **options):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return evaluate(*arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Evaluator, "run", signalled)
+        assert run("-o", "save_interval=9") == 128 + signal.SIGTERM
+    assert capfd.readouterr().out.count("train step:") == 6
     assert '"valid"' not in (out / "metrics.jsonl").read_text(), "the validation went on to its end"
-    assert process.returncode == 128 + signal.SIGTERM, stdout + stderr
     assert position(out / "tiny_step_00000006") == (0, 6)
-    assert stdout.count("train step:") == 6
-    resumed = run_main(tiny_config, "-o", "resume=auto")
-    assert resumed.returncode == 0, resumed.stdout
-    whole = run_main(tiny_config, "-o", f"output_dir={tmp_path}/whole")
-    assert whole.returncode == 0
-    one, two = (load_checkpoint(str(place / "tiny_epoch_00002")) for place in (out, tmp_path / "whole"))
-    assert all(np.array_equal(one.weights[name], two.weights[name]) for name in one.weights)
-    assert one.state["trainer"] == two.state["trainer"]
+    assert run("-o", "resume=auto") == 0
+    assert run("-o", f"output_dir={tmp_path}/whole") == 0
+    assert_same_run(tmp_path / "whole", out)
 
 
 def test_steps_in_which_nothing_decodes(run, tmp_path, capfd, motion_data):
@@ -174,12 +161,10 @@ def test_other_ks_of_the_metric(run, out, capfd):
     assert position(out / "tiny_epoch_00001") == (1, 6)
 
 
-def test_a_checkpoint_of_paddlevideo_goes_on_by_its_name(run, out, capfd):
+def test_a_checkpoint_of_paddlevideo_goes_on_by_its_name(run, out, after_run, capfd):
     """Theirs have no JSON, and their optimizer's names mean nothing here."""
     import paddle
 
-    assert run("-o", "epochs=2") == 0
-    (out / "tiny_epoch_00002.json").unlink()
     (out / "tiny_epoch_00001.json").unlink()
     assert run("-o", "resume_epoch=1") == 2  # ours without its mark is a save that was cut short
     assert "was cut short" in capfd.readouterr().out
@@ -194,16 +179,14 @@ def test_a_checkpoint_of_paddlevideo_goes_on_by_its_name(run, out, capfd):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (["OPTIMIZER={name: Adam, learning_rate: 0.001}"], "had optimizer Momentum, this one has Adam"),
-        (["DATASET.batch_size=5"], "had batch_size 4, this one has 5"),
-        (["accumulate_steps=2"], "had accumulate_steps 1, this one has 2"),
-        (["seed=3"], "had seed 1234, this one has 3"),
+        ("OPTIMIZER={name: Adam, learning_rate: 0.001}", "had optimizer Momentum, this one has Adam"),
+        ("DATASET.batch_size=5", "had batch_size 4, this one has 5"),
+        ("accumulate_steps=2", "had accumulate_steps 1, this one has 2"),
+        ("seed=3", "had seed 1234, this one has 3"),
     ],
 )
-def test_a_resume_inside_an_epoch_refuses_other_samples(run, out, capfd, change, message):
-    assert run("-o", "epochs=1", "-o", "save_every_steps=4") == 0
-    overrides = [argument for override in change for argument in ("-o", override)]
-    assert run("-o", "epochs=2", "-o", f"resume={out}/tiny_step_00000004", *overrides) == 2
+def test_a_resume_inside_an_epoch_refuses_other_samples(run, finished_run, capfd, change, message):
+    assert run(*overriding("epochs=2", f"resume={finished_run}/tiny_step_00000004", change)) == 2
     assert message in capfd.readouterr().out
 
 
@@ -216,39 +199,34 @@ def test_a_resume_by_another_path_of_mkl_says_so(run, out, capfd, monkeypatch):
     assert capfd.readouterr().out.count("had mkl_path 5, this one has 7: the steps to come differ") == 1
 
 
-def test_a_folder_to_resume_from(run, out, tmp_path, capfd):
-    assert run("-o", "epochs=1") == 0
+def test_a_folder_to_resume_from(run, out, after_run, tmp_path, capfd):
     assert run("-o", f"resume={out}", "-o", f"output_dir={tmp_path}/on") == 0
     assert position(tmp_path / "on" / "tiny_epoch_00002") == (2, 12)
     assert run("-o", f"resume={tmp_path}", "-o", f"output_dir={tmp_path}/on") == 2
     assert "no checkpoint of 'tiny' in" in capfd.readouterr().out
 
 
-def test_nothing_left_to_train_is_said(run, capfd):
-    assert run("-o", "epochs=1") == 0
+def test_nothing_left_to_train_is_said(run, after_run, capfd):
     assert run("-o", "epochs=1", "-o", "resume=auto") == 0
     assert "nothing is left to train: 1 of 1 epochs are done" in capfd.readouterr().out
 
 
-def test_the_saved_config_starts_from_the_beginning(run, out):
-    assert run("-o", "epochs=1") == 0
+def test_the_saved_config_starts_from_the_beginning(run, out, after_run):
     assert run("-o", "epochs=2", "-o", "resume=auto") == 0
     assert load_config(out / "config.yaml").get("resume") is None
 
 
 @pytest.mark.parametrize("name", ["w #1.pdparams", "a: b.pdparams", "123"])
-def test_any_path_of_weights(run, out, tmp_path, name):
-    assert run("-o", "epochs=1") == 0
+def test_any_path_of_weights(run, finished_run, tmp_path, name):
     weights = tmp_path / name
-    weights.write_bytes((out / "tiny_best.pdparams").read_bytes())
+    weights.write_bytes((finished_run / "tiny_best.pdparams").read_bytes())
     assert run("--test", "-w", str(weights)) == 0
 
 
-def test_a_full_disk_at_the_start(run, out, capfd, monkeypatch):
+def test_a_full_disk_at_the_start(run, after_run, capfd, monkeypatch):
     def full(*arguments):
         raise OSError(28, "No space left on device")
 
-    assert run("-o", "epochs=1") == 0
     monkeypatch.setattr(os, "replace", full)
     assert run("-o", "epochs=1", "-o", "resume=auto") == 2
     assert "cannot be written: No space left on device" in capfd.readouterr().out

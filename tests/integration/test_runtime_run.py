@@ -1,14 +1,10 @@
 """What RUNTIME, threads and the profiler do to a real process."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
-import logging
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import paddle
@@ -21,8 +17,7 @@ from paddlevideo_fast.config import RunSpec, load_config, startup
 from paddlevideo_fast.config.settings import RuntimeSettings
 from paddlevideo_fast.errors import ConfigError
 from paddlevideo_fast.machine import available_cores
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.support.launching import ROOT, overriding
 
 # What each option is in the environment of Paddle, for a value that is not the default.
 FLAGS = {
@@ -97,11 +92,18 @@ def test_every_option_is_tested_here():
 
 def test_the_flags_reach_paddle(tiny_config, child):
     overrides = section(**{name: value for name, (value, _, _) in FLAGS.items()})
-    found = child(tiny_config, overrides)
+    written = {"FLAGS_init_allocated_mem": "True", "FLAGS_use_pinned_memory": "False"}
+    found = child(tiny_config, [*overrides, "num_threads=3"], **written)
+    assert found["threads"] == 3
     for _, variable, text in FLAGS.values():
         assert found["environment"][variable] == text
     # the CPU build has two of them; those that a build has have taken the values
-    expected = {"FLAGS_allocator_strategy": "naive_best_fit", "FLAGS_fraction_of_gpu_memory_to_use": 0.5}
+    expected = {
+        "FLAGS_allocator_strategy": "naive_best_fit",
+        "FLAGS_fraction_of_gpu_memory_to_use": 0.5,
+        "FLAGS_init_allocated_mem": True,  # as Paddle reads what is written here
+        "FLAGS_use_pinned_memory": False,
+    }
     if paddle.is_compiled_with_cuda():
         expected.update(
             FLAGS_conv_workspace_size_limit=1024,
@@ -112,16 +114,10 @@ def test_the_flags_reach_paddle(tiny_config, child):
     assert found["flags"] == expected
 
 
-def test_paddle_reads_true_and_false_as_they_are_written(child):
-    written = {"FLAGS_init_allocated_mem": "True", "FLAGS_use_pinned_memory": "False"}
-    assert child(**written)["flags"] == {"FLAGS_init_allocated_mem": True, "FLAGS_use_pinned_memory": False}
-
-
 @pytest.mark.slow
 @pytest.mark.smoke
 def test_all_cores_compute_unless_something_else_is_said(tiny_config, child):
     assert child()["threads"] == len(available_cores())
-    assert child(tiny_config, ["num_threads=3"])["threads"] == 3
     assert child(tiny_config, ["num_threads=3"], OMP_NUM_THREADS="5")["threads"] == 5
 
 
@@ -241,34 +237,17 @@ def test_a_flag_that_paddle_has_not_got(own_environment, monkeypatch, tiny_confi
     check_evaluation(RunSpec.of(load_config(str(tiny_config), overrides)))
 
 
-def test_what_is_in_force_is_told_at_the_start(run_main, tiny_config):
-    overrides = ("-o", "epochs=1", "-o", "RUNTIME.allocator_strategy=naive_best_fit")
-    done = run_main(tiny_config, *overrides, fresh=True)
-    assert done.returncode == 0, done.stderr
-    cores = ",".join(map(str, available_cores()))
-    assert f"1 CPU threads on cores {cores}; flags: FLAGS_allocator_strategy=naive_best_fit" in done.stdout
-
-
-def steps(out):
-    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
-    return [line for line in lines if line["kind"] == "train"]
-
-
 @pytest.mark.slow
 @pytest.mark.smoke
-def test_a_static_graph_takes_the_same_steps(tiny_config, tmp_path, caplog):
-    losses, costs = {}, {}
+def test_a_static_graph_takes_the_same_steps(run, tmp_path, records):
+    lines = {}
     for static in (False, True):
-        caplog.clear()
-        options = [f"to_static={static}", f"output_dir={tmp_path / str(static)}"]
-        arguments = [part for option in options for part in ("-o", option)]
-        logging.getLogger("paddlevideo_fast").propagate = True
-        assert main(["-c", str(tiny_config), *arguments]) == 0
-        losses[static] = [line["loss"] for line in steps(tmp_path / str(static))]
-        results = [json.loads(t) for t in (tmp_path / str(static) / "metrics.jsonl").read_text().splitlines()]
-        costs[static] = [line["top1"] for line in results if line["kind"] == "valid"]
-    np.testing.assert_allclose(losses[True], losses[False], rtol=1e-5)
-    assert costs[True] == costs[False]
+        assert run(*overriding(f"to_static={static}", f"output_dir={tmp_path / str(static)}")) == 0
+        lines[static] = records(tmp_path / str(static))
+    losses, other = ([line["loss"] for line in lines[k] if line["kind"] == "train"] for k in lines)
+    np.testing.assert_allclose(losses, other, rtol=1e-5)
+    values, other = ([line["top1"] for line in lines[k] if line["kind"] == "valid"] for k in lines)
+    assert values == other
 
 
 def test_the_switches_of_a_static_graph_reach_paddle(tiny_config, monkeypatch):

@@ -11,6 +11,7 @@ import pytest
 
 from paddlevideo_fast.cli.commands import main
 from tests.support.dask_cluster import dask_cluster
+from tests.support.launching import overriding
 from tests.support.stores import Store
 
 SECRET = "hunter2"
@@ -48,15 +49,7 @@ class Signed:
 
 
 @pytest.fixture
-def signed(
-    http_store: Store,
-    motion_data: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: Any,
-) -> Any:
-    videos = tmp_path / "videos"
-    videos.mkdir()
+def signed(http_store: Store, motion_data: Path, tmp_path: Path, monkeypatch: Any, capfd: Any) -> Any:
     folder, lists = tmp_path / "written", tmp_path / "lists"
     folder.mkdir()
     lists.mkdir()
@@ -87,10 +80,8 @@ def test_the_data_tools(signed: Signed) -> None:
     assert "warning: " in signed.printed
     assert "clean.list: has the URLs as they were, with what may be a signature" in signed.printed
     failures = (signed.lists / "clean.failures.txt").read_text()
-    assert [line.partition("\t")[0] for line in failures.splitlines()] == [
-        f"{prefix}broken.mp4",
-        f"{prefix}gone.mp4",
-    ]
+    failed = [line.partition("\t")[0] for line in failures.splitlines()]
+    assert failed == [f"{prefix}broken.mp4", f"{prefix}gone.mp4"]
     packed = signed.folder / "packed"
     signed.run("data", "pack", *options, "--output", packed, code=1)
     assert f"{prefix}gone.mp4\t" in (packed / "failures.txt").read_text()
@@ -130,11 +121,14 @@ def test_training_and_what_follows(signed: Signed, tiny_text: str, motion_data: 
     config = signed.folder / "tiny.yaml"
     output = signed.folder / "out"
     config.write_text(tiny_text.format(data=motion_data, output=output))
-    words = ["-c", config, "-o", "epochs=1", "-o", "report=true", "-o", "DATASET.max_bad_share=0.5"]
-    words += ["-o", f"STORAGE.cache_dir={signed.folder / 'blocks'}", "-o", "DATASET.num_workers=1"]
-    for name in ("train", "valid", "test"):
-        listed = signed.lists / f"{'train' if name == 'train' else 'valid'}.list"
-        words += ["-o", f"DATASET.{name}.file_path={listed}", "-o", f"DATASET.{name}.data_prefix=null"]
+    settings = ["epochs=1", "report=true", "DATASET.max_bad_share=0.5", "DATASET.num_workers=1"]
+    settings.append(f"STORAGE.cache_dir={signed.folder / 'blocks'}")
+    for name, listed in (("train", "train"), ("valid", "valid"), ("test", "valid")):
+        settings += [
+            f"DATASET.{name}.file_path={signed.lists}/{listed}.list",
+            f"DATASET.{name}.data_prefix=null",
+        ]
+    words = ["-c", config, *overriding(*settings)]
     signed.run("train", *words)
     assert "gone.mp4?…" in signed.printed
     assert "gone.mp4?…\t" in (output / "bad_samples.txt").read_text()
@@ -147,9 +141,8 @@ def test_training_and_what_follows(signed: Signed, tiny_text: str, motion_data: 
     video = (signed.lists / "valid.list").read_text().split()[0]
     pictures = ["--annotated", signed.folder / "annotated", "--json"]
     signed.run("predict", "-i", video, "--model_file", program, *pictures)
-    assert [path.name for path in (signed.folder / "annotated").rglob("*.*")] == [
-        Path(video.partition("?")[0]).name
-    ]
+    (annotated,) = (signed.folder / "annotated").rglob("*.*")
+    assert annotated.name == Path(video.partition("?")[0]).name
     signed.run("predict", "-i", f"{signed.url}gone.mp4?sig={SECRET}", "--model_file", program, code=2)
     assert signed.leaks() == []
 

@@ -4,22 +4,14 @@ import os
 import pickle
 import re
 import resource
-import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from paddlevideo_fast.cli import main
-
-
-@pytest.fixture(scope="module")
-def finished_run(tmp_path_factory, motion_data, tiny_text):
-    """A folder with a finished run's output."""
-    root = tmp_path_factory.mktemp("finished")
-    (root / "tiny.yaml").write_text(tiny_text.format(data=motion_data, output=root / "out"))
-    assert main(["-c", str(root / "tiny.yaml"), "-o", "epochs=1"]) == 0
-    return root / "out"
+from tests.support.launching import overriding
+from tests.support.numbered_clips import write_clip
 
 
 class Case:
@@ -31,8 +23,7 @@ class Case:
         self.arguments = []
 
     def set(self, *overrides):
-        for override in overrides:
-            self.arguments += ["-o", override]
+        self.arguments += overriding(*overrides)
 
     def edit(self, old, new):
         text = self.config.read_text()
@@ -56,7 +47,79 @@ class Case:
         return sorted((self.data / "train").iterdir())[0].read_bytes()
 
 
-CASES = {}
+# name: message, overrides
+OVERRIDES = {
+    "wrong_type": (r"-o #1  MODEL\.backbone\.depth.*int", "MODEL.backbone.depth=fifty"),
+    "unknown_component": (
+        r"-o #1.*ResNetTSN.*did you mean 'ResNetTSM'",
+        "MODEL.backbone={name: ResNetTSN, depth: 18}",
+    ),
+    "three_problems_at_once": (
+        r"3 problems\n.*\n.*\n.*",
+        "epochs=0",
+        "DATASET.batch_size=many",
+        "log_level=LOUD",
+    ),
+    "override_without_value": (r"-o #1", "epochs"),
+    "depth_that_does_not_exist": (r"'?depth'?.*19|19.*depth", "MODEL.backbone.depth=19"),
+    "head_that_does_not_fit": (
+        r"-o #1  MODEL\.head\.in_channels=64: set it to 32, the channels that the backbone gives",
+        "MODEL.head.in_channels=64",
+    ),
+    "frames_that_the_network_is_not_built_for": (
+        r"-o #1  PIPELINE\.train\.sample\.num_seg: clips have 8 frames, and MODEL\.backbone\.num_seg "
+        r"\(.*tiny\.yaml:\d+\) is 4; give both the same",
+        "PIPELINE.train.sample.num_seg=8",
+    ),
+    "missing_list": (r"no_such\.list", "DATASET.train.file_path=no_such.list"),
+    "crop_larger_than_the_frame": (
+        r"crop.*64|64.*crop|Crop.*64",
+        "PIPELINE.train.transform.0.RandomCrop.target_size=64",
+    ),
+    "missing_checkpoint": (r"no checkpoint '.*epoch_00007'", "resume_epoch=7"),
+    "checkpoint_of_another_model": (
+        r"does not fit the model",
+        "MODEL.backbone.width=8",
+        "MODEL.head.in_channels=64",
+        "resume=auto",
+        "epochs=2",
+    ),
+    "missing_pretrained": (
+        r"no_such_backbone\.pdparams",
+        "MODEL.backbone.pretrained=no_such_backbone.pdparams",
+    ),
+    "loss_that_turns_nan": (
+        r"loss is (nan|inf).*step \d+.*clips \[.*last good checkpoint: .*epoch_0000\d",
+        "OPTIMIZER.learning_rate=1e30",
+        "resume=auto",
+        "epochs=3",
+    ),
+}
+# name: message, the training list
+LISTS = {
+    "empty_list": (r"train\.list.*(empty|no )", "\n\n"),
+    "line_without_a_label": (r"train\.list:2", "a.mp4 0\nb.mp4\n"),
+    "label_that_is_no_number": (r"train\.list:1.*one", "a.mp4 one\n"),
+    "negative_label": (r"train\.list:1.*-1", "a.mp4 -1\n"),
+    "label_out_of_range": (r"train\.list:2.*7.*num_classes", "{root}/a.mp4 0\n{root}/b.mp4 7\n"),
+}
+# name: message, what each video of the training list holds
+VIDEOS = {
+    "zero_byte_video": (r"broken\.mp4.*empty|0 bytes", b""),
+    "missing_video": (r"broken\.mp4.*no such file", None),
+    "text_named_mp4": (r"broken\.mp4: ", b"this is a text file\n" * 40),
+    "random_bytes_named_mp4": (r"broken\.mp4: ", np.random.default_rng(0).bytes(4096)),
+}
+CASES = {
+    **{name: (lambda c, held=held: c.video(held), message) for name, (message, held) in VIDEOS.items()},
+    **{
+        name: (lambda c, given=given: c.set(*given), message) for name, (message, *given) in OVERRIDES.items()
+    },
+    **{
+        name: (lambda c, text=text: c.list_of(text.format(root=c.root)), m)
+        for name, (m, text) in LISTS.items()
+    },
+}
 
 
 def case(message):
@@ -85,24 +148,9 @@ def typo_in_a_key(c):
     c.edit("momentum: 0.9", "momentun: 0.9")
 
 
-@case(r"-o #1  MODEL\.backbone\.depth.*int")
-def wrong_type(c):
-    c.set("MODEL.backbone.depth=fifty")
-
-
-@case(r"-o #1.*ResNetTSN.*did you mean 'ResNetTSM'")
-def unknown_component(c):
-    c.set("MODEL.backbone={name: ResNetTSN, depth: 18}")
-
-
 @case(r"MODEL\.head\.num_classes: missing")
 def missing_argument(c):
     c.edit("num_classes: 4, ", "")
-
-
-@case(r"3 problems\n.*\n.*\n.*")
-def three_problems_at_once(c):
-    c.set("epochs=0", "DATASET.batch_size=many", "log_level=LOUD")
 
 
 @case(r"--fleet: no launcher has started this process")
@@ -110,33 +158,10 @@ def one_of_many_processes_alone(c):
     c.arguments.append("--fleet")
 
 
-@case(r"-o #1")
-def override_without_value(c):
-    c.set("epochs")
-
-
 @case(r"2 problems\n  -o #1  'epochs'.*\n.*tiny\.yaml:\d+  OPTIMIZER\.momentun")
 def problems_of_an_override_and_of_the_file(c):
     c.edit("momentum: 0.9", "momentun: 0.9")
     c.set("epochs")
-
-
-@case(r"'?depth'?.*19|19.*depth")
-def depth_that_does_not_exist(c):
-    c.set("MODEL.backbone.depth=19")
-
-
-@case(r"-o #1  MODEL\.head\.in_channels=64: set it to 32, the channels that the backbone gives")
-def head_that_does_not_fit(c):
-    c.set("MODEL.head.in_channels=64")
-
-
-@case(
-    r"-o #1  PIPELINE\.train\.sample\.num_seg: clips have 8 frames, and MODEL\.backbone\.num_seg "
-    r"\(.*tiny\.yaml:\d+\) is 4; give both the same"
-)
-def frames_that_the_network_is_not_built_for(c):
-    c.set("PIPELINE.train.sample.num_seg=8")
 
 
 @case(r"-o #1  MULTIGRID: epoch_factor 0\.1 leaves none of the 2 epochs")
@@ -164,47 +189,7 @@ def bases_in_a_circle(c):
 # --- annotation lists
 
 
-@case(r"no_such\.list")
-def missing_list(c):
-    c.set("DATASET.train.file_path=no_such.list")
-
-
-@case(r"train\.list.*(empty|no )")
-def empty_list(c):
-    c.list_of("\n\n")
-
-
-@case(r"train\.list:2")
-def line_without_a_label(c):
-    c.list_of("a.mp4 0\nb.mp4\n")
-
-
-@case(r"train\.list:1.*one")
-def label_that_is_no_number(c):
-    c.list_of("a.mp4 one\n")
-
-
-@case(r"train\.list:1.*-1")
-def negative_label(c):
-    c.list_of("a.mp4 -1\n")
-
-
-@case(r"train\.list:2.*7.*num_classes")
-def label_out_of_range(c):
-    c.list_of(f"{c.root}/a.mp4 0\n{c.root}/b.mp4 7\n")
-
-
 # --- files that do not decode; here all of them, which is past any share
-
-
-@case(r"broken\.mp4.*empty|0 bytes")
-def zero_byte_video(c):
-    c.video(b"")
-
-
-@case(r"broken\.mp4.*no such file")
-def missing_video(c):
-    c.video(None)
 
 
 @case(r"broken\.mp4: ")
@@ -219,42 +204,17 @@ def picture_named_mp4(c):
     c.video(cv2.imencode(".jpg", np.full((48, 48, 3), 99, np.uint8))[1].tobytes())
 
 
-@case(r"broken\.mp4: ")
-def text_named_mp4(c):
-    c.video(b"this is a text file\n" * 40)
-
-
-@case(r"broken\.mp4: ")
-def random_bytes_named_mp4(c):
-    c.video(np.random.default_rng(0).bytes(4096))
-
-
 @case(r"max_bad_share")
 def validation_of_nothing_but_bad_files(c):
     c.list_of("".join(f"{c.root}/./{'./' * i}none.mp4 0\n" for i in range(4)), "valid")
 
 
-@case(r"crop.*64|64.*crop|Crop.*64")
-def crop_larger_than_the_frame(c):
-    c.set("PIPELINE.train.transform.0.RandomCrop.target_size=64")
-
-
 @case(r"frames|different shapes|one size")
 def clips_of_different_shapes(c):
-    small = c.root / "wide.mp4"
-    import av
-
-    with av.open(str(small), "w") as container:
-        stream = container.add_stream("libx264", rate=10)
-        stream.width, stream.height, stream.pix_fmt = 64, 32, "yuv420p"
-        for _ in range(8):
-            container.mux(
-                stream.encode(av.VideoFrame.from_ndarray(np.zeros((32, 64, 3), np.uint8), format="rgb24"))
-            )
-        container.mux(stream.encode())
+    write_clip(c.root / "wide.mp4", 8, (64, 32))
     names = sorted((c.data / "train").iterdir())[:3]
     c.set("DATASET.train.data_prefix=''", "PIPELINE.train.transform=[{Image2Array: null}]")
-    c.list_of("".join(f"{path} 0\n" for path in [*names, small]))
+    c.list_of("".join(f"{path} 0\n" for path in [*names, c.root / "wide.mp4"]))
 
 
 # --- weights and checkpoints
@@ -292,26 +252,11 @@ def weights_that_run_code(c):
     c.arguments += ["-w", str(c.root / "bad.pdparams")]
 
 
-@case(r"no checkpoint '.*epoch_00007'")
-def missing_checkpoint(c):
-    c.set("resume_epoch=7")
-
-
 @case(r"tiny_epoch_00001\.pdopt' is missing or altered")
 def cut_off_checkpoint(c):
     path = c.out / "tiny_epoch_00001.pdopt"
     path.write_bytes(path.read_bytes()[:1000])
     c.set("resume=auto", "epochs=2")
-
-
-@case(r"does not fit the model")
-def checkpoint_of_another_model(c):
-    c.set("MODEL.backbone.width=8", "MODEL.head.in_channels=64", "resume=auto", "epochs=2")
-
-
-@case(r"no_such_backbone\.pdparams")
-def missing_pretrained(c):
-    c.set("MODEL.backbone.pretrained=no_such_backbone.pdparams")
 
 
 # --- the run
@@ -323,25 +268,17 @@ def output_folder_that_is_a_file(c):
     c.set(f"output_dir={c.root}/file/out")
 
 
-@case(r"loss is (nan|inf).*step \d+.*clips \[.*last good checkpoint: .*epoch_0000\d")
-def loss_that_turns_nan(c):
-    c.set("OPTIMIZER.learning_rate=1e30", "resume=auto", "epochs=3")
-
-
 def contents(folder: Path):
     """Name and content of every file below, wherever an earlier run was moved to."""
     return [(path.name, path.read_bytes()) for path in folder.rglob("*") if path.is_file()]
 
 
 @pytest.mark.parametrize("name", list(CASES))
-def test_wrong_input(name, tmp_path, motion_data, finished_run, tiny_text, capfd):
+def test_wrong_input(name, tmp_path, motion_data, after_run, tiny_config, capfd):
     prepare, message = CASES[name]
-    out = tmp_path / "out"
-    shutil.copytree(finished_run, out)
-    (tmp_path / "tiny.yaml").write_text(tiny_text.format(data=motion_data, output=out))
-    place = Case(tmp_path, motion_data, out)
+    place = Case(tmp_path, motion_data, after_run)
     prepare(place)
-    before = contents(out)
+    before = contents(after_run)
     code = main(["-c", str(place.config), *place.arguments])
     printed = "".join(capfd.readouterr())
     assert code not in (0, None), printed
@@ -349,7 +286,7 @@ def test_wrong_input(name, tmp_path, motion_data, finished_run, tiny_text, capfd
     errors = [line for line in printed.splitlines() if " ERROR: " in line]
     assert len(errors) == 1, printed
     assert re.search(message, printed[printed.index(" ERROR: ") :]), printed
-    after = contents(out)
+    after = contents(after_run)
     for file, content in before:
         kept = any(file == name and found.startswith(content) for name, found in after)
         rewritten = file == "config.yaml" or file.startswith("vdlrecords")  # by a run that resumes
@@ -357,38 +294,28 @@ def test_wrong_input(name, tmp_path, motion_data, finished_run, tiny_text, capfd
     assert not (tmp_path / "ran").exists()
 
 
-def test_there_are_thirty():
-    assert len(CASES) >= 30
-
-
 @pytest.mark.slow
-def test_disk_full_while_saving(tiny_config, tmp_path, run_main):
+def test_disk_full_while_saving(tiny_config, tmp_path, after_run, start, run_main):
     """A limit on the size of a file stands for the full disk: the kernel refuses the same write."""
-    assert run_main(tiny_config, "-o", "epochs=1").returncode == 0
-    before = (tmp_path / "out" / "tiny_epoch_00001.pdparams").read_bytes()
-    full = run_main(
-        tiny_config,
-        *("-o", "resume=auto"),
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000)),
-    )
-    assert full.returncode == 2, full.stdout
-    assert "cannot be written: File too large" in full.stdout
-    assert "are whole" in full.stdout
-    assert "Traceback" not in full.stdout + full.stderr
-    assert (tmp_path / "out" / "tiny_epoch_00001.pdparams").read_bytes() == before
-    assert not list((tmp_path / "out").glob(".saving-*"))
-    resumed = run_main(tiny_config, "-o", "resume=auto")
-    assert resumed.returncode == 0, resumed.stdout
+    out = after_run
+    before = (out / "tiny_epoch_00001.pdparams").read_bytes()
+    full = start(tiny_config, "-o", "resume=auto")
+    resource.prlimit(full.pid, resource.RLIMIT_FSIZE, (50_000, 50_000))  # it has yet to read its config
+    told = "".join(full.communicate(timeout=120))
+    assert full.returncode == 2, told
+    assert "cannot be written: File too large" in told
+    assert "are whole" in told
+    assert "Traceback" not in told
+    assert (out / "tiny_epoch_00001.pdparams").read_bytes() == before
+    assert not list(out.glob(".saving-*"))
+    run_main(tiny_config, "-o", "resume=auto")
 
 
 def test_one_frame_videos_are_no_error(tiny_config, tmp_path, make_clip, run_main):
     clip = make_clip(tmp_path / "one.mp4", 1, (32, 32))
     (tmp_path / "one.list").write_text(f"{clip} 0\n" * 4)
-    done = run_main(
-        tiny_config,
-        *("-o", f"DATASET.train.file_path={tmp_path}/one.list", "-o", "DATASET.train.data_prefix=''"),
-    )
-    assert done.returncode == 0, done.stdout
+    listed = f"DATASET.train.file_path={tmp_path}/one.list", "DATASET.train.data_prefix=''"
+    run_main(tiny_config, *overriding(*listed, "epochs=1"))
 
 
 def test_read_only_output_folder_is_named(tmp_path, tiny_config, capfd):

@@ -6,7 +6,6 @@ file descriptors 3 and 4.
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import select
@@ -44,12 +43,10 @@ class Browser:
 
     Attributes:
         problems: what was said on the console as an error, exceptions that nobody caught, and failed loads.
-        blocked: addresses that the page must do without; not reaching them is no problem.
     """
 
-    def __init__(self, profile: Path, width_px: int = 1280, height_px: int = 1000, blocked: str = "") -> None:
+    def __init__(self, profile: Path, width_px: int = 1280, height_px: int = 1000) -> None:
         self.problems: list[str] = []
-        self.blocked = blocked
         self._number = 0
         self._answers: dict[int, Any] = {}
         self._unread = b""
@@ -81,7 +78,6 @@ class Browser:
         self._session = self.ask("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.ask(f"{domain}.enable")
-        self.ask("Network.setBlockedURLs", urls=[self.blocked] if self.blocked else [])
         return self
 
     def __exit__(self, *error: Any) -> None:
@@ -125,7 +121,7 @@ class Browser:
             self.problems.append(json.dumps(details["args"])[:2000])
         elif event == "Log.entryAdded":
             entry = details["entry"]
-            if entry["level"] == "error" and "ERR_BLOCKED_BY_CLIENT" not in entry["text"]:
+            if entry["level"] == "error":
                 self.problems.append(json.dumps(entry)[:2000])
 
     def open(self, url: str) -> None:
@@ -149,8 +145,3 @@ class Browser:
                 pytest.fail(f"waited for {expression}; problems: {self.problems}; the page says:\n{text}")
             time.sleep(0.1)
         return value
-
-    def screenshot(self, path: Path, whole_page: bool = False) -> None:
-        """Saves a PNG."""
-        data = self.ask("Page.captureScreenshot", format="png", captureBeyondViewport=whole_page)["data"]
-        path.write_bytes(base64.b64decode(data))

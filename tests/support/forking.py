@@ -74,18 +74,25 @@ class Fresh:
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._environment = dict(environment)
 
-    def start(self, words: Sequence[Any], cwd: Path, environment: Mapping[str, str] | None = None) -> Any:
-        """Starts a script; the first word is its path."""
-        return subprocess.Popen(
-            [sys.executable, *map(str, words)],
-            cwd=cwd,
-            env=dict(self._environment if environment is None else environment),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
+    def start(
+        self,
+        words: Sequence[Any],
+        cwd: Path,
+        environment: Mapping[str, str] | None = None,
+        output: Path | None = None,
+    ) -> Any:
+        """Starts a script; the first word is its path. `output`: a file for what it prints."""
+        with contextlib.nullcontext(subprocess.PIPE) if output is None else output.open("ab") as printed:
+            return subprocess.Popen(
+                [sys.executable, *map(str, words)],
+                cwd=cwd,
+                env=dict(self._environment if environment is None else environment),
+                stdin=subprocess.DEVNULL,
+                stdout=printed,
+                stderr=subprocess.STDOUT if output else subprocess.PIPE,
+                text=True,
+                start_new_session=True,
+            )
 
     def run(
         self,
@@ -141,10 +148,15 @@ class Template(Fresh):
         self._process.stdin.close()
         self._process.wait(120)  # it may still be importing Paddle
 
-    def start(self, words: Sequence[Any], cwd: Path, environment: Mapping[str, str] | None = None) -> Child:
-        """Starts a script; the first word is its path."""
+    def start(
+        self,
+        words: Sequence[Any],
+        cwd: Path,
+        environment: Mapping[str, str] | None = None,
+        output: Path | None = None,
+    ) -> Child:
         self._num_started += 1
-        outputs = [self._folder / f"{self._num_started}.{name}" for name in ("out", "err")]
+        outputs = [output or self._folder / f"{self._num_started}.{name}" for name in ("out", "err")]
         args = [str(word) for word in words]
         request = {
             "argv": args,
@@ -212,7 +224,7 @@ def _become(request: dict[str, Any]) -> list[str]:
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     for number, path in enumerate(request["outputs"], 1):
-        output = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+        output = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         os.dup2(output, number)
         os.close(output)
     os.close(nothing)

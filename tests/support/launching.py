@@ -7,14 +7,21 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from tests.support.forking import Fresh
+
 ROOT = Path(__file__).resolve().parents[2]
+MAIN = ROOT / "tools" / "main.py"
+
+
+def overriding(*overrides: Any) -> list[str]:
+    """The words of a command that override keys of its config."""
+    return [word for override in overrides for word in ("-o", str(override))]
 
 
 def fleet_runs() -> bool:
@@ -49,6 +56,7 @@ class Job:
         launcher: options of `paddle.distributed.launch`; None: without it.
         start: arguments of Python that start the launcher.
         threads: CPU threads of a rank.
+        template: forks the ranks of a job without a launcher; None: Python starts anew for each.
     """
 
     def __init__(
@@ -60,6 +68,7 @@ class Job:
         launcher: Sequence[Any] | None = None,
         start: Sequence[Any] = ("-m", "paddle.distributed.launch"),
         threads: int = 1,
+        template: Fresh | None = None,
     ) -> None:
         self.folder = Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -71,14 +80,15 @@ class Job:
             "OMP_NUM_THREADS": str(threads),
             **(environment or {}),
         }
-        ports = free_ports(num_processes)
-        self.processes: list[subprocess.Popen] = []
+        self.processes: list[Any] = []
         self.with_launcher = launcher is not None
+        fresh = Fresh(base)
         if launcher is not None:
             options = ["--nproc_per_node", num_processes, "--log_dir", self.folder / "log", *launcher]
-            self._start([sys.executable, *start, *options, *command], base)
+            words = [*start, *options, *command]
+            self.processes = [fresh.start(words, self.folder, output=self.folder / "output.0")]
             return
-        addresses = [f"127.0.0.1:{port}" for port in ports]
+        addresses = [f"127.0.0.1:{port}" for port in free_ports(num_processes)]
         for rank in range(num_processes):
             place = {
                 "PADDLE_TRAINER_ID": str(rank),
@@ -86,20 +96,8 @@ class Job:
                 "PADDLE_TRAINER_ENDPOINTS": ",".join(addresses),
                 "PADDLE_CURRENT_ENDPOINT": addresses[rank],
             }
-            self._start([sys.executable, *command], {**base, **place})
-
-    def _start(self, command: Sequence[Any], environment: dict[str, str]) -> None:
-        with open(self.folder / f"output.{len(self.processes)}", "wb") as output:
-            self.processes.append(
-                subprocess.Popen(
-                    [str(part) for part in command],
-                    env=environment,
-                    cwd=self.folder,
-                    stdout=output,
-                    stderr=subprocess.STDOUT,
-                    start_new_session=True,
-                )
-            )
+            output, environment = self.folder / f"output.{rank}", {**base, **place}
+            self.processes.append((template or fresh).start(command, self.folder, environment, output))
 
     def __enter__(self) -> Job:
         return self
@@ -149,10 +147,11 @@ class Job:
     def end(self) -> None:
         """Kills what is left of the job; the launcher gives its ranks sessions of their own."""
         for process in self.processes:
-            for pid in (*_descendants(process.pid), process.pid):
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            process.wait()
+            if process.poll() is None:
+                for pid in (*_descendants(process.pid), process.pid):
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+                process.wait()
 
 
 def run_alone_and_in_pairs(script: str, folder: Path) -> None:

@@ -1,7 +1,5 @@
 """Whether the extra `onnx` is installed: its tests are skipped, by name, where it is not."""
 
-from __future__ import annotations
-
 import importlib.util
 
 import pytest

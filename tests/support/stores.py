@@ -165,17 +165,8 @@ class Store:
         self._ask(do="set", delay_sec=value)
 
     @property
-    def bytes_per_sec(self) -> float:
-        """How fast each connection sends a body; 0: as fast as it can."""
-        return self._ask(do="state")["bytes_per_sec"]
-
-    @bytes_per_sec.setter
-    def bytes_per_sec(self, value: float) -> None:
-        self._ask(do="set", bytes_per_sec=value)
-
-    @property
     def requests(self) -> list[dict[str, Any]]:
-        """The requests since `reset`: method, path, range, status, num_bytes (of the body), fault, at_sec."""
+        """The requests since `reset`: method, path, range, status, num_bytes (of the body), fault."""
         return self._ask(do="state")["requests"]
 
     @property
@@ -370,10 +361,9 @@ class _State:
         self.clear()
 
     def clear(self) -> None:
-        self.delay_sec = self.bytes_per_sec = 0.0
+        self.delay_sec = 0.0
         self.faults: list[dict[str, Any]] = []
         self.requests: list[dict[str, Any]] = []
-        self.since = time.monotonic()
 
     def fault_of(self, method: str, path: str) -> str:
         """The name of the fault that this request gets; empty: none."""
@@ -413,8 +403,7 @@ class _State:
             elif do == "set":
                 vars(self).update(given)
             elif do == "state":
-                names = ("delay_sec", "bytes_per_sec", "requests")
-                return {name: vars(self)[name] for name in names}
+                return {name: vars(self)[name] for name in ("delay_sec", "requests")}
         return None
 
 
@@ -442,7 +431,6 @@ class _Handler(BaseHTTPRequestHandler):
             "status": 0,
             "num_bytes": 0,
             "fault": fault,
-            "at_sec": time.monotonic() - self.state.since,
         }
         with self.state.lock:
             self.state.requests.append(entry)
@@ -537,14 +525,10 @@ class _Handler(BaseHTTPRequestHandler):
                     self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, at_once)
                     self.connection.close()
                 return
-            rate = 10 * max(1, len(answer.body) // 20) if fault == "drip" else self.state.bytes_per_sec
-            if not rate:
-                self.wfile.write(answer.body)
-                return
-            piece = max(1, int(rate / 10))
-            for start in range(0, len(answer.body), piece):
+            piece = max(1, len(answer.body) // 20) if fault == "drip" else len(answer.body)
+            for start in range(0, len(answer.body), piece or 1):
                 self.wfile.write(answer.body[start : start + piece])
-                time.sleep(min(piece, len(answer.body) - start) / rate)
+                time.sleep(0.1 if fault == "drip" else 0)
         except OSError:  # the client has hung up
             self.close_connection = True
 
